@@ -1,0 +1,2 @@
+//! What the BPF side and user space share.
+#![no_std]

@@ -1,0 +1,2 @@
+//! BPF programs.
+fn main() {}

@@ -1,0 +1,2 @@
+//! The `profiler` program.
+fn main() {}

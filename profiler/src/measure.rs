@@ -1,0 +1,46 @@
+//! What a probe session hands over: one histogram and one account of losses a handler.
+
+use hdrhistogram::Histogram;
+
+use crate::target::Target;
+
+/// What happened to every call of one handler that the probes saw, in the measured window.
+///
+/// The books balance: `carried_in + entries = paired + in_flight + lost`, where `paired` is the
+/// histogram's count. A difference is an error of the profiler and is reported as one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// Calls that had entered before the window began and had not left by then.
+    pub carried_in: u64,
+    /// Calls whose entry was seen.
+    pub entries: u64,
+    /// Calls whose exit was seen (paired and unpaired).
+    pub exits: u64,
+    /// Calls that had entered and not left when the window ended.
+    pub in_flight: u64,
+    /// Entries that can never be paired: their start was overwritten or found no room.
+    pub lost: u64,
+    /// Exits for which no start was known. Not part of the balance: their entry was never seen.
+    pub unpaired_exits: u64,
+    /// Entry or exit programs that the kernel did not run (`recursion_misses` of the program).
+    pub missed: u64,
+    /// Durations beyond the histogram's range, recorded in its last bucket; `max_ns` and the sum stay exact.
+    pub over_range: u64,
+}
+
+/// One handler's measurements over one window. All times in nanoseconds of the kernel's monotonic clock.
+#[derive(Debug, Clone)]
+pub struct HandlerMeasure {
+    /// The function measured.
+    pub target: Target,
+    /// Durations; its length is the exact number of paired calls.
+    pub histogram: Histogram<u64>,
+    /// Exact sum of all durations.
+    pub sum_ns: u64,
+    /// Exact shortest duration; `None` without a call.
+    pub min_ns: Option<u64>,
+    /// Exact longest duration; `None` without a call.
+    pub max_ns: Option<u64>,
+    /// What was not measured, and why.
+    pub losses: Losses,
+}

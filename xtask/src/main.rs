@@ -1,0 +1,2 @@
+//! Set-up, builds, VM runs and tests of the profiler.
+fn main() {}
