@@ -1,0 +1,119 @@
+//! Layout of the maps that the BPF side writes and user space reads.
+//!
+//! All of it is `repr(C)`, made of `u64` and `u32`, without padding.
+
+/// Per CPU and handler: the start of the call that is running, and counters that only grow.
+///
+/// One cache line. The owner CPU alone writes it, but for `frame`, which another CPU may take
+/// (compare and exchange to 0) for a call that migrated there.
+///
+/// `entries` and `lost` are written by the entry program alone, `unpaired_exits` by the exit
+/// program alone: the kernel never runs one program on top of itself on the same CPU
+/// (`bpf_prog->active`, counted in `recursion_misses`), so plain increments lose nothing.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Slot {
+    /// Identity of the call whose start is in `start`; 0 when there is none.
+    ///
+    /// It is the address of the argument block in the trampoline's stack frame: the same for
+    /// the entry and the exit program of one call, and unique among all calls under way.
+    pub frame: u64,
+    /// When that call entered, nanoseconds of the monotonic clock.
+    pub start: u64,
+    /// Calls entered.
+    pub entries: u64,
+    /// Entries whose start was overwritten or found no room: they will not be paired.
+    pub lost: u64,
+    /// Exits for which no start was known.
+    pub unpaired_exits: u64,
+    /// Starts moved to the map of displaced starts, because another call entered on this CPU
+    /// before they had left (nesting, sleep, interrupt).
+    pub displaced: u64,
+    /// Exits on this CPU of calls that had entered on another.
+    pub migrated: u64,
+    /// Fills the cache line.
+    pub reserved: u64,
+}
+
+/// A start that had to leave its slot, keyed by its frame.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Displaced {
+    /// When the call entered, nanoseconds of the monotonic clock.
+    pub start: u64,
+    /// The handler, by its number in the session.
+    pub handler: u64,
+}
+
+/// Head of one histogram in the kernel; its counters (`u32`) follow.
+///
+/// Two of these exist per CPU and handler, one for each phase: programs write the one, user space
+/// reads and clears the other. Counters of 32 bits suffice because a phase lasts seconds.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordHead {
+    /// Sum of all durations in nanoseconds.
+    pub sum: u64,
+    /// Shortest duration in nanoseconds; [`u64::MAX`] before the first.
+    pub min: u64,
+    /// Longest duration in nanoseconds.
+    pub max: u64,
+    /// Durations longer than [`HIGHEST_NS`](crate::bucket::HIGHEST_NS), counted in its bucket.
+    pub over_range: u64,
+}
+
+impl RecordHead {
+    /// A head that has seen no duration.
+    pub const EMPTY: Self = Self { sum: 0, min: u64::MAX, max: 0, over_range: 0 };
+}
+
+/// One histogram in the kernel.
+#[repr(C)]
+pub struct Record<const COUNTERS: usize> {
+    /// Exact statistics.
+    pub head: RecordHead,
+    /// Durations per bucket.
+    pub counts: [u32; COUNTERS],
+}
+
+/// Number of phases: one is written while the other is read.
+pub const PHASES: u32 = 2;
+
+/// Entries in the map of displaced starts: calls of all handlers that sleep, recurse or are
+/// interrupted at one time. Beyond it starts are lost, and counted as such.
+pub const DISPLACED_MAX: u32 = 16_384;
+
+/// Key of a record in its map.
+#[inline(always)]
+#[must_use]
+pub const fn record_key(cpu: u32, phase: u32) -> u32 {
+    cpu * PHASES + phase
+}
+
+/// Names of maps, globals and programs in the BPF object.
+pub mod names {
+    /// Per handler: histograms, an array with [`record_key`](super::record_key) as key.
+    pub const RECORDS: &str = "RECORDS";
+    /// Shared: displaced starts, a hash.
+    pub const DISPLACED: &str = "DISPLACED";
+    /// Per handler: the slots of all CPUs.
+    pub const SLOTS: &str = ".bss";
+    /// Shared: the phase that programs write, a `u32`.
+    pub const PHASE: &str = ".data";
+    /// Per handler, frozen: [`HANDLER`] and [`CPUS`].
+    pub const CONSTANTS: &str = ".rodata";
+    /// Global in [`CONSTANTS`]: the handler's number.
+    pub const HANDLER: &str = "HANDLER";
+    /// Global in [`CONSTANTS`]: possible CPUs.
+    pub const CPUS: &str = "CPUS";
+    /// Entry program.
+    pub const ENTER: &str = "enter";
+    /// Exit program, 2 significant digits.
+    pub const LEAVE_2: &str = "leave_2";
+    /// Exit program, 3 significant digits.
+    pub const LEAVE_3: &str = "leave_3";
+    /// Empty entry program, to measure what any pair costs.
+    pub const EMPTY_ENTER: &str = "empty_enter";
+    /// Empty exit program.
+    pub const EMPTY_LEAVE: &str = "empty_leave";
+}
