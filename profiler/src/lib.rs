@@ -1,3 +1,4 @@
 //! Latency profiler for the hook handlers of kernel modules.
+pub mod load;
 pub mod measure;
 pub mod target;

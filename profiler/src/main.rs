@@ -1,2 +1,5 @@
 //! The `profiler` program.
-fn main() {}
+
+fn main() {
+    profiler::load::become_helper_if_asked();
+}

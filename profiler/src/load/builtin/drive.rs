@@ -1,0 +1,241 @@
+//! The workers of a built-in load: set-up, schedule, count.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{BuiltinLoad, OwnCalls, Shared, Worker};
+use crate::load::{
+    LoadFailure, LoadOutcome, LoadStatus, OperationErrors, StopReason, StopSignal, nanoseconds,
+};
+
+/// A worker whose last so many operations all failed gives up: that is no load, and each
+/// failure may be slow or flood a log.
+const FAILURES_IN_A_ROW: u32 = 100;
+
+/// What one worker did.
+#[derive(Default)]
+struct Count {
+    operations: u64,
+    errors: BTreeMap<String, (u64, String)>,
+    calls: OwnCalls,
+    max_late: Duration,
+    end: End,
+}
+
+/// Why a worker ended.
+#[derive(Default)]
+enum End {
+    /// Its share of the operations is made.
+    #[default]
+    Done,
+    Stopped,
+    GaveUp(String),
+}
+
+/// Runs the load to its end and takes everything down again.
+pub(super) fn run(load: &BuiltinLoad, stop: &StopSignal) -> LoadOutcome {
+    let began = Instant::now();
+    let mut calls = OwnCalls::default();
+    let shared = match load.shared(&mut calls) {
+        Ok(shared) => shared,
+        Err(text) => return could_not_start(load, text, began, calls),
+    };
+    let result = thread::scope(|scope| {
+        // Every worker says that it is ready and waits for the common start: a slow set-up does not
+        // give one a lead, and with one failed nothing starts.
+        let (ready, answers) = mpsc::channel();
+        let mut starts = Vec::new();
+        let mut threads = Vec::new();
+        let mut failure = None;
+        for index in 0..load.workers {
+            let (start, started) = mpsc::channel::<Instant>();
+            let (ready, shared) = (ready.clone(), &shared);
+            let name = format!("load-{}-{index}", load.kind);
+            let body = move || work(load, shared, index, stop, &ready, &started);
+            match thread::Builder::new().name(name).spawn_scoped(scope, body) {
+                Ok(thread) => {
+                    starts.push(start);
+                    threads.push(thread);
+                }
+                Err(error) => {
+                    failure = Some(format!("thread {} of {}: {error}", index + 1, load.workers));
+                    break;
+                }
+            }
+        }
+        drop(ready);
+        for answer in answers.iter().take(threads.len()) {
+            if let Err(text) = answer {
+                failure.get_or_insert(text);
+            }
+        }
+        let start = Instant::now();
+        if failure.is_none() {
+            for waiting in &starts {
+                // One that is gone has panicked, which its join tells.
+                let _ = waiting.send(start);
+            }
+        }
+        drop(starts);
+        let counts: Vec<_> = threads.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        (failure, start, start.elapsed(), counts)
+    });
+    let (failure, start, elapsed, counts) = result;
+    // The directory is gone before the outcome is told.
+    drop(shared);
+
+    let mut whole = Count::default();
+    let mut panicked = false;
+    for count in counts {
+        match count {
+            Ok(count) => whole.add(count),
+            Err(_) => panicked = true,
+        }
+    }
+    whole.calls += calls;
+    if let Some(text) = failure {
+        return could_not_start(load, text, began, whole.calls);
+    }
+    let status = match whole.end {
+        _ if panicked => LoadStatus::Failed(LoadFailure::BrokeOff {
+            text: "a worker panicked; this is a fault of the profiler".to_owned(),
+        }),
+        End::GaveUp(text) => LoadStatus::Failed(LoadFailure::BrokeOff { text }),
+        End::Stopped => {
+            LoadStatus::Stopped { by: stop.reason().unwrap_or(StopReason::Interrupted) }
+        }
+        End::Done => LoadStatus::Completed,
+    };
+    let mut outcome = LoadOutcome::ended(status, start);
+    outcome.elapsed_ns = nanoseconds(elapsed);
+    outcome.operations = Some(whole.operations);
+    outcome.held_rate_per_s = held_rate(whole.operations, elapsed);
+    outcome.max_late_ns = load.rate.map(|_| nanoseconds(whole.max_late));
+    outcome.calls = Some(whole.calls);
+    let errors = whole.errors.into_iter();
+    outcome.errors =
+        errors.map(|(kind, (count, first))| OperationErrors { kind, count, first }).collect();
+    outcome
+}
+
+impl Count {
+    fn add(&mut self, other: Self) {
+        self.operations += other.operations;
+        self.calls += other.calls;
+        self.max_late = self.max_late.max(other.max_late);
+        for (kind, (count, first)) in other.errors {
+            self.errors.entry(kind).or_insert((0, first)).0 += count;
+        }
+        // The worst end counts.
+        match (&self.end, &other.end) {
+            (End::GaveUp(_), _) | (_, End::Done) => {}
+            (_, End::Stopped | End::GaveUp(_)) => self.end = other.end,
+        }
+    }
+}
+
+fn could_not_start(
+    load: &BuiltinLoad,
+    text: String,
+    began: Instant,
+    calls: OwnCalls,
+) -> LoadOutcome {
+    let text = format!("built-in `{}`: {text}", load.kind);
+    let status = LoadStatus::Failed(LoadFailure::CouldNotStart { text });
+    let mut outcome = LoadOutcome::ended(status, began);
+    outcome.operations = Some(0);
+    outcome.calls = Some(calls);
+    outcome
+}
+
+fn held_rate(operations: u64, elapsed: Duration) -> Option<f64> {
+    #[expect(clippy::cast_precision_loss, reason = "a rate is read to a few digits")]
+    let operations = operations as f64;
+    (!elapsed.is_zero()).then(|| operations / elapsed.as_secs_f64())
+}
+
+/// The whole life of one worker thread.
+fn work(
+    load: &BuiltinLoad,
+    shared: &Shared,
+    index: u32,
+    stop: &StopSignal,
+    ready: &mpsc::Sender<Result<(), String>>,
+    started: &mpsc::Receiver<Instant>,
+) -> Count {
+    let mut count = Count::default();
+    let made = load.worker(shared, index, &mut count.calls);
+    let (mut worker, answer) = match made {
+        Ok(worker) => (Some(worker), Ok(())),
+        Err(text) => (None, Err(text)),
+    };
+    // The other side waits for as many answers as there are workers.
+    let _ = ready.send(answer);
+    if let (Some(worker), Ok(start)) = (worker.as_deref_mut(), started.recv()) {
+        if load.rate.is_some() {
+            // The default lets the kernel wake us 50 us late. Not being allowed to is no error.
+            let _ = nix::sys::prctl::set_timerslack(1);
+        }
+        count.end = repeat(load, worker, index, start, stop, &mut count);
+    }
+    count
+}
+
+/// Operation `n` of the load is worker `n % workers`'s: each has its even share of the operations and
+/// of the schedule, with nothing to agree about while they run.
+fn repeat(
+    load: &BuiltinLoad,
+    worker: &mut dyn Worker,
+    index: u32,
+    start: Instant,
+    stop: &StopSignal,
+    count: &mut Count,
+) -> End {
+    let mut failures = 0;
+    let mut next = u64::from(index);
+    while load.operations.is_none_or(|operations| next < operations) {
+        match load.rate {
+            None if stop.is_stopped() => return End::Stopped,
+            None => {}
+            Some(rate) => {
+                // Beyond the clock's range is never.
+                let due = start.checked_add(rate.due(next));
+                let due = due.unwrap_or_else(|| start + Duration::from_secs(1 << 32));
+                if !stop.sleep_until(due) {
+                    return End::Stopped;
+                }
+                count.max_late = count.max_late.max(due.elapsed());
+            }
+        }
+        match worker.operate(&mut count.calls) {
+            Ok(()) => {
+                count.operations += 1;
+                failures = 0;
+            }
+            Err(error) => {
+                failures += 1;
+                if failures == FAILURES_IN_A_ROW {
+                    let text = format!(
+                        "built-in `{}`: {failures} operations in a row failed, the last with: {}",
+                        load.kind, error.text
+                    );
+                    count.fail(error);
+                    // With one worker fewer it is not the load asked for: the others end too.
+                    stop.stop(StopReason::LoadFailed);
+                    return End::GaveUp(text);
+                }
+                count.fail(error);
+            }
+        }
+        next = next.saturating_add(u64::from(load.workers));
+    }
+    End::Done
+}
+
+impl Count {
+    fn fail(&mut self, error: super::OperationError) {
+        self.errors.entry(error.kind).or_insert((0, error.text)).0 += 1;
+    }
+}

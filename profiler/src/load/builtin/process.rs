@@ -1,0 +1,118 @@
+//! Operations on child processes, all of them this program itself in a hidden role.
+
+use std::ffi::c_void;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+
+use nix::errno::Errno;
+use nix::sys::ptrace;
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use super::{HelperProgram, OperationError, OwnCalls, Worker};
+use crate::load::helper::Role;
+
+pub(super) struct Execve {
+    helper: HelperProgram,
+}
+
+impl Execve {
+    pub(super) fn new(helper: HelperProgram) -> Self {
+        Self { helper }
+    }
+}
+
+impl Worker for Execve {
+    fn operate(&mut self, calls: &mut OwnCalls) -> Result<(), OperationError> {
+        // An empty environment: the same work on every machine. The standard library starts it by
+        // `posix_spawn`, safe beside other threads, and with one `execve` as the path has a slash.
+        let mut command = self.helper.command(Role::Noop);
+        command.env_clear();
+        calls.execve += 1;
+        let status = command.status();
+        let path = || self.helper.path().display().to_string();
+        match status {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => {
+                let text = format!("{}: {status}", path());
+                Err(OperationError { kind: status.to_string(), text })
+            }
+            Err(error) => Err(OperationError::of_io(&format!("execute {}", path()), &error)),
+        }
+    }
+}
+
+/// A stopped child whose memory is written to. `ptrace` is bound to the thread that attached, so it is
+/// made and used on one.
+pub(super) struct Ptrace {
+    child: Tracee,
+    address: usize,
+    /// Another value each time, so that the write is one.
+    value: i64,
+}
+
+/// Kills and reaps the child on drop.
+struct Tracee(Child);
+
+impl Tracee {
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.0.id().cast_signed())
+    }
+}
+
+impl Drop for Tracee {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Ptrace {
+    pub(super) fn new(helper: &HelperProgram, calls: &mut OwnCalls) -> Result<Self, String> {
+        let mut command = helper.command(Role::Tracee);
+        command.env_clear().stdin(Stdio::piped()).stdout(Stdio::piped());
+        calls.execve += 1;
+        let path = helper.path().display();
+        let child =
+            command.spawn().map_err(|error| format!("a child to trace, {path}: {error}"))?;
+        let mut child = Tracee(child);
+        let pid = child.pid();
+
+        let mut line = String::new();
+        if let Some(output) = child.0.stdout.take() {
+            let read = BufReader::new(output).read_line(&mut line);
+            read.map_err(|error| format!("the child to trace, {path}, does not answer: {error}"))?;
+        }
+        let address = line.trim_end().parse().map_err(|_| {
+            format!(
+                "the child to trace, {path}, answers `{}` instead of an address",
+                line.trim_end()
+            )
+        })?;
+
+        calls.ptrace_attach += 1;
+        ptrace::seize(pid, ptrace::Options::PTRACE_O_EXITKILL).map_err(|errno| {
+            let allowed = "is ptrace allowed here (/proc/sys/kernel/yama/ptrace_scope, seccomp)?";
+            format!("attach to a child: {}: {allowed}", errno.desc())
+        })?;
+        let stop = |errno: Errno| format!("stop the traced child: {}", errno.desc());
+        calls.ptrace += 1;
+        ptrace::interrupt(pid).map_err(stop)?;
+        match waitpid(pid, None).map_err(stop)? {
+            WaitStatus::PtraceEvent(..) | WaitStatus::Stopped(..) => {}
+            other => return Err(format!("stop the traced child: it has {other:?}")),
+        }
+        Ok(Self { child, address, value: 0 })
+    }
+}
+
+impl Worker for Ptrace {
+    fn operate(&mut self, calls: &mut OwnCalls) -> Result<(), OperationError> {
+        self.value = self.value.wrapping_add(1);
+        calls.ptrace += 1;
+        ptrace::write(self.child.pid(), self.address as *mut c_void, self.value).map_err(|errno| {
+            let gone = if errno == Errno::ESRCH { "; was it killed?" } else { "" };
+            OperationError::new(&format!("write to the traced child{gone}"), errno)
+        })
+    }
+}

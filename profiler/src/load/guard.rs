@@ -1,0 +1,294 @@
+//! The hidden program between the profiler and a command of the user. Nothing that the command starts
+//! outlives the guard, and the guard does not outlive the profiler:
+//!
+//! - it is the reaper of all orphans below it (`PR_SET_CHILD_SUBREAPER`), so that even a daemon that left
+//!   its session stays its descendant, and "no child left" means that nothing is left;
+//! - its standard input comes from the profiler and closes when that dies, be it by SIGKILL.
+//!
+//! It answers on standard output, a line each: `started PID`, then `exit CODE` or `signal NUMBER` as soon
+//! as the command has ended, then `left PID...` if something could not be killed. The end of the output
+//! means that all is cleared away.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::prctl::set_child_subreaper;
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use super::sys;
+
+/// How long a process in an uninterruptible sleep is waited for after SIGKILL.
+const KILL_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the guard tells the profiler.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Message {
+    /// The command runs.
+    Started(i32),
+    /// The command could not be executed: the error number.
+    NotStarted(i32),
+    /// The command ended with this code.
+    Exit(i32),
+    /// The command was killed by the signal of this number.
+    Signal(i32),
+    /// These processes did not go away.
+    Left(Vec<i32>),
+    /// The guard itself could not work.
+    Fault(String),
+}
+
+impl Message {
+    fn line(&self) -> String {
+        match self {
+            Self::Started(pid) => format!("started {pid}"),
+            Self::NotStarted(errno) => format!("not-started {errno}"),
+            Self::Exit(code) => format!("exit {code}"),
+            Self::Signal(number) => format!("signal {number}"),
+            Self::Left(pids) => {
+                format!("left {}", pids.iter().map(i32::to_string).collect::<Vec<_>>().join(" "))
+            }
+            Self::Fault(text) => format!("fault {}", text.replace('\n', " ")),
+        }
+    }
+
+    /// Reads one line of the guard.
+    pub(super) fn parse(line: &str) -> Option<Self> {
+        let (word, rest) = line.trim_end().split_once(' ')?;
+        Some(match word {
+            "started" => Self::Started(rest.parse().ok()?),
+            "not-started" => Self::NotStarted(rest.parse().ok()?),
+            "exit" => Self::Exit(rest.parse().ok()?),
+            "signal" => Self::Signal(rest.parse().ok()?),
+            "left" => Self::Left(rest.split(' ').map(str::parse).collect::<Result<_, _>>().ok()?),
+            "fault" => Self::Fault(rest.to_owned()),
+            _ => return None,
+        })
+    }
+}
+
+fn tell(message: &Message) {
+    let mut out = io::stdout();
+    // A profiler that no longer listens is dead or about to be: the clean-up goes on all the same.
+    let _ = writeln!(out, "{}", message.line()).and_then(|()| out.flush());
+}
+
+/// The guard's `main`: arguments are the grace in milliseconds, then the command.
+pub(super) fn main(mut args: impl Iterator<Item = OsString>) -> i32 {
+    let grace = args.next().and_then(|text| text.to_str()?.parse().ok());
+    let (Some(grace_ms), Some(program)) = (grace, args.next()) else { return 2 };
+    match run(Duration::from_millis(grace_ms), &program, args) {
+        Ok(()) => 0,
+        Err(error) => {
+            tell(&Message::Fault(error.to_string()));
+            1
+        }
+    }
+}
+
+fn run(
+    grace: Duration,
+    program: &OsString,
+    args: impl Iterator<Item = OsString>,
+) -> io::Result<()> {
+    set_child_subreaper(true)?;
+    // Blocked before the start, so that not even a command that ends at once is missed. SIGINT and
+    // SIGHUP may come from the terminal: the profiler hears them too and tells what to do.
+    let mut heard = SigSet::empty();
+    heard.extend([Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]);
+    heard.thread_block()?;
+    let signals = SignalFd::with_flags(&heard, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+
+    // Standard output is the profiler's report and not the command's.
+    let output = io::stderr().as_fd().try_clone_to_owned()?;
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::null()).stdout(output).stderr(Stdio::inherit());
+    sys::own_session_dying_with_parent(&mut command);
+    let child = match command.spawn() {
+        Ok(child) => Pid::from_raw(child.id().cast_signed()),
+        Err(error) => {
+            tell(&match error.raw_os_error() {
+                Some(errno) => Message::NotStarted(errno),
+                None => Message::Fault(error.to_string()),
+            });
+            return Ok(());
+        }
+    };
+    tell(&Message::Started(child.as_raw()));
+
+    let mut family = Family { command: child, empty: false };
+    let mut stdin = io::stdin();
+    loop {
+        if family.reap()? {
+            break;
+        }
+        let [told, signalled] = sys::wait_readable([stdin.as_fd(), signals.as_fd()], None)?;
+        // Anything on the input asks for the end, and so does its closing.
+        if told
+            && !matches!(stdin.read(&mut [0; 1]), Err(error) if error.kind() == io::ErrorKind::Interrupted)
+        {
+            break;
+        }
+        if signalled {
+            while let Some(signal) = signals.read_signal()? {
+                if signal.ssi_signo.cast_signed() == Signal::SIGTERM as i32 {
+                    return family.end(grace, &signals);
+                }
+            }
+        }
+    }
+    family.end(grace, &signals)
+}
+
+/// Everything below the guard.
+struct Family {
+    command: Pid,
+    /// No child is left, so nothing is.
+    empty: bool,
+}
+
+impl Family {
+    /// Takes in all who have ended. True once the command has.
+    fn reap(&mut self) -> io::Result<bool> {
+        let mut ended = false;
+        loop {
+            let status = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(status) => status,
+                Err(Errno::ECHILD) => {
+                    self.empty = true;
+                    return Ok(ended);
+                }
+                Err(Errno::EINTR) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            match status {
+                WaitStatus::StillAlive => return Ok(ended),
+                WaitStatus::Exited(pid, code) if pid == self.command => {
+                    tell(&Message::Exit(code));
+                    ended = true;
+                }
+                // By number: a command may die of a real-time signal.
+                WaitStatus::Signaled(pid, signal, _) if pid == self.command => {
+                    tell(&Message::Signal(signal as i32));
+                    ended = true;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Ends all who are left: SIGTERM, time to end, SIGKILL.
+    fn end(mut self, grace: Duration, signals: &SignalFd) -> io::Result<()> {
+        self.reap()?;
+        if self.empty {
+            return Ok(());
+        }
+        for pid in descendants()? {
+            let _ = kill(pid, Signal::SIGTERM);
+            // One that is stopped would not hear it.
+            let _ = kill(pid, Signal::SIGCONT);
+        }
+        self.wait_until(Instant::now() + grace, signals)?;
+        let patience = Instant::now() + KILL_PATIENCE;
+        // Again and again: what is killed may have forked meanwhile.
+        while !self.empty && Instant::now() < patience {
+            for pid in descendants()? {
+                let _ = kill(pid, Signal::SIGKILL);
+            }
+            self.wait_until(Instant::now() + Duration::from_millis(20), signals)?;
+        }
+        if !self.empty {
+            tell(&Message::Left(descendants()?.into_iter().map(Pid::as_raw).collect()));
+        }
+        Ok(())
+    }
+
+    /// Reaps until nothing is left or `limit` has come.
+    fn wait_until(&mut self, limit: Instant, signals: &SignalFd) -> io::Result<()> {
+        loop {
+            self.reap()?;
+            let left = limit.saturating_duration_since(Instant::now());
+            if self.empty || left.is_zero() {
+                return Ok(());
+            }
+            sys::wait_readable([signals.as_fd()], Some(left))?;
+            while signals.read_signal()?.is_some() {}
+        }
+    }
+}
+
+/// All living processes below this one, from `/proc`: they may be in any group and session.
+fn descendants() -> io::Result<Vec<Pid>> {
+    let mut parents = HashMap::new();
+    for entry in std::fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        // A process that ended since the folder was read is no error.
+        let Ok(stat) = std::fs::read(format!("/proc/{pid}/stat")) else { continue };
+        if let Some(parent) = living_parent(&stat) {
+            parents.insert(pid, parent);
+        }
+    }
+    let me = nix::unistd::getpid().as_raw();
+    let below_me = |pid: &i32| {
+        let mut at = *pid;
+        // As many steps as there are processes: pids reused while we read could close a ring.
+        for _ in 0..=parents.len() {
+            match parents.get(&at) {
+                Some(&parent) if parent == me => return true,
+                Some(&parent) => at = parent,
+                None => return false,
+            }
+        }
+        false
+    };
+    Ok(parents.keys().copied().filter(below_me).map(Pid::from_raw).collect())
+}
+
+/// The parent's pid in a line of `/proc/PID/stat`; `None` for a zombie, which cannot be killed again.
+fn living_parent(stat: &[u8]) -> Option<i32> {
+    // The name before it stands in brackets and may hold brackets and spaces: the last one closes it.
+    let close = stat.iter().rposition(|&byte| byte == b')')?;
+    let rest = std::str::from_utf8(stat.get(close + 1..)?).ok()?;
+    let mut fields = rest.split_ascii_whitespace();
+    let state = fields.next()?;
+    let parent = fields.next()?.parse().ok()?;
+    (!matches!(state, "Z" | "X")).then_some(parent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_survive_their_line() {
+        for message in [
+            Message::Started(42),
+            Message::NotStarted(2),
+            Message::Exit(0),
+            Message::Signal(9),
+            Message::Left(vec![1, 22]),
+            Message::Fault("no /proc".to_owned()),
+        ] {
+            assert_eq!(Message::parse(&format!("{}\n", message.line())), Some(message));
+        }
+        for line in ["", "exit", "exit x", "left 1 x", "hello world"] {
+            assert_eq!(Message::parse(line), None, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_with_brackets_does_not_hide_the_parent() {
+        assert_eq!(living_parent(b"7 (a) S 9 (b) S 12 7 7 0"), Some(12));
+        assert_eq!(living_parent(b"7 (sh) Z 12 7 7 0"), None);
+        assert_eq!(living_parent(b"7 (sh)"), None);
+        assert_eq!(living_parent(b""), None);
+    }
+}
