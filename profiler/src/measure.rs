@@ -1,6 +1,7 @@
 //! What a probe session hands over: one histogram and one account of losses a handler.
 
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 
 use crate::target::Target;
 
@@ -8,7 +9,8 @@ use crate::target::Target;
 ///
 /// The books balance: `carried_in + entries = paired + in_flight + lost`, where `paired` is the
 /// histogram's count. A difference is an error of the profiler and is reported as one.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Losses {
     /// Calls that had entered before the window began and had not left by then.
     pub carried_in: u64,
@@ -26,6 +28,25 @@ pub struct Losses {
     pub missed: u64,
     /// Durations beyond the histogram's range, recorded in its last bucket; `max_ns` and the sum stay exact.
     pub over_range: u64,
+}
+
+impl Losses {
+    /// What is left over when `carried_in + entries = paired + in_flight + lost` is worked out:
+    /// zero when the books balance.
+    #[must_use]
+    pub fn imbalance(&self, paired: u64) -> i128 {
+        let seen = i128::from(self.carried_in) + i128::from(self.entries);
+        seen - i128::from(paired) - i128::from(self.in_flight) - i128::from(self.lost)
+    }
+
+    /// Upper bound on the calls that ran in the window, ended in it and are not in the histogram.
+    ///
+    /// A missed entry program shows again as an unpaired exit, so the larger of the two counts;
+    /// a missed exit program can show again in `lost`, which errs on the safe side.
+    #[must_use]
+    pub fn unmeasured(&self) -> u64 {
+        self.lost.saturating_add(self.missed.max(self.unpaired_exits))
+    }
 }
 
 /// One handler's measurements over one window. All times in nanoseconds of the kernel's monotonic clock.

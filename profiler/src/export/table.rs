@@ -1,0 +1,354 @@
+//! The table for people: plain text, made of the profile alone, so that a run and a later report
+//! on its file print the same bytes.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+
+use comfy_table::{
+    CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Row, Table as Grid, presets,
+};
+
+use super::Exporter;
+use crate::load::{LoadRun, LoadSpec, LoadStatus, StopReason};
+use crate::module::ModuleFacts;
+use crate::profile::{HandlerProfile, Profile};
+
+/// Unit of the durations in a table.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Unit {
+    /// The one of the three in which the largest average is a number below 1000.
+    #[default]
+    Auto,
+    /// Nanoseconds.
+    Ns,
+    /// Microseconds.
+    Us,
+    /// Milliseconds.
+    Ms,
+}
+
+/// A unit that this program does not know.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no unit: choose auto, ns, us or ms")]
+pub struct UnknownUnit(String);
+
+impl FromStr for Unit {
+    type Err = UnknownUnit;
+
+    fn from_str(text: &str) -> Result<Self, UnknownUnit> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "ns" => Ok(Self::Ns),
+            "us" => Ok(Self::Us),
+            "ms" => Ok(Self::Ms),
+            _ => Err(UnknownUnit(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Ns => "ns",
+            Self::Us => "us",
+            Self::Ms => "ms",
+        })
+    }
+}
+
+impl Unit {
+    /// This unit, or for `Auto` the one that suits `profile`: one for all handlers, so that a
+    /// column can be compared by eye.
+    fn resolve(self, profile: &Profile) -> Self {
+        if self != Self::Auto {
+            return self;
+        }
+        let largest =
+            profile.handlers.iter().filter_map(HandlerProfile::mean_ns).fold(0.0, f64::max);
+        if largest < 1e3 {
+            Self::Ns
+        } else if largest < 1e6 {
+            Self::Us
+        } else {
+            Self::Ms
+        }
+    }
+
+    /// Decimal places of this unit that make one nanosecond.
+    fn places(self) -> usize {
+        match self {
+            Self::Auto | Self::Ns => 0,
+            Self::Us => 3,
+            Self::Ms => 6,
+        }
+    }
+
+    /// A whole number of nanoseconds, exactly.
+    fn exact(self, ns: u64) -> String {
+        let places = self.places();
+        if places == 0 {
+            return ns.to_string();
+        }
+        let scale = 10_u64.pow(places as u32);
+        format!("{}.{:0places$}", ns / scale, ns % scale)
+    }
+
+    /// An average, to a tenth of a nanosecond.
+    fn average(self, ns: f64) -> String {
+        let places = self.places();
+        format!("{:.*}", places + 1, ns / 10_f64.powi(places as i32))
+    }
+}
+
+/// The table, with what was measured above it and warnings below.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Table {
+    /// Unit of the durations.
+    pub unit: Unit,
+    /// Columns of the terminal; `None` lets lines be as long as they are, for files and pipes.
+    pub width: Option<u16>,
+}
+
+impl Exporter for Table {
+    fn serialize(&self, profile: &Profile) -> Vec<u8> {
+        let mut text = String::new();
+        for (label, value) in heading(profile) {
+            text.push_str(format!("{label:<10} {}", clean(&value)).trim_end());
+            text.push('\n');
+        }
+        text.push('\n');
+        for line in grid(profile, self.unit.resolve(profile), self.width).lines() {
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        if !profile.warnings.is_empty() {
+            text.push('\n');
+        }
+        for warning in &profile.warnings {
+            text.push_str("warning: ");
+            text.push_str(&clean(&warning.text));
+            text.push('\n');
+        }
+        text.into_bytes()
+    }
+}
+
+/// Text from a file must not steer the reader's terminal.
+fn clean(text: &str) -> Cow<'_, str> {
+    if text.chars().any(is_unsafe) {
+        Cow::Owned(text.chars().map(|c| if is_unsafe(c) { '\u{fffd}' } else { c }).collect())
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+/// Control characters, and those that reorder the text around them.
+fn is_unsafe(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Lines of `label value` above the table.
+fn heading(profile: &Profile) -> Vec<(&'static str, String)> {
+    let host = &profile.host;
+    let known = |fact: &Option<String>| fact.clone().unwrap_or_else(|| "unknown".to_owned());
+    let backends: Vec<String> = profile.backends().iter().map(ToString::to_string).collect();
+    let mut kernel = format!("{} {}", known(&host.kernel_release), host.arch);
+    if let Some(model) = &host.preemption {
+        kernel.push_str(&format!(", preemption {model}"));
+    }
+    let mut machine = known(&host.cpu_model);
+    if let Some(cpus) = host.cpus_online {
+        machine.push_str(&format!(", {cpus} CPU{}", plural(cpus.into())));
+    }
+    if let Some(hypervisor) = &host.hypervisor {
+        let vendor = hypervisor.vendor.as_deref().unwrap_or("an unknown hypervisor");
+        machine.push_str(&format!(", virtual ({vendor})"));
+    }
+    let mut window = format!("{} from {:.0}", seconds(profile.window_ns), profile.started);
+    if profile.warmup_ns > 0 {
+        window.push_str(&format!(", after {} of warm-up", seconds(profile.warmup_ns)));
+    }
+    if profile.interrupted {
+        window.push_str(", interrupted");
+    }
+    let layout = &profile.histogram;
+    let histogram = format!(
+        "{} significant digits, {} ns to {}, {} in the kernel",
+        layout.precision_digits,
+        layout.lowest_ns,
+        seconds(layout.highest_ns),
+        bytes(layout.kernel_memory_bytes)
+    );
+    let clock = match &host.clock_source {
+        Some(source) => format!("{} ({source})", profile.clock),
+        None => profile.clock.to_string(),
+    };
+
+    let mut lines = vec![
+        ("profiler", profile.tool.version.clone()),
+        ("backend", if backends.is_empty() { "none".to_owned() } else { backends.join(", ") }),
+        ("clock", clock),
+        ("kernel", kernel),
+        ("machine", machine),
+    ];
+    lines.extend(profile.modules.iter().map(|module| ("module", describe_module(module))));
+    lines.push(("window", window));
+    lines.extend(profile.loads.iter().map(|load| ("load", describe_load(load))));
+    lines.push(("histograms", histogram));
+    lines
+}
+
+fn describe_module(module: &ModuleFacts) -> String {
+    let mut text = module.name.clone();
+    if let Some(version) = &module.version {
+        text.push_str(&format!(" {version}"));
+    }
+    let mut facts = Vec::new();
+    if let Some(srcversion) = &module.srcversion {
+        facts.push(format!("srcversion {srcversion}"));
+    }
+    if let Some(build_id) = &module.build_id {
+        facts.push(format!("build id {build_id}"));
+    }
+    if let Some(taint) = &module.taint {
+        facts.push(format!("taint {taint}"));
+    }
+    if !facts.is_empty() {
+        text.push_str(&format!(" ({})", facts.join(", ")));
+    }
+    text
+}
+
+fn describe_load(load: &LoadRun) -> String {
+    let mut text = match &load.spec {
+        LoadSpec::Builtin { name, workers, rate_per_s, operations } => {
+            let mut text = format!("builtin {name}, {workers} worker{}", plural((*workers).into()));
+            match rate_per_s {
+                Some(rate) => text.push_str(&format!(", {rate}")),
+                None => text.push_str(", as fast as it goes"),
+            }
+            if let Some(operations) = operations {
+                text.push_str(&format!(", {operations} operations"));
+            }
+            text
+        }
+        LoadSpec::Command { argv } => format!("command {}", argv.join(" ")),
+        LoadSpec::Idle => "none".to_owned(),
+    };
+    let outcome = &load.outcome;
+    match &outcome.status {
+        LoadStatus::Completed => text.push_str(": completed"),
+        LoadStatus::Stopped { by } => text.push_str(match by {
+            StopReason::Duration => ": until the window's end",
+            StopReason::Interrupted => ": interrupted",
+            StopReason::LoadFailed => ": stopped because another load failed",
+        }),
+        LoadStatus::Failed(failure) => text.push_str(&format!(": FAILED: {failure}")),
+    }
+    text.push_str(&format!(" after {}", seconds(outcome.elapsed_ns)));
+    if let Some(operations) = outcome.operations {
+        text.push_str(&format!(", {operations} operations"));
+    }
+    if let Some(rate) = outcome.held_rate_per_s {
+        text.push_str(&format!(" at {rate:.1}/s"));
+    }
+    for errors in &outcome.errors {
+        text.push_str(&format!(", {} x {}", errors.count, errors.kind));
+    }
+    text
+}
+
+fn grid(profile: &Profile, unit: Unit, width: Option<u16>) -> String {
+    let mut grid = Grid::new();
+    grid.load_style(presets::NOTHING.header_separator(LineStyle::new(' ', '-', ' ', ' ')));
+    grid.set_header([
+        "handler".to_owned(),
+        "count".to_owned(),
+        "calls/s".to_owned(),
+        format!("average ({unit})"),
+        format!("TP90 ({unit})"),
+        format!("TP95 ({unit})"),
+        format!("TP99 ({unit})"),
+        format!("max ({unit})"),
+        "lost".to_owned(),
+    ]);
+    for handler in &profile.handlers {
+        grid.add_row(row(profile, handler, unit));
+    }
+    for column in grid.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+        column.set_constraint(ColumnConstraint::ContentWidth);
+    }
+    match width {
+        Some(width) => {
+            grid.set_content_arrangement(ContentArrangement::Dynamic);
+            grid.set_width(width);
+        }
+        None => {
+            grid.set_content_arrangement(ContentArrangement::Disabled);
+        }
+    }
+    grid.to_string()
+}
+
+fn row(profile: &Profile, handler: &HandlerProfile, unit: Unit) -> Row {
+    let duration = |ns: Option<u64>| ns.map_or("-".to_owned(), |ns| unit.exact(ns));
+    // A second module, or a function of the same name elsewhere, makes the name alone ambiguous.
+    let one_module = profile.handlers.iter().all(|other| other.module == handler.module);
+    let name = match &handler.module {
+        Some(module) if !one_module => format!("{} [{module}]", handler.name),
+        _ => handler.name.clone(),
+    };
+    let per_second = handler.count as f64 / (profile.window_ns as f64 / 1e9);
+    Row::from([
+        clean(&name).into_owned(),
+        handler.count.to_string(),
+        format!("{per_second:.1}"),
+        handler.mean_ns().map_or("-".to_owned(), |ns| unit.average(ns)),
+        duration(handler.quantile_ns(0.90)),
+        duration(handler.quantile_ns(0.95)),
+        duration(handler.quantile_ns(0.99)),
+        duration(handler.max_ns),
+        lost(handler),
+    ])
+}
+
+/// Calls that are not in the histogram, with their share of all calls.
+fn lost(handler: &HandlerProfile) -> String {
+    let lost = handler.losses.unmeasured();
+    if lost == 0 {
+        return "0".to_owned();
+    }
+    let share = lost as f64 / (lost as f64 + handler.count as f64) * 100.0;
+    if share < 0.01 { format!("{lost} (<0.01%)") } else { format!("{lost} ({share:.2}%)") }
+}
+
+fn plural(count: u64) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}
+
+/// Seconds to the millisecond; whole ones without decimals.
+fn seconds(ns: u64) -> String {
+    if ns.is_multiple_of(1_000_000_000) {
+        format!("{} s", ns / 1_000_000_000)
+    } else {
+        format!("{:.3} s", ns as f64 / 1e9)
+    }
+}
+
+fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 3] = ["KiB", "MiB", "GiB"];
+    if bytes < 1024 {
+        return format!("{bytes} bytes");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS.get(unit).unwrap_or(&"GiB"))
+}

@@ -1,0 +1,250 @@
+//! Facts about this machine that a latency depends on, read from procfs and sysfs.
+//!
+//! The host name is left out on purpose: profiles are attached to bug reports and committed to
+//! repositories. The boot id tells two runs of one boot apart from two boots, and names nobody.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+/// Longest pseudo file that is read, in bytes; all of them are far shorter than that, but for
+/// `/proc/cpuinfo` of large machines, whose first processor is all that is wanted.
+const MAX_FACT_BYTES: u64 = 64 * 1024;
+
+/// What the kernel tells about itself and its machine. A fact that cannot be read is `None`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct HostFacts {
+    /// Kernel release, as `uname -r`.
+    pub kernel_release: Option<String>,
+    /// Kernel build, as `uname -v`.
+    pub kernel_version: Option<String>,
+    /// Machine architecture, as `uname -m`.
+    pub arch: String,
+    /// Model name of the first CPU.
+    pub cpu_model: Option<String>,
+    /// Number of CPUs online.
+    pub cpus_online: Option<u32>,
+    /// Each CPU vulnerability known to the kernel, with what it does about it.
+    pub mitigations: BTreeMap<String, String>,
+    /// Clock source in use, such as `tsc` or `kvm-clock`.
+    pub clock_source: Option<String>,
+    /// Present when the CPU says that it runs under a hypervisor.
+    pub hypervisor: Option<Hypervisor>,
+    /// Preemption model: `none`, `voluntary`, `full`, `lazy` or `rt`.
+    pub preemption: Option<String>,
+    /// Random id of this boot.
+    pub boot_id: Option<String>,
+}
+
+/// The hypervisor underneath, as far as the firmware tables name it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Hypervisor {
+    /// System vendor in the firmware tables, such as `QEMU`.
+    pub vendor: Option<String>,
+    /// Product name in the firmware tables, such as `Standard PC (Q35 + ICH9, 2009)`.
+    pub product: Option<String>,
+}
+
+/// Facts of the machine that this process runs on.
+#[must_use]
+pub fn collect() -> HostFacts {
+    collect_at(Path::new("/"))
+}
+
+/// As [`collect`], from the file tree under `root`.
+#[must_use]
+pub fn collect_at(root: &Path) -> HostFacts {
+    let kernel_version = read_fact(&root.join("proc/sys/kernel/version"));
+    let cpuinfo = read_fact(&root.join("proc/cpuinfo")).unwrap_or_default();
+    HostFacts {
+        kernel_release: read_fact(&root.join("proc/sys/kernel/osrelease")),
+        arch: read_fact(&root.join("proc/sys/kernel/arch"))
+            .unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+        cpu_model: ["model name", "Model", "cpu model", "uarch"]
+            .iter()
+            .find_map(|key| cpuinfo_value(&cpuinfo, key)),
+        cpus_online: read_fact(&root.join("sys/devices/system/cpu/online"))
+            .and_then(|list| count_cpu_list(&list)),
+        mitigations: read_dir_facts(&root.join("sys/devices/system/cpu/vulnerabilities")),
+        clock_source: read_fact(
+            &root.join("sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        ),
+        hypervisor: hypervisor(root, &cpuinfo),
+        preemption: preemption(
+            read_fact(&root.join("sys/kernel/debug/sched/preempt")).as_deref(),
+            kernel_version.as_deref(),
+        ),
+        boot_id: read_fact(&root.join("proc/sys/kernel/random/boot_id")),
+        kernel_version,
+    }
+}
+
+/// The text of a one-line pseudo file, trimmed; `None` if unreadable or empty.
+pub(crate) fn read_fact(path: &Path) -> Option<String> {
+    // A device or FIFO in place of the expected file must not block or stream without end.
+    if !fs::metadata(path).ok()?.is_file() {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    fs::File::open(path).ok()?.take(MAX_FACT_BYTES).read_to_end(&mut bytes).ok()?;
+    let text = String::from_utf8_lossy(&bytes).trim().to_owned();
+    (!text.is_empty()).then_some(text)
+}
+
+/// Every readable file of a directory, by name.
+pub(crate) fn read_dir_facts(dir: &Path) -> BTreeMap<String, String> {
+    let Ok(entries) = fs::read_dir(dir) else { return BTreeMap::new() };
+    entries
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            Some((name, read_fact(&entry.path())?))
+        })
+        .collect()
+}
+
+fn cpuinfo_value(cpuinfo: &str, key: &str) -> Option<String> {
+    cpuinfo.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        (name.trim() == key && !value.trim().is_empty()).then(|| value.trim().to_owned())
+    })
+}
+
+/// Number of CPUs in a kernel list such as `0-3,8`; `None` if it is no such list.
+fn count_cpu_list(list: &str) -> Option<u32> {
+    list.split(',').try_fold(0_u32, |count, range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let first: u32 = first.trim().parse().ok()?;
+        let last: u32 = last.trim().parse().ok()?;
+        count.checked_add(last.checked_sub(first)?.checked_add(1)?)
+    })
+}
+
+fn hypervisor(root: &Path, cpuinfo: &str) -> Option<Hypervisor> {
+    let flagged = cpuinfo_value(cpuinfo, "flags")
+        .is_some_and(|flags| flags.split_ascii_whitespace().any(|flag| flag == "hypervisor"));
+    // Set by paravirtual Xen guests, whose CPU flag may be masked.
+    let xen = read_fact(&root.join("sys/hypervisor/type"));
+    if !flagged && xen.is_none() {
+        return None;
+    }
+    let dmi = root.join("sys/class/dmi/id");
+    Some(Hypervisor {
+        vendor: xen.or_else(|| read_fact(&dmi.join("sys_vendor"))),
+        product: read_fact(&dmi.join("product_name")),
+    })
+}
+
+/// `debugfs` marks the model in force with brackets; without it, the build line names what the
+/// kernel was built for. A kernel built with `PREEMPT_DYNAMIC` alone leaves it open.
+fn preemption(debugfs: Option<&str>, build: Option<&str>) -> Option<String> {
+    if let Some(chosen) = debugfs
+        .and_then(|text| text.split_once('('))
+        .and_then(|(_, rest)| rest.split_once(')'))
+        .map(|(chosen, _)| chosen.trim())
+        && !chosen.is_empty()
+    {
+        return Some(chosen.to_owned());
+    }
+    let words: Vec<&str> = build?.split_ascii_whitespace().collect();
+    let says = |word: &str| words.contains(&word);
+    if says("PREEMPT_RT") {
+        Some("rt".to_owned())
+    } else if says("PREEMPT") {
+        Some("full".to_owned())
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().expect("temporary directory");
+        for (path, text) in files {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().expect("parent")).expect("create directory");
+            fs::write(path, text).expect("write file");
+        }
+        root
+    }
+
+    #[test]
+    fn reads_a_virtual_machine() {
+        let root = tree(&[
+            ("proc/sys/kernel/osrelease", "6.1.0-56-amd64\n"),
+            ("proc/sys/kernel/version", "#1 SMP PREEMPT_DYNAMIC Debian 6.1.1-1\n"),
+            ("proc/sys/kernel/arch", "x86_64\n"),
+            (
+                "proc/cpuinfo",
+                "processor\t: 0\nmodel name\t: QEMU Virtual CPU\nflags\t\t: fpu hypervisor lm\n",
+            ),
+            ("sys/devices/system/cpu/online", "0-3,8\n"),
+            ("sys/devices/system/cpu/vulnerabilities/meltdown", "Mitigation: PTI\n"),
+            ("sys/devices/system/cpu/vulnerabilities/l1tf", "Not affected\n"),
+            ("sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc\n"),
+            ("sys/class/dmi/id/sys_vendor", "QEMU\n"),
+            ("sys/class/dmi/id/product_name", "Standard PC\n"),
+            ("sys/kernel/debug/sched/preempt", "none (voluntary) full \n"),
+            ("proc/sys/kernel/random/boot_id", "3f0c\n"),
+        ]);
+        let facts = collect_at(root.path());
+        assert_eq!(facts.kernel_release.as_deref(), Some("6.1.0-56-amd64"));
+        assert_eq!(facts.arch, "x86_64");
+        assert_eq!(facts.cpu_model.as_deref(), Some("QEMU Virtual CPU"));
+        assert_eq!(facts.cpus_online, Some(5));
+        assert_eq!(facts.mitigations["meltdown"], "Mitigation: PTI");
+        assert_eq!(facts.mitigations.len(), 2);
+        assert_eq!(facts.clock_source.as_deref(), Some("tsc"));
+        assert_eq!(facts.preemption.as_deref(), Some("voluntary"));
+        assert_eq!(facts.boot_id.as_deref(), Some("3f0c"));
+        let hypervisor = facts.hypervisor.expect("flag is set");
+        assert_eq!(hypervisor.vendor.as_deref(), Some("QEMU"));
+        assert_eq!(hypervisor.product.as_deref(), Some("Standard PC"));
+    }
+
+    #[test]
+    fn an_empty_tree_gives_empty_facts() {
+        let root = tree(&[]);
+        let facts = collect_at(root.path());
+        assert_eq!(
+            facts,
+            HostFacts { arch: std::env::consts::ARCH.to_owned(), ..HostFacts::default() }
+        );
+    }
+
+    #[test]
+    fn bare_metal_has_no_hypervisor_though_firmware_names_a_vendor() {
+        let root = tree(&[
+            ("proc/cpuinfo", "flags : fpu lm\n"),
+            ("sys/class/dmi/id/sys_vendor", "Dell Inc.\n"),
+        ]);
+        assert_eq!(collect_at(root.path()).hypervisor, None);
+    }
+
+    #[test]
+    fn cpu_lists() {
+        assert_eq!(count_cpu_list("0"), Some(1));
+        assert_eq!(count_cpu_list("0-3"), Some(4));
+        assert_eq!(count_cpu_list("0-1,4-7"), Some(6));
+        assert_eq!(count_cpu_list("3-1"), None);
+        assert_eq!(count_cpu_list("0-4294967295"), None);
+        assert_eq!(count_cpu_list("x"), None);
+    }
+
+    #[test]
+    fn preemption_models() {
+        assert_eq!(preemption(Some("none voluntary (full)"), None).as_deref(), Some("full"));
+        assert_eq!(preemption(None, Some("#1 SMP PREEMPT_RT x")).as_deref(), Some("rt"));
+        assert_eq!(preemption(None, Some("#1 SMP PREEMPT x")).as_deref(), Some("full"));
+        assert_eq!(preemption(None, Some("#1 SMP PREEMPT_DYNAMIC x")), None);
+        assert_eq!(preemption(None, None), None);
+    }
+}

@@ -1,0 +1,199 @@
+//! Facts about a loaded kernel module, read from sysfs.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::host::{read_dir_facts, read_fact};
+
+/// Longest notes file that is read, in bytes.
+const MAX_NOTE_BYTES: u64 = 64 * 1024;
+/// `NT_GNU_BUILD_ID` of elf.h.
+const NT_GNU_BUILD_ID: u32 = 3;
+
+/// Which build of a module was measured, and how it was set up.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ModuleFacts {
+    /// Name, with underscores, as in `/proc/modules`.
+    pub name: String,
+    /// `MODULE_VERSION` of its source.
+    pub version: Option<String>,
+    /// Checksum of its sources, made at build time.
+    pub srcversion: Option<String>,
+    /// GNU build id in hexadecimal: two builds of different code differ in it.
+    pub build_id: Option<String>,
+    /// Taint letters, such as `OE` (out of tree, unsigned).
+    pub taint: Option<String>,
+    /// Bytes of its code and data in memory.
+    pub size_bytes: Option<u64>,
+    /// Parameters that could be read, with their values when the run started.
+    pub parameters: BTreeMap<String, String>,
+}
+
+/// Why a module's facts could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ModuleError {
+    /// The name could not be one of a module.
+    #[error("`{0}` cannot be the name of a kernel module: give it as lsmod lists it")]
+    BadName(String),
+    /// No such module is loaded.
+    #[error("module `{0}` is not loaded: load it with insmod or modprobe first")]
+    NotLoaded(String),
+    /// Its folder exists and cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Unreadable {
+        /// The folder.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+}
+
+/// Facts of the loaded module `name`. Parameters without read permission are left out.
+///
+/// # Errors
+/// If no module of that name is loaded, or its folder in sysfs cannot be read.
+pub fn collect(name: &str) -> Result<ModuleFacts, ModuleError> {
+    collect_at(Path::new("/"), name)
+}
+
+/// As [`collect`], from the file tree under `root`.
+///
+/// # Errors
+/// As [`collect`].
+pub fn collect_at(root: &Path, name: &str) -> Result<ModuleFacts, ModuleError> {
+    // modprobe takes either spelling; the kernel knows the one with underscores.
+    let name = name.replace('-', "_");
+    if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
+        return Err(ModuleError::BadName(name));
+    }
+    let dir = root.join("sys/module").join(&name);
+    if let Err(source) = fs::read_dir(&dir) {
+        return Err(if source.kind() == io::ErrorKind::NotFound {
+            ModuleError::NotLoaded(name)
+        } else {
+            ModuleError::Unreadable { path: dir, source }
+        });
+    }
+    Ok(ModuleFacts {
+        version: read_fact(&dir.join("version")),
+        srcversion: read_fact(&dir.join("srcversion")),
+        build_id: build_id(&dir.join("notes")),
+        taint: read_fact(&dir.join("taint")),
+        size_bytes: read_fact(&dir.join("coresize")).and_then(|text| text.parse().ok()),
+        parameters: read_dir_facts(&dir.join("parameters")),
+        name,
+    })
+}
+
+/// Build id among the module's ELF notes: some kernels give each note section a file of its own,
+/// some linker scripts merge them.
+fn build_id(notes: &Path) -> Option<String> {
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(notes).ok()?.flatten().map(|entry| entry.path()).collect();
+    files.sort();
+    files.iter().find_map(|file| {
+        if !fs::metadata(file).ok()?.is_file() {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        fs::File::open(file).ok()?.take(MAX_NOTE_BYTES).read_to_end(&mut bytes).ok()?;
+        find_build_id(&bytes)
+    })
+}
+
+/// Walks ELF notes (header of three words, then name and descriptor, each padded to four bytes).
+fn find_build_id(mut notes: &[u8]) -> Option<String> {
+    while let Some((header, rest)) = notes.split_at_checked(12) {
+        let word = |at: usize| -> Option<u32> {
+            Some(u32::from_ne_bytes(header.get(at..at + 4)?.try_into().ok()?))
+        };
+        let (name_len, desc_len, kind) = (word(0)? as usize, word(4)? as usize, word(8)?);
+        let (name, rest) = rest.split_at_checked(name_len.checked_next_multiple_of(4)?)?;
+        let desc = rest.get(..desc_len)?;
+        if kind == NT_GNU_BUILD_ID && name.get(..name_len)? == b"GNU\0" && !desc.is_empty() {
+            return Some(desc.iter().fold(String::new(), |mut hex, byte| {
+                let _ = write!(hex, "{byte:02x}");
+                hex
+            }));
+        }
+        // The last descriptor may lack its padding.
+        notes = rest.get(desc_len.checked_next_multiple_of(4)?..).unwrap_or_default();
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note(name: &[u8], kind: u32, desc: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for word in [name.len() as u32, desc.len() as u32, kind] {
+            bytes.extend(word.to_ne_bytes());
+        }
+        for part in [name, desc] {
+            bytes.extend(part);
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+        }
+        bytes
+    }
+
+    #[test]
+    fn reads_a_loaded_module() {
+        let root = tempfile::tempdir().expect("temporary directory");
+        let dir = root.path().join("sys/module/hids_testbed");
+        fs::create_dir_all(dir.join("parameters")).expect("create");
+        fs::create_dir_all(dir.join("notes")).expect("create");
+        for (file, text) in [
+            ("version", "1.7\n"),
+            ("srcversion", "A1B2\n"),
+            ("taint", "OE\n"),
+            ("coresize", "65536\n"),
+            ("parameters/extra", "10\n"),
+        ] {
+            fs::write(dir.join(file), text).expect("write");
+        }
+        fs::write(dir.join("notes/.note.Linux"), note(b"Linux\0", 0x100, &[0, 0])).expect("write");
+        fs::write(
+            dir.join("notes/.note.gnu.build-id"),
+            note(b"GNU\0", 3, &[0xde, 0xad, 0xbe, 0xef, 0x01]),
+        )
+        .expect("write");
+
+        let facts = collect_at(root.path(), "hids-testbed").expect("module is there");
+        assert_eq!(facts.name, "hids_testbed");
+        assert_eq!(facts.version.as_deref(), Some("1.7"));
+        assert_eq!(facts.srcversion.as_deref(), Some("A1B2"));
+        assert_eq!(facts.taint.as_deref(), Some("OE"));
+        assert_eq!(facts.size_bytes, Some(65536));
+        assert_eq!(facts.build_id.as_deref(), Some("deadbeef01"));
+        assert_eq!(facts.parameters["extra"], "10");
+    }
+
+    #[test]
+    fn absent_and_impossible_names() {
+        let root = tempfile::tempdir().expect("temporary directory");
+        fs::create_dir_all(root.path().join("sys/module")).expect("create");
+        assert!(matches!(collect_at(root.path(), "nope"), Err(ModuleError::NotLoaded(_))));
+        for name in ["", "..", "a/b", "."] {
+            assert!(matches!(collect_at(root.path(), name), Err(ModuleError::BadName(_))));
+        }
+    }
+
+    #[test]
+    fn build_id_behind_other_notes_and_in_broken_ones() {
+        let mut bytes = note(b"Linux\0", 0x100, &[1, 2, 3]);
+        bytes.extend(note(b"GNU\0", 3, &[0xab; 20]));
+        assert_eq!(find_build_id(&bytes), Some("ab".repeat(20)));
+        for cut in 0..bytes.len() {
+            assert_eq!(find_build_id(&bytes[..cut]), None);
+        }
+        assert_eq!(find_build_id(&[0xff; 64]), None);
+    }
+}

@@ -1,0 +1,163 @@
+//! Whether a profile agrees with itself. A file may be damaged or edited: what does not add up is
+//! refused, so that nobody draws conclusions from it.
+
+use std::collections::HashSet;
+
+use super::{HandlerProfile, HistogramLayout, Interval, Profile, SCHEMA, VERSION};
+
+/// Longest name of a function or module (`KSYM_NAME_LEN` of the kernel is 512 with its end mark).
+const MAX_NAME_BYTES: usize = 512;
+
+/// A part of a profile that contradicts another.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{subject}: {reason}")]
+pub struct Inconsistent {
+    /// What is wrong: a handler by name, or a part of the file.
+    pub subject: String,
+    /// What disagrees with what.
+    pub reason: String,
+}
+
+impl Inconsistent {
+    fn new(subject: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self { subject: subject.into(), reason: reason.into() }
+    }
+}
+
+impl Profile {
+    /// Checks everything that is stored twice: histograms, counts, sums, ranges, intervals.
+    ///
+    /// Losses that do not balance are no error here: they are a finding, and a warning names them.
+    ///
+    /// # Errors
+    /// The first contradiction.
+    pub fn check(&self) -> Result<(), Inconsistent> {
+        if self.schema != SCHEMA || self.version != VERSION {
+            return Err(Inconsistent::new("schema", format!("is not {SCHEMA} version {VERSION}")));
+        }
+        if self.window_ns == 0 {
+            return Err(Inconsistent::new("window_ns", "is 0: nothing can have been measured"));
+        }
+        self.histogram.check().map_err(|reason| Inconsistent::new("histogram", reason))?;
+        let mut seen = HashSet::new();
+        for handler in &self.handlers {
+            let subject = format!("handler `{}`", handler.name.escape_debug());
+            let bad_name = |name: &str| name.is_empty() || name.len() > MAX_NAME_BYTES;
+            if bad_name(&handler.name) || handler.module.as_deref().is_some_and(bad_name) {
+                return Err(Inconsistent::new("handlers", "a name is empty or too long"));
+            }
+            if !seen.insert((&handler.module, &handler.name)) {
+                return Err(Inconsistent::new(subject, "is there twice"));
+            }
+            check_handler(handler, &self.histogram)
+                .map_err(|reason| Inconsistent::new(subject, reason))?;
+        }
+        let mut end = 0;
+        for (at, interval) in self.intervals.iter().enumerate() {
+            end = check_interval(interval, end, self.handlers.len())
+                .map_err(|reason| Inconsistent::new(format!("interval {at}"), reason))?;
+        }
+        Ok(())
+    }
+}
+
+fn check_handler(handler: &HandlerProfile, layout: &HistogramLayout) -> Result<(), String> {
+    handler.histogram.decode(layout)?;
+    let held = handler.histogram.count();
+    if held != Some(handler.count) {
+        return Err(format!(
+            "count is {} and the histogram holds {}",
+            handler.count,
+            held.map_or("more than 2^64".to_owned(), |held| held.to_string())
+        ));
+    }
+    let buckets = &handler.histogram.buckets;
+    let (Some(first), Some(last)) = (buckets.first(), buckets.last()) else {
+        return if (handler.sum_ns, handler.min_ns, handler.max_ns) == (0, None, None)
+            && handler.losses.over_range == 0
+        {
+            Ok(())
+        } else {
+            Err("count is 0, and yet there is a sum, a min_ns, a max_ns or an over_range"
+                .to_owned())
+        };
+    };
+    let (Some(min), Some(max)) = (handler.min_ns, handler.max_ns) else {
+        return Err("has calls and no min_ns or max_ns".to_owned());
+    };
+    if min > max {
+        return Err(format!("min_ns ({min}) is more than max_ns ({max})"));
+    }
+    let over_range = handler.losses.over_range;
+    if over_range > 0 && !(layout.last_bucket_holds(last) && over_range <= last.count) {
+        return Err(format!("over_range is {over_range} and the last bucket holds fewer calls"));
+    }
+    // Calls beyond the range are in the last bucket, and only min, max and sum know their duration.
+    let beyond = |ns: u64| over_range > 0 && ns > last.to_ns;
+    if !(first.from_ns..=first.to_ns).contains(&min) && !(buckets.len() == 1 && beyond(min)) {
+        return Err(format!(
+            "min_ns is {min} and the shortest call in the histogram took {} to {} ns",
+            first.from_ns, first.to_ns
+        ));
+    }
+    if !(last.from_ns..=last.to_ns).contains(&max) && !beyond(max) {
+        return Err(format!(
+            "max_ns is {max} and the longest call in the histogram took {} to {} ns",
+            last.from_ns, last.to_ns
+        ));
+    }
+    check_sum(handler, min, max)
+}
+
+/// The sum must lie between what the buckets allow; a sum that wrapped or was edited does not.
+fn check_sum(handler: &HandlerProfile, min: u64, max: u64) -> Result<(), String> {
+    let bound = |edge: fn(&super::Bucket) -> u64| -> u128 {
+        handler
+            .histogram
+            .buckets
+            .iter()
+            .map(|bucket| u128::from(edge(bucket).clamp(min, max)) * u128::from(bucket.count))
+            .sum()
+    };
+    let lowest = bound(|bucket| bucket.from_ns);
+    // Calls beyond the range may be as long as the longest one.
+    let beyond = u128::from(handler.losses.over_range) * u128::from(max);
+    let highest = bound(|bucket| bucket.to_ns) + beyond;
+    if (lowest..=highest).contains(&u128::from(handler.sum_ns)) {
+        Ok(())
+    } else {
+        Err(format!(
+            "sum_ns is {} and the histogram's calls took {lowest} to {highest} ns in all",
+            handler.sum_ns
+        ))
+    }
+}
+
+/// Returns the interval's end.
+fn check_interval(interval: &Interval, not_before: u64, handlers: usize) -> Result<u64, String> {
+    if interval.start_ns < not_before {
+        return Err("begins before the one before it ends".to_owned());
+    }
+    if interval.handlers.len() != handlers {
+        return Err(format!(
+            "has {} entries, and the profile has {handlers} handlers",
+            interval.handlers.len()
+        ));
+    }
+    for stats in &interval.handlers {
+        let ordered = match (stats.p50_ns, stats.p99_ns, stats.max_ns) {
+            (None, None, None) => stats.count == 0,
+            (Some(p50), Some(p99), Some(max)) => stats.count > 0 && p50 <= p99 && p99 <= max,
+            _ => false,
+        };
+        if !ordered {
+            return Err("has a count, a median, a 99th percentile and a maximum that contradict \
+                        each other"
+                .to_owned());
+        }
+    }
+    interval
+        .start_ns
+        .checked_add(interval.duration_ns)
+        .ok_or_else(|| "ends beyond 2^64 ns".to_owned())
+}

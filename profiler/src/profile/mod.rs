@@ -1,0 +1,243 @@
+//! The one artefact: everything that a run measured, and on what.
+//!
+//! Reports, comparisons and gates read a [`Profile`] and nothing else. In a file it is JSON, laid
+//! down in `schema/profile-v1.schema.json`. All durations are whole nanoseconds. Counts and sums
+//! are integers up to 2^64 - 1: readers that turn JSON numbers into floating point lose digits
+//! beyond 2^53.
+//!
+//! Within one version fields may be added and none changes its meaning; readers ignore fields
+//! that they do not know.
+
+mod check;
+mod distribution;
+mod output;
+mod read;
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+pub use check::Inconsistent;
+pub use distribution::{Bucket, Distribution, EncodeError, HistogramLayout};
+pub use output::{OutputError, OutputFile};
+pub use read::{MAX_FILE_BYTES, ReadError};
+
+use crate::host::HostFacts;
+use crate::load::LoadRun;
+use crate::measure::{HandlerMeasure, Losses};
+use crate::module::ModuleFacts;
+use crate::warning::{Warning, WarningRecord};
+
+/// What the field `schema` of every profile says.
+pub const SCHEMA: &str = "profiler/profile";
+/// Newest version of the format that this program reads, and the one that it writes.
+pub const VERSION: u32 = 1;
+
+/// One run: what was measured, how, and on what machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Profile {
+    /// Always `profiler/profile`.
+    #[cfg_attr(test, schemars(extend("const" = SCHEMA)))]
+    pub schema: String,
+    /// Version of the format.
+    #[cfg_attr(test, schemars(extend("const" = VERSION)))]
+    pub version: u32,
+    /// The program that wrote this.
+    pub tool: Tool,
+    /// When the measured window began, in UTC.
+    #[cfg_attr(test, schemars(with = "String", extend("format" = "date-time")))]
+    pub started: jiff::Timestamp,
+    /// What a nanosecond means here.
+    pub clock: Clock,
+    /// Length of the measured window, in nanoseconds of that clock.
+    pub window_ns: u64,
+    /// Time before the window in which the load ran and nothing was kept.
+    pub warmup_ns: u64,
+    /// Whether a signal ended the run before its time.
+    pub interrupted: bool,
+    /// Layout that all histograms share.
+    pub histogram: HistogramLayout,
+    /// The machine.
+    pub host: HostFacts,
+    /// The modules that hold the handlers; none if all are of the kernel image.
+    pub modules: Vec<ModuleFacts>,
+    /// The loads that ran side by side during warm-up and window.
+    pub loads: Vec<LoadRun>,
+    /// The handlers, in the order in which they were asked for.
+    pub handlers: Vec<HandlerProfile>,
+    /// The window cut into pieces, oldest first; empty unless asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub intervals: Vec<Interval>,
+    /// What a reader of the numbers has to know.
+    pub warnings: Vec<WarningRecord>,
+}
+
+/// The program that wrote a profile.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Tool {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+}
+
+impl Tool {
+    /// This program.
+    #[must_use]
+    pub fn this() -> Self {
+        Self {
+            name: env!("CARGO_PKG_NAME").to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+}
+
+/// What one nanosecond of a duration is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Clock {
+    /// Time as it passes.
+    Wall,
+    /// A guest's clock that advances by one nanosecond an instruction.
+    Virtual,
+}
+
+impl fmt::Display for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Wall => "wall",
+            Self::Virtual => "virtual",
+        })
+    }
+}
+
+/// How a handler's calls were observed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Backend {
+    /// A BPF fentry and fexit program a handler.
+    Fentry,
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Fentry => "fentry",
+        })
+    }
+}
+
+/// One handler's measurements over the whole window.
+///
+/// Its address is left out: it changes with every load of the module, and would undo the kernel's
+/// address randomisation for whoever reads the file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct HandlerProfile {
+    /// Name of the function.
+    #[cfg_attr(test, schemars(length(min = 1, max = 512)))]
+    pub name: String,
+    /// Module that holds it; `null` is the kernel image.
+    pub module: Option<String>,
+    /// How it was measured.
+    pub backend: Backend,
+    /// Exact number of durations in the histogram.
+    pub count: u64,
+    /// Exact sum of all durations.
+    pub sum_ns: u64,
+    /// Exact shortest duration; `null` without a call.
+    pub min_ns: Option<u64>,
+    /// Exact longest duration; `null` without a call.
+    pub max_ns: Option<u64>,
+    /// What was not measured, and why.
+    pub losses: Losses,
+    /// All durations, to the layout's precision.
+    pub histogram: Distribution,
+}
+
+impl HandlerProfile {
+    /// The stored form of what a session measured with `backend`.
+    ///
+    /// # Errors
+    /// If the histogram has more calls in one bucket than its format can hold (2^63).
+    pub fn from_measure(measure: &HandlerMeasure, backend: Backend) -> Result<Self, EncodeError> {
+        Ok(Self {
+            name: measure.target.name.clone(),
+            module: measure.target.module.clone(),
+            backend,
+            count: measure.histogram.len(),
+            sum_ns: measure.sum_ns,
+            min_ns: measure.min_ns,
+            max_ns: measure.max_ns,
+            losses: measure.losses,
+            histogram: Distribution::encode(&measure.histogram)?,
+        })
+    }
+
+    /// Exact average in nanoseconds; `None` without a call.
+    #[must_use]
+    pub fn mean_ns(&self) -> Option<f64> {
+        crate::stats::mean(self.sum_ns, self.count)
+    }
+
+    /// Duration in nanoseconds that the share `quantile` (0 to 1) of the calls did not exceed:
+    /// see [`crate::stats::quantile`]. Never above the exact longest one; `None` without a call.
+    #[must_use]
+    pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
+        let value = crate::stats::quantile(&self.histogram.buckets, quantile)?;
+        Some(self.max_ns.map_or(value, |max| value.min(max)))
+    }
+}
+
+/// One piece of the window.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Interval {
+    /// Its begin, counted from the begin of the window.
+    pub start_ns: u64,
+    /// Its length.
+    pub duration_ns: u64,
+    /// One entry a handler, in the order of the profile's `handlers`.
+    pub handlers: Vec<IntervalStats>,
+}
+
+/// One handler in one interval.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct IntervalStats {
+    /// Calls that ended in it.
+    pub count: u64,
+    /// Sum of their durations.
+    pub sum_ns: u64,
+    /// Median; `null` without a call.
+    pub p50_ns: Option<u64>,
+    /// 99th percentile; `null` without a call.
+    pub p99_ns: Option<u64>,
+    /// Longest; `null` without a call.
+    pub max_ns: Option<u64>,
+}
+
+impl Profile {
+    /// Adds the warnings that follow from the measurements themselves, after those in place.
+    /// To be called once, when all other fields are filled in.
+    pub fn warn(&mut self) {
+        let warnings = Warning::of(self);
+        self.warnings.extend(warnings.iter().map(WarningRecord::from));
+    }
+
+    /// The backends in use, in the order of the handlers, each once.
+    #[must_use]
+    pub fn backends(&self) -> Vec<Backend> {
+        let mut backends = Vec::new();
+        for handler in &self.handlers {
+            if !backends.contains(&handler.backend) {
+                backends.push(handler.backend);
+            }
+        }
+        backends
+    }
+}

@@ -1,0 +1,163 @@
+//! Output files that are found to be writable before anything is measured, and that replace an old
+//! file in one step, or not at all.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use crate::export::{Exporter as _, Json};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use tempfile::NamedTempFile;
+
+/// An output file that is open and not yet written.
+///
+/// What is written goes to a temporary file beside the target, which takes the target's place in
+/// [`OutputFile::commit`]; dropped before that, it leaves the target as it was.
+#[derive(Debug)]
+pub struct OutputFile {
+    path: PathBuf,
+    sink: Sink,
+}
+
+#[derive(Debug)]
+enum Sink {
+    Stdout,
+    /// A device, FIFO or the like, which cannot be replaced.
+    Direct(File),
+    /// With the file that it is to become: links are followed, so that the link stays.
+    Beside(NamedTempFile, PathBuf),
+}
+
+/// An output file that cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {}: {source}: {remedy}", path.display())]
+pub struct OutputError {
+    /// The file, as the user named it.
+    pub path: PathBuf,
+    /// The system's reason.
+    pub source: io::Error,
+    /// What to do.
+    pub remedy: &'static str,
+}
+
+impl OutputFile {
+    /// Opens `path` for output and thereby shows that it can be written. `-` is standard output.
+    ///
+    /// # Errors
+    /// If the target is a folder, or its folder is missing, full or not writable.
+    pub fn open(path: &Path) -> Result<Self, OutputError> {
+        let sink = open_sink(path).map_err(|source| {
+            let remedy = match source.kind() {
+                io::ErrorKind::NotFound => "create its folder first",
+                io::ErrorKind::IsADirectory => "name a file, not a folder",
+                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                    "choose a place that you may write to"
+                }
+                io::ErrorKind::StorageFull => "free some space or choose another place",
+                _ if source.raw_os_error() == Some(libc::ENXIO) => "start what reads from it first",
+                _ => "choose another place",
+            };
+            OutputError { path: path.to_owned(), source, remedy }
+        })?;
+        Ok(Self { path: path.to_owned(), sink })
+    }
+
+    /// The target, as it was named.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether this goes to standard output.
+    #[must_use]
+    pub fn is_stdout(&self) -> bool {
+        matches!(self.sink, Sink::Stdout)
+    }
+
+    /// Writes `bytes` and makes them the target's content, on disk when this returns.
+    ///
+    /// # Errors
+    /// If that fails: a target that was there before is then still whole.
+    pub fn commit(self, bytes: &[u8]) -> Result<(), OutputError> {
+        let Self { path, sink } = self;
+        let written = match sink {
+            Sink::Stdout => {
+                let mut stdout = io::stdout().lock();
+                stdout.write_all(bytes).and_then(|()| stdout.flush())
+            }
+            Sink::Direct(mut file) => file.write_all(bytes),
+            Sink::Beside(file, target) => replace(file, &target, bytes),
+        };
+        written.map_err(|source| OutputError {
+            path,
+            source,
+            remedy: "an older file of that name is left as it was; free some space or write elsewhere",
+        })
+    }
+}
+
+impl super::Profile {
+    /// Writes this profile as JSON to the file `path`; an older file is replaced in one step.
+    ///
+    /// # Errors
+    /// As [`OutputFile::open`] and [`OutputFile::commit`].
+    pub fn write(&self, path: &Path) -> Result<(), OutputError> {
+        OutputFile::open(path)?.commit(&Json.serialize(self))
+    }
+}
+
+fn open_sink(path: &Path) -> io::Result<Sink> {
+    if path == Path::new("-") {
+        return Ok(Sink::Stdout);
+    }
+    let old = match fs::metadata(path) {
+        Ok(metadata) => Some(metadata),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    let target = match &old {
+        Some(metadata) if metadata.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
+        Some(metadata) if !metadata.is_file() => {
+            return open_direct(path).map(Sink::Direct);
+        }
+        Some(_) => fs::canonicalize(path)?,
+        None => path.to_owned(),
+    };
+    if old.is_some() {
+        // A file that its owner protected is not replaced behind their back.
+        OpenOptions::new().append(true).open(&target)?;
+    }
+    let folder = match target.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    let mode = old.map_or(0o666, |metadata| metadata.permissions().mode() & 0o777);
+    let file =
+        tempfile::Builder::new().prefix(".profiler-").suffix(".tmp").make_in(folder, |name| {
+            // Not tempfile's 0600: the umask decides, as for any other output.
+            OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(name)
+        })?;
+    Ok(Sink::Beside(file, target))
+}
+
+/// Opens what is there without waiting: a FIFO that nobody reads is an error now, not a hang.
+fn open_direct(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    let flags = OFlag::from_bits_retain(fcntl(&file, FcntlArg::F_GETFL)?);
+    fcntl(&file, FcntlArg::F_SETFL(flags - OFlag::O_NONBLOCK))?;
+    Ok(file)
+}
+
+fn replace(mut file: NamedTempFile, target: &Path, bytes: &[u8]) -> io::Result<()> {
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    let folder = file.path().parent().map(Path::to_owned);
+    file.persist(target).map_err(|error| error.error)?;
+    // The rename itself is safe from a power cut once its folder is on disk; some file systems
+    // refuse to sync a folder, and the file is whole either way.
+    if let Some(folder) = folder.and_then(|folder| File::open(folder).ok()) {
+        let _ = folder.sync_all();
+    }
+    Ok(())
+}

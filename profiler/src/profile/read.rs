@@ -1,0 +1,253 @@
+//! Reads a profile from a file that may be anything.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::error::Category;
+
+use super::{Inconsistent, Profile, SCHEMA, VERSION};
+
+/// Largest file that is read. A profile of sixty handlers takes about 3 MiB, and an interval of
+/// them 10 KiB more.
+pub const MAX_FILE_BYTES: u64 = 256 << 20;
+
+/// Why a file could not be read as a profile.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The file could not be opened or read.
+    #[error("cannot read {}: {source}: check the path and its permissions", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A folder, a device or a FIFO.
+    #[error("{} is {kind}, not a file: name a file that `profiler run --json` wrote", path.display())]
+    NotAFile {
+        /// Its path.
+        path: PathBuf,
+        /// What it is.
+        kind: &'static str,
+    },
+    /// Larger than any profile.
+    #[error(
+        "{} is larger than {} MiB, which no profile is: name a file that `profiler run --json` wrote",
+        path.display(),
+        MAX_FILE_BYTES >> 20
+    )]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Not JSON at all.
+    #[error(
+        "{} is not JSON: {source}: {hint}",
+        path.display()
+    )]
+    NotJson {
+        /// The file.
+        path: PathBuf,
+        /// What the parser met, with line and column.
+        source: serde_json::Error,
+        /// What the file seems to be, and what to do.
+        hint: &'static str,
+    },
+    /// JSON that ends too early.
+    #[error(
+        "{} is cut off at line {line}, column {column}: copy it again, or measure again",
+        path.display()
+    )]
+    Truncated {
+        /// The file.
+        path: PathBuf,
+        /// Line of its end, from 1.
+        line: usize,
+        /// Column of its end.
+        column: usize,
+    },
+    /// JSON of something else.
+    #[error(
+        "{} is JSON and no profile: {seems}: name a file that `profiler run --json` wrote",
+        path.display()
+    )]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What it seems to be.
+        seems: String,
+    },
+    /// Written by a later program.
+    #[error(
+        "{} is a profile of version {version}, and this program reads up to version {VERSION}: \
+         update profiler",
+        path.display()
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        version: u64,
+    },
+    /// A field is missing or of the wrong type.
+    #[error(
+        "{} is a damaged profile: {source}: restore it from its source, or measure again",
+        path.display()
+    )]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// The field, with line and column.
+        source: serde_json::Error,
+    },
+    /// Its parts contradict each other.
+    #[error(
+        "{} contradicts itself: {source}: it was edited or damaged; restore it, or measure again",
+        path.display()
+    )]
+    Inconsistent {
+        /// The file.
+        path: PathBuf,
+        /// What disagrees.
+        source: Inconsistent,
+    },
+}
+
+/// The two fields that every version has. Whatever else is there is skipped, not kept.
+#[derive(Deserialize)]
+struct Head {
+    schema: Option<Loose>,
+    version: Option<Loose>,
+}
+
+/// A field of a file that may be any JSON: only what tells versions apart is kept.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Loose {
+    Number(u64),
+    Text(String),
+    Other(serde::de::IgnoredAny),
+}
+
+impl Profile {
+    /// Reads the file `path` and checks that it agrees with itself.
+    ///
+    /// # Errors
+    /// A [`ReadError`] that tells what the file is instead and what to do; never a panic, and never
+    /// more memory than the file's size explains.
+    pub fn read(path: &Path) -> Result<Self, ReadError> {
+        let bytes = read_bounded(path)?;
+        Self::parse(&bytes, path)
+    }
+
+    /// Reads the text of a profile; `path` is for messages.
+    ///
+    /// # Errors
+    /// As [`Profile::read`].
+    pub fn parse(bytes: &[u8], path: &Path) -> Result<Self, ReadError> {
+        let path = || path.to_owned();
+        let head: Head = match serde_json::from_slice(bytes) {
+            Ok(head) => head,
+            Err(error) => return Err(not_a_profile(bytes, path(), error)),
+        };
+        match (head.schema, head.version) {
+            (Some(Loose::Text(schema)), Some(Loose::Number(version))) if schema == SCHEMA => {
+                if version > u64::from(VERSION) {
+                    return Err(ReadError::Newer { path: path(), version });
+                }
+            }
+            (Some(Loose::Text(schema)), _) if schema == SCHEMA => {
+                let seems = "its `version` is missing or not a whole number".to_owned();
+                return Err(ReadError::Foreign { path: path(), seems });
+            }
+            (Some(Loose::Text(schema)), _) => {
+                let shown: String = schema.chars().take(60).flat_map(char::escape_debug).collect();
+                let seems = format!("its `schema` is `{shown}`, not `{SCHEMA}`");
+                return Err(ReadError::Foreign { path: path(), seems });
+            }
+            _ => {
+                let seems = seems_to_be(bytes).to_owned();
+                return Err(ReadError::Foreign { path: path(), seems });
+            }
+        }
+        let profile: Self = serde_json::from_slice(bytes)
+            .map_err(|source| ReadError::Malformed { path: path(), source })?;
+        profile.check().map_err(|source| ReadError::Inconsistent { path: path(), source })?;
+        Ok(profile)
+    }
+}
+
+/// The whole file, if it is a regular one of a sensible size. Standard input is `-`.
+fn read_bounded(path: &Path) -> Result<Vec<u8>, ReadError> {
+    let io_error = |source| ReadError::Io { path: path.to_owned(), source };
+    let mut bytes = Vec::new();
+    let read = if path == Path::new("-") {
+        io::stdin().lock().take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)
+    } else {
+        // Before opening: a FIFO without a writer would block in open().
+        let kind = std::fs::metadata(path).map_err(io_error)?.file_type();
+        if !kind.is_file() {
+            let kind = if kind.is_dir() { "a folder" } else { "a device, socket or FIFO" };
+            return Err(ReadError::NotAFile { path: path.to_owned(), kind });
+        }
+        let file = File::open(path).map_err(io_error)?;
+        file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)
+    };
+    read.map_err(io_error)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(ReadError::TooLarge { path: path.to_owned() });
+    }
+    Ok(bytes)
+}
+
+/// Sorts a parser's refusal of the head.
+fn not_a_profile(bytes: &[u8], path: PathBuf, error: serde_json::Error) -> ReadError {
+    let opens = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
+    match error.classify() {
+        Category::Eof if matches!(opens, Some(b'{' | b'[')) => {
+            ReadError::Truncated { path, line: error.line(), column: error.column() }
+        }
+        // JSON, and not an object with such fields.
+        Category::Data => ReadError::Foreign { path, seems: seems_to_be(bytes).to_owned() },
+        Category::Eof | Category::Syntax | Category::Io => {
+            ReadError::NotJson { path, source: error, hint: hint(bytes) }
+        }
+    }
+}
+
+/// What JSON without this program's `schema` seems to be.
+fn seems_to_be(bytes: &[u8]) -> &'static str {
+    let has = |needle: &[u8]| bytes.windows(needle.len()).take(1 << 20).any(|part| part == needle);
+    let opens = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
+    if opens != Some(&b'{') {
+        "it is not an object"
+    } else if has(b"\"traceEvents\"") {
+        "it seems to be a trace for a browser's trace viewer"
+    } else if has(b"\"$schema\"") {
+        "it seems to be a JSON Schema"
+    } else {
+        "it has no `schema` field"
+    }
+}
+
+/// What a file that is not JSON seems to be, and what to do.
+fn hint(bytes: &[u8]) -> &'static str {
+    let has = |needle: &[u8]| bytes.windows(needle.len()).take(1 << 16).any(|part| part == needle);
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        "it is empty; the run that should have written it may have failed"
+    } else if bytes.starts_with(&[0x1f, 0x8b]) || bytes.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
+        "it seems to be compressed; decompress it first"
+    } else if bytes.starts_with(b"tracing\x00\x00") || bytes.starts_with(&[0x17, 0x08, 0x44]) {
+        "it seems to be a trace-cmd recording, not a profile"
+    } else if has(b"|  ") && has(b" us ") {
+        "it seems to be the text of a function_graph trace, not a profile"
+    } else if bytes.starts_with(b"#[") {
+        "it seems to be a HdrHistogram log, not a profile"
+    } else if std::str::from_utf8(bytes).is_err() {
+        "it is not text; name a file that `profiler run --json` wrote"
+    } else {
+        "name a file that `profiler run --json` wrote"
+    }
+}

@@ -1,0 +1,94 @@
+//! Statistics of durations: pure functions.
+
+use crate::profile::Bucket;
+
+/// Average in nanoseconds; `None` of nothing.
+#[must_use]
+pub fn mean(sum_ns: u64, count: u64) -> Option<f64> {
+    // Both lose bits beyond 2^53, which is far below the histogram's own precision.
+    (count > 0).then(|| sum_ns as f64 / count as f64)
+}
+
+/// The 1-based position, in ascending order, of the value that stands for `quantile`: the smallest
+/// rank whose share of all `count` values is at least `quantile` (nearest rank, no interpolation).
+///
+/// A quantile outside 0 to 1 (or NaN) is taken as the nearer end; `None` of nothing.
+#[must_use]
+pub fn nearest_rank(count: u64, quantile: f64) -> Option<u64> {
+    if count == 0 {
+        return None;
+    }
+    // A product that is a whole number in decimals can come out a little above it in binary,
+    // as 0.07 * 100 does: one representable number down keeps it at rank 7.
+    let product = (quantile.clamp(0.0, 1.0) * count as f64).next_down();
+    Some((product.ceil() as u64).clamp(1, count))
+}
+
+/// Nearest-rank quantile in nanoseconds: the upper end of the bucket that holds it, so that the
+/// share `quantile` of the calls took no longer than that. `None` of nothing.
+///
+/// This is what HdrHistogram calls the highest equivalent value at that quantile. The true value at that rank is lower by
+/// less than the width of one bucket: 1/1000 of it at three significant digits, 1/100 at two.
+#[must_use]
+pub fn quantile(buckets: &[Bucket], quantile: f64) -> Option<u64> {
+    let total = buckets.iter().fold(0_u64, |sum, bucket| sum.saturating_add(bucket.count));
+    let rank = nearest_rank(total, quantile)?;
+    let mut seen = 0_u64;
+    buckets.iter().find_map(|bucket| {
+        seen = seen.saturating_add(bucket.count);
+        (seen >= rank).then_some(bucket.to_ns)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use hdrhistogram::Histogram;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::profile::Distribution;
+
+    #[test]
+    fn ranks() {
+        assert_eq!(nearest_rank(0, 0.5), None);
+        assert_eq!(nearest_rank(1, 0.0), Some(1));
+        assert_eq!(nearest_rank(1, 1.0), Some(1));
+        assert_eq!(nearest_rank(100, 0.90), Some(90));
+        assert_eq!(nearest_rank(100, 0.95), Some(95));
+        assert_eq!(nearest_rank(100, 0.99), Some(99));
+        assert_eq!(nearest_rank(100, 0.07), Some(7));
+        assert_eq!(nearest_rank(101, 0.99), Some(100));
+        assert_eq!(nearest_rank(4092, 0.99), Some(4052));
+        assert_eq!(nearest_rank(10, f64::NAN), Some(1));
+        assert_eq!(nearest_rank(10, 7.0), Some(10));
+        assert_eq!(nearest_rank(u64::MAX, 1.0), Some(u64::MAX));
+    }
+
+    #[test]
+    fn means() {
+        assert_eq!(mean(0, 0), None);
+        assert_eq!(mean(10, 4), Some(2.5));
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_the_sorted_values(
+            mut values in prop::collection::vec(0..=60_000_000_000_u64, 1..200),
+            q in 0.0..=1.0_f64,
+        ) {
+            let mut histogram = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3).expect("bounds");
+            for &value in &values {
+                histogram.record(value).expect("in range");
+            }
+            values.sort_unstable();
+            let stored = Distribution::encode(&histogram).expect("encodes");
+            for q in [q, 0.5, 0.9, 0.95, 0.99, 1.0] {
+                let rank = nearest_rank(values.len() as u64, q).expect("not empty");
+                let exact = values[rank as usize - 1];
+                let found = quantile(&stored.buckets, q).expect("not empty");
+                prop_assert_eq!(found, histogram.highest_equivalent(exact));
+                prop_assert!(found - exact <= exact / 1000);
+            }
+        }
+    }
+}

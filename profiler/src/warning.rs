@@ -1,0 +1,205 @@
+//! What a reader of the numbers has to know, each with its remedy.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::profile::{HandlerProfile, Profile};
+
+/// Below this many calls the 99th percentile is nothing but the longest call.
+const FEW_CALLS: u64 = 100;
+
+/// A warning as it is stored: the text is for people, the code for programs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct WarningRecord {
+    /// What kind it is; kinds may be added and are never renamed.
+    pub code: String,
+    /// The handlers that it is about; empty is the whole run.
+    pub handlers: Vec<String>,
+    /// What happened, and what to do about it.
+    pub text: String,
+}
+
+impl From<&Warning> for WarningRecord {
+    fn from(warning: &Warning) -> Self {
+        Self {
+            code: warning.code().to_owned(),
+            handlers: warning.handlers().to_vec(),
+            text: warning.to_string(),
+        }
+    }
+}
+
+/// Something about a run that its numbers alone do not tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Warning {
+    /// A signal ended the run early.
+    Interrupted,
+    /// No call of these was seen.
+    ZeroHits(Vec<String>),
+    /// Calls of these began and none ended within the window.
+    NeverLeft(Vec<String>),
+    /// The kernel ran every probe of these in vain: each was skipped.
+    AllMissed(Vec<String>),
+    /// The kernel skipped some probes of these.
+    Missed(Vec<String>, u64),
+    /// Calls whose start was overwritten or found no room.
+    Lost(Vec<String>, u64),
+    /// Exits without a known start.
+    Unpaired(Vec<String>, u64),
+    /// Calls still running when the window ended.
+    InFlight(Vec<String>, u64),
+    /// Calls longer than the histograms reach.
+    OverRange(Vec<String>, u64),
+    /// The account of calls does not add up.
+    Unbalanced(Vec<String>),
+    /// Too few calls for the tail.
+    FewCalls(Vec<String>),
+}
+
+impl Warning {
+    /// What follows from the measurements of `profile`, the most serious first.
+    #[must_use]
+    pub fn of(profile: &Profile) -> Vec<Self> {
+        let named = |which: &dyn Fn(&HandlerProfile) -> bool| -> Vec<String> {
+            let chosen = profile.handlers.iter().filter(|handler| which(handler));
+            chosen.map(|handler| handler.name.clone()).collect()
+        };
+        let counted = |what: &dyn Fn(&HandlerProfile) -> u64| -> (Vec<String>, u64) {
+            let sum = profile.handlers.iter().map(what).fold(0, u64::saturating_add);
+            (named(&|handler| what(handler) > 0), sum)
+        };
+        let idle = |handler: &HandlerProfile| handler.count == 0;
+        let seen = |handler: &HandlerProfile| handler.losses.entries + handler.losses.carried_in;
+
+        let mut warnings = Vec::new();
+        if profile.interrupted {
+            warnings.push(Self::Interrupted);
+        }
+        let lists: [(fn(Vec<String>) -> Self, Vec<String>); 5] = [
+            (Self::Unbalanced, named(&|h| h.losses.imbalance(h.count) != 0)),
+            (Self::AllMissed, named(&|h| idle(h) && h.losses.missed > 0)),
+            (Self::NeverLeft, named(&|h| idle(h) && h.losses.missed == 0 && seen(h) > 0)),
+            (Self::ZeroHits, named(&|h| idle(h) && h.losses.missed == 0 && seen(h) == 0)),
+            (Self::FewCalls, named(&|h| !idle(h) && h.count < FEW_CALLS)),
+        ];
+        let sums: [(fn(Vec<String>, u64) -> Self, (Vec<String>, u64)); 5] = [
+            (Self::Missed, counted(&|h| if idle(h) { 0 } else { h.losses.missed })),
+            (Self::Lost, counted(&|h| h.losses.lost)),
+            (Self::Unpaired, counted(&|h| h.losses.unpaired_exits)),
+            (Self::OverRange, counted(&|h| h.losses.over_range)),
+            (Self::InFlight, counted(&|h| h.losses.in_flight)),
+        ];
+        let mut lists = lists.into_iter();
+        let mut add = |(make, names): (fn(Vec<String>) -> Self, Vec<String>)| {
+            (!names.is_empty()).then(|| make(names))
+        };
+        warnings.extend(lists.by_ref().take(4).filter_map(&mut add));
+        warnings.extend(
+            sums.into_iter()
+                .filter(|(_, (_, sum))| *sum > 0)
+                .map(|(make, (names, sum))| make(names, sum)),
+        );
+        warnings.extend(lists.filter_map(&mut add));
+        warnings
+    }
+
+    /// Stable name of this kind.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Interrupted => "interrupted",
+            Self::ZeroHits(_) => "zero-hits",
+            Self::NeverLeft(_) => "never-left",
+            Self::AllMissed(_) => "all-missed",
+            Self::Missed(..) => "missed",
+            Self::Lost(..) => "lost",
+            Self::Unpaired(..) => "unpaired",
+            Self::InFlight(..) => "in-flight",
+            Self::OverRange(..) => "over-range",
+            Self::Unbalanced(_) => "unbalanced",
+            Self::FewCalls(_) => "few-calls",
+        }
+    }
+
+    /// The handlers that it is about; empty is the whole run.
+    #[must_use]
+    pub fn handlers(&self) -> &[String] {
+        match self {
+            Self::Interrupted => &[],
+            Self::ZeroHits(names)
+            | Self::NeverLeft(names)
+            | Self::AllMissed(names)
+            | Self::Missed(names, _)
+            | Self::Lost(names, _)
+            | Self::Unpaired(names, _)
+            | Self::InFlight(names, _)
+            | Self::OverRange(names, _)
+            | Self::Unbalanced(names)
+            | Self::FewCalls(names) => names,
+        }
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.handlers().join(", ");
+        match self {
+            Self::Interrupted => {
+                write!(f, "the run was interrupted: what follows covers the time until then")
+            }
+            Self::ZeroHits(_) => write!(
+                f,
+                "0 hits: {names}: the load never made the call that leads there, the module has not \
+                 registered that hook, or the compiler inlined the function into its caller; check \
+                 the load and the module's parameters"
+            ),
+            Self::NeverLeft(_) => write!(
+                f,
+                "0 hits: {names}: entered, and no call ended within the window; measure longer with \
+                 --duration"
+            ),
+            Self::AllMissed(_) => write!(
+                f,
+                "0 hits: {names}: the kernel skipped every probe there, which is not the same as no \
+                 call; do not read this as idle"
+            ),
+            Self::Missed(_, n) => write!(
+                f,
+                "the kernel skipped {n} probe runs in {names}: another BPF program of the same kind \
+                 was running on that CPU; stop other tracers and measure again"
+            ),
+            Self::Lost(_, n) => write!(
+                f,
+                "{n} calls of {names} were seen to begin and could not be paired with their end: the \
+                 function nests, sleeps or migrates more than its slots allow, so the figures leave \
+                 them out"
+            ),
+            Self::Unpaired(_, n) => write!(
+                f,
+                "{n} calls of {names} were seen to end and not to begin: the figures leave them out"
+            ),
+            Self::InFlight(_, n) => write!(
+                f,
+                "{n} calls of {names} were still running when the window ended: the figures leave \
+                 them out"
+            ),
+            Self::OverRange(_, n) => write!(
+                f,
+                "{n} calls of {names} took longer than the histograms reach: average and max are \
+                 exact, percentiles are too low there"
+            ),
+            Self::Unbalanced(_) => write!(
+                f,
+                "the account of {names} does not add up (carried in + entries = count + in flight + \
+                 lost): an error of the profiler; do not use these figures, and report it with the JSON"
+            ),
+            Self::FewCalls(_) => write!(
+                f,
+                "fewer than {FEW_CALLS} calls: {names}: TP99 there is the longest call, and little is \
+                 known of the tail; measure longer or raise the load"
+            ),
+        }
+    }
+}
