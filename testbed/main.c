@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: GPL-2.0
+/* hids_testbed: handlers shaped like those of a HIDS driver, with known truth. */
+#include <linux/module.h>
+
+#include "testbed.h"
+
+#define MAXACTIVE_MIN 16
+#define MAXACTIVE_MAX 65536
+
+static unsigned int maxactive = 2048;
+module_param(maxactive, uint, 0444);
+MODULE_PARM_DESC(maxactive,
+		 "tasks that may be inside one kretprobed function at once, before nmissed counts");
+
+static int __init tb_init(void)
+{
+	int err;
+
+	if (maxactive < MAXACTIVE_MIN || maxactive > MAXACTIVE_MAX) {
+		pr_err("hids_testbed: maxactive=%u is outside %u..%u\n",
+		       maxactive, MAXACTIVE_MIN, MAXACTIVE_MAX);
+		return -EINVAL;
+	}
+	err = tb_proc_create();
+	if (err) {
+		pr_err("hids_testbed: cannot create /proc/hids_testbed: %d\n",
+		       err);
+		return err;
+	}
+	err = tb_hooks_register(maxactive);
+	if (err)
+		tb_proc_remove();
+	return err;
+}
+
+static void __exit tb_exit(void)
+{
+	tb_hooks_unregister();
+	tb_proc_remove();
+}
+
+module_init(tb_init);
+module_exit(tb_exit);
+
+MODULE_LICENSE("GPL");
+MODULE_DESCRIPTION("HIDS-like kprobe handlers with known call counts and delays");
