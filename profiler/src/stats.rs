@@ -18,9 +18,12 @@ pub fn nearest_rank(count: u64, quantile: f64) -> Option<u64> {
     if count == 0 {
         return None;
     }
+    if quantile >= 1.0 {
+        return Some(count);
+    }
     // A product that is a whole number in decimals can come out a little above it in binary,
     // as 0.07 * 100 does: one representable number down keeps it at rank 7.
-    let product = (quantile.clamp(0.0, 1.0) * count as f64).next_down();
+    let product = (quantile.max(0.0) * count as f64).next_down();
     Some((product.ceil() as u64).clamp(1, count))
 }
 

@@ -62,46 +62,35 @@ impl Warning {
     /// What follows from the measurements of `profile`, the most serious first.
     #[must_use]
     pub fn of(profile: &Profile) -> Vec<Self> {
-        let named = |which: &dyn Fn(&HandlerProfile) -> bool| -> Vec<String> {
-            let chosen = profile.handlers.iter().filter(|handler| which(handler));
-            chosen.map(|handler| handler.name.clone()).collect()
-        };
-        let counted = |what: &dyn Fn(&HandlerProfile) -> u64| -> (Vec<String>, u64) {
-            let sum = profile.handlers.iter().map(what).fold(0, u64::saturating_add);
-            (named(&|handler| what(handler) > 0), sum)
-        };
-        let idle = |handler: &HandlerProfile| handler.count == 0;
-        let seen = |handler: &HandlerProfile| handler.losses.entries + handler.losses.carried_in;
-
         let mut warnings = Vec::new();
         if profile.interrupted {
             warnings.push(Self::Interrupted);
         }
-        let lists: [(fn(Vec<String>) -> Self, Vec<String>); 5] = [
-            (Self::Unbalanced, named(&|h| h.losses.imbalance(h.count) != 0)),
-            (Self::AllMissed, named(&|h| idle(h) && h.losses.missed > 0)),
-            (Self::NeverLeft, named(&|h| idle(h) && h.losses.missed == 0 && seen(h) > 0)),
-            (Self::ZeroHits, named(&|h| idle(h) && h.losses.missed == 0 && seen(h) == 0)),
-            (Self::FewCalls, named(&|h| !idle(h) && h.count < FEW_CALLS)),
-        ];
-        let sums: [(fn(Vec<String>, u64) -> Self, (Vec<String>, u64)); 5] = [
-            (Self::Missed, counted(&|h| if idle(h) { 0 } else { h.losses.missed })),
-            (Self::Lost, counted(&|h| h.losses.lost)),
-            (Self::Unpaired, counted(&|h| h.losses.unpaired_exits)),
-            (Self::OverRange, counted(&|h| h.losses.over_range)),
-            (Self::InFlight, counted(&|h| h.losses.in_flight)),
-        ];
-        let mut lists = lists.into_iter();
-        let mut add = |(make, names): (fn(Vec<String>) -> Self, Vec<String>)| {
-            (!names.is_empty()).then(|| make(names))
+        // A warning of one kind names all handlers that it is about: fifty idle ones are one line.
+        let mut add = |make: &dyn Fn(Vec<String>, u64) -> Self,
+                       count: &dyn Fn(&HandlerProfile) -> u64| {
+            let concerned = || profile.handlers.iter().filter(|handler| count(handler) > 0);
+            let total = concerned().map(count).fold(0, u64::saturating_add);
+            if total > 0 {
+                let names = concerned().map(|handler| handler.name.clone()).collect();
+                warnings.push(make(names, total));
+            }
         };
-        warnings.extend(lists.by_ref().take(4).filter_map(&mut add));
-        warnings.extend(
-            sums.into_iter()
-                .filter(|(_, (_, sum))| *sum > 0)
-                .map(|(make, (names, sum))| make(names, sum)),
-        );
-        warnings.extend(lists.filter_map(&mut add));
+        let idle = |h: &HandlerProfile| h.count == 0;
+        let missed = |h: &HandlerProfile| h.losses.missed > 0;
+        let entered = |h: &HandlerProfile| h.losses.entries > 0 || h.losses.carried_in > 0;
+        let if_so = u64::from;
+
+        add(&|names, _| Self::Unbalanced(names), &|h| if_so(h.losses.imbalance(h.count) != 0));
+        add(&|names, _| Self::AllMissed(names), &|h| if_so(idle(h) && missed(h)));
+        add(&|names, _| Self::NeverLeft(names), &|h| if_so(idle(h) && !missed(h) && entered(h)));
+        add(&|names, _| Self::ZeroHits(names), &|h| if_so(idle(h) && !missed(h) && !entered(h)));
+        add(&Self::Missed, &|h| if idle(h) { 0 } else { h.losses.missed });
+        add(&Self::Lost, &|h| h.losses.lost);
+        add(&Self::Unpaired, &|h| h.losses.unpaired_exits);
+        add(&Self::OverRange, &|h| h.losses.over_range);
+        add(&Self::InFlight, &|h| h.losses.in_flight);
+        add(&|names, _| Self::FewCalls(names), &|h| if_so(!idle(h) && h.count < FEW_CALLS));
         warnings
     }
 

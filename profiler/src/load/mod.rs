@@ -35,6 +35,7 @@ pub use stop::{StopReason, StopSignal};
 
 /// What a load is: enough to run the same load again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum LoadSpec {
     /// A load generator inside this program.
@@ -61,6 +62,7 @@ pub enum LoadSpec {
 
 /// What came of a load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LoadOutcome {
     /// How it ended.
     pub status: LoadStatus,
@@ -102,6 +104,7 @@ impl LoadOutcome {
 
 /// How a load ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum LoadStatus {
     /// All its work was done: the command ended with 0, or every operation was made.
@@ -117,6 +120,7 @@ pub enum LoadStatus {
 
 /// Why a load failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum LoadFailure {
     /// The command ended by itself with a code other than 0.
@@ -149,6 +153,7 @@ pub enum LoadFailure {
 
 /// Failed operations of one kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OperationErrors {
     /// Name of the error, such as `ECONNREFUSED`.
     pub kind: String,
@@ -162,6 +167,7 @@ pub struct OperationErrors {
 /// function sees of this load. Exact as long as `errors` is empty (a failed `open` may or may not have
 /// come as far as the hook).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OwnCalls {
     /// `connect(2)`.
     pub connect: u64,
@@ -208,6 +214,7 @@ pub trait Load: Send {
 
 /// One load of a run with what came of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LoadRun {
     /// What it was.
     pub spec: LoadSpec,

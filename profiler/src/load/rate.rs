@@ -9,6 +9,8 @@ use thiserror::Error;
 
 /// Operations per second, over all workers of one load. Finite and above zero.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(with = "f64"))]
 #[serde(try_from = "f64", into = "f64")]
 pub struct Rate(f64);
 

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 
 /// Why a load was told to end before its work was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
     /// The time asked for is over: the usual end of a load without a fixed number of operations.

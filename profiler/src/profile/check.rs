@@ -94,13 +94,15 @@ fn check_handler(handler: &HandlerProfile, layout: &HistogramLayout) -> Result<(
     }
     // Calls beyond the range are in the last bucket, and only min, max and sum know their duration.
     let beyond = |ns: u64| over_range > 0 && ns > last.to_ns;
-    if !(first.from_ns..=first.to_ns).contains(&min) && !(buckets.len() == 1 && beyond(min)) {
+    let in_first = (first.from_ns..=first.to_ns).contains(&min);
+    let in_last = (last.from_ns..=last.to_ns).contains(&max);
+    if !in_first && (buckets.len() > 1 || !beyond(min)) {
         return Err(format!(
             "min_ns is {min} and the shortest call in the histogram took {} to {} ns",
             first.from_ns, first.to_ns
         ));
     }
-    if !(last.from_ns..=last.to_ns).contains(&max) && !beyond(max) {
+    if !in_last && !beyond(max) {
         return Err(format!(
             "max_ns is {max} and the longest call in the histogram took {} to {} ns",
             last.from_ns, last.to_ns

@@ -12,6 +12,8 @@ mod check;
 mod distribution;
 mod output;
 mod read;
+#[cfg(test)]
+mod schema;
 
 use std::fmt;
 

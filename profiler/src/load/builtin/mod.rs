@@ -33,6 +33,7 @@ mod process;
 
 /// Which operation a built-in load repeats. The module's table says what each does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum BuiltinKind {
     /// `connect` of a UDP socket.
