@@ -183,7 +183,6 @@ fn why_not(name: &str, errno: i32) -> String {
         }
         Errno::ENOENT => "check the spelling and PATH, or give the full path",
         Errno::EACCES => "is it executable (chmod +x), and may you reach its folder?",
-        Errno::ENOEXEC => "it is neither a program of this machine nor a script with a #! line",
         _ => "try the same command in a shell",
     };
     format!("command `{name}`: {} ({errno:?}): {remedy}", errno.desc())

@@ -13,14 +13,13 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
 use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::sys;
@@ -159,27 +158,22 @@ impl Family {
     fn reap(&mut self) -> io::Result<bool> {
         let mut ended = false;
         loop {
-            let status = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-                Ok(status) => status,
-                Err(Errno::ECHILD) => {
+            let (pid, status) = match sys::reap_any() {
+                Ok(Some(reaped)) => reaped,
+                Ok(None) => return Ok(ended),
+                Err(error) if error.raw_os_error() == Some(libc::ECHILD) => {
                     self.empty = true;
                     return Ok(ended);
                 }
-                Err(Errno::EINTR) => continue,
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(error),
             };
-            match status {
-                WaitStatus::StillAlive => return Ok(ended),
-                WaitStatus::Exited(pid, code) if pid == self.command => {
-                    tell(&Message::Exit(code));
-                    ended = true;
+            if pid == self.command.as_raw() {
+                ended = true;
+                match (status.code(), status.signal()) {
+                    (Some(code), _) => tell(&Message::Exit(code)),
+                    (None, Some(number)) => tell(&Message::Signal(number)),
+                    (None, None) => tell(&Message::Fault(format!("it ended with {status}"))),
                 }
-                // By number: a command may die of a real-time signal.
-                WaitStatus::Signaled(pid, signal, _) if pid == self.command => {
-                    tell(&Message::Signal(signal as i32));
-                    ended = true;
-                }
-                _ => {}
             }
         }
     }

@@ -2,8 +2,8 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
@@ -55,6 +55,19 @@ pub(super) fn wait_readable<const N: usize>(
         return Ok([false; N]);
     }
     Ok(polled.map(|entry| entry.revents != 0))
+}
+
+/// Takes in one child that has ended, with its status; `None` when all are still alive.
+///
+/// Not nix's `waitpid`, which takes a child killed by a real-time signal and then loses it in an error.
+pub(super) fn reap_any() -> io::Result<Option<(libc::pid_t, ExitStatus)>> {
+    let mut status = 0;
+    // SAFETY: the status is a valid place for the call to write to.
+    match unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(None),
+        pid => Ok(Some((pid, ExitStatus::from_raw(status)))),
+    }
 }
 
 /// Makes the process started by `command` lead a session of its own, with no signal blocked, and be

@@ -1,0 +1,499 @@
+//! Loads as they are used: with the real program in its hidden roles, and no privileges.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use profiler::load::{
+    BuiltinKind, BuiltinLoad, CommandLoad, HelperProgram, IdleLoad, Load, LoadFailure, LoadOutcome,
+    LoadRun, LoadSpec, LoadStatus, OwnCalls, Rate, StopReason, StopSignal, run_all,
+};
+use tempfile::TempDir;
+
+/// A folder for one test, with a link to the program in it: what runs from that link, or has a file
+/// there, is this test's and no other's.
+struct Scene {
+    folder: TempDir,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        std::fs::hard_link(env!("CARGO_BIN_EXE_profiler"), folder.path().join("helper")).unwrap();
+        std::fs::create_dir(folder.path().join("files")).unwrap();
+        Self { folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn helper(&self) -> HelperProgram {
+        HelperProgram::at(self.path("helper"))
+    }
+
+    fn builtin(&self, kind: BuiltinKind) -> BuiltinLoad {
+        BuiltinLoad::new(kind).helper(self.helper()).directory(Some(self.path("files")))
+    }
+
+    fn shell(&self, script: &str) -> CommandLoad {
+        let args = ["-c", script].map(OsString::from);
+        CommandLoad::new("sh", args).helper(self.helper()).grace(Duration::from_millis(300))
+    }
+
+    /// Waits until no process runs from the link and the folder for files is empty.
+    fn assert_nothing_left(&self) {
+        let patience = Instant::now() + Duration::from_secs(10);
+        loop {
+            let files = std::fs::read_dir(self.path("files")).unwrap().count();
+            let processes = running_from(self.folder.path());
+            if files == 0 && processes.is_empty() {
+                return;
+            }
+            assert!(Instant::now() < patience, "left: {files} files, processes {processes:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Processes, zombies left out, whose program is under `folder`.
+fn running_from(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let programs = entries.filter_map(|entry| std::fs::read_link(entry.path().join("exe")).ok());
+    programs.filter(|program| program.starts_with(folder)).collect()
+}
+
+/// Whether a process lives; a zombie does not.
+fn lives(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or("").trim_start().starts_with('Z'))
+}
+
+fn wait_for(what: &str, mut come: impl FnMut() -> bool) {
+    let patience = Instant::now() + Duration::from_secs(20);
+    while !come() {
+        assert!(Instant::now() < patience, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The pids in a file, once `count` lines are there.
+fn pids(file: &Path, count: usize) -> Vec<String> {
+    let read = || std::fs::read_to_string(file).unwrap_or_default();
+    wait_for("pids", || read().matches('\n').count() >= count);
+    read().lines().map(str::to_owned).collect()
+}
+
+async fn run(load: impl Load + 'static, stop: &StopSignal) -> LoadOutcome {
+    Box::new(load).run(stop.clone()).await
+}
+
+fn stop_after(time: Duration, reason: StopReason) -> StopSignal {
+    let stop = StopSignal::new();
+    let later = stop.clone();
+    std::thread::spawn(move || {
+        std::thread::sleep(time);
+        later.stop(reason);
+    });
+    stop
+}
+
+/// What `operations` over `workers` must have called, from the table in the documentation.
+fn expected_calls(kind: BuiltinKind, operations: u64, workers: u64) -> OwnCalls {
+    let none = OwnCalls::default();
+    match kind {
+        BuiltinKind::Connect => OwnCalls { connect: operations, ..none },
+        BuiltinKind::Bind => OwnCalls { bind: operations, ..none },
+        BuiltinKind::Execve => OwnCalls { execve: operations, ..none },
+        BuiltinKind::Open => OwnCalls { open_create: operations, execve: 1, ..none },
+        BuiltinKind::Ptrace => OwnCalls {
+            ptrace: operations + workers,
+            ptrace_attach: workers,
+            execve: workers,
+            ..none
+        },
+        BuiltinKind::UdpRecv => OwnCalls { udp_recvmsg: operations, bind: workers, ..none },
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_builtin_makes_exactly_the_operations_asked_for() {
+    for kind in BuiltinKind::ALL {
+        let scene = Scene::new();
+        // 50 over 3 workers does not divide evenly.
+        let load = scene.builtin(kind).workers(3).operations(Some(50));
+        let outcome = run(load, &StopSignal::new()).await;
+        assert_eq!(outcome.status, LoadStatus::Completed, "{kind}: {outcome:?}");
+        assert_eq!(outcome.errors, [], "{kind}");
+        assert_eq!(outcome.operations, Some(50), "{kind}");
+        assert_eq!(outcome.calls, Some(expected_calls(kind, 50, 3)), "{kind}");
+        assert_eq!(outcome.max_late_ns, None, "{kind}: a closed loop is never late");
+        let held = outcome.held_rate_per_s.unwrap();
+        let by_time = 50e9 / outcome.elapsed_ns as f64;
+        assert!((held / by_time - 1.0).abs() < 1e-6, "{kind}: {held} and {by_time}");
+        scene.assert_nothing_left();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fewer_operations_than_workers_and_none_at_all() {
+    let scene = Scene::new();
+    for operations in [0, 1] {
+        let load = scene.builtin(BuiltinKind::Connect).workers(4).operations(Some(operations));
+        let outcome = run(load, &StopSignal::new()).await;
+        assert_eq!(outcome.status, LoadStatus::Completed);
+        assert_eq!(outcome.operations, Some(operations));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_builtin_stops_when_told_and_counts_what_it_did() {
+    for kind in BuiltinKind::ALL {
+        let scene = Scene::new();
+        let stop = stop_after(Duration::from_millis(200), StopReason::Duration);
+        let outcome = run(scene.builtin(kind).workers(2), &stop).await;
+        assert_eq!(outcome.status, LoadStatus::Stopped { by: StopReason::Duration }, "{kind}");
+        let operations = outcome.operations.unwrap();
+        assert!(operations > 0, "{kind}");
+        assert_eq!(outcome.calls, Some(expected_calls(kind, operations, 2)), "{kind}");
+        assert_eq!(outcome.errors, [], "{kind}");
+        scene.assert_nothing_left();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rate_is_held_over_all_workers() {
+    let scene = Scene::new();
+    let rate: Rate = "200/s".parse().unwrap();
+    let stop = stop_after(Duration::from_secs(2), StopReason::Duration);
+    let load = scene.builtin(BuiltinKind::Connect).workers(3).rate(Some(rate));
+    let outcome = run(load, &stop).await;
+    let held = outcome.held_rate_per_s.unwrap();
+    assert!((190.0..=210.0).contains(&held), "{outcome:?}");
+    assert!(outcome.max_late_ns.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn late_operations_are_made_up_for() {
+    // Nobody executes a program a million times a second: all are late, and none is left out.
+    let scene = Scene::new();
+    let rate = Rate::per_second(1e6).unwrap();
+    let load = scene.builtin(BuiltinKind::Execve).rate(Some(rate)).operations(Some(20));
+    let outcome = run(load, &StopSignal::new()).await;
+    assert_eq!(outcome.operations, Some(20));
+    assert!(outcome.held_rate_per_s.unwrap() < 1e5, "{outcome:?}");
+    assert!(outcome.max_late_ns.unwrap() > 20_000, "{outcome:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_waits_for_its_turn_stops_at_once() {
+    let scene = Scene::new();
+    let rate: Rate = "1/h".parse().unwrap();
+    let stop = StopSignal::new();
+    let load = scene.builtin(BuiltinKind::Bind).workers(4).rate(Some(rate));
+    let running = tokio::spawn(Box::new(load).run(stop.clone()));
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let told = Instant::now();
+    stop.stop(StopReason::Interrupted);
+    let outcome = running.await.unwrap();
+    // 100 ms is the aim; the rest is for a busy machine.
+    assert!(told.elapsed() < Duration::from_millis(500), "{:?}", told.elapsed());
+    assert_eq!(outcome.status, LoadStatus::Stopped { by: StopReason::Interrupted });
+    assert_eq!(outcome.operations, Some(1), "the first is due at once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn loads_run_side_by_side() {
+    let scene = Scene::new();
+    let loads = BuiltinKind::ALL
+        .map(|kind| Box::new(scene.builtin(kind).workers(2).operations(Some(30))) as Box<dyn Load>);
+    let runs = run_all(loads.into(), &StopSignal::new()).await;
+    assert_eq!(runs.len(), BuiltinKind::ALL.len());
+    for (run, kind) in runs.iter().zip(BuiltinKind::ALL) {
+        let spec =
+            LoadSpec::Builtin { name: kind, workers: 2, rate_per_s: None, operations: Some(30) };
+        assert_eq!(run.spec, spec);
+        assert_eq!(run.outcome.status, LoadStatus::Completed);
+        assert_eq!(run.outcome.calls, Some(expected_calls(kind, 30, 2)), "{kind}");
+    }
+    scene.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_load_that_fails_stops_the_others() {
+    let scene = Scene::new();
+    let missing = CommandLoad::new("no-such-command-here", []).helper(scene.helper());
+    let loads: Vec<Box<dyn Load>> =
+        vec![Box::new(IdleLoad), Box::new(missing), Box::new(scene.builtin(BuiltinKind::Connect))];
+    let runs = run_all(loads, &StopSignal::new()).await;
+    let stopped = LoadStatus::Stopped { by: StopReason::LoadFailed };
+    assert_eq!(runs[0].outcome.status, stopped);
+    assert!(matches!(runs[1].outcome.status, LoadStatus::Failed(_)));
+    assert_eq!(runs[2].outcome.status, stopped);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn set_up_that_fails_is_told_with_its_reason() {
+    let scene = Scene::new();
+    let not_there = HelperProgram::at(scene.path("not-there"));
+    for kind in [BuiltinKind::Ptrace, BuiltinKind::Open] {
+        let load = scene.builtin(kind).workers(2).helper(not_there.clone());
+        let text = could_not_start(&run(load, &StopSignal::new()).await);
+        assert!(text.starts_with(&format!("built-in `{kind}`: ")), "{text}");
+        assert!(text.contains("not-there"), "{text}");
+    }
+    let nowhere = scene.builtin(BuiltinKind::Open).directory(Some(scene.path("nowhere")));
+    let text = could_not_start(&run(nowhere, &StopSignal::new()).await);
+    assert!(text.contains("nowhere"), "{text}");
+    // A program that does not know the hidden role must not be taken for a traced child.
+    let load = scene.builtin(BuiltinKind::Ptrace).helper(HelperProgram::at("/bin/true"));
+    let text = could_not_start(&run(load, &StopSignal::new()).await);
+    assert!(text.contains("instead of an address"), "{text}");
+    scene.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_load_whose_operations_all_fail_gives_up() {
+    let scene = Scene::new();
+    let not_there = HelperProgram::at(scene.path("not-there"));
+    let load = scene.builtin(BuiltinKind::Execve).helper(not_there);
+    let outcome = run(load, &StopSignal::new()).await;
+    let LoadStatus::Failed(LoadFailure::BrokeOff { text }) = &outcome.status else {
+        panic!("{outcome:?}");
+    };
+    assert!(text.contains("100 operations in a row failed"), "{text}");
+    assert_eq!(outcome.operations, Some(0));
+    assert_eq!(outcome.errors.len(), 1);
+    assert_eq!((outcome.errors[0].kind.as_str(), outcome.errors[0].count), ("ENOENT", 100));
+    assert!(outcome.errors[0].first.contains("not-there"), "{outcome:?}");
+    assert_eq!(outcome.calls, Some(OwnCalls { execve: 100, ..OwnCalls::default() }));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_load_ends() {
+    let scene = Scene::new();
+    let stop = StopSignal::new();
+    let file = scene.path("pids");
+    let command = scene.shell(&format!("echo $$ > {}; exec sleep 1000", file.display()));
+    let loads: [Box<dyn Load>; 3] = [
+        Box::new(scene.builtin(BuiltinKind::Open)),
+        Box::new(scene.builtin(BuiltinKind::Ptrace)),
+        Box::new(command),
+    ];
+    let running = loads.map(|load| tokio::spawn(load.run(stop.clone())));
+    wait_for("the loads", || running_from(scene.folder.path()).len() >= 3);
+    let pid = pids(&file, 1).remove(0);
+    for task in running {
+        task.abort();
+    }
+    tokio::task::yield_now().await;
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    scene.assert_nothing_left();
+    wait_for("the end of the command", || !lives(&pid));
+}
+
+fn could_not_start(outcome: &LoadOutcome) -> String {
+    match &outcome.status {
+        LoadStatus::Failed(LoadFailure::CouldNotStart { text }) => text.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_that_ends_well_completes() {
+    let scene = Scene::new();
+    let file = scene.path("out");
+    let load = scene.shell(&format!("cat > {0}; echo done >> {0}", file.display()));
+    assert_eq!(
+        load.describe(),
+        LoadSpec::Command {
+            argv: ["sh", "-c", &format!("cat > {0}; echo done >> {0}", file.display())]
+                .map(str::to_owned)
+                .into()
+        }
+    );
+    let outcome = run(load, &StopSignal::new()).await;
+    assert_eq!(outcome.status, LoadStatus::Completed);
+    assert_eq!((outcome.operations, outcome.calls), (None, None), "a command's calls are unknown");
+    assert_eq!(std::fs::read_to_string(file).unwrap(), "done\n", "its input is empty");
+    scene.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_that_fails_says_how() {
+    let scene = Scene::new();
+    let outcome = run(scene.shell("exit 7"), &StopSignal::new()).await;
+    let failure = LoadFailure::ExitCode { code: 7 };
+    assert_eq!(failure.to_string(), "the load command ended with exit code 7");
+    assert_eq!(outcome.status, LoadStatus::Failed(failure));
+
+    let outcome = run(scene.shell("kill -SEGV $$"), &StopSignal::new()).await;
+    let failure = LoadFailure::Signal { number: 11, name: "SIGSEGV".to_owned() };
+    assert_eq!(failure.to_string(), "the load command was killed by signal 11 (SIGSEGV)");
+    assert_eq!(outcome.status, LoadStatus::Failed(failure));
+
+    let outcome = run(scene.shell("kill -40 $$"), &StopSignal::new()).await;
+    let failure = LoadFailure::Signal { number: 40, name: "a real-time signal".to_owned() };
+    assert_eq!(outcome.status, LoadStatus::Failed(failure));
+    scene.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_that_cannot_start_says_why() {
+    let scene = Scene::new();
+    let plain = scene.path("plain");
+    std::fs::write(&plain, "hello").unwrap();
+    for (program, error, remedy) in [
+        ("no-such-command-here".into(), "ENOENT", "PATH"),
+        (scene.path("missing"), "ENOENT", "check the path"),
+        (plain, "EACCES", "chmod +x"),
+    ] {
+        let load = CommandLoad::new(&program, []).helper(scene.helper());
+        let text = could_not_start(&run(load, &StopSignal::new()).await);
+        assert!(text.contains(&format!("`{}`", program.display())), "{text}");
+        assert!(text.contains(error) && text.contains(remedy), "{text}");
+    }
+    let load = scene.shell("true").helper(HelperProgram::at(scene.path("not-there")));
+    let text = could_not_start(&run(load, &StopSignal::new()).await);
+    assert!(text.contains("not-there"), "{text}");
+    // A guard that says nothing is no success.
+    let load = scene.shell("true").helper(HelperProgram::at("/bin/true"));
+    let outcome = run(load, &StopSignal::new()).await;
+    assert!(matches!(outcome.status, LoadStatus::Failed(LoadFailure::BrokeOff { .. })));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_that_obeys_is_not_killed() {
+    let scene = Scene::new();
+    let file = scene.path("told");
+    let script = format!(
+        "trap 'echo TERM > {0}; exit 3' TERM; echo > {0}; while :; do sleep 0.05; done",
+        file.display()
+    );
+    let load = scene.shell(&script).grace(Duration::from_secs(60));
+    let stop = StopSignal::new();
+    let running = tokio::spawn(Box::new(load).run(stop.clone()));
+    wait_for("the trap", || file.exists());
+    let told = Instant::now();
+    stop.stop(StopReason::Duration);
+    let outcome = running.await.unwrap();
+    assert!(told.elapsed() < Duration::from_secs(30), "{:?}", told.elapsed());
+    assert_eq!(outcome.status, LoadStatus::Stopped { by: StopReason::Duration });
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "TERM\n");
+    scene.assert_nothing_left();
+}
+
+/// A script that ignores SIGTERM, as do its child and its grandchild, the latter in a session of its
+/// own; their three pids go to `file`.
+fn stubborn(file: &Path) -> String {
+    let file = file.display();
+    format!(
+        "trap '' TERM; echo $$ >> {file}
+        sh -c 'echo $$ >> {file}; exec sleep 1000' &
+        setsid sh -c 'echo $$ >> {file}; exec sleep 1000' &
+        exec sleep 1000"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stubborn_family_is_killed_after_the_grace() {
+    let scene = Scene::new();
+    let file = scene.path("pids");
+    let stop = StopSignal::new();
+    let running = tokio::spawn(Box::new(scene.shell(&stubborn(&file))).run(stop.clone()));
+    let family = pids(&file, 3);
+    assert!(family.iter().all(|pid| lives(pid)));
+    let told = Instant::now();
+    stop.stop(StopReason::Interrupted);
+    let outcome = running.await.unwrap();
+    assert!(told.elapsed() >= Duration::from_millis(300), "the grace: {:?}", told.elapsed());
+    assert_eq!(outcome.status, LoadStatus::Stopped { by: StopReason::Interrupted });
+    assert!(!family.iter().any(|pid| lives(pid)), "gone when the load is");
+    scene.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_command_leaves_running_ends_with_it() {
+    let scene = Scene::new();
+    let file = scene.path("pids");
+    let script = format!("setsid sh -c 'echo $$ >> {}; exec sleep 1000' &", file.display());
+    let script = format!("{script} while ! [ -s {} ]; do sleep 0.01; done", file.display());
+    let outcome = run(scene.shell(&script), &StopSignal::new()).await;
+    assert_eq!(outcome.status, LoadStatus::Completed);
+    assert!(!lives(&pids(&file, 1)[0]));
+    scene.assert_nothing_left();
+}
+
+/// Set for the process that plays the profiler which is killed.
+const VICTIM: &str = "PROFILER_TEST_VICTIM";
+
+/// Not a test by itself: the process that the next test starts and kills.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn victim() {
+    let Some(folder) = std::env::var_os(VICTIM) else { return };
+    let folder = PathBuf::from(folder);
+    let helper = HelperProgram::at(folder.join("helper"));
+    let command = CommandLoad::new("sh", ["-c".into(), stubborn(&folder.join("pids")).into()]);
+    let loads: Vec<Box<dyn Load>> = vec![
+        Box::new(
+            BuiltinLoad::new(BuiltinKind::Open)
+                .helper(helper.clone())
+                .directory(Some(folder.join("files"))),
+        ),
+        Box::new(BuiltinLoad::new(BuiltinKind::Ptrace).workers(2).helper(helper.clone())),
+        Box::new(BuiltinLoad::new(BuiltinKind::Execve).workers(2).helper(helper.clone())),
+        Box::new(command.helper(helper).grace(Duration::from_millis(300))),
+    ];
+    run_all(loads, &StopSignal::new()).await;
+}
+
+#[test]
+fn nothing_outlives_a_killed_profiler() {
+    let scene = Scene::new();
+    let mut profiler = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "victim"])
+        .env(VICTIM, scene.folder.path())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let family = pids(&scene.path("pids"), 3);
+    // The guards of the directory and the command, and two traced children.
+    wait_for("the loads", || running_from(scene.folder.path()).len() >= 4);
+    wait_for("the files", || std::fs::read_dir(scene.path("files")).unwrap().count() == 1);
+    assert!(family.iter().all(|pid| lives(pid)));
+    profiler.kill().unwrap();
+    profiler.wait().unwrap();
+    scene.assert_nothing_left();
+    wait_for("the end of the command's family", || !family.iter().any(|pid| lives(pid)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_load_was_survives_json() {
+    let scene = Scene::new();
+    let rate = Rate::per_second(1000.0).unwrap();
+    let load = scene.builtin(BuiltinKind::UdpRecv).rate(Some(rate)).operations(Some(5));
+    let missing = CommandLoad::new("no-such-command-here", []).helper(scene.helper());
+    for load in [Box::new(load) as Box<dyn Load>, Box::new(missing)] {
+        let runs = run_all(vec![load], &StopSignal::new()).await;
+        let text = serde_json::to_string(&runs).unwrap();
+        assert_eq!(serde_json::from_str::<Vec<LoadRun>>(&text).unwrap(), runs, "{text}");
+    }
+    let spec = r#"{"kind":"builtin","name":"udp-recv","workers":1,"rate_per_s":2.5}"#;
+    let LoadSpec::Builtin { rate_per_s, operations, .. } = serde_json::from_str(spec).unwrap()
+    else {
+        panic!("{spec}");
+    };
+    assert_eq!((rate_per_s.map(Rate::get), operations), (Some(2.5), None));
+    assert!(serde_json::from_str::<LoadSpec>(&spec.replace("2.5", "-1")).is_err());
+}
+
+#[test]
+fn a_kind_is_known_by_its_name() {
+    for kind in BuiltinKind::ALL {
+        assert_eq!(kind.name().parse::<BuiltinKind>(), Ok(kind));
+        assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{kind}\""));
+    }
+    let error = "conect".parse::<BuiltinKind>().unwrap_err().to_string();
+    assert!(error.contains("`conect`") && error.contains("udp-recv"), "{error}");
+}
