@@ -1,0 +1,76 @@
+//! The command line; clap types stay here.
+
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+
+use crate::series::Series;
+use crate::vm::VmSpec;
+
+/// Set-up, builds, VM runs and tests of the profiler.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Task,
+}
+
+/// One task.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Task {
+    /// Install everything the other tasks need (each installs its own part by itself).
+    Setup,
+    /// Run a command as root in a VM with a stock Debian kernel on this machine's files.
+    Vm(VmArgs),
+}
+
+/// Arguments of `vm`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct VmArgs {
+    /// The kernel series.
+    #[arg(long, value_enum, default_value = "6.1")]
+    pub(crate) kernel: Series,
+    /// Virtual time: the clock advances 1 ns for each instruction; one CPU, no KVM.
+    #[arg(long)]
+    pub(crate) icount: bool,
+    /// Virtual CPUs [default: 2, or 1 with --icount].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) cpus: Option<u32>,
+    /// Memory, as QEMU takes it.
+    #[arg(long, default_value = "2G")]
+    pub(crate) memory: String,
+    /// Stop the VM after this many seconds.
+    #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) timeout: u64,
+    /// Name of the log in target/vm/logs.
+    #[arg(long, default_value = "vm")]
+    pub(crate) name: String,
+    /// The command and its arguments.
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<String>,
+}
+
+impl VmArgs {
+    /// The VM these arguments ask for.
+    pub(crate) fn spec(self) -> VmSpec {
+        VmSpec {
+            cpus: self.cpus.unwrap_or(if self.icount { 1 } else { 2 }),
+            memory: self.memory,
+            icount: self.icount,
+            timeout: Duration::from_secs(self.timeout),
+            ..VmSpec::new(self.name, self.kernel, self.command)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,67 @@
+//! Where everything lies: nothing is written outside `target/` but the committed BPF object.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+use crate::series::Series;
+
+/// The root of the checkout and the folders below its `target/`.
+#[derive(Debug, Clone)]
+pub(crate) struct Paths {
+    root: PathBuf,
+}
+
+impl Paths {
+    /// Finds the checkout this program was built from.
+    pub(crate) fn find() -> Result<Self> {
+        let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let root = manifest.parent().context("xtask lies in no workspace")?;
+        Ok(Self { root: root.to_path_buf() })
+    }
+
+    /// The checkout.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The only folder a guest may write to.
+    pub(crate) fn target(&self) -> PathBuf {
+        self.root.join("target")
+    }
+
+    /// Programs installed for the project alone.
+    pub(crate) fn tools(&self) -> PathBuf {
+        self.target().join("tools")
+    }
+
+    /// The Python environment of virtme-ng.
+    pub(crate) fn venv(&self) -> PathBuf {
+        self.target().join("venv")
+    }
+
+    /// The private apt configuration, its lists and downloads.
+    pub(crate) fn apt(&self) -> PathBuf {
+        self.target().join("apt")
+    }
+
+    /// The unpacked packages of one kernel.
+    pub(crate) fn kernel(&self, series: Series) -> PathBuf {
+        self.target().join("kernels").join(series.as_str())
+    }
+
+    /// Logs, scripts and verdicts of VM runs.
+    pub(crate) fn vm(&self) -> PathBuf {
+        self.target().join("vm")
+    }
+
+    /// The testbed built for one kernel.
+    pub(crate) fn testbed(&self, series: Series) -> PathBuf {
+        self.target().join("testbed").join(series.as_str())
+    }
+
+    /// The sources and the committed object of the BPF side.
+    pub(crate) fn ebpf(&self) -> PathBuf {
+        self.root.join("profiler-ebpf")
+    }
+}

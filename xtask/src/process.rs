@@ -1,0 +1,114 @@
+//! Running other programs. An error always carries the text of the command.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+
+/// The command as one would type it.
+pub(crate) fn text(command: &Command) -> String {
+    let quote = |word: &OsStr| {
+        let word = word.to_string_lossy();
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+        if !word.is_empty() && word.chars().all(plain) {
+            word.into_owned()
+        } else {
+            format!("'{}'", word.replace('\'', r"'\''"))
+        }
+    };
+    let mut words = vec![quote(command.get_program())];
+    words.extend(command.get_args().map(quote));
+    words.join(" ")
+}
+
+/// Runs the command with our own output and no input.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let text = text(command);
+    let status =
+        command.stdin(Stdio::null()).status().with_context(|| format!("cannot run `{text}`"))?;
+    if !status.success() {
+        bail!("`{text}` failed: {status}");
+    }
+    Ok(())
+}
+
+/// Runs the command and gives its standard output; its error output is part of the error.
+pub(crate) fn stdout(command: &mut Command) -> Result<String> {
+    let output = capture(command)?;
+    if !output.status.success() {
+        let text = text(command);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        bail!("`{text}` failed: {}\n{}", output.status, stderr.trim_end());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Runs the command and gives what it wrote, whatever its exit status.
+pub(crate) fn capture(command: &mut Command) -> Result<Output> {
+    let text = text(command);
+    command.stdin(Stdio::null()).output().with_context(|| format!("cannot run `{text}`"))
+}
+
+/// Runs a talkative command with its output in `log`; the last lines of it are part of the error.
+pub(crate) fn run_logged(command: &mut Command, log: &Path) -> Result<()> {
+    const TAIL: usize = 30;
+    let text = text(command);
+    if let Some(folder) = log.parent() {
+        create_dir(folder)?;
+    }
+    let file = File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
+    let status = command
+        .stdin(Stdio::null())
+        .stdout(file.try_clone().context("cannot share the log file")?)
+        .stderr(file)
+        .status()
+        .with_context(|| format!("cannot run `{text}`"))?;
+    if !status.success() {
+        let written = fs::read(log).unwrap_or_default();
+        let written = String::from_utf8_lossy(&written);
+        let lines: Vec<&str> = written.lines().collect();
+        let tail = lines[lines.len().saturating_sub(TAIL)..].join("\n");
+        bail!("`{text}` failed: {status}; all of its output is in {}\n{tail}", log.display());
+    }
+    Ok(())
+}
+
+/// Creates a folder and those above it.
+pub(crate) fn create_dir(folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))
+}
+
+/// Writes a file whole.
+pub(crate) fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
+    fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Removes a folder with all that is in it; none there is fine.
+pub(crate) fn remove_dir(folder: &Path) -> Result<()> {
+    match fs::remove_dir_all(folder) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("cannot remove {}", folder.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_names_the_command_and_what_it_said() {
+        let error = stdout(Command::new("sh").args(["-c", "echo it is broken >&2; exit 3"]));
+        let error = format!("{:#}", error.unwrap_err());
+        assert!(error.contains("sh -c 'echo it is broken >&2; exit 3'"), "{error}");
+        assert!(error.contains("exit status: 3") && error.ends_with("it is broken"), "{error}");
+    }
+
+    #[test]
+    fn a_missing_program_is_named() {
+        let error = format!("{:#}", run(&mut Command::new("no-such-program-here")).unwrap_err());
+        assert!(error.contains("`no-such-program-here`"), "{error}");
+    }
+}

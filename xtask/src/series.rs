@@ -1,0 +1,59 @@
+//! The kernels the project is tested on.
+
+use std::fmt;
+
+use clap::ValueEnum;
+
+/// A kernel series of Debian. The newest package of the series is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Series {
+    /// Debian 11.
+    #[value(name = "5.10")]
+    V5_10,
+    /// Debian 12.
+    #[value(name = "6.1")]
+    V6_1,
+    /// Debian 12 with backports.
+    #[value(name = "6.12")]
+    V6_12,
+}
+
+impl Series {
+    /// Every series, oldest first.
+    pub(crate) const ALL: [Self; 3] = [Self::V5_10, Self::V6_1, Self::V6_12];
+
+    /// The name as typed by the user.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::V5_10 => "5.10",
+            Self::V6_1 => "6.1",
+            Self::V6_12 => "6.12",
+        }
+    }
+
+    /// True for a package version of this series, such as `6.1.192-2` for 6.1.
+    pub(crate) fn has_version(self, version: &str) -> bool {
+        version
+            .strip_prefix(self.as_str())
+            .is_some_and(|rest| rest.starts_with('.') || rest.starts_with('-'))
+    }
+}
+
+impl fmt::Display for Series {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_series_does_not_take_the_versions_of_another() {
+        assert!(Series::V6_1.has_version("6.1.192-2"));
+        assert!(!Series::V6_1.has_version("6.12.95-1~bpo12+1"));
+        assert!(Series::V6_12.has_version("6.12.95-1~bpo12+1"));
+        assert!(!Series::V5_10.has_version("6.1.192-2"));
+    }
+}

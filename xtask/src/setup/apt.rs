@@ -1,0 +1,97 @@
+//! Packages of the host.
+
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Result, bail};
+
+use crate::paths::Paths;
+use crate::process;
+
+/// For booting a kernel on this machine's file tree.
+pub(crate) const VM: &[&str] = &[
+    "bpftool",
+    "busybox-static",
+    "file",
+    "iproute2",
+    "kmod",
+    "procps",
+    "python3-pip",
+    "python3-venv",
+    "qemu-system-x86",
+    "udev",
+];
+
+/// For kernel modules. gcc-12 builds for every series, 5.10 included.
+pub(crate) const MODULE_BUILD: &[&str] =
+    &["bc", "binutils", "gcc-12", "libelf1", "make", "pahole", "xz-utils", "zstd"];
+
+/// For unpacking a kernel's packages and indexing its modules.
+pub(crate) const KERNEL: &[&str] = &["kmod", "xz-utils", "zstd"];
+
+/// For the BPF object: a Rust with library sources, and the LLVM of the same version.
+pub(crate) const BPF_BUILD: &[&str] = &[
+    "g++",
+    "gcc",
+    "libc6-dev",
+    "libpolly-22-dev",
+    "libzstd-dev",
+    "llvm-22-dev",
+    "rust-web-src",
+    "rustc-web",
+    "zlib1g-dev",
+];
+
+/// Those of `wanted` that are not installed, each once.
+pub(crate) fn missing(wanted: impl Iterator<Item = &'static str>) -> Result<Vec<&'static str>> {
+    let mut wanted: Vec<&'static str> = wanted.collect();
+    wanted.sort_unstable();
+    wanted.dedup();
+    if wanted.is_empty() {
+        return Ok(wanted);
+    }
+    let mut query = Command::new("dpkg-query");
+    query.args(["-W", "-f", "${Package} ${db:Status-Status}\n"]).args(&wanted);
+    // It exits 1 as soon as one package is unknown; what it lists is what counts.
+    let Ok(output) = process::capture(&mut query) else {
+        bail!(
+            "dpkg-query is not there: the set-up knows Debian alone. \
+             Install by hand what these packages hold: {}",
+            wanted.join(" ")
+        );
+    };
+    let listed = String::from_utf8_lossy(&output.stdout);
+    let installed: Vec<&str> =
+        listed.lines().filter_map(|line| line.strip_suffix(" installed")).collect();
+    wanted.retain(|package| !installed.contains(package));
+    Ok(wanted)
+}
+
+/// Installs packages on this machine. apt runs strictly one at a time: some images delete the
+/// archives after every update, also those of an install under way.
+pub(crate) fn install(paths: &Paths, packages: &[&str]) -> Result<()> {
+    let names = packages.join(" ");
+    if !nix::unistd::geteuid().is_root() {
+        bail!(
+            "these packages are missing and only root can install them; run\n  \
+             sudo apt-get install --no-install-recommends {names}\nand start again"
+        );
+    }
+    let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    if !release.lines().any(|line| line == "ID=debian") {
+        bail!("this machine is not Debian; install what these Debian packages hold: {names}");
+    }
+    let log = paths.target().join("logs").join("apt.log");
+    let apt = || {
+        let mut apt = Command::new("apt-get");
+        apt.env("DEBIAN_FRONTEND", "noninteractive").args([
+            "-q",
+            "-y",
+            "-o",
+            "DPkg::Lock::Timeout=600",
+        ]);
+        apt
+    };
+    process::run_logged(apt().arg("update"), &log)?;
+    process::run_logged(apt().args(["install", "--no-install-recommends"]).args(packages), &log)
+}

@@ -1,0 +1,143 @@
+//! What the other subcommands need, installed only where it is missing.
+//!
+//! The plan is printed before anything is touched. Host packages need root and Debian; all the
+//! rest lands under `target/`.
+
+mod apt;
+mod bpf_linker;
+mod kernels;
+mod venv;
+
+use std::fs::File;
+
+use anyhow::{Context as _, Result};
+use nix::fcntl::{Flock, FlockArg};
+
+use crate::paths::Paths;
+use crate::process;
+use crate::series::Series;
+
+pub(crate) use bpf_linker::LLVM_PREFIX;
+pub(crate) use kernels::Kernel;
+
+/// A part of the set-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// QEMU, virtme-ng and what they need on the host.
+    Vm,
+    /// Compiler and tools for kernel modules.
+    ModuleBuild,
+    /// One kernel: image, modules and headers.
+    Kernel(Series),
+    /// Debian's Rust with its library sources, LLVM and bpf-linker.
+    BpfBuild,
+}
+
+impl Part {
+    /// All there is.
+    pub(crate) fn all() -> Vec<Self> {
+        let mut parts = vec![Self::Vm, Self::ModuleBuild];
+        parts.extend(Series::ALL.map(Self::Kernel));
+        parts.push(Self::BpfBuild);
+        parts
+    }
+
+    fn packages(self) -> &'static [&'static str] {
+        match self {
+            Self::Vm => apt::VM,
+            Self::ModuleBuild => apt::MODULE_BUILD,
+            Self::Kernel(_) => apt::KERNEL,
+            Self::BpfBuild => apt::BPF_BUILD,
+        }
+    }
+}
+
+/// Makes sure that all `parts` are there. Prints nothing when they are.
+pub(crate) fn ensure(paths: &Paths, parts: &[Part]) -> Result<()> {
+    if Missing::find(paths, parts)?.is_empty() {
+        return Ok(());
+    }
+    // Two set-ups at once would fight over dpkg and over the folders under target/.
+    process::create_dir(&paths.target())?;
+    let lock = paths.target().join("xtask.lock");
+    let file = File::create(&lock).with_context(|| format!("cannot create {}", lock.display()))?;
+    let _lock = Flock::lock(file, FlockArg::LockExclusive)
+        .map_err(|(_, errno)| errno)
+        .with_context(|| format!("cannot lock {}", lock.display()))?;
+    let missing = Missing::find(paths, parts)?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    missing.announce(paths);
+    missing.install(paths)
+}
+
+/// What of the wanted parts is not there.
+struct Missing {
+    packages: Vec<&'static str>,
+    venv: bool,
+    kernels: Vec<Series>,
+    bpf_linker: bool,
+}
+
+impl Missing {
+    fn find(paths: &Paths, parts: &[Part]) -> Result<Self> {
+        let wanted = parts.iter().flat_map(|part| part.packages()).copied();
+        let kernel = |part: &Part| match part {
+            Part::Kernel(series) if Kernel::open(paths, *series).is_none() => Some(*series),
+            _ => None,
+        };
+        Ok(Self {
+            packages: apt::missing(wanted)?,
+            venv: parts.contains(&Part::Vm) && !venv::is_ready(paths),
+            kernels: parts.iter().filter_map(kernel).collect(),
+            bpf_linker: parts.contains(&Part::BpfBuild) && !bpf_linker::is_ready(paths),
+        })
+    }
+
+    fn is_empty(&self) -> bool {
+        self.packages.is_empty() && !self.venv && self.kernels.is_empty() && !self.bpf_linker
+    }
+
+    fn announce(&self, paths: &Paths) {
+        println!("set-up: this will be installed");
+        if !self.packages.is_empty() {
+            println!("  on this machine, by apt: {}", self.packages.join(" "));
+        }
+        let below = |name: &str| paths.target().join(name).display().to_string();
+        if self.venv {
+            println!("  {}: virtme-ng {}, by pip", below("venv"), venv::VERSION);
+        }
+        for series in &self.kernels {
+            let folder = paths.kernel(*series);
+            println!("  {}: Debian's Linux {series}, unpacked, not installed", folder.display());
+        }
+        if self.bpf_linker {
+            let version = bpf_linker::VERSION;
+            println!("  {}: bpf-linker {version}, by cargo (minutes)", below("tools"));
+        }
+    }
+
+    fn install(&self, paths: &Paths) -> Result<()> {
+        if !self.packages.is_empty() {
+            println!(
+                "set-up: apt-get install ({} packages and what they need)",
+                self.packages.len()
+            );
+            apt::install(paths, &self.packages)?;
+        }
+        if self.venv {
+            println!("set-up: virtme-ng");
+            venv::install(paths)?;
+        }
+        if !self.kernels.is_empty() {
+            kernels::install(paths, &self.kernels)?;
+        }
+        if self.bpf_linker {
+            println!("set-up: bpf-linker, built from source");
+            bpf_linker::install(paths)?;
+        }
+        println!("set-up: done");
+        Ok(())
+    }
+}

@@ -1,0 +1,112 @@
+//! The script that runs the command in the guest, and the lines by which it reports.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// Says that the guest is up; what was printed before is not the command's.
+fn start_line(nonce: &str) -> String {
+    format!("PROFILER-VM-START {nonce}")
+}
+
+fn done_prefix(nonce: &str) -> String {
+    format!("PROFILER-VM-DONE {nonce} rc=")
+}
+
+/// The text as one word for a shell.
+pub(crate) fn quote(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// The script for `sh` in the guest.
+pub(crate) fn script(
+    root: &Path,
+    env: &[(String, String)],
+    command: &[String],
+    nonce: &str,
+) -> String {
+    let mut text = String::from(
+        "# Written by `cargo xtask vm`.\n\
+         exec </dev/null 2>&1\n\
+         export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root\n\
+         ip link set dev lo up\n\
+         mounted() { grep -q \" $1 \" /proc/mounts; }\n\
+         mounted /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug\n\
+         mounted /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing\n\
+         mounted /sys/fs/bpf || mount -t bpf bpf /sys/fs/bpf\n",
+    );
+    let mut line = |line: &str| {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{line}");
+    };
+    line(&format!("cd {} || exit 1", quote(&root.to_string_lossy())));
+    for (name, value) in env {
+        line(&format!("export {name}={}", quote(value)));
+    }
+    line(&format!("echo '{}'", start_line(nonce)));
+    let words: Vec<String> = command.iter().map(|word| quote(word)).collect();
+    line(&format!("( exec {} )", words.join(" ")));
+    line("rc=$?");
+    line("sync");
+    line(&format!("echo '{}'$rc", done_prefix(nonce)));
+    text
+}
+
+/// What one line of the guest's output means.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Line<'a> {
+    /// The command starts.
+    Start,
+    /// Output of the command.
+    Output(&'a str),
+    /// The command is over; `rest` is output that had no line end.
+    Done { rest: &'a str, code: i32 },
+}
+
+/// Reads one line. Only the sentinel of this very run counts.
+pub(crate) fn classify<'a>(line: &'a str, nonce: &str) -> Line<'a> {
+    if line == start_line(nonce) {
+        return Line::Start;
+    }
+    if let Some((rest, code)) = line.split_once(&done_prefix(nonce))
+        && let Ok(code) = code.trim_end().parse()
+    {
+        return Line::Done { rest, code };
+    }
+    Line::Output(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn the_sentinel_carries_the_exit_code() {
+        let done = |line| classify(line, "n1");
+        assert_eq!(done("PROFILER-VM-DONE n1 rc=7"), Line::Done { rest: "", code: 7 });
+        let line = "no newlinePROFILER-VM-DONE n1 rc=0";
+        assert_eq!(done(line), Line::Done { rest: "no newline", code: 0 });
+        assert_eq!(done("PROFILER-VM-START n1"), Line::Start);
+    }
+
+    #[test]
+    fn a_foreign_or_broken_sentinel_is_output() {
+        for line in ["PROFILER-VM-DONE n2 rc=0", "PROFILER-VM-DONE n1 rc=", "PROFILER-VM-START n2"]
+        {
+            assert_eq!(classify(line, "n1"), Line::Output(line));
+        }
+    }
+
+    #[test]
+    fn words_arrive_in_the_command_as_they_are() {
+        let command = ["printf", "%s|", "a b", "it's", "$HOME", "*"].map(str::to_owned);
+        let env = [("X".to_owned(), "1 '2'".to_owned())];
+        let script = script(Path::new("/"), &env, &command, "n1");
+        // The mounts fail outside of a VM, which does not matter here.
+        let body = script.split("PROFILER-VM-START n1'\n").nth(1).unwrap();
+        let output = Command::new("sh").arg("-c").arg(body).output().unwrap();
+        let output = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output, "a b|it's|$HOME|*|PROFILER-VM-DONE n1 rc=0\n");
+        assert!(script.contains("export X='1 '\\''2'\\'''\n"), "{script}");
+    }
+}
