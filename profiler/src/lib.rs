@@ -1,4 +1,5 @@
 //! Latency profiler for the hook handlers of kernel modules.
+pub mod cmd;
 pub mod export;
 pub mod host;
 pub mod load;
