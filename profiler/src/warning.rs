@@ -131,13 +131,20 @@ impl Warning {
     }
 }
 
+/// `1 call`, `2 calls`.
+fn calls(count: u64) -> String {
+    format!("{count} call{}", if count == 1 { "" } else { "s" })
+}
+
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.handlers().join(", ");
         match self {
-            Self::Interrupted => {
-                write!(f, "the run was interrupted: what follows covers the time until then")
-            }
+            Self::Interrupted => write!(
+                f,
+                "the run was interrupted: the figures cover the time until then; run it again to the \
+                 end before you compare it"
+            ),
             Self::ZeroHits(_) => write!(
                 f,
                 "0 hits: {names}: the load never made the call that leads there, the module has not \
@@ -151,33 +158,39 @@ impl fmt::Display for Warning {
             ),
             Self::AllMissed(_) => write!(
                 f,
-                "0 hits: {names}: the kernel skipped every probe there, which is not the same as no \
-                 call; do not read this as idle"
+                "0 hits: {names}: the kernel skipped every probe there, so this is not the same as \
+                 no call; stop other tracers and measure again"
             ),
             Self::Missed(_, n) => write!(
                 f,
-                "the kernel skipped {n} probe runs in {names}: another BPF program of the same kind \
-                 was running on that CPU; stop other tracers and measure again"
+                "the kernel skipped {n} probe runs in {names}, because that probe was already \
+                 running on the CPU: the figures leave those calls out; spread the load or stop \
+                 other tracers"
             ),
             Self::Lost(_, n) => write!(
                 f,
-                "{n} calls of {names} were seen to begin and could not be paired with their end: the \
-                 function nests, sleeps or migrates more than its slots allow, so the figures leave \
-                 them out"
+                "{} of {names} began and could not be paired with an end: the function nests, sleeps \
+                 or migrates more than its slots allow, and the figures leave those calls out; lower \
+                 the load's workers to see whether that is all",
+                calls(*n)
             ),
             Self::Unpaired(_, n) => write!(
                 f,
-                "{n} calls of {names} were seen to end and not to begin: the figures leave them out"
+                "{} of {names} ended and had not been seen to begin: the figures leave those calls \
+                 out; if the share in column `lost` matters to you, measure again with fewer workers",
+                calls(*n)
             ),
             Self::InFlight(_, n) => write!(
                 f,
-                "{n} calls of {names} were still running when the window ended: the figures leave \
-                 them out"
+                "{} of {names} had not ended when the window did: the figures leave those calls out; \
+                 if they are the long ones, measure longer with --duration",
+                calls(*n)
             ),
             Self::OverRange(_, n) => write!(
                 f,
-                "{n} calls of {names} took longer than the histograms reach: average and max are \
-                 exact, percentiles are too low there"
+                "{} of {names} took longer than the histograms reach: average and max are exact, and \
+                 percentiles that fall on such a call are too low",
+                calls(*n)
             ),
             Self::Unbalanced(_) => write!(
                 f,

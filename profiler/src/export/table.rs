@@ -6,7 +6,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use comfy_table::{
-    CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Row, Table as Grid, presets,
+    CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Row, Table as Grid, Width,
+    presets,
 };
 
 use super::Exporter;
@@ -27,6 +28,9 @@ pub enum Unit {
     /// Milliseconds.
     Ms,
 }
+
+/// Narrowest column of names in a terminal: below it, lines overflow rather than break names up.
+const NAME_COLUMNS: u16 = 20;
 
 /// A unit that this program does not know.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -114,12 +118,13 @@ pub struct Table {
 impl Exporter for Table {
     fn serialize(&self, profile: &Profile) -> Vec<u8> {
         let mut text = String::new();
-        for (label, value) in heading(profile) {
+        let unit = self.unit.resolve(profile);
+        for (label, value) in heading(profile, unit) {
             text.push_str(format!("{label:<10} {}", clean(&value)).trim_end());
             text.push('\n');
         }
         text.push('\n');
-        for line in grid(profile, self.unit.resolve(profile), self.width).lines() {
+        for line in grid(profile, unit, self.width).lines() {
             text.push_str(line.trim_end());
             text.push('\n');
         }
@@ -151,7 +156,7 @@ fn is_unsafe(c: char) -> bool {
 }
 
 /// Lines of `label value` above the table.
-fn heading(profile: &Profile) -> Vec<(&'static str, String)> {
+fn heading(profile: &Profile, unit: Unit) -> Vec<(&'static str, String)> {
     let host = &profile.host;
     let known = |fact: &Option<String>| fact.clone().unwrap_or_else(|| "unknown".to_owned());
     let backends: Vec<String> = profile.backends().iter().map(ToString::to_string).collect();
@@ -198,6 +203,12 @@ fn heading(profile: &Profile) -> Vec<(&'static str, String)> {
     lines.push(("window", window));
     lines.extend(profile.loads.iter().map(|load| ("load", describe_load(load))));
     lines.push(("histograms", histogram));
+    let unit = match unit {
+        Unit::Auto | Unit::Ns => "nanoseconds",
+        Unit::Us => "microseconds",
+        Unit::Ms => "milliseconds",
+    };
+    lines.push(("unit", format!("{unit}; average and max are exact")));
     lines
 }
 
@@ -263,17 +274,9 @@ fn describe_load(load: &LoadRun) -> String {
 
 fn grid(profile: &Profile, unit: Unit, width: Option<u16>) -> String {
     let mut grid = Grid::new();
-    grid.load_style(presets::NOTHING.header_separator(LineStyle::new(' ', '-', ' ', ' ')));
+    grid.load_style(presets::NOTHING.header_separator(LineStyle::none().fill('-').junction(' ')));
     grid.set_header([
-        "handler".to_owned(),
-        "count".to_owned(),
-        "calls/s".to_owned(),
-        format!("average ({unit})"),
-        format!("TP90 ({unit})"),
-        format!("TP95 ({unit})"),
-        format!("TP99 ({unit})"),
-        format!("max ({unit})"),
-        "lost".to_owned(),
+        "handler", "count", "calls/s", "average", "TP90", "TP95", "TP99", "max", "lost",
     ]);
     for handler in &profile.handlers {
         grid.add_row(row(profile, handler, unit));
@@ -281,6 +284,11 @@ fn grid(profile: &Profile, unit: Unit, width: Option<u16>) -> String {
     for column in grid.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
         column.set_constraint(ColumnConstraint::ContentWidth);
+    }
+    let name = [ColumnConstraint::LowerBoundary(Width::Fixed(NAME_COLUMNS))];
+    grid.set_constraints(name);
+    for column in grid.column_iter_mut() {
+        column.set_padding((0, 1));
     }
     match width {
         Some(width) => {

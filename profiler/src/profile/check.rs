@@ -7,6 +7,8 @@ use super::{HandlerProfile, HistogramLayout, Interval, Profile, SCHEMA, VERSION}
 
 /// Longest name of a function or module (`KSYM_NAME_LEN` of the kernel is 512 with its end mark).
 const MAX_NAME_BYTES: usize = 512;
+/// Most histogram counters in one file: over 30,000 handlers at three digits.
+const MAX_COUNTERS_IN_ALL: u64 = 1 << 30;
 
 /// A part of a profile that contradicts another.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -39,6 +41,14 @@ impl Profile {
             return Err(Inconsistent::new("window_ns", "is 0: nothing can have been measured"));
         }
         self.histogram.check().map_err(|reason| Inconsistent::new("histogram", reason))?;
+        // Each histogram is decoded: bounds the time that a small file of many can take.
+        let counters = self.histogram.counters().saturating_mul(self.handlers.len() as u64);
+        if counters > MAX_COUNTERS_IN_ALL {
+            return Err(Inconsistent::new(
+                "handlers",
+                format!("{} histograms of that layout are more than are read", self.handlers.len()),
+            ));
+        }
         let mut seen = HashSet::new();
         for handler in &self.handlers {
             let subject = format!("handler `{}`", handler.name.escape_debug());

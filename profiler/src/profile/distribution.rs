@@ -74,7 +74,7 @@ impl HistogramLayout {
     }
 
     /// Number of counters of one histogram. For layouts with 1 to 5 digits.
-    fn counters(&self) -> u64 {
+    pub(super) fn counters(&self) -> u64 {
         let sub_buckets = (2 * 10_u64.pow(u32::from(self.precision_digits))).next_power_of_two();
         let mut untrackable = sub_buckets << self.lowest_ns.ilog2().min(40);
         let mut halves = 2_u64;

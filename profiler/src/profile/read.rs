@@ -42,6 +42,15 @@ pub enum ReadError {
         /// The file.
         path: PathBuf,
     },
+    /// Nothing in it.
+    #[error(
+        "{} is empty: the run that should have written it may have failed; look there or measure again",
+        path.display()
+    )]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
     /// Not JSON at all.
     #[error(
         "{} is not JSON: {source}: {hint}",
@@ -148,6 +157,9 @@ impl Profile {
     /// As [`Profile::read`].
     pub fn parse(bytes: &[u8], path: &Path) -> Result<Self, ReadError> {
         let path = || path.to_owned();
+        if bytes.iter().all(u8::is_ascii_whitespace) {
+            return Err(ReadError::Empty { path: path() });
+        }
         let head: Head = match serde_json::from_slice(bytes) {
             Ok(head) => head,
             Err(error) => return Err(not_a_profile(bytes, path(), error)),
@@ -235,9 +247,7 @@ fn seems_to_be(bytes: &[u8]) -> &'static str {
 /// What a file that is not JSON seems to be, and what to do.
 fn hint(bytes: &[u8]) -> &'static str {
     let has = |needle: &[u8]| bytes.windows(needle.len()).take(1 << 16).any(|part| part == needle);
-    if bytes.iter().all(u8::is_ascii_whitespace) {
-        "it is empty; the run that should have written it may have failed"
-    } else if bytes.starts_with(&[0x1f, 0x8b]) || bytes.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
+    if bytes.starts_with(&[0x1f, 0x8b]) || bytes.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
         "it seems to be compressed; decompress it first"
     } else if bytes.starts_with(b"tracing\x00\x00") || bytes.starts_with(&[0x17, 0x08, 0x44]) {
         "it seems to be a trace-cmd recording, not a profile"

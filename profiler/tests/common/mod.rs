@@ -1,0 +1,163 @@
+//! Helpers that several integration tests share.
+
+#![allow(dead_code, reason = "each test uses some of them")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed step is a failed test")]
+
+use hdrhistogram::Histogram;
+use jsonschema::Validator;
+use profiler::host::{HostFacts, Hypervisor};
+use profiler::load::{BuiltinKind, LoadOutcome, LoadRun, LoadSpec, LoadStatus, StopReason};
+use profiler::measure::{HandlerMeasure, Losses};
+use profiler::module::ModuleFacts;
+use profiler::profile::{
+    Backend, Clock, HandlerProfile, HistogramLayout, Interval, IntervalStats, Profile, SCHEMA,
+    Tool, VERSION,
+};
+use profiler::target::Target;
+use serde_json::Value;
+
+/// Layout of the histograms in [`sample`].
+pub(crate) const LAYOUT: HistogramLayout = HistogramLayout {
+    precision_digits: 3,
+    lowest_ns: 1,
+    highest_ns: 60_000_000_000,
+    kernel_memory_bytes: 2 * 4 * 229_376,
+};
+
+/// Fails with every violation if `json` is not what the committed schema describes.
+pub(crate) fn assert_valid(json: &Value) {
+    let schema = validator();
+    let errors: Vec<String> = schema
+        .iter_errors(json)
+        .map(|error| format!("{} at {}", error, error.instance_path()))
+        .collect();
+    assert!(errors.is_empty(), "the schema refuses this profile:\n{}", errors.join("\n"));
+}
+
+/// The committed schema.
+pub(crate) fn validator() -> Validator {
+    let schema: Value = serde_json::from_str(include_str!("../../schema/profile-v1.schema.json"))
+        .expect("the schema is JSON");
+    jsonschema::draft202012::meta::validate(&schema).expect("the schema is a schema");
+    // Otherwise `format` is an annotation and a bad time stamp passes.
+    jsonschema::draft202012::options()
+        .should_validate_formats(true)
+        .build(&schema)
+        .expect("the schema compiles")
+}
+
+/// What a session would hand over for a handler of the test module with these calls.
+pub(crate) fn measure(name: &str, durations_ns: &[u64]) -> HandlerMeasure {
+    let mut histogram =
+        Histogram::new_with_bounds(LAYOUT.lowest_ns, LAYOUT.highest_ns, LAYOUT.precision_digits)
+            .expect("the layout is sound");
+    let mut over_range = 0;
+    for &ns in durations_ns {
+        over_range += u64::from(ns > LAYOUT.highest_ns);
+        histogram.saturating_record(ns.min(LAYOUT.highest_ns));
+    }
+    let calls = durations_ns.len() as u64;
+    HandlerMeasure {
+        target: Target {
+            name: name.to_owned(),
+            module: Some("hids_testbed".to_owned()),
+            address: 0xffff_ffff_c000_1000,
+            btf_id: 130_000,
+        },
+        histogram,
+        sum_ns: durations_ns.iter().sum(),
+        min_ns: durations_ns.iter().min().copied(),
+        max_ns: durations_ns.iter().max().copied(),
+        losses: Losses { entries: calls, exits: calls, over_range, ..Losses::default() },
+    }
+}
+
+/// A handler of [`sample`].
+pub(crate) fn handler(measure: &HandlerMeasure) -> HandlerProfile {
+    HandlerProfile::from_measure(measure, Backend::Fentry).expect("encodes")
+}
+
+/// A run of three handlers: a busy one, one with a long tail and losses, and an idle one.
+pub(crate) fn sample() -> Profile {
+    let busy: Vec<u64> = (0..10_000).map(|n| 60 + n % 40).collect();
+    let mut tail: Vec<u64> = (0..2_000).map(|n| 700 + n).collect();
+    tail.extend([1_234_567, 89_000_321]);
+    let mut tail = measure("connect_syscall_handler", &tail);
+    tail.losses.entries += 3;
+    tail.losses.lost = 2;
+    tail.losses.in_flight = 1;
+    let handlers = [
+        measure("connect_syscall_entry_handler", &busy),
+        tail,
+        measure("udp_recvmsg_handler", &[]),
+    ];
+    let mut profile = Profile {
+        schema: SCHEMA.to_owned(),
+        version: VERSION,
+        tool: Tool { name: "profiler".to_owned(), version: "0.1.0".to_owned() },
+        started: "2026-11-21T12:00:00.25Z".parse().expect("a time stamp"),
+        clock: Clock::Wall,
+        window_ns: 10_000_000_000,
+        warmup_ns: 1_000_000_000,
+        interrupted: false,
+        histogram: LAYOUT,
+        host: HostFacts {
+            kernel_release: Some("6.1.0-56-amd64".to_owned()),
+            kernel_version: Some("#1 SMP PREEMPT_DYNAMIC Debian 6.1.181-1".to_owned()),
+            arch: "x86_64".to_owned(),
+            cpu_model: Some("AMD EPYC".to_owned()),
+            cpus_online: Some(2),
+            mitigations: [("meltdown".to_owned(), "Not affected".to_owned())].into(),
+            clock_source: Some("tsc".to_owned()),
+            hypervisor: Some(Hypervisor { vendor: Some("QEMU".to_owned()), product: None }),
+            preemption: Some("voluntary".to_owned()),
+            boot_id: Some("5c2f3d0e-0d0b-4c6e-9a55-1a2b3c4d5e6f".to_owned()),
+        },
+        modules: vec![ModuleFacts {
+            name: "hids_testbed".to_owned(),
+            version: Some("0.1".to_owned()),
+            srcversion: Some("533BB7E5866E52F63B9ACCB".to_owned()),
+            build_id: Some("0123456789abcdef0123456789abcdef01234567".to_owned()),
+            taint: Some("OE".to_owned()),
+            size_bytes: Some(65_536),
+            parameters: [("extra".to_owned(), "0".to_owned())].into(),
+        }],
+        loads: vec![LoadRun {
+            spec: LoadSpec::Builtin {
+                name: BuiltinKind::Connect,
+                workers: 2,
+                rate_per_s: None,
+                operations: None,
+            },
+            outcome: LoadOutcome {
+                operations: Some(10_000),
+                held_rate_per_s: Some(909.090_909_090_909_1),
+                elapsed_ns: 11_000_000_000,
+                ..LoadOutcome::ended(
+                    LoadStatus::Stopped { by: StopReason::Duration },
+                    std::time::Instant::now(),
+                )
+            },
+        }],
+        handlers: handlers.iter().map(handler).collect(),
+        intervals: Vec::new(),
+        warnings: Vec::new(),
+    };
+    profile.intervals.push(Interval {
+        start_ns: 0,
+        duration_ns: 10_000_000_000,
+        handlers: profile
+            .handlers
+            .iter()
+            .map(|handler| IntervalStats {
+                count: handler.count,
+                sum_ns: handler.sum_ns,
+                p50_ns: handler.quantile_ns(0.5),
+                p99_ns: handler.quantile_ns(0.99),
+                max_ns: handler.max_ns,
+            })
+            .collect(),
+    });
+    profile.warn();
+    profile
+}
