@@ -20,7 +20,10 @@ struct Count {
     operations: u64,
     errors: BTreeMap<String, (u64, String)>,
     calls: OwnCalls,
+    /// The longest that an operation started after it was due.
     max_late: Duration,
+    /// The end of the last operation, or of the wait for the next.
+    last: Option<Instant>,
     end: End,
 }
 
@@ -80,9 +83,9 @@ pub(super) fn run(load: &BuiltinLoad, stop: &StopSignal) -> LoadOutcome {
         }
         drop(starts);
         let counts: Vec<_> = threads.into_iter().map(thread::ScopedJoinHandle::join).collect();
-        (failure, start, start.elapsed(), counts)
+        (failure, start, counts)
     });
-    let (failure, start, elapsed, counts) = result;
+    let (failure, start, counts) = result;
     // The directory is gone before the outcome is told.
     drop(shared);
 
@@ -108,6 +111,8 @@ pub(super) fn run(load: &BuiltinLoad, stop: &StopSignal) -> LoadOutcome {
         }
         End::Done => LoadStatus::Completed,
     };
+    // Without the taking down, which takes time of its own.
+    let elapsed = whole.last.map_or(Duration::ZERO, |last| last.duration_since(start));
     let mut outcome = LoadOutcome::ended(status, start);
     outcome.elapsed_ns = nanoseconds(elapsed);
     outcome.operations = Some(whole.operations);
@@ -125,6 +130,7 @@ impl Count {
         self.operations += other.operations;
         self.calls += other.calls;
         self.max_late = self.max_late.max(other.max_late);
+        self.last = self.last.max(other.last);
         for (kind, (count, first)) in other.errors {
             self.errors.entry(kind).or_insert((0, first)).0 += count;
         }
@@ -179,6 +185,7 @@ fn work(
             let _ = nix::sys::prctl::set_timerslack(1);
         }
         count.end = repeat(load, worker, index, start, stop, &mut count);
+        count.last = Some(Instant::now());
     }
     count
 }
