@@ -57,7 +57,8 @@ struct scratch {
 	char record[NR_HOOKS][RECORD_LEN];
 };
 
-static DEFINE_PER_CPU(struct scratch, scratch);
+/* Allocated, as a module's static per-CPU data share 8 KiB with all modules. */
+static struct scratch __percpu *scratch;
 
 /* What the entry handlers leave for the return handlers. */
 struct sockaddr_data {
@@ -226,7 +227,7 @@ static void record_sockaddr(enum hook_id hook, const char *what,
 			    const struct sockaddr_data *data,
 			    struct pt_regs *regs)
 {
-	struct scratch *s = this_cpu_ptr(&scratch);
+	struct scratch *s = this_cpu_ptr(scratch);
 	char *buf = s->record[hook];
 	size_t used;
 
@@ -292,7 +293,7 @@ TB_FN int execve_entry_handler(struct kretprobe_instance *ri,
 TB_FN int execve_handler(struct kretprobe_instance *ri, struct pt_regs *regs)
 {
 	const struct execve_data *data = (struct execve_data *)ri->data;
-	struct scratch *s = this_cpu_ptr(&scratch);
+	struct scratch *s = this_cpu_ptr(scratch);
 	char *buf = s->record[HOOK_EXECVE];
 	size_t used;
 
@@ -324,7 +325,7 @@ TB_FN int udp_recvmsg_handler(struct kretprobe_instance *ri,
 {
 	const struct udp_data *data = (struct udp_data *)ri->data;
 	const struct inet_sock *inet = inet_sk(data->sk);
-	struct scratch *s = this_cpu_ptr(&scratch);
+	struct scratch *s = this_cpu_ptr(scratch);
 	char *buf = s->record[HOOK_UDP_RECVMSG];
 	int ret = return_code(regs);
 	size_t used;
@@ -349,7 +350,7 @@ TB_FN int security_inode_create_pre_handler(struct kprobe *p,
 	struct dentry *dentry =
 		(struct dentry *)regs_get_kernel_argument(regs, 1);
 	umode_t mode = (umode_t)regs_get_kernel_argument(regs, 2);
-	struct scratch *s = this_cpu_ptr(&scratch);
+	struct scratch *s = this_cpu_ptr(scratch);
 	char *buf = s->record[HOOK_CREATE];
 	size_t used;
 
@@ -371,7 +372,7 @@ TB_FN int ptrace_pre_handler(struct kprobe *p, struct pt_regs *regs)
 	__be32 request = cpu_to_be32(regs_get_kernel_argument(regs, 1));
 	__be64 addr = cpu_to_be64(regs_get_kernel_argument(regs, 2));
 	__be32 target = cpu_to_be32(task_tgid_nr(child));
-	struct scratch *s = this_cpu_ptr(&scratch);
+	struct scratch *s = this_cpu_ptr(scratch);
 	char *buf = s->record[HOOK_PTRACE];
 	size_t used;
 
@@ -477,6 +478,11 @@ int tb_hooks_register(unsigned int maxactive)
 {
 	int i, err;
 
+	scratch = alloc_percpu(struct scratch);
+	if (!scratch) {
+		pr_err("hids_testbed: no memory for the handlers' buffers\n");
+		return -ENOMEM;
+	}
 	for (i = 0; i < NR_HOOKS; i++) {
 		err = register_hook(&hooks[i], maxactive);
 		if (err) {
@@ -500,6 +506,8 @@ void tb_hooks_unregister(void)
 			unregister_kprobe(&hooks[i].rp.kp);
 		hooks[i].registered = false;
 	}
+	free_percpu(scratch);
+	scratch = NULL;
 }
 
 void tb_hooks_show_missed(struct seq_file *m)
@@ -520,7 +528,7 @@ void tb_hooks_show_records(struct seq_file *m)
 
 	for_each_possible_cpu(cpu) {
 		for (i = 0; i < NR_HOOKS; i++) {
-			record = per_cpu(scratch, cpu).record[i];
+			record = per_cpu_ptr(scratch, cpu)->record[i];
 			if (record[0])
 				seq_printf(m, "cpu=%d %.*s\n", cpu,
 					   RECORD_LEN - 1, record);

@@ -21,22 +21,22 @@ static int __init tb_init(void)
 		       maxactive, MAXACTIVE_MIN, MAXACTIVE_MAX);
 		return -EINVAL;
 	}
+	err = tb_hooks_register(maxactive);
+	if (err)
+		return err;
 	err = tb_proc_create();
 	if (err) {
 		pr_err("hids_testbed: cannot create /proc/hids_testbed: %d\n",
 		       err);
-		return err;
+		tb_hooks_unregister();
 	}
-	err = tb_hooks_register(maxactive);
-	if (err)
-		tb_proc_remove();
 	return err;
 }
 
 static void __exit tb_exit(void)
 {
-	tb_hooks_unregister();
 	tb_proc_remove();
+	tb_hooks_unregister();
 }
 
 module_init(tb_init);
