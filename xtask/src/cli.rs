@@ -23,6 +23,31 @@ pub(crate) enum Task {
     Setup,
     /// Run a command as root in a VM with a stock Debian kernel on this machine's files.
     Vm(VmArgs),
+    /// Build the BPF object and its record into profiler-ebpf/prebuilt.
+    Ebpf(EbpfArgs),
+    /// Build the testbed module.
+    Testbed(TestbedArgs),
+    /// Check formatting and lints; warnings are errors.
+    Lint,
+}
+
+/// Arguments of `ebpf`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct EbpfArgs {
+    /// Write nothing; fail when the committed object is not that of its sources.
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// With --check: also build, below target/, and compare.
+    #[arg(long, requires = "check")]
+    pub(crate) rebuild: bool,
+}
+
+/// Arguments of `testbed`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TestbedArgs {
+    /// The kernel series [default: all].
+    #[arg(long, value_enum)]
+    pub(crate) kernel: Vec<Series>,
 }
 
 /// Arguments of `vm`.

@@ -1,10 +1,14 @@
 //! `cargo xtask`: set-up, builds, VM runs and tests of the profiler.
 
 mod cli;
+mod digest;
+mod ebpf;
+mod lint;
 mod paths;
 mod process;
 mod series;
 mod setup;
+mod testbed;
 mod vm;
 
 use std::process::ExitCode;
@@ -12,8 +16,10 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser as _;
 
-use cli::{Cli, Task};
+use cli::{Cli, EbpfArgs, Task, TestbedArgs};
 use paths::Paths;
+use series::Series;
+use setup::Part;
 
 fn main() -> ExitCode {
     match dispatch(Cli::parse().command) {
@@ -29,9 +35,24 @@ fn dispatch(task: Task) -> Result<ExitCode> {
     let paths = Paths::find()?;
     match task {
         Task::Setup => {
-            setup::ensure(&paths, &setup::Part::all())?;
+            setup::ensure(&paths, &Part::all())?;
             println!("set-up: all is there");
         }
+        Task::Ebpf(EbpfArgs { check: false, .. }) => ebpf::update(&paths)?,
+        Task::Ebpf(EbpfArgs { check: true, rebuild }) => {
+            ebpf::check(&paths)?;
+            if rebuild {
+                ebpf::rebuild(&paths)?;
+            }
+        }
+        Task::Testbed(TestbedArgs { kernel }) => {
+            let wanted = if kernel.is_empty() { Series::ALL.to_vec() } else { kernel };
+            setup::ensure(&paths, &wanted.iter().copied().map(Part::Kernel).collect::<Vec<_>>())?;
+            for series in wanted {
+                println!("testbed: {}", testbed::build(&paths, series)?.display());
+            }
+        }
+        Task::Lint => lint::run(&paths)?,
         Task::Vm(args) => {
             let outcome = vm::run(&paths, &args.spec())?;
             println!(

@@ -26,6 +26,8 @@ pub(crate) struct Kernel {
     pub(crate) root: PathBuf,
     /// What `uname -r` says in it.
     pub(crate) release: String,
+    /// The packages it was unpacked from, lines of `name=version`.
+    pub(crate) packages: String,
 }
 
 impl Kernel {
@@ -34,7 +36,7 @@ impl Kernel {
         let root = paths.kernel(series);
         let packages = fs::read_to_string(root.join(STAMP)).ok()?;
         let release = release_in(&packages)?;
-        let kernel = Self { root, release };
+        let kernel = Self { root, release, packages };
         (kernel.image().exists() && kernel.headers().exists()).then_some(kernel)
     }
 
@@ -176,6 +178,7 @@ impl Apt {
         }
         let stamp = packages.join("\n") + "\n";
         let release = release_in(&stamp).context("the first package is no kernel image")?;
+        use_headers_in_place(&partial, &release)?;
         // modprobe in the guest needs the index that the package's own script would have made.
         process::run(Command::new("/sbin/depmod").arg("-b").arg(&partial).arg(release))?;
         process::write(&partial.join(STAMP), stamp)?;
@@ -184,6 +187,14 @@ impl Apt {
             .with_context(|| format!("cannot move the kernel to {}", to.display()))?;
         process::remove_dir(&debs)
     }
+}
+
+/// Debian's makefile of the headers names the common ones where a package would install them.
+fn use_headers_in_place(root: &Path, release: &str) -> Result<()> {
+    let makefile = root.join("usr/src").join(format!("linux-headers-{release}")).join("Makefile");
+    let text = fs::read_to_string(&makefile)
+        .with_context(|| format!("cannot read {}", makefile.display()))?;
+    process::write(&makefile, text.replace("include /usr/src/", "include ../"))
 }
 
 fn is_newer(version: &str, than: &str) -> Result<bool> {

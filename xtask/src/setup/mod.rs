@@ -17,7 +17,7 @@ use crate::paths::Paths;
 use crate::process;
 use crate::series::Series;
 
-pub(crate) use bpf_linker::LLVM_PREFIX;
+pub(crate) use bpf_linker::{LLVM_MAJOR, LLVM_PREFIX, VERSION as BPF_LINKER_VERSION};
 pub(crate) use kernels::Kernel;
 
 /// A part of the set-up.

@@ -29,8 +29,6 @@ use crate::process;
 use crate::series::Series;
 use crate::setup::{self, Kernel, Part};
 
-pub(crate) use script::quote;
-
 use script::Line;
 
 /// Drivers that udev would load for QEMU's devices or CPU flags and that no test here needs.

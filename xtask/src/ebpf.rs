@@ -1,0 +1,309 @@
+//! The BPF object: its build, and the record of the sources it was built from.
+//!
+//! The object is committed so that users need neither nightly Rust nor LLVM. Its record,
+//! `SOURCES.sha256`, is what `sha256sum -c` reads; lines with `#` name the tools.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::digest;
+use crate::paths::Paths;
+use crate::process;
+use crate::setup::{self, LLVM_MAJOR, LLVM_PREFIX, Part};
+
+const OBJECT: &str = "profiler-bpf.o";
+const RECORD: &str = "SOURCES.sha256";
+
+/// The dependency whose code ends in the object.
+const DEPENDENCY: &str = "aya-ebpf";
+
+/// Builds the object and puts it with its record where it is committed.
+pub(crate) fn update(paths: &Paths) -> Result<()> {
+    let (object, compiler) = build(paths)?;
+    let prebuilt = prebuilt(paths);
+    process::create_dir(&prebuilt)?;
+    let committed = prebuilt.join(OBJECT);
+    fs::copy(&object, &committed)
+        .with_context(|| format!("cannot write {}", committed.display()))?;
+    let mut record = Record::of_tree(paths)?;
+    record.notes.push(format!("{compiler}, bpf-linker {}", setup::BPF_LINKER_VERSION));
+    process::write(&prebuilt.join(RECORD), record.to_text())?;
+    println!("ebpf: {} and {RECORD} written", committed.display());
+    Ok(())
+}
+
+/// Builds the object below `target/` alone, and says whether it is the committed one to the byte.
+/// Another compiler's may well differ.
+pub(crate) fn rebuild(paths: &Paths) -> Result<PathBuf> {
+    let (object, compiler) = build(paths)?;
+    let committed = prebuilt(paths).join(OBJECT);
+    let same = committed.exists() && digest::of_file(&object)? == digest::of_file(&committed)?;
+    println!(
+        "ebpf: {} built with {compiler}: {}",
+        object.display(),
+        if same { "equal to the committed object" } else { "not equal to the committed object" },
+    );
+    Ok(object)
+}
+
+/// Fails when the committed object was built from other sources than those in the tree.
+pub(crate) fn check(paths: &Paths) -> Result<()> {
+    let path = prebuilt(paths).join(RECORD);
+    let text = fs::read_to_string(&path).with_context(|| {
+        format!("cannot read {}: run `cargo xtask ebpf` and commit what it writes", path.display())
+    })?;
+    let differences = Record::parse(&text).differences(&Record::of_tree(paths)?);
+    if !differences.is_empty() {
+        bail!(
+            "the committed BPF object is stale:\n  {}\n\
+             run `cargo xtask ebpf` and commit profiler-ebpf/prebuilt",
+            differences.join("\n  ")
+        );
+    }
+    println!("ebpf: the committed object is that of its sources");
+    Ok(())
+}
+
+fn prebuilt(paths: &Paths) -> PathBuf {
+    paths.ebpf().join("prebuilt")
+}
+
+/// A compiler that can build the standard library's core.
+struct Compiler {
+    name: String,
+    cargo: Command,
+    sysroot: PathBuf,
+}
+
+impl Compiler {
+    /// Nightly if it has the library's sources and an LLVM that bpf-linker can read, else Debian's.
+    fn choose() -> Result<Self> {
+        let nightly = |program: &str| {
+            let mut command = Command::new("rustup");
+            command.args(["run", "nightly", program]);
+            command
+        };
+        let mut stock = Command::new("cargo");
+        stock.env("RUSTC", "/usr/bin/rustc").env("RUSTC_BOOTSTRAP", "1");
+        match Self::probe(nightly("rustc"), nightly("cargo")) {
+            Ok(compiler) => Ok(compiler),
+            Err(reason) => {
+                println!("ebpf: not by nightly: {reason:#}");
+                Self::probe(Command::new("/usr/bin/rustc"), stock)
+                    .context("Debian's rustc-web cannot build the BPF object")
+            }
+        }
+    }
+
+    fn probe(mut rustc: Command, cargo: Command) -> Result<Self> {
+        let version = process::stdout(rustc.arg("-vV"))?;
+        let llvm = version.lines().find_map(|line| line.strip_prefix("LLVM version: "));
+        let llvm = llvm.and_then(|version| version.split('.').next()?.parse::<u32>().ok());
+        match llvm {
+            Some(major) if major <= LLVM_MAJOR => {}
+            _ => bail!("its LLVM is newer than the {LLVM_MAJOR} of bpf-linker"),
+        }
+        let mut sysroot = Command::new(rustc.get_program());
+        let words = rustc.get_args().filter(|word| *word != "-vV");
+        sysroot.args(words).args(["--print", "sysroot"]);
+        let sysroot = PathBuf::from(process::stdout(&mut sysroot)?.trim());
+        if !sysroot.join("lib/rustlib/src/rust/library/core").exists() {
+            bail!("{} has no library sources (component rust-src)", sysroot.display());
+        }
+        let name = version.lines().next().unwrap_or("rustc").to_owned();
+        Ok(Self { name, cargo, sysroot })
+    }
+
+    /// The flags aya needs, instructions of Linux 5.1 and later, and paths that are the same on
+    /// every machine.
+    fn flags(&self, paths: &Paths) -> Result<OsString> {
+        let home = std::env::var_os("HOME").context("HOME is not set")?;
+        let cargo_home = std::env::var_os("CARGO_HOME")
+            .map_or_else(|| Path::new(&home).join(".cargo"), PathBuf::from);
+        let mut flags = OsString::from(
+            "--cfg=bpf_target_arch=\"x86_64\"\x1f-Cdebuginfo=2\x1f-Ctarget-cpu=v3\x1f-Clink-arg=--btf",
+        );
+        let library = self.sysroot.join("lib/rustlib/src/rust");
+        for (from, to) in
+            [(paths.root(), "."), (cargo_home.as_path(), "cargo"), (library.as_path(), "rust")]
+        {
+            flags.push("\x1f--remap-path-prefix=");
+            flags.push(from);
+            flags.push("=");
+            flags.push(to);
+        }
+        Ok(flags)
+    }
+}
+
+/// Builds the object at `target/bpf/profiler-bpf.o`; gives its path and the compiler's name.
+fn build(paths: &Paths) -> Result<(PathBuf, String)> {
+    setup::ensure(paths, &[Part::BpfBuild])?;
+    let mut compiler = Compiler::choose()?;
+    let flags = compiler.flags(paths)?;
+    let folder = paths.target().join("bpf");
+    let linker = paths.tools().join("bin");
+    let path = std::env::var("PATH").unwrap_or_default();
+    println!("ebpf: building with {}", compiler.name);
+    let cargo = compiler
+        .cargo
+        .args(["build", "--quiet", "--locked", "--release", "--package", "profiler-ebpf"])
+        .args(["--target", "bpfel-unknown-none", "-Z", "build-std=core", "--target-dir"])
+        .arg(&folder)
+        .current_dir(paths.root())
+        .env("CARGO_ENCODED_RUSTFLAGS", flags)
+        .env("PATH", format!("{}:{path}", linker.display()))
+        // Set by the cargo that runs us, for another compiler.
+        .env_remove("RUSTUP_TOOLCHAIN")
+        .env_remove("RUSTC_WRAPPER")
+        .env_remove("RUSTC_WORKSPACE_WRAPPER");
+    process::run(cargo)?;
+    let object = folder.join(OBJECT);
+    // The DWARF is ten times the object; the verifier's log needs the BTF alone.
+    let mut strip = Command::new(Path::new(LLVM_PREFIX).join("bin/llvm-strip"));
+    strip.args(["-g", "-o"]).arg(&object);
+    process::run(strip.arg(folder.join("bpfel-unknown-none/release/profiler-bpf")))?;
+    Ok((object, compiler.name))
+}
+
+/// What an object was built from.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Record {
+    /// Digest and path of each source and of the object.
+    files: Vec<(String, String)>,
+    /// `name version` of the dependency.
+    dependency: String,
+    /// Not compared.
+    notes: Vec<String>,
+}
+
+impl Record {
+    fn of_tree(paths: &Paths) -> Result<Self> {
+        let root = paths.root();
+        let mut files = Vec::new();
+        for crate_ in ["profiler-common", "profiler-ebpf"] {
+            files.push(root.join(crate_).join("Cargo.toml"));
+            files.extend(digest::files_below(&root.join(crate_).join("src"))?);
+        }
+        files.push(prebuilt(paths).join(OBJECT));
+        let digests = files.iter().map(|file| {
+            let name = file.strip_prefix(root).unwrap_or(file).to_string_lossy().into_owned();
+            Ok((digest::of_file(file)?, name))
+        });
+        let lock = root.join("Cargo.lock");
+        let lock =
+            fs::read_to_string(&lock).with_context(|| format!("cannot read {}", lock.display()))?;
+        let version = locked_version(&lock, DEPENDENCY)
+            .with_context(|| format!("{DEPENDENCY} is not in Cargo.lock"))?;
+        Ok(Self {
+            files: digests.collect::<Result<_>>()?,
+            dependency: format!("{DEPENDENCY} {version}"),
+            notes: Vec::new(),
+        })
+    }
+
+    fn to_text(&self) -> String {
+        let mut text = String::from(
+            "# What profiler-bpf.o was built from: `cargo xtask ebpf` writes this file,\n\
+             # `cargo xtask ebpf --check` (or sha256sum -c, from the project's root) compares.\n",
+        );
+        text.push_str(&format!("# dependency: {}\n", self.dependency));
+        for note in &self.notes {
+            text.push_str(&format!("# tools: {note}\n"));
+        }
+        for (digest, file) in &self.files {
+            text.push_str(&format!("{digest}  {file}\n"));
+        }
+        text
+    }
+
+    fn parse(text: &str) -> Self {
+        let mut record = Self::default();
+        for line in text.lines() {
+            if let Some(dependency) = line.strip_prefix("# dependency: ") {
+                record.dependency = dependency.to_owned();
+            } else if let Some(note) = line.strip_prefix("# tools: ") {
+                record.notes.push(note.to_owned());
+            } else if let Some((digest, file)) = line.split_once("  ")
+                && !line.starts_with('#')
+            {
+                record.files.push((digest.to_owned(), file.to_owned()));
+            }
+        }
+        record
+    }
+
+    /// What is not as recorded, a line each.
+    fn differences(&self, tree: &Self) -> Vec<String> {
+        let find = |record: &Self, name: &str| {
+            let entry = record.files.iter().find(|(_, file)| file == name);
+            entry.map(|(digest, _)| digest.clone())
+        };
+        let mut found = Vec::new();
+        for (digest, file) in &tree.files {
+            match find(self, file) {
+                None => found.push(format!("{file} is new")),
+                Some(recorded) if recorded != *digest => found.push(format!("{file} has changed")),
+                Some(_) => {}
+            }
+        }
+        let gone = self.files.iter().filter(|(_, file)| find(tree, file).is_none());
+        found.extend(gone.map(|(_, file)| format!("{file} is gone")));
+        if self.dependency != tree.dependency {
+            found.push(format!("{} is now {}", self.dependency, tree.dependency));
+        }
+        found
+    }
+}
+
+/// The version of a package in the text of a Cargo.lock.
+fn locked_version(lock: &str, package: &str) -> Option<String> {
+    let name = format!("name = \"{package}\"");
+    let mut lines = lock.lines().skip_while(|line| *line != name);
+    let version = lines.nth(1)?.strip_prefix("version = \"")?;
+    Some(version.trim_end_matches('"').to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(files: &[(&str, &str)], dependency: &str) -> Record {
+        let files = files.iter().map(|(d, f)| ((*d).to_owned(), (*f).to_owned())).collect();
+        Record { files, dependency: dependency.to_owned(), notes: vec!["rustc 1".to_owned()] }
+    }
+
+    #[test]
+    fn a_record_survives_its_text() {
+        let written = record(&[("ab", "src/main.rs"), ("cd", "x.o")], "aya-ebpf 0.2.1");
+        assert_eq!(Record::parse(&written.to_text()), written);
+    }
+
+    #[test]
+    fn every_kind_of_difference_is_named() {
+        let then = record(&[("a", "same"), ("b", "edited"), ("c", "deleted")], "aya-ebpf 0.2.1");
+        let now = record(&[("a", "same"), ("x", "edited"), ("d", "added")], "aya-ebpf 0.3.0");
+        assert_eq!(
+            then.differences(&now),
+            [
+                "edited has changed",
+                "added is new",
+                "deleted is gone",
+                "aya-ebpf 0.2.1 is now aya-ebpf 0.3.0"
+            ]
+        );
+        assert!(then.differences(&then).is_empty());
+    }
+
+    #[test]
+    fn the_lock_is_read() {
+        let lock = "[[package]]\nname = \"aya-ebpf-cty\"\nversion = \"9.0.0\"\n\n\
+                    [[package]]\nname = \"aya-ebpf\"\nversion = \"0.2.1\"\n";
+        assert_eq!(locked_version(lock, "aya-ebpf").as_deref(), Some("0.2.1"));
+        assert_eq!(locked_version(lock, "aya"), None);
+    }
+}
