@@ -4,6 +4,7 @@ pub mod export;
 pub mod host;
 pub mod load;
 pub mod measure;
+pub mod probe;
 pub mod module;
 pub mod profile;
 pub mod stats;

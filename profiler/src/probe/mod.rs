@@ -1,0 +1,182 @@
+//! Probes on handlers: from resolved functions to histograms.
+
+pub mod bpf;
+pub mod btf;
+mod object;
+mod sys;
+
+use hdrhistogram::Histogram;
+use profiler_common::bucket::{
+    COUNTERS_2, COUNTERS_3, HIGHEST_NS, LOWEST_NS, MAGNITUDE_2, MAGNITUDE_3,
+};
+
+use crate::target::Target;
+pub use sys::LoadRefused;
+
+/// How finely durations are told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Precision {
+    /// 2 significant digits: 15 KiB a histogram.
+    Two,
+    /// 3 significant digits: 108 KiB a histogram.
+    #[default]
+    Three,
+}
+
+impl Precision {
+    /// Significant decimal digits.
+    #[must_use]
+    pub const fn digits(self) -> u8 {
+        match self {
+            Self::Two => 2,
+            Self::Three => 3,
+        }
+    }
+
+    /// Exponent of the number of values that have a counter each.
+    #[must_use]
+    pub const fn magnitude(self) -> u32 {
+        match self {
+            Self::Two => MAGNITUDE_2,
+            Self::Three => MAGNITUDE_3,
+        }
+    }
+
+    /// Counters of one histogram.
+    #[must_use]
+    pub const fn counters(self) -> usize {
+        match self {
+            Self::Two => COUNTERS_2,
+            Self::Three => COUNTERS_3,
+        }
+    }
+
+    /// An empty histogram of this precision, from 1 ns to 60 s.
+    ///
+    /// # Errors
+    /// Never for the bounds used here; the library's own check is passed on.
+    pub fn histogram(self) -> Result<Histogram<u64>, hdrhistogram::CreationError> {
+        Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, self.digits())
+    }
+}
+
+/// Why probes could not be attached or read.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// A bpf(2) call on behalf of one handler failed.
+    #[error("{doing} for handler {handler}: {error}")]
+    Handler {
+        /// What was tried.
+        doing: &'static str,
+        /// The handler.
+        handler: String,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// The kernel refused a program.
+    #[error("the kernel refused the {program} program of handler {handler}: {refused}")]
+    Refused {
+        /// Entry or exit.
+        program: &'static str,
+        /// The handler.
+        handler: String,
+        /// What the kernel said.
+        refused: LoadRefused,
+    },
+    /// Another program is attached to the handler: its time would be counted as the handler's.
+    #[error(
+        "another tracing program (id {prog_id}) is attached to handler {handler}: its time would be \
+         counted as the handler's; stop the other tool (`bpftool link show` names it) or allow it \
+         with --allow-shared"
+    )]
+    Shared {
+        /// The handler.
+        handler: String,
+        /// Id of the foreign program.
+        prog_id: u32,
+    },
+    /// A call that belongs to no single handler failed.
+    #[error("{doing}: {error}")]
+    System {
+        /// What was tried.
+        doing: &'static str,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// The module was unloaded, or its BTF is gone, since the handlers were resolved.
+    #[error("the BTF of module {module} is gone: was the module unloaded meanwhile?")]
+    ModuleGone {
+        /// The module.
+        module: String,
+    },
+    /// The BPF object cannot be used: it is not the one this program was built with.
+    #[error("the BPF object {path} cannot be used: {what}")]
+    Object {
+        /// Where it came from.
+        path: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// aya could not make or use a map.
+    #[error("{doing}: {error}")]
+    Map {
+        /// What was tried.
+        doing: String,
+        /// What aya said.
+        error: Box<aya::maps::MapError>,
+    },
+}
+
+/// What one handler's probes found since they were drained before, and their books so far.
+#[derive(Debug, Clone)]
+pub struct Drained {
+    /// Durations of the calls that left since the last drain.
+    pub histogram: Histogram<u64>,
+    /// Exact sum of them, in nanoseconds.
+    pub sum_ns: u64,
+    /// Exact shortest, in nanoseconds; `None` without a call.
+    pub min_ns: Option<u64>,
+    /// Exact longest, in nanoseconds; `None` without a call.
+    pub max_ns: Option<u64>,
+    /// How many lay beyond the histogram's range.
+    pub over_range: u64,
+    /// Counters since the probes were attached.
+    pub books: Books,
+}
+
+/// Counters of one handler since its probes were attached; all but `in_flight` only grow.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Books {
+    /// Calls entered.
+    pub entries: u64,
+    /// Calls whose start can never be paired.
+    pub lost: u64,
+    /// Exits without a start.
+    pub unpaired_exits: u64,
+    /// Programs that the kernel did not run.
+    pub missed: u64,
+    /// Starts that are waiting for their exit now.
+    pub in_flight: u64,
+    /// Starts that had to leave their CPU's slot (nesting, sleep, interrupts).
+    pub displaced: u64,
+    /// Exits on another CPU than the entry's.
+    pub migrated: u64,
+}
+
+/// Probes on a set of handlers. They are gone when it is dropped.
+pub trait Session {
+    /// The handlers, in the order of everything that [`drain`](Self::drain) returns.
+    fn targets(&self) -> Vec<&Target>;
+
+    /// Takes what was measured since the last time.
+    ///
+    /// # Errors
+    /// When the kernel's maps cannot be read; nothing that was counted is lost by it.
+    fn drain(&mut self) -> Result<Vec<Drained>, ProbeError>;
+
+    /// Takes the probes off the handlers; what they counted can still be drained.
+    fn detach(&mut self);
+
+    /// Bytes of kernel memory that the histograms take.
+    fn memory_bytes(&self) -> u64;
+}

@@ -1,0 +1,416 @@
+//! The few bpf(2) commands that aya 0.14 has no way to make, and membarrier(2).
+//!
+//! aya loads tracing programs for functions of the kernel image alone: it never sets
+//! `attach_btf_obj_fd`, without which a function of a module cannot be named. So programs are
+//! loaded and attached here, and maps whose size is known only at run time are read here.
+//! Attribute structs are prefixes of the kernel's `union bpf_attr` (include/uapi/linux/bpf.h);
+//! the kernel takes the rest as zero.
+
+use std::{
+    ffi::{CStr, CString, c_int, c_long, c_void},
+    io,
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+};
+
+use aya_obj::generated::{bpf_cmd, bpf_insn};
+
+/// `BPF_PROG_TYPE_TRACING`.
+const PROG_TYPE_TRACING: u32 = 26;
+
+/// Attach types of tracing programs, `enum bpf_attach_type`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AttachType {
+    /// `BPF_TRACE_FENTRY`
+    Fentry = 24,
+    /// `BPF_TRACE_FEXIT`
+    Fexit = 25,
+}
+
+/// Length of object names, `BPF_OBJ_NAME_LEN`.
+const NAME_LEN: usize = 16;
+
+/// Why the kernel refused a program, with the verifier's words.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}{}", if log.is_empty() { String::new() } else { format!("; the verifier said:\n{log}") })]
+pub struct LoadRefused {
+    /// What the call returned.
+    pub error: io::Error,
+    /// The verifier's log; empty when it had nothing to say.
+    pub log: String,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct ProgLoad {
+    prog_type: u32,
+    insn_cnt: u32,
+    insns: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log_buf: u64,
+    kern_version: u32,
+    prog_flags: u32,
+    prog_name: [u8; NAME_LEN],
+    prog_ifindex: u32,
+    expected_attach_type: u32,
+    prog_btf_fd: u32,
+    func_info_rec_size: u32,
+    func_info: u64,
+    func_info_cnt: u32,
+    line_info_rec_size: u32,
+    line_info: u64,
+    line_info_cnt: u32,
+    attach_btf_id: u32,
+    attach_btf_obj_fd: u32,
+    core_relo_cnt: u32,
+}
+
+#[repr(C)]
+struct MapElement {
+    map_fd: u32,
+    pad: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct RawTracepointOpen {
+    name: u64,
+    prog_fd: u32,
+    pad: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct GetId {
+    id: u32,
+    next_id: u32,
+    open_flags: u32,
+}
+
+#[repr(C)]
+struct GetInfo {
+    fd: u32,
+    info_len: u32,
+    info: u64,
+}
+
+/// `struct bpf_btf_info`
+#[repr(C)]
+#[derive(Default)]
+struct BtfInfoRaw {
+    btf: u64,
+    btf_size: u32,
+    id: u32,
+    name: u64,
+    name_len: u32,
+    kernel_btf: u32,
+}
+
+/// `struct bpf_link_info`, as far as a tracing link uses it.
+#[repr(C)]
+#[derive(Default)]
+struct LinkInfoRaw {
+    link_type: u32,
+    id: u32,
+    prog_id: u32,
+    pad: u32,
+    attach_type: u32,
+    target_obj_id: u32,
+    target_btf_id: u32,
+    rest: [u32; 9],
+}
+
+/// `BPF_LINK_TYPE_TRACING`
+const LINK_TYPE_TRACING: u32 = 2;
+
+/// Offset of `recursion_misses` in `struct bpf_prog_info` (kernel 5.12, commit 9ed9e9ba2337).
+const RECURSION_MISSES_OFFSET: usize =
+    std::mem::offset_of!(aya_obj::generated::bpf_prog_info, recursion_misses);
+
+/// A tracing link of any process on this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TracingLink {
+    pub(super) id: u32,
+    pub(super) prog_id: u32,
+    /// Id of the BTF object that holds the function.
+    pub(super) btf_obj_id: u32,
+    /// Id of the function in it.
+    pub(super) btf_id: u32,
+}
+
+/// One bpf(2) call. `attr` must be the attribute struct of `command`.
+fn bpf<T>(command: bpf_cmd, attr: &mut T) -> io::Result<c_long> {
+    // SAFETY: `attr` is a live `repr(C)` struct of the size passed; all callers are in this file
+    // and put in it only addresses of buffers that outlive the call, with their true lengths.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command as c_int,
+            std::ptr::from_mut(attr).cast::<c_void>(),
+            size_of::<T>(),
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// A call that returns a file descriptor.
+fn bpf_fd<T>(command: bpf_cmd, attr: &mut T) -> io::Result<OwnedFd> {
+    let fd = bpf(command, attr)?;
+    let fd = c_int::try_from(fd).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+    // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn fd_number(fd: BorrowedFd<'_>) -> u32 {
+    fd.as_raw_fd().unsigned_abs()
+}
+
+fn address<T: ?Sized>(reference: &T) -> u64 {
+    std::ptr::from_ref(reference).cast::<u8>() as u64
+}
+
+fn address_mut<T: ?Sized>(reference: &mut T) -> u64 {
+    std::ptr::from_mut(reference).cast::<u8>() as u64
+}
+
+/// What to load: a program for one function.
+pub(super) struct TracingProgram<'a> {
+    pub(super) name: &'a str,
+    pub(super) license: &'a CStr,
+    pub(super) instructions: &'a [bpf_insn],
+    pub(super) attach_type: AttachType,
+    /// Id of the function in the BTF that holds it.
+    pub(super) btf_id: u32,
+    /// The BTF object of the module; `None` is vmlinux.
+    pub(super) btf_object: Option<BorrowedFd<'a>>,
+}
+
+/// Loads a tracing program: `BPF_PROG_LOAD` with `attach_btf_obj_fd`.
+///
+/// # Errors
+/// What the kernel said, with the verifier's log where it wrote one.
+pub(super) fn load_tracing(program: &TracingProgram<'_>) -> Result<OwnedFd, LoadRefused> {
+    let attributes = |log: &mut [u8]| {
+        let mut prog_name = [0; NAME_LEN];
+        for (to, from) in prog_name[..NAME_LEN - 1].iter_mut().zip(program.name.bytes()) {
+            *to = from;
+        }
+        ProgLoad {
+            prog_type: PROG_TYPE_TRACING,
+            insn_cnt: u32::try_from(program.instructions.len()).unwrap_or(u32::MAX),
+            insns: address(program.instructions),
+            license: program.license.as_ptr() as u64,
+            log_level: u32::from(!log.is_empty()),
+            log_size: u32::try_from(log.len()).unwrap_or(0),
+            log_buf: if log.is_empty() { 0 } else { address_mut(log) },
+            prog_name,
+            expected_attach_type: program.attach_type as u32,
+            attach_btf_id: program.btf_id,
+            attach_btf_obj_fd: program.btf_object.map_or(0, fd_number),
+            ..ProgLoad::default()
+        }
+    };
+    // Without a log first: writing one makes loading several times slower.
+    let first = match bpf_fd(bpf_cmd::BPF_PROG_LOAD, &mut attributes(&mut [])) {
+        Ok(fd) => return Ok(fd),
+        Err(error) => error,
+    };
+    let mut log = vec![0; 1 << 20];
+    match bpf_fd(bpf_cmd::BPF_PROG_LOAD, &mut attributes(&mut log)) {
+        Ok(fd) => Ok(fd),
+        Err(_) => {
+            let log = CStr::from_bytes_until_nul(&log)
+                .map(|text| text.to_string_lossy().trim().to_owned())
+                .unwrap_or_default();
+            Err(LoadRefused { error: first, log })
+        }
+    }
+}
+
+/// Attaches a tracing program to the function it was loaded for: the probe runs until the
+/// returned link is closed.
+///
+/// # Errors
+/// What the kernel said.
+pub(super) fn attach_tracing(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let mut attr = RawTracepointOpen { prog_fd: fd_number(program), ..Default::default() };
+    bpf_fd(bpf_cmd::BPF_RAW_TRACEPOINT_OPEN, &mut attr)
+}
+
+/// Reads one element; `value` must be as long as the map's values.
+///
+/// # Errors
+/// What the kernel said.
+pub(super) fn map_lookup(map: BorrowedFd<'_>, key: u32, value: &mut [u8]) -> io::Result<()> {
+    let mut attr = MapElement {
+        map_fd: fd_number(map),
+        pad: 0,
+        key: address(&key),
+        value: address_mut(value),
+        flags: 0,
+    };
+    bpf(bpf_cmd::BPF_MAP_LOOKUP_ELEM, &mut attr).map(drop)
+}
+
+/// Writes one element; `value` must be as long as the map's values.
+///
+/// # Errors
+/// What the kernel said.
+pub(super) fn map_update(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Result<()> {
+    let mut attr = MapElement {
+        map_fd: fd_number(map),
+        pad: 0,
+        key: address(&key),
+        value: address(value),
+        flags: 0,
+    };
+    bpf(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attr).map(drop)
+}
+
+/// Makes a map unwritable for user space, so that the verifier takes its values for constants.
+///
+/// # Errors
+/// What the kernel said.
+pub(super) fn map_freeze(map: BorrowedFd<'_>) -> io::Result<()> {
+    let mut attr = GetId { id: fd_number(map), ..Default::default() };
+    bpf(bpf_cmd::BPF_MAP_FREEZE, &mut attr).map(drop)
+}
+
+/// Ids of all objects of one kind, by its `GET_NEXT_ID` command.
+fn ids(next: bpf_cmd) -> impl Iterator<Item = io::Result<u32>> {
+    let mut id = 0;
+    std::iter::from_fn(move || {
+        let mut attr = GetId { id, ..Default::default() };
+        match bpf(next, &mut attr) {
+            Ok(_) => {
+                id = attr.next_id;
+                Some(Ok(id))
+            }
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => None,
+            Err(error) => Some(Err(error)),
+        }
+    })
+}
+
+fn info<T>(fd: BorrowedFd<'_>, info: &mut T) -> io::Result<()> {
+    let mut attr = GetInfo {
+        fd: fd_number(fd),
+        info_len: u32::try_from(size_of::<T>()).unwrap_or(0),
+        info: address_mut(info),
+    };
+    bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attr).map(drop)
+}
+
+/// The BTF object of a loaded module (or `vmlinux`), with its id.
+///
+/// # Errors
+/// What the kernel said; `Ok(None)` when there is no such object.
+pub(super) fn kernel_btf(name: &str) -> io::Result<Option<(u32, OwnedFd)>> {
+    for id in ids(bpf_cmd::BPF_BTF_GET_NEXT_ID) {
+        let id = id?;
+        let fd =
+            match bpf_fd(bpf_cmd::BPF_BTF_GET_FD_BY_ID, &mut GetId { id, ..Default::default() }) {
+                Ok(fd) => fd,
+                // Gone since it was listed.
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => continue,
+                Err(error) => return Err(error),
+            };
+        let mut text = [0u8; 64];
+        let mut found = BtfInfoRaw {
+            name: address_mut(&mut text),
+            name_len: size_of_val(&text) as u32,
+            ..Default::default()
+        };
+        info(std::os::fd::AsFd::as_fd(&fd), &mut found)?;
+        let matches =
+            CStr::from_bytes_until_nul(&text).is_ok_and(|text| text.to_bytes() == name.as_bytes());
+        if found.kernel_btf != 0 && matches {
+            return Ok(Some((found.id, fd)));
+        }
+    }
+    Ok(None)
+}
+
+/// Id of a link.
+///
+/// # Errors
+/// What the kernel said.
+pub(super) fn link_id(link: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut raw = LinkInfoRaw::default();
+    info(link, &mut raw)?;
+    Ok(raw.id)
+}
+
+/// Every tracing link on the machine, whoever made it.
+///
+/// # Errors
+/// What the kernel said.
+pub(super) fn tracing_links() -> io::Result<Vec<TracingLink>> {
+    let mut links = Vec::new();
+    for id in ids(bpf_cmd::BPF_LINK_GET_NEXT_ID) {
+        let id = id?;
+        let fd =
+            match bpf_fd(bpf_cmd::BPF_LINK_GET_FD_BY_ID, &mut GetId { id, ..Default::default() }) {
+                Ok(fd) => fd,
+                // Gone since it was listed, or not yet whole.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EAGAIN)) => {
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+        let mut raw = LinkInfoRaw::default();
+        info(std::os::fd::AsFd::as_fd(&fd), &mut raw)?;
+        if raw.link_type == LINK_TYPE_TRACING {
+            links.push(TracingLink {
+                id: raw.id,
+                prog_id: raw.prog_id,
+                btf_obj_id: raw.target_obj_id,
+                btf_id: raw.target_btf_id,
+            });
+        }
+    }
+    Ok(links)
+}
+
+/// How often the kernel did not run a program because it was running on that CPU already.
+///
+/// # Errors
+/// What the kernel said.
+pub(super) fn recursion_misses(program: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut raw = [0u8; 256];
+    info(program, &mut raw)?;
+    let mut misses = [0; 8];
+    misses.copy_from_slice(&raw[RECURSION_MISSES_OFFSET..RECURSION_MISSES_OFFSET + 8]);
+    Ok(u64::from_ne_bytes(misses))
+}
+
+/// Waits until no CPU runs a program that began before the call.
+///
+/// `MEMBARRIER_CMD_GLOBAL` is an RCU grace period (kernel/sched/membarrier.c), and BPF tracing
+/// programs run inside RCU read sections. Where the command is refused (`nohz_full`), sleeps far
+/// longer than any program runs.
+pub(super) fn wait_for_running_programs() {
+    const MEMBARRIER_CMD_GLOBAL: c_int = 1;
+    // SAFETY: membarrier takes three integers and touches no memory of ours.
+    let result = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) };
+    if result < 0 {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
+/// Lets this process lock as much memory as maps need, on kernels that still charge maps to
+/// `RLIMIT_MEMLOCK` (before 5.11). Failure shows as `EPERM` when a map is made.
+pub(super) fn raise_memlock() {
+    let limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: `limit` is a live struct of the type that the call reads.
+    unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit) };
+}
+
+/// A C string for the kernel.
+pub(super) fn c_string(text: &str) -> CString {
+    CString::new(text.replace('\0', "")).unwrap_or_default()
+}
