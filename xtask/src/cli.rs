@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 
 use crate::series::Series;
+use crate::test::Selection;
 use crate::vm::VmSpec;
 
 /// Set-up, builds, VM runs and tests of the profiler.
@@ -27,8 +28,40 @@ pub(crate) enum Task {
     Ebpf(EbpfArgs),
     /// Build the testbed module.
     Testbed(TestbedArgs),
+    /// The main job: ten handlers of the testbed under load in a VM; table and JSON.
+    Demo(DemoArgs),
     /// Check formatting and lints; warnings are errors.
     Lint,
+    /// Run every test: on this machine, and in VMs with both BPF objects on each kernel.
+    Test(TestArgs),
+}
+
+/// Arguments of `test`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TestArgs {
+    /// Only what runs on this machine: no set-up, no VM.
+    #[arg(long, conflicts_with_all = ["boot", "filters"])]
+    pub(crate) host: bool,
+    /// Only this VM: 6.1, 6.12, icount-a or icount-b.
+    #[arg(long)]
+    pub(crate) boot: Vec<String>,
+    /// In VMs, only tests whose name contains this.
+    pub(crate) filters: Vec<String>,
+}
+
+impl TestArgs {
+    /// The tests these arguments ask for.
+    pub(crate) fn selection(self) -> Selection {
+        Selection { host: self.host, boots: self.boot, filters: self.filters }
+    }
+}
+
+/// Arguments of `demo`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DemoArgs {
+    /// The kernel series.
+    #[arg(long, value_enum, default_value = "6.1")]
+    pub(crate) kernel: Series,
 }
 
 /// Arguments of `ebpf`.

@@ -1,6 +1,8 @@
 //! `cargo xtask`: set-up, builds, VM runs and tests of the profiler.
 
+mod cargo;
 mod cli;
+mod demo;
 mod digest;
 mod ebpf;
 mod lint;
@@ -8,6 +10,7 @@ mod paths;
 mod process;
 mod series;
 mod setup;
+mod test;
 mod testbed;
 mod vm;
 
@@ -52,7 +55,13 @@ fn dispatch(task: Task) -> Result<ExitCode> {
                 println!("testbed: {}", testbed::build(&paths, series)?.display());
             }
         }
+        Task::Demo(args) => return demo::run(&paths, args.kernel).map(exit_code),
         Task::Lint => lint::run(&paths)?,
+        Task::Test(args) => {
+            if !test::run(&paths, &args.selection())? {
+                return Ok(ExitCode::FAILURE);
+            }
+        }
         Task::Vm(args) => {
             let outcome = vm::run(&paths, &args.spec())?;
             println!(

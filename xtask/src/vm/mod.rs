@@ -29,6 +29,8 @@ use crate::process;
 use crate::series::Series;
 use crate::setup::{self, Kernel, Part};
 
+pub(crate) use script::quote;
+
 use script::Line;
 
 /// Drivers that udev would load for QEMU's devices or CPU flags and that no test here needs.
@@ -37,6 +39,9 @@ const UNWANTED_MODULES: &str = "kvm_amd,kvm_intel,kvm,powernow_k8,acpi_cpufreq,p
     i6300esb,lpc_ich,i2c_i801,ahci,libahci,libata,ata_generic,sr_mod,sg,cdrom,joydev,evdev,psmouse,\
     button,intel_rapl_msr,intel_rapl_common,aesni_intel,ghash_clmulni_intel,crct10dif_pclmul,\
     crc32_pclmul,sha1_ssse3,sha256_ssse3,sha512_ssse3,qemu_fw_cfg,edac_mce_amd,amd64_edac,ccp";
+
+/// Begins the kernel's lines in a log.
+const KERNEL_MARK: &str = "[kernel] ";
 
 /// After a sign of trouble, the time for the rest of the kernel's report to reach the log.
 const TROUBLE_GRACE: Duration = Duration::from_secs(3);
@@ -139,13 +144,24 @@ pub(crate) fn run(paths: &Paths, spec: &VmSpec) -> Result<VmOutcome> {
     boot(paths, spec, &kernel, accel)
 }
 
+/// What the command of a VM has written according to its log, also if the VM failed.
+pub(crate) fn logged_lines(paths: &Paths, spec: &VmSpec) -> Vec<String> {
+    let log = std::fs::read(log_path(paths, spec)).unwrap_or_default();
+    let log = String::from_utf8_lossy(&log);
+    log.lines().filter(|line| !line.starts_with(KERNEL_MARK)).map(str::to_owned).collect()
+}
+
+fn log_path(paths: &Paths, spec: &VmSpec) -> PathBuf {
+    paths.vm().join("logs").join(format!("{}.log", spec.name))
+}
+
 fn boot(paths: &Paths, spec: &VmSpec, kernel: &Kernel, accel: Accel) -> Result<VmOutcome> {
     let nonce = nonce();
     let vm = paths.vm();
     for folder in ["logs", "run", "tmp", "home"] {
         process::create_dir(&vm.join(folder))?;
     }
-    let log_path = vm.join("logs").join(format!("{}.log", spec.name));
+    let log_path = log_path(paths, spec);
     let script_path = vm.join("run").join(format!("{nonce}.sh"));
     process::write(&script_path, script::script(paths.root(), &spec.env, &spec.command, &nonce))?;
 
@@ -296,7 +312,7 @@ impl Guest {
                     }
                 }
                 Ok(Event::Console(line)) => {
-                    log.line(&format!("[kernel] {line}"))?;
+                    log.line(&format!("{KERNEL_MARK}{line}"))?;
                     if seen.console(line) {
                         deadline = deadline.min(Instant::now() + TROUBLE_GRACE);
                     }

@@ -1,0 +1,83 @@
+//! Whether two boots under virtual time measured the same.
+//!
+//! A test that measures writes lines `name<TAB>value` to `values.tsv` in its output folder.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+
+/// The file in each boot's output folder.
+pub(crate) const FILE: &str = "values.tsv";
+
+/// How far two boots may be apart: one percent.
+const TOLERANCE: f64 = 0.01;
+
+/// Fails when a value of one boot is more than one percent off the other's, or missing there.
+pub(crate) fn check(first: &Path, second: &Path) -> Result<usize> {
+    let read = |folder: &Path| {
+        let path = folder.join(FILE);
+        let text =
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        parse(&text).with_context(|| format!("{} is broken", path.display()))
+    };
+    compare(&read(first)?, &read(second)?)
+}
+
+type Values = Vec<(String, f64)>;
+
+fn parse(text: &str) -> Result<Values> {
+    let value = |line: &str| -> Result<(String, f64)> {
+        let (name, value) = line.split_once('\t').context("no tab")?;
+        let value: f64 = value.parse().context("no number")?;
+        Ok((name.to_owned(), value))
+    };
+    let parse = |line| value(line).with_context(|| format!("line `{line}`"));
+    text.lines().map(parse).collect()
+}
+
+fn compare(first: &Values, second: &Values) -> Result<usize> {
+    if first.is_empty() {
+        bail!("the first boot wrote no values");
+    }
+    let mut apart = Vec::new();
+    for (name, a) in first {
+        match second.iter().find(|(other, _)| other == name) {
+            None => apart.push(format!("{name}: {a} and nothing")),
+            // Written so that a NaN is apart too.
+            Some((_, b)) if (a - b).abs() <= TOLERANCE * a.abs().max(b.abs()) => {}
+            Some((_, b)) => apart.push(format!("{name}: {a} and {b}")),
+        }
+    }
+    let unknown = second.iter().filter(|(name, _)| !first.iter().any(|(other, _)| other == name));
+    apart.extend(unknown.map(|(name, b)| format!("{name}: nothing and {b}")));
+    if !apart.is_empty() {
+        bail!("two boots are more than 1 % apart:\n  {}", apart.join("\n  "));
+    }
+    Ok(first.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn agree(first: &str, second: &str) -> Result<usize> {
+        compare(&parse(first)?, &parse(second)?)
+    }
+
+    #[test]
+    fn one_percent_is_the_limit() {
+        assert_eq!(agree("a\t1000\nb\t5", "b\t5\na\t1009").unwrap(), 2);
+        let error = agree("a\t1000\nb\t5", "a\t1011\nb\t5").unwrap_err().to_string();
+        assert!(error.ends_with("\n  a: 1000 and 1011"), "{error}");
+    }
+
+    #[test]
+    fn missing_and_broken_values_fail() {
+        assert!(agree("", "").is_err());
+        assert!(agree("a\t1", "").unwrap_err().to_string().contains("a: 1 and nothing"));
+        assert!(agree("a\t1", "a\t1\nb\t2").unwrap_err().to_string().contains("b: nothing and 2"));
+        assert!(agree("a\tNaN", "a\tNaN").is_err());
+        assert!(agree("a 1", "a 1").is_err());
+    }
+}

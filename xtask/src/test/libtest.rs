@@ -1,0 +1,109 @@
+//! What a Rust test binary says about its tests.
+
+/// How one test ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// It held.
+    Ok,
+    /// It did not.
+    Failed,
+    /// Marked as such in the source.
+    Ignored,
+}
+
+impl Ending {
+    fn parse(word: &str) -> Option<Self> {
+        match word {
+            "ok" => Some(Self::Ok),
+            "FAILED" => Some(Self::Failed),
+            _ if word == "ignored" || word.starts_with("ignored, ") => Some(Self::Ignored),
+            _ => None,
+        }
+    }
+}
+
+/// Reads a test binary's output line by line.
+///
+/// The programs a test starts may write in the middle of its line, so the ending may come later.
+#[derive(Debug, Default)]
+pub(crate) struct Parser {
+    pending: Option<String>,
+    /// The tests that ended, in order.
+    pub(crate) endings: Vec<(String, Ending)>,
+}
+
+impl Parser {
+    /// Takes a line.
+    pub(crate) fn line(&mut self, line: &str) {
+        let named = line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... "));
+        if let Some((name, rest)) = named {
+            let name = name.trim_end_matches(" - should panic").to_owned();
+            match Ending::parse(rest) {
+                Some(ending) => {
+                    self.pending = None;
+                    self.endings.push((name, ending));
+                }
+                None => self.pending = Some(name),
+            }
+            return;
+        }
+        let ending = Ending::parse(line).or_else(|| {
+            let last = line.rsplit(|c: char| !c.is_ascii_alphabetic()).next()?;
+            Ending::parse(last).filter(|_| line.ends_with("ok") || line.ends_with("FAILED"))
+        });
+        if let (Some(_), Some(ending)) = (&self.pending, ending) {
+            // Never empty here.
+            self.endings.extend(self.pending.take().map(|name| (name, ending)));
+        }
+    }
+}
+
+/// The names in the output of `--list`.
+pub(crate) fn listed(output: &str) -> Vec<String> {
+    output.lines().filter_map(|line| Some(line.strip_suffix(": test")?.to_owned())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Vec<(String, Ending)> {
+        let mut parser = Parser::default();
+        text.lines().for_each(|line| parser.line(line));
+        parser.endings
+    }
+
+    #[test]
+    fn every_ending_is_read() {
+        let text = "\nrunning 4 tests\ntest a ... ok\ntest b::c ... FAILED\ntest d ... ignored\n\
+                    test e ... ignored, needs a bigger machine\ntest f - should panic ... ok\n\
+                    test result: FAILED. 1 passed; 1 failed; 2 ignored\n";
+        let expected = [
+            ("a", Ending::Ok),
+            ("b::c", Ending::Failed),
+            ("d", Ending::Ignored),
+            ("e", Ending::Ignored),
+            ("f", Ending::Ok),
+        ];
+        assert_eq!(parse(text), expected.map(|(name, ending)| (name.to_owned(), ending)));
+    }
+
+    #[test]
+    fn output_of_a_child_may_split_the_line() {
+        let text = "test a ... loading module\nall is fine\nok\ntest b ... x\ny FAILED\n";
+        let expected = [("a".to_owned(), Ending::Ok), ("b".to_owned(), Ending::Failed)];
+        assert_eq!(parse(text), expected);
+    }
+
+    #[test]
+    fn a_test_that_never_ended_has_no_ending() {
+        assert_eq!(parse("test a ... \nthread 'a' panicked\n"), []);
+        assert_eq!(parse("ok\n"), []);
+    }
+
+    #[test]
+    fn the_list_is_read() {
+        let text = "a: test\nb::c: test\nd: benchmark\n\n2 tests, 1 benchmark\n";
+        assert_eq!(listed(text), ["a", "b::c"]);
+    }
+}

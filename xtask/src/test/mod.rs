@@ -1,0 +1,342 @@
+//! Every test: on the host, of the committed BPF object, and in VMs.
+//!
+//! The VM tests are one test binary, `profiler/tests/vm.rs`, run as root in each VM. A boot tells
+//! it by variables what is there:
+//!
+//! | variable | value |
+//! |---|---|
+//! | `PROFILER_VM_KERNEL` | series, such as `6.1` |
+//! | `PROFILER_VM_ICOUNT` | `1` under virtual time, else not set |
+//! | `PROFILER_VM_TESTBED` | path of the testbed module for this kernel |
+//! | `PROFILER_VM_OUT` | an empty folder that the host can read |
+//! | `PROFILER_BPF_OBJECT` | path of the rebuilt object; not set: the committed one |
+
+mod agreement;
+mod libtest;
+mod report;
+
+use std::collections::HashMap;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::cargo;
+use crate::ebpf;
+use crate::paths::Paths;
+use crate::process;
+use crate::series::Series;
+use crate::setup::{self, Part};
+use crate::testbed;
+use crate::vm::{self, VmSpec};
+
+use libtest::{Ending, Parser};
+use report::{Report, Status};
+
+/// What the places of VM tests begin with in the report.
+pub(crate) const VM_PLACE: &str = "vm ";
+
+/// Tests under virtual time lie in this module of the test binary; they run in such boots alone,
+/// and all others in the others.
+const ICOUNT_MODULE: &str = "icount::";
+
+/// One VM.
+struct Boot {
+    name: &'static str,
+    series: Series,
+    cpus: u32,
+    icount: bool,
+    /// The BPF objects to run the tests with, one after the other.
+    objects: &'static [Object],
+}
+
+/// Which BPF object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Object {
+    Committed,
+    Rebuilt,
+}
+
+const BOTH: &[Object] = &[Object::Committed, Object::Rebuilt];
+const COMMITTED: &[Object] = &[Object::Committed];
+
+const BOOTS: [Boot; 4] = [
+    Boot { name: "6.1", series: Series::V6_1, cpus: 2, icount: false, objects: BOTH },
+    Boot { name: "6.12", series: Series::V6_12, cpus: 2, icount: false, objects: BOTH },
+    Boot { name: "icount-a", series: Series::V6_1, cpus: 1, icount: true, objects: COMMITTED },
+    Boot { name: "icount-b", series: Series::V6_1, cpus: 1, icount: true, objects: COMMITTED },
+];
+
+/// Far more than a boot with its tests takes on a slow machine.
+const BOOT_TIMEOUT: Duration = Duration::from_secs(1800);
+
+/// What to run; empty means everything.
+#[derive(Debug, Default)]
+pub(crate) struct Selection {
+    /// Only the tests on the host.
+    pub(crate) host: bool,
+    /// Only these boots.
+    pub(crate) boots: Vec<String>,
+    /// In VMs, only tests whose name contains one of these.
+    pub(crate) filters: Vec<String>,
+}
+
+/// Runs the selected tests and prints the summary; true when all is well.
+pub(crate) fn run(paths: &Paths, selection: &Selection) -> Result<bool> {
+    let started = Instant::now();
+    for name in &selection.boots {
+        if !BOOTS.iter().any(|boot| boot.name == name) {
+            let known: Vec<&str> = BOOTS.iter().map(|boot| boot.name).collect();
+            bail!("no boot `{name}`; there are {}", known.join(", "));
+        }
+    }
+    let in_vm = !selection.host;
+    let on_host = selection.boots.is_empty();
+    // All of it first, so that the plan is printed once.
+    let parts = if in_vm { Part::all() } else { Vec::new() };
+    setup::ensure(paths, &parts)?;
+    let mut report = Report::default();
+    if on_host {
+        host_tests(paths, &mut report)?;
+        report.step("object", "is that of its sources", ebpf::check(paths));
+    }
+    if in_vm {
+        vm_tests(paths, selection, &mut report)?;
+    }
+    println!("\n{}", report.summary());
+    println!("test: {} s", started.elapsed().as_secs());
+    Ok(report.is_green())
+}
+
+/// The tests that need neither root nor a kernel of their own.
+fn host_tests(paths: &Paths, report: &mut Report) -> Result<()> {
+    const PLACE: &str = "host";
+    println!("test: on this machine");
+    let mut cargo = Command::new("cargo");
+    cargo.args(["test", "--workspace", "--exclude", "profiler-ebpf", "--locked", "--no-fail-fast"]);
+    cargo.current_dir(paths.root()).stdin(Stdio::null()).stdout(Stdio::piped());
+    let text = process::text(&cargo);
+    let mut child = cargo.spawn().with_context(|| format!("cannot run `{text}`"))?;
+    let mut parser = Parser::default();
+    if let Some(stdout) = child.stdout.take() {
+        for line in BufReader::new(stdout).lines() {
+            let line = line.with_context(|| format!("cannot read the output of `{text}`"))?;
+            println!("{line}");
+            parser.line(&line);
+        }
+    }
+    let status = child.wait().with_context(|| format!("cannot wait for `{text}`"))?;
+    for (test, ending) in &parser.endings {
+        report.add(PLACE, test, (*ending).into());
+    }
+    let failed = parser.endings.iter().any(|(_, ending)| *ending == Ending::Failed);
+    if !status.success() && !failed {
+        // It did not build, or a test binary died.
+        report.add(PLACE, "cargo test", Status::NotRun(format!("`{text}` failed: {status}")));
+    }
+    if parser.endings.is_empty() {
+        report.add(PLACE, "cargo test", Status::NotRun("no test ran".to_owned()));
+    }
+    Ok(())
+}
+
+/// What all boots share.
+struct Bench<'a> {
+    paths: &'a Paths,
+    binary: PathBuf,
+    rebuilt: Option<PathBuf>,
+    testbeds: HashMap<Series, PathBuf>,
+    filters: &'a [String],
+}
+
+fn vm_tests(paths: &Paths, selection: &Selection, report: &mut Report) -> Result<()> {
+    const PLACE: &str = "build";
+    let rebuilt = report.step(PLACE, "the BPF object anew", ebpf::rebuild(paths));
+    let mut testbeds = HashMap::new();
+    for series in Series::ALL {
+        let name = format!("testbed for {series}");
+        let module = report.step(PLACE, &name, testbed::build(paths, series));
+        testbeds.extend(module.map(|module| (series, module)));
+    }
+    let Some(binary) = report.step(PLACE, "VM tests", cargo::build_vm_tests(paths)) else {
+        return Ok(());
+    };
+    let bench = Bench { paths, binary, rebuilt, testbeds, filters: &selection.filters };
+    let is_wanted = |boot: &&Boot| {
+        selection.boots.is_empty() || selection.boots.iter().any(|name| name == boot.name)
+    };
+    let wanted: Vec<&Boot> = BOOTS.iter().filter(is_wanted).collect();
+    for boot in &wanted {
+        bench.boot(boot, report)?;
+    }
+    let mut icount = wanted.iter().filter(|boot| boot.icount);
+    if let (Some(first), Some(second), []) = (icount.next(), icount.next(), bench.filters) {
+        let out = |boot: &Boot| bench.out(boot, Object::Committed);
+        let agreement = agreement::check(&out(first), &out(second));
+        let name = format!("{} and {} agree", first.name, second.name);
+        if let Some(values) = report.step("virtual time", &name, agreement) {
+            println!("test: {values} values of two boots agree within 1 %");
+        }
+    }
+    Ok(())
+}
+
+impl Bench<'_> {
+    /// The tests of a boot, as the binary itself lists them.
+    fn listed(&self, boot: &Boot) -> Result<Vec<String>> {
+        let names = libtest::listed(&process::stdout(Command::new(&self.binary).arg("--list"))?);
+        let is_wanted = |name: &String| {
+            name.starts_with(ICOUNT_MODULE) == boot.icount
+                && (self.filters.is_empty() || self.filters.iter().any(|part| name.contains(part)))
+        };
+        Ok(names.into_iter().filter(is_wanted).collect())
+    }
+
+    fn out(&self, boot: &Boot, object: Object) -> PathBuf {
+        self.paths.target().join("test").join(format!("{}-{}", boot.name, object.name()))
+    }
+
+    /// Boots once and runs the tests with each of the objects.
+    fn boot(&self, boot: &Boot, report: &mut Report) -> Result<()> {
+        let listed = self.listed(boot)?;
+        if listed.is_empty() && !self.filters.is_empty() {
+            return Ok(());
+        }
+        let mut passes = Vec::new();
+        for object in boot.objects {
+            match self.pass(boot, *object, &listed)? {
+                Ok(pass) => passes.push(pass),
+                Err(reason) => report.add_run(&place(boot, *object), &listed, &[], &reason),
+            }
+        }
+        if passes.is_empty() {
+            return Ok(());
+        }
+        println!("test: boot {}, {} tests, {} pass(es)", boot.name, listed.len(), passes.len());
+        let script = passes.iter().map(|pass| pass.script.as_str()).collect::<String>();
+        let spec = VmSpec {
+            cpus: boot.cpus,
+            icount: boot.icount,
+            timeout: BOOT_TIMEOUT,
+            ..VmSpec::new(format!("test-{}", boot.name), boot.series, ["sh", "-c", &script])
+        };
+        let (lines, reason) = match vm::run(self.paths, &spec) {
+            Ok(outcome) => {
+                let reason = format!("the test binary ended early; see {}", outcome.log.display());
+                (outcome.lines, reason)
+            }
+            Err(error) => {
+                eprintln!("error: {error:#}");
+                (vm::logged_lines(self.paths, &spec), format!("{error:#}").replace('\n', " "))
+            }
+        };
+        for pass in &passes {
+            let endings = endings_of_pass(&lines, pass.object);
+            report.add_run(&place(boot, pass.object), &listed, &endings, &reason);
+        }
+        Ok(())
+    }
+
+    /// The shell text that runs the tests with one object, or why it cannot be.
+    fn pass(&self, boot: &Boot, object: Object, listed: &[String]) -> Result<Result<Pass, String>> {
+        let Some(testbed) = self.testbeds.get(&boot.series) else {
+            return Ok(Err(format!("no testbed for {}", boot.series)));
+        };
+        let out = self.out(boot, object);
+        process::remove_dir(&out)?;
+        process::create_dir(&out)?;
+        let quote = |path: &Path| vm::quote(&path.to_string_lossy());
+        let mut env = vec![
+            format!("PROFILER_VM_KERNEL={}", boot.series),
+            format!("PROFILER_VM_TESTBED={}", quote(testbed)),
+            format!("PROFILER_VM_OUT={}", quote(&out)),
+        ];
+        if boot.icount {
+            env.push("PROFILER_VM_ICOUNT=1".to_owned());
+        }
+        if object == Object::Rebuilt {
+            let Some(rebuilt) = &self.rebuilt else {
+                return Ok(Err("the BPF object could not be rebuilt".to_owned()));
+            };
+            env.push(format!("PROFILER_BPF_OBJECT={}", quote(rebuilt)));
+        }
+        let names: Vec<String> = listed.iter().map(|name| vm::quote(name)).collect();
+        // Tests in one VM share its module and its clock, so they run one at a time.
+        let script = format!(
+            "echo '{}'\n{} {} --test-threads=1 --exact {}\n",
+            pass_line(object),
+            env.join(" "),
+            quote(&self.binary),
+            names.join(" ")
+        );
+        Ok(Ok(Pass { object, script }))
+    }
+}
+
+struct Pass {
+    object: Object,
+    script: String,
+}
+
+impl Object {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Committed => "committed",
+            Self::Rebuilt => "rebuilt",
+        }
+    }
+}
+
+fn place(boot: &Boot, object: Object) -> String {
+    match object {
+        Object::Committed => format!("{VM_PLACE}{}", boot.name),
+        Object::Rebuilt => format!("{VM_PLACE}{} rebuilt", boot.name),
+    }
+}
+
+fn pass_line(object: Object) -> String {
+    format!("PROFILER-VM-PASS {}", object.name())
+}
+
+/// The endings between the line that begins the pass and the next such line.
+fn endings_of_pass(lines: &[String], object: Object) -> Vec<(String, Ending)> {
+    let begin = pass_line(object);
+    let mut parser = Parser::default();
+    lines
+        .iter()
+        .skip_while(|line| **line != begin)
+        .skip(1)
+        .take_while(|line| !line.starts_with("PROFILER-VM-PASS "))
+        .for_each(|line| parser.line(line));
+    parser.endings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_pass_has_its_own_endings() {
+        let lines = [
+            "test early ... ok",
+            "PROFILER-VM-PASS committed",
+            "test a ... ok",
+            "PROFILER-VM-PASS rebuilt",
+            "test a ... FAILED",
+        ]
+        .map(str::to_owned);
+        let ending = |object| endings_of_pass(&lines, object);
+        assert_eq!(ending(Object::Committed), [("a".to_owned(), Ending::Ok)]);
+        assert_eq!(ending(Object::Rebuilt), [("a".to_owned(), Ending::Failed)]);
+    }
+
+    #[test]
+    fn boots_have_names_of_their_own() {
+        for (index, boot) in BOOTS.iter().enumerate() {
+            assert!(BOOTS[..index].iter().all(|other| other.name != boot.name), "{}", boot.name);
+            assert!(!boot.icount || boot.cpus == 1, "{}", boot.name);
+        }
+    }
+}

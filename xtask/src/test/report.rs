@@ -1,0 +1,248 @@
+//! What was tested where, and how it ended.
+
+use std::fmt::Write as _;
+
+use super::libtest::Ending;
+
+/// How one test ended in one place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// It held.
+    Passed,
+    /// It did not.
+    Failed,
+    /// Left out by its author.
+    Skipped,
+    /// It should have run and did not: a failure.
+    NotRun(String),
+}
+
+impl From<Ending> for Status {
+    fn from(ending: Ending) -> Self {
+        match ending {
+            Ending::Ok => Self::Passed,
+            Ending::Failed => Self::Failed,
+            Ending::Ignored => Self::Skipped,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    place: String,
+    test: String,
+    status: Status,
+}
+
+/// All results.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    entries: Vec<Entry>,
+}
+
+impl Report {
+    /// Adds one result.
+    pub(crate) fn add(&mut self, place: &str, test: &str, status: Status) {
+        self.entries.push(Entry { place: place.to_owned(), test: test.to_owned(), status });
+    }
+
+    /// Adds the result of a step; gives its value if it went well.
+    pub(crate) fn step<T>(
+        &mut self,
+        place: &str,
+        name: &str,
+        result: anyhow::Result<T>,
+    ) -> Option<T> {
+        match result {
+            Ok(value) => {
+                self.add(place, name, Status::Passed);
+                Some(value)
+            }
+            Err(error) => {
+                eprintln!("error: {place}: {name}: {error:#}");
+                self.add(place, name, Status::Failed);
+                None
+            }
+        }
+    }
+
+    /// Compares what ran with what should have run. A test without an ending, a test that nobody
+    /// listed and an empty list are failures.
+    pub(crate) fn add_run(
+        &mut self,
+        place: &str,
+        listed: &[String],
+        endings: &[(String, Ending)],
+        reason: &str,
+    ) {
+        for test in listed {
+            let ending = endings.iter().find(|(name, _)| name == test);
+            let status = match ending {
+                Some((_, ending)) => (*ending).into(),
+                None => Status::NotRun(reason.to_owned()),
+            };
+            self.add(place, test, status);
+        }
+        for (test, _) in endings.iter().filter(|(name, _)| !listed.contains(name)) {
+            self.add(place, test, Status::NotRun("ran, but was not listed".to_owned()));
+        }
+        if listed.is_empty() {
+            self.add(place, "(all)", Status::NotRun("no test is listed for this place".to_owned()));
+        }
+    }
+
+    fn count(&self, is_it: impl Fn(&Status) -> bool) -> usize {
+        self.entries.iter().filter(|entry| is_it(&entry.status)).count()
+    }
+
+    /// True when nothing failed and something ran.
+    pub(crate) fn is_green(&self) -> bool {
+        self.count(|s| *s == Status::Passed) > 0
+            && self.count(|s| matches!(s, Status::Failed | Status::NotRun(_))) == 0
+    }
+
+    /// A table of what ran in the VMs, the reasons for what did not, and the totals as last line.
+    pub(crate) fn summary(&self) -> String {
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        let _ = self.write_places(&mut text);
+        let _ = self.write_exceptions(&mut text);
+        let _ = write!(
+            text,
+            "{} passed, {} failed, {} skipped",
+            self.count(|s| *s == Status::Passed),
+            self.count(|s| matches!(s, Status::Failed | Status::NotRun(_))),
+            self.count(|s| *s == Status::Skipped),
+        );
+        text
+    }
+
+    /// One row a test, one column a place; places that share no test get tables of their own.
+    fn write_places(&self, text: &mut String) -> std::fmt::Result {
+        let places = unique(self.entries.iter().map(|entry| entry.place.as_str()));
+        let (tabled, plain): (Vec<&str>, Vec<&str>) =
+            places.into_iter().partition(|place| place.starts_with(super::VM_PLACE));
+        for place in plain {
+            let of_place = self.entries.iter().filter(|entry| entry.place == place);
+            let (mut passed, mut all) = (0, 0);
+            for entry in of_place {
+                all += 1;
+                passed += usize::from(entry.status == Status::Passed);
+            }
+            writeln!(text, "{place}: {passed} of {all} passed")?;
+        }
+        let of_vm = |entry: &&Entry| entry.place.starts_with(super::VM_PLACE);
+        let tests = unique(self.entries.iter().filter(of_vm).map(|entry| entry.test.as_str()));
+        if tests.is_empty() {
+            return Ok(());
+        }
+        let width = tests.iter().map(|test| test.len()).max().unwrap_or_default();
+        write!(text, "{:width$}", "")?;
+        for place in &tabled {
+            write!(text, "  {:7}", place.trim_start_matches(super::VM_PLACE))?;
+        }
+        writeln!(text)?;
+        for test in tests {
+            write!(text, "{test:width$}")?;
+            for place in &tabled {
+                let cell = match self.find(place, test) {
+                    None => "-",
+                    Some(Status::Passed) => "ok",
+                    Some(Status::Failed) => "FAILED",
+                    Some(Status::Skipped) => "skipped",
+                    Some(Status::NotRun(_)) => "NOT RUN",
+                };
+                let column = place.trim_start_matches(super::VM_PLACE).len().max(7);
+                write!(text, "  {cell:column$}")?;
+            }
+            while text.ends_with(' ') {
+                text.pop();
+            }
+            writeln!(text)?;
+        }
+        Ok(())
+    }
+
+    fn write_exceptions(&self, text: &mut String) -> std::fmt::Result {
+        for entry in &self.entries {
+            match &entry.status {
+                Status::Passed => {}
+                Status::Failed => writeln!(text, "failed: {}: {}", entry.place, entry.test)?,
+                Status::Skipped => writeln!(text, "skipped: {}: {}", entry.place, entry.test)?,
+                Status::NotRun(reason) => {
+                    writeln!(text, "not run: {}: {}: {reason}", entry.place, entry.test)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn find(&self, place: &str, test: &str) -> Option<&Status> {
+        let mut entries = self.entries.iter();
+        let entry = entries.find(|entry| entry.place == place && entry.test == test)?;
+        Some(&entry.status)
+    }
+}
+
+fn unique<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut seen = Vec::new();
+    for name in names {
+        if !seen.contains(&name) {
+            seen.push(name);
+        }
+    }
+    seen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_listed_test_that_did_not_run_is_a_failure() {
+        let mut report = Report::default();
+        let endings = [("a".to_owned(), Ending::Ok)];
+        report.add_run("vm 6.1", &names(&["a", "b"]), &endings, "the VM ended");
+        assert!(!report.is_green());
+        let summary = report.summary();
+        assert!(summary.contains("not run: vm 6.1: b: the VM ended"), "{summary}");
+        assert!(summary.ends_with("\n1 passed, 1 failed, 0 skipped"), "{summary}");
+    }
+
+    #[test]
+    fn nothing_listed_or_nothing_run_is_a_failure() {
+        assert!(!Report::default().is_green());
+        let mut report = Report::default();
+        report.add("host", "x", Status::Passed);
+        assert!(report.is_green());
+        report.add_run("vm 6.1", &[], &[], "");
+        assert!(!report.is_green());
+    }
+
+    #[test]
+    fn the_table_has_a_column_for_each_place() {
+        let mut report = Report::default();
+        report.add("host", "unit", Status::Passed);
+        report.add("vm 6.1", "attach", Status::Passed);
+        report.add("vm 6.12 rebuilt", "attach", Status::Failed);
+        report.add("vm 6.12 rebuilt", "detach", Status::Skipped);
+        assert_eq!(
+            report.summary(),
+            "host: 1 of 1 passed\n        6.1      6.12 rebuilt\nattach  ok       FAILED\n\
+             detach  -        skipped\nfailed: vm 6.12 rebuilt: attach\n\
+             skipped: vm 6.12 rebuilt: detach\n2 passed, 1 failed, 1 skipped"
+        );
+    }
+
+    #[test]
+    fn a_step_that_fails_is_counted() {
+        let mut report = Report::default();
+        assert_eq!(report.step("build", "x", Ok(3)), Some(3));
+        let none: Option<()> = report.step("build", "y", Err(anyhow::anyhow!("no")));
+        assert!(none.is_none() && !report.is_green());
+    }
+}
