@@ -1,12 +1,20 @@
 //! Latency profiler for the hook handlers of kernel modules.
+//!
+//! Data flows one way: [`target`] resolves names, [`probe`] measures them while a [`load`] runs,
+//! and what comes out is a [`profile`], which [`export`] shows. [`cmd`] joins these.
+
+pub mod cli;
 pub mod cmd;
+pub mod error;
 pub mod export;
 pub mod host;
 pub mod load;
 pub mod measure;
-pub mod probe;
 pub mod module;
+pub mod privileges;
+pub mod probe;
 pub mod profile;
+pub mod progress;
 pub mod stats;
 pub mod target;
 pub mod warning;

@@ -1,5 +1,31 @@
 //! The `profiler` program.
 
-fn main() {
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use profiler::{
+    cli::{Cli, Command},
+    cmd,
+    error::Failure,
+};
+
+fn main() -> ExitCode {
     profiler::load::become_helper_if_asked();
+    let result = match Cli::parse().command {
+        Command::Run(args) => cmd::run::run(&args),
+        Command::Report(args) => cmd::report::report(
+            &args.file,
+            args.unit,
+            cmd::report::stdout_width(),
+            &mut std::io::stdout().lock(),
+        )
+        .map_err(Failure::from),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("error: {failure}");
+            ExitCode::from(failure.code)
+        }
+    }
 }

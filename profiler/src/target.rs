@@ -1,4 +1,12 @@
-//! A function to measure, resolved to what the kernel knows it by.
+//! From the names that a user gives to the functions that the kernel knows.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    fs, io,
+    path::PathBuf,
+};
+
+use crate::probe::btf::{BtfError, Functions};
 
 /// A resolved function: one symbol of one module (or of the kernel itself).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,4 +19,408 @@ pub struct Target {
     pub address: u64,
     /// Type id of the function in the BTF of its module (or of vmlinux).
     pub btf_id: u32,
+}
+
+/// Most handlers that one run measures: each takes kernel memory on every CPU.
+pub const MAX_HANDLERS: usize = 512;
+
+/// Names offered when one is not found.
+const SUGGESTIONS: usize = 3;
+
+/// Why names could not be resolved.
+#[derive(Debug, thiserror::Error)]
+pub enum ResolveError {
+    /// No such module is loaded.
+    #[error(
+        "module `{module}` is not loaded: load it with insmod or modprobe first{}",
+        also(nearest)
+    )]
+    NotLoaded {
+        /// The name given.
+        module: String,
+        /// Loaded modules with a name like it.
+        nearest: Vec<String>,
+    },
+    /// The module is part of the kernel image.
+    #[error(
+        "`{module}` is built into this kernel: leave --module out and name its functions alone"
+    )]
+    BuiltIn {
+        /// The name given.
+        module: String,
+    },
+    /// The kernel has no type information at all.
+    #[error(
+        "this kernel has no BTF (/sys/kernel/btf/vmlinux is missing), which fentry probes need: use a \
+         kernel built with CONFIG_DEBUG_INFO_BTF=y, as those of Debian, Ubuntu, Fedora and RHEL are"
+    )]
+    NoKernelBtf,
+    /// The module was built without BTF.
+    #[error(
+        "module `{module}` has no BTF, so its functions cannot be probed: add it before insmod with\n\
+         \x20   pahole -J --btf_base /sys/kernel/btf/vmlinux {module}.ko\n\
+         then reload the module. (It needs the debug information of a build with CONFIG_DEBUG_INFO; \
+         a kernel without CONFIG_DEBUG_INFO_BTF_MODULES, before 5.11, cannot use it.)"
+    )]
+    NoModuleBtf {
+        /// The module.
+        module: String,
+    },
+    /// Type information is there and cannot be read.
+    #[error(transparent)]
+    Btf(#[from] BtfError),
+    /// A file of the kernel cannot be read.
+    #[error("cannot read {path}: {error}: run as root")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// No function has this name.
+    #[error(
+        "there is no function `{handler}` in {}{}; a function that the compiler inlined into all its \
+         callers does not exist on its own: mark it `noinline` to measure it",
+        place(module.as_deref()), also(nearest)
+    )]
+    NoSuchHandler {
+        /// The name given.
+        handler: String,
+        /// Where it was looked for.
+        module: Option<String>,
+        /// Names like it.
+        nearest: Vec<String>,
+    },
+    /// The compiler made variants of the function and left none under its own name.
+    #[error(
+        "the compiler turned `{handler}` into {}: BTF does not describe such variants; mark the \
+         function `noinline __used` or build it with -fno-ipa-sra -fno-ipa-cp to measure it",
+        variants.join(", ")
+    )]
+    OnlyVariants {
+        /// The name given.
+        handler: String,
+        /// Symbols of the variants.
+        variants: Vec<String>,
+    },
+    /// A pattern matches nothing that can be measured.
+    #[error(
+        "pattern `{pattern}` matches no function of {} that can be probed{}",
+        place(module.as_deref()), reasons(*not_traceable, *not_described)
+    )]
+    NoMatch {
+        /// The pattern.
+        pattern: String,
+        /// Where it was looked for.
+        module: Option<String>,
+        /// Matching functions that ftrace cannot trace.
+        not_traceable: usize,
+        /// Matching functions that BTF does not describe.
+        not_described: usize,
+    },
+    /// The pattern is no glob.
+    #[error("`{pattern}` is no pattern: {what}")]
+    BadPattern {
+        /// The pattern.
+        pattern: String,
+        /// What is wrong, with the place.
+        what: String,
+    },
+    /// ftrace cannot trace the function.
+    #[error(
+        "`{handler}` in {} cannot be traced: it is marked notrace (or lies in a section or file built \
+         without tracing), so no probe can be placed at its entry; measure the function that calls it",
+        place(module.as_deref())
+    )]
+    NotTraceable {
+        /// The name given.
+        handler: String,
+        /// Where it is.
+        module: Option<String>,
+    },
+    /// BTF does not describe the function.
+    #[error(
+        "the BTF of {} does not describe `{handler}`: pahole leaves out functions whose arguments the \
+         compiler changed, and those written in assembly; mark it `noinline __used` and rebuild, or \
+         measure the function that calls it",
+        place(module.as_deref())
+    )]
+    NotDescribed {
+        /// The name given.
+        handler: String,
+        /// Where it is.
+        module: Option<String>,
+    },
+    /// Several functions share the name.
+    #[error(
+        "{} functions of {} are called `{handler}`, and the kernel cannot tell which one is meant: \
+         rename one, or measure the functions that call them",
+        count, place(module.as_deref())
+    )]
+    Ambiguous {
+        /// The name given.
+        handler: String,
+        /// Where they are.
+        module: Option<String>,
+        /// How many there are.
+        count: usize,
+    },
+    /// More functions than one run may measure.
+    #[error(
+        "{count} functions match, and {MAX_HANDLERS} is the most that one run measures (each takes \
+         kernel memory on every CPU): use narrower patterns"
+    )]
+    TooMany {
+        /// How many match.
+        count: usize,
+    },
+}
+
+impl ResolveError {
+    /// Whether the machine, not the name, is what has to change.
+    #[must_use]
+    pub fn machine_lacks_something(&self) -> bool {
+        matches!(
+            self,
+            Self::NoKernelBtf | Self::NoModuleBtf { .. } | Self::Btf(_) | Self::Unreadable { .. }
+        )
+    }
+}
+
+fn place(module: Option<&str>) -> String {
+    module.map_or_else(|| "the kernel image".to_owned(), |module| format!("module {module}"))
+}
+
+fn also(nearest: &[String]) -> String {
+    if nearest.is_empty() {
+        String::new()
+    } else {
+        format!("; did you mean {}?", nearest.join(" or "))
+    }
+}
+
+fn reasons(not_traceable: usize, not_described: usize) -> String {
+    match (not_traceable, not_described) {
+        (0, 0) => ": see /proc/kallsyms for the names there are".to_owned(),
+        (traceable, described) => {
+            format!(" ({traceable} that match cannot be traced by ftrace, {described} have no BTF)")
+        }
+    }
+}
+
+/// Where the kernel tells about itself; another root for tests.
+#[derive(Debug, Clone)]
+pub struct KernelFiles {
+    root: PathBuf,
+}
+
+impl Default for KernelFiles {
+    fn default() -> Self {
+        Self { root: PathBuf::from("/") }
+    }
+}
+
+/// Function symbols of one module or of the kernel image.
+struct Symbols {
+    /// Name to addresses.
+    by_name: BTreeMap<String, Vec<u64>>,
+    /// Names that ftrace can trace; `None` where tracefs cannot be read: then the kernel decides.
+    traceable: Option<HashSet<String>>,
+}
+
+impl KernelFiles {
+    /// Files below `root` instead of `/`.
+    #[must_use]
+    pub fn below(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// Resolves names and globs to functions, in the order given, each once.
+    ///
+    /// # Errors
+    /// The first name that cannot be measured, and why.
+    pub fn resolve(
+        &self,
+        module: Option<&str>,
+        patterns: &[String],
+    ) -> Result<Vec<Target>, ResolveError> {
+        // The kernel writes module names with underscores, whatever the file is called.
+        let module = module.map(|module| module.replace('-', "_"));
+        let module = module.as_deref();
+        if let Some(module) = module {
+            self.check_loaded(module)?;
+        }
+        let folder = self.root.join("sys/kernel/btf");
+        if !folder.join("vmlinux").exists() {
+            return Err(ResolveError::NoKernelBtf);
+        }
+        if let Some(module) = module
+            && !folder.join(module).exists()
+        {
+            return Err(ResolveError::NoModuleBtf { module: module.to_owned() });
+        }
+        let functions = Functions::of(module, &folder)?;
+        let symbols = self.symbols(module)?;
+
+        let mut targets: Vec<Target> = Vec::new();
+        let mut seen = HashSet::new();
+        for pattern in patterns {
+            let found = if pattern.contains(['*', '?', '[']) {
+                matching(pattern, module, &symbols, &functions)?
+            } else {
+                vec![exact(pattern, module, &symbols, &functions)?]
+            };
+            targets.extend(found.into_iter().filter(|target| seen.insert(target.name.clone())));
+        }
+        if targets.len() > MAX_HANDLERS {
+            return Err(ResolveError::TooMany { count: targets.len() });
+        }
+        Ok(targets)
+    }
+
+    fn check_loaded(&self, module: &str) -> Result<(), ResolveError> {
+        let list = self.read("proc/modules")?;
+        let loaded: Vec<&str> =
+            list.lines().filter_map(|line| line.split_whitespace().next()).collect();
+        if loaded.contains(&module) {
+            return Ok(());
+        }
+        let plain = !module.is_empty() && !module.contains(['/', '.']);
+        if plain && self.root.join("sys/module").join(module).exists() {
+            return Err(ResolveError::BuiltIn { module: module.to_owned() });
+        }
+        let nearest = nearest(module, loaded.into_iter());
+        Err(ResolveError::NotLoaded { module: module.to_owned(), nearest })
+    }
+
+    fn read(&self, path: &str) -> Result<String, ResolveError> {
+        let path = self.root.join(path);
+        let bytes = fs::read(&path)
+            .map_err(|error| ResolveError::Unreadable { path: path.clone(), error })?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn symbols(&self, module: Option<&str>) -> Result<Symbols, ResolveError> {
+        let wanted = module.map(|module| format!("[{module}]"));
+        let mut by_name: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+        for line in self.read("proc/kallsyms")?.lines() {
+            let mut fields = line.split_whitespace();
+            let (Some(address), Some(kind), Some(name)) =
+                (fields.next(), fields.next(), fields.next())
+            else {
+                continue;
+            };
+            if matches!(kind, "t" | "T" | "w" | "W") && fields.next() == wanted.as_deref() {
+                let address = u64::from_str_radix(address, 16).unwrap_or(0);
+                by_name.entry(name.to_owned()).or_default().push(address);
+            }
+        }
+        Ok(Symbols { by_name, traceable: self.traceable(wanted.as_deref()) })
+    }
+
+    fn traceable(&self, wanted: Option<&str>) -> Option<HashSet<String>> {
+        let places = ["sys/kernel/tracing", "sys/kernel/debug/tracing"];
+        let list = places
+            .iter()
+            .find_map(|place| self.read(&format!("{place}/available_filter_functions")).ok())?;
+        let names = list.lines().filter_map(|line| {
+            let (name, module) = match line.split_once(char::is_whitespace) {
+                Some((name, module)) => (name, Some(module.trim())),
+                None => (line, None),
+            };
+            (module == wanted).then(|| name.to_owned())
+        });
+        Some(names.collect())
+    }
+}
+
+impl Symbols {
+    fn is_traceable(&self, name: &str) -> bool {
+        self.traceable.as_ref().is_none_or(|names| names.contains(name))
+    }
+}
+
+fn exact(
+    name: &str,
+    module: Option<&str>,
+    symbols: &Symbols,
+    functions: &Functions,
+) -> Result<Target, ResolveError> {
+    let handler = name.to_owned();
+    let module = module.map(str::to_owned);
+    let Some(addresses) = symbols.by_name.get(name) else {
+        let prefix = format!("{name}.");
+        let variants: Vec<String> = symbols
+            .by_name
+            .range(prefix.clone()..)
+            .map(|(symbol, _)| symbol.clone())
+            .take_while(|symbol| symbol.starts_with(&prefix))
+            .collect();
+        if !variants.is_empty() {
+            return Err(ResolveError::OnlyVariants { handler, variants });
+        }
+        let names = symbols.by_name.keys().map(String::as_str);
+        let nearest = nearest(name, names.filter(|name| symbols.is_traceable(name)));
+        return Err(ResolveError::NoSuchHandler { handler, module, nearest });
+    };
+    if !symbols.is_traceable(name) {
+        return Err(ResolveError::NotTraceable { handler, module });
+    }
+    let ids = functions.ids(name);
+    // Two functions of one name may share one BTF entry: either count tells.
+    let count = ids.len().max(addresses.len());
+    match (ids, addresses.as_slice()) {
+        ([], _) => Err(ResolveError::NotDescribed { handler, module }),
+        (&[btf_id], &[address]) => Ok(Target { name: handler, module, address, btf_id }),
+        _ => Err(ResolveError::Ambiguous { handler, module, count }),
+    }
+}
+
+fn matching(
+    pattern: &str,
+    module: Option<&str>,
+    symbols: &Symbols,
+    functions: &Functions,
+) -> Result<Vec<Target>, ResolveError> {
+    let glob = glob::Pattern::new(pattern).map_err(|error| ResolveError::BadPattern {
+        pattern: pattern.to_owned(),
+        what: error.to_string(),
+    })?;
+    let mut targets = Vec::new();
+    let (mut not_traceable, mut not_described) = (0, 0);
+    for name in symbols.by_name.keys().filter(|name| glob.matches(name)) {
+        match exact(name, module, symbols, functions) {
+            Ok(target) => targets.push(target),
+            Err(ResolveError::NotTraceable { .. }) => not_traceable += 1,
+            Err(ResolveError::NotDescribed { .. }) => not_described += 1,
+            // A name that the pattern meant and that would be measured wrongly or not at all.
+            Err(other) => return Err(other),
+        }
+    }
+    if targets.is_empty() {
+        return Err(ResolveError::NoMatch {
+            pattern: pattern.to_owned(),
+            module: module.map(str::to_owned),
+            not_traceable,
+            not_described,
+        });
+    }
+    Ok(targets)
+}
+
+/// The names most like `wanted`, nearest first; none that is not like it at all.
+fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut scored: HashMap<&str, f64> = HashMap::new();
+    for name in names {
+        let mut score = strsim::jaro_winkler(wanted, name);
+        if name.contains(wanted) || wanted.contains(name) {
+            score = score.max(0.9);
+        }
+        if score > 0.8 {
+            scored.insert(name, score);
+        }
+    }
+    let mut scored: Vec<(&str, f64)> = scored.into_iter().collect();
+    scored.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
+    scored.into_iter().take(SUGGESTIONS).map(|(name, _)| name.to_owned()).collect()
 }

@@ -1,3 +1,4 @@
 //! One module a subcommand.
 
 pub mod report;
+pub mod run;

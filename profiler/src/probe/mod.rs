@@ -3,6 +3,7 @@
 pub mod bpf;
 pub mod btf;
 mod object;
+pub mod recorder;
 mod sys;
 
 use hdrhistogram::Histogram;

@@ -7,7 +7,7 @@
 //! the kernel takes the rest as zero.
 
 use std::{
-    ffi::{CStr, CString, c_int, c_long, c_void},
+    ffi::{CStr, c_int, c_long, c_void},
     io,
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
@@ -408,9 +408,4 @@ pub(super) fn raise_memlock() {
     let limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: `limit` is a live struct of the type that the call reads.
     unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit) };
-}
-
-/// A C string for the kernel.
-pub(super) fn c_string(text: &str) -> CString {
-    CString::new(text.replace('\0', "")).unwrap_or_default()
 }

@@ -1,0 +1,198 @@
+//! The command line: the only place with clap's types.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::export::Unit;
+use crate::load::{BuiltinKind, Rate};
+use crate::probe::Precision;
+use crate::profile::Clock;
+
+/// Latency profiler for the hook handlers of kernel modules.
+#[derive(Debug, Parser)]
+#[command(version, about, max_term_width = 100, after_help = EXIT_CODES)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 success, 1 internal error, 2 wrong usage, 3 this machine cannot measure,
+4 module or handler not found, 5 the load failed, 6 no handler had a hit, 7 bad input file,
+8 output not writable, 130 interrupted (Ctrl-C), 143 terminated. With 5, 6, 130 and 143 what
+was measured has been reported and saved.";
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Measure handlers under a load, and print a table of their latencies.
+    Run(RunArgs),
+    /// Print the table of a run from its JSON file.
+    Report(ReportArgs),
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  # two handlers of Elkeid's driver under the built-in connect load, as fast as it goes
+  profiler run --module hids_driver --handler connect_syscall_handler \\
+      --handler connect_syscall_entry_handler --builtin connect --duration 30s
+  # all handlers of bind under a command of your own, with the result as JSON
+  profiler run --module hids_driver --handler 'bind_*' --json bind.json -- ./my-load --fast";
+
+/// Arguments of `profiler run`.
+#[derive(Debug, Args)]
+#[command(after_help = RUN_EXAMPLES)]
+pub struct RunArgs {
+    /// Kernel module that holds the handlers; without it they are functions of the kernel image.
+    #[arg(long, short)]
+    pub module: Option<String>,
+    /// Handler to measure, by name or glob (repeatable).
+    #[arg(long = "handler", short = 'H', required = true, value_name = "NAME|GLOB")]
+    pub handlers: Vec<String>,
+    /// Length of the measured window, such as 30s or 5m [default: 10s, or until the load has
+    /// ended if it ends by itself].
+    #[arg(long, short, value_parser = duration)]
+    pub duration: Option<Duration>,
+    /// How long the load runs before the window begins.
+    #[arg(long, value_parser = duration, default_value = "0s")]
+    pub warmup: Duration,
+    /// Print a line every so often, and keep figures of each such interval in the JSON.
+    #[arg(long, value_parser = duration)]
+    pub interval: Option<Duration>,
+    /// Write the whole profile as JSON to this file (`-` is standard output).
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Unit of durations in the table: auto, ns, us or ms.
+    #[arg(long, default_value_t = Unit::Auto)]
+    pub unit: Unit,
+    /// Significant digits of the histograms.
+    #[arg(long, value_enum, default_value_t = Digits::Three)]
+    pub precision: Digits,
+    /// What the machine's clock measures: `virtual` for a guest under `-icount`, whose clock
+    /// counts instructions. It is recorded, so that unlike profiles are never compared.
+    #[arg(long, value_enum, default_value_t = ClockArg::Wall)]
+    pub clock: ClockArg,
+    /// Built-in load: connect, bind, execve, open, ptrace or udp-recv (repeatable, or several with
+    /// commas: they run side by side).
+    #[arg(long, value_delimiter = ',', value_name = "KIND", conflicts_with = "load")]
+    pub builtin: Vec<BuiltinKind>,
+    /// Operations per second of each built-in load, such as 200/s; without it, as fast as it goes.
+    #[arg(long, requires = "builtin", value_name = "N/s")]
+    pub rate: Option<Rate>,
+    /// Threads of each built-in load.
+    #[arg(long, requires = "builtin", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub workers: u32,
+    /// Operations of each built-in load in all, after which it ends.
+    #[arg(long, requires = "builtin", value_name = "N")]
+    pub operations: Option<u64>,
+    /// Folder in which the `open` load creates its files.
+    #[arg(long, requires = "builtin", value_name = "DIR")]
+    pub load_dir: Option<PathBuf>,
+    /// Measure also where another tracing program is on a handler: its time is counted with it.
+    #[arg(long)]
+    pub allow_shared: bool,
+    /// No progress on standard error.
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Command that makes the load, with its arguments.
+    #[arg(last = true, value_name = "COMMAND")]
+    pub load: Vec<std::ffi::OsString>,
+}
+
+/// Arguments of `profiler report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// JSON file of a run (`-` is standard input).
+    pub file: PathBuf,
+    /// Unit of durations: auto, ns, us or ms.
+    #[arg(long, default_value_t = Unit::Auto)]
+    pub unit: Unit,
+}
+
+/// Significant digits.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Digits {
+    /// 1 part in 100.
+    #[value(name = "2")]
+    Two,
+    /// 1 part in 1000.
+    #[value(name = "3")]
+    Three,
+}
+
+impl From<Digits> for Precision {
+    fn from(digits: Digits) -> Self {
+        match digits {
+            Digits::Two => Self::Two,
+            Digits::Three => Self::Three,
+        }
+    }
+}
+
+/// What a nanosecond is.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum ClockArg {
+    /// Time as it passes.
+    Wall,
+    /// One instruction of a guest.
+    Virtual,
+}
+
+impl From<ClockArg> for Clock {
+    fn from(clock: ClockArg) -> Self {
+        match clock {
+            ClockArg::Wall => Self::Wall,
+            ClockArg::Virtual => Self::Virtual,
+        }
+    }
+}
+
+/// Longest duration taken, so that sums with "now" cannot overflow: a year.
+const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let example = "give a number with its unit, such as 30s, 500ms or 5m";
+    let parsed: jiff::SignedDuration =
+        text.parse().map_err(|_| format!("`{text}` is no duration: {example}"))?;
+    let parsed =
+        Duration::try_from(parsed).map_err(|_| format!("`{text}` is negative: {example}"))?;
+    if parsed > LONGEST {
+        return Err(format!("`{text}` is more than a year"));
+    }
+    Ok(parsed)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn durations_have_units() {
+        assert_eq!(duration("30s"), Ok(Duration::from_secs(30)));
+        assert_eq!(duration("1m30s"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        for bad in ["30", "-1s", "", "soon", "900000h"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_command_and_a_builtin_load_exclude_each_other() {
+        let parse = |line: &str| Cli::try_parse_from(line.split(' '));
+        assert!(parse("profiler run -H x --builtin open -- true").is_err());
+        assert!(parse("profiler run -H x --rate 5/s").is_err());
+        assert!(parse("profiler run").is_err());
+        assert!(parse("profiler run -H x --builtin open,bind --rate 5/s").is_ok());
+        assert!(parse("profiler run -H x -- sh -c true").is_ok());
+    }
+}

@@ -1,0 +1,96 @@
+//! How the program ends: exit codes, and the sentence that goes with each.
+
+use crate::cmd::report::ReportError;
+use crate::module::ModuleError;
+use crate::probe::ProbeError;
+use crate::profile::{OutputError, ReadError};
+use crate::target::ResolveError;
+
+/// Exit codes of the program; the README has the same table.
+pub mod exit {
+    /// All went well.
+    pub const OK: u8 = 0;
+    /// An error that is no fault of the caller, or one of the profiler itself.
+    pub const INTERNAL: u8 = 1;
+    /// The command line is wrong (clap's own code for it).
+    pub const USAGE: u8 = 2;
+    /// This machine cannot measure, or not as asked: privileges, BTF, a program refused.
+    pub const CANNOT_MEASURE: u8 = 3;
+    /// What was to be measured is not there: module, handler.
+    pub const NO_TARGET: u8 = 4;
+    /// The load failed; what was measured until then was reported and saved.
+    pub const LOAD_FAILED: u8 = 5;
+    /// Nothing was measured: no handler had a single hit.
+    pub const NO_HITS: u8 = 6;
+    /// An input file is not what it should be.
+    pub const BAD_INPUT: u8 = 7;
+    /// An output file cannot be written.
+    pub const BAD_OUTPUT: u8 = 8;
+    /// Ended by Ctrl-C (128 + SIGINT); what was measured until then was reported and saved.
+    pub const INTERRUPTED: u8 = 130;
+    /// Ended by SIGTERM (128 + 15); what was measured until then was reported and saved.
+    pub const TERMINATED: u8 = 143;
+}
+
+/// Why the program ends without success.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// One of [`exit`].
+    pub code: u8,
+    /// What happened, to which handler or file, and what to do next.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure with one of the codes of [`exit`].
+    #[must_use]
+    pub fn new(code: u8, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+}
+
+impl From<ResolveError> for Failure {
+    fn from(error: ResolveError) -> Self {
+        let code =
+            if error.machine_lacks_something() { exit::CANNOT_MEASURE } else { exit::NO_TARGET };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<ProbeError> for Failure {
+    fn from(error: ProbeError) -> Self {
+        let code = match error {
+            ProbeError::ModuleGone { .. } => exit::NO_TARGET,
+            _ => exit::CANNOT_MEASURE,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<ModuleError> for Failure {
+    fn from(error: ModuleError) -> Self {
+        Self::new(exit::NO_TARGET, error.to_string())
+    }
+}
+
+impl From<OutputError> for Failure {
+    fn from(error: OutputError) -> Self {
+        Self::new(exit::BAD_OUTPUT, error.to_string())
+    }
+}
+
+impl From<ReadError> for Failure {
+    fn from(error: ReadError) -> Self {
+        Self::new(exit::BAD_INPUT, error.to_string())
+    }
+}
+
+impl From<ReportError> for Failure {
+    fn from(error: ReportError) -> Self {
+        match error {
+            ReportError::Read(error) => error.into(),
+            ReportError::Write(_) => Self::new(exit::BAD_OUTPUT, error.to_string()),
+        }
+    }
+}

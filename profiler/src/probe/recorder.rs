@@ -1,0 +1,115 @@
+//! Adds up what is drained from a session over one measured window.
+
+use hdrhistogram::Histogram;
+
+use super::{Books, Drained, Precision, Session};
+use crate::measure::{HandlerMeasure, Losses};
+use crate::target::Target;
+
+/// The sum of all drains of a window, a handler at a time.
+pub struct Recorder {
+    handlers: Vec<Handler>,
+}
+
+struct Handler {
+    target: Target,
+    histogram: Histogram<u64>,
+    sum_ns: u64,
+    min_ns: Option<u64>,
+    max_ns: Option<u64>,
+    over_range: u64,
+    /// Calls paired since the probes were attached, before the window.
+    paired_before: u64,
+    /// Books when the window began.
+    before: Books,
+    /// Books at the last drain.
+    now: Books,
+}
+
+impl Recorder {
+    /// A recorder for the handlers of `session`, whose window has not begun.
+    ///
+    /// # Errors
+    /// Never for the bounds used; the histogram library's own check is passed on.
+    pub fn new(
+        session: &dyn Session,
+        precision: Precision,
+    ) -> Result<Self, hdrhistogram::CreationError> {
+        let handlers = session.targets().into_iter().map(|target| {
+            Ok(Handler {
+                target: target.clone(),
+                histogram: precision.histogram()?,
+                sum_ns: 0,
+                min_ns: None,
+                max_ns: None,
+                over_range: 0,
+                paired_before: 0,
+                before: Books::default(),
+                now: Books::default(),
+            })
+        });
+        Ok(Self { handlers: handlers.collect::<Result<_, _>>()? })
+    }
+
+    /// Begins the window: what was counted until `drained` is not of it.
+    pub fn begin(&mut self, drained: &[Drained]) {
+        for (handler, drained) in self.handlers.iter_mut().zip(drained) {
+            handler.paired_before += handler.histogram.len() + drained.histogram.len();
+            handler.histogram.reset();
+            handler.sum_ns = 0;
+            handler.min_ns = None;
+            handler.max_ns = None;
+            handler.over_range = 0;
+            handler.before = drained.books;
+            handler.now = drained.books;
+        }
+    }
+
+    /// Adds what was measured since the drain before.
+    ///
+    /// # Errors
+    /// Never for histograms of one precision; the library's own check is passed on.
+    pub fn add(&mut self, drained: &[Drained]) -> Result<(), hdrhistogram::AdditionError> {
+        for (handler, drained) in self.handlers.iter_mut().zip(drained) {
+            handler.histogram.add(&drained.histogram)?;
+            handler.sum_ns += drained.sum_ns;
+            handler.min_ns = [handler.min_ns, drained.min_ns].into_iter().flatten().min();
+            handler.max_ns = handler.max_ns.max(drained.max_ns);
+            handler.over_range += drained.over_range;
+            handler.now = drained.books;
+        }
+        Ok(())
+    }
+
+    /// The window's measurements.
+    #[must_use]
+    pub fn finish(self) -> Vec<HandlerMeasure> {
+        self.handlers.into_iter().map(Handler::finish).collect()
+    }
+}
+
+impl Handler {
+    fn finish(self) -> HandlerMeasure {
+        let Self { before, now, .. } = self;
+        let unpaired_exits = now.unpaired_exits.saturating_sub(before.unpaired_exits);
+        let losses = Losses {
+            // What had entered by then and was neither paired nor lost was under way.
+            carried_in: before.entries.saturating_sub(self.paired_before + before.lost),
+            entries: now.entries.saturating_sub(before.entries),
+            exits: self.histogram.len() + unpaired_exits,
+            in_flight: now.in_flight,
+            lost: now.lost.saturating_sub(before.lost),
+            unpaired_exits,
+            missed: now.missed.saturating_sub(before.missed),
+            over_range: self.over_range,
+        };
+        HandlerMeasure {
+            target: self.target,
+            histogram: self.histogram,
+            sum_ns: self.sum_ns,
+            min_ns: self.min_ns,
+            max_ns: self.max_ns,
+            losses,
+        }
+    }
+}
