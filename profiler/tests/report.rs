@@ -85,6 +85,15 @@ fn a_narrow_terminal_wraps_names_only() {
 }
 
 #[test]
+fn no_quantile_is_above_the_longest_call() {
+    let handler = handler(&measure("a", &[1_000_001, 1_000_001]));
+    assert!(handler.histogram.buckets[0].to_ns > 1_000_001);
+    for quantile in [0.0, 0.5, 0.99, 1.0] {
+        assert_eq!(handler.quantile_ns(quantile), Some(1_000_001));
+    }
+}
+
+#[test]
 fn a_run_and_its_file_give_the_same_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.json");
