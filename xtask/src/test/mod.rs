@@ -105,8 +105,8 @@ pub(crate) fn run(paths: &Paths, selection: &Selection) -> Result<bool> {
     if in_vm {
         vm_tests(paths, selection, &mut report)?;
     }
-    println!("\n{}", report.summary());
-    println!("test: {} s", started.elapsed().as_secs());
+    println!("test: took {} s\n", started.elapsed().as_secs());
+    println!("{}", report.summary());
     Ok(report.is_green())
 }
 
