@@ -21,6 +21,7 @@ pub(crate) fn build(paths: &Paths, series: Series) -> Result<PathBuf> {
     setup::ensure(paths, &[Part::ModuleBuild, Part::Kernel(series)])?;
     let kernel = Kernel::open(paths, series)
         .with_context(|| format!("no kernel in {}", paths.kernel(series).display()))?;
+    let _lock = setup::lock(paths)?;
     let folder = paths.testbed(series);
     let module = folder.join(MODULE);
     let stamp_path = folder.join("stamp");

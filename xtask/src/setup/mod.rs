@@ -57,19 +57,24 @@ pub(crate) fn ensure(paths: &Paths, parts: &[Part]) -> Result<()> {
     if Missing::find(paths, parts)?.is_empty() {
         return Ok(());
     }
-    // Two set-ups at once would fight over dpkg and over the folders under target/.
-    process::create_dir(&paths.target())?;
-    let lock = paths.target().join("xtask.lock");
-    let file = File::create(&lock).with_context(|| format!("cannot create {}", lock.display()))?;
-    let _lock = Flock::lock(file, FlockArg::LockExclusive)
-        .map_err(|(_, errno)| errno)
-        .with_context(|| format!("cannot lock {}", lock.display()))?;
+    let _lock = lock(paths)?;
     let missing = Missing::find(paths, parts)?;
     if missing.is_empty() {
         return Ok(());
     }
     missing.announce(paths);
     missing.install(paths)
+}
+
+/// Waits for any other xtask that installs or builds under `target/`: two at once would fight over
+/// dpkg and over the folders. Held until dropped.
+pub(crate) fn lock(paths: &Paths) -> Result<Flock<File>> {
+    process::create_dir(&paths.target())?;
+    let path = paths.target().join("xtask.lock");
+    let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
+    Flock::lock(file, FlockArg::LockExclusive)
+        .map_err(|(_, errno)| errno)
+        .with_context(|| format!("cannot lock {}", path.display()))
 }
 
 /// What of the wanted parts is not there.

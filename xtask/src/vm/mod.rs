@@ -158,19 +158,23 @@ fn log_path(paths: &Paths, spec: &VmSpec) -> PathBuf {
 fn boot(paths: &Paths, spec: &VmSpec, kernel: &Kernel, accel: Accel) -> Result<VmOutcome> {
     let nonce = nonce();
     let vm = paths.vm();
-    for folder in ["logs", "run", "tmp", "home"] {
-        process::create_dir(&vm.join(folder))?;
+    let scratch = vm.join("tmp").join(&nonce);
+    for folder in [vm.join("logs"), vm.join("run"), vm.join("home"), scratch.clone()] {
+        process::create_dir(&folder)?;
     }
     let log_path = log_path(paths, spec);
     let script_path = vm.join("run").join(format!("{nonce}.sh"));
     process::write(&script_path, script::script(paths.root(), &spec.env, &spec.command, &nonce))?;
 
     let mut command = command(paths, spec, kernel, accel, &script_path)?;
+    // A VM that is killed leaves virtme-ng's temporary files behind.
+    command.env("TMPDIR", &scratch);
     let mut log = Log::create(&log_path)?;
     log.line(&format!("$ {}", process::text(&command)))?;
     log.line(&format!("$ in the guest: {}", spec.command.join(" ")))?;
     let outcome = Guest::start(&mut command, spec.timeout)?.watch(spec, &nonce, &mut log);
     let _ = std::fs::remove_file(&script_path);
+    let _ = std::fs::remove_dir_all(&scratch);
     let (code, lines, elapsed) =
         outcome.with_context(|| format!("VM failed; its log is {}", log_path.display()))?;
     Ok(VmOutcome { code, lines, log: log_path, elapsed })
@@ -208,8 +212,7 @@ fn command(
         .arg("--qemu-opts=-nodefaults")
         .current_dir(paths.root())
         .env("PATH", format!("{}:{path}:/usr/sbin:/sbin", bin.display()))
-        .env("HOME", paths.vm().join("home"))
-        .env("TMPDIR", paths.vm().join("tmp"));
+        .env("HOME", paths.vm().join("home"));
     if accel == Accel::Tcg {
         command.arg("--disable-kvm");
     }
