@@ -32,6 +32,8 @@ pub enum Command {
     Run(RunArgs),
     /// Print the table of a run from its JSON file.
     Report(ReportArgs),
+    /// Measure what the probes themselves add to each call of a handler on this machine.
+    Cost(CostArgs),
 }
 
 const RUN_EXAMPLES: &str = "\
@@ -110,6 +112,32 @@ pub struct ReportArgs {
     /// Unit of durations: auto, ns, us or ms.
     #[arg(long, default_value_t = Unit::Auto)]
     pub unit: Unit,
+}
+
+/// Arguments of `profiler cost`.
+#[derive(Debug, Args)]
+pub struct CostArgs {
+    /// Kernel module that holds the handler; without it it is a function of the kernel image.
+    #[arg(long, short)]
+    pub module: Option<String>,
+    /// The handler.
+    #[arg(long, short = 'H', value_name = "NAME")]
+    pub handler: String,
+    /// Built-in load that calls it: connect, bind, execve, open, ptrace or udp-recv.
+    #[arg(long, value_name = "KIND")]
+    pub builtin: BuiltinKind,
+    /// Operations in each measurement.
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub operations: u64,
+    /// Measurements of each kind; medians are printed.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: u32,
+    /// What the machine's clock measures: see `profiler run --help`.
+    #[arg(long, value_enum, default_value_t = ClockArg::Wall)]
+    pub clock: ClockArg,
+    /// Write the figures as JSON to this file.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
 }
 
 /// Significant digits.

@@ -13,6 +13,7 @@ fn main() -> ExitCode {
     profiler::load::become_helper_if_asked();
     let result = match Cli::parse().command {
         Command::Run(args) => cmd::run::run(&args),
+        Command::Cost(args) => cmd::cost::run(&args),
         Command::Report(args) => cmd::report::report(
             &args.file,
             args.unit,

@@ -1,6 +1,7 @@
 //! From the names that a user gives to the functions that the kernel knows.
 
 use std::{
+    cell::OnceCell,
     collections::{BTreeMap, HashMap, HashSet},
     fs, io,
     path::PathBuf,
@@ -220,12 +221,16 @@ impl Default for KernelFiles {
     }
 }
 
-/// Function symbols of one module or of the kernel image.
-struct Symbols {
-    /// Name to addresses.
-    by_name: BTreeMap<String, Vec<u64>>,
-    /// Names that ftrace can trace; `None` where tracefs cannot be read: then the kernel decides.
-    traceable: Option<HashSet<String>>,
+/// Function symbols of one module or of the kernel image: name to addresses.
+type Symbols = BTreeMap<String, Vec<u64>>;
+
+/// Names that ftrace can trace; `None` where tracefs cannot be read: then the kernel decides.
+///
+/// Asked for only when there is need: the kernel takes long to write the list.
+struct Traceable<'a> {
+    files: &'a KernelFiles,
+    module: Option<&'a str>,
+    names: OnceCell<Option<HashSet<String>>>,
 }
 
 impl KernelFiles {
@@ -261,14 +266,15 @@ impl KernelFiles {
         }
         let functions = Functions::of(module, &folder)?;
         let symbols = self.symbols(module)?;
+        let traceable = Traceable { files: self, module, names: OnceCell::new() };
 
         let mut targets: Vec<Target> = Vec::new();
         let mut seen = HashSet::new();
         for pattern in patterns {
             let found = if pattern.contains(['*', '?', '[']) {
-                matching(pattern, module, &symbols, &functions)?
+                matching(pattern, module, &symbols, &functions, &traceable)?
             } else {
-                vec![exact(pattern, module, &symbols, &functions)?]
+                vec![exact(pattern, module, &symbols, &functions, &traceable)?]
             };
             targets.extend(found.into_iter().filter(|target| seen.insert(target.name.clone())));
         }
@@ -300,9 +306,15 @@ impl KernelFiles {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
+    /// Whether ftrace can place a probe on a function; true also where it cannot be known.
+    #[must_use]
+    pub fn is_traceable(&self, module: Option<&str>, name: &str) -> bool {
+        Traceable { files: self, module, names: OnceCell::new() }.contains(name)
+    }
+
     fn symbols(&self, module: Option<&str>) -> Result<Symbols, ResolveError> {
         let wanted = module.map(|module| format!("[{module}]"));
-        let mut by_name: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+        let mut by_name = Symbols::new();
         for line in self.read("proc/kallsyms")?.lines() {
             let mut fields = line.split_whitespace();
             let (Some(address), Some(kind), Some(name)) =
@@ -315,28 +327,30 @@ impl KernelFiles {
                 by_name.entry(name.to_owned()).or_default().push(address);
             }
         }
-        Ok(Symbols { by_name, traceable: self.traceable(wanted.as_deref()) })
+        Ok(by_name)
+    }
+}
+
+impl Traceable<'_> {
+    fn contains(&self, name: &str) -> bool {
+        let names = self.names.get_or_init(|| self.read());
+        names.as_ref().is_none_or(|names| names.contains(name))
     }
 
-    fn traceable(&self, wanted: Option<&str>) -> Option<HashSet<String>> {
+    fn read(&self) -> Option<HashSet<String>> {
+        let wanted = self.module.map(|module| format!("[{module}]"));
         let places = ["sys/kernel/tracing", "sys/kernel/debug/tracing"];
-        let list = places
-            .iter()
-            .find_map(|place| self.read(&format!("{place}/available_filter_functions")).ok())?;
+        let list = places.iter().find_map(|place| {
+            self.files.read(&format!("{place}/available_filter_functions")).ok()
+        })?;
         let names = list.lines().filter_map(|line| {
             let (name, module) = match line.split_once(char::is_whitespace) {
                 Some((name, module)) => (name, Some(module.trim())),
                 None => (line, None),
             };
-            (module == wanted).then(|| name.to_owned())
+            (module == wanted.as_deref()).then(|| name.to_owned())
         });
         Some(names.collect())
-    }
-}
-
-impl Symbols {
-    fn is_traceable(&self, name: &str) -> bool {
-        self.traceable.as_ref().is_none_or(|names| names.contains(name))
     }
 }
 
@@ -345,13 +359,13 @@ fn exact(
     module: Option<&str>,
     symbols: &Symbols,
     functions: &Functions,
+    traceable: &Traceable<'_>,
 ) -> Result<Target, ResolveError> {
     let handler = name.to_owned();
     let module = module.map(str::to_owned);
-    let Some(addresses) = symbols.by_name.get(name) else {
+    let Some(addresses) = symbols.get(name) else {
         let prefix = format!("{name}.");
         let variants: Vec<String> = symbols
-            .by_name
             .range(prefix.clone()..)
             .map(|(symbol, _)| symbol.clone())
             .take_while(|symbol| symbol.starts_with(&prefix))
@@ -359,17 +373,15 @@ fn exact(
         if !variants.is_empty() {
             return Err(ResolveError::OnlyVariants { handler, variants });
         }
-        let names = symbols.by_name.keys().map(String::as_str);
-        let nearest = nearest(name, names.filter(|name| symbols.is_traceable(name)));
+        let names = symbols.keys().map(String::as_str);
+        let nearest = nearest(name, names.filter(|name| traceable.contains(name)));
         return Err(ResolveError::NoSuchHandler { handler, module, nearest });
     };
-    if !symbols.is_traceable(name) {
-        return Err(ResolveError::NotTraceable { handler, module });
-    }
     let ids = functions.ids(name);
     // Two functions of one name may share one BTF entry: either count tells.
     let count = ids.len().max(addresses.len());
     match (ids, addresses.as_slice()) {
+        ([], _) if !traceable.contains(name) => Err(ResolveError::NotTraceable { handler, module }),
         ([], _) => Err(ResolveError::NotDescribed { handler, module }),
         (&[btf_id], &[address]) => Ok(Target { name: handler, module, address, btf_id }),
         _ => Err(ResolveError::Ambiguous { handler, module, count }),
@@ -381,6 +393,7 @@ fn matching(
     module: Option<&str>,
     symbols: &Symbols,
     functions: &Functions,
+    traceable: &Traceable<'_>,
 ) -> Result<Vec<Target>, ResolveError> {
     let glob = glob::Pattern::new(pattern).map_err(|error| ResolveError::BadPattern {
         pattern: pattern.to_owned(),
@@ -388,10 +401,13 @@ fn matching(
     })?;
     let mut targets = Vec::new();
     let (mut not_traceable, mut not_described) = (0, 0);
-    for name in symbols.by_name.keys().filter(|name| glob.matches(name)) {
-        match exact(name, module, symbols, functions) {
+    for name in symbols.keys().filter(|name| glob.matches(name)) {
+        if !traceable.contains(name) {
+            not_traceable += 1;
+            continue;
+        }
+        match exact(name, module, symbols, functions, traceable) {
             Ok(target) => targets.push(target),
-            Err(ResolveError::NotTraceable { .. }) => not_traceable += 1,
             Err(ResolveError::NotDescribed { .. }) => not_described += 1,
             // A name that the pattern meant and that would be measured wrongly or not at all.
             Err(other) => return Err(other),

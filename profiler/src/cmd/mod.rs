@@ -1,4 +1,5 @@
 //! One module a subcommand.
 
+pub mod cost;
 pub mod report;
 pub mod run;

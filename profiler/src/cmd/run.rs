@@ -16,7 +16,7 @@ use crate::load::{
     BuiltinLoad, CommandLoad, IdleLoad, Load, LoadRun, LoadStatus, StopReason, StopSignal, run_all,
 };
 use crate::probe::{
-    Drained, Precision, Session,
+    Drained, Precision, ProbeError, Session,
     bpf::{BpfSession, Options},
     recorder::Recorder,
 };
@@ -25,7 +25,7 @@ use crate::profile::{
     Tool, VERSION,
 };
 use crate::progress::Progress;
-use crate::target::KernelFiles;
+use crate::target::{KernelFiles, ResolveError, Target};
 use crate::warning::WarningRecord;
 use crate::{host, module, privileges};
 
@@ -56,7 +56,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
 
     let attaching = Instant::now();
     let options = Options { precision, allow_shared: args.allow_shared, empty: false };
-    let mut session = BpfSession::attach(&targets, options)?;
+    let mut session = attach(&targets, options)?;
     progress.say(&format!(
         "probes on {} handler{} attached in {:.2} s; their histograms take {:.1} MiB of kernel memory",
         targets.len(),
@@ -122,6 +122,26 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     profile.warn();
     deliver(args, &profile, json)?;
     verdict(&profile, window.signal)
+}
+
+/// Attaches, and finds out why where the kernel said only that it will not.
+fn attach(targets: &[Target], options: Options) -> Result<BpfSession, Failure> {
+    BpfSession::attach(targets, options).map_err(|error| {
+        let refused = match &error {
+            ProbeError::Handler { handler, .. } | ProbeError::Refused { handler, .. } => {
+                targets.iter().find(|target| target.name == *handler)
+            }
+            _ => None,
+        };
+        match refused {
+            Some(Target { name, module, .. })
+                if !KernelFiles::default().is_traceable(module.as_deref(), name) =>
+            {
+                ResolveError::NotTraceable { handler: name.clone(), module: module.clone() }.into()
+            }
+            _ => error.into(),
+        }
+    })
 }
 
 /// What happened between the first and the last drain.
@@ -353,12 +373,7 @@ impl Open {
     }
 
     /// One line on the interval: calls, their rate, the handler with the highest TP99, losses.
-    fn line(
-        &self,
-        window_began: Instant,
-        now: Instant,
-        targets: &[&crate::target::Target],
-    ) -> String {
+    fn line(&self, window_began: Instant, now: Instant, targets: &[&Target]) -> String {
         let calls: u64 = self.handlers.iter().map(|(histogram, _)| histogram.len()).sum();
         let idle = self.handlers.iter().filter(|(histogram, _)| histogram.is_empty()).count();
         let length = (now - self.began).as_secs_f64().max(1e-9);
