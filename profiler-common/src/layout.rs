@@ -50,21 +50,17 @@ pub struct Displaced {
 /// Two of these exist per CPU and handler, one for each phase: programs write the one, user space
 /// reads and clears the other. Counters of 32 bits suffice because a phase lasts seconds.
 #[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RecordHead {
     /// Sum of all durations in nanoseconds.
     pub sum: u64,
-    /// Shortest duration in nanoseconds; [`u64::MAX`] before the first.
-    pub min: u64,
+    /// Complement (`!`) of the shortest duration in nanoseconds, so that zeroes are an empty record:
+    /// what the kernel makes of a new map, without user space having to write it.
+    pub not_min: u64,
     /// Longest duration in nanoseconds.
     pub max: u64,
     /// Durations longer than [`HIGHEST_NS`](crate::bucket::HIGHEST_NS), counted in its bucket.
     pub over_range: u64,
-}
-
-impl RecordHead {
-    /// A head that has seen no duration.
-    pub const EMPTY: Self = Self { sum: 0, min: u64::MAX, max: 0, over_range: 0 };
 }
 
 /// One histogram in the kernel.

@@ -7,6 +7,11 @@
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch)]
+#![expect(
+    missing_docs,
+    unreachable_pub,
+    reason = "the attributes of programs make functions of their own"
+)]
 
 use core::{
     arch::asm,
@@ -106,6 +111,7 @@ fn exchange_frame(frame: *mut u64, old: u64, new: u64) -> u64 {
     found
 }
 
+/// On entry: notes when the call began, as the last thing it does.
 #[fentry]
 pub fn enter(ctx: FEntryContext) -> i32 {
     let frame = frame_of(ctx.as_ptr());
@@ -226,8 +232,8 @@ fn leave<const MAGNITUDE: u32, const COUNTERS: usize>(ctx: &FExitContext, now: u
         };
         let head = addr_of_mut!((*record).head);
         (*head).sum += duration;
-        if duration < (*head).min {
-            (*head).min = duration;
+        if !duration > (*head).not_min {
+            (*head).not_min = !duration;
         }
         if duration > (*head).max {
             (*head).max = duration;
@@ -240,6 +246,7 @@ fn leave<const MAGNITUDE: u32, const COUNTERS: usize>(ctx: &FExitContext, now: u
     0
 }
 
+/// On exit, with 2 significant digits: reads the clock as the first thing it does.
 #[fexit]
 pub fn leave_2(ctx: FExitContext) -> i32 {
     // SAFETY: helper without arguments.
@@ -247,6 +254,7 @@ pub fn leave_2(ctx: FExitContext) -> i32 {
     leave::<MAGNITUDE_2, COUNTERS_2>(&ctx, now)
 }
 
+/// On exit, with 3 significant digits: reads the clock as the first thing it does.
 #[fexit]
 pub fn leave_3(ctx: FExitContext) -> i32 {
     // SAFETY: helper without arguments.
@@ -254,11 +262,13 @@ pub fn leave_3(ctx: FExitContext) -> i32 {
     leave::<MAGNITUDE_3, COUNTERS_3>(&ctx, now)
 }
 
+/// Does nothing: with [`empty_leave`] it shows what any pair of probes costs.
 #[fentry]
 pub fn empty_enter(_ctx: FEntryContext) -> i32 {
     0
 }
 
+/// Does nothing.
 #[fexit]
 pub fn empty_leave(_ctx: FExitContext) -> i32 {
     0

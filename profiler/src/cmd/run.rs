@@ -35,6 +35,9 @@ const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 /// Longest time between two drains: kernel counters have 32 bits, which no CPU fills so soon.
 const DRAIN_EVERY: Duration = Duration::from_secs(10);
 
+/// How often [`settle`] tries with the probes on.
+const SETTLE_ATTEMPTS: u32 = 5;
+
 /// How often a bar on a terminal moves.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -75,10 +78,8 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
 
     // Before the probes come off: afterwards nothing tells that somebody else had been there.
     let foreign = session.foreign_program()?;
-    session.detach();
     let mut recorder = window.recorder;
-    let last = session.drain()?;
-    recorder.add(&last).map_err(|error| internal(&error.to_string()))?;
+    settle(&mut session, &mut recorder)?;
 
     let mut handlers = Vec::with_capacity(targets.len());
     for measure in recorder.finish() {
@@ -120,8 +121,30 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         });
     }
     profile.warn();
-    deliver(args, &profile, json)?;
+    let delivered = deliver(args, &profile, json);
+    if targets.len() > 20 {
+        progress.say("taking the probes off");
+    }
+    drop(session);
+    delivered?;
     verdict(&profile, window.signal)
+}
+
+/// Drains until the books balance. Taking probes off takes the kernel long (a grace period each), so
+/// the report does not wait for it, unless other processes keep the handlers too busy for a moment
+/// in which no call began or ended.
+fn settle(session: &mut BpfSession, recorder: &mut Recorder) -> Result<(), Failure> {
+    for attempt in 0..=SETTLE_ATTEMPTS {
+        if attempt == SETTLE_ATTEMPTS {
+            session.detach();
+        }
+        let drained = session.drain()?;
+        recorder.add(&drained).map_err(|error| internal(&error.to_string()))?;
+        if recorder.is_balanced() {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Attaches, and finds out why where the kernel said only that it will not.

@@ -54,11 +54,6 @@ struct Probed {
     links: Vec<OwnedFd>,
 }
 
-/// What the maps hold of one handler in one phase, all CPUs together.
-struct Record {
-    drained: Drained,
-}
-
 impl BpfSession {
     /// Attaches a pair of programs to every target: all exits first, so that no entry is counted
     /// whose exit is not.
@@ -148,14 +143,11 @@ impl BpfSession {
             cpus,
             precision: options.precision,
         };
-        for phase in 0..PHASES {
-            session.clear(phase)?;
-        }
         session.link()?;
-        if !options.allow_shared {
-            if let Some((handler, prog_id)) = session.foreign_program()? {
-                return Err(ProbeError::Shared { handler, prog_id });
-            }
+        if !options.allow_shared
+            && let Some((handler, prog_id)) = session.foreign_program()?
+        {
+            return Err(ProbeError::Shared { handler, prog_id });
         }
         Ok(session)
     }
@@ -256,7 +248,12 @@ impl BpfSession {
         Ok(books)
     }
 
-    fn read_record(&self, probed: &Probed, phase: u32, books: Books) -> Result<Record, ProbeError> {
+    fn read_record(
+        &self,
+        probed: &Probed,
+        phase: u32,
+        books: Books,
+    ) -> Result<Drained, ProbeError> {
         let invalid = |what: String| ProbeError::Handler {
             doing: "reading the histogram",
             handler: probed.target.name.clone(),
@@ -273,7 +270,7 @@ impl BpfSession {
                 continue;
             }
             sum_ns += u64_at(&bytes, 0);
-            min_ns = min_ns.min(u64_at(&bytes, 8));
+            min_ns = min_ns.min(!u64_at(&bytes, 8));
             max_ns = max_ns.max(u64_at(&bytes, 16));
             over_range += u64_at(&bytes, 24);
             for (counter, count) in bytes[head..].chunks_exact(4).enumerate() {
@@ -287,22 +284,19 @@ impl BpfSession {
             }
         }
         let any = !histogram.is_empty();
-        Ok(Record {
-            drained: Drained {
-                histogram,
-                sum_ns,
-                min_ns: any.then_some(min_ns),
-                max_ns: any.then_some(max_ns),
-                over_range,
-                books,
-            },
+        Ok(Drained {
+            histogram,
+            sum_ns,
+            min_ns: any.then_some(min_ns),
+            max_ns: any.then_some(max_ns),
+            over_range,
+            books,
         })
     }
 
     /// Empties the records of a phase that no program writes.
     fn clear(&self, phase: u32) -> Result<(), ProbeError> {
-        let mut empty = vec![0; record_bytes(self.precision)];
-        empty[8..16].copy_from_slice(&RecordHead::EMPTY.min.to_ne_bytes());
+        let empty = vec![0; record_bytes(self.precision)];
         for probed in &self.probed {
             for cpu in 0..self.cpus {
                 probed.write(names::RECORDS, record_key(cpu, phase), &empty)?;
@@ -332,7 +326,7 @@ impl Session for BpfSession {
         let mut all = Vec::with_capacity(self.probed.len());
         for (probed, displaced) in self.probed.iter().zip(displaced) {
             let books = self.books(probed, displaced)?;
-            all.push(self.read_record(probed, old, books)?.drained);
+            all.push(self.read_record(probed, old, books)?);
         }
         self.clear(old)?;
         Ok(all)
