@@ -49,15 +49,18 @@ pub struct Displaced {
 ///
 /// Two of these exist per CPU and handler, one for each phase: programs write the one, user space
 /// reads and clears the other. Counters of 32 bits suffice because a phase lasts seconds.
+///
+/// `sum`, `not_min` and `max` cover only the durations of `2^magnitude` ns and more: a shorter one has
+/// a counter of its own, so that the counters tell its exact value, and the fast path need not.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RecordHead {
-    /// Sum of all durations in nanoseconds.
+    /// Sum of durations in nanoseconds.
     pub sum: u64,
     /// Complement (`!`) of the shortest duration in nanoseconds, so that zeroes are an empty record:
     /// what the kernel makes of a new map, without user space having to write it.
     pub not_min: u64,
-    /// Longest duration in nanoseconds.
+    /// Longest duration in nanoseconds; 0 before the first.
     pub max: u64,
     /// Durations longer than [`HIGHEST_NS`](crate::bucket::HIGHEST_NS), counted in its bucket.
     pub over_range: u64,
@@ -79,22 +82,18 @@ pub const PHASES: u32 = 2;
 /// interrupted at one time. Beyond it starts are lost, and counted as such.
 pub const DISPLACED_MAX: u32 = 16_384;
 
-/// Key of a record in its map.
-#[inline(always)]
-#[must_use]
-pub const fn record_key(cpu: u32, phase: u32) -> u32 {
-    cpu * PHASES + phase
-}
+/// Slots of a handler, a power of two: CPUs of the largest machine that can be measured.
+pub const SLOTS_MAX: usize = 1024;
 
 /// Names of maps, globals and programs in the BPF object.
 pub mod names {
-    /// Per handler: histograms, an array with [`record_key`](super::record_key) as key.
+    /// Per handler: histograms, an array; first those of all CPUs for phase 0, then for phase 1.
     pub const RECORDS: &str = "RECORDS";
     /// Shared: displaced starts, a hash.
     pub const DISPLACED: &str = "DISPLACED";
     /// Per handler: the slots of all CPUs.
     pub const SLOTS: &str = ".bss";
-    /// Shared: the phase that programs write, a `u32`.
+    /// Shared: key of the first record of the phase that programs write, a `u32`.
     pub const PHASE: &str = ".data";
     /// Per handler, frozen: [`HANDLER`] and [`CPUS`].
     pub const CONSTANTS: &str = ".rodata";

@@ -21,19 +21,15 @@ use core::{
 use aya_ebpf::{
     EbpfContext as _,
     bindings::{BPF_ANY, BPF_NOEXIST},
-    helpers::generated::{bpf_get_smp_processor_id, bpf_ktime_get_ns},
+    helpers::generated::{bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_map_lookup_elem},
     macros::{fentry, fexit, map},
     maps::{Array, HashMap},
     programs::{FEntryContext, FExitContext},
 };
 use profiler_common::{
     bucket::{COUNTERS_2, COUNTERS_3, HIGHEST_NS, MAGNITUDE_2, MAGNITUDE_3, index_above},
-    layout::{DISPLACED_MAX, Displaced, Record, Slot, record_key},
+    layout::{DISPLACED_MAX, Displaced, Record, SLOTS_MAX, Slot},
 };
-
-/// More CPUs than any kernel supports (`NR_CPUS` is 8192 at most): an upper bound for the
-/// compiler. The map is as long as the machine has CPUs, and [`CPUS`] is what the verifier sees.
-const MAX_CPUS: usize = 8192;
 
 /// The handler's number in the session; user space sets it and freezes it.
 #[unsafe(no_mangle)]
@@ -43,7 +39,7 @@ static HANDLER: u64 = 0;
 #[unsafe(no_mangle)]
 static CPUS: u64 = 0;
 
-/// The phase whose records are written; user space flips it.
+/// Key of the first record of the phase that is written; user space flips it.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".data")]
 static mut PHASE: u32 = 0;
@@ -51,7 +47,7 @@ static mut PHASE: u32 = 0;
 /// The running call of each CPU.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".bss")]
-static mut SLOTS: [Slot; MAX_CPUS] = [Slot {
+static mut SLOTS: [Slot; SLOTS_MAX] = [Slot {
     frame: 0,
     start: 0,
     entries: 0,
@@ -60,7 +56,7 @@ static mut SLOTS: [Slot; MAX_CPUS] = [Slot {
     displaced: 0,
     migrated: 0,
     reserved: 0,
-}; MAX_CPUS];
+}; SLOTS_MAX];
 
 /// The histograms; user space creates it with the size that the precision wants.
 #[map]
@@ -77,14 +73,19 @@ fn cpus() -> u64 {
     unsafe { read_volatile(addr_of!(CPUS)) }
 }
 
-/// The slot of a CPU, or none where the verifier cannot know that it exists.
+/// The CPU that this runs on.
 #[inline(always)]
-fn slot_of(cpu: u64) -> Option<*mut Slot> {
-    if cpu >= cpus() {
-        return None;
-    }
-    // SAFETY: the map has CPUS slots; the bound was checked just above.
-    Some(unsafe { addr_of_mut!(SLOTS).cast::<Slot>().add(cpu as usize) })
+fn this_cpu() -> u64 {
+    // SAFETY: helper without arguments. User space refuses machines with more CPUs than slots, so
+    // the mask changes nothing; it is what the verifier needs, and shorter than a comparison.
+    (unsafe { bpf_get_smp_processor_id() }) as u64 & (SLOTS_MAX as u64 - 1)
+}
+
+/// The slot of a CPU, which must be below [`SLOTS_MAX`].
+#[inline(always)]
+fn slot_of(cpu: u64) -> *mut Slot {
+    // SAFETY: the map has SLOTS_MAX slots.
+    unsafe { addr_of_mut!(SLOTS).cast::<Slot>().add(cpu as usize) }
 }
 
 /// Frame of the running call: the address of the context, which lies in the trampoline's stack
@@ -111,13 +112,19 @@ fn exchange_frame(frame: *mut u64, old: u64, new: u64) -> u64 {
     found
 }
 
+/// Frees a slot: one instruction, where the compiler would take two.
+#[inline(always)]
+fn vacate(slot: *mut Slot) {
+    const { assert!(core::mem::offset_of!(Slot, frame) == 0) };
+    // SAFETY: a store of 8 bytes to a field of a slot, which the verifier checks.
+    unsafe { asm!("*(u64 *)({slot} + 0) = 0", slot = in(reg) slot) }
+}
+
 /// On entry: notes when the call began, as the last thing it does.
 #[fentry]
 pub fn enter(ctx: FEntryContext) -> i32 {
     let frame = frame_of(ctx.as_ptr());
-    // SAFETY: helper without arguments.
-    let cpu = unsafe { bpf_get_smp_processor_id() };
-    let Some(slot) = slot_of(u64::from(cpu)) else { return 0 };
+    let slot = slot_of(this_cpu());
     // SAFETY: `slot` points into SLOTS. Volatile, because an interrupt may come in anywhere.
     unsafe {
         let running = read_volatile(addr_of!((*slot).frame));
@@ -164,8 +171,8 @@ fn find_start(slot: *mut Slot, frame: u64) -> u64 {
     // Slots first: `displace` writes the map before it gives up the slot, so a start that is
     // moved meanwhile is seen in at least one of the two.
     let mut cpu = 0;
-    while cpu < cpus() {
-        let Some(other) = slot_of(cpu) else { break };
+    while cpu < cpus() && cpu < SLOTS_MAX as u64 {
+        let other = slot_of(cpu);
         // SAFETY: both point into SLOTS; a start does not change while its frame is in the slot.
         unsafe {
             if read_volatile(addr_of!((*other).frame)) == frame {
@@ -194,43 +201,67 @@ fn find_start(slot: *mut Slot, frame: u64) -> u64 {
 #[inline(always)]
 fn leave<const MAGNITUDE: u32, const COUNTERS: usize>(ctx: &FExitContext, now: u64) -> i32 {
     let frame = frame_of(ctx.as_ptr());
-    // SAFETY: helper without arguments.
-    let cpu = unsafe { bpf_get_smp_processor_id() };
-    let Some(slot) = slot_of(u64::from(cpu)) else { return 0 };
-    // SAFETY: `slot` points into SLOTS, `record` to a value of RECORDS, whose size user space
-    // made that of `Record<COUNTERS>`.
+    let cpu = this_cpu();
+    let slot = slot_of(cpu);
+    let mut key = 0;
+    // SAFETY: `slot` points into SLOTS, `key` to this function's stack; `record` is checked and
+    // points to a value of RECORDS, whose size user space made that of `Record<COUNTERS>`.
     unsafe {
+        // Put on the stack while the CPU is at hand: it need not outlive what follows.
+        write_volatile(&raw mut key, read_volatile(addr_of!(PHASE)) + cpu as u32);
         // The start before the frame: an interrupt between the two changes the frame, too.
         let mut start = read_volatile(addr_of!((*slot).start));
         if read_volatile(addr_of!((*slot).frame)) == frame {
-            write_volatile(addr_of_mut!((*slot).frame), 0);
+            vacate(slot);
         } else {
             start = find_start(slot, frame);
             if start == 0 {
                 return 0;
             }
         }
-        let key = record_key(cpu, read_volatile(addr_of!(PHASE)));
-        let Some(record) = RECORDS.get_ptr_mut(key) else { return 0 };
-        let record = record.cast::<Record<COUNTERS>>();
         let mut duration = now.wrapping_sub(start);
-        let counter = if duration < 1 << MAGNITUDE {
-            duration as usize
+        // Worked out here, so that one value and not two has to be kept across the helper's call.
+        asm!("/* {0} */", inout(reg) duration);
+        let record =
+            bpf_map_lookup_elem(addr_of!(RECORDS).cast_mut().cast(), (&raw const key).cast())
+                .cast::<Record<COUNTERS>>();
+        if record.is_null() {
+            return 0;
+        }
+        if duration < 1 << MAGNITUDE {
+            count(record, duration as usize);
         } else {
-            let mut counted = duration;
-            if duration > HIGHEST_NS {
-                if duration > i64::MAX as u64 {
-                    // The clock may step back by nanoseconds between two CPUs.
-                    duration = 0;
-                    counted = 0;
-                } else {
-                    (*record).head.over_range += 1;
-                    counted = HIGHEST_NS;
-                }
-            }
-            if counted < 1 << MAGNITUDE { 0 } else { index_above::<MAGNITUDE>(counted) }
-        };
+            record_long::<MAGNITUDE, COUNTERS>(record, duration);
+        }
+    }
+    0
+}
+
+#[inline(always)]
+unsafe fn count<const COUNTERS: usize>(record: *mut Record<COUNTERS>, counter: usize) {
+    // SAFETY: the caller's record has COUNTERS counters, and `counter` is below that.
+    unsafe { *addr_of_mut!((*record).counts).cast::<u32>().add(counter) += 1 }
+}
+
+/// Counts a duration whose counter spans more than a nanosecond, with what the counter leaves out.
+#[inline(never)]
+unsafe fn record_long<const MAGNITUDE: u32, const COUNTERS: usize>(
+    record: *mut Record<COUNTERS>,
+    duration: u64,
+) -> u64 {
+    // SAFETY: as for `leave`.
+    unsafe {
         let head = addr_of_mut!((*record).head);
+        let mut counted = duration;
+        if duration > HIGHEST_NS {
+            if duration > i64::MAX as u64 {
+                // The clock may step back by nanoseconds between two CPUs.
+                count(record, 0);
+                return 0;
+            }
+            (*head).over_range += 1;
+            counted = HIGHEST_NS;
+        }
         (*head).sum += duration;
         if !duration > (*head).not_min {
             (*head).not_min = !duration;
@@ -238,9 +269,9 @@ fn leave<const MAGNITUDE: u32, const COUNTERS: usize>(ctx: &FExitContext, now: u
         if duration > (*head).max {
             (*head).max = duration;
         }
+        let counter = index_above::<MAGNITUDE>(counted);
         if counter < COUNTERS {
-            let count = addr_of_mut!((*record).counts).cast::<u32>().add(counter);
-            *count += 1;
+            count(record, counter);
         }
     }
     0

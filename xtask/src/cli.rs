@@ -29,7 +29,9 @@ pub(crate) enum Task {
     /// Build the testbed module.
     Testbed(TestbedArgs),
     /// The main job: ten handlers of the testbed under load in a VM; table and JSON.
-    Demo(DemoArgs),
+    Demo(KernelArgs),
+    /// Count the instructions that the probes add to a call, in a VM under virtual time.
+    Bench(KernelArgs),
     /// Check formatting and lints; warnings are errors.
     Lint,
     /// Run every test: on this machine, and in VMs with both BPF objects on each kernel.
@@ -56,9 +58,9 @@ impl TestArgs {
     }
 }
 
-/// Arguments of `demo`.
+/// Arguments of `demo` and `bench`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct DemoArgs {
+pub(crate) struct KernelArgs {
     /// The kernel series.
     #[arg(long, value_enum, default_value = "6.1")]
     pub(crate) kernel: Series,

@@ -22,6 +22,12 @@ pub(crate) fn run(paths: &Paths) -> Result<()> {
             .args(["clippy", "--quiet", "--locked", "--all-targets"])
             .args(["--", "--deny", "warnings"]),
     )?;
+    // The VM tests are no target of a plain `cargo test`, so not of `--all-targets` either.
+    process::run(
+        cargo()
+            .args(["clippy", "--quiet", "--locked", "--package", "profiler", "--test", "vm"])
+            .args(["--", "--deny", "warnings"]),
+    )?;
     println!("lint: clean");
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! `cargo xtask`: set-up, builds, VM runs and tests of the profiler.
 
+mod bench;
 mod cargo;
 mod cli;
 mod demo;
@@ -55,6 +56,7 @@ fn dispatch(task: Task) -> Result<ExitCode> {
                 println!("testbed: {}", testbed::build(&paths, series)?.display());
             }
         }
+        Task::Bench(args) => return bench::run(&paths, args.kernel).map(exit_code),
         Task::Demo(args) => return demo::run(&paths, args.kernel).map(exit_code),
         Task::Lint => lint::run(&paths)?,
         Task::Test(args) => {

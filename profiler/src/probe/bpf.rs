@@ -11,7 +11,7 @@ use std::{
 use aya::maps::{Array, HashMap as BpfHashMap, Map, MapData};
 use profiler_common::{
     bucket::lowest_value,
-    layout::{PHASES, RecordHead, Slot, names, record_key},
+    layout::{PHASES, RecordHead, SLOTS_MAX, Slot, names},
 };
 
 use super::{
@@ -66,9 +66,12 @@ impl BpfSession {
         let cpus = aya::util::nr_cpus()
             .map_err(|(doing, error)| ProbeError::System { doing, error })
             .and_then(|cpus| {
-                u32::try_from(cpus).map_err(|error| ProbeError::System {
+                let fits = u32::try_from(cpus).ok().filter(|_| cpus <= SLOTS_MAX);
+                fits.ok_or_else(|| ProbeError::System {
                     doing: "counting the possible CPUs",
-                    error: std::io::Error::other(error),
+                    error: std::io::Error::other(format!(
+                        "this machine may have {cpus}, and {SLOTS_MAX} is the most that can be measured"
+                    )),
                 })
             })?;
         let shared = template.shared()?;
@@ -79,7 +82,7 @@ impl BpfSession {
             let parameters = Parameters {
                 handler: number as u64,
                 cpus: u64::from(cpus),
-                slots_bytes: cpus * size_of::<Slot>() as u32,
+                slots_bytes: (SLOTS_MAX * size_of::<Slot>()) as u32,
                 record_bytes: record_bytes(options.precision) as u32,
                 records: cpus * PHASES,
             };
@@ -192,10 +195,11 @@ impl BpfSession {
     }
 
     fn read_slots(&self, probed: &Probed) -> Result<Vec<Slot>, ProbeError> {
-        let mut bytes = vec![0; self.cpus as usize * size_of::<Slot>()];
+        let mut bytes = vec![0; SLOTS_MAX * size_of::<Slot>()];
         probed.read(names::SLOTS, 0, &mut bytes)?;
         Ok(bytes
             .chunks_exact(size_of::<Slot>())
+            .take(self.cpus as usize)
             .map(|bytes| {
                 let word = |at: usize| u64_at(bytes, at * 8);
                 Slot {
@@ -264,23 +268,29 @@ impl BpfSession {
         let (mut sum_ns, mut min_ns, mut max_ns, mut over_range) = (0, u64::MAX, 0, 0);
         let mut bytes = vec![0; record_bytes(self.precision)];
         let head = size_of::<RecordHead>();
+        let magnitude = self.precision.magnitude();
         for cpu in 0..self.cpus {
-            probed.read(names::RECORDS, record_key(cpu, phase), &mut bytes)?;
+            probed.read(names::RECORDS, self.record_key(cpu, phase), &mut bytes)?;
             if bytes[head..].iter().all(|&byte| byte == 0) {
                 continue;
             }
+            // The head knows the long durations alone; a short one is its counter's only value.
             sum_ns += u64_at(&bytes, 0);
             min_ns = min_ns.min(!u64_at(&bytes, 8));
             max_ns = max_ns.max(u64_at(&bytes, 16));
             over_range += u64_at(&bytes, 24);
             for (counter, count) in bytes[head..].chunks_exact(4).enumerate() {
-                let count = u32::from_ne_bytes([count[0], count[1], count[2], count[3]]);
-                if count > 0 {
-                    let value = lowest_value(self.precision.magnitude(), counter);
-                    histogram
-                        .record_n(value, u64::from(count))
-                        .map_err(|error| invalid(error.to_string()))?;
+                let count = u64::from(u32::from_ne_bytes([count[0], count[1], count[2], count[3]]));
+                if count == 0 {
+                    continue;
                 }
+                let value = lowest_value(magnitude, counter);
+                if value < 1 << magnitude {
+                    sum_ns += value * count;
+                    min_ns = min_ns.min(value);
+                    max_ns = max_ns.max(value);
+                }
+                histogram.record_n(value, count).map_err(|error| invalid(error.to_string()))?;
             }
         }
         let any = !histogram.is_empty();
@@ -294,12 +304,16 @@ impl BpfSession {
         })
     }
 
+    fn record_key(&self, cpu: u32, phase: u32) -> u32 {
+        phase * self.cpus + cpu
+    }
+
     /// Empties the records of a phase that no program writes.
     fn clear(&self, phase: u32) -> Result<(), ProbeError> {
         let empty = vec![0; record_bytes(self.precision)];
         for probed in &self.probed {
             for cpu in 0..self.cpus {
-                probed.write(names::RECORDS, record_key(cpu, phase), &empty)?;
+                probed.write(names::RECORDS, self.record_key(cpu, phase), &empty)?;
             }
         }
         Ok(())
@@ -316,7 +330,7 @@ impl Session for BpfSession {
     fn drain(&mut self) -> Result<Vec<Drained>, ProbeError> {
         let old = self.phase;
         let new = (old + 1) % PHASES;
-        self.phase_map.set(0, new, 0).map_err(|error| ProbeError::Map {
+        self.phase_map.set(0, self.record_key(0, new), 0).map_err(|error| ProbeError::Map {
             doing: "flipping the phase".to_owned(),
             error: Box::new(error),
         })?;
@@ -344,8 +358,8 @@ impl Session for BpfSession {
     }
 
     fn memory_bytes(&self) -> u64 {
-        let handler = self.cpus as usize
-            * (size_of::<Slot>() + PHASES as usize * record_bytes(self.precision));
+        let handler = SLOTS_MAX * size_of::<Slot>()
+            + (self.cpus * PHASES) as usize * record_bytes(self.precision);
         (self.probed.len() * handler) as u64
     }
 }
