@@ -374,21 +374,39 @@ impl Signals {
 /// The interval that is being measured.
 struct Open {
     began: Instant,
-    handlers: Vec<(Histogram<u64>, u64)>,
+    handlers: Vec<OfInterval>,
     lost: u64,
+}
+
+/// One handler in it.
+#[derive(Clone)]
+struct OfInterval {
+    histogram: Histogram<u64>,
+    sum_ns: u64,
+    max_ns: Option<u64>,
+}
+
+impl OfInterval {
+    /// Never above the longest call, though its bucket may reach further.
+    fn quantile_ns(&self, quantile: f64) -> Option<u64> {
+        self.max_ns.map(|max| self.histogram.value_at_quantile(quantile).min(max))
+    }
 }
 
 impl Open {
     fn new(handlers: usize, precision: Precision, began: Instant) -> Result<Self, Failure> {
         let empty = precision.histogram().map_err(|error| internal(&error.to_string()))?;
-        Ok(Self { began, handlers: vec![(empty, 0); handlers], lost: 0 })
+        let empty = OfInterval { histogram: empty, sum_ns: 0, max_ns: None };
+        Ok(Self { began, handlers: vec![empty; handlers], lost: 0 })
     }
 
     fn add(&mut self, drained: &[Drained]) -> Result<(), Failure> {
         self.lost = 0;
-        for ((histogram, sum), drained) in self.handlers.iter_mut().zip(drained) {
-            histogram.add(&drained.histogram).map_err(|error| internal(&error.to_string()))?;
-            *sum += drained.sum_ns;
+        for (handler, drained) in self.handlers.iter_mut().zip(drained) {
+            let added = handler.histogram.add(&drained.histogram);
+            added.map_err(|error| internal(&error.to_string()))?;
+            handler.sum_ns += drained.sum_ns;
+            handler.max_ns = handler.max_ns.max(drained.max_ns);
             self.lost +=
                 drained.books.lost + drained.books.missed.max(drained.books.unpaired_exits);
         }
@@ -397,15 +415,14 @@ impl Open {
 
     /// One line on the interval: calls, their rate, the handler with the highest TP99, losses.
     fn line(&self, window_began: Instant, now: Instant, targets: &[&Target]) -> String {
-        let calls: u64 = self.handlers.iter().map(|(histogram, _)| histogram.len()).sum();
-        let idle = self.handlers.iter().filter(|(histogram, _)| histogram.is_empty()).count();
+        let calls: u64 = self.handlers.iter().map(|handler| handler.histogram.len()).sum();
+        let idle = self.handlers.iter().filter(|handler| handler.histogram.is_empty()).count();
         let length = (now - self.began).as_secs_f64().max(1e-9);
         let slowest = self
             .handlers
             .iter()
             .zip(targets)
-            .filter(|((histogram, _), _)| !histogram.is_empty())
-            .map(|((histogram, _), target)| (histogram.value_at_quantile(0.99), &target.name))
+            .filter_map(|(handler, target)| Some((handler.quantile_ns(0.99)?, &target.name)))
             .max();
         let mut line = format!(
             "[{:8.1} s] {calls} calls, {:.0} calls/s, lost {} so far",
@@ -423,24 +440,22 @@ impl Open {
     }
 
     fn close(&mut self, window_began: Instant, now: Instant) -> Interval {
-        let statistics = |(histogram, sum): &(Histogram<u64>, u64)| {
-            let quantile = |q| (!histogram.is_empty()).then(|| histogram.value_at_quantile(q));
-            IntervalStats {
-                count: histogram.len(),
-                sum_ns: *sum,
-                p50_ns: quantile(0.5),
-                p99_ns: quantile(0.99),
-                max_ns: quantile(1.0),
-            }
+        let statistics = |handler: &OfInterval| IntervalStats {
+            count: handler.histogram.len(),
+            sum_ns: handler.sum_ns,
+            p50_ns: handler.quantile_ns(0.5),
+            p99_ns: handler.quantile_ns(0.99),
+            max_ns: handler.max_ns,
         };
         let interval = Interval {
             start_ns: nanoseconds(self.began - window_began),
             duration_ns: nanoseconds(now - self.began),
             handlers: self.handlers.iter().map(statistics).collect(),
         };
-        for (histogram, sum) in &mut self.handlers {
-            histogram.reset();
-            *sum = 0;
+        for handler in &mut self.handlers {
+            handler.histogram.reset();
+            handler.sum_ns = 0;
+            handler.max_ns = None;
         }
         self.began = now;
         interval
