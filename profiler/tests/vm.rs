@@ -1,0 +1,27 @@
+//! The profiler on a real kernel, against a module that knows its own truth.
+//!
+//! Root in a virtual machine only, where `cargo xtask test` runs it, one test at a time: the tests
+//! load and unload a kernel module and share its counters. Tests in `icount` need a guest whose
+//! clock counts instructions, all others need two CPUs.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed step is a failed test")]
+
+mod common;
+
+#[path = "vm/bad_input.rs"]
+mod bad_input;
+#[path = "vm/cli.rs"]
+mod cli;
+#[path = "vm/counts.rs"]
+mod counts;
+#[path = "vm/ends.rs"]
+mod ends;
+#[path = "vm/icount.rs"]
+mod icount;
+#[path = "vm/pairing.rs"]
+mod pairing;
+#[path = "vm/runs.rs"]
+mod runs;
+#[path = "vm/testbed.rs"]
+mod testbed;
+#[path = "vm/window.rs"]
+mod window;

@@ -1,0 +1,145 @@
+//! What cannot be done is said before anything is done.
+
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use profiler::error::exit;
+
+use crate::cli::{Ended, folder, profiler};
+use crate::ends::Left;
+use crate::testbed;
+
+const LOAD: &str = "--builtin connect --operations 10";
+
+fn run(line: &str) -> Ended {
+    Ended::of(&mut profiler(&format!("run {line} {LOAD}")))
+}
+
+#[test]
+fn names_that_cannot_be_measured() {
+    testbed::load();
+    let in_module = "--module hids_testbed --handler";
+    let cases: [(&str, u8, &[&str]); 12] = [
+        (
+            "--module hids_testbet --handler x",
+            exit::NO_TARGET,
+            &["`hids_testbet` is not loaded", "insmod", "did you mean hids_testbed?"],
+        ),
+        ("--module zzz --handler x", exit::NO_TARGET, &["`zzz` is not loaded"]),
+        ("--module ../etc --handler x", exit::NO_TARGET, &["`../etc` is not loaded"]),
+        (
+            &format!("{in_module} connect_syscall_handle"),
+            exit::NO_TARGET,
+            &["no function `connect_syscall_handle`", "did you mean", "connect_syscall_handler"],
+        ),
+        (
+            &format!("{in_module} testbed_inlined"),
+            exit::NO_TARGET,
+            &["no function `testbed_inlined`", "inlined", "noinline"],
+        ),
+        (
+            &format!("{in_module} testbed_notrace"),
+            exit::NO_TARGET,
+            &["`testbed_notrace`", "notrace"],
+        ),
+        (
+            &format!("{in_module} testbed_not*"),
+            exit::NO_TARGET,
+            &["`testbed_not*` matches no function", "1 that match cannot be traced"],
+        ),
+        (
+            &format!("{in_module} nothing_*"),
+            exit::NO_TARGET,
+            &["`nothing_*` matches no function", "hids_testbed"],
+        ),
+        (&format!("{in_module} testbed_[a"), exit::NO_TARGET, &["`testbed_[a` is no pattern"]),
+        (
+            // The first of the two is there, and is not measured alone.
+            &format!("{in_module} testbed_hold --handler testbed_holt"),
+            exit::NO_TARGET,
+            &["no function `testbed_holt`", "testbed_hold"],
+        ),
+        (
+            "--handler __sys_connekt",
+            exit::NO_TARGET,
+            &["no function `__sys_connekt`", "kernel image", "__sys_connect"],
+        ),
+        (
+            // A function of the module is none of the kernel image.
+            "--handler connect_syscall_handler",
+            exit::NO_TARGET,
+            &["no function `connect_syscall_handler` in the kernel image"],
+        ),
+    ];
+    for (line, code, words) in cases {
+        let ended = run(line);
+        ended.assert_code(code).assert_error(words).assert_nothing_done();
+    }
+    Left::now().assert_nothing();
+}
+
+#[test]
+fn a_module_without_btf() {
+    testbed::load();
+    testbed::remove();
+    let folder = folder();
+    let stripped = folder.path().join("hids_testbed.ko");
+    testbed::run(
+        Command::new("objcopy")
+            .args(["--remove-section=.BTF", "--remove-section=.BTF_ids"])
+            .arg(testbed::file())
+            .arg(&stripped),
+    );
+    testbed::insert(&stripped);
+    let ended = run("--module hids_testbed --handler connect_syscall_handler");
+    testbed::remove();
+    testbed::load();
+    ended
+        .assert_code(exit::CANNOT_MEASURE)
+        .assert_error(&[
+            "`hids_testbed` has no BTF",
+            "pahole -J --btf_base /sys/kernel/btf/vmlinux hids_testbed.ko",
+        ])
+        .assert_nothing_done();
+    run("--module hids_testbed --handler connect_syscall_handler").assert_code(exit::OK);
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_found_before_measuring() {
+    testbed::load();
+    let folder = folder();
+    let folder = folder.path().display();
+    for path in ["/proc/x.json", &format!("{folder}/missing/x.json"), &format!("{folder}")] {
+        let ended =
+            run(&format!("--module hids_testbed --handler connect_syscall_handler --json {path}"));
+        ended
+            .assert_code(exit::BAD_OUTPUT)
+            .assert_error(&["cannot write", path])
+            .assert_nothing_done();
+    }
+}
+
+#[test]
+fn a_user_without_rights() {
+    testbed::load();
+    let line = format!("run --module hids_testbed --handler connect_syscall_handler {LOAD}");
+    let ended = Ended::of(profiler(&line).uid(65_534).gid(65_534));
+    ended
+        .assert_code(exit::CANNOT_MEASURE)
+        .assert_error(&["CAP_BPF", "CAP_PERFMON"])
+        .assert_nothing_done();
+}
+
+#[test]
+fn a_broken_object_is_named() {
+    testbed::load();
+    let folder = folder();
+    let file = folder.path().join("object.o");
+    std::fs::write(&file, b"no object").unwrap();
+    let line = format!("run --module hids_testbed --handler connect_syscall_handler {LOAD}");
+    let ended = Ended::of(profiler(&line).env("PROFILER_BPF_OBJECT", &file));
+    ended
+        .assert_code(exit::CANNOT_MEASURE)
+        .assert_error(&[file.to_str().unwrap()])
+        .assert_nothing_done();
+}

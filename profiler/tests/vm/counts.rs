@@ -1,0 +1,67 @@
+//! Every call is counted, whatever else goes on.
+
+use std::time::{Duration, Instant};
+
+use profiler::load::BuiltinKind;
+use profiler::probe::Session as _;
+use profiler::probe::bpf::{BpfSession, Options};
+
+use crate::testbed::{self, Counters, TEN};
+use crate::window::{Window, builtin, expected, own_calls, resolve, run_loads};
+
+/// Longest time in which probes on sixty handlers may be attached.
+const ATTACH_LIMIT: Duration = Duration::from_secs(3);
+
+#[test]
+fn ten_handlers_under_six_loads_are_counted_to_the_call() {
+    let window = Window::on(&TEN);
+    let missed_before = Counters::missed();
+    let runs = run_loads(vec![
+        builtin(BuiltinKind::Connect, 30_000).workers(2),
+        builtin(BuiltinKind::Bind, 16_000).workers(2),
+        builtin(BuiltinKind::Execve, 150).workers(2),
+        builtin(BuiltinKind::Open, 3_000).workers(2),
+        builtin(BuiltinKind::Ptrace, 5_000).workers(2),
+        builtin(BuiltinKind::UdpRecv, 16_000).workers(2),
+    ]);
+    let measured = window.end();
+    assert_eq!(Counters::missed(), missed_before, "the module's own probes miss calls");
+    let own = own_calls(&runs);
+    for handler in &measured {
+        handler.assert_exact();
+        let at_least = expected(&own, handler.name());
+        assert!(handler.count() >= at_least, "{}: {own:?}", handler.name());
+        println!("{}: {} calls", handler.name(), handler.count());
+    }
+    let total: u64 = measured.iter().map(|handler| handler.count()).sum();
+    assert!(total >= 100_000, "{total} calls are too few to show anything");
+}
+
+#[test]
+fn sixty_handlers_attach_at_once_and_are_all_counted() {
+    let mut patterns = TEN.to_vec();
+    patterns.push("testbed_trivial_*");
+    let resolving = Instant::now();
+    let targets = resolve(&patterns);
+    let resolved = resolving.elapsed();
+    assert_eq!(targets.len(), 60);
+    let attaching = Instant::now();
+    let session = BpfSession::attach(&targets, Options::default()).unwrap();
+    let took = attaching.elapsed();
+    println!("sixty handlers: resolved in {resolved:?}, attached in {took:?}");
+    assert!(took < ATTACH_LIMIT, "attaching took {took:?}");
+    assert_eq!(session.targets().len(), 60);
+
+    let window = Window::attached(session);
+    testbed::trigger("trivial 20");
+    let own = own_calls(&run_loads(vec![builtin(BuiltinKind::Connect, 2_000)]));
+    let measured = window.end();
+    for handler in &measured {
+        handler.assert_exact();
+        if handler.name().starts_with("testbed_trivial_") {
+            assert_eq!(handler.count(), 20, "{}", handler.name());
+        } else if handler.name().starts_with("connect_") {
+            assert_eq!(handler.count(), own.connect, "{}", handler.name());
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Runs that are ended from outside.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use nix::sys::signal::Signal;
+use profiler::error::exit;
+use profiler::load::{LoadStatus, StopReason};
+use serde_json::Value;
+
+use crate::cli::{Started, assert_whole, eventually, saved};
+use crate::testbed;
+use crate::window::{MEMORY, program};
+
+const CONNECT: &str = "--module hids_testbed --handler connect_*";
+
+/// What the kernel has of the profiler.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Left {
+    /// Ids of programs.
+    pub(crate) programs: Vec<u64>,
+    maps: Vec<u64>,
+    /// Links of tracing programs, whoever's: nobody else here makes any.
+    links: Vec<u64>,
+}
+
+impl Left {
+    pub(crate) fn now() -> Self {
+        let ids = |kind: &str, is_ours: &dyn Fn(&Value) -> bool| {
+            let text = testbed::run(Command::new("bpftool").args(["-j", kind, "show"]));
+            // Without any it may write nothing at all.
+            let list: Value = serde_json::from_str(&text).unwrap_or_default();
+            let list = list.as_array().cloned().unwrap_or_default();
+            list.iter()
+                .filter(|item| is_ours(item))
+                .map(|item| item["id"].as_u64().unwrap())
+                .collect()
+        };
+        let named =
+            |item: &Value| item["name"].as_str().is_some_and(|name| name.starts_with("profiler_"));
+        Self {
+            programs: ids("prog", &named),
+            maps: ids("map", &named),
+            links: ids("link", &|link| link["type"] == "tracing"),
+        }
+    }
+
+    pub(crate) fn assert_nothing(&self) {
+        assert_eq!(*self, Self::default(), "left behind");
+    }
+}
+
+/// Processes of the program, but for one.
+fn processes(except: Option<nix::unistd::Pid>) -> Vec<String> {
+    let except = except.map(|pid| pid.to_string());
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    entries
+        .filter(|entry| fs::read_link(entry.path().join("exe")).is_ok_and(|exe| exe == program()))
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|pid| Some(pid) != except.as_ref())
+        .collect()
+}
+
+/// Folders of the `open` load.
+fn load_folders() -> usize {
+    let entries = fs::read_dir(MEMORY).unwrap().flatten();
+    entries
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("profiler-load-"))
+        .count()
+}
+
+#[test]
+fn sigkill_leaves_nothing_behind() {
+    testbed::load();
+    Left::now().assert_nothing();
+    let mut killed = Started::run(
+        &format!(
+            "{CONNECT} --handler security_inode_create_pre_handler --handler ptrace_pre_handler \
+             --builtin connect,open,ptrace,execve --load-dir {MEMORY} --duration 60s \
+             --json {{}}/result.json"
+        ),
+        &[],
+    );
+    killed.wait_measuring();
+    let there = Left::now();
+    assert_eq!((there.programs.len(), there.links.len()), (8, 8), "{there:?}");
+    assert!(there.maps.len() >= 3 * 4 + 2, "{there:?}");
+    eventually("the loads do not start", || {
+        load_folders() == 1 && processes(Some(killed.pid())).len() >= 2
+    });
+
+    killed.signal(Signal::SIGKILL);
+    assert_eq!(killed.end().code, None);
+    // The kernel frees programs and maps a little later, after a grace period.
+    eventually("programs, maps or links are left", || Left::now() == Left::default());
+    eventually("processes of the loads are left", || processes(None).is_empty());
+    eventually("the folder of the load is left", || load_folders() == 0);
+    assert!(!killed.path("result.json").exists());
+    testbed::remove();
+    assert!(!testbed::is_loaded());
+    testbed::load();
+}
+
+#[test]
+fn signals_end_a_run_with_its_report() {
+    testbed::load();
+    for (signal, code) in [(Signal::SIGINT, exit::INTERRUPTED), (Signal::SIGTERM, exit::TERMINATED)]
+    {
+        let mut run = Started::run(
+            &format!("{CONNECT} --builtin connect --duration 60s --json {{}}/result.json"),
+            &[],
+        );
+        run.wait_measuring();
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        run.signal(signal);
+        let ended = run.end();
+        ended.assert_code(code).assert_error(&[signal.as_str()]);
+        let profile = saved(run.path("result.json"), &ended.stdout);
+        assert!(profile.interrupted);
+        assert!(profile.window_ns < 30_000_000_000, "{}", profile.window_ns);
+        let by = StopReason::Interrupted;
+        assert_eq!(profile.loads[0].outcome.status, LoadStatus::Stopped { by });
+        for handler in &profile.handlers {
+            assert!(handler.count > 0, "{handler:?}");
+            assert_whole(handler);
+        }
+        assert_eq!(profile.warnings[0].code, "interrupted");
+        Left::now().assert_nothing();
+    }
+}
+
+#[test]
+fn a_load_that_will_not_end_is_ended() {
+    testbed::load();
+    // Ignores what asks it to end, and so does the child it leaves to itself.
+    let script = "trap '' TERM INT HUP; (setsid sleep 1234.5 &); echo $$ >\"$0\"; \
+                  while :; do echo x >/dev/udp/127.0.0.1/9; sleep 0.1; done";
+    let pids = tempfile::NamedTempFile::new_in(MEMORY).unwrap();
+    let pid_file = pids.path().to_str().unwrap();
+    let mut run = Started::run(
+        &format!("{CONNECT} --json {{}}/result.json"),
+        &["bash", "-c", script, pid_file],
+    );
+    run.wait_measuring();
+    let mut pid = String::new();
+    eventually("the load does not start", || {
+        pid = fs::read_to_string(pids.path()).unwrap().trim().to_owned();
+        !pid.is_empty() && sleepers() == 1
+    });
+    run.signal(Signal::SIGTERM);
+    let ended = run.end();
+    ended.assert_code(exit::TERMINATED);
+    let profile = saved(run.path("result.json"), &ended.stdout);
+    assert!(profile.interrupted);
+    assert!(profile.handlers[0].count > 0, "{:?}", profile.handlers[0]);
+    assert!(!Path::new("/proc").join(&pid).exists(), "the load is still there");
+    assert_eq!(sleepers(), 0, "what the load started is still there");
+    assert_eq!(processes(None), Vec::<String>::new());
+}
+
+fn sleepers() -> usize {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    entries
+        .filter(|entry| {
+            fs::read(entry.path().join("cmdline")).is_ok_and(|line| line == b"sleep\x001234.5\x00")
+        })
+        .count()
+}

@@ -1,0 +1,128 @@
+//! Virtual time: a nanosecond of the guest's clock is one instruction, on one CPU.
+//!
+//! Code that runs for the first time is more instructions than later (pages are mapped, caches
+//! filled), so every measurement is of a second round.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use profiler::cmd::cost;
+use profiler::load::BuiltinKind;
+use profiler::profile::Clock;
+
+use crate::testbed::{self, TEN};
+use crate::window::{Measured, Window, builtin, resolve, run_loads};
+
+/// How far a measured difference may be from the known one.
+const TOLERANCE: f64 = 0.01;
+
+/// Instructions of one iteration of the module's loop.
+const ITERATION: f64 = 2.0;
+
+/// Most instructions that the probes may add to one call.
+const ADDED_LIMIT: f64 = 460.0;
+
+/// One handler under its load.
+fn measure(handler: &str, kind: BuiltinKind, operations: u64) -> Measured {
+    let window = Window::on(&[handler]);
+    run_loads(vec![builtin(kind, operations)]);
+    let mut measured = window.end();
+    let measured = measured.remove(0);
+    measured.assert_exact();
+    assert!(measured.count() >= operations, "{measured:?}");
+    measured
+}
+
+#[test]
+fn an_added_delay_is_measured_to_one_percent() {
+    for (handler, kind) in [
+        ("connect_syscall_entry_handler", BuiltinKind::Connect),
+        ("bind_handler", BuiltinKind::Bind),
+        ("ptrace_pre_handler", BuiltinKind::Ptrace),
+    ] {
+        measure(handler, kind, 500);
+        let with = |iterations| {
+            testbed::spin(handler, iterations);
+            let mean = measure(handler, kind, 4_000).mean_ns();
+            testbed::spin(handler, 0);
+            mean
+        };
+        let bare = with(0);
+        for iterations in [1_000, 10_000] {
+            let added = with(iterations) - bare;
+            let known = ITERATION * iterations as f64;
+            println!("{handler}: {bare:.2} ns, {iterations} iterations add {added:.2} ns");
+            assert!(
+                (added - known).abs() <= TOLERANCE * known,
+                "{handler}: {iterations} iterations add {added} ns and not {known}"
+            );
+        }
+    }
+}
+
+/// Writes what two boots have to agree on.
+#[test]
+fn two_boots_measure_the_same() {
+    testbed::load();
+    let mut values = String::new();
+    for handler in TEN {
+        let (kind, operations) = match handler.split('_').next() {
+            Some("connect") => (BuiltinKind::Connect, 4_000),
+            Some("bind") => (BuiltinKind::Bind, 4_000),
+            Some("execve") => (BuiltinKind::Execve, 200),
+            Some("udp") => (BuiltinKind::UdpRecv, 4_000),
+            Some("security") => (BuiltinKind::Open, 4_000),
+            Some("ptrace") => (BuiltinKind::Ptrace, 4_000),
+            _ => panic!("no load for {handler}"),
+        };
+        measure(handler, kind, operations / 8);
+        let measured = measure(handler, kind, operations);
+        let quantile = |q| measured.measure.histogram.value_at_quantile(q) as f64;
+        for (statistic, value) in [
+            ("mean", measured.mean_ns()),
+            ("tp90", quantile(0.90)),
+            ("tp95", quantile(0.95)),
+            ("tp99", quantile(0.99)),
+        ] {
+            writeln!(values, "{handler}.{statistic}\t{value}").unwrap();
+        }
+        println!(
+            "{handler}: {} calls, min {:?}, mean {:.2}, TP99 {}, max {:?}",
+            measured.count(),
+            measured.measure.min_ns,
+            measured.mean_ns(),
+            quantile(0.99),
+            measured.measure.max_ns
+        );
+    }
+    let out = std::env::var_os("PROFILER_VM_OUT").expect("PROFILER_VM_OUT names the output folder");
+    std::fs::write(PathBuf::from(out).join("values.tsv"), values).unwrap();
+}
+
+#[test]
+fn the_probes_cost_what_they_may() {
+    let targets = resolve(&["connect_syscall_entry_handler"]);
+    let cost = cost::measure(&targets[0], BuiltinKind::Connect, 10_000, 3, Clock::Virtual);
+    let cost = cost.unwrap();
+    println!("{cost:?}");
+    let (floor, added) = (cost.floor_per_hit_ns, cost.added_per_hit_ns);
+    assert!((0.99..1.01).contains(&cost.hits_per_operation), "{cost:?}");
+    assert!(added <= ADDED_LIMIT, "{added} instructions are added to each call");
+    assert!(100.0 < floor && floor < added, "the floor is {floor}, and {added} are added");
+}
+
+/// Without chance in the clock, the 32 levels of a recursion take 32 times, each longer than the
+/// one inside it.
+#[test]
+fn each_level_of_a_recursion_contains_the_next() {
+    const DEPTH: u64 = 32;
+    testbed::load();
+    testbed::trigger(&format!("recurse {DEPTH}"));
+    let window = Window::on(&["testbed_recurse"]);
+    testbed::trigger(&format!("recurse {DEPTH}"));
+    let measured = window.end().remove(0);
+    measured.assert_exact();
+    let levels: Vec<u64> =
+        measured.measure.histogram.iter_recorded().map(|bucket| bucket.count_at_value()).collect();
+    assert_eq!(levels, [1; DEPTH as usize], "{:?}", measured.measure);
+}

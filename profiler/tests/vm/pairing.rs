@@ -1,0 +1,196 @@
+//! Calls that nest, sleep, migrate or are interrupted are paired with their own start.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use profiler::probe::bpf::{BpfSession, Options};
+use profiler::probe::recorder::Recorder;
+use profiler::probe::{Precision, Session as _};
+
+use crate::testbed::{self, Counters};
+use crate::window::{Measured, Window, resolve};
+
+const HARD: [&str; 4] =
+    ["testbed_recurse", "testbed_sleep", "testbed_migrate", "testbed_irq_victim"];
+
+const DEPTH: u64 = 32;
+
+#[test]
+fn a_function_that_recurses() {
+    let window = Window::on(&["testbed_recurse"]);
+    const TIMES: u64 = 20;
+    for _ in 0..TIMES {
+        testbed::trigger(&format!("recurse {DEPTH}"));
+    }
+    let measured = only(window.end());
+    measured.assert_exact();
+    assert_eq!(measured.count(), TIMES * DEPTH);
+    // Each level but the first finds its caller's start in the slot.
+    assert_eq!(measured.displaced, TIMES * (DEPTH - 1));
+    assert_nested(&measured);
+}
+
+/// A caller's time contains its callee's: the outermost of 32 levels takes many times the
+/// innermost. Starts handed to the wrong exits would make them alike.
+fn assert_nested(recurse: &Measured) {
+    let (min, max) = (recurse.measure.min_ns.unwrap(), recurse.measure.max_ns.unwrap());
+    assert!(min * DEPTH / 4 <= max, "recursion of {DEPTH} levels takes {min} to {max} ns");
+}
+
+#[test]
+fn a_function_that_sleeps() {
+    let window = Window::on(&["testbed_sleep"]);
+    testbed::trigger("sleep 100 200");
+    let measured = only(window.end());
+    measured.assert_exact();
+    assert_eq!(measured.count(), 200);
+    assert!(measured.measure.min_ns.unwrap() >= 100_000, "{measured:?}");
+}
+
+#[test]
+fn a_function_that_migrates() {
+    let window = Window::on(&["testbed_migrate"]);
+    testbed::trigger("migrate 200");
+    let measured = only(window.end());
+    measured.assert_exact();
+    assert_eq!(measured.count(), 200);
+    assert_eq!(measured.migrated, 200, "each call leaves on another CPU");
+}
+
+#[test]
+fn a_function_that_an_interrupt_enters_again() {
+    let nested = Counters::nested();
+    let window = Window::on(&["testbed_irq_victim"]);
+    testbed::trigger("irq 200");
+    let measured = only(window.end());
+    assert_eq!(Counters::nested() - nested, 200);
+    assert_eq!(measured.truth, 400);
+    assert_interrupted(&measured);
+    assert!(measured.displaced >= 200 - measured.measure.losses.missed, "{measured:?}");
+}
+
+/// The interrupt may come while a program of the pair runs: then the kernel skips that program
+/// and says so. Every call is counted, or explained by exactly one such skip.
+fn assert_interrupted(measured: &Measured) {
+    let losses = measured.measure.losses;
+    let count = measured.count();
+    assert_eq!(losses.imbalance(count), 0, "{measured:?}");
+    // A skipped entry leaves an exit without a start.
+    assert_eq!(losses.entries + losses.unpaired_exits, measured.truth, "{measured:?}");
+    assert!(losses.unpaired_exits <= losses.missed, "{measured:?}");
+    assert_eq!(count + losses.missed, measured.truth, "{measured:?}");
+    if losses.missed == 0 {
+        measured.assert_exact();
+    }
+}
+
+#[test]
+fn all_of_them_at_once() {
+    let nested = Counters::nested();
+    let window = Window::on(&HARD);
+    for command in ["recurse 32", "sleep 100 50", "migrate 200", "irq 200"] {
+        testbed::trigger(command);
+    }
+    let measured = window.end();
+    assert_eq!(Counters::nested() - nested, 200);
+    assert_hard(&measured, 1);
+    assert!(measured[2].migrated >= 200, "{:?}", measured[2]);
+}
+
+#[test]
+fn all_of_them_from_several_threads() {
+    const ROUNDS: u64 = 10;
+    let window = Window::on(&HARD);
+    thread::scope(|scope| {
+        for command in ["recurse 32", "sleep 100 5", "migrate 20", "irq 20"].repeat(2) {
+            scope.spawn(move || {
+                for _ in 0..ROUNDS {
+                    testbed::trigger(command);
+                }
+            });
+        }
+    });
+    let measured = window.end();
+    assert_hard(&measured, 2 * ROUNDS);
+    for handler in &measured {
+        println!(
+            "{}: {} calls, {} displaced, {} migrated, {:?}",
+            handler.name(),
+            handler.count(),
+            handler.displaced,
+            handler.migrated,
+            handler.measure.losses
+        );
+    }
+}
+
+fn assert_hard(measured: &[Measured], rounds: u64) {
+    let [recurse, sleep, migrate, irq] = measured else { panic!("{measured:?}") };
+    for handler in [recurse, sleep, migrate] {
+        handler.assert_exact();
+        assert!(handler.count() > 0, "{handler:?}");
+    }
+    assert_eq!(recurse.count(), DEPTH * rounds);
+    assert!(recurse.displaced >= (DEPTH - 1) * rounds, "{recurse:?}");
+    assert_nested(recurse);
+    assert!(sleep.measure.min_ns.unwrap() >= 100_000, "{sleep:?}");
+    assert_interrupted(irq);
+}
+
+fn only(mut measured: Vec<Measured>) -> Measured {
+    assert_eq!(measured.len(), 1);
+    measured.remove(0)
+}
+
+#[test]
+fn a_call_under_way_is_in_flight_and_then_counted() {
+    let mut session = BpfSession::attach(&resolve(&["testbed_hold"]), Options::default()).unwrap();
+    let mut recorder = Recorder::new(&session, Precision::Three).unwrap();
+    recorder.begin(&session.drain().unwrap());
+
+    // A window that begins before the call and ends within it.
+    let began = Instant::now();
+    let holding = thread::spawn(|| testbed::trigger("hold 1500"));
+    let drained = loop {
+        let drained = session.drain().unwrap();
+        recorder.add(&drained).unwrap();
+        if drained[0].books.entries > 0 {
+            break drained;
+        }
+        assert!(began.elapsed() < Duration::from_secs(1), "the call does not begin");
+        thread::sleep(Duration::from_millis(10));
+    };
+    assert_eq!((drained[0].books.entries, drained[0].books.in_flight), (1, 1));
+    let before = recorder.finish().remove(0);
+    assert!(before.histogram.is_empty());
+    assert_eq!((before.losses.entries, before.losses.in_flight), (1, 1));
+    assert_eq!(before.losses.exits, 0);
+    assert_eq!(before.losses.imbalance(0), 0);
+
+    // A window that begins within the call and ends after it.
+    let mut recorder = Recorder::new(&session, Precision::Three).unwrap();
+    recorder.begin(&drained);
+    holding.join().unwrap();
+    recorder.add(&session.drain().unwrap()).unwrap();
+    let after = recorder.finish().remove(0);
+    assert_eq!(after.histogram.len(), 1);
+    assert_eq!((after.losses.carried_in, after.losses.entries), (1, 0));
+    assert_eq!((after.losses.in_flight, after.losses.lost, after.losses.exits), (0, 0, 1));
+    assert_eq!(after.losses.imbalance(1), 0);
+    assert!(after.min_ns.unwrap() >= 1_500_000_000, "{after:?}");
+}
+
+#[test]
+fn a_call_under_way_when_the_probes_come_is_an_unpaired_exit_at_most() {
+    let holding = thread::spawn(|| testbed::trigger("hold 1500"));
+    thread::sleep(Duration::from_millis(300));
+    let window = Window::on(&["testbed_hold"]);
+    holding.join().unwrap();
+    testbed::trigger("hold 1");
+    let measured = only(window.end());
+    let losses = measured.measure.losses;
+    assert_eq!((measured.truth, measured.count(), losses.entries), (1, 1, 1), "{losses:?}");
+    assert_eq!((losses.lost, losses.in_flight, losses.carried_in), (0, 0, 0), "{losses:?}");
+    assert_eq!(losses.imbalance(1), 0, "{losses:?}");
+    assert!(measured.measure.max_ns.unwrap() < 1_000_000_000, "{measured:?}");
+}

@@ -1,0 +1,107 @@
+//! The module `hids_testbed` and what it says of itself.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+pub(crate) const NAME: &str = "hids_testbed";
+
+/// The ten handlers that run inside kprobes.
+pub(crate) const TEN: [&str; 10] = [
+    "connect_syscall_entry_handler",
+    "connect_syscall_handler",
+    "bind_entry_handler",
+    "bind_handler",
+    "execve_entry_handler",
+    "execve_handler",
+    "udp_recvmsg_entry_handler",
+    "udp_recvmsg_handler",
+    "security_inode_create_pre_handler",
+    "ptrace_pre_handler",
+];
+
+/// The module built for the running kernel.
+pub(crate) fn file() -> PathBuf {
+    let path = std::env::var_os("PROFILER_VM_TESTBED");
+    path.expect("PROFILER_VM_TESTBED names the module: run these tests by `cargo xtask test`")
+        .into()
+}
+
+pub(crate) fn is_loaded() -> bool {
+    Path::new("/sys/module").join(NAME).exists()
+}
+
+/// Loads the module unless it is there.
+pub(crate) fn load() {
+    if !is_loaded() {
+        insert(&file());
+    }
+}
+
+pub(crate) fn insert(file: &Path) {
+    run(Command::new("insmod").arg(file));
+    // Helpers of udev start programs: their calls are not the loads'.
+    let _ = Command::new("udevadm").args(["settle", "--timeout=30"]).status();
+}
+
+pub(crate) fn remove() {
+    run(Command::new("rmmod").arg(NAME));
+}
+
+/// Runs a command that has to succeed, and returns what it wrote.
+pub(crate) fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{command:?}: {}\n{out}{err}", output.status);
+    out.into_owned()
+}
+
+/// Counters of the module, by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Counters(BTreeMap<String, u64>);
+
+impl Counters {
+    fn read(file: &str) -> Self {
+        let text = fs::read_to_string(proc(file)).unwrap();
+        let counter = |line: &str| {
+            let (name, value) = line.split_once(' ').unwrap();
+            (name.to_owned(), value.parse().unwrap())
+        };
+        Self(text.lines().map(counter).collect())
+    }
+
+    /// Calls of every function so far.
+    pub(crate) fn calls() -> Self {
+        Self::read("calls")
+    }
+
+    /// Calls from an interrupt inside another call, so far.
+    pub(crate) fn nested() -> u64 {
+        Self::read("nested").0.values().sum()
+    }
+
+    /// Hits of the module's own probes for which the kernel did not call its handlers.
+    pub(crate) fn missed() -> u64 {
+        Self::read("missed").0.values().sum()
+    }
+
+    pub(crate) fn of(&self, name: &str) -> u64 {
+        *self.0.get(name).unwrap_or_else(|| panic!("the module counts no {name}"))
+    }
+}
+
+/// Makes every call of a handler that many iterations, of two instructions each, longer.
+pub(crate) fn spin(handler: &str, iterations: u64) {
+    fs::write(proc("spin"), format!("{handler} {iterations}")).unwrap();
+}
+
+/// Runs a command of the module; returns when its work is done.
+pub(crate) fn trigger(command: &str) {
+    fs::write(proc("trigger"), command).unwrap_or_else(|error| panic!("{command}: {error}"));
+}
+
+fn proc(file: &str) -> PathBuf {
+    Path::new("/proc").join(NAME).join(file)
+}

@@ -1,0 +1,211 @@
+//! A measured window whose two ends fall between calls, so that counts can be compared exactly.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use profiler::load::{
+    BuiltinKind, BuiltinLoad, HelperProgram, Load, LoadRun, LoadStatus, OwnCalls, StopSignal,
+    run_all,
+};
+use profiler::measure::HandlerMeasure;
+use profiler::probe::bpf::{BpfSession, Options};
+use profiler::probe::recorder::Recorder;
+use profiler::probe::{Books, Drained, Precision, Session as _};
+use profiler::target::{KernelFiles, Target};
+
+use crate::testbed::{self, Counters};
+
+/// A folder in memory. Files are not made on the root file system: it is one laid over another,
+/// and both are asked whether a file may be created.
+pub(crate) const MEMORY: &str = "/dev/shm";
+
+/// The program, from memory: the guest reads the machine's files slowly, and a user without
+/// rights may not get to where they lie.
+pub(crate) fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let copy = Path::new(MEMORY).join("profiler");
+        if !copy.exists() {
+            std::fs::copy(env!("CARGO_BIN_EXE_profiler"), &copy).unwrap();
+        }
+        copy
+    })
+}
+
+/// Functions of the testbed, in the order of the patterns.
+pub(crate) fn resolve(patterns: &[&str]) -> Vec<Target> {
+    testbed::load();
+    let patterns: Vec<String> = patterns.iter().map(|&pattern| pattern.to_owned()).collect();
+    KernelFiles::default().resolve(Some(testbed::NAME), &patterns).unwrap()
+}
+
+/// A built-in load that starts the real program where it has to start one.
+pub(crate) fn builtin(kind: BuiltinKind, operations: u64) -> BuiltinLoad {
+    BuiltinLoad::new(kind)
+        .operations(Some(operations))
+        .directory(Some(MEMORY.into()))
+        .helper(HelperProgram::at(program()))
+}
+
+/// Runs loads side by side to their end; all of them have to succeed in every operation.
+pub(crate) fn run_loads(loads: Vec<BuiltinLoad>) -> Vec<LoadRun> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let loads = loads.into_iter().map(|load| -> Box<dyn Load> { Box::new(load) }).collect();
+    let runs = runtime.block_on(run_all(loads, &StopSignal::new()));
+    assert_completed(&runs);
+    runs
+}
+
+pub(crate) fn assert_completed(runs: &[LoadRun]) {
+    for run in runs {
+        assert_eq!(run.outcome.status, LoadStatus::Completed, "{run:?}");
+        assert_eq!(run.outcome.errors, [], "{run:?}");
+    }
+}
+
+/// System calls that all loads made.
+pub(crate) fn own_calls(runs: &[LoadRun]) -> OwnCalls {
+    let mut sum = OwnCalls::default();
+    for run in runs {
+        sum += run.outcome.calls.expect("built-in loads count their calls");
+    }
+    sum
+}
+
+/// What a handler's return and entry handlers should have been called, by the load's own count.
+pub(crate) fn expected(calls: &OwnCalls, handler: &str) -> u64 {
+    match handler {
+        "connect_syscall_entry_handler" | "connect_syscall_handler" => calls.connect,
+        "bind_entry_handler" | "bind_handler" => calls.bind,
+        "execve_entry_handler" | "execve_handler" => calls.execve,
+        "udp_recvmsg_entry_handler" | "udp_recvmsg_handler" => calls.udp_recvmsg,
+        "security_inode_create_pre_handler" => calls.open_create,
+        "ptrace_pre_handler" => calls.ptrace,
+        _ => panic!("no load calls {handler}"),
+    }
+}
+
+/// Probes with a window that has begun.
+pub(crate) struct Window {
+    pub(crate) session: BpfSession,
+    recorder: Recorder,
+    before: Counters,
+    books_before: Vec<Books>,
+}
+
+/// One handler over a window.
+#[derive(Debug)]
+pub(crate) struct Measured {
+    pub(crate) measure: HandlerMeasure,
+    /// Calls in the window by the module's own count.
+    pub(crate) truth: u64,
+    /// Starts that had to leave their slot in the window.
+    pub(crate) displaced: u64,
+    /// Calls of the window that left on another CPU.
+    pub(crate) migrated: u64,
+}
+
+impl Window {
+    pub(crate) fn on(patterns: &[&str]) -> Self {
+        Self::attached(BpfSession::attach(&resolve(patterns), Options::default()).unwrap())
+    }
+
+    /// Begins a window of a session where no counted call begins meanwhile.
+    pub(crate) fn attached(mut session: BpfSession) -> Self {
+        let mut recorder = Recorder::new(&session, Precision::Three).unwrap();
+        let (before, drained) = between_calls(|| {
+            let drained = session.drain().unwrap();
+            recorder.begin(&drained);
+            drained
+        });
+        let books_before = drained.iter().map(|drained| drained.books).collect();
+        Self { session, recorder, before, books_before }
+    }
+
+    /// Ends the window where no counted call begins.
+    pub(crate) fn end(self) -> Vec<Measured> {
+        let Self { mut session, mut recorder, before, books_before } = self;
+        let (after, drained) = between_calls(|| {
+            let drained = session.drain().unwrap();
+            recorder.add(&drained).unwrap();
+            drained
+        });
+        let books = drained.iter().map(|drained: &Drained| drained.books);
+        recorder
+            .finish()
+            .into_iter()
+            .zip(books.zip(books_before))
+            .map(|(measure, (now, then))| Measured {
+                truth: after.of(&measure.target.name) - before.of(&measure.target.name),
+                displaced: now.displaced - then.displaced,
+                migrated: now.migrated - then.migrated,
+                measure,
+            })
+            .collect()
+    }
+}
+
+/// Repeats `drain` until the module counted no call meanwhile.
+fn between_calls<T>(mut drain: impl FnMut() -> T) -> (Counters, T) {
+    let patience = Instant::now() + Duration::from_secs(30);
+    loop {
+        let before = Counters::calls();
+        let drained = drain();
+        let after = Counters::calls();
+        if before == after {
+            return (after, drained);
+        }
+        assert!(Instant::now() < patience, "the machine does not come to rest");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+impl Measured {
+    pub(crate) fn name(&self) -> &str {
+        &self.measure.target.name
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.measure.histogram.len()
+    }
+
+    pub(crate) fn mean_ns(&self) -> f64 {
+        self.measure.sum_ns as f64 / self.count() as f64
+    }
+
+    /// Every call of the window was measured, and nothing else was.
+    pub(crate) fn assert_exact(&self) {
+        let losses = &self.measure.losses;
+        let text = format!("{}: {losses:?}", self.name());
+        assert_eq!(self.count(), self.truth, "{text}");
+        assert_eq!(losses.entries, self.truth, "{text}");
+        assert_eq!(losses.exits, self.truth, "{text}");
+        assert_eq!(losses.carried_in, 0, "{text}");
+        assert_eq!(losses.in_flight, 0, "{text}");
+        assert_eq!(losses.lost, 0, "{text}");
+        assert_eq!(losses.unpaired_exits, 0, "{text}");
+        assert_eq!(losses.missed, 0, "{text}");
+        assert_eq!(losses.over_range, 0, "{text}");
+        assert_eq!(losses.imbalance(self.count()), 0, "{text}");
+        self.assert_ordered();
+    }
+
+    /// Minimum, mean and maximum are those of one set of durations, and of the histogram's.
+    pub(crate) fn assert_ordered(&self) {
+        let (measure, name) = (&self.measure, self.name());
+        if self.count() == 0 {
+            assert_eq!((measure.sum_ns, measure.min_ns, measure.max_ns), (0, None, None), "{name}");
+            return;
+        }
+        let (min, max) = (measure.min_ns.unwrap(), measure.max_ns.unwrap());
+        let mean = self.mean_ns();
+        assert!(min > 0 && min as f64 <= mean && mean <= max as f64, "{name}: {min} {mean} {max}");
+        // Buckets are 1/1024 wide at most.
+        let histogram = &measure.histogram;
+        assert!(histogram.equivalent(histogram.min(), min), "{name}: {} {min}", histogram.min());
+        assert!(histogram.equivalent(histogram.max(), max), "{name}: {} {max}", histogram.max());
+        let off = (histogram.mean() - mean).abs() / mean;
+        assert!(off < 0.002, "{name}: mean {mean} and {} of the histogram", histogram.mean());
+    }
+}
