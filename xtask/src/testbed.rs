@@ -89,6 +89,8 @@ fn add_btf(kernel: &Kernel, module: &Path, folder: &Path) -> Result<()> {
         let base = folder.join("vmlinux.btf");
         extract_btf(kernel, folder, &base)?;
         let mut pahole = Command::new("pahole");
+        // pahole adds the section by llvm-objcopy unless told of another; binutils' does it as well.
+        pahole.env("LLVM_OBJCOPY", "objcopy");
         process::run(pahole.arg("-J").arg("--btf_base").arg(&base).arg(module))?;
     }
     if !has_btf(module)? {
