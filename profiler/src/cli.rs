@@ -34,6 +34,58 @@ pub enum Command {
     Report(ReportArgs),
     /// Measure what the probes themselves add to each call of a handler on this machine.
     Cost(CostArgs),
+    /// Say what this machine can measure, and what to do where it cannot.
+    Doctor(DoctorArgs),
+    /// List functions: address, size, whether they can be traced, prototype.
+    List(ListArgs),
+    /// Give a driver's .ko file the BTF that probes need, before it is loaded.
+    Prepare(PrepareArgs),
+}
+
+/// Arguments of `profiler doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Kernel module that is to be measured.
+    #[arg(long, short)]
+    pub module: Option<String>,
+    /// Functions to look at, by name or glob (repeatable).
+    #[arg(long = "handler", short = 'H', value_name = "NAME|GLOB", default_value = "*_handler")]
+    pub handlers: Vec<String>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `profiler list`.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Kernel module that holds the functions; without it those of the kernel image.
+    #[arg(long, short)]
+    pub module: Option<String>,
+    /// Names or globs; variants that the compiler made are found by the name in the source too.
+    #[arg(value_name = "PATTERN")]
+    pub patterns: Vec<String>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `profiler prepare`.
+#[derive(Debug, Args)]
+pub struct PrepareArgs {
+    /// The module's file, built with debug information.
+    #[arg(value_name = "MODULE.ko")]
+    pub file: PathBuf,
+    /// BTF of the kernel that will load the module: a raw file, or a vmlinux [default: the
+    /// running kernel's].
+    #[arg(long, value_name = "PATH")]
+    pub btf: Option<PathBuf>,
+    /// Where the copy with BTF goes [default: MODULE.btf.ko beside the module].
+    #[arg(long, short, value_name = "FILE", conflicts_with = "in_place")]
+    pub output: Option<PathBuf>,
+    /// Change the file itself.
+    #[arg(long)]
+    pub in_place: bool,
 }
 
 const RUN_EXAMPLES: &str = "\

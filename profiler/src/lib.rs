@@ -5,6 +5,7 @@
 
 pub mod cli;
 pub mod cmd;
+pub mod doctor;
 pub mod error;
 pub mod export;
 pub mod host;

@@ -14,6 +14,9 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(args) => cmd::run::run(&args),
         Command::Cost(args) => cmd::cost::run(&args),
+        Command::Doctor(args) => cmd::doctor::run(&args),
+        Command::List(args) => cmd::list::run(&args),
+        Command::Prepare(args) => cmd::prepare::run(&args),
         Command::Report(args) => cmd::report::report(
             &args.file,
             args.unit,

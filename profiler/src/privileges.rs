@@ -5,12 +5,13 @@ use std::fs;
 use crate::error::{Failure, exit};
 
 /// Capabilities that measuring takes, with their bits (include/uapi/linux/capability.h).
-const NEEDED: [(&str, u32, &str); 2] = [
+const NEEDED: [(&str, u32, &str); 3] = [
+    ("CAP_SYS_ADMIN", SYS_ADMIN, "to find the BTF of modules and other tools' probes by their ids"),
     ("CAP_BPF", 39, "to load BPF programs and make maps"),
     ("CAP_PERFMON", 38, "to attach them to kernel functions"),
 ];
 
-/// Before Linux 5.8 this one stood for both, and it still does.
+/// Before Linux 5.8 this one stood for the other two, and it still does.
 const SYS_ADMIN: u32 = 21;
 
 /// Checks that this process may measure.
@@ -28,19 +29,28 @@ pub fn check() -> Result<(), Failure> {
     }
 }
 
+/// The capabilities that measuring takes, with whether `status` (a `/proc/PID/status`) shows them,
+/// and what for; `None` if it shows none.
+#[must_use]
+pub fn capabilities(status: &str) -> Option<Vec<(&'static str, bool, &'static str)>> {
+    effective(status).map(|bits| held(bits).collect())
+}
+
+/// Whether `status` shows that the process may raise its resource limits: `CAP_SYS_RESOURCE`.
+#[must_use]
+pub fn may_raise_limits(status: &str) -> bool {
+    const SYS_RESOURCE: u32 = 24;
+    effective(status).is_some_and(|bits| bits & (1 << SYS_RESOURCE) != 0)
+}
+
 fn effective(status: &str) -> Option<u64> {
     let bits = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
     u64::from_str_radix(bits.trim(), 16).ok()
 }
 
 fn missing(bits: u64) -> Option<String> {
-    let has = |bit: u32| bits & (1 << bit) != 0;
-    if has(SYS_ADMIN) {
-        return None;
-    }
-    let missing: Vec<String> = NEEDED
-        .iter()
-        .filter(|(_, bit, _)| !has(*bit))
+    let missing: Vec<String> = held(bits)
+        .filter(|(_, held, _)| !held)
         .map(|(name, _, why)| format!("{name} ({why})"))
         .collect();
     (!missing.is_empty()).then(|| {
@@ -51,23 +61,42 @@ fn missing(bits: u64) -> Option<String> {
     })
 }
 
+/// Each needed capability, and whether it is among `bits`.
+fn held(bits: u64) -> impl Iterator<Item = (&'static str, bool, &'static str)> {
+    let has = move |bit: u32| bits & (1 << bit) != 0;
+    NEEDED.iter().map(move |&(name, bit, why)| (name, has(bit) || has(SYS_ADMIN), why))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn root_and_the_two_capabilities_suffice() {
+    fn root_and_its_capability_suffice() {
         assert_eq!(missing(u64::MAX), None);
         assert_eq!(missing(1 << SYS_ADMIN), None);
-        assert_eq!(missing(1 << 38 | 1 << 39), None);
     }
 
     #[test]
     fn what_is_missing_is_named() {
+        // The kernel lists objects by id for CAP_SYS_ADMIN alone.
+        let text = missing(1 << 38 | 1 << 39).unwrap();
+        assert!(text.contains("CAP_SYS_ADMIN") && !text.contains("CAP_BPF"), "{text}");
         let text = missing(1 << 39).unwrap();
         assert!(text.contains("CAP_PERFMON") && !text.contains("CAP_BPF"), "{text}");
         let text = missing(0).unwrap();
         assert!(text.contains("CAP_PERFMON") && text.contains("CAP_BPF"), "{text}");
+    }
+
+    #[test]
+    fn capabilities_are_told_one_by_one() {
+        let status = "CapEff:\t0000008000000000\n";
+        let held: Vec<(&str, bool)> =
+            capabilities(status).unwrap().into_iter().map(|(name, held, _)| (name, held)).collect();
+        assert_eq!(held, [("CAP_SYS_ADMIN", false), ("CAP_BPF", true), ("CAP_PERFMON", false)]);
+        assert!(!may_raise_limits(status));
+        assert!(may_raise_limits("CapEff:\t0000000001000000\n"));
+        assert_eq!(capabilities("nothing"), None);
     }
 
     #[test]

@@ -9,6 +9,10 @@ use std::{
 
 use crate::probe::btf::{BtfError, Functions};
 
+mod list;
+
+pub use list::Function;
+
 /// A resolved function: one symbol of one module (or of the kernel itself).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
@@ -41,6 +45,15 @@ pub enum ResolveError {
         module: String,
         /// Loaded modules with a name like it.
         nearest: Vec<String>,
+    },
+    /// The kernel cannot load modules.
+    #[error(
+        "this kernel cannot load modules (there is no /proc/modules), so it has no `{module}`: boot a \
+         kernel built with CONFIG_MODULES=y, in a virtual machine if need be"
+    )]
+    NoModules {
+        /// The name given.
+        module: String,
     },
     /// The module is part of the kernel image.
     #[error(
@@ -183,7 +196,11 @@ impl ResolveError {
     pub fn machine_lacks_something(&self) -> bool {
         matches!(
             self,
-            Self::NoKernelBtf | Self::NoModuleBtf { .. } | Self::Btf(_) | Self::Unreadable { .. }
+            Self::NoModules { .. }
+                | Self::NoKernelBtf
+                | Self::NoModuleBtf { .. }
+                | Self::Btf(_)
+                | Self::Unreadable { .. }
         )
     }
 }
@@ -253,9 +270,9 @@ impl KernelFiles {
         let module = module.map(|module| module.replace('-', "_"));
         let module = module.as_deref();
         if let Some(module) = module {
-            self.check_loaded(module)?;
+            self.require_loaded(module)?;
         }
-        let folder = self.root.join("sys/kernel/btf");
+        let folder = self.btf_folder();
         if !folder.join("vmlinux").exists() {
             return Err(ResolveError::NoKernelBtf);
         }
@@ -271,7 +288,7 @@ impl KernelFiles {
         let mut targets: Vec<Target> = Vec::new();
         let mut seen = HashSet::new();
         for pattern in patterns {
-            let found = if pattern.contains(['*', '?', '[']) {
+            let found = if is_glob(pattern) {
                 matching(pattern, module, &symbols, &functions, &traceable)?
             } else {
                 vec![exact(pattern, module, &symbols, &functions, &traceable)?]
@@ -284,7 +301,21 @@ impl KernelFiles {
         Ok(targets)
     }
 
-    fn check_loaded(&self, module: &str) -> Result<(), ResolveError> {
+    /// Where the kernel shows its BTF.
+    #[must_use]
+    pub fn btf_folder(&self) -> PathBuf {
+        self.root.join("sys/kernel/btf")
+    }
+
+    /// Checks that a module, named as the kernel does, is loaded.
+    ///
+    /// # Errors
+    /// When it is not, or the list cannot be read.
+    pub fn require_loaded(&self, module: &str) -> Result<(), ResolveError> {
+        let has_proc = self.root.join("proc/kallsyms").exists();
+        if has_proc && !self.root.join("proc/modules").exists() {
+            return Err(ResolveError::NoModules { module: module.to_owned() });
+        }
         let list = self.read("proc/modules")?;
         let loaded: Vec<&str> =
             list.lines().filter_map(|line| line.split_whitespace().next()).collect();
@@ -331,10 +362,27 @@ impl KernelFiles {
     }
 }
 
+/// Whether a pattern is a glob, and not a name.
+fn is_glob(pattern: &str) -> bool {
+    pattern.contains(['*', '?', '['])
+}
+
+fn glob(pattern: &str) -> Result<glob::Pattern, ResolveError> {
+    glob::Pattern::new(pattern).map_err(|error| ResolveError::BadPattern {
+        pattern: pattern.to_owned(),
+        what: error.to_string(),
+    })
+}
+
 impl Traceable<'_> {
     fn contains(&self, name: &str) -> bool {
+        self.known(name).unwrap_or(true)
+    }
+
+    /// `None` where tracefs cannot be read.
+    fn known(&self, name: &str) -> Option<bool> {
         let names = self.names.get_or_init(|| self.read());
-        names.as_ref().is_none_or(|names| names.contains(name))
+        names.as_ref().map(|names| names.contains(name))
     }
 
     fn read(&self) -> Option<HashSet<String>> {
@@ -395,10 +443,7 @@ fn matching(
     functions: &Functions,
     traceable: &Traceable<'_>,
 ) -> Result<Vec<Target>, ResolveError> {
-    let glob = glob::Pattern::new(pattern).map_err(|error| ResolveError::BadPattern {
-        pattern: pattern.to_owned(),
-        what: error.to_string(),
-    })?;
+    let glob = glob(pattern)?;
     let mut targets = Vec::new();
     let (mut not_traceable, mut not_described) = (0, 0);
     for name in symbols.keys().filter(|name| glob.matches(name)) {
@@ -440,3 +485,6 @@ fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<String
     scored.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
     scored.into_iter().take(SUGGESTIONS).map(|(name, _)| name.to_owned()).collect()
 }
+
+#[cfg(test)]
+mod tests;

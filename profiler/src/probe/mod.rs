@@ -2,7 +2,9 @@
 
 pub mod bpf;
 pub mod btf;
+pub mod feature;
 mod object;
+pub mod prototype;
 pub mod recorder;
 mod sys;
 

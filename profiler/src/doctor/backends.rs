@@ -1,0 +1,90 @@
+//! What each backend needs. A new backend is a line in [`ALL`].
+
+use super::{Answer, BackendReport, Check, CheckId, HandlerReport};
+use crate::profile::Backend;
+use crate::target::Function;
+
+/// A backend with the checks that must hold for it.
+pub(super) struct Needs {
+    backend: Backend,
+    /// For any function.
+    always: &'static [CheckId],
+    /// For a function of a module, besides.
+    in_modules: &'static [CheckId],
+    /// Why it cannot measure this one function; `None` if it can.
+    obstacle: fn(&Function) -> Option<String>,
+}
+
+/// The backends of this program, in order of preference.
+pub(super) const ALL: &[Needs] = &[Needs {
+    backend: Backend::Fentry,
+    always: &[
+        CheckId::CapSysAdmin,
+        CheckId::CapBpf,
+        CheckId::CapPerfmon,
+        CheckId::KernelBtf,
+        CheckId::BpfTracing,
+    ],
+    in_modules: &[CheckId::ModuleBtfSupport, CheckId::Module, CheckId::ModuleBtf],
+    obstacle: Function::fentry_obstacle,
+}];
+
+impl Needs {
+    /// Whether it works, given what was found. Checks that were not made do not count.
+    pub(super) fn report(&self, checks: &[Check]) -> BackendReport {
+        let answer = |needs: &mut dyn Iterator<Item = &CheckId>| {
+            let because_of: Vec<CheckId> = needs
+                .filter(|&&need| checks.iter().any(|check| check.id == need && !check.is_yes()))
+                .copied()
+                .collect();
+            Answer { available: because_of.is_empty(), because_of }
+        };
+        BackendReport {
+            backend: self.backend,
+            kernel_functions: answer(&mut self.always.iter()),
+            module_functions: answer(&mut self.always.iter().chain(self.in_modules)),
+        }
+    }
+}
+
+/// The best backend for a function, and why not a better one.
+pub(super) fn choose(
+    function: &Function,
+    reports: &[BackendReport],
+    checks: &[Check],
+) -> HandlerReport {
+    let mut obstacles = Vec::new();
+    for needs in ALL {
+        let answer = reports
+            .iter()
+            .find(|report| report.backend == needs.backend)
+            .map(|report| &report.module_functions);
+        let obstacle = match answer {
+            Some(answer) if answer.available => (needs.obstacle)(function),
+            Some(answer) => {
+                let missing: Vec<&str> = checks
+                    .iter()
+                    .filter(|check| answer.because_of.contains(&check.id))
+                    .map(|check| check.title)
+                    .collect();
+                Some(format!("needs {}", missing.join(" and ")))
+            }
+            None => None,
+        };
+        match obstacle {
+            None => {
+                return HandlerReport {
+                    name: function.name.clone(),
+                    backend: Some(needs.backend),
+                    obstacle: (!obstacles.is_empty()).then(|| obstacles.join("; ")),
+                };
+            }
+            Some(obstacle) => obstacles.push(format!("{}: {obstacle}", needs.backend)),
+        }
+    }
+    HandlerReport {
+        name: function.name.clone(),
+        backend: None,
+        obstacle: Some(obstacles.join("; ")),
+    }
+}

@@ -1,0 +1,364 @@
+//! Facts about a machine, each with a remedy where it stands in the way.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::Machine;
+use crate::host::read_fact;
+use crate::privileges;
+use crate::probe::btf::Functions;
+use crate::probe::prototype::Types;
+use crate::target::KernelFiles;
+
+/// What is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CheckId {
+    /// The capability to find BPF objects by their ids.
+    CapSysAdmin,
+    /// The capability to load BPF programs.
+    CapBpf,
+    /// The capability to attach them to kernel functions.
+    CapPerfmon,
+    /// Type information of the kernel image.
+    KernelBtf,
+    /// Whether the kernel takes and attaches tracing programs: tried.
+    BpfTracing,
+    /// Whether the kernel keeps BTF of modules.
+    ModuleBtfSupport,
+    /// Whether the module is loaded.
+    Module,
+    /// Type information of the module.
+    ModuleBtf,
+    /// The list of traceable functions.
+    Tracefs,
+    /// Kernel lockdown.
+    Lockdown,
+    /// Limit of locked memory, which old kernels charge maps to.
+    Memlock,
+    /// The Linux Test Project.
+    Ltp,
+    /// LTP's runner.
+    Kirk,
+    /// A virtual machine to measure in.
+    Qemu,
+}
+
+/// An answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    /// It is there.
+    Yes,
+    /// It is not.
+    No,
+    /// It cannot be known, or was not tried.
+    Unknown,
+}
+
+/// One fact.
+#[derive(Debug, Clone, Serialize)]
+pub struct Check {
+    /// What was checked.
+    pub id: CheckId,
+    /// The same for people.
+    pub title: &'static str,
+    /// The answer.
+    pub status: Status,
+    /// What was found.
+    pub detail: String,
+    /// What to do about a `no`.
+    pub remedy: Option<String>,
+}
+
+impl Check {
+    /// Whether the answer is yes.
+    #[must_use]
+    pub fn is_yes(&self) -> bool {
+        self.status == Status::Yes
+    }
+}
+
+impl CheckId {
+    fn title(self) -> &'static str {
+        match self {
+            Self::CapSysAdmin => "CAP_SYS_ADMIN",
+            Self::CapBpf => "CAP_BPF",
+            Self::CapPerfmon => "CAP_PERFMON",
+            Self::KernelBtf => "kernel BTF",
+            Self::BpfTracing => "BPF tracing programs",
+            Self::ModuleBtfSupport => "BTF of modules",
+            Self::Module => "module loaded",
+            Self::ModuleBtf => "module's own BTF",
+            Self::Tracefs => "tracefs",
+            Self::Lockdown => "open to tracing (lockdown)",
+            Self::Memlock => "locked memory",
+            Self::Ltp => "LTP",
+            Self::Kirk => "kirk",
+            Self::Qemu => "QEMU",
+        }
+    }
+
+    fn yes(self, detail: impl Into<String>) -> Check {
+        self.check(Status::Yes, detail.into(), None)
+    }
+
+    fn no(self, detail: impl Into<String>, remedy: impl Into<String>) -> Check {
+        self.check(Status::No, detail.into(), Some(remedy.into()))
+    }
+
+    fn unknown(self, detail: impl Into<String>, remedy: Option<String>) -> Check {
+        self.check(Status::Unknown, detail.into(), remedy)
+    }
+
+    fn check(self, status: Status, detail: String, remedy: Option<String>) -> Check {
+        Check { id: self, title: self.title(), status, detail, remedy }
+    }
+}
+
+/// Where a kernel that has what it takes is to be had.
+const GOOD_KERNEL: &str = "a kernel of Debian 12, Ubuntu 22.04, Fedora or RHEL 9, or newer, has it; \
+                           boot one, in a virtual machine if need be";
+
+/// Makes every check, those of a module only where one is named.
+pub(super) fn all(machine: &Machine, module: Option<&str>) -> Vec<Check> {
+    let root = &machine.root;
+    let folder = KernelFiles::below(root).btf_folder();
+    let status = fs::read_to_string(root.join("proc/self/status")).unwrap_or_default();
+
+    let mut checks = capabilities(&status);
+    let functions = Functions::of(None, &folder);
+    checks.push(kernel_btf(&folder, &functions));
+    checks.push(bpf_tracing(machine, &checks, functions.as_ref().ok()));
+    let support = module_btf_support(&folder);
+    let supported = support.is_yes();
+    checks.push(support);
+    if let Some(module) = module {
+        checks.extend(module_checks(root, &folder, module, supported));
+    }
+    checks.push(tracefs(root));
+    checks.push(lockdown(root));
+    checks.push(memlock(root, &status));
+    checks.extend(tools(machine));
+    checks
+}
+
+fn capabilities(status: &str) -> Vec<Check> {
+    let held = privileges::capabilities(status).unwrap_or_default();
+    [CheckId::CapSysAdmin, CheckId::CapBpf, CheckId::CapPerfmon]
+        .into_iter()
+        .map(|id| match held.iter().find(|(name, ..)| *name == id.title()) {
+            Some((_, true, why)) => id.yes(*why),
+            Some((_, false, why)) => {
+                id.no(format!("needed {why}"), "run as root, or give the process the capability")
+            }
+            None => id.unknown(
+                "/proc/self/status does not tell",
+                Some("mount /proc: `mount -t proc proc /proc`".to_owned()),
+            ),
+        })
+        .collect()
+}
+
+fn kernel_btf<E: std::fmt::Display>(folder: &Path, functions: &Result<Functions, E>) -> Check {
+    let id = CheckId::KernelBtf;
+    match functions {
+        Ok(functions) => id.yes(format!("functions that it describes: {}", functions.count())),
+        Err(_) if !folder.join("vmlinux").exists() => id.no(
+            "/sys/kernel/btf/vmlinux is missing",
+            format!("use a kernel built with CONFIG_DEBUG_INFO_BTF=y: {GOOD_KERNEL}"),
+        ),
+        Err(error) => id.no(error.to_string(), format!("use another kernel: {GOOD_KERNEL}")),
+    }
+}
+
+fn bpf_tracing(machine: &Machine, before: &[Check], functions: Option<&Functions>) -> Check {
+    let id = CheckId::BpfTracing;
+    let missing: Vec<&str> =
+        before.iter().filter(|check| !check.is_yes()).map(|check| check.title).collect();
+    let Some(functions) = functions.filter(|_| missing.is_empty()) else {
+        return id.unknown(format!("not tried without {}", missing.join(", ")), None);
+    };
+    match (machine.try_fentry)(functions) {
+        Ok(()) => id.yes("a pair of empty programs was loaded and attached"),
+        // Several lines of the verifier do not fit in a table.
+        Err(refusal) => id.no(
+            refusal.what.split_whitespace().collect::<Vec<_>>().join(" "),
+            if refusal.forbidden {
+                "the capabilities are there and the kernel still forbids it: a container, a seccomp \
+                 filter or a security module does so; measure outside it, or in a virtual machine"
+                    .to_owned()
+            } else {
+                format!(
+                    "use a kernel built with CONFIG_BPF_JIT, CONFIG_BPF_EVENTS and \
+                     CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS: {GOOD_KERNEL}"
+                )
+            },
+        ),
+    }
+}
+
+/// The kernel has it since 5.11 (commit 36e68442d1af), with which came `btf_data` in
+/// `struct module`.
+fn module_btf_support(folder: &Path) -> Check {
+    let id = CheckId::ModuleBtfSupport;
+    let modules = fs::read_dir(folder).map_or(0, |entries| {
+        entries.flatten().filter(|entry| entry.file_name() != "vmlinux").count()
+    });
+    if modules > 0 {
+        return id.yes(format!("loaded modules that have it: {modules}"));
+    }
+    let remedy = format!(
+        "use a kernel of 5.11 or later built with CONFIG_DEBUG_INFO_BTF_MODULES=y: {GOOD_KERNEL}"
+    );
+    match Types::of(None, folder).ok().and_then(|types| types.has_member("module", "btf_data")) {
+        Some(true) => id.yes("the kernel keeps it, and no loaded module has any"),
+        Some(false) => id.no("this kernel does not keep BTF of modules", remedy),
+        None if folder.join("vmlinux").exists() => {
+            id.no("this kernel knows no modules, or its BTF does not describe them", remedy)
+        }
+        None => id.unknown("only the kernel's own BTF could tell", Some(remedy)),
+    }
+}
+
+fn module_checks(root: &Path, folder: &Path, module: &str, supported: bool) -> [Check; 2] {
+    let loaded = match KernelFiles::below(root).require_loaded(module) {
+        Ok(()) => CheckId::Module.yes(format!("{module} is loaded")),
+        Err(error) => {
+            let text = error.to_string();
+            let (what, remedy) = text.split_once(": ").unwrap_or((&text, "load it"));
+            CheckId::Module.no(what, remedy)
+        }
+    };
+    let btf = if !loaded.is_yes() {
+        CheckId::ModuleBtf.unknown("known when the module is loaded", None)
+    } else if folder.join(module).exists() {
+        match Functions::of(Some(module), folder) {
+            Ok(functions) => CheckId::ModuleBtf
+                .yes(format!("functions that it describes: {}", functions.count())),
+            Err(error) => CheckId::ModuleBtf.no(
+                error.to_string(),
+                format!("rebuild it, or run `profiler prepare {module}.ko`, and reload the module"),
+            ),
+        }
+    } else {
+        CheckId::ModuleBtf.no(
+            format!("/sys/kernel/btf/{module} is missing"),
+            if supported {
+                format!(
+                    "`profiler prepare {module}.ko`, then unload the module and insmod the file \
+                     that it writes"
+                )
+            } else {
+                "nothing helps on a kernel that keeps no BTF of modules: see there".to_owned()
+            },
+        )
+    };
+    [loaded, btf]
+}
+
+fn tracefs(root: &Path) -> Check {
+    let id = CheckId::Tracefs;
+    let places = ["sys/kernel/tracing", "sys/kernel/debug/tracing"];
+    for place in places {
+        match fs::File::open(root.join(place).join("available_filter_functions")) {
+            Ok(_) => return id.yes(format!("at /{place}: names that cannot be traced are known")),
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                return id.no(format!("/{place} cannot be read"), "run as root");
+            }
+            Err(_) => {}
+        }
+    }
+    if places.iter().any(|place| root.join(place).join("current_tracer").exists()) {
+        return id.no(
+            "it lists no functions: the kernel has no dynamic function tracing",
+            format!("use a kernel built with CONFIG_DYNAMIC_FTRACE=y: {GOOD_KERNEL}"),
+        );
+    }
+    let filesystems = fs::read_to_string(root.join("proc/filesystems")).unwrap_or_default();
+    if filesystems.split_whitespace().any(|word| word == "tracefs") {
+        id.no("it is not mounted", "mount -t tracefs nodev /sys/kernel/tracing")
+    } else {
+        id.no(
+            "this kernel has none",
+            format!("use a kernel built with CONFIG_FTRACE=y: {GOOD_KERNEL}"),
+        )
+    }
+}
+
+fn lockdown(root: &Path) -> Check {
+    let id = CheckId::Lockdown;
+    let Some(text) = read_fact(&root.join("sys/kernel/security/lockdown")) else {
+        return id.yes("this kernel has no lockdown, or securityfs is not mounted");
+    };
+    let mode = text.split(['[', ']']).nth(1).unwrap_or(&text);
+    match mode {
+        "none" => id.yes("lockdown: none"),
+        "integrity" => id.yes("lockdown: integrity, which leaves tracing open"),
+        _ => id.no(
+            format!("lockdown: {mode}, which closes tracefs and reading of kernel memory"),
+            "boot without lockdown=confidentiality (Secure Boot alone sets integrity)",
+        ),
+    }
+}
+
+/// Maps are charged to memory control groups since 5.11.
+fn memlock(root: &Path, status: &str) -> Check {
+    let id = CheckId::Memlock;
+    let limits = fs::read_to_string(root.join("proc/self/limits")).unwrap_or_default();
+    let hard = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max locked memory"))
+        .and_then(|rest| rest.split_whitespace().nth(1));
+    let may_raise = privileges::may_raise_limits(status);
+    match hard {
+        Some("unlimited") => id.yes("unlimited"),
+        _ if may_raise => id.yes("this process may raise the limit, and does where it must"),
+        Some(hard) => id.no(
+            format!("at most {hard} bytes, which kernels before 5.11 charge BPF maps to"),
+            "ulimit -l unlimited, as root (not needed on 5.11 and later)",
+        ),
+        None => id.unknown("/proc/self/limits does not tell", None),
+    }
+}
+
+fn tools(machine: &Machine) -> [Check; 3] {
+    let ltp_root = machine.ltp_root.clone().unwrap_or_else(|| PathBuf::from("/opt/ltp"));
+    let ltp = if below(&machine.root, &ltp_root).join("runtest").is_dir() {
+        CheckId::Ltp.yes(ltp_root.display().to_string())
+    } else {
+        CheckId::Ltp.no(
+            format!("{} has no folder runtest", ltp_root.display()),
+            "build and install the Linux Test Project, and set LTPROOT if it is elsewhere; the \
+             built-in loads need it not",
+        )
+    };
+    let kirk = match find_program(machine, &["kirk"]) {
+        Some(path) => CheckId::Kirk.yes(path.display().to_string()),
+        None => CheckId::Kirk.no("not in PATH", "pipx install kirk"),
+    };
+    let architecture = std::env::consts::ARCH;
+    let qemu = format!("qemu-system-{architecture}");
+    let qemu = match find_program(machine, &[&qemu, "qemu-kvm"]) {
+        Some(path) => CheckId::Qemu.yes(path.display().to_string()),
+        None => CheckId::Qemu.no(
+            format!("{qemu} is not in PATH"),
+            "apt install qemu-system, to measure in a virtual machine",
+        ),
+    };
+    [ltp, kirk, qemu]
+}
+
+fn find_program(machine: &Machine, names: &[&str]) -> Option<PathBuf> {
+    let path = machine.path.as_ref()?;
+    std::env::split_paths(path)
+        .flat_map(|folder| names.iter().map(move |name| folder.join(name)))
+        .find(|program| below(&machine.root, program).is_file())
+}
+
+/// An absolute path of the machine at `root`.
+fn below(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}

@@ -1,0 +1,153 @@
+//! What this machine can measure, and what to do where it cannot.
+//!
+//! [`checks`] finds facts, [`backends`] says which of them each backend needs; the rest follows.
+
+mod backends;
+mod checks;
+
+#[cfg(test)]
+mod tests;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+pub use checks::{Check, CheckId, Status};
+
+use crate::host::{self, HostFacts};
+use crate::probe::btf::Functions;
+use crate::probe::feature::{self, Refusal};
+use crate::profile::Backend;
+use crate::target::KernelFiles;
+
+/// Loads a backend's programs for real, given the functions of the kernel image.
+pub type TryPrograms = fn(&Functions) -> Result<(), Refusal>;
+
+/// The machine to look at: this one, or files made up for a test.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    /// What is `/` on this machine.
+    pub root: PathBuf,
+    /// Where programs are looked for, as in `PATH`.
+    pub path: Option<OsString>,
+    /// Folder of the Linux Test Project, as in `LTPROOT`.
+    pub ltp_root: Option<PathBuf>,
+    /// Tries fentry and fexit programs.
+    pub try_fentry: TryPrograms,
+}
+
+impl Machine {
+    /// The machine that this process runs on.
+    #[must_use]
+    pub fn this() -> Self {
+        Self {
+            root: PathBuf::from("/"),
+            path: std::env::var_os("PATH"),
+            ltp_root: std::env::var_os("LTPROOT").map(PathBuf::from),
+            try_fentry: feature::try_fentry,
+        }
+    }
+}
+
+/// What [`examine`] found.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// Version of this layout.
+    pub version: u32,
+    /// Kernel release, as `uname -r`.
+    pub kernel: Option<String>,
+    /// Machine architecture, as `uname -m`.
+    pub arch: String,
+    /// The module that was asked about.
+    pub module: Option<String>,
+    /// Whether anything can be measured: a function of the module if one was named, else one of
+    /// the kernel image.
+    pub can_measure: bool,
+    /// The facts.
+    pub checks: Vec<Check>,
+    /// Every backend of this program, best first.
+    pub backends: Vec<BackendReport>,
+    /// The functions looked at.
+    pub handlers: Vec<HandlerReport>,
+    /// Why there is no function to look at, where one was to be found.
+    pub no_handlers: Option<String>,
+}
+
+/// Whether a backend works here.
+#[derive(Debug, Clone, Serialize)]
+pub struct BackendReport {
+    /// The backend.
+    pub backend: Backend,
+    /// On functions of the kernel image.
+    pub kernel_functions: Answer,
+    /// On functions of modules; of the module asked about, if one was.
+    pub module_functions: Answer,
+}
+
+/// Yes, or no with the reasons.
+#[derive(Debug, Clone, Serialize)]
+pub struct Answer {
+    /// Whether it works.
+    pub available: bool,
+    /// The checks that stand in the way.
+    pub because_of: Vec<CheckId>,
+}
+
+/// Which backend will measure a function.
+#[derive(Debug, Clone, Serialize)]
+pub struct HandlerReport {
+    /// The function.
+    pub name: String,
+    /// The backend that will be used.
+    pub backend: Option<Backend>,
+    /// Why no backend, or no better one, can be used.
+    pub obstacle: Option<String>,
+}
+
+/// Looks at a machine, for measuring functions of `module` that match `handlers`.
+#[must_use]
+pub fn examine(machine: &Machine, module: Option<&str>, handlers: &[String]) -> Report {
+    let module = module.map(|module| module.replace('-', "_"));
+    let HostFacts { kernel_release, arch, .. } = host::collect_at(&machine.root);
+    let checks = checks::all(machine, module.as_deref());
+    let backends: Vec<BackendReport> =
+        backends::ALL.iter().map(|needs| needs.report(&checks)).collect();
+
+    let mut found = Vec::new();
+    let mut no_handlers = None;
+    let loaded = !checks.iter().any(|check| check.id == CheckId::Module && !check.is_yes());
+    if let Some(module) = module.as_deref().filter(|_| loaded) {
+        match KernelFiles::below(&machine.root).functions(Some(module), handlers) {
+            Ok(functions) => {
+                found = functions
+                    .iter()
+                    // The rest of a function that stands in the list itself.
+                    .filter(|function| {
+                        function.variant.is_none()
+                            || !functions.iter().any(|other| other.name == function.source_name())
+                    })
+                    .map(|function| backends::choose(function, &backends, &checks))
+                    .collect();
+            }
+            Err(error) => no_handlers = Some(error.to_string()),
+        }
+    }
+    let can_measure = if module.is_some() {
+        backends.iter().any(|report| report.module_functions.available)
+            && (found.is_empty() || found.iter().any(|handler| handler.backend.is_some()))
+    } else {
+        backends.iter().any(|report| report.kernel_functions.available)
+    };
+    Report {
+        version: 1,
+        kernel: kernel_release,
+        arch,
+        module,
+        can_measure,
+        checks,
+        backends,
+        handlers: found,
+        no_handlers,
+    }
+}

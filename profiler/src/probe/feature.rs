@@ -1,0 +1,76 @@
+//! Whether this kernel takes the programs of a backend: found out by loading one.
+
+use std::{fmt, io, os::fd::AsFd as _};
+
+use aya_obj::generated::bpf_insn;
+
+use super::{
+    btf::Functions,
+    sys::{self, AttachType, TracingProgram},
+};
+
+/// Functions of the kernel image to try on, first choice first: the kernel's own test function is
+/// called by nobody else, and the others are in every kernel.
+const TRIED_ON: [&str; 4] = ["bpf_fentry_test1", "vfs_open", "vfs_fstat", "schedule"];
+
+/// `r0 = 0; exit`
+const NOTHING: [(u8, u8); 2] = [(0xb7, 0), (0x95, 0)];
+
+/// Why a try failed.
+#[derive(Debug, Clone)]
+pub struct Refusal {
+    /// Which step, and what the kernel said.
+    pub what: String,
+    /// The kernel forbids it, rather than not being able to.
+    pub forbidden: bool,
+}
+
+impl Refusal {
+    fn new(doing: &str, error: &io::Error, said: impl fmt::Display) -> Self {
+        let forbidden = error.kind() == io::ErrorKind::PermissionDenied;
+        Self { what: format!("{doing}: {said}"), forbidden }
+    }
+}
+
+/// Loads and attaches a pair of programs that do nothing, and takes them off at once.
+///
+/// # Errors
+/// Which step the kernel refused, and what it said. A kernel may take a program and have no
+/// trampolines to attach it with.
+pub fn try_fentry(functions: &Functions) -> Result<(), Refusal> {
+    let (name, btf_id) = TRIED_ON
+        .iter()
+        .find_map(|name| match functions.ids(name) {
+            [id] => Some((*name, *id)),
+            _ => None,
+        })
+        .ok_or_else(|| Refusal {
+            what: format!("the kernel's BTF describes none of {}", TRIED_ON.join(", ")),
+            forbidden: false,
+        })?;
+    let instructions = NOTHING.map(|(code, register)| bpf_insn {
+        code,
+        _bitfield_align_1: [],
+        _bitfield_1: bpf_insn::new_bitfield_1(register, 0),
+        off: 0,
+        imm: 0,
+    });
+    for (what, attach_type) in [("fexit", AttachType::Fexit), ("fentry", AttachType::Fentry)] {
+        let program = sys::load_tracing(&TracingProgram {
+            name: "profiler_try",
+            license: c"GPL",
+            instructions: &instructions,
+            attach_type,
+            btf_id,
+            btf_object: None,
+        })
+        .map_err(|refused| {
+            let doing = format!("loading an empty {what} program for {name}");
+            Refusal::new(&doing, &refused.error, &refused)
+        })?;
+        sys::attach_tracing(program.as_fd()).map_err(|error| {
+            Refusal::new(&format!("attaching an empty {what} program to {name}"), &error, &error)
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,343 @@
+//! Types of BTF in C's notation: the prototype of a function, and which members a struct has.
+
+use std::path::Path;
+
+use super::btf::{self, Base, Blob, BtfError, KIND_FUNC, TYPE_LEN, word};
+
+/// Types of the kernel image, and of one module where asked for.
+///
+/// A module's ids and string offsets go on where those of vmlinux end, so the two are simply put
+/// one behind the other.
+pub struct Types {
+    types: Vec<u8>,
+    strings: Vec<u8>,
+    /// Where each type begins in `types`; the first is the type with id 1.
+    places: Vec<usize>,
+}
+
+/// Most types visited for one prototype: damaged BTF may be a circle or a tree without end.
+const MAX_STEPS: u32 = 500;
+
+// Kinds of include/uapi/linux/btf.h.
+const INT: u32 = 1;
+const PTR: u32 = 2;
+const ARRAY: u32 = 3;
+const STRUCT: u32 = 4;
+const UNION: u32 = 5;
+const ENUM: u32 = 6;
+const FWD: u32 = 7;
+const TYPEDEF: u32 = 8;
+const VOLATILE: u32 = 9;
+const CONST: u32 = 10;
+const RESTRICT: u32 = 11;
+const FUNC_PROTO: u32 = 13;
+const FLOAT: u32 = 16;
+const TYPE_TAG: u32 = 18;
+const ENUM64: u32 = 19;
+
+/// One type's three words, and where what follows them begins.
+struct Header {
+    name: u32,
+    info: u32,
+    /// Size or type, by kind.
+    third: u32,
+    rest: usize,
+}
+
+impl Header {
+    fn kind(&self) -> u32 {
+        (self.info >> 24) & 0x1f
+    }
+
+    fn members(&self) -> usize {
+        (self.info & 0xffff) as usize
+    }
+
+    fn flag(&self) -> bool {
+        self.info >> 31 != 0
+    }
+}
+
+impl Types {
+    /// Types of the kernel image, with those of a loaded module.
+    ///
+    /// # Errors
+    /// When the BTF is not there or cannot be understood.
+    pub fn of(module: Option<&str>, folder: &Path) -> Result<Self, BtfError> {
+        let path = folder.join("vmlinux");
+        let bytes = btf::read(&path)?;
+        let base = Blob::parse(&bytes, &path, Base::default())?;
+        let mut all = Self { types: Vec::new(), strings: Vec::new(), places: Vec::new() };
+        all.append(&base)?;
+        if let Some(module) = module {
+            let path = folder.join(module);
+            let bytes = btf::read(&path)?;
+            all.append(&Blob::parse(&bytes, &path, base.end()?)?)?;
+        }
+        Ok(all)
+    }
+
+    fn append(&mut self, blob: &Blob<'_>) -> Result<(), BtfError> {
+        let start = self.types.len();
+        blob.walk(|found| self.places.push(start + found.at))?;
+        self.types.extend(blob.types);
+        self.strings.extend(blob.strings);
+        Ok(())
+    }
+
+    /// The prototype of the function with this id, as in C, without a semicolon; `None` if there
+    /// is no such function.
+    #[must_use]
+    pub fn prototype(&self, function: u32) -> Option<String> {
+        let header = self.header(function)?;
+        if header.kind() != KIND_FUNC {
+            return None;
+        }
+        let name = self.string(header.name)?;
+        Some(self.declare(header.third, name.to_owned(), &mut MAX_STEPS.clone()))
+    }
+
+    /// Whether a struct of this name has a direct member of that name; `None` if BTF knows no such
+    /// struct.
+    #[must_use]
+    pub fn has_member(&self, structure: &str, member: &str) -> Option<bool> {
+        let mut found = None;
+        for id in 1..=self.places.len() {
+            let Some(header) = u32::try_from(id).ok().and_then(|id| self.header(id)) else {
+                continue;
+            };
+            if header.kind() != STRUCT || self.string(header.name) != Some(structure) {
+                continue;
+            }
+            let has = (0..header.members()).any(|at| {
+                word(&self.types, header.rest + at * 12)
+                    .is_some_and(|name| self.string(name) == Some(member))
+            });
+            found = Some(found.unwrap_or(false) || has);
+        }
+        found
+    }
+
+    fn header(&self, id: u32) -> Option<Header> {
+        let at = *self.places.get(usize::try_from(id.checked_sub(1)?).ok()?)?;
+        Some(Header {
+            name: word(&self.types, at)?,
+            info: word(&self.types, at + 4)?,
+            third: word(&self.types, at + 8)?,
+            rest: at + TYPE_LEN,
+        })
+    }
+
+    fn string(&self, offset: u32) -> Option<&str> {
+        let text = self.strings.get(usize::try_from(offset).ok()?..)?;
+        let end = text.iter().position(|&byte| byte == 0)?;
+        std::str::from_utf8(&text[..end]).ok()
+    }
+
+    /// The declaration of `declarator` with the type `id`. C declares inside out: what a pointer
+    /// points to stands around the pointer.
+    fn declare(&self, id: u32, declarator: String, steps: &mut u32) -> String {
+        *steps = steps.saturating_sub(1);
+        if *steps == 0 {
+            return join("...", &declarator);
+        }
+        if id == 0 {
+            return join("void", &declarator);
+        }
+        let Some(header) = self.header(id) else { return join("?", &declarator) };
+        let name = self.string(header.name).filter(|name| !name.is_empty());
+        let tagged = |word: &str| join(&format!("{word} {}", name.unwrap_or("{...}")), &declarator);
+        match header.kind() {
+            INT | FLOAT | TYPEDEF => join(name.unwrap_or("?"), &declarator),
+            STRUCT => tagged("struct"),
+            UNION => tagged("union"),
+            ENUM | ENUM64 => tagged("enum"),
+            FWD => tagged(if header.flag() { "union" } else { "struct" }),
+            PTR => {
+                // Brackets and parentheses bind closer than the star.
+                let inner = if matches!(self.kind(header.third), Some(ARRAY | FUNC_PROTO)) {
+                    format!("(*{declarator})")
+                } else {
+                    format!("*{declarator}")
+                };
+                self.declare(header.third, inner, steps)
+            }
+            CONST => self.qualify("const", header.third, &declarator, steps),
+            VOLATILE => self.qualify("volatile", header.third, &declarator, steps),
+            RESTRICT => self.qualify("restrict", header.third, &declarator, steps),
+            TYPE_TAG => self.declare(header.third, declarator, steps),
+            ARRAY => {
+                let element = word(&self.types, header.rest).unwrap_or(0);
+                let length = word(&self.types, header.rest + 8).unwrap_or(0);
+                self.declare(element, format!("{declarator}[{length}]"), steps)
+            }
+            FUNC_PROTO => {
+                let parameters: Vec<String> = (0..header.members())
+                    .map_while(|number| {
+                        if *steps == 0 {
+                            return None;
+                        }
+                        let at = header.rest + number * 8;
+                        let name = word(&self.types, at)?;
+                        let id = word(&self.types, at + 4)?;
+                        if name == 0 && id == 0 {
+                            return Some("...".to_owned());
+                        }
+                        let name = self.string(name).unwrap_or_default().to_owned();
+                        Some(self.declare(id, name, steps))
+                    })
+                    .collect();
+                let list =
+                    if parameters.is_empty() { "void".to_owned() } else { parameters.join(", ") };
+                self.declare(header.third, format!("{declarator}({list})"), steps)
+            }
+            _ => join("?", &declarator),
+        }
+    }
+
+    /// A qualifier of a pointer stands behind its star, any other before the type.
+    fn qualify(&self, word: &str, id: u32, declarator: &str, steps: &mut u32) -> String {
+        if self.kind(id) == Some(PTR) {
+            let inner = if declarator.is_empty() {
+                word.to_owned()
+            } else {
+                format!("{word} {declarator}")
+            };
+            self.declare(id, inner, steps)
+        } else {
+            format!("{word} {}", self.declare(id, declarator.to_owned(), steps))
+        }
+    }
+
+    fn kind(&self, id: u32) -> Option<u32> {
+        self.header(id).map(|header| header.kind())
+    }
+}
+
+fn join(name: &str, declarator: &str) -> String {
+    if declarator.is_empty() {
+        name.to_owned()
+    } else if declarator.starts_with(['[', '(']) && !declarator.starts_with("(*") {
+        format!("{name}{declarator}")
+    } else {
+        format!("{name} {declarator}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use proptest::prelude::*;
+
+    use super::super::btf::testing::{Builder, kind};
+    use super::*;
+
+    fn types(base: &[u8], split: Option<&[u8]>) -> Result<Types, BtfError> {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("vmlinux"), base).unwrap();
+        if let Some(split) = split {
+            fs::write(folder.path().join("driver"), split).unwrap();
+        }
+        Types::of(split.map(|_| "driver"), folder.path())
+    }
+
+    #[test]
+    fn prototypes_of_a_module_use_types_of_the_kernel() {
+        let mut base = Builder::base();
+        let int = base.int("int");
+        let regs = base.structure("pt_regs", &["ax"]);
+        let size = base.add("size_t", kind::TYPEDEF, 0, int, &[]);
+        let mut split = base.split();
+        let pointer = split.add("", kind::PTR, 0, regs, &[]);
+        let own = split.structure("event", &["id"]);
+        let read_only = split.add("", kind::CONST, 0, own, &[]);
+        let to_read_only = split.add("", kind::PTR, 0, read_only, &[]);
+        let id = split.function(
+            "bind_handler",
+            int,
+            &[("regs", pointer), ("event", to_read_only), ("length", size)],
+        );
+        let none = split.function("stop", 0, &[]);
+        let types = types(&base.bytes(), Some(&split.bytes())).unwrap();
+        assert_eq!(
+            types.prototype(id).unwrap(),
+            "int bind_handler(struct pt_regs *regs, const struct event *event, size_t length)"
+        );
+        assert_eq!(types.prototype(none).unwrap(), "void stop(void)");
+        assert_eq!(types.prototype(pointer), None);
+        assert_eq!(types.prototype(0), None);
+        assert_eq!(types.prototype(u32::MAX), None);
+    }
+
+    #[test]
+    fn declarators_are_inside_out() {
+        let mut base = Builder::base();
+        let int = base.int("int");
+        let char_type = base.int("char");
+        let array = base.add("", kind::ARRAY, 0, 0, &[char_type, int, 16]);
+        let to_array = base.add("", kind::PTR, 0, array, &[]);
+        let to_char = base.add("", kind::PTR, 0, char_type, &[]);
+        let fixed = base.add("", kind::CONST, 0, to_char, &[]);
+        let callback = base.add("", kind::FUNC_PROTO, 2, int, &[0, to_char, 0, 0]);
+        let to_callback = base.add("", kind::PTR, 0, callback, &[]);
+        let id = base.function(
+            "odd",
+            to_char,
+            &[("bytes", to_array), ("name", fixed), ("done", to_callback), ("", to_callback)],
+        );
+        let types = types(&base.bytes(), None).unwrap();
+        assert_eq!(
+            types.prototype(id).unwrap(),
+            "char *odd(char (*bytes)[16], char *const name, int (*done)(char *, ...), \
+             int (*)(char *, ...))"
+        );
+    }
+
+    #[test]
+    fn a_circle_of_types_ends() {
+        let mut base = Builder::base();
+        // Points to itself.
+        let circle = base.add("", kind::PTR, 0, 1, &[]);
+        let id = base.function("f", circle, &[("a", circle), ("b", circle)]);
+        let text = types(&base.bytes(), None).unwrap().prototype(id).unwrap();
+        assert!(text.contains("...") && text.len() < 4096, "{text}");
+    }
+
+    #[test]
+    fn members_are_found() {
+        let mut base = Builder::base();
+        base.int("int");
+        base.structure("module", &["name", "btf_data"]);
+        let types = types(&base.bytes(), None).unwrap();
+        assert_eq!(types.has_member("module", "btf_data"), Some(true));
+        assert_eq!(types.has_member("module", "btf"), Some(false));
+        assert_eq!(types.has_member("nothing", "btf"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_types_never_panic(
+            damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20),
+        ) {
+            let mut base = Builder::base();
+            let int = base.int("int");
+            let pointer = base.add("", kind::PTR, 0, int, &[]);
+            let array = base.add("", kind::ARRAY, 0, 0, &[pointer, int, 3]);
+            base.structure("s", &["a", "b"]);
+            base.function("f", pointer, &[("x", array), ("y", pointer)]);
+            let mut bytes = base.bytes();
+            for (at, byte) in damage {
+                // The header stays, so that the types are reached.
+                let at = 24 + at.index(bytes.len() - 24);
+                bytes[at] = byte;
+            }
+            if let Ok(types) = types(&bytes, None) {
+                for id in 0..=types.places.len() as u32 + 1 {
+                    let _ = types.prototype(id);
+                }
+                let _ = types.has_member("s", "a");
+            }
+        }
+    }
+}

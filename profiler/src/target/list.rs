@@ -1,0 +1,188 @@
+//! Functions as the kernel lists them, with what is known of each.
+
+use std::cell::OnceCell;
+
+use serde::Serialize;
+
+use super::{KernelFiles, ResolveError, Symbols, Traceable, glob, is_glob, nearest};
+use crate::probe::{btf::Functions, prototype::Types};
+
+/// A function as the kernel lists it, whether it can be probed or not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Function {
+    /// Symbol name, as in `/proc/kallsyms`.
+    pub name: String,
+    /// Module that holds it; `None` is the kernel image.
+    pub module: Option<String>,
+    /// Address at this boot; `None` where the kernel hides it (`kptr_restrict`).
+    #[serde(serialize_with = "hexadecimal")]
+    pub address: Option<u64>,
+    /// Bytes up to the next symbol, with the padding between; `None` where no function follows.
+    pub size_bytes: Option<u64>,
+    /// Whether ftrace can trace it; `None` where tracefs cannot be read.
+    pub traceable: Option<bool>,
+    /// Whether BTF describes it: fentry needs that.
+    pub btf: bool,
+    /// Its prototype in C, from BTF.
+    pub prototype: Option<String>,
+    /// What the compiler made of a function, such as `isra`, `constprop`, `part` or `cold`.
+    pub variant: Option<String>,
+    /// Functions of this name in the same place: more than one cannot be told apart by name.
+    pub same_name: usize,
+}
+
+impl Function {
+    /// The name in the source: without the suffixes of the compiler.
+    #[must_use]
+    pub fn source_name(&self) -> &str {
+        self.name.split('.').next().unwrap_or(&self.name)
+    }
+
+    /// Why no fentry probe can be placed on it; `None` if one can.
+    #[must_use]
+    pub fn fentry_obstacle(&self) -> Option<String> {
+        if self.variant.as_deref().is_some_and(|kinds| kinds.ends_with("cold")) {
+            Some(format!("the unlikely half of {0}: measure {0}", self.source_name()))
+        } else if let Some(variant) = &self.variant {
+            Some(format!(
+                "a .{variant} variant made by the compiler, which BTF does not describe: mark \
+                 {} `noinline __used`, or build it with -fno-ipa-sra -fno-ipa-cp",
+                self.source_name()
+            ))
+        } else if self.same_name > 1 {
+            Some(format!(
+                "{} functions have this name, and BTF cannot tell them apart: rename one",
+                self.same_name
+            ))
+        } else if self.traceable == Some(false) {
+            Some("marked notrace: measure the function that calls it".to_owned())
+        } else if self.btf {
+            None
+        } else {
+            Some("BTF does not describe it: mark it `noinline __used` and rebuild".to_owned())
+        }
+    }
+}
+
+fn hexadecimal<S: serde::Serializer>(
+    address: &Option<u64>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match address {
+        Some(address) => serializer.collect_str(&format_args!("{address:#018x}")),
+        None => serializer.serialize_none(),
+    }
+}
+
+impl KernelFiles {
+    /// Functions whose name, with or without the compiler's suffix, one of the patterns matches:
+    /// all for no pattern. In order of name and address. Works without BTF and tracefs: what they
+    /// would tell is then left open.
+    ///
+    /// # Errors
+    /// When the module is not loaded, the symbols cannot be read, or a pattern is no glob or
+    /// matches nothing.
+    pub fn functions(
+        &self,
+        module: Option<&str>,
+        patterns: &[String],
+    ) -> Result<Vec<Function>, ResolveError> {
+        let module = module.map(|module| module.replace('-', "_"));
+        let module = module.as_deref();
+        if let Some(module) = module {
+            self.require_loaded(module)?;
+        }
+        let mut globs = Vec::new();
+        for pattern in patterns {
+            globs.push(glob(pattern)?);
+        }
+        let folder = self.btf_folder();
+        let present = |name: &str| folder.join(name).exists();
+        let types = (present("vmlinux") && module.is_none_or(present))
+            .then(|| Types::of(module, &folder))
+            .transpose()?;
+        // Of a module, only its own functions: one of the kernel may have the same name.
+        let described = match &types {
+            Some(_) => Functions::of(module, &folder)?,
+            None => Functions::default(),
+        };
+        let symbols = self.symbols(module)?;
+        let traceable = Traceable { files: self, module, names: OnceCell::new() };
+        let mut starts: Vec<u64> = symbols.values().flatten().copied().collect();
+        starts.sort_unstable();
+
+        let mut matched = vec![false; globs.len()];
+        let mut functions = Vec::new();
+        for (name, addresses) in &symbols {
+            let (source_name, suffix) = match name.split_once('.') {
+                Some((source_name, suffix)) if !source_name.is_empty() => {
+                    (source_name, Some(suffix))
+                }
+                _ => (name.as_str(), None),
+            };
+            let mut wanted = globs.is_empty();
+            for (glob, matched) in globs.iter().zip(&mut matched) {
+                if glob.matches(name) || glob.matches(source_name) {
+                    (wanted, *matched) = (true, true);
+                }
+            }
+            if !wanted {
+                continue;
+            }
+            let ids = described.ids(name);
+            let prototype = match (ids, &types) {
+                // Of two functions it would be anyone's.
+                (&[id], Some(types)) if addresses.len() == 1 => types.prototype(id),
+                _ => None,
+            };
+            let mut addresses = addresses.clone();
+            addresses.sort_unstable();
+            functions.extend(addresses.iter().map(|&address| Function {
+                name: name.clone(),
+                module: module.map(str::to_owned),
+                address: (address != 0).then_some(address),
+                size_bytes: size(address, &starts),
+                traceable: traceable.known(name),
+                btf: !ids.is_empty(),
+                prototype: prototype.clone(),
+                variant: suffix.map(variant),
+                same_name: ids.len().max(addresses.len()),
+            }));
+        }
+        match patterns.iter().zip(matched).find(|(_, matched)| !matched) {
+            Some((pattern, _)) => Err(no_match(pattern, module, &symbols)),
+            None => Ok(functions),
+        }
+    }
+}
+
+fn no_match(pattern: &str, module: Option<&str>, symbols: &Symbols) -> ResolveError {
+    let module = module.map(str::to_owned);
+    if is_glob(pattern) {
+        let pattern = pattern.to_owned();
+        ResolveError::NoMatch { pattern, module, not_traceable: 0, not_described: 0 }
+    } else {
+        let nearest = nearest(pattern, symbols.keys().map(String::as_str));
+        ResolveError::NoSuchHandler { handler: pattern.to_owned(), module, nearest }
+    }
+}
+
+/// `isra.0.cold` and the like: the kinds, without the compiler's numbers.
+fn variant(suffix: &str) -> String {
+    let kinds: Vec<&str> = suffix
+        .split('.')
+        .filter(|part| !part.is_empty() && !part.bytes().all(|byte| byte.is_ascii_digit()))
+        .collect();
+    if kinds.is_empty() { suffix.to_owned() } else { kinds.join(".") }
+}
+
+/// Bytes from a function to the next one of the same place; `starts` is sorted. So large a gap
+/// that the next function must lie in another section tells nothing.
+fn size(address: u64, starts: &[u64]) -> Option<u64> {
+    const LARGEST: u64 = 1 << 16;
+    if address == 0 {
+        return None;
+    }
+    let next = *starts.get(starts.partition_point(|&start| start <= address))?;
+    (next - address < LARGEST).then_some(next - address)
+}

@@ -1,0 +1,272 @@
+//! Resolving on made-up machines.
+
+use std::path::Path;
+
+use super::*;
+use crate::probe::btf::testing::{Builder, kind};
+
+const SYMBOLS: &str = "\
+ffffffff81000000 T vfs_open
+ffffffff81000100 T bind_handler
+ffffffff82000000 D some_data
+ffffffffc0001000 t bind_handler\t[driver]
+ffffffffc0001040 t connect_handler\t[driver]
+ffffffffc0001100 t twice_handler\t[driver]
+ffffffffc0001180 t twice_handler\t[driver]
+ffffffffc0001200 t split_handler.isra.0\t[driver]
+ffffffffc0001240 t split_handler.constprop.1\t[driver]
+ffffffffc0001280 t dark_handler\t[driver]
+ffffffffc0001300 t asm_handler\t[driver]
+ffffffffc0001340 t connect_handler.cold\t[driver]
+ffffffffc0101000 t cleanup_module\t[driver]
+ffffffffc0200000 t other\t[neighbour]
+";
+
+const TRACEABLE: &str = "\
+vfs_open
+bind_handler
+bind_handler [driver]
+connect_handler [driver]
+twice_handler [driver]
+twice_handler [driver]
+asm_handler [driver]
+split_handler.isra.0 [driver]
+";
+
+fn write(root: &Path, path: &str, text: impl AsRef<[u8]>) {
+    let path = root.join(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+/// A machine with the module `driver`.
+fn machine() -> (tempfile::TempDir, KernelFiles) {
+    let root = tempfile::tempdir().unwrap();
+    write(root.path(), "proc/modules", "driver 65536 0 - Live 0x0 (OE)\nneighbour 1 0\n");
+    write(root.path(), "proc/kallsyms", SYMBOLS);
+    write(root.path(), "sys/kernel/tracing/available_filter_functions", TRACEABLE);
+    fs::create_dir_all(root.path().join("sys/module/ext4")).unwrap();
+    let mut base = Builder::base();
+    let int = base.int("int");
+    let regs = base.structure("pt_regs", &["ax"]);
+    base.function("vfs_open", int, &[]);
+    base.function("bind_handler", int, &[]);
+    let mut split = base.split();
+    let pointer = split.add("", kind::PTR, 0, regs, &[]);
+    split.function("bind_handler", int, &[("regs", pointer)]);
+    split.function("connect_handler", int, &[("regs", pointer)]);
+    split.function("twice_handler", int, &[]);
+    write(root.path(), "sys/kernel/btf/vmlinux", base.bytes());
+    write(root.path(), "sys/kernel/btf/driver", split.bytes());
+    let files = KernelFiles::below(root.path());
+    (root, files)
+}
+
+fn refused(files: &KernelFiles, module: Option<&str>, pattern: &str) -> ResolveError {
+    files.resolve(module, &[pattern.to_owned()]).unwrap_err()
+}
+
+#[test]
+fn names_and_globs_become_functions() {
+    let (_root, files) = machine();
+    let targets =
+        files.resolve(Some("driver"), &["connect_handler".into(), "[bc]*_handler".into()]);
+    let targets = targets.unwrap();
+    let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
+    assert_eq!(names, ["connect_handler", "bind_handler"], "in order, each once");
+    // Base: int, pt_regs, two functions with prototypes: ids to 6; then a pointer.
+    assert_eq!(targets[1].btf_id, 9, "the module's, not the kernel's of the same name");
+    assert_eq!(targets[1].address, 0xffff_ffff_c000_1000);
+    assert_eq!(files.resolve(None, &["bind_handler".into()]).unwrap()[0].btf_id, 6);
+    let dashes = KernelFiles::below(_root.path());
+    write(_root.path(), "proc/modules", "my_driver 1\n");
+    assert!(matches!(
+        refused(&dashes, Some("my-driver"), "x"),
+        ResolveError::NoModuleBtf { module } if module == "my_driver"
+    ));
+}
+
+#[test]
+fn modules_that_are_not_there() {
+    let (_root, files) = machine();
+    assert!(matches!(
+        refused(&files, Some("drivr"), "x"),
+        ResolveError::NotLoaded { nearest, .. } if nearest == ["driver"]
+    ));
+    assert!(matches!(refused(&files, Some("ext4"), "x"), ResolveError::BuiltIn { .. }));
+    for odd in ["", "..", "a/b"] {
+        let error = refused(&files, Some(odd), "x");
+        assert!(matches!(error, ResolveError::NotLoaded { .. }), "{odd}: {error}");
+    }
+}
+
+#[test]
+fn btf_that_is_not_there_or_damaged() {
+    let (root, files) = machine();
+    write(root.path(), "sys/kernel/btf/driver", "no BTF");
+    let error = refused(&files, Some("driver"), "bind_handler");
+    assert!(matches!(error, ResolveError::Btf(BtfError::Malformed { .. })), "{error}");
+    assert!(error.machine_lacks_something());
+    fs::remove_file(root.path().join("sys/kernel/btf/driver")).unwrap();
+    let error = refused(&files, Some("driver"), "bind_handler");
+    assert!(matches!(error, ResolveError::NoModuleBtf { .. }), "{error}");
+    fs::remove_file(root.path().join("sys/kernel/btf/vmlinux")).unwrap();
+    let error = refused(&files, Some("driver"), "bind_handler");
+    assert!(matches!(error, ResolveError::NoKernelBtf), "{error}");
+    assert!(error.machine_lacks_something());
+}
+
+#[test]
+fn unreadable_files_are_named() {
+    let (root, files) = machine();
+    fs::remove_file(root.path().join("proc/kallsyms")).unwrap();
+    for file in ["proc/kallsyms", "proc/modules"] {
+        match refused(&files, Some("driver"), "bind_handler") {
+            ResolveError::Unreadable { path, .. } => assert!(path.ends_with(file)),
+            other => panic!("{other}"),
+        }
+        let _ = fs::remove_file(root.path().join("proc/modules"));
+    }
+}
+
+#[test]
+fn a_kernel_without_modules_is_not_a_lack_of_privileges() {
+    let (root, files) = machine();
+    fs::remove_file(root.path().join("proc/modules")).unwrap();
+    let error = refused(&files, Some("driver"), "bind_handler");
+    assert!(matches!(error, ResolveError::NoModules { .. }), "{error}");
+    assert!(error.machine_lacks_something());
+    assert!(files.resolve(None, &["vfs_open".into()]).is_ok());
+}
+
+#[test]
+fn names_that_cannot_be_measured() {
+    let (_root, files) = machine();
+    let driver = Some("driver");
+    assert!(matches!(
+        refused(&files, driver, "conect_handler"),
+        ResolveError::NoSuchHandler { nearest, .. } if nearest[0] == "connect_handler"
+    ));
+    // A function of another module, data.
+    for name in ["other", "some_data"] {
+        let error = refused(&files, driver, name);
+        assert!(matches!(error, ResolveError::NoSuchHandler { .. }), "{error}");
+    }
+    assert!(matches!(
+        refused(&files, driver, "split_handler"),
+        ResolveError::OnlyVariants { variants, .. }
+            if variants == ["split_handler.constprop.1", "split_handler.isra.0"]
+    ));
+    assert!(matches!(
+        refused(&files, driver, "dark_handler"),
+        ResolveError::NotTraceable { module: Some(module), .. } if module == "driver"
+    ));
+    assert!(matches!(refused(&files, driver, "asm_handler"), ResolveError::NotDescribed { .. }));
+    for pattern in ["twice_handler", "*_handler"] {
+        assert!(matches!(
+            refused(&files, driver, pattern),
+            ResolveError::Ambiguous { count: 2, handler, .. } if handler == "twice_handler"
+        ));
+    }
+    assert!(!refused(&files, driver, "asm_handler").machine_lacks_something());
+}
+
+#[test]
+fn patterns_that_match_nothing() {
+    let (_root, files) = machine();
+    assert!(matches!(
+        refused(&files, Some("driver"), "[das]*m_handler"),
+        ResolveError::NoMatch { not_traceable: 0, not_described: 1, .. }
+    ));
+    assert!(matches!(
+        refused(&files, Some("driver"), "dark*"),
+        ResolveError::NoMatch { not_traceable: 1, not_described: 0, .. }
+    ));
+    assert!(matches!(
+        refused(&files, None, "nothing*"),
+        ResolveError::NoMatch { not_traceable: 0, not_described: 0, module: None, .. }
+    ));
+    assert!(matches!(refused(&files, None, "[a"), ResolveError::BadPattern { .. }));
+}
+
+#[test]
+fn more_than_one_run_measures() {
+    let (root, files) = machine();
+    let mut base = Builder::base();
+    let int = base.int("int");
+    let (mut symbols, mut traceable) = (String::new(), String::new());
+    for number in 0..=MAX_HANDLERS {
+        base.function(&format!("f{number}"), int, &[]);
+        symbols.push_str(&format!("{:x} t f{number}\n", 4096 + number));
+        traceable.push_str(&format!("f{number}\n"));
+    }
+    write(root.path(), "proc/kallsyms", symbols);
+    write(root.path(), "sys/kernel/tracing/available_filter_functions", traceable);
+    write(root.path(), "sys/kernel/btf/vmlinux", base.bytes());
+    assert!(matches!(
+        refused(&files, None, "f*"),
+        ResolveError::TooMany { count } if count == MAX_HANDLERS + 1
+    ));
+    assert_eq!(files.resolve(None, &["f[1-9]*".into()]).unwrap().len(), MAX_HANDLERS);
+}
+
+#[test]
+fn a_kernel_without_tracefs_decides_itself() {
+    let (root, files) = machine();
+    fs::remove_dir_all(root.path().join("sys/kernel/tracing")).unwrap();
+    let error = refused(&files, Some("driver"), "dark_handler");
+    assert!(matches!(error, ResolveError::NotDescribed { .. }), "{error}");
+    assert_eq!(files.functions(Some("driver"), &[]).unwrap()[0].traceable, None);
+    assert!(files.is_traceable(None, "anything"));
+}
+
+#[test]
+fn functions_are_listed_with_what_is_known() {
+    let (_root, files) = machine();
+    let all = files.functions(Some("driver"), &[]).unwrap();
+    let line = |f: &Function| {
+        format!(
+            "{} {:?} {:?} {:?} {} {:?} {:?} {}",
+            f.name,
+            f.address.map(|address| address & 0xff_ffff),
+            f.size_bytes,
+            f.traceable,
+            f.btf,
+            f.prototype,
+            f.variant,
+            f.same_name
+        )
+    };
+    insta::assert_snapshot!(all.iter().map(line).collect::<Vec<_>>().join("\n"));
+    let names = |pattern: &str| -> Vec<String> {
+        let found = files.functions(Some("driver"), &[pattern.to_owned()]).unwrap();
+        found.into_iter().map(|function| function.name).collect()
+    };
+    assert_eq!(names("connect_handler"), ["connect_handler", "connect_handler.cold"]);
+    assert_eq!(names("split_handler"), ["split_handler.constprop.1", "split_handler.isra.0"]);
+    assert_eq!(names("twice*"), ["twice_handler", "twice_handler"]);
+    let none = |pattern: &str| files.functions(Some("driver"), &[pattern.to_owned()]);
+    assert!(matches!(none("conect_handler"), Err(ResolveError::NoSuchHandler { .. })));
+    assert!(matches!(none("x*"), Err(ResolveError::NoMatch { .. })));
+    assert!(matches!(none("[x"), Err(ResolveError::BadPattern { .. })));
+}
+
+#[test]
+fn obstacles_have_remedies() {
+    let (_root, files) = machine();
+    let all = files.functions(Some("driver"), &["*_handler".into()]).unwrap();
+    let lines: Vec<String> = all
+        .iter()
+        .map(|f| format!("{}: {}", f.name, f.fentry_obstacle().unwrap_or("fentry".into())))
+        .collect();
+    insta::assert_snapshot!(lines.join("\n"));
+}
+
+#[test]
+fn hidden_addresses_are_left_out() {
+    let (root, files) = machine();
+    write(root.path(), "proc/kallsyms", "0000000000000000 t bind_handler\t[driver]\n");
+    let function = &files.functions(Some("driver"), &[]).unwrap()[0];
+    assert_eq!((function.address, function.size_bytes), (None, None));
+    assert_eq!(serde_json::to_value(function).unwrap()["address"], serde_json::Value::Null);
+}
