@@ -183,7 +183,11 @@ fn pahole_is_missing_or_fails_and_the_module_stays_as_it_was() {
     let base = folder.file("vmlinux.btf", &no_btf());
     let prepare = |path: &Path, more: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_profiler"));
-        command.args(["prepare", &module, "--btf", &base]).args(more).env("PATH", path);
+        command
+            .args(["prepare", &module, "--btf", &base])
+            .args(more)
+            .env("PATH", path)
+            .env_remove("LLVM_OBJCOPY");
         run(&mut command)
     };
     fails(&prepare(Path::new("/nowhere"), &[]), 3, &["pahole is missing", "package"]);
@@ -201,8 +205,8 @@ fn pahole_is_missing_or_fails_and_the_module_stays_as_it_was() {
     for more in [&[][..], &["--in-place"]] {
         fails(&prepare(&broken, more), 7, &["pahole gave", "broken DWARF"]);
     }
-    let idle = script("#!/bin/sh\nexit 0\n");
-    fails(&prepare(&idle, &["--in-place"]), 7, &["no section .BTF"]);
+    let idle = script("#!/bin/sh\necho \"by $LLVM_OBJCOPY\" >&2\n");
+    fails(&prepare(&idle, &["--in-place"]), 7, &["no section .BTF", "binutils", "by objcopy"]);
     assert_eq!(fs::read(&module).expect("read"), bytes, "the original is untouched");
     assert_eq!(folder.names(), ["driver.ko", "vmlinux.btf"], "nothing is left behind");
 }

@@ -205,11 +205,15 @@ pub fn prepare(args: &PrepareArgs, running: Option<&str>) -> Result<Prepared, Pr
     };
     let mut copy = NamedTempFile::new_in(folder).map_err(cannot_write)?;
     copy.write_all(&bytes[..module.elf_bytes]).map_err(cannot_write)?;
-    pahole(&base, copy.path(), path)?;
+    let said = pahole(&base, copy.path(), path)?;
 
     let made = fs::read(copy.path()).map_err(cannot_write)?;
     let unusable = |said: String| PrepareError::Pahole { path: path.clone(), said };
-    let btf = section(&made, ".BTF").ok_or_else(|| unusable("it wrote no section .BTF".into()))?;
+    let btf = section(&made, ".BTF").ok_or_else(|| {
+        unusable(format!(
+            "it wrote no section .BTF, for which it needs objcopy (package binutils); it said: {said}"
+        ))
+    })?;
     let functions = Functions::in_blobs((&base_btf, &base), (btf, path))
         .map_err(|error| unusable(error.to_string()))?
         .count();
@@ -325,18 +329,33 @@ fn same_file(a: &Path, b: &Path) -> bool {
     }
 }
 
-fn pahole(base: &Path, file: &Path, original: &Path) -> Result<(), PrepareError> {
-    let result = Command::new("pahole").arg("-J").arg("--btf_base").arg(base).arg(file).output();
+/// Runs pahole and gives what it said on standard error: it may fail and still end well.
+fn pahole(base: &Path, file: &Path, original: &Path) -> Result<String, PrepareError> {
+    let mut command = Command::new("pahole");
+    command.arg("-J").arg("--btf_base").arg(base).arg(file);
+    // It adds the section by llvm-objcopy unless told of another.
+    if std::env::var_os("LLVM_OBJCOPY").is_none() && !in_path("llvm-objcopy") {
+        command.env("LLVM_OBJCOPY", "objcopy");
+    }
     let failed = |said: String| PrepareError::Pahole { path: original.to_owned(), said };
-    match result {
+    match command.output() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(PrepareError::NoPahole),
         Err(error) => Err(failed(error.to_string())),
-        Ok(output) if !output.status.success() => {
+        Ok(output) => {
             let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            Err(failed(format!("{}: {said}", output.status)))
+            if output.status.success() {
+                Ok(said)
+            } else {
+                Err(failed(format!("{}: {said}", output.status)))
+            }
         }
-        Ok(_) => Ok(()),
     }
+}
+
+fn in_path(program: &str) -> bool {
+    std::env::var_os("PATH").is_some_and(|path| {
+        std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+    })
 }
 
 #[cfg(test)]
