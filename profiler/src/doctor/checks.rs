@@ -192,7 +192,7 @@ fn bpf_tracing(machine: &Machine, before: &[Check], functions: Option<&Functions
                     .to_owned()
             } else {
                 format!(
-                    "use a kernel built with CONFIG_BPF_JIT, CONFIG_BPF_EVENTS and \
+                    "use a kernel of 5.11 or later built with CONFIG_BPF_JIT, CONFIG_BPF_EVENTS and \
                      CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS: {GOOD_KERNEL}"
                 )
             },

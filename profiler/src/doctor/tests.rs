@@ -22,6 +22,12 @@ fn forbids(_: &Functions) -> Result<(), Refusal> {
     Err(Refusal { what: what.to_owned(), forbidden: true })
 }
 
+fn has_no_names(_: &Functions) -> Result<(), Refusal> {
+    let what = "finding the kernel's BTF by its name: this kernel does not tell the names of BTF \
+                objects";
+    Err(Refusal { what: what.to_owned(), forbidden: false })
+}
+
 fn cannot(_: &Functions) -> Result<(), Refusal> {
     let what = "attaching an empty fexit program to vfs_open: Not supported (os error 524)";
     Err(Refusal { what: what.to_owned(), forbidden: false })
@@ -127,7 +133,7 @@ fn a_machine_that_refuses_bpf_tracing() {
 
 #[test]
 fn a_kernel_that_keeps_no_btf_of_modules() {
-    let (folder, machine) = kernel("5.10.0-40-amd64", loads);
+    let (folder, machine) = kernel("5.10.0-40-amd64", has_no_names);
     let root = folder.path();
     with_tracefs(root);
     let (vmlinux, _) = btf(false);
@@ -135,6 +141,10 @@ fn a_kernel_that_keeps_no_btf_of_modules() {
     let report = look(&machine, Some("driver"));
     assert!(!report.can_measure);
     insta::assert_snapshot!("no-module-btf", table(&report, None));
+    assert!(!look(&machine, None).can_measure);
+    // A later kernel that was built without.
+    let machine = Machine { try_fentry: loads, ..machine };
+    assert!(!look(&machine, Some("driver")).can_measure);
     assert!(look(&machine, None).can_measure, "functions of the kernel can be measured");
 }
 

@@ -55,6 +55,16 @@ pub fn try_fentry(functions: &Functions) -> Result<(), Refusal> {
         off: 0,
         imm: 0,
     });
+    // A session finds BTF objects by their names, which the kernel tells since 5.11.
+    let finding = "finding the kernel's BTF by its name";
+    let named =
+        sys::kernel_btf("vmlinux").map_err(|error| Refusal::new(finding, &error, &error))?;
+    if named.is_none() {
+        return Err(Refusal {
+            what: format!("{finding}: this kernel does not tell the names of BTF objects"),
+            forbidden: false,
+        });
+    }
     for (what, attach_type) in [("fexit", AttachType::Fexit), ("fentry", AttachType::Fentry)] {
         let program = sys::load_tracing(&TracingProgram {
             name: "profiler_try",
