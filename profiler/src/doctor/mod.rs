@@ -1,6 +1,6 @@
 //! What this machine can measure, and what to do where it cannot.
 //!
-//! [`checks`] finds facts, [`backends`] says which of them each backend needs; the rest follows.
+//! `checks` finds facts, `backends` says which of them each backend needs; the rest follows.
 
 mod backends;
 mod checks;
