@@ -71,10 +71,12 @@ pub enum ResolveError {
     NoKernelBtf,
     /// The module was built without BTF.
     #[error(
-        "module `{module}` has no BTF, so its functions cannot be probed: add it before insmod with\n\
+        "module `{module}` has no BTF, so its functions cannot be probed: add it with\n\
+         \x20   profiler prepare {module}.ko\n\
+         or, in the file itself, with\n\
          \x20   LLVM_OBJCOPY=objcopy pahole -J --btf_base /sys/kernel/btf/vmlinux {module}.ko\n\
-         then reload the module. (pahole is in the package of that name; it needs the debug information of a build with CONFIG_DEBUG_INFO; \
-         a kernel without CONFIG_DEBUG_INFO_BTF_MODULES, before 5.11, cannot use it.)"
+         and load the module anew (a kernel without CONFIG_DEBUG_INFO_BTF_MODULES, before 5.11, \
+         cannot use it)"
     )]
     NoModuleBtf {
         /// The module.

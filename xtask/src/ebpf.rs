@@ -92,7 +92,9 @@ impl Compiler {
         match Self::probe(nightly("rustc"), nightly("cargo")) {
             Ok(compiler) => Ok(compiler),
             Err(reason) => {
-                println!("ebpf: not by nightly: {reason:#}");
+                // One line is enough: nightly is only the first choice.
+                let reason = format!("{reason:#}");
+                println!("ebpf: not by nightly: {}", reason.lines().next().unwrap_or_default());
                 Self::probe(Command::new("/usr/bin/rustc"), stock)
                     .context("Debian's rustc-web cannot build the BPF object")
             }
