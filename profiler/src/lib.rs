@@ -17,4 +17,5 @@ pub mod profile;
 pub mod progress;
 pub mod stats;
 pub mod target;
+pub mod trace_cmd;
 pub mod warning;

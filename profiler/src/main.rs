@@ -14,6 +14,19 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(args) => cmd::run::run(&args),
         Command::Cost(args) => cmd::cost::run(&args),
+        Command::Import(args) => {
+            let profiler::cli::ImportSource::TraceCmd(args) = args.source;
+            cmd::import::trace_cmd(
+                &cmd::import::Options {
+                    file: &args.file,
+                    percentile: args.percentile.into(),
+                    json: args.json.as_deref(),
+                    quiet: args.quiet,
+                    width: cmd::report::stdout_width(),
+                },
+                &mut std::io::stdout().lock(),
+            )
+        }
         Command::Report(args) => cmd::report::report(
             &args.file,
             args.unit,

@@ -1,5 +1,6 @@
 //! One module a subcommand.
 
 pub mod cost;
+pub mod import;
 pub mod report;
 pub mod run;
