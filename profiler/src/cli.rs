@@ -9,6 +9,7 @@ use crate::export::Unit;
 use crate::load::{BuiltinKind, Rate};
 use crate::probe::Precision;
 use crate::profile::Clock;
+use crate::trace_cmd::Percentile;
 
 /// Latency profiler for the hook handlers of kernel modules.
 #[derive(Debug, Parser)]
@@ -32,6 +33,8 @@ pub enum Command {
     Run(RunArgs),
     /// Print the table of a run from its JSON file.
     Report(ReportArgs),
+    /// Print the table of latencies that another tool recorded.
+    Import(ImportArgs),
     /// Measure what the probes themselves add to each call of a handler on this machine.
     Cost(CostArgs),
     /// Say what this machine can measure, and what to do where it cannot.
@@ -164,6 +167,67 @@ pub struct ReportArgs {
     /// Unit of durations: auto, ns, us or ms.
     #[arg(long, default_value_t = Unit::Auto)]
     pub unit: Unit,
+}
+
+/// Arguments of `profiler import`.
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// What recorded them.
+    #[command(subcommand)]
+    pub source: ImportSource,
+}
+
+/// Tools whose recordings are read.
+#[derive(Debug, Subcommand)]
+pub enum ImportSource {
+    /// function_graph text: what `trace-cmd report` prints, or ftrace's `trace` and `trace_pipe`.
+    TraceCmd(TraceCmdArgs),
+}
+
+const TRACE_CMD_EXAMPLES: &str = "\
+Examples:
+  # the text that trace-cmd printed some time ago
+  profiler import trace-cmd bind_entry_handler.txt
+  # a recording, without a file in between, and with the percentiles of older scripts
+  trace-cmd report -i trace.dat | profiler import trace-cmd --percentile seed -";
+
+/// Arguments of `profiler import trace-cmd`.
+#[derive(Debug, Args)]
+#[command(after_help = TRACE_CMD_EXAMPLES)]
+pub struct TraceCmdArgs {
+    /// The text (`-` is standard input).
+    pub file: PathBuf,
+    /// How percentiles are found: interpolated between the two nearest values (numpy's default),
+    /// the nearest rank, or `sorted[int(r * n) - 1]`.
+    #[arg(long, value_enum, default_value_t = PercentileArg::Linear)]
+    pub percentile: PercentileArg,
+    /// Write the figures and histograms as JSON to this file (`-` is standard output).
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// No progress on standard error.
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+/// How percentiles are found.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum PercentileArg {
+    /// Interpolated linearly between the two nearest values.
+    Linear,
+    /// The smallest value that at least that share of all does not exceed.
+    NearestRank,
+    /// `sorted[int(r * n) - 1]`.
+    Seed,
+}
+
+impl From<PercentileArg> for Percentile {
+    fn from(percentile: PercentileArg) -> Self {
+        match percentile {
+            PercentileArg::Linear => Self::Linear,
+            PercentileArg::NearestRank => Self::NearestRank,
+            PercentileArg::Seed => Self::Seed,
+        }
+    }
 }
 
 /// Arguments of `profiler cost`.

@@ -5,6 +5,7 @@ use crate::module::ModuleError;
 use crate::probe::ProbeError;
 use crate::profile::{OutputError, ReadError};
 use crate::target::ResolveError;
+use crate::trace_cmd::ImportError;
 
 /// Exit codes of the program; the README has the same table.
 pub mod exit {
@@ -82,6 +83,12 @@ impl From<OutputError> for Failure {
 
 impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Self {
+        Self::new(exit::BAD_INPUT, error.to_string())
+    }
+}
+
+impl From<ImportError> for Failure {
+    fn from(error: ImportError) -> Self {
         Self::new(exit::BAD_INPUT, error.to_string())
     }
 }

@@ -18,4 +18,5 @@ pub mod profile;
 pub mod progress;
 pub mod stats;
 pub mod target;
+pub mod trace_cmd;
 pub mod warning;

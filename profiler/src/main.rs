@@ -17,6 +17,19 @@ fn main() -> ExitCode {
         Command::Doctor(args) => cmd::doctor::run(&args),
         Command::List(args) => cmd::list::run(&args),
         Command::Prepare(args) => cmd::prepare::run(&args),
+        Command::Import(args) => {
+            let profiler::cli::ImportSource::TraceCmd(args) = args.source;
+            cmd::import::trace_cmd(
+                &cmd::import::Options {
+                    file: &args.file,
+                    percentile: args.percentile.into(),
+                    json: args.json.as_deref(),
+                    quiet: args.quiet,
+                    width: cmd::report::stdout_width(),
+                },
+                &mut std::io::stdout().lock(),
+            )
+        }
         Command::Report(args) => cmd::report::report(
             &args.file,
             args.unit,

@@ -31,18 +31,29 @@ impl Progress {
 
     /// Begins a bar over a stretch of time, on a terminal; `None` is a stretch without known end.
     pub fn begin(&mut self, what: &'static str, length: Option<Duration>) {
+        let template = match length {
+            Some(_) => "{msg} {bar:40} {elapsed}",
+            None => "{msg} {spinner} {elapsed}",
+        };
+        self.begin_as(what, length.map(millis), template);
+    }
+
+    /// Begins a bar over the bytes of a file, on a terminal; `None` is a stream without known end.
+    pub fn begin_bytes(&mut self, what: &'static str, bytes: Option<u64>) {
+        let template = match bytes {
+            Some(_) => "{msg} {bar:40} {binary_bytes} of {binary_total_bytes}, {eta} left",
+            None => "{msg} {spinner} {binary_bytes} {elapsed}",
+        };
+        self.begin_as(what, bytes, template);
+    }
+
+    fn begin_as(&mut self, what: &'static str, length: Option<u64>, template: &str) {
         self.end();
         if self.quiet || !std::io::stderr().is_terminal() {
             return;
         }
         let target = ProgressDrawTarget::stderr_with_hz(4);
-        let (bar, template) = match length {
-            Some(length) => (
-                ProgressBar::with_draw_target(Some(millis(length)), target),
-                "{msg} {bar:40} {elapsed}",
-            ),
-            None => (ProgressBar::with_draw_target(None, target), "{msg} {spinner} {elapsed}"),
-        };
+        let bar = ProgressBar::with_draw_target(length, target);
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
@@ -54,6 +65,13 @@ impl Progress {
     pub fn at(&self, elapsed: Duration) {
         if let Some(bar) = &self.bar {
             bar.set_position(millis(elapsed));
+        }
+    }
+
+    /// Moves the bar to a number of bytes since its begin.
+    pub fn at_bytes(&self, bytes: u64) {
+        if let Some(bar) = &self.bar {
+            bar.set_position(bytes);
         }
     }
 

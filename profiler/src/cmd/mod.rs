@@ -8,6 +8,7 @@ use crate::error::{Failure, exit};
 
 pub mod cost;
 pub mod doctor;
+pub mod import;
 pub mod list;
 pub mod prepare;
 pub mod report;

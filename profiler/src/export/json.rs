@@ -2,7 +2,6 @@
 
 use std::io;
 
-use serde::Serialize as _;
 use serde_json::ser::{Formatter, PrettyFormatter};
 
 use super::Exporter;
@@ -14,15 +13,21 @@ pub struct Json;
 
 impl Exporter for Json {
     fn serialize(&self, profile: &Profile) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        let mut serializer =
-            serde_json::Serializer::with_formatter(&mut bytes, RowFormatter::default());
-        let result = profile.serialize(&mut serializer);
-        // Memory takes every byte, and a profile has string keys and finite numbers alone.
-        debug_assert!(result.is_ok(), "a profile is always representable: {result:?}");
-        bytes.push(b'\n');
-        bytes
+        indented(profile)
     }
+}
+
+/// `value` as indented JSON with each row on one line, and an end of line at its end. It must have
+/// string keys and finite numbers alone.
+pub(crate) fn indented(value: &impl serde::Serialize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut serializer =
+        serde_json::Serializer::with_formatter(&mut bytes, RowFormatter::default());
+    let result = value.serialize(&mut serializer);
+    // Memory takes every byte.
+    debug_assert!(result.is_ok(), "always representable: {result:?}");
+    bytes.push(b'\n');
+    bytes
 }
 
 /// Indents as usual, but for an array inside an array: that is a row, and stays on its line.
@@ -115,6 +120,8 @@ impl Formatter for RowFormatter {
 
 #[cfg(test)]
 mod tests {
+    use serde::Serialize as _;
+
     use super::*;
 
     #[test]

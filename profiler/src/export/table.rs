@@ -141,7 +141,7 @@ impl Exporter for Table {
 }
 
 /// Text from a file must not steer the reader's terminal.
-fn clean(text: &str) -> Cow<'_, str> {
+pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     if text.chars().any(is_unsafe) {
         Cow::Owned(text.chars().map(|c| if is_unsafe(c) { '\u{fffd}' } else { c }).collect())
     } else {

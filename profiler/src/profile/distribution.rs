@@ -135,7 +135,7 @@ pub struct Distribution {
 /// A histogram that its format cannot hold.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot encode a histogram: {0}")]
-pub struct EncodeError(String);
+pub struct EncodeError(pub(crate) String);
 
 impl Distribution {
     /// The stored form of `histogram`.

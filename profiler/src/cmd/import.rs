@@ -1,0 +1,68 @@
+//! `profiler import`: statistics of latencies that another tool recorded.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use crate::error::{Failure, exit};
+use crate::profile::OutputFile;
+use crate::progress::Progress;
+use crate::trace_cmd::{Import, ImportError, Percentile, json, table};
+
+/// What to import, and how to show it.
+#[derive(Debug)]
+pub struct Options<'a> {
+    /// The file; `-` is standard input.
+    pub file: &'a Path,
+    /// How percentiles are found.
+    pub percentile: Percentile,
+    /// Where the JSON goes, if anywhere; `-` is standard output, and then takes the table's place.
+    pub json: Option<&'a Path>,
+    /// No progress on standard error.
+    pub quiet: bool,
+    /// Columns of the terminal; `None` never wraps.
+    pub width: Option<u16>,
+}
+
+/// Prints the table of a file of function_graph text to `out`, and writes its JSON.
+///
+/// # Errors
+/// If the file cannot be read or has no call, or an output cannot be written. A reader that has seen
+/// enough and closes the pipe is no error.
+pub fn trace_cmd(options: &Options<'_>, out: &mut dyn Write) -> Result<(), Failure> {
+    let json = options.json.map(OutputFile::open).transpose()?;
+    let stdin = options.file == Path::new("-");
+    let name = if stdin { "standard input".to_owned() } else { options.file.display().to_string() };
+    let unreadable = |source| ImportError::Io { file: name.clone(), source };
+    let (mut input, size): (Box<dyn Read>, _) = if stdin {
+        (Box::new(io::stdin().lock()), None)
+    } else {
+        let file = File::open(options.file).map_err(unreadable)?;
+        let metadata = file.metadata().map_err(unreadable)?;
+        let size = metadata.is_file().then_some(metadata.len());
+        (Box::new(file), size)
+    };
+    let mut progress = Progress::new(options.quiet);
+    progress.begin_bytes("importing", size);
+    let import = Import::read(&mut *input, &name, &mut |bytes| progress.at_bytes(bytes));
+    progress.end();
+    let import = import?;
+
+    let replaces_table = json.as_ref().is_some_and(OutputFile::is_stdout);
+    if !replaces_table {
+        let text = table::table(&import, options.percentile, options.width);
+        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                let message = format!("cannot write the table: {error}: write it elsewhere");
+                return Err(Failure::new(exit::BAD_OUTPUT, message));
+            }
+            _ => {}
+        }
+    }
+    if let Some(json) = json {
+        let document = json::document(&import, options.percentile)
+            .map_err(|error| Failure::new(exit::INTERNAL, format!("{name}: {error}")))?;
+        json.commit(&document)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! What a file seems to be that holds no call of function_graph, and what to do with it.
+
+use memchr::memmem;
+
+use super::collect::Counts;
+
+/// A part of a sentence for a file with this head and these counts.
+#[must_use]
+pub fn seems(head: &[u8], counts: &Counts) -> String {
+    binary(head).map_or_else(|| text(head, counts), str::to_owned)
+}
+
+fn binary(head: &[u8]) -> Option<&'static str> {
+    let magics: [(&[u8], &str); 9] = [
+        (
+            b"\x17\x08\x44tracing",
+            "it is a trace.dat of trace-cmd: import the text that `trace-cmd report -i FILE` prints",
+        ),
+        (b"\x1f\x8b", "it seems to be compressed: pipe it through `zcat`, and import `-`"),
+        (
+            b"\x28\xb5\x2f\xfd",
+            "it seems to be compressed: pipe it through `zstdcat`, and import `-`",
+        ),
+        (b"\xfd7zXZ\0", "it seems to be compressed: pipe it through `xzcat`, and import `-`"),
+        (b"BZh", "it seems to be compressed: pipe it through `bzcat`, and import `-`"),
+        (b"PERFILE2", "it is a recording of perf: this imports text of function_graph alone"),
+        (b"\x7fELF", "it is a program or a kernel module"),
+        (b"\xff\xfe", "it is UTF-16 text: convert it with `iconv -f UTF-16 -t UTF-8`"),
+        (b"\xfe\xff", "it is UTF-16 text: convert it with `iconv -f UTF-16 -t UTF-8`"),
+    ];
+    let known = magics.iter().find(|(magic, _)| head.starts_with(magic)).map(|(_, says)| *says);
+    known.or_else(|| {
+        head.contains(&0).then_some("it is binary: name the text that `trace-cmd report` prints")
+    })
+}
+
+fn text(head: &[u8], counts: &Counts) -> String {
+    let has = |needle: &str| memmem::find(head, needle.as_bytes()).is_some();
+    let start = head.trim_ascii_start();
+    let record = "record with `trace-cmd record -p function_graph -l HANDLER`";
+    if counts.unreturned > 0 || counts.unmatched_returns > 0 {
+        format!(
+            "it is a part of a trace, so import the whole of it: calls without their return {}, \
+             returns without their call {}",
+            counts.unreturned, counts.unmatched_returns
+        )
+    } else if counts.unparsable > 0 {
+        let first = counts.faults.first();
+        format!(
+            "each of its lines of function_graph ({}) has a fault, the first, line {}, {}: it was \
+             cut or edited, so make it again",
+            counts.unparsable,
+            first.map_or(0, |fault| fault.line),
+            first.map_or("", |fault| fault.fault.describe())
+        )
+    } else if start.starts_with(b"{") && has("profiler/profile") {
+        "it is a profile of this program: print it with `profiler report`".to_owned()
+    } else if start.starts_with(b"{") || start.starts_with(b"[") {
+        "it seems to be JSON".to_owned()
+    } else if counts.overlong > 0 {
+        "it has lines of more than 256 KiB, which no trace has".to_owned()
+    } else if has("# tracer: function\n") || has(": function:") {
+        format!("it is a trace of the function tracer, which takes no times: {record}")
+    } else if has("# tracer: function_graph") {
+        "it is a trace of function_graph without one call in it: was the function called?"
+            .to_owned()
+    } else if has("# tracer: ") {
+        format!("it is a trace of ftrace without function_graph: {record}")
+    } else if counts.cpus.is_some() || has_cpu_column(head) {
+        format!("it seems to be a trace of other events, without one call: {record}")
+    } else {
+        "it is text of another kind: name the text that `trace-cmd report` prints, or ftrace's \
+         `trace`"
+            .to_owned()
+    }
+}
+
+/// Whether some line has `[001]` as events have their CPU.
+fn has_cpu_column(head: &[u8]) -> bool {
+    head.windows(7).any(|part| {
+        matches!(part, [b' ', b'[', digits @ .., b']', b' '] if digits.iter().all(u8::is_ascii_digit))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace_cmd::collect::Collector;
+
+    #[test]
+    fn files_are_told_apart() {
+        let table: [(&[u8], &str); 16] = [
+            (b"\x17\x08\x44tracing6\0", "trace-cmd report -i"),
+            (b"\x1f\x8b\x08\0", "zcat"),
+            (b"\x28\xb5\x2f\xfd", "zstdcat"),
+            (b"PERFILE2", "perf"),
+            (b"\x7fELF\x02", "program"),
+            (b"\xff\xfec\0p\0", "iconv"),
+            (b"\xff\x00\x01", "binary"),
+            (b"{\"schema\": \"profiler/profile\"}", "profiler report"),
+            (b"[1]", "JSON"),
+            (b"# tracer: function\n#\n", "takes no times"),
+            (b"# tracer: function_graph\n#\n", "was the function called"),
+            (b"# tracer: nop\n#\n", "without function_graph"),
+            (b"cpus=8\n bash-1 [000] 1.0: sched_switch: x\n", "other events"),
+            (b"name = \"a-b\" [x] y: z\n", "another kind"),
+            (b" 0)   0.5 us   |  }\n", "part of a trace"),
+            (b" 0)   zz us   |  a();\n", "line 1"),
+        ];
+        for (bytes, expected) in table {
+            let mut collector = Collector::default();
+            bytes.split(|&byte| byte == b'\n').for_each(|line| collector.line(line));
+            let (_, counts) = collector.finish();
+            let says = seems(bytes, &counts);
+            assert!(says.contains(expected), "{says} lacks {expected}");
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! The durations of one function, each as it is in the text, and the statistics of them.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+
+use crate::stats::nearest_rank;
+
+/// How a percentile of a list of values is found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Percentile {
+    /// Interpolated linearly between the two nearest values (Hyndman and Fan's type 7, which is
+    /// numpy's default).
+    #[default]
+    Linear,
+    /// The smallest value that at least that share of all values does not exceed.
+    NearestRank,
+    /// `sorted[int(r * n) - 1]`, as scripts for such files have it: a rank lower than the nearest
+    /// one, and of fewer values than `1 / r` the last.
+    Seed,
+}
+
+impl Percentile {
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Linear => "linear",
+            Self::NearestRank => "nearest-rank",
+            Self::Seed => "seed",
+        }
+    }
+
+    /// What it does, as a part of a sentence.
+    #[must_use]
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Linear => "linear: interpolated between the two nearest values",
+            Self::NearestRank => "nearest-rank: the smallest value that so many do not exceed",
+            Self::Seed => "seed: sorted[int(r * n) - 1]",
+        }
+    }
+}
+
+/// Values by how often they occur. The text has three decimals of a microsecond, so that a million
+/// calls have some thousands of different durations.
+#[derive(Debug, Clone, Default)]
+pub struct Values {
+    counts: HashMap<u64, u64, RandomState>,
+    count: u64,
+    sum_ps: u128,
+    min_ps: u64,
+    max_ps: u64,
+    /// Significant bits that are kept of each value; `None` keeps all.
+    bits: Option<u32>,
+    /// Calls whose value is not among `counts`.
+    unkept: u64,
+}
+
+/// A sorted list of values, for percentiles.
+#[derive(Debug)]
+pub struct Sorted<'a> {
+    values: &'a Values,
+    /// Value and number of values up to and with it.
+    ranks: Vec<(u64, u64)>,
+}
+
+impl Values {
+    /// Takes one more call of `ps` picoseconds; true if no call took that long before. With
+    /// `full`, a new value is counted and not kept.
+    #[inline]
+    pub fn record(&mut self, ps: u64, full: bool) -> bool {
+        self.min_ps = if self.count == 0 { ps } else { self.min_ps.min(ps) };
+        self.max_ps = self.max_ps.max(ps);
+        self.count += 1;
+        self.sum_ps += u128::from(ps);
+        let key = self.key(ps);
+        if let Some(count) = self.counts.get_mut(&key) {
+            *count += 1;
+            return false;
+        }
+        if full {
+            self.unkept += 1;
+            return false;
+        }
+        self.counts.insert(key, 1);
+        true
+    }
+
+    /// The value that stands for `ps`: itself, or the largest with the same leading bits.
+    fn key(&self, ps: u64) -> u64 {
+        let Some(bits) = self.bits else { return ps };
+        let length = u64::BITS - ps.leading_zeros();
+        ps | (1_u64.checked_shl(length.saturating_sub(bits)).unwrap_or(0)).wrapping_sub(1)
+    }
+
+    /// Keeps only so many leading bits of each value from here on.
+    pub fn coarsen(&mut self, bits: u32) {
+        if self.bits.is_some_and(|kept| kept <= bits) {
+            return;
+        }
+        self.bits = Some(bits);
+        let fine = std::mem::take(&mut self.counts);
+        for (value, count) in fine {
+            *self.counts.entry(self.key(value)).or_default() += count;
+        }
+        self.counts.shrink_to_fit();
+    }
+
+    /// Different values that are kept.
+    #[must_use]
+    pub fn distinct(&self) -> usize {
+        self.counts.len()
+    }
+
+    /// Number of calls.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether percentiles are those of the values themselves.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        self.bits.is_none() && self.unkept == 0
+    }
+
+    /// Sum of all durations in picoseconds; exact always.
+    #[must_use]
+    pub fn sum_ps(&self) -> u128 {
+        self.sum_ps
+    }
+
+    /// Average in picoseconds; `None` of nothing.
+    #[must_use]
+    pub fn mean_ps(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum_ps as f64 / self.count as f64)
+    }
+
+    /// Shortest in picoseconds; exact always.
+    #[must_use]
+    pub fn min_ps(&self) -> Option<u64> {
+        (self.count > 0).then_some(self.min_ps)
+    }
+
+    /// Longest in picoseconds; exact always.
+    #[must_use]
+    pub fn max_ps(&self) -> Option<u64> {
+        (self.count > 0).then_some(self.max_ps)
+    }
+
+    /// Each value with its number of calls, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.counts.iter().map(|(&value, &count)| (value, count))
+    }
+
+    /// The values in order.
+    #[must_use]
+    pub fn sorted(&self) -> Sorted<'_> {
+        let mut ranks: Vec<(u64, u64)> = self.iter().collect();
+        ranks.sort_unstable();
+        let mut seen = 0;
+        for (_, count) in &mut ranks {
+            seen += *count;
+            *count = seen;
+        }
+        Sorted { values: self, ranks }
+    }
+}
+
+impl Sorted<'_> {
+    /// The percentile `percent` (1 to 100) in picoseconds; `None` of nothing, or if some values
+    /// were not kept.
+    #[must_use]
+    pub fn percentile(&self, percent: u32, method: Percentile) -> Option<f64> {
+        let count = self.values.count;
+        if count == 0 || self.values.unkept > 0 {
+            return None;
+        }
+        let percent = percent.min(100);
+        match method {
+            Percentile::Linear => {
+                // In whole numbers: the place is (n - 1) * percent / 100, from 0.
+                let place = u128::from(count - 1) * u128::from(percent);
+                let (below, part) = ((place / 100) as u64, (place % 100) as f64);
+                let low = self.at(below + 1)?;
+                let high = if part > 0.0 { self.at(below + 2)? } else { low };
+                Some(low as f64 + (high - low) as f64 * part / 100.0)
+            }
+            Percentile::NearestRank => {
+                self.at(nearest_rank(count, f64::from(percent) / 100.0)?).map(|ps| ps as f64)
+            }
+            Percentile::Seed => {
+                let share = f64::from(percent) / 100.0;
+                // Python's int() cuts off, and its index -1 is the last element.
+                let rank = match (share * count as f64) as u64 {
+                    0 => count,
+                    rank => rank,
+                };
+                self.at(rank).map(|ps| ps as f64)
+            }
+        }
+    }
+
+    /// The value at a rank, from 1.
+    fn at(&self, rank: u64) -> Option<u64> {
+        let place = self.ranks.partition_point(|&(_, upto)| upto < rank);
+        // A coarse value stands for a range, whose upper end may be above the longest call.
+        self.ranks.get(place).map(|&(value, _)| value.min(self.values.max_ps))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn values(list: &[u64]) -> Values {
+        let mut values = Values::default();
+        for &value in list {
+            values.record(value, false);
+        }
+        values
+    }
+
+    fn percentiles(list: &[u64], method: Percentile) -> Vec<f64> {
+        let values = values(list);
+        let sorted = values.sorted();
+        [25, 50, 90, 95, 99, 100].map(|p| sorted.percentile(p, method).expect("some")).to_vec()
+    }
+
+    #[test]
+    fn worked_examples() {
+        // numpy.percentile([1, 2, 3, 4], ...) and by hand.
+        let four = [40, 10, 30, 20];
+        let close = |a: &[f64], b: &[f64]| {
+            assert!(a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-9), "{a:?} {b:?}");
+        };
+        close(&percentiles(&four, Percentile::Linear), &[17.5, 25.0, 37.0, 38.5, 39.7, 40.0]);
+        close(&percentiles(&four, Percentile::NearestRank), &[10.0, 20.0, 40.0, 40.0, 40.0, 40.0]);
+        close(&percentiles(&four, Percentile::Seed), &[10.0, 20.0, 30.0, 30.0, 30.0, 40.0]);
+        // Of one value int(r * n) is 0, and sorted[-1] the last one.
+        close(&percentiles(&[7], Percentile::Seed), &[7.0; 6]);
+        close(&percentiles(&[7], Percentile::Linear), &[7.0; 6]);
+        let hundred: Vec<u64> = (1..=100).collect();
+        close(
+            &percentiles(&hundred, Percentile::Linear),
+            &[25.75, 50.5, 90.1, 95.05, 99.01, 100.0],
+        );
+        close(&percentiles(&hundred, Percentile::Seed), &[25.0, 50.0, 90.0, 95.0, 99.0, 100.0]);
+    }
+
+    #[test]
+    fn nothing_has_no_statistics() {
+        let values = Values::default();
+        assert_eq!((values.mean_ps(), values.min_ps(), values.max_ps()), (None, None, None));
+        assert_eq!(values.sorted().percentile(50, Percentile::Linear), None);
+    }
+
+    #[test]
+    fn values_not_kept_are_counted_and_leave_no_percentile() {
+        let mut values = values(&[5, 6]);
+        assert!(!values.record(7, true));
+        assert!(!values.record(6, true));
+        assert_eq!((values.count(), values.sum_ps(), values.max_ps()), (4, 24, Some(7)));
+        assert!(!values.is_exact());
+        assert_eq!(values.sorted().percentile(50, Percentile::Linear), None);
+    }
+
+    proptest! {
+        #[test]
+        fn as_the_sorted_list(
+            mut list in prop::collection::vec(prop_oneof![0..50_u64, any::<u64>()], 1..100),
+            percent in 1..=100_u32,
+        ) {
+            let values = values(&list);
+            list.sort_unstable();
+            let n = list.len();
+            let sorted = values.sorted();
+            let share = f64::from(percent) / 100.0;
+            let seed = (share * n as f64) as usize;
+            let seed = if seed == 0 { n } else { seed };
+            prop_assert_eq!(sorted.percentile(percent, Percentile::Seed), Some(list[seed - 1] as f64));
+            let nearest = (n * percent as usize).div_ceil(100);
+            prop_assert_eq!(
+                sorted.percentile(percent, Percentile::NearestRank), Some(list[nearest - 1] as f64));
+            let linear = sorted.percentile(percent, Percentile::Linear).expect("some");
+            let place = (n - 1) * percent as usize;
+            prop_assert!(linear >= list[place / 100] as f64);
+            prop_assert!(linear <= list[(place / 100 + 1).min(n - 1)] as f64);
+            prop_assert_eq!(values.max_ps(), list.last().copied());
+            prop_assert_eq!(values.min_ps(), list.first().copied());
+        }
+
+        #[test]
+        fn coarse_values_are_near(
+            list in prop::collection::vec(any::<u64>(), 1..100), percent in 1..=100_u32,
+        ) {
+            let exact = values(&list);
+            let mut coarse = values(&list);
+            coarse.coarsen(11);
+            prop_assert!(!coarse.is_exact());
+            prop_assert!(coarse.distinct() <= exact.distinct());
+            prop_assert_eq!(coarse.sum_ps(), exact.sum_ps());
+            let [a, b] = [&exact, &coarse].map(|values| {
+                values.sorted().percentile(percent, Percentile::NearestRank).expect("some")
+            });
+            prop_assert!(a <= b && b <= a * (1.0 + 1.0 / 1024.0), "{} {}", a, b);
+        }
+    }
+}
