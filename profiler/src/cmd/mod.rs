@@ -2,9 +2,10 @@
 
 use std::io::{self, Write as _};
 
-use comfy_table::{ColumnConstraint, ContentArrangement, LineStyle, Table, presets};
+use comfy_table::ColumnConstraint;
 
 use crate::error::{Failure, exit};
+use crate::export::grid;
 
 pub mod cost;
 pub mod doctor;
@@ -34,9 +35,7 @@ fn json<T: serde::Serialize>(value: &T) -> Result<String, Failure> {
 
 /// A plain grid with a rule below its head; the last column takes what the terminal has left.
 fn grid(header: &[&str], rows: Vec<Vec<String>>, width: Option<u16>) -> String {
-    let mut grid = Table::new();
-    grid.load_style(presets::NOTHING.header_separator(LineStyle::none().fill('-').junction(' ')));
-    grid.set_header(header);
+    let mut grid = grid::plain(header);
     grid.add_rows(rows);
     let last = header.len().saturating_sub(1);
     for (number, column) in grid.column_iter_mut().enumerate() {
@@ -45,15 +44,7 @@ fn grid(header: &[&str], rows: Vec<Vec<String>>, width: Option<u16>) -> String {
             column.set_constraint(ColumnConstraint::ContentWidth);
         }
     }
-    match width {
-        Some(width) => {
-            grid.set_content_arrangement(ContentArrangement::Dynamic);
-            grid.set_width(width);
-        }
-        None => {
-            grid.set_content_arrangement(ContentArrangement::Disabled);
-        }
-    }
+    grid::fit(&mut grid, width);
     let mut text = String::new();
     for line in grid.lines() {
         text.push_str(line.trim_end());

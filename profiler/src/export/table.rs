@@ -5,12 +5,9 @@ use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-use comfy_table::{
-    CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Row, Table as Grid, Width,
-    presets,
-};
+use comfy_table::Row;
 
-use super::Exporter;
+use super::{Exporter, grid};
 use crate::load::{LoadRun, LoadSpec, LoadStatus, StopReason};
 use crate::module::ModuleFacts;
 use crate::profile::{HandlerProfile, Profile};
@@ -28,9 +25,6 @@ pub enum Unit {
     /// Milliseconds.
     Ms,
 }
-
-/// Narrowest column of names in a terminal: below it, lines overflow rather than break names up.
-const NAME_COLUMNS: u16 = 20;
 
 /// A unit that this program does not know.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -273,33 +267,9 @@ fn describe_load(load: &LoadRun) -> String {
 }
 
 fn grid(profile: &Profile, unit: Unit, width: Option<u16>) -> String {
-    let mut grid = Grid::new();
-    grid.load_style(presets::NOTHING.header_separator(LineStyle::none().fill('-').junction(' ')));
-    grid.set_header([
-        "handler", "count", "calls/s", "average", "TP90", "TP95", "TP99", "max", "lost",
-    ]);
-    for handler in &profile.handlers {
-        grid.add_row(row(profile, handler, unit));
-    }
-    for column in grid.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-        column.set_constraint(ColumnConstraint::ContentWidth);
-    }
-    let name = [ColumnConstraint::LowerBoundary(Width::Fixed(NAME_COLUMNS))];
-    grid.set_constraints(name);
-    for column in grid.column_iter_mut() {
-        column.set_padding((0, 1));
-    }
-    match width {
-        Some(width) => {
-            grid.set_content_arrangement(ContentArrangement::Dynamic);
-            grid.set_width(width);
-        }
-        None => {
-            grid.set_content_arrangement(ContentArrangement::Disabled);
-        }
-    }
-    grid.to_string()
+    let header = ["handler", "count", "calls/s", "average", "TP90", "TP95", "TP99", "max", "lost"];
+    let rows = profile.handlers.iter().map(|handler| row(profile, handler, unit));
+    grid::figures(&header, rows, width)
 }
 
 fn row(profile: &Profile, handler: &HandlerProfile, unit: Unit) -> Row {

@@ -1,16 +1,11 @@
 //! The table of an import, for people.
 
-use comfy_table::{
-    CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Row, Table as Grid, Width,
-    presets,
-};
+use comfy_table::Row;
 
 use super::collect::Function;
 use super::{Import, Percentile};
-use crate::export::table::clean;
+use crate::export::{grid, table::clean};
 
-/// Narrowest column of names in a terminal.
-const NAME_COLUMNS: u16 = 20;
 /// Percentiles of the table.
 const PERCENTS: [u32; 3] = [90, 95, 99];
 
@@ -60,30 +55,9 @@ pub fn table(import: &Import, percentile: Percentile, width: Option<u16>) -> Str
 }
 
 fn grid(import: &Import, percentile: Percentile, width: Option<u16>) -> String {
-    let mut grid = Grid::new();
-    grid.load_style(presets::NOTHING.header_separator(LineStyle::none().fill('-').junction(' ')));
-    grid.set_header(["function", "count", "average", "TP90", "TP95", "TP99", "max", "lost"]);
-    for function in &import.functions {
-        grid.add_row(row(function, percentile));
-    }
-    for column in grid.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-        column.set_constraint(ColumnConstraint::ContentWidth);
-    }
-    grid.set_constraints([ColumnConstraint::LowerBoundary(Width::Fixed(NAME_COLUMNS))]);
-    for column in grid.column_iter_mut() {
-        column.set_padding((0, 1));
-    }
-    match width {
-        Some(width) => {
-            grid.set_content_arrangement(ContentArrangement::Dynamic);
-            grid.set_width(width);
-        }
-        None => {
-            grid.set_content_arrangement(ContentArrangement::Disabled);
-        }
-    }
-    grid.to_string()
+    let header = ["function", "count", "average", "TP90", "TP95", "TP99", "max", "lost"];
+    let rows = import.functions.iter().map(|function| row(function, percentile));
+    grid::figures(&header, rows, width)
 }
 
 fn row(function: &Function, percentile: Percentile) -> Row {

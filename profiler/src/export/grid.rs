@@ -1,0 +1,49 @@
+//! The one look of all tables: no borders, a rule below the head.
+
+use comfy_table::{
+    CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Row, Table, Width, presets,
+};
+
+/// Narrowest column of names in a terminal: below it, lines overflow rather than break names up.
+const NAME_COLUMNS: u16 = 20;
+
+/// An empty table of that look, with these column heads.
+pub(crate) fn plain(header: &[&str]) -> Table {
+    let mut grid = Table::new();
+    grid.load_style(presets::NOTHING.header_separator(LineStyle::none().fill('-').junction(' ')));
+    grid.set_header(header);
+    grid
+}
+
+/// Fits the table to a terminal of that many columns; `None` never wraps.
+pub(crate) fn fit(grid: &mut Table, width: Option<u16>) {
+    match width {
+        Some(width) => {
+            grid.set_content_arrangement(ContentArrangement::Dynamic);
+            grid.set_width(width);
+        }
+        None => {
+            grid.set_content_arrangement(ContentArrangement::Disabled);
+        }
+    }
+}
+
+/// A table of names with figures: names on the left and all else on the right of their columns.
+pub(crate) fn figures(
+    header: &[&str],
+    rows: impl Iterator<Item = Row>,
+    width: Option<u16>,
+) -> String {
+    let mut grid = plain(header);
+    grid.add_rows(rows);
+    for column in grid.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+        column.set_constraint(ColumnConstraint::ContentWidth);
+    }
+    grid.set_constraints([ColumnConstraint::LowerBoundary(Width::Fixed(NAME_COLUMNS))]);
+    for column in grid.column_iter_mut() {
+        column.set_padding((0, 1));
+    }
+    fit(&mut grid, width);
+    grid.to_string()
+}
