@@ -241,19 +241,19 @@ pub(super) fn attach_tracing(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     bpf_fd(bpf_cmd::BPF_RAW_TRACEPOINT_OPEN, &mut attr)
 }
 
+/// A command on one element; `value` is the address of the caller's buffer.
+fn map_element(command: bpf_cmd, map: BorrowedFd<'_>, key: u32, value: u64) -> io::Result<()> {
+    let mut attr =
+        MapElement { map_fd: fd_number(map), pad: 0, key: address(&key), value, flags: 0 };
+    bpf(command, &mut attr).map(drop)
+}
+
 /// Reads one element; `value` must be as long as the map's values.
 ///
 /// # Errors
 /// What the kernel said.
 pub(super) fn map_lookup(map: BorrowedFd<'_>, key: u32, value: &mut [u8]) -> io::Result<()> {
-    let mut attr = MapElement {
-        map_fd: fd_number(map),
-        pad: 0,
-        key: address(&key),
-        value: address_mut(value),
-        flags: 0,
-    };
-    bpf(bpf_cmd::BPF_MAP_LOOKUP_ELEM, &mut attr).map(drop)
+    map_element(bpf_cmd::BPF_MAP_LOOKUP_ELEM, map, key, address_mut(value))
 }
 
 /// Writes one element; `value` must be as long as the map's values.
@@ -261,14 +261,7 @@ pub(super) fn map_lookup(map: BorrowedFd<'_>, key: u32, value: &mut [u8]) -> io:
 /// # Errors
 /// What the kernel said.
 pub(super) fn map_update(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Result<()> {
-    let mut attr = MapElement {
-        map_fd: fd_number(map),
-        pad: 0,
-        key: address(&key),
-        value: address(value),
-        flags: 0,
-    };
-    bpf(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attr).map(drop)
+    map_element(bpf_cmd::BPF_MAP_UPDATE_ELEM, map, key, address(value))
 }
 
 /// Makes a map unwritable for user space, so that the verifier takes its values for constants.
