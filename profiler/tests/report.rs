@@ -13,7 +13,7 @@ use nix::sys::stat::Mode;
 use profiler::cmd::report::{ReportError, print, report};
 use profiler::export::{Exporter as _, Json, Table, Unit};
 use profiler::measure::Losses;
-use profiler::profile::{MAX_FILE_BYTES, OutputFile, Profile, ReadError};
+use profiler::profile::{MAX_FILE_BYTES, OutputFile, Place, Profile, ReadError, Series};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -106,6 +106,56 @@ fn a_run_and_its_file_give_the_same_bytes() {
         assert_eq!(run, later);
     }
     assert_eq!(Profile::read(&path).unwrap(), profile);
+}
+
+fn series() -> Series {
+    let place = |boot, order| Some(Place { boot, order, part: None });
+    let run = |boot, order| Profile { place: place(boot, order), ..sample() };
+    Series::new("baseline", vec![run(0, 0), run(0, 3), run(1, 1)])
+}
+
+#[test]
+fn a_series_keeps_its_runs_apart() {
+    let series = series();
+    let bytes = series.to_json();
+    assert_eq!(Series::parse(&bytes, Path::new("s.json")).unwrap(), series);
+    common::assert_valid_series(&serde_json::from_slice(&bytes).unwrap());
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s.json");
+    series.write(&path).unwrap();
+    let mut text = Vec::new();
+    report(&path, Unit::Auto, None, &mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    for run in &series.runs {
+        assert!(text.contains(&table(run, Unit::Auto)), "{text}");
+    }
+    assert!(text.contains("run 2 of 3, boot 0, order 3\n"), "{text}");
+}
+
+#[test]
+fn a_profile_is_a_series_of_one_run() {
+    let series = Series::parse(&Json.serialize(&sample()), Path::new("run.json")).unwrap();
+    assert_eq!(series.runs, [sample()]);
+}
+
+#[test]
+fn a_series_that_contradicts_itself_is_refused() {
+    let refusal = |change: &dyn Fn(&mut Series)| {
+        let mut series = series();
+        change(&mut series);
+        Series::parse(&series.to_json(), Path::new("s.json")).unwrap_err().to_string()
+    };
+    let text = refusal(&|series| series.runs.clear());
+    assert!(text.contains("runs: is empty"), "{text}");
+    let text = refusal(&|series| series.runs[2].place = series.runs[0].place.clone());
+    assert!(text.contains("run 2: boot 0, order 0 is the place of an earlier run"), "{text}");
+    let text = refusal(&|series| series.runs[1].handlers[0].count += 1);
+    assert!(text.contains("run 1, handler `"), "{text}");
+    let text = refusal(&|series| series.version = 7);
+    assert!(text.contains("version 7, and this program reads up to version 1"), "{text}");
+    let text = read(&series().to_json()).unwrap_err().to_string();
+    assert!(text.contains("holds several runs, and one is wanted"), "{text}");
 }
 
 #[test]

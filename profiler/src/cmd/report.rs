@@ -3,8 +3,9 @@
 use std::io::{self, Write};
 use std::path::Path;
 
+use crate::export::table::clean;
 use crate::export::{Exporter as _, Table, Unit};
-use crate::profile::{Profile, ReadError};
+use crate::profile::{Profile, ReadError, Series};
 
 /// Why a report could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -18,7 +19,7 @@ pub enum ReportError {
 }
 
 /// Prints the profile in `path` (`-` is standard input) to `out`: byte for byte the table that the
-/// run itself printed, if unit and width are the same. `width` is the terminal's, in columns;
+/// run itself printed, if unit and width are the same; a series has one table a run. `width` is the terminal's, in columns;
 /// `None` never wraps.
 ///
 /// # Errors
@@ -30,8 +31,27 @@ pub fn report(
     width: Option<u16>,
     out: &mut dyn Write,
 ) -> Result<(), ReportError> {
-    let profile = Profile::read(path)?;
-    print(&profile, unit, width, out).map_err(ReportError::Write)
+    let series = Series::read(path)?;
+    if let [profile] = series.runs.as_slice() {
+        return print(profile, unit, width, out).map_err(ReportError::Write);
+    }
+    let all = series.runs.len();
+    for (number, profile) in series.runs.iter().enumerate() {
+        let mut head = format!("run {} of {all}", number + 1);
+        if let Some(place) = &profile.place {
+            head.push_str(&format!(", boot {}, order {}", place.boot, place.order));
+            if let Some(part) = &place.part {
+                head.push_str(&format!(", {}", clean(part)));
+            }
+        }
+        let gap = if number == 0 { "" } else { "\n" };
+        match writeln!(out, "{gap}{head}") {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+            result => result.map_err(ReportError::Write)?,
+        }
+        print(profile, unit, width, out).map_err(ReportError::Write)?;
+    }
+    Ok(())
 }
 
 /// Prints the table of `profile`: what a run does at its end, and [`report`] later.

@@ -21,7 +21,7 @@ pub struct Inconsistent {
 }
 
 impl Inconsistent {
-    fn new(subject: impl Into<String>, reason: impl Into<String>) -> Self {
+    pub(super) fn new(subject: impl Into<String>, reason: impl Into<String>) -> Self {
         Self { subject: subject.into(), reason: reason.into() }
     }
 }

@@ -14,6 +14,7 @@ mod output;
 mod read;
 #[cfg(test)]
 mod schema;
+mod series;
 
 use std::fmt;
 
@@ -23,6 +24,7 @@ pub use check::Inconsistent;
 pub use distribution::{Bucket, Distribution, EncodeError, HistogramLayout};
 pub use output::{OutputError, OutputFile};
 pub use read::{MAX_FILE_BYTES, ReadError};
+pub use series::{SERIES_SCHEMA, SERIES_VERSION, Series};
 
 use crate::host::HostFacts;
 use crate::load::LoadRun;
@@ -50,6 +52,9 @@ pub struct Profile {
     /// When the measured window began, in UTC.
     #[cfg_attr(test, schemars(with = "String", extend("format" = "date-time")))]
     pub started: jiff::Timestamp,
+    /// Where among the runs of a [`Series`] this one stands; absent for a run on its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<Place>,
     /// What a nanosecond means here.
     pub clock: Clock,
     /// Length of the measured window, in nanoseconds of that clock.
@@ -73,6 +78,20 @@ pub struct Profile {
     pub intervals: Vec<Interval>,
     /// What a reader of the numbers has to know.
     pub warnings: Vec<WarningRecord>,
+}
+
+/// Where among the runs of a [`Series`] one stands. Runs of a baseline and of a candidate that have
+/// the boot in common ran in turns on one machine, and pair.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Place {
+    /// Number of the boot of the machine, from 0: all runs of one boot saw the same kernel layout.
+    pub boot: u32,
+    /// Number of the run within that boot, from 0, counting the runs of every series.
+    pub order: u32,
+    /// What it was a run of, where a series is made of unlike parts: the name of a load profile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<String>,
 }
 
 /// The program that wrote a profile.

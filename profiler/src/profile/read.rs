@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::error::Category;
 
-use super::{Inconsistent, Profile, SCHEMA, VERSION};
+use super::{Inconsistent, Profile, SCHEMA, SERIES_SCHEMA, SERIES_VERSION, VERSION};
 
 /// Largest file that is read. A profile of sixty handlers takes about 3 MiB, and an interval of
 /// them 10 KiB more.
@@ -88,9 +88,17 @@ pub enum ReadError {
         /// What it seems to be.
         seems: String,
     },
+    /// A series where one run was wanted.
+    #[error(
+        "{} holds several runs, and one is wanted: name the file of a single run", path.display()
+    )]
+    Runs {
+        /// The file.
+        path: PathBuf,
+    },
     /// Written by a later program.
     #[error(
-        "{} is a profile of version {version}, and this program reads up to version {VERSION}: \
+        "{} is a profile of version {version}, and this program reads up to version {newest}: \
          update profiler",
         path.display()
     )]
@@ -99,6 +107,8 @@ pub enum ReadError {
         path: PathBuf,
         /// Its version.
         version: u64,
+        /// The newest that is read.
+        newest: u32,
     },
     /// A field is missing or of the wrong type.
     #[error(
@@ -156,34 +166,10 @@ impl Profile {
     /// # Errors
     /// As [`Profile::read`].
     pub fn parse(bytes: &[u8], path: &Path) -> Result<Self, ReadError> {
+        if kind_of(bytes, path)? != Kind::Profile {
+            return Err(ReadError::Runs { path: path.to_owned() });
+        }
         let path = || path.to_owned();
-        if bytes.iter().all(u8::is_ascii_whitespace) {
-            return Err(ReadError::Empty { path: path() });
-        }
-        let head: Head = match serde_json::from_slice(bytes) {
-            Ok(head) => head,
-            Err(error) => return Err(not_a_profile(bytes, path(), error)),
-        };
-        match (head.schema, head.version) {
-            (Some(Loose::Text(schema)), Some(Loose::Number(version))) if schema == SCHEMA => {
-                if version > u64::from(VERSION) {
-                    return Err(ReadError::Newer { path: path(), version });
-                }
-            }
-            (Some(Loose::Text(schema)), _) if schema == SCHEMA => {
-                let seems = "its `version` is missing or not a whole number".to_owned();
-                return Err(ReadError::Foreign { path: path(), seems });
-            }
-            (Some(Loose::Text(schema)), _) => {
-                let shown: String = schema.chars().take(60).flat_map(char::escape_debug).collect();
-                let seems = format!("its `schema` is `{shown}`, not `{SCHEMA}`");
-                return Err(ReadError::Foreign { path: path(), seems });
-            }
-            _ => {
-                let seems = seems_to_be(bytes).to_owned();
-                return Err(ReadError::Foreign { path: path(), seems });
-            }
-        }
         let profile: Self = serde_json::from_slice(bytes)
             .map_err(|source| ReadError::Malformed { path: path(), source })?;
         profile.check().map_err(|source| ReadError::Inconsistent { path: path(), source })?;
@@ -191,8 +177,49 @@ impl Profile {
     }
 }
 
+/// The documents that hold profiles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// One run.
+    Profile,
+    /// Several runs, kept apart.
+    Series,
+}
+
+/// Tells from its first fields what a file holds.
+pub(super) fn kind_of(bytes: &[u8], path: &Path) -> Result<Kind, ReadError> {
+    let path = || path.to_owned();
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        return Err(ReadError::Empty { path: path() });
+    }
+    let head: Head = match serde_json::from_slice(bytes) {
+        Ok(head) => head,
+        Err(error) => return Err(not_a_profile(bytes, path(), error)),
+    };
+    let foreign = |seems| ReadError::Foreign { path: path(), seems };
+    let (schema, version) = match (head.schema, head.version) {
+        (Some(Loose::Text(schema)), version) => (schema, version),
+        _ => return Err(foreign(seems_to_be(bytes).to_owned())),
+    };
+    let (kind, newest) = match schema.as_str() {
+        SCHEMA => (Kind::Profile, VERSION),
+        SERIES_SCHEMA => (Kind::Series, SERIES_VERSION),
+        _ => {
+            let shown: String = schema.chars().take(60).flat_map(char::escape_debug).collect();
+            return Err(foreign(format!("its `schema` is `{shown}`, not `{SCHEMA}`")));
+        }
+    };
+    match version {
+        Some(Loose::Number(version)) if version > u64::from(newest) => {
+            Err(ReadError::Newer { path: path(), version, newest })
+        }
+        Some(Loose::Number(_)) => Ok(kind),
+        _ => Err(foreign("its `version` is missing or not a whole number".to_owned())),
+    }
+}
+
 /// The whole file, if it is a regular one of a sensible size. Standard input is `-`.
-fn read_bounded(path: &Path) -> Result<Vec<u8>, ReadError> {
+pub(super) fn read_bounded(path: &Path) -> Result<Vec<u8>, ReadError> {
     let io_error = |source| ReadError::Io { path: path.to_owned(), source };
     let mut bytes = Vec::new();
     let read = if path == Path::new("-") {

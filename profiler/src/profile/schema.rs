@@ -6,32 +6,37 @@ use std::path::Path;
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
-use super::Profile;
+use super::{Profile, Series};
 
 /// Set to `1`, this variable makes the test write the file instead of comparing it.
 const UPDATE: &str = "UPDATE_SCHEMA";
 
-fn generated() -> String {
-    let schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<Profile>();
+fn generated<T: schemars::JsonSchema>(title: &str) -> String {
+    let schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>();
     let mut schema = schema.to_value();
     if let Value::Object(fields) = &mut schema {
-        fields.insert("title".to_owned(), json!("profiler/profile version 1"));
+        fields.insert("title".to_owned(), json!(title));
     }
     let mut text = serde_json::to_string_pretty(&schema).expect("a schema is JSON");
     text.push('\n');
     text
 }
 
-#[test]
-fn the_committed_schema_is_that_of_the_types() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("schema/profile-v1.schema.json");
+fn committed_is(file: &str, generated: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("schema").join(file);
     if std::env::var_os(UPDATE).is_some_and(|value| value == "1") {
-        std::fs::write(&path, generated()).expect("schema is written");
+        std::fs::write(&path, generated).expect("schema is written");
     }
     let committed = std::fs::read_to_string(&path).expect("schema is committed");
     assert!(
-        committed == generated(),
-        "schema/profile-v1.schema.json is not that of the types: run this test with {UPDATE}=1, \
-         look at the difference, and bump VERSION if an older reader would misread a new file"
+        committed == generated,
+        "schema/{file} is not that of the types: run this test with {UPDATE}=1, look at the \
+         difference, and bump the version if an older reader would misread a new file"
     );
+}
+
+#[test]
+fn the_committed_schemas_are_those_of_the_types() {
+    committed_is("profile-v1.schema.json", &generated::<Profile>("profiler/profile version 1"));
+    committed_is("series-v1.schema.json", &generated::<Series>("profiler/series version 1"));
 }

@@ -36,8 +36,18 @@ pub(crate) fn assert_valid(json: &Value) {
 
 /// The committed schema.
 pub(crate) fn validator() -> Validator {
-    let schema: Value = serde_json::from_str(include_str!("../../schema/profile-v1.schema.json"))
-        .expect("the schema is JSON");
+    compiled(include_str!("../../schema/profile-v1.schema.json"))
+}
+
+/// Panics unless `json` is valid by the committed schema of series.
+pub(crate) fn assert_valid_series(json: &Value) {
+    let validator = compiled(include_str!("../../schema/series-v1.schema.json"));
+    let errors: Vec<String> = validator.iter_errors(json).map(|error| error.to_string()).collect();
+    assert!(errors.is_empty(), "{errors:?}");
+}
+
+fn compiled(schema: &str) -> Validator {
+    let schema: Value = serde_json::from_str(schema).expect("the schema is JSON");
     jsonschema::draft202012::meta::validate(&schema).expect("the schema is a schema");
     // Otherwise `format` is an annotation and a bad time stamp passes.
     jsonschema::draft202012::options()
@@ -96,6 +106,7 @@ pub(crate) fn sample() -> Profile {
         version: VERSION,
         tool: Tool { name: "profiler".to_owned(), version: "0.1.0".to_owned() },
         started: "2026-11-21T12:00:00.25Z".parse().expect("a time stamp"),
+        place: None,
         clock: Clock::Wall,
         window_ns: 10_000_000_000,
         warmup_ns: 1_000_000_000,

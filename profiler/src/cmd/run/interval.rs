@@ -1,0 +1,106 @@
+//! The pieces that a window is cut into.
+
+use std::time::Instant;
+
+use hdrhistogram::Histogram;
+
+use super::{internal, nanoseconds};
+use crate::error::Failure;
+use crate::probe::{Drained, Precision};
+use crate::profile::{Interval, IntervalStats};
+use crate::target::Target;
+
+/// The interval that is being measured.
+pub(super) struct Open {
+    began: Instant,
+    handlers: Vec<OfInterval>,
+    lost: u64,
+}
+
+/// One handler in it.
+#[derive(Clone)]
+struct OfInterval {
+    histogram: Histogram<u64>,
+    sum_ns: u64,
+    max_ns: Option<u64>,
+}
+
+impl OfInterval {
+    /// Never above the longest call, though its bucket may reach further.
+    fn quantile_ns(&self, quantile: f64) -> Option<u64> {
+        self.max_ns.map(|max| self.histogram.value_at_quantile(quantile).min(max))
+    }
+}
+
+impl Open {
+    pub(super) fn new(
+        handlers: usize,
+        precision: Precision,
+        began: Instant,
+    ) -> Result<Self, Failure> {
+        let empty = precision.histogram().map_err(|error| internal(&error.to_string()))?;
+        let empty = OfInterval { histogram: empty, sum_ns: 0, max_ns: None };
+        Ok(Self { began, handlers: vec![empty; handlers], lost: 0 })
+    }
+
+    pub(super) fn add(&mut self, drained: &[Drained]) -> Result<(), Failure> {
+        self.lost = 0;
+        for (handler, drained) in self.handlers.iter_mut().zip(drained) {
+            let added = handler.histogram.add(&drained.histogram);
+            added.map_err(|error| internal(&error.to_string()))?;
+            handler.sum_ns += drained.sum_ns;
+            handler.max_ns = handler.max_ns.max(drained.max_ns);
+            self.lost +=
+                drained.books.lost + drained.books.missed.max(drained.books.unpaired_exits);
+        }
+        Ok(())
+    }
+
+    /// One line on the interval: calls, their rate, the handler with the highest TP99, losses.
+    pub(super) fn line(&self, window_began: Instant, now: Instant, targets: &[&Target]) -> String {
+        let calls: u64 = self.handlers.iter().map(|handler| handler.histogram.len()).sum();
+        let idle = self.handlers.iter().filter(|handler| handler.histogram.is_empty()).count();
+        let length = (now - self.began).as_secs_f64().max(1e-9);
+        let slowest = self
+            .handlers
+            .iter()
+            .zip(targets)
+            .filter_map(|(handler, target)| Some((handler.quantile_ns(0.99)?, &target.name)))
+            .max();
+        let mut line = format!(
+            "[{:8.1} s] {calls} calls, {:.0} calls/s, lost {} so far",
+            (now - window_began).as_secs_f64(),
+            calls as f64 / length,
+            self.lost,
+        );
+        if let Some((tp99, name)) = slowest {
+            line.push_str(&format!(", highest TP99 {:.3} us ({name})", tp99 as f64 / 1e3));
+        }
+        if idle > 0 {
+            line.push_str(&format!(", {idle} handlers without a hit"));
+        }
+        line
+    }
+
+    pub(super) fn close(&mut self, window_began: Instant, now: Instant) -> Interval {
+        let statistics = |handler: &OfInterval| IntervalStats {
+            count: handler.histogram.len(),
+            sum_ns: handler.sum_ns,
+            p50_ns: handler.quantile_ns(0.5),
+            p99_ns: handler.quantile_ns(0.99),
+            max_ns: handler.max_ns,
+        };
+        let interval = Interval {
+            start_ns: nanoseconds(self.began - window_began),
+            duration_ns: nanoseconds(now - self.began),
+            handlers: self.handlers.iter().map(statistics).collect(),
+        };
+        for handler in &mut self.handlers {
+            handler.histogram.reset();
+            handler.sum_ns = 0;
+            handler.max_ns = None;
+        }
+        self.began = now;
+        interval
+    }
+}

@@ -1,0 +1,123 @@
+//! Several runs of one thing, kept apart: calls of one run are correlated, so runs are what
+//! statistics are made of, and they are never pooled.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::read::{Kind, kind_of, read_bounded};
+use super::{Inconsistent, OutputError, OutputFile, Profile, ReadError, Tool};
+use crate::export::json::indented;
+
+/// What the field `schema` of every series says.
+pub const SERIES_SCHEMA: &str = "profiler/series";
+/// Newest version of the format that this program reads, and the one that it writes.
+pub const SERIES_VERSION: u32 = 1;
+
+/// Runs of one module, kernel and load, in the order in which they were made.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Series {
+    /// Always `profiler/series`.
+    #[cfg_attr(test, schemars(extend("const" = SERIES_SCHEMA)))]
+    pub schema: String,
+    /// Version of the format.
+    #[cfg_attr(test, schemars(extend("const" = SERIES_VERSION)))]
+    pub version: u32,
+    /// The program that wrote this.
+    pub tool: Tool,
+    /// What the runs are of, in the words of whoever made them, such as `baseline`; may be empty.
+    pub label: String,
+    /// The runs; each is a whole profile, and at least one is there. The `place` of each tells
+    /// which boot it belongs to.
+    #[cfg_attr(test, schemars(length(min = 1)))]
+    pub runs: Vec<Profile>,
+}
+
+impl Series {
+    /// A series of `runs`.
+    #[must_use]
+    pub fn new(label: impl Into<String>, runs: Vec<Profile>) -> Self {
+        Self {
+            schema: SERIES_SCHEMA.to_owned(),
+            version: SERIES_VERSION,
+            tool: Tool::this(),
+            label: label.into(),
+            runs,
+        }
+    }
+
+    /// Checks each run, and that no two claim one place.
+    ///
+    /// # Errors
+    /// The first contradiction.
+    pub fn check(&self) -> Result<(), Inconsistent> {
+        if self.schema != SERIES_SCHEMA || self.version != SERIES_VERSION {
+            let reason = format!("is not {SERIES_SCHEMA} version {SERIES_VERSION}");
+            return Err(Inconsistent::new("schema", reason));
+        }
+        if self.runs.is_empty() {
+            return Err(Inconsistent::new("runs", "is empty: nothing was measured"));
+        }
+        let mut places = HashSet::new();
+        for (number, run) in self.runs.iter().enumerate() {
+            run.check().map_err(|error| {
+                Inconsistent::new(format!("run {number}, {}", error.subject), error.reason)
+            })?;
+            if let Some(place) = &run.place
+                && !places.insert((place.boot, place.order))
+            {
+                let reason = format!(
+                    "boot {}, order {} is the place of an earlier run, too",
+                    place.boot, place.order
+                );
+                return Err(Inconsistent::new(format!("run {number}"), reason));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the file `path` (`-` is standard input), which holds a series or a single profile; the
+    /// latter is a series of one run.
+    ///
+    /// # Errors
+    /// As [`Profile::read`].
+    pub fn read(path: &Path) -> Result<Self, ReadError> {
+        let bytes = read_bounded(path)?;
+        Self::parse(&bytes, path)
+    }
+
+    /// Reads the text of a series or of a single profile; `path` is for messages.
+    ///
+    /// # Errors
+    /// As [`Profile::read`].
+    pub fn parse(bytes: &[u8], path: &Path) -> Result<Self, ReadError> {
+        match kind_of(bytes, path)? {
+            Kind::Profile => Ok(Self::new("", vec![Profile::parse(bytes, path)?])),
+            Kind::Series => {
+                let path = || path.to_owned();
+                let series: Self = serde_json::from_slice(bytes)
+                    .map_err(|source| ReadError::Malformed { path: path(), source })?;
+                series
+                    .check()
+                    .map_err(|source| ReadError::Inconsistent { path: path(), source })?;
+                Ok(series)
+            }
+        }
+    }
+
+    /// This series as JSON, with a line end.
+    #[must_use]
+    pub fn to_json(&self) -> Vec<u8> {
+        indented(self)
+    }
+
+    /// Writes it to the file `path`; an older file is replaced in one step.
+    ///
+    /// # Errors
+    /// As [`OutputFile::open`] and [`OutputFile::commit`].
+    pub fn write(&self, path: &Path) -> Result<(), OutputError> {
+        OutputFile::open(path)?.commit(&self.to_json())
+    }
+}
