@@ -2,6 +2,7 @@
 
 pub(crate) mod grid;
 pub mod json;
+pub mod junit;
 pub mod table;
 
 pub use json::Json;
