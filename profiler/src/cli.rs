@@ -1,11 +1,15 @@
 //! The command line: the only place with clap's types.
 
+mod report;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::export::Unit;
+pub use report::ReportArgs;
+
+use crate::export::{Export, Unit};
 use crate::load::{BuiltinKind, Rate};
 use crate::probe::Precision;
 use crate::profile::Clock;
@@ -31,7 +35,7 @@ was measured has been reported and saved.";
 pub enum Command {
     /// Measure handlers under a load, and print a table of their latencies.
     Run(RunArgs),
-    /// Print the table of a run from its JSON file.
+    /// Print a run from its JSON file, as a table or in another format.
     Report(ReportArgs),
     /// Print the table of latencies that another tool recorded.
     Import(ImportArgs),
@@ -122,6 +126,10 @@ pub struct RunArgs {
     /// Write the whole profile as JSON to this file (`-` is standard output).
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Write the profile to this file in another format, too: FORMAT=FILE, or a file whose ending
+    /// tells the format (repeatable).
+    #[arg(long, value_name = "[FORMAT=]FILE")]
+    pub export: Vec<Export>,
     /// Unit of durations in the table: auto, ns, us or ms.
     #[arg(long, default_value_t = Unit::Auto)]
     pub unit: Unit,
@@ -157,16 +165,6 @@ pub struct RunArgs {
     /// Command that makes the load, with its arguments.
     #[arg(last = true, value_name = "COMMAND")]
     pub load: Vec<std::ffi::OsString>,
-}
-
-/// Arguments of `profiler report`.
-#[derive(Debug, Args)]
-pub struct ReportArgs {
-    /// JSON file of a run (`-` is standard input).
-    pub file: PathBuf,
-    /// Unit of durations: auto, ns, us or ms.
-    #[arg(long, default_value_t = Unit::Auto)]
-    pub unit: Unit,
 }
 
 /// Arguments of `profiler import`.

@@ -6,7 +6,6 @@ use clap::Parser as _;
 use profiler::{
     cli::{Cli, Command},
     cmd,
-    error::Failure,
 };
 
 fn main() -> ExitCode {
@@ -30,13 +29,18 @@ fn main() -> ExitCode {
                 &mut std::io::stdout().lock(),
             )
         }
-        Command::Report(args) => cmd::report::report(
-            &args.file,
-            args.unit,
-            cmd::report::stdout_width(),
+        Command::Report(args) => cmd::report::run(
+            &cmd::report::Options {
+                file: &args.file,
+                format: args.format,
+                output: args.output.as_deref(),
+                run: args.run,
+                handlers: &args.handlers,
+                unit: args.unit,
+                width: cmd::report::stdout_width(),
+            },
             &mut std::io::stdout().lock(),
-        )
-        .map_err(Failure::from),
+        ),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -7,6 +7,8 @@ use comfy_table::ColumnConstraint;
 use crate::error::{Failure, exit};
 use crate::export::grid;
 
+mod exports;
+
 pub mod cost;
 pub mod doctor;
 pub mod import;

@@ -1,11 +1,31 @@
-//! `profiler report`: the table of a run, from its file.
+//! `profiler report`: a run from its file, as a table or in another format.
 
 use std::io::{self, Write};
 use std::path::Path;
 
+use crate::error::{Failure, exit};
 use crate::export::table::clean;
-use crate::export::{Exporter as _, Table, Unit};
-use crate::profile::{Profile, ReadError, Series};
+use crate::export::{Exporter as _, Format, Table, Unit};
+use crate::profile::{OutputFile, Profile, ReadError, Series};
+
+/// What to report, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct Options<'a> {
+    /// The file; `-` is standard input.
+    pub file: &'a Path,
+    /// The format; without it what the ending of `output` tells, else the table.
+    pub format: Option<Format>,
+    /// Where it goes; without it to the caller's output.
+    pub output: Option<&'a Path>,
+    /// The only run of a series that is wanted, from 1.
+    pub run: Option<usize>,
+    /// Names and globs of the only handlers that are wanted; empty is all.
+    pub handlers: &'a [String],
+    /// Unit of the durations.
+    pub unit: Unit,
+    /// Columns of the terminal; `None` never wraps.
+    pub width: Option<u16>,
+}
 
 /// Why a report could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -18,9 +38,46 @@ pub enum ReportError {
     Write(#[source] io::Error),
 }
 
+/// Makes the report of `options.file` and writes it to `out`, or to `options.output` in one step.
+///
+/// # Errors
+/// If the file is no sound profile or series, has no such run or handler, the format holds one run
+/// and there are several, or the output cannot be written. A reader that has seen enough and closes
+/// the pipe is no error.
+pub fn run(options: &Options<'_>, out: &mut dyn Write) -> Result<(), Failure> {
+    let output = options.output.map(OutputFile::open).transpose()?;
+    let format = options.format.or_else(|| options.output.and_then(Format::of_file));
+    let format = format.unwrap_or(Format::Table);
+    let mut series = Series::read(options.file)?;
+    let file = || options.file.display();
+    if let Some(number) = options.run {
+        let all = series.runs.len();
+        if number == 0 || number > all {
+            let message = format!("{} has no run {number}: runs are 1 to {all}", file());
+            return Err(Failure::new(exit::USAGE, message));
+        }
+        let run = series.runs.swap_remove(number - 1);
+        series.runs = vec![run];
+    }
+    keep_handlers(&mut series, options)?;
+    let width = if output.is_none() { options.width } else { None };
+    let bytes = render(&series, format, options.unit, width).ok_or_else(|| {
+        let message = format!(
+            "{} holds {} runs, and {format} holds one: say which with --run",
+            file(),
+            series.runs.len()
+        );
+        Failure::new(exit::USAGE, message)
+    })?;
+    match output {
+        Some(output) => Ok(output.commit(&bytes)?),
+        None => Ok(write(out, &bytes).map_err(ReportError::Write)?),
+    }
+}
+
 /// Prints the profile in `path` (`-` is standard input) to `out`: byte for byte the table that the
-/// run itself printed, if unit and width are the same; a series has one table a run. `width` is the terminal's, in columns;
-/// `None` never wraps.
+/// run itself printed, if unit and width are the same; a series has one table a run. `width` is the
+/// terminal's, in columns; `None` never wraps.
 ///
 /// # Errors
 /// If the file is no sound profile, or `out` cannot be written. A reader that has seen enough and
@@ -32,26 +89,7 @@ pub fn report(
     out: &mut dyn Write,
 ) -> Result<(), ReportError> {
     let series = Series::read(path)?;
-    if let [profile] = series.runs.as_slice() {
-        return print(profile, unit, width, out).map_err(ReportError::Write);
-    }
-    let all = series.runs.len();
-    for (number, profile) in series.runs.iter().enumerate() {
-        let mut head = format!("run {} of {all}", number + 1);
-        if let Some(place) = &profile.place {
-            head.push_str(&format!(", boot {}, order {}", place.boot, place.order));
-            if let Some(part) = &place.part {
-                head.push_str(&format!(", {}", clean(part)));
-            }
-        }
-        let gap = if number == 0 { "" } else { "\n" };
-        match writeln!(out, "{gap}{head}") {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
-            result => result.map_err(ReportError::Write)?,
-        }
-        print(profile, unit, width, out).map_err(ReportError::Write)?;
-    }
-    Ok(())
+    write(out, &tables(&series, unit, width)).map_err(ReportError::Write)
 }
 
 /// Prints the table of `profile`: what a run does at its end, and [`report`] later.
@@ -64,8 +102,70 @@ pub fn print(
     width: Option<u16>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let table = Table { unit, width }.serialize(profile);
-    match out.write_all(&table).and_then(|()| out.flush()) {
+    write(out, &Table { unit, width }.serialize(profile))
+}
+
+/// The bytes of `series`; `None` if the format holds one run and there are several.
+fn render(series: &Series, format: Format, unit: Unit, width: Option<u16>) -> Option<Vec<u8>> {
+    let exporter = format.exporter(unit, width);
+    match (series.runs.as_slice(), format) {
+        ([profile], _) => Some(exporter.serialize(profile)),
+        (_, Format::Table) => Some(tables(series, unit, width)),
+        (_, Format::Json) => Some(series.to_json()),
+        (runs, _) => exporter.serialize_runs(runs),
+    }
+}
+
+/// One table a run, each below a line that says which; the table alone if there is one.
+fn tables(series: &Series, unit: Unit, width: Option<u16>) -> Vec<u8> {
+    let exporter = Table { unit, width };
+    if let [profile] = series.runs.as_slice() {
+        return exporter.serialize(profile);
+    }
+    let all = series.runs.len();
+    let mut bytes = Vec::new();
+    for (number, profile) in series.runs.iter().enumerate() {
+        let gap = if number == 0 { "" } else { "\n" };
+        let mut head = format!("{gap}run {} of {all}", number + 1);
+        if let Some(place) = &profile.place {
+            head.push_str(&format!(", boot {}, order {}", place.boot, place.order));
+            if let Some(part) = &place.part {
+                head.push_str(&format!(", {}", clean(part)));
+            }
+        }
+        head.push('\n');
+        bytes.extend_from_slice(head.as_bytes());
+        bytes.extend(exporter.serialize(profile));
+    }
+    bytes
+}
+
+fn keep_handlers(series: &mut Series, options: &Options<'_>) -> Result<(), Failure> {
+    if options.handlers.is_empty() {
+        return Ok(());
+    }
+    let mut patterns = Vec::new();
+    for text in options.handlers {
+        let pattern = glob::Pattern::new(text).map_err(|error| {
+            Failure::new(exit::USAGE, format!("`{text}` is no name or glob: {error}"))
+        })?;
+        if !series.runs.iter().flat_map(|run| &run.handlers).any(|h| pattern.matches(&h.name)) {
+            let message = format!(
+                "{} has no handler `{text}`: look at its table for those that it has",
+                options.file.display()
+            );
+            return Err(Failure::new(exit::NO_TARGET, message));
+        }
+        patterns.push(pattern);
+    }
+    for run in &mut series.runs {
+        run.keep_handlers(|handler| patterns.iter().any(|pattern| pattern.matches(&handler.name)));
+    }
+    Ok(())
+}
+
+fn write(out: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
+    match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => result,
     }

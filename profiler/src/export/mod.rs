@@ -1,11 +1,25 @@
 //! A profile as bytes for a person or a program. No exporter reads or writes anything but those.
 
+pub mod csv;
 pub(crate) mod grid;
+pub mod hgrm;
+pub mod hlog;
 pub mod json;
 pub mod junit;
+pub mod markdown;
+pub mod openmetrics;
 pub mod table;
 
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+pub use csv::Csv;
+pub use hgrm::Hgrm;
+pub use hlog::Hlog;
 pub use json::Json;
+pub use markdown::Markdown;
+pub use openmetrics::OpenMetrics;
 pub use table::{Table, Unit};
 
 use crate::profile::Profile;
@@ -14,4 +28,178 @@ use crate::profile::Profile;
 pub trait Exporter {
     /// The whole of `profile` in this format. Equal profiles give equal bytes.
     fn serialize(&self, profile: &Profile) -> Vec<u8>;
+
+    /// Several runs in one document, kept apart; `None` if the format holds one run alone.
+    fn serialize_runs(&self, _runs: &[Profile]) -> Option<Vec<u8>> {
+        None
+    }
+}
+
+/// The formats, as they are named on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// The table for people.
+    Table,
+    /// Markdown for a comment on a change.
+    Markdown,
+    /// One row a handler.
+    Csv,
+    /// The lossless form.
+    Json,
+    /// HdrHistogram's interval log.
+    Hlog,
+    /// HdrHistogram's percentile distribution.
+    Hgrm,
+    /// OpenMetrics text.
+    OpenMetrics,
+}
+
+/// A format that this program does not know, or a file name that does not tell one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UnknownFormat {
+    /// The name of a format.
+    #[error("`{0}` is no format: choose {names}", names = Format::names())]
+    Name(String),
+    /// A file's name.
+    #[error(
+        "the name of `{0}` does not tell its format: write FORMAT=FILE, with one of {names}",
+        names = Format::names()
+    )]
+    File(String),
+}
+
+impl Format {
+    /// Everything there is.
+    pub const ALL: [Self; 7] = [
+        Self::Table,
+        Self::Markdown,
+        Self::Csv,
+        Self::Json,
+        Self::Hlog,
+        Self::Hgrm,
+        Self::OpenMetrics,
+    ];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Table => "table",
+            Self::Markdown => "markdown",
+            Self::Csv => "csv",
+            Self::Json => "json",
+            Self::Hlog => "hlog",
+            Self::Hgrm => "hgrm",
+            Self::OpenMetrics => "openmetrics",
+        }
+    }
+
+    /// Endings of files in this format, the usual one first.
+    #[must_use]
+    pub fn extensions(self) -> &'static [&'static str] {
+        match self {
+            Self::Table => &["txt"],
+            Self::Markdown => &["md", "markdown"],
+            Self::Csv => &["csv"],
+            Self::Json => &["json"],
+            Self::Hlog => &["hlog"],
+            Self::Hgrm => &["hgrm"],
+            Self::OpenMetrics => &["prom", "om", "openmetrics"],
+        }
+    }
+
+    /// The format that the ending of `path` tells.
+    #[must_use]
+    pub fn of_file(path: &Path) -> Option<Self> {
+        let ending = path.extension()?.to_str()?.to_ascii_lowercase();
+        Self::ALL.into_iter().find(|format| format.extensions().contains(&ending.as_str()))
+    }
+
+    /// What writes this format. Formats for programs have their own unit, whatever `unit` is;
+    /// `width` is a terminal's, for the table.
+    #[must_use]
+    pub fn exporter(self, unit: Unit, width: Option<u16>) -> Box<dyn Exporter> {
+        match self {
+            Self::Table => Box::new(Table { unit, width }),
+            Self::Markdown => Box::new(Markdown { unit }),
+            Self::Csv => Box::new(Csv),
+            Self::Json => Box::new(Json),
+            Self::Hlog => Box::new(Hlog),
+            Self::Hgrm => Box::new(Hgrm { unit }),
+            Self::OpenMetrics => Box::new(OpenMetrics),
+        }
+    }
+
+    fn names() -> String {
+        Self::ALL.map(Self::name).join(", ")
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Format {
+    type Err = UnknownFormat;
+
+    fn from_str(text: &str) -> Result<Self, UnknownFormat> {
+        Self::ALL
+            .into_iter()
+            .find(|format| format.name() == text)
+            .ok_or_else(|| UnknownFormat::Name(text.to_owned()))
+    }
+}
+
+/// A file to be written in a format: `FORMAT=FILE`, or a file whose ending tells the format.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Export {
+    /// The format.
+    pub format: Format,
+    /// The file; `-` is standard output.
+    pub path: PathBuf,
+}
+
+impl FromStr for Export {
+    type Err = UnknownFormat;
+
+    fn from_str(text: &str) -> Result<Self, UnknownFormat> {
+        if let Some((name, path)) = text.split_once('=')
+            && let Ok(format) = name.parse()
+        {
+            return Ok(Self { format, path: path.into() });
+        }
+        match Format::of_file(Path::new(text)) {
+            Some(format) => Ok(Self { format, path: text.into() }),
+            None => Err(UnknownFormat::File(text.to_owned())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_tells_its_format_or_it_is_named() {
+        let parse = |text: &str| text.parse::<Export>().map(|export| (export.format, export.path));
+        assert_eq!(parse("hlog=a.txt"), Ok((Format::Hlog, "a.txt".into())));
+        assert_eq!(parse("out/a=b.CSV"), Ok((Format::Csv, "out/a=b.CSV".into())));
+        assert_eq!(parse("openmetrics=-"), Ok((Format::OpenMetrics, "-".into())));
+        assert_eq!(parse("x.md"), Ok((Format::Markdown, "x.md".into())));
+        let message = |text: &str| parse(text).expect_err("refused").to_string();
+        assert!(message("result").contains("write FORMAT=FILE, with one of table, markdown"));
+        assert!("xml".parse::<Format>().expect_err("refused").to_string().contains("`xml`"));
+    }
+
+    #[test]
+    fn names_and_endings_are_of_one_format_each() {
+        for format in Format::ALL {
+            assert_eq!(format.name().parse(), Ok(format));
+            for ending in format.extensions() {
+                assert_eq!(Format::of_file(Path::new(&format!("x.{ending}"))), Some(format));
+            }
+        }
+    }
 }

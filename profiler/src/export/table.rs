@@ -59,7 +59,7 @@ impl fmt::Display for Unit {
 impl Unit {
     /// This unit, or for `Auto` the one that suits `profile`: one for all handlers, so that a
     /// column can be compared by eye.
-    fn resolve(self, profile: &Profile) -> Self {
+    pub(super) fn resolve(self, profile: &Profile) -> Self {
         if self != Self::Auto {
             return self;
         }
@@ -75,7 +75,7 @@ impl Unit {
     }
 
     /// Decimal places of this unit that make one nanosecond.
-    fn places(self) -> usize {
+    pub(super) fn places(self) -> usize {
         match self {
             Self::Auto | Self::Ns => 0,
             Self::Us => 3,
@@ -84,7 +84,7 @@ impl Unit {
     }
 
     /// A whole number of nanoseconds, exactly.
-    fn exact(self, ns: u64) -> String {
+    pub(super) fn exact(self, ns: u64) -> String {
         let places = self.places();
         if places == 0 {
             return ns.to_string();
@@ -150,7 +150,7 @@ fn is_unsafe(c: char) -> bool {
 }
 
 /// Lines of `label value` above the table.
-fn heading(profile: &Profile, unit: Unit) -> Vec<(&'static str, String)> {
+pub(super) fn heading(profile: &Profile, unit: Unit) -> Vec<(&'static str, String)> {
     let host = &profile.host;
     let known = |fact: &Option<String>| fact.clone().unwrap_or_else(|| "unknown".to_owned());
     let backends: Vec<String> = profile.backends().iter().map(ToString::to_string).collect();
@@ -266,23 +266,30 @@ fn describe_load(load: &LoadRun) -> String {
     text
 }
 
+/// The heads of the columns of [`cells`].
+pub(super) const HEADER: [&str; 9] =
+    ["handler", "count", "calls/s", "average", "TP90", "TP95", "TP99", "max", "lost"];
+
 fn grid(profile: &Profile, unit: Unit, width: Option<u16>) -> String {
-    let header = ["handler", "count", "calls/s", "average", "TP90", "TP95", "TP99", "max", "lost"];
-    let rows = profile.handlers.iter().map(|handler| row(profile, handler, unit));
-    grid::figures(&header, rows, width)
+    let rows = profile.handlers.iter().map(|handler| Row::from(cells(profile, handler, unit)));
+    grid::figures(&HEADER, rows, width)
 }
 
-fn row(profile: &Profile, handler: &HandlerProfile, unit: Unit) -> Row {
-    let duration = |ns: Option<u64>| ns.map_or("-".to_owned(), |ns| unit.exact(ns));
-    // A second module, or a function of the same name elsewhere, makes the name alone ambiguous.
+/// The handler's name, with its module where the name alone would be ambiguous.
+pub(super) fn full_name(profile: &Profile, handler: &HandlerProfile) -> String {
     let one_module = profile.handlers.iter().all(|other| other.module == handler.module);
-    let name = match &handler.module {
+    match &handler.module {
         Some(module) if !one_module => format!("{} [{module}]", handler.name),
         _ => handler.name.clone(),
-    };
+    }
+}
+
+/// What the table says of one handler.
+pub(super) fn cells(profile: &Profile, handler: &HandlerProfile, unit: Unit) -> [String; 9] {
+    let duration = |ns: Option<u64>| ns.map_or("-".to_owned(), |ns| unit.exact(ns));
     let per_second = handler.count as f64 / (profile.window_ns as f64 / 1e9);
-    Row::from([
-        clean(&name).into_owned(),
+    [
+        clean(&full_name(profile, handler)).into_owned(),
         handler.count.to_string(),
         format!("{per_second:.1}"),
         handler.mean_ns().map_or("-".to_owned(), |ns| unit.average(ns)),
@@ -291,7 +298,7 @@ fn row(profile: &Profile, handler: &HandlerProfile, unit: Unit) -> Row {
         duration(handler.quantile_ns(0.99)),
         duration(handler.max_ns),
         lost(handler),
-    ])
+    ]
 }
 
 /// Calls that are not in the histogram, with their share of all calls.

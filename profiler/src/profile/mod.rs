@@ -250,6 +250,20 @@ impl Profile {
         self.warnings.extend(warnings.iter().map(WarningRecord::from));
     }
 
+    /// Leaves out all handlers but those that `keep` is true of, with their intervals and the
+    /// warnings that are about them alone.
+    pub fn keep_handlers(&mut self, keep: impl Fn(&HandlerProfile) -> bool) {
+        let kept: Vec<bool> = self.handlers.iter().map(keep).collect();
+        let mut at = kept.iter();
+        self.handlers.retain(|_| at.next().is_some_and(|kept| *kept));
+        for interval in &mut self.intervals {
+            let mut at = kept.iter();
+            interval.handlers.retain(|_| at.next().is_some_and(|kept| *kept));
+        }
+        let names = |name: &String| self.handlers.iter().any(|handler| handler.name == *name);
+        self.warnings.retain(|w| w.handlers.is_empty() || w.handlers.iter().any(names));
+    }
+
     /// The backends in use, in the order of the handlers, each once.
     #[must_use]
     pub fn backends(&self) -> Vec<Backend> {

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -24,7 +25,7 @@ pub enum ReadError {
         /// The system's reason.
         source: io::Error,
     },
-    /// A folder, a device or a FIFO.
+    /// A folder, a device or a socket.
     #[error("{} is {kind}, not a file: name a file that `profiler run --json` wrote", path.display())]
     NotAFile {
         /// Its path.
@@ -218,17 +219,17 @@ pub(super) fn kind_of(bytes: &[u8], path: &Path) -> Result<Kind, ReadError> {
     }
 }
 
-/// The whole file, if it is a regular one of a sensible size. Standard input is `-`.
+/// The whole file or pipe, if it is of a sensible size. Standard input is `-`.
 pub(super) fn read_bounded(path: &Path) -> Result<Vec<u8>, ReadError> {
     let io_error = |source| ReadError::Io { path: path.to_owned(), source };
     let mut bytes = Vec::new();
     let read = if path == Path::new("-") {
         io::stdin().lock().take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)
     } else {
-        // Before opening: a FIFO without a writer would block in open().
+        // A FIFO is fine: a shell's `<(command)` is one. It is waited for until somebody writes.
         let kind = std::fs::metadata(path).map_err(io_error)?.file_type();
-        if !kind.is_file() {
-            let kind = if kind.is_dir() { "a folder" } else { "a device, socket or FIFO" };
+        if !kind.is_file() && !kind.is_fifo() {
+            let kind = if kind.is_dir() { "a folder" } else { "a device or socket" };
             return Err(ReadError::NotAFile { path: path.to_owned(), kind });
         }
         let file = File::open(path).map_err(io_error)?;

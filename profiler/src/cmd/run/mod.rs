@@ -9,6 +9,7 @@ mod window;
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
+use super::exports::Exports;
 use crate::cli::RunArgs;
 use crate::error::{Failure, exit};
 use crate::load::{BuiltinLoad, CommandLoad, IdleLoad, Load};
@@ -47,6 +48,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     }
     let host = host::collect();
     let json = args.json.as_deref().map(OutputFile::open).transpose()?;
+    let exports = Exports::open(&args.export, json.as_ref())?;
     let mut progress = Progress::new(args.quiet);
 
     let attaching = Instant::now();
@@ -109,7 +111,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         });
     }
     profile.warn();
-    let delivered = deliver::deliver(args, &profile, json);
+    let delivered = deliver::deliver(args, &profile, json, exports);
     if targets.len() > 20 {
         progress.say("taking the probes off");
     }

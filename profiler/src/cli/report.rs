@@ -1,0 +1,47 @@
+//! Arguments of `profiler report`, and what `run` has in common with it.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+
+use crate::export::{Format, Unit};
+
+const EXAMPLES: &str = "\
+Examples:
+  # the table that the run printed
+  profiler report run.json
+  # a comment on a change, and a log for HdrHistogram's viewers
+  profiler report run.json --format markdown --unit us
+  profiler report run.json --output run.hlog
+  # one handler for a percentile plotter; one run of a series
+  profiler report run.json --handler bind_handler --output bind.hgrm
+  profiler report series.json --run 3 --format csv";
+
+/// Arguments of `profiler report`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ReportArgs {
+    /// JSON file of a run or of a series (`-` is standard input; a pipe will do).
+    pub file: PathBuf,
+    /// Unit of durations: auto, ns, us or ms.
+    #[arg(long, default_value_t = Unit::Auto)]
+    pub unit: Unit,
+    /// Format [default: what the ending of --output tells, else table].
+    #[arg(long, short, value_parser = format())]
+    pub format: Option<Format>,
+    /// Write to this file instead of standard output; an older file is replaced in one step.
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Only this run of a series, from 1.
+    #[arg(long, value_name = "N")]
+    pub run: Option<usize>,
+    /// Only these handlers, by name or glob (repeatable).
+    #[arg(long = "handler", short = 'H', value_name = "NAME|GLOB")]
+    pub handlers: Vec<String>,
+}
+
+/// Formats by their names, so that help and completions list them.
+pub(super) fn format() -> impl TypedValueParser<Value = Format> {
+    PossibleValuesParser::new(Format::ALL.map(Format::name)).try_map(|name| name.parse::<Format>())
+}

@@ -1,0 +1,46 @@
+//! The files that a run writes beside its JSON: opened before anything is measured.
+
+use crate::error::{Failure, exit};
+use crate::export::{Export, Format, Unit};
+use crate::profile::{OutputFile, Profile};
+
+/// Files that are open and not yet written.
+#[derive(Debug, Default)]
+pub(super) struct Exports(Vec<(Format, OutputFile)>);
+
+impl Exports {
+    /// Opens all of `wanted`; `json` is the file that has been opened already, if any.
+    ///
+    /// # Errors
+    /// If one cannot be written, or two would go to standard output.
+    pub(super) fn open(wanted: &[Export], json: Option<&OutputFile>) -> Result<Self, Failure> {
+        let mut files = Vec::new();
+        for Export { format, path } in wanted {
+            files.push((*format, OutputFile::open(path)?));
+        }
+        let on_stdout = files.iter().map(|(_, file)| file).chain(json);
+        if on_stdout.filter(|file| file.is_stdout()).count() > 1 {
+            let message = "two outputs cannot both go to standard output: write one to a file";
+            return Err(Failure::new(exit::USAGE, message));
+        }
+        Ok(Self(files))
+    }
+
+    /// Whether one of them is standard output.
+    pub(super) fn use_stdout(&self) -> bool {
+        self.0.iter().any(|(_, file)| file.is_stdout())
+    }
+
+    /// Writes `profile` to all of them; each is tried, whatever becomes of the others.
+    ///
+    /// # Errors
+    /// The first that could not be written.
+    pub(super) fn commit(self, profile: &Profile, unit: Unit) -> Result<(), Failure> {
+        let mut first = Ok(());
+        for (format, file) in self.0 {
+            let written = file.commit(&format.exporter(unit, None).serialize(profile));
+            first = first.and(written.map_err(Failure::from));
+        }
+        first
+    }
+}

@@ -1,0 +1,128 @@
+//! CSV: one row a handler and run, with the units in the heads, for spreadsheets and scripts.
+
+use super::Exporter;
+use super::table::clean;
+use crate::measure::Losses;
+use crate::profile::{HandlerProfile, Profile};
+
+/// Heads of the columns; within one major version none is renamed, and new ones come last.
+const HEADER: [&str; 33] = [
+    "run",
+    "handler",
+    "module",
+    "module_build_id",
+    "backend",
+    "clock",
+    "kernel",
+    "arch",
+    "started",
+    "window_ns",
+    "interrupted",
+    "count",
+    "calls_per_second",
+    "mean_ns",
+    "sum_ns",
+    "min_ns",
+    "p50_ns",
+    "p75_ns",
+    "p90_ns",
+    "p95_ns",
+    "p99_ns",
+    "p99_9_ns",
+    "max_ns",
+    "unmeasured_calls",
+    "carried_in",
+    "entries",
+    "exits",
+    "in_flight",
+    "lost",
+    "unpaired_exits",
+    "missed",
+    "over_range",
+    "precision_digits",
+];
+
+/// A row a handler. What is not known is empty; a count of zero is `0`.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Csv;
+
+impl Exporter for Csv {
+    fn serialize(&self, profile: &Profile) -> Vec<u8> {
+        self.serialize_runs(std::slice::from_ref(profile)).unwrap_or_default()
+    }
+
+    fn serialize_runs(&self, runs: &[Profile]) -> Option<Vec<u8>> {
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        let mut write = |row: &mut dyn Iterator<Item = String>| {
+            let result = writer.write_record(row.map(String::into_bytes));
+            // Memory takes every byte, and all rows have one length.
+            debug_assert!(result.is_ok(), "{result:?}");
+        };
+        write(&mut HEADER.iter().map(|&head| head.to_owned()));
+        for (at, profile) in runs.iter().enumerate() {
+            for handler in &profile.handlers {
+                write(&mut row(at + 1, profile, handler).into_iter());
+            }
+        }
+        Some(writer.into_inner().unwrap_or_default())
+    }
+}
+
+fn row(run: usize, profile: &Profile, handler: &HandlerProfile) -> [String; 33] {
+    let text = |text: &str| clean(text).into_owned();
+    let fact = |fact: Option<&str>| fact.map_or_else(String::new, text);
+    let ns = |ns: Option<u64>| ns.map_or_else(String::new, |ns| ns.to_string());
+    let quantile = |quantile: f64| ns(handler.quantile_ns(quantile));
+    let build_id = profile
+        .modules
+        .iter()
+        .find(|module| Some(&module.name) == handler.module.as_ref())
+        .and_then(|module| module.build_id.as_deref());
+    let per_second = handler.count as f64 / (profile.window_ns as f64 / 1e9);
+    let Losses {
+        carried_in,
+        entries,
+        exits,
+        in_flight,
+        lost,
+        unpaired_exits,
+        missed,
+        over_range,
+        ..
+    } = handler.losses;
+    [
+        run.to_string(),
+        text(&handler.name),
+        fact(handler.module.as_deref()),
+        fact(build_id),
+        handler.backend.to_string(),
+        profile.clock.to_string(),
+        fact(profile.host.kernel_release.as_deref()),
+        text(&profile.host.arch),
+        profile.started.to_string(),
+        profile.window_ns.to_string(),
+        profile.interrupted.to_string(),
+        handler.count.to_string(),
+        format!("{per_second:.3}"),
+        handler.mean_ns().map_or_else(String::new, |mean| format!("{mean:.3}")),
+        handler.sum_ns.to_string(),
+        ns(handler.min_ns),
+        quantile(0.50),
+        quantile(0.75),
+        quantile(0.90),
+        quantile(0.95),
+        quantile(0.99),
+        quantile(0.999),
+        ns(handler.max_ns),
+        handler.losses.unmeasured().to_string(),
+        carried_in.to_string(),
+        entries.to_string(),
+        exits.to_string(),
+        in_flight.to_string(),
+        lost.to_string(),
+        unpaired_exits.to_string(),
+        missed.to_string(),
+        over_range.to_string(),
+        profile.histogram.precision_digits.to_string(),
+    ]
+}

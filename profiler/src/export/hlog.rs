@@ -1,0 +1,90 @@
+//! HdrHistogram's interval log, which its viewers and its other implementations read.
+
+use std::time::{Duration, SystemTime};
+
+use hdrhistogram::serialization::V2DeflateSerializer;
+use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
+
+use super::Exporter;
+use super::table::{clean, full_name};
+use crate::profile::{HandlerProfile, Profile};
+
+/// The log's own figure of the longest duration is in microseconds; the histograms are in
+/// nanoseconds.
+const MAX_VALUE_DIVISOR: f64 = 1e3;
+
+/// A line a run and handler, tagged with the handler; times count from the first run's window.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Hlog;
+
+impl Exporter for Hlog {
+    fn serialize(&self, profile: &Profile) -> Vec<u8> {
+        self.serialize_runs(std::slice::from_ref(profile)).unwrap_or_default()
+    }
+
+    fn serialize_runs(&self, runs: &[Profile]) -> Option<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let result = write(runs, &mut bytes);
+        // Memory takes every byte, and what a profile holds has been encoded before.
+        debug_assert!(result.is_ok(), "{result:?}");
+        Some(bytes)
+    }
+}
+
+fn write(runs: &[Profile], bytes: &mut Vec<u8>) -> Result<(), Box<dyn std::error::Error>> {
+    let mut serializer = V2DeflateSerializer::new();
+    let mut builder = IntervalLogWriterBuilder::new();
+    builder.add_comment("[Histogram log format version 1.3]");
+    builder.with_max_value_divisor(MAX_VALUE_DIVISOR);
+    // Runs of a series are in the order in which they were made; merged ones may not be.
+    let mut ordered: Vec<&Profile> = runs.iter().collect();
+    ordered.sort_by_key(|run| run.started);
+    let first = ordered.first().map(|run| SystemTime::from(run.started));
+    for run in &ordered {
+        let window = Duration::from_nanos(run.window_ns);
+        builder.add_comment(&format!(
+            "run from {} for {:.3} s, clock {}, values in nanoseconds",
+            run.started,
+            window.as_secs_f64(),
+            run.clock
+        ));
+    }
+    if let Some(first) = first {
+        builder.with_start_time(first).with_base_time(first);
+    }
+    let mut log = builder.begin_log_with(bytes, &mut serializer)?;
+    for run in ordered {
+        let start = first
+            .and_then(|first| SystemTime::from(run.started).duration_since(first).ok())
+            .unwrap_or_default();
+        let window = Duration::from_nanos(run.window_ns);
+        for handler in &run.handlers {
+            let name = tag(&full_name(run, handler));
+            if let Some(losses) = losses(handler) {
+                log.write_comment(&format!("{name}: {losses}"))?;
+            }
+            match handler.histogram.decode(&run.histogram) {
+                Ok(histogram) => log.write_histogram(&histogram, start, window, Tag::new(&name))?,
+                Err(error) => log.write_comment(&format!("{name}: {}", clean(&error)))?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What the histogram leaves out, or has too low.
+fn losses(handler: &HandlerProfile) -> Option<String> {
+    let losses = &handler.losses;
+    let (unmeasured, over, flight) = (losses.unmeasured(), losses.over_range, losses.in_flight);
+    (unmeasured > 0 || over > 0 || flight > 0).then(|| {
+        format!(
+            "calls not measured: {unmeasured}, still running at the end: {flight}, longer than the \
+             histogram reaches: {over}"
+        )
+    })
+}
+
+/// A name without what ends a tag.
+fn tag(name: &str) -> String {
+    clean(name).replace([',', ' ', '\r', '\n'], "_")
+}

@@ -1,0 +1,106 @@
+//! Markdown as GitHub and GitLab show it: for a comment on a change.
+
+use super::Exporter;
+use super::table::{HEADER, Unit, cells, clean, heading};
+use crate::profile::Profile;
+
+/// The table, its warnings, and how it was measured in a part that is folded up.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Markdown {
+    /// Unit of the durations.
+    pub unit: Unit,
+}
+
+impl Exporter for Markdown {
+    fn serialize(&self, profile: &Profile) -> Vec<u8> {
+        let unit = self.unit.resolve(profile);
+        let mut text = String::new();
+        let columns = HEADER.map(|head| match head {
+            "average" | "TP90" | "TP95" | "TP99" | "max" => format!("{head}, {unit}"),
+            _ => head.to_owned(),
+        });
+        line(&mut text, columns.into_iter());
+        let rules = (0..HEADER.len()).map(|at| if at == 0 { ":--" } else { "--:" }.to_owned());
+        line(&mut text, rules);
+        for handler in &profile.handlers {
+            let [name, figures @ ..] = cells(profile, handler, unit);
+            let figures = figures.iter().map(|cell| escape(cell));
+            line(&mut text, std::iter::once(code(&name)).chain(figures));
+        }
+        text.push('\n');
+        for warning in &profile.warnings {
+            text.push_str(&format!("- **warning:** {}\n", escape(&clean(&warning.text))));
+        }
+        if !profile.warnings.is_empty() {
+            text.push('\n');
+        }
+        text.push_str("<details><summary>How it was measured</summary>\n\n");
+        for (label, value) in heading(profile, unit) {
+            text.push_str(&format!("- {label}: {}\n", escape(&clean(&value))));
+        }
+        text.push_str("\n</details>\n");
+        text.into_bytes()
+    }
+
+    fn serialize_runs(&self, runs: &[Profile]) -> Option<Vec<u8>> {
+        let mut bytes = Vec::new();
+        for (at, run) in runs.iter().enumerate() {
+            let gap = if at == 0 { "" } else { "\n" };
+            bytes.extend(format!("{gap}### Run {} of {}\n\n", at + 1, runs.len()).into_bytes());
+            bytes.extend(self.serialize(run));
+        }
+        Some(bytes)
+    }
+}
+
+fn line(text: &mut String, cells: impl Iterator<Item = String>) {
+    text.push('|');
+    for cell in cells {
+        text.push_str(&format!(" {cell} |"));
+    }
+    text.push('\n');
+}
+
+/// A name as code, if it is one of a function; a file may hold anything.
+fn code(name: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_.$[] -".contains(c);
+    if name.chars().all(plain) { format!("`{name}`") } else { escape(name) }
+}
+
+/// Text that shows as it is written: neither markup nor a tag nor a column. An underscore within a
+/// word is no markup.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    let mut before = ' ';
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        let within = before.is_alphanumeric() && rest.peek().is_some_and(|c| c.is_alphanumeric());
+        match c {
+            '<' => escaped.push_str("&lt;"),
+            '&' => escaped.push_str("&amp;"),
+            '_' if within => escaped.push('_'),
+            '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '~' | '#' | '@' | '!' => {
+                escaped.push('\\');
+                escaped.push(c);
+            }
+            _ => escaped.push(c),
+        }
+        before = c;
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_not_markup() {
+        assert_eq!(
+            escape("a_b *c* |d| <e> &f; `g` _h_"),
+            "a_b \\*c\\* \\|d\\| &lt;e> &amp;f; \\`g\\` \\_h\\_"
+        );
+        assert_eq!(code("bind_handler [m]"), "`bind_handler [m]`");
+        assert_eq!(code("a`|b"), "a\\`\\|b");
+    }
+}

@@ -1,0 +1,266 @@
+//! OpenMetrics text, for Prometheus and what speaks its language. Base units throughout: seconds.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::Exporter;
+use super::table::clean;
+use crate::profile::{HandlerProfile, HistogramLayout, Profile};
+
+/// Exponent of the first bound of the classic buckets: 31 ns.
+const FIRST_BOUND: u32 = 5;
+/// Quantiles that are given beside the buckets: buckets this wide would say too little of them.
+const QUANTILES: [(&str, f64); 5] =
+    [("0.5", 0.50), ("0.9", 0.90), ("0.95", 0.95), ("0.99", 0.99), ("0.999", 0.999)];
+
+/// Metrics of each handler, and of the run.
+///
+/// Buckets end one nanosecond below each power of two and each 1.5 times one, where buckets of the
+/// profile's own histograms end, too: so their counts are exact. They are the same for every
+/// handler, run and machine, so that they can be added up.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct OpenMetrics;
+
+impl Exporter for OpenMetrics {
+    fn serialize(&self, profile: &Profile) -> Vec<u8> {
+        self.serialize_runs(std::slice::from_ref(profile)).unwrap_or_default()
+    }
+
+    fn serialize_runs(&self, runs: &[Profile]) -> Option<Vec<u8>> {
+        let several = runs.len() > 1;
+        let runs = runs.iter().enumerate();
+        let runs = runs.map(|(at, run)| Run::of(run, several.then_some(at + 1))).collect();
+        let mut registry = Registry::with_prefix("profiler");
+        registry.register_collector(Box::new(Runs(runs)));
+        let mut text = String::new();
+        let result = prometheus_client::encoding::text::encode(&mut text, &registry);
+        // Memory takes every byte.
+        debug_assert!(result.is_ok(), "{result:?}");
+        Some(text.into_bytes())
+    }
+}
+
+type Labels = Vec<(&'static str, String)>;
+
+/// What is told, apart from the profile: a collector owns all it has.
+#[derive(Debug)]
+struct Runs(Vec<Run>);
+
+#[derive(Debug)]
+struct Run {
+    labels: Labels,
+    info: Labels,
+    started_s: f64,
+    window_s: f64,
+    handlers: Vec<Handler>,
+}
+
+#[derive(Debug)]
+struct Handler {
+    labels: Labels,
+    count: u64,
+    sum_s: f64,
+    min_s: Option<f64>,
+    max_s: Option<f64>,
+    quantiles: Vec<(&'static str, f64)>,
+    /// Upper bound in seconds, and number of calls above the bound before.
+    buckets: Vec<(f64, u64)>,
+    in_flight: u64,
+    unmeasured: u64,
+    /// What is counted apart, with why.
+    losses: [(&'static str, u64); 4],
+}
+
+impl Run {
+    fn of(profile: &Profile, number: Option<usize>) -> Self {
+        let text = |text: &str| clean(text).into_owned();
+        // A nanosecond of virtual time is none of wall time: a query must be able to tell.
+        let mut labels: Labels = vec![("clock", profile.clock.to_string())];
+        labels.extend(number.map(|number| ("run", number.to_string())));
+        let mut info = labels.clone();
+        info.push(("version", text(&profile.tool.version)));
+        info.push(("arch", text(&profile.host.arch)));
+        let mut fact = |name, fact: &Option<String>| {
+            info.extend(fact.as_deref().map(|fact| (name, text(fact))));
+        };
+        fact("kernel", &profile.host.kernel_release);
+        fact("cpu_model", &profile.host.cpu_model);
+        if let [module] = profile.modules.as_slice() {
+            fact("module", &Some(module.name.clone()));
+            fact("module_build_id", &module.build_id);
+        }
+        let handler = |handler| Handler::of(handler, &profile.histogram, &labels);
+        Self {
+            started_s: profile.started.as_millisecond() as f64 / 1e3,
+            window_s: seconds(profile.window_ns),
+            handlers: profile.handlers.iter().map(handler).collect(),
+            info,
+            labels,
+        }
+    }
+}
+
+impl Handler {
+    fn of(handler: &HandlerProfile, layout: &HistogramLayout, run: &Labels) -> Self {
+        let text = |text: &str| clean(text).into_owned();
+        let mut labels = vec![
+            ("handler", text(&handler.name)),
+            ("module", handler.module.as_deref().map_or_else(String::new, text)),
+            ("backend", handler.backend.to_string()),
+        ];
+        labels.extend(run.iter().cloned());
+        let losses = &handler.losses;
+        let quantile = |&(label, quantile): &(&'static str, f64)| {
+            handler.quantile_ns(quantile).map(|ns| (label, seconds(ns)))
+        };
+        Self {
+            labels,
+            count: handler.count,
+            sum_s: seconds(handler.sum_ns),
+            min_s: handler.min_ns.map(seconds),
+            max_s: handler.max_ns.map(seconds),
+            quantiles: QUANTILES.iter().filter_map(quantile).collect(),
+            buckets: buckets(handler, layout),
+            in_flight: losses.in_flight,
+            unmeasured: losses.unmeasured(),
+            losses: [
+                ("lost", losses.lost),
+                ("missed", losses.missed),
+                ("unpaired_exit", losses.unpaired_exits),
+                ("over_range", losses.over_range),
+            ],
+        }
+    }
+}
+
+/// Nanoseconds as seconds.
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+/// Calls up to each bound and above the one before, the last bound being infinity.
+fn buckets(handler: &HandlerProfile, layout: &HistogramLayout) -> Vec<(f64, u64)> {
+    let bounds = (FIRST_BOUND..u64::BITS - 1)
+        .flat_map(|exponent| [(1_u64 << exponent) - 1, (3_u64 << (exponent - 1)) - 1])
+        .take_while(|&bound| bound < layout.highest_ns);
+    let mut stored = handler.histogram.buckets.iter().peekable();
+    let mut found: Vec<(f64, u64)> = bounds
+        .map(|bound| {
+            let mut count = 0_u64;
+            while let Some(bucket) = stored.next_if(|bucket| bucket.to_ns <= bound) {
+                count = count.saturating_add(bucket.count);
+            }
+            (seconds(bound), count)
+        })
+        .collect();
+    let rest = stored.fold(0_u64, |sum, bucket| sum.saturating_add(bucket.count));
+    found.push((f64::INFINITY, rest));
+    found
+}
+
+impl Collector for Runs {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        let encoder = &mut encoder;
+        info(encoder, &self.0)?;
+        let of_runs = |value: fn(&Run) -> f64| {
+            self.0.iter().map(move |run| (Cow::Borrowed(&run.labels), value(run)))
+        };
+        gauges(
+            encoder,
+            ("run_start_time", "Begin of the measured window, since the epoch."),
+            of_runs(|run| run.started_s),
+        )?;
+        gauges(
+            encoder,
+            ("run_window", "Length of the measured window."),
+            of_runs(|run| run.window_s),
+        )?;
+        let handlers = || self.0.iter().flat_map(|run| &run.handlers);
+        let name = "handler_duration";
+        let help = "Durations of a handler's calls in the measured window.";
+        let mut metric =
+            encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
+        for handler in handlers() {
+            metric.encode_family(&handler.labels)?.encode_histogram::<NoLabelSet>(
+                handler.sum_s,
+                handler.count,
+                &handler.buckets,
+                None,
+            )?;
+        }
+        let quantiles = handlers().flat_map(|handler| {
+            handler.quantiles.iter().map(|&(quantile, value)| {
+                let mut labels = handler.labels.clone();
+                labels.push(("quantile", quantile.to_owned()));
+                (Cow::Owned(labels), value)
+            })
+        });
+        let help = "Duration that this share of the calls did not exceed, by nearest rank.";
+        gauges(encoder, ("handler_duration_quantile", help), quantiles)?;
+        let of_handlers = |value: fn(&Handler) -> Option<f64>| {
+            handlers().filter_map(move |h| Some((Cow::Borrowed(&h.labels), value(h)?)))
+        };
+        let help = "Exact shortest duration.";
+        gauges(encoder, ("handler_duration_min", help), of_handlers(|handler| handler.min_s))?;
+        let help = "Exact longest duration.";
+        gauges(encoder, ("handler_duration_max", help), of_handlers(|handler| handler.max_s))?;
+        losses(encoder, &self.0)
+    }
+}
+
+fn info(encoder: &mut DescriptorEncoder<'_>, runs: &[Run]) -> fmt::Result {
+    let help = "What was measured, and on what.";
+    let mut metric = encoder.encode_descriptor("run", help, None, MetricType::Info)?;
+    for run in runs {
+        metric.encode_info(&run.info)?;
+    }
+    Ok(())
+}
+
+/// A gauge in seconds for each of `values`.
+fn gauges<'a>(
+    encoder: &mut DescriptorEncoder<'_>,
+    (name, help): (&str, &str),
+    values: impl Iterator<Item = (Cow<'a, Labels>, f64)>,
+) -> fmt::Result {
+    let mut metric =
+        encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Gauge)?;
+    for (labels, value) in values {
+        metric.encode_family(labels.as_ref())?.encode_gauge(&value)?;
+    }
+    Ok(())
+}
+
+fn losses(encoder: &mut DescriptorEncoder<'_>, runs: &[Run]) -> fmt::Result {
+    let handlers = || runs.iter().flat_map(|run| &run.handlers);
+    let help = "Upper bound on the calls of the window that are not in the histogram.";
+    let mut metric =
+        encoder.encode_descriptor("handler_unmeasured_calls", help, None, MetricType::Counter)?;
+    for handler in handlers() {
+        let mut metric = metric.encode_family(&handler.labels)?;
+        metric.encode_counter::<NoLabelSet, _, f64>(&handler.unmeasured, None)?;
+    }
+    let help = "What could not be measured, or not whole, by kind.";
+    let mut metric =
+        encoder.encode_descriptor("handler_losses", help, None, MetricType::Counter)?;
+    for handler in handlers() {
+        for (kind, count) in handler.losses {
+            let mut labels = handler.labels.clone();
+            labels.push(("kind", kind.to_owned()));
+            let mut metric = metric.encode_family(&labels)?;
+            metric.encode_counter::<NoLabelSet, _, f64>(&count, None)?;
+        }
+    }
+    let help = "Calls that had not ended when the window did.";
+    let mut metric =
+        encoder.encode_descriptor("handler_calls_in_flight", help, None, MetricType::Gauge)?;
+    for handler in handlers() {
+        metric.encode_family(&handler.labels)?.encode_gauge(&(handler.in_flight as f64))?;
+    }
+    Ok(())
+}
