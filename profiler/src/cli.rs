@@ -140,8 +140,8 @@ pub struct RunArgs {
     /// counts instructions. It is recorded, so that unlike profiles are never compared.
     #[arg(long, value_enum, default_value_t = ClockArg::Wall)]
     pub clock: ClockArg,
-    /// Built-in load: connect, bind, execve, open, ptrace or udp-recv (repeatable, or several with
-    /// commas: they run side by side).
+    /// Built-in load, such as connect (repeatable, or several with commas: they run side by side).
+    /// One that does not exist is answered with the list.
     #[arg(long, value_delimiter = ',', value_name = "KIND", conflicts_with = "load")]
     pub builtin: Vec<BuiltinKind>,
     /// Operations per second of each built-in load, such as 200/s; without it, as fast as it goes.
@@ -150,10 +150,13 @@ pub struct RunArgs {
     /// Threads of each built-in load.
     #[arg(long, requires = "builtin", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub workers: u32,
+    /// Keep each of these threads on one CPU.
+    #[arg(long, requires = "builtin")]
+    pub pin: bool,
     /// Operations of each built-in load in all, after which it ends.
     #[arg(long, requires = "builtin", value_name = "N")]
     pub operations: Option<u64>,
-    /// Folder in which the `open` load creates its files.
+    /// Folder in which loads create their files.
     #[arg(long, requires = "builtin", value_name = "DIR")]
     pub load_dir: Option<PathBuf>,
     /// Measure also where another tracing program is on a handler: its time is counted with it.
@@ -237,7 +240,7 @@ pub struct CostArgs {
     /// The handler.
     #[arg(long, short = 'H', value_name = "NAME")]
     pub handler: String,
-    /// Built-in load that calls it: connect, bind, execve, open, ptrace or udp-recv.
+    /// Built-in load that calls it, such as connect.
     #[arg(long, value_name = "KIND")]
     pub builtin: BuiltinKind,
     /// Operations in each measurement.

@@ -100,27 +100,80 @@ fn stop_after(time: Duration, reason: StopReason) -> StopSignal {
     stop
 }
 
-/// What `operations` over `workers` must have called, from the table in the documentation.
-fn expected_calls(kind: BuiltinKind, operations: u64, workers: u64) -> OwnCalls {
+/// What `operations` over `workers` must have called, from the table in the documentation. Loads that
+/// prepare each operation have `prepared` that many.
+fn expected_calls(kind: BuiltinKind, operations: u64, prepared: u64, workers: u64) -> OwnCalls {
+    use BuiltinKind as Kind;
     let none = OwnCalls::default();
+    // In a private directory, with its guard.
+    let guarded = OwnCalls { execve: 1, ..none };
+    // And a file of each worker's own.
+    let on_file = OwnCalls { open_create: workers, ..guarded };
     match kind {
-        BuiltinKind::Connect => OwnCalls { connect: operations, ..none },
-        BuiltinKind::Bind => OwnCalls { bind: operations, ..none },
-        BuiltinKind::Execve => OwnCalls { execve: operations, ..none },
-        BuiltinKind::Open => OwnCalls { open_create: operations, execve: 1, ..none },
-        BuiltinKind::Ptrace => OwnCalls {
+        Kind::Connect => OwnCalls { connect: operations, ..none },
+        Kind::Bind => OwnCalls { bind: operations, ..none },
+        Kind::Execve => OwnCalls { execve: operations, ..none },
+        Kind::Open => OwnCalls { open_create: operations, unlink: operations, ..guarded },
+        Kind::Ptrace => OwnCalls {
             ptrace: operations + workers,
             ptrace_attach: workers,
             execve: workers,
             ..none
         },
-        BuiltinKind::UdpRecv => OwnCalls { udp_recvmsg: operations, bind: workers, ..none },
+        Kind::UdpRecv => OwnCalls { udp_recvmsg: operations, bind: workers, ..none },
+        Kind::Dns => OwnCalls { udp_recvmsg: operations, bind: 2 * workers, ..none },
+        Kind::Accept => OwnCalls { accept: operations, connect: prepared, bind: workers, ..none },
+        Kind::Rename => OwnCalls { rename: operations, ..on_file },
+        // The first needs no name taken away before it.
+        Kind::Link => OwnCalls { link: operations, unlink: prepared - workers, ..on_file },
+        Kind::Unlink => OwnCalls { unlink: operations, link: prepared, ..on_file },
+        Kind::Rmdir => OwnCalls { rmdir: operations, ..guarded },
+        Kind::Write => OwnCalls { write: operations, ..on_file },
+        Kind::Mount => OwnCalls { mount: operations + workers, ..guarded },
+        Kind::MemfdCreate => OwnCalls { memfd_create: operations, ..none },
+        Kind::Mprotect => OwnCalls { mprotect: operations, ..none },
+        Kind::Setsid => OwnCalls { setsid: operations, ..none },
+        Kind::Prctl => OwnCalls { prctl: operations, ..none },
+        Kind::UpdateCred => OwnCalls { commit_creds: operations, ..none },
+        Kind::Kill => OwnCalls { kill: operations, ..none },
+        Kind::Tkill => OwnCalls { tkill: operations, ..none },
+        Kind::Nanosleep => OwnCalls { nanosleep: operations, ..none },
+        Kind::Exit => OwnCalls { exit: operations, ..none },
+        Kind::CallUsermodehelper => OwnCalls { usermodehelper: operations, ..none },
     }
+}
+
+/// What a load that this machine cannot run has to say of it; `None` is one that has to run.
+fn refusal(kind: BuiltinKind) -> Option<&'static str> {
+    let helpers = std::fs::read_to_string("/proc/sys/kernel/modprobe").unwrap_or_default();
+    match kind {
+        BuiltinKind::Mount if !nix::unistd::geteuid().is_root() => Some("run it as root"),
+        BuiltinKind::CallUsermodehelper if helpers.trim().is_empty() => Some("kernel/modprobe"),
+        _ => None,
+    }
+}
+
+/// The loads that run here; the others are seen to be refused.
+async fn kinds() -> Vec<BuiltinKind> {
+    let mut kinds = Vec::new();
+    for kind in BuiltinKind::ALL {
+        let Some(words) = refusal(kind) else {
+            kinds.push(kind);
+            continue;
+        };
+        let scene = Scene::new();
+        let outcome = run(scene.builtin(kind).operations(Some(1)), &StopSignal::new()).await;
+        let text = could_not_start(&outcome);
+        assert!(text.contains(words) && text.contains(kind.name()), "{text}");
+        scene.assert_nothing_left();
+    }
+    assert!(kinds.len() >= BuiltinKind::ALL.len() - 2);
+    kinds
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_builtin_makes_exactly_the_operations_asked_for() {
-    for kind in BuiltinKind::ALL {
+    for kind in kinds().await {
         let scene = Scene::new();
         // 50 over 3 workers does not divide evenly.
         let load = scene.builtin(kind).workers(3).operations(Some(50));
@@ -128,8 +181,11 @@ async fn every_builtin_makes_exactly_the_operations_asked_for() {
         assert_eq!(outcome.status, LoadStatus::Completed, "{kind}: {outcome:?}");
         assert_eq!(outcome.errors, [], "{kind}");
         assert_eq!(outcome.operations, Some(50), "{kind}");
-        assert_eq!(outcome.calls, Some(expected_calls(kind, 50, 3)), "{kind}");
+        assert_eq!(outcome.calls, Some(expected_calls(kind, 50, 50, 3)), "{kind}");
         assert_eq!(outcome.max_late_ns, None, "{kind}: a closed loop is never late");
+        let latency = outcome.latency.unwrap();
+        assert_eq!((latency.service.count, latency.response), (50, None), "{kind}");
+        assert!(latency.service.sum_ns <= 3 * outcome.elapsed_ns, "{kind}: longer than the run");
         let held = outcome.held_rate_per_s.unwrap();
         let by_time = 50e9 / outcome.elapsed_ns as f64;
         assert!((held / by_time - 1.0).abs() < 1e-6, "{kind}: {held} and {by_time}");
@@ -150,7 +206,7 @@ async fn fewer_operations_than_workers_and_none_at_all() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_builtin_stops_when_told_and_counts_what_it_did() {
-    for kind in BuiltinKind::ALL {
+    for kind in kinds().await {
         let scene = Scene::new();
         // An emulated machine may need longer for the set-up than the first stop allows.
         let mut outcome = None;
@@ -168,7 +224,9 @@ async fn every_builtin_stops_when_told_and_counts_what_it_did() {
         let outcome = outcome.unwrap();
         let operations = outcome.operations.unwrap();
         assert!(operations > 0, "{kind}");
-        assert_eq!(outcome.calls, Some(expected_calls(kind, operations, 2)), "{kind}");
+        // Told between two operations, where nothing is prepared.
+        let expected = expected_calls(kind, operations, operations, 2);
+        assert_eq!(outcome.calls, Some(expected), "{kind}");
         assert_eq!(outcome.errors, [], "{kind}");
         scene.assert_nothing_left();
     }
@@ -183,7 +241,66 @@ async fn a_rate_is_held_over_all_workers() {
     let outcome = run(load, &stop).await;
     let held = outcome.held_rate_per_s.unwrap();
     assert!((190.0..=210.0).contains(&held), "{outcome:?}");
-    assert!(outcome.max_late_ns.is_some());
+    let late = outcome.max_late_ns.unwrap();
+    let latency = outcome.latency.unwrap();
+    let response = latency.response.unwrap();
+    assert_eq!(
+        (latency.service.count, response.count),
+        (outcome.operations.unwrap(), response.count)
+    );
+    // What the application waits holds the operation itself, and the lateness of its begin.
+    assert!(response.sum_ns >= latency.service.sum_ns);
+    assert!(response.max_ns.unwrap() <= late + latency.service.max_ns.unwrap() + 1_000_000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_warm_up_is_in_no_latency() {
+    let scene = Scene::new();
+    let rate: Rate = "100/s".parse().unwrap();
+    let from = Instant::now() + Duration::from_secs(1);
+    let load = scene.builtin(BuiltinKind::Kill).rate(Some(rate)).operations(Some(200));
+    let outcome = run(load.measured_from(Some(from)), &StopSignal::new()).await;
+    assert_eq!(outcome.operations, Some(200));
+    let latency = outcome.latency.unwrap();
+    assert_eq!(latency.response.map(|times| times.count), Some(latency.service.count));
+    // The start takes a moment, so that a little more than half is after the first second.
+    assert!((95..=160).contains(&latency.service.count), "{}", latency.service.count);
+}
+
+/// CPUs that the threads of this program whose name begins so may use.
+fn cpus_of(name: &str) -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let statuses =
+        tasks.filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok());
+    let of = |status: &str, field: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(field));
+        line.map(|value| value.trim().to_owned()).unwrap_or_default()
+    };
+    let mut cpus: Vec<String> = statuses
+        .filter(|status| of(status, "Name:").starts_with(name))
+        .map(|status| of(&status, "Cpus_allowed_list:"))
+        .collect();
+    cpus.sort();
+    cpus
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workers_are_pinned_to_the_cpus_in_turn() {
+    let scene = Scene::new();
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let stop = StopSignal::new();
+    let load = scene.builtin(BuiltinKind::Tkill).workers(4).pin(true);
+    let load = load.rate(Some("100/s".parse().unwrap()));
+    let running = tokio::spawn(Box::new(load).run(stop.clone()));
+    wait_for("the workers", || cpus_of("load-tkill-").len() == 4);
+    wait_for("the pinning", || {
+        cpus_of("load-tkill-").iter().all(|list| list.parse::<u32>().is_ok())
+    });
+    let mut distinct = cpus_of("load-tkill-");
+    distinct.dedup();
+    assert_eq!(distinct.len(), cpus.min(4), "{distinct:?}");
+    stop.stop(StopReason::Duration);
+    assert!(running.await.unwrap().operations > Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -218,16 +335,19 @@ async fn a_worker_that_waits_for_its_turn_stops_at_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn loads_run_side_by_side() {
     let scene = Scene::new();
-    let loads = BuiltinKind::ALL
-        .map(|kind| Box::new(scene.builtin(kind).workers(2).operations(Some(30))) as Box<dyn Load>);
-    let runs = run_all(loads.into(), &StopSignal::new()).await;
-    assert_eq!(runs.len(), BuiltinKind::ALL.len());
-    for (run, kind) in runs.iter().zip(BuiltinKind::ALL) {
+    let kinds = kinds().await;
+    let load = |kind: &_| -> Box<dyn Load> {
+        Box::new(scene.builtin(*kind).workers(2).operations(Some(30)).pin(true))
+    };
+    let runs = run_all(kinds.iter().map(load).collect(), &StopSignal::new()).await;
+    assert_eq!(runs.len(), kinds.len());
+    for (run, kind) in runs.iter().zip(kinds) {
+        let (workers, operations) = (2, Some(30));
         let spec =
-            LoadSpec::Builtin { name: kind, workers: 2, rate_per_s: None, operations: Some(30) };
+            LoadSpec::Builtin { name: kind, workers, rate_per_s: None, operations, pin: true };
         assert_eq!(run.spec, spec);
         assert_eq!(run.outcome.status, LoadStatus::Completed);
-        assert_eq!(run.outcome.calls, Some(expected_calls(kind, 30, 2)), "{kind}");
+        assert_eq!(run.outcome.calls, Some(expected_calls(kind, 30, 30, 2)), "{kind}");
     }
     scene.assert_nothing_left();
 }
@@ -508,4 +628,6 @@ fn a_kind_is_known_by_its_name() {
     }
     let error = "conect".parse::<BuiltinKind>().unwrap_err().to_string();
     assert!(error.contains("`conect`") && error.contains("udp-recv"), "{error}");
+    let error = "do-init-module".parse::<BuiltinKind>().unwrap_err().to_string();
+    assert!(error.contains("insmod"), "{error}");
 }

@@ -229,8 +229,11 @@ fn describe_module(module: &ModuleFacts) -> String {
 
 fn describe_load(load: &LoadRun) -> String {
     let mut text = match &load.spec {
-        LoadSpec::Builtin { name, workers, rate_per_s, operations } => {
+        LoadSpec::Builtin { name, workers, rate_per_s, operations, pin } => {
             let mut text = format!("builtin {name}, {workers} worker{}", plural((*workers).into()));
+            if *pin {
+                text.push_str(" pinned to CPUs");
+            }
             match rate_per_s {
                 Some(rate) => text.push_str(&format!(", {rate}")),
                 None => text.push_str(", as fast as it goes"),

@@ -27,7 +27,7 @@ mod rate;
 mod stop;
 mod sys;
 
-pub use builtin::{BuiltinKind, BuiltinLoad};
+pub use builtin::{BuiltinKind, BuiltinLoad, Latency, OperationTimes};
 pub use command::CommandLoad;
 pub use helper::{HelperProgram, become_helper_if_asked};
 pub use rate::{BadRate, Rate};
@@ -50,6 +50,9 @@ pub enum LoadSpec {
         /// Operations in total over all workers; `None` is until stopped.
         #[serde(default)]
         operations: Option<u64>,
+        /// Whether each worker was kept on one CPU.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        pin: bool,
     },
     /// A command of the user.
     Command {
@@ -84,6 +87,9 @@ pub struct LoadOutcome {
     /// System calls the load itself made, set-up included; `None` where it cannot know.
     #[serde(default)]
     pub calls: Option<OwnCalls>,
+    /// How long its operations took; `None` where the load cannot know (a command).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<Latency>,
 }
 
 impl LoadOutcome {
@@ -98,6 +104,7 @@ impl LoadOutcome {
             held_rate_per_s: None,
             max_late_ns: None,
             calls: None,
+            latency: None,
         }
     }
 }
@@ -165,7 +172,8 @@ pub struct OperationErrors {
 
 /// System calls that a built-in load made itself, set-up included: what a probe on the matching kernel
 /// function sees of this load. Exact as long as `errors` is empty (a failed `open` may or may not have
-/// come as far as the hook).
+/// come as far as the hook). What the runtime of a program calls by itself (`mprotect`, `write`, `exit`,
+/// ...) is not in it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OwnCalls {
@@ -183,12 +191,93 @@ pub struct OwnCalls {
     pub ptrace_attach: u64,
     /// Receiving calls on a UDP socket: one `udp_recvmsg` each.
     pub udp_recvmsg: u64,
+    /// `rename(2)` and its kin.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub rename: u64,
+    /// `link(2)` and its kin.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub link: u64,
+    /// `unlink(2)` and its kin, of files.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unlink: u64,
+    /// `rmdir(2)`, also as `unlinkat(2)`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub rmdir: u64,
+    /// `write(2)` to a file of the load.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub write: u64,
+    /// `mount(2)`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub mount: u64,
+    /// `memfd_create(2)`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub memfd_create: u64,
+    /// `mprotect(2)` that makes memory executable.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub mprotect: u64,
+    /// `accept4(2)`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub accept: u64,
+    /// `setsid(2)`, made on the load's behalf in its children.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub setsid: u64,
+    /// `prctl(2)` that names the thread.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub prctl: u64,
+    /// `setuid(2)`: one `commit_creds` each.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub commit_creds: u64,
+    /// `kill(2)`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub kill: u64,
+    /// `tkill(2)`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tkill: u64,
+    /// `nanosleep(2)`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub nanosleep: u64,
+    /// `exit(2)` of threads started for it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub exit: u64,
+    /// `socket(2)` for which the kernel starts a program: one `call_usermodehelper_exec` each.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub usermodehelper: u64,
+}
+
+/// Kinds of calls that a load does not make are left out of its JSON.
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl std::ops::AddAssign for OwnCalls {
     fn add_assign(&mut self, more: Self) {
         // Taken apart by name, so that a new field cannot be forgotten here.
-        let Self { connect, bind, execve, open_create, ptrace, ptrace_attach, udp_recvmsg } = more;
+        let Self {
+            connect,
+            bind,
+            execve,
+            open_create,
+            ptrace,
+            ptrace_attach,
+            udp_recvmsg,
+            rename,
+            link,
+            unlink,
+            rmdir,
+            write,
+            mount,
+            memfd_create,
+            mprotect,
+            accept,
+            setsid,
+            prctl,
+            commit_creds,
+            kill,
+            tkill,
+            nanosleep,
+            exit,
+            usermodehelper,
+        } = more;
         self.connect += connect;
         self.bind += bind;
         self.execve += execve;
@@ -196,6 +285,23 @@ impl std::ops::AddAssign for OwnCalls {
         self.ptrace += ptrace;
         self.ptrace_attach += ptrace_attach;
         self.udp_recvmsg += udp_recvmsg;
+        self.rename += rename;
+        self.link += link;
+        self.unlink += unlink;
+        self.rmdir += rmdir;
+        self.write += write;
+        self.mount += mount;
+        self.memfd_create += memfd_create;
+        self.mprotect += mprotect;
+        self.accept += accept;
+        self.setsid += setsid;
+        self.prctl += prctl;
+        self.commit_creds += commit_creds;
+        self.kill += kill;
+        self.tkill += tkill;
+        self.nanosleep += nanosleep;
+        self.exit += exit;
+        self.usermodehelper += usermodehelper;
     }
 }
 

@@ -88,3 +88,85 @@ pub(super) fn own_session_dying_with_parent(command: &mut Command) {
     // sigprocmask): no allocation, no lock.
     unsafe { command.pre_exec(prepare) };
 }
+
+/// Forks a child that calls `setsid` and ends, and waits for it.
+pub(super) fn setsid_in_child() -> io::Result<ExitStatus> {
+    // SAFETY: the child calls setsid and _exit alone, which are async-signal-safe.
+    let child = match unsafe { libc::fork() } {
+        -1 => return Err(io::Error::last_os_error()),
+        // SAFETY: as above.
+        0 => unsafe { libc::_exit(i32::from(libc::setsid() < 0)) },
+        child => child,
+    };
+    let mut status = 0;
+    loop {
+        // SAFETY: the status is a valid place for the call to write to.
+        if unsafe { libc::waitpid(child, &raw mut status, 0) } == child {
+            return Ok(ExitStatus::from_raw(status));
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// Turns the result of a system call into an error where it is one.
+fn checked(result: libc::c_long) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// `tkill` of the calling thread with signal 0: nothing is delivered.
+pub(super) fn tkill_self() -> io::Result<()> {
+    let thread = nix::unistd::gettid().as_raw();
+    // SAFETY: plain integers; signal 0 only checks.
+    checked(unsafe { libc::syscall(libc::SYS_tkill, thread, 0) })
+}
+
+/// Sets the user ids of the calling thread alone; the C library's `setuid` would set all threads'.
+pub(super) fn setuid_of_thread(user: nix::unistd::Uid) -> io::Result<()> {
+    // SAFETY: a plain integer.
+    checked(unsafe { libc::syscall(libc::SYS_setuid, user.as_raw()) })
+}
+
+/// `nanosleep` itself: the C library's calls `clock_nanosleep`.
+pub(super) fn nanosleep(time: Duration) -> io::Result<()> {
+    let time = libc::timespec {
+        tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: libc::c_long::from(time.subsec_nanos().cast_signed()),
+    };
+    let no_rest: *mut libc::timespec = std::ptr::null_mut();
+    // SAFETY: the time is valid for the call, and no rest is asked for.
+    checked(unsafe { libc::syscall(libc::SYS_nanosleep, &raw const time, no_rest) })
+}
+
+/// A page of memory that nothing else uses.
+pub(super) struct Page(*mut libc::c_void);
+
+/// Smallest page there is; the kernel takes larger ones whole.
+const PAGE_BYTES: usize = 4096;
+
+impl Page {
+    pub(super) fn new() -> io::Result<Self> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new anonymous mapping at a place of the kernel's choice.
+        let page =
+            unsafe { libc::mmap(std::ptr::null_mut(), PAGE_BYTES, libc::PROT_READ, flags, -1, 0) };
+        if page == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Self(page)) }
+    }
+
+    /// Makes it readable and executable, and writable if told.
+    pub(super) fn make_executable(&mut self, writable: bool) -> io::Result<()> {
+        let write = if writable { libc::PROT_WRITE } else { 0 };
+        let protection = libc::PROT_READ | libc::PROT_EXEC | write;
+        // SAFETY: the mapping is ours, and nothing else refers to it.
+        checked(unsafe { libc::mprotect(self.0, PAGE_BYTES, protection) }.into())
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nothing refers to it any more.
+        unsafe { libc::munmap(self.0, PAGE_BYTES) };
+    }
+}

@@ -139,6 +139,7 @@ pub(crate) fn sample() -> Profile {
                 workers: 2,
                 rate_per_s: None,
                 operations: None,
+                pin: false,
             },
             outcome: LoadOutcome {
                 operations: Some(10_000),

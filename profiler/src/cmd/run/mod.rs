@@ -179,12 +179,15 @@ fn loads(args: &RunArgs) -> Vec<Box<dyn Load>> {
     if args.builtin.is_empty() {
         return vec![Box::new(IdleLoad)];
     }
+    let measured_from = (!args.warmup.is_zero()).then(|| Instant::now() + args.warmup);
     let make = |kind: &_| -> Box<dyn Load> {
         Box::new(
             BuiltinLoad::new(*kind)
                 .workers(args.workers)
                 .rate(args.rate)
                 .operations(args.operations)
+                .pin(args.pin)
+                .measured_from(measured_from)
                 .directory(args.load_dir.clone()),
         )
     };

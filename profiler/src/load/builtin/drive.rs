@@ -5,7 +5,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{BuiltinLoad, OwnCalls, Shared, Worker};
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+
+use super::latency::Clockwork;
+use super::{BuiltinLoad, OperationError, OwnCalls, Shared, Worker};
 use crate::load::{
     LoadFailure, LoadOutcome, LoadStatus, OperationErrors, StopReason, StopSignal, nanoseconds,
 };
@@ -15,9 +19,9 @@ use crate::load::{
 const FAILURES_IN_A_ROW: u32 = 100;
 
 /// What one worker did.
-#[derive(Default)]
 struct Count {
     operations: u64,
+    latency: Clockwork,
     errors: BTreeMap<String, (u64, String)>,
     calls: OwnCalls,
     /// The longest that an operation started after it was due.
@@ -41,10 +45,15 @@ enum End {
 pub(super) fn run(load: &BuiltinLoad, stop: &StopSignal) -> LoadOutcome {
     let began = Instant::now();
     let mut calls = OwnCalls::default();
-    let shared = match load.shared(&mut calls) {
-        Ok(shared) => shared,
+    let prepared = load.shared(&mut calls).and_then(|shared| {
+        let latency = Clockwork::new(load.rate.is_some(), load.measured_from)?;
+        Ok((shared, Count::new(latency)))
+    });
+    let (shared, mut whole) = match prepared {
+        Ok(prepared) => prepared,
         Err(text) => return could_not_start(load, text, began, calls),
     };
+    let empty = whole.latency.clone();
     let result = thread::scope(|scope| {
         // Every worker says that it is ready and waits for the common start: a slow set-up does not
         // give one a lead, and with one failed nothing starts.
@@ -55,8 +64,9 @@ pub(super) fn run(load: &BuiltinLoad, stop: &StopSignal) -> LoadOutcome {
         for index in 0..load.workers {
             let (start, started) = mpsc::channel::<Instant>();
             let (ready, shared) = (ready.clone(), &shared);
+            let count = Count::new(empty.clone());
             let name = format!("load-{}-{index}", load.kind);
-            let body = move || work(load, shared, index, stop, &ready, &started);
+            let body = move || work(load, shared, index, count, stop, &ready, &started);
             match thread::Builder::new().name(name).spawn_scoped(scope, body) {
                 Ok(thread) => {
                     starts.push(start);
@@ -89,21 +99,22 @@ pub(super) fn run(load: &BuiltinLoad, stop: &StopSignal) -> LoadOutcome {
     // The directory is gone before the outcome is told.
     drop(shared);
 
-    let mut whole = Count::default();
-    let mut panicked = false;
+    let mut fault = None;
     for count in counts {
-        match count {
-            Ok(count) => whole.add(count),
-            Err(_) => panicked = true,
+        match count.map(|count| whole.add(count)) {
+            Ok(Ok(())) => {}
+            Ok(Err(text)) => fault = Some(text),
+            Err(_) => fault = Some("a worker panicked".to_owned()),
         }
     }
+    let latency = whole.latency.store().map_err(|text| fault = Some(text)).ok();
     whole.calls += calls;
     if let Some(text) = failure {
         return could_not_start(load, text, began, whole.calls);
     }
     let status = match whole.end {
-        _ if panicked => LoadStatus::Failed(LoadFailure::BrokeOff {
-            text: "a worker panicked; this is a fault of the profiler".to_owned(),
+        _ if fault.is_some() => LoadStatus::Failed(LoadFailure::BrokeOff {
+            text: format!("{}; this is a fault of the profiler", fault.unwrap_or_default()),
         }),
         End::GaveUp(text) => LoadStatus::Failed(LoadFailure::BrokeOff { text }),
         End::Stopped => {
@@ -119,6 +130,7 @@ pub(super) fn run(load: &BuiltinLoad, stop: &StopSignal) -> LoadOutcome {
     outcome.held_rate_per_s = held_rate(whole.operations, elapsed);
     outcome.max_late_ns = load.rate.map(|_| nanoseconds(whole.max_late));
     outcome.calls = Some(whole.calls);
+    outcome.latency = latency;
     let errors = whole.errors.into_iter();
     outcome.errors =
         errors.map(|(kind, (count, first))| OperationErrors { kind, count, first }).collect();
@@ -126,7 +138,20 @@ pub(super) fn run(load: &BuiltinLoad, stop: &StopSignal) -> LoadOutcome {
 }
 
 impl Count {
-    fn add(&mut self, other: Self) {
+    fn new(latency: Clockwork) -> Self {
+        Self {
+            operations: 0,
+            latency,
+            errors: BTreeMap::new(),
+            calls: OwnCalls::default(),
+            max_late: Duration::ZERO,
+            last: None,
+            end: End::Done,
+        }
+    }
+
+    fn add(&mut self, other: Self) -> Result<(), String> {
+        self.latency.add(&other.latency)?;
         self.operations += other.operations;
         self.calls += other.calls;
         self.max_late = self.max_late.max(other.max_late);
@@ -139,6 +164,7 @@ impl Count {
             (End::GaveUp(_), _) | (_, End::Done) => {}
             (_, End::Stopped | End::GaveUp(_)) => self.end = other.end,
         }
+        Ok(())
     }
 }
 
@@ -167,12 +193,13 @@ fn work(
     load: &BuiltinLoad,
     shared: &Shared,
     index: u32,
+    mut count: Count,
     stop: &StopSignal,
     ready: &mpsc::Sender<Result<(), String>>,
     started: &mpsc::Receiver<Instant>,
 ) -> Count {
-    let mut count = Count::default();
-    let made = load.worker(shared, index, &mut count.calls);
+    let pinned = if load.pin { pin(index) } else { Ok(()) };
+    let made = pinned.and_then(|()| load.worker(shared, index, &mut count.calls));
     let (mut worker, answer) = match made {
         Ok(worker) => (Some(worker), Ok(())),
         Err(text) => (None, Err(text)),
@@ -203,20 +230,29 @@ fn repeat(
     let mut failures = 0;
     let mut next = u64::from(index);
     while load.operations.is_none_or(|operations| next < operations) {
-        match load.rate {
-            None if stop.is_stopped() => return End::Stopped,
-            None => {}
-            Some(rate) => {
-                // Beyond the clock's range is never.
-                let due = start.checked_add(rate.due(next));
-                let due = due.unwrap_or_else(|| start + Duration::from_secs(1 << 32));
-                if !stop.sleep_until(due) {
-                    return End::Stopped;
-                }
-                count.max_late = count.max_late.max(due.elapsed());
+        if load.rate.is_none() && stop.is_stopped() {
+            return End::Stopped;
+        }
+        let mut result = worker.prepare(&mut count.calls);
+        let mut due = None;
+        if let Some(rate) = load.rate {
+            // Beyond the clock's range is never.
+            let at = start.checked_add(rate.due(next));
+            let at = at.unwrap_or_else(|| start + Duration::from_secs(1 << 32));
+            if !stop.sleep_until(at) {
+                return End::Stopped;
+            }
+            count.max_late = count.max_late.max(at.elapsed());
+            due = Some(at);
+        }
+        if result.is_ok() {
+            let began = Instant::now();
+            result = worker.operate(&mut count.calls);
+            if result.is_ok() {
+                count.latency.record(due, began, Instant::now());
             }
         }
-        match worker.operate(&mut count.calls) {
+        match result {
             Ok(()) => {
                 count.operations += 1;
                 failures = 0;
@@ -241,8 +277,20 @@ fn repeat(
     End::Done
 }
 
+/// Keeps the calling thread on one of the CPUs that it may use.
+fn pin(index: u32) -> Result<(), String> {
+    let this = Pid::from_raw(0);
+    let failed = |errno: nix::errno::Errno| format!("pin a worker to a CPU: {}", errno.desc());
+    let allowed = sched_getaffinity(this).map_err(failed)?;
+    let cpus: Vec<usize> =
+        (0..CpuSet::count()).filter(|&cpu| allowed.is_set(cpu).unwrap_or(false)).collect();
+    let cpu = cpus.get(index as usize % cpus.len().max(1)).ok_or("there is no CPU to pin to")?;
+    let mut one = CpuSet::new();
+    one.set(*cpu).and_then(|()| sched_setaffinity(this, &one)).map_err(failed)
+}
+
 impl Count {
-    fn fail(&mut self, error: super::OperationError) {
+    fn fail(&mut self, error: OperationError) {
         self.errors.entry(error.kind).or_insert((0, error.text)).0 += 1;
     }
 }

@@ -1,24 +1,45 @@
 //! Load generators inside the program: one system call over and over, every one counted.
 //!
 //! What one operation is, and which hooks it reaches. "Set-up" is once a worker, and is counted in
-//! [`OwnCalls`] like the rest, so that the calls of a probe can be compared to the call.
+//! [`OwnCalls`] like the rest, so that the calls of a probe can be compared to the call. What has to be
+//! there for an operation is prepared before it is due, and is no part of its latency.
 //!
-//! | kind | one operation | reaches, once each | set-up reaches |
+//! | kind | one operation | reaches, once each | besides |
 //! |---|---|---|---|
 //! | `connect` | `connect` of a UDP socket, always the same one, to 127.0.0.1 port 9; nothing is sent | `connect` | - |
 //! | `bind` | a new UDP socket, `bind` to 127.0.0.1 and a free port, `close` | `bind` | - |
-//! | `execve` | starts this program as one that ends at once, and waits for its end | `execve` (and `exit`) | - |
-//! | `open` | creates a new file in a private directory, closes and unlinks it | `security_inode_create`, `unlink` | `execve` once a load: the guard of the directory |
-//! | `ptrace` | `PTRACE_POKEDATA` of a word that a child has set aside for it | `ptrace`, `arch_ptrace` | `execve` (the child); `ptrace` twice, and `arch_ptrace` once of these |
-//! | `udp-recv` | a datagram to a socket of its own, then `recvfrom` on that | `udp_recvmsg` (and `udp_sendmsg`) | `bind` |
+//! | `execve` | starts this program as one that ends at once, and waits for its end | `execve`, `exit_group` | - |
+//! | `open` | creates a new file in a private directory, closes and unlinks it | `security_inode_create`, `security_path_unlink` | - |
+//! | `ptrace` | `PTRACE_POKEDATA` of a word that a child has set aside for it | `ptrace`, `arch_ptrace` | set-up: `execve` (the child); `ptrace` twice, and `arch_ptrace` once of these |
+//! | `udp-recv` | a datagram to a socket of its own, then `recvfrom` on that | `udp_recvmsg` (and `udp_sendmsg`) | set-up: `bind` |
+//! | `dns` | the same, with the shape of a DNS answer and from port 5353 | `udp_recvmsg` (and `udp_sendmsg`) | set-up: `bind` twice |
+//! | `accept` | `accept4` of a TCP connection from 127.0.0.1; both ends are closed | `accept4` | before each: `connect`; set-up: `bind` |
+//! | `rename` | `renameat` of a file there and back | `security_inode_rename` | set-up: `security_inode_create` |
+//! | `link` | `linkat`: a second name for a file | `security_inode_link` | before each: `unlink` of that name; set-up: `security_inode_create` |
+//! | `unlink` | `unlinkat` of a file's second name | `security_path_unlink` | before each: `link`; set-up: `security_inode_create` |
+//! | `rmdir` | `unlinkat` of an empty folder | `security_path_rmdir` | before each: `mkdir` |
+//! | `write` | `write` of 64 bytes to the begin of a file | `vfs_write` | set-up: `security_inode_create` |
+//! | `mount` | `mount` of a tmpfs, in a mount namespace of the worker's own; needs root | `security_sb_mount` | before each: `umount2`; set-up: `security_sb_mount` |
+//! | `memfd-create` | `memfd_create`, `close` | `memfd_create` | - |
+//! | `mprotect` | `mprotect` of a page to executable, every other time writable too | `security_file_mprotect` | - |
+//! | `setsid` | `fork`, `setsid` in the child, and its end | `setsid`, `exit_group` | - |
+//! | `prctl` | `PR_SET_NAME`, every time another name than before | `prctl` | - |
+//! | `update-cred` | `setuid` of the thread to the id that it has | `commit_creds` | - |
+//! | `kill`, `tkill` | of itself, with signal 0 | `kill`, `tkill` | - |
+//! | `nanosleep` | `nanosleep` of 1 ns (the timer's slack adds to it) | `nanosleep` | - |
+//! | `exit` | starts a thread that ends, and waits for it | `exit` | - |
+//! | `call-usermodehelper` | `socket` of family 0, for which the kernel starts modprobe in vain | `call_usermodehelper_exec` | in the helper: `execve`, `exit_group` |
+//!
+//! There is none for `do_init_module`: a process reaches it with a valid module alone, which would have
+//! to be built for the running kernel. A command of the user can load and remove one.
+//!
+//! `open`, `rename`, `link`, `unlink`, `rmdir`, `write` and `mount` work in a private directory, whose
+//! guard adds one `execve` a load.
 
-use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Instant;
 
 use nix::errno::Errno;
-use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use super::{
@@ -27,69 +48,15 @@ use super::{
 };
 
 mod drive;
+mod files;
+mod kind;
+mod latency;
 mod net;
-mod open;
+mod own;
 mod process;
 
-/// Which operation a built-in load repeats. The module's table says what each does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum BuiltinKind {
-    /// `connect` of a UDP socket.
-    Connect,
-    /// `bind` of a UDP socket.
-    Bind,
-    /// `execve` of a program that ends at once.
-    Execve,
-    /// Creation of a file.
-    Open,
-    /// A request to a traced process.
-    Ptrace,
-    /// Receipt of a UDP datagram.
-    UdpRecv,
-}
-
-impl BuiltinKind {
-    /// All kinds, in the order of the help text.
-    pub const ALL: [Self; 6] =
-        [Self::Connect, Self::Bind, Self::Execve, Self::Open, Self::Ptrace, Self::UdpRecv];
-
-    /// Its name on the command line and in JSON.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Connect => "connect",
-            Self::Bind => "bind",
-            Self::Execve => "execve",
-            Self::Open => "open",
-            Self::Ptrace => "ptrace",
-            Self::UdpRecv => "udp-recv",
-        }
-    }
-}
-
-impl fmt::Display for BuiltinKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// A name that no built-in load has.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no built-in load `{given}`; there are {}", BuiltinKind::ALL.map(BuiltinKind::name).join(", "))]
-pub struct NoSuchBuiltin {
-    given: String,
-}
-
-impl FromStr for BuiltinKind {
-    type Err = NoSuchBuiltin;
-
-    fn from_str(given: &str) -> Result<Self, NoSuchBuiltin> {
-        let found = Self::ALL.into_iter().find(|kind| kind.name() == given);
-        found.ok_or_else(|| NoSuchBuiltin { given: given.to_owned() })
-    }
-}
+pub use kind::{BuiltinKind, NoSuchBuiltin};
+pub use latency::{Latency, OperationTimes};
 
 /// One operation over and over on threads of its own: by default one worker, as fast as it goes, until
 /// stopped.
@@ -99,6 +66,8 @@ pub struct BuiltinLoad {
     workers: u32,
     rate: Option<Rate>,
     operations: Option<u64>,
+    pin: bool,
+    measured_from: Option<Instant>,
     directory: Option<PathBuf>,
     helper: HelperProgram,
 }
@@ -112,6 +81,8 @@ impl BuiltinLoad {
             workers: 1,
             rate: None,
             operations: None,
+            pin: false,
+            measured_from: None,
             directory: None,
             helper: HelperProgram::this_program(),
         }
@@ -140,7 +111,23 @@ impl BuiltinLoad {
         self
     }
 
-    /// Sets where `open` makes its private directory; by default the directory for temporary files.
+    /// Keeps each worker on one CPU: worker `n` on the `n`-th of those that this process may use, round
+    /// and round.
+    #[must_use]
+    pub fn pin(mut self, pin: bool) -> Self {
+        self.pin = pin;
+        self
+    }
+
+    /// Leaves the operations of the warm-up, which began or were due before this time, out of the
+    /// latencies (and of nothing else).
+    #[must_use]
+    pub fn measured_from(mut self, from: Option<Instant>) -> Self {
+        self.measured_from = from;
+        self
+    }
+
+    /// Sets where loads on files make their private directory; by default the directory for temporary files.
     #[must_use]
     pub fn directory(mut self, directory: Option<PathBuf>) -> Self {
         self.directory = directory;
@@ -161,24 +148,46 @@ impl BuiltinLoad {
         index: u32,
         calls: &mut OwnCalls,
     ) -> Result<Box<dyn Worker>, String> {
+        use BuiltinKind as Kind;
         Ok(match self.kind {
-            BuiltinKind::Connect => Box::new(net::Connect::new()?),
-            BuiltinKind::Bind => Box::new(net::Bind::new()?),
-            BuiltinKind::UdpRecv => Box::new(net::UdpReceive::new(calls)?),
-            BuiltinKind::Execve => Box::new(process::Execve::new(self.helper.clone())),
-            BuiltinKind::Ptrace => Box::new(process::Ptrace::new(&self.helper, calls)?),
-            BuiltinKind::Open => Box::new(open::Create::new(shared, index)?),
+            Kind::Connect => Box::new(net::Connect::new()?),
+            Kind::Bind => Box::new(net::Bind::new()?),
+            Kind::UdpRecv => Box::new(net::UdpReceive::new(calls)?),
+            Kind::Dns => Box::new(net::UdpReceive::dns(index, calls)?),
+            Kind::Accept => Box::new(net::Accept::new(calls)?),
+            Kind::Execve => Box::new(process::Execve::new(self.helper.clone())),
+            Kind::Ptrace => Box::new(process::Ptrace::new(&self.helper, calls)?),
+            Kind::Setsid => Box::new(process::Setsid),
+            Kind::Exit => Box::new(process::Exit),
+            Kind::Kill => Box::new(process::Signal0 { to_thread: false }),
+            Kind::Tkill => Box::new(process::Signal0 { to_thread: true }),
+            Kind::Open => Box::new(files::Create::new(shared, index)?),
+            Kind::Rename => Box::new(files::Rename::new(shared, index, calls)?),
+            Kind::Link => {
+                Box::new(files::SecondName::new(shared, index, files::Measured::Link, calls)?)
+            }
+            Kind::Unlink => {
+                Box::new(files::SecondName::new(shared, index, files::Measured::Unlink, calls)?)
+            }
+            Kind::Rmdir => Box::new(files::Rmdir::new(shared, index)?),
+            Kind::Write => Box::new(files::Write::new(shared, index, calls)?),
+            Kind::Mount => Box::new(own::Mount::new(shared, index, calls)?),
+            Kind::MemfdCreate => Box::new(own::MemfdCreate),
+            Kind::Mprotect => Box::new(own::Mprotect::new()?),
+            Kind::Prctl => Box::new(own::Prctl::new()),
+            Kind::UpdateCred => Box::new(own::UpdateCred),
+            Kind::Nanosleep => Box::new(own::Nanosleep),
+            Kind::CallUsermodehelper => Box::new(own::CallUsermodehelper::new()?),
         })
     }
 
     /// Makes what all workers share.
     fn shared(&self, calls: &mut OwnCalls) -> Result<Shared, String> {
-        let directory = match self.kind {
-            BuiltinKind::Open => {
-                let within = self.directory.clone().unwrap_or_else(std::env::temp_dir);
-                Some(open::PrivateDirectory::new(&within, &self.helper, calls)?)
-            }
-            _ => None,
+        let directory = if self.kind.needs_directory() {
+            let within = self.directory.clone().unwrap_or_else(std::env::temp_dir);
+            Some(files::PrivateDirectory::new(&within, &self.helper, calls)?)
+        } else {
+            None
         };
         Ok(Shared { directory })
     }
@@ -191,6 +200,7 @@ impl Load for BuiltinLoad {
             workers: self.workers,
             rate_per_s: self.rate,
             operations: self.operations,
+            pin: self.pin,
         }
     }
 
@@ -242,11 +252,17 @@ impl Drop for StopOnDrop<'_> {
 
 /// What all workers of one load share.
 struct Shared {
-    directory: Option<open::PrivateDirectory>,
+    directory: Option<files::PrivateDirectory>,
 }
 
 /// One thread's side of a load.
 trait Worker {
+    /// Makes what the next operation needs. It is no part of it: its time is not measured, and at a
+    /// fixed rate it is done before the operation is due.
+    fn prepare(&mut self, _calls: &mut OwnCalls) -> Result<(), OperationError> {
+        Ok(())
+    }
+
     /// Does one operation, and adds the system calls it made, whether they succeeded or not.
     fn operate(&mut self, calls: &mut OwnCalls) -> Result<(), OperationError>;
 }

@@ -1,6 +1,7 @@
-//! Operations on UDP sockets over the loopback interface: no packet leaves the machine, and no port
-//! is used up, whatever the rate.
+//! Operations on sockets over the loopback interface: no packet leaves the machine, and no port is used
+//! up, whatever the rate.
 
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use nix::errno::Errno;
@@ -20,6 +21,9 @@ const DISCARD: u16 = 9;
 /// that parses names goes through in full.
 const ANSWER: &[u8] =
     b"\x12\x34\x81\x80\x00\x01\x00\x00\x00\x00\x00\x00\x01a\x04test\x00\x00\x01\x00\x01";
+
+/// Port of multicast DNS: above 1023, so that anybody may bind to it.
+const MULTICAST_DNS: u16 = 5353;
 
 /// A datagram that is not there after this long was lost: loopback delivers within the send.
 const LOST_AFTER_S: i64 = 1;
@@ -85,17 +89,37 @@ pub(super) struct UdpReceive {
 
 impl UdpReceive {
     pub(super) fn new(calls: &mut OwnCalls) -> Result<Self, String> {
-        let receiver = first_socket()?;
-        let set_up = |errno: Errno| format!("a UDP socket on 127.0.0.1: {}", errno.desc());
-        calls.bind += 1;
-        bind(receiver.as_raw_fd(), &loopback(0)).map_err(set_up)?;
-        let limit = TimeVal::new(LOST_AFTER_S, 0);
-        setsockopt(&receiver, sockopt::ReceiveTimeout, &limit).map_err(set_up)?;
-        let address = getsockname(receiver.as_raw_fd()).map_err(set_up)?;
         // Not connected and not bound: that would add calls. Its first send gives it a port.
-        let sender = udp().map_err(set_up)?;
+        let sender = udp().map_err(no_socket)?;
+        Self::from(sender, calls)
+    }
+
+    /// With answers that come from port 5353, where drivers that look into DNS look. Every address of
+    /// 127/8 is this machine's: workers take one each, and other programs on that port keep theirs.
+    pub(super) fn dns(index: u32, calls: &mut OwnCalls) -> Result<Self, String> {
+        let [_, a, b, c] = index.wrapping_add(1).to_be_bytes();
+        let from = SockaddrIn::new(127, a | 0x40, b, c, MULTICAST_DNS);
+        let sender = udp().map_err(no_socket)?;
+        setsockopt(&sender, sockopt::ReuseAddr, &true).map_err(no_socket)?;
+        calls.bind += 1;
+        bind(sender.as_raw_fd(), &from)
+            .map_err(|errno| format!("bind to {from}: {}", errno.desc()))?;
+        Self::from(sender, calls)
+    }
+
+    fn from(sender: OwnedFd, calls: &mut OwnCalls) -> Result<Self, String> {
+        let receiver = first_socket()?;
+        calls.bind += 1;
+        bind(receiver.as_raw_fd(), &loopback(0)).map_err(no_socket)?;
+        let limit = TimeVal::new(LOST_AFTER_S, 0);
+        setsockopt(&receiver, sockopt::ReceiveTimeout, &limit).map_err(no_socket)?;
+        let address = getsockname(receiver.as_raw_fd()).map_err(no_socket)?;
         Ok(Self { receiver, sender, address })
     }
+}
+
+fn no_socket(errno: Errno) -> String {
+    format!("a UDP socket on 127.0.0.1: {}", errno.desc())
 }
 
 impl Worker for UdpReceive {
@@ -112,6 +136,54 @@ impl Worker for UdpReceive {
                 Err(OperationError { kind: "wrong length".to_owned(), text })
             }
             Err(errno) => Err(OperationError::new("receive on 127.0.0.1", errno)),
+        }
+    }
+}
+
+/// A listening TCP socket and its only client.
+pub(super) struct Accept {
+    listener: TcpListener,
+    address: SocketAddr,
+    /// The connection that waits to be accepted.
+    client: Option<TcpStream>,
+}
+
+impl Accept {
+    pub(super) fn new(calls: &mut OwnCalls) -> Result<Self, String> {
+        drop(first_socket()?);
+        calls.bind += 1;
+        let no_listener = |error| format!("a TCP socket on 127.0.0.1: {error}");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(no_listener)?;
+        let address = listener.local_addr().map_err(no_listener)?;
+        Ok(Self { listener, address, client: None })
+    }
+}
+
+impl Worker for Accept {
+    fn prepare(&mut self, calls: &mut OwnCalls) -> Result<(), OperationError> {
+        if self.client.is_some() {
+            return Ok(());
+        }
+        calls.connect += 1;
+        // The listener's queue takes it: it is connected before anybody accepts.
+        let client = TcpStream::connect(self.address)
+            .map_err(|error| OperationError::of_io("connect to 127.0.0.1 by TCP", &error))?;
+        // Closed by a reset, so that the pair of ports is free at once.
+        let reset = libc::linger { l_onoff: 1, l_linger: 0 };
+        setsockopt(&client, sockopt::Linger, &reset)
+            .map_err(|errno| OperationError::new("SO_LINGER", errno))?;
+        self.client = Some(client);
+        Ok(())
+    }
+
+    fn operate(&mut self, calls: &mut OwnCalls) -> Result<(), OperationError> {
+        calls.accept += 1;
+        let accepted = self.listener.accept();
+        // The client's reset comes first.
+        drop(self.client.take());
+        match accepted {
+            Ok(_) => Ok(()),
+            Err(error) => Err(OperationError::of_io("accept on 127.0.0.1", &error)),
         }
     }
 }

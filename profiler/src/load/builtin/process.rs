@@ -1,4 +1,4 @@
-//! Operations on child processes, all of them this program itself in a hidden role.
+//! Operations on and by child processes and threads.
 
 use std::ffi::c_void;
 use std::io::{BufRead, BufReader};
@@ -11,6 +11,7 @@ use nix::unistd::Pid;
 
 use super::{HelperProgram, OperationError, OwnCalls, Worker};
 use crate::load::helper::Role;
+use crate::load::sys;
 
 pub(super) struct Execve {
     helper: HelperProgram,
@@ -114,5 +115,58 @@ impl Worker for Ptrace {
             let gone = if errno == Errno::ESRCH { "; was it killed?" } else { "" };
             OperationError::new(&format!("write to the traced child{gone}"), errno)
         })
+    }
+}
+
+/// `setsid` needs a process that leads no group: a new one each time.
+pub(super) struct Setsid;
+
+impl Worker for Setsid {
+    fn operate(&mut self, calls: &mut OwnCalls) -> Result<(), OperationError> {
+        calls.setsid += 1;
+        match sys::setsid_in_child() {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => {
+                let text = format!("setsid in a child: {status}");
+                Err(OperationError { kind: status.to_string(), text })
+            }
+            Err(error) => Err(OperationError::of_io("a child for setsid", &error)),
+        }
+    }
+}
+
+/// A thread that is started and ends.
+pub(super) struct Exit;
+
+impl Worker for Exit {
+    fn operate(&mut self, calls: &mut OwnCalls) -> Result<(), OperationError> {
+        calls.exit += 1;
+        let thread = std::thread::Builder::new().stack_size(THREAD_STACK_BYTES).spawn(|| ());
+        let thread = thread.map_err(|error| OperationError::of_io("start a thread", &error))?;
+        thread.join().map_err(|_| OperationError {
+            kind: "panic".to_owned(),
+            text: "a thread that does nothing panicked".to_owned(),
+        })
+    }
+}
+
+/// Plenty for a thread that does nothing.
+const THREAD_STACK_BYTES: usize = 64 << 10;
+
+/// Asks whether a signal could be sent: all of `kill` and `tkill` but the delivery.
+pub(super) struct Signal0 {
+    pub(super) to_thread: bool,
+}
+
+impl Worker for Signal0 {
+    fn operate(&mut self, calls: &mut OwnCalls) -> Result<(), OperationError> {
+        if self.to_thread {
+            calls.tkill += 1;
+            sys::tkill_self().map_err(|error| OperationError::of_io("tkill", &error))
+        } else {
+            calls.kill += 1;
+            nix::sys::signal::kill(Pid::this(), None)
+                .map_err(|errno| OperationError::new("kill", errno))
+        }
     }
 }
