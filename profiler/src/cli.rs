@@ -12,7 +12,7 @@ pub use report::ReportArgs;
 use crate::export::{Export, Unit};
 use crate::load::{BuiltinKind, Rate};
 use crate::probe::Precision;
-use crate::profile::Clock;
+use crate::profile::{Backend, Clock};
 use crate::trace_cmd::Percentile;
 
 /// Latency profiler for the hook handlers of kernel modules.
@@ -162,6 +162,13 @@ pub struct RunArgs {
     /// Measure also where another tracing program is on a handler: its time is counted with it.
     #[arg(long)]
     pub allow_shared: bool,
+    /// Measure all handlers with this backend alone: fsession, fentry, kprobe-session, kprobe-multi,
+    /// function-graph or kprobe [default: for each handler the first of these that works].
+    #[arg(long, value_name = "NAME")]
+    pub backend: Option<Backend>,
+    /// Use that backend even where it is known to count nothing.
+    #[arg(long, requires = "backend")]
+    pub force: bool,
     /// No progress on standard error.
     #[arg(long, short)]
     pub quiet: bool,
@@ -243,6 +250,9 @@ pub struct CostArgs {
     /// Built-in load that calls it, such as connect.
     #[arg(long, value_name = "KIND")]
     pub builtin: BuiltinKind,
+    /// Backend to measure the cost of: see `profiler run --help`.
+    #[arg(long, value_name = "NAME")]
+    pub backend: Option<Backend>,
     /// Operations in each measurement.
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub operations: u64,

@@ -3,6 +3,7 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+use crate::profile::Backend;
 use crate::target::Target;
 
 /// What happened to every call of one handler that the probes saw, in the measured window.
@@ -54,6 +55,8 @@ impl Losses {
 pub struct HandlerMeasure {
     /// The function measured.
     pub target: Target,
+    /// How it was measured.
+    pub backend: Backend,
     /// Durations; its length is the exact number of paired calls.
     pub histogram: Histogram<u64>,
     /// Exact sum of all durations.

@@ -22,8 +22,9 @@ pub struct Target {
     pub module: Option<String>,
     /// Address at this boot; 0 where the kernel hides it (`kptr_restrict`).
     pub address: u64,
-    /// Type id of the function in the BTF of its module (or of vmlinux).
-    pub btf_id: u32,
+    /// Type id of the function in the BTF of its module (or of vmlinux); `None` where that does not
+    /// describe it, or where there is none: backends on the trampoline need it.
+    pub btf_id: Option<u32>,
 }
 
 /// Most handlers that one run measures: each takes kernel memory on every CPU.
@@ -61,25 +62,6 @@ pub enum ResolveError {
     )]
     BuiltIn {
         /// The name given.
-        module: String,
-    },
-    /// The kernel has no type information at all.
-    #[error(
-        "this kernel has no BTF (/sys/kernel/btf/vmlinux is missing), which fentry probes need: use a \
-         kernel built with CONFIG_DEBUG_INFO_BTF=y, as those of Debian, Ubuntu, Fedora and RHEL are"
-    )]
-    NoKernelBtf,
-    /// The module was built without BTF.
-    #[error(
-        "module `{module}` has no BTF, so its functions cannot be probed: add it with\n\
-         \x20   profiler prepare {module}.ko\n\
-         or, in the file itself, with\n\
-         \x20   LLVM_OBJCOPY=objcopy pahole -J --btf_base /sys/kernel/btf/vmlinux {module}.ko\n\
-         and load the module anew (a kernel without CONFIG_DEBUG_INFO_BTF_MODULES, before 5.11, \
-         cannot use it)"
-    )]
-    NoModuleBtf {
-        /// The module.
         module: String,
     },
     /// Type information is there and cannot be read.
@@ -154,19 +136,6 @@ pub enum ResolveError {
         /// Where it is.
         module: Option<String>,
     },
-    /// BTF does not describe the function.
-    #[error(
-        "the BTF of {} does not describe `{handler}`: pahole leaves out functions whose arguments the \
-         compiler changed, and those written in assembly; mark it `noinline __used` and rebuild, or \
-         measure the function that calls it",
-        place(module.as_deref())
-    )]
-    NotDescribed {
-        /// The name given.
-        handler: String,
-        /// Where it is.
-        module: Option<String>,
-    },
     /// Several functions share the name.
     #[error(
         "{} functions of {} are called `{handler}`, and the kernel cannot tell which one is meant: \
@@ -196,14 +165,7 @@ impl ResolveError {
     /// Whether the machine, not the name, is what has to change.
     #[must_use]
     pub fn machine_lacks_something(&self) -> bool {
-        matches!(
-            self,
-            Self::NoModules { .. }
-                | Self::NoKernelBtf
-                | Self::NoModuleBtf { .. }
-                | Self::Btf(_)
-                | Self::Unreadable { .. }
-        )
+        matches!(self, Self::NoModules { .. } | Self::Btf(_) | Self::Unreadable { .. })
     }
 }
 
@@ -274,16 +236,8 @@ impl KernelFiles {
         if let Some(module) = module {
             self.require_loaded(module)?;
         }
-        let folder = self.btf_folder();
-        if !folder.join("vmlinux").exists() {
-            return Err(ResolveError::NoKernelBtf);
-        }
-        if let Some(module) = module
-            && !folder.join(module).exists()
-        {
-            return Err(ResolveError::NoModuleBtf { module: module.to_owned() });
-        }
-        let functions = Functions::of(module, &folder)?;
+        let functions = self.described(module)?;
+        let functions = functions.as_ref();
         let symbols = self.symbols(module)?;
         let traceable = Traceable { files: self, module, names: OnceCell::new() };
 
@@ -291,9 +245,9 @@ impl KernelFiles {
         let mut seen = HashSet::new();
         for pattern in patterns {
             let found = if is_glob(pattern) {
-                matching(pattern, module, &symbols, &functions, &traceable)?
+                matching(pattern, module, &symbols, functions, &traceable)?
             } else {
-                vec![exact(pattern, module, &symbols, &functions, &traceable)?]
+                vec![exact(pattern, module, &symbols, functions, &traceable)?]
             };
             targets.extend(found.into_iter().filter(|target| seen.insert(target.name.clone())));
         }
@@ -301,6 +255,16 @@ impl KernelFiles {
             return Err(ResolveError::TooMany { count: targets.len() });
         }
         Ok(targets)
+    }
+
+    /// Functions that BTF describes; `None` without BTF of that place.
+    fn described(&self, module: Option<&str>) -> Result<Option<Functions>, BtfError> {
+        let folder = self.btf_folder();
+        let present = |name: &str| folder.join(name).exists();
+        if !present("vmlinux") || !module.is_none_or(present) {
+            return Ok(None);
+        }
+        Functions::of(module, &folder).map(Some)
     }
 
     /// Where the kernel shows its BTF.
@@ -408,7 +372,7 @@ fn exact(
     name: &str,
     module: Option<&str>,
     symbols: &Symbols,
-    functions: &Functions,
+    functions: Option<&Functions>,
     traceable: &Traceable<'_>,
 ) -> Result<Target, ResolveError> {
     let handler = name.to_owned();
@@ -427,13 +391,15 @@ fn exact(
         let nearest = nearest(name, names.filter(|name| traceable.contains(name)));
         return Err(ResolveError::NoSuchHandler { handler, module, nearest });
     };
-    let ids = functions.ids(name);
+    let ids = functions.map_or(&[][..], |functions| functions.ids(name));
     // Two functions of one name may share one BTF entry: either count tells.
     let count = ids.len().max(addresses.len());
     match (ids, addresses.as_slice()) {
         ([], _) if !traceable.contains(name) => Err(ResolveError::NotTraceable { handler, module }),
-        ([], _) => Err(ResolveError::NotDescribed { handler, module }),
-        (&[btf_id], &[address]) => Ok(Target { name: handler, module, address, btf_id }),
+        ([], &[address]) => Ok(Target { name: handler, module, address, btf_id: None }),
+        (&[btf_id], &[address]) => {
+            Ok(Target { name: handler, module, address, btf_id: Some(btf_id) })
+        }
         _ => Err(ResolveError::Ambiguous { handler, module, count }),
     }
 }
@@ -442,7 +408,7 @@ fn matching(
     pattern: &str,
     module: Option<&str>,
     symbols: &Symbols,
-    functions: &Functions,
+    functions: Option<&Functions>,
     traceable: &Traceable<'_>,
 ) -> Result<Vec<Target>, ResolveError> {
     let glob = glob(pattern)?;
@@ -453,11 +419,14 @@ fn matching(
             not_traceable += 1;
             continue;
         }
-        match exact(name, module, symbols, functions, traceable) {
-            Ok(target) => targets.push(target),
-            Err(ResolveError::NotDescribed { .. }) => not_described += 1,
-            // A name that the pattern meant and that would be measured wrongly or not at all.
-            Err(other) => return Err(other),
+        // A name that the pattern meant and that would be measured wrongly or not at all is an error.
+        let target = exact(name, module, symbols, functions, traceable)?;
+        // Where there is BTF, a function outside it is one of the compiler's or in assembly: such
+        // a one is measured when it is named.
+        if functions.is_some() && target.btf_id.is_none() {
+            not_described += 1;
+        } else {
+            targets.push(target);
         }
     }
     if targets.is_empty() {

@@ -12,11 +12,8 @@ use crate::cli::CostArgs;
 use crate::error::{Failure, exit};
 use crate::load::{BuiltinKind, BuiltinLoad, Load, LoadStatus, StopSignal, run_all};
 use crate::privileges;
-use crate::probe::{
-    Precision, Session,
-    bpf::{BpfSession, Options},
-};
-use crate::profile::{Clock, OutputFile};
+use crate::probe::{Options, Probes, Session as _};
+use crate::profile::{Backend, Clock, OutputFile};
 use crate::target::{KernelFiles, Target};
 
 /// Times of one operation and what follows from them, in nanoseconds of `clock`. Under virtual
@@ -25,6 +22,8 @@ use crate::target::{KernelFiles, Target};
 pub struct Cost {
     /// The handler that was probed.
     pub handler: String,
+    /// How it was probed.
+    pub backend: Backend,
     /// The operation that calls it.
     pub load: String,
     /// What a nanosecond is.
@@ -35,6 +34,8 @@ pub struct Cost {
     pub rounds: u32,
     /// Calls of the handler that one operation makes.
     pub hits_per_operation: f64,
+    /// What the probes say a call of the handler takes on average.
+    pub average_ns: f64,
     /// One operation without probes.
     pub bare_ns: f64,
     /// One operation with a pair of empty programs on the handler.
@@ -60,7 +61,14 @@ pub fn run(args: &CostArgs) -> Result<(), Failure> {
         return Err(Failure::new(exit::USAGE, text));
     };
     let json = args.json.as_deref().map(OutputFile::open).transpose()?;
-    let cost = measure(target, args.builtin, args.operations, args.rounds, args.clock.into())?;
+    let cost = measure(
+        target,
+        args.backend,
+        args.builtin,
+        args.operations,
+        args.rounds,
+        args.clock.into(),
+    )?;
     if let Some(file) = json {
         let mut bytes = serde_json::to_vec_pretty(&cost)
             .map_err(|error| Failure::new(exit::INTERNAL, error.to_string()))?;
@@ -79,22 +87,37 @@ fn print(cost: &Cost, out: &mut dyn Write) -> io::Result<()> {
     };
     writeln!(
         out,
-        "{} under {}: {} operations, {} rounds, medians, {} hits an operation",
-        cost.handler, cost.load, cost.operations, cost.rounds, cost.hits_per_operation
+        "{} by {} under {}: {} operations, {} rounds, medians, {} hits an operation",
+        cost.handler,
+        cost.backend,
+        cost.load,
+        cost.operations,
+        cost.rounds,
+        cost.hits_per_operation
     )?;
     writeln!(out, "one operation without probes   {:10.1} {unit}", cost.bare_ns)?;
     writeln!(out, "  with an empty pair           {:10.1}", cost.empty_ns)?;
     writeln!(out, "  with the measuring pair      {:10.1}", cost.measured_ns)?;
     writeln!(out, "added per hit, empty pair      {:10.1}", cost.floor_per_hit_ns)?;
-    writeln!(out, "added per hit, measuring pair  {:10.1}", cost.added_per_hit_ns)
+    writeln!(out, "added per hit, measuring pair  {:10.1}", cost.added_per_hit_ns)?;
+    writeln!(out, "average that it measures       {:10.1}", cost.average_ns)
 }
 
 /// Which probes are on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Probes {
+enum On {
     None,
     Empty,
     Measuring,
+}
+
+/// One measurement.
+#[derive(Debug, Default)]
+struct Round {
+    operation_ns: f64,
+    backend: Option<Backend>,
+    hits: u64,
+    sum_ns: u64,
 }
 
 /// Measures the cost of probes on `target` under the load `kind`.
@@ -103,6 +126,7 @@ enum Probes {
 /// When the probes cannot be attached, the load fails, or the load does not call the handler.
 pub fn measure(
     target: &Target,
+    backend: Option<Backend>,
     kind: BuiltinKind,
     operations: u64,
     rounds: u32,
@@ -112,16 +136,12 @@ pub fn measure(
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
             Failure::new(exit::INTERNAL, format!("cannot start the runtime: {error}"))
         })?;
-    let one = |probes| -> Result<(f64, u64), Failure> {
+    let one = |on| -> Result<Round, Failure> {
         let targets = std::slice::from_ref(target);
-        let options = Options {
-            precision: Precision::Three,
-            allow_shared: false,
-            empty: probes == Probes::Empty,
-        };
-        let mut session = match probes {
-            Probes::None => None,
-            _ => Some(BpfSession::attach(targets, options)?),
+        let options = Options { backend, empty: on == On::Empty, ..Options::default() };
+        let mut session = match on {
+            On::None => None,
+            _ => Some(Probes::attach(targets, options)?),
         };
         // First calls fill caches and translate the guest's code.
         runtime.block_on(operate(kind, operations / 10 + 1))?;
@@ -129,21 +149,28 @@ pub fn measure(
             session.drain()?;
         }
         let elapsed = runtime.block_on(operate(kind, operations))?;
-        let hits = match &mut session {
-            Some(session) => session.drain()?.iter().map(|drained| drained.histogram.len()).sum(),
-            None => 0,
-        };
-        Ok((elapsed as f64 / operations as f64, hits))
+        let mut round =
+            Round { operation_ns: elapsed as f64 / operations as f64, ..Round::default() };
+        if let Some(session) = &mut session {
+            round.backend = session.backends().first().copied();
+            for drained in session.drain()? {
+                round.hits += drained.histogram.len();
+                round.sum_ns += drained.sum_ns;
+            }
+        }
+        Ok(round)
     };
     let (mut bare, mut empty, mut measured) = (Vec::new(), Vec::new(), Vec::new());
-    let mut hits = 0;
+    let mut last = Round::default();
     for _ in 0..rounds.max(1) {
-        bare.push(one(Probes::None)?.0);
-        empty.push(one(Probes::Empty)?.0);
-        let (time, seen) = one(Probes::Measuring)?;
-        measured.push(time);
-        hits = seen;
+        bare.push(one(On::None)?.operation_ns);
+        empty.push(one(On::Empty)?.operation_ns);
+        last = one(On::Measuring)?;
+        measured.push(last.operation_ns);
     }
+    let Round { hits, sum_ns, backend: Some(backend), .. } = last else {
+        return Err(Failure::new(exit::INTERNAL, "no backend measured"));
+    };
     if hits == 0 {
         let text = format!("the {kind} load never called {}: choose another load", target.name);
         return Err(Failure::new(exit::NO_HITS, text));
@@ -152,11 +179,13 @@ pub fn measure(
     let (bare_ns, empty_ns, measured_ns) = (median(bare), median(empty), median(measured));
     Ok(Cost {
         handler: target.name.clone(),
+        backend,
         load: kind.to_string(),
         clock,
         operations,
         rounds: rounds.max(1),
         hits_per_operation,
+        average_ns: sum_ns as f64 / hits as f64,
         bare_ns,
         empty_ns,
         measured_ns,

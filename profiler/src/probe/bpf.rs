@@ -15,27 +15,16 @@ use profiler_common::{
 };
 
 use super::{
-    Books, Drained, Precision, ProbeError, Session,
+    Books, Drained, Options, Precision, ProbeError, Session,
     object::{Instance, Parameters, Template},
     sys::{self, AttachType, TracingProgram},
 };
-use crate::target::Target;
-
-/// How to probe.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Options {
-    /// Resolution of the histograms.
-    pub precision: Precision,
-    /// Attach also where another tracing program is attached already.
-    pub allow_shared: bool,
-    /// Attach programs that do nothing: the floor below which no pair of probes can cost.
-    /// Nothing is counted then.
-    pub empty: bool,
-}
+use crate::{profile::Backend, target::Target};
 
 /// Probes of the fentry backend. Dropping it takes them off, and so does the end of the process.
 pub struct BpfSession {
     probed: Vec<Probed>,
+    backend: Backend,
     phase_map: Array<MapData, u32>,
     displaced: BpfHashMap<MapData, u64, [u64; 2]>,
     phase: u32,
@@ -60,7 +49,11 @@ impl BpfSession {
     ///
     /// # Errors
     /// When the kernel refuses a program, or another tool is on a handler. Nothing stays attached.
-    pub fn attach(targets: &[Target], options: Options) -> Result<Self, ProbeError> {
+    pub fn attach(
+        targets: &[Target],
+        backend: Backend,
+        options: Options,
+    ) -> Result<Self, ProbeError> {
         sys::raise_memlock();
         let template = Template::load()?;
         let cpus = aya::util::nr_cpus()
@@ -103,7 +96,7 @@ impl BpfSession {
                     license: &instance.license,
                     instructions: instance.instructions(name)?,
                     attach_type,
-                    btf_id: target.btf_id,
+                    btf_id: target.btf_id.unwrap_or_default(),
                     // The kernel image is what no object is named for.
                     btf_object: target.module.is_some().then(|| btf_fd.as_fd()),
                 })
@@ -139,6 +132,7 @@ impl BpfSession {
         };
         let mut session = Self {
             probed,
+            backend,
             phase_map: Array::try_from(Map::Array(take(names::PHASE)?)).map_err(typed)?,
             displaced: BpfHashMap::try_from(Map::HashMap(take(names::DISPLACED)?))
                 .map_err(typed)?,
@@ -173,25 +167,6 @@ impl BpfSession {
             }
         }
         Ok(())
-    }
-
-    /// A tracing program on one of the handlers that is not ours: the handler and the program's id.
-    ///
-    /// # Errors
-    /// When the kernel's links cannot be listed.
-    pub fn foreign_program(&self) -> Result<Option<(String, u32)>, ProbeError> {
-        let system = |error| ProbeError::System { doing: "listing the BPF links", error };
-        let mut own = Vec::new();
-        for link in self.probed.iter().flat_map(|probed| &probed.links) {
-            own.push(sys::link_id(link.as_fd()).map_err(system)?);
-        }
-        let links = sys::tracing_links().map_err(system)?;
-        Ok(links.iter().filter(|link| !own.contains(&link.id)).find_map(|link| {
-            let probed = self.probed.iter().find(|probed| {
-                probed.target.btf_id == link.btf_id && probed.btf_object == link.btf_obj_id
-            })?;
-            Some((probed.target.name.clone(), link.prog_id))
-        }))
     }
 
     fn read_slots(&self, probed: &Probed) -> Result<Vec<Slot>, ProbeError> {
@@ -323,6 +298,25 @@ impl BpfSession {
 impl Session for BpfSession {
     fn targets(&self) -> Vec<&Target> {
         self.probed.iter().map(|probed| &probed.target).collect()
+    }
+
+    fn backends(&self) -> Vec<Backend> {
+        vec![self.backend; self.probed.len()]
+    }
+
+    fn foreign_program(&self) -> Result<Option<(String, u32)>, ProbeError> {
+        let system = |error| ProbeError::System { doing: "listing the BPF links", error };
+        let mut own = Vec::new();
+        for link in self.probed.iter().flat_map(|probed| &probed.links) {
+            own.push(sys::link_id(link.as_fd()).map_err(system)?);
+        }
+        let links = sys::tracing_links().map_err(system)?;
+        Ok(links.iter().filter(|link| !own.contains(&link.id)).find_map(|link| {
+            let probed = self.probed.iter().find(|probed| {
+                probed.target.btf_id == Some(link.btf_id) && probed.btf_object == link.btf_obj_id
+            })?;
+            Some((probed.target.name.clone(), link.prog_id))
+        }))
     }
 
     /// Flips the phase, waits until no program writes the old one, reads it and empties it. So

@@ -8,6 +8,7 @@ use super::{
     btf::Functions,
     sys::{self, AttachType, TracingProgram},
 };
+use crate::profile::Backend;
 
 /// Functions of the kernel image to try on, first choice first: the kernel's own test function is
 /// called by nobody else, and the others are in every kernel.
@@ -29,6 +30,19 @@ impl Refusal {
     fn new(doing: &str, error: &io::Error, said: impl fmt::Display) -> Self {
         let forbidden = error.kind() == io::ErrorKind::PermissionDenied;
         Self { what: format!("{doing}: {said}"), forbidden }
+    }
+}
+
+/// Whether this kernel takes a backend's programs: loads and attaches some that do nothing, and takes
+/// them off at once. `functions` are those that the kernel's BTF describes, if it has any.
+///
+/// # Errors
+/// Which step the kernel refused, and what it said.
+pub fn try_backend(backend: Backend, functions: Option<&Functions>) -> Result<(), Refusal> {
+    let no_btf = || Refusal { what: "the kernel has no BTF".to_owned(), forbidden: false };
+    match backend {
+        Backend::Fentry => try_fentry(functions.ok_or_else(no_btf)?),
+        _ => Err(Refusal { what: "this program does not have it".to_owned(), forbidden: false }),
     }
 }
 

@@ -2,6 +2,8 @@
 
 pub mod bpf;
 pub mod btf;
+pub mod choice;
+mod composite;
 pub mod feature;
 mod object;
 pub mod prototype;
@@ -13,7 +15,9 @@ use profiler_common::bucket::{
     COUNTERS_2, COUNTERS_3, HIGHEST_NS, LOWEST_NS, MAGNITUDE_2, MAGNITUDE_3,
 };
 
+use crate::profile::Backend;
 use crate::target::Target;
+pub use composite::Probes;
 pub use sys::LoadRefused;
 
 /// How finely durations are told apart.
@@ -63,9 +67,33 @@ impl Precision {
     }
 }
 
+/// How to probe.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// Resolution of the histograms.
+    pub precision: Precision,
+    /// Attach also where another tracing program is attached already.
+    pub allow_shared: bool,
+    /// Attach programs that do nothing: the floor below which no pair of probes can cost.
+    /// Nothing is counted then.
+    pub empty: bool,
+    /// The only backend to use; without it the best for each handler.
+    pub backend: Option<Backend>,
+    /// Use it even where it is known to count nothing.
+    pub force: bool,
+}
+
 /// Why probes could not be attached or read.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
+    /// No backend can measure a handler, or not the one that was asked for.
+    #[error("handler {handler} cannot be measured:{reasons}")]
+    NoBackend {
+        /// The handler.
+        handler: String,
+        /// A line a backend.
+        reasons: String,
+    },
     /// A bpf(2) call on behalf of one handler failed.
     #[error("{doing} for handler {handler}: {error}")]
     Handler {
@@ -170,6 +198,18 @@ pub struct Books {
 pub trait Session {
     /// The handlers, in the order of everything that [`drain`](Self::drain) returns.
     fn targets(&self) -> Vec<&Target>;
+
+    /// How each of them is measured, in the same order.
+    fn backends(&self) -> Vec<Backend>;
+
+    /// A tracing program on one of the handlers that is not ours: the handler and the program's
+    /// id. `None` also where a backend cannot tell.
+    ///
+    /// # Errors
+    /// When the kernel's links cannot be listed.
+    fn foreign_program(&self) -> Result<Option<(String, u32)>, ProbeError> {
+        Ok(None)
+    }
 
     /// Takes what was measured since the last time.
     ///

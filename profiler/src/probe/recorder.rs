@@ -4,6 +4,7 @@ use hdrhistogram::Histogram;
 
 use super::{Books, Drained, Precision, Session};
 use crate::measure::{HandlerMeasure, Losses};
+use crate::profile::Backend;
 use crate::target::Target;
 
 /// The sum of all drains of a window, a handler at a time.
@@ -13,6 +14,7 @@ pub struct Recorder {
 
 struct Handler {
     target: Target,
+    backend: Backend,
     histogram: Histogram<u64>,
     sum_ns: u64,
     min_ns: Option<u64>,
@@ -35,19 +37,21 @@ impl Recorder {
         session: &dyn Session,
         precision: Precision,
     ) -> Result<Self, hdrhistogram::CreationError> {
-        let handlers = session.targets().into_iter().map(|target| {
-            Ok(Handler {
-                target: target.clone(),
-                histogram: precision.histogram()?,
-                sum_ns: 0,
-                min_ns: None,
-                max_ns: None,
-                over_range: 0,
-                paired_before: 0,
-                before: Books::default(),
-                now: Books::default(),
-            })
-        });
+        let handlers =
+            session.targets().into_iter().zip(session.backends()).map(|(target, backend)| {
+                Ok(Handler {
+                    target: target.clone(),
+                    backend,
+                    histogram: precision.histogram()?,
+                    sum_ns: 0,
+                    min_ns: None,
+                    max_ns: None,
+                    over_range: 0,
+                    paired_before: 0,
+                    before: Books::default(),
+                    now: Books::default(),
+                })
+            });
         Ok(Self { handlers: handlers.collect::<Result<_, _>>()? })
     }
 
@@ -118,6 +122,7 @@ impl Handler {
     fn finish(self) -> HandlerMeasure {
         HandlerMeasure {
             losses: self.losses(),
+            backend: self.backend,
             target: self.target,
             histogram: self.histogram,
             sum_ns: self.sum_ns,

@@ -135,19 +135,62 @@ impl fmt::Display for Clock {
     }
 }
 
-/// How a handler's calls were observed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// How a handler's calls were observed, in order of preference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Backend {
+    /// One BPF program on the trampoline, for entry and exit, with a cookie between the two.
+    Fsession,
     /// A BPF fentry and fexit program a handler.
     Fentry,
+    /// One BPF program on a function probe (fprobe), for entry and exit, with a cookie.
+    KprobeSession,
+    /// A BPF program for entries and one for exits on function probes (fprobe).
+    KprobeMulti,
+    /// The kernel's function_graph tracer, read through tracefs.
+    FunctionGraph,
+    /// A BPF program on a kprobe and one on a kretprobe.
+    Kprobe,
+}
+
+impl Backend {
+    /// All of them, best first.
+    pub const ALL: [Self; 6] = [
+        Self::Fsession,
+        Self::Fentry,
+        Self::KprobeSession,
+        Self::KprobeMulti,
+        Self::FunctionGraph,
+        Self::Kprobe,
+    ];
+
+    /// Its name on the command line and in files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fsession => "fsession",
+            Self::Fentry => "fentry",
+            Self::KprobeSession => "kprobe-session",
+            Self::KprobeMulti => "kprobe-multi",
+            Self::FunctionGraph => "function-graph",
+            Self::Kprobe => "kprobe",
+        }
+    }
 }
 
 impl fmt::Display for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Fentry => "fentry",
+        f.pad(self.name())
+    }
+}
+
+impl std::str::FromStr for Backend {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|backend| backend.name() == text).ok_or_else(|| {
+            format!("there is no such backend: {}", Self::ALL.map(Self::name).join(", "))
         })
     }
 }
@@ -181,15 +224,15 @@ pub struct HandlerProfile {
 }
 
 impl HandlerProfile {
-    /// The stored form of what a session measured with `backend`.
+    /// The stored form of what a session measured.
     ///
     /// # Errors
     /// If the histogram has more calls in one bucket than its format can hold (2^63).
-    pub fn from_measure(measure: &HandlerMeasure, backend: Backend) -> Result<Self, EncodeError> {
+    pub fn from_measure(measure: &HandlerMeasure) -> Result<Self, EncodeError> {
         Ok(Self {
             name: measure.target.name.clone(),
             module: measure.target.module.clone(),
-            backend,
+            backend: measure.backend,
             count: measure.histogram.len(),
             sum_ns: measure.sum_ns,
             min_ns: measure.min_ns,

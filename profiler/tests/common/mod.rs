@@ -72,8 +72,9 @@ pub(crate) fn measure(name: &str, durations_ns: &[u64]) -> HandlerMeasure {
             name: name.to_owned(),
             module: Some("hids_testbed".to_owned()),
             address: 0xffff_ffff_c000_1000,
-            btf_id: 130_000,
+            btf_id: Some(130_000),
         },
+        backend: Backend::Fentry,
         histogram,
         sum_ns: durations_ns.iter().sum(),
         min_ns: durations_ns.iter().min().copied(),
@@ -84,7 +85,7 @@ pub(crate) fn measure(name: &str, durations_ns: &[u64]) -> HandlerMeasure {
 
 /// A handler of [`sample`].
 pub(crate) fn handler(measure: &HandlerMeasure) -> HandlerProfile {
-    HandlerProfile::from_measure(measure, Backend::Fentry).expect("encodes")
+    HandlerProfile::from_measure(measure).expect("encodes")
 }
 
 /// A run of three handlers: a busy one, one with a long tail and losses, and an idle one.

@@ -91,7 +91,7 @@ fn a_module_without_btf() {
             .arg(&stripped),
     );
     testbed::insert(&stripped);
-    let ended = run("--module hids_testbed --handler connect_syscall_handler");
+    let ended = run("--module hids_testbed --handler connect_syscall_handler --backend fentry");
     testbed::remove();
     testbed::load();
     ended

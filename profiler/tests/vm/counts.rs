@@ -3,8 +3,7 @@
 use std::time::{Duration, Instant};
 
 use profiler::load::BuiltinKind;
-use profiler::probe::Session as _;
-use profiler::probe::bpf::{BpfSession, Options};
+use profiler::probe::{Options, Probes, Session as _};
 
 use crate::testbed::{self, Counters, TEN};
 use crate::window::{Window, builtin, expected, own_calls, resolve, run_loads};
@@ -51,7 +50,7 @@ fn sixty_handlers_attach_at_once_and_are_all_counted() {
     let mut times = Vec::new();
     let session = loop {
         let attaching = Instant::now();
-        let session = BpfSession::attach(&targets, Options::default()).unwrap();
+        let session = Probes::attach(&targets, Options::default()).unwrap();
         times.push(attaching.elapsed());
         println!("sixty handlers: resolved in {resolved:?}, attached in {times:?}");
         if times.last() < Some(&ATTACH_LIMIT) {

@@ -102,7 +102,7 @@ fn two_boots_measure_the_same() {
 #[test]
 fn the_probes_cost_what_they_may() {
     let targets = resolve(&["connect_syscall_entry_handler"]);
-    let cost = cost::measure(&targets[0], BuiltinKind::Connect, 10_000, 3, Clock::Virtual);
+    let cost = cost::measure(&targets[0], None, BuiltinKind::Connect, 10_000, 3, Clock::Virtual);
     let cost = cost.unwrap();
     println!("{cost:?}");
     let (floor, added) = (cost.floor_per_hit_ns, cost.added_per_hit_ns);

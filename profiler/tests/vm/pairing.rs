@@ -3,9 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use profiler::probe::bpf::{BpfSession, Options};
 use profiler::probe::recorder::Recorder;
-use profiler::probe::{Precision, Session as _};
+use profiler::probe::{Options, Precision, Probes, Session as _};
 
 use crate::testbed::{self, Counters};
 use crate::window::{Measured, Window, resolve};
@@ -144,7 +143,7 @@ fn only(mut measured: Vec<Measured>) -> Measured {
 
 #[test]
 fn a_call_under_way_is_in_flight_and_then_counted() {
-    let mut session = BpfSession::attach(&resolve(&["testbed_hold"]), Options::default()).unwrap();
+    let mut session = Probes::attach(&resolve(&["testbed_hold"]), Options::default()).unwrap();
     let mut recorder = Recorder::new(&session, Precision::Three).unwrap();
     recorder.begin(&session.drain().unwrap());
 

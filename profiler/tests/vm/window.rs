@@ -9,9 +9,9 @@ use profiler::load::{
     run_all,
 };
 use profiler::measure::HandlerMeasure;
-use profiler::probe::bpf::{BpfSession, Options};
 use profiler::probe::recorder::Recorder;
-use profiler::probe::{Books, Drained, Precision, Session as _};
+use profiler::probe::{Books, Drained, Options, Precision, Probes, Session as _};
+use profiler::profile::Backend;
 use profiler::target::{KernelFiles, Target};
 
 use crate::testbed::{self, Counters};
@@ -88,7 +88,7 @@ pub(crate) fn expected(calls: &OwnCalls, handler: &str) -> u64 {
 
 /// Probes with a window that has begun.
 pub(crate) struct Window {
-    pub(crate) session: BpfSession,
+    pub(crate) session: Probes,
     recorder: Recorder,
     before: Counters,
     books_before: Vec<Books>,
@@ -108,11 +108,17 @@ pub(crate) struct Measured {
 
 impl Window {
     pub(crate) fn on(patterns: &[&str]) -> Self {
-        Self::attached(BpfSession::attach(&resolve(patterns), Options::default()).unwrap())
+        Self::attached(Probes::attach(&resolve(patterns), Options::default()).unwrap())
+    }
+
+    /// The same by one backend alone.
+    pub(crate) fn by(backend: Backend, patterns: &[&str]) -> Self {
+        let options = Options { backend: Some(backend), ..Options::default() };
+        Self::attached(Probes::attach(&resolve(patterns), options).unwrap())
     }
 
     /// Begins a window of a session where no counted call begins meanwhile.
-    pub(crate) fn attached(mut session: BpfSession) -> Self {
+    pub(crate) fn attached(mut session: Probes) -> Self {
         let mut recorder = Recorder::new(&session, Precision::Three).unwrap();
         let (before, drained) = between_calls(|| {
             let drained = session.drain().unwrap();

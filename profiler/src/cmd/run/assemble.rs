@@ -8,9 +8,7 @@ use crate::error::Failure;
 use crate::host::HostFacts;
 use crate::module::ModuleFacts;
 use crate::probe::Precision;
-use crate::profile::{
-    Backend, Clock, HandlerProfile, HistogramLayout, Profile, SCHEMA, Tool, VERSION,
-};
+use crate::profile::{Clock, HandlerProfile, HistogramLayout, Profile, SCHEMA, Tool, VERSION};
 
 /// What all windows of a run share.
 pub(super) struct Common {
@@ -28,8 +26,8 @@ pub(super) struct Common {
 pub(super) fn profile(common: &Common, window: Window) -> Result<Profile, Failure> {
     let mut handlers = Vec::new();
     for measure in window.recorder.finish() {
-        let handler = HandlerProfile::from_measure(&measure, Backend::Fentry)
-            .map_err(|error| internal(&error.to_string()))?;
+        let handler =
+            HandlerProfile::from_measure(&measure).map_err(|error| internal(&error.to_string()))?;
         handlers.push(handler);
     }
     Ok(Profile {

@@ -13,11 +13,7 @@ use super::exports::Exports;
 use crate::cli::RunArgs;
 use crate::error::{Failure, exit};
 use crate::load::{BuiltinLoad, CommandLoad, IdleLoad, Load};
-use crate::probe::{
-    Precision, ProbeError, Session,
-    bpf::{BpfSession, Options},
-    recorder::Recorder,
-};
+use crate::probe::{Options, Precision, ProbeError, Probes, Session as _, recorder::Recorder};
 use crate::profile::OutputFile;
 use crate::progress::Progress;
 use crate::target::{KernelFiles, ResolveError, Target};
@@ -52,7 +48,13 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let mut progress = Progress::new(args.quiet);
 
     let attaching = Instant::now();
-    let options = Options { precision, allow_shared: args.allow_shared, empty: false };
+    let options = Options {
+        precision,
+        allow_shared: args.allow_shared,
+        empty: false,
+        backend: args.backend,
+        force: args.force,
+    };
     let mut session = attach(&targets, options)?;
     progress.say(&format!(
         "probes on {} handler{} attached in {:.2} s; their histograms take {:.1} MiB of kernel memory",
@@ -137,7 +139,7 @@ fn plan(args: &RunArgs) -> Plan {
 /// Drains until the books balance. Taking probes off takes the kernel long (a grace period each), so
 /// the report does not wait for it, unless other processes keep the handlers too busy for a moment
 /// in which no call began or ended.
-fn settle(session: &mut BpfSession, recorder: &mut Recorder) -> Result<(), Failure> {
+fn settle(session: &mut Probes, recorder: &mut Recorder) -> Result<(), Failure> {
     for attempt in 0..=SETTLE_ATTEMPTS {
         if attempt == SETTLE_ATTEMPTS {
             session.detach();
@@ -152,8 +154,8 @@ fn settle(session: &mut BpfSession, recorder: &mut Recorder) -> Result<(), Failu
 }
 
 /// Attaches, and finds out why where the kernel said only that it will not.
-fn attach(targets: &[Target], options: Options) -> Result<BpfSession, Failure> {
-    BpfSession::attach(targets, options).map_err(|error| {
+fn attach(targets: &[Target], options: Options) -> Result<Probes, Failure> {
+    Probes::attach(targets, options).map_err(|error| {
         let refused = match &error {
             ProbeError::Handler { handler, .. } | ProbeError::Refused { handler, .. } => {
                 targets.iter().find(|target| target.name == *handler)

@@ -1,0 +1,99 @@
+//! Handlers of different backends side by side, as one session.
+
+use super::{
+    Drained, Options, ProbeError, Session,
+    bpf::BpfSession,
+    choice::{Choice, Features, Wish, choose},
+};
+use crate::{profile::Backend, target::Target};
+
+/// Probes on handlers, each by the backend that suits it. They are gone when it is dropped.
+pub struct Probes {
+    targets: Vec<Target>,
+    choices: Vec<Choice>,
+    parts: Vec<Part>,
+}
+
+/// The handlers of one backend.
+struct Part {
+    session: Box<dyn Session>,
+    /// Where they stand among all.
+    places: Vec<usize>,
+}
+
+impl Probes {
+    /// Chooses a backend for each target and attaches it.
+    ///
+    /// # Errors
+    /// When a target cannot be measured, or not as wished; when the kernel refuses a probe; when
+    /// another tool is on a handler. Nothing stays attached.
+    pub fn attach(targets: &[Target], options: Options) -> Result<Self, ProbeError> {
+        let wish = Wish { backend: options.backend, force: options.force };
+        let choices = choose(targets, wish, &mut Features::new())?;
+        let mut parts = Vec::new();
+        for backend in Backend::ALL {
+            let places: Vec<usize> =
+                (0..targets.len()).filter(|&place| choices[place].backend == backend).collect();
+            if places.is_empty() {
+                continue;
+            }
+            let own: Vec<Target> = places.iter().map(|&place| targets[place].clone()).collect();
+            parts.push(Part { session: attach_by(backend, &own, options)?, places });
+        }
+        Ok(Self { targets: targets.to_vec(), choices, parts })
+    }
+
+    /// How each target is measured, in their order, and why not by a better backend.
+    #[must_use]
+    pub fn choices(&self) -> &[Choice] {
+        &self.choices
+    }
+}
+
+fn attach_by(
+    backend: Backend,
+    targets: &[Target],
+    options: Options,
+) -> Result<Box<dyn Session>, ProbeError> {
+    Ok(Box::new(BpfSession::attach(targets, backend, options)?))
+}
+
+impl Session for Probes {
+    fn targets(&self) -> Vec<&Target> {
+        self.targets.iter().collect()
+    }
+
+    fn backends(&self) -> Vec<Backend> {
+        self.choices.iter().map(|choice| choice.backend).collect()
+    }
+
+    fn foreign_program(&self) -> Result<Option<(String, u32)>, ProbeError> {
+        for part in &self.parts {
+            if let Some(found) = part.session.foreign_program()? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    fn drain(&mut self) -> Result<Vec<Drained>, ProbeError> {
+        let mut all: Vec<Option<Drained>> = self.targets.iter().map(|_| None).collect();
+        for part in &mut self.parts {
+            for (place, drained) in part.places.iter().zip(part.session.drain()?) {
+                all[*place] = Some(drained);
+            }
+        }
+        // Every target is in one part.
+        Ok(all.into_iter().flatten().collect())
+    }
+
+    fn detach(&mut self) {
+        for part in &mut self.parts {
+            part.session.detach();
+        }
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.parts.iter().map(|part| part.session.memory_bytes()).sum()
+    }
+}
