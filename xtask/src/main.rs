@@ -6,6 +6,7 @@ mod cli;
 mod demo;
 mod digest;
 mod ebpf;
+mod kbuild;
 mod lint;
 mod paths;
 mod process;

@@ -16,11 +16,14 @@ pub(crate) enum Series {
     /// Debian 12 with backports.
     #[value(name = "6.12")]
     V6_12,
+    /// Debian's unstable.
+    #[value(name = "7.2")]
+    V7_2,
 }
 
 impl Series {
     /// Every series, oldest first.
-    pub(crate) const ALL: [Self; 3] = [Self::V5_10, Self::V6_1, Self::V6_12];
+    pub(crate) const ALL: [Self; 4] = [Self::V5_10, Self::V6_1, Self::V6_12, Self::V7_2];
 
     /// The name as typed by the user.
     pub(crate) fn as_str(self) -> &'static str {
@@ -28,7 +31,24 @@ impl Series {
             Self::V5_10 => "5.10",
             Self::V6_1 => "6.1",
             Self::V6_12 => "6.12",
+            Self::V7_2 => "7.2",
         }
+    }
+
+    /// Debian's suite that holds it, and the one of its security updates.
+    pub(crate) fn suite(self) -> (&'static str, Option<&'static str>) {
+        match self {
+            Self::V5_10 => ("bullseye", Some("bullseye-security")),
+            Self::V6_1 => ("bookworm", Some("bookworm-security")),
+            Self::V6_12 => ("bookworm-backports", None),
+            Self::V7_2 => ("sid", None),
+        }
+    }
+
+    /// Whether modules for it are built with the compiler and tools of its own Debian release: flags and
+    /// tools of the newest kernels are too new for Debian 12.
+    pub(crate) fn has_own_tools(self) -> bool {
+        self == Self::V7_2
     }
 
     /// True for a package version of this series, such as `6.1.192-2` for 6.1.

@@ -5,6 +5,7 @@
 //! Mirror and keyring are those of the machine.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -19,9 +20,29 @@ const STAMP: &str = "packages.txt";
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
+/// The file system that a compiler runs in is the kernel's folder; these come with the headers' own
+/// dependencies, which name the compiler.
+const TOOLS: [&str; 10] = [
+    "base-files",
+    "bash",
+    "coreutils",
+    "dash",
+    "findutils",
+    "grep",
+    "make",
+    "mawk",
+    "pahole",
+    "sed",
+];
+
+/// Where a module's sources are seen by its own tools, below the kernel's folder.
+pub(crate) const BUILD_FOLDER: &str = "build";
+
 /// An unpacked kernel.
 #[derive(Debug, Clone)]
 pub(crate) struct Kernel {
+    /// The series it is the newest of.
+    pub(crate) series: Series,
     /// The folder that holds its `boot`, `lib` and `usr`.
     pub(crate) root: PathBuf,
     /// What `uname -r` says in it.
@@ -36,7 +57,7 @@ impl Kernel {
         let root = paths.kernel(series);
         let packages = fs::read_to_string(root.join(STAMP)).ok()?;
         let release = release_in(&packages)?;
-        let kernel = Self { root, release, packages };
+        let kernel = Self { series, root, release, packages };
         (kernel.image().exists() && kernel.headers().exists()).then_some(kernel)
     }
 
@@ -65,8 +86,10 @@ pub(crate) fn install(paths: &Paths, wanted: &[Series]) -> Result<()> {
     for series in wanted {
         let packages = apt.resolve(*series)?;
         let image = packages.first().map_or("", |package| package.as_str());
-        println!("set-up: Linux {series}: {image} with headers (about 100 MB)");
-        apt.unpack(&packages, &paths.kernel(*series))?;
+        let (with, size) =
+            if series.has_own_tools() { ("headers and compiler", 210) } else { ("headers", 100) };
+        println!("set-up: Linux {series}: {image} with {with} (about {size} MB)");
+        apt.unpack(*series, &packages, &paths.kernel(*series))?;
     }
     Ok(())
 }
@@ -136,7 +159,13 @@ impl Apt {
                 newest = Some(entry);
             }
         }
-        newest.with_context(|| format!("no {package} of Linux {series} in this machine's mirror"))
+        newest.with_context(|| {
+            format!(
+                "no {package} of Linux {series} in the suite {} of this machine's mirror: if it has moved \
+                 on to a newer kernel, xtask/src/series.rs has to follow",
+                series.suite().0
+            )
+        })
     }
 
     /// The packages of the newest kernel as `name=version`, the image first.
@@ -145,24 +174,54 @@ impl Apt {
         let image = meta.depends_on("linux-image-")?;
         let release = image.trim_start_matches("linux-image-");
         let headers = self.newest(&format!("linux-headers-{release}"), series)?;
+        let mut packages = vec![
+            format!("{image}={}", meta.version),
+            format!("{}={}", headers.package, headers.version),
+        ];
+        if series.has_own_tools() {
+            // Since 7.0 the image is an empty package; apt finds all that the headers need.
+            for part in ["linux-binary-", "linux-modules-"] {
+                packages.push(format!("{part}{release}={}", meta.version));
+            }
+            return Ok(packages);
+        }
         let common = headers.depends_on("linux-headers-")?;
         let kbuild = headers.depends_on("linux-kbuild-")?;
         let kbuild = self.newest(&kbuild, series)?;
-        Ok(vec![
-            format!("{image}={}", meta.version),
-            format!("{}={}", headers.package, headers.version),
-            format!("{common}={}", headers.version),
-            format!("{}={}", kbuild.package, kbuild.version),
-        ])
+        packages.push(format!("{common}={}", headers.version));
+        packages.push(format!("{}={}", kbuild.package, kbuild.version));
+        Ok(packages)
     }
 
-    fn unpack(&self, packages: &[String], to: &Path) -> Result<()> {
+    /// Downloads packages to `debs`, and with the headers' own tools all that these need.
+    fn download(&self, series: Series, packages: &[String], debs: &Path) -> Result<()> {
+        let mut download = self.command("apt-get");
+        download.args(["-q", "download"]).args(packages).current_dir(debs);
+        process::run_logged(&mut download, &self.log)?;
+        if !series.has_own_tools() {
+            return Ok(());
+        }
+        // As if nothing were installed: not even the C library of this machine is used.
+        let nothing = self.folder.join("nothing-installed");
+        process::write(&nothing, "")?;
+        process::create_dir(&debs.join("partial"))?;
+        let headers = packages.iter().filter(|package| package.starts_with("linux-headers-"));
+        let mut closure = self.command("apt-get");
+        closure
+            .args(["-q", "-y", "--download-only", "--no-install-recommends"])
+            .args(["-o", &format!("Dir::State::status={}", nothing.display())])
+            .args(["-o", &format!("Dir::Cache::archives={}", debs.display())])
+            .arg("install")
+            .args(headers)
+            .args(TOOLS);
+        process::run_logged(&mut closure, &self.log)
+    }
+
+    fn unpack(&self, series: Series, packages: &[String], to: &Path) -> Result<()> {
         let debs = self.folder.join("debs");
         process::remove_dir(&debs)?;
         process::create_dir(&debs)?;
-        let mut download = self.command("apt-get");
-        download.args(["-q", "download"]).args(packages).current_dir(&debs);
-        process::run_logged(&mut download, &self.log)?;
+        self.download(series, packages, &debs)?;
 
         let partial = to.with_extension("partial");
         process::remove_dir(&partial)?;
@@ -170,15 +229,21 @@ impl Apt {
         let mut found = 0;
         for entry in fs::read_dir(&debs).context("cannot list the downloads")? {
             let deb = entry.context("cannot list the downloads")?.path();
-            process::run(Command::new("dpkg").arg("-x").arg(&deb).arg(&partial))?;
-            found += 1;
+            if deb.extension().is_some_and(|extension| extension == "deb") {
+                process::run(Command::new("dpkg").arg("-x").arg(&deb).arg(&partial))?;
+                found += 1;
+            }
         }
-        if found != packages.len() {
+        if found < packages.len() {
             bail!("apt-get brought {found} of {} packages: {}", packages.len(), packages.join(" "));
         }
         let stamp = packages.join("\n") + "\n";
         let release = release_in(&stamp).context("the first package is no kernel image")?;
-        use_headers_in_place(&partial, &release)?;
+        if series.has_own_tools() {
+            make_root(&partial, &release)?;
+        } else {
+            use_headers_in_place(&partial, &release)?;
+        }
         // modprobe in the guest needs the index that the package's own script would have made.
         process::run(Command::new("/sbin/depmod").arg("-b").arg(&partial).arg(release))?;
         process::write(&partial.join(STAMP), stamp)?;
@@ -187,6 +252,19 @@ impl Apt {
             .with_context(|| format!("cannot move the kernel to {}", to.display()))?;
         process::remove_dir(&debs)
     }
+}
+
+/// What the packages' own scripts would have done: a root for the tools to run in, with the kernel's
+/// image where it lies in other packages.
+fn make_root(root: &Path, release: &str) -> Result<()> {
+    let link = |from: &Path, to: &Path| {
+        symlink(from, to).with_context(|| format!("cannot create {}", to.display()))
+    };
+    link(Path::new("mawk"), &root.join("usr/bin/awk"))?;
+    process::create_dir(&root.join(BUILD_FOLDER))?;
+    let image = format!("usr/lib/modules/{release}/vmlinuz");
+    fs::hard_link(root.join(&image), root.join(format!("boot/vmlinuz-{release}")))
+        .with_context(|| format!("the packages hold no {image}"))
 }
 
 /// Debian's makefile of the headers names the common ones where a package would install them.
@@ -275,11 +353,7 @@ impl Mirror {
         }
         let mut lines = String::new();
         for series in wanted {
-            let (suites, security): (&[&str], _) = match series {
-                Series::V5_10 => (&["bullseye"], Some("bullseye-security")),
-                Series::V6_1 => (&["bookworm"], Some("bookworm-security")),
-                Series::V6_12 => (&["bookworm-backports"], None),
-            };
+            let (suite, security) = series.suite();
             let mut options = options.clone();
             if *series == Series::V5_10 {
                 // Debian 11 is at its end: its last lists may be out of date for good.
@@ -292,9 +366,7 @@ impl Mirror {
             let mut add = |uri: &str, suite: &str| {
                 lines.push_str(&format!("deb {options}{uri} {suite} main\n"));
             };
-            for suite in suites {
-                add(&self.main, suite);
-            }
+            add(&self.main, suite);
             if let (Some(uri), Some(suite)) = (&self.security, security) {
                 add(uri, suite);
             }
@@ -317,9 +389,10 @@ mod tests {
         )
         .unwrap();
         assert_eq!(mirror.main, "http://mirror.example/debian/");
-        let sources = mirror.sources(&[Series::V6_1, Series::V6_12]);
+        let sources = mirror.sources(&[Series::V6_1, Series::V6_12, Series::V7_2]);
         assert!(sources.contains("http://mirror.example/sec/ bookworm-security main\n"));
         assert!(sources.contains("http://mirror.example/debian/ bookworm-backports main\n"));
+        assert!(sources.contains("http://mirror.example/debian/ sid main\n"));
         assert!(!sources.contains("bullseye") && !sources.contains("other.example"));
     }
 

@@ -18,7 +18,7 @@ use crate::process;
 use crate::series::Series;
 
 pub(crate) use bpf_linker::{LLVM_MAJOR, LLVM_PREFIX, VERSION as BPF_LINKER_VERSION};
-pub(crate) use kernels::Kernel;
+pub(crate) use kernels::{BUILD_FOLDER, Kernel};
 
 /// A part of the set-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
