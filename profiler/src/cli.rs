@@ -1,5 +1,6 @@
 //! The command line: the only place with clap's types.
 
+mod profiles;
 mod report;
 
 use std::path::PathBuf;
@@ -14,6 +15,8 @@ use crate::load::{BuiltinKind, Rate};
 use crate::probe::Precision;
 use crate::profile::{Backend, Clock};
 use crate::trace_cmd::Percentile;
+
+pub use profiles::ProfilesArgs;
 
 /// Latency profiler for the hook handlers of kernel modules.
 #[derive(Debug, Parser)]
@@ -47,6 +50,8 @@ pub enum Command {
     List(ListArgs),
     /// Give a driver's .ko file the BTF that probes need, before it is loaded.
     Prepare(PrepareArgs),
+    /// List and check load profiles: which handlers to measure, and under which load.
+    Profiles(ProfilesArgs),
 }
 
 /// Arguments of `profiler doctor`.

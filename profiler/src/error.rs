@@ -1,6 +1,7 @@
 //! How the program ends: exit codes, and the sentence that goes with each.
 
 use crate::cmd::report::ReportError;
+use crate::load_profile::LibraryError;
 use crate::module::ModuleError;
 use crate::probe::ProbeError;
 use crate::profile::{OutputError, ReadError};
@@ -84,6 +85,16 @@ impl From<OutputError> for Failure {
 impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Self {
         Self::new(exit::BAD_INPUT, error.to_string())
+    }
+}
+
+impl From<LibraryError> for Failure {
+    fn from(error: LibraryError) -> Self {
+        let code = match error {
+            LibraryError::NotFound { .. } => exit::USAGE,
+            _ => exit::BAD_INPUT,
+        };
+        Self::new(code, error.to_string())
     }
 }
 

@@ -10,6 +10,7 @@ pub mod error;
 pub mod export;
 pub mod host;
 pub mod load;
+pub mod load_profile;
 pub mod measure;
 pub mod module;
 pub mod privileges;

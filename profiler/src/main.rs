@@ -16,6 +16,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => cmd::doctor::run(&args),
         Command::List(args) => cmd::list::run(&args),
         Command::Prepare(args) => cmd::prepare::run(&args),
+        Command::Profiles(args) => cmd::profiles::run(&args),
         Command::Import(args) => {
             let profiler::cli::ImportSource::TraceCmd(args) = args.source;
             cmd::import::trace_cmd(

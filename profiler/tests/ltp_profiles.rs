@@ -1,53 +1,182 @@
-//! The files in `ltp-profiles` say what they mean, in keys that are known.
+//! The files in `ltp-profiles`, and `profiler profiles`.
+#![expect(clippy::unwrap_used, reason = "a helper of a test may fail it")]
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 
 use profiler::load::BuiltinKind;
-use serde::Deserialize;
+use profiler::load_profile::{Library, LoadProfile, Work};
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct LtpProfile {
-    handlers: Vec<String>,
-    builtin: String,
-    least_hits: u64,
-    notes: String,
-    ltp: Ltp,
+/// The rows of Elkeid's published table.
+const TEN: [&str; 10] = [
+    "connect_syscall_handler",
+    "connect_syscall_entry_handler",
+    "udp_recvmsg_handler",
+    "udp_recvmsg_entry_handler",
+    "bind_handler",
+    "bind_entry_handler",
+    "execve_entry_handler",
+    "execve_handler",
+    "security_inode_create_pre_handler",
+    "ptrace_pre_handler",
+];
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../ltp-profiles")
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Ltp {
-    suite: String,
-    tests: String,
+fn all() -> Vec<LoadProfile> {
+    let listed = Library::default().list().unwrap();
+    listed.into_iter().map(|entry| entry.profile.unwrap()).collect()
+}
+
+/// `profiler profiles ARGS...` without any folder of this machine's user.
+fn profiles(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_profiler"));
+    command.arg("profiles").args(args).env_remove("PROFILER_PROFILES");
+    command.env("XDG_DATA_HOME", "/nowhere").env("XDG_DATA_DIRS", "/nowhere").output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 #[test]
 fn every_file_is_whole_and_every_builtin_load_has_one() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ltp-profiles");
     let mut loads = BTreeSet::new();
-    let mut handlers = BTreeSet::new();
-    for entry in fs::read_dir(&folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_none_or(|extension| extension != "toml") {
-            continue;
+    for profile in all() {
+        let place = &profile.name;
+        assert!(!profile.notes.is_empty(), "{place}: no notes");
+        assert_eq!(profile.modules, ["hids_driver", "hids_testbed"], "{place}");
+        let Some(hook) = profile.hook() else { continue };
+        if let Some(builtin) = &hook.builtin {
+            loads.insert(builtin.kind.name());
+            let most = hook.handlers.iter().map(|wanted| wanted.least_hits).max().unwrap();
+            assert!(builtin.operations >= most, "{place}: too few operations for its hits");
         }
-        let text = fs::read_to_string(&path).unwrap();
-        let profile: LtpProfile =
-            toml::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let kind: BuiltinKind = profile.builtin.parse().unwrap();
-        assert!(loads.insert(kind.name()), "{}: a second one for {kind}", path.display());
-        assert!(!profile.handlers.is_empty(), "{}", path.display());
-        for handler in profile.handlers {
-            assert!(handlers.insert(handler.clone()), "{}: {handler} again", path.display());
-        }
-        assert!(profile.least_hits >= 100, "{}", path.display());
-        assert!(!profile.notes.trim().is_empty() && profile.ltp.suite == "syscalls");
-        assert!(profile.ltp.tests.starts_with('^') && profile.ltp.tests.ends_with('$'));
+        let ltp = hook.ltp.as_ref().unwrap();
+        assert_eq!(ltp.suite, "syscalls", "{place}");
+        assert!(ltp.tests.starts_with('^') && ltp.tests.ends_with('$'), "{place}: matches more");
+        // Hooks that are off in the driver's default say so, and where they are switched on.
+        assert_eq!(hook.parameter.is_some(), profile.notes.contains(" default"), "{place}");
     }
-    let all: BTreeSet<&str> = BuiltinKind::ALL.iter().map(|kind| kind.name()).collect();
-    assert!(loads.is_subset(&all), "{loads:?}");
-    assert_eq!(handlers.len(), 10, "the ten handlers of Elkeid's table: {handlers:?}");
+    let known: BTreeSet<&str> = BuiltinKind::ALL.iter().map(|kind| kind.name()).collect();
+    let without: Vec<_> = known.difference(&loads).collect();
+    assert!(without.is_empty(), "built-in loads without a profile: {without:?}");
+}
+
+#[test]
+fn the_hooks_of_elkeid_have_a_profile_each() {
+    let names: BTreeSet<String> = all().into_iter().map(|profile| profile.name).collect();
+    for hook in [
+        "connect",
+        "bind",
+        "execve",
+        "security_inode_create",
+        "ptrace",
+        "udp_recvmsg",
+        "dns",
+        "rename",
+        "link",
+        "setsid",
+        "prctl",
+        "mount",
+        "memfd_create",
+        "do_init_module",
+        "update_cred",
+        "call_usermodehelper",
+        "accept",
+        "mprotect",
+        "nanosleep",
+        "kill",
+        "tkill",
+        "exit",
+        "unlink",
+        "rmdir",
+        "open",
+        "write",
+    ] {
+        assert!(names.contains(hook), "no profile {hook}");
+    }
+}
+
+#[test]
+fn the_parts_of_elkeid_are_the_rows_of_its_table() {
+    let library = Library::default();
+    let elkeid = library.find(&folder().join("elkeid.toml").to_string_lossy()).unwrap();
+    assert!(matches!(elkeid.work, Work::Parts(_)));
+    let mut rows = Vec::new();
+    for part in library.parts(&elkeid).unwrap() {
+        let hook = part.hook().unwrap();
+        assert!(hook.builtin.is_some(), "{}", part.name);
+        rows.extend(hook.handlers.iter().map(|wanted| wanted.name.clone()));
+    }
+    assert_eq!(rows, TEN);
+}
+
+#[test]
+fn the_list_has_every_profile_and_can_be_read_by_machines() {
+    let output = profiles(&[]);
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
+    let table = text(&output.stdout);
+    let output = profiles(&["--json"]);
+    assert_eq!(output.status.code(), Some(0));
+    let listed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let listed = listed.as_array().unwrap();
+    let files = fs::read_dir(folder()).unwrap().flatten();
+    let files = files.filter(|file| file.path().extension().is_some_and(|end| end == "toml"));
+    assert_eq!(listed.len(), files.count());
+    for entry in listed {
+        let name = entry["name"].as_str().unwrap();
+        assert!(table.lines().any(|line| line.split_whitespace().next() == Some(name)), "{table}");
+        assert_eq!(entry["error"], serde_json::Value::Null);
+        assert_eq!(entry["profile"]["name"], name);
+    }
+}
+
+#[test]
+fn one_is_shown_in_full() {
+    let output = profiles(&["bind", "elkeid"]);
+    let shown = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    for words in [
+        "bind_entry_handler, 1000 hits or more",
+        "runtest/syscalls: ^bind0[1-6]$",
+        "bind, 2000 operations",
+        "about 30 times",
+        "in turn    connect",
+    ] {
+        assert!(shown.contains(words), "`{words}` is missing:\n{shown}");
+    }
+}
+
+#[test]
+fn a_bad_file_of_the_user_is_told_with_its_place() {
+    let mine = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let good = fs::read_to_string(folder().join("bind.toml")).unwrap();
+    fs::write(mine.path().join("bind.toml"), &good).unwrap();
+    fs::write(mine.path().join("bad.toml"), good.replace("operations", "operation")).unwrap();
+    let path = mine.path().to_str().unwrap();
+    let output = profiles(&["--profiles-dir", path]);
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+    let line = good.lines().position(|line| line.starts_with("operations")).unwrap() + 1;
+    let error = text(&output.stderr);
+    assert!(
+        error.contains(&format!("bad.toml:{line}:1: ")) && error.contains("operation"),
+        "{error}"
+    );
+    let table = text(&output.stdout);
+    assert!(table.contains("hidden by one above") && table.contains("cannot be used"), "{table}");
+
+    for (args, code, words) in [
+        (["bnid", "--json"], 2, "did you mean `bind`?"),
+        (["--profiles-dir", "/nowhere"], 7, "/nowhere"),
+        (["nowhere/bind.toml", "--json"], 7, "--profile bind"),
+    ] {
+        let output = profiles(&args);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {output:?}");
+        assert!(text(&output.stderr).contains(words), "{args:?}: {output:?}");
+    }
 }

@@ -14,6 +14,7 @@ pub mod doctor;
 pub mod import;
 pub mod list;
 pub mod prepare;
+pub mod profiles;
 pub mod report;
 pub mod run;
 

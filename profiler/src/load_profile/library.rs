@@ -1,0 +1,376 @@
+//! Finds load profiles: in the user's folders, in those of the system, and inside this program.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use super::{BadProfile, LoadProfile, Origin, Work};
+
+/// Folder of profiles below each of the XDG data folders.
+const FOLDER: &str = "profiler/ltp-profiles";
+/// Largest file that is read: a hundred times the largest sensible one.
+const MOST_BYTES: u64 = 1 << 20;
+
+macro_rules! built_in {
+    ($($name:literal),* $(,)?) => {
+        [$(($name, include_str!(concat!("../../../ltp-profiles/", $name, ".toml")))),*]
+    };
+}
+
+/// The profiles that the program carries, by name.
+pub(super) const BUILT_IN: [(&str, &str); 27] = built_in![
+    "accept",
+    "bind",
+    "call_usermodehelper",
+    "connect",
+    "dns",
+    "do_init_module",
+    "elkeid",
+    "execve",
+    "exit",
+    "kill",
+    "link",
+    "memfd_create",
+    "mount",
+    "mprotect",
+    "nanosleep",
+    "open",
+    "prctl",
+    "ptrace",
+    "rename",
+    "rmdir",
+    "security_inode_create",
+    "setsid",
+    "tkill",
+    "udp_recvmsg",
+    "unlink",
+    "update_cred",
+    "write",
+];
+
+/// Where profiles are looked for, in this order: the first of a name is taken.
+#[derive(Debug, Clone, Default)]
+pub struct Library {
+    folders: Vec<PathBuf>,
+}
+
+/// One profile of a listing.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    /// Its name.
+    pub name: String,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// A folder before has one of this name, which is taken instead.
+    pub hidden: bool,
+    /// The profile, or what is wrong with it.
+    pub profile: Result<LoadProfile, LibraryError>,
+}
+
+/// Why there is no such profile.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LibraryError {
+    /// A file or folder cannot be read.
+    #[error("{path}: {reason}")]
+    Unreadable {
+        /// The file or folder.
+        path: String,
+        /// What the system said, and what to do.
+        reason: String,
+    },
+    /// The file is no profile.
+    #[error(transparent)]
+    Bad(#[from] BadProfile),
+    /// No folder has a profile of that name.
+    #[error("no load profile `{name}`{}; there are {known} (`profiler profiles` tells more)", also(.near))]
+    NotFound {
+        /// The name.
+        name: String,
+        /// The one whose name is most like it.
+        near: Option<String>,
+        /// All names.
+        known: String,
+    },
+    /// A part of a profile cannot be had.
+    #[error("{origin}: part `{part}`: {reason}")]
+    Part {
+        /// The profile with the part.
+        origin: String,
+        /// The part.
+        part: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+fn also(near: &Option<String>) -> String {
+    near.as_ref().map_or_else(String::new, |near| format!(": did you mean `{near}`?"))
+}
+
+impl Library {
+    /// The folders `first`, then those of the environment and of the system.
+    ///
+    /// `PROFILER_PROFILES` may name several with colons between them; then come `profiler/ltp-profiles` below
+    /// `XDG_DATA_HOME` (`~/.local/share`) and below each of `XDG_DATA_DIRS` (`/usr/local/share`,
+    /// `/usr/share`), as far as they are there, and what the program carries.
+    #[must_use]
+    pub fn of_user(first: &[PathBuf]) -> Self {
+        let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let split = |value: &_| std::env::split_paths(value).collect::<Vec<_>>();
+        let mut folders = first.to_vec();
+        folders.extend(variable("PROFILER_PROFILES").iter().flat_map(split));
+        let home = variable("XDG_DATA_HOME")
+            .map(PathBuf::from)
+            .or_else(|| variable("HOME").map(|home| PathBuf::from(home).join(".local/share")));
+        let system = variable("XDG_DATA_DIRS").map_or_else(
+            || vec![PathBuf::from("/usr/local/share"), PathBuf::from("/usr/share")],
+            |value| split(&value),
+        );
+        let standard = home.into_iter().chain(system).map(|folder| folder.join(FOLDER));
+        folders.extend(standard.filter(|folder| folder.is_dir()));
+        folders.retain(|folder| !folder.as_os_str().is_empty());
+        Self { folders }
+    }
+
+    /// These folders, and what the program carries.
+    #[must_use]
+    pub fn new(folders: Vec<PathBuf>) -> Self {
+        Self { folders }
+    }
+
+    /// Every profile, good or bad, in the order of the search; within a folder by name.
+    ///
+    /// # Errors
+    /// When a folder cannot be read.
+    pub fn list(&self) -> Result<Vec<Listed>, LibraryError> {
+        let mut listed: Vec<Listed> = Vec::new();
+        for folder in &self.folders {
+            for path in files(folder)? {
+                let name = stem(&path);
+                listed.push(Listed {
+                    profile: read(&path),
+                    origin: Origin::File(path),
+                    name,
+                    hidden: false,
+                });
+            }
+        }
+        for (name, text) in BUILT_IN {
+            let origin = Origin::BuiltIn(name);
+            let profile = LoadProfile::parse(name, origin.clone(), text).map_err(Into::into);
+            listed.push(Listed { name: name.to_owned(), origin, hidden: false, profile });
+        }
+        let mut seen = HashSet::new();
+        for entry in &mut listed {
+            entry.hidden = !seen.insert(entry.name.clone());
+        }
+        // Only now that all are there can parts be looked up.
+        for entry in &mut listed {
+            if let Ok(profile) = &entry.profile
+                && let Err(error) = self.parts(profile)
+            {
+                entry.profile = Err(error);
+            }
+        }
+        Ok(listed)
+    }
+
+    /// The profile that the user named: a file where the name has a `/` or ends in `.toml`.
+    ///
+    /// # Errors
+    /// When there is none, or it is no good.
+    pub fn find(&self, wanted: &str) -> Result<LoadProfile, LibraryError> {
+        if wanted.contains('/') || wanted.ends_with(".toml") {
+            return read(Path::new(wanted));
+        }
+        self.named(wanted)
+    }
+
+    /// The profiles to run for this one: itself, or its parts in turn. A part is looked for beside the
+    /// profile first.
+    ///
+    /// # Errors
+    /// When a part is missing, bad, or made of parts itself.
+    pub fn parts(&self, profile: &LoadProfile) -> Result<Vec<LoadProfile>, LibraryError> {
+        let Work::Parts(names) = &profile.work else { return Ok(vec![profile.clone()]) };
+        let beside = match &profile.origin {
+            Origin::File(path) => path.parent(),
+            Origin::BuiltIn(_) => None,
+        };
+        let part = |name: &String| {
+            let fail = |reason: String| LibraryError::Part {
+                origin: profile.origin.to_string(),
+                part: name.clone(),
+                reason,
+            };
+            let beside = beside.map(|folder| folder.join(format!("{name}.toml")));
+            let part = match beside.filter(|path| path.exists()) {
+                Some(path) => read(&path),
+                None => self.named(name),
+            };
+            let part = part.map_err(|error| fail(error.to_string()))?;
+            match part.work {
+                Work::Hook(_) => Ok(part),
+                Work::Parts(_) => Err(fail("has parts itself; name those here".to_owned())),
+            }
+        };
+        names.iter().map(part).collect()
+    }
+
+    fn named(&self, name: &str) -> Result<LoadProfile, LibraryError> {
+        for folder in &self.folders {
+            let path = folder.join(format!("{name}.toml"));
+            if path.exists() {
+                return read(&path);
+            }
+        }
+        if let Some((name, text)) = BUILT_IN.into_iter().find(|(built_in, _)| *built_in == name) {
+            return Ok(LoadProfile::parse(name, Origin::BuiltIn(name), text)?);
+        }
+        let mut known: Vec<String> = BUILT_IN.iter().map(|(name, _)| (*name).to_owned()).collect();
+        for folder in &self.folders {
+            known.extend(files(folder)?.iter().map(|path| stem(path)));
+        }
+        known.sort();
+        known.dedup();
+        let likeness = |other: &String| strsim::jaro_winkler(other, name);
+        let near = known.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+        let near = near.filter(|other| likeness(other) > 0.8).cloned();
+        Err(LibraryError::NotFound { name: name.to_owned(), near, known: known.join(", ") })
+    }
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// The profiles of a folder, by name.
+fn files(folder: &Path) -> Result<Vec<PathBuf>, LibraryError> {
+    let unreadable = |error: std::io::Error| LibraryError::Unreadable {
+        path: folder.display().to_string(),
+        reason: format!("{error}: this folder of load profiles cannot be read"),
+    };
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+fn read(path: &Path) -> Result<LoadProfile, LibraryError> {
+    let unreadable =
+        |reason: String| LibraryError::Unreadable { path: path.display().to_string(), reason };
+    let open = || -> std::io::Result<String> {
+        let mut text = String::new();
+        fs::File::open(path)?.take(MOST_BYTES + 1).read_to_string(&mut text)?;
+        Ok(text)
+    };
+    let name = stem(path);
+    let text = open().map_err(|error| {
+        let carried = BUILT_IN.iter().any(|(built_in, _)| *built_in == name);
+        let remedy = if carried && error.kind() == std::io::ErrorKind::NotFound {
+            format!(": the program carries a profile of that name: --profile {name}")
+        } else {
+            String::new()
+        };
+        unreadable(format!("{error}: this load profile cannot be read{remedy}"))
+    })?;
+    if text.len() as u64 > MOST_BYTES {
+        return Err(unreadable("larger than a load profile can be (1 MiB)".to_owned()));
+    }
+    Ok(LoadProfile::parse(&name, Origin::File(path.to_owned()), &text)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    const HOOK: &str = "title = \"mine\"\n[[handler]]\nname = \"x\"\nleast_hits = 1\n[builtin]\nkind = \"bind\"\noperations = 1\n";
+
+    fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            fs::write(folder.path().join(name), text).unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn the_program_carries_every_profile_of_the_repository() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ltp-profiles");
+        let there: BTreeSet<String> =
+            files(&folder).unwrap().iter().map(|path| stem(path)).collect();
+        let carried: BTreeSet<String> =
+            BUILT_IN.iter().map(|(name, _)| (*name).to_owned()).collect();
+        assert_eq!(carried, there);
+    }
+
+    #[test]
+    fn a_folder_of_the_user_comes_first() {
+        let mine = folder(&[("bind.toml", HOOK), ("own.toml", HOOK), ("notes.txt", "no profile")]);
+        let library = Library::new(vec![mine.path().to_owned()]);
+        assert_eq!(library.find("bind").unwrap().title, "mine");
+        assert_eq!(library.find("own").unwrap().title, "mine");
+        assert_ne!(library.find("connect").unwrap().title, "mine");
+        let listed = library.list().unwrap();
+        let names: Vec<&str> = listed.iter().map(|entry| entry.name.as_str()).collect();
+        assert_eq!(names[..2], ["bind", "own"]);
+        let hidden: Vec<String> = listed
+            .iter()
+            .filter(|entry| entry.hidden)
+            .map(|entry| entry.origin.to_string())
+            .collect();
+        assert_eq!(hidden, ["built-in bind.toml"]);
+        assert!(listed.iter().all(|entry| entry.profile.is_ok()), "{listed:?}");
+    }
+
+    #[test]
+    fn a_name_that_is_not_there_is_told_with_its_neighbour() {
+        let error = Library::default().find("conect").unwrap_err().to_string();
+        assert!(error.contains("did you mean `connect`?"), "{error}");
+        let error = Library::default().find("nowhere/connect.toml").unwrap_err().to_string();
+        assert!(error.contains("--profile connect"), "{error}");
+        let gone = Library::new(vec!["/no/such/folder".into()]);
+        assert!(matches!(gone.list(), Err(LibraryError::Unreadable { .. })));
+    }
+
+    #[test]
+    fn parts_are_found_beside_their_profile_and_in_the_program() {
+        let all = "title = \"all\"\nparts = [\"own\", \"connect\"]";
+        let nested = "title = \"all\"\nparts = [\"all\"]";
+        let missing = "title = \"all\"\nparts = [\"nothing\"]";
+        let mine = folder(&[
+            ("own.toml", HOOK),
+            ("all.toml", all),
+            ("nested.toml", nested),
+            ("missing.toml", missing),
+        ]);
+        let library = Library::default();
+        let find = |name: &str| {
+            let path = mine.path().join(name);
+            library.find(&path.to_string_lossy()).unwrap()
+        };
+        let parts = library.parts(&find("all.toml")).unwrap();
+        let names: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
+        assert_eq!(names, ["own", "connect"]);
+        for (name, words) in [("nested.toml", "parts itself"), ("missing.toml", "no load profile")]
+        {
+            let error = library.parts(&find(name)).unwrap_err().to_string();
+            assert!(error.contains(words) && error.contains(name), "{error}");
+        }
+        let listed = Library::new(vec![mine.path().to_owned()]).list().unwrap();
+        let bad: Vec<&str> = listed
+            .iter()
+            .filter(|entry| entry.profile.is_err())
+            .map(|entry| entry.name.as_str())
+            .collect();
+        assert_eq!(bad, ["missing", "nested"]);
+    }
+}

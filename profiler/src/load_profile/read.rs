@@ -1,0 +1,342 @@
+//! From the text of a file to a checked [`LoadProfile`]. A mistake is told with its line and column.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use regex::Regex;
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{Builtin, Hook, LoadProfile, LtpTests, Origin, Wanted, Work};
+use crate::load::{BuiltinKind, Rate};
+
+/// Most handlers, modules or parts of one profile.
+const MOST: usize = 256;
+/// Most threads of a built-in load, as on the command line.
+const MOST_WORKERS: u32 = 4096;
+
+/// A file that is no load profile.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{origin}:{line}:{column}: {message}")]
+pub struct BadProfile {
+    /// The file.
+    pub origin: String,
+    /// Line of the mistake, from 1.
+    pub line: usize,
+    /// Column of the mistake in characters, from 1.
+    pub column: usize,
+    /// What is wrong there, and what would be right.
+    pub message: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    title: Spanned<String>,
+    #[serde(default)]
+    module: Vec<Spanned<String>>,
+    #[serde(default)]
+    notes: String,
+    parameter: Option<Spanned<String>>,
+    parts: Option<Spanned<Vec<Spanned<String>>>>,
+    #[serde(default)]
+    handler: Vec<Spanned<Handler>>,
+    ltp: Option<Spanned<Ltp>>,
+    builtin: Option<Spanned<Load>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Handler {
+    name: Spanned<String>,
+    least_hits: Spanned<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Ltp {
+    suite: Spanned<String>,
+    tests: Spanned<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Load {
+    kind: Spanned<String>,
+    operations: Spanned<u64>,
+    rate: Option<Spanned<String>>,
+    workers: Option<Spanned<u32>>,
+}
+
+/// A mistake and where it stands, in bytes.
+type Mistake = (Range<usize>, String);
+
+impl LoadProfile {
+    /// Reads the text of one profile.
+    ///
+    /// # Errors
+    /// The first mistake: syntax, a key that is not known or missing, a value that makes no sense.
+    pub fn parse(name: &str, origin: Origin, text: &str) -> Result<Self, BadProfile> {
+        let read = || -> Result<Self, Mistake> {
+            let file: File = toml::from_str(text).map_err(|error| {
+                (error.span().unwrap_or_default(), error.message().replace('\n', ", "))
+            })?;
+            file.check(name, origin.clone())
+        };
+        read().map_err(|(span, message)| {
+            let (line, column) = place(text, span.start);
+            BadProfile { origin: origin.to_string(), line, column, message }
+        })
+    }
+}
+
+/// Line and column of a byte, both from 1.
+fn place(text: &str, at: usize) -> (usize, usize) {
+    let before = text.get(..at).unwrap_or(text);
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    (line, column)
+}
+
+impl File {
+    fn check(self, name: &str, origin: Origin) -> Result<LoadProfile, Mistake> {
+        if self.title.get_ref().trim().is_empty() || self.title.get_ref().contains('\n') {
+            return Err((self.title.span(), "title has to be one line of text".to_owned()));
+        }
+        for module in &self.module {
+            plain_name(module, "a module's name")?;
+        }
+        few(self.module.last(), self.module.len())?;
+        let title = self.title.get_ref().clone();
+        let modules = self.module.iter().map(|module| module.get_ref().clone()).collect();
+        let notes = self.notes.trim().to_owned();
+        let work = match self.parts {
+            Some(ref parts) => Work::Parts(self.parts(parts)?),
+            None => Work::Hook(Box::new(self.hook()?)),
+        };
+        Ok(LoadProfile { name: name.to_owned(), origin, title, modules, notes, work })
+    }
+
+    fn parts(&self, parts: &Spanned<Vec<Spanned<String>>>) -> Result<Vec<String>, Mistake> {
+        let of_a_hook = [
+            self.parameter.as_ref().map(Spanned::span),
+            self.handler.first().map(Spanned::span),
+            self.ltp.as_ref().map(Spanned::span),
+            self.builtin.as_ref().map(Spanned::span),
+        ];
+        if let Some(span) = of_a_hook.into_iter().flatten().next() {
+            let text = "a profile with parts has no handlers and no load of its own: move them to \
+                        one of the parts";
+            return Err((span, text.to_owned()));
+        }
+        if parts.get_ref().is_empty() {
+            return Err((parts.span(), "name at least one part".to_owned()));
+        }
+        few(parts.get_ref().last(), parts.get_ref().len())?;
+        let mut seen = HashSet::new();
+        for part in parts.get_ref() {
+            plain_name(part, "the name of a part (another profile, without `.toml`)")?;
+            if !seen.insert(part.get_ref()) {
+                return Err((part.span(), format!("part `{}` is there twice", part.get_ref())));
+            }
+        }
+        Ok(parts.get_ref().iter().map(|part| part.get_ref().clone()).collect())
+    }
+
+    fn hook(self) -> Result<Hook, Mistake> {
+        if self.handler.is_empty() {
+            let text = "no handler: add `[[handler]]` with name and least_hits, or `parts`";
+            return Err((0..0, text.to_owned()));
+        }
+        few(self.handler.last(), self.handler.len())?;
+        if let (None, None) = (&self.ltp, &self.builtin) {
+            return Err((0..0, "no load: add `[ltp]` or `[builtin]`".to_owned()));
+        }
+        let mut handlers: Vec<Wanted> = Vec::new();
+        for handler in self.handler {
+            let Handler { name, least_hits } = handler.into_inner();
+            handler_name(&name)?;
+            if handlers.iter().any(|other| other.name == *name.get_ref()) {
+                return Err((name.span(), format!("handler `{}` is there twice", name.get_ref())));
+            }
+            handlers.push(Wanted { name: name.into_inner(), least_hits: least_hits.into_inner() });
+        }
+        if let Some(parameter) = &self.parameter {
+            plain_name(parameter, "the name of a module's parameter")?;
+        }
+        Ok(Hook {
+            handlers,
+            parameter: self.parameter.map(Spanned::into_inner),
+            ltp: self.ltp.map(|ltp| ltp.into_inner().check()).transpose()?,
+            builtin: self.builtin.map(|load| load.into_inner().check()).transpose()?,
+        })
+    }
+}
+
+impl Ltp {
+    fn check(self) -> Result<LtpTests, Mistake> {
+        plain_name(&self.suite, "the name of a file in LTP's runtest folder")?;
+        if let Err(error) = Regex::new(self.tests.get_ref()) {
+            let text = error.to_string();
+            let reason = text.lines().last().unwrap_or_default();
+            return Err((self.tests.span(), format!("tests is no regular expression: {reason}")));
+        }
+        Ok(LtpTests { suite: self.suite.into_inner(), tests: self.tests.into_inner() })
+    }
+}
+
+impl Load {
+    fn check(self) -> Result<Builtin, Mistake> {
+        let kind = self.kind.get_ref().parse::<BuiltinKind>();
+        let kind = kind.map_err(|error| (self.kind.span(), error.to_string()))?;
+        if *self.operations.get_ref() == 0 {
+            return Err((self.operations.span(), "operations has to be 1 or more".to_owned()));
+        }
+        let rate = self.rate.map(|rate| {
+            rate.get_ref().parse::<Rate>().map_err(|error| (rate.span(), error.to_string()))
+        });
+        if let Some(workers) = &self.workers
+            && !(1..=MOST_WORKERS).contains(workers.get_ref())
+        {
+            return Err((workers.span(), format!("workers has to be 1 to {MOST_WORKERS}")));
+        }
+        Ok(Builtin {
+            kind,
+            workers: self.workers.map_or(1, Spanned::into_inner),
+            rate: rate.transpose()?,
+            operations: self.operations.into_inner(),
+        })
+    }
+}
+
+fn few<T>(last: Option<&Spanned<T>>, count: usize) -> Result<(), Mistake> {
+    match last {
+        Some(last) if count > MOST => {
+            Err((last.span(), format!("{count} of them are more than {MOST}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A name that is part of a path later must not lead elsewhere.
+fn plain_name(name: &Spanned<String>, what: &str) -> Result<(), Mistake> {
+    let text = name.get_ref();
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    if text.is_empty() || text.len() > 255 || text.starts_with('.') || !text.chars().all(plain) {
+        return Err((name.span(), format!("`{}` is not {what}", text.escape_debug())));
+    }
+    Ok(())
+}
+
+fn handler_name(name: &Spanned<String>) -> Result<(), Mistake> {
+    let text = name.get_ref();
+    // A function's name, with what the compiler appends (`.isra.0`), or a glob of such names.
+    let fits = |c: char| c.is_ascii_alphanumeric() || "_.$*?[]!-".contains(c);
+    if text.is_empty() || text.len() > 512 || !text.chars().all(fits) {
+        let text = text.escape_debug();
+        return Err((name.span(), format!("`{text}` is neither a function's name nor a glob")));
+    }
+    match glob::Pattern::new(text) {
+        Err(error) => Err((name.span(), format!("`{text}` is no glob: {}", error.msg))),
+        Ok(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"title = "bind(2)"
+module = ["driver"]
+notes = "two lines\nof notes"
+
+[[handler]]
+name = "bind_*"
+least_hits = 1000
+
+[[handler]]
+name = "a_first"
+least_hits = 7
+
+[ltp]
+suite = "syscalls"
+tests = '^bind0[1-6]$'
+
+[builtin]
+kind = "bind"
+operations = 2000
+rate = "200/s"
+"#;
+
+    fn parse(text: &str) -> Result<LoadProfile, BadProfile> {
+        LoadProfile::parse("mine", Origin::File("mine.toml".into()), text)
+    }
+
+    #[test]
+    fn a_whole_profile_is_read_in_its_order() {
+        let profile = parse(GOOD).unwrap();
+        let hook = profile.hook().unwrap();
+        let names: Vec<_> = hook.handlers.iter().map(|h| (h.name.as_str(), h.least_hits)).collect();
+        assert_eq!(names, [("bind_*", 1000), ("a_first", 7)]);
+        let builtin = hook.builtin.unwrap();
+        assert_eq!(
+            (builtin.kind, builtin.workers, builtin.operations),
+            (BuiltinKind::Bind, 1, 2000)
+        );
+        assert_eq!(builtin.rate.map(Rate::get), Some(200.0));
+        assert_eq!(
+            (profile.name.as_str(), profile.modules.as_slice()),
+            ("mine", &["driver".to_owned()][..])
+        );
+    }
+
+    #[test]
+    fn each_mistake_is_told_with_its_place() {
+        let replaced = |from: &str, to: &str| {
+            assert!(GOOD.contains(from), "{from}");
+            GOOD.replacen(from, to, 1)
+        };
+        for (text, line, column, words) in [
+            (replaced("least_hits = 1000", "lest_hits = 1000"), 7, 1, "lest_hits"),
+            (replaced("[ltp]", "[ltb]"), 13, 2, "ltb"),
+            (replaced("suite =", "suit ="), 14, 1, "suit"),
+            (replaced("least_hits = 7\n", ""), 9, 1, "least_hits"),
+            (replaced("= 1000", "= -1"), 7, 14, "-1"),
+            (replaced("= 1000", "= \"many\""), 7, 14, "many"),
+            (replaced("^bind0[1-6]$", "bind0[1-6"), 15, 9, "regular expression"),
+            (replaced("\"bind\"", "\"bnid\""), 18, 8, "bnid"),
+            (replaced("= 2000", "= 0"), 19, 14, "1 or more"),
+            (replaced("200/s", "fast"), 20, 8, "rate"),
+            (replaced("\"200/s\"", "\"1/s\"\nworkers = 0"), 21, 11, "workers"),
+            (replaced("a_first", "bind_*"), 10, 8, "twice"),
+            (replaced("a_first", "a b"), 10, 8, "a b"),
+            (replaced("a_first", "a[b"), 10, 8, "glob"),
+            (replaced("\"syscalls\"", "\"../../etc/passwd\""), 14, 9, "runtest"),
+            (replaced("\"bind(2)\"", "\"\""), 1, 9, "one line"),
+            (replaced("[\"driver\"]", "[\"/x\"]"), 2, 11, "module"),
+            (replaced("[ltp]", "[ltp"), 13, 5, ""),
+            (GOOD.replace("module =", "parts = [\"a\"]\nmodule ="), 6, 1, "parts"),
+            ("title = \"é\" x".to_owned(), 1, 13, ""),
+            ("title = \"t\"\nparts = []".to_owned(), 2, 9, "at least one"),
+            ("title = \"t\"\nparts = [\"a\", \"a\"]".to_owned(), 2, 15, "twice"),
+            ("title = \"t\"".to_owned(), 1, 1, "no handler"),
+            (
+                "title = \"t\"\n[[handler]]\nname = \"x\"\nleast_hits = 1".to_owned(),
+                1,
+                1,
+                "no load",
+            ),
+        ] {
+            let bad = parse(&text).unwrap_err();
+            assert_eq!((bad.line, bad.column), (line, column), "{bad}\n{text}");
+            assert!(bad.message.contains(words), "{bad}: no {words}");
+            assert!(!bad.to_string().contains('\n'), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_profile_of_parts_names_them_in_order() {
+        let profile = parse("title = \"all\"\nparts = [\"connect\", \"bind\"]").unwrap();
+        assert_eq!(profile.work, Work::Parts(vec!["connect".to_owned(), "bind".to_owned()]));
+    }
+}
