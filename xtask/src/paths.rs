@@ -40,6 +40,11 @@ impl Paths {
         self.target().join("venv")
     }
 
+    /// The Python environment of other implementations of our formats.
+    pub(crate) fn readers(&self) -> PathBuf {
+        self.target().join("readers")
+    }
+
     /// The private apt configuration, its lists and downloads.
     pub(crate) fn apt(&self) -> PathBuf {
         self.target().join("apt")

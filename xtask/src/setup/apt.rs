@@ -22,6 +22,9 @@ pub(crate) const VM: &[&str] = &[
     "udev",
 ];
 
+/// For Python environments.
+pub(crate) const PYTHON: &[&str] = &["python3-pip", "python3-venv"];
+
 /// For kernel modules. gcc-12 builds for every series, 5.10 included.
 pub(crate) const MODULE_BUILD: &[&str] =
     &["bc", "binutils", "gcc-12", "libelf1", "make", "pahole", "xz-utils", "zstd"];

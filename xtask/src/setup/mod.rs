@@ -6,6 +6,7 @@
 mod apt;
 mod bpf_linker;
 mod kernels;
+pub(crate) mod readers;
 mod venv;
 
 use std::fs::File;
@@ -29,6 +30,8 @@ pub(crate) enum Part {
     ModuleBuild,
     /// One kernel: image, modules and headers.
     Kernel(Series),
+    /// Other implementations of the formats that are exported.
+    Readers,
     /// Debian's Rust with its library sources, LLVM and bpf-linker.
     BpfBuild,
 }
@@ -36,7 +39,7 @@ pub(crate) enum Part {
 impl Part {
     /// All there is.
     pub(crate) fn all() -> Vec<Self> {
-        let mut parts = vec![Self::Vm, Self::ModuleBuild];
+        let mut parts = vec![Self::Vm, Self::ModuleBuild, Self::Readers];
         parts.extend(Series::ALL.map(Self::Kernel));
         parts.push(Self::BpfBuild);
         parts
@@ -47,6 +50,7 @@ impl Part {
             Self::Vm => apt::VM,
             Self::ModuleBuild => apt::MODULE_BUILD,
             Self::Kernel(_) => apt::KERNEL,
+            Self::Readers => apt::PYTHON,
             Self::BpfBuild => apt::BPF_BUILD,
         }
     }
@@ -81,6 +85,7 @@ pub(crate) fn lock(paths: &Paths) -> Result<Flock<File>> {
 struct Missing {
     packages: Vec<&'static str>,
     venv: bool,
+    readers: bool,
     kernels: Vec<Series>,
     bpf_linker: bool,
 }
@@ -95,13 +100,18 @@ impl Missing {
         Ok(Self {
             packages: apt::missing(wanted)?,
             venv: parts.contains(&Part::Vm) && !venv::is_ready(paths),
+            readers: parts.contains(&Part::Readers) && !readers::is_ready(paths),
             kernels: parts.iter().filter_map(kernel).collect(),
             bpf_linker: parts.contains(&Part::BpfBuild) && !bpf_linker::is_ready(paths),
         })
     }
 
     fn is_empty(&self) -> bool {
-        self.packages.is_empty() && !self.venv && self.kernels.is_empty() && !self.bpf_linker
+        self.packages.is_empty()
+            && !self.venv
+            && !self.readers
+            && self.kernels.is_empty()
+            && !self.bpf_linker
     }
 
     fn announce(&self, paths: &Paths) {
@@ -112,6 +122,9 @@ impl Missing {
         let below = |name: &str| paths.target().join(name).display().to_string();
         if self.venv {
             println!("  {}: virtme-ng {}, by pip", below("venv"), venv::VERSION);
+        }
+        if self.readers {
+            println!("  {}: {}, by pip", below("readers"), readers::PACKAGES.join(" and "));
         }
         for series in &self.kernels {
             let folder = paths.kernel(*series);
@@ -134,6 +147,10 @@ impl Missing {
         if self.venv {
             println!("set-up: virtme-ng");
             venv::install(paths)?;
+        }
+        if self.readers {
+            println!("set-up: other implementations of exported formats");
+            readers::install(paths)?;
         }
         if !self.kernels.is_empty() {
             kernels::install(paths, &self.kernels)?;

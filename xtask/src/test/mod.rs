@@ -13,6 +13,7 @@
 
 mod agreement;
 mod libtest;
+mod readers;
 mod report;
 
 use std::collections::HashMap;
@@ -100,6 +101,7 @@ pub(crate) fn run(paths: &Paths, selection: &Selection) -> Result<bool> {
     let mut report = Report::default();
     if on_host {
         host_tests(paths, &mut report)?;
+        readers::run(paths, &mut report)?;
         report.step("object", "is that of its sources", ebpf::check(paths));
     }
     if in_vm {
