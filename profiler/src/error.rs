@@ -28,6 +28,14 @@ pub mod exit {
     pub const BAD_INPUT: u8 = 7;
     /// An output file cannot be written.
     pub const BAD_OUTPUT: u8 = 8;
+    /// The gate found a regression, or a budget exceeded.
+    pub const REGRESSION: u8 = 10;
+    /// The gate cannot tell: the runs differ too much among themselves, or have too few samples.
+    pub const INCONCLUSIVE: u8 = 11;
+    /// Profiles that must not be compared or merged: they differ in more than the driver's build.
+    pub const NOT_COMPARABLE: u8 = 12;
+    /// So few runs that the gate could not find any regression, however large.
+    pub const TOO_FEW_RUNS: u8 = 13;
     /// Ended by Ctrl-C (128 + SIGINT); what was measured until then was reported and saved.
     pub const INTERRUPTED: u8 = 130;
     /// Ended by SIGTERM (128 + 15); what was measured until then was reported and saved.

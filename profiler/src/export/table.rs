@@ -8,7 +8,7 @@ use std::str::FromStr;
 use comfy_table::Row;
 
 use super::{Exporter, grid};
-use crate::load::{LoadRun, LoadSpec, LoadStatus, StopReason};
+use crate::load::{LoadRun, LoadStatus, StopReason};
 use crate::module::ModuleFacts;
 use crate::profile::{HandlerProfile, Profile};
 
@@ -228,24 +228,7 @@ fn describe_module(module: &ModuleFacts) -> String {
 }
 
 fn describe_load(load: &LoadRun) -> String {
-    let mut text = match &load.spec {
-        LoadSpec::Builtin { name, workers, rate_per_s, operations, pin } => {
-            let mut text = format!("builtin {name}, {workers} worker{}", plural((*workers).into()));
-            if *pin {
-                text.push_str(" pinned to CPUs");
-            }
-            match rate_per_s {
-                Some(rate) => text.push_str(&format!(", {rate}")),
-                None => text.push_str(", as fast as it goes"),
-            }
-            if let Some(operations) = operations {
-                text.push_str(&format!(", {operations} operations"));
-            }
-            text
-        }
-        LoadSpec::Command { argv } => format!("command {}", argv.join(" ")),
-        LoadSpec::Idle => "none".to_owned(),
-    };
+    let mut text = load.spec.to_string();
     let outcome = &load.outcome;
     match &outcome.status {
         LoadStatus::Completed => text.push_str(": completed"),

@@ -12,6 +12,7 @@
 //! A program that uses the built-in `execve` and `ptrace` loads or a command must call
 //! [`become_helper_if_asked`] first thing in `main`: these loads start the program itself again.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Instant;
@@ -61,6 +62,30 @@ pub enum LoadSpec {
     },
     /// No load: what happens on the machine anyway.
     Idle,
+}
+
+impl fmt::Display for LoadSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Builtin { name, workers, rate_per_s, operations, pin } => {
+                let plural = if *workers == 1 { "" } else { "s" };
+                write!(f, "builtin {name}, {workers} worker{plural}")?;
+                if *pin {
+                    f.write_str(" pinned to CPUs")?;
+                }
+                match rate_per_s {
+                    Some(rate) => write!(f, ", {rate}")?,
+                    None => f.write_str(", as fast as it goes")?,
+                }
+                match operations {
+                    Some(operations) => write!(f, ", {operations} operations"),
+                    None => Ok(()),
+                }
+            }
+            Self::Command { argv } => write!(f, "command {}", argv.join(" ")),
+            Self::Idle => f.write_str("none"),
+        }
+    }
 }
 
 /// What came of a load.

@@ -15,6 +15,7 @@ mod read;
 #[cfg(test)]
 mod schema;
 mod series;
+pub mod unlike;
 
 use std::fmt;
 

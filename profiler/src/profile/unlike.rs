@@ -1,0 +1,393 @@
+//! Whether two profiles are of the same kind of run: figures of unlike runs differ for reasons that
+//! are not the handlers'.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Backend, Profile};
+use crate::load::{LoadStatus, StopReason};
+use crate::module::ModuleFacts;
+
+/// How far two windows of the same length may be apart: timers are late, more so on a busy machine.
+const WINDOW_TOLERANCE: f64 = 0.05;
+/// Windows this close are alike whatever their length.
+const WINDOW_SLACK_NS: u64 = 100_000_000;
+
+/// One thing in which two profiles can differ, apart from what was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum What {
+    /// What a nanosecond is, and the kernel's clock source.
+    Clock,
+    /// How a handler that both have was observed: each backend adds its own cost to a duration.
+    Backend,
+    /// Release, build and preemption model of the kernel.
+    Kernel,
+    /// Architecture, CPU model, number of CPUs, hypervisor.
+    Machine,
+    /// What the kernel does about the CPU's vulnerabilities.
+    Mitigations,
+    /// Which modules hold the handlers, by name.
+    Modules,
+    /// Which build of those modules.
+    ModuleBuild,
+    /// Parameters of those modules.
+    Parameters,
+    /// The loads, with workers, rates and operations, in any order.
+    Load,
+    /// Range and digits of the histograms.
+    Precision,
+    /// Length of warm-up and window, where the load does not set it.
+    Window,
+    /// The version of the program: a later one may add another cost to a duration.
+    Tool,
+}
+
+/// Everything there is, in the order in which differences are told.
+const ALL: [What; 12] = [
+    What::Clock,
+    What::Backend,
+    What::Kernel,
+    What::Machine,
+    What::Mitigations,
+    What::Modules,
+    What::ModuleBuild,
+    What::Parameters,
+    What::Load,
+    What::Precision,
+    What::Window,
+    What::Tool,
+];
+
+/// What has to be alike in two profiles of which one is the baseline and the other the candidate:
+/// everything but the module's build, which is what they are compared for.
+const COMPARISON: [What; 11] = [
+    What::Clock,
+    What::Backend,
+    What::Kernel,
+    What::Machine,
+    What::Mitigations,
+    What::Modules,
+    What::Parameters,
+    What::Load,
+    What::Precision,
+    What::Window,
+    What::Tool,
+];
+
+/// What has to be alike in two profiles that are to become one, or that are runs of one side of a
+/// comparison: everything.
+const SAME: [What; 12] = ALL;
+
+/// What two profiles are wanted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    /// One is the baseline, the other the candidate.
+    Comparison,
+    /// Both are runs of the same thing: of one side of a comparison.
+    Repetition,
+    /// They become one profile. Windows add up, so their length is free.
+    Merge,
+}
+
+impl Use {
+    /// What has to be alike for this.
+    pub fn demands(self) -> impl Iterator<Item = What> {
+        let list: &[What] = match self {
+            Self::Comparison => &COMPARISON,
+            Self::Repetition | Self::Merge => &SAME,
+        };
+        list.iter().copied().filter(move |what| self != Self::Merge || *what != What::Window)
+    }
+}
+
+impl What {
+    /// Everything there is, in the order in which differences are told.
+    #[must_use]
+    pub fn all() -> &'static [Self] {
+        &ALL
+    }
+
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Clock => "clock",
+            Self::Backend => "backend",
+            Self::Kernel => "kernel",
+            Self::Machine => "machine",
+            Self::Mitigations => "mitigations",
+            Self::Modules => "modules",
+            Self::ModuleBuild => "module-build",
+            Self::Parameters => "parameters",
+            Self::Load => "load",
+            Self::Precision => "precision",
+            Self::Window => "window",
+            Self::Tool => "tool",
+        }
+    }
+
+    /// Both values in words where they differ.
+    fn difference(self, first: &Profile, second: &Profile) -> Option<(String, String)> {
+        match self {
+            Self::Backend => backends(first, second),
+            Self::Mitigations => {
+                maps(&first.host.mitigations, &second.host.mitigations, "no such line")
+            }
+            Self::ModuleBuild => {
+                each_module(first, second, |a, b| differ(describe_build(a), describe_build(b)))
+            }
+            Self::Parameters => each_module(first, second, |a, b| {
+                maps(&a.parameters, &b.parameters, "no such parameter")
+            }),
+            Self::Window => windows(first, second),
+            _ => differ(self.words(first), self.words(second)),
+        }
+    }
+
+    /// What a profile says of this, where that can be said of one profile alone.
+    fn words(self, profile: &Profile) -> String {
+        let known = |fact: &Option<String>| fact.clone().unwrap_or_else(|| "unknown".to_owned());
+        let host = &profile.host;
+        match self {
+            Self::Clock => format!("{} ({})", profile.clock, known(&host.clock_source)),
+            Self::Kernel => format!(
+                "{} {}, preemption {}",
+                known(&host.kernel_release),
+                known(&host.kernel_version),
+                known(&host.preemption)
+            ),
+            Self::Machine => {
+                let mut text = format!("{} {}", host.arch, known(&host.cpu_model));
+                match host.cpus_online {
+                    Some(cpus) => text.push_str(&format!(", CPUs: {cpus}")),
+                    None => text.push_str(", CPUs: unknown"),
+                }
+                match &host.hypervisor {
+                    Some(vm) => text.push_str(&format!(", virtual ({})", known(&vm.vendor))),
+                    None => text.push_str(", not virtual"),
+                }
+                text
+            }
+            Self::Modules => {
+                let mut names: Vec<&str> =
+                    profile.modules.iter().map(|module| module.name.as_str()).collect();
+                names.sort_unstable();
+                if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+            }
+            Self::Load => {
+                let mut loads: Vec<String> =
+                    profile.loads.iter().map(|load| load.spec.to_string()).collect();
+                // They run side by side: their order means nothing.
+                loads.sort_unstable();
+                if loads.is_empty() { "none".to_owned() } else { loads.join("; ") }
+            }
+            Self::Precision => format!(
+                "{} digits, {} to {} ns",
+                profile.histogram.precision_digits,
+                profile.histogram.lowest_ns,
+                profile.histogram.highest_ns
+            ),
+            Self::Tool => format!("{} {}", profile.tool.name, profile.tool.version),
+            Self::Window => {
+                let seconds = |ns: u64| ns as f64 / 1e9;
+                format!(
+                    "{:.1} s after {:.1} s of warm-up",
+                    seconds(profile.window_ns),
+                    seconds(profile.warmup_ns)
+                )
+            }
+            Self::Backend => {
+                let names: Vec<String> =
+                    profile.backends().iter().map(ToString::to_string).collect();
+                names.join(", ")
+            }
+            Self::Mitigations | Self::ModuleBuild | Self::Parameters => String::new(),
+        }
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A name that is none of [`What`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{given}` is nothing that profiles are compared in: choose of {}", names())]
+pub struct UnknownWhat {
+    given: String,
+}
+
+fn names() -> String {
+    ALL.map(What::name).join(", ")
+}
+
+impl FromStr for What {
+    type Err = UnknownWhat;
+
+    fn from_str(given: &str) -> Result<Self, UnknownWhat> {
+        ALL.into_iter()
+            .find(|what| what.name() == given)
+            .ok_or_else(|| UnknownWhat { given: given.to_owned() })
+    }
+}
+
+/// One difference between two profiles, in words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Difference {
+    /// In what they differ.
+    pub what: What,
+    /// What the first says.
+    pub first: String,
+    /// What the second says.
+    pub second: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} against {}", self.what, self.first, self.second)
+    }
+}
+
+/// Every difference of two profiles that stands in the way of this use of them.
+#[must_use]
+pub fn differences(first: &Profile, second: &Profile, purpose: Use) -> Vec<Difference> {
+    purpose
+        .demands()
+        .filter_map(|what| {
+            let (first, second) = what.difference(first, second)?;
+            Some(Difference { what, first, second })
+        })
+        .collect()
+}
+
+fn differ(first: String, second: String) -> Option<(String, String)> {
+    (first != second).then_some((first, second))
+}
+
+/// The entries of two maps that differ, each with its key.
+fn maps(
+    first: &BTreeMap<String, String>,
+    second: &BTreeMap<String, String>,
+    absent: &str,
+) -> Option<(String, String)> {
+    let mut keys: Vec<&String> = first.keys().chain(second.keys()).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys.retain(|key| first.get(*key) != second.get(*key));
+    let words = |map: &BTreeMap<String, String>| {
+        let entry = |key: &&String| match map.get(*key) {
+            Some(value) => format!("{key}={value}"),
+            None => format!("{key}: {absent}"),
+        };
+        keys.iter().map(entry).collect::<Vec<_>>().join(", ")
+    };
+    (!keys.is_empty()).then(|| (words(first), words(second)))
+}
+
+/// What differs in the modules that both have; which they have is a matter of its own.
+fn each_module(
+    first: &Profile,
+    second: &Profile,
+    difference: impl Fn(&ModuleFacts, &ModuleFacts) -> Option<(String, String)>,
+) -> Option<(String, String)> {
+    let found: Vec<(String, String)> = first
+        .modules
+        .iter()
+        .filter_map(|a| {
+            let b = second.modules.iter().find(|b| b.name == a.name)?;
+            let (of_a, of_b) = difference(a, b)?;
+            Some((format!("{}: {of_a}", a.name), format!("{}: {of_b}", b.name)))
+        })
+        .collect();
+    if found.is_empty() {
+        return None;
+    }
+    let (first, second): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+    Some((first.join("; "), second.join("; ")))
+}
+
+/// The build of a module. The build id tells builds apart; without one, what else there is.
+fn describe_build(module: &ModuleFacts) -> String {
+    let known = |fact: &Option<String>| fact.clone().unwrap_or_else(|| "unknown".to_owned());
+    format!(
+        "version {}, srcversion {}, build id {}",
+        known(&module.version),
+        known(&module.srcversion),
+        known(&module.build_id)
+    )
+}
+
+/// Handlers that both have and that were not observed in the same way.
+fn backends(first: &Profile, second: &Profile) -> Option<(String, String)> {
+    let mut pairs: Vec<(Backend, Backend)> = Vec::new();
+    for a in &first.handlers {
+        let same = second.handlers.iter().find(|b| b.name == a.name && b.module == a.module);
+        if let Some(b) = same
+            && a.backend != b.backend
+            && !pairs.contains(&(a.backend, b.backend))
+        {
+            pairs.push((a.backend, b.backend));
+        }
+    }
+    let words = |of: fn(&(Backend, Backend)) -> Backend| {
+        pairs.iter().map(|pair| of(pair).to_string()).collect::<Vec<_>>().join(", ")
+    };
+    (!pairs.is_empty()).then(|| (words(|pair| pair.0), words(|pair| pair.1)))
+}
+
+/// Windows of other lengths, unless every load ended by itself: then its work is the same, and the
+/// time that it took is a result.
+fn windows(first: &Profile, second: &Profile) -> Option<(String, String)> {
+    let by_time = |profile: &Profile| {
+        profile
+            .loads
+            .iter()
+            .any(|load| load.outcome.status == LoadStatus::Stopped { by: StopReason::Duration })
+    };
+    let unlike = |a: u64, b: u64| {
+        let apart = a.abs_diff(b);
+        apart > WINDOW_SLACK_NS && apart as f64 > WINDOW_TOLERANCE * a.max(b) as f64
+    };
+    let window = (by_time(first) || by_time(second)) && unlike(first.window_ns, second.window_ns);
+    (window || unlike(first.warmup_ns, second.warmup_ns))
+        .then(|| (What::Window.words(first), What::Window.words(second)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back() {
+        for what in ALL {
+            assert_eq!(what.name().parse(), Ok(what));
+            assert_eq!(serde_json::to_string(&what).unwrap(), format!("\"{what}\""));
+        }
+        let error = "kernels".parse::<What>().unwrap_err().to_string();
+        assert!(
+            error.starts_with(
+                "`kernels` is nothing that profiles are compared in: choose of clock, "
+            )
+        );
+    }
+
+    #[test]
+    fn only_a_comparison_lets_builds_differ() {
+        let asks = |purpose: Use, what| purpose.demands().any(|asked| asked == what);
+        assert!(!asks(Use::Comparison, What::ModuleBuild));
+        assert!(asks(Use::Merge, What::ModuleBuild) && asks(Use::Repetition, What::ModuleBuild));
+        assert!(!asks(Use::Merge, What::Window) && asks(Use::Repetition, What::Window));
+        for what in ALL {
+            assert!(asks(Use::Repetition, what));
+            assert_eq!(asks(Use::Comparison, what), what != What::ModuleBuild, "{what}");
+        }
+    }
+}
