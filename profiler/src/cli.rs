@@ -1,5 +1,6 @@
 //! The command line: the only place with clap's types.
 
+mod merge;
 mod profiles;
 mod report;
 
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use merge::MergeArgs;
 pub use report::ReportArgs;
 
 use crate::export::{Export, Unit};
@@ -40,6 +42,8 @@ pub enum Command {
     Run(RunArgs),
     /// Print a run from its JSON file, as a table or in another format.
     Report(ReportArgs),
+    /// Make one profile out of several: the exact sum of their histograms and losses.
+    Merge(MergeArgs),
     /// Print the table of latencies that another tool recorded.
     Import(ImportArgs),
     /// Measure what the probes themselves add to each call of a handler on this machine.

@@ -30,6 +30,12 @@ fn main() -> ExitCode {
                 &mut std::io::stdout().lock(),
             )
         }
+        Command::Merge(args) => cmd::merge::run(&cmd::merge::Options {
+            files: &args.files,
+            output: &args.output,
+            allowed: &args.allowed,
+            quiet: args.quiet,
+        }),
         Command::Report(args) => cmd::report::run(
             &cmd::report::Options {
                 file: &args.file,

@@ -13,6 +13,7 @@ pub mod cost;
 pub mod doctor;
 pub mod import;
 pub mod list;
+pub mod merge;
 pub mod prepare;
 pub mod profiles;
 pub mod report;

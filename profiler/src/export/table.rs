@@ -10,7 +10,7 @@ use comfy_table::Row;
 use super::{Exporter, grid};
 use crate::load::{LoadRun, LoadStatus, StopReason};
 use crate::module::ModuleFacts;
-use crate::profile::{HandlerProfile, Profile};
+use crate::profile::{HandlerProfile, Profile, Source};
 
 /// Unit of the durations in a table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -195,6 +195,9 @@ pub(super) fn heading(profile: &Profile, unit: Unit) -> Vec<(&'static str, Strin
     ];
     lines.extend(profile.modules.iter().map(|module| ("module", describe_module(module))));
     lines.push(("window", window));
+    if !profile.sources.is_empty() {
+        lines.push(("sum of", describe_sources(&profile.sources)));
+    }
     lines.extend(profile.loads.iter().map(|load| ("load", describe_load(load))));
     lines.push(("histograms", histogram));
     let unit = match unit {
@@ -204,6 +207,17 @@ pub(super) fn heading(profile: &Profile, unit: Unit) -> Vec<(&'static str, Strin
     };
     lines.push(("unit", format!("{unit}; average and max are exact")));
     lines
+}
+
+fn describe_sources(sources: &[Source]) -> String {
+    const NAMED: usize = 4;
+    let names: Vec<&str> = sources.iter().take(NAMED).map(|source| source.name.as_str()).collect();
+    let mut text =
+        format!("{} run{}: {}", sources.len(), plural(sources.len() as u64), names.join(", "));
+    if sources.len() > NAMED {
+        text.push_str(", ...");
+    }
+    text
 }
 
 fn describe_module(module: &ModuleFacts) -> String {

@@ -62,6 +62,12 @@ impl Profile {
             check_handler(handler, &self.histogram)
                 .map_err(|reason| Inconsistent::new(subject, reason))?;
         }
+        let of_sources = self.sources.iter().try_fold(0_u64, |sum, s| sum.checked_add(s.calls));
+        // A report of some of the handlers has fewer.
+        if !self.sources.is_empty() && of_sources.is_none_or(|calls| calls < self.calls()) {
+            let reason = "have fewer calls than the handlers";
+            return Err(Inconsistent::new("sources", reason));
+        }
         let mut end = 0;
         for (at, interval) in self.intervals.iter().enumerate() {
             end = check_interval(interval, end, self.handlers.len())

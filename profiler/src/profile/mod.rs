@@ -10,6 +10,7 @@
 
 mod check;
 mod distribution;
+mod merge;
 mod output;
 mod read;
 #[cfg(test)]
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 pub use check::Inconsistent;
 pub use distribution::{Bucket, Distribution, EncodeError, HistogramLayout};
+pub use merge::{Merge, MergeError, Source};
 pub use output::{OutputError, OutputFile};
 pub use read::{MAX_FILE_BYTES, ReadError};
 pub use series::{SERIES_SCHEMA, SERIES_VERSION, Series};
@@ -77,6 +79,10 @@ pub struct Profile {
     /// The window cut into pieces, oldest first; empty unless asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub intervals: Vec<Interval>,
+    /// The profiles that this one is the sum of, by their begin; empty for a run itself. The window
+    /// of a merged profile is the sum of theirs, so that its rates are those of one run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<Source>,
     /// What a reader of the numbers has to know.
     pub warnings: Vec<WarningRecord>,
 }
@@ -292,6 +298,12 @@ impl Profile {
     pub fn warn(&mut self) {
         let warnings = Warning::of(self);
         self.warnings.extend(warnings.iter().map(WarningRecord::from));
+    }
+
+    /// Calls in the histograms of all handlers.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.handlers.iter().fold(0, |sum, handler| sum.saturating_add(handler.count))
     }
 
     /// Leaves out all handlers but those that `keep` is true of, with their intervals and the

@@ -154,6 +154,7 @@ pub(crate) fn sample() -> Profile {
         }],
         handlers: handlers.iter().map(handler).collect(),
         intervals: Vec::new(),
+        sources: Vec::new(),
         warnings: Vec::new(),
     };
     profile.intervals.push(Interval {

@@ -51,6 +51,7 @@ pub(super) fn profile(common: &Common, window: Window) -> Result<Profile, Failur
         loads: window.loads,
         handlers,
         intervals: window.intervals,
+        sources: Vec::new(),
         warnings: Vec::new(),
     })
 }

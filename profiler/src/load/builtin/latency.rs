@@ -46,6 +46,12 @@ pub struct OperationTimes {
 }
 
 impl OperationTimes {
+    /// A histogram of their layout.
+    pub(crate) fn empty_histogram() -> Result<Histogram<u64>, String> {
+        Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, DIGITS)
+            .map_err(|error| format!("its histogram: {error}"))
+    }
+
     /// Exact average in nanoseconds; `None` without an operation.
     #[must_use]
     pub fn mean_ns(&self) -> Option<f64> {
@@ -73,8 +79,7 @@ struct Times {
 
 impl Times {
     fn new() -> Result<Self, String> {
-        let histogram = Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, DIGITS);
-        let histogram = histogram.map_err(|error| format!("its histogram: {error}"))?;
+        let histogram = OperationTimes::empty_histogram()?;
         Ok(Self { histogram, sum_ns: 0, min_ns: None, max_ns: None, over_range: 0 })
     }
 

@@ -1,0 +1,39 @@
+//! Arguments of `profiler merge`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+
+use crate::profile::unlike::What;
+
+const EXAMPLES: &str = "\
+Examples:
+  # the shards of one measurement
+  profiler merge shard-*.json -o all.json
+  # runs on machines with other CPUs, which do not matter here
+  profiler merge a.json b.json --allow-different machine --allow-different mitigations -o both.json";
+
+/// Arguments of `profiler merge`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct MergeArgs {
+    /// JSON files of runs and series (`-` is standard input).
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Write the sum to this file as JSON (`-` is standard output).
+    #[arg(long, short, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Merge also where the runs differ in this (repeatable). Clock, backend and precision are
+    /// never merged.
+    #[arg(long = "allow-different", value_name = "WHAT", value_parser = what())]
+    pub allowed: Vec<What>,
+    /// Nothing on standard error but errors.
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+fn what() -> impl TypedValueParser<Value = What> {
+    PossibleValuesParser::new(What::all().iter().map(|what| what.name()))
+        .try_map(|name| name.parse::<What>())
+}

@@ -1,0 +1,283 @@
+//! One profile out of several: the exact sum of what was measured, over runs, shards and hosts.
+//!
+//! Merging is associative and commutative, to the byte: whatever the order and the grouping, equal
+//! sources give equal files. So everything is either summed, or kept where all sources agree.
+
+mod durations;
+mod facts;
+mod handlers;
+mod loads;
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::unlike::{Difference, Use, What, differences};
+use super::{EncodeError, HistogramLayout, Profile, SCHEMA, Tool, VERSION};
+use crate::export::{Exporter as _, Json};
+use crate::warning::{Warning, WarningRecord};
+use handlers::Handlers;
+use loads::Loads;
+
+/// One of the profiles that a merged one is the sum of.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Source {
+    /// When its window began.
+    #[cfg_attr(test, schemars(with = "String", extend("format" = "date-time")))]
+    pub started: jiff::Timestamp,
+    /// SHA-256 of the profile as this program writes it, in hexadecimal: tells a source from any
+    /// other, and finds one that is there twice.
+    #[cfg_attr(test, schemars(length(min = 64, max = 64)))]
+    pub sha256: String,
+    /// Name of its file when it was merged, without folders; with the number of the run for one
+    /// of a series.
+    pub name: String,
+    /// Length of its window.
+    pub window_ns: u64,
+    /// Calls in its histograms, over all handlers.
+    pub calls: u64,
+    /// Kernel release of its machine.
+    pub kernel_release: Option<String>,
+    /// CPU model of its machine.
+    pub cpu_model: Option<String>,
+    /// Id of the boot that it was measured in.
+    pub boot_id: Option<String>,
+}
+
+/// Why profiles cannot be merged.
+#[derive(Debug, thiserror::Error)]
+pub enum MergeError {
+    /// They are of different kinds of run.
+    #[error(
+        "{first} and {second} cannot be merged: {}: measure both alike{}",
+        listed(differences),
+        remedy(differences)
+    )]
+    Unlike {
+        /// A profile.
+        first: String,
+        /// Another.
+        second: String,
+        /// In what they differ.
+        differences: Vec<Difference>,
+    },
+    /// One source is there twice.
+    #[error("{second} has a run that is in the sum already, as {first}: leave one of them out")]
+    Twice {
+        /// The name that it was counted under.
+        first: String,
+        /// The name that it was found under again.
+        second: String,
+    },
+    /// More than the format holds.
+    #[error("{name}: {what} would be more than 2^64 - 1: merge fewer profiles at a time")]
+    Overflow {
+        /// The profile that was too much.
+        name: String,
+        /// What became too large.
+        what: String,
+    },
+    /// A histogram that cannot be stored.
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
+    /// No profile at all.
+    #[error("there is nothing to merge: name at least one profile")]
+    Nothing,
+}
+
+/// A sum that is too large: of what.
+#[derive(Debug)]
+struct TooLarge(String);
+
+/// What can never be merged, whatever is allowed: the sum would mean nothing, or could not be exact.
+const NEVER: [What; 3] = [What::Clock, What::Backend, What::Precision];
+
+fn listed(differences: &[Difference]) -> String {
+    differences.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+fn remedy(differences: &[Difference]) -> String {
+    if let Some(never) = differences.iter().find(|difference| NEVER.contains(&difference.what)) {
+        return format!(" (profiles of different {} never add up)", never.what);
+    }
+    let flags: Vec<String> =
+        differences.iter().map(|d| format!("--allow-different {}", d.what)).collect();
+    format!(", or say that it does not matter with {}", flags.join(" "))
+}
+
+/// A sum under way.
+#[derive(Debug)]
+pub struct Merge<'a> {
+    allowed: &'a [What],
+    sum: Option<Sum>,
+}
+
+#[derive(Debug)]
+struct Sum {
+    /// The first profile without its handlers, which the others have to be like.
+    like: Profile,
+    like_name: String,
+    common: Profile,
+    handlers: Handlers,
+    loads: Loads,
+    sources: Vec<Source>,
+    warnings: Vec<WarningRecord>,
+}
+
+impl<'a> Merge<'a> {
+    /// A sum of nothing so far; profiles may differ in what is `allowed`.
+    #[must_use]
+    pub fn new(allowed: &'a [What]) -> Self {
+        Self { allowed, sum: None }
+    }
+
+    /// Adds `profile`, which must agree with itself; `name` is its file's. After an error the sum is
+    /// of no use any more.
+    ///
+    /// # Errors
+    /// If it is unlike the first one, is in the sum already, or the sum is too large.
+    pub fn add(&mut self, mut profile: Profile, name: &str) -> Result<(), MergeError> {
+        let sources = sources(&profile, name);
+        let warnings = own_warnings(&profile);
+        let too_large = |TooLarge(what)| MergeError::Overflow { name: name.to_owned(), what };
+        let Some(sum) = &mut self.sum else {
+            let like = stripped(profile.clone());
+            let (mut handlers, mut loads) = (Handlers::default(), Loads::default());
+            handlers.add(&mut profile).map_err(too_large)?;
+            loads.add(std::mem::take(&mut profile.loads)).map_err(too_large)?;
+            let (like_name, common) = (name.to_owned(), stripped(profile));
+            let sum = Sum { like, like_name, common, handlers, loads, sources, warnings };
+            self.sum = Some(sum);
+            return Ok(());
+        };
+        let mut found = differences(&sum.like, &profile, Use::Merge);
+        found.retain(|d| NEVER.contains(&d.what) || !self.allowed.contains(&d.what));
+        if let Some(difference) = sum.handlers.other_backend(&profile) {
+            found.retain(|difference| difference.what != What::Backend);
+            found.insert(0, difference);
+        }
+        if !found.is_empty() {
+            return Err(MergeError::Unlike {
+                first: sum.like_name.clone(),
+                second: name.to_owned(),
+                differences: found,
+            });
+        }
+        for source in &sources {
+            if let Some(first) = sum.sources.iter().find(|other| other.sha256 == source.sha256) {
+                let (first, second) = (first.name.clone(), name.to_owned());
+                return Err(MergeError::Twice { first, second });
+            }
+        }
+        sum.handlers.add(&mut profile).map_err(too_large)?;
+        sum.loads.add(std::mem::take(&mut profile.loads)).map_err(too_large)?;
+        sum.sources.extend(sources);
+        sum.warnings.extend(warnings);
+        add_common(&mut sum.common, profile).map_err(too_large)
+    }
+
+    /// The merged profile.
+    ///
+    /// # Errors
+    /// If there is none, or a histogram cannot be stored.
+    pub fn finish(self) -> Result<Profile, MergeError> {
+        let Sum { mut common, handlers, loads, mut sources, mut warnings, .. } =
+            self.sum.ok_or(MergeError::Nothing)?;
+        sources.sort();
+        warnings
+            .sort_by(|a, b| (&a.code, &a.text, &a.handlers).cmp(&(&b.code, &b.text, &b.handlers)));
+        warnings.dedup();
+        common.handlers = handlers.finish()?;
+        common.loads = loads.finish()?;
+        common.modules.sort_by(|a, b| a.name.cmp(&b.name));
+        common.sources = sources;
+        common.warnings = warnings;
+        common.warn();
+        Ok(common)
+    }
+}
+
+/// What a profile is the sum of: itself, unless it is merged.
+fn sources(profile: &Profile, name: &str) -> Vec<Source> {
+    if !profile.sources.is_empty() {
+        return profile.sources.clone();
+    }
+    let mut sha256 = String::with_capacity(64);
+    for byte in Sha256::digest(Json.serialize(profile)) {
+        // Writing to a String cannot fail.
+        let _ = write!(sha256, "{byte:02x}");
+    }
+    vec![Source {
+        started: profile.started,
+        sha256,
+        name: name.to_owned(),
+        window_ns: profile.window_ns,
+        calls: profile.calls(),
+        kernel_release: profile.host.kernel_release.clone(),
+        cpu_model: profile.host.cpu_model.clone(),
+        boot_id: profile.host.boot_id.clone(),
+    }]
+}
+
+/// Warnings that do not follow from the figures: those that do will be made of the sum's.
+fn own_warnings(profile: &Profile) -> Vec<WarningRecord> {
+    let derived = Warning::of(profile);
+    let is_own = |record: &&WarningRecord| derived.iter().all(|w| w.code() != record.code);
+    profile.warnings.iter().filter(is_own).cloned().collect()
+}
+
+/// A profile without what the sum keeps elsewhere, or not at all. Its handlers and loads are needed
+/// by comparisons, without their histograms.
+fn stripped(mut profile: Profile) -> Profile {
+    profile.schema = SCHEMA.to_owned();
+    profile.version = VERSION;
+    profile.tool = Tool::this();
+    profile.place = None;
+    profile.intervals.clear();
+    profile.sources.clear();
+    profile.warnings.clear();
+    for handler in &mut profile.handlers {
+        handler.histogram.buckets.clear();
+        handler.histogram.v2_deflate_base64.clear();
+    }
+    profile
+}
+
+/// Adds everything but handlers, loads, sources and warnings.
+fn add_common(sum: &mut Profile, more: Profile) -> Result<(), TooLarge> {
+    // Taken apart by name, so that a new field cannot be forgotten here.
+    let Profile {
+        schema: _,
+        version: _,
+        tool: _,
+        started,
+        place: _,
+        clock: _,
+        window_ns,
+        warmup_ns,
+        interrupted,
+        histogram: HistogramLayout { kernel_memory_bytes, .. },
+        host,
+        modules,
+        loads: _,
+        handlers: _,
+        intervals: _,
+        sources: _,
+        warnings: _,
+    } = more;
+    sum.started = sum.started.min(started);
+    sum.window_ns = checked(sum.window_ns, window_ns, "the length of the window")?;
+    sum.warmup_ns = checked(sum.warmup_ns, warmup_ns, "the length of the warm-up")?;
+    sum.interrupted |= interrupted;
+    let most = &mut sum.histogram.kernel_memory_bytes;
+    *most = (*most).max(kernel_memory_bytes);
+    facts::add_host(&mut sum.host, host);
+    facts::add_modules(&mut sum.modules, modules);
+    Ok(())
+}
+
+fn checked(a: u64, b: u64, what: &str) -> Result<u64, TooLarge> {
+    a.checked_add(b).ok_or_else(|| TooLarge(what.to_owned()))
+}

@@ -1,0 +1,104 @@
+//! Sums of handlers: counts, durations and losses, exactly.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use super::super::unlike::{Difference, What};
+use super::super::{Backend, EncodeError, HandlerProfile, Profile};
+use super::TooLarge;
+use super::durations::{Durations, Stored};
+use crate::measure::Losses;
+
+/// The handlers of all sources, by module and name.
+#[derive(Debug, Default)]
+pub(super) struct Handlers(BTreeMap<(Option<String>, String), Handler>);
+
+#[derive(Debug)]
+struct Handler {
+    backend: Backend,
+    losses: Losses,
+    durations: Durations,
+}
+
+impl Handlers {
+    /// A handler of `profile` that was measured in another way before.
+    pub(super) fn other_backend(&self, profile: &Profile) -> Option<Difference> {
+        profile.handlers.iter().find_map(|handler| {
+            let known = self.0.get(&key(handler))?;
+            (known.backend != handler.backend).then(|| Difference {
+                what: What::Backend,
+                first: format!("{} by {}", handler.name, known.backend),
+                second: format!("{} by {}", handler.name, handler.backend),
+            })
+        })
+    }
+
+    /// Adds those of `profile`.
+    pub(super) fn add(&mut self, profile: &mut Profile) -> Result<(), TooLarge> {
+        for more in profile.handlers.drain(..) {
+            let sum = match self.0.entry(key(&more)) {
+                Entry::Occupied(entry) => entry.into_mut(),
+                Entry::Vacant(entry) => {
+                    let empty = profile.histogram.empty().map_err(TooLarge)?;
+                    let (backend, losses) = (more.backend, Losses::default());
+                    entry.insert(Handler { backend, losses, durations: Durations::new(empty) })
+                }
+            };
+            // Taken apart by name, so that a new field cannot be forgotten here.
+            let HandlerProfile {
+                name,
+                module: _,
+                backend: _,
+                count,
+                sum_ns,
+                min_ns,
+                max_ns,
+                losses,
+                histogram,
+            } = more;
+            sum.losses = add_losses(&sum.losses, &losses)
+                .ok_or_else(|| TooLarge(format!("the losses of {name}")))?;
+            sum.durations.add(&Stored { count, sum_ns, min_ns, max_ns, histogram }, &name)?;
+        }
+        Ok(())
+    }
+
+    /// The sums, by module and name.
+    pub(super) fn finish(self) -> Result<Vec<HandlerProfile>, EncodeError> {
+        let finish = |((module, name), sum): (_, Handler)| {
+            let Handler { backend, losses, durations } = sum;
+            let Stored { count, sum_ns, min_ns, max_ns, histogram } = durations.finish()?;
+            Ok(HandlerProfile {
+                name,
+                module,
+                backend,
+                count,
+                sum_ns,
+                min_ns,
+                max_ns,
+                losses,
+                histogram,
+            })
+        };
+        self.0.into_iter().map(finish).collect()
+    }
+}
+
+fn key(handler: &HandlerProfile) -> (Option<String>, String) {
+    (handler.module.clone(), handler.name.clone())
+}
+
+/// The sum of two accounts; `None` beyond 2^64 - 1.
+fn add_losses(a: &Losses, b: &Losses) -> Option<Losses> {
+    // Written out by name, so that a new field cannot be forgotten here.
+    Some(Losses {
+        carried_in: a.carried_in.checked_add(b.carried_in)?,
+        entries: a.entries.checked_add(b.entries)?,
+        exits: a.exits.checked_add(b.exits)?,
+        in_flight: a.in_flight.checked_add(b.in_flight)?,
+        lost: a.lost.checked_add(b.lost)?,
+        unpaired_exits: a.unpaired_exits.checked_add(b.unpaired_exits)?,
+        missed: a.missed.checked_add(b.missed)?,
+        over_range: a.over_range.checked_add(b.over_range)?,
+    })
+}
