@@ -1,5 +1,7 @@
 //! The command line: the only place with clap's types.
 
+pub mod compare;
+pub mod gate;
 mod merge;
 mod profiles;
 mod report;
@@ -32,7 +34,8 @@ pub struct Cli {
 const EXIT_CODES: &str = "\
 Exit codes: 0 success, 1 internal error, 2 wrong usage, 3 this machine cannot measure,
 4 module or handler not found, 5 the load failed, 6 no handler had a hit, 7 bad input file,
-8 output not writable, 130 interrupted (Ctrl-C), 143 terminated. With 5, 6, 130 and 143 what
+8 output not writable, 10 the gate failed, 11 inconclusive, 12 not comparable, 13 too few runs,
+130 interrupted (Ctrl-C), 143 terminated. With 5, 6, 130 and 143 what
 was measured has been reported and saved.";
 
 /// What to do.
@@ -44,6 +47,10 @@ pub enum Command {
     Report(ReportArgs),
     /// Make one profile out of several: the exact sum of their histograms and losses.
     Merge(MergeArgs),
+    /// Say what differs between runs of a baseline and of a candidate.
+    Compare(compare::CompareArgs),
+    /// Say whether a candidate is slower than it may be; the exit code tells.
+    Gate(gate::GateArgs),
     /// Print the table of latencies that another tool recorded.
     Import(ImportArgs),
     /// Measure what the probes themselves add to each call of a handler on this machine.

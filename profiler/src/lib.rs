@@ -20,4 +20,5 @@ pub mod progress;
 pub mod stats;
 pub mod target;
 pub mod trace_cmd;
+pub mod verdict;
 pub mod warning;

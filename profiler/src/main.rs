@@ -12,6 +12,8 @@ fn main() -> ExitCode {
     profiler::load::become_helper_if_asked();
     let result = match Cli::parse().command {
         Command::Run(args) => cmd::run::run(&args),
+        Command::Compare(args) => cmd::compare::run(&args),
+        Command::Gate(args) => cmd::gate::run(&args),
         Command::Cost(args) => cmd::cost::run(&args),
         Command::Doctor(args) => cmd::doctor::run(&args),
         Command::List(args) => cmd::list::run(&args),

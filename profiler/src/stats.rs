@@ -1,4 +1,16 @@
-//! Statistics of durations: pure functions.
+//! Statistics of durations and of runs: pure functions.
+
+mod block;
+mod bootstrap;
+mod holm;
+mod rank;
+mod samples;
+
+pub use block::{Block, spread};
+pub use bootstrap::{Bounds, Change, change, level};
+pub use holm::adjust;
+pub use rank::{RankTest, rank_test, smallest_p};
+pub use samples::{for_a_bound, for_a_gate};
 
 use crate::profile::Bucket;
 

@@ -2,15 +2,16 @@
 
 use std::io::{self, Write as _};
 
-use comfy_table::ColumnConstraint;
-
 use crate::error::{Failure, exit};
-use crate::export::grid;
+use crate::export::grid::words as grid;
 
 mod exports;
+mod sides;
 
+pub mod compare;
 pub mod cost;
 pub mod doctor;
+pub mod gate;
 pub mod import;
 pub mod list;
 pub mod merge;
@@ -35,24 +36,4 @@ fn json<T: serde::Serialize>(value: &T) -> Result<String, Failure> {
     serde_json::to_string_pretty(value)
         .map(|text| text + "\n")
         .map_err(|error| Failure::new(exit::INTERNAL, error.to_string()))
-}
-
-/// A plain grid with a rule below its head; the last column takes what the terminal has left.
-fn grid(header: &[&str], rows: Vec<Vec<String>>, width: Option<u16>) -> String {
-    let mut grid = grid::plain(header);
-    grid.add_rows(rows);
-    let last = header.len().saturating_sub(1);
-    for (number, column) in grid.column_iter_mut().enumerate() {
-        column.set_padding((0, 2));
-        if number < last {
-            column.set_constraint(ColumnConstraint::ContentWidth);
-        }
-    }
-    grid::fit(&mut grid, width);
-    let mut text = String::new();
-    for line in grid.lines() {
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
 }

@@ -47,3 +47,23 @@ pub(crate) fn figures(
     fit(&mut grid, width);
     grid.to_string()
 }
+
+/// A plain grid with a rule below its head; the last column takes what the terminal has left.
+pub(crate) fn words(header: &[&str], rows: Vec<Vec<String>>, width: Option<u16>) -> String {
+    let mut grid = plain(header);
+    grid.add_rows(rows);
+    let last = header.len().saturating_sub(1);
+    for (number, column) in grid.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        if number < last {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
+    }
+    fit(&mut grid, width);
+    let mut text = String::new();
+    for line in grid.lines() {
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}

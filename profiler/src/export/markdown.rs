@@ -69,7 +69,7 @@ fn code(name: &str) -> String {
 
 /// Text that shows as it is written: neither markup nor a tag nor a column. An underscore within a
 /// word is no markup.
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     let mut before = ' ';
     let mut rest = text.chars().peekable();

@@ -1,6 +1,8 @@
 //! A profile as bytes for a person or a program. No exporter reads or writes anything but those.
 
+pub mod compare;
 pub mod csv;
+pub mod gate;
 pub(crate) mod grid;
 pub mod hgrm;
 pub mod hlog;

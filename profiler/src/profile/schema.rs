@@ -7,6 +7,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
 use super::{Profile, Series};
+use crate::verdict::{CompareReport, GateReport};
 
 /// Set to `1`, this variable makes the test write the file instead of comparing it.
 const UPDATE: &str = "UPDATE_SCHEMA";
@@ -39,4 +40,9 @@ fn committed_is(file: &str, generated: &str) {
 fn the_committed_schemas_are_those_of_the_types() {
     committed_is("profile-v1.schema.json", &generated::<Profile>("profiler/profile version 1"));
     committed_is("series-v1.schema.json", &generated::<Series>("profiler/series version 1"));
+    committed_is(
+        "compare-v1.schema.json",
+        &generated::<CompareReport>("profiler/compare version 1"),
+    );
+    committed_is("gate-v1.schema.json", &generated::<GateReport>("profiler/gate version 1"));
 }

@@ -1,0 +1,61 @@
+//! Arguments of `profiler compare`, and what `gate` shares with it.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use crate::profile::unlike::What;
+
+/// The runs of both sides.
+#[derive(Debug, Args)]
+pub struct SidesArgs {
+    /// Runs of the baseline: files of `profiler run --json` or `profiler lab`; with two files and no
+    /// `--`, the second is the candidate.
+    #[arg(value_name = "BASE")]
+    pub base: Vec<PathBuf>,
+    /// Runs of the candidate.
+    #[arg(last = true, value_name = "CANDIDATE")]
+    pub candidate: Vec<PathBuf>,
+    /// Compare although the runs differ in this: clock, backend, kernel, machine, mitigations, modules,
+    /// module-build (among the runs of one side), parameters, load, precision, window or tool
+    /// (repeatable, or several with commas).
+    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+    pub allow_different: Vec<What>,
+    /// Take each run for itself, whatever its boot. Without it, runs of one boot that the other side did
+    /// not share count as one value, for they are alike for reasons that are not the driver's.
+    #[arg(long)]
+    pub independent_runs: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  # the two series of an A/B in the lab
+  profiler compare base.json candidate.json
+  # single runs, made in turns
+  profiler compare base1.json base2.json base3.json -- new1.json new2.json new3.json";
+
+/// Arguments of `profiler compare`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct CompareArgs {
+    /// The runs.
+    #[command(flatten)]
+    pub sides: SidesArgs,
+    /// What is printed.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+    /// Write everything as JSON to this file.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// What is printed on standard output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// A table for people.
+    Text,
+    /// Everything.
+    Json,
+    /// A comment on a change.
+    Markdown,
+}

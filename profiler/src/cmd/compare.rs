@@ -1,0 +1,31 @@
+//! `profiler compare`: what differs between two sets of runs.
+
+use super::{report::stdout_width, sides::Files, to_stdout};
+use crate::cli::compare::{CompareArgs, Format};
+use crate::error::{Failure, exit};
+use crate::export::{compare, json::indented};
+use crate::profile::OutputFile;
+use crate::verdict::{CompareReport, Sides};
+
+/// Compares: see the [command line](CompareArgs).
+///
+/// # Errors
+/// If a file cannot be read or is no sound profile, the runs may not be compared, or an output cannot
+/// be written.
+pub fn run(args: &CompareArgs) -> Result<(), Failure> {
+    let files = Files::of(&args.sides, true)?;
+    let json = args.json.as_deref().map(OutputFile::open).transpose()?;
+    let (base, candidate) = files.read()?;
+    let sides =
+        Sides::new(base, candidate, &args.sides.allow_different, args.sides.independent_runs)
+            .map_err(|refusal| Failure::new(exit::NOT_COMPARABLE, refusal.to_string()))?;
+    let report = CompareReport::of(&sides);
+    if let Some(json) = json {
+        json.commit(&indented(&report))?;
+    }
+    match args.format {
+        Format::Text => to_stdout(&compare::text(&report, stdout_width())),
+        Format::Json => to_stdout(&String::from_utf8_lossy(&indented(&report))),
+        Format::Markdown => to_stdout(&compare::markdown(&report)),
+    }
+}

@@ -1,0 +1,83 @@
+//! The files of both sides: what `compare` and `gate` read.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::cli::compare::SidesArgs;
+use crate::error::{Failure, exit};
+use crate::profile::{ReadError, Series};
+use crate::verdict::Run;
+
+/// Files of the baseline and of the candidate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Files {
+    /// The baseline's.
+    pub(super) base: Vec<PathBuf>,
+    /// The candidate's.
+    pub(super) candidate: Vec<PathBuf>,
+}
+
+impl Files {
+    /// Sorts the arguments: `BASE... -- CANDIDATE...`, or two files.
+    ///
+    /// # Errors
+    /// If it cannot be told which is which.
+    pub(super) fn of(args: &SidesArgs, base_needed: bool) -> Result<Self, Failure> {
+        let usage = |text: &str| Failure::new(exit::USAGE, text);
+        match (args.base.as_slice(), args.candidate.as_slice()) {
+            ([base, candidate], []) => {
+                Ok(Self { base: vec![base.clone()], candidate: vec![candidate.clone()] })
+            }
+            (_, []) => Err(usage(
+                "no candidate: write the files of the baseline, then --, then those of the candidate",
+            )),
+            ([], _) if base_needed => Err(usage(
+                "no baseline: write the files of the baseline, then --, then those of the candidate",
+            )),
+            (base, candidate) => Ok(Self { base: base.to_vec(), candidate: candidate.to_vec() }),
+        }
+    }
+
+    /// The runs of both sides.
+    ///
+    /// # Errors
+    /// If a file is missing or no sound profile or series.
+    pub(super) fn read(&self) -> Result<(Vec<Run>, Vec<Run>), Failure> {
+        let missing = |path: &Path, error: ReadError| match error {
+            ReadError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                Failure::new(
+                    exit::BAD_INPUT,
+                    format!(
+                        "the baseline {} is not there: measure the accepted driver with `profiler lab` or `profiler \
+                     run --json {}`, and keep that file",
+                        path.display(),
+                        path.display()
+                    ),
+                )
+            }
+            ReadError::Io { .. } => error.into(),
+            _ => Failure::new(exit::BAD_INPUT, format!("bad baseline: {error}")),
+        };
+        Ok((read(&self.base, missing)?, read(&self.candidate, |_, error| error.into())?))
+    }
+}
+
+fn read(
+    paths: &[PathBuf],
+    failure: impl Fn(&Path, ReadError) -> Failure,
+) -> Result<Vec<Run>, Failure> {
+    let mut runs = Vec::new();
+    for path in paths {
+        let series = Series::read(path).map_err(|error| failure(path, error))?;
+        let several = series.runs.len() > 1;
+        for (number, profile) in series.runs.into_iter().enumerate() {
+            let name = if several {
+                format!("{} run {}", path.display(), number + 1)
+            } else {
+                path.display().to_string()
+            };
+            runs.push(Run { name, profile });
+        }
+    }
+    Ok(runs)
+}

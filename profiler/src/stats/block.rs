@@ -1,0 +1,61 @@
+//! Run-level values of one statistic, as they were designed to be compared.
+
+/// What is compared like with like: the runs of one boot, or all runs where boots have nothing in
+/// common. Each value stands for one run (or for one boot): calls of one run are correlated, and are
+/// never taken as replicates.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Block {
+    /// Values of the baseline.
+    pub base: Vec<f64>,
+    /// Values of the candidate.
+    pub candidate: Vec<f64>,
+}
+
+impl Block {
+    /// Number of values of the baseline and of the candidate.
+    #[must_use]
+    pub fn size(&self) -> (usize, usize) {
+        (self.base.len(), self.candidate.len())
+    }
+
+    /// What the block counts for: `b c / (b + c)`, which gives the estimate of a common difference
+    /// the least variance when all runs scatter alike.
+    pub(super) fn weight(&self) -> f64 {
+        let (base, candidate) = (self.base.len() as f64, self.candidate.len() as f64);
+        if base + candidate > 0.0 { base * candidate / (base + candidate) } else { 0.0 }
+    }
+}
+
+/// Arithmetic mean; 0 of nothing.
+pub(super) fn average(values: &[f64]) -> f64 {
+    if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
+}
+
+/// Greatest minus smallest value over the median: how far runs of the same thing are apart. `None` of
+/// fewer than two values, or of a median of 0.
+#[must_use]
+pub fn spread(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let (first, last) = (sorted.first()?, sorted.last()?);
+    let middle = sorted.len() / 2;
+    let upper = *sorted.get(middle)?;
+    let median =
+        if sorted.len() % 2 == 1 { upper } else { f64::midpoint(upper, *sorted.get(middle - 1)?) };
+    (sorted.len() > 1 && median > 0.0).then(|| (last - first) / median)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spreads() {
+        assert_eq!(spread(&[]), None);
+        assert_eq!(spread(&[5.0]), None);
+        assert_eq!(spread(&[0.0, 0.0, 3.0]), None);
+        assert_eq!(spread(&[200.0, 201.0, 199.0]), Some(0.01));
+        assert_eq!(spread(&[1.0, 4.0, 2.0, 2.0]), Some(1.5));
+        assert_eq!(spread(&[7.0, 7.0]), Some(0.0));
+    }
+}

@@ -1,0 +1,88 @@
+//! Absolute budgets: what a handler may take, whatever it took before.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::statistic::UnknownStatistic;
+use super::{QuantityError, Statistic, parse_ns};
+
+/// A bound on one figure of the handlers that a pattern matches, such as `connect_*:tp99<2us`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Budget {
+    /// Which handlers.
+    pub pattern: glob::Pattern,
+    /// Which figure.
+    pub statistic: Statistic,
+    /// What it has to stay below, in nanoseconds.
+    pub below_ns: f64,
+    /// As it was written.
+    pub text: String,
+}
+
+/// Text that is no budget.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{given}` is no budget: {reason}; write it as 'connect_*:tp99<2us'")]
+pub struct BudgetError {
+    given: String,
+    reason: String,
+}
+
+impl FromStr for Budget {
+    type Err = BudgetError;
+
+    fn from_str(text: &str) -> Result<Self, BudgetError> {
+        let bad = |reason: String| BudgetError { given: text.to_owned(), reason };
+        let (pattern, rest) = text
+            .split_once(':')
+            .ok_or_else(|| bad("it has no `:` after the handler".to_owned()))?;
+        let (statistic, bound) = rest
+            .split_once('<')
+            .ok_or_else(|| bad("it has no `<` before the duration".to_owned()))?;
+        let pattern = glob::Pattern::new(pattern.trim())
+            .map_err(|error| bad(format!("its pattern is broken: {}", error.msg)))?;
+        if pattern.as_str().is_empty() {
+            return Err(bad("it names no handler".to_owned()));
+        }
+        let statistic =
+            statistic.trim().parse().map_err(|error: UnknownStatistic| bad(error.to_string()))?;
+        let below_ns = parse_ns(bound).map_err(|error: QuantityError| bad(error.to_string()))?;
+        Ok(Self { pattern, statistic, below_ns, text: text.to_owned() })
+    }
+}
+
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budgets_are_read() {
+        let budget: Budget = "connect_*:tp99<2us".parse().unwrap();
+        assert_eq!((budget.statistic, budget.below_ns), (Statistic::Tp99, 2e3));
+        assert!(budget.pattern.matches("connect_syscall_handler"));
+        assert!(!budget.pattern.matches("bind_handler"));
+        assert_eq!(budget.to_string(), "connect_*:tp99<2us");
+        assert_eq!("x : avg < 1.5 ms".parse::<Budget>().unwrap().below_ns, 1.5e6);
+    }
+
+    #[test]
+    fn what_is_none_is_told_why() {
+        for (text, reason) in [
+            ("connect_*", "no `:`"),
+            ("connect_*:tp99", "no `<`"),
+            ("connect_*:p99<2us", "`p99` is no statistic"),
+            ("connect_*:tp99<2", "`2` is no duration"),
+            ("a[:tp99<2us", "its pattern is broken"),
+            (":tp99<2us", "it names no handler"),
+        ] {
+            let error = text.parse::<Budget>().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("`{text}` is no budget: ")), "{error}");
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+}

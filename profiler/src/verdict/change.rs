@@ -1,0 +1,190 @@
+//! What changed, figure by figure.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Part, Run, Statistic};
+use crate::profile::HandlerProfile;
+use crate::stats::{self, Bounds, Change, RankTest};
+
+/// Confidence of each bound.
+pub(super) const CONFIDENCE: f64 = 0.95;
+
+/// One figure of one handler on both sides, with the runs behind it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ChangeRecord {
+    /// Name of the load profile, where runs have one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<String>,
+    /// The handler.
+    pub handler: String,
+    /// Module that holds it; `null` is the kernel image.
+    pub module: Option<String>,
+    /// Which figure.
+    pub statistic: Statistic,
+    /// `ns` or `calls`.
+    pub unit: String,
+    /// The baseline's value; `null` where it has none.
+    pub base: Option<f64>,
+    /// The candidate's value; `null` where it has none.
+    pub candidate: Option<f64>,
+    /// Candidate minus baseline.
+    pub change: Option<f64>,
+    /// Lower and upper bound of the change, each at 95 %; `null` where runs are too few for any.
+    pub change_bounds: Option<[f64; 2]>,
+    /// The change in percent of the baseline.
+    pub percent: Option<f64>,
+    /// Lower and upper bound of that, each at 95 %.
+    pub percent_bounds: Option<[f64; 2]>,
+    /// Exact chance of the candidate's runs ranking this high if nothing had changed; not adjusted.
+    pub p_slower: Option<f64>,
+    /// The same for ranking this low.
+    pub p_faster: Option<f64>,
+    /// Each run of the baseline; `null` is a run without a call.
+    pub base_runs: Vec<Option<f64>>,
+    /// Each run of the candidate.
+    pub candidate_runs: Vec<Option<f64>>,
+    /// Calls in all runs of the baseline, and in the run with the fewest.
+    pub base_calls: Calls,
+    /// Calls in all runs of the candidate, and in the run with the fewest.
+    pub candidate_calls: Calls,
+    /// How far the value may be above the true one for the width of a histogram's bucket.
+    pub resolution: f64,
+    /// Share of calls that were not measured, in the run with the largest.
+    pub lost_share: f64,
+    /// How far the runs of the baseline are apart: greatest minus smallest over the median.
+    pub base_spread: Option<f64>,
+}
+
+/// Calls of a handler on one side.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Calls {
+    /// In all runs.
+    pub total: u64,
+    /// In the run with the fewest; 0 if a run has not got the handler.
+    pub fewest: u64,
+    /// Whether any run has the handler at all.
+    pub known: bool,
+}
+
+impl ChangeRecord {
+    /// Bounds of the change.
+    pub(super) fn difference(&self) -> Option<Bounds> {
+        self.change_bounds.map(|[lower, upper]| Bounds { lower, upper })
+    }
+
+    /// Bounds of the change as a share of the baseline.
+    pub(super) fn relative(&self) -> Option<Bounds> {
+        self.percent_bounds
+            .map(|[lower, upper]| Bounds { lower: lower / 100.0, upper: upper / 100.0 })
+    }
+
+    /// The handler with its module where it has one.
+    #[must_use]
+    pub fn subject(&self) -> String {
+        match &self.part {
+            Some(part) => format!("{part}: {}", self.handler),
+            None => self.handler.clone(),
+        }
+    }
+}
+
+/// Every figure of every handler that either side has, in the order of the baseline's handlers, those
+/// of the candidate alone after them.
+#[must_use]
+pub fn changes(part: &Part) -> Vec<ChangeRecord> {
+    let mut handlers: Vec<(Option<String>, String)> = Vec::new();
+    for run in part.base.iter().chain(&part.candidate) {
+        for handler in &run.profile.handlers {
+            let key = (handler.module.clone(), handler.name.clone());
+            if !handlers.contains(&key) {
+                handlers.push(key);
+            }
+        }
+    }
+    handlers
+        .iter()
+        .flat_map(|(module, name)| {
+            Statistic::ALL.map(|statistic| record(part, module.as_deref(), name, statistic))
+        })
+        .collect()
+}
+
+fn find<'a>(run: &'a Run, module: Option<&str>, name: &str) -> Option<&'a HandlerProfile> {
+    run.profile
+        .handlers
+        .iter()
+        .find(|handler| handler.name == name && handler.module.as_deref() == module)
+}
+
+fn record(part: &Part, module: Option<&str>, name: &str, statistic: Statistic) -> ChangeRecord {
+    let of = |side: &[Run]| -> Vec<Option<super::Observed>> {
+        side.iter()
+            .map(|run| find(run, module, name).and_then(|handler| statistic.of(handler)))
+            .collect()
+    };
+    let (base, candidate) = (of(&part.base), of(&part.candidate));
+    let values = |observed: &[Option<super::Observed>]| -> Vec<Option<f64>> {
+        observed.iter().map(|observed| observed.map(|observed| observed.value)).collect()
+    };
+    let (base_runs, candidate_runs) = (values(&base), values(&candidate));
+    let blocks = part.design.blocks(&base_runs, &candidate_runs);
+    let change = stats::change(&blocks, CONFIDENCE);
+    let test = stats::rank_test(&blocks);
+    let resolution = base
+        .iter()
+        .chain(&candidate)
+        .flatten()
+        .map(|observed| observed.resolution)
+        .fold(0.0, f64::max);
+    let known: Vec<f64> = base_runs.iter().flatten().copied().collect();
+    let alone = |values: &[Option<f64>]| {
+        let known: Vec<f64> = values.iter().flatten().copied().collect();
+        stats::level(&known, CONFIDENCE).map(|(mean, _)| mean)
+    };
+    let bounds = |bounds: Option<Bounds>, scale: f64| {
+        bounds.map(|bounds| [bounds.lower * scale, bounds.upper * scale])
+    };
+    let lost = |run: &Run| {
+        find(run, module, name).map_or(0.0, |handler| {
+            let lost = handler.losses.unmeasured() as f64;
+            if lost > 0.0 { lost / (lost + handler.count as f64) } else { 0.0 }
+        })
+    };
+    ChangeRecord {
+        part: part.name.clone(),
+        handler: name.to_owned(),
+        module: module.map(str::to_owned),
+        statistic,
+        unit: statistic.unit().to_owned(),
+        base: change.as_ref().map(|change| change.base).or_else(|| alone(&base_runs)),
+        candidate: change
+            .as_ref()
+            .map(|change| change.candidate)
+            .or_else(|| alone(&candidate_runs)),
+        change: change.as_ref().map(Change::absolute),
+        change_bounds: bounds(change.as_ref().and_then(|change| change.difference), 1.0),
+        percent: change.as_ref().and_then(Change::share).map(|share| share * 100.0),
+        percent_bounds: bounds(change.as_ref().and_then(|change| change.relative), 100.0),
+        p_slower: test.map(|RankTest { slower, .. }| slower),
+        p_faster: test.map(|RankTest { faster, .. }| faster),
+        base_calls: calls(&part.base, module, name),
+        candidate_calls: calls(&part.candidate, module, name),
+        base_spread: stats::spread(&known),
+        base_runs,
+        candidate_runs,
+        resolution,
+        lost_share: part.base.iter().chain(&part.candidate).map(lost).fold(0.0, f64::max),
+    }
+}
+
+fn calls(side: &[Run], module: Option<&str>, name: &str) -> Calls {
+    let counts: Vec<Option<u64>> =
+        side.iter().map(|run| find(run, module, name).map(|handler| handler.count)).collect();
+    Calls {
+        total: counts.iter().flatten().fold(0, |total, count| total.saturating_add(*count)),
+        fewest: counts.iter().map(|count| count.unwrap_or(0)).min().unwrap_or(0),
+        known: counts.iter().any(Option::is_some),
+    }
+}

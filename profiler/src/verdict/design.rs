@@ -1,0 +1,287 @@
+//! Which runs stand beside which: what a comparison can rest on.
+
+use std::collections::HashSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::profile::Profile;
+use crate::stats::{Block, smallest_p};
+
+/// How the runs of the two sides lie to each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Design {
+    /// Both sides ran in the same boots of one machine: runs are compared within each boot, so that
+    /// what differs from boot to boot cancels.
+    Shared {
+        /// The boots that both sides have.
+        boots: Vec<Boot>,
+        /// Runs in boots that only one side has; they are left out.
+        left_out: usize,
+    },
+    /// No boot in common. Runs of one boot are alike for reasons that are not the driver's, so each
+    /// boot counts as one value, the average of its runs.
+    Apart {
+        /// Runs of the baseline, by boot.
+        base: Vec<Vec<usize>>,
+        /// Runs of the candidate, by boot.
+        candidate: Vec<Vec<usize>>,
+    },
+}
+
+/// One boot with runs of both sides, by their numbers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Boot {
+    /// Runs of the baseline.
+    pub base: Vec<usize>,
+    /// Runs of the candidate.
+    pub candidate: Vec<usize>,
+    /// Whether the two took turns, so that a drift of the machine does not look like a change.
+    pub interleaved: bool,
+}
+
+/// Whether boots are shared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum DesignKind {
+    /// Runs are compared within the boots that both sides have.
+    Shared,
+    /// Boots, or runs of which no boot is known, are compared with each other.
+    Apart,
+}
+
+/// What tells boots apart; of a run that knows neither, nothing is known to be shared.
+type Key<'a> = (Option<&'a str>, Option<u32>);
+
+fn key(profile: &Profile) -> Option<Key<'_>> {
+    let key = (profile.host.boot_id.as_deref(), profile.place.as_ref().map(|place| place.boot));
+    (key != (None, None)).then_some(key)
+}
+
+impl Design {
+    /// The design of these runs. With `independent`, each run counts for itself, whatever its boot.
+    #[must_use]
+    pub fn of(base: &[&Profile], candidate: &[&Profile], independent: bool) -> Self {
+        if independent {
+            let each = |runs: &[&Profile]| (0..runs.len()).map(|run| vec![run]).collect();
+            return Self::Apart { base: each(base), candidate: each(candidate) };
+        }
+        let (of_base, of_candidate) = (by_boot(base), by_boot(candidate));
+        let mut boots = Vec::new();
+        for (key, base_runs) in &of_base {
+            let Some(key) = key else { continue };
+            let Some((_, candidate_runs)) =
+                of_candidate.iter().find(|(other, _)| other.as_ref() == Some(key))
+            else {
+                continue;
+            };
+            if collide(base, base_runs, candidate, candidate_runs) {
+                continue;
+            }
+            boots.push(Boot {
+                base: base_runs.clone(),
+                candidate: candidate_runs.clone(),
+                interleaved: take_turns(base, base_runs, candidate, candidate_runs),
+            });
+        }
+        if boots.is_empty() {
+            let runs = |groups: Vec<(Option<Key<'_>>, Vec<usize>)>| {
+                groups.into_iter().map(|(_, runs)| runs).collect()
+            };
+            return Self::Apart { base: runs(of_base), candidate: runs(of_candidate) };
+        }
+        let used: usize = boots.iter().map(|boot| boot.base.len() + boot.candidate.len()).sum();
+        Self::Shared { boots, left_out: base.len() + candidate.len() - used }
+    }
+
+    /// Whether boots are shared.
+    #[must_use]
+    pub fn kind(&self) -> DesignKind {
+        match self {
+            Self::Shared { .. } => DesignKind::Shared,
+            Self::Apart { .. } => DesignKind::Apart,
+        }
+    }
+
+    /// Whether a slow drift of the machine cannot look like a change.
+    #[must_use]
+    pub fn is_interleaved(&self) -> bool {
+        match self {
+            Self::Shared { boots, .. } => boots.iter().all(|boot| boot.interleaved),
+            Self::Apart { .. } => false,
+        }
+    }
+
+    /// The values of each run as blocks to compare; runs without a value are left out.
+    #[must_use]
+    pub fn blocks(&self, base: &[Option<f64>], candidate: &[Option<f64>]) -> Vec<Block> {
+        let of = |values: &[Option<f64>], runs: &[usize]| -> Vec<f64> {
+            runs.iter().filter_map(|run| values.get(*run).copied().flatten()).collect()
+        };
+        let averages = |values: &[Option<f64>], groups: &[Vec<usize>]| -> Vec<f64> {
+            groups
+                .iter()
+                .map(|runs| of(values, runs))
+                .filter(|group| !group.is_empty())
+                .map(|group| group.iter().sum::<f64>() / group.len() as f64)
+                .collect()
+        };
+        match self {
+            Self::Shared { boots, .. } => boots
+                .iter()
+                .map(|boot| Block {
+                    base: of(base, &boot.base),
+                    candidate: of(candidate, &boot.candidate),
+                })
+                .collect(),
+            Self::Apart { base: of_base, candidate: of_candidate } => vec![Block {
+                base: averages(base, of_base),
+                candidate: averages(candidate, of_candidate),
+            }],
+        }
+    }
+
+    /// How many values of each side are compared, block by block.
+    #[must_use]
+    pub fn sizes(&self) -> Vec<(usize, usize)> {
+        match self {
+            Self::Shared { boots, .. } => {
+                boots.iter().map(|boot| (boot.base.len(), boot.candidate.len())).collect()
+            }
+            Self::Apart { base, candidate } => vec![(base.len(), candidate.len())],
+        }
+    }
+
+    /// The smallest chance that the test can give with these runs.
+    #[must_use]
+    pub fn smallest_p(&self) -> f64 {
+        smallest_p(self.sizes())
+    }
+
+    /// In words: `2 boots with 4 v 4 and 4 v 4 runs`.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let plural = |count: usize| if count == 1 { "" } else { "s" };
+        match self {
+            Self::Shared { boots, left_out } => {
+                let mut sizes: Vec<String> = boots
+                    .iter()
+                    .map(|boot| format!("{} v {}", boot.base.len(), boot.candidate.len()))
+                    .collect();
+                let count = sizes.len();
+                sizes.dedup();
+                let each = if count > 1 && sizes.len() == 1 { " each" } else { "" };
+                let turns = if self.is_interleaved() { "in turns" } else { "not in turns" };
+                let mut text = format!(
+                    "{count} boot{} of both sides, {} runs{each}, {turns}",
+                    plural(count),
+                    sizes.join(", ")
+                );
+                if *left_out > 0 {
+                    text.push_str(&format!("; {left_out} runs of other boots are left out"));
+                }
+                text
+            }
+            Self::Apart { base, candidate } => {
+                let runs = |groups: &[Vec<usize>]| groups.iter().map(Vec::len).sum::<usize>();
+                let side = |groups: &[Vec<usize>], name: &str| {
+                    let (boots, runs) = (groups.len(), runs(groups));
+                    if boots == runs {
+                        format!("{runs} run{} of the {name}", plural(runs))
+                    } else {
+                        format!("{runs} runs of the {name} in {boots} boot{}", plural(boots))
+                    }
+                };
+                format!("{}, {}, apart", side(base, "baseline"), side(candidate, "candidate"))
+            }
+        }
+    }
+
+    /// What would be enough for the smallest chance to be at most `level`, in words.
+    #[must_use]
+    pub fn enough(&self, level: f64) -> String {
+        match self {
+            Self::Shared { boots, .. } => {
+                let (base, candidate) = boots
+                    .iter()
+                    .map(|boot| (boot.base.len(), boot.candidate.len()))
+                    .max()
+                    .unwrap_or((2, 2));
+                let more = (1..=10_000)
+                    .find(|count| smallest_p(vec![(base, candidate); *count]) <= level)
+                    .unwrap_or(10_000);
+                let longer =
+                    (1..=1_000).find(|n| smallest_p(boots.iter().map(|_| (*n, *n))) <= level);
+                let longer = longer.map_or(String::new(), |n| {
+                    format!(", or {n} v {n} runs in each of these {}", boots.len())
+                });
+                format!("{more} boots with {base} v {candidate} runs each{longer}")
+            }
+            Self::Apart { base, candidate } => {
+                let n = (1..=1_000).find(|n| smallest_p([(*n, *n)]) <= level).unwrap_or(1_000);
+                let one = |groups: &[Vec<usize>]| groups.iter().all(|runs| runs.len() == 1);
+                if one(base) && one(candidate) {
+                    format!(
+                        "{n} v {n} runs, each in a boot of its own, or runs in turns in one boot"
+                    )
+                } else {
+                    format!(
+                        "{n} v {n} boots (runs of one boot count as one value, for they are not \
+                         independent), or runs of both sides in turns in the same boots"
+                    )
+                }
+            }
+        }
+    }
+}
+
+/// Runs by boot, in the order in which the boots first appear.
+fn by_boot<'a>(runs: &[&'a Profile]) -> Vec<(Option<Key<'a>>, Vec<usize>)> {
+    let mut boots: Vec<(Option<Key<'_>>, Vec<usize>)> = Vec::new();
+    for (number, run) in runs.iter().enumerate() {
+        let key = key(run);
+        match boots.iter_mut().find(|(other, _)| key.is_some() && *other == key) {
+            Some((_, runs)) => runs.push(number),
+            None => boots.push((key, vec![number])),
+        }
+    }
+    boots
+}
+
+/// Whether runs of both sides claim one place in the boot. Then they are of two boots that only look
+/// alike: under virtual time with a fixed seed even the kernel's random boot id can come out the same.
+fn collide(
+    base: &[&Profile],
+    base_runs: &[usize],
+    candidate: &[&Profile],
+    candidate_runs: &[usize],
+) -> bool {
+    let orders = |side: &[&Profile], runs: &[usize]| -> HashSet<u32> {
+        runs.iter()
+            .filter_map(|run| side.get(*run)?.place.as_ref().map(|place| place.order))
+            .collect()
+    };
+    !orders(base, base_runs).is_disjoint(&orders(candidate, candidate_runs))
+}
+
+/// Whether the sides took turns: in order of time, the side changes twice or more. ABBA and ABAB do,
+/// AABB does not. A boot with one run a side can only be in turns with other boots.
+fn take_turns(
+    base: &[&Profile],
+    base_runs: &[usize],
+    candidate: &[&Profile],
+    candidate_runs: &[usize],
+) -> bool {
+    let mut runs: Vec<_> = base_runs
+        .iter()
+        .filter_map(|run| base.get(*run).map(|run| (*run, false)))
+        .chain(candidate_runs.iter().filter_map(|run| candidate.get(*run).map(|run| (*run, true))))
+        .map(|(run, side)| {
+            // One that has no place in its boot is placed by its time stamp.
+            (run.place.as_ref().map(|place| place.order), run.started, side)
+        })
+        .collect();
+    runs.sort_by_key(|(order, started, _)| (*order, *started));
+    let changes = runs.windows(2).filter(|pair| pair[0].2 != pair[1].2).count();
+    changes >= 2 || runs.len() == 2
+}

@@ -1,0 +1,75 @@
+//! Durations and shares as people write them.
+
+/// Text that is no such quantity.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum QuantityError {
+    /// No duration.
+    #[error("`{0}` is no duration: write it with its unit, such as 250ns, 2us or 1.5ms")]
+    Duration(String),
+    /// No share.
+    #[error("`{0}` is no share: write it in percent, such as 5% or 0.5%")]
+    Share(String),
+}
+
+/// Nanoseconds of a duration of up to a day, such as `2us`.
+///
+/// # Errors
+/// If there is no number, no unit (`ns`, `us`, `ms`, `s`), or the number is negative.
+pub fn parse_ns(text: &str) -> Result<f64, QuantityError> {
+    const DAY_NS: f64 = 86_400e9;
+    let bad = || QuantityError::Duration(text.to_owned());
+    let trimmed = text.trim();
+    let unit_at = trimmed.find(|c: char| c.is_alphabetic()).ok_or_else(bad)?;
+    let (number, unit) = trimmed.split_at(unit_at);
+    let scale = match unit {
+        "ns" => 1.0,
+        "us" | "\u{b5}s" | "\u{3bc}s" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        _ => return Err(bad()),
+    };
+    let ns = number.trim().parse::<f64>().map_err(|_| bad())? * scale;
+    if (0.0..=DAY_NS).contains(&ns) { Ok(ns) } else { Err(bad()) }
+}
+
+/// A share from percent: `5%` is 0.05. Up to 10,000 %.
+///
+/// # Errors
+/// If there is no number, no `%`, or the number is negative.
+pub fn parse_share(text: &str) -> Result<f64, QuantityError> {
+    let bad = || QuantityError::Share(text.to_owned());
+    let number = text.trim().strip_suffix('%').ok_or_else(bad)?;
+    let percent: f64 = number.trim().parse().map_err(|_| bad())?;
+    if (0.0..=10_000.0).contains(&percent) { Ok(percent / 100.0) } else { Err(bad()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        for (text, ns) in [
+            ("2us", 2e3),
+            ("250 ns", 250.0),
+            ("1.5ms", 1.5e6),
+            ("0ns", 0.0),
+            ("1s", 1e9),
+            ("3\u{b5}s", 3e3),
+        ] {
+            assert_eq!(parse_ns(text), Ok(ns), "{text}");
+        }
+        for text in ["", "2", "us", "-1us", "2 min", "nanns", "infs", "1e30s", "2us2"] {
+            assert!(parse_ns(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn shares() {
+        assert_eq!(parse_share("5%"), Ok(0.05));
+        assert_eq!(parse_share(" 0.5 % "), Ok(0.005));
+        for text in ["", "5", "%", "-1%", "nan%", "inf%", "0.05", "20000%"] {
+            assert!(parse_share(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! `gate.toml`: a rule in a file, beside the driver it is for.
+
+use std::io::Read as _;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::rule::HandlerRule;
+use super::{Budget, Limit, Limits, Rule, Statistic, parse_ns, parse_share};
+
+/// Largest file that is read.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// A file that is no rule.
+#[derive(Debug, thiserror::Error)]
+pub enum RuleFileError {
+    /// It could not be read.
+    #[error("cannot read {}: {source}: check the path and its permissions", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// What it says is not understood.
+    #[error("{}:{line}:{column}: {message}", path.display())]
+    Bad {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// Column in characters, from 1.
+        column: usize,
+        /// What is wrong there.
+        message: String,
+    },
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct FileRule {
+    alpha: Option<Alpha>,
+    max_loss: Option<Share>,
+    floor: Option<Duration>,
+    allow_vanished: Option<bool>,
+    max_regression: Option<FileLimits>,
+    #[serde(default)]
+    budgets: Vec<FileBudget>,
+    #[serde(default)]
+    handler: Vec<FileHandler>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct FileHandler {
+    name: Pattern,
+    max_regression: Option<FileLimits>,
+    floor: Option<Duration>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileLimits {
+    avg: Option<FileLimit>,
+    tp90: Option<FileLimit>,
+    tp95: Option<FileLimit>,
+    tp99: Option<FileLimit>,
+}
+
+/// A value of a file that is written as text.
+macro_rules! text_value {
+    ($name:ident, $inner:ty, $parse:expr) => {
+        #[derive(Debug, Deserialize)]
+        #[serde(try_from = "String")]
+        struct $name($inner);
+
+        impl TryFrom<String> for $name {
+            type Error = String;
+
+            fn try_from(text: String) -> Result<Self, String> {
+                let parse: fn(&str) -> Result<$inner, String> = $parse;
+                parse(&text).map(Self)
+            }
+        }
+    };
+}
+
+text_value!(Share, f64, |text| parse_share(text).map_err(|error| error.to_string()));
+text_value!(Duration, f64, |text| parse_ns(text).map_err(|error| error.to_string()));
+text_value!(FileLimit, Limit, |text| text
+    .parse()
+    .map_err(|error: super::QuantityError| format!("{error}, or \"off\"")));
+text_value!(FileBudget, Budget, |text| text
+    .parse()
+    .map_err(|error: super::BudgetError| error.to_string()));
+text_value!(Pattern, glob::Pattern, |text| glob::Pattern::new(text)
+    .map_err(|error| format!("`{text}` is no pattern: {}", error.msg)));
+
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "f64")]
+struct Alpha(f64);
+
+impl TryFrom<f64> for Alpha {
+    type Error = String;
+
+    fn try_from(alpha: f64) -> Result<Self, String> {
+        if alpha > 0.0 && alpha <= 0.5 {
+            Ok(Self(alpha))
+        } else {
+            Err(format!("alpha is {alpha}, and has to be above 0 and at most 0.5"))
+        }
+    }
+}
+
+impl From<FileLimits> for Limits {
+    fn from(file: FileLimits) -> Self {
+        let FileLimits { avg, tp90, tp95, tp99 } = file;
+        let mut limits = Self::default();
+        for (statistic, limit) in Statistic::GATED.into_iter().zip([avg, tp90, tp95, tp99]) {
+            if let Some(FileLimit(limit)) = limit {
+                limits.set(statistic, limit);
+            }
+        }
+        limits
+    }
+}
+
+impl Rule {
+    /// Reads a rule from a file; what it does not say is as in [`Rule::default`].
+    ///
+    /// # Errors
+    /// If it cannot be read, or says something that is not understood: an unknown key is an error, with its
+    /// line and column.
+    pub fn read(path: &Path) -> Result<Self, RuleFileError> {
+        let io_error = |source| RuleFileError::Io { path: path.to_owned(), source };
+        let mut text = String::new();
+        std::fs::File::open(path)
+            .and_then(|file| file.take(MAX_FILE_BYTES).read_to_string(&mut text))
+            .map_err(io_error)?;
+        Self::parse(&text, path)
+    }
+
+    /// Reads a rule from the text of a file; `path` is for messages.
+    ///
+    /// # Errors
+    /// As [`Rule::read`].
+    pub fn parse(text: &str, path: &Path) -> Result<Self, RuleFileError> {
+        let file: FileRule = toml::from_str(text).map_err(|error| {
+            let (line, column) = position(text, error.span());
+            let message = error.message().replace('\n', " ");
+            RuleFileError::Bad { path: path.to_owned(), line, column, message }
+        })?;
+        let default = Self::default();
+        Ok(Self {
+            alpha: file.alpha.map_or(default.alpha, |Alpha(alpha)| alpha),
+            limits: file.max_regression.map(Limits::from),
+            floor_ns: file.floor.map(|Duration(ns)| ns),
+            max_loss: file.max_loss.map_or(default.max_loss, |Share(share)| share),
+            allow_vanished: file.allow_vanished.unwrap_or(default.allow_vanished),
+            handlers: file
+                .handler
+                .into_iter()
+                .map(|handler| HandlerRule {
+                    pattern: handler.name.0,
+                    limits: handler.max_regression.map(Limits::from).unwrap_or_default(),
+                    floor_ns: handler.floor.map(|Duration(ns)| ns),
+                })
+                .collect(),
+            budgets: file.budgets.into_iter().map(|FileBudget(budget)| budget).collect(),
+        })
+    }
+}
+
+/// Line and column, from 1, of the begin of a range of bytes.
+fn position(text: &str, span: Option<Range<usize>>) -> (usize, usize) {
+    let before = text.get(..span.map_or(0, |span| span.start)).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Rule, String> {
+        Rule::parse(text, Path::new("gate.toml")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_empty_file_changes_nothing() {
+        assert_eq!(parse(""), Ok(Rule::default()));
+    }
+
+    #[test]
+    fn everything_can_be_said() {
+        let rule = parse(
+            r#"
+            alpha = 0.01
+            max-loss = "1%"
+            floor = "15ns"
+            allow-vanished = true
+            budgets = ["connect_*:tp99<2us"]
+
+            [max-regression]
+            avg = "5%"
+            tp99 = "10%"
+
+            [[handler]]
+            name = "execve_*"
+            max-regression = { avg = "2%", tp99 = "off" }
+            floor = "1us"
+            "#,
+        )
+        .unwrap();
+        assert_eq!((rule.alpha, rule.max_loss, rule.floor_ns), (0.01, 0.01, Some(15.0)));
+        assert!(rule.allow_vanished);
+        assert_eq!(rule.limits, Some("avg=5%,tp99=10%".parse().unwrap()));
+        assert_eq!(rule.budgets, ["connect_*:tp99<2us".parse().unwrap()]);
+        assert_eq!(rule.handlers[0].limits, "avg=2%,tp99=off".parse().unwrap());
+        assert_eq!(rule.handlers[0].floor_ns, Some(1000.0));
+        assert!(rule.handlers[0].pattern.matches("execve_handler"));
+    }
+
+    #[test]
+    fn errors_have_line_and_column() {
+        for (text, start) in [
+            ("alpha = 0.05\nmax-los = \"1%\"\n", "gate.toml:2:1: unknown field `max-los`"),
+            ("[max-regression]\np99 = \"1%\"\n", "gate.toml:2:1: unknown field `p99`"),
+            ("[max-regression]\ntp99 = \"1\"\n", "gate.toml:2:8: `1` is no share"),
+            ("[max-regression]\ntp99 = 1\n", "gate.toml:2:8: invalid type"),
+            ("alpha = 0.9\n", "gate.toml:1:9: alpha is 0.9"),
+            ("floor = \"5\"\n", "gate.toml:1:9: `5` is no duration"),
+            (
+                "[[handler]]\nname = \"a\"\n\n[[handler]]\nnam = \"b\"\n",
+                "gate.toml:5:1: unknown field `nam`",
+            ),
+            ("[[handler]]\nname = \"a[\"\n", "gate.toml:2:8: `a[` is no pattern"),
+            ("budgets = [\n  \"connect_*\",\n]\n", "gate.toml:1:11: `connect_*` is no budget"),
+            ("alpha = \n", "gate.toml:1:9: "),
+        ] {
+            let error = parse(text).expect_err(text);
+            assert!(error.starts_with(start), "{error}\n  and not {start}");
+        }
+    }
+
+    #[test]
+    fn a_missing_file_is_named() {
+        let error = Rule::read(Path::new("/nowhere/gate.toml")).unwrap_err().to_string();
+        assert!(error.starts_with("cannot read /nowhere/gate.toml: "), "{error}");
+    }
+}

@@ -1,0 +1,144 @@
+//! The figures of a handler that are compared.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::profile::HandlerProfile;
+use crate::stats;
+
+/// One figure of a handler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Statistic {
+    /// Number of calls: compared and never gated, since it is the load's.
+    Count,
+    /// Exact average.
+    Avg,
+    /// 90th percentile.
+    Tp90,
+    /// 95th percentile.
+    Tp95,
+    /// 99th percentile.
+    Tp99,
+}
+
+/// A figure of one run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Observed {
+    /// Its value, in nanoseconds or calls.
+    pub value: f64,
+    /// How far below it the true value may lie: the rest of the histogram's bucket. 0 is exact.
+    pub resolution: f64,
+}
+
+impl Statistic {
+    /// All figures, in the order in which they are shown.
+    pub const ALL: [Self; 5] = [Self::Count, Self::Avg, Self::Tp90, Self::Tp95, Self::Tp99];
+    /// The durations among them, which a gate can judge.
+    pub const GATED: [Self; 4] = [Self::Avg, Self::Tp90, Self::Tp95, Self::Tp99];
+
+    /// Its name on the command line and in files.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Count => "count",
+            Self::Avg => "avg",
+            Self::Tp90 => "tp90",
+            Self::Tp95 => "tp95",
+            Self::Tp99 => "tp99",
+        }
+    }
+
+    /// The share of calls that the value is not exceeded by; `None` if it is no percentile.
+    #[must_use]
+    pub fn quantile(self) -> Option<f64> {
+        match self {
+            Self::Count | Self::Avg => None,
+            Self::Tp90 => Some(0.90),
+            Self::Tp95 => Some(0.95),
+            Self::Tp99 => Some(0.99),
+        }
+    }
+
+    /// `ns` or `calls`.
+    #[must_use]
+    pub fn unit(self) -> &'static str {
+        if self == Self::Count { "calls" } else { "ns" }
+    }
+
+    /// Fewest calls of a run by which it is judged: see [`stats::for_a_gate`].
+    #[must_use]
+    pub fn calls_needed(self) -> u64 {
+        self.quantile().map_or(1, stats::for_a_gate)
+    }
+
+    /// The figure of one run; `None` without a call.
+    #[must_use]
+    pub fn of(self, handler: &HandlerProfile) -> Option<Observed> {
+        let exact = |value| Observed { value, resolution: 0.0 };
+        match (self, self.quantile()) {
+            (Self::Count, _) => Some(exact(handler.count as f64)),
+            (_, Some(quantile)) => {
+                let value = handler.quantile_ns(quantile)?;
+                let bucket = handler
+                    .histogram
+                    .buckets
+                    .iter()
+                    .find(|bucket| (bucket.from_ns..=bucket.to_ns).contains(&value));
+                let lowest = bucket.map_or(value, |bucket| bucket.from_ns);
+                let resolution = (value - lowest) as f64;
+                Some(Observed { value: value as f64, resolution })
+            }
+            (_, None) => handler.mean_ns().map(exact),
+        }
+    }
+}
+
+impl fmt::Display for Statistic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A name that is no figure which can be judged.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no statistic that can be judged: choose of avg, tp90, tp95, tp99")]
+pub struct UnknownStatistic(pub(super) String);
+
+impl FromStr for Statistic {
+    type Err = UnknownStatistic;
+
+    fn from_str(text: &str) -> Result<Self, UnknownStatistic> {
+        Self::GATED
+            .into_iter()
+            .find(|statistic| statistic.name() == text)
+            .ok_or_else(|| UnknownStatistic(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back_and_counts_are_not_judged() {
+        for statistic in Statistic::GATED {
+            assert_eq!(statistic.name().parse(), Ok(statistic));
+        }
+        assert!("count".parse::<Statistic>().is_err());
+        let error = "p99".parse::<Statistic>().unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "`p99` is no statistic that can be judged: choose of avg, tp90, tp95, tp99"
+        );
+    }
+
+    #[test]
+    fn calls_that_a_percentile_needs() {
+        let needed: Vec<u64> = Statistic::ALL.into_iter().map(Statistic::calls_needed).collect();
+        assert_eq!(needed, [1, 1, 100, 200, 1_000]);
+    }
+}
