@@ -2,6 +2,7 @@
 
 pub mod compare;
 pub mod gate;
+mod ltp;
 mod merge;
 mod profiles;
 mod report;
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use ltp::LtpArgs;
 pub use merge::MergeArgs;
 pub use report::ReportArgs;
 
@@ -34,15 +36,16 @@ pub struct Cli {
 const EXIT_CODES: &str = "\
 Exit codes: 0 success, 1 internal error, 2 wrong usage, 3 this machine cannot measure,
 4 module or handler not found, 5 the load failed, 6 no handler had a hit, 7 bad input file,
-8 output not writable, 10 the gate failed, 11 inconclusive, 12 not comparable, 13 too few runs,
-130 interrupted (Ctrl-C), 143 terminated. With 5, 6, 130 and 143 what
+8 output not writable, 9 fewer hits than the load profile wants, 10 the gate failed,
+11 inconclusive, 12 not comparable, 13 too few runs, 130 interrupted (Ctrl-C),
+143 terminated. With 5, 6, 9, 130 and 143 what
 was measured has been reported and saved.";
 
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Measure handlers under a load, and print a table of their latencies.
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// Print a run from its JSON file, as a table or in another format.
     Report(ReportArgs),
     /// Make one profile out of several: the exact sum of their histograms and losses.
@@ -50,7 +53,7 @@ pub enum Command {
     /// Say what differs between runs of a baseline and of a candidate.
     Compare(compare::CompareArgs),
     /// Say whether a candidate is slower than it may be; the exit code tells.
-    Gate(gate::GateArgs),
+    Gate(Box<gate::GateArgs>),
     /// Print the table of latencies that another tool recorded.
     Import(ImportArgs),
     /// Measure what the probes themselves add to each call of a handler on this machine.
@@ -117,7 +120,11 @@ Examples:
   profiler run --module hids_driver --handler connect_syscall_handler \\
       --handler connect_syscall_entry_handler --builtin connect --duration 30s
   # all handlers of bind under a command of your own, with the result as JSON
-  profiler run --module hids_driver --handler 'bind_*' --json bind.json -- ./my-load --fast";
+  profiler run --module hids_driver --handler 'bind_*' --json bind.json -- ./my-load --fast
+  # what the load profile bind says: its handlers, for five minutes under LTP's tests of bind
+  profiler run --profile bind --duration 5m
+  # the ten handlers of Elkeid's table, load after load, without LTP
+  profiler run --profile elkeid --builtin";
 
 /// Arguments of `profiler run`.
 #[derive(Debug, Args)]
@@ -127,7 +134,12 @@ pub struct RunArgs {
     #[arg(long, short)]
     pub module: Option<String>,
     /// Handler to measure, by name or glob (repeatable).
-    #[arg(long = "handler", short = 'H', required = true, value_name = "NAME|GLOB")]
+    #[arg(
+        long = "handler",
+        short = 'H',
+        required_unless_present = "profile",
+        value_name = "NAME|GLOB"
+    )]
     pub handlers: Vec<String>,
     /// Length of the measured window, such as 30s or 5m [default: 10s, or until the load has
     /// ended if it ends by itself].
@@ -157,15 +169,15 @@ pub struct RunArgs {
     #[arg(long, value_enum, default_value_t = ClockArg::Wall)]
     pub clock: ClockArg,
     /// Built-in load, such as connect (repeatable, or several with commas: they run side by side).
-    /// One that does not exist is answered with the list.
-    #[arg(long, value_delimiter = ',', value_name = "KIND", conflicts_with = "load")]
-    pub builtin: Vec<BuiltinKind>,
+    /// One that does not exist is answered with the list. Without a name: that of the --profile.
+    #[arg(long, value_delimiter = ',', num_args = 0..=1, value_name = "KIND", conflicts_with = "load")]
+    pub builtin: Option<Vec<BuiltinKind>>,
     /// Operations per second of each built-in load, such as 200/s; without it, as fast as it goes.
     #[arg(long, requires = "builtin", value_name = "N/s")]
     pub rate: Option<Rate>,
-    /// Threads of each built-in load.
-    #[arg(long, requires = "builtin", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub workers: u32,
+    /// Threads of each built-in load, or tests of LTP side by side [default: 1].
+    #[arg(long, conflicts_with = "load", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub workers: Option<u32>,
     /// Keep each of these threads on one CPU.
     #[arg(long, requires = "builtin")]
     pub pin: bool,
@@ -173,8 +185,11 @@ pub struct RunArgs {
     #[arg(long, requires = "builtin", value_name = "N")]
     pub operations: Option<u64>,
     /// Folder in which loads create their files.
-    #[arg(long, requires = "builtin", value_name = "DIR")]
+    #[arg(long, conflicts_with = "load", value_name = "DIR")]
     pub load_dir: Option<PathBuf>,
+    /// Load profiles and LTP.
+    #[command(flatten)]
+    pub ltp: LtpArgs,
     /// Measure also where another tracing program is on a handler: its time is counted with it.
     #[arg(long)]
     pub allow_shared: bool,

@@ -1,6 +1,7 @@
 //! How the program ends: exit codes, and the sentence that goes with each.
 
 use crate::cmd::report::ReportError;
+use crate::load::ltp::LtpError;
 use crate::load_profile::LibraryError;
 use crate::module::ModuleError;
 use crate::probe::ProbeError;
@@ -28,6 +29,8 @@ pub mod exit {
     pub const BAD_INPUT: u8 = 7;
     /// An output file cannot be written.
     pub const BAD_OUTPUT: u8 = 8;
+    /// A handler had fewer hits than the load profile wants; all was reported and saved.
+    pub const FEW_HITS: u8 = 9;
     /// The gate found a regression, or a budget exceeded.
     pub const REGRESSION: u8 = 10;
     /// The gate cannot tell: the runs differ too much among themselves, or have too few samples.
@@ -101,6 +104,24 @@ impl From<LibraryError> for Failure {
         let code = match error {
             LibraryError::NotFound { .. } => exit::USAGE,
             _ => exit::BAD_INPUT,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<LtpError> for Failure {
+    fn from(error: LtpError) -> Self {
+        let code = match error {
+            LtpError::NoLtp { .. }
+            | LtpError::Unreadable { .. }
+            | LtpError::BadLine { .. }
+            | LtpError::Empty { .. }
+            | LtpError::NothingRuns { .. } => exit::BAD_INPUT,
+            LtpError::NoSuite { .. }
+            | LtpError::BadPattern { .. }
+            | LtpError::NoMatch { .. }
+            | LtpError::Destructive { .. }
+            | LtpError::Runner(_) => exit::USAGE,
         };
         Self::new(code, error.to_string())
     }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::load::ltp::{TestResult, TestRuns};
 use crate::profile::{HandlerProfile, Profile};
 
 /// Below this many calls the 99th percentile is nothing but the longest call.
@@ -36,6 +37,14 @@ impl From<&Warning> for WarningRecord {
 pub enum Warning {
     /// A signal ended the run early.
     Interrupted,
+    /// Fewer calls of these than the load profile wants: with the counts in words.
+    FewHits(Vec<String>, String),
+    /// Tests of LTP that did not pass, in words.
+    TestsNotPassed(String),
+    /// Tests of LTP that ended in different ways, in words.
+    TestsVaried(String),
+    /// Tests of LTP that left processes running, and how many.
+    TestsLeft(String, u64),
     /// No call of these was seen.
     ZeroHits(Vec<String>),
     /// Calls of these began and none ended within the window.
@@ -66,6 +75,10 @@ impl Warning {
         if profile.interrupted {
             warnings.push(Self::Interrupted);
         }
+        warnings.extend(Self::of_hits(profile));
+        for load in &profile.loads {
+            warnings.extend(Self::of_tests(&load.outcome.tests));
+        }
         // A warning of one kind names all handlers that it is about: fifty idle ones are one line.
         let mut add = |make: &dyn Fn(Vec<String>, u64) -> Self,
                        count: &dyn Fn(&HandlerProfile) -> u64| {
@@ -94,11 +107,44 @@ impl Warning {
         warnings
     }
 
+    fn of_hits(profile: &Profile) -> Option<Self> {
+        let short = profile.short_of_hits();
+        let names = short.iter().map(|(name, ..)| (*name).to_owned()).collect();
+        let counts = short.iter().map(|(name, count, least)| format!("{name} {count} of {least}"));
+        let counts = counts.collect::<Vec<_>>().join(", ");
+        (!short.is_empty()).then_some(Self::FewHits(names, counts))
+    }
+
+    fn of_tests(tests: &[TestRuns]) -> Vec<Self> {
+        let words = |choose: &dyn Fn(&TestRuns) -> bool| {
+            let chosen = tests.iter().filter(|test| choose(test));
+            let words = chosen.map(|test| format!("{} ({})", test.name, test.in_words()));
+            let words = words.collect::<Vec<_>>().join(", ");
+            (!words.is_empty()).then_some(words)
+        };
+        let passed = |test: &TestRuns| test.results.iter().all(|r| r.result == TestResult::Pass);
+        let left: Vec<&TestRuns> = tests.iter().filter(|test| test.left_running > 0).collect();
+        let names = left.iter().map(|test| test.name.as_str()).collect::<Vec<_>>().join(", ");
+        let count = left.iter().map(|test| test.left_running).sum();
+        [
+            words(&|test| !passed(test)).map(Self::TestsNotPassed),
+            words(&|test| test.results.len() > 1).map(Self::TestsVaried),
+            (count > 0).then_some(Self::TestsLeft(names, count)),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+
     /// Stable name of this kind.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
             Self::Interrupted => "interrupted",
+            Self::FewHits(..) => "few-hits",
+            Self::TestsNotPassed(_) => "tests-not-passed",
+            Self::TestsVaried(_) => "tests-varied",
+            Self::TestsLeft(..) => "tests-left-running",
             Self::ZeroHits(_) => "zero-hits",
             Self::NeverLeft(_) => "never-left",
             Self::AllMissed(_) => "all-missed",
@@ -116,7 +162,10 @@ impl Warning {
     #[must_use]
     pub fn handlers(&self) -> &[String] {
         match self {
-            Self::Interrupted => &[],
+            Self::Interrupted
+            | Self::TestsNotPassed(_)
+            | Self::TestsVaried(_)
+            | Self::TestsLeft(..) => &[],
             Self::ZeroHits(names)
             | Self::NeverLeft(names)
             | Self::AllMissed(names)
@@ -126,7 +175,8 @@ impl Warning {
             | Self::InFlight(names, _)
             | Self::OverRange(names, _)
             | Self::Unbalanced(names)
-            | Self::FewCalls(names) => names,
+            | Self::FewCalls(names)
+            | Self::FewHits(names, _) => names,
         }
     }
 }
@@ -144,6 +194,27 @@ impl fmt::Display for Warning {
                 f,
                 "the run was interrupted: the figures cover the time until then; run it again to the \
                  end before you compare it"
+            ),
+            Self::FewHits(_, counts) => write!(
+                f,
+                "fewer hits than the load profile wants: {counts}: the figures say little of these; run \
+                 longer with --duration, or with more --iterations or --operations"
+            ),
+            Self::TestsNotPassed(results) => write!(
+                f,
+                "tests that did not pass: {results}: they may not have done what the load is for; the \
+                 JSON has the last that each wrote"
+            ),
+            Self::TestsVaried(results) => write!(
+                f,
+                "tests that ended in different ways from round to round: {results}: the mix of calls \
+                 changed within the run, and runs with such tests do not compare; leave them out with \
+                 --ltp-tests"
+            ),
+            Self::TestsLeft(names, n) => write!(
+                f,
+                "{n} process{} of {names} went on after the end of the test and had to be killed",
+                if *n == 1 { "" } else { "es" }
             ),
             Self::ZeroHits(_) => write!(
                 f,

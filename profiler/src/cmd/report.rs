@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use crate::error::{Failure, exit};
-use crate::export::table::clean;
+use crate::export::table::{self, clean};
 use crate::export::{Exporter as _, Format, Table, Unit};
 use crate::profile::{OutputFile, Profile, ReadError, Series};
 
@@ -105,6 +105,19 @@ pub fn print(
     write(out, &Table { unit, width }.serialize(profile))
 }
 
+/// Prints one table of profiles that are parts of one run.
+///
+/// # Errors
+/// If `out` cannot be written, but for a closed pipe.
+pub fn print_parts(
+    parts: &[Profile],
+    unit: Unit,
+    width: Option<u16>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    write(out, &table::of_parts(parts, unit, width))
+}
+
 /// The bytes of `series`; `None` if the format holds one run and there are several.
 fn render(series: &Series, format: Format, unit: Unit, width: Option<u16>) -> Option<Vec<u8>> {
     let exporter = format.exporter(unit, width);
@@ -121,6 +134,9 @@ fn tables(series: &Series, unit: Unit, width: Option<u16>) -> Vec<u8> {
     let exporter = Table { unit, width };
     if let [profile] = series.runs.as_slice() {
         return exporter.serialize(profile);
+    }
+    if series.is_of_parts() {
+        return table::of_parts(&series.runs, unit, width);
     }
     let all = series.runs.len();
     let mut bytes = Vec::new();

@@ -60,11 +60,15 @@ impl Unit {
     /// This unit, or for `Auto` the one that suits `profile`: one for all handlers, so that a
     /// column can be compared by eye.
     pub(super) fn resolve(self, profile: &Profile) -> Self {
+        let means = profile.handlers.iter().filter_map(HandlerProfile::mean_ns);
+        self.or_for(means.fold(0.0, f64::max))
+    }
+
+    /// This unit, or for `Auto` the one that suits durations of that many nanoseconds.
+    fn or_for(self, largest: f64) -> Self {
         if self != Self::Auto {
             return self;
         }
-        let largest =
-            profile.handlers.iter().filter_map(HandlerProfile::mean_ns).fold(0.0, f64::max);
         if largest < 1e3 {
             Self::Ns
         } else if largest < 1e6 {
@@ -132,6 +136,62 @@ impl Exporter for Table {
         }
         text.into_bytes()
     }
+}
+
+/// One table of profiles that are parts of one run, each with its own window: what they share above it,
+/// and their loads and warnings by part.
+#[must_use]
+pub fn of_parts(profiles: &[Profile], unit: Unit, width: Option<u16>) -> Vec<u8> {
+    let Some(first) = profiles.first() else { return Vec::new() };
+    let means = profiles.iter().flat_map(|profile| &profile.handlers);
+    let unit = unit.or_for(means.filter_map(HandlerProfile::mean_ns).fold(0.0, f64::max));
+    let mut text = String::new();
+    let mut line = |label: &str, value: &str| {
+        text.push_str(format!("{label:<10} {}", clean(value)).trim_end());
+        text.push('\n');
+    };
+    for (label, value) in heading(first, unit) {
+        // These are each part's own.
+        if ["window", "load", "histograms"].contains(&label) {
+            continue;
+        }
+        if label == "unit" {
+            for profile in profiles {
+                line("part", &describe_part(profile));
+            }
+        }
+        line(label, &value);
+    }
+    text.push('\n');
+    let rows = profiles.iter().flat_map(|profile| {
+        let of_part = profile.handlers.iter();
+        of_part.map(move |handler| Row::from(cells(profile, handler, unit)))
+    });
+    for line in grid::figures(&HEADER, rows, width).lines() {
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    let warnings = profiles.iter().flat_map(|profile| {
+        profile.warnings.iter().map(move |warning| (part_name(profile), &warning.text))
+    });
+    for (number, (part, warning)) in warnings.enumerate() {
+        text.push_str(if number == 0 { "\n" } else { "" });
+        text.push_str(&format!("warning: {}: {}\n", clean(part), clean(warning)));
+    }
+    text.into_bytes()
+}
+
+fn part_name(profile: &Profile) -> &str {
+    profile.place.as_ref().and_then(|place| place.part.as_deref()).unwrap_or_default()
+}
+
+fn describe_part(profile: &Profile) -> String {
+    let loads: Vec<String> = profile.loads.iter().map(describe_load).collect();
+    let mut text = format!("{}: {}", part_name(profile), seconds(profile.window_ns));
+    if profile.interrupted {
+        text.push_str(", interrupted");
+    }
+    format!("{text}; {}", loads.join("; "))
 }
 
 /// Text from a file must not steer the reader's terminal.

@@ -9,23 +9,20 @@
 //! as the command has ended, then `left PID...` if something could not be killed. The end of the output
 //! means that all is cleared away.
 
-use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use nix::sys::prctl::set_child_subreaper;
-use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 
+use super::family::Family;
 use super::sys;
-
-/// How long a process in an uninterruptible sleep is waited for after SIGKILL.
-const KILL_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the guard tells the profiler.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,10 +119,11 @@ fn run(
     };
     tell(&Message::Started(child.as_raw()));
 
-    let mut family = Family { command: child, empty: false };
+    let mut family = Family::of(child);
     let mut stdin = io::stdin();
-    loop {
-        if family.reap()? {
+    'living: loop {
+        if let Some(status) = family.reap()? {
+            tell(&ending(status));
             break;
         }
         let [told, signalled] = sys::wait_readable([stdin.as_fd(), signals.as_fd()], None)?;
@@ -138,123 +136,24 @@ fn run(
         if signalled {
             while let Some(signal) = signals.read_signal()? {
                 if signal.ssi_signo.cast_signed() == Signal::SIGTERM as i32 {
-                    return family.end(grace, &signals);
+                    break 'living;
                 }
             }
         }
     }
-    family.end(grace, &signals)
+    let left = family.end(grace, &signals)?;
+    if !left.is_empty() {
+        tell(&Message::Left(left));
+    }
+    Ok(())
 }
 
-/// Everything below the guard.
-struct Family {
-    command: Pid,
-    /// No child is left, so nothing is.
-    empty: bool,
-}
-
-impl Family {
-    /// Takes in all who have ended. True once the command has.
-    fn reap(&mut self) -> io::Result<bool> {
-        let mut ended = false;
-        loop {
-            let (pid, status) = match sys::reap_any() {
-                Ok(Some(reaped)) => reaped,
-                Ok(None) => return Ok(ended),
-                Err(error) if error.raw_os_error() == Some(libc::ECHILD) => {
-                    self.empty = true;
-                    return Ok(ended);
-                }
-                Err(error) => return Err(error),
-            };
-            if pid == self.command.as_raw() {
-                ended = true;
-                match (status.code(), status.signal()) {
-                    (Some(code), _) => tell(&Message::Exit(code)),
-                    (None, Some(number)) => tell(&Message::Signal(number)),
-                    (None, None) => tell(&Message::Fault(format!("it ended with {status}"))),
-                }
-            }
-        }
+fn ending(status: ExitStatus) -> Message {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Message::Exit(code),
+        (None, Some(number)) => Message::Signal(number),
+        (None, None) => Message::Fault(format!("it ended with {status}")),
     }
-
-    /// Ends all who are left: SIGTERM, time to end, SIGKILL.
-    fn end(mut self, grace: Duration, signals: &SignalFd) -> io::Result<()> {
-        self.reap()?;
-        if self.empty {
-            return Ok(());
-        }
-        for pid in descendants()? {
-            let _ = kill(pid, Signal::SIGTERM);
-            // One that is stopped would not hear it.
-            let _ = kill(pid, Signal::SIGCONT);
-        }
-        self.wait_until(Instant::now() + grace, signals)?;
-        let patience = Instant::now() + KILL_PATIENCE;
-        // Again and again: what is killed may have forked meanwhile.
-        while !self.empty && Instant::now() < patience {
-            for pid in descendants()? {
-                let _ = kill(pid, Signal::SIGKILL);
-            }
-            self.wait_until(Instant::now() + Duration::from_millis(20), signals)?;
-        }
-        if !self.empty {
-            tell(&Message::Left(descendants()?.into_iter().map(Pid::as_raw).collect()));
-        }
-        Ok(())
-    }
-
-    /// Reaps until nothing is left or `limit` has come.
-    fn wait_until(&mut self, limit: Instant, signals: &SignalFd) -> io::Result<()> {
-        loop {
-            self.reap()?;
-            let left = limit.saturating_duration_since(Instant::now());
-            if self.empty || left.is_zero() {
-                return Ok(());
-            }
-            sys::wait_readable([signals.as_fd()], Some(left))?;
-            while signals.read_signal()?.is_some() {}
-        }
-    }
-}
-
-/// All living processes below this one, from `/proc`: they may be in any group and session.
-fn descendants() -> io::Result<Vec<Pid>> {
-    let mut parents = HashMap::new();
-    for entry in std::fs::read_dir("/proc")? {
-        let name = entry?.file_name();
-        let Some(pid) = name.to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
-        // A process that ended since the folder was read is no error.
-        let Ok(stat) = std::fs::read(format!("/proc/{pid}/stat")) else { continue };
-        if let Some(parent) = living_parent(&stat) {
-            parents.insert(pid, parent);
-        }
-    }
-    let me = nix::unistd::getpid().as_raw();
-    let below_me = |pid: &i32| {
-        let mut at = *pid;
-        // As many steps as there are processes: pids reused while we read could close a ring.
-        for _ in 0..=parents.len() {
-            match parents.get(&at) {
-                Some(&parent) if parent == me => return true,
-                Some(&parent) => at = parent,
-                None => return false,
-            }
-        }
-        false
-    };
-    Ok(parents.keys().copied().filter(below_me).map(Pid::from_raw).collect())
-}
-
-/// The parent's pid in a line of `/proc/PID/stat`; `None` for a zombie, which cannot be killed again.
-fn living_parent(stat: &[u8]) -> Option<i32> {
-    // The name before it stands in brackets and may hold brackets and spaces: the last one closes it.
-    let close = stat.iter().rposition(|&byte| byte == b')')?;
-    let rest = std::str::from_utf8(stat.get(close + 1..)?).ok()?;
-    let mut fields = rest.split_ascii_whitespace();
-    let state = fields.next()?;
-    let parent = fields.next()?.parse().ok()?;
-    (!matches!(state, "Z" | "X")).then_some(parent)
 }
 
 #[cfg(test)]
@@ -276,13 +175,5 @@ mod tests {
         for line in ["", "exit", "exit x", "left 1 x", "hello world"] {
             assert_eq!(Message::parse(line), None, "{line:?}");
         }
-    }
-
-    #[test]
-    fn a_name_with_brackets_does_not_hide_the_parent() {
-        assert_eq!(living_parent(b"7 (a) S 9 (b) S 12 7 7 0"), Some(12));
-        assert_eq!(living_parent(b"7 (sh) Z 12 7 7 0"), None);
-        assert_eq!(living_parent(b"7 (sh)"), None);
-        assert_eq!(living_parent(b""), None);
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicU64;
 
-use super::guard;
+use super::{guard, ltp};
 
 /// First argument of each hidden program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,17 +20,30 @@ pub(super) enum Role {
     DirectoryGuard,
     /// Runs a command and lets nothing of it survive.
     CommandGuard,
+    /// Runs tests of LTP and lets nothing of them survive.
+    TestAgent,
+    /// Clears away what tests of LTP leave in their folder when its standard input closes.
+    WorkGuard,
 }
 
 impl Role {
-    const ALL: [Self; 4] = [Self::Noop, Self::Tracee, Self::DirectoryGuard, Self::CommandGuard];
+    const ALL: [Self; 6] = [
+        Self::Noop,
+        Self::Tracee,
+        Self::DirectoryGuard,
+        Self::CommandGuard,
+        Self::TestAgent,
+        Self::WorkGuard,
+    ];
 
-    fn argument(self) -> &'static str {
+    pub(super) fn argument(self) -> &'static str {
         match self {
             Self::Noop => "__exec-noop",
             Self::Tracee => "__ptrace-child",
             Self::DirectoryGuard => "__directory-guard",
             Self::CommandGuard => "__command-guard",
+            Self::TestAgent => "__test-agent",
+            Self::WorkGuard => "__work-guard",
         }
     }
 }
@@ -80,6 +93,8 @@ pub fn become_helper_if_asked() {
         Role::Tracee => be_traced(),
         Role::DirectoryGuard => guard_directory(args.next()),
         Role::CommandGuard => guard::main(args),
+        Role::TestAgent => ltp::agent::main(args),
+        Role::WorkGuard => ltp::work::guard(args.next()),
     };
     std::process::exit(code);
 }

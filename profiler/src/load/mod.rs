@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | [`BuiltinLoad`] | one system call over and over, counted exactly | after its operations, or when stopped |
 //! | [`CommandLoad`] | a command of the user | when the command ends, or when stopped |
+//! | [`ltp::LtpLoad`] | tests of the Linux Test Project | when its rounds are made, or when stopped |
 //! | [`IdleLoad`] | nothing: measures what the machine does by itself | when stopped |
 //!
 //! A program that uses the built-in `execve` and `ptrace` loads or a command must call
@@ -22,8 +23,11 @@ use tokio::task::JoinSet;
 
 pub mod builtin;
 mod command;
+mod family;
 mod guard;
 mod helper;
+mod hits;
+pub mod ltp;
 mod rate;
 mod stop;
 mod sys;
@@ -31,6 +35,7 @@ mod sys;
 pub use builtin::{BuiltinKind, BuiltinLoad, Latency, OperationTimes};
 pub use command::CommandLoad;
 pub use helper::{HelperProgram, become_helper_if_asked};
+pub use hits::{HitCount, HitCounter, HitQuestion};
 pub use rate::{BadRate, Rate};
 pub use stop::{StopReason, StopSignal};
 
@@ -60,6 +65,8 @@ pub enum LoadSpec {
         /// Name and arguments. Bytes that are not UTF-8 are shown as U+FFFD.
         argv: Vec<String>,
     },
+    /// Tests of the Linux Test Project.
+    Ltp(Box<ltp::LtpSpec>),
     /// No load: what happens on the machine anyway.
     Idle,
 }
@@ -83,6 +90,7 @@ impl fmt::Display for LoadSpec {
                 }
             }
             Self::Command { argv } => write!(f, "command {}", argv.join(" ")),
+            Self::Ltp(spec) => spec.fmt(f),
             Self::Idle => f.write_str("none"),
         }
     }
@@ -115,6 +123,9 @@ pub struct LoadOutcome {
     /// How long its operations took; `None` where the load cannot know (a command).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
+    /// What became of each test of LTP, in the order of the list; empty for other loads.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tests: Vec<ltp::TestRuns>,
 }
 
 impl LoadOutcome {
@@ -130,6 +141,7 @@ impl LoadOutcome {
             max_late_ns: None,
             calls: None,
             latency: None,
+            tests: Vec::new(),
         }
     }
 }

@@ -70,6 +70,18 @@ pub(super) fn reap_any() -> io::Result<Option<(libc::pid_t, ExitStatus)>> {
     }
 }
 
+/// Takes the file off a loop device.
+pub(super) fn detach_loop(device: &std::path::Path) -> io::Result<()> {
+    /// `LOOP_CLR_FD` of linux/loop.h.
+    const CLEAR: libc::c_ulong = 0x4c01;
+    let file = std::fs::File::open(device)?;
+    // SAFETY: the descriptor is open, and this request takes no argument.
+    if unsafe { libc::ioctl(file.as_raw_fd(), CLEAR as _) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
 /// Makes the process started by `command` lead a session of its own, with no signal blocked, and be
 /// killed with the calling thread, which must be the only one of its process.
 pub(super) fn own_session_dying_with_parent(command: &mut Command) {

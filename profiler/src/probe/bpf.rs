@@ -342,6 +342,14 @@ impl Session for BpfSession {
 
     /// Entries first, so that the exits of calls under way are still counted where the kernel
     /// runs them.
+    fn entries(&mut self) -> Result<Option<Vec<u64>>, ProbeError> {
+        let entries = |probed| {
+            let slots = self.read_slots(probed)?;
+            Ok(slots.iter().map(|slot| slot.entries).sum())
+        };
+        self.probed.iter().map(entries).collect::<Result<_, _>>().map(Some)
+    }
+
     fn detach(&mut self) {
         for _ in 0..2 {
             for probed in &mut self.probed {

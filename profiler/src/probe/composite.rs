@@ -87,6 +87,17 @@ impl Session for Probes {
         Ok(all.into_iter().flatten().collect())
     }
 
+    fn entries(&mut self) -> Result<Option<Vec<u64>>, ProbeError> {
+        let mut all = vec![0; self.targets.len()];
+        for part in &mut self.parts {
+            let Some(entries) = part.session.entries()? else { return Ok(None) };
+            for (place, entries) in part.places.iter().zip(entries) {
+                all[*place] = entries;
+            }
+        }
+        Ok(Some(all))
+    }
+
     fn detach(&mut self) {
         for part in &mut self.parts {
             part.session.detach();

@@ -217,6 +217,15 @@ pub trait Session {
     /// When the kernel's maps cannot be read; nothing that was counted is lost by it.
     fn drain(&mut self) -> Result<Vec<Drained>, ProbeError>;
 
+    /// Calls of each handler that have begun since the probes were attached; `None` where that cannot
+    /// be told without draining.
+    ///
+    /// # Errors
+    /// When the kernel's maps cannot be read.
+    fn entries(&mut self) -> Result<Option<Vec<u64>>, ProbeError> {
+        Ok(None)
+    }
+
     /// Takes the probes off the handlers; what they counted can still be drained.
     fn detach(&mut self);
 

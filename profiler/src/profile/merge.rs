@@ -235,6 +235,8 @@ fn stripped(mut profile: Profile) -> Profile {
     profile.version = VERSION;
     profile.tool = Tool::this();
     profile.place = None;
+    // What it wants is wanted of one run.
+    profile.load_profile = None;
     profile.intervals.clear();
     profile.sources.clear();
     profile.warnings.clear();
@@ -254,6 +256,7 @@ fn add_common(sum: &mut Profile, more: Profile) -> Result<(), TooLarge> {
         tool: _,
         started,
         place: _,
+        load_profile: _,
         clock: _,
         window_ns,
         warmup_ns,

@@ -58,6 +58,9 @@ pub struct Profile {
     /// Where among the runs of a [`Series`] this one stands; absent for a run on its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
+    /// The load profile that handlers and load are of; absent where they were named one by one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load_profile: Option<LoadProfileUsed>,
     /// What a nanosecond means here.
     pub clock: Clock,
     /// Length of the measured window, in nanoseconds of that clock.
@@ -99,6 +102,17 @@ pub struct Place {
     /// What it was a run of, where a series is made of unlike parts: the name of a load profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
+}
+
+/// The load profile of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct LoadProfileUsed {
+    /// Its name.
+    pub name: String,
+    /// How many hits it wants of each handler, in the order of the profile's `handlers`; `null` where it
+    /// wants none.
+    pub least_hits: Vec<Option<u64>>,
 }
 
 /// The program that wrote a profile.
@@ -318,6 +332,19 @@ impl Profile {
         }
         let names = |name: &String| self.handlers.iter().any(|handler| handler.name == *name);
         self.warnings.retain(|w| w.handlers.is_empty() || w.handlers.iter().any(names));
+    }
+
+    /// Handlers with fewer hits than the load profile wants: name, hits, and how many it wants.
+    #[must_use]
+    pub fn short_of_hits(&self) -> Vec<(&str, u64, u64)> {
+        let Some(used) = &self.load_profile else { return Vec::new() };
+        let mut short = Vec::new();
+        for (handler, least) in self.handlers.iter().zip(&used.least_hits) {
+            if let Some(least) = least.filter(|least| handler.count < *least) {
+                short.push((handler.name.as_str(), handler.count, least));
+            }
+        }
+        short
     }
 
     /// The backends in use, in the order of the handlers, each once.

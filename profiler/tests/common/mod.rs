@@ -108,6 +108,7 @@ pub(crate) fn sample() -> Profile {
         tool: Tool { name: "profiler".to_owned(), version: "0.1.0".to_owned() },
         started: "2026-11-21T12:00:00.25Z".parse().expect("a time stamp"),
         place: None,
+        load_profile: None,
         clock: Clock::Wall,
         window_ns: 10_000_000_000,
         warmup_ns: 1_000_000_000,

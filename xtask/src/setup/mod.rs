@@ -26,6 +26,8 @@ pub(crate) use kernels::{BUILD_FOLDER, Kernel};
 pub(crate) enum Part {
     /// QEMU, virtme-ng and what they need on the host.
     Vm,
+    /// The Python environment with LTP's runner, which tests on the host use.
+    Python,
     /// Compiler and tools for kernel modules.
     ModuleBuild,
     /// One kernel: image, modules and headers.
@@ -48,9 +50,9 @@ impl Part {
     fn packages(self) -> &'static [&'static str] {
         match self {
             Self::Vm => apt::VM,
+            Self::Python | Self::Readers => apt::PYTHON,
             Self::ModuleBuild => apt::MODULE_BUILD,
             Self::Kernel(_) => apt::KERNEL,
-            Self::Readers => apt::PYTHON,
             Self::BpfBuild => apt::BPF_BUILD,
         }
     }
@@ -99,7 +101,8 @@ impl Missing {
         };
         Ok(Self {
             packages: apt::missing(wanted)?,
-            venv: parts.contains(&Part::Vm) && !venv::is_ready(paths),
+            venv: (parts.contains(&Part::Vm) || parts.contains(&Part::Python))
+                && !venv::is_ready(paths),
             readers: parts.contains(&Part::Readers) && !readers::is_ready(paths),
             kernels: parts.iter().filter_map(kernel).collect(),
             bpf_linker: parts.contains(&Part::BpfBuild) && !bpf_linker::is_ready(paths),
@@ -121,7 +124,8 @@ impl Missing {
         }
         let below = |name: &str| paths.target().join(name).display().to_string();
         if self.venv {
-            println!("  {}: virtme-ng {}, by pip", below("venv"), venv::VERSION);
+            let (vng, kirk) = (venv::VERSION, venv::KIRK);
+            println!("  {}: virtme-ng {vng} and kirk {kirk}, by pip", below("venv"));
         }
         if self.readers {
             println!("  {}: {}, by pip", below("readers"), readers::PACKAGES.join(" and "));
@@ -145,7 +149,7 @@ impl Missing {
             apt::install(paths, &self.packages)?;
         }
         if self.venv {
-            println!("set-up: virtme-ng");
+            println!("set-up: virtme-ng and kirk");
             venv::install(paths)?;
         }
         if self.readers {

@@ -1,4 +1,4 @@
-//! virtme-ng in a Python environment of its own.
+//! virtme-ng and kirk in a Python environment of their own.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,10 +12,13 @@ use crate::process;
 /// The version of virtme-ng: its options and its init decide how a VM behaves, so it is pinned.
 pub(crate) const VERSION: &str = "1.42";
 
+/// The version of kirk, LTP's runner: `profiler` knows the options and the report of this one.
+pub(crate) const KIRK: &str = "4.2.0";
+
 fn stamp(paths: &Paths) -> (PathBuf, String) {
     // Scripts in the environment hold its absolute path, so a moved checkout needs a new one.
     let venv = paths.venv();
-    let content = format!("virtme-ng {VERSION} in {}\n", venv.display());
+    let content = format!("virtme-ng {VERSION}, kirk {KIRK} in {}\n", venv.display());
     (venv.join("stamp"), content)
 }
 
@@ -35,7 +38,7 @@ pub(crate) fn install(paths: &Paths) -> Result<()> {
     process::run_logged(Command::new("python3").args(["-m", "venv"]).arg(&venv), &log)?;
     let mut pip = Command::new(venv.join("bin/python3"));
     pip.args(["-m", "pip", "install", "--disable-pip-version-check", "--no-input"]);
-    pip.arg(format!("virtme-ng=={VERSION}"));
+    pip.arg(format!("virtme-ng=={VERSION}")).arg(format!("kirk=={KIRK}"));
     process::run_logged(&mut pip, &log)?;
     let (path, content) = stamp(paths);
     process::write(&path, content)

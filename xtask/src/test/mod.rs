@@ -96,7 +96,7 @@ pub(crate) fn run(paths: &Paths, selection: &Selection) -> Result<bool> {
     let in_vm = !selection.host;
     let on_host = selection.boots.is_empty();
     // All of it first, so that the plan is printed once.
-    let parts = if in_vm { Part::all() } else { Vec::new() };
+    let parts = if in_vm { Part::all() } else { vec![Part::Python] };
     setup::ensure(paths, &parts)?;
     let mut report = Report::default();
     if on_host {

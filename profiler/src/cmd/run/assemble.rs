@@ -36,6 +36,7 @@ pub(super) fn profile(common: &Common, window: Window) -> Result<Profile, Failur
         tool: Tool::this(),
         started: window.started,
         place: None,
+        load_profile: None,
         clock: common.clock,
         window_ns: nanoseconds(window.length),
         warmup_ns: nanoseconds(window.warmup),

@@ -1,37 +1,63 @@
 //! What becomes of a profile at the end of a run: its table, its file, and the exit code.
 
+use std::io::Write;
+
 use super::super::exports::Exports;
 use super::super::report;
 use crate::cli::RunArgs;
 use crate::error::{Failure, exit};
-use crate::export::{Exporter as _, Json};
+use crate::export::{Exporter as _, Json, Unit};
 use crate::load::LoadStatus;
-use crate::profile::{OutputFile, Profile};
+use crate::profile::{OutputFile, Profile, Series};
 
 /// Prints the table and writes the files; each is tried, whatever becomes of the others.
 pub(super) fn deliver(
     args: &RunArgs,
-    profile: &Profile,
+    label: &str,
+    profiles: &[Profile],
+    in_parts: bool,
     json: Option<OutputFile>,
     exports: Exports,
 ) -> Result<(), Failure> {
     let to_stdout = json.as_ref().is_some_and(OutputFile::is_stdout) || exports.use_stdout();
-    let written = json.map_or(Ok(()), |file| file.commit(&Json.serialize(profile)));
-    let exported = exports.commit(profile, args.unit);
+    let (written, exported) = match profiles {
+        [profile] if !in_parts => (
+            json.map_or(Ok(()), |file| file.commit(&Json.serialize(profile))),
+            exports.commit(profile, args.unit),
+        ),
+        parts => {
+            let series = || Series::new(label, parts.to_vec()).to_json();
+            (json.map_or(Ok(()), |file| file.commit(&series())), Ok(()))
+        }
+    };
     let printed = if to_stdout {
         // Standard output is taken; the table goes where people read.
-        report::print(profile, args.unit, None, &mut std::io::stderr().lock())
+        print(profiles, in_parts, args.unit, None, &mut std::io::stderr().lock())
     } else {
-        report::print(profile, args.unit, report::stdout_width(), &mut std::io::stdout().lock())
+        let out = &mut std::io::stdout().lock();
+        print(profiles, in_parts, args.unit, report::stdout_width(), out)
     };
     written?;
     exported?;
     printed.map_err(|error| Failure::from(report::ReportError::Write(error)))
 }
 
+fn print(
+    profiles: &[Profile],
+    in_parts: bool,
+    unit: Unit,
+    width: Option<u16>,
+    out: &mut dyn Write,
+) -> std::io::Result<()> {
+    match profiles {
+        [profile] if !in_parts => report::print(profile, unit, width, out),
+        parts => report::print_parts(parts, unit, width, out),
+    }
+}
+
 /// The exit code after a report.
 pub(super) fn verdict(
-    profile: &Profile,
+    profiles: &[Profile],
     signal: Option<(u8, &'static str)>,
 ) -> Result<(), Failure> {
     if let Some((code, name)) = signal {
@@ -40,7 +66,7 @@ pub(super) fn verdict(
             format!("ended by {name}; the report covers the time until then"),
         ));
     }
-    for run in &profile.loads {
+    for run in profiles.iter().flat_map(|profile| &profile.loads) {
         if let LoadStatus::Failed(failure) = &run.outcome.status {
             return Err(Failure::new(
                 exit::LOAD_FAILED,
@@ -48,10 +74,22 @@ pub(super) fn verdict(
             ));
         }
     }
-    if profile.handlers.iter().all(|handler| handler.count == 0) {
+    let mut handlers = profiles.iter().flat_map(|profile| &profile.handlers);
+    if handlers.all(|handler| handler.count == 0) {
         return Err(Failure::new(
             exit::NO_HITS,
             "no handler had a single hit: the warnings above say why that may be",
+        ));
+    }
+    let short: Vec<&str> = profiles
+        .iter()
+        .flat_map(|profile| profile.short_of_hits())
+        .map(|(name, ..)| name)
+        .collect();
+    if !short.is_empty() {
+        return Err(Failure::new(
+            exit::FEW_HITS,
+            format!("fewer hits than the load profile wants: {}", short.join(", ")),
         ));
     }
     Ok(())

@@ -3,136 +3,210 @@
 mod assemble;
 mod deliver;
 mod interval;
+mod jobs;
 mod signals;
 mod window;
 
-use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 use super::exports::Exports;
 use crate::cli::RunArgs;
 use crate::error::{Failure, exit};
-use crate::load::{BuiltinLoad, CommandLoad, IdleLoad, Load};
+use crate::host::HostFacts;
+use crate::load::HitCounter;
 use crate::probe::{Options, Precision, ProbeError, Probes, Session as _, recorder::Recorder};
-use crate::profile::OutputFile;
+use crate::profile::{LoadProfileUsed, OutputFile, Place, Profile};
 use crate::progress::Progress;
 use crate::target::{KernelFiles, ResolveError, Target};
 use crate::warning::WarningRecord;
 use crate::{host, module, privileges};
 
 use assemble::Common;
+use jobs::Job;
 use signals::Signals;
 use window::Plan;
-
-/// Window of a load that does not end by itself, where no other was asked for.
-const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 
 /// How often [`settle`] tries with the probes on.
 const SETTLE_ATTEMPTS: u32 = 5;
 
-/// Runs one profile: see the [command line](RunArgs).
+/// Runs one profile, or the parts of a load profile in turn: see the [command line](RunArgs).
 ///
 /// # Errors
-/// With the exit code of the [table](exit). Codes 5, 6, 130 and 143 come after the report.
+/// With the exit code of the [table](exit). Codes 5, 6, 9, 130 and 143 come after the report.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
     privileges::check()?;
-    let precision = Precision::from(args.precision);
-    let targets = KernelFiles::default().resolve(args.module.as_deref(), &args.handlers)?;
-    let mut modules = Vec::new();
-    if let Some(name) = targets.first().and_then(|target| target.module.as_deref()) {
-        modules.push(module::collect(name)?);
+    let jobs = jobs::of(args)?;
+    let parts = jobs.len();
+    if parts > 1 && !args.export.is_empty() {
+        let text = "--export writes one run, and this load profile has parts: write --json";
+        return Err(Failure::new(exit::USAGE, text));
     }
-    let host = host::collect();
     let json = args.json.as_deref().map(OutputFile::open).transpose()?;
     let exports = Exports::open(&args.export, json.as_ref())?;
     let mut progress = Progress::new(args.quiet);
-
-    let attaching = Instant::now();
-    let options = Options {
-        precision,
-        allow_shared: args.allow_shared,
-        empty: false,
-        backend: args.backend,
-        force: args.force,
-    };
-    let mut session = attach(&targets, options)?;
-    progress.say(&format!(
-        "probes on {} handler{} attached in {:.2} s; their histograms take {:.1} MiB of kernel memory",
-        targets.len(),
-        if targets.len() == 1 { "" } else { "s" },
-        attaching.elapsed().as_secs_f64(),
-        session.memory_bytes() as f64 / f64::from(1 << 20),
-    ));
-
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()
         .map_err(|error| internal(&format!("cannot start the async runtime: {error}")))?;
-    let mut window = runtime.block_on(async {
-        let mut signals = Signals::new()?;
-        window::measure(plan(args), precision, &mut session, &mut signals, &mut progress).await
-    })?;
-    progress.end();
+    let mut signals = runtime.block_on(async { Signals::new() })?;
+    let host = host::collect();
 
-    // Before the probes come off: afterwards nothing tells that somebody else had been there.
-    let foreign = session.foreign_program();
-    if window.trouble.is_none() {
-        window.trouble = settle(&mut session, &mut window.recorder).err();
+    let mut profiles = Vec::new();
+    let mut sessions = Vec::new();
+    let (mut failure, mut signal) = (None, None);
+    for (number, job) in jobs.iter().enumerate() {
+        if parts > 1 {
+            let name = job.profile.as_deref().unwrap_or_default();
+            progress.say(&format!("part {} of {parts}: {name}", number + 1));
+        }
+        let mut bench = Bench { args, host: &host, runtime: &runtime };
+        let done = match bench.measure(job, &mut signals, &mut progress) {
+            Ok(done) => done,
+            // What the parts before have measured is not lost by it.
+            Err(error) => {
+                failure = Some(error);
+                break;
+            }
+        };
+        let mut profile = done.profile;
+        if parts > 1 {
+            let order = u32::try_from(number).unwrap_or(u32::MAX);
+            profile.place = Some(Place { boot: 0, order, part: job.profile.clone() });
+            // Probes of one part would be a cost of the next.
+            drop(done.session);
+        } else {
+            sessions.push(done.session);
+        }
+        profiles.push(profile);
+        signal = done.signal;
+        failure = done.failure;
+        if signal.is_some() || failure.is_some() {
+            break;
+        }
     }
-
-    let signal = window.signal;
-    let trouble = window.trouble.take();
-    let common = Common {
-        clock: args.clock.into(),
-        precision,
-        kernel_memory_bytes: session.memory_bytes(),
-        host,
-        modules,
-    };
-    let mut profile = assemble::profile(&common, window)?;
-    if let Some(trouble) = &trouble {
-        profile.interrupted = true;
-        profile.warnings.push(WarningRecord {
-            code: "ended-by-error".to_owned(),
-            text: format!(
-                "the run was ended by an error: {trouble}; this covers the time until then"
-            ),
-            handlers: Vec::new(),
-        });
+    if profiles.is_empty() {
+        return failure.map_or(Ok(()), Err);
     }
-    if let Ok(Some((handler, prog_id))) = &foreign {
-        profile.warnings.push(WarningRecord {
-            code: "shared".to_owned(),
-            text: format!(
-                "another tracing program (id {prog_id}) was on {handler} during the run: its time is \
-                 counted as the handler's, and calls under way when it came or went were not \
-                 measured; measure again without it"
-            ),
-            handlers: vec![handler.clone()],
-        });
-    }
-    profile.warn();
-    let delivered = deliver::deliver(args, &profile, json, exports);
-    if targets.len() > 20 {
+    let label = args.ltp.profile.as_deref().unwrap_or_default();
+    let delivered = deliver::deliver(args, label, &profiles, parts > 1, json, exports);
+    if jobs.iter().any(|job| job.targets.len() > 20) && !sessions.is_empty() {
         progress.say("taking the probes off");
     }
-    drop(session);
+    drop(sessions);
     delivered?;
-    foreign?;
-    match trouble {
-        Some(trouble) if signal.is_none() => Err(trouble),
-        _ => deliver::verdict(&profile, signal),
+    match failure {
+        Some(failure) if signal.is_none() => Err(failure),
+        _ => deliver::verdict(&profiles, signal),
     }
 }
 
-fn plan(args: &RunArgs) -> Plan {
-    let ends_by_itself = !args.load.is_empty() || args.operations.is_some();
-    Plan {
-        warmup: args.warmup,
-        duration: args.duration.or((!ends_by_itself).then_some(DEFAULT_DURATION)),
-        interval: args.interval,
-        loads: loads(args),
+/// What all jobs of a run share.
+struct Bench<'a> {
+    args: &'a RunArgs,
+    host: &'a HostFacts,
+    runtime: &'a tokio::runtime::Runtime,
+}
+
+/// One job, measured.
+struct Done {
+    profile: Profile,
+    /// The probes, still on: taking them off takes the kernel long.
+    session: Probes,
+    signal: Option<(u8, &'static str)>,
+    failure: Option<Failure>,
+}
+
+impl Bench<'_> {
+    /// Probes on, load, and what came of it.
+    fn measure(
+        &mut self,
+        job: &Job,
+        signals: &mut Signals,
+        progress: &mut Progress,
+    ) -> Result<Done, Failure> {
+        let args = self.args;
+        let precision = Precision::from(args.precision);
+        let mut modules = Vec::new();
+        if let Some(name) = job.targets.first().and_then(|target| target.module.as_deref()) {
+            modules.push(module::collect(name)?);
+        }
+        for warning in &job.warnings {
+            progress.say(&format!("warning: {}", warning.text));
+        }
+        let attaching = Instant::now();
+        let options = Options {
+            precision,
+            allow_shared: args.allow_shared,
+            empty: false,
+            backend: args.backend,
+            force: args.force,
+        };
+        let mut session = attach(&job.targets, options)?;
+        progress.say(&format!(
+            "probes on {} handler{} attached in {:.2} s; their histograms take {:.1} MiB of kernel memory",
+            job.targets.len(),
+            if job.targets.len() == 1 { "" } else { "s" },
+            attaching.elapsed().as_secs_f64(),
+            session.memory_bytes() as f64 / f64::from(1 << 20),
+        ));
+        let (counter, questions) = HitCounter::channel();
+        let plan = Plan {
+            warmup: args.warmup,
+            duration: job.duration,
+            interval: args.interval,
+            loads: job.loads(args, counter),
+            questions,
+        };
+        let measured = window::measure(plan, precision, &mut session, signals, progress);
+        let mut window = self.runtime.block_on(measured)?;
+        progress.end();
+
+        // Before the probes come off: afterwards nothing tells that somebody else had been there.
+        let foreign = session.foreign_program();
+        if window.trouble.is_none() {
+            window.trouble = settle(&mut session, &mut window.recorder).err();
+        }
+        let signal = window.signal;
+        let trouble = window.trouble.take();
+        let common = Common {
+            clock: args.clock.into(),
+            precision,
+            kernel_memory_bytes: session.memory_bytes(),
+            host: self.host.clone(),
+            modules,
+        };
+        let mut profile = assemble::profile(&common, window)?;
+        profile.load_profile = job
+            .profile
+            .clone()
+            .map(|name| LoadProfileUsed { name, least_hits: job.least_hits.clone() });
+        profile.interrupted |= trouble.is_some();
+        profile.warnings.extend(job.warnings.iter().cloned());
+        profile.warnings.extend(trouble.as_ref().map(ended_by_error));
+        profile.warnings.extend(foreign.as_ref().ok().and_then(Option::as_ref).map(shared));
+        profile.warn();
+        Ok(Done { profile, session, signal, failure: foreign.err().map(Failure::from).or(trouble) })
+    }
+}
+
+fn ended_by_error(trouble: &Failure) -> WarningRecord {
+    WarningRecord {
+        code: "ended-by-error".to_owned(),
+        text: format!("the run was ended by an error: {trouble}; this covers the time until then"),
+        handlers: Vec::new(),
+    }
+}
+
+fn shared((handler, prog_id): &(String, u32)) -> WarningRecord {
+    WarningRecord {
+        code: "shared".to_owned(),
+        text: format!(
+            "another tracing program (id {prog_id}) was on {handler} during the run: its time is \
+             counted as the handler's, and calls under way when it came or went were not \
+             measured; measure again without it"
+        ),
+        handlers: vec![handler.clone()],
     }
 }
 
@@ -171,29 +245,6 @@ fn attach(targets: &[Target], options: Options) -> Result<Probes, Failure> {
             _ => error.into(),
         }
     })
-}
-
-fn loads(args: &RunArgs) -> Vec<Box<dyn Load>> {
-    if let [program, rest @ ..] = args.load.as_slice() {
-        let rest: Vec<OsString> = rest.to_vec();
-        return vec![Box::new(CommandLoad::new(program.clone(), rest))];
-    }
-    if args.builtin.is_empty() {
-        return vec![Box::new(IdleLoad)];
-    }
-    let measured_from = (!args.warmup.is_zero()).then(|| Instant::now() + args.warmup);
-    let make = |kind: &_| -> Box<dyn Load> {
-        Box::new(
-            BuiltinLoad::new(*kind)
-                .workers(args.workers)
-                .rate(args.rate)
-                .operations(args.operations)
-                .pin(args.pin)
-                .measured_from(measured_from)
-                .directory(args.load_dir.clone()),
-        )
-    };
-    args.builtin.iter().map(make).collect()
 }
 
 fn internal(what: &str) -> Failure {

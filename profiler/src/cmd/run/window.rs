@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::sleep_until;
 
@@ -10,7 +11,8 @@ use super::signals::Signals;
 use super::{internal, seconds};
 use crate::error::Failure;
 use crate::load::{
-    Load, LoadFailure, LoadOutcome, LoadRun, LoadSpec, LoadStatus, StopReason, StopSignal, run_all,
+    HitCount, HitQuestion, Load, LoadFailure, LoadOutcome, LoadRun, LoadSpec, LoadStatus,
+    StopReason, StopSignal, run_all,
 };
 use crate::probe::{Drained, Precision, Session, recorder::Recorder};
 use crate::profile::Interval;
@@ -32,6 +34,8 @@ pub(super) struct Plan {
     pub(super) interval: Option<Duration>,
     /// The loads that run side by side.
     pub(super) loads: Vec<Box<dyn Load>>,
+    /// What the loads ask while they run.
+    pub(super) questions: mpsc::Receiver<HitQuestion>,
 }
 
 /// What happened between the first and the last drain.
@@ -59,7 +63,7 @@ pub(super) async fn measure(
     signals: &mut Signals,
     progress: &mut Progress,
 ) -> Result<Window, Failure> {
-    let Plan { warmup, duration, interval: every, loads } = plan;
+    let Plan { warmup, duration, interval: every, loads, questions } = plan;
     let mut recorder =
         Recorder::new(session, precision).map_err(|error| internal(&error.to_string()))?;
 
@@ -68,14 +72,14 @@ pub(super) async fn measure(
     let load_began = Instant::now();
     let mut window_began = load_began;
     let mut started = jiff::Timestamp::now();
-    let mut running = Running::start(loads);
+    let mut running = Running::start(loads, questions);
     let mut signal = None;
 
     if !warmup.is_zero() {
         progress.say(&format!("warming up for {}", seconds(warmup)));
         progress.begin("warming up", Some(warmup));
         let until = load_began + warmup;
-        let wake = running.wait(until, signals, progress, load_began).await;
+        let wake = running.wait(until, session, signals, progress, load_began).await;
         let drained = session.drain()?;
         match wake {
             Wake::Time => {
@@ -92,6 +96,7 @@ pub(super) async fn measure(
         }
     }
     let warmup = window_began - load_began;
+    running.measured = true;
 
     match duration {
         Some(duration) => progress.say(&format!("measuring for {}", seconds(duration))),
@@ -107,7 +112,7 @@ pub(super) async fn measure(
     while running.ended.is_none() && signal.is_none() {
         let until = [end, next_interval, Some(next_drain)].into_iter().flatten().min();
         let until = until.unwrap_or(next_drain);
-        match running.wait(until, signals, progress, window_began).await {
+        match running.wait(until, session, signals, progress, window_began).await {
             Wake::Time if end.is_some_and(|end| Instant::now() >= end) => break,
             Wake::Time => {}
             Wake::LoadEnded => break,
@@ -136,7 +141,7 @@ pub(super) async fn measure(
     }
 
     let reason = if signal.is_some() { StopReason::Interrupted } else { StopReason::Duration };
-    let (loads, second) = running.finish(reason, signals).await;
+    let (loads, second) = running.finish(reason, session, signals).await;
     signal = second.or(signal);
     let now = Instant::now();
     // After trouble this may fail again: the first error is the one to tell.
@@ -165,6 +170,9 @@ struct Running {
     task: JoinHandle<Vec<LoadRun>>,
     /// What came of them, once they have ended.
     ended: Option<Vec<LoadRun>>,
+    questions: mpsc::Receiver<HitQuestion>,
+    /// Whether the window has begun.
+    measured: bool,
 }
 
 enum Wake {
@@ -174,20 +182,29 @@ enum Wake {
 }
 
 impl Running {
-    fn start(loads: Vec<Box<dyn Load>>) -> Self {
+    fn start(loads: Vec<Box<dyn Load>>, questions: mpsc::Receiver<HitQuestion>) -> Self {
         let stop = StopSignal::new();
         let specs = loads.iter().map(|load| load.describe()).collect();
         let task = tokio::spawn({
             let stop = stop.clone();
             async move { run_all(loads, &stop).await }
         });
-        Self { stop, specs, began: Instant::now(), task, ended: None }
+        Self { stop, specs, began: Instant::now(), task, ended: None, questions, measured: false }
+    }
+
+    /// Tells a load how often the handlers were called so far. One that gets no answer does without.
+    fn answer(&self, question: HitQuestion, session: &mut dyn Session) {
+        if let Ok(Some(entries)) = session.entries() {
+            // A load that was dropped meanwhile needs no answer.
+            let _ = question.send(HitCount { entries, measured: self.measured });
+        }
     }
 
     /// Waits for a time, the end of the loads or a signal, and moves the bar meanwhile.
     async fn wait(
         &mut self,
         until: Instant,
+        session: &mut dyn Session,
         signals: &mut Signals,
         progress: &Progress,
         since: Instant,
@@ -206,6 +223,7 @@ impl Running {
                     return Wake::LoadEnded;
                 }
                 signal = signals.next() => return Wake::Signal(signal),
+                Some(question) = self.questions.recv() => self.answer(question, session),
             }
         }
     }
@@ -215,22 +233,26 @@ impl Running {
     async fn finish(
         mut self,
         reason: StopReason,
+        session: &mut dyn Session,
         signals: &mut Signals,
     ) -> (Vec<LoadRun>, Option<(u8, &'static str)>) {
         if let Some(ended) = self.ended.take() {
             return (ended, None);
         }
         self.stop.stop(reason);
-        tokio::select! {
-            result = &mut self.task => match result {
-                Ok(runs) => (runs, None),
-                Err(_) => (self.broken(&format!("its task broke off; {FAULT}")), None),
-            },
-            signal = signals.next() => {
-                self.task.abort();
-                let _ = (&mut self.task).await;
-                let text = format!("killed by a second {} while it was being stopped", signal.1);
-                (self.broken(&text), Some(signal))
+        loop {
+            tokio::select! {
+                result = &mut self.task => return match result {
+                    Ok(runs) => (runs, None),
+                    Err(_) => (self.broken(&format!("its task broke off; {FAULT}")), None),
+                },
+                signal = signals.next() => {
+                    self.task.abort();
+                    let _ = (&mut self.task).await;
+                    let text = format!("killed by a second {} while it was being stopped", signal.1);
+                    return (self.broken(&text), Some(signal));
+                }
+                Some(question) = self.questions.recv() => self.answer(question, session),
             }
         }
     }

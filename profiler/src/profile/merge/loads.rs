@@ -3,6 +3,7 @@
 use super::super::EncodeError;
 use super::durations::{Durations, Stored};
 use super::{TooLarge, checked};
+use crate::load::ltp::TestRuns;
 use crate::load::{
     Latency, LoadOutcome, LoadRun, LoadSpec, LoadStatus, OperationErrors, OperationTimes, OwnCalls,
     StopReason,
@@ -116,6 +117,7 @@ fn add_outcome(sum: &mut LoadOutcome, more: LoadOutcome) -> Result<(), TooLarge>
         max_late_ns,
         calls,
         latency: _,
+        tests,
     } = more;
     if rank(&status) > rank(&sum.status) {
         sum.status = status;
@@ -128,6 +130,9 @@ fn add_outcome(sum: &mut LoadOutcome, more: LoadOutcome) -> Result<(), TooLarge>
         add_error(&mut sum.errors, error)?;
     }
     sum.errors.sort_by(|a, b| a.kind.cmp(&b.kind));
+    for test in tests {
+        add_test(&mut sum.tests, test)?;
+    }
     sum.elapsed_ns = checked(sum.elapsed_ns, elapsed_ns, "the time of a load")?;
     // A rate of several runs depends on how they are weighed: each source has its own.
     sum.held_rate_per_s = None;
@@ -138,6 +143,18 @@ fn add_outcome(sum: &mut LoadOutcome, more: LoadOutcome) -> Result<(), TooLarge>
         ),
         _ => None,
     };
+    Ok(())
+}
+
+/// Loads whose lists differ are kept apart, so that the order is that of the list.
+fn add_test(sum: &mut Vec<TestRuns>, more: TestRuns) -> Result<(), TooLarge> {
+    match sum.iter_mut().find(|known| known.name == more.name) {
+        Some(known) => {
+            let added = known.clone().checked_add(more);
+            *known = added.ok_or_else(|| TooLarge("the number of a test's runs".to_owned()))?;
+        }
+        None => sum.push(more),
+    }
     Ok(())
 }
 

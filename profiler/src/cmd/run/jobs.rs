@@ -1,0 +1,299 @@
+//! What a run is made of: one job, or one for each part of a load profile.
+
+use std::time::{Duration, Instant};
+
+use crate::cli::RunArgs;
+use crate::error::{Failure, exit};
+use crate::load::ltp::{LtpLoad, LtpOptions};
+use crate::load::{BuiltinKind, BuiltinLoad, CommandLoad, HitCounter, IdleLoad, Load};
+use crate::load_profile::{Builtin, Hook, Library, LoadProfile, Wanted};
+use crate::target::{KernelFiles, ResolveError, Target};
+use crate::warning::WarningRecord;
+
+/// Window of a load that does not end by itself, where no other was asked for.
+const DEFAULT_DURATION: Duration = Duration::from_secs(10);
+
+/// Handlers under one load.
+pub(super) struct Job {
+    /// Name of the load profile.
+    pub(super) profile: Option<String>,
+    pub(super) targets: Vec<Target>,
+    /// Hits that the profile wants of each target.
+    pub(super) least_hits: Vec<Option<u64>>,
+    /// Length of the window; `None` is until the load has ended.
+    pub(super) duration: Option<Duration>,
+    /// What is known before anything is measured.
+    pub(super) warnings: Vec<WarningRecord>,
+    load: JobLoad,
+}
+
+enum JobLoad {
+    Idle,
+    Command(Vec<std::ffi::OsString>),
+    Builtin(Vec<Builtin>, Option<u64>),
+    Ltp(Box<LtpLoad>),
+}
+
+/// All jobs of a run, in order, checked as far as can be without measuring.
+pub(super) fn of(args: &RunArgs) -> Result<Vec<Job>, Failure> {
+    let Some(name) = &args.ltp.profile else {
+        let targets = KernelFiles::default().resolve(args.module.as_deref(), &args.handlers)?;
+        let load = load(args, None)?;
+        return Ok(vec![Job {
+            profile: None,
+            least_hits: vec![None; targets.len()],
+            duration: args.duration.or((!load.ends_by_itself()).then_some(DEFAULT_DURATION)),
+            targets,
+            warnings: Vec::new(),
+            load,
+        }]);
+    };
+    let library = Library::of_user(&args.ltp.profiles_folders);
+    let profile = library.find(name)?;
+    let parts = library.parts(&profile)?;
+    let mut jobs: Vec<Job> = Vec::new();
+    let mut absent = Vec::new();
+    let mut first_error = None;
+    for part in &parts {
+        match of_part(args, part) {
+            Ok(job) => jobs.push(job),
+            // Drivers differ in their hooks: a table with a part missing is better than none.
+            Err(failure) if parts.len() > 1 && failure.code == exit::NO_TARGET => {
+                absent.push(WarningRecord {
+                    code: "part-missing".to_owned(),
+                    text: format!("part {} was left out: {failure}", part.name),
+                    handlers: Vec::new(),
+                });
+                first_error.get_or_insert(failure);
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    match (jobs.first_mut(), first_error) {
+        (Some(first), _) => first.warnings.extend(absent),
+        (None, Some(failure)) => return Err(failure),
+        (None, None) => {}
+    }
+    Ok(jobs)
+}
+
+fn of_part(args: &RunArgs, part: &LoadProfile) -> Result<Job, Failure> {
+    let Some(hook) = part.hook() else {
+        return Err(Failure::new(exit::INTERNAL, format!("{} has no handlers", part.origin)));
+    };
+    // First, so that a load that cannot be is told also where no driver is loaded.
+    let load = load(args, Some((part, hook)))?;
+    let module = module(args, part)?;
+    let mut warnings = Vec::new();
+    let targets = resolve(module.as_deref(), hook, part, &mut warnings)?;
+    let wanted = |target: &Target| {
+        let of_name = hook.handlers.iter().find(|wanted| wanted.name == target.name);
+        let of_glob = || hook.handlers.iter().find(|wanted| matches(wanted, &target.name));
+        of_name.or_else(of_glob).map(|wanted| wanted.least_hits)
+    };
+    if let (Some(parameter), Some(module)) = (&hook.parameter, &module) {
+        warnings.extend(switched_off(module, parameter));
+    }
+    if let JobLoad::Ltp(load) = &load {
+        warnings.extend(load.notices().iter().map(|text| WarningRecord {
+            code: "ltp".to_owned(),
+            text: text.clone(),
+            handlers: Vec::new(),
+        }));
+    }
+    Ok(Job {
+        profile: Some(part.name.clone()),
+        least_hits: targets.iter().map(wanted).collect(),
+        duration: args.duration.or((!load.ends_by_itself()).then_some(DEFAULT_DURATION)),
+        targets,
+        warnings,
+        load,
+    })
+}
+
+fn matches(wanted: &Wanted, name: &str) -> bool {
+    glob::Pattern::new(&wanted.name).is_ok_and(|pattern| pattern.matches(name))
+}
+
+/// The module that holds the handlers: the one asked for, or the first of the profile's that is loaded.
+fn module(args: &RunArgs, part: &LoadProfile) -> Result<Option<String>, Failure> {
+    if args.module.is_some() || part.modules.is_empty() {
+        return Ok(args.module.clone());
+    }
+    let files = KernelFiles::default();
+    match part.modules.iter().find(|module| files.require_loaded(module).is_ok()) {
+        Some(module) => Ok(Some(module.clone())),
+        None => Err(Failure::new(
+            exit::NO_TARGET,
+            format!(
+                "load profile {}: none of its modules is loaded ({}): insmod one, or name yours with --module",
+                part.name,
+                part.modules.join(", ")
+            ),
+        )),
+    }
+}
+
+/// The handlers that are there: versions of a driver differ, so some may be missing.
+fn resolve(
+    module: Option<&str>,
+    hook: &Hook,
+    part: &LoadProfile,
+    warnings: &mut Vec<WarningRecord>,
+) -> Result<Vec<Target>, Failure> {
+    let files = KernelFiles::default();
+    let names: Vec<String> = hook.handlers.iter().map(|wanted| wanted.name.clone()).collect();
+    let error = match files.resolve(module, &names) {
+        Ok(targets) => return Ok(targets),
+        Err(error) if error.machine_lacks_something() => return Err(error.into()),
+        Err(error) => error,
+    };
+    let mut present = Vec::new();
+    let mut missing = Vec::new();
+    for name in names {
+        match files.resolve(module, std::slice::from_ref(&name)) {
+            Ok(_) => present.push(name),
+            Err(error) => missing.push((name, error)),
+        }
+    }
+    if present.is_empty() {
+        return Err(error.into());
+    }
+    let line = |(_, error): &(String, ResolveError)| error.to_string();
+    warnings.push(WarningRecord {
+        code: "handler-missing".to_owned(),
+        text: format!(
+            "load profile {} names handlers that cannot be measured here: {}",
+            part.name,
+            missing.iter().map(line).collect::<Vec<_>>().join("; ")
+        ),
+        handlers: missing.into_iter().map(|(name, _)| name).collect(),
+    });
+    Ok(files.resolve(module, &present)?)
+}
+
+/// A warning if the module says that the hook is switched off.
+fn switched_off(module: &str, parameter: &str) -> Option<WarningRecord> {
+    let module = module.replace('-', "_");
+    let file = format!("/sys/module/{module}/parameters/{parameter}");
+    let value = std::fs::read_to_string(file).ok()?;
+    matches!(value.trim(), "0" | "N").then(|| WarningRecord {
+        code: "hook-off".to_owned(),
+        text: format!(
+            "{module} was loaded with {parameter}={}, so this hook is not there: unload it, and load it \
+             with {parameter}=1",
+            value.trim()
+        ),
+        handlers: Vec::new(),
+    })
+}
+
+fn load(args: &RunArgs, profile: Option<(&LoadProfile, &Hook)>) -> Result<JobLoad, Failure> {
+    if !args.load.is_empty() {
+        return Ok(JobLoad::Command(args.load.clone()));
+    }
+    let hook = profile.map(|(_, hook)| hook);
+    if let Some(kinds) = &args.builtin {
+        return builtin(args, kinds, profile);
+    }
+    let of_profile = hook.and_then(|hook| hook.ltp.as_ref());
+    let suite = args.ltp.suite.clone().or(of_profile.map(|ltp| ltp.suite.clone()));
+    let Some(suite) = suite else {
+        if let Some((profile, _)) = profile {
+            return Err(Failure::new(
+                exit::USAGE,
+                format!(
+                    "load profile {} has no tests of LTP: add --builtin for its built-in load",
+                    profile.name
+                ),
+            ));
+        }
+        if args.ltp.tests.is_some() {
+            let text = "--ltp-tests needs a list of tests: add --ltp-suite, such as syscalls";
+            return Err(Failure::new(exit::USAGE, text));
+        }
+        return Ok(JobLoad::Idle);
+    };
+    // A pattern of the profile is one for its own list.
+    let same = of_profile.filter(|ltp| ltp.suite == suite).map(|ltp| ltp.tests.clone());
+    let load = LtpLoad::prepare(LtpOptions {
+        root: args.ltp.root.clone(),
+        runner: args.ltp.runner.map(Into::into),
+        suite,
+        pattern: args.ltp.tests.clone().or(same),
+        iterations: args.ltp.iterations.or(args.duration.is_none().then_some(1)),
+        workers: args.workers.unwrap_or(1),
+        time_limit: args.ltp.time_limit,
+        allow_destructive: args.ltp.allow_destructive,
+        directory: args.load_dir.clone(),
+    })?;
+    Ok(JobLoad::Ltp(Box::new(load)))
+}
+
+fn builtin(
+    args: &RunArgs,
+    kinds: &[BuiltinKind],
+    profile: Option<(&LoadProfile, &Hook)>,
+) -> Result<JobLoad, Failure> {
+    let plain = |kind: &BuiltinKind| Builtin { kind: *kind, workers: 1, rate: None, operations: 0 };
+    match (kinds, profile) {
+        ([], None) => Err(Failure::new(
+            exit::USAGE,
+            "--builtin needs the name of a load, such as connect; without one it is for a --profile",
+        )),
+        ([], Some((profile, hook))) => match hook.builtin {
+            Some(builtin) => {
+                let operations =
+                    args.operations.or(args.duration.is_none().then_some(builtin.operations));
+                Ok(JobLoad::Builtin(vec![builtin], operations))
+            }
+            None => Err(Failure::new(
+                exit::USAGE,
+                format!(
+                    "load profile {} has no built-in load: leave --builtin out for its tests of LTP",
+                    profile.name
+                ),
+            )),
+        },
+        (kinds, _) => Ok(JobLoad::Builtin(kinds.iter().map(plain).collect(), args.operations)),
+    }
+}
+
+impl JobLoad {
+    fn ends_by_itself(&self) -> bool {
+        match self {
+            Self::Idle => false,
+            Self::Command(_) | Self::Ltp(_) => true,
+            Self::Builtin(_, operations) => operations.is_some(),
+        }
+    }
+}
+
+impl Job {
+    /// The loads, to be run side by side, which may ask `counter` for the handlers' hits.
+    pub(super) fn loads(&self, args: &RunArgs, counter: HitCounter) -> Vec<Box<dyn Load>> {
+        match &self.load {
+            JobLoad::Idle => vec![Box::new(IdleLoad)],
+            JobLoad::Command(argv) => match argv.as_slice() {
+                [program, rest @ ..] => vec![Box::new(CommandLoad::new(program, rest.to_vec()))],
+                [] => vec![Box::new(IdleLoad)],
+            },
+            JobLoad::Ltp(load) => vec![Box::new((**load).clone().counter(counter))],
+            JobLoad::Builtin(all, operations) => {
+                let measured_from = (!args.warmup.is_zero()).then(|| Instant::now() + args.warmup);
+                let make = |builtin: &Builtin| -> Box<dyn Load> {
+                    Box::new(
+                        BuiltinLoad::new(builtin.kind)
+                            .workers(args.workers.unwrap_or(builtin.workers))
+                            .rate(args.rate.or(builtin.rate))
+                            .operations(*operations)
+                            .pin(args.pin)
+                            .measured_from(measured_from)
+                            .directory(args.load_dir.clone()),
+                    )
+                };
+                all.iter().map(make).collect()
+            }
+        }
+    }
+}

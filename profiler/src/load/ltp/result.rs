@@ -1,0 +1,407 @@
+//! How tests end, and what is kept of it.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::LtpTest;
+use crate::load::nanoseconds;
+
+/// Exit code by which LTP's runners tell of a test that ran out of time: ours, never a test's own.
+pub const TIMED_OUT: i32 = 124;
+
+/// Bits of the exit code of a test of LTP (`TFAIL` and so on).
+mod bits {
+    pub(super) const FAIL: i32 = 1;
+    pub(super) const BROKEN: i32 = 2;
+    pub(super) const WARNING: i32 = 4;
+    pub(super) const INFO: i32 = 16;
+    pub(super) const CONF: i32 = 32;
+    pub(super) const ALL: i32 = FAIL | BROKEN | WARNING | INFO | CONF;
+}
+
+/// How one run of a test ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum TestEnd {
+    /// By itself, with this code.
+    Exit(i32),
+    /// By a signal that this program did not send.
+    Signal(i32),
+    /// It did not end in its time, and was ended.
+    TimedOut,
+    /// It could not be executed.
+    NotStarted(String),
+    /// It was ended because the load was.
+    Stopped,
+}
+
+/// What the end of a test says of it: the worst of what its code tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum TestResult {
+    /// Code 0.
+    Pass,
+    /// Code 32 (`TCONF`): the machine lacks what it tests; it did little or nothing.
+    NotConfigured,
+    /// Code 4 (`TWARN`).
+    Warning,
+    /// Code 1 (`TFAIL`), or one that LTP does not have.
+    Fail,
+    /// Code 2 (`TBROK`): its set-up failed.
+    Broken,
+    /// By a signal.
+    Killed,
+    /// It did not end in its time and was killed.
+    TimedOut,
+    /// Its program is missing or cannot be executed.
+    NotRun,
+}
+
+impl TestResult {
+    fn of(end: &TestEnd) -> Option<Self> {
+        Some(match end {
+            TestEnd::Exit(code) => Self::of_code(*code),
+            TestEnd::Signal(_) => Self::Killed,
+            TestEnd::TimedOut => Self::TimedOut,
+            TestEnd::NotStarted(_) => Self::NotRun,
+            TestEnd::Stopped => return None,
+        })
+    }
+
+    /// The worst of the bits that are set; a code with other bits is no verdict of LTP's.
+    #[must_use]
+    pub fn of_code(code: i32) -> Self {
+        match code {
+            0 => Self::Pass,
+            // A shell's: not found, not executable, and killed by a signal.
+            126 | 127 => Self::NotRun,
+            129..=192 => Self::Killed,
+            _ if code & !bits::ALL != 0 => Self::Fail,
+            _ if code & bits::BROKEN != 0 => Self::Broken,
+            _ if code & bits::FAIL != 0 => Self::Fail,
+            _ if code & bits::WARNING != 0 => Self::Warning,
+            _ if code & bits::CONF != 0 => Self::NotConfigured,
+            _ => Self::Pass,
+        }
+    }
+}
+
+impl fmt::Display for TestResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pass => "pass",
+            Self::NotConfigured => "not configured",
+            Self::Warning => "warning",
+            Self::Fail => "fail",
+            Self::Broken => "broken",
+            Self::Killed => "killed",
+            Self::TimedOut => "timed out",
+            Self::NotRun => "not run",
+        })
+    }
+}
+
+/// All runs of one test in the measured window.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct TestRuns {
+    /// Its name in the list.
+    pub name: String,
+    /// Runs that began in the window and ended, by themselves or for want of time.
+    pub runs: u64,
+    /// Runs that were cut short because the load was stopped.
+    pub stopped: u64,
+    /// How the runs ended, each kind once.
+    pub results: Vec<ResultCount>,
+    /// Time of all runs together, in nanoseconds; those cut short are left out.
+    pub elapsed_ns: u64,
+    /// Time of the shortest run; `null` without one.
+    pub min_ns: Option<u64>,
+    /// Time of the longest run; `null` without one.
+    pub max_ns: Option<u64>,
+    /// Calls of each handler that began while it ran, those cut short included, in the order of the
+    /// profile's handlers; calls of other processes on the machine are among them. `null` where tests
+    /// ran side by side or nothing was measured.
+    #[serde(default)]
+    pub hits: Option<Vec<u64>>,
+    /// Processes that it left running and that were killed.
+    pub left_running: u64,
+    /// The last that it wrote in the first run that did not pass.
+    #[serde(default)]
+    pub output: Option<String>,
+}
+
+/// One way in which runs of a test ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ResultCount {
+    /// What it says of the test.
+    pub result: TestResult,
+    /// Exit code; 124 is this program's for a test that ran out of time. `null` for a signal.
+    pub code: Option<i32>,
+    /// Number of the signal that killed it.
+    pub signal: Option<i32>,
+    /// How many runs ended so.
+    pub count: u64,
+}
+
+impl ResultCount {
+    fn is_like(&self, other: &Self) -> bool {
+        (self.result, self.code, self.signal) == (other.result, other.code, other.signal)
+    }
+}
+
+/// One run of a test.
+#[derive(Debug, Clone)]
+pub(crate) struct OneRun {
+    pub(crate) end: TestEnd,
+    pub(crate) elapsed: Duration,
+    pub(crate) hits: Option<Vec<u64>>,
+    pub(crate) left_running: u64,
+    pub(crate) output: String,
+}
+
+impl TestRuns {
+    pub(crate) fn new(test: &LtpTest) -> Self {
+        Self {
+            name: test.name.clone(),
+            runs: 0,
+            stopped: 0,
+            results: Vec::new(),
+            elapsed_ns: 0,
+            min_ns: None,
+            max_ns: None,
+            hits: None,
+            left_running: 0,
+            output: None,
+        }
+    }
+
+    pub(crate) fn add(&mut self, run: OneRun) {
+        if let Some(hits) = run.hits {
+            let mine = self.hits.get_or_insert_with(|| vec![0; hits.len()]);
+            for (mine, more) in mine.iter_mut().zip(hits) {
+                *mine += more;
+            }
+        }
+        self.left_running += run.left_running;
+        let Some(result) = TestResult::of(&run.end) else {
+            self.stopped += 1;
+            return;
+        };
+        self.runs += 1;
+        let elapsed = nanoseconds(run.elapsed);
+        self.elapsed_ns = self.elapsed_ns.saturating_add(elapsed);
+        self.min_ns = Some(self.min_ns.map_or(elapsed, |min| min.min(elapsed)));
+        self.max_ns = self.max_ns.max(Some(elapsed));
+        let (code, signal) = match &run.end {
+            TestEnd::Exit(code) => (Some(*code), None),
+            TestEnd::TimedOut => (Some(TIMED_OUT), None),
+            TestEnd::Signal(number) => (None, Some(*number)),
+            TestEnd::NotStarted(_) | TestEnd::Stopped => (None, None),
+        };
+        let ended = ResultCount { result, code, signal, count: 1 };
+        match self.results.iter_mut().find(|known| known.is_like(&ended)) {
+            Some(count) => count.count += 1,
+            None => self.results.push(ended),
+        }
+        if result != TestResult::Pass && self.output.is_none() {
+            let said = match run.end {
+                TestEnd::NotStarted(why) => why,
+                _ => run.output,
+            };
+            self.output = (!said.is_empty()).then_some(said);
+        }
+    }
+
+    /// Adds the runs of the same test in another profile; `None` if a number would be more than it
+    /// holds. Hits are left out: another profile may have other handlers.
+    pub(crate) fn checked_add(mut self, more: Self) -> Option<Self> {
+        // Taken apart by name, so that a new field cannot be forgotten here.
+        let Self {
+            name: _,
+            runs,
+            stopped,
+            results,
+            elapsed_ns,
+            min_ns,
+            max_ns,
+            hits: _,
+            left_running,
+            output,
+        } = more;
+        self.runs = self.runs.checked_add(runs)?;
+        self.stopped = self.stopped.checked_add(stopped)?;
+        self.elapsed_ns = self.elapsed_ns.checked_add(elapsed_ns)?;
+        self.left_running = self.left_running.checked_add(left_running)?;
+        self.min_ns = [self.min_ns, min_ns].into_iter().flatten().min();
+        self.max_ns = self.max_ns.max(max_ns);
+        self.hits = None;
+        for result in results {
+            match self.results.iter_mut().find(|known| known.is_like(&result)) {
+                Some(known) => known.count = known.count.checked_add(result.count)?,
+                None => self.results.push(result),
+            }
+        }
+        self.results.sort_by_key(|count| (count.result, count.code, count.signal));
+        // Which came first is not known across profiles: one of them stands for all.
+        self.output = [self.output.take(), output].into_iter().flatten().min();
+        Some(self)
+    }
+
+    /// The results in words, such as `pass 3, broken 1 (code 2)`.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        let words = self.results.iter().map(|count| match (count.code, count.signal) {
+            (_, Some(number)) => format!("{} {} (signal {number})", count.result, count.count),
+            (Some(code), _) if code != 0 => {
+                format!("{} {} (code {code})", count.result, count.count)
+            }
+            _ => format!("{} {}", count.result, count.count),
+        });
+        words.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// How the tests of two runs differ, a line each; none if the mix was the same.
+///
+/// Runs of tests are compared by their share of all runs: a tenth more or less is another mix.
+#[must_use]
+pub fn mix_changes(base: &[TestRuns], candidate: &[TestRuns]) -> Vec<String> {
+    let mut changes = Vec::new();
+    let find = |all: &[TestRuns], name: &str| all.iter().position(|test| test.name == name);
+    for test in candidate.iter().filter(|test| find(base, &test.name).is_none()) {
+        changes.push(format!("{} is new", test.name));
+    }
+    let total = |all: &[TestRuns]| all.iter().map(|test| test.runs).sum::<u64>().max(1) as f64;
+    let (in_base, in_candidate) = (total(base), total(candidate));
+    for test in base {
+        let Some(other) = find(candidate, &test.name).and_then(|at| candidate.get(at)) else {
+            changes.push(format!("{} is missing", test.name));
+            continue;
+        };
+        let kinds = |test: &TestRuns| {
+            let mut kinds: Vec<TestResult> =
+                test.results.iter().map(|count| count.result).collect();
+            kinds.sort();
+            kinds.dedup();
+            kinds
+        };
+        if kinds(test) != kinds(other) {
+            changes.push(format!(
+                "{}: {} before, now {}",
+                test.name,
+                test.in_words(),
+                other.in_words()
+            ));
+        }
+        let (share, now) = (test.runs as f64 / in_base, other.runs as f64 / in_candidate);
+        // Of a list cut short in its last round, each test may have run once more or less.
+        let a_round = 1.0 / in_base.min(in_candidate);
+        if (share - now).abs() > 0.1 * share + a_round {
+            changes.push(format!(
+                "{}: {:.1} % of the runs before, now {:.1} %",
+                test.name,
+                share * 100.0,
+                now * 100.0
+            ));
+        }
+    }
+    changes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runs(name: &str, ends: &[TestEnd]) -> TestRuns {
+        let mut runs = TestRuns::new(&LtpTest { name: name.to_owned(), command: "x".to_owned() });
+        for (at, end) in ends.iter().enumerate() {
+            runs.add(OneRun {
+                end: end.clone(),
+                elapsed: Duration::from_millis(10 + at as u64),
+                hits: Some(vec![1, 2]),
+                left_running: 0,
+                output: format!("output {at}"),
+            });
+        }
+        runs
+    }
+
+    #[test]
+    fn the_worst_bit_of_a_code_is_the_result() {
+        for (code, result) in [
+            (0, TestResult::Pass),
+            (1, TestResult::Fail),
+            (2, TestResult::Broken),
+            (3, TestResult::Broken),
+            (4, TestResult::Warning),
+            (5, TestResult::Fail),
+            (6, TestResult::Broken),
+            (16, TestResult::Pass),
+            (32, TestResult::NotConfigured),
+            (33, TestResult::Fail),
+            (34, TestResult::Broken),
+            (36, TestResult::Warning),
+            (8, TestResult::Fail),
+            (124, TestResult::Fail),
+            (126, TestResult::NotRun),
+            (127, TestResult::NotRun),
+            (139, TestResult::Killed),
+            (255, TestResult::Fail),
+        ] {
+            assert_eq!(TestResult::of_code(code), result, "{code}");
+        }
+    }
+
+    #[test]
+    fn runs_add_up() {
+        let test = runs(
+            "x",
+            &[
+                TestEnd::Exit(0),
+                TestEnd::Exit(2),
+                TestEnd::Exit(0),
+                TestEnd::Signal(11),
+                TestEnd::TimedOut,
+                TestEnd::Stopped,
+            ],
+        );
+        assert_eq!((test.runs, test.stopped), (5, 1));
+        assert_eq!(test.elapsed_ns, (10 + 11 + 12 + 13 + 14) * 1_000_000);
+        assert_eq!((test.min_ns, test.max_ns), (Some(10_000_000), Some(14_000_000)));
+        assert_eq!(test.hits, Some(vec![6, 12]));
+        assert_eq!(test.output.as_deref(), Some("output 1"), "of the first that did not pass");
+        assert_eq!(
+            test.in_words(),
+            "pass 2, broken 1 (code 2), killed 1 (signal 11), timed out 1 (code 124)"
+        );
+    }
+
+    #[test]
+    fn a_mix_that_changed_is_told() {
+        let pass = |n: usize| vec![TestEnd::Exit(0); n];
+        let base = [runs("a", &pass(100)), runs("b", &pass(100))];
+        assert_eq!(mix_changes(&base, &base), [] as [String; 0]);
+        // One round more is the same mix.
+        assert_eq!(
+            mix_changes(&base, &[runs("a", &pass(51)), runs("b", &pass(50))]),
+            [] as [String; 0]
+        );
+        let skipped = [runs("a", &pass(100)), runs("b", &vec![TestEnd::Exit(32); 100])];
+        assert_eq!(
+            mix_changes(&base, &skipped),
+            ["b: pass 100 before, now not configured 100 (code 32)"]
+        );
+        let other = [runs("a", &pass(150)), runs("c", &pass(50))];
+        let changes = mix_changes(&base, &other);
+        assert!(
+            changes.contains(&"c is new".to_owned())
+                && changes.contains(&"b is missing".to_owned())
+        );
+        assert!(changes.iter().any(|change| change.starts_with("a: 50.0 %")), "{changes:?}");
+    }
+}

@@ -1,0 +1,210 @@
+//! Lists of tests: the files of LTP's `runtest` folder.
+//!
+//! A line is a test's name and its command, with blanks between; `#` begins a comment, and empty lines
+//! mean nothing.
+
+use std::path::Path;
+
+use regex::Regex;
+use serde::{Deserialize, Serialize};
+
+use super::LtpError;
+
+/// Largest list that is read; the longest of LTP has 120 KB.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// One test of a list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct LtpTest {
+    /// Its name.
+    pub name: String,
+    /// Its command with arguments, as the list has it.
+    pub command: String,
+}
+
+impl LtpTest {
+    /// What to execute. As LTP's own runners have it: a shell where the command has one of its
+    /// characters, and words with blanks between otherwise.
+    pub(super) fn argv(&self) -> Vec<String> {
+        if self.needs_shell() {
+            return ["/bin/sh", "-c", &self.command].map(str::to_owned).into();
+        }
+        self.command.split_ascii_whitespace().map(str::to_owned).collect()
+    }
+
+    fn needs_shell(&self) -> bool {
+        self.command
+            .contains(['"', '\'', ';', '|', '&', '<', '>', '$', '\\', '`', '(', '*', '?', '~'])
+            || self.program().contains('=')
+    }
+
+    /// The first word of the command.
+    pub(super) fn program(&self) -> &str {
+        self.command.split_ascii_whitespace().next().unwrap_or_default()
+    }
+
+    /// The program, where it is the command's own and not a shell's.
+    pub(super) fn plain_program(&self) -> Option<&str> {
+        (!self.needs_shell()).then(|| self.program())
+    }
+}
+
+/// Reads the list at `path`.
+pub(super) fn read(path: &Path) -> Result<Vec<LtpTest>, LtpError> {
+    let unreadable = |reason: String| LtpError::Unreadable { path: path.to_owned(), reason };
+    let size = path.metadata().map_err(|error| unreadable(error.to_string()))?.len();
+    if size > MOST_BYTES {
+        return Err(unreadable(format!("{size} bytes are more than a list of tests has")));
+    }
+    let bytes = std::fs::read(path).map_err(|error| unreadable(error.to_string()))?;
+    let text = String::from_utf8_lossy(&bytes);
+    let mut tests = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let bad = |reason: &str| LtpError::BadLine {
+            path: path.to_owned(),
+            line: index + 1,
+            reason: reason.to_owned(),
+        };
+        if let Some(test) = parse(line).map_err(bad)? {
+            tests.push(test);
+        }
+    }
+    Ok(tests)
+}
+
+fn parse(line: &str) -> Result<Option<LtpTest>, &'static str> {
+    let line = line.trim();
+    if line.is_empty() || line.starts_with('#') {
+        return Ok(None);
+    }
+    if line.contains(['\0', '\u{fffd}']) {
+        return Err("has bytes that are no text");
+    }
+    let Some((name, command)) = line.split_once([' ', '\t']) else {
+        return Err("has a name and no command: write `NAME COMMAND ARGUMENTS...`");
+    };
+    if name.contains(['"', '\'']) {
+        return Err("begins with a quote instead of a test's name");
+    }
+    if let Some(quote) = open_quote(command) {
+        return Err(match quote {
+            '\'' => "has a ' that is not closed",
+            _ => "has a \" that is not closed",
+        });
+    }
+    Ok(Some(LtpTest { name: name.to_owned(), command: command.trim().to_owned() }))
+}
+
+/// The quote that is still open at the end, as a shell reads it.
+fn open_quote(command: &str) -> Option<char> {
+    let mut open = None;
+    let mut chars = command.chars();
+    while let Some(c) = chars.next() {
+        match (open, c) {
+            (Some('\''), '\'') | (Some('"'), '"') => open = None,
+            (Some('\''), _) => {}
+            (_, '\\') => {
+                chars.next();
+            }
+            (None, '\'' | '"') => open = Some(c),
+            _ => {}
+        }
+    }
+    open
+}
+
+/// The tests whose names match.
+pub(super) fn select(
+    tests: Vec<LtpTest>,
+    pattern: Option<&str>,
+    suite: &str,
+) -> Result<Vec<LtpTest>, LtpError> {
+    let total = tests.len();
+    let Some(pattern) = pattern else {
+        return if total == 0 {
+            Err(LtpError::Empty { suite: suite.to_owned() })
+        } else {
+            Ok(tests)
+        };
+    };
+    let regex = Regex::new(pattern).map_err(|error| LtpError::BadPattern {
+        pattern: pattern.to_owned(),
+        reason: error.to_string().lines().last().unwrap_or_default().to_owned(),
+    })?;
+    let names: Vec<String> = tests.iter().map(|test| test.name.clone()).collect();
+    let selected: Vec<LtpTest> =
+        tests.into_iter().filter(|test| regex.is_match(&test.name)).collect();
+    if selected.is_empty() {
+        let likeness = |name: &String| strsim::jaro_winkler(name, pattern);
+        let near = names.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+        return Err(LtpError::NoMatch {
+            pattern: pattern.to_owned(),
+            suite: suite.to_owned(),
+            total,
+            near: near.cloned(),
+        });
+    }
+    Ok(selected)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn test(name: &str, command: &str) -> LtpTest {
+        LtpTest { name: name.to_owned(), command: command.to_owned() }
+    }
+
+    #[test]
+    fn a_line_is_a_name_and_a_command() {
+        assert_eq!(parse("open01 open01"), Ok(Some(test("open01", "open01"))));
+        assert_eq!(
+            parse("  execve05\texecve05 -i 5  -n 32 "),
+            Ok(Some(test("execve05", "execve05 -i 5  -n 32")))
+        );
+        for nothing in ["", "   ", "# a comment", "\t#x"] {
+            assert_eq!(parse(nothing), Ok(None), "{nothing:?}");
+        }
+        for bad in ["alone", "x echo 'open", "x echo \"open", "x \u{fffd}", "'a b' c"] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+        for good in ["x echo \"it's\"", "x echo \\'", "x echo '\"'", "x echo '\\'"] {
+            assert!(parse(good).is_ok(), "{good}");
+        }
+    }
+
+    #[test]
+    fn a_shell_is_taken_only_where_the_command_needs_it() {
+        assert_eq!(test("x", "execve05 -i 5  -n 32").argv(), ["execve05", "-i", "5", "-n", "32"]);
+        for command in ["a; b", "a \"b c\"", "a $HOME", "a > b", "a | b", "X=1 a", "a && b"] {
+            assert_eq!(test("x", command).argv(), ["/bin/sh", "-c", command]);
+        }
+        assert_eq!(test("x", "a; b").plain_program(), None);
+        assert_eq!(test("x", "a b").plain_program(), Some("a"));
+    }
+
+    #[test]
+    fn lines_are_told_by_their_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("syscalls");
+        std::fs::write(&path, "# list\nopen01 open01\n\nbroken\n").unwrap();
+        let error = read(&path).unwrap_err().to_string();
+        assert!(error.contains("syscalls:4: has a name and no command"), "{error}");
+        std::fs::write(&path, b"open01 open01\nx \xff\n").unwrap();
+        assert!(read(&path).unwrap_err().to_string().contains(":2: "));
+        assert!(read(&folder.path().join("none")).is_err());
+    }
+
+    #[test]
+    fn a_pattern_that_matches_nothing_is_told_with_the_nearest_name() {
+        let tests = || vec![test("connect01", "connect01"), test("bind01", "bind01")];
+        let selected = select(tests(), Some("^bind"), "syscalls").unwrap();
+        assert_eq!(selected, [test("bind01", "bind01")]);
+        assert_eq!(select(tests(), None, "syscalls").unwrap().len(), 2);
+        let error = select(tests(), Some("^conect0"), "syscalls").unwrap_err().to_string();
+        assert!(error.contains("`^conect0`") && error.contains("connect01"), "{error}");
+        assert!(matches!(select(tests(), Some("["), "x"), Err(LtpError::BadPattern { .. })));
+        assert!(matches!(select(Vec::new(), None, "x"), Err(LtpError::Empty { .. })));
+    }
+}
