@@ -41,6 +41,7 @@ fn main() -> ExitCode {
         Command::Report(args) => cmd::report::run(
             &cmd::report::Options {
                 file: &args.file,
+                other: args.other.as_deref(),
                 format: args.format,
                 output: args.output.as_deref(),
                 run: args.run,

@@ -24,6 +24,9 @@ Examples:
 pub struct ReportArgs {
     /// JSON file of a run or of a series (`-` is standard input; a pipe will do).
     pub file: PathBuf,
+    /// A second one, laid over the first; for HTML alone.
+    #[arg(value_name = "OTHER")]
+    pub other: Option<PathBuf>,
     /// Unit of durations: auto, ns, us or ms.
     #[arg(long, default_value_t = Unit::Auto)]
     pub unit: Unit,

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::error::{Failure, exit};
 use crate::export::table::{self, clean};
-use crate::export::{Exporter as _, Format, Table, Unit};
+use crate::export::{Exporter as _, Format, Html, Table, Unit};
 use crate::profile::{OutputFile, Profile, ReadError, Series};
 
 /// What to report, and how.
@@ -13,6 +13,8 @@ use crate::profile::{OutputFile, Profile, ReadError, Series};
 pub struct Options<'a> {
     /// The file; `-` is standard input.
     pub file: &'a Path,
+    /// A second file that is laid over the first, in HTML.
+    pub other: Option<&'a Path>,
     /// The format; without it what the ending of `output` tells, else the table.
     pub format: Option<Format>,
     /// Where it goes; without it to the caller's output.
@@ -48,31 +50,63 @@ pub fn run(options: &Options<'_>, out: &mut dyn Write) -> Result<(), Failure> {
     let output = options.output.map(OutputFile::open).transpose()?;
     let format = options.format.or_else(|| options.output.and_then(Format::of_file));
     let format = format.unwrap_or(Format::Table);
-    let mut series = Series::read(options.file)?;
-    let file = || options.file.display();
+    if options.other.is_some() && format != Format::Html {
+        let message = format!(
+            "two profiles are laid over each other in html alone, and the format is {format}: say \
+             --format html, or use `profiler compare`"
+        );
+        return Err(Failure::new(exit::USAGE, message));
+    }
+    let series = read(options.file, options)?;
+    let width = if output.is_none() { options.width } else { None };
+    let bytes = match options.other {
+        Some(other) => {
+            let second = read(other, options)?;
+            let (first, second) =
+                (one(&series, options.file, format)?, one(&second, other, format)?);
+            let (name, other) = (options.file.to_string_lossy(), other.to_string_lossy());
+            Html.overlay((&name, first), (&other, second))
+        }
+        None => render(&series, format, options.unit, width)
+            .ok_or_else(|| several(options.file, &series, format))?,
+    };
+    match output {
+        Some(output) => Ok(output.commit(&bytes)?),
+        None => Ok(write(out, &bytes).map_err(ReportError::Write)?),
+    }
+}
+
+/// The only run of `series`.
+fn one<'a>(series: &'a Series, file: &Path, format: Format) -> Result<&'a Profile, Failure> {
+    match series.runs.as_slice() {
+        [profile] => Ok(profile),
+        _ => Err(several(file, series, format)),
+    }
+}
+
+fn several(file: &Path, series: &Series, format: Format) -> Failure {
+    let message = format!(
+        "{} holds {} runs, and {format} holds one: say which with --run",
+        file.display(),
+        series.runs.len()
+    );
+    Failure::new(exit::USAGE, message)
+}
+
+/// The runs and handlers of `file` that are wanted.
+fn read(file: &Path, options: &Options<'_>) -> Result<Series, Failure> {
+    let mut series = Series::read(file)?;
     if let Some(number) = options.run {
         let all = series.runs.len();
         if number == 0 || number > all {
-            let message = format!("{} has no run {number}: runs are 1 to {all}", file());
+            let message = format!("{} has no run {number}: runs are 1 to {all}", file.display());
             return Err(Failure::new(exit::USAGE, message));
         }
         let run = series.runs.swap_remove(number - 1);
         series.runs = vec![run];
     }
-    keep_handlers(&mut series, options)?;
-    let width = if output.is_none() { options.width } else { None };
-    let bytes = render(&series, format, options.unit, width).ok_or_else(|| {
-        let message = format!(
-            "{} holds {} runs, and {format} holds one: say which with --run",
-            file(),
-            series.runs.len()
-        );
-        Failure::new(exit::USAGE, message)
-    })?;
-    match output {
-        Some(output) => Ok(output.commit(&bytes)?),
-        None => Ok(write(out, &bytes).map_err(ReportError::Write)?),
-    }
+    keep_handlers(&mut series, file, options.handlers)?;
+    Ok(series)
 }
 
 /// Prints the profile in `path` (`-` is standard input) to `out`: byte for byte the table that the
@@ -156,19 +190,19 @@ fn tables(series: &Series, unit: Unit, width: Option<u16>) -> Vec<u8> {
     bytes
 }
 
-fn keep_handlers(series: &mut Series, options: &Options<'_>) -> Result<(), Failure> {
-    if options.handlers.is_empty() {
+fn keep_handlers(series: &mut Series, file: &Path, wanted: &[String]) -> Result<(), Failure> {
+    if wanted.is_empty() {
         return Ok(());
     }
     let mut patterns = Vec::new();
-    for text in options.handlers {
+    for text in wanted {
         let pattern = glob::Pattern::new(text).map_err(|error| {
             Failure::new(exit::USAGE, format!("`{text}` is no name or glob: {error}"))
         })?;
         if !series.runs.iter().flat_map(|run| &run.handlers).any(|h| pattern.matches(&h.name)) {
             let message = format!(
                 "{} has no handler `{text}`: look at its table for those that it has",
-                options.file.display()
+                file.display()
             );
             return Err(Failure::new(exit::NO_TARGET, message));
         }

@@ -6,6 +6,7 @@ pub mod gate;
 pub(crate) mod grid;
 pub mod hgrm;
 pub mod hlog;
+pub mod html;
 pub mod json;
 pub mod junit;
 pub mod markdown;
@@ -19,6 +20,7 @@ use std::str::FromStr;
 pub use csv::Csv;
 pub use hgrm::Hgrm;
 pub use hlog::Hlog;
+pub use html::Html;
 pub use json::Json;
 pub use markdown::Markdown;
 pub use openmetrics::OpenMetrics;
@@ -54,6 +56,8 @@ pub enum Format {
     Hgrm,
     /// OpenMetrics text.
     OpenMetrics,
+    /// One page for a browser.
+    Html,
 }
 
 /// A format that this program does not know, or a file name that does not tell one.
@@ -72,7 +76,7 @@ pub enum UnknownFormat {
 
 impl Format {
     /// Everything there is.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Table,
         Self::Markdown,
         Self::Csv,
@@ -80,6 +84,7 @@ impl Format {
         Self::Hlog,
         Self::Hgrm,
         Self::OpenMetrics,
+        Self::Html,
     ];
 
     /// Its name on the command line.
@@ -93,6 +98,7 @@ impl Format {
             Self::Hlog => "hlog",
             Self::Hgrm => "hgrm",
             Self::OpenMetrics => "openmetrics",
+            Self::Html => "html",
         }
     }
 
@@ -107,6 +113,7 @@ impl Format {
             Self::Hlog => &["hlog"],
             Self::Hgrm => &["hgrm"],
             Self::OpenMetrics => &["prom", "om", "openmetrics"],
+            Self::Html => &["html", "htm"],
         }
     }
 
@@ -129,6 +136,7 @@ impl Format {
             Self::Hlog => Box::new(Hlog),
             Self::Hgrm => Box::new(Hgrm { unit }),
             Self::OpenMetrics => Box::new(OpenMetrics),
+            Self::Html => Box::new(Html),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::module::ModuleFacts;
 use crate::profile::{HandlerProfile, Profile, Source};
 
 /// Unit of the durations in a table.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unit {
     /// The one of the three in which the largest average is a number below 1000.
     #[default]
@@ -98,7 +98,7 @@ impl Unit {
     }
 
     /// An average, to a tenth of a nanosecond.
-    fn average(self, ns: f64) -> String {
+    pub(crate) fn average(self, ns: f64) -> String {
         let places = self.places();
         format!("{:.*}", places + 1, ns / 10_f64.powi(places as i32))
     }

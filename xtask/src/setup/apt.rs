@@ -25,6 +25,9 @@ pub(crate) const VM: &[&str] = &[
 /// For Python environments.
 pub(crate) const PYTHON: &[&str] = &["python3-pip", "python3-venv"];
 
+/// For what reads exported files.
+pub(crate) const READERS: &[&str] = &["chromium", "python3-pip", "python3-venv"];
+
 /// For kernel modules. gcc-12 builds for every series, 5.10 included.
 pub(crate) const MODULE_BUILD: &[&str] =
     &["bc", "binutils", "gcc-12", "libelf1", "make", "pahole", "xz-utils", "zstd"];

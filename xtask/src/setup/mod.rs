@@ -32,7 +32,7 @@ pub(crate) enum Part {
     ModuleBuild,
     /// One kernel: image, modules and headers.
     Kernel(Series),
-    /// Other implementations of the formats that are exported.
+    /// Other programs that read what is exported, a browser among them.
     Readers,
     /// Debian's Rust with its library sources, LLVM and bpf-linker.
     BpfBuild,
@@ -50,9 +50,10 @@ impl Part {
     fn packages(self) -> &'static [&'static str] {
         match self {
             Self::Vm => apt::VM,
-            Self::Python | Self::Readers => apt::PYTHON,
+            Self::Python => apt::PYTHON,
             Self::ModuleBuild => apt::MODULE_BUILD,
             Self::Kernel(_) => apt::KERNEL,
+            Self::Readers => apt::READERS,
             Self::BpfBuild => apt::BPF_BUILD,
         }
     }

@@ -1,5 +1,5 @@
-//! Other implementations of the formats that the profiler writes, in a Python environment of their
-//! own.
+//! Other implementations of the formats that the profiler writes, and what steers a browser, in a
+//! Python environment of their own.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,7 +11,8 @@ use crate::paths::Paths;
 use crate::process;
 
 /// Pinned, so that a test that fails means a change of ours.
-pub(crate) const PACKAGES: [&str; 2] = ["hdrhistogram==0.10.8", "prometheus_client==0.26.0"];
+pub(crate) const PACKAGES: [&str; 3] =
+    ["hdrhistogram==0.10.8", "prometheus_client==0.26.0", "playwright==1.64.1"];
 
 fn stamp(paths: &Paths) -> (PathBuf, String) {
     let folder = paths.readers();

@@ -1,5 +1,5 @@
-//! Exported files read by other implementations: the tests of `profiler/tests/readers.rs`, with a
-//! Python that has them.
+//! Exported files read by other programs: the tests of `profiler/tests/readers.rs` and
+//! `profiler/tests/browser.rs`, with a Python that has other implementations and steers a browser.
 
 use std::process::{Command, Stdio};
 
@@ -11,25 +11,37 @@ use crate::paths::Paths;
 use crate::process;
 use crate::setup::readers;
 
-const PLACE: &str = "other readers";
+/// The test binaries, with the words for the report.
+const TESTS: [(&str, &str); 2] = [("readers", "other readers"), ("browser", "browser")];
+
+/// Debian's Chromium.
+const BROWSER: &str = "/usr/bin/chromium";
 
 /// Runs them; without the Python they are listed as not run.
 pub(super) fn run(paths: &Paths, report: &mut Report) -> Result<()> {
-    println!("test: exported files, read by other implementations");
-    if !readers::is_ready(paths) {
-        let reason = "no Python with hdrhistogram and prometheus_client below target/: run \
-                      `cargo xtask setup` first";
-        report.add(PLACE, "(all)", Status::NotRun(reason.to_owned()));
-        return Ok(());
+    println!("test: exported files, read by other programs");
+    for (test, place) in TESTS {
+        if readers::is_ready(paths) {
+            binary(paths, test, place, report)?;
+        } else {
+            let packages = readers::PACKAGES.join(", ");
+            let reason = format!("no Python with {packages}: run `cargo xtask setup` first");
+            report.add(place, "(all)", Status::NotRun(reason));
+        }
     }
+    Ok(())
+}
+
+fn binary(paths: &Paths, test: &str, place: &str, report: &mut Report) -> Result<()> {
     let cargo = |more: &[&str]| {
         let mut cargo = Command::new("cargo");
-        cargo.args(["test", "--package", "profiler", "--test", "readers", "--locked"]);
+        cargo.args(["test", "--package", "profiler", "--test", test, "--locked"]);
         cargo.arg("--").args(more).current_dir(paths.root()).stdin(Stdio::null());
         cargo.env("PROFILER_READERS_PYTHON", readers::python(paths));
+        cargo.env("PROFILER_BROWSER", BROWSER);
         cargo
     };
-    let Some(listed) = report.step(PLACE, "build", process::stdout(&mut cargo(&["--list"]))) else {
+    let Some(listed) = report.step(place, "build", process::stdout(&mut cargo(&["--list"]))) else {
         return Ok(());
     };
     let output = process::capture(&mut cargo(&[]))?;
@@ -39,7 +51,7 @@ pub(super) fn run(paths: &Paths, report: &mut Report) -> Result<()> {
         parser.line(line);
     }
     report.add_run(
-        PLACE,
+        place,
         &libtest::listed(&listed),
         &parser.endings,
         "the test binary ended early",

@@ -1,0 +1,43 @@
+//! What was measured, and on what, beside each other where there are two profiles.
+
+use serde::Serialize;
+
+use super::Side;
+use crate::export::table::{Unit, clean, heading};
+
+/// A line of facts.
+#[derive(Serialize)]
+pub(super) struct Fact {
+    label: &'static str,
+    /// One a profile.
+    values: Vec<String>,
+    /// Whether two profiles differ in it.
+    differs: bool,
+}
+
+/// The lines above the text table, which are the facts of this page, too.
+pub(super) fn of(sides: &[Side<'_>]) -> Vec<Fact> {
+    let all: Vec<Vec<(&'static str, String)>> =
+        sides.iter().map(|side| heading(side.profile, Unit::Auto.resolve(side.profile))).collect();
+    let mut labels: Vec<&'static str> = Vec::new();
+    for (label, _) in all.iter().flatten() {
+        if !labels.contains(label) {
+            labels.push(label);
+        }
+    }
+    // The page's tables have their units in the heads.
+    labels.retain(|label| *label != "unit");
+    let fact = |label| {
+        let values: Vec<String> = all
+            .iter()
+            .map(|lines| {
+                let of_label = lines.iter().filter(|(other, _)| *other == label);
+                let texts: Vec<_> = of_label.map(|(_, text)| clean(text)).collect();
+                texts.join("; ")
+            })
+            .collect();
+        let differs = values.windows(2).any(|pair| pair[0] != pair[1]);
+        Fact { label, values, differs }
+    };
+    labels.into_iter().map(fact).collect()
+}

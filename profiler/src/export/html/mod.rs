@@ -1,0 +1,150 @@
+//! HTML: one file that needs nothing else, no network either: plots, tables, losses and what was
+//! measured on, for one profile or for two laid over each other.
+//!
+//! The page is a template; the plots are SVG whose colours the page's style sheet sets, so that one
+//! drawing serves light, dark and print. The script sorts tables and switches the theme, and
+//! without it the page still shows everything.
+
+mod facts;
+mod paint;
+mod plot;
+mod rows;
+
+use minijinja::{AutoEscape, Environment, context};
+use serde::Serialize;
+
+use super::Exporter;
+use super::table::clean;
+use crate::profile::Profile;
+
+const PAGE: &str = include_str!("page.html");
+const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("script.js");
+
+/// The page of one profile, or of two for comparison by eye.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Html;
+
+/// One profile of the page.
+#[derive(Clone, Copy)]
+struct Side<'a> {
+    /// `A` or `B`, and nothing where there is one profile alone.
+    mark: &'static str,
+    /// 0 for the first, 1 for the second.
+    number: usize,
+    profile: &'a Profile,
+}
+
+/// What the page says of one handler.
+#[derive(Serialize)]
+struct HandlerSection {
+    name: String,
+    /// A fragment of the page's address, unlike that of any other handler.
+    anchor: String,
+    note: Option<String>,
+    percentiles: Option<String>,
+    histogram: Option<String>,
+    intervals: Option<String>,
+}
+
+impl Exporter for Html {
+    fn serialize(&self, profile: &Profile) -> Vec<u8> {
+        self.page(&[("", profile)])
+    }
+}
+
+impl Html {
+    /// The page of `first` with `second` laid over it: handlers are matched by module and name, and
+    /// those that only one of them has are shown alone.
+    #[must_use]
+    pub fn overlay(&self, first: (&str, &Profile), second: (&str, &Profile)) -> Vec<u8> {
+        self.page(&[first, second])
+    }
+
+    fn page(self, profiles: &[(&str, &Profile)]) -> Vec<u8> {
+        let marks: &[&'static str] = if profiles.len() == 1 { &[""] } else { &["A", "B"] };
+        let sides: Vec<Side<'_>> = marks
+            .iter()
+            .zip(profiles)
+            .enumerate()
+            .map(|(number, (mark, (_, profile)))| Side { mark, number, profile })
+            .collect();
+        let labels: Vec<_> = sides
+            .iter()
+            .zip(profiles)
+            .map(|(side, (label, _))| context! { mark => side.mark, label => clean(label) })
+            .collect();
+        let handlers: Vec<HandlerSection> = rows::names(&sides)
+            .into_iter()
+            .enumerate()
+            .map(|(number, name)| section(&sides, number, &name))
+            .collect();
+        let warnings: Vec<_> = sides
+            .iter()
+            .flat_map(|side| {
+                side.profile.warnings.iter().map(
+                    |warning| context! { mark => side.mark, text => clean(&warning.text).into_owned() },
+                )
+            })
+            .collect();
+
+        let mut templates = Environment::new();
+        templates.set_auto_escape_callback(|_| AutoEscape::Html);
+        templates.set_trim_blocks(true);
+        templates.set_lstrip_blocks(true);
+        let rendered = templates.template_from_str(PAGE).and_then(|page| {
+            page.render(context! {
+                title => title(&sides),
+                style => STYLE,
+                script => SCRIPT,
+                labels,
+                facts => facts::of(&sides),
+                summary => rows::summary(&sides),
+                losses => rows::losses(&sides),
+                handlers,
+                watched => plot::watched(&sides),
+                warnings,
+            })
+        });
+        // The template is part of this program and a test renders it.
+        debug_assert!(rendered.is_ok(), "{rendered:?}");
+        rendered
+            .unwrap_or_else(|error| format!("the page's template is broken: {error}"))
+            .into_bytes()
+    }
+}
+
+/// What a browser's tab shows.
+fn title(sides: &[Side<'_>]) -> String {
+    let names = rows::names(sides);
+    match names.as_slice() {
+        [] => "Handler latencies".to_owned(),
+        [only] => format!("Latency of {}", only.shown),
+        [first, rest @ ..] => format!("Latency of {} and {} more", first.shown, rest.len()),
+    }
+}
+
+fn section(sides: &[Side<'_>], number: usize, name: &rows::Name) -> HandlerSection {
+    let handlers = rows::find(sides, name);
+    let hits = handlers.iter().any(|(_, handler)| handler.count > 0);
+    let missing: Vec<&str> = sides
+        .iter()
+        .filter(|side| !handlers.iter().any(|(found, _)| found.mark == side.mark))
+        .map(|side| side.mark)
+        .collect();
+    let note = if !hits {
+        Some("No hit: the warnings above say why that may be.".to_owned())
+    } else if !missing.is_empty() {
+        Some(format!("Not in profile {}.", missing.join(", ")))
+    } else {
+        None
+    };
+    HandlerSection {
+        name: name.shown.clone(),
+        anchor: format!("handler-{number}"),
+        note,
+        percentiles: hits.then(|| plot::percentiles(&handlers)).flatten(),
+        histogram: hits.then(|| plot::histogram(&handlers)).flatten(),
+        intervals: plot::intervals(&handlers),
+    }
+}

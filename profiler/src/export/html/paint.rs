@@ -1,0 +1,17 @@
+//! Colours of the plots. The drawing has marker colours that nothing else uses; the page's style
+//! sheet gives each its real one, for each theme.
+
+use plotters::style::RGBColor;
+
+/// Axes and text.
+pub(super) const INK: RGBColor = RGBColor(0, 0, 1);
+/// Lines behind the data.
+pub(super) const GRID: RGBColor = RGBColor(0, 0, 2);
+/// The data, one colour a series.
+pub(super) const SERIES: [RGBColor; 4] =
+    [RGBColor(0, 0, 3), RGBColor(0, 0, 4), RGBColor(0, 0, 5), RGBColor(0, 0, 6)];
+
+/// The colour of a series.
+pub(super) fn series(number: usize) -> RGBColor {
+    SERIES[number % SERIES.len()]
+}

@@ -1,0 +1,182 @@
+//! The rows of the page's tables. Every cell has the text that is read and the number that it is
+//! sorted by.
+
+use serde::Serialize;
+
+use super::Side;
+use crate::export::table::{Unit, clean};
+use crate::profile::HandlerProfile;
+
+/// Percentiles of the summary, with their heads.
+pub(super) const QUANTILES: [(&str, f64); 5] =
+    [("TP50", 0.5), ("TP90", 0.9), ("TP95", 0.95), ("TP99", 0.99), ("TP99.9", 0.999)];
+
+/// A handler as both profiles know it.
+#[derive(Clone, PartialEq)]
+pub(super) struct Name {
+    name: String,
+    module: Option<String>,
+    pub(super) shown: String,
+}
+
+/// A table of the page.
+#[derive(Serialize)]
+pub(super) struct Grid {
+    heads: Vec<String>,
+    rows: Vec<Vec<Cell>>,
+}
+
+/// A cell.
+#[derive(Serialize)]
+pub(super) struct Cell {
+    text: String,
+    /// `None` sorts by the text.
+    value: Option<f64>,
+}
+
+impl Cell {
+    fn text(text: impl Into<String>) -> Self {
+        Self { text: text.into(), value: None }
+    }
+
+    fn count(count: u64) -> Self {
+        Self { text: count.to_string(), value: Some(count as f64) }
+    }
+
+    /// Sorts behind every number.
+    fn none() -> Self {
+        Self { text: "-".to_owned(), value: Some(-1.0) }
+    }
+}
+
+/// All handlers, in the order of the profiles, each once.
+pub(super) fn names(sides: &[Side<'_>]) -> Vec<Name> {
+    let mut names: Vec<Name> = Vec::new();
+    for handler in sides.iter().flat_map(|side| &side.profile.handlers) {
+        let shown = match &handler.module {
+            Some(module) => format!("{} [{module}]", handler.name),
+            None => handler.name.clone(),
+        };
+        let shown = clean(&shown).into_owned();
+        let name = Name { name: handler.name.clone(), module: handler.module.clone(), shown };
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// The handler of that name in each profile that has it.
+pub(super) fn find<'a>(sides: &[Side<'a>], name: &Name) -> Vec<(Side<'a>, &'a HandlerProfile)> {
+    let is = |handler: &&HandlerProfile| handler.name == name.name && handler.module == name.module;
+    sides.iter().filter_map(|side| Some((*side, side.profile.handlers.iter().find(is)?))).collect()
+}
+
+/// Latencies, a row a handler and profile; with two profiles also the change from A to B.
+pub(super) fn summary(sides: &[Side<'_>]) -> Grid {
+    let both = sides.len() > 1;
+    let unit = sides.iter().map(|side| Unit::Auto.resolve(side.profile)).max().unwrap_or(Unit::Ns);
+    let mut heads = vec!["handler".to_owned()];
+    if both {
+        heads.push("profile".to_owned());
+    }
+    heads.extend(["backend".to_owned(), "calls".to_owned(), "calls/s".to_owned()]);
+    heads.push(format!("average [{unit}]"));
+    heads.extend(QUANTILES.iter().map(|(head, _)| format!("{head} [{unit}]")));
+    heads.push(format!("max [{unit}]"));
+    if both {
+        heads.extend(["average, change".to_owned(), "TP99, change".to_owned()]);
+    }
+    heads.push("lost".to_owned());
+    let mut rows = Vec::new();
+    for name in names(sides) {
+        let handlers = find(sides, &name);
+        for (side, handler) in &handlers {
+            let mut row = vec![Cell::text(&name.shown)];
+            if both {
+                row.push(Cell::text(side.mark));
+            }
+            let per_second = handler.count as f64 / (side.profile.window_ns as f64 / 1e9);
+            row.push(Cell::text(handler.backend.to_string()));
+            row.push(Cell::count(handler.count));
+            row.push(Cell { text: format!("{per_second:.1}"), value: Some(per_second) });
+            let mean = handler.mean_ns();
+            row.push(
+                mean.map_or_else(Cell::none, |ns| Cell { text: unit.average(ns), value: Some(ns) }),
+            );
+            let quantiles = QUANTILES.iter().map(|(_, quantile)| handler.quantile_ns(*quantile));
+            row.extend(quantiles.chain([handler.max_ns]).map(|ns| {
+                ns.map_or_else(Cell::none, |ns| Cell {
+                    text: unit.exact(ns),
+                    value: Some(ns as f64),
+                })
+            }));
+            if both {
+                let first = handlers.first().filter(|(first, _)| first.mark != side.mark);
+                row.push(change(first.and_then(|(_, first)| first.mean_ns()), mean));
+                let tp99 = |handler: &HandlerProfile| handler.quantile_ns(0.99).map(|ns| ns as f64);
+                row.push(change(first.and_then(|(_, first)| tp99(first)), tp99(handler)));
+            }
+            row.push(Cell::count(handler.losses.unmeasured()));
+            rows.push(row);
+        }
+    }
+    Grid { heads, rows }
+}
+
+fn change(from: Option<f64>, to: Option<f64>) -> Cell {
+    match (from, to) {
+        (Some(from), Some(to)) if from > 0.0 => {
+            let percent = (to - from) / from * 100.0;
+            Cell { text: format!("{percent:+.2} %"), value: Some(percent) }
+        }
+        _ => Cell { text: String::new(), value: Some(f64::MIN) },
+    }
+}
+
+/// The account of every call that was seen.
+pub(super) fn losses(sides: &[Side<'_>]) -> Grid {
+    let mut heads = vec!["handler".to_owned()];
+    let both = sides.len() > 1;
+    if both {
+        heads.push("profile".to_owned());
+    }
+    let counted = [
+        "carried in",
+        "entries",
+        "exits",
+        "measured",
+        "in flight",
+        "lost",
+        "unpaired exits",
+        "missed by the kernel",
+        "over range",
+    ];
+    heads.extend(counted.map(str::to_owned));
+    let mut rows = Vec::new();
+    for name in names(sides) {
+        for (side, handler) in find(sides, &name) {
+            let losses = &handler.losses;
+            let mut row = vec![Cell::text(&name.shown)];
+            if both {
+                row.push(Cell::text(side.mark));
+            }
+            row.extend(
+                [
+                    losses.carried_in,
+                    losses.entries,
+                    losses.exits,
+                    handler.count,
+                    losses.in_flight,
+                    losses.lost,
+                    losses.unpaired_exits,
+                    losses.missed,
+                    losses.over_range,
+                ]
+                .map(Cell::count),
+            );
+            rows.push(row);
+        }
+    }
+    Grid { heads, rows }
+}
