@@ -75,12 +75,12 @@ pub(super) fn judge(record: &ChangeRecord, terms: &Terms, p: f64, p_faster: f64)
     let within =
         relative.is_some_and(|bounds| bounds.upper <= terms.share) || difference.upper <= floor;
     if above && p < terms.alpha {
-        let text = format!("{change}, at least {low}, {limit}; p {}", chance(p));
+        let text = format!("{change}, at least {low}, {limit}; p {} adjusted", chance(p));
         return (Verdict::Fail, false, text);
     }
     if above {
         let text = format!(
-            "{change}, at least {low}, {limit}, and yet runs of both sides overlap (p {}): more runs",
+            "{change}, at least {low}, {limit}, and yet runs of both sides overlap (p {} adjusted): more runs",
             chance(p)
         );
         return (Verdict::Inconclusive, false, text);
@@ -90,7 +90,7 @@ pub(super) fn judge(record: &ChangeRecord, terms: &Terms, p: f64, p_faster: f64)
             && difference.upper < -floor
             && p_faster < terms.alpha;
         let text = if faster {
-            format!("faster: {change}, at most {high}; p {}", chance(p_faster))
+            format!("faster: {change}, at most {high}; p {} adjusted", chance(p_faster))
         } else {
             format!("{change}, at most {high}, {limit}")
         };
