@@ -40,7 +40,10 @@
 	X(testbed_outer) \
 	X(testbed_inner)
 
-/* The rest of the functions called from the trigger file. */
+/*
+ * The rest of the functions called from the trigger file. The two twins are
+ * both called testbed_twin, in two files: their counters need two names.
+ */
 #define TB_PLAIN(X)           \
 	X(testbed_recurse)    \
 	X(testbed_sleep)      \
@@ -48,6 +51,8 @@
 	X(testbed_irq_victim) \
 	X(testbed_hold)       \
 	X(testbed_notrace)    \
+	X(testbed_twin_first) \
+	X(testbed_twin_second) \
 	X(testbed_empty)
 
 #define TB_TEN(X, d) \
@@ -129,6 +134,9 @@ int ptrace_pre_handler(struct kprobe *p, struct pt_regs *regs);
 
 /* triggers.c */
 int tb_trigger(char *command);
+
+/* twin.c */
+void tb_call_second_twin(void);
 
 /* proc.c */
 int tb_proc_create(void);

@@ -130,6 +130,12 @@ TB_FN notrace unsigned int testbed_notrace(unsigned int value)
 	return testbed_inlined(value);
 }
 
+/* The other one is in twin.c: one name, two functions. */
+static TB_FN void testbed_twin(void)
+{
+	tb_count(testbed_twin_first);
+}
+
 #define DEFINE_TRIVIAL(name)         \
 	void name(void);             \
 	TB_FN void name(void)        \
@@ -309,6 +315,21 @@ static int run_notrace(unsigned long count, unsigned long unused)
 	return err;
 }
 
+/* The second twin is called twice as often as the first. */
+static int run_twins(unsigned long count, unsigned long unused)
+{
+	unsigned long i;
+	int err = 0;
+
+	for (i = 0; i < count && !err; i++) {
+		testbed_twin();
+		tb_call_second_twin();
+		tb_call_second_twin();
+		err = breathe(i + 1);
+	}
+	return err;
+}
+
 static const struct trigger {
 	const char *name;
 	int (*run)(unsigned long first, unsigned long second);
@@ -324,6 +345,7 @@ static const struct trigger {
 	{ "irq", run_irq, COUNT_MAX },
 	{ "hold", run_hold, HOLD_MSEC_MAX },
 	{ "notrace", run_notrace, COUNT_MAX },
+	{ "twins", run_twins, COUNT_MAX },
 };
 
 static int parse(const char *word, unsigned long max, unsigned long *n)
