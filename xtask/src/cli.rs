@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
+use crate::demo::Driver;
 use crate::series::Series;
 use crate::test::Selection;
 use crate::vm::VmSpec;
@@ -28,8 +29,8 @@ pub(crate) enum Task {
     Ebpf(EbpfArgs),
     /// Build the testbed module.
     Testbed(TestbedArgs),
-    /// The main job: ten handlers of the testbed under load in a VM; table and JSON.
-    Demo(KernelArgs),
+    /// The main job: handlers of a driver under load in a VM; table and JSON.
+    Demo(DemoArgs),
     /// Count the instructions that the probes add to a call, in a VM under virtual time.
     Bench(KernelArgs),
     /// Check formatting and lints; warnings are errors.
@@ -56,6 +57,17 @@ impl TestArgs {
     pub(crate) fn selection(self) -> Selection {
         Selection { host: self.host, boots: self.boot, filters: self.filters }
     }
+}
+
+/// Arguments of `demo`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DemoArgs {
+    /// Whose handlers: the project's test module, or Falco's driver from Debian 12.
+    #[arg(long, value_enum, default_value_t = Driver::Testbed)]
+    pub(crate) driver: Driver,
+    /// The kernel.
+    #[command(flatten)]
+    pub(crate) kernel: KernelArgs,
 }
 
 /// Arguments of `demo` and `bench`.

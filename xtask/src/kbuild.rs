@@ -23,11 +23,11 @@ mount --bind "$2" "$1/$4"
 exec chroot "$1" env -i PATH=/usr/bin HOME=/root LC_ALL=C make -C "/usr/src/linux-headers-$3" "M=/$4" modules
 "#;
 
-/// Builds the module whose Kbuild file lies in `source`, with warnings as errors.
+/// Builds the module whose Kbuild file lies in `source`.
 ///
 /// A kernel that came with its own tools has them run in its folder as their root, in a mount
 /// namespace: they need another C library than this machine's.
-pub(crate) fn make(kernel: &Kernel, source: &Path, log: &Path) -> Result<()> {
+pub(crate) fn make_foreign(kernel: &Kernel, source: &Path, log: &Path) -> Result<()> {
     let mut command;
     if kernel.series.has_own_tools() {
         command = Command::new("unshare");
@@ -41,7 +41,12 @@ pub(crate) fn make(kernel: &Kernel, source: &Path, log: &Path) -> Result<()> {
         command.arg("-C").arg(kernel.headers()).arg(format!("M={}", source.display()));
         command.args([&format!("CC={COMPILER}"), "modules"]);
     }
-    process::run_logged(&mut command, log)?;
+    process::run_logged(&mut command, log)
+}
+
+/// Like [`make_foreign`], of the project's own sources: a warning is an error.
+pub(crate) fn make(kernel: &Kernel, source: &Path, log: &Path) -> Result<()> {
+    make_foreign(kernel, source, log)?;
     let text = fs::read_to_string(log).with_context(|| format!("cannot read {}", log.display()))?;
     let warnings: Vec<&str> = text.lines().filter(|line| is_warning(line)).collect();
     if !warnings.is_empty() {
@@ -97,7 +102,7 @@ fn has_btf(module: &Path) -> Result<bool> {
 }
 
 /// Takes the kernel's BTF out of its compressed image.
-fn extract_btf(kernel: &Kernel, folder: &Path, to: &Path) -> Result<()> {
+pub(crate) fn extract_btf(kernel: &Kernel, folder: &Path, to: &Path) -> Result<()> {
     let image = kernel.image();
     let bytes = fs::read(&image).with_context(|| format!("cannot read {}", image.display()))?;
     let payload = payload(&bytes)

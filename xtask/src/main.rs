@@ -58,7 +58,9 @@ fn dispatch(task: Task) -> Result<ExitCode> {
             }
         }
         Task::Bench(args) => return bench::run(&paths, args.kernel).map(exit_code),
-        Task::Demo(args) => return demo::run(&paths, args.kernel).map(exit_code),
+        Task::Demo(args) => {
+            return demo::run(&paths, args.driver, args.kernel.kernel).map(exit_code);
+        }
         Task::Lint => lint::run(&paths)?,
         Task::Test(args) => {
             if !test::run(&paths, &args.selection())? {

@@ -4,9 +4,11 @@
 //! rest lands under `target/`.
 
 mod apt;
+mod archive;
 mod bpf_linker;
 mod kernels;
 pub(crate) mod readers;
+mod scap;
 mod venv;
 
 use std::fs::File;
@@ -20,6 +22,7 @@ use crate::series::Series;
 
 pub(crate) use bpf_linker::{LLVM_MAJOR, LLVM_PREFIX, VERSION as BPF_LINKER_VERSION};
 pub(crate) use kernels::{BUILD_FOLDER, Kernel};
+pub(crate) use scap::source as scap_source;
 
 /// A part of the set-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +37,8 @@ pub(crate) enum Part {
     Kernel(Series),
     /// Other programs that read what is exported, a browser among them.
     Readers,
+    /// Sources of Falco's driver.
+    ScapDriver,
     /// Debian's Rust with its library sources, LLVM and bpf-linker.
     BpfBuild,
 }
@@ -43,7 +48,7 @@ impl Part {
     pub(crate) fn all() -> Vec<Self> {
         let mut parts = vec![Self::Vm, Self::ModuleBuild, Self::Readers];
         parts.extend(Series::ALL.map(Self::Kernel));
-        parts.push(Self::BpfBuild);
+        parts.extend([Self::ScapDriver, Self::BpfBuild]);
         parts
     }
 
@@ -54,6 +59,7 @@ impl Part {
             Self::ModuleBuild => apt::MODULE_BUILD,
             Self::Kernel(_) => apt::KERNEL,
             Self::Readers => apt::READERS,
+            Self::ScapDriver => &[],
             Self::BpfBuild => apt::BPF_BUILD,
         }
     }
@@ -90,6 +96,7 @@ struct Missing {
     venv: bool,
     readers: bool,
     kernels: Vec<Series>,
+    scap: bool,
     bpf_linker: bool,
 }
 
@@ -106,16 +113,15 @@ impl Missing {
                 && !venv::is_ready(paths),
             readers: parts.contains(&Part::Readers) && !readers::is_ready(paths),
             kernels: parts.iter().filter_map(kernel).collect(),
+            scap: parts.contains(&Part::ScapDriver) && scap::source(paths).is_err(),
             bpf_linker: parts.contains(&Part::BpfBuild) && !bpf_linker::is_ready(paths),
         })
     }
 
     fn is_empty(&self) -> bool {
         self.packages.is_empty()
-            && !self.venv
-            && !self.readers
+            && !(self.venv || self.readers || self.scap || self.bpf_linker)
             && self.kernels.is_empty()
-            && !self.bpf_linker
     }
 
     fn announce(&self, paths: &Paths) {
@@ -134,6 +140,9 @@ impl Missing {
         for series in &self.kernels {
             let folder = paths.kernel(*series);
             println!("  {}: Debian's Linux {series}, unpacked, not installed", folder.display());
+        }
+        if self.scap {
+            println!("  {}: sources of Falco's driver, of Debian 12", below("drivers"));
         }
         if self.bpf_linker {
             let version = bpf_linker::VERSION;
@@ -159,6 +168,10 @@ impl Missing {
         }
         if !self.kernels.is_empty() {
             kernels::install(paths, &self.kernels)?;
+        }
+        if self.scap {
+            println!("set-up: sources of Falco's driver");
+            scap::install(paths)?;
         }
         if self.bpf_linker {
             println!("set-up: bpf-linker, built from source");

@@ -1,19 +1,15 @@
-//! The main job from nothing: set-up, build, boot, testbed, ten handlers under load, table, JSON.
-//!
-//! Under virtual time, so that whoever runs it sees nearly the same figures, whatever the machine.
+//! The testbed's ten handlers.
 
 use std::path::Path;
-use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::Result;
 
+use super::word;
 use crate::cargo;
 use crate::paths::Paths;
-use crate::process;
 use crate::series::Series;
 use crate::setup::{self, Part};
 use crate::testbed;
-use crate::vm::{self, VmSpec, quote};
 
 /// The handlers of Elkeid's table, in its order; the testbed has them all.
 const HANDLERS: [&str; 10] = [
@@ -41,41 +37,19 @@ const RATE: &str = "97/s";
 const DURATION: &str = "15s";
 
 /// Runs the demo; gives the exit code of `profiler run`.
-pub(crate) fn run(paths: &Paths, series: Series) -> Result<i32> {
+pub(super) fn run(paths: &Paths, series: Series) -> Result<i32> {
     setup::ensure(paths, &[Part::Vm, Part::ModuleBuild, Part::Kernel(series)])?;
     let profiler = cargo::build_profiler(paths)?;
-    let testbed = testbed::build(paths, series)?;
-    let out = paths.target().join("demo");
-    process::remove_dir(&out)?;
-    process::create_dir(&out)?;
-    let result = out.join("result.json");
-
-    let script = script(&profiler, &testbed, &result);
-    let spec = VmSpec {
-        cpus: 1,
-        icount: true,
-        timeout: Duration::from_secs(300),
-        ..VmSpec::new("demo", series, ["sh", "-c", &script])
-    };
-    let outcome = vm::run(paths, &spec)?;
-    if outcome.code == 0 {
-        let size = std::fs::metadata(&result)
-            .with_context(|| format!("profiler left no {}", result.display()))?
-            .len();
-        if size == 0 {
-            bail!("{} is empty", result.display());
-        }
-        println!("demo: {} ({size} bytes)", result.display());
-    } else {
-        eprintln!("error: demo: exit code {}; log: {}", outcome.code, outcome.log.display());
-    }
+    let module = testbed::build(paths, series)?;
+    let result = super::output(paths, "demo")?.join("result.json");
+    let outcome = super::boot(paths, "demo", series, &script(&profiler, &module, &result))?;
+    super::conclude(&outcome, &result)?;
     Ok(outcome.code)
 }
 
 /// What runs in the guest. The program runs from the guest's memory: the execve load executes it over
 /// and over, and every page of a file of the host comes over 9p.
 fn script(profiler: &Path, testbed: &Path, result: &Path) -> String {
-    let word = |path: &Path| quote(&path.to_string_lossy());
     let handlers: String = HANDLERS.iter().map(|name| format!(" --handler {name}")).collect();
     format!(
         "insmod {} || exit\n\

@@ -1,0 +1,75 @@
+//! The main job from nothing: set-up, build, boot, a driver, its handlers under load, table, JSON.
+//!
+//! Under virtual time, so that whoever runs it sees nearly the same figures, whatever the machine.
+
+mod scap;
+mod testbed;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use clap::ValueEnum;
+
+use crate::paths::Paths;
+use crate::process;
+use crate::series::Series;
+use crate::vm::{self, VmOutcome, VmSpec, quote};
+
+/// Whose handlers are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Driver {
+    /// The project's own test module: ten handlers of Elkeid's names.
+    Testbed,
+    /// Falco's driver, as Debian 12 has it; Linux 6.1.
+    Scap,
+}
+
+/// Runs the demo; gives the exit code of `profiler run`.
+pub(crate) fn run(paths: &Paths, driver: Driver, series: Series) -> Result<i32> {
+    match driver {
+        Driver::Testbed => testbed::run(paths, series),
+        Driver::Scap => scap::run(paths, series),
+    }
+}
+
+/// An empty folder for what a demo leaves.
+fn output(paths: &Paths, name: &str) -> Result<PathBuf> {
+    let out = paths.target().join(name);
+    process::remove_dir(&out)?;
+    process::create_dir(&out)?;
+    Ok(out)
+}
+
+/// Boots under virtual time and runs the script.
+fn boot(paths: &Paths, name: &str, series: Series, script: &str) -> Result<VmOutcome> {
+    let spec = VmSpec {
+        cpus: 1,
+        icount: true,
+        timeout: Duration::from_secs(300),
+        ..VmSpec::new(name, series, ["sh", "-c", script])
+    };
+    vm::run(paths, &spec)
+}
+
+/// Says where the result is, or what went wrong.
+fn conclude(outcome: &VmOutcome, result: &Path) -> Result<()> {
+    if outcome.code == 0 {
+        let size = fs::metadata(result)
+            .with_context(|| format!("profiler left no {}", result.display()))?
+            .len();
+        if size == 0 {
+            bail!("{} is empty", result.display());
+        }
+        println!("demo: {} ({size} bytes)", result.display());
+    } else {
+        eprintln!("error: demo: exit code {}; log: {}", outcome.code, outcome.log.display());
+    }
+    Ok(())
+}
+
+/// A path as one word for the guest's shell.
+fn word(path: &Path) -> String {
+    quote(&path.to_string_lossy())
+}
