@@ -133,7 +133,8 @@ pub struct RunArgs {
     /// Kernel module that holds the handlers; without it they are functions of the kernel image.
     #[arg(long, short)]
     pub module: Option<String>,
-    /// Handler to measure, by name or glob (repeatable).
+    /// Handler to measure, by name or glob (repeatable). One of several functions of one name is
+    /// NAME#2, the second in order of address, or NAME@ADDRESS: see `profiler list`.
     #[arg(
         long = "handler",
         short = 'H',

@@ -22,9 +22,24 @@ pub struct Target {
     pub module: Option<String>,
     /// Address at this boot; 0 where the kernel hides it (`kptr_restrict`).
     pub address: u64,
+    /// Which it is of several functions of this name in the same place, counted from 1 in order of
+    /// address; `None` for the only one. Then its name tells nothing, and its address all.
+    pub twin: Option<usize>,
     /// Type id of the function in the BTF of its module (or of vmlinux); `None` where that does not
     /// describe it, or where there is none: backends on the trampoline need it.
     pub btf_id: Option<u32>,
+}
+
+impl Target {
+    /// Its name in results: `NAME#2` for the second of several functions of one name. It stays the same
+    /// over boots, which an address does not.
+    #[must_use]
+    pub fn label(&self) -> String {
+        match self.twin {
+            Some(number) => format!("{}#{number}", self.name),
+            None => self.name.clone(),
+        }
+    }
 }
 
 /// Most handlers that one run measures: each takes kernel memory on every CPU.
@@ -138,9 +153,8 @@ pub enum ResolveError {
     },
     /// Several functions share the name.
     #[error(
-        "{} functions of {} are called `{handler}`, and the kernel cannot tell which one is meant: \
-         rename one, or measure the functions that call them",
-        count, place(module.as_deref())
+        "{} functions of {} are called `{handler}`: there {}; name the one that you mean",
+        count, place(module.as_deref()), choices(handler, addresses)
     )]
     Ambiguous {
         /// The name given.
@@ -149,6 +163,23 @@ pub enum ResolveError {
         module: Option<String>,
         /// How many there are.
         count: usize,
+        /// Where those lie that have a symbol, in order; 0 where the kernel hides it.
+        addresses: Vec<u64>,
+    },
+    /// No function of the name is the one that was picked.
+    #[error(
+        "`{given}` is none of the functions called `{handler}` in {}: there {}",
+        place(module.as_deref()), choices(handler, addresses)
+    )]
+    NoSuchTwin {
+        /// What was given.
+        given: String,
+        /// The name in it.
+        handler: String,
+        /// Where it was looked for.
+        module: Option<String>,
+        /// Where the functions lie, in order.
+        addresses: Vec<u64>,
     },
     /// More functions than one run may measure.
     #[error(
@@ -179,6 +210,16 @@ fn also(nearest: &[String]) -> String {
     } else {
         format!("; did you mean {}?", nearest.join(" or "))
     }
+}
+
+/// The ways to name each of several functions of one name.
+fn choices(handler: &str, addresses: &[u64]) -> String {
+    let one = |(index, address): (usize, &u64)| match address {
+        0 => format!("`{handler}#{}`", index + 1),
+        _ => format!("`{handler}#{}` (or `{handler}@{address:#x}`)", index + 1),
+    };
+    let all: Vec<String> = addresses.iter().enumerate().map(one).collect();
+    format!("{} {}", if all.len() == 1 { "is" } else { "are" }, all.join(" and "))
 }
 
 fn reasons(not_traceable: usize, not_described: usize) -> String {
@@ -249,7 +290,7 @@ impl KernelFiles {
             } else {
                 vec![exact(pattern, module, &symbols, functions, &traceable)?]
             };
-            targets.extend(found.into_iter().filter(|target| seen.insert(target.name.clone())));
+            targets.extend(found.into_iter().filter(|target| seen.insert(target.label())));
         }
         if targets.len() > MAX_HANDLERS {
             return Err(ResolveError::TooMany { count: targets.len() });
@@ -368,13 +409,53 @@ impl Traceable<'_> {
     }
 }
 
+/// Which of several functions of one name is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pick {
+    /// The only one.
+    Only,
+    /// The one at this address: `NAME@ADDRESS`.
+    At(u64),
+    /// In order of address, from 1: `NAME#NUMBER`.
+    Number(usize),
+}
+
+impl Pick {
+    /// Takes a name apart. Neither character can be in a symbol of a C function.
+    fn parse(given: &str) -> (&str, Self) {
+        if let Some((name, address)) = given.split_once('@')
+            && let Ok(address) = u64::from_str_radix(address.trim_start_matches("0x"), 16)
+        {
+            return (name, Self::At(address));
+        }
+        if let Some((name, number)) = given.split_once('#')
+            && let Ok(number) = number.parse()
+        {
+            return (name, Self::Number(number));
+        }
+        (given, Self::Only)
+    }
+
+    /// The place of the function that is meant, among the sorted addresses.
+    fn place(self, addresses: &[u64]) -> Option<usize> {
+        match self {
+            Self::Only => (addresses.len() == 1).then_some(0),
+            Self::At(address) => {
+                addresses.iter().position(|&found| found == address && address != 0)
+            }
+            Self::Number(number) => number.checked_sub(1).filter(|&place| place < addresses.len()),
+        }
+    }
+}
+
 fn exact(
-    name: &str,
+    given: &str,
     module: Option<&str>,
     symbols: &Symbols,
     functions: Option<&Functions>,
     traceable: &Traceable<'_>,
 ) -> Result<Target, ResolveError> {
+    let (name, pick) = Pick::parse(given);
     let handler = name.to_owned();
     let module = module.map(str::to_owned);
     let Some(addresses) = symbols.get(name) else {
@@ -394,13 +475,31 @@ fn exact(
     let ids = functions.map_or(&[][..], |functions| functions.ids(name));
     // Two functions of one name may share one BTF entry: either count tells.
     let count = ids.len().max(addresses.len());
-    match (ids, addresses.as_slice()) {
-        ([], _) if !traceable.contains(name) => Err(ResolveError::NotTraceable { handler, module }),
-        ([], &[address]) => Ok(Target { name: handler, module, address, btf_id: None }),
-        (&[btf_id], &[address]) => {
-            Ok(Target { name: handler, module, address, btf_id: Some(btf_id) })
+    let mut addresses = addresses.clone();
+    addresses.sort_unstable();
+    if ids.is_empty() && !traceable.contains(name) {
+        return Err(ResolveError::NotTraceable { handler, module });
+    }
+    match pick.place(&addresses) {
+        Some(place) if count == 1 => Ok(Target {
+            name: handler,
+            module,
+            address: addresses[place],
+            twin: None,
+            btf_id: ids.first().copied(),
+        }),
+        // BTF knows functions by their names alone.
+        Some(place) if pick != Pick::Only => Ok(Target {
+            name: handler,
+            module,
+            address: addresses[place],
+            twin: Some(place + 1),
+            btf_id: None,
+        }),
+        None if pick != Pick::Only => {
+            Err(ResolveError::NoSuchTwin { given: given.to_owned(), handler, module, addresses })
         }
-        _ => Err(ResolveError::Ambiguous { handler, module, count }),
+        _ => Err(ResolveError::Ambiguous { handler, module, count, addresses }),
     }
 }
 

@@ -48,9 +48,12 @@ fn row(function: &Function) -> Vec<String> {
     let what = match (&function.prototype, &function.variant) {
         (Some(prototype), _) => Some(prototype.clone()),
         (None, Some(variant)) => Some(format!("({variant} of {})", function.source_name())),
-        (None, None) if function.same_name > 1 => {
-            Some(format!("({} functions have this name)", function.same_name))
-        }
+        (None, None) if function.same_name > 1 => Some(match function.twin {
+            Some(number) => {
+                format!("(`{}#{number}` of {} of this name)", function.name, function.same_name)
+            }
+            None => format!("({} functions have this name)", function.same_name),
+        }),
         (None, None) => None,
     };
     vec![
@@ -78,6 +81,7 @@ mod tests {
             prototype: None,
             variant: None,
             same_name: 1,
+            twin: None,
         }
     }
 
@@ -91,9 +95,10 @@ mod tests {
             },
             Function { size_bytes: None, traceable: None, ..function("asm_handler") },
             Function { variant: Some("isra".to_owned()), ..function("split_handler.isra.0") },
-            Function { same_name: 2, ..function("twice_handler") },
+            Function { same_name: 2, twin: Some(1), ..function("twice_handler") },
             Function {
                 same_name: 2,
+                twin: Some(2),
                 address: Some(0xffff_ffff_c000_2000),
                 ..function("twice_handler")
             },

@@ -96,6 +96,12 @@ fn choose_one(target: &Target, wish: Wish, features: &mut Features) -> Result<Ch
 }
 
 fn obstacle(target: &Target, backend: Backend, features: &mut Features) -> Option<String> {
+    if needs_btf(backend) && target.twin.is_some() {
+        return Some(format!(
+            "several functions are called `{}`, and BTF cannot tell them apart",
+            target.name
+        ));
+    }
     if needs_btf(backend) && target.btf_id.is_none() {
         return Some(no_btf(target, Path::new(BTF_FOLDER)));
     }

@@ -251,7 +251,7 @@ impl HandlerProfile {
     /// If the histogram has more calls in one bucket than its format can hold (2^63).
     pub fn from_measure(measure: &HandlerMeasure) -> Result<Self, EncodeError> {
         Ok(Self {
-            name: measure.target.name.clone(),
+            name: measure.target.label(),
             module: measure.target.module.clone(),
             backend: measure.backend,
             count: measure.histogram.len(),

@@ -29,6 +29,9 @@ pub struct Function {
     pub variant: Option<String>,
     /// Functions of this name in the same place: more than one cannot be told apart by name.
     pub same_name: usize,
+    /// Which it is of several symbols of this name, from 1 in order of address: `NAME#NUMBER` names it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub twin: Option<usize>,
 }
 
 impl Function {
@@ -51,7 +54,8 @@ impl Function {
             ))
         } else if self.same_name > 1 {
             Some(format!(
-                "{} functions have this name, and BTF cannot tell them apart: rename one",
+                "{} functions have this name, and BTF cannot tell them apart: measure one by its \
+                 address, with a backend that takes one",
                 self.same_name
             ))
         } else if self.traceable == Some(false) {
@@ -137,7 +141,8 @@ impl KernelFiles {
             };
             let mut addresses = addresses.clone();
             addresses.sort_unstable();
-            functions.extend(addresses.iter().map(|&address| Function {
+            let several = addresses.len() > 1;
+            functions.extend(addresses.iter().enumerate().map(|(place, &address)| Function {
                 name: name.clone(),
                 module: module.map(str::to_owned),
                 address: (address != 0).then_some(address),
@@ -147,6 +152,7 @@ impl KernelFiles {
                 prototype: prototype.clone(),
                 variant: suffix.map(variant),
                 same_name: ids.len().max(addresses.len()),
+                twin: several.then_some(place + 1),
             }));
         }
         match patterns.iter().zip(matched).find(|(_, matched)| !matched) {

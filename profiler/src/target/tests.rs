@@ -172,6 +172,42 @@ fn names_that_cannot_be_measured() {
 }
 
 #[test]
+fn one_of_two_functions_of_one_name_is_picked_by_number_or_address() {
+    let (_root, files) = machine();
+    let driver = Some("driver");
+    let resolve = |pattern: &str| files.resolve(driver, &[pattern.to_owned()]);
+    let second = resolve("twice_handler#2").unwrap().remove(0);
+    assert_eq!((second.name.as_str(), second.address), ("twice_handler", 0xffff_ffff_c000_1180));
+    assert_eq!((second.twin, second.btf_id), (Some(2), None), "BTF cannot tell them apart");
+    assert_eq!(second.label(), "twice_handler#2");
+    for given in ["twice_handler@0xffffffffc0001180", "twice_handler@ffffffffc0001180"] {
+        assert_eq!(resolve(given).unwrap(), std::slice::from_ref(&second));
+    }
+    let both = ["twice_handler#2", "twice_handler#1", "twice_handler@ffffffffc0001100"];
+    let both = files.resolve(driver, &both.map(str::to_owned)).unwrap();
+    let labels: Vec<String> = both.iter().map(Target::label).collect();
+    assert_eq!(labels, ["twice_handler#2", "twice_handler#1"], "each once");
+
+    // The only one of its name may be named so too, and is what it is without.
+    let only = resolve("connect_handler@ffffffffc0001040").unwrap();
+    assert_eq!(only, resolve("connect_handler").unwrap());
+    for wrong in ["twice_handler#0", "twice_handler#3", "twice_handler@ffffffffc0001101"] {
+        let error = resolve(wrong).unwrap_err();
+        assert!(matches!(error, ResolveError::NoSuchTwin { .. }), "{error}");
+        let text = error.to_string();
+        assert!(
+            text.contains("`twice_handler#2` (or `twice_handler@0xffffffffc0001180`)"),
+            "{text}"
+        );
+    }
+    let text = resolve("twice_handler").unwrap_err().to_string();
+    assert!(text.contains("2 functions of module driver") && text.contains("#1`"), "{text}");
+    for odd in ["connect_handler@", "connect_handler#x", "connect@handler"] {
+        assert!(matches!(resolve(odd).unwrap_err(), ResolveError::NoSuchHandler { .. }), "{odd}");
+    }
+}
+
+#[test]
 fn patterns_that_match_nothing() {
     let (_root, files) = machine();
     assert!(matches!(

@@ -72,6 +72,7 @@ pub(crate) fn measure(name: &str, durations_ns: &[u64]) -> HandlerMeasure {
             name: name.to_owned(),
             module: Some("hids_testbed".to_owned()),
             address: 0xffff_ffff_c000_1000,
+            twin: None,
             btf_id: Some(130_000),
         },
         backend: Backend::Fentry,

@@ -65,7 +65,7 @@ impl Open {
             .handlers
             .iter()
             .zip(targets)
-            .filter_map(|(handler, target)| Some((handler.quantile_ns(0.99)?, &target.name)))
+            .filter_map(|(handler, target)| Some((handler.quantile_ns(0.99)?, target.label())))
             .max();
         let mut line = format!(
             "[{:8.1} s] {calls} calls, {:.0} calls/s, lost {} so far",
