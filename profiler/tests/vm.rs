@@ -5,6 +5,8 @@
 //! clock counts instructions, all others need two CPUs.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed step is a failed test")]
 
+#[path = "common/backends.rs"]
+mod backends;
 mod common;
 
 #[path = "vm/bad_input.rs"]
@@ -17,6 +19,8 @@ mod counts;
 mod ends;
 #[path = "vm/icount.rs"]
 mod icount;
+#[path = "vm/matrix.rs"]
+mod matrix;
 #[path = "vm/pairing.rs"]
 mod pairing;
 #[path = "vm/runs.rs"]

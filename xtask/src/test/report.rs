@@ -13,6 +13,8 @@ pub(crate) enum Status {
     Failed,
     /// Left out by its author.
     Skipped,
+    /// It means nothing there, for this reason.
+    LeftOut(&'static str),
     /// It should have run and did not: a failure.
     NotRun(String),
 }
@@ -107,6 +109,7 @@ impl Report {
         // Writing to a String cannot fail.
         let _ = self.write_places(&mut text);
         let _ = self.write_exceptions(&mut text);
+        let _ = self.write_left_out(&mut text);
         let _ = write!(
             text,
             "{} passed, {} failed, {} skipped",
@@ -150,6 +153,7 @@ impl Report {
                     Some(Status::Passed) => "ok",
                     Some(Status::Failed) => "FAILED",
                     Some(Status::Skipped) => "skipped",
+                    Some(Status::LeftOut(_)) => "n/a",
                     Some(Status::NotRun(_)) => "NOT RUN",
                 };
                 let column = place.trim_start_matches(super::VM_PLACE).len().max(7);
@@ -166,13 +170,33 @@ impl Report {
     fn write_exceptions(&self, text: &mut String) -> std::fmt::Result {
         for entry in &self.entries {
             match &entry.status {
-                Status::Passed => {}
+                Status::Passed | Status::LeftOut(_) => {}
                 Status::Failed => writeln!(text, "failed: {}: {}", entry.place, entry.test)?,
                 Status::Skipped => writeln!(text, "skipped: {}: {}", entry.place, entry.test)?,
                 Status::NotRun(reason) => {
                     writeln!(text, "not run: {}: {}: {reason}", entry.place, entry.test)?;
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// A line for each place and reason.
+    fn write_left_out(&self, text: &mut String) -> std::fmt::Result {
+        let reason = |entry: &Entry| match entry.status {
+            Status::LeftOut(why) => Some((entry.place.clone(), why)),
+            _ => None,
+        };
+        let mut groups: Vec<((String, &str), Vec<&str>)> = Vec::new();
+        for entry in &self.entries {
+            let Some(key) = reason(entry) else { continue };
+            match groups.iter_mut().find(|(found, _)| *found == key) {
+                Some((_, tests)) => tests.push(&entry.test),
+                None => groups.push((key, vec![&entry.test])),
+            }
+        }
+        for ((place, why), tests) in groups {
+            writeln!(text, "not run: {place}: {why}: {} tests: {}", tests.len(), tests.join(", "))?;
         }
         Ok(())
     }
@@ -211,6 +235,20 @@ mod tests {
         let summary = report.summary();
         assert!(summary.contains("not run: vm 6.1: b: the VM ended"), "{summary}");
         assert!(summary.ends_with("\n1 passed, 1 failed, 0 skipped"), "{summary}");
+    }
+
+    #[test]
+    fn what_is_left_out_is_named_with_its_reason() {
+        let mut report = Report::default();
+        report.add("vm 5.10", "a", Status::Passed);
+        report.add("vm 5.10", "b", Status::LeftOut("it has no such thing"));
+        report.add("vm 5.10", "c", Status::LeftOut("it has no such thing"));
+        let summary = report.summary();
+        assert!(report.is_green());
+        assert!(summary.contains("\nb  n/a\n"), "{summary}");
+        let line = "not run: vm 5.10: it has no such thing: 2 tests: b, c\n";
+        assert!(summary.contains(line), "{summary}");
+        assert!(summary.ends_with("\n1 passed, 0 failed, 0 skipped"), "{summary}");
     }
 
     #[test]

@@ -1,0 +1,236 @@
+//! Each backend that the table of expected backends names for this kernel counts right, and no other
+//! is there.
+
+use profiler::error::exit;
+use profiler::load::BuiltinKind;
+use profiler::probe::choice::{Features, Wish, choose, needs_btf};
+use profiler::profile::Backend;
+use profiler::target::{KernelFiles, Target};
+use serde_json::Value;
+
+use crate::backends::{self, Expected, Kernel};
+use crate::cli::{Ended, assert_whole, folder, profiler, saved};
+use crate::testbed::{self, Counters, TEN};
+use crate::window::{Measured, Window, builtin, expected, own_calls, resolve, run_loads};
+
+/// Runs inside a kprobe.
+const HANDLER: &str = "connect_syscall_entry_handler";
+
+/// Runs outside of kprobes, in the kernel image.
+const CORE: &str = "__sys_connect";
+
+/// Runs outside of kprobes, in the module.
+const PLAIN: &str = "testbed_outer";
+
+/// What the table says of the running kernel.
+fn kernel() -> Kernel {
+    let series = std::env::var("PROFILER_VM_KERNEL").expect("PROFILER_VM_KERNEL is the series");
+    let found = backends::table().into_iter().find(|(name, _)| *name == series);
+    found.unwrap_or_else(|| panic!("backends.toml has no Linux {series}")).1
+}
+
+/// Backends for functions of the module that do not run inside kprobes.
+fn for_plain(kernel: &Kernel) -> Vec<Backend> {
+    let mut works = kernel.handler.works.clone();
+    works.extend(kernel.core.works.contains(&Backend::Kprobe).then_some(Backend::Kprobe));
+    works
+}
+
+fn core() -> Target {
+    KernelFiles::default().resolve(None, &[CORE.to_owned()]).unwrap().remove(0)
+}
+
+/// What the choice gives when one backend is asked for, and when none is.
+fn found(target: &Target) -> (Vec<Backend>, Option<Backend>) {
+    let mut features = Features::new();
+    let mut chosen = |backend| {
+        let wish = Wish { backend, ..Wish::default() };
+        let choice = choose(std::slice::from_ref(target), wish, &mut features);
+        if let Err(refused) = &choice {
+            println!("{}: {refused}", target.name);
+        }
+        choice.ok().map(|mut choices| choices.remove(0).backend)
+    };
+    let works = Backend::ALL.into_iter().filter(|&backend| chosen(Some(backend)).is_some());
+    (works.collect(), chosen(None))
+}
+
+#[test]
+fn the_choice_is_that_of_the_table() {
+    let kernel = kernel();
+    let handler = resolve(&[HANDLER]).remove(0);
+    for (target, Expected { works, chosen }) in
+        [(&handler, &kernel.handler), (&core(), &kernel.core)]
+    {
+        assert_eq!(
+            found(target),
+            (works.clone(), *chosen),
+            "{}: found, and the table",
+            target.name
+        );
+    }
+    let plain = resolve(&[PLAIN]).remove(0);
+    assert_eq!(found(&plain).0, for_plain(&kernel), "{PLAIN}: found, and the table");
+}
+
+#[test]
+fn doctor_says_what_the_table_says() {
+    let kernel = kernel();
+    testbed::load();
+    let line = format!("doctor --module {} --handler {HANDLER} --json", testbed::NAME);
+    let ended = Ended::of(&mut profiler(&line));
+    let can_measure = kernel.handler.chosen.is_some();
+    ended.assert_code(if can_measure { exit::OK } else { exit::CANNOT_MEASURE });
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(report["can_measure"], can_measure, "{ended:?}");
+    assert_eq!(report["handlers"][0]["name"], HANDLER, "{ended:?}");
+    let chosen = serde_json::to_value(kernel.handler.chosen).unwrap();
+    assert_eq!(report["handlers"][0]["backend"], chosen, "{ended:?}");
+
+    let available = |place: &str| -> Vec<Backend> {
+        let backends = report["backends"].as_array().unwrap().iter();
+        let works = backends.filter(|backend| backend[place]["available"] == true);
+        works.map(|backend| serde_json::from_value(backend["backend"].clone()).unwrap()).collect()
+    };
+    assert_eq!(available("kernel_functions"), kernel.core.works);
+    assert_eq!(available("module_functions"), for_plain(&kernel));
+
+    let mut no = Vec::new();
+    for check in report["checks"].as_array().unwrap() {
+        let id = check["id"].as_str().unwrap();
+        // What is installed on this machine is no matter of the kernel.
+        if check["status"] == "no" && !["ltp", "kirk", "qemu"].contains(&id) {
+            assert!(check["remedy"].as_str().is_some_and(|remedy| remedy.len() > 20), "{check}");
+            no.push(id.to_owned());
+        }
+    }
+    no.sort();
+    assert_eq!(no, kernel.doctor_no, "{ended:?}");
+}
+
+#[test]
+fn each_backend_counts_handlers_in_kprobes_to_the_call() {
+    for backend in kernel().handler.works {
+        let window = Window::by(backend, &TEN);
+        let missed = Counters::missed();
+        let own = own_calls(&run_loads(vec![
+            builtin(BuiltinKind::Connect, 1_500).workers(2),
+            builtin(BuiltinKind::Bind, 1_000).workers(2),
+            builtin(BuiltinKind::Execve, 12),
+            builtin(BuiltinKind::Open, 500),
+            builtin(BuiltinKind::Ptrace, 500),
+            builtin(BuiltinKind::UdpRecv, 1_000).workers(2),
+        ]));
+        for handler in window.end() {
+            let name = handler.name();
+            println!("{backend}: {name}: {} calls", handler.count());
+            handler.assert_exact();
+            assert!(handler.count() >= expected(&own, name), "{backend}: {name}: {own:?}");
+        }
+        assert_eq!(Counters::missed(), missed, "{backend}: the module's own probes miss calls");
+    }
+}
+
+#[test]
+fn each_backend_counts_a_function_of_the_kernel_to_the_call() {
+    testbed::load();
+    for backend in kernel().core.works {
+        let folder = folder();
+        let file = folder.path().join("result.json");
+        let line = format!(
+            "run --handler {CORE} --backend {backend} --builtin connect --operations 1500 \
+             --workers 2 --json"
+        );
+        let ended = Ended::of(profiler(&line).arg(&file));
+        ended.assert_code(exit::OK);
+        let profile = saved(file, &ended.stdout);
+        assert_eq!(profile.backends(), [backend]);
+        assert_eq!(profile.handlers[0].count, own_calls(&profile.loads).connect, "{backend}");
+        assert_whole(&profile.handlers[0]);
+    }
+}
+
+/// Functions whose calls nest, sleep, migrate and are interrupted, a window for each backend.
+#[test]
+fn each_backend_pairs_hard_calls_or_says_what_it_lost() {
+    const HARD: [(&str, &str, u64); 4] = [
+        ("testbed_recurse", "recurse 32", 32),
+        ("testbed_sleep", "sleep 100 50", 50),
+        ("testbed_migrate", "migrate 100", 100),
+        ("testbed_irq_victim", "irq 100", 200),
+    ];
+    for backend in for_plain(&kernel()) {
+        let nested = Counters::nested();
+        let window = Window::by(backend, &HARD.map(|(name, ..)| name));
+        for (_, command, _) in HARD {
+            testbed::trigger(command);
+        }
+        let measured = window.end();
+        assert_eq!(Counters::nested() - nested, 100, "{backend}");
+        for (handler, (name, _, calls)) in measured.iter().zip(HARD) {
+            println!(
+                "{backend}: {name}: {} of {calls}: {:?}",
+                handler.count(),
+                handler.measure.losses
+            );
+            assert_eq!((handler.name(), handler.truth), (name, calls), "{backend}");
+            assert_accounted(backend, handler);
+        }
+        // Durations of the right calls: a start handed to another call's exit is too short or too long.
+        let [recurse, sleep, ..] = measured.as_slice() else { panic!("{measured:?}") };
+        let ends =
+            |handler: &Measured| (handler.measure.min_ns.unwrap(), handler.measure.max_ns.unwrap());
+        let (min, max) = ends(recurse);
+        assert!(max >= 8 * min, "{backend}: 32 levels take {min} to {max} ns");
+        assert!(ends(sleep).0 >= 100_000, "{backend}: {sleep:?}");
+    }
+}
+
+#[test]
+fn two_functions_of_one_name_are_told_apart_or_refused() {
+    const TWINS: [&str; 2] = ["testbed_twin#1", "testbed_twin#2"];
+    testbed::load();
+    let line = "run --module hids_testbed --handler testbed_twin --duration 1s";
+    let refused = Ended::of(&mut profiler(line));
+    refused.assert_code(exit::NO_TARGET).assert_error(&["2 functions", TWINS[0], TWINS[1]]);
+    refused.assert_nothing_done();
+    let listed = Ended::of(&mut profiler("list --module hids_testbed testbed_twin"));
+    listed.assert_code(exit::OK);
+    for name in TWINS {
+        assert!(listed.stdout.contains(name), "{listed:?}");
+    }
+
+    for backend in for_plain(&kernel()) {
+        if needs_btf(backend) {
+            let wish = Wish { backend: Some(backend), ..Wish::default() };
+            let refused = choose(&resolve(&TWINS), wish, &mut Features::new()).unwrap_err();
+            assert!(refused.to_string().contains("several functions"), "{backend}: {refused}");
+            continue;
+        }
+        let window = Window::by(backend, &TWINS);
+        testbed::trigger("twins 25");
+        let measured = window.end();
+        for (handler, calls) in measured.iter().zip([25, 50]) {
+            assert_eq!(handler.truth, calls, "{backend}: {handler:?}");
+            handler.assert_exact();
+        }
+    }
+}
+
+/// Every call of the window was measured, or is in the books as one that was not.
+fn assert_accounted(backend: Backend, handler: &Measured) {
+    let (losses, count, truth) = (handler.measure.losses, handler.count(), handler.truth);
+    let text = format!("{backend}: {}: {count} of {truth}: {losses:?}", handler.name());
+    assert_eq!(losses.imbalance(count), 0, "{text}");
+    assert_eq!((losses.in_flight, losses.carried_in), (0, 0), "{text}");
+    handler.assert_ordered();
+    if losses.lost + losses.missed + losses.unpaired_exits == 0 {
+        handler.assert_exact();
+        return;
+    }
+    // Without its entry a call is missed; without its exit, or with another's, it is lost.
+    assert!(losses.entries <= truth && truth <= losses.entries + losses.missed, "{text}");
+    assert!(count <= truth && truth <= count + losses.lost + losses.missed, "{text}");
+    // Only an interrupt within a probe itself is no fault of the backend.
+    assert_eq!(handler.name(), "testbed_irq_victim", "{text}");
+}
