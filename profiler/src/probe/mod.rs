@@ -5,6 +5,7 @@ pub mod btf;
 pub mod choice;
 mod composite;
 pub mod feature;
+pub mod ftrace;
 mod object;
 pub mod prototype;
 pub mod recorder;
@@ -114,6 +115,9 @@ pub enum ProbeError {
         /// What the kernel said.
         refused: LoadRefused,
     },
+    /// ftrace cannot be used, or not for these handlers.
+    #[error(transparent)]
+    Ftrace(#[from] ftrace::FtraceError),
     /// Another program is attached to the handler: its time would be counted as the handler's.
     #[error(
         "another tracing program (id {prog_id}) is attached to handler {handler}: its time would be \
@@ -186,6 +190,9 @@ pub struct Books {
     pub unpaired_exits: u64,
     /// Programs that the kernel did not run.
     pub missed: u64,
+    /// Calls that a full buffer had no room for, of all handlers of the session together: which were
+    /// whose is not known.
+    pub overrun: u64,
     /// Starts that are waiting for their exit now.
     pub in_flight: u64,
     /// Starts that had to leave their CPU's slot (nesting, sleep, interrupts).

@@ -1,0 +1,213 @@
+//! `set_ftrace_filter`: exactly the handlers.
+//!
+//! Handlers are given to the kernel by their places in the list of traceable functions
+//! (`available_filter_functions`, counted from 1; kernel commit f79b3f338564, Linux 5.1) and not by their
+//! names, which others may share; and the kernel walks its whole list for each name. What it made of
+//! them is read back.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+
+use super::FtraceError;
+use super::journal::Journal;
+use super::tracefs::{Folder, write};
+use crate::target::{KernelFiles, Target};
+
+const FILTER: &str = "set_ftrace_filter";
+const LIST: &str = "available_filter_functions";
+/// The same with addresses, line by line (kernel commit 83f74441bcb1, Linux 6.5).
+const LIST_WITH_ADDRESSES: &str = "available_filter_functions_addrs";
+/// Functions that somebody traces now.
+const ENABLED: &str = "enabled_functions";
+
+/// Most bytes between a function's symbol and its call of the tracer.
+const CALL_SITE: u64 = 16;
+
+/// A module or the kernel image, and a name there.
+type Name<'a> = (Option<&'a str>, &'a str);
+
+/// Limits the tracer of `place` to the handlers, and to nothing else.
+///
+/// # Errors
+/// When a handler cannot be traced, or not be told from another function.
+pub(super) fn set(
+    journal: &mut Journal,
+    root: &Path,
+    top: &Folder,
+    place: &Folder,
+    targets: &[Target],
+) -> Result<(), FtraceError> {
+    let list = top.read(LIST)?;
+    let addresses = top.read_if_there(LIST_WITH_ADDRESSES)?;
+    let symbols = |target: &Target| symbols(root, target);
+    let indices = indices(&list, addresses.as_deref(), targets, &symbols)?;
+
+    let file = place.path(FILTER);
+    journal.filling(file.clone())?;
+    let text: Vec<String> = indices.iter().map(usize::to_string).collect();
+    write(&file, &text.join("\n")).map_err(|error| place.failed("writing", FILTER, error))?;
+
+    let is = place.read(FILTER)?;
+    let mut is: Vec<Name<'_>> = is.lines().filter_map(name).collect();
+    let mut wanted: Vec<Name<'_>> = targets.iter().map(name_of).collect();
+    is.sort_unstable();
+    wanted.sort_unstable();
+    if is != wanted {
+        // An empty list is no limit, and a wrong one would time somebody else's functions.
+        let error = io::Error::other("it is not what was set: was a module loaded meanwhile?");
+        return Err(place.failed("limiting the tracer by", FILTER, error));
+    }
+    Ok(())
+}
+
+/// The first of the handlers that somebody traces already, with the kernel's line on it.
+///
+/// # Errors
+/// When the list cannot be read.
+pub(super) fn foreign(
+    top: &Folder,
+    targets: &[Target],
+) -> Result<Option<(String, String)>, FtraceError> {
+    let Some(list) = top.read_if_there(ENABLED)? else { return Ok(None) };
+    let found = list.lines().find_map(|line| {
+        let target = targets.iter().find(|target| name(line) == Some(name_of(target)))?;
+        Some((target.name.clone(), line.split_whitespace().collect::<Vec<_>>().join(" ")))
+    });
+    Ok(found)
+}
+
+/// Addresses of all functions that share a handler's name and place, ascending.
+fn symbols(root: &Path, target: &Target) -> Vec<u64> {
+    let found = KernelFiles::below(root)
+        .functions(target.module.as_deref(), std::slice::from_ref(&target.name));
+    let mut addresses: Vec<u64> = found
+        .unwrap_or_default()
+        .iter()
+        .filter(|function| function.name == target.name)
+        .filter_map(|function| function.address)
+        .collect();
+    addresses.sort_unstable();
+    addresses
+}
+
+/// Places of the handlers in the list, counted from 1.
+fn indices(
+    list: &str,
+    with_addresses: Option<&str>,
+    targets: &[Target],
+    symbols: &dyn Fn(&Target) -> Vec<u64>,
+) -> Result<Vec<usize>, FtraceError> {
+    let mut places: HashMap<Name<'_>, Vec<usize>> =
+        targets.iter().map(|target| (name_of(target), Vec::new())).collect();
+    for (at, line) in list.lines().enumerate() {
+        if let Some(places) = name(line).and_then(|name| places.get_mut(&name)) {
+            places.push(at);
+        }
+    }
+    let addresses: Vec<Option<u64>> = with_addresses
+        .map(|list| list.lines().map(address).collect())
+        .unwrap_or_default();
+    let place = |target: &Target| -> Result<usize, FtraceError> {
+        let places = places.get(&name_of(target)).map_or(&[][..], Vec::as_slice);
+        match *places {
+            [] => Err(FtraceError::NotTraceable { handler: target.name.clone() }),
+            [at] => Ok(at + 1),
+            _ => one_of(target, places, &addresses, symbols)
+                .map(|at| at + 1)
+                .ok_or_else(|| FtraceError::Ambiguous { handler: target.name.clone() }),
+        }
+    };
+    targets.iter().map(place).collect()
+}
+
+/// Which of several functions of one name is the one at the handler's address.
+fn one_of(
+    target: &Target,
+    places: &[usize],
+    addresses: &[Option<u64>],
+    symbols: &dyn Fn(&Target) -> Vec<u64>,
+) -> Option<usize> {
+    let is_it = |at: &&usize| {
+        let address = addresses.get(**at).copied().flatten();
+        address.is_some_and(|address| {
+            address.checked_sub(target.address).is_some_and(|after| after <= CALL_SITE)
+        })
+    };
+    if let Some(at) = places.iter().find(is_it) {
+        return Some(*at);
+    }
+    // The kernel sorts its list by address, within the image and within each module. If all of one
+    // name can be traced, the list has them as the symbols have.
+    let symbols = symbols(target);
+    if symbols.len() != places.len() {
+        return None;
+    }
+    let which = symbols.iter().position(|address| *address == target.address)?;
+    places.get(which).copied()
+}
+
+fn name_of(target: &Target) -> Name<'_> {
+    (target.module.as_deref(), &target.name)
+}
+
+/// `name [module]`, with more behind it in some lists.
+fn name(line: &str) -> Option<Name<'_>> {
+    let mut words = line.split_whitespace();
+    let name = words.next().filter(|word| !word.starts_with('#'))?;
+    let module = words.next().and_then(|word| word.strip_prefix('[')?.strip_suffix(']'));
+    Some((module, name))
+}
+
+/// `ffffffff81002014 name [module]`
+fn address(line: &str) -> Option<u64> {
+    u64::from_str_radix(line.split_whitespace().next()?, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(name: &str, module: Option<&str>, address: u64) -> Target {
+        Target { name: name.into(), module: module.map(str::to_owned), address, btf_id: 0 }
+    }
+
+    const LIST: &str = "first\ntwice\nother\ntwice\ntwice [m]\nlast [m]";
+
+    #[test]
+    fn a_name_is_looked_up_in_its_module_alone() {
+        let targets = [target("twice", Some("m"), 0x900), target("last", Some("m"), 0xa00)];
+        let found = indices(LIST, None, &targets, &|_| panic!("not ambiguous")).unwrap();
+        assert_eq!(found, [5, 6]);
+    }
+
+    #[test]
+    fn of_two_with_one_name_the_address_tells_which() {
+        let with = "f010 first\nf124 twice\nf200 other\nf304 twice\nf900 twice [m]\nfa00 last [m]";
+        let second = [target("twice", None, 0xf300)];
+        let found = indices(LIST, Some(with), &second, &|_| Vec::new()).unwrap();
+        assert_eq!(found, [4], "by the kernel's own addresses");
+        let found = indices(LIST, None, &second, &|_| vec![0xf120, 0xf300]).unwrap();
+        assert_eq!(found, [4], "by their order");
+        let first = [target("twice", None, 0xf120)];
+        let found = indices(LIST, Some(with), &first, &|_| Vec::new()).unwrap();
+        assert_eq!(found, [2]);
+    }
+
+    #[test]
+    fn what_cannot_be_told_apart_is_refused() {
+        let targets = [target("twice", None, 0xf300)];
+        // A third of the name cannot be traced, and it is not known which.
+        let error = indices(LIST, None, &targets, &|_| vec![0xf120, 0xf300, 0xf400]).unwrap_err();
+        assert!(matches!(error, FtraceError::Ambiguous { .. }), "{error}");
+        let hidden = [target("twice", None, 0)];
+        assert!(indices(LIST, None, &hidden, &|_| vec![0xf120, 0xf300]).is_err());
+    }
+
+    #[test]
+    fn what_is_not_in_the_list_cannot_be_traced() {
+        let targets = [target("last", None, 1)];
+        let error = indices(LIST, None, &targets, &|_| Vec::new()).unwrap_err();
+        assert!(matches!(error, FtraceError::NotTraceable { .. }), "{error}");
+    }
+}

@@ -1,0 +1,242 @@
+//! Where things lie in ftrace's binary data: as the kernel says, never as it was somewhere.
+
+use super::FtraceError;
+
+/// Place of a field, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Field {
+    offset: usize,
+    size: usize,
+}
+
+impl Field {
+    /// The unsigned value in `bytes`; `None` where they end before.
+    #[inline]
+    pub(super) fn read(self, bytes: &[u8]) -> Option<u64> {
+        let bytes = bytes.get(self.offset..)?.get(..self.size)?;
+        Some(match *bytes {
+            [a] => u64::from(a),
+            [a, b] => u64::from(u16::from_ne_bytes([a, b])),
+            [a, b, c, d] => u64::from(u32::from_ne_bytes([a, b, c, d])),
+            [a, b, c, d, e, f, g, h] => u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
+            _ => return None,
+        })
+    }
+}
+
+/// Head of a page of the ring buffer, from `events/header_page`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PageHead {
+    /// Time of the first event.
+    pub(super) timestamp: Field,
+    /// Bytes of events, with flags above.
+    pub(super) commit: Field,
+    /// Where events begin.
+    pub(super) data: usize,
+    /// Bytes of a page, head and events.
+    pub(super) bytes: usize,
+}
+
+/// Head of an event, from `events/header_event`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct EventHead {
+    /// Bits of the type, which also tells the length.
+    pub(super) type_bits: u32,
+    /// Bits of the time since the event before.
+    pub(super) delta_bits: u32,
+    /// Type of padding.
+    pub(super) padding: u32,
+    /// Type of a time too large for its bits.
+    pub(super) time_extend: u32,
+    /// Type of a time that counts from 0.
+    pub(super) time_stamp: u32,
+    /// Highest type that is data; a lower one is its length in words, 0 tells it in a word of its own.
+    pub(super) data_max: u32,
+}
+
+/// `funcgraph_entry`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct EntryFormat {
+    id: u64,
+    /// Address that was called.
+    pub(super) func: Field,
+    /// How many traced calls of the task it lies within.
+    pub(super) depth: Field,
+}
+
+/// `funcgraph_exit`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ExitFormat {
+    id: u64,
+    /// Address that was called.
+    pub(super) func: Field,
+    /// How many traced calls of the task it lies within.
+    pub(super) depth: Field,
+    /// Calls of the task that were too deep to be traced, since it began.
+    pub(super) overrun: Option<Field>,
+    /// When the call began and ended. Kernels that leave it to the events' own times have neither.
+    pub(super) times: Option<(Field, Field)>,
+}
+
+/// All of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Layout {
+    pub(super) page: PageHead,
+    pub(super) event: EventHead,
+    /// Which event it is.
+    pub(super) kind: Field,
+    /// The task.
+    pub(super) pid: Field,
+    pub(super) entry: EntryFormat,
+    pub(super) exit: ExitFormat,
+}
+
+/// Which of the two events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Entry,
+    Exit,
+    /// Somebody else's, in a buffer that is shared.
+    Other,
+}
+
+impl Layout {
+    /// Reads the layout through `read`, which is given names below `events`.
+    ///
+    /// # Errors
+    /// When a file cannot be read, or lacks what is needed.
+    pub(super) fn read(
+        read: &dyn Fn(&str) -> Result<String, FtraceError>,
+    ) -> Result<Self, FtraceError> {
+        let format = |name: &str| Format::parse(name, &read(name)?);
+        let page = format("header_page")?;
+        let event = event_head(&read("header_event")?);
+        let entry = format("ftrace/funcgraph_entry/format")?;
+        let exit = format("ftrace/funcgraph_exit/format")?;
+        let data = page.field("data")?;
+        let times = match (exit.find("calltime"), exit.find("rettime")) {
+            (Some(call), Some(ret)) => Some((call, ret)),
+            _ => None,
+        };
+        Ok(Self {
+            page: PageHead {
+                timestamp: page.field("timestamp")?,
+                commit: page.field("commit")?,
+                data: data.offset,
+                bytes: data.offset + data.size,
+            },
+            event: event.ok_or_else(|| FtraceError::Format {
+                file: "events/header_event".to_owned(),
+                what: "it does not tell the bits and types of an event's head".to_owned(),
+            })?,
+            kind: entry.field("common_type")?,
+            pid: entry.field("common_pid")?,
+            entry: EntryFormat {
+                id: entry.id()?,
+                func: entry.field("func")?,
+                depth: entry.field("depth")?,
+            },
+            exit: ExitFormat {
+                id: exit.id()?,
+                func: exit.field("func")?,
+                depth: exit.field("depth")?,
+                overrun: exit.find("overrun"),
+                times,
+            },
+        })
+    }
+
+    /// Which event has this number.
+    #[inline]
+    pub(super) fn kind_of(&self, id: u64) -> Kind {
+        if id == self.entry.id {
+            Kind::Entry
+        } else if id == self.exit.id {
+            Kind::Exit
+        } else {
+            Kind::Other
+        }
+    }
+}
+
+/// A file of fields.
+struct Format {
+    file: String,
+    id: Option<u64>,
+    fields: Vec<(String, Field)>,
+}
+
+impl Format {
+    fn parse(file: &str, text: &str) -> Result<Self, FtraceError> {
+        let mut format = Self { file: file.to_owned(), id: None, fields: Vec::new() };
+        for line in text.lines().map(str::trim) {
+            if let Some(id) = line.strip_prefix("ID:") {
+                format.id = id.trim().parse().ok();
+            } else if let Some(field) = line.strip_prefix("field:") {
+                let parsed = field_of(field).ok_or_else(|| FtraceError::Format {
+                    file: format!("events/{file}"),
+                    what: format!("a field without name, offset or size: `{line}`"),
+                })?;
+                format.fields.push(parsed);
+            }
+        }
+        Ok(format)
+    }
+
+    fn find(&self, name: &str) -> Option<Field> {
+        self.fields.iter().find(|(known, _)| known == name).map(|(_, field)| *field)
+    }
+
+    fn field(&self, name: &str) -> Result<Field, FtraceError> {
+        self.find(name).ok_or_else(|| self.lacks(&format!("a field `{name}`")))
+    }
+
+    fn id(&self) -> Result<u64, FtraceError> {
+        self.id.ok_or_else(|| self.lacks("an ID"))
+    }
+
+    fn lacks(&self, what: &str) -> FtraceError {
+        FtraceError::Format {
+            file: format!("events/{}", self.file),
+            what: format!("it has not {what}"),
+        }
+    }
+}
+
+/// `unsigned long func;	offset:8;	size:8;	signed:0;`
+fn field_of(text: &str) -> Option<(String, Field)> {
+    let mut parts = text.split(';').map(str::trim);
+    let declaration = parts.next()?;
+    let name = declaration.split_whitespace().next_back()?;
+    let name = name.split('[').next()?.trim_start_matches('*');
+    let (mut offset, mut size) = (None, None);
+    for part in parts {
+        match part.split_once(':') {
+            Some(("offset", number)) => offset = number.parse().ok(),
+            Some(("size", number)) => size = number.parse().ok(),
+            _ => {}
+        }
+    }
+    let (offset, size): (usize, usize) = (offset?, size?);
+    // What lies further cannot be of an event; sums of these must not overflow.
+    (offset <= 1 << 16 && size <= 1 << 24).then(|| (name.to_owned(), Field { offset, size }))
+}
+
+fn event_head(text: &str) -> Option<EventHead> {
+    let number = |words: &str, between: &str| -> Option<u32> {
+        let line = text.lines().map(str::trim).find(|line| line.starts_with(words))?;
+        let rest = line.get(words.len()..)?.trim_start().strip_prefix(between)?;
+        rest.split_whitespace().next()?.parse().ok()
+    };
+    let head = EventHead {
+        type_bits: number("type_len", ":")?,
+        delta_bits: number("time_delta", ":")?,
+        padding: number("padding", ": type ==")?,
+        time_extend: number("time_extend", ": type ==")?,
+        time_stamp: number("time_stamp", ": type ==")?,
+        data_max: number("data max type_len", "==")?,
+    };
+    // Both share one word.
+    (head.type_bits > 0 && head.delta_bits > 0 && head.type_bits + head.delta_bits == 32)
+        .then_some(head)
+}

@@ -1,0 +1,328 @@
+//! What was changed in tracefs, written down before it is changed, so that it is undone whatever ends
+//! the program: by the program itself, or by its next start.
+//!
+//! The journal is a file of lines of JSON below `/run`, which is empty after a boot, as tracefs is as it
+//! was. Whoever changes anything holds a lock on it, which the kernel takes back when the process
+//! ends: a journal with lines and without a lock is that of a process that was killed.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use serde::{Deserialize, Serialize};
+
+use super::FtraceError;
+use super::tracefs::{self, CURRENT, TRACER};
+
+/// Where the journal lies, below `/`.
+const FOLDER: &str = "run/profiler";
+const FILE: &str = "ftrace.journal";
+
+/// How long the kernel may be busy when a change is undone.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// One line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Line {
+    /// Who changes; the first line.
+    Owner { pid: u32, started: Option<u64>, boot: Option<String> },
+    /// A file had another value.
+    Value { file: PathBuf, was: String },
+    /// A list was empty.
+    Emptied { file: PathBuf },
+    /// A folder was not there.
+    Instance { folder: PathBuf },
+}
+
+/// What a process that was killed had left, and was put back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recovered {
+    /// The process.
+    pub pid: u32,
+    /// The files and folders that were put back, last changed first.
+    pub files: Vec<PathBuf>,
+    /// Those that could not be, with what the system said.
+    pub failed: Vec<String>,
+}
+
+/// The journal of this process. Dropping it undoes what it holds.
+#[derive(Debug)]
+pub(super) struct Journal {
+    file: Flock<File>,
+    path: PathBuf,
+    owner: Line,
+    changes: Vec<Line>,
+}
+
+impl Journal {
+    /// Begins a journal. What a process that was killed has left is undone first.
+    ///
+    /// # Errors
+    /// While another process has one, or it cannot be written, or what was left cannot be undone.
+    pub(super) fn begin(root: &Path) -> Result<(Self, Option<Recovered>), FtraceError> {
+        let folder = root.join(FOLDER);
+        let path = folder.join(FILE);
+        let failed = |error| FtraceError::File {
+            doing: "opening the journal of changes",
+            path: path.clone(),
+            error,
+        };
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(failed)?;
+        let file = options().create(true).open(&path).map_err(failed)?;
+        let mut file = match lock(file).map_err(failed)? {
+            Ok(file) => file,
+            Err(file) => return Err(FtraceError::Running { pid: owner(&file) }),
+        };
+        let recovered = undo_stale(&mut file, root).map_err(failed)?;
+        if let Some(Recovered { failed, .. }) = &recovered
+            && !failed.is_empty()
+        {
+            return Err(FtraceError::NotRestored { what: failed.join("; ") });
+        }
+        let pid = std::process::id();
+        let owner = Line::Owner { pid, started: started(root, pid), boot: boot(root) };
+        let mut journal = Self { file, path, owner, changes: Vec::new() };
+        journal.append(&journal.owner.clone())?;
+        Ok((journal, recovered))
+    }
+
+    /// Sets a file to a value, to which it has to go back from `was`.
+    ///
+    /// # Errors
+    /// When it cannot be written; then it is as it was.
+    pub(super) fn set(&mut self, file: PathBuf, was: &str, value: &str) -> Result<(), FtraceError> {
+        self.change(Line::Value { file: file.clone(), was: was.to_owned() })?;
+        written(file, value)
+    }
+
+    /// Notes that a list, which is empty, will be filled.
+    ///
+    /// # Errors
+    /// When the journal cannot be written.
+    pub(super) fn filling(&mut self, file: PathBuf) -> Result<(), FtraceError> {
+        self.change(Line::Emptied { file })
+    }
+
+    /// Makes an instance.
+    ///
+    /// # Errors
+    /// When the kernel does not make it.
+    pub(super) fn instance(&mut self, folder: PathBuf) -> Result<(), FtraceError> {
+        self.change(Line::Instance { folder: folder.clone() })?;
+        fs::create_dir(&folder).map_err(|error| FtraceError::File {
+            doing: "making the instance",
+            path: folder,
+            error,
+        })
+    }
+
+    fn change(&mut self, line: Line) -> Result<(), FtraceError> {
+        self.append(&line)?;
+        self.changes.push(line);
+        Ok(())
+    }
+
+    fn append(&mut self, line: &Line) -> Result<(), FtraceError> {
+        let append = |file: &mut File| {
+            let mut text = serde_json::to_string(line)?;
+            text.push('\n');
+            file.write_all(text.as_bytes())?;
+            file.sync_data()
+        };
+        append(&mut self.file).map_err(|error| FtraceError::File {
+            doing: "writing the journal of changes",
+            path: self.path.clone(),
+            error,
+        })
+    }
+
+    /// Undoes all changes. Those that cannot be undone stay in the journal, for the next start.
+    ///
+    /// # Errors
+    /// What could not be undone.
+    pub(super) fn undo(&mut self) -> Result<(), FtraceError> {
+        let changes = std::mem::take(&mut self.changes);
+        let (_, failed) = undo_all(&changes);
+        if failed.is_empty() {
+            clear(&mut self.file)
+                .map_err(|error| FtraceError::File {
+                    doing: "emptying the journal of changes",
+                    path: self.path.clone(),
+                    error,
+                })
+                .and_then(|()| self.append(&self.owner.clone()))
+        } else {
+            Err(FtraceError::NotRestored { what: failed.join("; ") })
+        }
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        if !self.changes.is_empty()
+            && let Err(error) = self.undo()
+        {
+            eprintln!("warning: {error}");
+        }
+    }
+}
+
+/// Undoes what a process that was killed has left; `None` if there is nothing.
+///
+/// # Errors
+/// When there is a journal that cannot be read.
+pub fn recover(root: &Path) -> io::Result<Option<Recovered>> {
+    let file = match options().open(root.join(FOLDER).join(FILE)) {
+        Ok(file) => file,
+        // Somebody without rights has left nothing, and can undo nothing.
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
+            ) =>
+        {
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    match lock(file)? {
+        Ok(mut file) => undo_stale(&mut file, root),
+        Err(_) => Ok(None),
+    }
+}
+
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).append(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    options
+}
+
+/// The file with a lock, or without where somebody else has it.
+fn lock(file: File) -> io::Result<Result<Flock<File>, File>> {
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(file) => Ok(Ok(file)),
+        Err((file, Errno::EWOULDBLOCK)) => Ok(Err(file)),
+        Err((_, errno)) => Err(errno.into()),
+    }
+}
+
+fn lines(mut file: &File) -> Vec<Line> {
+    let mut text = Vec::new();
+    if file.rewind().is_err() || file.read_to_end(&mut text).is_err() {
+        return Vec::new();
+    }
+    // A change is made after its line is whole: half a line at the end is none.
+    text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()
+}
+
+fn owner(file: &File) -> Option<u32> {
+    match lines(file).first() {
+        Some(Line::Owner { pid, .. }) => Some(*pid),
+        _ => None,
+    }
+}
+
+/// Undoes what the journal holds, whose owner is gone, and empties it.
+fn undo_stale(file: &mut File, root: &Path) -> io::Result<Option<Recovered>> {
+    let lines = lines(file);
+    let Some((Line::Owner { pid, boot: its_boot, .. }, changes)) = lines.split_first() else {
+        clear(file)?;
+        return Ok(None);
+    };
+    let recovered = if changes.is_empty() || *its_boot != boot(root) {
+        None
+    } else {
+        let (files, failed) = match taken_over(changes) {
+            None => undo_all(changes),
+            Some(by) => (Vec::new(), vec![by]),
+        };
+        Some(Recovered { pid: *pid, files, failed })
+    };
+    if recovered.as_ref().is_none_or(|recovered| recovered.failed.is_empty()) {
+        clear(file)?;
+    }
+    Ok(recovered)
+}
+
+/// Whether somebody else has begun to trace meanwhile, whose settings these are now.
+fn taken_over(changes: &[Line]) -> Option<String> {
+    let (file, was) = changes.iter().find_map(|change| match change {
+        Line::Value { file, was } if file.ends_with(CURRENT) => Some((file, was)),
+        _ => None,
+    })?;
+    let now = fs::read_to_string(file).ok()?;
+    let now = now.trim_end();
+    (now != TRACER && now != was)
+        .then(|| format!("{} is `{now}` now, which somebody else has set", file.display()))
+}
+
+fn clear(file: &mut File) -> io::Result<()> {
+    file.set_len(0)?;
+    file.sync_data()
+}
+
+/// Undoes changes, the last one first: what was, and what could not be.
+fn undo_all(changes: &[Line]) -> (Vec<PathBuf>, Vec<String>) {
+    let (mut done, mut failed) = (Vec::new(), Vec::new());
+    for change in changes.iter().rev() {
+        let (path, undo): (_, &dyn Fn() -> io::Result<()>) = match change {
+            Line::Owner { .. } => continue,
+            Line::Value { file, was } => (file, &|| tracefs::write(file, was)),
+            Line::Emptied { file } => (file, &|| tracefs::write(file, "")),
+            Line::Instance { folder } => (folder, &|| remove_instance(folder)),
+        };
+        match patiently(undo) {
+            Ok(()) => done.push(path.clone()),
+            // Noted and never made, or of a module that is gone.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => failed.push(format!("{}: {error}", path.display())),
+        }
+    }
+    (done, failed)
+}
+
+fn remove_instance(folder: &Path) -> io::Result<()> {
+    tracefs::write(&folder.join(CURRENT), "nop")?;
+    fs::remove_dir(folder)
+}
+
+/// The kernel changes nothing under a reader, and the files of one that was just killed may be open
+/// for a moment longer.
+fn patiently(undo: &dyn Fn() -> io::Result<()>) -> io::Result<()> {
+    let patience = Instant::now() + PATIENCE;
+    loop {
+        match undo() {
+            Err(error)
+                if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < patience =>
+            {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            other => return other,
+        }
+    }
+}
+
+fn written(path: PathBuf, value: &str) -> Result<(), FtraceError> {
+    tracefs::write(&path, value).map_err(|error| FtraceError::File {
+        doing: "writing",
+        path,
+        error,
+    })
+}
+
+/// When a process began, in the kernel's ticks: with its number it is the only one of a boot.
+fn started(root: &Path, pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(root.join(format!("proc/{pid}/stat"))).ok()?;
+    // The name, in brackets, may hold anything.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+fn boot(root: &Path) -> Option<String> {
+    let id = fs::read_to_string(root.join("proc/sys/kernel/random/boot_id")).ok()?;
+    Some(id.trim().to_owned())
+}

@@ -1,0 +1,341 @@
+//! From events of all CPUs to calls: each exit finds the entry of its own call.
+//!
+//! An entry that the same CPU's next event ends is paired at once. All others wait until what every
+//! other CPU wrote before them has been read, and are then taken in order of time: so a call that
+//! sleeps, nests, is interrupted or ends on another CPU is found by its task and depth.
+
+use std::collections::HashMap;
+
+use foldhash::fast::FixedState;
+use hdrhistogram::Histogram;
+use profiler_common::bucket::HIGHEST_NS;
+
+use super::page::{Event, Exit};
+use crate::probe::{Books, Drained, Precision};
+
+/// Most bytes between a function's symbol and the address that the tracer calls it by.
+const CALL_SITE: u64 = 16;
+
+/// Idle tasks of all CPUs have number 0: each gets one of its own.
+const IDLE: u64 = 1 << 31;
+
+/// One event, as it waits.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    time: u64,
+    /// Task and depth.
+    key: u64,
+    handler: u32,
+    cpu: u32,
+    /// `None` is an entry.
+    exit: Option<Exit>,
+}
+
+/// A call under way.
+#[derive(Debug, Clone, Copy)]
+struct Open {
+    time: u64,
+    handler: u32,
+    cpu: u32,
+}
+
+/// One handler.
+struct Tally {
+    histogram: Histogram<u64>,
+    sum_ns: u64,
+    min_ns: u64,
+    max_ns: u64,
+    over_range: u64,
+    books: Books,
+    paired: u64,
+}
+
+/// Calls of all handlers.
+pub(super) struct Pairing {
+    /// Addresses of the handlers, ascending, with their numbers.
+    addresses: Vec<(u64, u32)>,
+    handlers: Vec<Tally>,
+    precision: Precision,
+    /// Per CPU: an entry whose exit may come next.
+    slots: Vec<Option<Seen>>,
+    waiting: Vec<Seen>,
+    open: HashMap<u64, Open, FixedState>,
+    /// The times of calls and of events are of one clock, the same on all CPUs.
+    coherent: bool,
+    /// Events were lost: no entry is taken for that of the next exit unseen.
+    lossy: bool,
+    /// Latest event that was read before this round.
+    read_before: u64,
+    /// Latest event that was read.
+    read_until: u64,
+    /// Exits that never came, of handlers all together.
+    exits_missing: u64,
+    /// Calls too deep to be traced, by task.
+    too_deep: HashMap<u32, u64, FixedState>,
+    /// Events of functions that are no handlers.
+    pub(super) foreign: u64,
+}
+
+impl Pairing {
+    /// For handlers at these addresses. `coherent`: calls are timed by the clock of the events.
+    ///
+    /// # Errors
+    /// Never for the bounds of histograms used; the library's own check is passed on.
+    pub(super) fn new(
+        addresses: &[u64],
+        cpus: usize,
+        precision: Precision,
+        coherent: bool,
+    ) -> Result<Self, hdrhistogram::CreationError> {
+        let mut sorted: Vec<(u64, u32)> = addresses.iter().copied().zip(0..).collect();
+        sorted.sort_unstable();
+        let handlers = addresses.iter().map(|_| {
+            Ok(Tally {
+                histogram: precision.histogram()?,
+                sum_ns: 0,
+                min_ns: u64::MAX,
+                max_ns: 0,
+                over_range: 0,
+                books: Books::default(),
+                paired: 0,
+            })
+        });
+        Ok(Self {
+            addresses: sorted,
+            handlers: handlers.collect::<Result<_, _>>()?,
+            precision,
+            slots: vec![None; cpus],
+            waiting: Vec::new(),
+            open: HashMap::default(),
+            coherent,
+            lossy: false,
+            read_before: 0,
+            read_until: 0,
+            exits_missing: 0,
+            too_deep: HashMap::default(),
+            foreign: 0,
+        })
+    }
+
+    /// The number of the handler that begins at or shortly before an address.
+    #[inline]
+    fn handler_of(&self, func: u64) -> Option<u32> {
+        let next = self.addresses.partition_point(|(address, _)| *address <= func);
+        let (address, handler) = *self.addresses.get(next.checked_sub(1)?)?;
+        (func - address <= CALL_SITE).then_some(handler)
+    }
+
+    /// Takes an event; those of one CPU in their order.
+    #[inline]
+    pub(super) fn add(&mut self, cpu: usize, event: Event) {
+        let Some(handler) = self.handler_of(event.func) else {
+            self.foreign += 1;
+            return;
+        };
+        let task = if event.pid == 0 { IDLE | cpu as u64 } else { u64::from(event.pid) };
+        let seen = Seen {
+            time: event.time,
+            key: (task << 32) | u64::from(event.depth),
+            handler,
+            cpu: cpu as u32,
+            exit: event.exit,
+        };
+        self.read_until = self.read_until.max(seen.time);
+        let slot = self.slots[cpu].take();
+        let Some(exit) = seen.exit else {
+            self.displace(slot);
+            self.slots[cpu] = Some(seen);
+            return;
+        };
+        if exit.too_deep != 0 {
+            self.too_deep.insert(event.pid, exit.too_deep);
+        }
+        if let (Some(entry), Some((call, ret))) = (slot, exit.times)
+            && (entry.key, entry.handler) == (seen.key, handler)
+            // Else the task has been elsewhere meanwhile, and this is the end of a later call.
+            && (self.coherent && !self.lossy && call <= entry.time && call <= ret)
+        {
+            let tally = &mut self.handlers[handler as usize];
+            tally.books.entries += 1;
+            tally.record(ret - call);
+            return;
+        }
+        if slot.is_some_and(|entry| (entry.key, entry.handler) == (seen.key, handler)) {
+            self.waiting.extend(slot);
+        } else {
+            self.displace(slot);
+        }
+        self.waiting.push(seen);
+    }
+
+    fn displace(&mut self, slot: Option<Seen>) {
+        if let Some(entry) = slot {
+            self.handlers[entry.handler as usize].books.displaced += 1;
+            self.waiting.push(entry);
+        }
+    }
+
+    /// Ends a round in which all CPUs were read, each at least to the time `read_to`, and pairs what
+    /// was read in the rounds before: whatever happened before that has been read by now.
+    pub(super) fn end_round(&mut self, read_to: u64) {
+        self.waiting.extend(self.slots.iter_mut().filter_map(Option::take));
+        let until = self.read_before.min(read_to);
+        self.read_before = self.read_until;
+        self.pair(until);
+    }
+
+    /// Pairs all that waits: nothing more will come.
+    pub(super) fn finish(&mut self) {
+        self.waiting.extend(self.slots.iter_mut().filter_map(Option::take));
+        self.pair(u64::MAX);
+    }
+
+    fn pair(&mut self, until: u64) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let mut waiting = std::mem::take(&mut self.waiting);
+        // Of events with one time, those of a CPU stay in order.
+        waiting.sort_by_key(|seen| seen.time);
+        let ready = waiting.partition_point(|seen| seen.time <= until);
+        for seen in waiting.drain(..ready) {
+            match seen.exit {
+                None => self.enter(seen),
+                Some(exit) => self.leave(seen, exit),
+            }
+        }
+        self.waiting = waiting;
+    }
+
+    fn enter(&mut self, seen: Seen) {
+        let Seen { time, key, handler, cpu, .. } = seen;
+        self.handlers[handler as usize].books.entries += 1;
+        if let Some(before) = self.open.insert(key, Open { time, handler, cpu }) {
+            self.lose(before);
+        }
+        self.lose_deeper(key);
+    }
+
+    fn leave(&mut self, seen: Seen, exit: Exit) {
+        self.lose_deeper(seen.key);
+        let entry = match self.open.remove(&seen.key) {
+            Some(open) if open.handler == seen.handler => Some(open),
+            Some(open) => {
+                self.lose(open);
+                None
+            }
+            None => None,
+        };
+        let tally = &mut self.handlers[seen.handler as usize];
+        let Some(entry) = entry else {
+            match exit.times.and_then(|(call, ret)| ret.checked_sub(call)) {
+                // The exit tells all, so the entry is as good as seen.
+                Some(duration) => {
+                    tally.books.entries += 1;
+                    tally.record(duration);
+                }
+                None => tally.books.unpaired_exits += 1,
+            }
+            return;
+        };
+        let migrated = entry.cpu != seen.cpu;
+        tally.books.migrated += u64::from(migrated);
+        let by_events = seen.time.checked_sub(entry.time);
+        let by_calls = exit.times.and_then(|(call, ret)| ret.checked_sub(call));
+        // Two CPUs' own clocks may differ.
+        let trusted = if migrated && !self.coherent { None } else { by_calls };
+        match trusted.or(by_events).or(by_calls) {
+            Some(duration) => tally.record(duration),
+            None => tally.books.lost += 1,
+        }
+    }
+
+    /// A call whose exit was never written.
+    fn lose(&mut self, open: Open) {
+        self.handlers[open.handler as usize].books.lost += 1;
+        self.exits_missing += 1;
+    }
+
+    /// Calls within this one have ended, whether their exits were written or not.
+    fn lose_deeper(&mut self, key: u64) {
+        if !self.lossy {
+            return;
+        }
+        let mut deeper = key + 1;
+        while let Some(open) = self.open.remove(&deeper) {
+            self.lose(open);
+            deeper += 1;
+        }
+    }
+
+    /// Events are being lost. Calls of tasks that are gone have ended unseen.
+    pub(super) fn lossy(&mut self, is_alive: impl Fn(u32) -> bool) {
+        self.lossy = true;
+        let gone: Vec<u64> = self
+            .open
+            .keys()
+            .filter(|key| {
+                let task = **key >> 32;
+                task & IDLE == 0 && !is_alive(task as u32)
+            })
+            .copied()
+            .collect();
+        for key in gone {
+            if let Some(open) = self.open.remove(&key) {
+                self.lose(open);
+            }
+        }
+    }
+
+    /// Whether calls are under way whose exits may have been lost.
+    pub(super) fn has_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// Takes the durations paired since the last time; `events_lost` were dropped by the kernel so far.
+    ///
+    /// # Errors
+    /// Never for the bounds of histograms used; the library's own check is passed on.
+    pub(super) fn take(
+        &mut self,
+        events_lost: u64,
+    ) -> Result<Vec<Drained>, hdrhistogram::CreationError> {
+        let too_deep: u64 = self.too_deep.values().sum();
+        // A lost exit is one call and known; a lost entry keeps the kernel from writing the exit.
+        let unseen = events_lost.saturating_sub(self.exits_missing) + too_deep;
+        let precision = self.precision;
+        let drain = |tally: &mut Tally| {
+            let empty = precision.histogram()?;
+            let any = !tally.histogram.is_empty();
+            let mut books = tally.books;
+            books.overrun = unseen;
+            books.in_flight = books.entries.saturating_sub(tally.paired + books.lost);
+            let drained = Drained {
+                histogram: std::mem::replace(&mut tally.histogram, empty),
+                sum_ns: tally.sum_ns,
+                min_ns: any.then_some(tally.min_ns),
+                max_ns: any.then_some(tally.max_ns),
+                over_range: tally.over_range,
+                books,
+            };
+            (tally.sum_ns, tally.min_ns, tally.max_ns, tally.over_range) = (0, u64::MAX, 0, 0);
+            Ok(drained)
+        };
+        self.handlers.iter_mut().map(drain).collect()
+    }
+}
+
+impl Tally {
+    #[inline]
+    fn record(&mut self, duration: u64) {
+        self.paired += 1;
+        self.sum_ns += duration;
+        self.min_ns = self.min_ns.min(duration);
+        self.max_ns = self.max_ns.max(duration);
+        if duration > HIGHEST_NS {
+            self.over_range += 1;
+        }
+        // Within the bounds, so that it cannot fail.
+        self.histogram.saturating_record(duration.min(HIGHEST_NS));
+    }
+}

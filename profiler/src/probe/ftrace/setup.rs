@@ -1,0 +1,376 @@
+//! The tracer is set up for us alone, or not at all.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::filter;
+use super::journal::{Journal, Recovered};
+use super::tracefs::{CURRENT, Folder, TRACER};
+use super::{FtraceError, Options};
+use crate::host::read_fact;
+use crate::target::Target;
+
+/// Most of a machine's memory that all buffers take: one part in so many.
+const MEMORY_SHARE: u64 = 32;
+/// Room for about 100,000 calls on a CPU: more than any makes between two looks of the reader.
+const BUFFER_KIB: u64 = 8192;
+/// Still enough for a reader that comes in time.
+const BUFFER_LEAST_KIB: u64 = 256;
+
+/// Switches that change what is measured or lost, and what they have to be.
+const SWITCHES: [(&str, &str); 9] = [
+    // A full buffer drops new events, not old ones: each is then a call that was not seen or an exit
+    // that is missing, and can be accounted for.
+    ("overwrite", "0"),
+    // Time in which a call sleeps is its time: BPF backends count it, too.
+    ("sleep-time", "1"),
+    // And so is the time of what it calls.
+    ("graph-time", "1"),
+    // Calls from interrupts are calls.
+    ("funcgraph-irqs", "1"),
+    // What costs time in every event, and what nobody reads.
+    ("funcgraph-args", "0"),
+    ("funcgraph-retaddr", "0"),
+    ("stacktrace", "0"),
+    ("userstacktrace", "0"),
+    ("record-tgid", "0"),
+];
+
+/// Of these, what older kernels have once for all instances.
+const GLOBAL_SWITCHES: [&str; 3] = ["sleep-time", "graph-time", "funcgraph-irqs"];
+
+/// Clocks of a machine by which any two CPUs agree, so that the tracer's cheapest clock, which reads the
+/// same counter, does as well.
+const COHERENT: [&str; 5] = ["tsc", "arch_sys_counter", "timebase", "tod", "riscv_clocksource"];
+
+/// tracefs as it was set up. Dropping it puts everything back.
+#[derive(Debug)]
+pub(super) struct Tracing {
+    journal: Journal,
+    /// Where the tracer runs.
+    pub(super) place: Folder,
+    /// The CPUs that have a buffer, and whether they run.
+    pub(super) cpus: Vec<(usize, bool)>,
+    /// Bytes of all buffers.
+    pub(super) buffer_bytes: u64,
+    /// Events are timed by the clock that calls are timed by.
+    pub(super) coherent: bool,
+    /// What a killed process had left, and is put back now.
+    pub(super) recovered: Option<Recovered>,
+}
+
+impl Tracing {
+    /// Sets all up but for the tracer itself.
+    ///
+    /// # Errors
+    /// When tracefs is not there, in use, or does not take it. Then it is as it was.
+    pub(super) fn prepare(
+        root: &Path,
+        targets: &[Target],
+        options: Options,
+    ) -> Result<Self, FtraceError> {
+        let top = Folder::find(root)?;
+        let (mut journal, recovered) = Journal::begin(root)?;
+        check_global(root, &top)?;
+        if !options.allow_shared
+            && let Some((handler, line)) = filter::foreign(&top, targets)?
+        {
+            return Err(FtraceError::Shared { handler, line });
+        }
+        let instance = instance(&mut journal, &top)?;
+        let is_instance = instance.is_some();
+        let place = match instance {
+            Some(place) => place,
+            None => {
+                check_free(root, &top)?;
+                top.clone()
+            }
+        };
+        let cpus = cpus(&place)?;
+
+        filter::set(&mut journal, root, &top, &place, targets)?;
+        for (switch, value) in SWITCHES {
+            set_if_there(&mut journal, &place, &format!("options/{switch}"), value)?;
+            if is_instance && GLOBAL_SWITCHES.contains(&switch) {
+                set_if_there(&mut journal, &top, &format!("options/{switch}"), value)?;
+            }
+        }
+        let coherent = clock(&mut journal, root, &place)?;
+        let buffer_bytes = buffer(&mut journal, root, &place, &cpus, options.buffer_kib)?;
+        set_if_there(&mut journal, &place, "tracing_on", "1")?;
+        let online = online(root);
+        let cpus = cpus.into_iter().map(|cpu| (cpu, online.contains(&cpu))).collect();
+        Ok(Self { journal, place, cpus, buffer_bytes, coherent, recovered })
+    }
+
+    /// A description of the events, by its name below `events`.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(super) fn read_format(&self, name: &str) -> Result<String, FtraceError> {
+        self.place.read(&format!("events/{name}"))
+    }
+
+    /// Starts the tracer.
+    ///
+    /// # Errors
+    /// When the kernel does not.
+    pub(super) fn start(&mut self) -> Result<(), FtraceError> {
+        let was = self.place.read(CURRENT)?;
+        self.journal.set(self.place.path(CURRENT), &was, TRACER)
+    }
+
+    /// Writes no event any more; what was written can still be read.
+    ///
+    /// # Errors
+    /// When the kernel does not take it.
+    pub(super) fn pause(&mut self) -> Result<(), FtraceError> {
+        let was = self.place.read("tracing_on")?;
+        self.journal.set(self.place.path("tracing_on"), &was, "0")
+    }
+
+    /// Puts everything back.
+    ///
+    /// # Errors
+    /// What could not be; the next start of the program tries again.
+    pub(super) fn restore(&mut self) -> Result<(), FtraceError> {
+        self.journal.undo()
+    }
+}
+
+/// An instance of our own, where this kernel lets the tracer run in one: since Linux 6.11 (kernel commit
+/// c132be2c4fcc) it says so in the instance's list.
+fn instance(journal: &mut Journal, top: &Folder) -> Result<Option<Folder>, FtraceError> {
+    if !top.path("instances").is_dir() {
+        return Ok(None);
+    }
+    let place = top.below(&format!("instances/profiler-{}", std::process::id()));
+    journal.instance(place.as_path().to_owned())?;
+    let tracers = place.read("available_tracers")?;
+    if tracers.split_whitespace().any(|tracer| tracer == TRACER)
+        && place.path("set_ftrace_filter").exists()
+    {
+        return Ok(Some(place));
+    }
+    journal.undo()?;
+    Ok(None)
+}
+
+/// What limits every user of the tracer, instances and all.
+fn check_global(root: &Path, top: &Folder) -> Result<(), FtraceError> {
+    const SYSCTL: &str = "proc/sys/kernel/ftrace_enabled";
+    if read_fact(&root.join(SYSCTL)).is_some_and(|enabled| enabled == "0") {
+        return Err(in_use(root.join(SYSCTL), "0", "sysctl kernel.ftrace_enabled=1"));
+    }
+    for file in ["max_graph_depth", "tracing_thresh"] {
+        expect(top, file, &["0"])?;
+    }
+    for file in ["set_graph_function", "set_graph_notrace"] {
+        expect_empty(top, file)?;
+    }
+    Ok(())
+}
+
+/// The top folder is one for all: it must be nobody's now.
+fn check_free(root: &Path, top: &Folder) -> Result<(), FtraceError> {
+    expect(top, CURRENT, &["nop"])?;
+    expect(top, "events/enable", &["0"])?;
+    expect(top, "function_profile_enabled", &["0"])?;
+    for file in ["set_ftrace_filter", "set_ftrace_notrace"] {
+        expect_empty(top, file)?;
+    }
+    for file in ["set_ftrace_pid", "set_ftrace_notrace_pid"] {
+        expect(top, file, &["no pid", ""])?;
+    }
+    let mask = top.read_if_there("tracing_cpumask")?.unwrap_or_default();
+    for cpu in online(root) {
+        if !mask.is_empty() && !covers(&mask, cpu) {
+            let remedy = format!("write a mask of all CPUs to {}", top.path("tracing_cpumask").display());
+            return Err(in_use(top.path("tracing_cpumask"), &mask, &remedy));
+        }
+    }
+    for cpu in cpus(top)? {
+        let stats = top.read(&format!("per_cpu/cpu{cpu}/stats"))?;
+        if super::stream::stat(&stats, "entries").is_some_and(|entries| entries > 0) {
+            let what = format!("per_cpu/cpu{cpu} holds a recorded trace");
+            let remedy = format!("save what is needed of it, then empty it: echo > {}", top.path("trace").display());
+            return Err(FtraceError::InUse { what, remedy });
+        }
+    }
+    match reader(root, top) {
+        Some((pid, file)) => Err(FtraceError::InUse {
+            what: format!("process {pid} has {} open", file.display()),
+            remedy: format!("end it (kill {pid})"),
+        }),
+        None => Ok(()),
+    }
+}
+
+fn expect(folder: &Folder, file: &str, values: &[&str]) -> Result<(), FtraceError> {
+    match folder.read_if_there(file)? {
+        Some(is) if !values.contains(&is.as_str()) => {
+            let value = values.first().copied().unwrap_or_default();
+            let value = if value == "no pid" { "" } else { value };
+            let remedy = format!("stop that tool, or: echo {value} > {}", folder.path(file).display());
+            Err(in_use(folder.path(file), &is, &remedy))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A list without entries has comments at most.
+fn expect_empty(folder: &Folder, file: &str) -> Result<(), FtraceError> {
+    let list = folder.read_if_there(file)?.unwrap_or_default();
+    match list.lines().find(|line| !line.starts_with('#')) {
+        Some(line) => {
+            let remedy = format!("stop that tool, or: echo > {}", folder.path(file).display());
+            Err(in_use(folder.path(file), line, &remedy))
+        }
+        None => Ok(()),
+    }
+}
+
+fn in_use(file: PathBuf, is: &str, remedy: &str) -> FtraceError {
+    FtraceError::InUse {
+        what: format!("{} is `{is}`", file.display()),
+        remedy: remedy.to_owned(),
+    }
+}
+
+/// A process that has a file of the top folder open, so that it reads what we would.
+fn reader(root: &Path, top: &Folder) -> Option<(u32, PathBuf)> {
+    let own = std::process::id();
+    let processes = fs::read_dir(root.join("proc")).ok()?.flatten();
+    let mut open = processes
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+        .filter(|pid| *pid != own)
+        .filter_map(|pid| Some((pid, fs::read_dir(root.join(format!("proc/{pid}/fd"))).ok()?)))
+        .flat_map(|(pid, files)| files.flatten().map(move |file| (pid, file.path())))
+        .filter_map(|(pid, file)| Some((pid, fs::read_link(file).ok()?)));
+    let places = [top.as_path(), Path::new("/sys/kernel/tracing"), Path::new("/sys/kernel/debug/tracing")];
+    open.find(|(_, file)| {
+        let below = places.iter().find_map(|place| file.strip_prefix(place).ok());
+        below.is_some_and(|name| {
+            let name = name.to_string_lossy();
+            !name.starts_with("instances/")
+                && ["trace_pipe", "trace_pipe_raw", "snapshot_raw", "trace", "free_buffer"]
+                    .contains(&name.rsplit('/').next().unwrap_or_default())
+        })
+    })
+}
+
+fn online(root: &Path) -> Vec<usize> {
+    let list = read_fact(&root.join("sys/devices/system/cpu/online")).unwrap_or_default();
+    let range = |part: &str| -> Option<std::ops::RangeInclusive<usize>> {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.parse().ok()?..=last.parse().ok()?)
+    };
+    list.split(',').filter_map(range).flatten().collect()
+}
+
+/// Whether a mask of hexadecimal words, the highest first, has a CPU.
+fn covers(mask: &str, cpu: usize) -> bool {
+    let digits = mask.chars().rev().filter_map(|digit| digit.to_digit(16));
+    digits.skip(cpu / 4).take(1).any(|digit| digit >> (cpu % 4) & 1 == 1)
+}
+
+fn cpus(place: &Folder) -> Result<Vec<usize>, FtraceError> {
+    let folder = place.path("per_cpu");
+    let entries = fs::read_dir(&folder).map_err(|error| place.failed("reading", "per_cpu", error))?;
+    let mut cpus: Vec<usize> = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.strip_prefix("cpu")?.parse().ok())
+        .collect();
+    cpus.sort_unstable();
+    Ok(cpus)
+}
+
+/// Sets a file that not every kernel has, unless it is so already.
+fn set_if_there(
+    journal: &mut Journal,
+    place: &Folder,
+    file: &str,
+    value: &str,
+) -> Result<(), FtraceError> {
+    match place.read_if_there(file)? {
+        Some(was) if was != value => journal.set(place.path(file), &was, value),
+        _ => Ok(()),
+    }
+}
+
+/// Chooses the events' clock: whether it is the one that calls are timed by.
+fn clock(journal: &mut Journal, root: &Path, place: &Folder) -> Result<bool, FtraceError> {
+    const FILE: &str = "trace_clock";
+    let source = root.join("sys/devices/system/clocksource/clocksource0/current_clocksource");
+    let coherent = read_fact(&source).is_some_and(|source| COHERENT.contains(&source.as_str()));
+    let clocks = place.read(FILE)?;
+    let was = clocks.split(['[', ']']).nth(1).unwrap_or("local").to_owned();
+    let has = |clock: &str| {
+        clocks.split_whitespace().any(|word| word.trim_matches(['[', ']']) == clock)
+    };
+    let wanted = match coherent {
+        true => "local",
+        false if has("mono") => "mono",
+        false => "global",
+    };
+    if was != wanted {
+        journal.set(place.path(FILE), &was, wanted)?;
+    }
+    Ok(coherent)
+}
+
+/// Makes the buffers large enough for the load: bytes of all together.
+fn buffer(
+    journal: &mut Journal,
+    root: &Path,
+    place: &Folder,
+    cpus: &[usize],
+    asked: Option<u64>,
+) -> Result<u64, FtraceError> {
+    const FILE: &str = "buffer_size_kb";
+    let wanted = asked.unwrap_or_else(|| {
+        let meminfo = fs::read_to_string(root.join("proc/meminfo")).unwrap_or_default();
+        let total = super::stream::stat(&meminfo, "MemTotal").unwrap_or(0);
+        (total / MEMORY_SHARE / cpus.len().max(1) as u64).clamp(BUFFER_LEAST_KIB, BUFFER_KIB)
+    });
+    let is = place.read(FILE)?;
+    if is == "X" {
+        // Of each CPU another.
+        for cpu in cpus {
+            let file = format!("per_cpu/cpu{cpu}/{FILE}");
+            let was = place.read(&file)?;
+            journal.set(place.path(&file), size(&was), &wanted.to_string())?;
+        }
+    } else {
+        journal.set(place.path(FILE), size(&is), &wanted.to_string())?;
+    }
+    let total = place.read("buffer_total_size_kb")?;
+    Ok(size(&total).parse::<u64>().unwrap_or(wanted * cpus.len() as u64) * 1024)
+}
+
+/// `1408`, or `7 (expanded: 1408)` before anybody has traced since the boot: the kernel makes the
+/// buffer that large for its first user, and cannot be told to forget that it had one.
+fn size(text: &str) -> &str {
+    match text.split_once("(expanded:") {
+        Some((_, size)) => size.trim().trim_end_matches(')'),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_of_buffers() {
+        assert_eq!(size("1408"), "1408");
+        assert_eq!(size("7 (expanded: 1408)"), "1408");
+    }
+
+    #[test]
+    fn masks_of_cpus() {
+        assert!(covers("3", 0) && covers("3", 1) && !covers("3", 2) && !covers("3", 100));
+        assert!(covers("1,00000000", 32) && !covers("1,00000000", 0));
+        assert!(covers("ff,ffffffff", 39));
+    }
+}

@@ -1,0 +1,85 @@
+//! Files of tracefs.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use super::FtraceError;
+
+/// Where tracefs may be, below `/`.
+const PLACES: [&str; 2] = ["sys/kernel/tracing", "sys/kernel/debug/tracing"];
+
+/// The file with the tracer in use.
+pub(super) const CURRENT: &str = "current_tracer";
+
+/// What the tracer is called in it.
+pub(super) const TRACER: &str = "function_graph";
+
+/// A folder of tracefs: the top one, or an instance.
+#[derive(Debug, Clone)]
+pub(super) struct Folder(PathBuf);
+
+impl Folder {
+    /// The top folder, where the kernel has the tracer.
+    ///
+    /// # Errors
+    /// Without tracefs, or the tracer, or the right to read.
+    pub(super) fn find(root: &Path) -> Result<Self, FtraceError> {
+        for place in PLACES {
+            let folder = Self(root.join(place));
+            match fs::read_to_string(folder.path("available_tracers")) {
+                Ok(tracers) if tracers.split_whitespace().any(|tracer| tracer == TRACER) => {
+                    return Ok(folder);
+                }
+                Ok(_) => return Err(FtraceError::NoTracer),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    return Err(folder.failed("reading", "available_tracers", error));
+                }
+                Err(_) => {}
+            }
+        }
+        Err(FtraceError::NoTracefs)
+    }
+
+    /// A folder below this one.
+    pub(super) fn below(&self, name: &str) -> Self {
+        Self(self.path(name))
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub(super) fn as_path(&self) -> &Path {
+        &self.0
+    }
+
+    /// What a file says, without the line end.
+    pub(super) fn read(&self, name: &str) -> Result<String, FtraceError> {
+        match fs::read_to_string(self.path(name)) {
+            Ok(text) => Ok(text.trim_end().to_owned()),
+            Err(error) => Err(self.failed("reading", name, error)),
+        }
+    }
+
+    /// The same of a file that not every kernel has.
+    pub(super) fn read_if_there(&self, name: &str) -> Result<Option<String>, FtraceError> {
+        match self.read(name) {
+            Err(FtraceError::File { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
+                Ok(None)
+            }
+            other => other.map(Some),
+        }
+    }
+
+    pub(super) fn failed(&self, doing: &'static str, name: &str, error: io::Error) -> FtraceError {
+        FtraceError::File { doing, path: self.path(name), error }
+    }
+}
+
+/// Sets a file of the kernel to a value. What was in it is gone, also where it is a list.
+pub(super) fn write(path: &Path, value: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).truncate(true).open(path)?;
+    file.write_all(value.as_bytes())?;
+    file.write_all(b"\n")
+}
