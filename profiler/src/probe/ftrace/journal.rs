@@ -326,3 +326,130 @@ fn boot(root: &Path) -> Option<String> {
     let id = fs::read_to_string(root.join("proc/sys/kernel/random/boot_id")).ok()?;
     Some(id.trim().to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine with some files of tracefs, of which `current_tracer` is one.
+    fn machine() -> (tempfile::TempDir, PathBuf) {
+        let root = tempfile::tempdir().unwrap();
+        let boot = root.path().join("proc/sys/kernel/random");
+        fs::create_dir_all(&boot).unwrap();
+        fs::write(boot.join("boot_id"), "one\n").unwrap();
+        for (file, text) in [(CURRENT, "nop\n"), ("size", "7\n"), ("filter", "\n")] {
+            fs::write(root.path().join(file), text).unwrap();
+        }
+        let tracer = root.path().join(CURRENT);
+        (root, tracer)
+    }
+
+    fn text(root: &tempfile::TempDir, file: &str) -> String {
+        fs::read_to_string(root.path().join(file)).unwrap()
+    }
+
+    fn change(root: &tempfile::TempDir) -> Journal {
+        let (mut journal, recovered) = Journal::begin(root.path()).unwrap();
+        assert_eq!(recovered, None);
+        journal.filling(root.path().join("filter")).unwrap();
+        fs::write(root.path().join("filter"), "handler\n").unwrap();
+        journal.set(root.path().join("size"), "7", "8192").unwrap();
+        journal.set(root.path().join(CURRENT), "nop", TRACER).unwrap();
+        journal
+    }
+
+    /// As the kernel ends a process that is killed: nothing is undone, and the lock is free.
+    fn kill(mut journal: Journal) {
+        journal.changes.clear();
+    }
+
+    fn assert_untouched(root: &tempfile::TempDir) {
+        assert_eq!(text(root, CURRENT), "nop\n");
+        assert_eq!((text(root, "size"), text(root, "filter")), ("7\n".into(), "\n".into()));
+    }
+
+    #[test]
+    fn a_dropped_journal_undoes_its_changes() {
+        let (root, _) = machine();
+        let journal = change(&root);
+        assert_eq!(text(&root, "size"), "8192\n");
+        drop(journal);
+        assert_untouched(&root);
+        assert_eq!(recover(root.path()).unwrap(), None);
+    }
+
+    #[test]
+    fn the_next_start_undoes_what_a_killed_one_left() {
+        let (root, tracer) = machine();
+        kill(change(&root));
+        assert_eq!(text(&root, "filter"), "handler\n");
+        let recovered = recover(root.path()).unwrap().unwrap();
+        assert_eq!(recovered.pid, std::process::id());
+        let files = vec![tracer, root.path().join("size"), root.path().join("filter")];
+        assert_eq!((recovered.files, recovered.failed), (files, vec![]));
+        assert_untouched(&root);
+        assert_eq!(recover(root.path()).unwrap(), None, "once is enough");
+
+        kill(change(&root));
+        let (_journal, recovered) = Journal::begin(root.path()).unwrap();
+        assert!(recovered.is_some());
+        assert_untouched(&root);
+    }
+
+    #[test]
+    fn a_second_profiler_is_told_of_the_first_and_undoes_nothing() {
+        let (root, _) = machine();
+        let journal = change(&root);
+        let error = Journal::begin(root.path()).unwrap_err().to_string();
+        assert!(error.contains(&format!("process {}", std::process::id())), "{error}");
+        assert_eq!(recover(root.path()).unwrap(), None);
+        assert_eq!(text(&root, "size"), "8192\n");
+        drop(journal);
+        assert_untouched(&root);
+    }
+
+    #[test]
+    fn what_somebody_else_has_set_since_is_left_alone() {
+        let (root, tracer) = machine();
+        kill(change(&root));
+        fs::write(&tracer, "function\n").unwrap();
+        let recovered = recover(root.path()).unwrap().unwrap();
+        assert!(recovered.failed[0].contains("`function`"), "{recovered:?}");
+        assert_eq!(text(&root, "size"), "8192\n");
+        assert!(matches!(Journal::begin(root.path()), Err(FtraceError::NotRestored { .. })));
+        // The other tool has ended.
+        fs::write(&tracer, "nop\n").unwrap();
+        assert_eq!(recover(root.path()).unwrap().unwrap().failed, Vec::<String>::new());
+        assert_untouched(&root);
+    }
+
+    #[test]
+    fn half_a_line_is_of_a_change_that_was_not_made() {
+        let (root, _) = machine();
+        kill(change(&root));
+        let path = root.path().join(FOLDER).join(FILE);
+        let mut journal = fs::read(&path).unwrap();
+        journal.extend(br#"{"value":{"file":"/x","wa"#);
+        fs::write(&path, journal).unwrap();
+        assert_eq!(recover(root.path()).unwrap().unwrap().files.len(), 3);
+        assert_untouched(&root);
+    }
+
+    #[test]
+    fn another_boot_has_nothing_to_undo() {
+        let (root, _) = machine();
+        kill(change(&root));
+        fs::write(root.path().join("proc/sys/kernel/random/boot_id"), "two\n").unwrap();
+        assert_eq!(recover(root.path()).unwrap(), None);
+        assert_eq!(text(&root, "size"), "8192\n");
+    }
+
+    #[test]
+    fn a_machine_without_a_journal_has_nothing_to_undo() {
+        let (root, _) = machine();
+        assert_eq!(recover(root.path()).unwrap(), None);
+        fs::create_dir_all(root.path().join(FOLDER)).unwrap();
+        fs::write(root.path().join(FOLDER).join(FILE), b"\xff\n").unwrap();
+        assert_eq!(recover(root.path()).unwrap(), None);
+    }
+}

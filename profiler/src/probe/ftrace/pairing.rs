@@ -261,10 +261,10 @@ impl Pairing {
         if !self.lossy {
             return;
         }
-        let mut deeper = key + 1;
+        let mut deeper = key.wrapping_add(1);
         while let Some(open) = self.open.remove(&deeper) {
             self.lose(open);
-            deeper += 1;
+            deeper = deeper.wrapping_add(1);
         }
     }
 
@@ -287,11 +287,6 @@ impl Pairing {
         }
     }
 
-    /// Whether calls are under way whose exits may have been lost.
-    pub(super) fn has_open(&self) -> bool {
-        !self.open.is_empty()
-    }
-
     /// Takes the durations paired since the last time; `events_lost` were dropped by the kernel so far.
     ///
     /// # Errors
@@ -300,9 +295,9 @@ impl Pairing {
         &mut self,
         events_lost: u64,
     ) -> Result<Vec<Drained>, hdrhistogram::CreationError> {
-        let too_deep: u64 = self.too_deep.values().sum();
+        let too_deep = self.too_deep.values().fold(0, |sum: u64, calls| sum.saturating_add(*calls));
         // A lost exit is one call and known; a lost entry keeps the kernel from writing the exit.
-        let unseen = events_lost.saturating_sub(self.exits_missing) + too_deep;
+        let unseen = events_lost.saturating_sub(self.exits_missing).saturating_add(too_deep);
         let precision = self.precision;
         let drain = |tally: &mut Tally| {
             let empty = precision.histogram()?;
@@ -329,7 +324,7 @@ impl Tally {
     #[inline]
     fn record(&mut self, duration: u64) {
         self.paired += 1;
-        self.sum_ns += duration;
+        self.sum_ns = self.sum_ns.saturating_add(duration);
         self.min_ns = self.min_ns.min(duration);
         self.max_ns = self.max_ns.max(duration);
         if duration > HIGHEST_NS {
