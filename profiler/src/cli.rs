@@ -201,6 +201,9 @@ pub struct RunArgs {
     /// Use that backend even where it is known to count nothing.
     #[arg(long, requires = "backend")]
     pub force: bool,
+    /// Buffer of the function-graph backend on each CPU, in KiB [default: up to 8192, by the memory].
+    #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u64).range(4..=1 << 21))]
+    pub trace_buffer: Option<u64>,
     /// No progress on standard error.
     #[arg(long, short)]
     pub quiet: bool,

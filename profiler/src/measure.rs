@@ -27,6 +27,11 @@ pub struct Losses {
     pub unpaired_exits: u64,
     /// Entry or exit programs that the kernel did not run (`recursion_misses` of the program).
     pub missed: u64,
+    /// Calls that a full trace buffer had no room for (function-graph): neither entry nor exit was seen.
+    /// Of all handlers of that backend together, because it is not known which were whose: an upper
+    /// bound for each.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub overrun: u64,
     /// Durations beyond the histogram's range, recorded in its last bucket; `max_ns` and the sum stay exact.
     pub over_range: u64,
 }
@@ -46,8 +51,13 @@ impl Losses {
     /// a missed exit program can show again in `lost`, which errs on the safe side.
     #[must_use]
     pub fn unmeasured(&self) -> u64 {
-        self.lost.saturating_add(self.missed.max(self.unpaired_exits))
+        self.lost.saturating_add(self.missed.max(self.unpaired_exits)).saturating_add(self.overrun)
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// One handler's measurements over one window. All times in nanoseconds of the kernel's monotonic clock.

@@ -53,6 +53,8 @@ pub enum Warning {
     AllMissed(Vec<String>),
     /// The kernel skipped some probes of these.
     Missed(Vec<String>, u64),
+    /// Calls that the trace buffer had no room for.
+    Overrun(Vec<String>, u64),
     /// Calls whose start was overwritten or found no room.
     Lost(Vec<String>, u64),
     /// Exits without a known start.
@@ -99,6 +101,11 @@ impl Warning {
         add(&|names, _| Self::NeverLeft(names), &|h| if_so(idle(h) && !missed(h) && entered(h)));
         add(&|names, _| Self::ZeroHits(names), &|h| if_so(idle(h) && !missed(h) && !entered(h)));
         add(&Self::Missed, &|h| if idle(h) { 0 } else { h.losses.missed });
+        let overrun = |h: &HandlerProfile| h.losses.overrun;
+        if let Some(most) = profile.handlers.iter().map(overrun).max() {
+            // Each of them has the number of all.
+            add(&|names, _| Self::Overrun(names, most), &overrun);
+        }
         add(&Self::Lost, &|h| h.losses.lost);
         add(&Self::Unpaired, &|h| h.losses.unpaired_exits);
         add(&Self::OverRange, &|h| h.losses.over_range);
@@ -149,6 +156,7 @@ impl Warning {
             Self::NeverLeft(_) => "never-left",
             Self::AllMissed(_) => "all-missed",
             Self::Missed(..) => "missed",
+            Self::Overrun(..) => "overrun",
             Self::Lost(..) => "lost",
             Self::Unpaired(..) => "unpaired",
             Self::InFlight(..) => "in-flight",
@@ -170,6 +178,7 @@ impl Warning {
             | Self::NeverLeft(names)
             | Self::AllMissed(names)
             | Self::Missed(names, _)
+            | Self::Overrun(names, _)
             | Self::Lost(names, _)
             | Self::Unpaired(names, _)
             | Self::InFlight(names, _)
@@ -237,6 +246,17 @@ impl fmt::Display for Warning {
                 "the kernel skipped {n} probe runs in {names}, because that probe was already \
                  running on the CPU: the figures leave those calls out; spread the load or stop \
                  other tracers"
+            ),
+            Self::Overrun(_, n) => write!(
+                f,
+                "the trace buffer had no room for {} of {names}{}: the figures leave them out; enlarge \
+                 it with --trace-buffer KIB, or lower the load",
+                calls(*n),
+                if self.handlers().len() > 1 {
+                    " together (which were whose is not known, and each shows them all)"
+                } else {
+                    ""
+                },
             ),
             Self::Lost(_, n) => write!(
                 f,

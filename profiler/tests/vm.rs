@@ -17,6 +17,8 @@ mod cli;
 mod counts;
 #[path = "vm/ends.rs"]
 mod ends;
+#[path = "vm/ftrace.rs"]
+mod ftrace;
 #[path = "vm/icount.rs"]
 mod icount;
 #[path = "vm/matrix.rs"]

@@ -10,6 +10,7 @@ use crate::error::{Failure, exit};
 /// # Errors
 /// With [`exit::CANNOT_MEASURE`] when nothing can be measured, after the output.
 pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
+    super::put_back();
     let report = examine(&Machine::this(), args.module.as_deref(), &args.handlers);
     let text = if args.json { json(&report)? } else { table(&report, stdout_width()) };
     to_stdout(&text)?;

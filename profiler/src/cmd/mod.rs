@@ -1,9 +1,11 @@
 //! One module a subcommand.
 
 use std::io::{self, Write as _};
+use std::path::Path;
 
 use crate::error::{Failure, exit};
 use crate::export::grid::words as grid;
+use crate::probe::ftrace;
 
 mod exports;
 mod sides;
@@ -28,6 +30,15 @@ fn to_stdout(text: &str) -> Result<(), Failure> {
             Err(Failure::new(exit::BAD_OUTPUT, format!("cannot write the output: {error}")))
         }
         _ => Ok(()),
+    }
+}
+
+/// Puts back what a profiler that was killed had changed in tracefs, and says so.
+fn put_back() {
+    match ftrace::recover(Path::new("/")) {
+        Ok(Some(recovered)) => eprintln!("{recovered}"),
+        Ok(None) => {}
+        Err(error) => eprintln!("warning: the journal of changes to tracefs: {error}"),
     }
 }
 

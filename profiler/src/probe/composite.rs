@@ -4,6 +4,7 @@ use super::{
     Drained, Options, ProbeError, Session,
     bpf::BpfSession,
     choice::{Choice, Features, Wish, choose},
+    ftrace::FtraceSession,
 };
 use crate::{profile::Backend, target::Target};
 
@@ -55,7 +56,10 @@ fn attach_by(
     targets: &[Target],
     options: Options,
 ) -> Result<Box<dyn Session>, ProbeError> {
-    Ok(Box::new(BpfSession::attach(targets, backend, options)?))
+    Ok(match backend {
+        Backend::FunctionGraph => Box::new(FtraceSession::attach(targets, options)?),
+        _ => Box::new(BpfSession::attach(targets, backend, options)?),
+    })
 }
 
 impl Session for Probes {

@@ -6,6 +6,7 @@ use aya_obj::generated::bpf_insn;
 
 use super::{
     btf::Functions,
+    ftrace,
     sys::{self, AttachType, TracingProgram},
 };
 use crate::profile::Backend;
@@ -42,6 +43,8 @@ pub fn try_backend(backend: Backend, functions: Option<&Functions>) -> Result<()
     let no_btf = || Refusal { what: "the kernel has no BTF".to_owned(), forbidden: false };
     match backend {
         Backend::Fentry => try_fentry(functions.ok_or_else(no_btf)?),
+        Backend::FunctionGraph => ftrace::try_tracer()
+            .map_err(|error| Refusal { what: error.to_string(), forbidden: false }),
         _ => Err(Refusal { what: "this program does not have it".to_owned(), forbidden: false }),
     }
 }

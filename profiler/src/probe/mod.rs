@@ -82,6 +82,9 @@ pub struct Options {
     pub backend: Option<Backend>,
     /// Use it even where it is known to count nothing.
     pub force: bool,
+    /// Size of each CPU's buffer of the function-graph backend in KiB; `None` is chosen by the machine's
+    /// memory.
+    pub trace_buffer_kib: Option<u64>,
 }
 
 /// Why probes could not be attached or read.

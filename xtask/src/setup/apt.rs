@@ -19,6 +19,7 @@ pub(crate) const VM: &[&str] = &[
     "python3-pip",
     "python3-venv",
     "qemu-system-x86",
+    "trace-cmd",
     "udev",
 ];
 

@@ -50,8 +50,9 @@ impl Open {
             added.map_err(|error| internal(&error.to_string()))?;
             handler.sum_ns += drained.sum_ns;
             handler.max_ns = handler.max_ns.max(drained.max_ns);
-            self.lost +=
-                drained.books.lost + drained.books.missed.max(drained.books.unpaired_exits);
+            self.lost += drained.books.lost
+                + drained.books.missed.max(drained.books.unpaired_exits)
+                + drained.books.overrun;
         }
         Ok(())
     }

@@ -35,6 +35,7 @@ const SETTLE_ATTEMPTS: u32 = 5;
 /// With the exit code of the [table](exit). Codes 5, 6, 9, 130 and 143 come after the report.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
     privileges::check()?;
+    super::put_back();
     let jobs = jobs::of(args)?;
     let parts = jobs.len();
     if parts > 1 && !args.export.is_empty() {

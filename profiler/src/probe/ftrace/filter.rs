@@ -105,9 +105,8 @@ fn indices(
             places.push(at);
         }
     }
-    let addresses: Vec<Option<u64>> = with_addresses
-        .map(|list| list.lines().map(address).collect())
-        .unwrap_or_default();
+    let addresses: Vec<Option<u64>> =
+        with_addresses.map(|list| list.lines().map(address).collect()).unwrap_or_default();
     let place = |target: &Target| -> Result<usize, FtraceError> {
         let places = places.get(&name_of(target)).map_or(&[][..], Vec::as_slice);
         match *places {
@@ -169,7 +168,7 @@ mod tests {
     use super::*;
 
     fn target(name: &str, module: Option<&str>, address: u64) -> Target {
-        Target { name: name.into(), module: module.map(str::to_owned), address, btf_id: 0 }
+        Target { name: name.into(), module: module.map(str::to_owned), address, btf_id: None }
     }
 
     const LIST: &str = "first\ntwice\nother\ntwice\ntwice [m]\nlast [m]";

@@ -5,6 +5,7 @@
 //! was. Whoever changes anything holds a lock on it, which the kernel takes back when the process
 //! ends: a journal with lines and without a lock is that of a process that was killed.
 
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -48,6 +49,21 @@ pub struct Recovered {
     pub files: Vec<PathBuf>,
     /// Those that could not be, with what the system said.
     pub failed: Vec<String>,
+}
+
+impl fmt::Display for Recovered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { pid, files, failed } = self;
+        write!(f, "a profiler (process {pid}) was killed while it traced:")?;
+        if !files.is_empty() {
+            let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+            write!(f, " put back {}", files.join(", "))?;
+        }
+        if !failed.is_empty() {
+            write!(f, " could not put back {}", failed.join(", "))?;
+        }
+        Ok(())
+    }
 }
 
 /// The journal of this process. Dropping it undoes what it holds.

@@ -32,7 +32,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::{Drained, Precision, ProbeError, Session};
+use super::{Drained, Options, ProbeError, Session};
+use crate::profile::Backend;
 use crate::target::Target;
 
 pub use journal::{Recovered, recover};
@@ -41,6 +42,7 @@ use format::Layout;
 use pairing::Pairing;
 use setup::Tracing;
 use stream::Stream;
+use tracefs::Folder;
 
 /// How long the reader sleeps between two looks at the buffers, at least and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
@@ -48,17 +50,6 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_mi
 /// A buffer as full as this is looked at sooner, and one less full than that later.
 const FULL: f64 = 0.125;
 const EMPTY: f64 = 0.015;
-
-/// How to trace.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Options {
-    /// Resolution of the histograms.
-    pub precision: Precision,
-    /// Trace also where somebody else does already.
-    pub allow_shared: bool,
-    /// Size of each CPU's buffer in KiB; `None` is what the machine's memory allows, 8 MiB at most.
-    pub buffer_kib: Option<u64>,
-}
 
 /// Why the tracer cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -161,6 +152,14 @@ pub enum FtraceError {
     Reading(io::Error),
 }
 
+/// Whether this kernel has the tracer, and lets us see it.
+///
+/// # Errors
+/// Why it cannot be used. It may still be in use by somebody else.
+pub fn try_tracer() -> Result<(), FtraceError> {
+    Folder::find(Path::new("/")).map(|_| ())
+}
+
 /// Handlers traced by function_graph. Dropping it puts tracefs back as it was.
 pub struct FtraceSession {
     targets: Vec<Target>,
@@ -207,12 +206,6 @@ impl FtraceSession {
         Ok(Self { targets, stream, reader: Some(reader), tracing, finished: false })
     }
 
-    /// What a profiler that was killed had left in tracefs and this one has put back, if anything.
-    #[must_use]
-    pub fn recovered(&self) -> Option<&Recovered> {
-        self.tracing.recovered.as_ref()
-    }
-
     fn lock(&self) -> Result<MutexGuard<'_, Stream>, FtraceError> {
         self.stream
             .lock()
@@ -223,6 +216,10 @@ impl FtraceSession {
 impl Session for FtraceSession {
     fn targets(&self) -> Vec<&Target> {
         self.targets.iter().collect()
+    }
+
+    fn backends(&self) -> Vec<Backend> {
+        vec![Backend::FunctionGraph; self.targets.len()]
     }
 
     fn drain(&mut self) -> Result<Vec<Drained>, ProbeError> {

@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::FtraceError;
 use super::filter;
-use super::journal::{Journal, Recovered};
+use super::journal::Journal;
 use super::tracefs::{CURRENT, Folder, TRACER};
-use super::{FtraceError, Options};
 use crate::host::read_fact;
+use crate::probe::Options;
 use crate::target::Target;
 
 /// Most of a machine's memory that all buffers take: one part in so many.
@@ -55,8 +56,6 @@ pub(super) struct Tracing {
     pub(super) buffer_bytes: u64,
     /// Events are timed by the clock that calls are timed by.
     pub(super) coherent: bool,
-    /// What a killed process had left, and is put back now.
-    pub(super) recovered: Option<Recovered>,
 }
 
 impl Tracing {
@@ -71,6 +70,9 @@ impl Tracing {
     ) -> Result<Self, FtraceError> {
         let top = Folder::find(root)?;
         let (mut journal, recovered) = Journal::begin(root)?;
+        if let Some(recovered) = recovered {
+            eprintln!("{recovered}");
+        }
         check_global(root, &top)?;
         if !options.allow_shared
             && let Some((handler, line)) = filter::foreign(&top, targets)?
@@ -96,11 +98,11 @@ impl Tracing {
             }
         }
         let coherent = clock(&mut journal, root, &place)?;
-        let buffer_bytes = buffer(&mut journal, root, &place, &cpus, options.buffer_kib)?;
+        let buffer_bytes = buffer(&mut journal, root, &place, &cpus, options.trace_buffer_kib)?;
         set_if_there(&mut journal, &place, "tracing_on", "1")?;
         let online = online(root);
         let cpus = cpus.into_iter().map(|cpu| (cpu, online.contains(&cpu))).collect();
-        Ok(Self { journal, place, cpus, buffer_bytes, coherent, recovered })
+        Ok(Self { journal, place, cpus, buffer_bytes, coherent })
     }
 
     /// A description of the events, by its name below `events`.
@@ -185,7 +187,8 @@ fn check_free(root: &Path, top: &Folder) -> Result<(), FtraceError> {
     let mask = top.read_if_there("tracing_cpumask")?.unwrap_or_default();
     for cpu in online(root) {
         if !mask.is_empty() && !covers(&mask, cpu) {
-            let remedy = format!("write a mask of all CPUs to {}", top.path("tracing_cpumask").display());
+            let remedy =
+                format!("write a mask of all CPUs to {}", top.path("tracing_cpumask").display());
             return Err(in_use(top.path("tracing_cpumask"), &mask, &remedy));
         }
     }
@@ -193,7 +196,10 @@ fn check_free(root: &Path, top: &Folder) -> Result<(), FtraceError> {
         let stats = top.read(&format!("per_cpu/cpu{cpu}/stats"))?;
         if super::stream::stat(&stats, "entries").is_some_and(|entries| entries > 0) {
             let what = format!("per_cpu/cpu{cpu} holds a recorded trace");
-            let remedy = format!("save what is needed of it, then empty it: echo > {}", top.path("trace").display());
+            let remedy = format!(
+                "save what is needed of it, then empty it: echo > {}",
+                top.path("trace").display()
+            );
             return Err(FtraceError::InUse { what, remedy });
         }
     }
@@ -211,7 +217,8 @@ fn expect(folder: &Folder, file: &str, values: &[&str]) -> Result<(), FtraceErro
         Some(is) if !values.contains(&is.as_str()) => {
             let value = values.first().copied().unwrap_or_default();
             let value = if value == "no pid" { "" } else { value };
-            let remedy = format!("stop that tool, or: echo {value} > {}", folder.path(file).display());
+            let remedy =
+                format!("stop that tool, or: echo {value} > {}", folder.path(file).display());
             Err(in_use(folder.path(file), &is, &remedy))
         }
         _ => Ok(()),
@@ -231,10 +238,7 @@ fn expect_empty(folder: &Folder, file: &str) -> Result<(), FtraceError> {
 }
 
 fn in_use(file: PathBuf, is: &str, remedy: &str) -> FtraceError {
-    FtraceError::InUse {
-        what: format!("{} is `{is}`", file.display()),
-        remedy: remedy.to_owned(),
-    }
+    FtraceError::InUse { what: format!("{} is `{is}`", file.display()), remedy: remedy.to_owned() }
 }
 
 /// A process that has a file of the top folder open, so that it reads what we would.
@@ -247,7 +251,8 @@ fn reader(root: &Path, top: &Folder) -> Option<(u32, PathBuf)> {
         .filter_map(|pid| Some((pid, fs::read_dir(root.join(format!("proc/{pid}/fd"))).ok()?)))
         .flat_map(|(pid, files)| files.flatten().map(move |file| (pid, file.path())))
         .filter_map(|(pid, file)| Some((pid, fs::read_link(file).ok()?)));
-    let places = [top.as_path(), Path::new("/sys/kernel/tracing"), Path::new("/sys/kernel/debug/tracing")];
+    let places =
+        [top.as_path(), Path::new("/sys/kernel/tracing"), Path::new("/sys/kernel/debug/tracing")];
     open.find(|(_, file)| {
         let below = places.iter().find_map(|place| file.strip_prefix(place).ok());
         below.is_some_and(|name| {
@@ -276,7 +281,8 @@ fn covers(mask: &str, cpu: usize) -> bool {
 
 fn cpus(place: &Folder) -> Result<Vec<usize>, FtraceError> {
     let folder = place.path("per_cpu");
-    let entries = fs::read_dir(&folder).map_err(|error| place.failed("reading", "per_cpu", error))?;
+    let entries =
+        fs::read_dir(&folder).map_err(|error| place.failed("reading", "per_cpu", error))?;
     let mut cpus: Vec<usize> = entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.strip_prefix("cpu")?.parse().ok())
@@ -305,9 +311,8 @@ fn clock(journal: &mut Journal, root: &Path, place: &Folder) -> Result<bool, Ftr
     let coherent = read_fact(&source).is_some_and(|source| COHERENT.contains(&source.as_str()));
     let clocks = place.read(FILE)?;
     let was = clocks.split(['[', ']']).nth(1).unwrap_or("local").to_owned();
-    let has = |clock: &str| {
-        clocks.split_whitespace().any(|word| word.trim_matches(['[', ']']) == clock)
-    };
+    let has =
+        |clock: &str| clocks.split_whitespace().any(|word| word.trim_matches(['[', ']']) == clock);
     let wanted = match coherent {
         true => "local",
         false if has("mono") => "mono",

@@ -16,7 +16,10 @@ fn captured(kernel: &str, name: &str) -> Vec<u8> {
 }
 
 /// The layout of a captured kernel, its texts changed by `change`.
-fn layout_with(kernel: &str, change: impl Fn(&str, String) -> String) -> Result<Layout, FtraceError> {
+fn layout_with(
+    kernel: &str,
+    change: impl Fn(&str, String) -> String,
+) -> Result<Layout, FtraceError> {
     Layout::read(&|file| {
         let name = file.trim_start_matches("ftrace/").trim_end_matches("/format");
         Ok(change(name, String::from_utf8(captured(kernel, name)).unwrap()))

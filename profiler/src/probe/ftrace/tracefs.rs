@@ -80,6 +80,6 @@ impl Folder {
 /// Sets a file of the kernel to a value. What was in it is gone, also where it is a list.
 pub(super) fn write(path: &Path, value: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).truncate(true).open(path)?;
-    file.write_all(value.as_bytes())?;
-    file.write_all(b"\n")
+    // At once: the kernel takes each write for a value of its own.
+    file.write_all(format!("{value}\n").as_bytes())
 }

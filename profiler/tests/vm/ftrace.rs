@@ -1,0 +1,338 @@
+//! The function-graph backend: every call is counted, and tracefs is as it was found.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::sys::signal::Signal;
+use profiler::error::exit;
+use profiler::load::BuiltinKind;
+use profiler::probe::{Options, Probes};
+use profiler::profile::Backend;
+
+use crate::cli::{Ended, Started, assert_whole, profiler, saved};
+use crate::testbed::{self, Counters, TEN};
+use crate::window::{MEMORY, Measured, Window, builtin, expected, own_calls, resolve, run_loads};
+
+const TRACEFS: &str = "/sys/kernel/tracing";
+const RUN: &str = "--module hids_testbed --handler connect_* --backend function-graph";
+
+fn options() -> Options {
+    Options { backend: Some(Backend::FunctionGraph), ..Options::default() }
+}
+
+fn traced(patterns: &[&str]) -> Window {
+    Window::by(Backend::FunctionGraph, patterns)
+}
+
+/// Every file of tracefs that a profiler may change, and every instance.
+fn tracefs() -> BTreeMap<PathBuf, String> {
+    let top = Path::new(TRACEFS);
+    let mut files: Vec<PathBuf> = [
+        "current_tracer",
+        "tracing_on",
+        "trace_clock",
+        "buffer_size_kb",
+        "set_ftrace_filter",
+        "set_ftrace_notrace",
+        "set_ftrace_pid",
+        "set_graph_function",
+        "set_graph_notrace",
+        "set_event",
+        "max_graph_depth",
+        "tracing_thresh",
+        "tracing_cpumask",
+        "trace_options",
+        "enabled_functions",
+        "buffer_percent",
+        "saved_cmdlines_size",
+    ]
+    .iter()
+    .map(|name| top.join(name))
+    .collect();
+    files.extend(fs::read_dir(top.join("options")).unwrap().map(|entry| entry.unwrap().path()));
+    for cpu in fs::read_dir(top.join("per_cpu")).unwrap() {
+        files.push(cpu.unwrap().path().join("buffer_size_kb"));
+    }
+    let mut texts: BTreeMap<PathBuf, String> = files
+        .into_iter()
+        .map(|file| {
+            let text = fs::read_to_string(&file).unwrap_or_else(|error| error.to_string());
+            (file, text)
+        })
+        .collect();
+    let instances = fs::read_dir(top.join("instances")).unwrap();
+    let instances: Vec<_> = instances.map(|entry| entry.unwrap().file_name()).collect();
+    texts.insert(top.join("instances"), format!("{instances:?}"));
+    texts
+}
+
+/// tracefs as found, with buffers as large as the kernel makes them for their first user, which
+/// nobody can undo; and settings that are not the defaults.
+fn found() -> BTreeMap<PathBuf, String> {
+    set("trace_clock", "boot");
+    set("buffer_size_kb", "200");
+    set("options/sleep-time", "0");
+    tracefs()
+}
+
+fn set(file: &str, value: &str) {
+    fs::write(Path::new(TRACEFS).join(file), value)
+        .unwrap_or_else(|error| panic!("{file}: {error}"));
+}
+
+fn assert_as_found(found: &BTreeMap<PathBuf, String>) {
+    let now = tracefs();
+    for (file, text) in &now {
+        assert_eq!(Some(text), found.get(file), "{} is not as it was found", file.display());
+    }
+    assert_eq!(now.len(), found.len());
+    for (file, value) in [("trace_clock", "global"), ("options/sleep-time", "1")] {
+        set(file, value);
+    }
+}
+
+#[test]
+fn traced_handlers_are_counted_to_the_call() {
+    let window = traced(&TEN);
+    let runs = run_loads(vec![
+        builtin(BuiltinKind::Connect, 6_000).workers(2),
+        builtin(BuiltinKind::Bind, 4_000).workers(2),
+        builtin(BuiltinKind::Execve, 30).workers(2),
+        builtin(BuiltinKind::Open, 600).workers(2),
+        builtin(BuiltinKind::Ptrace, 1_000).workers(2),
+        builtin(BuiltinKind::UdpRecv, 4_000).workers(2),
+    ]);
+    let own = own_calls(&runs);
+    for handler in window.end() {
+        handler.assert_exact();
+        assert!(handler.count() >= expected(&own, handler.name()), "{}", handler.name());
+        println!(
+            "{}: {} calls, average {:.0} ns",
+            handler.name(),
+            handler.count(),
+            handler.mean_ns()
+        );
+    }
+}
+
+#[test]
+fn traced_calls_that_nest_sleep_migrate_or_are_interrupted() {
+    const DEPTH: u64 = 32;
+    let nested = Counters::nested();
+    let hard = ["testbed_recurse", "testbed_sleep", "testbed_migrate", "testbed_irq_victim"];
+    let window = traced(&hard);
+    for command in ["recurse 32", "sleep 100 50", "migrate 200", "irq 200"] {
+        testbed::trigger(command);
+    }
+    let measured = window.end();
+    assert_eq!(Counters::nested() - nested, 200);
+    let [recurse, sleep, migrate, irq] = &measured[..] else { panic!("{measured:?}") };
+    for handler in &measured {
+        handler.assert_exact();
+    }
+    assert_eq!((recurse.count(), recurse.displaced), (DEPTH, DEPTH - 1));
+    let (min, max) = (recurse.measure.min_ns.unwrap(), recurse.measure.max_ns.unwrap());
+    assert!(min * DEPTH / 4 <= max, "recursion takes {min} to {max} ns");
+    assert!(sleep.measure.min_ns.unwrap() >= 100_000, "{sleep:?}");
+    assert_eq!((migrate.count(), migrate.migrated), (200, 200));
+    assert_eq!(irq.count(), 400);
+}
+
+#[test]
+fn a_traced_call_under_way_is_in_flight() {
+    let window = traced(&["testbed_hold"]);
+    let holding = std::thread::spawn(|| testbed::trigger("hold 3000"));
+    std::thread::sleep(std::time::Duration::from_millis(1000));
+    let Measured { measure, .. } = window.end().remove(0);
+    let losses = measure.losses;
+    assert_eq!((losses.entries, losses.in_flight, losses.lost), (1, 1, 0), "{losses:?}");
+    assert_eq!((measure.histogram.len(), losses.imbalance(0)), (0, 0));
+    holding.join().unwrap();
+}
+
+/// The reader cannot come in time to a buffer of so few pages.
+#[test]
+fn what_a_small_buffer_drops_adds_up() {
+    let options = Options { trace_buffer_kib: Some(8), ..options() };
+    let targets = resolve(&["testbed_empty", "testbed_recurse"]);
+    let window = Window::attached(Probes::attach(&targets, options).unwrap());
+    testbed::trigger("empty 300000");
+    for _ in 0..50 {
+        testbed::trigger("recurse 32");
+    }
+    let measured = window.end();
+    let truth: u64 = measured.iter().map(|handler| handler.truth).sum();
+    let overrun = measured[0].measure.losses.overrun;
+    let mut known = overrun;
+    for handler in &measured {
+        let losses = handler.measure.losses;
+        println!("{}: {} of {} calls, {losses:?}", handler.name(), handler.count(), handler.truth);
+        assert_eq!(losses.imbalance(handler.count()), 0, "{losses:?}");
+        assert_eq!(losses.overrun, overrun, "of all together");
+        known += handler.count() + losses.lost + losses.in_flight;
+        assert!(handler.count() + losses.unmeasured() >= handler.truth, "{losses:?}");
+    }
+    assert!(overrun > 0, "nothing was dropped");
+    // A call that is thought to be under way, because its task has made no other since, shows as
+    // dropped as well.
+    let open: u64 = measured.iter().map(|handler| handler.measure.losses.in_flight).sum();
+    assert!(known >= truth && known <= truth + open, "{known} of {truth} calls, {open} open");
+}
+
+#[test]
+fn tracefs_is_as_it_was_found_after_a_run_a_signal_and_a_panic() {
+    testbed::load();
+    let found = found();
+    let whole = Ended::of(&mut profiler(&format!(
+        "run {RUN} --builtin connect --operations 500 --load-dir {MEMORY}"
+    )));
+    whole.assert_code(exit::OK);
+    assert!(whole.stdout.contains("function-graph"), "{whole:?}");
+    assert_as_found(&found);
+
+    let found = self::found();
+    for (signal, code) in [(Signal::SIGINT, exit::INTERRUPTED), (Signal::SIGTERM, exit::TERMINATED)]
+    {
+        let mut run = Started::run(
+            &format!("{RUN} --builtin connect --duration 60s --json {{}}/result.json"),
+            &[],
+        );
+        run.wait_measuring();
+        assert_ne!(tracefs(), found, "it traces");
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        run.signal(signal);
+        let ended = run.end();
+        ended.assert_code(code);
+        let profile = saved(run.path("result.json"), &ended.stdout);
+        for handler in &profile.handlers {
+            assert_eq!(handler.backend, Backend::FunctionGraph);
+            assert!(handler.count > 0, "{handler:?}");
+            assert_whole(handler);
+        }
+    }
+    assert_as_found(&found);
+
+    let found = self::found();
+    let targets = resolve(&["connect_*"]);
+    let panicked = std::panic::catch_unwind(|| {
+        let _probes = Probes::attach(&targets, options()).unwrap();
+        panic!("on purpose");
+    });
+    assert!(panicked.is_err());
+    assert_as_found(&found);
+}
+
+#[test]
+fn the_next_start_puts_back_what_a_killed_tracer_left() {
+    testbed::load();
+    let found = found();
+    for next in ["doctor", "run"] {
+        let mut killed = Started::run(
+            &format!("{RUN} --builtin connect --duration 60s --load-dir {MEMORY}"),
+            &[],
+        );
+        killed.wait_measuring();
+        // Two at once: the second is told of the first, and changes nothing.
+        let second =
+            Ended::of(&mut profiler(&format!("run {RUN} --duration 1s --quiet --allow-shared")));
+        second.assert_code(exit::CANNOT_MEASURE);
+        second.assert_error(&["another profiler", &killed.pid().to_string()]);
+
+        killed.signal(Signal::SIGKILL);
+        assert_eq!(killed.end().code, None);
+        assert_ne!(tracefs(), found, "nothing undoes it by itself");
+        let ended = match next {
+            "doctor" => Ended::of(&mut profiler("doctor")),
+            _ => Ended::of(&mut profiler(&format!(
+                "run {RUN} --builtin connect --operations 200 --load-dir {MEMORY}"
+            ))),
+        };
+        ended.assert_code(exit::OK);
+        let says = format!("(process {}) was killed", killed.pid());
+        assert!(ended.stderr.contains(&says), "{ended:?}");
+        assert_eq!(tracefs(), found);
+        let again = Ended::of(&mut profiler("doctor"));
+        assert!(!again.stderr.contains("killed"), "{again:?}");
+    }
+    assert_as_found(&found);
+}
+
+/// Where the tracer cannot have an instance of its own, somebody else's settings are left alone.
+#[test]
+fn a_tracer_in_use_is_refused_or_left_alone() {
+    testbed::load();
+    let instance = Path::new(TRACEFS).join("instances/try");
+    fs::create_dir(&instance).unwrap();
+    let tracers = fs::read_to_string(instance.join("available_tracers")).unwrap();
+    fs::remove_dir(&instance).unwrap();
+    let own_instance = tracers.split_whitespace().any(|tracer| tracer == "function_graph");
+    let uses = [
+        ("current_tracer", "blk", "nop"),
+        ("set_ftrace_filter", "vfs_open", ""),
+        ("events/sched/sched_switch/enable", "1", "0"),
+        ("set_ftrace_pid", "1", ""),
+    ];
+    // These hold for all instances.
+    let global = [("max_graph_depth", "1", "0"), ("set_graph_function", "vfs_open", "")];
+    let run = format!("run {RUN} --builtin connect --operations 50 --load-dir {MEMORY}");
+    for (shared, uses) in [(false, &uses[..]), (true, &global[..])] {
+        for (file, value, before) in uses {
+            set(file, value);
+            let in_use = tracefs();
+            let ended = Ended::of(&mut profiler(&run));
+            if own_instance && !shared {
+                ended.assert_code(exit::OK);
+            } else {
+                ended.assert_code(exit::CANNOT_MEASURE);
+                ended.assert_error(&[file, "echo"]);
+            }
+            assert_eq!(tracefs(), in_use, "{file}");
+            fs::write(Path::new(TRACEFS).join(file), format!("{before}\n")).unwrap();
+            set("trace", "");
+        }
+    }
+    Ended::of(&mut profiler(&run)).assert_code(exit::OK);
+}
+
+/// trace-cmd and the profiler on the same calls: both have the module's own count.
+#[test]
+fn an_imported_report_of_trace_cmd_has_the_same_count() {
+    let targets = resolve(&["connect_syscall_handler", "connect_syscall_entry_handler"]);
+    let shared = Options { allow_shared: true, ..Options::default() };
+    let window = Window::attached(Probes::attach(&targets, shared).unwrap());
+    let folder = crate::cli::folder();
+    let data = folder.path().join("trace.dat");
+    let mut trace_cmd = Command::new("trace-cmd");
+    trace_cmd.args(["start", "-p", "function_graph", "-b", "20000"]);
+    for target in &targets {
+        trace_cmd.args(["-l", &target.name]);
+    }
+    testbed::run(&mut trace_cmd);
+    let before = Counters::calls();
+    run_loads(vec![builtin(BuiltinKind::Connect, 3_000).workers(2)]);
+    let after = Counters::calls();
+    testbed::run(Command::new("trace-cmd").arg("stop"));
+    testbed::run(Command::new("trace-cmd").args(["extract", "-o"]).arg(&data));
+    testbed::run(Command::new("trace-cmd").arg("reset"));
+    let report = testbed::run(Command::new("trace-cmd").args(["report", "-i"]).arg(&data));
+
+    let text = folder.path().join("report.txt");
+    fs::write(&text, report).unwrap();
+    let json = folder.path().join("import.json");
+    let mut import = profiler("import trace-cmd --json");
+    let imported = Ended::of(import.arg(&json).arg(&text));
+    imported.assert_code(exit::OK);
+    let document: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    let functions = document["functions"].as_array().unwrap_or_else(|| panic!("{document}"));
+    for handler in window.end() {
+        handler.assert_exact();
+        let truth = after.of(handler.name()) - before.of(handler.name());
+        assert_eq!(handler.count(), truth, "the profiler");
+        let function = functions.iter().find(|function| function["name"] == handler.name());
+        let function = function.unwrap_or_else(|| panic!("{document}"));
+        assert_eq!(function["count"].as_u64(), Some(truth), "{function}");
+        println!("{}: {truth} calls by trace-cmd, the profiler and the module", handler.name());
+    }
+}
