@@ -142,6 +142,7 @@ impl Bench<'_> {
             empty: false,
             backend: args.backend,
             force: args.force,
+            trace_buffer_kib: args.trace_buffer,
         };
         let mut session = attach(&job.targets, options)?;
         progress.say(&format!(

@@ -203,7 +203,7 @@ impl Format {
     }
 }
 
-/// `unsigned long func;	offset:8;	size:8;	signed:0;`
+/// `unsigned long func; offset:8; size:8; signed:0;`, with tabs between
 fn field_of(text: &str) -> Option<(String, Field)> {
     let mut parts = text.split(';').map(str::trim);
     let declaration = parts.next()?;

@@ -1,7 +1,7 @@
 //! Files of tracefs.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write as _};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use super::FtraceError;
@@ -56,7 +56,19 @@ impl Folder {
 
     /// What a file says, without the line end.
     pub(super) fn read(&self, name: &str) -> Result<String, FtraceError> {
-        match fs::read_to_string(self.path(name)) {
+        let read = || {
+            let mut file = File::open(self.path(name))?;
+            let (mut text, mut part) = (Vec::new(), vec![0; 1 << 16]);
+            // In large pieces: some of these files have no second one.
+            loop {
+                match file.read(&mut part)? {
+                    0 => break,
+                    length => text.extend_from_slice(&part[..length]),
+                }
+            }
+            String::from_utf8(text).map_err(io::Error::other)
+        };
+        match read() {
             Ok(text) => Ok(text.trim_end().to_owned()),
             Err(error) => Err(self.failed("reading", name, error)),
         }
