@@ -249,7 +249,9 @@ fn the_next_start_puts_back_what_a_killed_tracer_left() {
                 "run {RUN} --builtin connect --operations 200 --load-dir {MEMORY}"
             ))),
         };
-        ended.assert_code(exit::OK);
+        if next == "run" {
+            ended.assert_code(exit::OK);
+        }
         let says = format!("(process {}) was killed", killed.pid());
         assert!(ended.stderr.contains(&says), "{ended:?}");
         assert_eq!(tracefs(), found);
@@ -301,8 +303,11 @@ fn a_tracer_in_use_is_refused_or_left_alone() {
 #[test]
 fn an_imported_report_of_trace_cmd_has_the_same_count() {
     let targets = resolve(&["connect_syscall_handler", "connect_syscall_entry_handler"]);
+    // Without BTF of modules the profiler has trace-cmd's own tracer, which only one can have.
+    let beside = targets.iter().all(|target| target.btf_id.is_some());
+    assert_eq!(beside, testbed_has_btf());
     let shared = Options { allow_shared: true, ..Options::default() };
-    let window = Window::attached(Probes::attach(&targets, shared).unwrap());
+    let window = beside.then(|| Window::attached(Probes::attach(&targets, shared).unwrap()));
     let folder = crate::cli::folder();
     let data = folder.path().join("trace.dat");
     let mut trace_cmd = Command::new("trace-cmd");
@@ -327,13 +332,21 @@ fn an_imported_report_of_trace_cmd_has_the_same_count() {
     imported.assert_code(exit::OK);
     let document: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
     let functions = document["functions"].as_array().unwrap_or_else(|| panic!("{document}"));
-    for handler in window.end() {
-        handler.assert_exact();
-        let truth = after.of(handler.name()) - before.of(handler.name());
-        assert_eq!(handler.count(), truth, "the profiler");
-        let function = functions.iter().find(|function| function["name"] == handler.name());
+    for target in &targets {
+        let truth = after.of(&target.name) - before.of(&target.name);
+        let function = functions.iter().find(|function| function["name"] == *target.name);
         let function = function.unwrap_or_else(|| panic!("{document}"));
         assert_eq!(function["count"].as_u64(), Some(truth), "{function}");
-        println!("{}: {truth} calls by trace-cmd, the profiler and the module", handler.name());
+        assert!(truth >= 3_000, "{truth}");
+        println!("{}: {truth} calls by trace-cmd and the module", target.name);
     }
+    for handler in window.map(Window::end).unwrap_or_default() {
+        handler.assert_exact();
+        assert_eq!(handler.count(), after.of(handler.name()) - before.of(handler.name()));
+    }
+}
+
+/// Linux before 5.11 has no BTF of modules.
+fn testbed_has_btf() -> bool {
+    Path::new("/sys/kernel/btf").join(testbed::NAME).exists()
 }

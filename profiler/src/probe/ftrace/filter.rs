@@ -168,7 +168,13 @@ mod tests {
     use super::*;
 
     fn target(name: &str, module: Option<&str>, address: u64) -> Target {
-        Target { name: name.into(), module: module.map(str::to_owned), address, btf_id: None }
+        Target {
+            name: name.into(),
+            module: module.map(str::to_owned),
+            address,
+            btf_id: None,
+            twin: None,
+        }
     }
 
     const LIST: &str = "first\ntwice\nother\ntwice\ntwice [m]\nlast [m]";
