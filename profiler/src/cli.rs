@@ -6,6 +6,7 @@ mod ltp;
 mod merge;
 mod profiles;
 mod report;
+mod shell;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use ltp::LtpArgs;
 pub use merge::MergeArgs;
 pub use report::ReportArgs;
+pub use shell::{CompletionsArgs, ManArgs};
 
 use crate::export::{Export, Unit};
 use crate::load::{BuiltinKind, Rate};
@@ -58,6 +60,10 @@ pub enum Command {
     Import(ImportArgs),
     /// Measure what the probes themselves add to each call of a handler on this machine.
     Cost(CostArgs),
+    /// Print the completions for a shell.
+    Completions(CompletionsArgs),
+    /// Print the man page of a subcommand, or write all of them to a folder.
+    Man(ManArgs),
     /// Say what this machine can measure, and what to do where it cannot.
     Doctor(DoctorArgs),
     /// List functions: address, size, whether they can be traced, prototype.
@@ -68,8 +74,15 @@ pub enum Command {
     Profiles(ProfilesArgs),
 }
 
+const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  profiler doctor
+  # can these handlers of a loaded driver be measured, and if not, what is missing?
+  profiler doctor --module hids_driver --handler 'bind_*'";
+
 /// Arguments of `profiler doctor`.
 #[derive(Debug, Args)]
+#[command(after_help = DOCTOR_EXAMPLES)]
 pub struct DoctorArgs {
     /// Kernel module that is to be measured.
     #[arg(long, short)]
@@ -82,8 +95,15 @@ pub struct DoctorArgs {
     pub json: bool,
 }
 
+const LIST_EXAMPLES: &str = "\
+Examples:
+  profiler list --module hids_driver '*_handler'
+  # functions of the kernel itself, for a script
+  profiler list --json 'tcp_v4_*'";
+
 /// Arguments of `profiler list`.
 #[derive(Debug, Args)]
+#[command(after_help = LIST_EXAMPLES)]
 pub struct ListArgs {
     /// Kernel module that holds the functions; without it those of the kernel image.
     #[arg(long, short)]
@@ -96,8 +116,16 @@ pub struct ListArgs {
     pub json: bool,
 }
 
+const PREPARE_EXAMPLES: &str = "\
+Examples:
+  # makes hids_driver.btf.ko for the running kernel
+  profiler prepare hids_driver.ko
+  # for another kernel, whose BTF a file holds
+  profiler prepare hids_driver.ko --btf /boot/vmlinux-6.1.0-56-amd64 --output /tmp/hids.ko";
+
 /// Arguments of `profiler prepare`.
 #[derive(Debug, Args)]
+#[command(after_help = PREPARE_EXAMPLES)]
 pub struct PrepareArgs {
     /// The module's file, built with debug information.
     #[arg(value_name = "MODULE.ko")]
@@ -273,8 +301,13 @@ impl From<PercentileArg> for Percentile {
     }
 }
 
+const COST_EXAMPLES: &str = "\
+Examples:
+  profiler cost --module hids_driver --handler connect_syscall_entry_handler --builtin connect";
+
 /// Arguments of `profiler cost`.
 #[derive(Debug, Args)]
+#[command(after_help = COST_EXAMPLES)]
 pub struct CostArgs {
     /// Kernel module that holds the handler; without it it is a function of the kernel image.
     #[arg(long, short)]

@@ -32,6 +32,8 @@ fn main() -> ExitCode {
                 &mut std::io::stdout().lock(),
             )
         }
+        Command::Completions(args) => cmd::shell::completions(&args),
+        Command::Man(args) => cmd::shell::man(&args),
         Command::Merge(args) => cmd::merge::run(&cmd::merge::Options {
             files: &args.files,
             output: &args.output,

@@ -21,6 +21,7 @@ pub mod prepare;
 pub mod profiles;
 pub mod report;
 pub mod run;
+pub mod shell;
 
 /// Writes to standard output; a reader that has seen enough and closes the pipe is no error.
 fn to_stdout(text: &str) -> Result<(), Failure> {
