@@ -32,7 +32,9 @@ pub(crate) enum Task {
     /// The main job: handlers of a driver under load in a VM; table and JSON.
     Demo(DemoArgs),
     /// Count the instructions that the probes add to a call, in a VM under virtual time.
-    Bench(KernelArgs),
+    Bench(BenchArgs),
+    /// Feed the parsers what a fuzzer finds; a finding is an error.
+    Fuzz(FuzzArgs),
     /// Check formatting and lints; warnings are errors.
     Lint,
     /// Run every test: on this machine, and in VMs with both BPF objects on each kernel.
@@ -70,7 +72,31 @@ pub(crate) struct DemoArgs {
     pub(crate) kernel: KernelArgs,
 }
 
-/// Arguments of `demo` and `bench`.
+/// Arguments of `bench`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct BenchArgs {
+    /// The kernel series.
+    #[arg(long, value_enum, default_value = "6.1")]
+    pub(crate) kernel: Series,
+    /// Measure the import of a generated trace instead, of so many MiB, and the merge of 1,000
+    /// shards; needs no VM.
+    #[arg(long, value_name = "MIB", num_args = 0..=1, default_missing_value = "1024",
+          value_parser = clap::value_parser!(u64).range(1..=65_536))]
+    pub(crate) import: Option<u64>,
+}
+
+/// Arguments of `fuzz`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct FuzzArgs {
+    /// How long each target runs.
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) seconds: u32,
+    /// Only these targets.
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(crate::fuzz::TARGETS))]
+    pub(crate) targets: Vec<String>,
+}
+
+/// The kernel of a demo.
 #[derive(Debug, clap::Args)]
 pub(crate) struct KernelArgs {
     /// The kernel series.

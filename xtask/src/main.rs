@@ -6,12 +6,14 @@ mod cli;
 mod demo;
 mod digest;
 mod ebpf;
+mod fuzz;
 mod kbuild;
 mod lint;
 mod paths;
 mod process;
 mod series;
 mod setup;
+mod speed;
 mod test;
 mod testbed;
 mod vm;
@@ -21,7 +23,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser as _;
 
-use cli::{Cli, EbpfArgs, Task, TestbedArgs};
+use cli::{BenchArgs, Cli, EbpfArgs, Task, TestbedArgs};
 use paths::Paths;
 use series::Series;
 use setup::Part;
@@ -55,6 +57,25 @@ fn dispatch(task: Task) -> Result<ExitCode> {
             setup::ensure(&paths, &wanted.iter().copied().map(Part::Kernel).collect::<Vec<_>>())?;
             for series in wanted {
                 println!("testbed: {}", testbed::build(&paths, series)?.display());
+            }
+        }
+        Task::Bench(BenchArgs { import: Some(megabytes), .. }) => {
+            let profiler = cargo::build_profiler(&paths)?;
+            println!("import: {}", speed::import(&paths, &profiler, megabytes)?);
+            println!("merge: {}", speed::merge(&paths, &profiler)?);
+        }
+        Task::Fuzz(args) => {
+            let programs = fuzz::build(&paths)?;
+            let wanted: Vec<String> = if args.targets.is_empty() {
+                fuzz::TARGETS.map(str::to_owned).to_vec()
+            } else {
+                args.targets
+            };
+            for target in wanted {
+                println!(
+                    "fuzz: {target}: {}",
+                    fuzz::run(&paths, &programs, &target, args.seconds)?
+                );
             }
         }
         Task::Bench(args) => return bench::run(&paths, args.kernel).map(exit_code),

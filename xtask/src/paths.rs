@@ -55,6 +55,11 @@ impl Paths {
         self.target().join("kernels").join(series.as_str())
     }
 
+    /// The fuzz targets with their corpora: a crate and workspace of its own.
+    pub(crate) fn fuzz(&self) -> PathBuf {
+        self.root.join("fuzz")
+    }
+
     /// Logs, scripts and verdicts of VM runs.
     pub(crate) fn vm(&self) -> PathBuf {
         self.target().join("vm")

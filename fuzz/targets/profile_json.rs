@@ -1,0 +1,25 @@
+//! Profiles and series as JSON: what is read is written again as it was, and in every format.
+#![no_main]
+
+use std::path::Path;
+
+use libfuzzer_sys::fuzz_target;
+use profiler::export::{Exporter as _, Format, Json, Unit};
+use profiler::profile::{Merge, Profile, Series};
+
+fuzz_target!(|text: &[u8]| {
+    let Ok(series) = Series::parse(text, Path::new("fuzz")) else { return };
+    for profile in &series.runs {
+        let bytes = Json.serialize(profile);
+        let back = Profile::parse(&bytes, Path::new("again")).expect("what was written is read");
+        assert_eq!(&back, profile);
+        for format in Format::ALL {
+            let _ = format.exporter(Unit::Auto, Some(80)).serialize(profile);
+        }
+    }
+    let mut merge = Merge::new(&[]);
+    let merged = series.runs.into_iter().all(|run| merge.add(run, "fuzz").is_ok());
+    if merged && let Ok(sum) = merge.finish() {
+        sum.check().expect("a sum of sound profiles is sound");
+    }
+});

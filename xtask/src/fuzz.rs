@@ -1,0 +1,81 @@
+//! Fuzzing of every parser: `fuzz/` holds the targets and a small corpus. libFuzzer's instrumentation
+//! is a matter of compiler flags that stable Rust has, so that neither nightly nor cargo-fuzz is
+//! needed; `cargo fuzz` works in that folder, too.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::paths::Paths;
+use crate::process;
+
+/// The targets, by the names of their corpora.
+pub(crate) const TARGETS: [&str; 3] = ["trace_cmd", "profile_json", "load_profile"];
+
+/// Coverage counters and comparisons for libFuzzer, as cargo-fuzz has them.
+const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1";
+
+/// With a target of its own, build scripts and macros are not instrumented.
+const TRIPLE: &str = "x86_64-unknown-linux-gnu";
+
+/// Longest input: parsers meet their limits below it.
+const MAX_BYTES: u32 = 64 << 10;
+
+/// Builds the targets; gives the folder with their programs.
+pub(crate) fn build(paths: &Paths) -> Result<PathBuf> {
+    let target = paths.target().join("fuzz");
+    let mut cargo = Command::new("cargo");
+    cargo.args(["build", "--release", "--locked", "--quiet", "--target", TRIPLE]);
+    cargo.arg("--target-dir").arg(&target);
+    cargo.env("RUSTFLAGS", FLAGS).current_dir(paths.fuzz());
+    println!("build: fuzz targets");
+    process::run(&mut cargo)?;
+    Ok(target.join(TRIPLE).join("release"))
+}
+
+/// Runs one target for a number of seconds; new inputs are kept below `target/`. A finding is an
+/// error, with the input that shows it.
+pub(crate) fn run(paths: &Paths, programs: &Path, target: &str, seconds: u32) -> Result<String> {
+    let out = paths.target().join("fuzz").join("run").join(target);
+    let corpus = out.join("corpus");
+    let artifacts = out.join("findings");
+    process::create_dir(&corpus)?;
+    process::remove_dir(&artifacts)?;
+    process::create_dir(&artifacts)?;
+    let mut fuzz = Command::new(programs.join(target));
+    fuzz.arg(&corpus).arg(paths.fuzz().join("corpus").join(target));
+    fuzz.arg(format!("-max_total_time={seconds}")).arg(format!("-max_len={MAX_BYTES}"));
+    fuzz.args(["-timeout=10", "-rss_limit_mb=1024", "-print_final_stats=1"]);
+    fuzz.arg(format!("-artifact_prefix={}/", artifacts.display()));
+    fuzz.stdin(Stdio::null());
+    let text = process::text(&fuzz);
+    let output = process::capture(&mut fuzz)?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        let tail: Vec<&str> = said.lines().rev().take(40).collect();
+        let tail: Vec<&str> = tail.into_iter().rev().collect();
+        let found = fs::read_dir(&artifacts)
+            .with_context(|| format!("cannot read {}", artifacts.display()))?
+            .filter_map(|entry| Some(entry.ok()?.path().display().to_string()))
+            .collect::<Vec<_>>();
+        bail!(
+            "`{text}` failed: {}; inputs: {}\n{}",
+            output.status,
+            found.join(", "),
+            tail.join("\n")
+        );
+    }
+    let executed =
+        said.lines().find_map(|line| line.strip_prefix("stat::number_of_executed_units:"));
+    let executed: u64 = executed
+        .and_then(|count| count.trim().parse().ok())
+        .with_context(|| format!("`{text}` does not say how many inputs it tried"))?;
+    if executed == 0 {
+        bail!("`{text}` tried no input");
+    }
+    Ok(format!("{executed} inputs in {seconds} s"))
+}
