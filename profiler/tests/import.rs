@@ -209,3 +209,41 @@ fn files_and_outputs() {
     assert!(std::fs::read(&out).is_ok_and(|old| old.len() > 1000), "the old file is left");
     assert_eq!(run(&data("trace_cmd_hundred.txt"), Path::new("/dev/full")).status.code(), Some(8));
 }
+
+/// The committed schema of the JSON describes what is written, and not just anything.
+#[test]
+fn the_schema_describes_the_import() {
+    let schema: Value =
+        serde_json::from_str(include_str!("../schema/import-v1.schema.json")).unwrap();
+    jsonschema::draft202012::meta::validate(&schema).unwrap();
+    let schema = jsonschema::draft202012::new(&schema).unwrap();
+    let lost = b"cpus=2\nx-1 [000] 1.0: funcgraph_entry:            |  a() {\n\
+                 CPU:0 [12 EVENTS DROPPED]\n x-1 [000] 1.2: funcgraph_entry:   0.5 us |  b();\n";
+    for text in [read("trace_cmd_nested.txt"), read("ftrace_trace.txt"), lost.to_vec()] {
+        for method in ["linear", "nearest-rank", "seed"] {
+            let json = json(&text, &["--percentile", method]);
+            let errors: Vec<String> = schema.iter_errors(&json).map(|e| e.to_string()).collect();
+            assert!(errors.is_empty(), "{errors:?}");
+        }
+    }
+    let good = json(&read("trace_cmd_nested.txt"), &[]);
+    for (place, value) in [
+        ("/schema", "profiler/profile".into()),
+        ("/version", 2.into()),
+        ("/percentile", "median".into()),
+        ("/lines", (-1).into()),
+        ("/functions/0/count", "many".into()),
+        ("/functions/0/percentiles_ns/p99", "long".into()),
+        ("/functions/0/histogram/buckets/0", Value::from(vec![1, 2])),
+        ("/warnings", "none".into()),
+    ] {
+        let mut bad = good.clone();
+        *bad.pointer_mut(place).unwrap() = value;
+        assert!(!schema.is_valid(&bad), "{place} is let through");
+    }
+    for field in good.as_object().unwrap().keys() {
+        let mut bad = good.clone();
+        bad.as_object_mut().unwrap().remove(field);
+        assert!(!schema.is_valid(&bad), "{field} may be missing");
+    }
+}
