@@ -179,6 +179,7 @@ fn each_exit_code_is_had() {
         ("INTERNAL", "none: it is an error of the profiler"),
         ("LOAD_FAILED", "vm: ends"),
         ("NO_HITS", "vm: ends"),
+        ("FEW_HITS", "vm: load profiles"),
         ("LOSSES", "vm"),
         ("REGRESSION", "tests of the gate"),
         ("INCONCLUSIVE", "tests of the gate"),

@@ -26,12 +26,10 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::cargo;
 use crate::ebpf;
-use crate::fuzz;
 use crate::paths::Paths;
 use crate::process;
 use crate::series::Series;
 use crate::setup::{self, Part};
-use crate::speed;
 use crate::testbed;
 use crate::vm::{self, VmSpec};
 
@@ -136,8 +134,6 @@ pub(crate) fn run(paths: &Paths, selection: &Selection) -> Result<bool> {
     if on_host {
         host_tests(paths, &mut report)?;
         readers::run(paths, &mut report)?;
-        parsers(paths, &mut report);
-        speeds(paths, &mut report);
         report.step("object", "is that of its sources", ebpf::check(paths));
     }
     if in_vm {
@@ -146,35 +142,6 @@ pub(crate) fn run(paths: &Paths, selection: &Selection) -> Result<bool> {
     println!("test: took {} s\n", started.elapsed().as_secs());
     println!("{}", report.summary());
     Ok(report.is_green())
-}
-
-/// Each parser under the fuzzer for a short while.
-fn parsers(paths: &Paths, report: &mut Report) {
-    const PLACE: &str = "fuzz";
-    const SECONDS: u32 = 15;
-    let Some(programs) = report.step(PLACE, "build", fuzz::build(paths)) else { return };
-    for target in fuzz::TARGETS {
-        if let Some(figures) =
-            report.step(PLACE, target, fuzz::run(paths, &programs, target, SECONDS))
-        {
-            println!("fuzz: {target}: {figures}");
-        }
-    }
-}
-
-/// What must be fast, in the release build.
-fn speeds(paths: &Paths, report: &mut Report) {
-    const PLACE: &str = "speed";
-    const MEGABYTES: u64 = 64;
-    let Some(profiler) = report.step(PLACE, "build", cargo::build_profiler(paths)) else { return };
-    for (name, figures) in [
-        ("import", speed::import(paths, &profiler, MEGABYTES)),
-        ("merge", speed::merge(paths, &profiler)),
-    ] {
-        if let Some(figures) = report.step(PLACE, name, figures) {
-            println!("speed: {name}: {figures}");
-        }
-    }
 }
 
 /// The tests that need neither root nor a kernel of their own.
