@@ -232,6 +232,12 @@ pub struct RunArgs {
     /// Buffer of the function-graph backend on each CPU, in KiB [default: up to 8192, by the memory].
     #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u64).range(4..=1 << 21))]
     pub trace_buffer: Option<u64>,
+    /// Plot each handler below the table, in text: latency by percentile.
+    #[arg(long)]
+    pub plot: bool,
+    /// No bar and no table on the terminal while it runs; lines that tell what happens remain.
+    #[arg(long)]
+    pub no_progress: bool,
     /// No progress on standard error.
     #[arg(long, short)]
     pub quiet: bool,

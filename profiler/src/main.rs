@@ -44,6 +44,7 @@ fn main() -> ExitCode {
             &cmd::report::Options {
                 file: &args.file,
                 other: args.other.as_deref(),
+                plot: args.plot,
                 format: args.format,
                 output: args.output.as_deref(),
                 run: args.run,

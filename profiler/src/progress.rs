@@ -9,13 +9,28 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 pub struct Progress {
     bar: Option<ProgressBar>,
     quiet: bool,
+    /// Whether bars and tables are drawn where there is a terminal.
+    drawn: bool,
 }
 
 impl Progress {
     /// Progress on standard error, or none if `quiet`.
     #[must_use]
     pub fn new(quiet: bool) -> Self {
-        Self { bar: None, quiet }
+        Self { bar: None, quiet, drawn: true }
+    }
+
+    /// Without bars and tables if not `drawn`: what is said is said on lines alone.
+    #[must_use]
+    pub fn drawn(mut self, drawn: bool) -> Self {
+        self.drawn = drawn;
+        self
+    }
+
+    /// Whether there is a terminal to draw on, and drawing is wanted.
+    #[must_use]
+    pub fn is_drawn(&self) -> bool {
+        self.drawn && !self.quiet && std::io::stderr().is_terminal()
     }
 
     /// Says one thing, on a line of its own.
@@ -32,8 +47,8 @@ impl Progress {
     /// Begins a bar over a stretch of time, on a terminal; `None` is a stretch without known end.
     pub fn begin(&mut self, what: &'static str, length: Option<Duration>) {
         let template = match length {
-            Some(_) => "{msg} {bar:40} {elapsed}",
-            None => "{msg} {spinner} {elapsed}",
+            Some(_) => "{msg} {bar:40} {elapsed}{prefix}",
+            None => "{msg} {spinner} {elapsed}{prefix}",
         };
         self.begin_as(what, length.map(millis), template);
     }
@@ -49,7 +64,7 @@ impl Progress {
 
     fn begin_as(&mut self, what: &'static str, length: Option<u64>, template: &str) {
         self.end();
-        if self.quiet || !std::io::stderr().is_terminal() {
+        if !self.is_drawn() {
             return;
         }
         let target = ProgressDrawTarget::stderr_with_hz(4);
@@ -72,6 +87,16 @@ impl Progress {
     pub fn at_bytes(&self, bytes: u64) {
         if let Some(bar) = &self.bar {
             bar.set_position(bytes);
+        }
+    }
+
+    /// Shows a table below the bar, made for as many lines as the terminal has for it.
+    pub fn table(&self, text: impl FnOnce(usize) -> String) {
+        if let Some(bar) = &self.bar {
+            let lines = terminal_size::terminal_size_of(std::io::stderr())
+                .map_or(24, |(_, height)| usize::from(height.0));
+            // The bar itself, and the line that the cursor is on.
+            bar.set_prefix(format!("\n{}", text(lines.saturating_sub(2))));
         }
     }
 

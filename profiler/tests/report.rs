@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use common::{LAYOUT, assert_valid, handler, measure, sample, validator};
 use nix::sys::stat::Mode;
-use profiler::cmd::report::{ReportError, print, report};
+use profiler::cmd::report::{ReportError, print, print_plots, report};
 use profiler::export::{Exporter as _, Json, Table, Unit};
 use profiler::measure::Losses;
 use profiler::profile::{MAX_FILE_BYTES, OutputFile, Place, Profile, ReadError, Series};
@@ -473,4 +473,24 @@ fn small() -> Vec<u8> {
     profile.handlers = vec![handler(&measure("bind_handler", &durations))];
     profile.intervals.clear();
     Json.serialize(&profile)
+}
+
+#[test]
+fn plots_of_every_handler_with_a_hit() {
+    let mut text = Vec::new();
+    print_plots(&[sample()], &mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    let heads: Vec<&str> = text.lines().filter(|line| line.contains("percentile")).collect();
+    assert_eq!(
+        heads,
+        [
+            "connect_syscall_entry_handler: latency by percentile",
+            "connect_syscall_handler: latency by percentile, logarithmic"
+        ]
+    );
+    // Both ends of both axes.
+    for label in ["99 ns", "60 ns", "89 ms", "700 ns", "0 %", "99.995 %"] {
+        assert!(text.contains(label), "{label} in\n{text}");
+    }
+    assert!(text.chars().filter(|c| ('\u{2801}'..='\u{28ff}').contains(c)).count() > 60, "{text}");
 }

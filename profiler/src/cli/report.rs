@@ -36,6 +36,9 @@ pub struct ReportArgs {
     /// Write to this file instead of standard output; an older file is replaced in one step.
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Plot each handler below the table, in text: latency by percentile.
+    #[arg(long)]
+    pub plot: bool,
     /// Only this run of a series, from 1.
     #[arg(long, value_name = "N")]
     pub run: Option<usize>,

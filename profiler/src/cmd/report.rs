@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use crate::error::{Failure, exit};
+use crate::export::plot::plots;
 use crate::export::table::{self, clean};
 use crate::export::{Exporter as _, Format, Html, Table, Unit};
 use crate::profile::{OutputFile, Profile, ReadError, Series};
@@ -23,6 +24,8 @@ pub struct Options<'a> {
     pub run: Option<usize>,
     /// Names and globs of the only handlers that are wanted; empty is all.
     pub handlers: &'a [String],
+    /// Whether each handler is plotted below the table.
+    pub plot: bool,
     /// Unit of the durations.
     pub unit: Unit,
     /// Columns of the terminal; `None` never wraps.
@@ -57,9 +60,13 @@ pub fn run(options: &Options<'_>, out: &mut dyn Write) -> Result<(), Failure> {
         );
         return Err(Failure::new(exit::USAGE, message));
     }
+    if options.plot && format != Format::Table {
+        let message = format!("--plot goes below a table, and the format is {format}");
+        return Err(Failure::new(exit::USAGE, message));
+    }
     let series = read(options.file, options)?;
     let width = if output.is_none() { options.width } else { None };
-    let bytes = match options.other {
+    let mut bytes = match options.other {
         Some(other) => {
             let second = read(other, options)?;
             let (first, second) =
@@ -70,6 +77,9 @@ pub fn run(options: &Options<'_>, out: &mut dyn Write) -> Result<(), Failure> {
         None => render(&series, format, options.unit, width)
             .ok_or_else(|| several(options.file, &series, format))?,
     };
+    if options.plot {
+        bytes.extend(series.runs.iter().flat_map(|run| plots(run).into_bytes()));
+    }
     match output {
         Some(output) => Ok(output.commit(&bytes)?),
         None => Ok(write(out, &bytes).map_err(ReportError::Write)?),
@@ -150,6 +160,14 @@ pub fn print_parts(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     write(out, &table::of_parts(parts, unit, width))
+}
+
+/// Prints the plots of all handlers, as they stand below the table.
+///
+/// # Errors
+/// If `out` cannot be written, but for a closed pipe.
+pub fn print_plots(profiles: &[Profile], out: &mut dyn Write) -> io::Result<()> {
+    profiles.iter().try_for_each(|profile| write(out, plots(profile).as_bytes()))
 }
 
 /// The bytes of `series`; `None` if the format holds one run and there are several.

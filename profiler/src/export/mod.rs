@@ -2,6 +2,7 @@
 
 pub mod compare;
 pub mod csv;
+mod curve;
 pub mod gate;
 pub(crate) mod grid;
 pub mod hgrm;
@@ -11,6 +12,7 @@ pub mod json;
 pub mod junit;
 pub mod markdown;
 pub mod openmetrics;
+pub mod plot;
 pub mod table;
 
 use std::fmt;

@@ -6,7 +6,7 @@ use super::super::exports::Exports;
 use super::super::report;
 use crate::cli::RunArgs;
 use crate::error::{Failure, exit};
-use crate::export::{Exporter as _, Json, Unit};
+use crate::export::{Exporter as _, Json};
 use crate::load::LoadStatus;
 use crate::profile::{OutputFile, Profile, Series};
 
@@ -32,10 +32,10 @@ pub(super) fn deliver(
     };
     let printed = if to_stdout {
         // Standard output is taken; the table goes where people read.
-        print(profiles, in_parts, args.unit, None, &mut std::io::stderr().lock())
+        print(args, profiles, in_parts, None, &mut std::io::stderr().lock())
     } else {
         let out = &mut std::io::stdout().lock();
-        print(profiles, in_parts, args.unit, report::stdout_width(), out)
+        print(args, profiles, in_parts, report::stdout_width(), out)
     };
     written?;
     exported?;
@@ -43,16 +43,20 @@ pub(super) fn deliver(
 }
 
 fn print(
+    args: &RunArgs,
     profiles: &[Profile],
     in_parts: bool,
-    unit: Unit,
     width: Option<u16>,
     out: &mut dyn Write,
 ) -> std::io::Result<()> {
     match profiles {
-        [profile] if !in_parts => report::print(profile, unit, width, out),
-        parts => report::print_parts(parts, unit, width, out),
+        [profile] if !in_parts => report::print(profile, args.unit, width, out)?,
+        parts => report::print_parts(parts, args.unit, width, out)?,
     }
+    if args.plot {
+        report::print_plots(profiles, out)?;
+    }
+    Ok(())
 }
 
 /// The exit code after a report.

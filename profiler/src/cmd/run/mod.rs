@@ -4,6 +4,7 @@ mod assemble;
 mod deliver;
 mod interval;
 mod jobs;
+mod live;
 mod signals;
 mod window;
 
@@ -44,7 +45,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     }
     let json = args.json.as_deref().map(OutputFile::open).transpose()?;
     let exports = Exports::open(&args.export, json.as_ref())?;
-    let mut progress = Progress::new(args.quiet);
+    let mut progress = Progress::new(args.quiet).drawn(!args.no_progress);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()

@@ -7,6 +7,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep_until;
 
 use super::interval::Open;
+use super::live::{self, Live};
 use super::signals::Signals;
 use super::{internal, seconds};
 use crate::error::Failure;
@@ -106,7 +107,12 @@ pub(super) async fn measure(
     let end = duration.map(|duration| window_began + duration);
     let mut intervals = Vec::new();
     let mut interval = Open::new(session.targets().len(), precision, window_began)?;
-    let mut next_drain = window_began + DRAIN_EVERY;
+    let mut live = match progress.is_drawn() {
+        true => Some(Live::new(&session.targets(), precision, window_began)?),
+        false => None,
+    };
+    let drain_every = if live.is_some() { live::EVERY } else { DRAIN_EVERY };
+    let mut next_drain = window_began + drain_every;
     let mut next_interval = every.map(|every| window_began + every);
     let mut trouble = None;
     while running.ended.is_none() && signal.is_none() {
@@ -123,6 +129,10 @@ pub(super) async fn measure(
         }
         let drained = session.drain().map_err(Failure::from).and_then(|drained| {
             add(&mut recorder, &drained)?;
+            if let Some(live) = &mut live {
+                live.add(&drained, Instant::now())?;
+                progress.table(|lines| live.text(lines));
+            }
             interval.add(&drained)
         });
         if let Err(error) = drained {
@@ -130,7 +140,7 @@ pub(super) async fn measure(
             break;
         }
         let now = Instant::now();
-        next_drain = now + DRAIN_EVERY;
+        next_drain = now + drain_every;
         if let (Some(due), Some(every)) = (next_interval, every)
             && now >= due
         {

@@ -7,11 +7,10 @@ use plotters::prelude::*;
 
 use super::Side;
 use super::paint;
+use crate::export::curve::{duration, percentile, percentile_points};
 use crate::profile::{Bucket, HandlerProfile};
 
 const SIZE: (u32, u32) = (520, 320);
-/// Points of a percentile curve: more than its pixels would be drawn over each other.
-const MAX_POINTS: usize = 600;
 /// Bars of a histogram at most.
 const MAX_BARS: usize = 60;
 
@@ -322,61 +321,8 @@ fn drawn(draw: impl FnOnce(&Area<'_>) -> Drawn) -> Option<String> {
     Some(text)
 }
 
-/// Share of calls that took longer, as the number of nines, with the duration that they exceed.
-fn percentile_points(handler: &HandlerProfile) -> Vec<(f64, f64)> {
-    let mut points = Vec::new();
-    let mut below = 0_u64;
-    for bucket in &handler.histogram.buckets {
-        let rank = below as f64 / handler.count as f64;
-        below += bucket.count;
-        let value = bucket.to_ns.min(handler.max_ns.unwrap_or(bucket.to_ns)).max(1) as f64;
-        points.push((nines(rank), value));
-        if below < handler.count {
-            points.push((nines(below as f64 / handler.count as f64), value));
-        } else {
-            // The longest call has no finite number of nines: half a call beyond it.
-            points.push((nines(1.0 - 0.5 / handler.count as f64), value));
-        }
-    }
-    let every = points.len().div_ceil(MAX_POINTS).max(1);
-    let last = points.len().saturating_sub(1);
-    let mut kept = Vec::with_capacity(points.len() / every + 1);
-    for (at, point) in points.into_iter().enumerate() {
-        // The tail is what is looked at, and it has few points.
-        if at.is_multiple_of(every) || point.0 > 2.0 || at == last {
-            kept.push(point);
-        }
-    }
-    kept
-}
-
-fn nines(share: f64) -> f64 {
-    -(1.0 - share).log10()
-}
-
-fn percentile(nines: f64) -> String {
-    let share = (1.0 - 10_f64.powf(-nines)) * 100.0;
-    let decimals = (nines.round() as usize).saturating_sub(2);
-    format!("{share:.decimals$} %")
-}
-
 fn middle(bucket: &Bucket, handler: &HandlerProfile) -> f64 {
     let to = bucket.to_ns.min(handler.max_ns.unwrap_or(bucket.to_ns));
     let from = bucket.from_ns.max(handler.min_ns.unwrap_or(bucket.from_ns)).min(to);
     ((from as f64 + to as f64) / 2.0).max(1.0)
-}
-
-/// Nanoseconds in the unit in which they are read best.
-pub(super) fn duration(ns: f64) -> String {
-    let (value, unit) = if ns < 1e3 {
-        (ns, "ns")
-    } else if ns < 1e6 {
-        (ns / 1e3, "us")
-    } else if ns < 1e9 {
-        (ns / 1e6, "ms")
-    } else {
-        (ns / 1e9, "s")
-    };
-    let digits = if value < 10.0 && value.fract() > 0.04 { 1 } else { 0 };
-    format!("{value:.digits$} {unit}")
 }

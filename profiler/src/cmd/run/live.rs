@@ -1,0 +1,183 @@
+//! The table that a terminal shows while a run goes on.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use comfy_table::Row;
+use hdrhistogram::Histogram;
+
+use super::internal;
+use crate::error::Failure;
+use crate::export::grid;
+use crate::export::table::clean;
+use crate::probe::{Drained, Precision};
+use crate::target::Target;
+
+/// How often it is drawn anew; each time the records are drained.
+pub(super) const EVERY: Duration = Duration::from_secs(1);
+
+/// Rates that a sparkline shows.
+const HISTORY: usize = 20;
+
+/// What the terminal shows of each handler, since the window began.
+pub(super) struct Live {
+    handlers: Vec<Handler>,
+    last: Instant,
+}
+
+struct Handler {
+    name: String,
+    histogram: Histogram<u64>,
+    max_ns: Option<u64>,
+    lost: u64,
+    /// Calls per second between drawings, oldest first.
+    rates: VecDeque<f64>,
+}
+
+impl Live {
+    /// A table without calls, for a window that begins now.
+    pub(super) fn new(
+        targets: &[&Target],
+        precision: Precision,
+        now: Instant,
+    ) -> Result<Self, Failure> {
+        let handlers = targets.iter().map(|target| {
+            Ok(Handler {
+                name: target.name.clone(),
+                histogram: precision.histogram().map_err(|error| internal(&error.to_string()))?,
+                max_ns: None,
+                lost: 0,
+                rates: VecDeque::new(),
+            })
+        });
+        Ok(Self { handlers: handlers.collect::<Result<_, Failure>>()?, last: now })
+    }
+
+    /// Adds what was measured since the last time.
+    pub(super) fn add(&mut self, drained: &[Drained], now: Instant) -> Result<(), Failure> {
+        let seconds = (now - self.last).as_secs_f64().max(1e-3);
+        self.last = now;
+        for (handler, drained) in self.handlers.iter_mut().zip(drained) {
+            let added = handler.histogram.add(&drained.histogram);
+            added.map_err(|error| internal(&error.to_string()))?;
+            handler.max_ns = handler.max_ns.max(drained.max_ns);
+            let books = &drained.books;
+            handler.lost = books.lost + books.missed.max(books.unpaired_exits);
+            if handler.rates.len() == HISTORY {
+                handler.rates.pop_front();
+            }
+            handler.rates.push_back(drained.histogram.len() as f64 / seconds);
+        }
+        Ok(())
+    }
+
+    /// The table, in `lines` lines at most: handlers that have no room are counted in the last one.
+    pub(super) fn text(&self, lines: usize) -> String {
+        let header =
+            ["handler", "calls/s", "", "calls", "TP50 [us]", "TP99 [us]", "max [us]", "lost"];
+        // Its head, the rule below it, and the line that counts the rest.
+        let room = lines.saturating_sub(3).max(1);
+        let rows = self.handlers.iter().take(room).map(Handler::row);
+        let mut text = grid::figures(&header, rows, None);
+        if self.handlers.len() > room {
+            text.push_str(&format!("\nand {} more handlers", self.handlers.len() - room));
+        }
+        text
+    }
+}
+
+impl Handler {
+    fn row(&self) -> Row {
+        let micros = |ns: Option<u64>| {
+            ns.map_or("-".to_owned(), |ns| format!("{}.{:03}", ns / 1000, ns % 1000))
+        };
+        let quantile =
+            |quantile| self.max_ns.map(|max| self.histogram.value_at_quantile(quantile).min(max));
+        Row::from([
+            clean(&self.name).into_owned(),
+            format!("{:.0}", self.rates.back().copied().unwrap_or(0.0)),
+            sparkline(&self.rates),
+            self.histogram.len().to_string(),
+            micros(quantile(0.5)),
+            micros(quantile(0.99)),
+            micros(self.max_ns),
+            self.lost.to_string(),
+        ])
+    }
+}
+
+/// One block a value, as high as its share of the largest; no call at all is a space.
+fn sparkline(values: &VecDeque<f64>) -> String {
+    const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let top = values.iter().copied().fold(0.0, f64::max);
+    let block = |value: &f64| {
+        if *value <= 0.0 {
+            return ' ';
+        }
+        let level = (value / top * 8.0).ceil() as usize;
+        BLOCKS[level.clamp(1, 8) - 1]
+    };
+    values.iter().map(block).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::Books;
+
+    fn target(name: &str) -> Target {
+        Target { name: name.to_owned(), module: None, address: 0, btf_id: None, twin: None }
+    }
+
+    fn drained(durations: &[u64], lost: u64) -> Drained {
+        let mut histogram = Precision::Three.histogram().unwrap();
+        for ns in durations {
+            histogram.record(*ns).unwrap();
+        }
+        Drained {
+            histogram,
+            sum_ns: durations.iter().sum(),
+            min_ns: durations.iter().min().copied(),
+            max_ns: durations.iter().max().copied(),
+            over_range: 0,
+            books: Books { lost, ..Books::default() },
+        }
+    }
+
+    #[test]
+    fn the_table_adds_up_and_its_rates_do_not() {
+        let (busy, idle) = (target("busy"), target("idle"));
+        let start = Instant::now();
+        let mut live = Live::new(&[&busy, &idle], Precision::Three, start).unwrap();
+        let second = Duration::from_secs(1);
+        live.add(&[drained(&[1500; 40], 0), drained(&[], 0)], start + second).unwrap();
+        live.add(&[drained(&[2500; 10], 3), drained(&[], 0)], start + 2 * second).unwrap();
+        let text = live.text(10);
+        let rows: Vec<Vec<&str>> =
+            text.lines().skip(2).map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[0], ["busy", "10", "█▂", "50", "1.500", "2.500", "2.500", "3"]);
+        assert_eq!(rows[1], ["idle", "0", "0", "-", "-", "-", "0"]);
+    }
+
+    #[test]
+    fn a_low_terminal_shows_the_first_handlers() {
+        let targets: Vec<Target> = (0..60).map(|n| target(&format!("h{n}"))).collect();
+        let live =
+            Live::new(&targets.iter().collect::<Vec<_>>(), Precision::Two, Instant::now()).unwrap();
+        let text = live.text(12);
+        assert_eq!(text.lines().count(), 12);
+        assert!(text.ends_with("and 51 more handlers"), "{text}");
+        assert!(text.contains("h8") && !text.contains("h9"), "{text}");
+    }
+
+    #[test]
+    fn sparklines_are_as_long_as_their_history() {
+        let live = target("x");
+        let start = Instant::now();
+        let mut table = Live::new(&[&live], Precision::Two, start).unwrap();
+        for n in 1..=(HISTORY as u32 + 9) {
+            table.add(&[drained(&[5; 3], 0)], start + Duration::from_secs(1) * n).unwrap();
+        }
+        assert_eq!(sparkline(&table.handlers[0].rates).chars().count(), HISTORY);
+    }
+}

@@ -1,0 +1,62 @@
+//! A small plot of each handler for a terminal: latency by percentile, in braille dots.
+
+use textplots::{Chart, LabelBuilder as _, LabelFormat, Plot as _, Shape};
+
+use super::curve::{duration, percentile, percentile_points};
+use super::table::clean;
+use crate::profile::{HandlerProfile, Profile};
+
+/// Dots of a plot: two to a column and four to a line.
+const WIDTH: u32 = 120;
+const HEIGHT: u32 = 40;
+
+/// The plots of all handlers that had a hit, each below its name, with an empty line before each.
+#[must_use]
+pub fn plots(profile: &Profile) -> String {
+    profile.handlers.iter().filter(|handler| handler.count > 0).map(one).collect()
+}
+
+/// The axis of percentiles is that of the number of nines, that of durations logarithmic where
+/// they span a decade.
+fn one(handler: &HandlerProfile) -> String {
+    let curve = percentile_points(handler);
+    let low = curve.iter().map(|(_, ns)| *ns).fold(f64::MAX, f64::min);
+    let high = curve.iter().map(|(_, ns)| *ns).fold(0.0, f64::max);
+    let logarithmic = high / low >= 10.0;
+    let points: Vec<(f32, f32)> = curve
+        .iter()
+        .map(|(nines, ns)| (*nines as f32, if logarithmic { ns.log10() } else { *ns } as f32))
+        .collect();
+    let nines = points.last().map_or(1.0, |(nines, _)| *nines).max(0.1);
+    let (bottom, top) = if logarithmic { (low.log10(), high.log10()) } else { (low, high) };
+    // A flat curve has room above and below.
+    let room = ((top - bottom) * 0.02).max(top.abs() * 0.001).max(0.01);
+    let value = move |y: f32| {
+        let y = f64::from(y);
+        let ns = if logarithmic { 10_f64.powf(y) } else { y };
+        duration(ns.clamp(low, high))
+    };
+    let shape = Shape::Lines(&points);
+    let mut chart = Chart::new_with_y_range(
+        WIDTH,
+        HEIGHT,
+        0.0,
+        nines,
+        (bottom - room) as f32,
+        (top + room) as f32,
+    );
+    let chart = chart
+        .x_label_format(LabelFormat::Custom(Box::new(|x| percentile(f64::from(x)))))
+        .y_label_format(LabelFormat::Custom(Box::new(value)))
+        .lineplot(&shape);
+    chart.axis();
+    chart.figures();
+    let drawn = chart.to_string();
+    let scale = if logarithmic { ", logarithmic" } else { "" };
+    let mut text = format!("\n{}: latency by percentile{scale}\n", clean(&handler.name));
+    for line in drawn.lines() {
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
