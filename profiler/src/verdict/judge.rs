@@ -137,6 +137,99 @@ fn chance(p: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verdict::Statistic;
+
+    const TERMS: Terms = Terms { share: 0.01, floor_ns: 5.0, max_loss: 0.001, alpha: 0.05 };
+
+    /// A handler that took `base` and whose change has these bounds.
+    fn record(base: f64, change: f64, bounds: [f64; 2]) -> ChangeRecord {
+        ChangeRecord {
+            part: None,
+            handler: "h".to_owned(),
+            module: None,
+            statistic: Statistic::Tp90,
+            unit: "ns".to_owned(),
+            base: Some(base),
+            candidate: Some(base + change),
+            change: Some(change),
+            change_bounds: Some(bounds),
+            percent: Some(change / base * 100.0),
+            percent_bounds: Some(bounds.map(|bound| bound / base * 100.0)),
+            p_slower: None,
+            p_faster: None,
+            base_runs: Vec::new(),
+            candidate_runs: Vec::new(),
+            base_calls: crate::verdict::change::Calls { total: 800, fewest: 100, known: true },
+            candidate_calls: crate::verdict::change::Calls { total: 800, fewest: 100, known: true },
+            resolution: 0.0,
+            lost_share: 0.0,
+            base_spread: None,
+        }
+    }
+
+    /// Every condition of a failure holds in the first case, and one after the other does not.
+    #[test]
+    fn each_condition_of_a_failure_is_needed() {
+        let slow = record(1000.0, 30.0, [20.0, 40.0]);
+        let (verdict, _, evidence) = judge(&slow, &TERMS, 0.049, 1.0);
+        assert_eq!(verdict, Verdict::Fail);
+        assert_eq!(
+            evidence,
+            "+3.00 % (1000.0 ns to 1030.0 ns), at least +2.00 %, limit 1 %; p 0.0490 adjusted"
+        );
+        let not_fail = |record: &ChangeRecord, terms: &Terms, p: f64, part: &str| {
+            let (verdict, faster, evidence) = judge(record, terms, p, 1.0);
+            assert_eq!((verdict, faster), (Verdict::Inconclusive, false), "{evidence}");
+            assert!(evidence.contains(part), "{evidence}");
+        };
+        not_fail(&slow, &TERMS, 0.05, "runs of both sides overlap (p 0.0500 adjusted)");
+        not_fail(&record(1000.0, 30.0, [9.0, 51.0]), &TERMS, 0.001, "between +0.90 % and +5.10 %");
+        not_fail(&slow, &Terms { floor_ns: 20.0, ..TERMS }, 0.001, "limit 20.0 ns (floor)");
+        let coarse = ChangeRecord { resolution: 16.0, ..slow.clone() };
+        not_fail(&coarse, &TERMS, 0.001, "limit 21.0 ns (floor)");
+        let lossy = ChangeRecord { lost_share: 0.0011, ..slow.clone() };
+        not_fail(&lossy, &TERMS, 0.001, "0.11 % of the calls of a run were lost");
+        let bare = ChangeRecord { change_bounds: None, percent_bounds: None, ..slow };
+        not_fail(&bare, &TERMS, 0.001, "too few runs for bounds");
+    }
+
+    #[test]
+    fn a_pass_takes_an_upper_bound() {
+        let verdict = |record: &ChangeRecord, p_faster| {
+            let (verdict, faster, _) = judge(record, &TERMS, 1.0, p_faster);
+            (verdict, faster)
+        };
+        assert_eq!(verdict(&record(1000.0, 3.0, [-4.0, 10.0]), 1.0), (Verdict::Pass, false));
+        assert_eq!(verdict(&record(1000.0, 3.0, [-4.0, 11.0]), 1.0).0, Verdict::Inconclusive);
+        // Twice its limit, and less than anybody can feel.
+        assert_eq!(verdict(&record(200.0, 4.0, [3.0, 5.0]), 1.0).0, Verdict::Pass);
+        assert_eq!(verdict(&record(1000.0, -30.0, [-40.0, -20.0]), 0.01), (Verdict::Pass, true));
+        assert_eq!(verdict(&record(1000.0, -30.0, [-40.0, -20.0]), 0.06), (Verdict::Pass, false));
+        assert_eq!(verdict(&record(1000.0, -30.0, [-60.0, -9.0]), 0.01), (Verdict::Pass, false));
+    }
+
+    #[test]
+    fn a_handler_that_took_no_time_is_judged_by_the_floor() {
+        let none = |bounds| ChangeRecord {
+            percent: None,
+            percent_bounds: None,
+            ..record(0.0, 8.0, bounds)
+        };
+        assert_eq!(judge(&none([6.0, 9.0]), &TERMS, 0.001, 1.0).0, Verdict::Fail);
+        assert_eq!(judge(&none([1.0, 4.0]), &TERMS, 0.001, 1.0).0, Verdict::Pass);
+    }
+
+    #[test]
+    fn every_run_needs_its_calls() {
+        let mut few = record(1000.0, 0.0, [0.0, 0.0]);
+        assert_eq!(insufficient(&few), None);
+        few.candidate_calls.fewest = 99;
+        assert!(
+            insufficient(&few).unwrap().starts_with(
+                "tp90 needs 100 calls in every run, and a run of the candidate has 99: "
+            )
+        );
+    }
 
     #[test]
     fn quantities_in_words() {
