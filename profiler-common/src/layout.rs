@@ -15,8 +15,9 @@
 pub struct Slot {
     /// Identity of the call whose start is in `start`; 0 when there is none.
     ///
-    /// It is the address of the argument block in the trampoline's stack frame: the same for
-    /// the entry and the exit program of one call, and unique among all calls under way.
+    /// On the trampoline the address of the argument block in its stack frame, elsewhere that of
+    /// the return address: the same for the entry and the exit program of one call, and unique
+    /// among the handler's calls under way.
     pub frame: u64,
     /// When that call entered, nanoseconds of the monotonic clock.
     pub start: u64,
@@ -31,18 +32,40 @@ pub struct Slot {
     pub displaced: u64,
     /// Exits on this CPU of calls that had entered on another.
     pub migrated: u64,
-    /// Fills the cache line.
-    pub reserved: u64,
+    /// Calls whose entry and exit were both seen, by programs with a cookie: the others leave this at
+    /// 0, as the histograms tell it.
+    pub paired: u64,
 }
 
-/// A start that had to leave its slot, keyed by its frame.
+/// Which call a start that had to leave its slot belongs to.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Frame {
+    /// As [`Slot::frame`].
+    pub frame: u64,
+    /// The handler, by its number in the session: a function that jumps to another instead of
+    /// calling it shares its return address with it.
+    pub handler: u64,
+}
+
+/// A start that had to leave its slot, keyed by its [`Frame`].
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Displaced {
     /// When the call entered, nanoseconds of the monotonic clock.
     pub start: u64,
-    /// The handler, by its number in the session.
-    pub handler: u64,
+}
+
+/// Which 8-byte word of `struct pt_regs` on x86-64 is the stack pointer.
+pub const STACK_POINTER_WORD: usize = 19;
+
+/// Functions of the kernel that programs call. Their BTF ids are known when a program is loaded:
+/// until then these numbers, which no BPF helper has, stand in the call instructions.
+pub mod kfunc {
+    /// `bpf_session_is_return` (kernel 6.10, commit adf46d88ae4b)
+    pub const IS_RETURN: i32 = 0x7e00_0001;
+    /// `bpf_session_cookie` (kernel 6.10, commit 5c919acef851)
+    pub const COOKIE: i32 = 0x7e00_0002;
 }
 
 /// Head of one histogram in the kernel; its counters (`u32`) follow.
@@ -95,20 +118,12 @@ pub mod names {
     pub const SLOTS: &str = ".bss";
     /// Shared: key of the first record of the phase that programs write, a `u32`.
     pub const PHASE: &str = ".data";
-    /// Per handler, frozen: [`HANDLER`] and [`CPUS`].
+    /// Per handler, frozen: [`HANDLER`], [`CPUS`] and [`EXIT_SHIFT`].
     pub const CONSTANTS: &str = ".rodata";
     /// Global in [`CONSTANTS`]: the handler's number.
     pub const HANDLER: &str = "HANDLER";
     /// Global in [`CONSTANTS`]: possible CPUs.
     pub const CPUS: &str = "CPUS";
-    /// Entry program.
-    pub const ENTER: &str = "enter";
-    /// Exit program, 2 significant digits.
-    pub const LEAVE_2: &str = "leave_2";
-    /// Exit program, 3 significant digits.
-    pub const LEAVE_3: &str = "leave_3";
-    /// Empty entry program, to measure what any pair costs.
-    pub const EMPTY_ENTER: &str = "empty_enter";
-    /// Empty exit program.
-    pub const EMPTY_LEAVE: &str = "empty_leave";
+    /// Global in [`CONSTANTS`]: from the registers at an exit to the return address's place.
+    pub const EXIT_SHIFT: &str = "EXIT_SHIFT";
 }

@@ -39,9 +39,9 @@ const EXIT_CODES: &str = "\
 Exit codes: 0 success, 1 internal error, 2 wrong usage, 3 this machine cannot measure,
 4 module or handler not found, 5 the load failed, 6 no handler had a hit, 7 bad input file,
 8 output not writable, 9 fewer hits than the load profile wants, 10 the gate failed,
-11 inconclusive, 12 not comparable, 13 too few runs, 130 interrupted (Ctrl-C),
-143 terminated. With 5, 6, 9, 130 and 143 what
-was measured has been reported and saved.";
+11 inconclusive, 12 not comparable, 13 too few runs, 14 more losses than --max-loss allows,
+130 interrupted (Ctrl-C), 143 terminated. With 5, 6, 9, 14, 130 and 143 what was measured has
+been reported and saved.";
 
 /// What to do.
 #[derive(Debug, Subcommand)]
@@ -219,6 +219,9 @@ pub struct RunArgs {
     /// Load profiles and LTP.
     #[command(flatten)]
     pub ltp: LtpArgs,
+    /// Fail, after the report, if more than this share of a handler's calls was not measured.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.1, value_parser = percent)]
+    pub max_loss: f64,
     /// Measure also where another tracing program is on a handler: its time is counted with it.
     #[arg(long)]
     pub allow_shared: bool,
@@ -394,6 +397,15 @@ fn duration(text: &str) -> Result<Duration, String> {
     Ok(parsed)
 }
 
+fn percent(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| format!("`{text}` is no number of percent"))?;
+    if (0.0..=100.0).contains(&value) {
+        Ok(value)
+    } else {
+        Err(format!("`{text}` is not 0 to 100"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
@@ -412,6 +424,15 @@ mod tests {
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         for bad in ["30", "-1s", "", "soon", "900000h"] {
             assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn percents_are_within_bounds() {
+        assert_eq!(percent("0.1"), Ok(0.1));
+        assert_eq!(percent("0"), Ok(0.0));
+        for bad in ["-1", "101", "NaN", "x", ""] {
+            assert!(percent(bad).is_err(), "{bad}");
         }
     }
 

@@ -39,6 +39,8 @@ pub mod exit {
     pub const NOT_COMPARABLE: u8 = 12;
     /// So few runs that the gate could not find any regression, however large.
     pub const TOO_FEW_RUNS: u8 = 13;
+    /// More calls were lost than `--max-loss` allows; reported and saved.
+    pub const LOSSES: u8 = 14;
     /// Ended by Ctrl-C (128 + SIGINT); what was measured until then was reported and saved.
     pub const INTERRUPTED: u8 = 130;
     /// Ended by SIGTERM (128 + 15); what was measured until then was reported and saved.

@@ -25,8 +25,13 @@ pub struct Losses {
     pub lost: u64,
     /// Exits for which no start was known. Not part of the balance: their entry was never seen.
     pub unpaired_exits: u64,
-    /// Entry or exit programs that the kernel did not run (`recursion_misses` of the program).
+    /// Entry or exit programs that the kernel did not run (`recursion_misses` of a program, `missed` of a
+    /// link, `kprobe_profile`).
     pub missed: u64,
+    /// Whether the kernel does not tell how many programs it did not run: `missed` is then what it
+    /// does tell.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub missed_unknown: bool,
     /// Calls that a full trace buffer had no room for (function-graph): neither entry nor exit was seen.
     /// Of all handlers of that backend together, because it is not known which were whose: an upper
     /// bound for each.
@@ -51,7 +56,16 @@ impl Losses {
     /// a missed exit program can show again in `lost`, which errs on the safe side.
     #[must_use]
     pub fn unmeasured(&self) -> u64 {
-        self.lost.saturating_add(self.missed.max(self.unpaired_exits)).saturating_add(self.overrun)
+        let skipped = self.missed.max(self.unpaired_exits);
+        self.lost.saturating_add(skipped).saturating_add(self.overrun)
+    }
+
+    /// [`unmeasured`](Self::unmeasured) as a share of all calls, of which `paired` were measured; 0
+    /// without a call.
+    #[must_use]
+    pub fn share(&self, paired: u64) -> f64 {
+        let unmeasured = self.unmeasured() as f64;
+        if unmeasured == 0.0 { 0.0 } else { unmeasured / (unmeasured + paired as f64) }
     }
 }
 

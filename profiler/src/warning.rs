@@ -59,6 +59,10 @@ pub enum Warning {
     Lost(Vec<String>, u64),
     /// Exits without a known start.
     Unpaired(Vec<String>, u64),
+    /// A full buffer has cost events of these.
+    Overrun(Vec<String>, u64),
+    /// The kernel does not tell how many probes of these it skipped.
+    MissedUnknown(Vec<String>),
     /// Calls still running when the window ended.
     InFlight(Vec<String>, u64),
     /// Calls longer than the histograms reach.
@@ -108,8 +112,10 @@ impl Warning {
         }
         add(&Self::Lost, &|h| h.losses.lost);
         add(&Self::Unpaired, &|h| h.losses.unpaired_exits);
+        add(&Self::Overrun, &|h| h.losses.overrun);
         add(&Self::OverRange, &|h| h.losses.over_range);
         add(&Self::InFlight, &|h| h.losses.in_flight);
+        add(&|names, _| Self::MissedUnknown(names), &|h| if_so(h.losses.missed_unknown));
         add(&|names, _| Self::FewCalls(names), &|h| if_so(!idle(h) && h.count < FEW_CALLS));
         warnings
     }
@@ -159,6 +165,8 @@ impl Warning {
             Self::Overrun(..) => "overrun",
             Self::Lost(..) => "lost",
             Self::Unpaired(..) => "unpaired",
+            Self::Overrun(..) => "overrun",
+            Self::MissedUnknown(_) => "missed-unknown",
             Self::InFlight(..) => "in-flight",
             Self::OverRange(..) => "over-range",
             Self::Unbalanced(_) => "unbalanced",
@@ -181,6 +189,8 @@ impl Warning {
             | Self::Overrun(names, _)
             | Self::Lost(names, _)
             | Self::Unpaired(names, _)
+            | Self::Overrun(names, _)
+            | Self::MissedUnknown(names)
             | Self::InFlight(names, _)
             | Self::OverRange(names, _)
             | Self::Unbalanced(names)
@@ -270,6 +280,16 @@ impl fmt::Display for Warning {
                 "{} of {names} ended and had not been seen to begin: the figures leave those calls \
                  out; if the share in column `lost` matters to you, measure again with fewer workers",
                 calls(*n)
+            ),
+            Self::Overrun(_, n) => write!(
+                f,
+                "{n} events were lost in {names} to a full buffer, so up to that many calls are not \
+                 measured; lower the load's rate, or measure fewer handlers at once"
+            ),
+            Self::MissedUnknown(_) => write!(
+                f,
+                "this kernel does not tell how many probes it skipped in {names}: losses may be \
+                 larger than shown; kernels from 6.7 tell it for every backend"
             ),
             Self::InFlight(_, n) => write!(
                 f,

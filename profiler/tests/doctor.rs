@@ -38,7 +38,10 @@ fn the_exit_code_of_doctor_is_its_verdict() {
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let can_measure = report["can_measure"].as_bool().expect("a verdict");
     assert_eq!(output.status.code(), Some(if can_measure { 0 } else { 3 }));
-    assert_eq!(report["backends"][0]["kernel_functions"]["available"], can_measure);
+    let backends = report["backends"].as_array().expect("backends");
+    assert_eq!(backends.len(), 6);
+    let any = backends.iter().any(|backend| backend["kernel_functions"]["available"] == true);
+    assert_eq!(any, can_measure);
     for check in report["checks"].as_array().expect("checks") {
         assert!(check["status"] != "no" || check["remedy"].is_string(), "{check}");
     }

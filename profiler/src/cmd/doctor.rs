@@ -102,7 +102,9 @@ fn remedies(report: &Report) -> String {
         })
     };
     let mut text = String::new();
-    for (heading, wanted) in [("to measure:", true), ("not needed to measure:", false)] {
+    // One backend is enough: what the others lack is then no obstacle.
+    let heading = if report.can_measure { "for other backends:" } else { "to measure:" };
+    for (heading, wanted) in [(heading, true), ("not needed to measure:", false)] {
         let lines: Vec<String> = report
             .checks
             .iter()

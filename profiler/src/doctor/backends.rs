@@ -1,6 +1,7 @@
 //! What each backend needs. A new backend is a line in [`ALL`].
 
 use super::{Answer, BackendReport, Check, CheckId, HandlerReport};
+use crate::probe::choice::called_by_kprobes;
 use crate::profile::Backend;
 use crate::target::Function;
 
@@ -15,19 +16,58 @@ pub(super) struct Needs {
     obstacle: fn(&Function) -> Option<String>,
 }
 
+/// Capabilities of whoever loads BPF programs.
+const LOADER: [CheckId; 3] = [CheckId::CapSysAdmin, CheckId::CapBpf, CheckId::CapPerfmon];
+
+/// What a trampoline in a module needs.
+const MODULE_BTF: &[CheckId] = &[CheckId::ModuleBtfSupport, CheckId::Module, CheckId::ModuleBtf];
+
 /// The backends of this program, in order of preference.
-pub(super) const ALL: &[Needs] = &[Needs {
-    backend: Backend::Fentry,
-    always: &[
-        CheckId::CapSysAdmin,
-        CheckId::CapBpf,
-        CheckId::CapPerfmon,
-        CheckId::KernelBtf,
-        CheckId::BpfTracing,
-    ],
-    in_modules: &[CheckId::ModuleBtfSupport, CheckId::Module, CheckId::ModuleBtf],
-    obstacle: Function::fentry_obstacle,
-}];
+pub(super) const ALL: &[Needs] = &[
+    Needs {
+        backend: Backend::Fsession,
+        always: &[LOADER[0], LOADER[1], LOADER[2], CheckId::KernelBtf, CheckId::BpfSession],
+        in_modules: MODULE_BTF,
+        obstacle: Function::fentry_obstacle,
+    },
+    Needs {
+        backend: Backend::Fentry,
+        always: &[LOADER[0], LOADER[1], LOADER[2], CheckId::KernelBtf, CheckId::BpfTracing],
+        in_modules: MODULE_BTF,
+        obstacle: Function::fentry_obstacle,
+    },
+    Needs {
+        backend: Backend::KprobeSession,
+        always: &[LOADER[0], LOADER[1], LOADER[2], CheckId::KernelBtf, CheckId::ProbeSession],
+        in_modules: &[CheckId::Module],
+        obstacle: Function::obstacle,
+    },
+    Needs {
+        backend: Backend::KprobeMulti,
+        always: &[LOADER[0], LOADER[1], LOADER[2], CheckId::ProbeMulti],
+        in_modules: &[CheckId::Module],
+        obstacle: Function::obstacle,
+    },
+    Needs {
+        backend: Backend::FunctionGraph,
+        always: &[CheckId::Tracefs, CheckId::FunctionGraph],
+        in_modules: &[CheckId::Module],
+        obstacle: Function::obstacle,
+    },
+    Needs {
+        backend: Backend::Kprobe,
+        always: &[LOADER[0], LOADER[1], LOADER[2], CheckId::Tracefs, CheckId::BpfKprobe],
+        in_modules: &[CheckId::Module],
+        obstacle: kprobe_obstacle,
+    },
+];
+
+fn kprobe_obstacle(function: &Function) -> Option<String> {
+    function.obstacle().or_else(|| {
+        let kind = called_by_kprobes(function.prototype.as_deref()?)?;
+        Some(format!("it takes a `{kind}`: inside a kprobe the kernel skips every other one"))
+    })
+}
 
 impl Needs {
     /// Whether it works, given what was found. Checks that were not made do not count.

@@ -10,6 +10,7 @@ use crate::host::read_fact;
 use crate::privileges;
 use crate::probe::btf::Functions;
 use crate::probe::prototype::Types;
+use crate::profile::Backend;
 use crate::target::KernelFiles;
 
 /// What is checked.
@@ -26,6 +27,16 @@ pub enum CheckId {
     KernelBtf,
     /// Whether the kernel takes and attaches tracing programs: tried.
     BpfTracing,
+    /// The same for programs with a cookie between entry and exit.
+    BpfSession,
+    /// Programs on function probes, with such a cookie: tried.
+    ProbeSession,
+    /// Programs on function probes: tried.
+    ProbeMulti,
+    /// The function_graph tracer.
+    FunctionGraph,
+    /// Programs on kprobes: tried.
+    BpfKprobe,
     /// Whether the kernel keeps BTF of modules.
     ModuleBtfSupport,
     /// Whether the module is loaded.
@@ -89,6 +100,11 @@ impl CheckId {
             Self::CapPerfmon => "CAP_PERFMON",
             Self::KernelBtf => "kernel BTF",
             Self::BpfTracing => "BPF tracing programs",
+            Self::BpfSession => "tracing sessions",
+            Self::ProbeSession => "function probe sessions",
+            Self::ProbeMulti => "function probes",
+            Self::FunctionGraph => "function_graph tracer",
+            Self::BpfKprobe => "BPF on kprobes",
             Self::ModuleBtfSupport => "BTF of modules",
             Self::Module => "module loaded",
             Self::ModuleBtf => "module's own BTF",
@@ -131,7 +147,8 @@ pub(super) fn all(machine: &Machine, module: Option<&str>) -> Vec<Check> {
     let mut checks = capabilities(&status);
     let functions = Functions::of(None, &folder);
     checks.push(kernel_btf(&folder, &functions));
-    checks.push(bpf_tracing(machine, &checks, functions.as_ref().ok()));
+    let tried = tried_backends(machine, &checks, functions.as_ref().ok());
+    checks.extend(tried);
     let support = module_btf_support(&folder);
     let supported = support.is_yes();
     checks.push(support);
@@ -174,31 +191,91 @@ fn kernel_btf<E: std::fmt::Display>(folder: &Path, functions: &Result<Functions,
     }
 }
 
-fn bpf_tracing(machine: &Machine, before: &[Check], functions: Option<&Functions>) -> Check {
-    let id = CheckId::BpfTracing;
-    let missing: Vec<&str> =
-        before.iter().filter(|check| !check.is_yes()).map(|check| check.title).collect();
-    let Some(functions) = functions.filter(|_| missing.is_empty()) else {
-        return id.unknown(format!("not tried without {}", missing.join(", ")), None);
+/// Each backend that is BPF programs, and the tracer.
+fn tried_backends(
+    machine: &Machine,
+    before: &[Check],
+    functions: Option<&Functions>,
+) -> Vec<Check> {
+    let missing = |but: Option<CheckId>| -> Vec<&str> {
+        before
+            .iter()
+            .filter(|check| !check.is_yes() && Some(check.id) != but)
+            .map(|check| check.title)
+            .collect()
     };
-    match (machine.try_fentry)(functions) {
-        Ok(()) => id.yes("a pair of empty programs was loaded and attached"),
-        // Several lines of the verifier do not fit in a table.
-        Err(refusal) => id.no(
-            refusal.what.split_whitespace().collect::<Vec<_>>().join(" "),
-            if refusal.forbidden {
-                "the capabilities are there and the kernel still forbids it: a container, a seccomp \
-                 filter or a security module does so; measure outside it, or in a virtual machine"
-                    .to_owned()
-            } else {
-                format!(
-                    "use a kernel of 5.11 or later built with CONFIG_BPF_JIT, CONFIG_BPF_EVENTS and \
-                     CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS: {GOOD_KERNEL}"
-                )
-            },
-        ),
-    }
+    TRIED
+        .iter()
+        .map(|&(id, backend, needs_btf, yes, config)| {
+            // Without BTF, what needs none can still be tried.
+            let missing = missing((!needs_btf).then_some(CheckId::KernelBtf));
+            if !missing.is_empty() {
+                return id.unknown(format!("not tried without {}", missing.join(", ")), None);
+            }
+            match (machine.try_backend)(backend, functions) {
+                Ok(()) => id.yes(yes),
+                // Several lines of the verifier do not fit in a table.
+                Err(refusal) => id.no(
+                    refusal.what.split_whitespace().collect::<Vec<_>>().join(" "),
+                    if refusal.forbidden { FORBIDDEN.to_owned() } else { format!("use {config}") },
+                ),
+            }
+        })
+        .collect()
 }
+
+const FORBIDDEN: &str = "the capabilities are there and the kernel still forbids it: a container, a \
+                         seccomp filter or a security module does so; measure outside it, or in a \
+                         virtual machine";
+
+/// What is tried for a backend: whether it needs BTF, what a yes means, and which kernel has it.
+const TRIED: [(CheckId, Backend, bool, &str, &str); 6] = [
+    (
+        CheckId::BpfTracing,
+        Backend::Fentry,
+        true,
+        "a pair of empty programs was loaded and attached",
+        "a kernel of 5.5 or later built with CONFIG_BPF_JIT, CONFIG_BPF_EVENTS and \
+         CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS: a kernel of Debian 12, Ubuntu 22.04, Fedora or RHEL \
+         9, or newer, has it; boot one, in a virtual machine if need be",
+    ),
+    (
+        CheckId::BpfSession,
+        Backend::Fsession,
+        true,
+        "an empty program was loaded and attached",
+        "a kernel of 7.0 or later",
+    ),
+    (
+        CheckId::ProbeSession,
+        Backend::KprobeSession,
+        true,
+        "an empty program was loaded and attached",
+        "a kernel of 6.10 or later built with CONFIG_FPROBE, such as Debian's from 6.12",
+    ),
+    (
+        CheckId::ProbeMulti,
+        Backend::KprobeMulti,
+        false,
+        "an empty program was loaded and attached",
+        "a kernel of 5.18 or later built with CONFIG_FPROBE, such as Debian's from 6.12",
+    ),
+    (
+        CheckId::FunctionGraph,
+        Backend::FunctionGraph,
+        false,
+        "the kernel has it, and nobody uses it",
+        "a kernel built with CONFIG_FUNCTION_GRAPH_TRACER and CONFIG_DYNAMIC_FTRACE, with tracefs \
+         mounted and no other tool tracing",
+    ),
+    (
+        CheckId::BpfKprobe,
+        Backend::Kprobe,
+        false,
+        "an empty program was loaded; the last resort, as it counts nothing inside kprobes",
+        "a kernel built with CONFIG_BPF_EVENTS and CONFIG_KPROBE_EVENTS, with tracefs mounted",
+    ),
+];
 
 /// The kernel has it since 5.11 (commit 36e68442d1af), with which came `btf_data` in
 /// `struct module`.

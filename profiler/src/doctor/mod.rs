@@ -21,8 +21,8 @@ use crate::probe::feature::{self, Refusal};
 use crate::profile::Backend;
 use crate::target::KernelFiles;
 
-/// Loads a backend's programs for real, given the functions of the kernel image.
-pub type TryPrograms = fn(&Functions) -> Result<(), Refusal>;
+/// Tries a backend for real, given the functions that the kernel's BTF describes.
+pub type TryBackend = fn(Backend, Option<&Functions>) -> Result<(), Refusal>;
 
 /// The machine to look at: this one, or files made up for a test.
 #[derive(Debug, Clone)]
@@ -33,8 +33,8 @@ pub struct Machine {
     pub path: Option<OsString>,
     /// Folder of the Linux Test Project, as in `LTPROOT`.
     pub ltp_root: Option<PathBuf>,
-    /// Tries fentry and fexit programs.
-    pub try_fentry: TryPrograms,
+    /// Tries a backend.
+    pub try_backend: TryBackend,
 }
 
 impl Machine {
@@ -45,7 +45,7 @@ impl Machine {
             root: PathBuf::from("/"),
             path: std::env::var_os("PATH"),
             ltp_root: std::env::var_os("LTPROOT").map(PathBuf::from),
-            try_fentry: feature::try_fentry,
+            try_backend: feature::try_backend,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! A profile as bytes for a person or a program. No exporter reads or writes anything but those.
 
+mod accounts;
 pub mod compare;
 pub mod csv;
 mod curve;

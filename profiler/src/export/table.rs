@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use comfy_table::Row;
 
-use super::{Exporter, grid};
+use super::{Exporter, accounts, grid};
 use crate::load::{LoadRun, LoadStatus, StopReason};
 use crate::module::ModuleFacts;
 use crate::profile::{HandlerProfile, Profile, Source};
@@ -123,6 +123,11 @@ impl Exporter for Table {
         }
         text.push('\n');
         for line in grid(profile, unit, self.width).lines() {
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text.push('\n');
+        for line in accounts::accounts(profile, self.width).lines() {
             text.push_str(line.trim_end());
             text.push('\n');
         }
@@ -367,7 +372,7 @@ fn lost(handler: &HandlerProfile) -> String {
     if lost == 0 {
         return "0".to_owned();
     }
-    let share = lost as f64 / (lost as f64 + handler.count as f64) * 100.0;
+    let share = handler.losses.share(handler.count) * 100.0;
     if share < 0.01 { format!("{lost} (<0.01%)") } else { format!("{lost} ({share:.2}%)") }
 }
 

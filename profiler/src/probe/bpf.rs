@@ -1,11 +1,10 @@
-//! The fentry backend: a BPF program on the entry and one on the exit of each handler.
-//!
-//! Both run from one trampoline, through ftrace and not through a kprobe, so that they also fire
-//! in functions that run inside kprobes. Needs BTF of the module that holds the function.
+//! The backends that are BPF programs: they note each call's start and count its duration in the
+//! kernel. Which programs a backend has, and how they get to the handler, is in `programs`.
 
 use std::{
     collections::HashMap,
     os::fd::{AsFd as _, OwnedFd},
+    path::Path,
 };
 
 use aya::maps::{Array, HashMap as BpfHashMap, Map, MapData};
@@ -16,17 +15,22 @@ use profiler_common::{
 
 use super::{
     Books, Drained, Options, Precision, ProbeError, Session,
-    object::{Instance, Parameters, Template},
-    sys::{self, AttachType, TracingProgram},
+    btf::{BTF_FOLDER, Functions},
+    calibrate,
+    kprobe_event::{self, Counted},
+    object::{Instance, Parameters, Shared, Template},
+    programs::{self, Hook, Kind, Set, Side, Starts},
+    sys::{self, AttachType},
 };
 use crate::{profile::Backend, target::Target};
 
-/// Probes of the fentry backend. Dropping it takes them off, and so does the end of the process.
+/// Probes of a BPF backend. Dropping it takes them off, and so does the end of the process.
 pub struct BpfSession {
     probed: Vec<Probed>,
     backend: Backend,
+    starts: Starts,
     phase_map: Array<MapData, u32>,
-    displaced: BpfHashMap<MapData, u64, [u64; 2]>,
+    displaced: BpfHashMap<MapData, [u64; 2], u64>,
     phase: u32,
     cpus: u32,
     precision: Precision,
@@ -35,17 +39,23 @@ pub struct BpfSession {
 /// One handler with its programs and maps.
 struct Probed {
     target: Target,
-    /// Id of the BTF object that holds the function.
+    /// Id of the BTF object that holds the function; 0 if it is not known.
     btf_object: u32,
     maps: Instance,
-    enter: OwnedFd,
-    leave: OwnedFd,
-    links: Vec<OwnedFd>,
+    programs: Vec<Program>,
+}
+
+/// A loaded program.
+struct Program {
+    kind: Kind,
+    fd: OwnedFd,
+    /// `None` before it is attached and after it was taken off.
+    hook: Option<Hook>,
 }
 
 impl BpfSession {
-    /// Attaches a pair of programs to every target: all exits first, so that no entry is counted
-    /// whose exit is not.
+    /// Attaches the programs of `backend` to every target: all exits first, so that no entry is
+    /// counted whose exit is not.
     ///
     /// # Errors
     /// When the kernel refuses a program, or another tool is on a handler. Nothing stays attached.
@@ -55,71 +65,64 @@ impl BpfSession {
         options: Options,
     ) -> Result<Self, ProbeError> {
         sys::raise_memlock();
+        let set = Set::of(backend, options.precision, options.empty, sys::has_exchange());
         let template = Template::load()?;
-        let cpus = aya::util::nr_cpus()
-            .map_err(|(doing, error)| ProbeError::System { doing, error })
-            .and_then(|cpus| {
-                let fits = u32::try_from(cpus).ok().filter(|_| cpus <= SLOTS_MAX);
-                fits.ok_or_else(|| ProbeError::System {
-                    doing: "counting the possible CPUs",
-                    error: std::io::Error::other(format!(
-                        "this machine may have {cpus}, and {SLOTS_MAX} is the most that can be measured"
-                    )),
-                })
-            })?;
+        let cpus = possible_cpus()?;
         let shared = template.shared()?;
-        let btf = btf_objects(targets)?;
+        let traces = set.kinds.iter().any(|kind| is_tracing(kind.attach_type));
+        let btf = if traces { btf_objects(targets)? } else { HashMap::new() };
+        // Sessions call functions of the kernel.
+        let kernel = (set.starts == Starts::Cookies)
+            .then(|| Functions::of(None, Path::new(BTF_FOLDER)).ok())
+            .flatten();
+        let mut parameters = Parameters {
+            handler: 0,
+            cpus: u64::from(cpus),
+            exit_shift: 0,
+            slots_bytes: (SLOTS_MAX * size_of::<Slot>()) as u32,
+            record_bytes: record_bytes(options.precision) as u32,
+            records: cpus * PHASES,
+        };
+        if backend == Backend::Kprobe {
+            kprobe_event::remove_leftovers();
+        }
+        if set.needs_shift
+            && let Some(kind) = set.kinds.first()
+        {
+            parameters.exit_shift =
+                calibrate::exit_shift(&template, &shared, &parameters, kind.attach_type)?;
+        }
 
         let mut probed = Vec::with_capacity(targets.len());
         for (number, target) in targets.iter().enumerate() {
-            let parameters = Parameters {
-                handler: number as u64,
-                cpus: u64::from(cpus),
-                slots_bytes: (SLOTS_MAX * size_of::<Slot>()) as u32,
-                record_bytes: record_bytes(options.precision) as u32,
-                records: cpus * PHASES,
-            };
-            let instance = template.instantiate(&parameters, &shared)?;
-            let (btf_object, btf_fd) = &btf[&target.module];
-            let (enter_name, leave_name) = match (options.empty, options.precision) {
-                (true, _) => (names::EMPTY_ENTER, names::EMPTY_LEAVE),
-                (false, Precision::Two) => (names::ENTER, names::LEAVE_2),
-                (false, Precision::Three) => (names::ENTER, names::LEAVE_3),
-            };
-            let load = |program, name, attach_type| {
-                sys::load_tracing(&TracingProgram {
-                    name: if attach_type == AttachType::Fentry {
-                        "profiler_enter"
-                    } else {
-                        "profiler_leave"
-                    },
-                    license: &instance.license,
-                    instructions: instance.instructions(name)?,
-                    attach_type,
-                    btf_id: target.btf_id.unwrap_or_default(),
+            parameters.handler = number as u64;
+            let instance = template.instantiate(&parameters, &shared, &set.kinds)?;
+            let object = btf.get(&target.module).and_then(Option::as_ref);
+            let mut loaded = Vec::new();
+            for &kind in &set.kinds {
+                let traced = is_tracing(kind.attach_type).then(|| {
                     // The kernel image is what no object is named for.
-                    btf_object: target.module.is_some().then(|| btf_fd.as_fd()),
-                })
-                .map_err(|refused| ProbeError::Refused {
-                    program,
-                    handler: target.name.clone(),
-                    refused,
-                })
-            };
-            let enter = load("entry", enter_name, AttachType::Fentry)?;
-            let leave = load("exit", leave_name, AttachType::Fexit)?;
+                    let module = object.filter(|_| target.module.is_some());
+                    (target.btf_id.unwrap_or_default(), module.map(|(_, fd)| fd.as_fd()))
+                });
+                let fd = instance.load(kind, traced, kernel.as_ref()).map_err(|refused| {
+                    ProbeError::Refused {
+                        program: kind.side.word(),
+                        handler: target.name.clone(),
+                        refused,
+                    }
+                })?;
+                loaded.push(Program { kind, fd, hook: None });
+            }
             probed.push(Probed {
                 target: target.clone(),
-                btf_object: *btf_object,
+                btf_object: object.map_or(0, |(id, _)| *id),
                 maps: instance,
-                enter,
-                leave,
-                links: Vec::new(),
+                programs: loaded,
             });
         }
 
-        let mut maps: HashMap<String, MapData> =
-            shared.into_iter().map(|(name, (_, data))| (name, data)).collect();
+        let mut maps = shared_maps(shared);
         let mut take = |name: &str| {
             maps.remove(name).ok_or_else(|| ProbeError::Object {
                 path: "built into this program".to_owned(),
@@ -133,6 +136,7 @@ impl BpfSession {
         let mut session = Self {
             probed,
             backend,
+            starts: set.starts,
             phase_map: Array::try_from(Map::Array(take(names::PHASE)?)).map_err(typed)?,
             displaced: BpfHashMap::try_from(Map::HashMap(take(names::DISPLACED)?))
                 .map_err(typed)?,
@@ -140,7 +144,7 @@ impl BpfSession {
             cpus,
             precision: options.precision,
         };
-        session.link()?;
+        session.link(set.kinds.len())?;
         if !options.allow_shared
             && let Some((handler, prog_id)) = session.foreign_program()?
         {
@@ -149,21 +153,24 @@ impl BpfSession {
         Ok(session)
     }
 
-    fn link(&mut self) -> Result<(), ProbeError> {
-        for exits in [true, false] {
-            for probed in &mut self.probed {
-                let program = if exits { &probed.leave } else { &probed.enter };
-                let link =
-                    sys::attach_tracing(program.as_fd()).map_err(|error| ProbeError::Handler {
-                        doing: if exits {
-                            "attaching the exit probe"
-                        } else {
-                            "attaching the entry probe"
-                        },
-                        handler: probed.target.name.clone(),
-                        error,
+    /// Attaches all programs of the first kind, then all of the next.
+    fn link(&mut self, kinds: usize) -> Result<(), ProbeError> {
+        for number in 0..kinds {
+            for Probed { target, programs, .. } in &mut self.probed {
+                let Some(program) = programs.get_mut(number) else { continue };
+                let hook =
+                    programs::attach(program.kind, &program.fd, target).map_err(|error| {
+                        ProbeError::Handler {
+                            doing: match program.kind.side {
+                                Side::Entry => "attaching the entry probe",
+                                Side::Exit => "attaching the exit probe",
+                                Side::Both => "attaching the probe",
+                            },
+                            handler: target.name.clone(),
+                            error,
+                        }
                     })?;
-                probed.links.push(link);
+                program.hook = Some(hook);
             }
         }
         Ok(())
@@ -185,7 +192,7 @@ impl BpfSession {
                     unpaired_exits: word(4),
                     displaced: word(5),
                     migrated: word(6),
-                    reserved: word(7),
+                    paired: word(7),
                 }
             })
             .collect())
@@ -195,7 +202,7 @@ impl BpfSession {
     fn displaced_starts(&self) -> Result<Vec<u64>, ProbeError> {
         let mut waiting = vec![0; self.probed.len()];
         for entry in self.displaced.iter() {
-            let (_, [_, handler]) = entry.map_err(|error| ProbeError::Map {
+            let ([_, handler], _) = entry.map_err(|error| ProbeError::Map {
                 doing: "reading the displaced starts".to_owned(),
                 error: Box::new(error),
             })?;
@@ -206,8 +213,14 @@ impl BpfSession {
         Ok(waiting)
     }
 
-    fn books(&self, probed: &Probed, displaced_now: u64) -> Result<Books, ProbeError> {
+    fn books(
+        &self,
+        probed: &Probed,
+        displaced_now: u64,
+        events: &HashMap<String, Counted>,
+    ) -> Result<Books, ProbeError> {
         let mut books = Books { in_flight: displaced_now, ..Books::default() };
+        let mut paired = 0;
         for slot in self.read_slots(probed)? {
             books.entries += slot.entries;
             books.lost += slot.lost;
@@ -215,14 +228,20 @@ impl BpfSession {
             books.displaced += slot.displaced;
             books.migrated += slot.migrated;
             books.in_flight += u64::from(slot.frame != 0);
+            paired += slot.paired;
         }
-        for program in [&probed.enter, &probed.leave] {
-            books.missed +=
-                sys::recursion_misses(program.as_fd()).map_err(|error| ProbeError::Handler {
-                    doing: "asking for missed calls",
-                    handler: probed.target.name.clone(),
-                    error,
-                })?;
+        if self.starts == Starts::Cookies {
+            // A call may be counted as paired on another CPU than as entered, between two reads.
+            books.in_flight = books.entries.saturating_sub(paired);
+        }
+        for program in &probed.programs {
+            let missed = missed(program, &books, events).map_err(|error| ProbeError::Handler {
+                doing: "asking for missed calls",
+                handler: probed.target.name.clone(),
+                error,
+            })?;
+            books.missed += missed.unwrap_or(0);
+            books.missed_unknown |= missed.is_none();
         }
         Ok(books)
     }
@@ -307,7 +326,8 @@ impl Session for BpfSession {
     fn foreign_program(&self) -> Result<Option<(String, u32)>, ProbeError> {
         let system = |error| ProbeError::System { doing: "listing the BPF links", error };
         let mut own = Vec::new();
-        for link in self.probed.iter().flat_map(|probed| &probed.links) {
+        let hooks = self.probed.iter().flat_map(|probed| &probed.programs);
+        for link in hooks.filter_map(|program| program.hook.as_ref()?.link()) {
             own.push(sys::link_id(link.as_fd()).map_err(system)?);
         }
         let links = sys::tracing_links().map_err(system)?;
@@ -331,9 +351,14 @@ impl Session for BpfSession {
         self.phase = new;
         sys::wait_for_running_programs();
         let displaced = self.displaced_starts()?;
+        let events = match self.backend {
+            Backend::Kprobe => kprobe_event::profile()
+                .map_err(|error| ProbeError::System { doing: "reading kprobe_profile", error })?,
+            _ => HashMap::new(),
+        };
         let mut all = Vec::with_capacity(self.probed.len());
         for (probed, displaced) in self.probed.iter().zip(displaced) {
-            let books = self.books(probed, displaced)?;
+            let books = self.books(probed, displaced, &events)?;
             all.push(self.read_record(probed, old, books)?);
         }
         self.clear(old)?;
@@ -351,9 +376,11 @@ impl Session for BpfSession {
     }
 
     fn detach(&mut self) {
-        for _ in 0..2 {
-            for probed in &mut self.probed {
-                probed.links.pop();
+        for side in [Side::Entry, Side::Both, Side::Exit] {
+            for program in self.probed.iter_mut().flat_map(|probed| &mut probed.programs) {
+                if program.kind.side == side {
+                    program.hook = None;
+                }
             }
         }
         sys::wait_for_running_programs();
@@ -367,21 +394,12 @@ impl Session for BpfSession {
 }
 
 impl Probed {
-    fn map(&self, name: &'static str) -> Result<&MapData, ProbeError> {
-        self.maps.maps.get(name).ok_or_else(|| ProbeError::Object {
-            path: "built into this program".to_owned(),
-            what: format!("no map {name}"),
-        })
-    }
-
     fn read(&self, name: &'static str, key: u32, value: &mut [u8]) -> Result<(), ProbeError> {
-        sys::map_lookup(self.map(name)?.fd().as_fd(), key, value)
-            .map_err(|error| self.failed("reading a map", error))
+        self.maps.read(name, key, value).map_err(|error| self.failed("reading a map", error))
     }
 
     fn write(&self, name: &'static str, key: u32, value: &[u8]) -> Result<(), ProbeError> {
-        sys::map_update(self.map(name)?.fd().as_fd(), key, value)
-            .map_err(|error| self.failed("emptying a map", error))
+        self.maps.write(name, key, value).map_err(|error| self.failed("emptying a map", error))
     }
 
     fn failed(&self, doing: &'static str, error: std::io::Error) -> ProbeError {
@@ -389,17 +407,72 @@ impl Probed {
     }
 }
 
-/// BTF objects of the modules that hold the targets, with their ids.
-fn btf_objects(targets: &[Target]) -> Result<HashMap<Option<String>, (u32, OwnedFd)>, ProbeError> {
+/// Runs of a program that the kernel left out; `None` where it does not tell.
+fn missed(
+    program: &Program,
+    books: &Books,
+    events: &HashMap<String, Counted>,
+) -> std::io::Result<Option<u64>> {
+    match &program.hook {
+        // Hits in which another BPF program was running on the CPU count as hits there.
+        Some(Hook::Event(event)) => {
+            let counted = event.counted(events);
+            let skipped = match program.kind.side {
+                Side::Entry => counted.hits.saturating_sub(books.entries),
+                Side::Exit | Side::Both => 0,
+            };
+            Ok(Some(counted.missed + skipped))
+        }
+        Some(Hook::Multi(link)) => {
+            let (link, own) =
+                (sys::multi_misses(link.as_fd())?, sys::recursion_misses(program.fd.as_fd())?);
+            Ok(link.zip(own).map(|(link, own)| link + own))
+        }
+        Some(Hook::Link(_)) | None => sys::recursion_misses(program.fd.as_fd()),
+    }
+}
+
+fn is_tracing(attach_type: AttachType) -> bool {
+    matches!(attach_type, AttachType::Fentry | AttachType::Fexit | AttachType::Fsession)
+}
+
+fn possible_cpus() -> Result<u32, ProbeError> {
+    let cpus =
+        aya::util::nr_cpus().map_err(|(doing, error)| ProbeError::System { doing, error })?;
+    let fits = u32::try_from(cpus).ok().filter(|_| cpus <= SLOTS_MAX);
+    fits.ok_or_else(|| ProbeError::System {
+        doing: "counting the possible CPUs",
+        error: std::io::Error::other(format!(
+            "this machine may have {cpus}, and {SLOTS_MAX} is the most that can be measured"
+        )),
+    })
+}
+
+fn shared_maps(shared: Shared) -> HashMap<String, MapData> {
+    shared.into_iter().map(|(name, (_, data))| (name, data)).collect()
+}
+
+/// BTF objects of the modules that hold the targets, with their ids. That of the kernel image is
+/// `None` where it cannot be told by name (before 5.11, commit 5329722057d4): programs for the image
+/// do without.
+type BtfObjects = HashMap<Option<String>, Option<(u32, OwnedFd)>>;
+
+fn btf_objects(targets: &[Target]) -> Result<BtfObjects, ProbeError> {
     let mut objects = HashMap::new();
     for target in targets {
         if objects.contains_key(&target.module) {
             continue;
         }
-        let name = target.module.as_deref().unwrap_or("vmlinux");
-        let object = sys::kernel_btf(name)
-            .map_err(|error| ProbeError::System { doing: "listing the kernel's BTF", error })?
-            .ok_or_else(|| ProbeError::ModuleGone { module: name.to_owned() })?;
+        let object = match target.module.as_deref() {
+            None => sys::kernel_btf("vmlinux").ok().flatten(),
+            Some(module) => {
+                let found = sys::kernel_btf(module).map_err(|error| ProbeError::System {
+                    doing: "listing the kernel's BTF",
+                    error,
+                })?;
+                Some(found.ok_or_else(|| ProbeError::ModuleGone { module: module.to_owned() })?)
+            }
+        };
         objects.insert(target.module.clone(), object);
     }
     Ok(objects)

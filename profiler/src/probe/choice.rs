@@ -9,6 +9,7 @@ use super::{
     ProbeError,
     btf::{BTF_FOLDER, Functions},
     feature::{self, Refusal},
+    prototype::Types,
 };
 use crate::{profile::Backend, target::Target};
 
@@ -86,7 +87,10 @@ fn choose_one(target: &Target, wish: Wish, features: &mut Features) -> Result<Ch
         if wish.backend.is_some_and(|wanted| wanted != backend) {
             continue;
         }
-        match obstacle(target, backend, features) {
+        let found = obstacle(target, backend, features).or_else(|| {
+            (backend == Backend::Kprobe && !wish.force).then(|| inside_kprobe(target)).flatten()
+        });
+        match found {
             None => return Ok(Choice { backend, obstacles }),
             Some(reason) => obstacles.push(Obstacle { backend, reason }),
         }
@@ -106,6 +110,36 @@ fn obstacle(target: &Target, backend: Backend, features: &mut Features) -> Optio
         return Some(no_btf(target, Path::new(BTF_FOLDER)));
     }
     features.refusal(backend).map(|refusal| refusal.what.clone())
+}
+
+/// Why a kprobe would count nothing there, as far as the function's prototype tells: a handler of a
+/// kprobe or kretprobe is called while that is being handled, and then the kernel skips every other
+/// kprobe on the CPU (`kprobe_running()`; Documentation/trace/kprobes.rst). What such a handler calls in
+/// turn does not show this way: there [`ProbeError::InsideKprobe`] ends the run.
+fn inside_kprobe(target: &Target) -> Option<String> {
+    let types = Types::of(target.module.as_deref(), Path::new(BTF_FOLDER)).ok()?;
+    let prototype = types.prototype(target.btf_id?)?;
+    let kind = called_by_kprobes(&prototype)?;
+    Some(format!(
+        "`{}` takes a `{kind}`, so it runs inside a kprobe, where the kernel skips every other kprobe: \
+         this one would count nothing; use {} (--force measures it all the same)",
+        target.name,
+        better_than_kprobe(target)
+    ))
+}
+
+/// What a handler of a kprobe or kretprobe is given first, if a prototype is that of one.
+#[must_use]
+pub fn called_by_kprobes(prototype: &str) -> Option<&'static str> {
+    let first = prototype.split_once('(')?.1;
+    ["struct kretprobe_instance *", "struct kprobe *"]
+        .into_iter()
+        .find(|kind| first.starts_with(kind))
+}
+
+/// What to use instead of a kprobe, as far as is known without trying.
+pub(super) fn better_than_kprobe(target: &Target) -> &'static str {
+    if target.btf_id.is_some() { "fentry" } else { "function-graph" }
 }
 
 /// Whether a backend names a function by its id in BTF.

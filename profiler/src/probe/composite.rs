@@ -3,7 +3,7 @@
 use super::{
     Drained, Options, ProbeError, Session,
     bpf::BpfSession,
-    choice::{Choice, Features, Wish, choose},
+    choice::{Choice, Features, Wish, better_than_kprobe, choose},
     ftrace::FtraceSession,
 };
 use crate::{profile::Backend, target::Target};
@@ -13,6 +13,8 @@ pub struct Probes {
     targets: Vec<Target>,
     choices: Vec<Choice>,
     parts: Vec<Part>,
+    /// Whether a probe that counts nothing is no error.
+    force: bool,
 }
 
 /// The handlers of one backend.
@@ -41,7 +43,22 @@ impl Probes {
             let own: Vec<Target> = places.iter().map(|&place| targets[place].clone()).collect();
             parts.push(Part { session: attach_by(backend, &own, options)?, places });
         }
-        Ok(Self { targets: targets.to_vec(), choices, parts })
+        Ok(Self { targets: targets.to_vec(), choices, parts, force: options.force })
+    }
+
+    /// A kprobe that the kernel skipped each time is in a function that runs inside a kprobe.
+    fn refuse_inside_kprobes(&self, drained: &[Drained]) -> Result<(), ProbeError> {
+        let of_all = self.targets.iter().zip(&self.choices).zip(drained);
+        for ((target, choice), Drained { books, .. }) in of_all {
+            if choice.backend == Backend::Kprobe && books.entries == 0 && books.missed > 0 {
+                return Err(ProbeError::InsideKprobe {
+                    handler: target.name.clone(),
+                    missed: books.missed,
+                    instead: better_than_kprobe(target),
+                });
+            }
+        }
+        Ok(())
     }
 
     /// How each target is measured, in their order, and why not by a better backend.
@@ -88,7 +105,11 @@ impl Session for Probes {
             }
         }
         // Every target is in one part.
-        Ok(all.into_iter().flatten().collect())
+        let all: Vec<Drained> = all.into_iter().flatten().collect();
+        if !self.force {
+            self.refuse_inside_kprobes(&all)?;
+        }
+        Ok(all)
     }
 
     fn entries(&mut self) -> Result<Option<Vec<u64>>, ProbeError> {

@@ -1,13 +1,17 @@
 //! Whether this kernel takes the programs of a backend: found out by loading one.
 
-use std::{fmt, io, os::fd::AsFd as _};
+use std::{
+    ffi::CString,
+    fmt, io,
+    os::fd::{AsFd as _, OwnedFd},
+};
 
 use aya_obj::generated::bpf_insn;
 
 use super::{
     btf::Functions,
-    ftrace,
-    sys::{self, AttachType, TracingProgram},
+    ftrace, kprobe_event,
+    sys::{self, AttachType, Place, Program},
 };
 use crate::profile::Backend;
 
@@ -37,24 +41,57 @@ impl Refusal {
 /// Whether this kernel takes a backend's programs: loads and attaches some that do nothing, and takes
 /// them off at once. `functions` are those that the kernel's BTF describes, if it has any.
 ///
+/// | backend | came with |
+/// |---|---|
+/// | fsession | 7.0 |
+/// | fentry | 5.5, commit fec56f5890d9 |
+/// | kprobe-session | 6.10, commit 535a3692ba72; cookies, commit 5c919acef851 |
+/// | kprobe-multi | 5.18, commit 0dcac2725406 |
+/// | function-graph | 2.6.29, commit 287b6e68ca72 |
+/// | kprobe | BPF on kprobes: 4.1, commit 2541517c32be |
+///
 /// # Errors
 /// Which step the kernel refused, and what it said.
 pub fn try_backend(backend: Backend, functions: Option<&Functions>) -> Result<(), Refusal> {
     let no_btf = || Refusal { what: "the kernel has no BTF".to_owned(), forbidden: false };
     match backend {
-        Backend::Fentry => try_fentry(functions.ok_or_else(no_btf)?),
+        Backend::Fsession => {
+            let functions = functions.ok_or_else(no_btf)?;
+            try_tracing(functions, &[("fsession", AttachType::Fsession)])?;
+            session_calls(functions)
+        }
+        // A kernel may take a program and have no trampolines to attach it with.
+        Backend::Fentry => try_tracing(
+            functions.ok_or_else(no_btf)?,
+            &[("fexit", AttachType::Fexit), ("fentry", AttachType::Fentry)],
+        ),
+        Backend::KprobeSession => {
+            try_multi("kprobe.session", AttachType::KprobeSession)?;
+            session_calls(functions.ok_or_else(no_btf)?)
+        }
+        Backend::KprobeMulti => try_multi("kprobe.multi", AttachType::KprobeMulti),
         Backend::FunctionGraph => ftrace::try_tracer()
             .map_err(|error| Refusal { what: error.to_string(), forbidden: false }),
-        _ => Err(Refusal { what: "this program does not have it".to_owned(), forbidden: false }),
+        Backend::Kprobe => {
+            load("kprobe", AttachType::Kprobe, 0)?;
+            kprobe_event::tracefs()
+                .map(drop)
+                .map_err(|error| Refusal { what: error.to_string(), forbidden: false })
+        }
     }
 }
 
-/// Loads and attaches a pair of programs that do nothing, and takes them off at once.
-///
-/// # Errors
-/// Which step the kernel refused, and what it said. A kernel may take a program and have no
-/// trampolines to attach it with.
-pub fn try_fentry(functions: &Functions) -> Result<(), Refusal> {
+/// Functions of the kernel that give a call its cookie.
+fn session_calls(functions: &Functions) -> Result<(), Refusal> {
+    let missing = ["bpf_session_is_return", "bpf_session_cookie"]
+        .into_iter()
+        .find(|name| functions.ids(name).len() != 1);
+    missing.map_or(Ok(()), |name| {
+        Err(Refusal { what: format!("the kernel's BTF describes no {name}"), forbidden: false })
+    })
+}
+
+fn try_tracing(functions: &Functions, programs: &[(&str, AttachType)]) -> Result<(), Refusal> {
     let (name, btf_id) = TRIED_ON
         .iter()
         .find_map(|name| match functions.ids(name) {
@@ -65,6 +102,43 @@ pub fn try_fentry(functions: &Functions) -> Result<(), Refusal> {
             what: format!("the kernel's BTF describes none of {}", TRIED_ON.join(", ")),
             forbidden: false,
         })?;
+    for (what, attach_type) in programs {
+        let program = load(what, *attach_type, btf_id)?;
+        sys::attach_tracing(program.as_fd()).map_err(|error| {
+            Refusal::new(&format!("attaching an empty {what} program to {name}"), &error, &error)
+        })?;
+    }
+    Ok(())
+}
+
+fn try_multi(what: &str, attach_type: AttachType) -> Result<(), Refusal> {
+    let program = load(what, attach_type, 0)?;
+    let mut refusal = None;
+    for name in TRIED_ON {
+        let Ok(symbol) = CString::new(name) else { continue };
+        match sys::attach_multi(program.as_fd(), attach_type, Place::Symbol(&symbol), false) {
+            Ok(_) => return Ok(()),
+            Err(error) => {
+                let doing = format!("attaching an empty {what} program to {name}");
+                let hint = match error.raw_os_error() {
+                    Some(libc::EOPNOTSUPP) => " (it was built without CONFIG_FPROBE)",
+                    Some(libc::EINVAL) => " (it is older than such programs)",
+                    _ => "",
+                };
+                refusal = Some(Refusal::new(&doing, &error, format!("{error}{hint}")));
+                // Another function helps only where this one is missing.
+                if !matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOENT)) {
+                    break;
+                }
+            }
+        }
+    }
+    Err(refusal
+        .unwrap_or_else(|| Refusal { what: "nothing to try it on".into(), forbidden: false }))
+}
+
+/// Loads a program that does nothing.
+fn load(what: &str, attach_type: AttachType, btf_id: u32) -> Result<OwnedFd, Refusal> {
     let instructions = NOTHING.map(|(code, register)| bpf_insn {
         code,
         _bitfield_align_1: [],
@@ -72,32 +146,16 @@ pub fn try_fentry(functions: &Functions) -> Result<(), Refusal> {
         off: 0,
         imm: 0,
     });
-    // A session finds BTF objects by their names, which the kernel tells since 5.11.
-    let finding = "finding the kernel's BTF by its name";
-    let named =
-        sys::kernel_btf("vmlinux").map_err(|error| Refusal::new(finding, &error, &error))?;
-    if named.is_none() {
-        return Err(Refusal {
-            what: format!("{finding}: this kernel does not tell the names of BTF objects"),
-            forbidden: false,
-        });
-    }
-    for (what, attach_type) in [("fexit", AttachType::Fexit), ("fentry", AttachType::Fentry)] {
-        let program = sys::load_tracing(&TracingProgram {
-            name: "profiler_try",
-            license: c"GPL",
-            instructions: &instructions,
-            attach_type,
-            btf_id,
-            btf_object: None,
-        })
-        .map_err(|refused| {
-            let doing = format!("loading an empty {what} program for {name}");
-            Refusal::new(&doing, &refused.error, &refused)
-        })?;
-        sys::attach_tracing(program.as_fd()).map_err(|error| {
-            Refusal::new(&format!("attaching an empty {what} program to {name}"), &error, &error)
-        })?;
-    }
-    Ok(())
+    sys::load_program(&Program {
+        name: "profiler_try",
+        license: c"GPL",
+        instructions: &instructions,
+        attach_type,
+        btf_id,
+        btf_object: None,
+    })
+    .map_err(|refused| {
+        let doing = format!("loading an empty {what} program");
+        Refusal::new(&doing, &refused.error, &refused)
+    })
 }

@@ -2,11 +2,14 @@
 
 pub mod bpf;
 pub mod btf;
+mod calibrate;
 pub mod choice;
 mod composite;
 pub mod feature;
 pub mod ftrace;
+mod kprobe_event;
 mod object;
+mod programs;
 pub mod prototype;
 pub mod recorder;
 mod sys;
@@ -121,6 +124,20 @@ pub enum ProbeError {
     /// ftrace cannot be used, or not for these handlers.
     #[error(transparent)]
     Ftrace(#[from] ftrace::FtraceError),
+    /// The kernel skipped a kprobe at every call of its handler.
+    #[error(
+        "the kprobe on handler {handler} counted nothing, and the kernel skipped it {missed} times: the \
+         handler runs inside a kprobe, where the kernel skips every other one; use --backend {instead} \
+         (--force measures it all the same)"
+    )]
+    InsideKprobe {
+        /// The handler.
+        handler: String,
+        /// How often it was skipped.
+        missed: u64,
+        /// What to use.
+        instead: &'static str,
+    },
     /// Another program is attached to the handler: its time would be counted as the handler's.
     #[error(
         "another tracing program (id {prog_id}) is attached to handler {handler}: its time would be \
@@ -193,6 +210,8 @@ pub struct Books {
     pub unpaired_exits: u64,
     /// Programs that the kernel did not run.
     pub missed: u64,
+    /// Whether the kernel does not tell all of those.
+    pub missed_unknown: bool,
     /// Calls that a full buffer had no room for, of all handlers of the session together: which were
     /// whose is not known.
     pub overrun: u64,

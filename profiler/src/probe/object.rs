@@ -3,14 +3,20 @@
 use std::{
     collections::{HashMap, HashSet},
     ffi::CString,
-    os::fd::{AsFd as _, AsRawFd as _},
+    io,
+    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
 };
 
 use aya::maps::MapData;
 use aya_obj::{EbpfSectionKind, Object, generated::bpf_insn};
-use profiler_common::layout::names;
+use profiler_common::layout::{kfunc, names};
 
-use super::ProbeError;
+use super::{
+    ProbeError,
+    btf::Functions,
+    programs::{Kind, Side},
+    sys::{self, LoadRefused, Program},
+};
 
 /// The object that this program was built with.
 static PREBUILT: &[u8] =
@@ -36,9 +42,11 @@ pub(super) struct Instance {
 pub(super) type Shared = HashMap<String, (aya_obj::Map, MapData)>;
 
 /// What one instance is made with.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Parameters {
     pub(super) handler: u64,
     pub(super) cpus: u64,
+    pub(super) exit_shift: u64,
     pub(super) slots_bytes: u32,
     pub(super) record_bytes: u32,
     pub(super) records: u32,
@@ -83,19 +91,23 @@ impl Template {
             .collect()
     }
 
-    /// Makes the maps of one handler and fits the programs to them.
+    /// Makes the maps of one handler and fits the programs of these kinds to them.
     pub(super) fn instantiate(
         &self,
         parameters: &Parameters,
         shared: &Shared,
+        kinds: &[Kind],
     ) -> Result<Instance, ProbeError> {
         let mut object = self.object.clone();
+        object.programs.retain(|name, _| kinds.iter().any(|kind| kind.name == name));
         let handler = parameters.handler.to_ne_bytes();
         let cpus = parameters.cpus.to_ne_bytes();
+        let exit_shift = parameters.exit_shift.to_ne_bytes();
         object
             .patch_map_data(HashMap::from([
                 (names::HANDLER, (handler.as_slice(), true)),
                 (names::CPUS, (cpus.as_slice(), true)),
+                (names::EXIT_SHIFT, (exit_shift.as_slice(), true)),
             ]))
             .map_err(|error| self.unusable(error))?;
 
@@ -114,9 +126,9 @@ impl Template {
             let data = create(name, &map)?;
             if map.section_kind() == EbpfSectionKind::Rodata {
                 let system = |doing| move |error| ProbeError::System { doing, error };
-                super::sys::map_update(data.fd().as_fd(), 0, map.data())
+                sys::map_update(data.fd().as_fd(), 0, map.data())
                     .map_err(system("writing the constants of the BPF programs"))?;
-                super::sys::map_freeze(data.fd().as_fd())
+                sys::map_freeze(data.fd().as_fd())
                     .map_err(system("freezing the constants of the BPF programs"))?;
             }
             own.insert(name.to_owned(), (map, data));
@@ -148,13 +160,78 @@ impl Template {
 }
 
 impl Instance {
-    /// Instructions of a program.
-    pub(super) fn instructions(&self, name: &'static str) -> Result<&[bpf_insn], ProbeError> {
-        self.programs.get(name).map(Vec::as_slice).ok_or_else(|| ProbeError::Object {
-            path: "built into this program".to_owned(),
-            what: format!("no program {name}"),
+    /// Loads a program. Tracing programs are for the function `btf_id` of `btf_object` (`None` is
+    /// vmlinux); those that call kernel functions need `kernel`, the functions of its image.
+    pub(super) fn load(
+        &self,
+        kind: Kind,
+        traced: Option<(u32, Option<BorrowedFd<'_>>)>,
+        kernel: Option<&Functions>,
+    ) -> Result<OwnedFd, LoadRefused> {
+        let missing =
+            |what: String| LoadRefused { error: io::Error::other(what), log: String::new() };
+        let mut instructions = self
+            .programs
+            .get(kind.name)
+            .ok_or_else(|| missing(format!("the BPF object has no program {}", kind.name)))?
+            .clone();
+        link_kernel_calls(&mut instructions, kernel).map_err(missing)?;
+        let (btf_id, btf_object) = traced.unwrap_or_default();
+        sys::load_program(&Program {
+            name: match kind.side {
+                Side::Entry => "profiler_enter",
+                Side::Exit => "profiler_leave",
+                Side::Both => "profiler_both",
+            },
+            license: &self.license,
+            instructions: &instructions,
+            attach_type: kind.attach_type,
+            btf_id,
+            btf_object,
         })
     }
+
+    /// Reads an element of one of the handler's maps.
+    pub(super) fn read(&self, map: &str, key: u32, value: &mut [u8]) -> io::Result<()> {
+        sys::map_lookup(self.map(map)?, key, value)
+    }
+
+    /// Writes an element of one of the handler's maps.
+    pub(super) fn write(&self, map: &str, key: u32, value: &[u8]) -> io::Result<()> {
+        sys::map_update(self.map(map)?, key, value)
+    }
+
+    fn map(&self, name: &str) -> io::Result<BorrowedFd<'_>> {
+        let map = self.maps.get(name).map(|map| map.fd().as_fd());
+        map.ok_or_else(|| io::Error::other(format!("the BPF object has no map {name}")))
+    }
+}
+
+/// Puts the ids of kernel functions where their stand-ins are called.
+fn link_kernel_calls(
+    instructions: &mut [bpf_insn],
+    kernel: Option<&Functions>,
+) -> Result<(), String> {
+    const CALL: u8 = 0x85;
+    /// `BPF_PSEUDO_KFUNC_CALL`
+    const KERNEL_FUNCTION: u8 = 2;
+    for instruction in instructions {
+        if instruction.code != CALL || instruction.src_reg() != 0 {
+            continue;
+        }
+        let name = match instruction.imm {
+            kfunc::IS_RETURN => "bpf_session_is_return",
+            kfunc::COOKIE => "bpf_session_cookie",
+            _ => continue,
+        };
+        let ids = kernel.map_or(&[][..], |functions| functions.ids(name));
+        let &[id] = ids else {
+            return Err(format!("the kernel's BTF describes no {name}"));
+        };
+        instruction.set_src_reg(KERNEL_FUNCTION);
+        instruction.imm = i32::try_from(id).map_err(|_| format!("{name} has a strange id"))?;
+    }
+    Ok(())
 }
 
 fn create(name: &str, map: &aya_obj::Map) -> Result<MapData, ProbeError> {

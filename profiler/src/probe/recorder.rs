@@ -115,6 +115,7 @@ impl Handler {
             lost: now.lost.saturating_sub(before.lost),
             unpaired_exits,
             missed: now.missed.saturating_sub(before.missed),
+            missed_unknown: now.missed_unknown,
             overrun: now.overrun.saturating_sub(before.overrun),
             over_range: self.over_range,
         }

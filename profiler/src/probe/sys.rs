@@ -14,16 +14,37 @@ use std::{
 
 use aya_obj::generated::{bpf_cmd, bpf_insn};
 
+pub(super) mod perf;
+
+/// `BPF_PROG_TYPE_KPROBE`.
+const PROG_TYPE_KPROBE: u32 = 2;
 /// `BPF_PROG_TYPE_TRACING`.
 const PROG_TYPE_TRACING: u32 = 26;
 
-/// Attach types of tracing programs, `enum bpf_attach_type`.
+/// What a program will be attached to, as `enum bpf_attach_type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AttachType {
-    /// `BPF_TRACE_FENTRY`
+    /// A kprobe or kretprobe, by a perf event: no attach type.
+    Kprobe = 0,
+    /// `BPF_TRACE_FENTRY` (kernel 5.5, commit fec56f5890d9)
     Fentry = 24,
-    /// `BPF_TRACE_FEXIT`
+    /// `BPF_TRACE_FEXIT` (as above)
     Fexit = 25,
+    /// `BPF_TRACE_KPROBE_MULTI` (kernel 5.18, commit 0dcac2725406)
+    KprobeMulti = 42,
+    /// `BPF_TRACE_KPROBE_SESSION` (kernel 6.10, commit 535a3692ba72)
+    KprobeSession = 56,
+    /// `BPF_TRACE_FSESSION` (kernel 7.0)
+    Fsession = 58,
+}
+
+impl AttachType {
+    const fn program_type(self) -> u32 {
+        match self {
+            Self::Fentry | Self::Fexit | Self::Fsession => PROG_TYPE_TRACING,
+            Self::Kprobe | Self::KprobeMulti | Self::KprobeSession => PROG_TYPE_KPROBE,
+        }
+    }
 }
 
 /// Length of object names, `BPF_OBJ_NAME_LEN`.
@@ -110,6 +131,23 @@ struct BtfInfoRaw {
     kernel_btf: u32,
 }
 
+/// Attributes of `BPF_LINK_CREATE` for function probes.
+#[repr(C)]
+struct LinkCreateMulti {
+    prog_fd: u32,
+    target_fd: u32,
+    attach_type: u32,
+    flags: u32,
+    multi_flags: u32,
+    count: u32,
+    symbols: u64,
+    addresses: u64,
+    cookies: u64,
+}
+
+/// `BPF_F_KPROBE_MULTI_RETURN`
+const MULTI_RETURN: u32 = 1;
+
 /// `struct bpf_link_info`, as far as a tracing link uses it.
 #[repr(C)]
 #[derive(Default)]
@@ -130,6 +168,13 @@ const LINK_TYPE_TRACING: u32 = 2;
 /// Offset of `recursion_misses` in `struct bpf_prog_info` (kernel 5.12, commit 9ed9e9ba2337).
 const RECURSION_MISSES_OFFSET: usize =
     std::mem::offset_of!(aya_obj::generated::bpf_prog_info, recursion_misses);
+
+/// Offset of `kprobe_multi.missed` in `struct bpf_link_info` (kernel 6.7, commit e2b2cd592adf).
+const MULTI_MISSED_OFFSET: usize = 32;
+
+/// Length of that struct once links tell misses: its longest part, that of kprobes by perf events, has
+/// grown by its own count in the kernel version before (6.7, commit 3acf8ace6823).
+const LINK_INFO_WITH_MISSED: usize = 56;
 
 /// A tracing link of any process on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -177,30 +222,30 @@ fn address_mut<T: ?Sized>(reference: &mut T) -> u64 {
     std::ptr::from_mut(reference).cast::<u8>() as u64
 }
 
-/// What to load: a program for one function.
-pub(super) struct TracingProgram<'a> {
+/// What to load.
+pub(super) struct Program<'a> {
     pub(super) name: &'a str,
     pub(super) license: &'a CStr,
     pub(super) instructions: &'a [bpf_insn],
     pub(super) attach_type: AttachType,
-    /// Id of the function in the BTF that holds it.
+    /// For tracing programs the id of the function in the BTF that holds it; else 0.
     pub(super) btf_id: u32,
-    /// The BTF object of the module; `None` is vmlinux.
+    /// The BTF object of the module; `None` is vmlinux, or no BTF.
     pub(super) btf_object: Option<BorrowedFd<'a>>,
 }
 
-/// Loads a tracing program: `BPF_PROG_LOAD` with `attach_btf_obj_fd`.
+/// Loads a program: `BPF_PROG_LOAD`, for tracing programs with `attach_btf_obj_fd`.
 ///
 /// # Errors
 /// What the kernel said, with the verifier's log where it wrote one.
-pub(super) fn load_tracing(program: &TracingProgram<'_>) -> Result<OwnedFd, LoadRefused> {
+pub(super) fn load_program(program: &Program<'_>) -> Result<OwnedFd, LoadRefused> {
     let attributes = |log: &mut [u8]| {
         let mut prog_name = [0; NAME_LEN];
         for (to, from) in prog_name[..NAME_LEN - 1].iter_mut().zip(program.name.bytes()) {
             *to = from;
         }
         ProgLoad {
-            prog_type: PROG_TYPE_TRACING,
+            prog_type: program.attach_type.program_type(),
             insn_cnt: u32::try_from(program.instructions.len()).unwrap_or(u32::MAX),
             insns: address(program.instructions),
             license: program.license.as_ptr() as u64,
@@ -239,6 +284,78 @@ pub(super) fn load_tracing(program: &TracingProgram<'_>) -> Result<OwnedFd, Load
 pub(super) fn attach_tracing(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let mut attr = RawTracepointOpen { prog_fd: fd_number(program), ..Default::default() };
     bpf_fd(bpf_cmd::BPF_RAW_TRACEPOINT_OPEN, &mut attr)
+}
+
+/// Attaches a program to function probes (fprobe) of one function: the probe runs until the returned
+/// link is closed. `at_exit` is for programs of attach type `KprobeMulti`.
+///
+/// # Errors
+/// What the kernel said.
+pub(super) fn attach_multi(
+    program: BorrowedFd<'_>,
+    attach_type: AttachType,
+    place: Place<'_>,
+    at_exit: bool,
+) -> io::Result<OwnedFd> {
+    // The kernel takes an array of addresses or one of names: here each of one element.
+    let name = match place {
+        Place::Symbol(name) => name.as_ptr() as u64,
+        Place::Address(_) => 0,
+    };
+    let (symbols, addresses) = match &place {
+        Place::Symbol(_) => (address(&name), 0),
+        Place::Address(number) => (0, address(number)),
+    };
+    let mut attr = LinkCreateMulti {
+        prog_fd: fd_number(program),
+        target_fd: 0,
+        attach_type: attach_type as u32,
+        flags: 0,
+        multi_flags: if at_exit { MULTI_RETURN } else { 0 },
+        count: 1,
+        symbols,
+        addresses,
+        cookies: 0,
+    };
+    bpf_fd(bpf_cmd::BPF_LINK_CREATE, &mut attr)
+}
+
+/// Which function a probe is for.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Place<'a> {
+    /// By its name, which is that of one function alone.
+    Symbol(&'a CStr),
+    /// By its address.
+    Address(u64),
+}
+
+/// Whether programs may use atomic compare and exchange (kernel 5.12, commit 5ffa25502b5a): tries to
+/// load one that does.
+pub(super) fn has_exchange() -> bool {
+    const SOCKET_FILTER: u32 = 1;
+    const R0: u8 = 0;
+    const R10: u8 = 10;
+    let instruction = |code, to, from, off, imm| bpf_insn {
+        code,
+        _bitfield_align_1: [],
+        _bitfield_1: bpf_insn::new_bitfield_1(to, from),
+        off,
+        imm,
+    };
+    let instructions = [
+        instruction(0xb7, R0, 0, 0, 0),       // r0 = 0
+        instruction(0x7b, R10, R0, -8, 0),    // *(u64 *)(r10 - 8) = r0
+        instruction(0xdb, R10, R0, -8, 0xf1), // r0 = cmpxchg_64(r10 - 8, r0, r0)
+        instruction(0x95, 0, 0, 0, 0),        // exit
+    ];
+    let mut attr = ProgLoad {
+        prog_type: SOCKET_FILTER,
+        insn_cnt: instructions.len() as u32,
+        insns: address(&instructions),
+        license: c"GPL".as_ptr() as u64,
+        ..ProgLoad::default()
+    };
+    bpf_fd(bpf_cmd::BPF_PROG_LOAD, &mut attr).is_ok()
 }
 
 /// A command on one element; `value` is the address of the caller's buffer.
@@ -289,13 +406,15 @@ fn ids(next: bpf_cmd) -> impl Iterator<Item = io::Result<u32>> {
     })
 }
 
-fn info<T>(fd: BorrowedFd<'_>, info: &mut T) -> io::Result<()> {
+/// Fills `info` with what the kernel knows of an object; gives how many bytes of it that are.
+fn info<T>(fd: BorrowedFd<'_>, info: &mut T) -> io::Result<usize> {
     let mut attr = GetInfo {
         fd: fd_number(fd),
         info_len: u32::try_from(size_of::<T>()).unwrap_or(0),
         info: address_mut(info),
     };
-    bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attr).map(drop)
+    bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attr)?;
+    Ok(attr.info_len as usize)
 }
 
 /// The BTF object of a loaded module (or `vmlinux`), with its id.
@@ -369,16 +488,32 @@ pub(super) fn tracing_links() -> io::Result<Vec<TracingLink>> {
     Ok(links)
 }
 
-/// How often the kernel did not run a program because it was running on that CPU already.
+/// How often the kernel did not run a program because it, or for kprobes another one, was running on
+/// that CPU already; `None` on kernels that do not tell.
 ///
 /// # Errors
 /// What the kernel said.
-pub(super) fn recursion_misses(program: BorrowedFd<'_>) -> io::Result<u64> {
+pub(super) fn recursion_misses(program: BorrowedFd<'_>) -> io::Result<Option<u64>> {
     let mut raw = [0u8; 256];
-    info(program, &mut raw)?;
-    let mut misses = [0; 8];
-    misses.copy_from_slice(&raw[RECURSION_MISSES_OFFSET..RECURSION_MISSES_OFFSET + 8]);
-    Ok(u64::from_ne_bytes(misses))
+    let known = info(program, &mut raw)?;
+    Ok(word_within(&raw, RECURSION_MISSES_OFFSET, known))
+}
+
+/// Calls for which the kernel had no room to follow them to their exit, of a link made by
+/// [`attach_multi`]; `None` on kernels that do not tell.
+///
+/// # Errors
+/// What the kernel said.
+pub(super) fn multi_misses(link: BorrowedFd<'_>) -> io::Result<Option<u64>> {
+    let mut raw = [0u8; 256];
+    let known = info(link, &mut raw)?;
+    let misses = word_within(&raw, MULTI_MISSED_OFFSET, known);
+    Ok(misses.filter(|_| known >= LINK_INFO_WITH_MISSED))
+}
+
+fn word_within(bytes: &[u8], at: usize, known: usize) -> Option<u64> {
+    let word = bytes.get(at..at + 8).filter(|_| at + 8 <= known)?;
+    Some(u64::from_ne_bytes(word.try_into().ok()?))
 }
 
 /// Waits until no CPU runs a program that began before the call.
@@ -401,4 +536,10 @@ pub(super) fn raise_memlock() {
     let limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: `limit` is a live struct of the type that the call reads.
     unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit) };
+}
+
+/// Makes the system call getpgid(2).
+pub(super) fn call_getpgid() {
+    // SAFETY: takes an integer and touches no memory.
+    unsafe { libc::getpgid(0) };
 }

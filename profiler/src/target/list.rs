@@ -41,30 +41,37 @@ impl Function {
         self.name.split('.').next().unwrap_or(&self.name)
     }
 
+    /// Why no probe at all can be placed on it; `None` if one can.
+    #[must_use]
+    pub fn obstacle(&self) -> Option<String> {
+        if self.variant.as_deref().is_some_and(|kinds| kinds.ends_with("cold")) {
+            Some(format!("the unlikely half of {0}: measure {0}", self.source_name()))
+        } else if self.traceable == Some(false) {
+            Some("marked notrace: measure the function that calls it".to_owned())
+        } else {
+            None
+        }
+    }
+
     /// Why no fentry probe can be placed on it; `None` if one can.
     #[must_use]
     pub fn fentry_obstacle(&self) -> Option<String> {
-        if self.variant.as_deref().is_some_and(|kinds| kinds.ends_with("cold")) {
-            Some(format!("the unlikely half of {0}: measure {0}", self.source_name()))
-        } else if let Some(variant) = &self.variant {
-            Some(format!(
+        self.obstacle().or_else(|| match &self.variant {
+            Some(variant) => Some(format!(
                 "a .{variant} variant made by the compiler, which BTF does not describe: mark \
                  {} `noinline __used`, or build it with -fno-ipa-sra -fno-ipa-cp",
                 self.source_name()
-            ))
-        } else if self.same_name > 1 {
-            Some(format!(
+            )),
+            None if self.same_name > 1 => Some(format!(
                 "{} functions have this name, and BTF cannot tell them apart: measure one by its \
                  address, with a backend that takes one",
                 self.same_name
-            ))
-        } else if self.traceable == Some(false) {
-            Some("marked notrace: measure the function that calls it".to_owned())
-        } else if self.btf {
-            None
-        } else {
-            Some("BTF does not describe it: mark it `noinline __used` and rebuild".to_owned())
-        }
+            )),
+            None if self.btf => None,
+            None => {
+                Some("BTF does not describe it: mark it `noinline __used` and rebuild".to_owned())
+            }
+        })
     }
 }
 

@@ -59,10 +59,11 @@ fn print(
     Ok(())
 }
 
-/// The exit code after a report.
+/// The exit code after a report; `max_loss` is in percent.
 pub(super) fn verdict(
     profiles: &[Profile],
     signal: Option<(u8, &'static str)>,
+    max_loss: f64,
 ) -> Result<(), Failure> {
     if let Some((code, name)) = signal {
         return Err(Failure::new(
@@ -94,6 +95,22 @@ pub(super) fn verdict(
         return Err(Failure::new(
             exit::FEW_HITS,
             format!("fewer hits than the load profile wants: {}", short.join(", ")),
+        ));
+    }
+    let worst = profiles
+        .iter()
+        .flat_map(|profile| &profile.handlers)
+        .map(|handler| (handler.losses.share(handler.count) * 100.0, handler))
+        .filter(|(percent, _)| *percent > max_loss)
+        .max_by(|one, other| one.0.total_cmp(&other.0));
+    if let Some((percent, handler)) = worst {
+        return Err(Failure::new(
+            exit::LOSSES,
+            format!(
+                "{percent:.2} % of the calls of {} were not measured, and --max-loss is {max_loss} %: \
+                 the table says what became of them, and the warnings what to do",
+                handler.name
+            ),
         ));
     }
     Ok(())

@@ -99,7 +99,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     delivered?;
     match failure {
         Some(failure) if signal.is_none() => Err(failure),
-        _ => deliver::verdict(&profiles, signal),
+        _ => deliver::verdict(&profiles, signal, args.max_loss),
     }
 }
 

@@ -22,6 +22,9 @@ use crate::progress::Progress;
 /// Longest time between two drains: kernel counters have 32 bits, which no CPU fills so soon.
 const DRAIN_EVERY: Duration = Duration::from_secs(10);
 
+/// Time to the first drain: by then a probe that the kernel skips each time has shown itself.
+const FIRST_DRAIN: Duration = Duration::from_millis(500);
+
 /// How often a bar on a terminal moves.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -112,7 +115,7 @@ pub(super) async fn measure(
         false => None,
     };
     let drain_every = if live.is_some() { live::EVERY } else { DRAIN_EVERY };
-    let mut next_drain = window_began + drain_every;
+    let mut next_drain = window_began + FIRST_DRAIN;
     let mut next_interval = every.map(|every| window_began + every);
     let mut trouble = None;
     while running.ended.is_none() && signal.is_none() {

@@ -1,0 +1,90 @@
+//! fentry and fexit for kernels without atomic compare and exchange (before 5.12, commit
+//! 5ffa25502b5a): every start is in the map of displaced ones, whose operations are atomic.
+//!
+//! Such kernels also run a program on top of itself, when an interrupt comes in (they have no
+//! `bpf_prog->active`), so counters are added to atomically.
+
+use core::{arch::asm, ptr::addr_of_mut};
+
+use aya_ebpf::{
+    EbpfContext as _,
+    bindings::{BPF_ANY, BPF_NOEXIST},
+    helpers::generated::bpf_ktime_get_ns,
+    macros::{fentry, fexit},
+    programs::{FEntryContext, FExitContext},
+};
+use profiler_common::{
+    bucket::{COUNTERS_2, COUNTERS_3, MAGNITUDE_2, MAGNITUDE_3},
+    layout::{Displaced, Frame},
+};
+
+use crate::{
+    record::{note_key, record},
+    state::{DISPLACED, handler, slot_of, this_cpu},
+};
+
+#[inline(always)]
+fn add_one(counter: *mut u64) {
+    // SAFETY: one atomic addition to a field of a slot, which the verifier checks; the form without
+    // a result is as old as BPF.
+    unsafe { asm!("lock *(u64 *)({0} + 0) += {1}", in(reg) counter, in(reg) 1_u64) }
+}
+
+/// On entry: notes when the call began.
+#[fentry]
+pub fn hashed_enter(ctx: FEntryContext) -> i32 {
+    let slot = slot_of(this_cpu());
+    // SAFETY: `slot` points into SLOTS.
+    unsafe {
+        add_one(addr_of_mut!((*slot).entries));
+        let key = Frame { frame: ctx.as_ptr() as u64, handler: handler() };
+        let displaced = Displaced { start: bpf_ktime_get_ns() };
+        if DISPLACED.insert(key, displaced, BPF_NOEXIST.into()).is_err() {
+            add_one(addr_of_mut!((*slot).lost));
+            let _ = DISPLACED.insert(key, displaced, BPF_ANY.into());
+        }
+    }
+    0
+}
+
+#[inline(always)]
+fn leave<const MAGNITUDE: u32, const COUNTERS: usize>(ctx: &FExitContext, now: u64) {
+    let cpu = this_cpu();
+    let mut key = 0;
+    let frame = Frame { frame: ctx.as_ptr() as u64, handler: handler() };
+    // SAFETY: the map's entry belongs to this call alone, which removes it itself; `key` is on this
+    // function's stack, and the slot points into SLOTS.
+    let start = unsafe {
+        note_key(&raw mut key, cpu);
+        match DISPLACED.get(frame) {
+            Some(found) => {
+                let start = found.start;
+                let _ = DISPLACED.remove(frame);
+                start
+            }
+            None => {
+                add_one(addr_of_mut!((*slot_of(cpu)).unpaired_exits));
+                return;
+            }
+        }
+    };
+    record::<MAGNITUDE, COUNTERS>(&key, now.wrapping_sub(start));
+}
+
+/// On exit, with 2 significant digits.
+#[fexit]
+pub fn hashed_leave_2(ctx: FExitContext) -> i32 {
+    // SAFETY: helper without arguments.
+    let now = unsafe { bpf_ktime_get_ns() };
+    leave::<MAGNITUDE_2, COUNTERS_2>(&ctx, now);
+    0
+}
+
+/// On exit, with 3 significant digits.
+#[fexit]
+pub fn hashed_leave_3(ctx: FExitContext) -> i32 {
+    // SAFETY: helper without arguments.
+    let now = unsafe { bpf_ktime_get_ns() };
+    leave::<MAGNITUDE_3, COUNTERS_3>(&ctx, now);
+    0
+}

@@ -1,0 +1,116 @@
+//! One program for entry and exit, with eight bytes that the kernel keeps for each call between them:
+//! fsession on the trampoline, kprobe.session on function probes.
+//!
+//! So a start needs neither slot nor frame, and nesting, sleep, migration and interrupts cost
+//! nothing.
+
+use core::{
+    arch::asm,
+    ffi::c_void,
+    ptr::{read_volatile, write_volatile},
+};
+
+use aya_ebpf::{
+    EbpfContext,
+    helpers::generated::bpf_ktime_get_ns,
+    macros::{fentry, kprobe},
+    programs::{FEntryContext, ProbeContext},
+};
+use profiler_common::{
+    bucket::{COUNTERS_2, COUNTERS_3, MAGNITUDE_2, MAGNITUDE_3},
+    layout::kfunc,
+};
+
+use crate::{
+    record::{note_key, record},
+    state::{slot_of, this_cpu},
+};
+
+/// Calls a function of the kernel with the context. Its number stands for its BTF id, which user
+/// space knows and puts in its place.
+macro_rules! call_kernel {
+    ($number:expr, $ctx:expr) => {{
+        let result: u64;
+        // SAFETY: clobbers what any call does; the verifier checks it.
+        unsafe {
+            asm!(
+                "call {number}",
+                number = const $number,
+                inlateout("r1") $ctx => _,
+                lateout("r0") result,
+                lateout("r2") _,
+                lateout("r3") _,
+                lateout("r4") _,
+                lateout("r5") _,
+            );
+        }
+        result
+    }};
+}
+
+#[inline(always)]
+fn session<const MAGNITUDE: u32, const COUNTERS: usize>(ctx: *mut c_void) {
+    let leaves = call_kernel!(kfunc::IS_RETURN, ctx);
+    // The low byte is the truth value.
+    if leaves as u8 == 0 {
+        let cookie = call_kernel!(kfunc::COOKIE, ctx) as *mut u64;
+        let slot = slot_of(this_cpu());
+        // SAFETY: `slot` points into SLOTS, `cookie` to the call's eight bytes.
+        unsafe {
+            (*slot).entries += 1;
+            write_volatile(cookie, bpf_ktime_get_ns());
+        }
+        return;
+    }
+    // SAFETY: helper without arguments.
+    let now = unsafe { bpf_ktime_get_ns() };
+    let cookie = call_kernel!(kfunc::COOKIE, ctx) as *mut u64;
+    // SAFETY: as above. Emptied, because the kernel may give the bytes to another call whose entry it
+    // does not run.
+    let start = unsafe {
+        let start = read_volatile(cookie);
+        write_volatile(cookie, 0);
+        start
+    };
+    let cpu = this_cpu();
+    let slot = slot_of(cpu);
+    let mut key = 0;
+    // SAFETY: `slot` points into SLOTS, `key` to this function's stack.
+    unsafe {
+        if start == 0 {
+            (*slot).unpaired_exits += 1;
+            return;
+        }
+        (*slot).paired += 1;
+        note_key(&raw mut key, cpu);
+    }
+    record::<MAGNITUDE, COUNTERS>(&key, now.wrapping_sub(start));
+}
+
+/// On entry and exit by the trampoline, with 2 significant digits.
+#[fentry]
+pub fn fsession_2(ctx: FEntryContext) -> i32 {
+    session::<MAGNITUDE_2, COUNTERS_2>(ctx.as_ptr());
+    0
+}
+
+/// On entry and exit by the trampoline, with 3 significant digits.
+#[fentry]
+pub fn fsession_3(ctx: FEntryContext) -> i32 {
+    session::<MAGNITUDE_3, COUNTERS_3>(ctx.as_ptr());
+    0
+}
+
+/// On entry and exit by function probes, with 2 significant digits.
+#[kprobe]
+pub fn ksession_2(ctx: ProbeContext) -> u32 {
+    session::<MAGNITUDE_2, COUNTERS_2>(ctx.as_ptr());
+    0
+}
+
+/// On entry and exit by function probes, with 3 significant digits.
+#[kprobe]
+pub fn ksession_3(ctx: ProbeContext) -> u32 {
+    session::<MAGNITUDE_3, COUNTERS_3>(ctx.as_ptr());
+    0
+}

@@ -1,0 +1,44 @@
+//! What became of every call: the second table.
+
+use comfy_table::Row;
+
+use super::{
+    grid,
+    table::{clean, full_name},
+};
+use crate::profile::Profile;
+
+const HEADER: [&str; 10] = [
+    "handler",
+    "backend",
+    "carried in",
+    "entries",
+    "exits",
+    "in flight",
+    "lost",
+    "unpaired",
+    "missed",
+    "overrun",
+];
+
+/// The account of each handler; `width` is the terminal's.
+pub(super) fn accounts(profile: &Profile, width: Option<u16>) -> String {
+    let rows = profile.handlers.iter().map(|handler| {
+        let losses = &handler.losses;
+        // The kernel may not tell all.
+        let unknown = if losses.missed_unknown { "+?" } else { "" };
+        Row::from([
+            clean(&full_name(profile, handler)).into_owned(),
+            handler.backend.to_string(),
+            losses.carried_in.to_string(),
+            losses.entries.to_string(),
+            losses.exits.to_string(),
+            losses.in_flight.to_string(),
+            losses.lost.to_string(),
+            losses.unpaired_exits.to_string(),
+            format!("{}{unknown}", losses.missed),
+            losses.overrun.to_string(),
+        ])
+    });
+    grid::figures(&HEADER, rows, width)
+}

@@ -1,0 +1,177 @@
+//! Kprobes and kretprobes as trace events: `kprobe_events` in tracefs.
+//!
+//! They are on every kernel that has kprobes, and `kprobe_profile` tells for each how often it was hit
+//! and how often the kernel skipped it. Such an event outlives the process that made it, so its name
+//! says whose it is, and those of processes that are gone are removed.
+
+use std::{
+    collections::HashMap,
+    fs, io,
+    os::fd::{BorrowedFd, OwnedFd},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use super::sys::perf;
+use crate::target::Target;
+
+/// Group of all our events.
+const GROUP: &str = "profiler";
+
+/// Calls of one function that may be under way at once, before the kernel misses exits: each takes
+/// some 100 bytes of kernel memory.
+const MAXACTIVE: u32 = 1024;
+
+/// Where tracefs may be mounted.
+const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+
+/// A kprobe or kretprobe on a function, with a program on it. It is gone when this is dropped.
+pub(super) struct Event {
+    name: String,
+    tracefs: PathBuf,
+    perf: Option<OwnedFd>,
+}
+
+/// What the kernel counted of an event.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Counted {
+    /// How often the probe ran.
+    pub(super) hits: u64,
+    /// How often the kernel skipped it.
+    pub(super) missed: u64,
+}
+
+/// The folder of tracefs that has `kprobe_events`.
+///
+/// # Errors
+/// When there is none.
+pub(super) fn tracefs() -> io::Result<PathBuf> {
+    let found = PLACES.iter().map(Path::new).find(|place| place.join("kprobe_events").exists());
+    found.map(Path::to_owned).ok_or_else(|| {
+        io::Error::other(
+            "tracefs has no kprobe_events: it is not mounted at /sys/kernel/tracing, or the kernel \
+             was built without CONFIG_KPROBE_EVENTS",
+        )
+    })
+}
+
+impl Event {
+    /// Puts a program on the entry of a function, or on its exits.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub(super) fn attach(
+        target: &Target,
+        at_exit: bool,
+        program: BorrowedFd<'_>,
+    ) -> io::Result<Self> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let tracefs = tracefs()?;
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{GROUP}_{}_{number}", std::process::id());
+        let kind = if at_exit { format!("r{MAXACTIVE}") } else { "p".to_owned() };
+        let function = match &target.module {
+            // The name alone could be another function's.
+            _ if target.twin.is_some() => format!("{:#x}", target.address),
+            Some(module) => format!("{module}:{}", target.name),
+            None => target.name.clone(),
+        };
+        write(&tracefs, &format!("{kind}:{GROUP}/{name} {function}"))?;
+        // From here on dropping it removes it.
+        let mut event = Self { name, tracefs, perf: None };
+        let id = event.tracefs.join("events").join(GROUP).join(&event.name).join("id");
+        let id = fs::read_to_string(id)?;
+        let id = id.trim().parse().map_err(|_| io::Error::other("the event's id is no number"))?;
+        event.perf = Some(perf::attach(id, program)?);
+        Ok(event)
+    }
+
+    /// What the kernel counted of this event, by [`profile`].
+    pub(super) fn counted(&self, profile: &HashMap<String, Counted>) -> Counted {
+        profile.get(&self.name).copied().unwrap_or_default()
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // An event in use cannot be removed.
+        self.perf = None;
+        for _ in 0..20 {
+            if write(&self.tracefs, &format!("-:{GROUP}/{}", self.name)).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// Appends a line: opened otherwise, the file would lose all events of everybody.
+fn write(tracefs: &Path, line: &str) -> io::Result<()> {
+    use io::Write as _;
+    let mut file = fs::OpenOptions::new().append(true).open(tracefs.join("kprobe_events"))?;
+    file.write_all(format!("{line}\n").as_bytes())
+}
+
+/// What the kernel counted of every event.
+///
+/// # Errors
+/// When `kprobe_profile` cannot be read.
+pub(super) fn profile() -> io::Result<HashMap<String, Counted>> {
+    let text = fs::read_to_string(tracefs()?.join("kprobe_profile"))?;
+    Ok(text.lines().filter_map(parse_profile).collect())
+}
+
+fn parse_profile(line: &str) -> Option<(String, Counted)> {
+    let mut fields = line.split_whitespace();
+    let name = fields.next()?.to_owned();
+    let hits = fields.next()?.parse().ok()?;
+    let missed = fields.next()?.parse().ok()?;
+    Some((name, Counted { hits, missed }))
+}
+
+/// Removes events of processes of this program that were killed.
+pub(super) fn remove_leftovers() {
+    let Ok(tracefs) = tracefs() else { return };
+    let Ok(text) = fs::read_to_string(tracefs.join("kprobe_events")) else { return };
+    for name in text.lines().filter_map(owned_name) {
+        let owner = name.split('_').nth(1).unwrap_or_default();
+        if !Path::new("/proc").join(owner).exists() {
+            // Whoever else removes it at the same time is welcome to.
+            let _ = write(&tracefs, &format!("-:{GROUP}/{name}"));
+        }
+    }
+}
+
+/// Name of an event if it is one of ours: `p:profiler/profiler_PID_N function`.
+fn owned_name(line: &str) -> Option<&str> {
+    let (_, rest) = line.split_once(':')?;
+    let name = rest.strip_prefix(GROUP)?.strip_prefix('/')?.split_whitespace().next()?;
+    let mut parts = name.split('_');
+    let ours = parts.next() == Some(GROUP) && parts.all(|part| part.parse::<u64>().is_ok());
+    ours.then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_profile_is_read() {
+        assert_eq!(
+            parse_profile("  profiler_12_0                 4200               17"),
+            Some(("profiler_12_0".to_owned(), Counted { hits: 4200, missed: 17 }))
+        );
+        assert_eq!(parse_profile("  other"), None);
+    }
+
+    #[test]
+    fn only_our_own_events_are_ever_removed() {
+        assert_eq!(owned_name("p:profiler/profiler_12_0 vfs_open"), Some("profiler_12_0"));
+        assert_eq!(owned_name("r1024:profiler/profiler_12_1 driver:f"), Some("profiler_12_1"));
+        for other in ["p:kprobes/profiler_12_0 f", "p:profiler/mine f", "p:profiler/profiler_x_0 f"]
+        {
+            assert_eq!(owned_name(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Which programs each BPF backend puts on a handler, and how.
+
+use std::{
+    ffi::CString,
+    io,
+    os::fd::{AsFd as _, OwnedFd},
+};
+
+use super::{
+    Precision,
+    kprobe_event::Event,
+    sys::{self, AttachType, Place},
+};
+use crate::{profile::Backend, target::Target};
+
+/// Which events of a call a program sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Entry,
+    Exit,
+    Both,
+}
+
+impl Side {
+    /// For messages.
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Entry => "entry",
+            Self::Exit => "exit",
+            Self::Both => "entry and exit",
+        }
+    }
+}
+
+/// A program of the object, and what it is loaded for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kind {
+    pub(super) side: Side,
+    /// Its name in the object.
+    pub(super) name: &'static str,
+    pub(super) attach_type: AttachType,
+}
+
+/// Where a call's start is kept until its exit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Starts {
+    /// In the CPU's slot, or in the map of displaced ones.
+    Slots,
+    /// All in the map of displaced ones.
+    Map,
+    /// In the kernel's own bytes for each call.
+    Cookies,
+}
+
+/// Programs of a backend, exits first: so no entry is counted whose exit is not.
+pub(super) struct Set {
+    pub(super) kinds: Vec<Kind>,
+    pub(super) starts: Starts,
+    /// Whether the distance from registers to stack is needed.
+    pub(super) needs_shift: bool,
+}
+
+impl Set {
+    /// Those of `backend`; empty ones do nothing. `exchange` is whether the kernel knows that
+    /// instruction.
+    pub(super) fn of(backend: Backend, precision: Precision, empty: bool, exchange: bool) -> Self {
+        use AttachType as A;
+        let choose = |two, three, nothing| match (empty, precision) {
+            (true, _) => nothing,
+            (false, Precision::Two) => two,
+            (false, Precision::Three) => three,
+        };
+        let entry = |name, attach_type| Kind { side: Side::Entry, name, attach_type };
+        let exit = |name, attach_type| Kind { side: Side::Exit, name, attach_type };
+        let both = |name, attach_type| Kind { side: Side::Both, name, attach_type };
+        let registers = |attach_type| {
+            vec![
+                exit(choose("regs_leave_2", "regs_leave_3", "regs_empty"), attach_type),
+                entry(choose("regs_enter", "regs_enter", "regs_empty"), attach_type),
+            ]
+        };
+        let mut starts = Starts::Slots;
+        let kinds = match backend {
+            Backend::Fsession => {
+                starts = Starts::Cookies;
+                vec![both(choose("fsession_2", "fsession_3", "empty_enter"), A::Fsession)]
+            }
+            Backend::KprobeSession => {
+                starts = Starts::Cookies;
+                vec![both(choose("ksession_2", "ksession_3", "regs_empty"), A::KprobeSession)]
+            }
+            Backend::KprobeMulti => registers(A::KprobeMulti),
+            Backend::Kprobe => registers(A::Kprobe),
+            Backend::Fentry | Backend::FunctionGraph if exchange || empty => vec![
+                exit(choose("leave_2", "leave_3", "empty_leave"), A::Fexit),
+                entry(choose("enter", "enter", "empty_enter"), A::Fentry),
+            ],
+            Backend::Fentry | Backend::FunctionGraph => {
+                starts = Starts::Map;
+                vec![
+                    exit(choose("hashed_leave_2", "hashed_leave_3", "empty_leave"), A::Fexit),
+                    entry(choose("hashed_enter", "hashed_enter", "empty_enter"), A::Fentry),
+                ]
+            }
+        };
+        let needs_shift = !empty && matches!(backend, Backend::KprobeMulti | Backend::Kprobe);
+        Self { kinds, starts, needs_shift }
+    }
+}
+
+/// What keeps a program on a function; it comes off when this is dropped.
+pub(super) enum Hook {
+    Link(OwnedFd),
+    Multi(OwnedFd),
+    Event(Event),
+}
+
+impl Hook {
+    /// The link, where there is one that others could take for a foreign program.
+    pub(super) fn link(&self) -> Option<&OwnedFd> {
+        match self {
+            Self::Link(link) | Self::Multi(link) => Some(link),
+            Self::Event(_) => None,
+        }
+    }
+}
+
+/// Puts a loaded program on a function.
+///
+/// # Errors
+/// What the kernel said.
+pub(super) fn attach(kind: Kind, program: &OwnedFd, target: &Target) -> io::Result<Hook> {
+    let program = program.as_fd();
+    let at_exit = kind.side == Side::Exit;
+    match kind.attach_type {
+        AttachType::Fentry | AttachType::Fexit | AttachType::Fsession => {
+            sys::attach_tracing(program).map(Hook::Link)
+        }
+        AttachType::KprobeMulti | AttachType::KprobeSession => {
+            let name = CString::new(target.name.as_str())?;
+            let place = match target.address {
+                // Hidden: the kernel looks the name up, which is that of one function alone.
+                0 => Place::Symbol(&name),
+                address => Place::Address(address),
+            };
+            sys::attach_multi(program, kind.attach_type, place, at_exit).map(Hook::Multi)
+        }
+        AttachType::Kprobe => Event::attach(target, at_exit, program).map(Hook::Event),
+    }
+}
