@@ -21,6 +21,8 @@ mod ends;
 mod ftrace;
 #[path = "vm/icount.rs"]
 mod icount;
+#[path = "vm/kprobe.rs"]
+mod kprobe;
 #[path = "vm/matrix.rs"]
 mod matrix;
 #[path = "vm/pairing.rs"]

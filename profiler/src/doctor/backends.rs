@@ -12,7 +12,7 @@ pub(super) struct Needs {
     always: &'static [CheckId],
     /// For a function of a module, besides.
     in_modules: &'static [CheckId],
-    /// Why it cannot measure this one function; `None` if it can.
+    /// Why it cannot measure this one function, on which probes can be placed; `None` if it can.
     obstacle: fn(&Function) -> Option<String>,
 }
 
@@ -40,19 +40,19 @@ pub(super) const ALL: &[Needs] = &[
         backend: Backend::KprobeSession,
         always: &[LOADER[0], LOADER[1], LOADER[2], CheckId::KernelBtf, CheckId::ProbeSession],
         in_modules: &[CheckId::Module],
-        obstacle: Function::obstacle,
+        obstacle: |_| None,
     },
     Needs {
         backend: Backend::KprobeMulti,
         always: &[LOADER[0], LOADER[1], LOADER[2], CheckId::ProbeMulti],
         in_modules: &[CheckId::Module],
-        obstacle: Function::obstacle,
+        obstacle: |_| None,
     },
     Needs {
         backend: Backend::FunctionGraph,
         always: &[CheckId::Tracefs, CheckId::FunctionGraph],
         in_modules: &[CheckId::Module],
-        obstacle: Function::obstacle,
+        obstacle: |_| None,
     },
     Needs {
         backend: Backend::Kprobe,
@@ -63,10 +63,15 @@ pub(super) const ALL: &[Needs] = &[
 ];
 
 fn kprobe_obstacle(function: &Function) -> Option<String> {
-    function.obstacle().or_else(|| {
-        let kind = called_by_kprobes(function.prototype.as_deref()?)?;
-        Some(format!("it takes a `{kind}`: inside a kprobe the kernel skips every other one"))
-    })
+    let Some(prototype) = function.prototype.as_deref() else {
+        return function.module.as_ref().map(|_| {
+            "without BTF nothing tells whether it runs inside a kprobe, where the kernel skips every \
+             other one"
+                .to_owned()
+        });
+    };
+    let kind = called_by_kprobes(prototype)?;
+    Some(format!("it takes a `{kind}`: inside a kprobe the kernel skips every other one"))
 }
 
 impl Needs {
@@ -93,6 +98,13 @@ pub(super) fn choose(
     reports: &[BackendReport],
     checks: &[Check],
 ) -> HandlerReport {
+    if let Some(obstacle) = function.obstacle() {
+        return HandlerReport {
+            name: function.name.clone(),
+            backend: None,
+            obstacle: Some(obstacle),
+        };
+    }
     let mut obstacles = Vec::new();
     for needs in ALL {
         let answer = reports

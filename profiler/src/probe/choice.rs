@@ -117,8 +117,19 @@ fn obstacle(target: &Target, backend: Backend, features: &mut Features) -> Optio
 /// kprobe on the CPU (`kprobe_running()`; Documentation/trace/kprobes.rst). What such a handler calls in
 /// turn does not show this way: there [`ProbeError::InsideKprobe`] ends the run.
 fn inside_kprobe(target: &Target) -> Option<String> {
-    let types = Types::of(target.module.as_deref(), Path::new(BTF_FOLDER)).ok()?;
-    let prototype = types.prototype(target.btf_id?)?;
+    let types = Types::of(target.module.as_deref(), Path::new(BTF_FOLDER)).ok();
+    let Some(prototype) = types.zip(target.btf_id).and_then(|(types, id)| types.prototype(id))
+    else {
+        // Functions of the kernel are no handlers.
+        return target.module.as_ref().map(|_| {
+            format!(
+                "without BTF nothing tells whether `{}` runs inside a kprobe, where the kernel skips \
+                 every other one: use {} (--force measures it all the same)",
+                target.name,
+                better_than_kprobe(target)
+            )
+        });
+    };
     let kind = called_by_kprobes(&prototype)?;
     Some(format!(
         "`{}` takes a `{kind}`, so it runs inside a kprobe, where the kernel skips every other kprobe: \

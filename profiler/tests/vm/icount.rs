@@ -4,11 +4,13 @@
 //! filled), so every measurement is of a second round.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use profiler::cmd::cost;
 use profiler::load::BuiltinKind;
-use profiler::profile::Clock;
+use profiler::probe::btf::{BTF_FOLDER, Functions};
+use profiler::probe::feature::try_backend;
+use profiler::profile::{Backend, Clock};
 
 use crate::testbed::{self, TEN};
 use crate::window::{Measured, Window, builtin, resolve, run_loads};
@@ -125,4 +127,79 @@ fn each_level_of_a_recursion_contains_the_next() {
     let levels: Vec<u64> =
         measured.measure.histogram.iter_recorded().map(|bucket| bucket.count_at_value()).collect();
     assert_eq!(levels, [1; DEPTH as usize], "{:?}", measured.measure);
+}
+
+/// Most instructions by which two backends may differ on one handler, each after its own floor.
+const AGREEMENT: f64 = 30.0;
+
+/// What each backend says one handler takes, less what it says an empty one does: the bias of a
+/// backend is the same for both.
+#[test]
+fn the_backends_agree_after_their_floors() {
+    const SPIN: u64 = 500;
+    const CALLS: u64 = 4_000;
+    testbed::load();
+    let functions = Functions::of(None, Path::new(BTF_FOLDER)).unwrap();
+    let plain = |backend, handler, command: &str| {
+        for warm in [true, false] {
+            let window = Window::by(backend, &[handler]);
+            testbed::trigger(&format!("{command} {}", if warm { 500 } else { CALLS }));
+            let measured = window.end().remove(0);
+            measured.assert_exact();
+            if !warm {
+                return measured.mean_ns();
+            }
+        }
+        unreachable!()
+    };
+    let mut table = format!(
+        "{:<15} {:>8} {:>10} {:>8} {:>10} {:>8}\n",
+        "backend", "empty", "in kprobe", "less", "plain", "less"
+    );
+    let mut compared: Vec<(Backend, Option<f64>, f64)> = Vec::new();
+    for backend in Backend::ALL {
+        if let Err(refusal) = try_backend(backend, Some(&functions)) {
+            writeln!(table, "{backend:<15} not on this kernel: {}", refusal.what).unwrap();
+            continue;
+        }
+        let floor = plain(backend, "testbed_empty", "empty");
+        testbed::spin("testbed_inner", SPIN);
+        let outside = plain(backend, "testbed_inner", "nested");
+        testbed::spin("testbed_inner", 0);
+        // A kprobe counts nothing there.
+        let inside = (backend != Backend::Kprobe).then(|| {
+            let handler = "connect_syscall_entry_handler";
+            let mut mean = 0.0;
+            for operations in [500, CALLS] {
+                let window = Window::by(backend, &[handler]);
+                run_loads(vec![builtin(BuiltinKind::Connect, operations)]);
+                let measured = window.end().remove(0);
+                measured.assert_exact();
+                mean = measured.mean_ns();
+            }
+            mean
+        });
+        let cell = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.1}"));
+        writeln!(
+            table,
+            "{backend:<15} {floor:>8.1} {:>10} {:>8} {outside:>10.1} {:>8.1}",
+            cell(inside),
+            cell(inside.map(|mean| mean - floor)),
+            outside - floor
+        )
+        .unwrap();
+        compared.push((backend, inside.map(|mean| mean - floor), outside - floor));
+    }
+    println!("{table}");
+    let out = std::env::var_os("PROFILER_VM_OUT").expect("PROFILER_VM_OUT names the output folder");
+    std::fs::write(PathBuf::from(out).join("backends.txt"), &table).unwrap();
+    assert!(compared.len() >= 2, "nothing to compare:\n{table}");
+    for (one, inside, outside) in &compared {
+        for (other, other_inside, other_outside) in &compared {
+            assert!((outside - other_outside).abs() <= AGREEMENT, "{one}, {other}:\n{table}");
+            if let (Some(inside), Some(other_inside)) = (inside, other_inside) {
+                assert!((inside - other_inside).abs() <= AGREEMENT, "{one}, {other}:\n{table}");
+            }
+        }
+    }
 }

@@ -99,6 +99,7 @@ fn add_losses(a: &Losses, b: &Losses) -> Option<Losses> {
         lost: a.lost.checked_add(b.lost)?,
         unpaired_exits: a.unpaired_exits.checked_add(b.unpaired_exits)?,
         missed: a.missed.checked_add(b.missed)?,
+        missed_unknown: a.missed_unknown || b.missed_unknown,
         overrun: a.overrun.checked_add(b.overrun)?,
         over_range: a.over_range.checked_add(b.over_range)?,
     })

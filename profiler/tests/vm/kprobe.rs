@@ -1,0 +1,105 @@
+//! Kprobes: where they would count nothing they are refused, and what they miss is told.
+
+use profiler::error::exit;
+use profiler::load::BuiltinKind;
+use profiler::probe::{Options, Probes, Session as _};
+use profiler::profile::Backend;
+use profiler::target::KernelFiles;
+
+use crate::cli::{Ended, folder, profiler, saved};
+use crate::testbed;
+use crate::window::{builtin, resolve, run_loads};
+
+const HANDLER: &str = "--module hids_testbed --handler connect_syscall_entry_handler";
+
+#[test]
+fn a_kprobe_in_a_kprobe_handler_is_refused() {
+    testbed::load();
+    let ended =
+        Ended::of(&mut profiler(&format!("run {HANDLER} --backend kprobe --builtin connect")));
+    ended
+        .assert_code(exit::CANNOT_MEASURE)
+        .assert_error(&[
+            "connect_syscall_entry_handler",
+            "inside a kprobe",
+            "use fentry",
+            "--force",
+        ])
+        .assert_nothing_done();
+}
+
+#[test]
+fn forced_past_it_the_kprobe_counts_nothing_and_says_so() {
+    testbed::load();
+    let folder = folder();
+    let file = folder.path().join("result.json");
+    let line =
+        format!("run {HANDLER} --backend kprobe --force --builtin connect --operations 500 --json");
+    let ended = Ended::of(profiler(&line).arg(&file));
+    ended.assert_code(exit::NO_HITS).assert_error(&["no handler had a single hit"]);
+    let profile = saved(file, &ended.stdout);
+    let handler = &profile.handlers[0];
+    assert_eq!((handler.backend, handler.count), (Backend::Kprobe, 0));
+    assert_eq!(handler.losses.entries, 0);
+    // Each call's entry; the kretprobe is not even tried then.
+    assert!(handler.losses.missed >= 500, "{:?}", handler.losses);
+    assert!(profile.warnings.iter().any(|warning| warning.code == "all-missed"), "{profile:?}");
+    assert!(ended.stdout.contains(&handler.losses.missed.to_string()), "{ended:?}");
+}
+
+/// What takes no `struct kprobe` may run inside one as well: then the count of misses tells.
+#[test]
+fn a_kprobe_that_only_misses_ends_the_session() {
+    testbed::load();
+    // The testbed's entry handlers call it.
+    let called = "copy_from_user_nofault".to_owned();
+    let targets = KernelFiles::default().resolve(None, &[called]).unwrap();
+    let options = Options { backend: Some(Backend::Kprobe), ..Options::default() };
+    let mut probes = Probes::attach(&targets, options).unwrap();
+    probes.drain().expect("nothing has been missed yet");
+    run_loads(vec![builtin(BuiltinKind::Connect, 100)]);
+    let error = probes.drain().expect_err("every call was missed").to_string();
+    assert!(error.contains("inside a kprobe") && error.contains("100 times"), "{error}");
+}
+
+#[test]
+fn events_of_a_killed_process_are_removed() {
+    testbed::load();
+    let events = "/sys/kernel/tracing/kprobe_events";
+    let read = || std::fs::read_to_string(events).unwrap();
+    // The largest process id there can be belongs to nobody here.
+    let line = "p:profiler/profiler_4194303_7 vfs_open\n";
+    let mut file = std::fs::OpenOptions::new().append(true).open(events).unwrap();
+    std::io::Write::write_all(&mut file, line.as_bytes()).unwrap();
+    drop(file);
+    assert!(read().contains("profiler_4194303_7"));
+    let options = Options { backend: Some(Backend::Kprobe), ..Options::default() };
+    let probes = Probes::attach(&resolve(&["testbed_inner"]), options).unwrap();
+    let during = read();
+    assert!(!during.contains("profiler_4194303_7") && during.contains("testbed_inner"), "{during}");
+    drop(probes);
+    assert!(!read().contains("profiler_"), "{}", read());
+}
+
+#[test]
+fn more_losses_than_allowed_fail_the_run() {
+    testbed::load();
+    // All calls of the one are lost, and none of the other.
+    let folder = folder();
+    let file = folder.path().join("result.json");
+    let line = "run --module hids_testbed --handler connect_syscall_entry_handler --handler \
+                testbed_inner --backend kprobe --force --json";
+    let script = "echo nested 200 > /proc/hids_testbed/trigger; exec 3<>/dev/udp/127.0.0.1/9";
+    let ended = Ended::of(profiler(line).arg(&file).args(["--", "bash", "-c", script]));
+    ended.assert_code(exit::LOSSES).assert_error(&[
+        "100.00 % of the calls of connect_syscall_entry_handler",
+        "--max-loss is 0.1 %",
+    ]);
+    let profile = saved(file, &ended.stdout);
+    assert_eq!(profile.handlers[1].count, 200);
+    let allowed = Ended::of(
+        profiler(&format!("{} --max-loss 100", line.trim_end_matches(" --json")))
+            .args(["--", "bash", "-c", script]),
+    );
+    allowed.assert_code(exit::OK);
+}
