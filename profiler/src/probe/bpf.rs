@@ -240,7 +240,11 @@ impl BpfSession {
                 handler: probed.target.name.clone(),
                 error,
             })?;
-            books.missed += missed.unwrap_or(0);
+            // A call that is skipped is skipped at both of its kprobes.
+            books.missed = match self.backend {
+                Backend::Kprobe => books.missed.max(missed.unwrap_or(0)),
+                _ => books.missed + missed.unwrap_or(0),
+            };
             books.missed_unknown |= missed.is_none();
         }
         Ok(books)
