@@ -31,7 +31,8 @@ pub(super) fn exit_shift(
     attach_type: AttachType,
 ) -> Result<u64, ProbeError> {
     let system = |doing: &'static str| move |error| ProbeError::System { doing, error };
-    let target = Target { name: CALLED.to_owned(), module: None, address: 0, btf_id: None, twin: None };
+    let target =
+        Target { name: CALLED.to_owned(), module: None, address: 0, btf_id: None, twin: None };
     let parameters =
         Parameters { handler: u64::from(std::process::id()), exit_shift: 0, ..*parameters };
     let kinds = [("calibrate_leave", Side::Exit), ("calibrate_enter", Side::Entry)]
