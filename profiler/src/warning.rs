@@ -59,8 +59,6 @@ pub enum Warning {
     Lost(Vec<String>, u64),
     /// Exits without a known start.
     Unpaired(Vec<String>, u64),
-    /// A full buffer has cost events of these.
-    Overrun(Vec<String>, u64),
     /// The kernel does not tell how many probes of these it skipped.
     MissedUnknown(Vec<String>),
     /// Calls still running when the window ended.
@@ -112,7 +110,6 @@ impl Warning {
         }
         add(&Self::Lost, &|h| h.losses.lost);
         add(&Self::Unpaired, &|h| h.losses.unpaired_exits);
-        add(&Self::Overrun, &|h| h.losses.overrun);
         add(&Self::OverRange, &|h| h.losses.over_range);
         add(&Self::InFlight, &|h| h.losses.in_flight);
         add(&|names, _| Self::MissedUnknown(names), &|h| if_so(h.losses.missed_unknown));
@@ -165,7 +162,6 @@ impl Warning {
             Self::Overrun(..) => "overrun",
             Self::Lost(..) => "lost",
             Self::Unpaired(..) => "unpaired",
-            Self::Overrun(..) => "overrun",
             Self::MissedUnknown(_) => "missed-unknown",
             Self::InFlight(..) => "in-flight",
             Self::OverRange(..) => "over-range",
@@ -189,7 +185,6 @@ impl Warning {
             | Self::Overrun(names, _)
             | Self::Lost(names, _)
             | Self::Unpaired(names, _)
-            | Self::Overrun(names, _)
             | Self::MissedUnknown(names)
             | Self::InFlight(names, _)
             | Self::OverRange(names, _)
@@ -280,11 +275,6 @@ impl fmt::Display for Warning {
                 "{} of {names} ended and had not been seen to begin: the figures leave those calls \
                  out; if the share in column `lost` matters to you, measure again with fewer workers",
                 calls(*n)
-            ),
-            Self::Overrun(_, n) => write!(
-                f,
-                "{n} events were lost in {names} to a full buffer, so up to that many calls are not \
-                 measured; lower the load's rate, or measure fewer handlers at once"
             ),
             Self::MissedUnknown(_) => write!(
                 f,
