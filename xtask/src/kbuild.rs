@@ -1,11 +1,11 @@
 //! Kernel modules, built against an unpacked kernel and given BTF where that kernel can use it.
 
 use std::fs;
-use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
+use profiler_vm::KernelImage;
 
 use crate::process;
 use crate::setup::{BUILD_FOLDER, Kernel};
@@ -84,7 +84,7 @@ pub(crate) fn kernel_takes_module_btf(kernel: &Kernel) -> Result<bool> {
 pub(crate) fn add_btf(kernel: &Kernel, module: &Path, folder: &Path) -> Result<()> {
     if !has_btf(module)? {
         let base = folder.join("vmlinux.btf");
-        extract_btf(kernel, folder, &base)?;
+        extract_btf(kernel, &base)?;
         let mut pahole = Command::new("pahole");
         // pahole adds the section by llvm-objcopy unless told of another; binutils' does it as well.
         pahole.env("LLVM_OBJCOPY", "objcopy");
@@ -102,96 +102,13 @@ fn has_btf(module: &Path) -> Result<bool> {
 }
 
 /// Takes the kernel's BTF out of its compressed image.
-pub(crate) fn extract_btf(kernel: &Kernel, folder: &Path, to: &Path) -> Result<()> {
-    let image = kernel.image();
-    let bytes = fs::read(&image).with_context(|| format!("cannot read {}", image.display()))?;
-    let payload = payload(&bytes)
-        .with_context(|| format!("{} is no bzImage of boot protocol 2.08", image.display()))?;
-    let vmlinux = folder.join("vmlinux");
-    decompress(payload, &vmlinux).with_context(|| format!("cannot unpack {}", image.display()))?;
-    let mut objcopy = Command::new("objcopy");
-    objcopy.arg("--dump-section").arg(format!(".BTF={}", to.display()));
-    process::run(objcopy.arg(&vmlinux).arg("/dev/null"))?;
-    fs::remove_file(&vmlinux).with_context(|| format!("cannot remove {}", vmlinux.display()))
-}
-
-/// The compressed kernel in a bzImage (Documentation/arch/x86/boot.rst: `setup_sects`, `version`,
-/// `payload_offset`, `payload_length`).
-fn payload(image: &[u8]) -> Option<&[u8]> {
-    let u32_at = |at: usize| {
-        let bytes = image.get(at..at + 4)?;
-        Some(u32::from_le_bytes(bytes.try_into().ok()?) as usize)
-    };
-    if image.get(0x202..0x206)? != b"HdrS" {
-        return None;
-    }
-    let version = u16::from_le_bytes(image.get(0x206..0x208)?.try_into().ok()?);
-    if version < 0x208 {
-        return None;
-    }
-    let sectors = match image.get(0x1f1)? {
-        0 => 4,
-        sectors => usize::from(*sectors),
-    };
-    let start = ((sectors + 1) * 512).checked_add(u32_at(0x248)?)?;
-    image.get(start..start.checked_add(u32_at(0x24c)?)?)
-}
-
-fn decompress(payload: &[u8], to: &Path) -> Result<()> {
-    let (program, args): (&str, &[&str]) = match payload {
-        [0xfd, b'7', b'z', b'X', b'Z', ..] => ("xz", &["-dc", "--single-stream"]),
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => ("zstd", &["-dc"]),
-        [0x1f, 0x8b, ..] => ("gzip", &["-dc"]),
-        _ => bail!("the kernel is compressed in a way that is not known here"),
-    };
-    let file = fs::File::create(to).with_context(|| format!("cannot create {}", to.display()))?;
-    let mut command = Command::new(program);
-    command.args(args).stdin(Stdio::piped()).stdout(file).stderr(Stdio::null());
-    let mut child = command.spawn().with_context(|| format!("cannot run `{program}`"))?;
-    if let Some(mut stdin) = child.stdin.take() {
-        // The kernel's size follows the stream, so the program may stop reading or complain
-        // before the end: what came out is what counts.
-        let _ = stdin.write_all(payload);
-    }
-    child.wait().with_context(|| format!("cannot wait for `{program}`"))?;
-    let mut magic = [0; 4];
-    let mut file = fs::File::open(to).with_context(|| format!("cannot open {}", to.display()))?;
-    std::io::Read::read_exact(&mut file, &mut magic).context("nothing came out")?;
-    if &magic != b"\x7fELF" {
-        bail!("`{program}` gave no ELF file");
-    }
-    Ok(())
+pub(crate) fn extract_btf(kernel: &Kernel, to: &Path) -> Result<()> {
+    process::write(to, KernelImage::open(&kernel.image())?.btf()?)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{is_warning, payload};
-
-    fn image(version: u16, offset: u32, length: u32) -> Vec<u8> {
-        let mut image = vec![0; 1024 + 64];
-        image[0x1f1] = 1;
-        image[0x202..0x206].copy_from_slice(b"HdrS");
-        image[0x206..0x208].copy_from_slice(&version.to_le_bytes());
-        image[0x248..0x24c].copy_from_slice(&offset.to_le_bytes());
-        image[0x24c..0x250].copy_from_slice(&length.to_le_bytes());
-        image[1024 + 16] = 0xfd;
-        image
-    }
-
-    #[test]
-    fn the_payload_lies_behind_the_setup_sectors() {
-        let image = image(0x20f, 16, 8);
-        assert_eq!(payload(&image).unwrap(), [0xfd, 0, 0, 0, 0, 0, 0, 0]);
-    }
-
-    #[test]
-    fn a_broken_image_is_refused() {
-        assert!(payload(&image(0x207, 16, 8)).is_none());
-        assert!(payload(&image(0x20f, 16, 1000)).is_none());
-        assert!(payload(&image(0x20f, u32::MAX, 8)).is_none());
-        assert!(payload(&image(0x20f, 16, 8)[..0x240]).is_none());
-        assert!(payload(b"").is_none());
-    }
+    use super::is_warning;
 
     #[test]
     fn warnings_are_told_from_remarks() {

@@ -1,27 +1,12 @@
 //! Running other programs. An error always carries the text of the command.
 
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
-/// The command as one would type it.
-pub(crate) fn text(command: &Command) -> String {
-    let quote = |word: &OsStr| {
-        let word = word.to_string_lossy();
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
-        if !word.is_empty() && word.chars().all(plain) {
-            word.into_owned()
-        } else {
-            format!("'{}'", word.replace('\'', r"'\''"))
-        }
-    };
-    let mut words = vec![quote(command.get_program())];
-    words.extend(command.get_args().map(quote));
-    words.join(" ")
-}
+pub(crate) use profiler_vm::text;
 
 /// Runs the command with our own output and no input.
 pub(crate) fn run(command: &mut Command) -> Result<()> {

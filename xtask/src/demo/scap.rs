@@ -80,7 +80,7 @@ fn build(paths: &Paths, series: Series, profiler: &Path) -> Result<PathBuf> {
     println!("demo: building Falco's driver for {}", kernel.release);
     kbuild::make_foreign(&kernel, &source, &folder.join("build.log"))?;
     let base = folder.join("vmlinux.btf");
-    kbuild::extract_btf(&kernel, &folder, &base)?;
+    kbuild::extract_btf(&kernel, &base)?;
     let prepared = folder.join("scap.btf.ko");
     let mut prepare = Command::new(profiler);
     prepare.arg("prepare").arg(source.join("scap.ko")).arg("--btf").arg(base);

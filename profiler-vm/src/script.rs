@@ -13,19 +13,20 @@ fn done_prefix(nonce: &str) -> String {
 }
 
 /// The text as one word for a shell.
-pub(crate) fn quote(word: &str) -> String {
+#[must_use]
+pub fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 /// The script for `sh` in the guest.
 pub(crate) fn script(
-    root: &Path,
+    directory: &Path,
     env: &[(String, String)],
     command: &[String],
     nonce: &str,
 ) -> String {
     let mut text = String::from(
-        "# Written by `cargo xtask vm`.\n\
+        "# The command of a VM.\n\
          exec </dev/null 2>&1\n\
          export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root\n\
          ip link set dev lo up\n\
@@ -38,7 +39,7 @@ pub(crate) fn script(
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{line}");
     };
-    line(&format!("cd {} || exit 1", quote(&root.to_string_lossy())));
+    line(&format!("cd {} || exit 1", quote(&directory.to_string_lossy())));
     for (name, value) in env {
         line(&format!("export {name}={}", quote(value)));
     }

@@ -4,46 +4,51 @@
 //! a boot decides. The verdict is kept until QEMU or the kernel changes.
 
 use std::fs::{self, OpenOptions};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::Result;
-
-use super::{Accel, VmSpec};
-use crate::paths::Paths;
-use crate::process;
-use crate::setup::Kernel;
+use crate::error::VmError;
+use crate::guest;
+use crate::spec::{Accel, Time, VmSpec};
 
 const DEVICE: &str = "/dev/kvm";
 
 /// A kernel boots in a few seconds with KVM or it does not at all.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(40);
 
-/// The accelerator to use, with the reason. Boots the kernel once if nothing is known.
-pub(crate) fn choose(paths: &Paths, spec: &VmSpec, kernel: &Kernel) -> Result<(Accel, String)> {
-    if spec.icount {
+/// The accelerator to use, with the reason. Boots the kernel of `spec` once if nothing is known,
+/// and keeps the verdict in the folder `cache`; `say` hears of that boot.
+///
+/// # Errors
+/// If the verdict cannot be kept.
+pub fn choose(
+    spec: &VmSpec,
+    cache: &Path,
+    say: &mut dyn FnMut(&str),
+) -> Result<(Accel, String), VmError> {
+    if spec.time == Time::Virtual {
         return Ok((Accel::Tcg, "virtual time needs it".to_owned()));
     }
     if let Err(error) = OpenOptions::new().read(true).write(true).open(DEVICE) {
         return Ok((Accel::Tcg, format!("{DEVICE}: {error}")));
     }
-    let mut qemu = Command::new("qemu-system-x86_64");
-    let qemu = process::stdout(qemu.arg("--version"))?;
-    let key = format!("{} / {}\n", qemu.lines().next().unwrap_or_default(), kernel.release);
-    let cache = paths.vm().join("kvm-probe").join(spec.series.as_str());
-    let works = match fs::read_to_string(&cache).ok().as_deref().map(|text| verdict(text, &key)) {
-        Some(Some(works)) => works,
-        _ => {
-            println!("vm: trying KVM, once for this kernel");
+    let key = format!("{} / {}\n", qemu_version(), spec.kernel.release);
+    let file = cache.join(&spec.kernel.release);
+    let works = match fs::read_to_string(&file).ok().and_then(|text| verdict(&text, &key)) {
+        Some(works) => works,
+        None => {
+            say("trying KVM, once for this kernel");
             let probe = VmSpec {
-                name: "kvm-probe".to_owned(),
                 timeout: PROBE_TIMEOUT,
-                echo: false,
-                ..VmSpec::new("kvm-probe", spec.series, ["true"])
+                log: spec.log.with_file_name("kvm-probe.log"),
+                command: vec!["true".to_owned()],
+                ..spec.clone()
             };
-            let works = super::boot(paths, &probe, kernel, Accel::Kvm).is_ok_and(|vm| vm.code == 0);
-            process::create_dir(&paths.vm().join("kvm-probe"))?;
-            process::write(&cache, format!("{key}{}\n", if works { "works" } else { "fails" }))?;
+            let works = guest::run(&probe, Accel::Kvm, &mut |_| {}).is_ok_and(|vm| vm.code == 0);
+            fs::create_dir_all(cache).map_err(VmError::file("create", cache))?;
+            let text = format!("{key}{}\n", if works { "works" } else { "fails" });
+            fs::write(&file, text).map_err(VmError::file("write", &file))?;
             works
         }
     };
@@ -52,6 +57,13 @@ pub(crate) fn choose(paths: &Paths, spec: &VmSpec, kernel: &Kernel) -> Result<(A
     } else {
         (Accel::Tcg, format!("{DEVICE} is there, but a probe boot failed"))
     })
+}
+
+/// The first line of what QEMU says of itself; empty if it cannot be run.
+fn qemu_version() -> String {
+    let output = Command::new("qemu-system-x86_64").arg("--version").output();
+    let text = output.map(|output| output.stdout).unwrap_or_default();
+    String::from_utf8_lossy(&text).lines().next().unwrap_or_default().to_owned()
 }
 
 /// The kept verdict, unless it is about something else.

@@ -1,5 +1,31 @@
 //! What a kernel says when it is in trouble.
 
+use std::fmt;
+
+/// The kernel's report of its trouble: the first line, and those that came soon after it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    /// As on the console; never empty.
+    pub lines: Vec<String>,
+}
+
+impl Trouble {
+    /// Whether the report names code of this module, as `function+0x12/0x34 [module]` does.
+    #[must_use]
+    pub fn names_module(&self, module: &str) -> bool {
+        let tag = format!("[{module}]");
+        // "Modules linked in" lists every module, with flags in brackets.
+        let code = |line: &&String| line.contains("+0x") && line.contains(&tag);
+        self.lines.iter().any(|line| code(&line))
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.lines.first().map_or("", |line| line.trim()))
+    }
+}
+
 /// A message of the kernel after which nothing measured in this VM can be trusted.
 ///
 /// Only the kernel's console is searched, never the output of the command.
@@ -22,7 +48,7 @@ pub(crate) fn is_trouble(line: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_trouble;
+    use super::{Trouble, is_trouble};
 
     #[test]
     fn trouble_is_seen() {
@@ -38,6 +64,22 @@ mod tests {
         ] {
             assert!(is_trouble(line), "{line}");
         }
+    }
+
+    #[test]
+    fn the_module_at_fault_is_named_by_its_code() {
+        let report =
+            |lines: &[&str]| Trouble { lines: lines.iter().map(|l| (*l).into()).collect() };
+        let of_driver = report(&[
+            "[    9.0] BUG: kernel NULL pointer dereference, address: 0000000000000000",
+            "[    9.0] RIP: 0010:bind_handler+0x12/0x90 [hids_driver]",
+        ]);
+        assert!(of_driver.names_module("hids_driver"));
+        assert!(!of_driver.names_module("driver"));
+        let elsewhere =
+            report(&["[ 9.0] Oops: 0002 [#1]", "Modules linked in: hids_driver(OE) [x]"]);
+        assert!(!elsewhere.names_module("hids_driver"));
+        assert!(of_driver.to_string().ends_with("address: 0000000000000000"));
     }
 
     #[test]

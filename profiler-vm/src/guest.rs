@@ -1,0 +1,225 @@
+//! A running VM, from its first line to its last.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use crate::command::{self, text};
+use crate::error::VmError;
+use crate::script;
+use crate::seen::Seen;
+use crate::spec::{Accel, Time, VmOutcome, VmSpec};
+
+/// Begins the kernel's lines in a log.
+const KERNEL_MARK: &str = "[kernel] ";
+
+/// After a sign of trouble, the time for the rest of the kernel's report to reach the log.
+const TROUBLE_GRACE: Duration = Duration::from_secs(3);
+
+/// After the sentinel, the time for the guest to power itself off.
+const POWER_OFF_GRACE: Duration = Duration::from_secs(20);
+
+/// Boots, runs the command, and hands each of its lines to `on_line` as it comes.
+///
+/// # Errors
+/// Everything but a command that ran to its end, whatever its exit code: see [`VmError`].
+pub fn run(
+    spec: &VmSpec,
+    accel: Accel,
+    on_line: &mut dyn FnMut(&str),
+) -> Result<VmOutcome, VmError> {
+    if spec.time == Time::Virtual && spec.cpus != 1 {
+        return Err(VmError::VirtualTimeNeedsOneCpu(spec.cpus));
+    }
+    let nonce = nonce();
+    // A VM that is killed leaves virtme-ng's temporary files behind: here, and they go with it.
+    let scratch = tempfile::Builder::new()
+        .prefix("vng-")
+        .tempdir()
+        .map_err(VmError::file("create a folder in", &std::env::temp_dir()))?;
+    let script = tempfile::Builder::new()
+        .prefix(".vm-command-")
+        .suffix(".sh")
+        .tempfile_in(&spec.shared)
+        .map_err(VmError::file("create a script in", &spec.shared))?;
+    let body = script::script(&spec.directory, &spec.env, &spec.command, &nonce);
+    std::fs::write(script.path(), body).map_err(VmError::file("write", script.path()))?;
+
+    let mut command = command::command(spec, accel, script.path());
+    command.env("TMPDIR", scratch.path());
+    let mut log = Log::create(&spec.log)?;
+    log.line(&format!("$ {}", text(&command)))?;
+    log.line(&format!("$ in the guest: {}", spec.command.join(" ")))?;
+    let guest = Guest::start(&mut command, spec.timeout)?;
+    let (code, lines, elapsed) = guest.watch(&nonce, &mut log, on_line)?;
+    Ok(VmOutcome { code, lines, log: spec.log.clone(), elapsed })
+}
+
+/// What the command of a VM has written according to its log, also if the VM failed.
+#[must_use]
+pub fn logged_lines(log: &Path) -> Vec<String> {
+    let log = std::fs::read(log).unwrap_or_default();
+    let log = String::from_utf8_lossy(&log);
+    log.lines().filter(|line| !line.starts_with(KERNEL_MARK)).map(str::to_owned).collect()
+}
+
+/// A word that no earlier output can contain.
+fn nonce() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("{:x}-{:x}", std::process::id(), now.as_nanos())
+}
+
+struct Log {
+    file: File,
+    path: PathBuf,
+}
+
+impl Log {
+    fn create(path: &Path) -> Result<Self, VmError> {
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(VmError::file("create", folder))?;
+        }
+        let file = File::create(path).map_err(VmError::file("create", path))?;
+        Ok(Self { file, path: path.to_path_buf() })
+    }
+
+    fn line(&mut self, line: &str) -> Result<(), VmError> {
+        writeln!(self.file, "{line}").map_err(VmError::file("write", &self.path))
+    }
+}
+
+enum Event {
+    Output(String),
+    Console(String),
+}
+
+/// A running VM. All of its processes are killed with the value.
+struct Guest {
+    child: Child,
+    group: Option<Pid>,
+    events: mpsc::Receiver<Event>,
+    /// Number of the signal that asked us to end; 0 is none.
+    interrupted: Arc<AtomicUsize>,
+    handlers: Vec<signal_hook::SigId>,
+    started: Instant,
+    timeout: Duration,
+}
+
+impl Guest {
+    fn start(command: &mut Command, timeout: Duration) -> Result<Self, VmError> {
+        command.process_group(0);
+        let mut child = command
+            .spawn()
+            .map_err(|error| VmError::NotStarted { command: text(command), error })?;
+        let group = i32::try_from(child.id()).ok().map(Pid::from_raw);
+        let (sender, events) = mpsc::channel();
+        if let Some(stdout) = child.stdout.take() {
+            forward(stdout, sender.clone(), Event::Output);
+        }
+        if let Some(stderr) = child.stderr.take() {
+            forward(stderr, sender, Event::Console);
+        }
+        let interrupted = Arc::new(AtomicUsize::new(0));
+        let mut guest = Self {
+            child,
+            group,
+            events,
+            interrupted,
+            handlers: Vec::new(),
+            started: Instant::now(),
+            timeout,
+        };
+        // QEMU is in a process group of its own, so the terminal's Ctrl-C does not reach it.
+        for signal in [Signal::SIGINT, Signal::SIGTERM] {
+            let number = signal as i32;
+            let flag = Arc::clone(&guest.interrupted);
+            let value = usize::try_from(number).unwrap_or_default();
+            let handler =
+                signal_hook::flag::register_usize(number, flag, value).map_err(VmError::Signals)?;
+            guest.handlers.push(handler);
+        }
+        Ok(guest)
+    }
+
+    /// Follows the VM to its end: the command's exit code, its lines, and the time until then.
+    fn watch(
+        mut self,
+        nonce: &str,
+        log: &mut Log,
+        on_line: &mut dyn FnMut(&str),
+    ) -> Result<(i32, Vec<String>, Duration), VmError> {
+        let mut seen = Seen::default();
+        let mut deadline = self.started + self.timeout;
+        loop {
+            match self.events.recv_timeout(Duration::from_millis(100)) {
+                Ok(Event::Output(line)) => {
+                    log.line(&line)?;
+                    if seen.output(&line, nonce, on_line) {
+                        deadline = deadline.min(Instant::now() + POWER_OFF_GRACE);
+                    }
+                }
+                Ok(Event::Console(line)) => {
+                    log.line(&format!("{KERNEL_MARK}{line}"))?;
+                    if seen.console(line) {
+                        deadline = deadline.min(Instant::now() + TROUBLE_GRACE);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                // Both pipes are closed: every process of the VM is gone.
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            let signal = self.interrupted.load(Ordering::Relaxed);
+            if signal != 0 {
+                return Err(VmError::Interrupted(i32::try_from(signal).unwrap_or_default()));
+            }
+            if Instant::now() >= deadline {
+                break;
+            }
+        }
+        let timed_out = self.started.elapsed() >= self.timeout;
+        self.stop();
+        seen.verdict(timed_out.then_some(self.timeout))
+    }
+
+    fn stop(&mut self) {
+        if let Some(group) = self.group {
+            // Fails only if all processes are gone already.
+            let _ = killpg(group, Signal::SIGKILL);
+        }
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.stop();
+        for handler in self.handlers.drain(..) {
+            signal_hook::low_level::unregister(handler);
+        }
+    }
+}
+
+/// Sends what comes out of a pipe line by line; ends with the pipe.
+fn forward(pipe: impl Read + Send + 'static, to: mpsc::Sender<Event>, event: fn(String) -> Event) {
+    thread::spawn(move || {
+        let mut pipe = BufReader::new(pipe);
+        let mut line = Vec::new();
+        while matches!(pipe.read_until(b'\n', &mut line), Ok(read) if read > 0) {
+            let text = String::from_utf8_lossy(&line);
+            if to.send(event(text.trim_end_matches(['\r', '\n']).to_owned())).is_err() {
+                break;
+            }
+            line.clear();
+        }
+    });
+}

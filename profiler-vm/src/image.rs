@@ -1,0 +1,225 @@
+//! A kernel's file: its release, its modules, and the BTF inside it.
+
+use std::fs;
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use object::{Object as _, ObjectSection as _};
+
+/// Where the setup header of a bzImage says what it is (Documentation/arch/x86/boot.rst).
+mod header {
+    pub(super) const SETUP_SECTS: usize = 0x1f1;
+    pub(super) const MAGIC: usize = 0x202;
+    pub(super) const VERSION: usize = 0x206;
+    pub(super) const KERNEL_VERSION: usize = 0x20e;
+    pub(super) const PAYLOAD_OFFSET: usize = 0x248;
+    pub(super) const PAYLOAD_LENGTH: usize = 0x24c;
+    /// The first version of the header that tells where the payload is.
+    pub(super) const HAS_PAYLOAD: u16 = 0x208;
+}
+
+/// Why a file cannot be used as a kernel.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// It cannot be read.
+    #[error("cannot read {}: {error}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// It is something else.
+    #[error(
+        "{} is no compressed x86 kernel (bzImage of boot protocol 2.08 or newer): give a vmlinuz",
+        path.display()
+    )]
+    NoImage {
+        /// The file.
+        path: PathBuf,
+    },
+    /// What is inside cannot be taken out.
+    #[error("cannot unpack the kernel {}: {what}", path.display())]
+    Unpack {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        what: String,
+    },
+    /// The kernel has no BTF.
+    #[error(
+        "the kernel {} has no BTF: take one built with CONFIG_DEBUG_INFO_BTF",
+        path.display()
+    )]
+    NoBtf {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// A compressed kernel that can be booted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KernelImage {
+    /// The file, as an absolute path.
+    pub path: PathBuf,
+    /// What `uname -r` says in it.
+    pub release: String,
+}
+
+impl KernelImage {
+    /// The kernel in the file `path`.
+    ///
+    /// # Errors
+    /// If it cannot be read or is no bzImage.
+    pub fn open(path: &Path) -> Result<Self, ImageError> {
+        let read = |error| ImageError::Read { path: path.to_owned(), error };
+        let absolute = fs::canonicalize(path).map_err(read)?;
+        // The version's text lies in the setup code, which is at most 255 sectors long.
+        let mut head = Vec::new();
+        let file = fs::File::open(&absolute).map_err(read)?;
+        file.take(256 * 512 + 512).read_to_end(&mut head).map_err(read)?;
+        let release = release(&head).ok_or(ImageError::NoImage { path: path.to_owned() })?;
+        Ok(Self { path: absolute, release })
+    }
+
+    /// The raw BTF of the kernel, for modules to build on. Takes a second or two, and the program
+    /// that the kernel was compressed with (`xz`, `zstd` or `gzip`).
+    ///
+    /// # Errors
+    /// If the kernel cannot be unpacked, or has no BTF.
+    pub fn btf(&self) -> Result<Vec<u8>, ImageError> {
+        let path = &self.path;
+        let image =
+            fs::read(path).map_err(|error| ImageError::Read { path: path.clone(), error })?;
+        let payload = payload(&image).ok_or(ImageError::NoImage { path: path.clone() })?;
+        let unpack = |what| ImageError::Unpack { path: path.clone(), what };
+        let vmlinux = decompress(payload).map_err(unpack)?;
+        let vmlinux =
+            object::File::parse(vmlinux.as_slice()).map_err(|error| unpack(error.to_string()))?;
+        let section = vmlinux.section_by_name(".BTF").and_then(|section| section.data().ok());
+        section.map(<[u8]>::to_vec).ok_or(ImageError::NoBtf { path: path.clone() })
+    }
+}
+
+fn u16_at(image: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(image.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn u32_at(image: &[u8], at: usize) -> Option<usize> {
+    let bytes = image.get(at..at + 4)?;
+    usize::try_from(u32::from_le_bytes(bytes.try_into().ok()?)).ok()
+}
+
+/// The boot protocol's version, if it is new enough.
+fn protocol(image: &[u8]) -> Option<u16> {
+    if image.get(header::MAGIC..header::MAGIC + 4)? != b"HdrS" {
+        return None;
+    }
+    u16_at(image, header::VERSION).filter(|version| *version >= header::HAS_PAYLOAD)
+}
+
+/// The first word of the text that says what kernel it is.
+fn release(image: &[u8]) -> Option<String> {
+    protocol(image)?;
+    let text = match u16_at(image, header::KERNEL_VERSION)? {
+        0 => return None,
+        offset => image.get(usize::from(offset) + 512..)?,
+    };
+    let text = text.split(|byte| *byte == 0).next()?;
+    let release = std::str::from_utf8(text).ok()?.split_whitespace().next()?;
+    Some(release.to_owned())
+}
+
+/// The compressed kernel in a bzImage.
+fn payload(image: &[u8]) -> Option<&[u8]> {
+    protocol(image)?;
+    let sectors = match image.get(header::SETUP_SECTS)? {
+        0 => 4,
+        sectors => usize::from(*sectors),
+    };
+    let start = ((sectors + 1) * 512).checked_add(u32_at(image, header::PAYLOAD_OFFSET)?)?;
+    image.get(start..start.checked_add(u32_at(image, header::PAYLOAD_LENGTH)?)?)
+}
+
+fn decompress(payload: &[u8]) -> Result<Vec<u8>, String> {
+    let (program, args): (&str, &[&str]) = match payload {
+        [0xfd, b'7', b'z', b'X', b'Z', ..] => ("xz", &["-dc", "--single-stream"]),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => ("zstd", &["-dc"]),
+        [0x1f, 0x8b, ..] => ("gzip", &["-dc"]),
+        _ => return Err("it is compressed in a way that is not known here".to_owned()),
+    };
+    let of = |error: io::Error| {
+        let install = match error.kind() {
+            io::ErrorKind::NotFound => format!("; install `{program}`"),
+            _ => String::new(),
+        };
+        format!("cannot run `{program}`: {error}{install}")
+    };
+    let mut out = tempfile::tempfile().map_err(|error| format!("no temporary file: {error}"))?;
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::piped()).stderr(Stdio::null());
+    command.stdout(out.try_clone().map_err(of)?);
+    let mut child = command.spawn().map_err(of)?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // The kernel's size follows the stream, so the program may stop reading or complain
+        // before the end: what came out is what counts.
+        let _ = stdin.write_all(payload);
+    }
+    child.wait().map_err(of)?;
+    let mut bytes = Vec::new();
+    out.rewind().and_then(|()| out.read_to_end(&mut bytes)).map_err(of)?;
+    if !bytes.starts_with(b"\x7fELF") {
+        return Err(format!("`{program}` gave no ELF file"));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(version: u16, offset: u32, length: u32) -> Vec<u8> {
+        let mut image = vec![0; 1024 + 64];
+        image[0x1f1] = 1;
+        image[0x202..0x206].copy_from_slice(b"HdrS");
+        image[0x206..0x208].copy_from_slice(&version.to_le_bytes());
+        image[0x20e..0x210].copy_from_slice(&0x100_u16.to_le_bytes());
+        image[0x300..0x31a].copy_from_slice(b"6.1.0-56-amd64 (debian) #1");
+        image[0x248..0x24c].copy_from_slice(&offset.to_le_bytes());
+        image[0x24c..0x250].copy_from_slice(&length.to_le_bytes());
+        image[1024 + 16] = 0xfd;
+        image
+    }
+
+    #[test]
+    fn the_payload_lies_behind_the_setup_sectors() {
+        let image = image(0x20f, 16, 8);
+        assert_eq!(payload(&image).unwrap(), [0xfd, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_broken_image_is_refused() {
+        assert!(payload(&image(0x207, 16, 8)).is_none());
+        assert!(payload(&image(0x20f, 16, 1000)).is_none());
+        assert!(payload(&image(0x20f, u32::MAX, 8)).is_none());
+        assert!(payload(&image(0x20f, 16, 8)[..0x240]).is_none());
+        assert!(payload(b"").is_none());
+    }
+
+    #[test]
+    fn the_release_is_in_the_setup_code() {
+        assert_eq!(release(&image(0x20f, 16, 8)).unwrap(), "6.1.0-56-amd64");
+        assert_eq!(release(&image(0x20f, 16, 8)[..0x300]), None);
+        assert_eq!(release(b"\x7fELF"), None);
+    }
+
+    #[test]
+    fn a_file_that_is_no_kernel_is_named() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let error = KernelImage::open(file.path()).unwrap_err().to_string();
+        assert!(error.contains("is no compressed x86 kernel"), "{error}");
+        let error = KernelImage::open(Path::new("/no/vmlinuz")).unwrap_err().to_string();
+        assert!(error.starts_with("cannot read /no/vmlinuz"), "{error}");
+    }
+}

@@ -1,0 +1,26 @@
+//! A stock kernel on this machine's file tree, through virtme-ng and QEMU.
+//!
+//! The guest sees the host's files. What it writes is lost with it, except below the folders that
+//! the [`VmSpec`] shares. Whether the command ran is decided by one sentinel line that its wrapper
+//! prints at the end: no sentinel, no success, whatever the exit status of QEMU.
+//!
+//! [`KernelImage`] says what a kernel file is and takes the BTF out of it; [`kvm::choose`] finds out
+//! whether hardware virtualization works; [`run`] boots.
+
+mod command;
+mod console;
+mod error;
+mod guest;
+mod image;
+pub mod kvm;
+mod script;
+mod seen;
+mod spec;
+
+pub use command::text;
+pub use console::Trouble;
+pub use error::VmError;
+pub use guest::{logged_lines, run};
+pub use image::{ImageError, KernelImage};
+pub use script::quote;
+pub use spec::{Accel, Time, VmOutcome, VmSpec};

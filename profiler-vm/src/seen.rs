@@ -1,0 +1,152 @@
+//! What a VM has said so far, and what follows from it.
+
+use std::time::{Duration, Instant};
+
+use crate::console::{self, Trouble};
+use crate::error::VmError;
+use crate::script::{self, Line};
+
+/// Lines that an error carries.
+const LAST_LINES: usize = 12;
+
+/// What the VM has said so far.
+pub(crate) struct Seen {
+    begun: Instant,
+    started: bool,
+    done: Option<(i32, Duration)>,
+    /// Place of the first sign of trouble on the console.
+    trouble: Option<usize>,
+    lines: Vec<String>,
+    console: Vec<String>,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self {
+            begun: Instant::now(),
+            started: false,
+            done: None,
+            trouble: None,
+            lines: Vec::new(),
+            console: Vec::new(),
+        }
+    }
+}
+
+impl Seen {
+    /// Takes a line of output; true when it was the sentinel.
+    pub(crate) fn output(
+        &mut self,
+        line: &str,
+        nonce: &str,
+        on_line: &mut dyn FnMut(&str),
+    ) -> bool {
+        let mut keep = |line: &str| {
+            on_line(line);
+            self.lines.push(line.to_owned());
+        };
+        match script::classify(line, nonce) {
+            Line::Start => self.started = true,
+            Line::Output(line) if self.started && self.done.is_none() => keep(line),
+            // virtme-ng's own words.
+            Line::Output(_) => {}
+            Line::Done { rest, code } => {
+                if !rest.is_empty() {
+                    keep(rest);
+                }
+                self.done = Some((code, self.begun.elapsed()));
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Takes a line of the kernel; true when it is the first sign of trouble.
+    pub(crate) fn console(&mut self, line: String) -> bool {
+        let first = self.trouble.is_none() && console::is_trouble(&line);
+        if first {
+            self.trouble = Some(self.console.len());
+        }
+        self.console.push(line);
+        first
+    }
+
+    /// The command's exit code, its lines, and the time until its end.
+    pub(crate) fn verdict(
+        self,
+        timed_out: Option<Duration>,
+    ) -> Result<(i32, Vec<String>, Duration), VmError> {
+        if let Some(first) = self.trouble {
+            let lines = self.console.get(first..).unwrap_or_default().to_vec();
+            return Err(VmError::Trouble { trouble: Trouble { lines } });
+        }
+        if let Some((code, elapsed)) = self.done {
+            return Ok((code, self.lines, elapsed));
+        }
+        let started = self.started;
+        let mut last = tail(&self.console);
+        Err(match timed_out {
+            Some(limit) => {
+                last.extend(tail(&self.lines));
+                VmError::TimedOut { started, limit, last }
+            }
+            None => VmError::Ended { started, last },
+        })
+    }
+}
+
+fn tail(lines: &[String]) -> Vec<String> {
+    lines[lines.len().saturating_sub(LAST_LINES)..].to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(output: &[&str], console: &[&str]) -> Seen {
+        let mut seen = Seen::default();
+        for line in output {
+            seen.output(line, "n", &mut |_| {});
+        }
+        for line in console {
+            seen.console((*line).to_owned());
+        }
+        seen
+    }
+
+    #[test]
+    fn the_sentinel_alone_is_success() {
+        let output = ["booting", "PROFILER-VM-START n", "hello", "PROFILER-VM-DONE n rc=3"];
+        let (code, lines, _) = seen(&output, &[]).verdict(None).unwrap();
+        assert_eq!((code, lines), (3, vec!["hello".to_owned()]));
+
+        let error = seen(&output[..3], &["last words"]).verdict(None).unwrap_err().to_string();
+        assert!(error.contains("ended before the command did\nlast words"), "{error}");
+        let error = seen(&output[..1], &[]).verdict(None).unwrap_err().to_string();
+        assert!(error.contains("before the command started"), "{error}");
+    }
+
+    #[test]
+    fn trouble_spoils_a_finished_command() {
+        let output = ["PROFILER-VM-START n", "PROFILER-VM-DONE n rc=0"];
+        let error = seen(&output, &["Oops: 0000 [#1]", "BUG: other"]).verdict(None).unwrap_err();
+        assert_eq!(error.to_string(), "the kernel is in trouble: Oops: 0000 [#1]");
+        let VmError::Trouble { trouble } = error else { panic!("{error}") };
+        assert_eq!(trouble.lines, ["Oops: 0000 [#1]", "BUG: other"]);
+    }
+
+    #[test]
+    fn what_the_command_prints_is_no_trouble() {
+        let output = ["PROFILER-VM-START n", "BUG: mine", "PROFILER-VM-DONE n rc=0"];
+        assert_eq!(seen(&output, &[]).verdict(None).unwrap().0, 0);
+    }
+
+    #[test]
+    fn a_timeout_says_how_far_it_came() {
+        let limit = Some(Duration::from_secs(9));
+        let error = seen(&["PROFILER-VM-START n"], &[]).verdict(limit).unwrap_err().to_string();
+        assert_eq!(error, "the command did not end within 9 s");
+        let error = seen(&[], &[]).verdict(limit).unwrap_err().to_string();
+        assert_eq!(error, "no boot within 9 s");
+    }
+}

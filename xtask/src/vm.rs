@@ -1,0 +1,104 @@
+//! A stock Debian kernel on this machine's file tree: what is written below `target/` stays.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use profiler_vm::{KernelImage, Time, kvm};
+
+use crate::paths::Paths;
+use crate::process;
+use crate::series::Series;
+use crate::setup::{self, Kernel, Part};
+
+pub(crate) use profiler_vm::{VmOutcome, quote};
+
+/// What to run, and where.
+#[derive(Debug, Clone)]
+pub(crate) struct VmSpec {
+    /// Names the log.
+    pub(crate) name: String,
+    /// The kernel.
+    pub(crate) series: Series,
+    /// Virtual CPUs; `icount` wants one.
+    pub(crate) cpus: u32,
+    /// Memory as QEMU takes it, such as `2G`.
+    pub(crate) memory: String,
+    /// Virtual time: the guest's clock advances 1 ns for each instruction.
+    pub(crate) icount: bool,
+    /// The VM is stopped after this time on the host's clock.
+    pub(crate) timeout: Duration,
+    /// Variables for the command.
+    pub(crate) env: Vec<(String, String)>,
+    /// The command and its arguments; it runs as root in the checkout's root.
+    pub(crate) command: Vec<String>,
+}
+
+impl VmSpec {
+    /// Two CPUs, 2 GiB, ten minutes.
+    pub(crate) fn new(
+        name: impl Into<String>,
+        series: Series,
+        command: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            series,
+            cpus: 2,
+            memory: "2G".to_owned(),
+            icount: false,
+            timeout: Duration::from_secs(600),
+            env: Vec::new(),
+            command: command.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
+/// Boots and runs. Everything but a command that ran to its end is an error.
+pub(crate) fn run(paths: &Paths, spec: &VmSpec) -> Result<VmOutcome> {
+    setup::ensure(paths, &[Part::Vm, Part::Kernel(spec.series)])?;
+    let Some(kernel) = Kernel::open(paths, spec.series) else {
+        bail!("no kernel in {}", paths.kernel(spec.series).display());
+    };
+    if spec.icount && spec.cpus != 1 {
+        bail!("virtual time needs one CPU, not {}: leave out --cpus or say --cpus 1", spec.cpus);
+    }
+    let home = paths.vm().join("home");
+    process::create_dir(&home)?;
+    let vm = profiler_vm::VmSpec {
+        kernel: KernelImage::open(&kernel.image())?,
+        cpus: spec.cpus,
+        memory: spec.memory.clone(),
+        time: if spec.icount { Time::Virtual } else { Time::Wall },
+        timeout: spec.timeout,
+        env: spec.env.clone(),
+        command: spec.command.clone(),
+        directory: paths.root().to_owned(),
+        shared: paths.target(),
+        log: log_path(paths, spec),
+        vng: paths.venv().join("bin/vng"),
+        home: Some(home),
+        kernel_args: Vec::new(),
+        qemu_args: Vec::new(),
+    };
+    let say = &mut |text: &str| println!("vm: {text}");
+    let (accel, reason) = kvm::choose(&vm, &paths.vm().join("kvm-probe"), say)?;
+    println!(
+        "vm: Linux {}, {} CPU{}{}, {accel} ({reason})",
+        kernel.release,
+        spec.cpus,
+        if spec.cpus == 1 { "" } else { "s" },
+        if spec.icount { ", virtual time" } else { "" },
+    );
+    profiler_vm::run(&vm, accel, &mut |line| println!("{line}"))
+        .with_context(|| format!("VM failed; its log is {}", vm.log.display()))
+}
+
+/// What the command of a VM has written according to its log, also if the VM failed.
+pub(crate) fn logged_lines(paths: &Paths, spec: &VmSpec) -> Vec<String> {
+    profiler_vm::logged_lines(&log_path(paths, spec))
+}
+
+fn log_path(paths: &Paths, spec: &VmSpec) -> PathBuf {
+    paths.vm().join("logs").join(format!("{}.log", spec.name))
+}
