@@ -109,8 +109,25 @@ static __always_inline void tb_spin_loop(unsigned long n)
 #endif
 }
 
-#define tb_spin(name) \
-	tb_spin_loop(READ_ONCE(tb_spin_iterations[TB_ID_##name]))
+/*
+ * A slower build: one handler does more work in its code, as after a change of
+ * the driver, and no file or parameter tells.
+ */
+#ifdef TB_SLOW_HANDLER
+#define tb_slow(name)                                   \
+	do {                                            \
+		if (TB_ID_##name == (TB_SLOW_HANDLER))  \
+			tb_spin_loop(TB_SLOW_ITERATIONS); \
+	} while (0)
+#else
+#define tb_slow(name) do { } while (0)
+#endif
+
+#define tb_spin(name)                                                    \
+	do {                                                             \
+		tb_spin_loop(READ_ONCE(tb_spin_iterations[TB_ID_##name])); \
+		tb_slow(name);                                           \
+	} while (0)
 
 /* handlers.c */
 int tb_hooks_register(unsigned int maxactive);

@@ -2,6 +2,7 @@
 
 pub mod compare;
 pub mod gate;
+mod lab;
 mod ltp;
 mod merge;
 mod profiles;
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use lab::{LabArgs, LabGuestArgs};
 pub use ltp::LtpArgs;
 pub use merge::MergeArgs;
 pub use report::ReportArgs;
@@ -40,8 +42,8 @@ Exit codes: 0 success, 1 internal error, 2 wrong usage, 3 this machine cannot me
 4 module or handler not found, 5 the load failed, 6 no handler had a hit, 7 bad input file,
 8 output not writable, 9 fewer hits than the load profile wants, 10 the gate failed,
 11 inconclusive, 12 not comparable, 13 too few runs, 14 more losses than --max-loss allows,
-130 interrupted (Ctrl-C), 143 terminated. With 5, 6, 9, 14, 130 and 143 what was measured has
-been reported and saved.";
+15 the VM of a lab failed, 130 interrupted (Ctrl-C), 143 terminated. With 5, 6, 9, 14, 15, 130
+and 143 what was measured has been reported and saved.";
 
 /// What to do.
 #[derive(Debug, Subcommand)]
@@ -72,6 +74,11 @@ pub enum Command {
     Prepare(PrepareArgs),
     /// List and check load profiles: which handlers to measure, and under which load.
     Profiles(ProfilesArgs),
+    /// Measure a driver in a VM, under virtual time: figures that repeat on any machine.
+    Lab(Box<LabArgs>),
+    /// The part of `lab` that runs in the VM.
+    #[command(name = "__lab-guest", hide = true)]
+    LabGuest(LabGuestArgs),
 }
 
 const DOCTOR_EXAMPLES: &str = "\

@@ -9,6 +9,7 @@ pub mod doctor;
 pub mod error;
 pub mod export;
 pub mod host;
+pub mod lab;
 pub mod load;
 pub mod load_profile;
 pub mod measure;

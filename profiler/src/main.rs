@@ -19,6 +19,8 @@ fn main() -> ExitCode {
         Command::List(args) => cmd::list::run(&args),
         Command::Prepare(args) => cmd::prepare::run(&args),
         Command::Profiles(args) => cmd::profiles::run(&args),
+        Command::Lab(args) => cmd::lab::run(&args),
+        Command::LabGuest(args) => profiler::lab::guest::run(&args.plan),
         Command::Import(args) => {
             let profiler::cli::ImportSource::TraceCmd(args) = args.source;
             cmd::import::trace_cmd(

@@ -62,6 +62,11 @@ impl Progress {
         self.begin_as(what, bytes, template);
     }
 
+    /// Begins a bar over a number of steps, on a terminal.
+    pub fn begin_steps(&mut self, what: &'static str, steps: u64) {
+        self.begin_as(what, Some(steps), "{msg} {bar:40} {pos} of {len}, {elapsed}");
+    }
+
     fn begin_as(&mut self, what: &'static str, length: Option<u64>, template: &str) {
         self.end();
         if !self.is_drawn() {
@@ -97,6 +102,13 @@ impl Progress {
                 .map_or(24, |(_, height)| usize::from(height.0));
             // The bar itself, and the line that the cursor is on.
             bar.set_prefix(format!("\n{}", text(lines.saturating_sub(2))));
+        }
+    }
+
+    /// Moves the bar to a number of steps since its begin.
+    pub fn at_step(&self, step: u64) {
+        if let Some(bar) = &self.bar {
+            bar.set_position(step);
         }
     }
 

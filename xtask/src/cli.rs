@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::demo::Driver;
 use crate::series::Series;
 use crate::test::Selection;
+use crate::testbed::Slow;
 use crate::vm::VmSpec;
 
 /// Set-up, builds, VM runs and tests of the profiler.
@@ -121,6 +122,32 @@ pub(crate) struct TestbedArgs {
     /// The kernel series [default: all].
     #[arg(long, value_enum)]
     pub(crate) kernel: Vec<Series>,
+    /// `slow`: one handler takes longer, by a change of its code.
+    #[arg(long, value_enum, default_value_t = Variant::Standard)]
+    pub(crate) variant: Variant,
+    /// The handler that is slower.
+    #[arg(long, default_value = "connect_syscall_handler")]
+    pub(crate) handler: String,
+    /// Iterations that each of its calls does more, of two instructions each.
+    #[arg(long, default_value_t = 64)]
+    pub(crate) iterations: u64,
+}
+
+/// Builds of the testbed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Variant {
+    /// The module as it is.
+    Standard,
+    /// One handler takes longer.
+    Slow,
+}
+
+impl TestbedArgs {
+    /// What is slower, if anything is.
+    pub(crate) fn slow(&self) -> Option<Slow> {
+        let slow = || Slow { handler: self.handler.clone(), iterations: self.iterations };
+        (self.variant == Variant::Slow).then(slow)
+    }
 }
 
 /// Arguments of `vm`.

@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser as _;
 
-use cli::{BenchArgs, Cli, EbpfArgs, Task, TestbedArgs};
+use cli::{BenchArgs, Cli, EbpfArgs, Task};
 use paths::Paths;
 use series::Series;
 use setup::Part;
@@ -52,11 +52,16 @@ fn dispatch(task: Task) -> Result<ExitCode> {
                 ebpf::rebuild(&paths)?;
             }
         }
-        Task::Testbed(TestbedArgs { kernel }) => {
-            let wanted = if kernel.is_empty() { Series::ALL.to_vec() } else { kernel };
+        Task::Testbed(args) => {
+            let slow = args.slow();
+            let wanted = if args.kernel.is_empty() { Series::ALL.to_vec() } else { args.kernel };
             setup::ensure(&paths, &wanted.iter().copied().map(Part::Kernel).collect::<Vec<_>>())?;
             for series in wanted {
-                println!("testbed: {}", testbed::build(&paths, series)?.display());
+                let module = match &slow {
+                    None => testbed::build(&paths, series)?,
+                    Some(slow) => testbed::build_slow(&paths, series, slow)?,
+                };
+                println!("testbed: {}", module.display());
             }
         }
         Task::Bench(BenchArgs { import: Some(megabytes), .. }) => {

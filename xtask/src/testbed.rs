@@ -14,13 +14,36 @@ use crate::setup::{self, Kernel, Part};
 
 const MODULE: &str = "hids_testbed.ko";
 
+/// A build in which one handler takes longer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Slow {
+    /// The handler.
+    pub(crate) handler: String,
+    /// Iterations of the testbed's loop, of two instructions each.
+    pub(crate) iterations: u64,
+}
+
 /// The path of the module for one kernel; builds it if its sources or the kernel have changed.
 pub(crate) fn build(paths: &Paths, series: Series) -> Result<PathBuf> {
+    build_variant(paths, series, None)
+}
+
+/// As [`build`], of a slower module.
+pub(crate) fn build_slow(paths: &Paths, series: Series, slow: &Slow) -> Result<PathBuf> {
+    build_variant(paths, series, Some(slow))
+}
+
+fn build_variant(paths: &Paths, series: Series, slow: Option<&Slow>) -> Result<PathBuf> {
     setup::ensure(paths, &[Part::ModuleBuild, Part::Kernel(series)])?;
     let kernel = Kernel::open(paths, series)
         .with_context(|| format!("no kernel in {}", paths.kernel(series).display()))?;
     let _lock = setup::lock(paths)?;
-    let folder = paths.testbed(series);
+    let folder = match slow {
+        None => paths.testbed(series),
+        Some(slow) => paths
+            .testbed(series)
+            .with_file_name(format!("{series}-{}-{}", slow.handler, slow.iterations)),
+    };
     let module = folder.join(MODULE);
     let stamp_path = folder.join("stamp");
     let stamp = stamp(paths, &kernel)?;
@@ -36,6 +59,13 @@ pub(crate) fn build(paths: &Paths, series: Series) -> Result<PathBuf> {
         let name = file.file_name().context("a source without a name")?;
         fs::copy(&file, source.join(name))
             .with_context(|| format!("cannot copy {}", file.display()))?;
+    }
+    if let Some(Slow { handler, iterations }) = slow {
+        let kbuild = source.join("Kbuild");
+        let text = fs::read_to_string(&kbuild)
+            .with_context(|| format!("cannot read {}", kbuild.display()))?;
+        let slow = format!("TB_SLOW_HANDLER := {handler}\nTB_SLOW_ITERATIONS := {iterations}\n");
+        process::write(&kbuild, slow + &text)?;
     }
     kbuild::make(&kernel, &source, &folder.join("build.log"))?;
     let built = source.join(MODULE);

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::cli::CostArgs;
 use crate::error::{Failure, exit};
-use crate::load::{BuiltinKind, BuiltinLoad, Load, LoadStatus, StopSignal, run_all};
+use crate::load::{BuiltinKind, time_builtin};
 use crate::privileges;
 use crate::probe::{Options, Probes, Session as _};
 use crate::profile::{Backend, Clock, OutputFile};
@@ -136,6 +136,11 @@ pub fn measure(
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
             Failure::new(exit::INTERNAL, format!("cannot start the runtime: {error}"))
         })?;
+    let time = |operations| {
+        runtime
+            .block_on(time_builtin(kind, operations, 1))
+            .map_err(|failure| Failure::new(exit::LOAD_FAILED, failure.to_string()))
+    };
     let one = |on| -> Result<Round, Failure> {
         let targets = std::slice::from_ref(target);
         let options = Options { backend, empty: on == On::Empty, ..Options::default() };
@@ -144,11 +149,11 @@ pub fn measure(
             _ => Some(Probes::attach(targets, options)?),
         };
         // First calls fill caches and translate the guest's code.
-        runtime.block_on(operate(kind, operations / 10 + 1))?;
+        time(operations / 10 + 1)?;
         if let Some(session) = &mut session {
             session.drain()?;
         }
-        let elapsed = runtime.block_on(operate(kind, operations))?;
+        let elapsed = time(operations)?;
         let mut round =
             Round { operation_ns: elapsed as f64 / operations as f64, ..Round::default() };
         if let Some(session) = &mut session {
@@ -192,24 +197,6 @@ pub fn measure(
         floor_per_hit_ns: (empty_ns - bare_ns) / hits_per_operation,
         added_per_hit_ns: (measured_ns - bare_ns) / hits_per_operation,
     })
-}
-
-/// Runs the load and gives the time that its operations took, in nanoseconds.
-async fn operate(kind: BuiltinKind, operations: u64) -> Result<u64, Failure> {
-    let load: Box<dyn Load> = Box::new(BuiltinLoad::new(kind).operations(Some(operations)));
-    let runs = run_all(vec![load], &StopSignal::new()).await;
-    let Some(run) = runs.first() else {
-        return Err(Failure::new(exit::INTERNAL, "the load did not run"));
-    };
-    match &run.outcome.status {
-        LoadStatus::Completed if run.outcome.errors.is_empty() => Ok(run.outcome.elapsed_ns),
-        LoadStatus::Failed(failure) => Err(Failure::new(exit::LOAD_FAILED, failure.to_string())),
-        _ => {
-            let first = run.outcome.errors.first().map(|error| error.first.as_str());
-            let text = format!("operations of the load failed: {}", first.unwrap_or("unknown"));
-            Err(Failure::new(exit::LOAD_FAILED, text))
-        }
-    }
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

@@ -15,6 +15,7 @@ pub mod cost;
 pub mod doctor;
 pub mod gate;
 pub mod import;
+pub mod lab;
 pub mod list;
 pub mod merge;
 pub mod prepare;

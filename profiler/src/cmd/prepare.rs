@@ -180,6 +180,12 @@ pub fn prepare(args: &PrepareArgs, running: Option<&str>) -> Result<Prepared, Pr
     let path = &args.file;
     let bytes = fs::read(path).map_err(|error| PrepareError::Read { path: path.clone(), error })?;
     let module = Module::parse(&bytes, path)?;
+    if module.has_btf {
+        return Err(PrepareError::HasBtf { path: path.clone() });
+    }
+    if !module.has_debug_info {
+        return Err(PrepareError::NoDebugInfo { path: path.clone() });
+    }
     if let (None, Some(built_for), Some(running)) = (&args.btf, &module.built_for, running)
         && built_for != running
     {
@@ -233,10 +239,36 @@ pub fn prepare(args: &PrepareArgs, running: Option<&str>) -> Result<Prepared, Pr
     })
 }
 
+/// What a module's file says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inspected {
+    /// The file.
+    pub file: PathBuf,
+    /// The module's name once it is loaded.
+    pub name: String,
+    /// Release of the kernel that it was built for.
+    pub built_for: Option<String>,
+    /// Whether it has BTF already.
+    pub has_btf: bool,
+}
+
+/// Reads what a module's file says of itself.
+///
+/// # Errors
+/// If it cannot be read, is compressed, or is no module.
+pub fn inspect(path: &Path) -> Result<Inspected, PrepareError> {
+    let file = path.to_owned();
+    let bytes = fs::read(path).map_err(|error| PrepareError::Read { path: file.clone(), error })?;
+    let Module { name, built_for, has_btf, .. } = Module::parse(&bytes, path)?;
+    Ok(Inspected { file, name, built_for, has_btf })
+}
+
 /// What is known of the module's file.
 struct Module {
     name: String,
     built_for: Option<String>,
+    has_btf: bool,
+    has_debug_info: bool,
     /// Length without a signature at the end.
     elf_bytes: usize,
 }
@@ -268,12 +300,6 @@ impl Module {
         if file.kind() != ObjectKind::Relocatable {
             return Err(no_module("it is no relocatable object"));
         }
-        if sections(".BTF").is_some() {
-            return Err(PrepareError::HasBtf { path: path.to_owned() });
-        }
-        if sections(".debug_info").is_none() {
-            return Err(PrepareError::NoDebugInfo { path: path.to_owned() });
-        }
         let value = |key: &str| {
             info.split(|&byte| byte == 0)
                 .find_map(|entry| entry.strip_prefix(key.as_bytes()))
@@ -284,6 +310,8 @@ impl Module {
             name: value("name=").unwrap_or_else(stem),
             built_for: value("vermagic=")
                 .and_then(|magic| magic.split_whitespace().next().map(str::to_owned)),
+            has_btf: sections(".BTF").is_some(),
+            has_debug_info: sections(".debug_info").is_some(),
             elf_bytes: unsigned_length(bytes),
         })
     }

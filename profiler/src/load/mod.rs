@@ -31,6 +31,7 @@ pub mod ltp;
 mod rate;
 mod stop;
 mod sys;
+mod timed;
 
 pub use builtin::{BuiltinKind, BuiltinLoad, Latency, OperationTimes};
 pub use command::CommandLoad;
@@ -38,6 +39,7 @@ pub use helper::{HelperProgram, become_helper_if_asked};
 pub use hits::{HitCount, HitCounter, HitQuestion};
 pub use rate::{BadRate, Rate};
 pub use stop::{StopReason, StopSignal};
+pub use timed::time_builtin;
 
 /// What a load is: enough to run the same load again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

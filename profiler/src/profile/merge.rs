@@ -237,6 +237,8 @@ fn stripped(mut profile: Profile) -> Profile {
     profile.place = None;
     // What it wants is wanted of one run.
     profile.load_profile = None;
+    // Averages of single runs: each stays with its run.
+    profile.driver_costs.clear();
     profile.intervals.clear();
     profile.sources.clear();
     profile.warnings.clear();
@@ -266,6 +268,7 @@ fn add_common(sum: &mut Profile, more: Profile) -> Result<(), TooLarge> {
         modules,
         loads: _,
         handlers: _,
+        driver_costs: _,
         intervals: _,
         sources: _,
         warnings: _,

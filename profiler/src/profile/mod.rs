@@ -30,7 +30,7 @@ pub use read::{MAX_FILE_BYTES, ReadError};
 pub use series::{SERIES_SCHEMA, SERIES_VERSION, Series};
 
 use crate::host::HostFacts;
-use crate::load::LoadRun;
+use crate::load::{BuiltinKind, LoadRun, LoadSpec};
 use crate::measure::{HandlerMeasure, Losses};
 use crate::module::ModuleFacts;
 use crate::warning::{Warning, WarningRecord};
@@ -79,6 +79,9 @@ pub struct Profile {
     pub loads: Vec<LoadRun>,
     /// The handlers, in the order in which they were asked for.
     pub handlers: Vec<HandlerProfile>,
+    /// What the driver costs an operation of each load, where that was measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub driver_costs: Vec<DriverCost>,
     /// The window cut into pieces, oldest first; empty unless asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub intervals: Vec<Interval>,
@@ -113,6 +116,29 @@ pub struct LoadProfileUsed {
     /// How many hits it wants of each handler, in the order of the profile's `handlers`; `null` where it
     /// wants none.
     pub least_hits: Vec<Option<u64>>,
+}
+
+/// What a loaded driver costs one operation of a built-in load: its handlers, and all that the
+/// kernel does to call them. No probes were on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct DriverCost {
+    /// The load, on its own, as fast as it goes.
+    pub load: BuiltinKind,
+    /// Operations that were timed each time.
+    pub operations: u64,
+    /// One operation without the driver, in nanoseconds of the profile's clock.
+    pub without_ns: f64,
+    /// One operation with the driver loaded.
+    pub with_ns: f64,
+}
+
+impl DriverCost {
+    /// What the driver adds to one operation, in nanoseconds.
+    #[must_use]
+    pub fn added_ns(&self) -> f64 {
+        self.with_ns - self.without_ns
+    }
 }
 
 /// The program that wrote a profile.
@@ -345,6 +371,18 @@ impl Profile {
             }
         }
         short
+    }
+
+    /// Time in all measured handlers for one operation, in nanoseconds; `None` unless one built-in load
+    /// alone made the calls, and counted its operations.
+    #[must_use]
+    pub fn handlers_ns_per_operation(&self) -> Option<f64> {
+        let [LoadRun { spec: LoadSpec::Builtin { .. }, outcome }] = self.loads.as_slice() else {
+            return None;
+        };
+        let operations = outcome.operations.filter(|operations| *operations > 0)?;
+        let sum: u64 = self.handlers.iter().map(|handler| handler.sum_ns).sum();
+        Some(sum as f64 / operations as f64)
     }
 
     /// The backends in use, in the order of the handlers, each once.

@@ -155,6 +155,7 @@ pub(crate) fn sample() -> Profile {
             },
         }],
         handlers: handlers.iter().map(handler).collect(),
+        driver_costs: Vec::new(),
         intervals: Vec::new(),
         sources: Vec::new(),
         warnings: Vec::new(),

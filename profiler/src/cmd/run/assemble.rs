@@ -51,6 +51,7 @@ pub(super) fn profile(common: &Common, window: Window) -> Result<Profile, Failur
         modules: common.modules.clone(),
         loads: window.loads,
         handlers,
+        driver_costs: Vec::new(),
         intervals: window.intervals,
         sources: Vec::new(),
         warnings: Vec::new(),

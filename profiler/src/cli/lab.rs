@@ -1,0 +1,116 @@
+//! Arguments of `profiler lab`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::{ClockArg, duration};
+use crate::load::{BuiltinKind, Rate};
+
+const EXAMPLES: &str = "\
+Examples:
+  # what the handlers of connect cost in this build, in instructions, on the kernel it was built for
+  profiler lab --module hids_driver.ko --handler 'connect_*' --builtin connect --json connect.json
+  # before and after a change, over four boots: two series for `profiler compare` and `profiler gate`
+  profiler lab --baseline base.ko --candidate head.ko --handler 'connect_*' --builtin connect \\
+      --boots 4 --out lab/
+  # how well it repeats
+  profiler lab --module hids_driver.ko --handler 'connect_*' --builtin connect --boots 20";
+
+/// Arguments of `profiler lab`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct LabArgs {
+    /// Kernel to boot (repeatable): a vmlinuz, the folder of an unpacked kernel package, or a
+    /// version in /boot [default: the version in /boot that the module was built for].
+    #[arg(long, value_name = "FILE|FOLDER|VERSION")]
+    pub kernel: Vec<String>,
+    /// The driver's file (repeatable: one for each kernel). BTF is added to a copy where it lacks it.
+    #[arg(long, short, value_name = "FILE.ko", required_unless_present = "baseline")]
+    pub module: Vec<PathBuf>,
+    /// The driver before the change (repeatable: one for each kernel).
+    #[arg(long, value_name = "FILE.ko", requires = "candidate", conflicts_with = "module")]
+    pub baseline: Vec<PathBuf>,
+    /// The driver after the change (repeatable: one for each kernel).
+    #[arg(long, value_name = "FILE.ko", requires = "baseline")]
+    pub candidate: Vec<PathBuf>,
+    /// Parameters of the module, as insmod takes them.
+    #[arg(long, value_name = "NAME=VALUE ...", default_value = "")]
+    pub module_params: String,
+    /// More parameters of the baseline alone.
+    #[arg(long, value_name = "NAME=VALUE ...", requires = "baseline", default_value = "")]
+    pub baseline_params: String,
+    /// More parameters of the candidate alone.
+    #[arg(long, value_name = "NAME=VALUE ...", requires = "baseline", default_value = "")]
+    pub candidate_params: String,
+    /// Handler to measure, by name or glob (repeatable).
+    #[arg(long = "handler", short = 'H', required = true, value_name = "NAME|GLOB")]
+    pub handlers: Vec<String>,
+    /// Built-in load: connect, bind, execve, open, ptrace or udp-recv (repeatable, or several with
+    /// commas: they run side by side).
+    #[arg(long, value_delimiter = ',', value_name = "KIND", required = true)]
+    pub builtin: Vec<BuiltinKind>,
+    /// Operations of each built-in load in a run. The same number in every run gives every run the
+    /// same calls [default: 20000; 400 with a load that starts processes or mounts].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub operations: Option<u64>,
+    /// Length of a run on the guest's clock, in place of a number of operations.
+    #[arg(long, short, value_parser = duration, conflicts_with = "operations")]
+    pub duration: Option<Duration>,
+    /// Operations per second of each built-in load, such as 97/s; without it, as fast as it goes.
+    #[arg(long, value_name = "N/s")]
+    pub rate: Option<Rate>,
+    /// Threads of each built-in load.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub workers: u32,
+    /// Runs in each boot; with --baseline, rounds of ABBA in each boot.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: u32,
+    /// Boots of each kernel.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub boots: u32,
+    /// Boots that run side by side [default: one for each CPU under virtual time, which does not
+    /// mind; else one].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub jobs: Option<u32>,
+    /// `virtual`: one CPU, and a clock that counts instructions. `wall`: time as it passes, on
+    /// several CPUs, to see contention.
+    #[arg(long, value_enum, default_value_t = ClockArg::Virtual)]
+    pub clock: ClockArg,
+    /// CPUs of the guest under wall clock [default: 2].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub cpus: Option<u32>,
+    /// Memory of the guest, as QEMU takes it.
+    #[arg(long, default_value = "2G")]
+    pub memory: String,
+    /// Longest that one boot with its runs may take on the host's clock.
+    #[arg(long, value_parser = duration, default_value = "15m")]
+    pub timeout: Duration,
+    /// Do not time the load without the driver and with it.
+    #[arg(long)]
+    pub no_cost: bool,
+    /// Write the profile of one run, or the series of several, as JSON to this file.
+    #[arg(long, value_name = "FILE", conflicts_with = "baseline")]
+    pub json: Option<PathBuf>,
+    /// Write the series as JSON into this folder: baseline.json and candidate.json, or series.json;
+    /// with several kernels in a folder for each.
+    #[arg(long, value_name = "FOLDER")]
+    pub out: Option<PathBuf>,
+    /// The program vng of virtme-ng.
+    #[arg(long, value_name = "FILE", env = "PROFILER_VNG", default_value = "vng")]
+    pub vng: PathBuf,
+    /// Keep the logs of the VMs, with the kernel's messages, in this folder.
+    #[arg(long, value_name = "FOLDER")]
+    pub logs: Option<PathBuf>,
+    /// No progress on standard error.
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+/// Arguments of the part of `profiler lab` that runs in the guest.
+#[derive(Debug, Args)]
+pub struct LabGuestArgs {
+    /// The plan of this boot.
+    pub plan: PathBuf,
+}

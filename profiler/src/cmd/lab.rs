@@ -1,0 +1,86 @@
+//! `profiler lab`: measures a driver in VMs, under virtual time unless told otherwise.
+
+mod builds;
+mod output;
+mod settings;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use profiler_vm::KernelImage;
+
+use crate::cli::LabArgs;
+use crate::error::{Failure, exit};
+use crate::lab::{self, Bench, Measured, tools};
+use crate::progress::Progress;
+
+use output::Outputs;
+
+/// Boots, measures and reports: see the [command line](LabArgs).
+///
+/// # Errors
+/// With the exit code of the [table](exit). What was measured before a failure has been reported and
+/// saved.
+pub fn run(args: &LabArgs) -> Result<(), Failure> {
+    let vng = tools::find(&args.vng)
+        .map_err(|error| Failure::new(exit::CANNOT_MEASURE, error.to_string()))?;
+    settings::check(args)?;
+    let folder = tempfile::Builder::new()
+        .prefix("profiler-lab-")
+        .tempdir()
+        .map_err(|error| cannot_write(&std::env::temp_dir(), &error))?;
+    let benches = builds::benches(args, folder.path())?;
+    let kernels: Vec<&KernelImage> = benches.iter().map(|bench| &bench.kernel).collect();
+    let mut outputs = Outputs::open(args, &kernels)?;
+    let program = folder.path().join("profiler");
+    fs::copy("/proc/self/exe", &program).map_err(|error| cannot_write(&program, &error))?;
+
+    let mut progress = Progress::new(args.quiet);
+    for (number, bench) in benches.iter().enumerate() {
+        let below = folder.path().join(format!("kernel-{number}"));
+        let settings = settings::of(args, &vng, folder.path(), &below);
+        let measured = watch(bench, &settings, &mut progress);
+        let failure = outputs.deliver(number, bench, &settings, measured)?;
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+    }
+    Ok(())
+}
+
+/// Runs the boots of one kernel with a bar that counts runs.
+fn watch(bench: &Bench, settings: &lab::Settings, progress: &mut Progress) -> Measured {
+    let sides = if bench.candidate.is_some() { 4 } else { 1 };
+    let runs = u64::from(settings.boots) * u64::from(settings.repeat) * sides;
+    progress.say(&format!(
+        "Linux {}: {} boot{}, {runs} run{}, {} at a time, clock {}",
+        bench.kernel.release,
+        settings.boots,
+        plural(settings.boots.into()),
+        plural(runs),
+        settings.jobs,
+        settings.clock,
+    ));
+    progress.begin_steps("runs", runs);
+    let begun = AtomicU64::new(0);
+    let bar = &*progress;
+    let measured = lab::run(bench, settings, &|| {
+        bar.at_step(begun.fetch_add(1, Ordering::Relaxed));
+    });
+    progress.end();
+    measured
+}
+
+fn plural(count: u64) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}
+
+fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(exit::BAD_OUTPUT, format!("cannot write {}: {error}", path.display()))
+}
+
+/// A path as the guest will see it.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}

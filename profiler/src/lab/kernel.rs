@@ -1,0 +1,162 @@
+//! Which kernel to boot.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use profiler_vm::{ImageError, KernelImage};
+
+/// Why no kernel could be found.
+#[derive(Debug, thiserror::Error)]
+pub enum KernelError {
+    /// The file is no kernel.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// A folder without a kernel, or with several.
+    #[error(
+        "{} holds {found} files boot/vmlinuz-*: give the vmlinuz itself with --kernel",
+        folder.display()
+    )]
+    Folder {
+        /// The folder.
+        folder: PathBuf,
+        /// How many there are.
+        found: usize,
+    },
+    /// Neither a path nor an installed version.
+    #[error(
+        "no kernel `{given}`: there is no such file or folder, and no /boot/vmlinuz-{given} \
+         (installed: {installed}); install the kernel's package, or unpack it with `dpkg -x` and \
+         give the folder with --kernel"
+    )]
+    NotFound {
+        /// What was asked for.
+        given: String,
+        /// Versions in /boot.
+        installed: String,
+    },
+    /// Its modules are missing: the guest's file system is one.
+    #[error(
+        "no modules of kernel {release} in {}: the guest needs its 9p drivers; install the \
+         kernel's package, or unpack it whole with `dpkg -x` and run `depmod -b FOLDER {release}`",
+        searched.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" or ")
+    )]
+    NoModules {
+        /// The kernel's release.
+        release: String,
+        /// Where they were searched for.
+        searched: Vec<PathBuf>,
+    },
+}
+
+/// The kernel that `given` names: a file, a folder, or a version in /boot.
+///
+/// # Errors
+/// If there is none, or the modules that a guest boots with are missing.
+pub fn find(given: &str) -> Result<KernelImage, KernelError> {
+    find_below(Path::new("/"), given)
+}
+
+fn find_below(root: &Path, given: &str) -> Result<KernelImage, KernelError> {
+    let path = Path::new(given);
+    let installed = root.join("boot").join(format!("vmlinuz-{given}"));
+    let image = if path.is_dir() {
+        let mut images = images_in(&path.join("boot"));
+        match images.len() {
+            1 => KernelImage::open(&images.remove(0))?,
+            found => return Err(KernelError::Folder { folder: path.to_owned(), found }),
+        }
+    } else if path.exists() {
+        KernelImage::open(path)?
+    } else if !given.is_empty() && !given.contains('/') && installed.exists() {
+        KernelImage::open(&installed)?
+    } else {
+        let versions: Vec<String> = images_in(&root.join("boot"))
+            .iter()
+            .filter_map(|path| {
+                path.file_name()?.to_str()?.strip_prefix("vmlinuz-").map(str::to_owned)
+            })
+            .collect();
+        let installed = if versions.is_empty() { "none".into() } else { versions.join(", ") };
+        return Err(KernelError::NotFound { given: given.to_owned(), installed });
+    };
+    let beside = image.path.parent().and_then(Path::parent).map(|above| above.join("lib/modules"));
+    let mut searched: Vec<PathBuf> = beside
+        .into_iter()
+        .chain([root.join("lib/modules")])
+        .map(|dir| dir.join(&image.release))
+        .collect();
+    searched.dedup();
+    if searched.iter().any(|dir| dir.join("modules.dep").exists()) {
+        Ok(image)
+    } else {
+        Err(KernelError::NoModules { release: image.release, searched })
+    }
+}
+
+/// Kernels in a folder, sorted by name.
+fn images_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_image = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-"))
+    };
+    let mut images: Vec<PathBuf> = entries.filter(is_image).collect();
+    images.sort();
+    images
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A bzImage's setup code, as far as it is looked at.
+    fn image(release: &str) -> Vec<u8> {
+        let mut image = vec![0; 1024];
+        image[0x202..0x206].copy_from_slice(b"HdrS");
+        image[0x206..0x208].copy_from_slice(&0x20f_u16.to_le_bytes());
+        image[0x20e..0x210].copy_from_slice(&0x100_u16.to_le_bytes());
+        image[0x300..0x300 + release.len()].copy_from_slice(release.as_bytes());
+        image
+    }
+
+    fn tree(releases: &[&str], with_modules: bool) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("boot")).unwrap();
+        for release in releases {
+            let file = root.path().join("boot").join(format!("vmlinuz-{release}"));
+            fs::write(file, image(release)).unwrap();
+            let modules = root.path().join("lib/modules").join(release);
+            fs::create_dir_all(&modules).unwrap();
+            if with_modules {
+                fs::write(modules.join("modules.dep"), "").unwrap();
+            }
+        }
+        root
+    }
+
+    #[test]
+    fn a_version_a_folder_and_a_file_are_kernels() {
+        let root = tree(&["6.1.0-9-amd64"], true);
+        let of_version = find_below(root.path(), "6.1.0-9-amd64").unwrap();
+        assert_eq!(of_version.release, "6.1.0-9-amd64");
+        let folder = root.path().to_str().unwrap();
+        assert_eq!(find_below(Path::new("/"), folder).unwrap(), of_version);
+        let file = of_version.path.to_str().unwrap();
+        assert_eq!(find_below(Path::new("/"), file).unwrap(), of_version);
+    }
+
+    #[test]
+    fn what_is_missing_is_named_with_its_remedy() {
+        let root = tree(&["6.1.0-9-amd64", "6.12.9"], false);
+        let error = |given: &str| find_below(root.path(), given).unwrap_err().to_string();
+        let none = error("5.10");
+        assert!(none.contains("no kernel `5.10`") && none.contains("dpkg -x"), "{none}");
+        assert!(none.contains("installed: 6.1.0-9-amd64, 6.12.9"), "{none}");
+        let modules = error("6.12.9");
+        assert!(
+            modules.contains("no modules of kernel 6.12.9") && modules.contains("depmod"),
+            "{modules}"
+        );
+        let several = error(root.path().to_str().unwrap());
+        assert!(several.contains("holds 2 files boot/vmlinuz-*"), "{several}");
+    }
+}

@@ -1,0 +1,181 @@
+//! The lab: boots a kernel in a VM, runs this same program in it, and brings the profiles out.
+//!
+//! Under virtual time a nanosecond is an instruction of the guest, so that a handler's figures
+//! repeat on any machine. [`quiet`] has what is done against the rest of the spread, and [`spread`]
+//! says what is left. [`guest`] is the part that runs inside.
+
+pub mod guest;
+pub mod kernel;
+pub mod plan;
+pub mod quiet;
+pub mod spread;
+pub mod tools;
+mod vm;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use profiler_vm::KernelImage;
+
+use crate::error::{Failure, exit};
+use crate::profile::{Clock, Profile};
+use plan::{Build, CostPlan, Plan, Side, Step, sides};
+
+/// A kernel with the build or the two builds that are measured on it.
+#[derive(Debug, Clone)]
+pub struct Bench {
+    /// The kernel.
+    pub kernel: KernelImage,
+    /// The only build, or the one that is compared to.
+    pub baseline: Build,
+    /// The build that is compared.
+    pub candidate: Option<Build>,
+}
+
+/// How it is measured.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// What a nanosecond is.
+    pub clock: Clock,
+    /// CPUs of the guest; virtual time wants one.
+    pub cpus: u32,
+    /// Memory of the guest, as QEMU takes it.
+    pub memory: String,
+    /// Longest that one boot may take on the host's clock.
+    pub timeout: Duration,
+    /// virtme-ng's program.
+    pub vng: PathBuf,
+    /// Boots.
+    pub boots: u32,
+    /// Boots that run side by side.
+    pub jobs: u32,
+    /// Runs in each boot, or rounds of ABBA.
+    pub repeat: u32,
+    /// Arguments of `profiler run` that all runs share.
+    pub run: Vec<String>,
+    /// The same for the run that warms up.
+    pub warmup: Vec<String>,
+    /// What is timed without the driver and with it.
+    pub cost: Option<CostPlan>,
+    /// The program that runs in the guest.
+    pub program: PathBuf,
+    /// The folder that guests may write to: it holds all that they need.
+    pub shared: PathBuf,
+    /// The folder below it for the files of this kernel's boots.
+    pub folder: PathBuf,
+    /// Where the logs of the VMs go.
+    pub logs: PathBuf,
+}
+
+/// What came out of the boots of one kernel.
+#[derive(Debug, Default)]
+pub struct Measured {
+    /// Runs of the only build, or of the baseline, by boot and order.
+    pub baseline: Vec<Profile>,
+    /// Runs of the candidate.
+    pub candidate: Vec<Profile>,
+    /// Why it ended early, if it did: what was measured until then is here all the same.
+    pub failure: Option<Failure>,
+}
+
+/// Runs all boots; `on_run` is told of each run that begins.
+pub fn run(bench: &Bench, settings: &Settings, on_run: &(dyn Fn() + Sync)) -> Measured {
+    let next = AtomicU32::new(0);
+    let failed = AtomicBool::new(false);
+    let results = Mutex::new((Vec::new(), None));
+    let worker = || {
+        loop {
+            let boot = next.fetch_add(1, Ordering::Relaxed);
+            if boot >= settings.boots || failed.load(Ordering::Relaxed) {
+                return;
+            }
+            let (runs, failure) = one_boot(bench, settings, boot, on_run);
+            failed.fetch_or(failure.is_some(), Ordering::Relaxed);
+            // Poisoned only if another worker has panicked, which the scope tells.
+            if let Ok(mut results) = results.lock() {
+                results.0.extend(runs);
+                results.1 = results.1.take().or(failure);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..settings.jobs.clamp(1, settings.boots.max(1)) {
+            scope.spawn(worker);
+        }
+    });
+    let (mut runs, failure) = results.into_inner().unwrap_or_default();
+    runs.sort_by_key(|(_, profile): &(Side, Profile)| {
+        profile.place.as_ref().map(|place| (place.boot, place.order))
+    });
+    let mut measured = Measured { failure, ..Measured::default() };
+    for (side, profile) in runs {
+        match side {
+            Side::Baseline => measured.baseline.push(profile),
+            Side::Candidate => measured.candidate.push(profile),
+        }
+    }
+    measured
+}
+
+/// One boot: the profiles that came out of it, and why there are no more.
+fn one_boot(
+    bench: &Bench,
+    settings: &Settings,
+    boot: u32,
+    on_run: &(dyn Fn() + Sync),
+) -> (Vec<(Side, Profile)>, Option<Failure>) {
+    let folder = settings.folder.join(format!("boot-{boot}"));
+    let plan = make_plan(bench, settings, boot, &folder);
+    let written = fs::create_dir_all(&folder)
+        .map_err(|error| error.to_string())
+        .and_then(|()| serde_json::to_vec(&plan).map_err(|error| error.to_string()))
+        .and_then(|text| fs::write(folder.join(vm::PLAN), text).map_err(|error| error.to_string()));
+    if let Err(error) = written {
+        let text = format!("cannot write below {}: {error}", folder.display());
+        return (Vec::new(), Some(Failure::new(exit::INTERNAL, text)));
+    }
+    let failure = vm::run(bench, settings, &plan, &folder, on_run).err();
+    let mut runs = Vec::new();
+    for step in &plan.steps {
+        if !step.result.exists() {
+            continue;
+        }
+        match Profile::read(&step.result) {
+            Ok(profile) => runs.push((step.side, profile)),
+            // Cut off by the end of the guest: that end is what is told.
+            Err(_) if failure.is_some() => {}
+            Err(error) => return (runs, Some(error.into())),
+        }
+    }
+    let failure = failure.or_else(|| {
+        (runs.len() < plan.steps.len()).then(|| {
+            let text = format!(
+                "boot {boot} brought {} of {} runs and no error: this is a fault of the profiler",
+                runs.len(),
+                plan.steps.len()
+            );
+            Failure::new(exit::INTERNAL, text)
+        })
+    });
+    (runs, failure)
+}
+
+fn make_plan(bench: &Bench, settings: &Settings, boot: u32, folder: &Path) -> Plan {
+    let sides = sides(boot, settings.repeat, bench.candidate.is_some());
+    let step =
+        |(order, side)| Step { side, order, result: folder.join(format!("run-{order}.json")) };
+    Plan {
+        boot,
+        clock: settings.clock,
+        baseline: bench.baseline.clone(),
+        candidate: bench.candidate.clone(),
+        run: settings.run.clone(),
+        warmup: settings.warmup.clone(),
+        cost: settings.cost.clone(),
+        steps: (0..).zip(sides).map(step).collect(),
+        failure: folder.join(vm::FAILURE),
+    }
+}

@@ -1,0 +1,129 @@
+//! What happens in one boot, and in which order.
+//!
+//! The host writes a [`Plan`], and the same program reads it in the guest.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::load::BuiltinKind;
+use crate::profile::Clock;
+
+/// Which of two builds a run is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Side {
+    /// The only build, or the one that is compared to.
+    Baseline,
+    /// The build that is compared.
+    Candidate,
+}
+
+/// A module's file as the guest sees it, and how it is loaded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Build {
+    /// The file.
+    pub file: PathBuf,
+    /// Name once it is loaded.
+    pub name: String,
+    /// Parameters, as insmod takes them.
+    pub params: String,
+}
+
+/// One load of a module, one measurement, one unload.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// Which build.
+    pub side: Side,
+    /// Number of the run in this boot.
+    pub order: u32,
+    /// Where the profile goes.
+    pub result: PathBuf,
+}
+
+/// Everything that one boot does.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Number of the boot, from 0.
+    pub boot: u32,
+    /// What a nanosecond is.
+    pub clock: Clock,
+    /// The build of [`Side::Baseline`].
+    pub baseline: Build,
+    /// The build of [`Side::Candidate`], if two are compared.
+    pub candidate: Option<Build>,
+    /// Arguments of `profiler run` that every run has in common.
+    pub run: Vec<String>,
+    /// The same for the run that warms up before each: nothing of it is kept.
+    pub warmup: Vec<String>,
+    /// Loads whose operations are timed without the driver and with it, probes off.
+    pub cost: Option<CostPlan>,
+    /// The runs, in order.
+    pub steps: Vec<Step>,
+    /// Where the guest tells why it failed.
+    pub failure: PathBuf,
+}
+
+/// What is timed to learn what the driver costs an operation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CostPlan {
+    /// Built-in loads, one after the other.
+    pub loads: Vec<BuiltinKind>,
+    /// Operations of each.
+    pub operations: u64,
+    /// Threads of each.
+    pub workers: u32,
+}
+
+/// Why the guest failed, as the host reads it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestFailure {
+    /// Exit code of the program.
+    pub code: u8,
+    /// What happened.
+    pub message: String,
+    /// Number of the run that failed; `None` is before the first.
+    pub order: Option<u32>,
+}
+
+impl Plan {
+    /// The build of a side; the baseline's where there is one build alone.
+    #[must_use]
+    pub fn build(&self, side: Side) -> &Build {
+        match (side, &self.candidate) {
+            (Side::Candidate, Some(candidate)) => candidate,
+            _ => &self.baseline,
+        }
+    }
+}
+
+/// The sides of the runs of one boot.
+///
+/// Two builds run as ABBA, `repeat` times over, and as BAAB in every other boot: what drifts
+/// steadily in a boot, and what the first run of a boot has for itself, is shared evenly.
+#[must_use]
+pub fn sides(boot: u32, repeat: u32, two: bool) -> Vec<Side> {
+    use Side::{Baseline as A, Candidate as B};
+    if !two {
+        return vec![A; repeat as usize];
+    }
+    let block = if boot.is_multiple_of(2) { [A, B, B, A] } else { [B, A, A, B] };
+    block.repeat(repeat as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_builds_come_first_and_last_equally_often() {
+        let text = |boot, repeat| -> String {
+            let letter = |side: &Side| if *side == Side::Baseline { 'A' } else { 'B' };
+            sides(boot, repeat, true).iter().map(letter).collect()
+        };
+        assert_eq!(text(0, 1), "ABBA");
+        assert_eq!(text(1, 1), "BAAB");
+        assert_eq!(text(2, 2), "ABBAABBA");
+        assert_eq!(sides(1, 3, false), [Side::Baseline; 3]);
+    }
+}

@@ -1,0 +1,67 @@
+//! How far the runs of one series are apart.
+
+use crate::profile::{HandlerProfile, Profile, Series};
+
+/// Statistics whose spread is told, with the quantile behind each; the average has none.
+pub const STATISTICS: [(&str, Option<f64>); 4] =
+    [("average", None), ("TP90", Some(0.90)), ("TP95", Some(0.95)), ("TP99", Some(0.99))];
+
+/// One handler over the runs of a series.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HandlerSpread {
+    /// The handler.
+    pub handler: String,
+    /// Fewest and most calls that a run had.
+    pub calls: (u64, u64),
+    /// For each of [`STATISTICS`] the median over the runs in nanoseconds, and the spread: largest
+    /// less smallest, in parts of that median. `None` where a run had no call.
+    pub statistics: [Option<(f64, f64)>; 4],
+}
+
+/// The spread of every handler that all runs have, in the order of the first.
+#[must_use]
+pub fn of(series: &Series) -> Vec<HandlerSpread> {
+    let Some(first) = series.runs.first() else { return Vec::new() };
+    let spread = |handler: &HandlerProfile| {
+        let same = |run: &&Profile| {
+            run.handlers
+                .iter()
+                .find(|other| (&other.name, &other.module) == (&handler.name, &handler.module))
+                .cloned()
+        };
+        let runs: Vec<HandlerProfile> =
+            series.runs.iter().map(|run| same(&run)).collect::<Option<_>>()?;
+        let counts = runs.iter().map(|run| run.count);
+        let calls = (counts.clone().min()?, counts.max()?);
+        let statistics = STATISTICS.map(|(_, quantile)| {
+            let values = runs.iter().map(|run| match quantile {
+                None => run.mean_ns(),
+                Some(quantile) => run.quantile_ns(quantile).map(|ns| ns as f64),
+            });
+            range(values.collect::<Option<Vec<f64>>>()?)
+        });
+        Some(HandlerSpread { handler: handler.name.clone(), calls, statistics })
+    };
+    first.handlers.iter().filter_map(spread).collect()
+}
+
+/// Median, and largest less smallest in parts of it.
+fn range(mut values: Vec<f64>) -> Option<(f64, f64)> {
+    values.sort_by(f64::total_cmp);
+    let (min, max) = (*values.first()?, *values.last()?);
+    let median = f64::midpoint(values[(values.len() - 1) / 2], values[values.len() / 2]);
+    Some((median, (max - min) / median))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::range;
+
+    #[test]
+    fn the_spread_is_in_parts_of_the_median() {
+        assert_eq!(range(vec![101.0, 99.0, 100.0]), Some((100.0, 0.02)));
+        assert_eq!(range(vec![100.0, 104.0]), Some((102.0, 4.0 / 102.0)));
+        assert_eq!(range(vec![7.0]), Some((7.0, 0.0)));
+        assert_eq!(range(Vec::new()), None);
+    }
+}

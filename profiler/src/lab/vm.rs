@@ -1,0 +1,189 @@
+//! One boot of the lab: the VM's specification, and what its failures mean.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use profiler_vm::{Time, VmError, VmSpec, kvm};
+
+use super::guest::{PROGRAM, STEP_LINE};
+use super::plan::{GuestFailure, Plan};
+use super::quiet::{KERNEL_ARGS, QEMU_ARGS};
+use super::{Bench, Settings};
+use crate::error::{Failure, exit};
+use crate::profile::Clock;
+
+/// Names of the files in a boot's folder.
+pub(super) const PLAN: &str = "plan.json";
+pub(super) const FAILURE: &str = "failure.json";
+
+/// Lines of the kernel's report that an error carries.
+const REPORT_LINES: usize = 30;
+
+/// Boots and runs the plan.
+pub(super) fn run(
+    bench: &Bench,
+    settings: &Settings,
+    plan: &Plan,
+    folder: &Path,
+    on_run: &(dyn Fn() + Sync),
+) -> Result<(), Failure> {
+    let spec = spec(bench, settings, plan, folder);
+    let failed = |error| failure_of(&error, plan, &spec.log);
+    let (accel, _) = kvm::choose(&spec, &cache(), &mut |_| {}).map_err(failed)?;
+    let outcome = profiler_vm::run(&spec, accel, &mut |line| {
+        if line.starts_with(STEP_LINE) {
+            on_run();
+        }
+    })
+    .map_err(failed)?;
+    let told = fs::read(&plan.failure).ok();
+    let told: Option<GuestFailure> = told.and_then(|text| serde_json::from_slice(&text).ok());
+    match (outcome.code, told) {
+        (0, None) => Ok(()),
+        (_, Some(told)) => {
+            let run = told.order.map_or(String::new(), |order| format!(", run {order}"));
+            let text = format!("boot {}{run}: {}", plan.boot, told.message);
+            Err(Failure::new(told.code, text))
+        }
+        (code, None) => {
+            let said = outcome.lines[outcome.lines.len().saturating_sub(REPORT_LINES)..].join("\n");
+            let text = format!(
+                "boot {}: the program in the VM ended with exit code {code}:\n{said}",
+                plan.boot
+            );
+            Err(Failure::new(exit::LAB_FAILED, text))
+        }
+    }
+}
+
+fn spec(bench: &Bench, settings: &Settings, plan: &Plan, folder: &Path) -> VmSpec {
+    let is_virtual = settings.clock == Clock::Virtual;
+    let word = |path: &Path| profiler_vm::quote(&path.to_string_lossy());
+    let script = format!(
+        "mkdir -p {home} && cp {program} {PROGRAM} && exec {PROGRAM} __lab-guest {plan}",
+        home = word(Path::new(PROGRAM).parent().unwrap_or(Path::new("/"))),
+        program = word(&settings.program),
+        plan = word(&folder.join(PLAN)),
+    );
+    let words = |pairs: &[(&str, &str)]| -> Vec<String> {
+        pairs.iter().filter(|_| is_virtual).map(|(word, _)| (*word).to_owned()).collect()
+    };
+    VmSpec {
+        kernel: bench.kernel.clone(),
+        cpus: settings.cpus,
+        memory: settings.memory.clone(),
+        time: if is_virtual { Time::Virtual } else { Time::Wall },
+        timeout: settings.timeout,
+        env: Vec::new(),
+        command: ["sh", "-c", &script].map(str::to_owned).to_vec(),
+        directory: settings.shared.clone(),
+        shared: settings.shared.clone(),
+        log: settings.logs.join(format!("{}-boot-{}.log", bench.kernel.release, plan.boot)),
+        vng: settings.vng.clone(),
+        home: None,
+        kernel_args: words(KERNEL_ARGS),
+        qemu_args: words(QEMU_ARGS),
+    }
+}
+
+/// Where it is remembered whether KVM works here.
+fn cache() -> PathBuf {
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(home)
+        .unwrap_or_else(std::env::temp_dir)
+        .join("profiler/kvm")
+}
+
+/// What a failed VM means to the user.
+fn failure_of(error: &VmError, plan: &Plan, log: &Path) -> Failure {
+    let boot = plan.boot;
+    let ends = |lines: &[String]| lines[..lines.len().min(REPORT_LINES)].join("\n");
+    let kept = format!("the whole log is {}, kept with --logs FOLDER", log.display());
+    match error {
+        VmError::Trouble { trouble } => {
+            let mut builds = [Some(&plan.baseline), plan.candidate.as_ref()].into_iter().flatten();
+            let of_driver = builds.find(|build| trouble.names_module(&build.name));
+            let who = match of_driver {
+                Some(build) => format!("the kernel broke in the driver {}", build.name),
+                None => "the kernel broke".to_owned(),
+            };
+            let report = ends(&trouble.lines);
+            let text = format!("boot {boot}: {who}: {trouble}\n{report}\n{kept}");
+            Failure::new(exit::LAB_FAILED, text)
+        }
+        VmError::Interrupted(signal) => {
+            let code = u8::try_from(128 + signal).unwrap_or(exit::TERMINATED);
+            Failure::new(code, error.to_string())
+        }
+        VmError::NotStarted { .. } => Failure::new(exit::CANNOT_MEASURE, error.to_string()),
+        VmError::TimedOut { last, .. } => {
+            let text = format!(
+                "boot {boot}: {error}; give it more with --timeout\n{}\n{kept}",
+                ends(last)
+            );
+            Failure::new(exit::LAB_FAILED, text)
+        }
+        _ => Failure::new(exit::LAB_FAILED, format!("boot {boot}: {error}\n{kept}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::plan::Build;
+
+    fn plan() -> Plan {
+        let build = Build { file: "/d.ko".into(), name: "driver".into(), params: String::new() };
+        Plan {
+            boot: 3,
+            clock: Clock::Virtual,
+            baseline: build,
+            candidate: None,
+            run: Vec::new(),
+            warmup: Vec::new(),
+            cost: None,
+            steps: Vec::new(),
+            failure: "/f.json".into(),
+        }
+    }
+
+    fn failure(error: &VmError) -> (u8, String) {
+        let failure = failure_of(error, &plan(), Path::new("/logs/boot-3.log"));
+        (failure.code, failure.message)
+    }
+
+    #[test]
+    fn an_oops_in_the_driver_is_the_drivers() {
+        let trouble = |line: &str| VmError::Trouble {
+            trouble: profiler_vm::Trouble {
+                lines: vec!["[ 9.0] Oops: 0002 [#1]".into(), line.into()],
+            },
+        };
+        let (code, text) = failure(&trouble("RIP: 0010:bind_handler+0x12/0x90 [driver]"));
+        assert_eq!(code, exit::LAB_FAILED);
+        assert!(
+            text.starts_with("boot 3: the kernel broke in the driver driver: [ 9.0] Oops"),
+            "{text}"
+        );
+        assert!(text.contains("bind_handler+0x12") && text.contains("/logs/boot-3.log"), "{text}");
+        let (_, text) = failure(&trouble("RIP: 0010:vfs_read+0x12/0x90"));
+        assert!(text.starts_with("boot 3: the kernel broke: [ 9.0] Oops"), "{text}");
+    }
+
+    #[test]
+    fn each_failure_has_its_exit_code() {
+        assert_eq!(failure(&VmError::Interrupted(2)).0, exit::INTERRUPTED);
+        assert_eq!(failure(&VmError::Interrupted(15)).0, exit::TERMINATED);
+        let error = std::io::Error::from(std::io::ErrorKind::NotFound);
+        let (code, text) = failure(&VmError::NotStarted { command: "vng --run".into(), error });
+        assert_eq!(code, exit::CANNOT_MEASURE);
+        assert!(text.contains("`vng --run`"), "{text}");
+        let last = vec!["last words".to_owned()];
+        let limit = std::time::Duration::from_secs(9);
+        let (code, text) = failure(&VmError::TimedOut { started: true, limit, last });
+        assert_eq!(code, exit::LAB_FAILED);
+        assert!(text.contains("last words") && text.contains("--timeout"), "{text}");
+    }
+}
