@@ -12,11 +12,10 @@ const EXAMPLES: &str = "\
 Examples:
   # what the handlers of connect cost in this build, in instructions, on the kernel it was built for
   profiler lab --module hids_driver.ko --handler 'connect_*' --builtin connect --json connect.json
-  # before and after a change, over four boots: two series for `profiler compare` and `profiler gate`
-  profiler lab --baseline base.ko --candidate head.ko --handler 'connect_*' --builtin connect \\
-      --boots 4 --out lab/
+  # before and after a change, in turns: two series for `profiler compare` and `profiler gate`
+  profiler lab --baseline base.ko --candidate head.ko --profile connect --out lab/
   # how well it repeats
-  profiler lab --module hids_driver.ko --handler 'connect_*' --builtin connect --boots 20";
+  profiler lab --module hids_driver.ko --profile connect --boots 20";
 
 /// Arguments of `profiler lab`.
 #[derive(Debug, Args)]
@@ -44,12 +43,30 @@ pub struct LabArgs {
     /// More parameters of the candidate alone.
     #[arg(long, value_name = "NAME=VALUE ...", requires = "baseline", default_value = "")]
     pub candidate_params: String,
-    /// Handler to measure, by name or glob (repeatable).
-    #[arg(long = "handler", short = 'H', required = true, value_name = "NAME|GLOB")]
+    /// Handler to measure, by name or glob (repeatable) [default: those of --profile].
+    #[arg(
+        long = "handler",
+        short = 'H',
+        required_unless_present = "profile",
+        value_name = "NAME|GLOB"
+    )]
     pub handlers: Vec<String>,
+    /// Load profile with a built-in load: its handlers, its load, and the parameter of the module
+    /// that it needs. `profiler profiles` lists them.
+    #[arg(long, short, value_name = "NAME|FILE")]
+    pub profile: Option<String>,
+    /// Folder of load profiles that comes before all others (repeatable).
+    #[arg(long = "profiles-dir", value_name = "DIR", requires = "profile")]
+    pub profile_folders: Vec<PathBuf>,
     /// Built-in load: connect, bind, execve, open, ptrace or udp-recv (repeatable, or several with
     /// commas: they run side by side).
-    #[arg(long, value_delimiter = ',', value_name = "KIND", required = true)]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "KIND",
+        required_unless_present = "profile",
+        conflicts_with = "profile"
+    )]
     pub builtin: Vec<BuiltinKind>,
     /// Operations of each built-in load in a run. The same number in every run gives every run the
     /// same calls [default: 20000; 400 with a load that starts processes or mounts].
@@ -64,12 +81,12 @@ pub struct LabArgs {
     /// Threads of each built-in load.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub workers: u32,
-    /// Runs in each boot; with --baseline, rounds of ABBA in each boot.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub repeat: u32,
-    /// Boots of each kernel.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub boots: u32,
+    /// Runs in each boot [default: 1]; with --baseline, rounds of ABBA in each boot [default: 2].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: Option<u32>,
+    /// Boots of each kernel [default: 1; 2 with --baseline].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub boots: Option<u32>,
     /// Boots that run side by side [default: one for each CPU under virtual time, which does not
     /// mind; else one].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]

@@ -3,6 +3,7 @@
 mod builds;
 mod output;
 mod settings;
+mod work;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ use crate::lab::{self, Bench, Measured, tools};
 use crate::progress::Progress;
 
 use output::Outputs;
+use work::Work;
 
 /// Boots, measures and reports: see the [command line](LabArgs).
 ///
@@ -26,11 +28,12 @@ pub fn run(args: &LabArgs) -> Result<(), Failure> {
     let vng = tools::find(&args.vng)
         .map_err(|error| Failure::new(exit::CANNOT_MEASURE, error.to_string()))?;
     settings::check(args)?;
+    let work = Work::of(args)?;
     let folder = tempfile::Builder::new()
         .prefix("profiler-lab-")
         .tempdir()
         .map_err(|error| cannot_write(&std::env::temp_dir(), &error))?;
-    let benches = builds::benches(args, folder.path())?;
+    let benches = builds::benches(args, &work, folder.path())?;
     let kernels: Vec<&KernelImage> = benches.iter().map(|bench| &bench.kernel).collect();
     let mut outputs = Outputs::open(args, &kernels)?;
     let program = folder.path().join("profiler");
@@ -39,7 +42,7 @@ pub fn run(args: &LabArgs) -> Result<(), Failure> {
     let mut progress = Progress::new(args.quiet);
     for (number, bench) in benches.iter().enumerate() {
         let below = folder.path().join(format!("kernel-{number}"));
-        let settings = settings::of(args, &vng, folder.path(), &below);
+        let settings = settings::of(args, &work, &vng, folder.path(), &below);
         let measured = watch(bench, &settings, &mut progress);
         let failure = outputs.deliver(number, bench, &settings, measured)?;
         if let Some(failure) = failure {

@@ -12,6 +12,7 @@
 //! | `PROFILER_BPF_OBJECT` | path of the rebuilt object; not set: the committed one |
 
 mod agreement;
+mod lab;
 mod libtest;
 mod readers;
 mod report;
@@ -116,12 +117,20 @@ pub(crate) struct Selection {
     pub(crate) filters: Vec<String>,
 }
 
+impl Selection {
+    /// The lab's tests boot VMs of their own: they are a boot by name, and have no filters.
+    fn wants_lab(&self) -> bool {
+        let named = self.boots.iter().any(|name| name == lab::PLACE);
+        named || (self.boots.is_empty() && self.filters.is_empty())
+    }
+}
+
 /// Runs the selected tests and prints the summary; true when all is well.
 pub(crate) fn run(paths: &Paths, selection: &Selection) -> Result<bool> {
     let started = Instant::now();
     for name in &selection.boots {
-        if !BOOTS.iter().any(|boot| boot.name == name) {
-            let known: Vec<&str> = BOOTS.iter().map(|boot| boot.name).collect();
+        if name != lab::PLACE && !BOOTS.iter().any(|boot| boot.name == name) {
+            let known: Vec<&str> = BOOTS.iter().map(|boot| boot.name).chain([lab::PLACE]).collect();
             bail!("no boot `{name}`; there are {}", known.join(", "));
         }
     }
@@ -138,6 +147,9 @@ pub(crate) fn run(paths: &Paths, selection: &Selection) -> Result<bool> {
     }
     if in_vm {
         vm_tests(paths, selection, &mut report)?;
+        if selection.wants_lab() {
+            lab::run(paths, &mut report)?;
+        }
     }
     println!("test: took {} s\n", started.elapsed().as_secs());
     println!("{}", report.summary());

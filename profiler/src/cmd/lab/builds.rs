@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use profiler_vm::{ImageError, KernelImage};
 
 use super::cannot_write;
+use super::work::Work;
 use crate::cli::{LabArgs, PrepareArgs};
 use crate::cmd::prepare::{self, Inspected};
 use crate::error::{Failure, exit};
@@ -14,7 +15,7 @@ use crate::lab::{Bench, kernel};
 
 /// A kernel for each `--kernel`, or the one that the first module was built for, with the modules
 /// that were built for it, prepared below `folder`.
-pub(super) fn benches(args: &LabArgs, folder: &Path) -> Result<Vec<Bench>, Failure> {
+pub(super) fn benches(args: &LabArgs, work: &Work, folder: &Path) -> Result<Vec<Bench>, Failure> {
     let firsts = inspect(if args.baseline.is_empty() { &args.module } else { &args.baseline })?;
     let candidates = inspect(&args.candidate)?;
     let asked = if args.kernel.is_empty() { default_kernel(&firsts)? } else { args.kernel.clone() };
@@ -37,7 +38,12 @@ pub(super) fn benches(args: &LabArgs, folder: &Path) -> Result<Vec<Bench>, Failu
             let module = of_kernel(modules, &kernel)?;
             let output = below.join(name);
             make(module, btf.as_deref(), &output)?;
-            let params = format!("{} {params}", args.module_params).trim().to_owned();
+            let params = [work.module_params.as_str(), &args.module_params, params]
+                .map(str::trim)
+                .into_iter()
+                .filter(|params| !params.is_empty())
+                .collect::<Vec<_>>()
+                .join(" ");
             Ok(Build { file: output, name: module.name.clone(), params })
         };
         let baseline = build(&firsts, &args.baseline_params, "baseline.ko")?;

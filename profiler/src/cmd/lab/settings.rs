@@ -4,6 +4,7 @@ use std::path::Path;
 use std::thread::available_parallelism;
 
 use super::absolute;
+use super::work::Work;
 use crate::cli::LabArgs;
 use crate::error::{Failure, exit};
 use crate::lab::Settings;
@@ -42,8 +43,8 @@ pub(super) fn check(args: &LabArgs) -> Result<(), Failure> {
 }
 
 /// Operations of each run; `None` where its length is given.
-fn operations(args: &LabArgs) -> Option<u64> {
-    let usual = if args.builtin.iter().any(|kind| SLOW.contains(kind)) {
+fn operations(args: &LabArgs, work: &Work) -> Option<u64> {
+    let usual = if work.builtin.iter().any(|kind| SLOW.contains(kind)) {
         OPERATIONS_IF_SLOW
     } else {
         OPERATIONS
@@ -55,7 +56,7 @@ fn operations(args: &LabArgs) -> Option<u64> {
 }
 
 /// The settings for one kernel; `folder` is the one that guests share, `below` the kernel's part.
-pub(super) fn of(args: &LabArgs, vng: &Path, folder: &Path, below: &Path) -> Settings {
+pub(super) fn of(args: &LabArgs, work: &Work, vng: &Path, folder: &Path, below: &Path) -> Settings {
     let clock = Clock::from(args.clock);
     let cpus = match clock {
         Clock::Virtual => 1,
@@ -67,9 +68,12 @@ pub(super) fn of(args: &LabArgs, vng: &Path, folder: &Path, below: &Path) -> Set
         }
         Clock::Wall => 1,
     };
-    let operations = operations(args);
+    // Two rounds of ABBA in two boots: enough runs for a gate over many handlers.
+    let usual = if args.baseline.is_empty() { 1 } else { 2 };
+    let boots = args.boots.unwrap_or(usual);
+    let operations = operations(args, work);
     let cost = operations.filter(|_| !args.no_cost && args.rate.is_none()).map(|operations| {
-        CostPlan { loads: args.builtin.clone(), operations, workers: args.workers }
+        CostPlan { loads: work.builtin.clone(), operations, workers: args.workers }
     });
     Settings {
         clock,
@@ -77,11 +81,11 @@ pub(super) fn of(args: &LabArgs, vng: &Path, folder: &Path, below: &Path) -> Set
         memory: args.memory.clone(),
         timeout: args.timeout,
         vng: vng.to_owned(),
-        boots: args.boots,
-        jobs: args.jobs.unwrap_or(side_by_side).min(args.boots),
-        repeat: args.repeat,
-        run: run_args(args, clock, operations, 1),
-        warmup: run_args(args, clock, operations, WARMUP_PART),
+        boots,
+        jobs: args.jobs.unwrap_or(side_by_side).min(boots),
+        repeat: args.repeat.unwrap_or(usual),
+        run: run_args(args, work, clock, operations, 1),
+        warmup: run_args(args, work, clock, operations, WARMUP_PART),
         cost,
         program: folder.join("profiler"),
         shared: folder.to_owned(),
@@ -91,13 +95,19 @@ pub(super) fn of(args: &LabArgs, vng: &Path, folder: &Path, below: &Path) -> Set
 }
 
 /// Arguments of `profiler run` for one part in `part` of the work.
-fn run_args(args: &LabArgs, clock: Clock, operations: Option<u64>, part: u64) -> Vec<String> {
+fn run_args(
+    args: &LabArgs,
+    work: &Work,
+    clock: Clock,
+    operations: Option<u64>,
+    part: u64,
+) -> Vec<String> {
     let mut words = vec!["--clock".to_owned(), clock.to_string()];
     let mut add = |name: &str, value: String| words.extend([name.to_owned(), value]);
-    for handler in &args.handlers {
+    for handler in &work.handlers {
         add("--handler", handler.clone());
     }
-    for kind in &args.builtin {
+    for kind in &work.builtin {
         add("--builtin", kind.to_string());
     }
     add("--workers", args.workers.to_string());
@@ -130,11 +140,15 @@ mod tests {
     }
 
     fn settings(more: &str) -> Settings {
-        of(&args(more), Path::new("/vng"), Path::new("/lab"), Path::new("/lab/kernel-0"))
+        let args = args(more);
+        let work = Work::of(&args).unwrap();
+        of(&args, &work, Path::new("/vng"), Path::new("/lab"), Path::new("/lab/kernel-0"))
     }
 
     #[test]
     fn virtual_time_counts_operations() {
+        let two = settings("--baseline a.ko --candidate b.ko");
+        assert_eq!((two.boots, two.repeat), (2, 2));
         let settings = settings("-m d.ko --boots 2");
         let expected =
             "--clock virtual --handler bind_* --builtin bind --workers 1 --operations 20000";
@@ -142,12 +156,7 @@ mod tests {
         assert!(settings.warmup.join(" ").ends_with("--operations 2000"));
         assert_eq!((settings.cpus, settings.boots), (1, 2));
         assert_eq!(settings.cost.unwrap().operations, 20_000);
-        let execve = super::of(
-            &args("-m d.ko --builtin execve"),
-            Path::new("/v"),
-            Path::new("/l"),
-            Path::new("/l/k"),
-        );
+        let execve = super::tests::settings("-m d.ko --builtin execve");
         assert!(execve.run.join(" ").ends_with("--operations 400"));
     }
 
@@ -186,6 +195,7 @@ mod tests {
         ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
+        assert!(parse("-m a.ko --profile connect").is_err(), "a profile has its own load");
         assert!(parse("--baseline a.ko --candidate b.ko --candidate-params x=1 --out o").is_ok());
     }
 }
