@@ -35,7 +35,7 @@ const SPREAD: f64 = 0.005;
 
 /// Exit codes of `profiler`, which its README lists.
 const REGRESSION: i32 = 10;
-const LAB_FAILED: i32 = 14;
+const LAB_FAILED: i32 = 15;
 
 /// Runs all of it: three boots.
 pub(super) fn run(paths: &Paths, report: &mut Report) -> Result<()> {
