@@ -29,7 +29,8 @@ const MAX_BYTES: u32 = 64 << 10;
 pub(crate) fn build(paths: &Paths) -> Result<PathBuf> {
     let target = paths.target().join("fuzz");
     let mut cargo = Command::new("cargo");
-    cargo.args(["build", "--release", "--locked", "--quiet", "--target", TRIPLE]);
+    // Not --locked: the file there follows the dependencies of the profiler, which change without it.
+    cargo.args(["build", "--release", "--quiet", "--target", TRIPLE]);
     cargo.arg("--target-dir").arg(&target);
     cargo.env("RUSTFLAGS", FLAGS).current_dir(paths.fuzz());
     println!("build: fuzz targets");
