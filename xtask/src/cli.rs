@@ -36,6 +36,8 @@ pub(crate) enum Task {
     Bench(BenchArgs),
     /// Feed the parsers what a fuzzer finds; a finding is an error.
     Fuzz(FuzzArgs),
+    /// The gate's own record: its false alarms, and what it finds of slow-downs of known size.
+    GatePower(GatePowerArgs),
     /// Check formatting and lints; warnings are errors.
     Lint,
     /// Run every test: on this machine, and in VMs with both BPF objects on each kernel.
@@ -150,6 +152,89 @@ impl TestbedArgs {
     }
 }
 
+const GATE_POWER_EXAMPLES: &str = "\
+Examples:
+  # under virtual time: 20 decisions on the same driver, 10 each on one that is 1, 2 and 5 % slower
+  cargo xtask gate-power
+  # on the wall clock, with a second load on every CPU
+  cargo xtask gate-power --clock wall --noise --decisions 0=10,50=10
+What was measured stays in target/gate-power and is not measured again; remove it to begin anew.";
+
+/// Arguments of `gate-power`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = GATE_POWER_EXAMPLES)]
+pub(crate) struct GatePowerArgs {
+    /// Decisions to make for each change: percent slower, and how many.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "PERCENT=COUNT",
+        default_value = "0=20,1=10,2=10,5=5"
+    )]
+    pub(crate) decisions: Vec<Wanted>,
+    /// The handler that is made slower.
+    #[arg(long, default_value = "connect_syscall_handler")]
+    pub(crate) handler: String,
+    /// The clock.
+    #[arg(long, value_enum, default_value_t = PowerClock::Virtual)]
+    pub(crate) clock: PowerClock,
+    /// Keep every CPU of this machine busy by turns while it measures.
+    #[arg(long)]
+    pub(crate) noise: bool,
+    /// Operations of the load in each run.
+    #[arg(long, default_value_t = 5_000)]
+    pub(crate) operations: u64,
+    /// Boots of each decision.
+    #[arg(long, default_value_t = 2)]
+    pub(crate) boots: u32,
+    /// Rounds of ABBA in each boot.
+    #[arg(long, default_value_t = 2)]
+    pub(crate) rounds: u32,
+    /// Boots that run side by side [default: what `profiler lab` takes].
+    #[arg(long)]
+    pub(crate) jobs: Option<u32>,
+}
+
+/// How many decisions on which change.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Wanted {
+    /// By how much the handler is slower, in percent.
+    pub(crate) percent: f64,
+    /// Number of decisions.
+    pub(crate) count: u32,
+}
+
+impl std::str::FromStr for Wanted {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || format!("`{text}` is not PERCENT=COUNT, such as 2=10");
+        let (percent, count) = text.split_once('=').ok_or_else(bad)?;
+        let percent: f64 = percent.parse().map_err(|_| bad())?;
+        let count = count.parse().map_err(|_| bad())?;
+        if (0.0..=1000.0).contains(&percent) { Ok(Self { percent, count }) } else { Err(bad()) }
+    }
+}
+
+/// A clock of the record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PowerClock {
+    /// Instructions of a guest.
+    Virtual,
+    /// Time as it passes.
+    Wall,
+}
+
+impl PowerClock {
+    /// Its name on command lines and in paths.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Virtual => "virtual",
+            Self::Wall => "wall",
+        }
+    }
+}
+
 /// Arguments of `vm`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct VmArgs {
@@ -193,6 +278,14 @@ impl VmArgs {
 mod tests {
     use super::*;
     use clap::CommandFactory as _;
+
+    #[test]
+    fn decisions_are_read() {
+        assert_eq!("0.5=3".parse(), Ok(Wanted { percent: 0.5, count: 3 }));
+        for bad in ["2", "=3", "2=", "-1=3", "nan=1", "2=-1"] {
+            assert!(bad.parse::<Wanted>().is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn the_command_line_is_sound() {

@@ -2,11 +2,13 @@
 
 mod bench;
 mod cargo;
+mod ci;
 mod cli;
 mod demo;
 mod digest;
 mod ebpf;
 mod fuzz;
+mod gate_power;
 mod kbuild;
 mod lint;
 mod paths;
@@ -86,6 +88,11 @@ fn dispatch(task: Task) -> Result<ExitCode> {
         Task::Bench(args) => return bench::run(&paths, args.kernel).map(exit_code),
         Task::Demo(args) => {
             return demo::run(&paths, args.driver, args.kernel.kernel).map(exit_code);
+        }
+        Task::GatePower(args) => {
+            if !gate_power::run(&paths, &args)? {
+                return Ok(ExitCode::FAILURE);
+            }
         }
         Task::Lint => lint::run(&paths)?,
         Task::Test(args) => {

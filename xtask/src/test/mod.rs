@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 
 use crate::cargo;
+use crate::ci;
 use crate::ebpf;
 use crate::paths::Paths;
 use crate::process;
@@ -216,6 +217,12 @@ fn vm_tests(paths: &Paths, selection: &Selection, report: &mut Report) -> Result
     let wanted: Vec<&Boot> = BOOTS.iter().filter(is_wanted).collect();
     for boot in &wanted {
         bench.boot(boot, report)?;
+    }
+    if selection.boots.is_empty() && selection.filters.is_empty() {
+        for name in ci::files() {
+            let test = format!("the commands of docs/ci/{name} in a fresh clone");
+            report.step("ci", &test, ci::check(paths, name));
+        }
     }
     let mut icount = wanted.iter().filter(|boot| boot.icount);
     if let (Some(first), Some(second), []) = (icount.next(), icount.next(), bench.filters) {

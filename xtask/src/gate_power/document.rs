@@ -1,0 +1,123 @@
+//! The table in docs.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::process;
+
+use super::decision::Decision;
+
+const HEAD: &str = "\
+# How well the gate judges
+
+Decisions of `profiler gate` with its default settings on builds of the test module of which one is slower by a known
+number of instructions in every call of one handler, compiled in: no parameter and no file tells. Each decision has boots
+of its own. *False alarms* are decisions in which a handler failed that is not slower; *found* are those in which the
+slower handler failed, and no other. *Others pass* are those in which every handler that is not slower passed, and none was
+left undecided.
+
+Made by `cargo xtask gate-power`, which says how in its help; [gate.md](gate.md) has the rule.
+";
+
+/// Decisions of one kind: clock, noise, handler, and the change in thousandths of a percent.
+type Kind = (String, bool, String, u64);
+
+fn kinds(decisions: &[Decision]) -> BTreeMap<Kind, Vec<&Decision>> {
+    let mut kinds: BTreeMap<Kind, Vec<&Decision>> = BTreeMap::new();
+    for decision in decisions {
+        let change = (decision.percent * 1000.0).round() as u64;
+        let handler = if change == 0 { String::new() } else { decision.handler.clone() };
+        let kind = (decision.clock.clone(), decision.noisy, handler, change);
+        kinds.entry(kind).or_default().push(decision);
+    }
+    kinds
+}
+
+/// The document.
+pub(super) fn render(decisions: &[Decision]) -> Result<String> {
+    let mut text = HEAD.to_owned();
+    let command: Vec<String> = std::env::args().skip(1).collect();
+    let date = process::stdout(Command::new("date").args(["-u", "+%Y-%m-%d"]))?;
+    let _ = writeln!(
+        text,
+        "\nOn {}, last with `cargo xtask {}`, on {}.\n",
+        date.trim(),
+        command.join(" "),
+        machine()
+    );
+    text.push_str(
+        "| clock | slower handler | by | decisions | found | false alarms | others pass | undecided | measured average | seconds a decision |\n\
+         |---|---|---:|---:|---:|---:|---:|---:|---|---:|\n",
+    );
+    for ((clock, noisy, handler, _), decisions) in kinds(decisions) {
+        let count = |is: fn(&Decision) -> bool| decisions.iter().filter(|one| is(one)).count();
+        let percent = decisions.first().map_or(0.0, |one| one.percent);
+        let found = if percent > 0.0 { count(Decision::found).to_string() } else { "-".to_owned() };
+        let _ = writeln!(
+            text,
+            "| {clock}{} | {} | {} | {} | {found} | {} | {} | {} | {} | {} |",
+            if noisy { ", second load on every CPU" } else { "" },
+            if handler.is_empty() { "none" } else { &handler },
+            if percent > 0.0 { format!("+{percent} %") } else { "0".to_owned() },
+            decisions.len(),
+            count(Decision::is_false_alarm),
+            count(Decision::others_passed),
+            count(|one| one.outcome == "inconclusive"),
+            range(decisions.iter().filter_map(|one| one.measured), |v| format!("{v:+.2} %")),
+            range(decisions.iter().map(|one| one.seconds), |v| format!("{v:.0}")),
+        );
+    }
+    let mut designs: Vec<String> =
+        decisions.iter().map(|one| format!("{}: {}", one.clock, one.design)).collect();
+    designs.sort_unstable();
+    designs.dedup();
+    let _ = writeln!(text, "\nA decision rests on, {}.", designs.join("; "));
+    Ok(text)
+}
+
+/// Smallest to largest.
+fn range(values: impl Iterator<Item = f64>, show: impl Fn(f64) -> String) -> String {
+    let mut sorted: Vec<f64> = values.collect();
+    sorted.sort_unstable_by(f64::total_cmp);
+    match (sorted.first(), sorted.last()) {
+        (Some(first), Some(last)) if show(*first) != show(*last) => {
+            format!("{} to {}", show(*first), show(*last))
+        }
+        (Some(first), _) => show(*first),
+        _ => "-".to_owned(),
+    }
+}
+
+/// CPU model and count; no names.
+fn machine() -> String {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let models: Vec<&str> = cpuinfo
+        .lines()
+        .filter(|line| line.starts_with("model name"))
+        .filter_map(|line| line.split_once(':'))
+        .map(|(_, model)| model.trim())
+        .collect();
+    match models.first() {
+        Some(model) => format!("{} CPUs of {model}", models.len()),
+        None => "a CPU of unknown model".to_owned(),
+    }
+}
+
+/// No false alarm; everything from +2 % on is found, and +1 % eight times of ten.
+pub(super) fn keeps_promises(decisions: &[Decision]) -> bool {
+    !decisions.iter().any(Decision::is_false_alarm)
+        && kinds(decisions).into_iter().all(|((clock, ..), decisions)| {
+            let percent = decisions.first().map_or(0.0, |one| one.percent);
+            let found = decisions.iter().filter(|one| one.found()).count() as f64;
+            let needed = match (clock.as_str(), percent) {
+                ("virtual", 2.0..) | (_, 50.0..) => 1.0,
+                ("virtual", 1.0..) => 0.8,
+                _ => 0.0,
+            };
+            found >= needed * decisions.len() as f64
+        })
+}

@@ -1,0 +1,143 @@
+//! The gate's own record: decisions on the same driver and on one that is slower by a known amount, each with
+//! boots of its own, written to a table in `docs/gate-power.md`.
+//!
+//! What was measured is kept below `target/gate-power`, a folder a decision: an interrupted run goes on
+//! where it was. Runs that are there are judged anew each time, so the record is always that of the
+//! present gate.
+
+mod decision;
+mod document;
+mod noise;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::cargo;
+use crate::cli::GatePowerArgs;
+use crate::paths::Paths;
+use crate::process;
+use crate::series::Series;
+use crate::setup::{self, Part};
+use crate::testbed::{self, Slow};
+
+use decision::{Decision, Lab};
+use noise::Noise;
+
+/// The handlers of one load: one is made slower, the other has to pass.
+const HANDLERS: &str = "connect_*";
+const LOAD: &str = "connect";
+
+/// Instructions of one iteration of the testbed's loop, and of what is around the loop.
+const ITERATION: f64 = 2.0;
+const AROUND: f64 = 3.0;
+
+/// Makes the decisions that are not there yet, judges all, and writes the table. True if the gate keeps
+/// its promises.
+pub(crate) fn run(paths: &Paths, args: &GatePowerArgs) -> Result<bool> {
+    let series = Series::V6_1;
+    setup::ensure(paths, &[Part::Vm, Part::ModuleBuild, Part::Kernel(series)])?;
+    let profiler = cargo::build_profiler(paths)?;
+    let base = testbed::build(paths, series)?;
+    let folder = paths.target().join("gate-power");
+    let lab = Lab {
+        profiler: profiler.clone(),
+        kernel: paths.kernel(series),
+        vng: paths.venv().join("bin/vng"),
+        handlers: HANDLERS.to_owned(),
+        load: LOAD.to_owned(),
+        clock: args.clock,
+        operations: args.operations,
+        boots: args.boots,
+        rounds: args.rounds,
+        jobs: args.jobs,
+    };
+    let clock = folder.join(args.clock.name());
+    let noise = args.noise.then(Noise::start).transpose()?;
+    let mut level = None;
+    for (number, change) in plan(args) {
+        let place = clock.join(format!("{}-{number}", change.folder()));
+        let candidate = if change.percent == 0.0 {
+            base.clone()
+        } else {
+            let ns = match level {
+                Some(ns) => ns,
+                None => *level.insert(level_of(&clock, &change.handler)?),
+            };
+            slower(paths, series, &change, ns)?
+        };
+        Decision::measure(&lab, &change, &place, &base, &candidate, args.noise)?;
+        let decision = Decision::judge(&profiler, &place)?;
+        println!("gate-power: {} {number}: {}", change.words(), decision.words());
+    }
+    drop(noise);
+    let decisions = decision::all(&profiler, &folder)?;
+    let document = paths.root().join("docs/gate-power.md");
+    process::create_dir(document.parent().unwrap_or(Path::new(".")))?;
+    process::write(&document, document::render(&decisions)?)?;
+    println!("gate-power: {} decisions, {}", decisions.len(), document.display());
+    Ok(document::keeps_promises(&decisions))
+}
+
+/// One change that is injected.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Change {
+    /// The handler that is made slower.
+    handler: String,
+    /// By how much, in percent of its average.
+    percent: f64,
+}
+
+impl Change {
+    fn folder(&self) -> String {
+        format!("{}-{}", self.handler, self.percent)
+    }
+
+    fn words(&self) -> String {
+        if self.percent == 0.0 {
+            "the same driver".to_owned()
+        } else {
+            format!("{} +{} %", self.handler, self.percent)
+        }
+    }
+}
+
+/// The decisions that are asked for; those on the same driver come first, for their runs tell how many
+/// instructions a percent is.
+fn plan(args: &GatePowerArgs) -> Vec<(u32, Change)> {
+    let change = |percent| Change { handler: args.handler.clone(), percent };
+    let mut plan = Vec::new();
+    for wanted in &args.decisions {
+        plan.extend((0..wanted.count).map(|number| (number, change(wanted.percent))));
+    }
+    plan.sort_by_key(|(_, change)| change.percent > 0.0);
+    plan
+}
+
+/// The handler's average in the runs of the same driver.
+fn level_of(clock: &Path, handler: &str) -> Result<f64> {
+    let first = std::fs::read_dir(clock)
+        .with_context(|| format!("cannot read {}", clock.display()))?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .find_map(|place| decision::level(&place, handler).ok());
+    first.with_context(|| {
+        format!(
+            "no decision on the same driver to take the average of {handler} from: ask for 0=1 too"
+        )
+    })
+}
+
+/// The driver with the handler slower by that share of its average.
+fn slower(paths: &Paths, series: Series, change: &Change, level_ns: f64) -> Result<PathBuf> {
+    let added = level_ns * change.percent / 100.0;
+    let iterations = ((added - AROUND) / ITERATION).round();
+    if iterations < 1.0 {
+        bail!(
+            "{} % of the {level_ns:.0} instructions of {} are fewer than one iteration of the loop",
+            change.percent,
+            change.handler
+        );
+    }
+    let slow = Slow { handler: change.handler.clone(), iterations: iterations as u64 };
+    testbed::build_slow(paths, series, &slow)
+}
