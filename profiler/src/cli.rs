@@ -3,11 +3,13 @@
 pub mod compare;
 pub mod gate;
 mod lab;
+mod load;
 mod ltp;
 mod merge;
 mod profiles;
 mod report;
 mod shell;
+mod sweep;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,10 +17,12 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use lab::{LabArgs, LabGuestArgs};
+pub use load::{ConfineArgs, WatchArgs};
 pub use ltp::LtpArgs;
 pub use merge::MergeArgs;
 pub use report::ReportArgs;
 pub use shell::{CompletionsArgs, ManArgs};
+pub use sweep::{Asked, SweepArgs};
 
 use crate::export::{Export, Unit};
 use crate::load::{BuiltinKind, Rate};
@@ -50,6 +54,8 @@ and 143 what was measured has been reported and saved.";
 pub enum Command {
     /// Measure handlers under a load, and print a table of their latencies.
     Run(Box<RunArgs>),
+    /// Run a load at several rates and numbers of workers, one profile each; goes on after a stop.
+    Sweep(SweepArgs),
     /// Print a run from its JSON file, as a table or in another format.
     Report(ReportArgs),
     /// Make one profile out of several: the exact sum of their histograms and losses.
@@ -173,10 +179,13 @@ pub struct RunArgs {
     #[arg(
         long = "handler",
         short = 'H',
-        required_unless_present = "profile",
+        required_unless_present_any = ["profile", "no_probe"],
         value_name = "NAME|GLOB"
     )]
     pub handlers: Vec<String>,
+    /// Measure the load and its costs without any probe; needs no privileges.
+    #[arg(long, conflicts_with_all = ["handlers", "module", "profile"])]
+    pub no_probe: bool,
     /// Length of the measured window, such as 30s or 5m [default: 10s, or until the load has
     /// ended if it ends by itself].
     #[arg(long, short, value_parser = duration)]
@@ -221,7 +230,7 @@ pub struct RunArgs {
     #[arg(long, requires = "builtin", value_name = "N")]
     pub operations: Option<u64>,
     /// Folder in which loads create their files.
-    #[arg(long, conflicts_with = "load", value_name = "DIR")]
+    #[arg(long, value_name = "DIR")]
     pub load_dir: Option<PathBuf>,
     /// Load profiles and LTP.
     #[command(flatten)]
@@ -229,6 +238,12 @@ pub struct RunArgs {
     /// Fail, after the report, if more than this share of a handler's calls was not measured.
     #[arg(long, value_name = "PERCENT", default_value_t = 0.1, value_parser = percent)]
     pub max_loss: f64,
+    /// What loads are kept to.
+    #[command(flatten)]
+    pub confine: ConfineArgs,
+    /// Whose costs are watched.
+    #[command(flatten)]
+    pub watch: WatchArgs,
     /// Measure also where another tracing program is on a handler: its time is counted with it.
     #[arg(long)]
     pub allow_shared: bool,

@@ -162,6 +162,13 @@ fn preemption(debugfs: Option<&str>, build: Option<&str>) -> Option<String> {
     }
 }
 
+/// Where control groups of version 2 are mounted, if they are.
+#[must_use]
+pub fn cgroup2_mount() -> Option<std::path::PathBuf> {
+    let mounts = procfs::process::Process::myself().and_then(|this| this.mountinfo()).ok()?;
+    mounts.into_iter().find(|mount| mount.fs_type == "cgroup2").map(|mount| mount.mount_point)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

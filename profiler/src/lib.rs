@@ -23,3 +23,4 @@ pub mod target;
 pub mod trace_cmd;
 pub mod verdict;
 pub mod warning;
+pub mod watch;

@@ -14,6 +14,7 @@ fn main() -> ExitCode {
         Command::Run(args) => cmd::run::run(&args),
         Command::Compare(args) => cmd::compare::run(&args),
         Command::Gate(args) => cmd::gate::run(&args),
+        Command::Sweep(args) => cmd::sweep::run(&args),
         Command::Cost(args) => cmd::cost::run(&args),
         Command::Doctor(args) => cmd::doctor::run(&args),
         Command::List(args) => cmd::list::run(&args),

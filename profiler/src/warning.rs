@@ -5,7 +5,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::load::ltp::{TestResult, TestRuns};
+use crate::load::{LoadRun, LoadSpec};
 use crate::profile::{HandlerProfile, Profile};
+use crate::watch::Watched;
 
 /// Below this many calls the 99th percentile is nothing but the longest call.
 const FEW_CALLS: u64 = 100;
@@ -33,7 +35,7 @@ impl From<&Warning> for WarningRecord {
 }
 
 /// Something about a run that its numbers alone do not tell.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Warning {
     /// A signal ended the run early.
     Interrupted,
@@ -69,6 +71,12 @@ pub enum Warning {
     Unbalanced(Vec<String>),
     /// Too few calls for the tail.
     FewCalls(Vec<String>),
+    /// A load did not make the operations that its rate asks for: name, rate asked, rate held.
+    RateNotHeld(String, f64, f64),
+    /// So many processes that were watched by this name ended during the run.
+    WatchedEnded(String, u32),
+    /// Nothing was there to watch.
+    WatchedNever(String),
 }
 
 impl Warning {
@@ -114,6 +122,17 @@ impl Warning {
         add(&Self::InFlight, &|h| h.losses.in_flight);
         add(&|names, _| Self::MissedUnknown(names), &|h| if_so(h.losses.missed_unknown));
         add(&|names, _| Self::FewCalls(names), &|h| if_so(!idle(h) && h.count < FEW_CALLS));
+        warnings.extend(profile.loads.iter().filter_map(rate_not_held));
+        for row in profile.costs.iter().flat_map(|costs| &costs.rows) {
+            match &row.of {
+                Watched::Machine | Watched::Profiler => {}
+                of if row.seen == 0 => warnings.push(Self::WatchedNever(of.label())),
+                of if row.ended > 0 => {
+                    warnings.push(Self::WatchedEnded(of.label(), row.ended));
+                }
+                _ => {}
+            }
+        }
         warnings
     }
 
@@ -167,6 +186,9 @@ impl Warning {
             Self::OverRange(..) => "over-range",
             Self::Unbalanced(_) => "unbalanced",
             Self::FewCalls(_) => "few-calls",
+            Self::RateNotHeld(..) => "rate-not-held",
+            Self::WatchedEnded(..) => "watched-ended",
+            Self::WatchedNever(_) => "watched-never",
         }
     }
 
@@ -177,7 +199,10 @@ impl Warning {
             Self::Interrupted
             | Self::TestsNotPassed(_)
             | Self::TestsVaried(_)
-            | Self::TestsLeft(..) => &[],
+            | Self::TestsLeft(..)
+            | Self::RateNotHeld(..)
+            | Self::WatchedEnded(..)
+            | Self::WatchedNever(_) => &[],
             Self::ZeroHits(names)
             | Self::NeverLeft(names)
             | Self::AllMissed(names)
@@ -193,6 +218,20 @@ impl Warning {
             | Self::FewHits(names, _) => names,
         }
     }
+}
+
+/// A load at a rate that made fewer operations than were due, by more than one in a hundred.
+fn rate_not_held(load: &LoadRun) -> Option<Warning> {
+    let LoadSpec::Builtin { name, rate_per_s: Some(rate), workers, .. } = &load.spec else {
+        return None;
+    };
+    let outcome = &load.outcome;
+    let due = rate.get() * outcome.elapsed_ns as f64 / 1e9;
+    let made = outcome.operations? as f64;
+    // Each worker may be stopped within one.
+    let short = due - made > f64::max(due / 100.0, f64::from(*workers));
+    let held = outcome.held_rate_per_s.unwrap_or(0.0);
+    short.then(|| Warning::RateNotHeld(name.to_string(), rate.get(), held))
 }
 
 /// `1 call`, `2 calls`.
@@ -297,6 +336,23 @@ impl fmt::Display for Warning {
                 f,
                 "the account of {names} does not add up (carried in + entries = count + in flight + \
                  lost): an error of the profiler; do not use these figures, and report it with the JSON"
+            ),
+            Self::RateNotHeld(name, asked, held) => write!(
+                f,
+                "the load {name} was to make {asked}/s and held {held:.1}/s: the machine was too slow or \
+                 too busy for more; lower --rate, or raise --workers if CPUs are idle, and compare \
+                 runs of one rate alone"
+            ),
+            Self::WatchedEnded(name, count) => write!(
+                f,
+                "{count} process{} of {name}, which was watched, ended during the run: what it used \
+                 after the last sample before that is not in its costs; a shorter --sample loses less",
+                if *count == 1 { "" } else { "es" }
+            ),
+            Self::WatchedNever(name) => write!(
+                f,
+                "nothing to watch: {name} was not there at any sample; check the name (`ps -e` prints \
+                 it), the process number or the control group's path"
             ),
             Self::FewCalls(_) => write!(
                 f,

@@ -7,8 +7,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use profiler::load::{
-    BuiltinKind, BuiltinLoad, CommandLoad, HelperProgram, IdleLoad, Load, LoadFailure, LoadOutcome,
-    LoadRun, LoadSpec, LoadStatus, OwnCalls, Rate, StopReason, StopSignal, run_all,
+    BuiltinKind, BuiltinLoad, CommandLoad, Confinement, HelperProgram, HostedLoad, IdleLoad, Load,
+    LoadFailure, LoadOutcome, LoadRun, LoadSpec, LoadStatus, LoadUser, OwnCalls, Rate, StopReason,
+    StopSignal, run_all,
 };
 use tempfile::TempDir;
 
@@ -343,8 +344,14 @@ async fn loads_run_side_by_side() {
     assert_eq!(runs.len(), kinds.len());
     for (run, kind) in runs.iter().zip(kinds) {
         let (workers, operations) = (2, Some(30));
-        let spec =
-            LoadSpec::Builtin { name: kind, workers, rate_per_s: None, operations, pin: true };
+        let spec = LoadSpec::Builtin {
+            name: kind,
+            workers,
+            rate_per_s: None,
+            operations,
+            pin: true,
+            user: None,
+        };
         assert_eq!(run.spec, spec);
         assert_eq!(run.outcome.status, LoadStatus::Completed);
         assert_eq!(run.outcome.calls, Some(expected_calls(kind, 30, 30, 2)), "{kind}");
@@ -554,6 +561,104 @@ async fn what_a_command_leaves_running_ends_with_it() {
     let outcome = run(scene.shell(&script), &StopSignal::new()).await;
     assert_eq!(outcome.status, LoadStatus::Completed);
     assert!(!lives(&pids(&file, 1)[0]));
+    scene.assert_nothing_left();
+}
+
+/// Kept to nothing: the folders of these tests may not be open to others.
+fn as_oneself() -> Confinement {
+    let me = nix::unistd::User::from_uid(nix::unistd::geteuid()).unwrap().unwrap();
+    let user = LoadUser { name: me.name, uid: me.uid.as_raw(), gid: me.gid.as_raw() };
+    Confinement { user: Some(user), ..Confinement::default() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_builtin_does_the_same_in_a_process_of_its_own() {
+    for kind in kinds().await {
+        let scene = Scene::new();
+        let load = scene.builtin(kind).workers(2).operations(Some(40));
+        let outcome = run(HostedLoad::new(load, as_oneself()), &StopSignal::new()).await;
+        assert_eq!(outcome.status, LoadStatus::Completed, "{kind}: {outcome:?}");
+        let mut expected = expected_calls(kind, 40, 40, 2);
+        // Its guard, and the process.
+        expected.execve += 2;
+        assert_eq!(outcome.calls, Some(expected), "{kind}");
+        assert_eq!(outcome.latency.unwrap().service.count, 40, "{kind}");
+        assert!(outcome.cpu.is_some(), "{kind}");
+        scene.assert_nothing_left();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hosted_load_stops_when_told_and_counts_what_it_did() {
+    let scene = Scene::new();
+    let load = HostedLoad::new(scene.builtin(BuiltinKind::Execve), as_oneself());
+    let stop = StopSignal::new();
+    let running = tokio::spawn(Box::new(load).run(stop.clone()));
+    // The guard, the process, and what it executes.
+    wait_for("the load", || running_from(scene.folder.path()).len() >= 3);
+    stop.stop(StopReason::Interrupted);
+    let outcome = running.await.unwrap();
+    assert_eq!(outcome.status, LoadStatus::Stopped { by: StopReason::Interrupted });
+    // The one that was under way was let end.
+    assert_eq!(outcome.errors, []);
+    let operations = outcome.operations.unwrap();
+    assert_eq!(outcome.calls, Some(OwnCalls { execve: operations + 2, ..OwnCalls::default() }));
+    scene.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hosted_load_that_hangs_is_killed_and_told() {
+    let scene = Scene::new();
+    let script = format!(
+        "#!/bin/sh\ncase $1 in\n__load) trap '' TERM; echo $$ > {0}/pid; exec sleep 1000;;\n\
+         *) exec {0}/helper \"$@\";;\nesac\n",
+        scene.folder.path().display()
+    );
+    let hanging = scene.path("hanging");
+    std::fs::write(&hanging, script).unwrap();
+    std::fs::set_permissions(&hanging, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .unwrap();
+    let load = scene.builtin(BuiltinKind::Open).helper(HelperProgram::at(hanging));
+    let load = HostedLoad::new(load, as_oneself()).grace(Duration::from_millis(300));
+    let stop = StopSignal::new();
+    let running = tokio::spawn(Box::new(load).run(stop.clone()));
+    let pid = pids(&scene.path("pid"), 1).remove(0);
+    stop.stop(StopReason::Duration);
+    let outcome = running.await.unwrap();
+    let LoadStatus::Failed(LoadFailure::BrokeOff { text }) = &outcome.status else {
+        panic!("{outcome:?}");
+    };
+    assert!(text.contains("`open` hung") && text.contains("0.3 s"), "{text}");
+    assert!(!lives(&pid));
+    scene.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hosted_load_that_is_killed_is_told_too() {
+    let scene = Scene::new();
+    let load = HostedLoad::new(scene.builtin(BuiltinKind::Write), as_oneself());
+    let running = tokio::spawn(Box::new(load).run(StopSignal::new()));
+    let hosts = || {
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        let is = |path: &Path| {
+            let line = std::fs::read(path.join("cmdline")).unwrap_or_default();
+            let ours = line.starts_with(scene.helper().path().as_os_str().as_encoded_bytes());
+            ours && line.windows(8).any(|words| words == b"\0__load\0")
+                && !line.windows(15).any(|words| words == b"__command-guard")
+        };
+        let named = entries.filter(|entry| is(&entry.path())).map(|entry| entry.file_name());
+        named.filter_map(|name| name.to_str()?.parse().ok()).collect::<Vec<i32>>()
+    };
+    wait_for("the load", || {
+        hosts().len() == 1 && std::fs::read_dir(scene.path("files")).unwrap().count() == 1
+    });
+    let host = nix::unistd::Pid::from_raw(hosts()[0]);
+    nix::sys::signal::kill(host, nix::sys::signal::Signal::SIGKILL).unwrap();
+    let outcome = running.await.unwrap();
+    let LoadStatus::Failed(LoadFailure::BrokeOff { text }) = &outcome.status else {
+        panic!("{outcome:?}");
+    };
+    assert!(text.contains("`write` ended without a word"), "{text}");
     scene.assert_nothing_left();
 }
 

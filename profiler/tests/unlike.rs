@@ -32,6 +32,7 @@ const CHANGES: [(What, Change); 11] = [
             rate_per_s: None,
             operations: None,
             pin: false,
+            user: None,
         };
     }),
     (What::Precision, |p| p.histogram.precision_digits = 2),
@@ -93,6 +94,7 @@ fn loads_may_come_in_any_order() {
         rate_per_s: None,
         operations: None,
         pin: false,
+        user: None,
     };
     first.loads.push(bind.clone());
     second.loads.insert(0, bind);

@@ -23,6 +23,7 @@ pub mod profiles;
 pub mod report;
 pub mod run;
 pub mod shell;
+pub mod sweep;
 
 /// Writes to standard output; a reader that has seen enough and closes the pipe is no error.
 fn to_stdout(text: &str) -> Result<(), Failure> {

@@ -11,6 +11,7 @@ pub mod hlog;
 pub mod html;
 pub mod json;
 pub mod junit;
+mod loads;
 pub mod markdown;
 pub mod openmetrics;
 pub mod plot;

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use comfy_table::Row;
 
-use super::{Exporter, accounts, grid};
+use super::{Exporter, accounts, grid, loads};
 use crate::load::{LoadRun, LoadStatus, StopReason};
 use crate::module::ModuleFacts;
 use crate::profile::{HandlerProfile, Profile, Source};
@@ -60,7 +60,15 @@ impl Unit {
     /// This unit, or for `Auto` the one that suits `profile`: one for all handlers, so that a
     /// column can be compared by eye.
     pub(super) fn resolve(self, profile: &Profile) -> Self {
-        let means = profile.handlers.iter().filter_map(HandlerProfile::mean_ns);
+        if profile.handlers.is_empty() {
+            let latencies = profile.loads.iter().filter_map(|load| load.outcome.latency.as_ref());
+            return self.for_means(latencies.filter_map(|latency| latency.service.mean_ns()));
+        }
+        self.for_means(profile.handlers.iter().filter_map(HandlerProfile::mean_ns))
+    }
+
+    /// This unit, or for `Auto` the one that suits the largest of these averages, in nanoseconds.
+    pub(crate) fn for_means(self, means: impl Iterator<Item = f64>) -> Self {
         self.or_for(means.fold(0.0, f64::max))
     }
 
@@ -88,7 +96,7 @@ impl Unit {
     }
 
     /// A whole number of nanoseconds, exactly.
-    pub(super) fn exact(self, ns: u64) -> String {
+    pub(crate) fn exact(self, ns: u64) -> String {
         let places = self.places();
         if places == 0 {
             return ns.to_string();
@@ -121,15 +129,17 @@ impl Exporter for Table {
             text.push_str(format!("{label:<10} {}", clean(&value)).trim_end());
             text.push('\n');
         }
-        text.push('\n');
-        for line in grid(profile, unit, self.width).lines() {
-            text.push_str(line.trim_end());
+        let handlers = (!profile.handlers.is_empty()).then(|| grid(profile, unit, self.width));
+        let accounts =
+            (!profile.handlers.is_empty()).then(|| accounts::accounts(profile, self.width));
+        let operations = loads::operations(profile, unit, self.width);
+        let costs = loads::costs(profile, self.width);
+        for table in [handlers, accounts, operations, costs].into_iter().flatten() {
             text.push('\n');
-        }
-        text.push('\n');
-        for line in accounts::accounts(profile, self.width).lines() {
-            text.push_str(line.trim_end());
-            text.push('\n');
+            for line in table.lines() {
+                text.push_str(line.trim_end());
+                text.push('\n');
+            }
         }
         if !profile.warnings.is_empty() {
             text.push('\n');
@@ -389,7 +399,7 @@ fn seconds(ns: u64) -> String {
     }
 }
 
-fn bytes(bytes: u64) -> String {
+pub(super) fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 3] = ["KiB", "MiB", "GiB"];
     if bytes < 1024 {
         return format!("{bytes} bytes");

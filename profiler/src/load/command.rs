@@ -1,16 +1,14 @@
 //! A command of the user as the load.
 
 use std::ffi::OsString;
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
 
+use super::confine::Confinement;
 use super::guard::Message;
-use super::helper::Role;
+use super::guarded::{Guarded, Told};
 use super::{
     HelperProgram, Load, LoadFailure, LoadOutcome, LoadSpec, LoadStatus, Running, StopReason,
     StopSignal, nanoseconds,
@@ -30,6 +28,7 @@ pub struct CommandLoad {
     args: Vec<OsString>,
     grace: Duration,
     helper: HelperProgram,
+    confinement: Confinement,
 }
 
 impl CommandLoad {
@@ -41,6 +40,7 @@ impl CommandLoad {
             args: args.into_iter().collect(),
             grace: GRACE,
             helper: HelperProgram::this_program(),
+            confinement: Confinement::default(),
         }
     }
 
@@ -58,50 +58,30 @@ impl CommandLoad {
         self
     }
 
-    fn start(&self) -> std::io::Result<Child> {
-        let mut command = self.helper.command(Role::CommandGuard);
-        command.arg(self.grace.as_millis().to_string()).arg(&self.program).args(&self.args);
-        let mut command = Command::from(command);
-        // Its own group: the terminal's Ctrl-C is for the profiler, which then stops the load in order.
-        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()
+    /// Sets what the command is kept to; by default nothing. It always has a folder of its own for
+    /// temporary files.
+    #[must_use]
+    pub fn confine(mut self, confinement: Confinement) -> Self {
+        self.confinement = confinement;
+        self
     }
 
     async fn run(self, stop: StopSignal) -> LoadOutcome {
         let started = Instant::now();
-        let could_not_start = |text| LoadFailure::CouldNotStart { text };
-        let mut guard = match self.start() {
-            Ok(guard) => guard,
-            Err(error) => {
-                let path = self.helper.path().display();
-                let failure = could_not_start(format!("its guard, {path}: {error}"));
-                return LoadOutcome::ended(LoadStatus::Failed(failure), started);
-            }
+        let guarded = Guarded {
+            program: self.program.clone(),
+            args: self.args.clone(),
+            grace: self.grace,
+            helper: self.helper.clone(),
+            confinement: self.confinement.clone(),
+            with_scratch: true,
+            reports: false,
         };
-        // Closing it asks the guard to end the command; that also happens when this future is dropped.
-        let mut order = guard.stdin.take();
-        let mut told = Told::default();
-        let mut stopped_by: Option<StopReason> = None;
-        if let Some(answers) = guard.stdout.take() {
-            let mut answers = BufReader::new(answers).lines();
-            loop {
-                tokio::select! {
-                    line = answers.next_line() => match line {
-                        Ok(Some(line)) => told.hear(&line, started),
-                        Ok(None) | Err(_) => break,
-                    },
-                    reason = stop.stopped(), if order.is_some() => {
-                        // A command that had ended by itself was not stopped, whatever it left running.
-                        if told.end.is_none() {
-                            stopped_by = Some(reason);
-                        }
-                        order = None;
-                    }
-                }
-            }
-        }
-        // Nothing to learn from its code: what it had to say came by the pipe.
-        let _ = guard.wait().await;
-        let status = self.status(&told, stopped_by);
+        let told = match guarded.run(&stop).await {
+            Ok(told) => told,
+            Err(failure) => return LoadOutcome::ended(LoadStatus::Failed(failure), started),
+        };
+        let status = self.status(&told, told.stopped_by);
         let mut outcome = LoadOutcome::ended(status, started);
         if let Some(ended) = told.ended_after {
             outcome.elapsed_ns = nanoseconds(ended);
@@ -133,7 +113,8 @@ impl CommandLoad {
                 number: *number,
                 name: signal_name(*number),
             }),
-            (_, None) => {
+            (Some(Message::Outcome(_)) | None, None)
+            | (Some(Message::Started(_) | Message::Left(_)), None) => {
                 let text = format!("the guard of `{name}` ended without a word; was it killed?");
                 LoadStatus::Failed(LoadFailure::BrokeOff { text })
             }
@@ -149,28 +130,6 @@ impl Load for CommandLoad {
 
     fn run(self: Box<Self>, stop: StopSignal) -> Running {
         Box::pin((*self).run(stop))
-    }
-}
-
-/// What came from the guard so far.
-#[derive(Debug, Default)]
-struct Told {
-    /// The message that says how it ended.
-    end: Option<Message>,
-    ended_after: Option<Duration>,
-    left: Option<Vec<i32>>,
-}
-
-impl Told {
-    fn hear(&mut self, line: &str, started: Instant) {
-        match Message::parse(line) {
-            None | Some(Message::Started(_)) => {}
-            Some(Message::Left(pids)) => self.left = Some(pids),
-            Some(message) => {
-                self.end = Some(message);
-                self.ended_after = Some(started.elapsed());
-            }
-        }
     }
 }
 

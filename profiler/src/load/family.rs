@@ -22,6 +22,10 @@ const KILL_PATIENCE: Duration = Duration::from_secs(5);
 pub(super) struct Family {
     /// The child that all others come from.
     command: Pid,
+    /// That child takes its own children down when it is asked to end.
+    reports: bool,
+    /// That child has ended.
+    ended: bool,
     /// No child is left, so nothing is.
     empty: bool,
 }
@@ -29,7 +33,14 @@ pub(super) struct Family {
 impl Family {
     /// The family of a child just started. This process has to be the reaper of orphans below it.
     pub(super) fn of(command: Pid) -> Self {
-        Self { command, empty: false }
+        Self { command, reports: false, ended: false, empty: false }
+    }
+
+    /// Whether the child reports for itself and takes its own children down: it alone is asked to end,
+    /// and what it leaves is killed.
+    pub(super) fn reporting(mut self, reports: bool) -> Self {
+        self.reports = reports;
+        self
     }
 
     /// Takes in all who have ended; the status of the command once it has.
@@ -47,6 +58,7 @@ impl Family {
             };
             if pid == self.command.as_raw() {
                 ended = Some(status);
+                self.ended = true;
             }
         }
     }
@@ -55,13 +67,14 @@ impl Family {
     /// none. Returns those that did not go away.
     pub(super) fn end(&mut self, grace: Duration, signals: &SignalFd) -> io::Result<Vec<i32>> {
         self.reap()?;
-        if !grace.is_zero() && !self.empty {
-            for pid in descendants()? {
+        if !grace.is_zero() && !self.empty && !(self.reports && self.ended) {
+            let asked = if self.reports { vec![self.command] } else { descendants()? };
+            for pid in asked {
                 let _ = kill(pid, Signal::SIGTERM);
                 // One that is stopped would not hear it.
                 let _ = kill(pid, Signal::SIGCONT);
             }
-            self.wait_until(Instant::now() + grace, signals)?;
+            self.wait_until(Instant::now() + grace, self.reports, signals)?;
         }
         let patience = Instant::now() + KILL_PATIENCE;
         // Again and again: what is killed may have forked meanwhile.
@@ -69,7 +82,7 @@ impl Family {
             for pid in descendants()? {
                 let _ = kill(pid, Signal::SIGKILL);
             }
-            self.wait_until(Instant::now() + Duration::from_millis(20), signals)?;
+            self.wait_until(Instant::now() + Duration::from_millis(20), false, signals)?;
         }
         if self.empty {
             return Ok(Vec::new());
@@ -83,16 +96,17 @@ impl Family {
         if self.empty {
             return Ok(0);
         }
-        self.wait_until(Instant::now() + patience, signals)?;
+        self.wait_until(Instant::now() + patience, false, signals)?;
         Ok(if self.empty { 0 } else { descendants()?.len() as u64 })
     }
 
-    /// Reaps until nothing is left or `limit` has come.
-    fn wait_until(&mut self, limit: Instant, signals: &SignalFd) -> io::Result<()> {
+    /// Reaps until nothing is left, or only what the ended child left if that is `enough`, or `limit`
+    /// has come.
+    fn wait_until(&mut self, limit: Instant, enough: bool, signals: &SignalFd) -> io::Result<()> {
         loop {
             self.reap()?;
             let left = limit.saturating_duration_since(Instant::now());
-            if self.empty || left.is_zero() {
+            if self.empty || (enough && self.ended) || left.is_zero() {
                 return Ok(());
             }
             sys::wait_readable([signals.as_fd()], Some(left))?;

@@ -7,12 +7,15 @@
 //!
 //! It answers on standard output, a line each: `started PID`, then `exit CODE` or `signal NUMBER` as soon
 //! as the command has ended, then `left PID...` if something could not be killed. The end of the output
-//! means that all is cleared away.
+//! means that all is cleared away, folder and control group of the command included. A command that
+//! reports for itself adds `outcome JSON`.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt as _;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -20,12 +23,29 @@ use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
 
+use super::confine::remove_group;
 use super::family::Family;
-use super::sys;
+use super::{LoadOutcome, sys};
+
+/// What the guard is told, as JSON in its first argument.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Orders {
+    /// Time between SIGTERM and SIGKILL.
+    pub(super) grace_ms: u64,
+    /// User and group that the command runs as.
+    pub(super) user: Option<(u32, u32)>,
+    /// The command's folder for temporary files, which is removed at the end.
+    pub(super) scratch: Option<PathBuf>,
+    /// Its control group, which is removed at the end.
+    pub(super) group: Option<PathBuf>,
+    /// Whether it reports for itself: SIGTERM then goes to it alone, as its children are its own affair.
+    pub(super) reports: bool,
+}
 
 /// What the guard tells the profiler.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) enum Message {
     /// The command runs.
     Started(i32),
@@ -39,6 +59,8 @@ pub(super) enum Message {
     Left(Vec<i32>),
     /// The guard itself could not work.
     Fault(String),
+    /// The command's own report.
+    Outcome(Box<LoadOutcome>),
 }
 
 impl Message {
@@ -52,6 +74,8 @@ impl Message {
                 format!("left {}", pids.iter().map(i32::to_string).collect::<Vec<_>>().join(" "))
             }
             Self::Fault(text) => format!("fault {}", text.replace('\n', " ")),
+            // Written by the command itself.
+            Self::Outcome(_) => String::new(),
         }
     }
 
@@ -65,6 +89,7 @@ impl Message {
             "signal" => Self::Signal(rest.parse().ok()?),
             "left" => Self::Left(rest.split(' ').map(str::parse).collect::<Result<_, _>>().ok()?),
             "fault" => Self::Fault(rest.to_owned()),
+            "outcome" => Self::Outcome(serde_json::from_str(rest).ok()?),
             _ => return None,
         })
     }
@@ -76,11 +101,19 @@ fn tell(message: &Message) {
     let _ = writeln!(out, "{}", message.line()).and_then(|()| out.flush());
 }
 
-/// The guard's `main`: arguments are the grace in milliseconds, then the command.
+/// The guard's `main`: arguments are its [`Orders`], then the command.
 pub(super) fn main(mut args: impl Iterator<Item = OsString>) -> i32 {
-    let grace = args.next().and_then(|text| text.to_str()?.parse().ok());
-    let (Some(grace_ms), Some(program)) = (grace, args.next()) else { return 2 };
-    match run(Duration::from_millis(grace_ms), &program, args) {
+    let orders = args.next().and_then(|text| serde_json::from_str::<Orders>(text.to_str()?).ok());
+    let (Some(orders), Some(program)) = (orders, args.next()) else { return 2 };
+    let result = run(&orders, &program, args);
+    if let Some(folder) = &orders.scratch {
+        // What remains the profiler removes, if it still lives.
+        let _ = std::fs::remove_dir_all(folder);
+    }
+    if let Some(group) = &orders.group {
+        let _ = remove_group(group);
+    }
+    match result {
         Ok(()) => 0,
         Err(error) => {
             tell(&Message::Fault(error.to_string()));
@@ -90,7 +123,7 @@ pub(super) fn main(mut args: impl Iterator<Item = OsString>) -> i32 {
 }
 
 fn run(
-    grace: Duration,
+    orders: &Orders,
     program: &OsString,
     args: impl Iterator<Item = OsString>,
 ) -> io::Result<()> {
@@ -102,11 +135,26 @@ fn run(
     heard.thread_block()?;
     let signals = SignalFd::with_flags(&heard, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
 
-    // Standard output is the profiler's report and not the command's.
-    let output = io::stderr().as_fd().try_clone_to_owned()?;
+    let grace = Duration::from_millis(orders.grace_ms);
     let mut command = Command::new(program);
-    command.args(args).stdin(Stdio::null()).stdout(output).stderr(Stdio::inherit());
-    sys::own_session_dying_with_parent(&mut command);
+    command.args(args).stdin(Stdio::null()).stderr(Stdio::inherit());
+    // Standard output is the profiler's report, and the command's only where it takes part in it.
+    command.stdout(if orders.reports {
+        Stdio::inherit()
+    } else {
+        io::stderr().as_fd().try_clone_to_owned()?.into()
+    });
+    if let Some((user, group)) = orders.user {
+        command.uid(user).gid(group);
+    }
+    if let Some(folder) = &orders.scratch {
+        command.env("TMPDIR", folder);
+    }
+    let group = orders
+        .group
+        .as_ref()
+        .map(|group| std::fs::File::options().write(true).open(group.join("cgroup.procs")));
+    sys::own_session_dying_with_parent(&mut command, group.transpose()?);
     let child = match command.spawn() {
         Ok(child) => Pid::from_raw(child.id().cast_signed()),
         Err(error) => {
@@ -119,7 +167,7 @@ fn run(
     };
     tell(&Message::Started(child.as_raw()));
 
-    let mut family = Family::of(child);
+    let mut family = Family::of(child).reporting(orders.reports);
     let mut stdin = io::stdin();
     'living: loop {
         if let Some(status) = family.reap()? {

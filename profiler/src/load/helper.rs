@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicU64;
 
-use super::{guard, ltp};
+use super::{guard, hosted, ltp};
 
 /// First argument of each hidden program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,16 +24,22 @@ pub(super) enum Role {
     TestAgent,
     /// Clears away what tests of LTP leave in their folder when its standard input closes.
     WorkGuard,
+    /// Runs a built-in load.
+    Host,
+    /// Runs a command when its standard input closes.
+    Undo,
 }
 
 impl Role {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 8] = [
         Self::Noop,
         Self::Tracee,
         Self::DirectoryGuard,
         Self::CommandGuard,
         Self::TestAgent,
         Self::WorkGuard,
+        Self::Host,
+        Self::Undo,
     ];
 
     pub(super) fn argument(self) -> &'static str {
@@ -44,6 +50,8 @@ impl Role {
             Self::CommandGuard => "__command-guard",
             Self::TestAgent => "__test-agent",
             Self::WorkGuard => "__work-guard",
+            Self::Host => "__load",
+            Self::Undo => "__undo",
         }
     }
 }
@@ -95,6 +103,8 @@ pub fn become_helper_if_asked() {
         Role::CommandGuard => guard::main(args),
         Role::TestAgent => ltp::agent::main(args),
         Role::WorkGuard => ltp::work::guard(args.next()),
+        Role::Host => hosted::main(args),
+        Role::Undo => undo(args),
     };
     std::process::exit(code);
 }
@@ -122,6 +132,16 @@ fn guard_directory(directory: Option<OsString>) -> i32 {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => 1,
         _ => 0,
     }
+}
+
+/// Outlives a killed profiler for a moment, to take back what it changed on the machine.
+fn undo(mut args: impl Iterator<Item = OsString>) -> i32 {
+    let Some(program) = args.next() else { return 2 };
+    wait_for_end_of_input();
+    let mut command = Command::new(program);
+    // Its input, which is at its end, and its output, which nobody reads any more, are not the command's.
+    command.args(args).stdin(std::process::Stdio::null());
+    command.status().map_or(1, |status| i32::from(!status.success()))
 }
 
 fn wait_for_end_of_input() {

@@ -6,6 +6,7 @@
 //! | load | does | ends |
 //! |---|---|---|
 //! | [`BuiltinLoad`] | one system call over and over, counted exactly | after its operations, or when stopped |
+//! | [`HostedLoad`] | the same in a process of its own, as an unprivileged user | the same |
 //! | [`CommandLoad`] | a command of the user | when the command ends, or when stopped |
 //! | [`ltp::LtpLoad`] | tests of the Linux Test Project | when its rounds are made, or when stopped |
 //! | [`IdleLoad`] | nothing: measures what the machine does by itself | when stopped |
@@ -23,23 +24,32 @@ use tokio::task::JoinSet;
 
 pub mod builtin;
 mod command;
+mod confine;
 mod family;
 mod guard;
+mod guarded;
 mod helper;
 mod hits;
+mod hosted;
 pub mod ltp;
 mod rate;
 mod stop;
 mod sys;
 mod timed;
+mod undo;
 
+pub(crate) use builtin::LATENCY_DIGITS;
 pub use builtin::{BuiltinKind, BuiltinLoad, Latency, OperationTimes};
 pub use command::CommandLoad;
+pub use confine::{BadUser, Confinement, LoadUser};
 pub use helper::{HelperProgram, become_helper_if_asked};
 pub use hits::{HitCount, HitCounter, HitQuestion};
+pub use hosted::HostedLoad;
 pub use rate::{BadRate, Rate};
 pub use stop::{StopReason, StopSignal};
 pub use timed::time_builtin;
+pub(crate) use sys::dying_with_parent;
+pub use undo::Undo;
 
 /// What a load is: enough to run the same load again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -61,6 +71,9 @@ pub enum LoadSpec {
         /// Whether each worker was kept on one CPU.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         pin: bool,
+        /// The user it ran as, where it was another one than the profiler's.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        user: Option<String>,
     },
     /// A command of the user.
     Command {
@@ -76,11 +89,14 @@ pub enum LoadSpec {
 impl fmt::Display for LoadSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Builtin { name, workers, rate_per_s, operations, pin } => {
+            Self::Builtin { name, workers, rate_per_s, operations, pin, user } => {
                 let plural = if *workers == 1 { "" } else { "s" };
                 write!(f, "builtin {name}, {workers} worker{plural}")?;
                 if *pin {
                     f.write_str(" pinned to CPUs")?;
+                }
+                if let Some(user) = user {
+                    write!(f, " as {user}")?;
                 }
                 match rate_per_s {
                     Some(rate) => write!(f, ", {rate}")?,
@@ -128,9 +144,32 @@ pub struct LoadOutcome {
     /// What became of each test of LTP, in the order of the list; empty for other loads.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tests: Vec<ltp::TestRuns>,
+    /// CPU time of the process that made the operations and of its children, from the first operation
+    /// to the end of the last, warm-up included; `None` where the load has no process of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<CpuTime>,
+}
+
+/// CPU time in nanoseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct CpuTime {
+    /// In user mode.
+    pub user_ns: u64,
+    /// In the kernel.
+    pub system_ns: u64,
 }
 
 impl LoadOutcome {
+    /// CPU time per operation in nanoseconds, user mode and kernel together, over all operations that
+    /// were tried; `None` where it is not known.
+    #[must_use]
+    pub fn cpu_ns_per_operation(&self) -> Option<f64> {
+        let cpu = self.cpu?;
+        let failed: u64 = self.errors.iter().map(|errors| errors.count).sum();
+        crate::stats::mean(cpu.user_ns + cpu.system_ns, self.operations? + failed)
+    }
+
     /// An outcome that knows its end and its time, and nothing of operations.
     #[must_use]
     pub fn ended(status: LoadStatus, started: Instant) -> Self {
@@ -144,6 +183,7 @@ impl LoadOutcome {
             calls: None,
             latency: None,
             tests: Vec::new(),
+            cpu: None,
         }
     }
 }
@@ -420,6 +460,6 @@ impl Load for IdleLoad {
 }
 
 /// Whole nanoseconds of a duration; 584 years and more are the largest number.
-fn nanoseconds(duration: std::time::Duration) -> u64 {
+pub(crate) fn nanoseconds(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,6 +1,7 @@
 //! The few system calls that no safe wrapper offers: the only `unsafe` of the loads.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
@@ -27,6 +28,25 @@ pub(super) fn interface_is_up(socket: BorrowedFd<'_>, name: &str) -> io::Result<
     // SAFETY: SIOCGIFFLAGS answers in this field of the union.
     let flags = unsafe { request.ifr_ifru.ifru_flags };
     Ok(libc::c_int::from(flags) & libc::IFF_UP != 0)
+}
+
+/// Has the calling process killed when the thread that started it ends.
+fn die_with(parent: nix::unistd::Pid) -> io::Result<()> {
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+    // The parent may have died before the line above: then no signal comes.
+    if nix::unistd::getppid() != parent {
+        return Err(io::Error::from_raw_os_error(libc::ESRCH));
+    }
+    Ok(())
+}
+
+/// Makes the process started by `command` be killed with the calling thread, which must outlive it
+/// unless the whole program ends.
+pub(crate) fn dying_with_parent(command: &mut Command) {
+    let parent = nix::unistd::getpid();
+    // SAFETY: between fork and exec the closure makes plain system calls only (prctl, getppid): no
+    // allocation, no lock.
+    unsafe { command.pre_exec(move || die_with(parent)) };
 }
 
 /// Waits until one of `descriptors` can be read or has been closed by the other side, or for `limit`;
@@ -83,21 +103,22 @@ pub(super) fn detach_loop(device: &std::path::Path) -> io::Result<()> {
 }
 
 /// Makes the process started by `command` lead a session of its own, with no signal blocked, and be
-/// killed with the calling thread, which must be the only one of its process.
-pub(super) fn own_session_dying_with_parent(command: &mut Command) {
+/// killed with the calling thread, which must be the only one of its process; and first of all join the
+/// control group whose `cgroup.procs` is open as `group`.
+pub(super) fn own_session_dying_with_parent(command: &mut Command, group: Option<File>) {
     let parent = nix::unistd::getpid();
     let prepare = move || {
-        nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
-        // The parent may have died before the line above: then no signal comes.
-        if nix::unistd::getppid() != parent {
-            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        die_with(parent)?;
+        if let Some(mut group) = group.as_ref() {
+            // 0 is the writer. Who may is decided by who opened the file.
+            group.write_all(b"0")?;
         }
         nix::unistd::setsid()?;
         SigSet::empty().thread_set_mask()?;
         Ok(())
     };
-    // SAFETY: between fork and exec the closure makes plain system calls only (prctl, getppid, setsid,
-    // sigprocmask): no allocation, no lock.
+    // SAFETY: between fork and exec the closure makes plain system calls only (write, prctl, getppid,
+    // setsid, sigprocmask): no allocation, no lock.
     unsafe { command.pre_exec(prepare) };
 }
 

@@ -3,6 +3,8 @@
 
 use std::collections::HashSet;
 
+use crate::load::OperationTimes;
+
 use super::{HandlerProfile, HistogramLayout, Interval, Profile, SCHEMA, VERSION};
 
 /// Longest name of a function or module (`KSYM_NAME_LEN` of the kernel is 512 with its end mark).
@@ -67,6 +69,12 @@ impl Profile {
         if !self.sources.is_empty() && of_sources.is_none_or(|calls| calls < self.calls()) {
             let reason = "have fewer calls than the handlers";
             return Err(Inconsistent::new("sources", reason));
+        }
+        for load in &self.loads {
+            let Some(latency) = &load.outcome.latency else { continue };
+            for times in [Some(&latency.service), latency.response.as_ref()].into_iter().flatten() {
+                check_times(times).map_err(|reason| Inconsistent::new("load", reason))?;
+            }
         }
         let mut end = 0;
         for (at, interval) in self.intervals.iter().enumerate() {
@@ -148,6 +156,21 @@ fn check_sum(handler: &HandlerProfile, min: u64, max: u64) -> Result<(), String>
             "sum_ns is {} and the histogram's calls took {lowest} to {highest} ns in all",
             handler.sum_ns
         ))
+    }
+}
+
+/// Times of operations agree with their histogram.
+fn check_times(times: &OperationTimes) -> Result<(), String> {
+    times.histogram.decode(&HistogramLayout::of_operations())?;
+    let held = times.histogram.count();
+    if held != Some(times.count) {
+        return Err(format!("{} operations, and the histogram holds {held:?}", times.count));
+    }
+    match (times.count, times.min_ns, times.max_ns) {
+        (0, None, None) => Ok(()),
+        (1.., Some(min), Some(max)) if min <= max => Ok(()),
+        _ => Err("its operations have a count, a min_ns and a max_ns that contradict each other"
+            .to_owned()),
     }
 }
 

@@ -44,6 +44,16 @@ pub struct HistogramLayout {
 }
 
 impl HistogramLayout {
+    /// The layout of the latencies of a load's operations.
+    pub(super) fn of_operations() -> Self {
+        Self {
+            precision_digits: crate::load::LATENCY_DIGITS,
+            lowest_ns: profiler_common::bucket::LOWEST_NS,
+            highest_ns: profiler_common::bucket::HIGHEST_NS,
+            kernel_memory_bytes: 0,
+        }
+    }
+
     /// Whether histograms of this layout exist and are small enough to be read.
     ///
     /// # Errors

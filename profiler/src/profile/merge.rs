@@ -239,6 +239,8 @@ fn stripped(mut profile: Profile) -> Profile {
     profile.load_profile = None;
     // Averages of single runs: each stays with its run.
     profile.driver_costs.clear();
+    // Samples of different times make no series.
+    profile.costs = None;
     profile.intervals.clear();
     profile.sources.clear();
     profile.warnings.clear();
@@ -269,6 +271,7 @@ fn add_common(sum: &mut Profile, more: Profile) -> Result<(), TooLarge> {
         loads: _,
         handlers: _,
         driver_costs: _,
+        costs: _,
         intervals: _,
         sources: _,
         warnings: _,

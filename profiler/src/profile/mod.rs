@@ -34,6 +34,7 @@ use crate::load::{BuiltinKind, LoadRun, LoadSpec};
 use crate::measure::{HandlerMeasure, Losses};
 use crate::module::ModuleFacts;
 use crate::warning::{Warning, WarningRecord};
+use crate::watch::Costs;
 
 /// What the field `schema` of every profile says.
 pub const SCHEMA: &str = "profiler/profile";
@@ -82,6 +83,10 @@ pub struct Profile {
     /// What the driver costs an operation of each load, where that was measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub driver_costs: Vec<DriverCost>,
+    /// CPU time, memory and context switches of the machine, of the profiler and of what else was
+    /// watched during the window.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub costs: Option<Costs>,
     /// The window cut into pieces, oldest first; empty unless asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub intervals: Vec<Interval>,

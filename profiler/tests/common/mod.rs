@@ -143,6 +143,7 @@ pub(crate) fn sample() -> Profile {
                 rate_per_s: None,
                 operations: None,
                 pin: false,
+                user: None,
             },
             outcome: LoadOutcome {
                 operations: Some(10_000),
@@ -156,6 +157,7 @@ pub(crate) fn sample() -> Profile {
         }],
         handlers: handlers.iter().map(handler).collect(),
         driver_costs: Vec::new(),
+        costs: None,
         intervals: Vec::new(),
         sources: Vec::new(),
         warnings: Vec::new(),

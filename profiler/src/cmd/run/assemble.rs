@@ -52,6 +52,7 @@ pub(super) fn profile(common: &Common, window: Window) -> Result<Profile, Failur
         loads: window.loads,
         handlers,
         driver_costs: Vec::new(),
+        costs: window.costs,
         intervals: window.intervals,
         sources: Vec::new(),
         warnings: Vec::new(),

@@ -79,8 +79,8 @@ pub(super) fn verdict(
             ));
         }
     }
-    let mut handlers = profiles.iter().flat_map(|profile| &profile.handlers);
-    if handlers.all(|handler| handler.count == 0) {
+    let mut handlers = profiles.iter().flat_map(|profile| &profile.handlers).peekable();
+    if handlers.peek().is_some() && handlers.all(|handler| handler.count == 0) {
         return Err(Failure::new(
             exit::NO_HITS,
             "no handler had a single hit: the warnings above say why that may be",

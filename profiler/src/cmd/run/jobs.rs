@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::cli::RunArgs;
 use crate::error::{Failure, exit};
 use crate::load::ltp::{LtpLoad, LtpOptions};
-use crate::load::{BuiltinKind, BuiltinLoad, CommandLoad, HitCounter, IdleLoad, Load};
+use crate::load::{BuiltinKind, BuiltinLoad, CommandLoad, HitCounter, HostedLoad, IdleLoad, Load};
 use crate::load_profile::{Builtin, Hook, Library, LoadProfile, Wanted};
 use crate::target::{KernelFiles, ResolveError, Target};
 use crate::warning::WarningRecord;
@@ -37,7 +37,11 @@ enum JobLoad {
 /// All jobs of a run, in order, checked as far as can be without measuring.
 pub(super) fn of(args: &RunArgs) -> Result<Vec<Job>, Failure> {
     let Some(name) = &args.ltp.profile else {
-        let targets = KernelFiles::default().resolve(args.module.as_deref(), &args.handlers)?;
+        let targets = if args.no_probe {
+            Vec::new()
+        } else {
+            KernelFiles::default().resolve(args.module.as_deref(), &args.handlers)?
+        };
         let load = load(args, None)?;
         return Ok(vec![Job {
             profile: None,
@@ -275,22 +279,24 @@ impl Job {
         match &self.load {
             JobLoad::Idle => vec![Box::new(IdleLoad)],
             JobLoad::Command(argv) => match argv.as_slice() {
-                [program, rest @ ..] => vec![Box::new(CommandLoad::new(program, rest.to_vec()))],
+                [program, rest @ ..] => {
+                    let load = CommandLoad::new(program, rest.to_vec());
+                    vec![Box::new(load.confine(args.confine.confinement(args.load_dir.clone())))]
+                }
                 [] => vec![Box::new(IdleLoad)],
             },
             JobLoad::Ltp(load) => vec![Box::new((**load).clone().counter(counter))],
             JobLoad::Builtin(all, operations) => {
                 let measured_from = (!args.warmup.is_zero()).then(|| Instant::now() + args.warmup);
                 let make = |builtin: &Builtin| -> Box<dyn Load> {
-                    Box::new(
-                        BuiltinLoad::new(builtin.kind)
-                            .workers(args.workers.unwrap_or(builtin.workers))
-                            .rate(args.rate.or(builtin.rate))
-                            .operations(*operations)
-                            .pin(args.pin)
-                            .measured_from(measured_from)
-                            .directory(args.load_dir.clone()),
-                    )
+                    let load = BuiltinLoad::new(builtin.kind)
+                        .workers(args.workers.unwrap_or(builtin.workers))
+                        .rate(args.rate.or(builtin.rate))
+                        .operations(*operations)
+                        .pin(args.pin)
+                        .measured_from(measured_from);
+                    let confinement = args.confine.confinement(args.load_dir.clone());
+                    Box::new(HostedLoad::new(load, confinement))
                 };
                 all.iter().map(make).collect()
             }

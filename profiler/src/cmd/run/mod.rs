@@ -24,7 +24,7 @@ use crate::{host, module, privileges};
 
 use assemble::Common;
 use jobs::Job;
-use signals::Signals;
+pub(super) use signals::Signals;
 use window::Plan;
 
 /// How often [`settle`] tries with the probes on.
@@ -35,8 +35,10 @@ const SETTLE_ATTEMPTS: u32 = 5;
 /// # Errors
 /// With the exit code of the [table](exit). Codes 5, 6, 9, 130 and 143 come after the report.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
-    privileges::check()?;
-    super::put_back();
+    if !args.no_probe {
+        privileges::check()?;
+        super::put_back();
+    }
     let jobs = jobs::of(args)?;
     let parts = jobs.len();
     if parts > 1 && !args.export.is_empty() {
@@ -146,13 +148,15 @@ impl Bench<'_> {
             trace_buffer_kib: args.trace_buffer,
         };
         let mut session = attach(&job.targets, options)?;
-        progress.say(&format!(
+        let probes = format!(
             "probes on {} handler{} attached in {:.2} s; their histograms take {:.1} MiB of kernel memory",
             job.targets.len(),
             if job.targets.len() == 1 { "" } else { "s" },
             attaching.elapsed().as_secs_f64(),
             session.memory_bytes() as f64 / f64::from(1 << 20),
-        ));
+        );
+        let without = "no probes: the load and its costs alone are measured";
+        progress.say(if args.no_probe { without } else { &probes });
         let (counter, questions) = HitCounter::channel();
         let plan = Plan {
             warmup: args.warmup,
@@ -160,6 +164,8 @@ impl Bench<'_> {
             interval: args.interval,
             loads: job.loads(args, counter),
             questions,
+            watch: args.watch.watch.clone(),
+            sample: args.watch.every(),
         };
         let measured = window::measure(plan, precision, &mut session, signals, progress);
         let mut window = self.runtime.block_on(measured)?;

@@ -6,13 +6,13 @@ use super::internal;
 use crate::error::{Failure, exit};
 
 /// The signals that end a run early.
-pub(super) struct Signals {
+pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Signals {
-    pub(super) fn new() -> Result<Self, Failure> {
+    pub(crate) fn new() -> Result<Self, Failure> {
         let listen = |kind| {
             signal(kind).map_err(|error| internal(&format!("cannot listen for signals: {error}")))
         };
@@ -22,7 +22,7 @@ impl Signals {
         })
     }
 
-    pub(super) async fn next(&mut self) -> (u8, &'static str) {
+    pub(crate) async fn next(&mut self) -> (u8, &'static str) {
         tokio::select! {
             _ = self.interrupt.recv() => (exit::INTERRUPTED, "SIGINT"),
             _ = self.terminate.recv() => (exit::TERMINATED, "SIGTERM"),

@@ -18,6 +18,7 @@ use crate::load::{
 use crate::probe::{Drained, Precision, Session, recorder::Recorder};
 use crate::profile::Interval;
 use crate::progress::Progress;
+use crate::watch::{Costs, Watch, Watched};
 
 /// Longest time between two drains: kernel counters have 32 bits, which no CPU fills so soon.
 const DRAIN_EVERY: Duration = Duration::from_secs(10);
@@ -40,6 +41,10 @@ pub(super) struct Plan {
     pub(super) loads: Vec<Box<dyn Load>>,
     /// What the loads ask while they run.
     pub(super) questions: mpsc::Receiver<HitQuestion>,
+    /// Whose costs are watched besides the machine's and the profiler's own.
+    pub(super) watch: Vec<Watched>,
+    /// Time between two samples of the costs.
+    pub(super) sample: Option<Duration>,
 }
 
 /// What happened between the first and the last drain.
@@ -50,6 +55,8 @@ pub(super) struct Window {
     pub(super) warmup: Duration,
     pub(super) loads: Vec<LoadRun>,
     pub(super) intervals: Vec<Interval>,
+    /// Who paid.
+    pub(super) costs: Option<Costs>,
     /// The signal that ended it, if one did: its exit code and name.
     pub(super) signal: Option<(u8, &'static str)>,
     /// The error that ended it, if one did: what was measured until then is kept.
@@ -67,7 +74,7 @@ pub(super) async fn measure(
     signals: &mut Signals,
     progress: &mut Progress,
 ) -> Result<Window, Failure> {
-    let Plan { warmup, duration, interval: every, loads, questions } = plan;
+    let Plan { warmup, duration, interval: every, loads, questions, watch, sample } = plan;
     let mut recorder =
         Recorder::new(session, precision).map_err(|error| internal(&error.to_string()))?;
 
@@ -101,6 +108,8 @@ pub(super) async fn measure(
     }
     let warmup = window_began - load_began;
     running.measured = true;
+    let watch = Watch::begin(&watch, sample)
+        .map_err(|error| internal(&format!("no thread that watches the costs: {error}")))?;
 
     match duration {
         Some(duration) => progress.say(&format!("measuring for {}", seconds(duration))),
@@ -153,6 +162,8 @@ pub(super) async fn measure(
         }
     }
 
+    // Before the loads are taken down, which costs something too.
+    let costs = watch.end();
     let reason = if signal.is_some() { StopReason::Interrupted } else { StopReason::Duration };
     let (loads, second) = running.finish(reason, session, signals).await;
     signal = second.or(signal);
@@ -168,7 +179,7 @@ pub(super) async fn measure(
     });
     let trouble = trouble.or(last.err());
     let length = now - window_began;
-    Ok(Window { recorder, started, length, warmup, loads, intervals, signal, trouble })
+    Ok(Window { recorder, started, length, warmup, loads, intervals, costs, signal, trouble })
 }
 
 fn add(recorder: &mut Recorder, drained: &[Drained]) -> Result<(), Failure> {

@@ -6,12 +6,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sys::resource::{UsageWho, getrusage};
 use nix::unistd::Pid;
 
 use super::latency::Clockwork;
 use super::{BuiltinLoad, OperationError, OwnCalls, Shared, Worker};
 use crate::load::{
-    LoadFailure, LoadOutcome, LoadStatus, OperationErrors, StopReason, StopSignal, nanoseconds,
+    CpuTime, LoadFailure, LoadOutcome, LoadStatus, OperationErrors, StopReason, StopSignal,
+    nanoseconds,
 };
 
 /// A worker whose last so many operations all failed gives up: that is no load, and each
@@ -41,8 +43,9 @@ enum End {
     GaveUp(String),
 }
 
-/// Runs the load to its end and takes everything down again.
-pub(super) fn run(load: &BuiltinLoad, stop: &StopSignal) -> LoadOutcome {
+/// Runs the load to its end and takes everything down again. In a process that is `alone` with it, the
+/// CPU time of the process is the load's.
+pub(super) fn run(load: &BuiltinLoad, stop: &StopSignal, alone: bool) -> LoadOutcome {
     let began = Instant::now();
     let mut calls = OwnCalls::default();
     let prepared = load.shared(&mut calls).and_then(|shared| {
@@ -84,6 +87,7 @@ pub(super) fn run(load: &BuiltinLoad, stop: &StopSignal) -> LoadOutcome {
                 failure.get_or_insert(text);
             }
         }
+        let cpu = if alone { cpu_time() } else { None };
         let start = Instant::now();
         if failure.is_none() {
             for waiting in &starts {
@@ -93,9 +97,13 @@ pub(super) fn run(load: &BuiltinLoad, stop: &StopSignal) -> LoadOutcome {
         }
         drop(starts);
         let counts: Vec<_> = threads.into_iter().map(thread::ScopedJoinHandle::join).collect();
-        (failure, start, counts)
+        let cpu = cpu.zip(cpu_time()).map(|(before, after)| CpuTime {
+            user_ns: after.user_ns.saturating_sub(before.user_ns),
+            system_ns: after.system_ns.saturating_sub(before.system_ns),
+        });
+        (failure, start, counts, cpu)
     });
-    let (failure, start, counts) = result;
+    let (failure, start, counts, cpu) = result;
     // The directory is gone before the outcome is told.
     drop(shared);
 
@@ -131,6 +139,7 @@ pub(super) fn run(load: &BuiltinLoad, stop: &StopSignal) -> LoadOutcome {
     outcome.max_late_ns = load.rate.map(|_| nanoseconds(whole.max_late));
     outcome.calls = Some(whole.calls);
     outcome.latency = latency;
+    outcome.cpu = cpu;
     let errors = whole.errors.into_iter();
     outcome.errors =
         errors.map(|(kind, (count, first))| OperationErrors { kind, count, first }).collect();
@@ -180,6 +189,20 @@ fn could_not_start(
     outcome.operations = Some(0);
     outcome.calls = Some(calls);
     outcome
+}
+
+/// CPU time of this process and of its children that have ended and been waited for.
+fn cpu_time() -> Option<CpuTime> {
+    let ns = |time: nix::sys::time::TimeVal| {
+        let us = i128::from(time.tv_sec()) * 1_000_000 + i128::from(time.tv_usec());
+        u64::try_from(us * 1_000).unwrap_or(0)
+    };
+    let own = getrusage(UsageWho::RUSAGE_SELF).ok()?;
+    let children = getrusage(UsageWho::RUSAGE_CHILDREN).ok()?;
+    Some(CpuTime {
+        user_ns: ns(own.user_time()) + ns(children.user_time()),
+        system_ns: ns(own.system_time()) + ns(children.system_time()),
+    })
 }
 
 fn held_rate(operations: u64, elapsed: Duration) -> Option<f64> {

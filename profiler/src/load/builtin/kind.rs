@@ -121,7 +121,7 @@ impl BuiltinKind {
     }
 
     /// Whether it works in a directory of its own.
-    pub(super) fn needs_directory(self) -> bool {
+    pub(in crate::load) fn needs_directory(self) -> bool {
         matches!(
             self,
             Self::Open

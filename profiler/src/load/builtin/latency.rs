@@ -10,7 +10,7 @@ use crate::load::nanoseconds;
 use crate::profile::Distribution;
 
 /// Significant digits of these histograms; range as those of the handlers.
-pub(crate) const DIGITS: u8 = 3;
+pub(crate) const LATENCY_DIGITS: u8 = 3;
 
 /// Latency of a load's operations that succeeded, as the program that makes them sees it; those of
 /// the warm-up are left out. In nanoseconds of the monotonic clock.
@@ -48,7 +48,7 @@ pub struct OperationTimes {
 impl OperationTimes {
     /// A histogram of their layout.
     pub(crate) fn empty_histogram() -> Result<Histogram<u64>, String> {
-        Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, DIGITS)
+        Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, LATENCY_DIGITS)
             .map_err(|error| format!("its histogram: {error}"))
     }
 

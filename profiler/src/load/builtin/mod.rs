@@ -56,6 +56,7 @@ mod own;
 mod process;
 
 pub use kind::{BuiltinKind, NoSuchBuiltin};
+pub(crate) use latency::LATENCY_DIGITS;
 pub use latency::{Latency, OperationTimes};
 
 /// One operation over and over on threads of its own: by default one worker, as fast as it goes, until
@@ -63,11 +64,11 @@ pub use latency::{Latency, OperationTimes};
 #[derive(Debug, Clone)]
 pub struct BuiltinLoad {
     kind: BuiltinKind,
-    workers: u32,
-    rate: Option<Rate>,
-    operations: Option<u64>,
-    pin: bool,
-    measured_from: Option<Instant>,
+    pub(super) workers: u32,
+    pub(super) rate: Option<Rate>,
+    pub(super) operations: Option<u64>,
+    pub(super) pin: bool,
+    pub(super) measured_from: Option<Instant>,
     directory: Option<PathBuf>,
     helper: HelperProgram,
 }
@@ -141,6 +142,26 @@ impl BuiltinLoad {
         self
     }
 
+    /// Its operation.
+    #[must_use]
+    pub fn kind(&self) -> BuiltinKind {
+        self.kind
+    }
+
+    pub(super) fn own_directory(&self) -> Option<PathBuf> {
+        self.directory.clone()
+    }
+
+    pub(super) fn helper_program(&self) -> &HelperProgram {
+        &self.helper
+    }
+
+    /// Runs it here and now, in a process that does nothing else: the CPU time of the process is its
+    /// cost.
+    pub(super) fn run_alone(&self, stop: &StopSignal) -> LoadOutcome {
+        drive::run(self, stop, true)
+    }
+
     /// Makes what one worker needs, on that worker's thread.
     fn worker(
         &self,
@@ -201,6 +222,7 @@ impl Load for BuiltinLoad {
             rate_per_s: self.rate,
             operations: self.operations,
             pin: self.pin,
+            user: None,
         }
     }
 
@@ -217,7 +239,7 @@ impl Load for BuiltinLoad {
             let thread = std::thread::Builder::new().name(format!("load-{}", self.kind));
             let thread = thread.spawn(move || {
                 // Nobody waits any more only if the future was dropped, which has stopped the load.
-                let _ = done.send(drive::run(&self, &of_thread));
+                let _ = done.send(drive::run(&self, &of_thread, false));
             });
             let thread = match thread {
                 Ok(thread) => thread,

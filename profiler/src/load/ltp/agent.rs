@@ -258,7 +258,7 @@ fn start(order: &Order, output: &mut Output) -> io::Result<Pid> {
         command.current_dir(folder);
     }
     output.connect(&mut command)?;
-    sys::own_session_dying_with_parent(&mut command);
+    sys::own_session_dying_with_parent(&mut command, None);
     let child = command.spawn()?;
     Ok(Pid::from_raw(child.id().cast_signed()))
 }

@@ -5,8 +5,8 @@ use super::durations::{Durations, Stored};
 use super::{TooLarge, checked};
 use crate::load::ltp::TestRuns;
 use crate::load::{
-    Latency, LoadOutcome, LoadRun, LoadSpec, LoadStatus, OperationErrors, OperationTimes, OwnCalls,
-    StopReason,
+    CpuTime, Latency, LoadOutcome, LoadRun, LoadSpec, LoadStatus, OperationErrors, OperationTimes,
+    OwnCalls, StopReason,
 };
 
 /// The loads of all sources: the second of a kind is added to the second of that kind.
@@ -118,7 +118,15 @@ fn add_outcome(sum: &mut LoadOutcome, more: LoadOutcome) -> Result<(), TooLarge>
         calls,
         latency: _,
         tests,
+        cpu,
     } = more;
+    sum.cpu = match (sum.cpu, cpu) {
+        (Some(sum), Some(more)) => Some(CpuTime {
+            user_ns: checked(sum.user_ns, more.user_ns, "CPU time")?,
+            system_ns: checked(sum.system_ns, more.system_ns, "CPU time")?,
+        }),
+        _ => None,
+    };
     if rank(&status) > rank(&sum.status) {
         sum.status = status;
     }

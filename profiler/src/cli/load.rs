@@ -1,0 +1,106 @@
+//! What `run` has to say of its loads' confinement, and of those whose costs are watched.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::duration;
+use crate::load::{Confinement, LoadUser};
+use crate::watch::Watched;
+
+/// What a load is kept to.
+#[derive(Debug, Clone, Args)]
+pub struct ConfineArgs {
+    /// User that the load runs as [default, as root: nobody for built-in loads that need no more,
+    /// and root for a command].
+    #[arg(long, value_name = "NAME")]
+    pub load_user: Option<LoadUser>,
+    /// CPUs that the load may use in all, such as 0.5; needs root and cgroups of version 2.
+    #[arg(long, value_name = "CPUS", value_parser = cpus)]
+    pub load_cpu_max: Option<f64>,
+    /// Memory that the load may use in all, such as 200M; needs root and cgroups of version 2.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub load_memory_max: Option<u64>,
+}
+
+impl ConfineArgs {
+    /// The confinement of a load whose files go below `directory`.
+    #[must_use]
+    pub fn confinement(&self, directory: Option<std::path::PathBuf>) -> Confinement {
+        Confinement {
+            user: self.load_user.clone(),
+            cpu_max: self.load_cpu_max,
+            memory_max: self.load_memory_max,
+            directory,
+        }
+    }
+}
+
+/// Whose costs are watched.
+#[derive(Debug, Clone, Args)]
+pub struct WatchArgs {
+    /// Watch the costs of a program by name, of a process by its number, or of a control group by its
+    /// path, such as /system.slice/auditd.service (repeatable).
+    #[arg(long, value_name = "NAME|PID|CGROUP")]
+    pub watch: Vec<Watched>,
+    /// Time between two samples of all costs [default: 1s with --watch; else only begin and end].
+    #[arg(long, value_name = "TIME", value_parser = period)]
+    pub sample: Option<Duration>,
+}
+
+impl WatchArgs {
+    /// Time between two samples.
+    #[must_use]
+    pub fn every(&self) -> Option<Duration> {
+        self.sample.or((!self.watch.is_empty()).then_some(Duration::from_secs(1)))
+    }
+}
+
+fn period(text: &str) -> Result<Duration, String> {
+    let shortest = Duration::from_millis(10);
+    match duration(text)? {
+        period if period < shortest => {
+            Err(format!("`{text}` is less than {shortest:?}, the kernel's own step"))
+        }
+        period => Ok(period),
+    }
+}
+
+fn cpus(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(cpus) if (0.01..=4096.0).contains(&cpus) => Ok(cpus),
+        _ => Err(format!("`{text}` is no number of CPUs: give 0.01 to 4096, such as 0.5")),
+    }
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    let bad =
+        || format!("`{text}` is no size: give bytes, or a number with K, M or G, such as 200M");
+    let (number, shift) = match text.strip_suffix(['K', 'M', 'G']) {
+        Some(number) if text.ends_with('K') => (number, 10),
+        Some(number) if text.ends_with('M') => (number, 20),
+        Some(number) => (number, 30),
+        None => (text, 0),
+    };
+    let number: u64 = number.parse().map_err(|_| bad())?;
+    number.checked_mul(1 << shift).filter(|&bytes| bytes > 0).ok_or_else(bad)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_have_units() {
+        assert_eq!(size("200M"), Ok(200 << 20));
+        assert_eq!(size("4096"), Ok(4096));
+        assert_eq!(cpus("0.5"), Ok(0.5));
+        for bad in ["", "0", "M", "-1", "1T", "99999999999G"] {
+            assert!(size(bad).unwrap_err().contains(&format!("`{bad}`")), "{bad}");
+        }
+        for bad in ["0", "-1", "nan", "all"] {
+            assert!(cpus(bad).is_err(), "{bad}");
+        }
+        assert!(period("1ms").is_err());
+    }
+}

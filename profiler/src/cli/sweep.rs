@@ -1,0 +1,64 @@
+//! Arguments of `profiler sweep`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::duration;
+use crate::export::Unit;
+use crate::load::Rate;
+
+const EXAMPLES: &str = "\
+Examples:
+  # how Elkeid's connect handlers and the connects themselves fare as the rate grows
+  profiler sweep --out connects --rate 1000/s,5000/s,max --workers 1,2 --repeat 5 -- \\
+      --module hids_driver --handler 'connect_*' --builtin connect --duration 10s --warmup 1s
+  # the same load without probes, with no privileges
+  profiler sweep --out bare --rate 1000/s,5000/s -- --no-probe --builtin connect";
+
+/// Arguments of `profiler sweep`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct SweepArgs {
+    /// Folder for the profiles, one file a cell. A sweep that was stopped goes on where it was.
+    #[arg(long, short, value_name = "DIR")]
+    pub out: PathBuf,
+    /// Rates of the built-in loads, with commas: such as 100/s,200/s; `max` is as fast as it goes.
+    #[arg(long, value_delimiter = ',', required = true, value_name = "N/s", value_parser = rate)]
+    pub rate: Vec<Asked>,
+    /// Numbers of workers, with commas.
+    #[arg(long, value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub workers: Vec<u32>,
+    /// Runs of each combination. All combinations are run once, then all again, so that a machine
+    /// that changes slowly does so for each of them.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: u32,
+    /// Delays of the loopback interface in each direction, with commas: such as 0ms,1ms. Needs root
+    /// and tc; the whole machine has them while a cell is measured.
+    #[arg(long, value_delimiter = ',', value_name = "TIME", value_parser = duration)]
+    pub net_delay: Vec<Duration>,
+    /// Unit of durations in the table: auto, ns, us or ms.
+    #[arg(long, default_value_t = Unit::Auto)]
+    pub unit: Unit,
+    /// No progress on standard error.
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Arguments of `profiler run` that all cells share.
+    #[arg(last = true, required = true, value_name = "RUN ARGUMENTS")]
+    pub run: Vec<OsString>,
+}
+
+/// A rate, or none: a closed loop.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Asked(pub Option<Rate>);
+
+fn rate(text: &str) -> Result<Asked, String> {
+    if text == "max" {
+        return Ok(Asked(None));
+    }
+    text.parse()
+        .map(|rate| Asked(Some(rate)))
+        .map_err(|error: crate::load::BadRate| format!("{error}; or `max`, as fast as it goes"))
+}

@@ -1,0 +1,68 @@
+//! A delay of the loopback interface, while one cell is measured.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::error::{Failure, exit};
+use crate::load::{HelperProgram, Undo};
+
+/// The delay; the interface is as before when it is gone, even if this program is killed.
+pub(super) struct Delay(Undo);
+
+impl Delay {
+    /// Sets it; none for a delay of zero.
+    ///
+    /// # Errors
+    /// Without root or `tc`, if the interface has a queue already, or the kernel has no `netem`.
+    pub(super) fn set(delay: Duration) -> Result<Option<Self>, Failure> {
+        if delay.is_zero() {
+            return Ok(None);
+        }
+        let cannot =
+            |text: String| Failure::new(exit::CANNOT_MEASURE, format!("--net-delay: {text}"));
+        if !nix::unistd::geteuid().is_root() {
+            return Err(cannot("only root can delay an interface: run as root".to_owned()));
+        }
+        let queue = tc(&["qdisc", "show", "dev", "lo", "root"]).map_err(cannot)?;
+        if !queue.trim().is_empty() && !queue.contains("noqueue") {
+            return Err(cannot(format!(
+                "the loopback interface has a queue that would be lost: {}; remove it first (`tc qdisc \
+                 del dev lo root`)",
+                queue.trim()
+            )));
+        }
+        // First who takes it back, then the delay.
+        let args = ["qdisc", "del", "dev", "lo", "root"].map(Into::into);
+        let undo = Undo::with(&HelperProgram::this_program(), "tc", args)
+            .map_err(|error| cannot(format!("nobody to take it back: {error}")))?;
+        let time = format!("{}us", delay.as_micros());
+        match tc(&["qdisc", "add", "dev", "lo", "root", "netem", "delay", &time]) {
+            Ok(_) => Ok(Some(Self(undo))),
+            Err(text) => Err(cannot(format!(
+                "{text}; is the kernel's sch_netem there (`modprobe sch_netem`)?"
+            ))),
+        }
+    }
+
+    /// Takes it back.
+    ///
+    /// # Errors
+    /// If that fails: the interface is still slow.
+    pub(super) fn take_back(self) -> Result<(), Failure> {
+        if self.0.now() {
+            return Ok(());
+        }
+        let text = "the delay of the loopback interface could not be taken back: `tc qdisc del dev lo root`";
+        Err(Failure::new(exit::INTERNAL, text))
+    }
+}
+
+fn tc(args: &[&str]) -> Result<String, String> {
+    let output = Command::new("tc").args(args).stdin(Stdio::null()).output();
+    let output = output.map_err(|error| format!("tc (package iproute2): {error}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(format!("`tc {}`: {}", args.join(" "), said.trim()))
+}
