@@ -81,6 +81,7 @@ impl Recipe {
             rate_per_s: None,
             operations: Some(self.calls),
             pin: false,
+            user: None,
         };
         profile.loads[0].outcome.status = LoadStatus::Completed;
         let build = if self.candidate { "bb" } else { "aa" };
