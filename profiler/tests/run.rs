@@ -278,9 +278,7 @@ fn a_load_of_root_runs_as_nobody_and_another_as_oneself() {
         let words = format!("--load-user nobody --load-dir {} -- sh -c", scene.0.path().display());
         let mut command = scene.program();
         command.args(["run", "--no-probe"]).args(words.split(' '));
-        let script = format!(
-            "id -u >&2; echo $TMPDIR >&2; [ -d $TMPDIR ] && touch $TMPDIR/x && [ $$ = $(ps -o sid= -p $$) ]"
-        );
+        let script = "id -u >&2; echo $TMPDIR >&2; [ -d $TMPDIR ] && touch $TMPDIR/x && [ $$ = $(ps -o sid= -p $$) ]";
         let output = command.arg(script).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{said}");

@@ -67,7 +67,8 @@ impl Family {
     /// none. Returns those that did not go away.
     pub(super) fn end(&mut self, grace: Duration, signals: &SignalFd) -> io::Result<Vec<i32>> {
         self.reap()?;
-        if !grace.is_zero() && !self.empty && !(self.reports && self.ended) {
+        let over = self.empty || (self.reports && self.ended);
+        if !grace.is_zero() && !over {
             let asked = if self.reports { vec![self.command] } else { descendants()? };
             for pid in asked {
                 let _ = kill(pid, Signal::SIGTERM);
