@@ -47,8 +47,8 @@ pub use hits::{HitCount, HitCounter, HitQuestion};
 pub use hosted::HostedLoad;
 pub use rate::{BadRate, Rate};
 pub use stop::{StopReason, StopSignal};
-pub use timed::time_builtin;
 pub(crate) use sys::dying_with_parent;
+pub use timed::time_builtin;
 pub use undo::Undo;
 
 /// What a load is: enough to run the same load again.
