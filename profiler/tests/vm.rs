@@ -23,6 +23,8 @@ mod ftrace;
 mod icount;
 #[path = "vm/kprobe.rs"]
 mod kprobe;
+#[path = "vm/ltp.rs"]
+mod ltp;
 #[path = "vm/matrix.rs"]
 mod matrix;
 #[path = "vm/pairing.rs"]

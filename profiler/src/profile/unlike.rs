@@ -8,6 +8,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::{Backend, Profile};
+use crate::load::ltp::{TestRuns, mix_changes};
 use crate::load::{LoadStatus, StopReason};
 use crate::module::ModuleFacts;
 
@@ -39,6 +40,8 @@ pub enum What {
     Parameters,
     /// The loads, with workers, rates and operations, in any order.
     Load,
+    /// How the tests of LTP ended, and their shares of all runs: the mix of calls.
+    Tests,
     /// Range and digits of the histograms.
     Precision,
     /// Length of warm-up and window, where the load does not set it.
@@ -48,7 +51,7 @@ pub enum What {
 }
 
 /// Everything there is, in the order in which differences are told.
-const ALL: [What; 12] = [
+const ALL: [What; 13] = [
     What::Clock,
     What::Backend,
     What::Kernel,
@@ -58,6 +61,7 @@ const ALL: [What; 12] = [
     What::ModuleBuild,
     What::Parameters,
     What::Load,
+    What::Tests,
     What::Precision,
     What::Window,
     What::Tool,
@@ -65,7 +69,7 @@ const ALL: [What; 12] = [
 
 /// What has to be alike in two profiles of which one is the baseline and the other the candidate:
 /// everything but the module's build, which is what they are compared for.
-const COMPARISON: [What; 11] = [
+const COMPARISON: [What; 12] = [
     What::Clock,
     What::Backend,
     What::Kernel,
@@ -74,6 +78,7 @@ const COMPARISON: [What; 11] = [
     What::Modules,
     What::Parameters,
     What::Load,
+    What::Tests,
     What::Precision,
     What::Window,
     What::Tool,
@@ -81,7 +86,7 @@ const COMPARISON: [What; 11] = [
 
 /// What has to be alike in two profiles that are to become one, or that are runs of one side of a
 /// comparison: everything.
-const SAME: [What; 12] = ALL;
+const SAME: [What; 13] = ALL;
 
 /// What two profiles are wanted for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,6 +130,7 @@ impl What {
             Self::ModuleBuild => "module-build",
             Self::Parameters => "parameters",
             Self::Load => "load",
+            Self::Tests => "tests",
             Self::Precision => "precision",
             Self::Window => "window",
             Self::Tool => "tool",
@@ -144,6 +150,7 @@ impl What {
             Self::Parameters => each_module(first, second, |a, b| {
                 maps(&a.parameters, &b.parameters, "no such parameter")
             }),
+            Self::Tests => tests(first, second),
             Self::Window => windows(first, second),
             _ => differ(self.words(first), self.words(second)),
         }
@@ -206,7 +213,7 @@ impl What {
                     profile.backends().iter().map(ToString::to_string).collect();
                 names.join(", ")
             }
-            Self::Mitigations | Self::ModuleBuild | Self::Parameters => String::new(),
+            Self::Mitigations | Self::ModuleBuild | Self::Parameters | Self::Tests => String::new(),
         }
     }
 }
@@ -341,6 +348,22 @@ fn backends(first: &Profile, second: &Profile) -> Option<(String, String)> {
         pairs.iter().map(|pair| of(pair).to_string()).collect::<Vec<_>>().join(", ")
     };
     (!pairs.is_empty()).then(|| (words(|pair| pair.0), words(|pair| pair.1)))
+}
+
+/// Tests of LTP that ended otherwise, or that ran in another share of the runs.
+fn tests(first: &Profile, second: &Profile) -> Option<(String, String)> {
+    let of = |profile: &Profile| -> Vec<TestRuns> {
+        profile.loads.iter().flat_map(|load| load.outcome.tests.iter().cloned()).collect()
+    };
+    let (first, second) = (of(first), of(second));
+    let changed = mix_changes(&first, &second);
+    let words = |tests: &[TestRuns]| {
+        let runs = tests.iter().filter(|test| changed.contains(&test.name));
+        let words: Vec<String> =
+            runs.map(|test| format!("{} ({})", test.name, test.in_words())).collect();
+        if words.is_empty() { "no such test".to_owned() } else { words.join(", ") }
+    };
+    (!changed.is_empty()).then(|| (words(&first), words(&second)))
 }
 
 /// Windows of other lengths, unless every load ended by itself: then its work is the same, and the

@@ -87,6 +87,11 @@ impl Counters {
         Self::read("missed").0.values().sum()
     }
 
+    /// Whether the module has a function of that name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
     pub(crate) fn of(&self, name: &str) -> u64 {
         *self.0.get(name).unwrap_or_else(|| panic!("the module counts no {name}"))
     }

@@ -1,0 +1,300 @@
+//! Load profiles, and the tests of LTP as a load, with probes on.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::sys::signal::Signal;
+use profiler::error::exit;
+use profiler::load::LoadSpec;
+use profiler::load::ltp::{Runner, TestResult, TestRuns};
+use profiler::load_profile::Library;
+use profiler::profile::{Profile, Series};
+use tempfile::TempDir;
+
+use crate::cli::{Ended, Started, assert_whole, eventually, folder, handler, profiler, saved};
+use crate::ends::Left;
+use crate::testbed::{self, TEN};
+use crate::window::{MEMORY, assert_completed, expected, own_calls};
+
+const CONNECT: &str = "--module hids_testbed --handler connect_syscall_entry_handler";
+
+/// Connects seven times, and nothing else that connects.
+const SEVEN: &str = "exec python3 -c 'import socket
+for _ in range(7): socket.socket(socket.AF_INET, socket.SOCK_DGRAM).connect((\"127.0.0.1\", 9))'";
+
+/// Mounts a file system, attaches a loop device, and hangs.
+const MOUNTS: &str = "cd \"$TMPDIR\" && mkdir mnt 'with blank' && mount -t tmpfs none mnt && \
+    mount -t tmpfs none 'with blank' && touch mnt/file && truncate -s 1M disk && \
+    losetup \"$(losetup -f)\" disk; echo $? > MARKS/mounted; trap '' TERM; sleep 1000";
+
+/// A small tree with LTP's layout, in memory.
+struct Tree {
+    folder: TempDir,
+}
+
+impl Tree {
+    fn new(programs: &[(&str, &str)], list: &str) -> Self {
+        let tree = Self { folder: folder() };
+        for name in ["ltp/runtest", "ltp/testcases/bin", "marks", "work"] {
+            fs::create_dir_all(tree.path(name)).unwrap();
+        }
+        for (name, script) in programs {
+            let path = tree.path("ltp/testcases/bin").join(name);
+            let script = script.replace("MARKS", &tree.path("marks").to_string_lossy());
+            fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        fs::write(tree.path("ltp/runtest/unit"), list).unwrap();
+        tree
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The options that choose its tests.
+    fn options(&self) -> String {
+        format!(
+            "--ltp-root {} --ltp-suite unit --load-dir {}",
+            self.path("ltp").display(),
+            self.path("work").display()
+        )
+    }
+
+    /// No file, no mount, no loop device.
+    fn assert_nothing_left(&self) {
+        let work = self.path("work");
+        let loops = || testbed::run(Command::new("losetup").args(["-a"]));
+        let place = self.folder.path().to_string_lossy().into_owned();
+        eventually("something is left of the tests", || {
+            let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+            fs::read_dir(&work).unwrap().count() == 0
+                && !mounts.contains(&place)
+                && !loops().contains(&place)
+        });
+    }
+}
+
+fn ltp_profiles() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../ltp-profiles")
+}
+
+fn tests(profile: &Profile) -> &[TestRuns] {
+    &profile.loads[0].outcome.tests
+}
+
+#[test]
+fn the_ten_rows_of_elkeids_table() {
+    testbed::load();
+    let folder = folder();
+    let file = folder.path().join("elkeid.json");
+    let name = ltp_profiles().join("elkeid.toml");
+    let line = format!("run --profile {} --builtin --load-dir {MEMORY} --json", name.display());
+    let ended = Ended::of(profiler(&line).arg(&file));
+    ended.assert_code(exit::OK);
+    let series = Series::read(&file).unwrap();
+    assert_eq!((series.label.as_str(), series.runs.len()), (name.to_str().unwrap(), 6));
+    let mut rows = Vec::new();
+    for run in &series.runs {
+        let part = run.place.as_ref().and_then(|place| place.part.as_deref()).unwrap();
+        assert_eq!(run.load_profile.as_ref().map(|used| used.name.as_str()), Some(part));
+        assert_eq!(run.loads.len(), 1, "the parts' loads run one after the other");
+        assert_completed(&run.loads);
+        let own = own_calls(&run.loads);
+        for handler in &run.handlers {
+            assert_eq!(handler.count, expected(&own, &handler.name), "{}: {own:?}", handler.name);
+            assert_whole(handler);
+            rows.push((handler.name.clone(), handler.count));
+        }
+        assert_eq!(run.warnings, []);
+    }
+    let mut names: Vec<&str> = rows.iter().map(|(name, _)| name.as_str()).collect();
+    // One table, with a line for each.
+    for (name, count) in &rows {
+        let line = ended.stdout.lines().find(|line| line.starts_with(&format!("{name} ")));
+        let line = line.unwrap_or_else(|| panic!("no row of {name}: {}", ended.stdout));
+        assert_eq!(line.split_whitespace().nth(1), Some(count.to_string().as_str()), "{line}");
+    }
+    assert_eq!(ended.stdout.matches("TP90").count(), 1, "{}", ended.stdout);
+    let report = Ended::of(profiler("report").arg(&file));
+    assert_eq!(report.stdout, ended.stdout, "the report is the table of the run");
+    names.sort_unstable();
+    let mut ten = TEN;
+    ten.sort_unstable();
+    assert_eq!(names, ten);
+    Left::now().assert_nothing();
+}
+
+#[test]
+fn every_profile_keeps_its_promise_on_the_testbed() {
+    testbed::load();
+    let calls = testbed::Counters::calls();
+    let mut walked = Vec::new();
+    for listed in Library::default().list().unwrap() {
+        let profile = listed.profile.unwrap();
+        let Some(hook) = profile.hook() else { continue };
+        if hook.builtin.is_none() {
+            continue;
+        }
+        // Another test says what becomes of a profile whose handlers are not there.
+        if !hook.handlers.iter().any(|wanted| calls.has(&wanted.name)) {
+            continue;
+        }
+        let folder = folder();
+        let file = folder.path().join("result.json");
+        let line =
+            format!("run --quiet --profile {} --builtin --load-dir {MEMORY} --json", profile.name);
+        let ended = Ended::of(profiler(&line).arg(&file));
+        ended.assert_code(exit::OK);
+        let run = saved(file, &ended.stdout);
+        for wanted in hook.handlers.iter().filter(|wanted| calls.has(&wanted.name)) {
+            let count = handler(&run, &wanted.name).count;
+            assert!(count >= wanted.least_hits, "{}: {count} of {wanted:?}", profile.name);
+        }
+        walked.push(profile.name);
+    }
+    for name in ["bind", "connect", "execve", "ptrace", "security_inode_create", "udp_recvmsg"] {
+        assert!(walked.iter().any(|walked| walked == name), "{name} was not walked: {walked:?}");
+    }
+}
+
+#[test]
+fn fewer_hits_than_the_profile_wants_are_told() {
+    testbed::load();
+    let folder = folder();
+    let file = folder.path().join("result.json");
+    let line = "run --profile connect --builtin --operations 10 --json";
+    let ended = Ended::of(profiler(line).arg(&file));
+    ended.assert_code(exit::FEW_HITS).assert_error(&["connect_syscall_handler"]);
+    assert!(ended.stdout.contains("connect_syscall_entry_handler 10 of 1000"), "{ended:?}");
+    let profile = saved(file, &ended.stdout);
+    assert_eq!(handler(&profile, "connect_syscall_handler").count, 10);
+    assert_eq!(profile.warnings[0].code, "few-hits");
+    // None at all is another code.
+    let line = "run --profile connect --module hids_testbed --builtin execve --operations 3";
+    Ended::of(&mut profiler(line)).assert_code(exit::NO_HITS);
+}
+
+/// What the runners have in common: hits are each test's own.
+fn assert_hits(runner: &str, expected_runner: Runner, path: &str) {
+    testbed::load();
+    let programs = [("seven01", SEVEN), ("pass01", "exit 0"), ("conf01", "echo nothing; exit 32")];
+    let tree = Tree::new(&programs, "seven01 seven01\npass01 pass01\nconf01 conf01\n");
+    let file = tree.path("result.json");
+    let line = format!("run {CONNECT} {} --iterations 3 {runner} --json", tree.options());
+    let ended = Ended::of(profiler(&line).arg(&file).env("PATH", path));
+    ended.assert_code(exit::OK);
+    let profile = saved(file, &ended.stdout);
+    assert_whole(&profile.handlers[0]);
+    let LoadSpec::Ltp(spec) = &profile.loads[0].spec else { panic!("{profile:?}") };
+    assert_eq!((spec.runner, spec.iterations, spec.tests.len()), (expected_runner, Some(3), 3));
+    let [seven, pass, conf] = tests(&profile) else { panic!("{profile:?}") };
+    assert_eq!((seven.runs, seven.hits.as_deref()), (3, Some(&[21][..])), "{seven:?}");
+    assert_eq!((pass.runs, pass.hits.as_deref()), (3, Some(&[0][..])), "{pass:?}");
+    assert_eq!((conf.runs, conf.results[0].result), (3, TestResult::NotConfigured));
+    assert!(profile.handlers[0].count >= 21, "{}", profile.handlers[0].count);
+    let codes: Vec<&str> = profile.warnings.iter().map(|warning| warning.code.as_str()).collect();
+    assert!(codes.contains(&"tests-not-passed"), "{codes:?}");
+    assert!(ended.stdout.contains("conf01 (not configured 3 (code 32))"), "{}", ended.stdout);
+    tree.assert_nothing_left();
+}
+
+#[test]
+fn hits_of_each_test_run_by_the_program() {
+    let path = std::env::var("PATH").unwrap();
+    assert_hits("--ltp-runner direct", Runner::Direct, &path);
+}
+
+#[test]
+fn hits_of_each_test_run_by_kirk() {
+    let kirk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/venv/bin");
+    assert!(kirk.join("kirk").exists(), "`cargo xtask test` installs kirk");
+    let path = format!("{}:{}", kirk.display(), std::env::var("PATH").unwrap());
+    assert_hits("", Runner::Kirk, &path);
+}
+
+#[test]
+fn warm_up_is_no_part_of_the_tests_account() {
+    testbed::load();
+    let programs = [("mark01", "echo >> MARKS/runs; sleep 0.2")];
+    let tree = Tree::new(&programs, "mark01 mark01\n");
+    let line = format!(
+        "{CONNECT} {} --ltp-runner direct --warmup 10s --duration 20s --json {{}}/result.json",
+        tree.options()
+    );
+    let mut run = Started::run(&line, &[]);
+    let ended = run.end();
+    // Nothing connects.
+    ended.assert_code(exit::NO_HITS);
+    let profile = saved(run.path("result.json"), &ended.stdout);
+    let [mark] = tests(&profile) else { panic!("{profile:?}") };
+    let all = fs::read_to_string(tree.path("marks/runs")).unwrap().lines().count() as u64;
+    assert!(mark.runs >= 1 && mark.runs + mark.stopped < all, "{all} runs in all: {mark:?}");
+    assert_eq!(mark.hits.as_deref(), Some(&[0][..]), "{mark:?}");
+    tree.assert_nothing_left();
+}
+
+#[test]
+fn mounts_and_loop_devices_of_ended_tests_are_gone() {
+    testbed::load();
+    let _ = Command::new("modprobe").arg("loop").status();
+    for (signal, code) in [
+        (Signal::SIGINT, Some(exit::INTERRUPTED)),
+        (Signal::SIGTERM, Some(exit::TERMINATED)),
+        (Signal::SIGKILL, None),
+    ] {
+        let tree = Tree::new(&[("mounts01", MOUNTS)], "mounts01 mounts01\n");
+        let line = format!("{CONNECT} {} --ltp-runner direct", tree.options());
+        let mut run = Started::run(&line, &[]);
+        let mark = tree.path("marks/mounted");
+        eventually("the test does not mount", || mark.exists());
+        eventually("the test does not tell", || !fs::read_to_string(&mark).unwrap().is_empty());
+        assert_eq!(fs::read_to_string(&mark).unwrap(), "0\n", "mount and losetup work here");
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(mounts.contains(&*tree.path("work").to_string_lossy()), "{mounts}");
+        run.signal(signal);
+        let ended = run.end();
+        assert_eq!(ended.code, code.map(i32::from), "{ended:?}");
+        tree.assert_nothing_left();
+    }
+    eventually("probes are left", || Left::now() == Left::default());
+}
+
+#[test]
+fn ltp_that_cannot_be_run_is_told_before_anything_is_measured() {
+    testbed::load();
+    let tree = Tree::new(&[("pass01", "exit 0")], "pass01 pass01\nreboot01 pass01\n");
+    let (root, options) = (tree.path("ltp").display().to_string(), tree.options());
+    for (line, code, words) in [
+        (
+            "--profile connect --ltp-root /nowhere".to_owned(),
+            exit::BAD_INPUT,
+            &["no LTP at /nowhere", "--builtin"][..],
+        ),
+        (
+            format!("--profile connect --ltp-root {root}"),
+            exit::USAGE,
+            &["runtest/syscalls", "--ltp-suite unit"],
+        ),
+        (
+            format!("{CONNECT} {options} --ltp-tests ^conect"),
+            exit::USAGE,
+            &["`^conect`", "matches none"],
+        ),
+        (format!("{CONNECT} {options}"), exit::USAGE, &["reboot01", "--allow-destructive"]),
+        (format!("{CONNECT} --ltp-tests x"), exit::USAGE, &["--ltp-suite"]),
+        (format!("{CONNECT} --builtin"), exit::USAGE, &["--profile"]),
+        ("--profile do_init_module --builtin".to_owned(), exit::USAGE, &["no built-in load"]),
+        ("--profile conect --builtin".to_owned(), exit::USAGE, &["did you mean `connect`?"]),
+        (
+            "--profile rename --builtin --module hids_testbed".to_owned(),
+            exit::NO_TARGET,
+            &["rename_pre_handler"],
+        ),
+    ] {
+        let ended = Ended::of(&mut profiler(&format!("run {line}")));
+        ended.assert_code(code).assert_error(words).assert_nothing_done();
+    }
+}
