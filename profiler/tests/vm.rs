@@ -23,6 +23,8 @@ mod ftrace;
 mod icount;
 #[path = "vm/kprobe.rs"]
 mod kprobe;
+#[path = "vm/live.rs"]
+mod live;
 #[path = "vm/ltp.rs"]
 mod ltp;
 #[path = "vm/matrix.rs"]

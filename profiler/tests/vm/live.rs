@@ -1,0 +1,61 @@
+//! What a terminal shows while a run goes on, and that a pipe shows none of it.
+
+use std::process::Command;
+
+use crate::cli::Ended;
+use crate::testbed;
+
+const RUN: &str =
+    "run --module hids_testbed --handler ptrace_pre_handler --builtin ptrace --duration 4s";
+const HEAD: &str = "TP50 [us]";
+
+/// A run on a terminal of its own, with the keys typed there.
+fn on_a_terminal(more: &str, interrupt_after: Option<&str>) -> Ended {
+    testbed::load();
+    let program = env!("CARGO_BIN_EXE_profiler");
+    let before = interrupt_after.map_or(String::new(), |after| format!("timeout -s INT {after} "));
+    let line = format!("stty rows 30 cols 140; {before}{program} {RUN} {more}; stty -a");
+    Ended::of(Command::new("script").args(["-qec", &line, "/dev/null"]))
+}
+
+fn assert_terminal_is_whole(text: &str) {
+    // A cursor that was hidden is shown again, and what was typed is echoed as before.
+    let (hidden, shown) = (text.rfind("\u{1b}[?25l"), text.rfind("\u{1b}[?25h"));
+    assert!(hidden <= shown, "{text:?}");
+    let settings = text.rfind("speed ").map_or("", |at| &text[at..]);
+    for word in [" echo ", " icanon ", " opost "] {
+        assert!(settings.contains(word), "no `{word}`: {settings}");
+    }
+}
+
+#[test]
+fn a_terminal_shows_the_handlers_while_they_are_measured() {
+    let text = on_a_terminal("", None).stdout;
+    assert!(text.matches(HEAD).count() >= 2, "drawn again and again: {text:?}");
+    let busy = text.lines().any(|line| {
+        line.contains("ptrace_pre_handler")
+            && line.contains('█')
+            && line.split_whitespace().nth(1).and_then(|rate| rate.parse().ok()) > Some(100_u64)
+    });
+    assert!(busy, "no row with a rate and its sparkline: {text:?}");
+    assert_terminal_is_whole(&text);
+}
+
+#[test]
+fn a_terminal_is_whole_after_an_interrupt() {
+    let text = on_a_terminal("", Some("3")).stdout;
+    assert!(text.contains(HEAD), "{text:?}");
+    assert!(text.contains("ended by SIGINT"), "{text:?}");
+    assert_terminal_is_whole(&text);
+}
+
+#[test]
+fn nothing_is_drawn_where_it_is_not_wanted() {
+    for option in ["--no-progress", "--quiet"] {
+        let text = on_a_terminal(option, None).stdout;
+        assert!(!text.contains(HEAD), "{option}: {text:?}");
+        assert!(text.contains("ptrace_pre_handler"), "{option}: no table at the end: {text:?}");
+    }
+    let piped = Ended::of(&mut crate::cli::profiler(RUN));
+    assert!(!piped.stderr.contains(HEAD) && !piped.stderr.contains('\u{1b}'), "{}", piped.stderr);
+}
