@@ -38,7 +38,7 @@ pub(crate) fn update(paths: &Paths) -> Result<()> {
 
 /// Builds the object below `target/` alone, and says whether it is the committed one to the byte.
 /// Another compiler's may well differ.
-pub(crate) fn rebuild(paths: &Paths) -> Result<PathBuf> {
+pub(crate) fn rebuild(paths: &Paths) -> Result<Rebuilt> {
     let (object, compiler) = build(paths)?;
     let committed = prebuilt(paths).join(OBJECT);
     let same = committed.exists() && digest::of_file(&object)? == digest::of_file(&committed)?;
@@ -47,7 +47,15 @@ pub(crate) fn rebuild(paths: &Paths) -> Result<PathBuf> {
         object.display(),
         if same { "equal to the committed object" } else { "not equal to the committed object" },
     );
-    Ok(object)
+    Ok(Rebuilt { object, same })
+}
+
+/// An object that was built anew.
+pub(crate) struct Rebuilt {
+    /// Where it is.
+    pub(crate) object: PathBuf,
+    /// Whether it is the committed one, byte for byte.
+    pub(crate) same: bool,
 }
 
 /// Fails when the committed object was built from other sources than those in the tree.
