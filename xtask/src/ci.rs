@@ -10,6 +10,9 @@ use serde_yaml_ng::Value;
 use crate::paths::Paths;
 use crate::process;
 
+/// Their place in the report of the tests, and the boot that runs them.
+pub(crate) const PLACE: &str = "ci";
+
 /// What the files call the commit that a change is compared with.
 const BASE: &str = "BASE";
 

@@ -6,7 +6,7 @@ use crate::cli::Ended;
 use crate::testbed;
 
 const RUN: &str =
-    "run --module hids_testbed --handler ptrace_pre_handler --builtin ptrace --duration 4s";
+    "run --module hids_testbed --handler ptrace_pre_handler --builtin ptrace --duration 8s";
 const HEAD: &str = "TP50 [us]";
 
 /// A run on a terminal of its own, with the keys typed there.
@@ -32,10 +32,11 @@ fn assert_terminal_is_whole(text: &str) {
 fn a_terminal_shows_the_handlers_while_they_are_measured() {
     let text = on_a_terminal("", None).stdout;
     assert!(text.matches(HEAD).count() >= 2, "drawn again and again: {text:?}");
-    let busy = text.lines().any(|line| {
-        line.contains("ptrace_pre_handler")
-            && line.contains('█')
-            && line.split_whitespace().nth(1).and_then(|rate| rate.parse().ok()) > Some(100_u64)
+    // The terminal's own line ends part the rows, so they are found by the handler's name.
+    let busy = text.split("ptrace_pre_handler").skip(1).any(|row| {
+        let mut words = row.split_whitespace();
+        let rate: Option<u64> = words.next().and_then(|rate| rate.parse().ok());
+        rate > Some(100) && words.next().is_some_and(|line| line.contains('█'))
     });
     assert!(busy, "no row with a rate and its sparkline: {text:?}");
     assert_terminal_is_whole(&text);
@@ -43,7 +44,7 @@ fn a_terminal_shows_the_handlers_while_they_are_measured() {
 
 #[test]
 fn a_terminal_is_whole_after_an_interrupt() {
-    let text = on_a_terminal("", Some("3")).stdout;
+    let text = on_a_terminal("", Some("7")).stdout;
     assert!(text.contains(HEAD), "{text:?}");
     assert!(text.contains("ended by SIGINT"), "{text:?}");
     assert_terminal_is_whole(&text);
