@@ -55,6 +55,13 @@ pub fn quantile(buckets: &[Bucket], quantile: f64) -> Option<u64> {
     })
 }
 
+/// As [`quantile`], and never above `max_ns`, the exact longest: a bucket may reach beyond it.
+#[must_use]
+pub fn quantile_within(buckets: &[Bucket], quantile: f64, max_ns: Option<u64>) -> Option<u64> {
+    let value = self::quantile(buckets, quantile)?;
+    Some(max_ns.map_or(value, |max| value.min(max)))
+}
+
 #[cfg(test)]
 mod tests {
     use hdrhistogram::Histogram;

@@ -8,7 +8,7 @@ mod common;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use common::sample;
+use common::{names, sample};
 
 /// Runs the program where no file may be larger than 1 KiB.
 fn limited(args: &[&str]) -> Output {
@@ -19,15 +19,6 @@ fn limited(args: &[&str]) -> Output {
         .args(args)
         .output()
         .unwrap()
-}
-
-fn names(folder: &Path) -> Vec<String> {
-    let mut names: Vec<String> = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    names.sort();
-    names
 }
 
 #[test]

@@ -5,13 +5,12 @@
 mod common;
 
 use std::io::Write as _;
-use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use common::{handler, measure, sample};
+use common::{handler, measure, names, sample};
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
@@ -265,13 +264,4 @@ fn an_output_that_cannot_be_written_leaves_the_old_one() {
     assert_eq!(output.status.code(), Some(7));
     assert_eq!(std::fs::read(&old).unwrap(), b"old");
     assert_eq!(names(folder.path()), ["damaged.json", "old.csv", "run.json"]);
-}
-
-fn names(folder: &Path) -> Vec<String> {
-    let mut names: Vec<String> = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    names.sort();
-    names
 }

@@ -304,8 +304,7 @@ impl HandlerProfile {
     /// see [`crate::stats::quantile`]. Never above the exact longest one; `None` without a call.
     #[must_use]
     pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
-        let value = crate::stats::quantile(&self.histogram.buckets, quantile)?;
-        Some(self.max_ns.map_or(value, |max| value.min(max)))
+        crate::stats::quantile_within(&self.histogram.buckets, quantile, self.max_ns)
     }
 }
 

@@ -180,3 +180,13 @@ pub(crate) fn sample() -> Profile {
     profile.warn();
     profile
 }
+
+/// Names of what lies in `folder`, in order.
+pub(crate) fn names(folder: &std::path::Path) -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(folder)
+        .expect("a folder")
+        .map(|entry| entry.expect("an entry").file_name().into_string().expect("text"))
+        .collect();
+    names.sort();
+    names
+}

@@ -102,7 +102,6 @@ impl Html {
                 summary => rows::summary(&sides),
                 losses => rows::losses(&sides),
                 handlers,
-                watched => plot::watched(&sides),
                 warnings,
             })
         });

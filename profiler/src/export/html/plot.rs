@@ -200,11 +200,6 @@ pub(super) fn intervals(handlers: &[Of<'_>]) -> Option<String> {
     plot(&curves, &seconds(&curves), duration)
 }
 
-/// CPU time and memory of what was watched besides: nothing yet.
-pub(super) fn watched(_sides: &[Side<'_>]) -> Vec<(String, String)> {
-    Vec::new()
-}
-
 /// The lower axis.
 struct Axis {
     range: std::ops::Range<f64>,
