@@ -33,12 +33,13 @@ type Parse = fn(&Value) -> Result<Pipeline>;
 /// The files, with what reads them.
 const FILES: [(&str, Parse); 2] = [("github.yml", github), ("gitlab.yml", gitlab)];
 
-/// Runs the commands of the file `name`.
-pub(crate) fn check(paths: &Paths, name: &str) -> Result<()> {
+/// Runs the commands of the file `name` in `clone`.
+pub(crate) fn check(paths: &Paths, clone: &Path, name: &str) -> Result<()> {
     let (_, parse) =
         FILES.iter().find(|(file, _)| *file == name).with_context(|| format!("no file {name}"))?;
     let pipeline = read(paths.root(), name, *parse)?;
-    let clone = clone(paths, name)?;
+    clean(clone)?;
+    process::create_dir(&clone.join("target"))?;
     let script = clone.join("target/ci-commands.sh");
     let log = paths.target().join("ci").join(format!("{name}.log"));
     let mut commands = String::from("set -e\n");
@@ -52,7 +53,7 @@ pub(crate) fn check(paths: &Paths, name: &str) -> Result<()> {
     }
     process::write(&script, commands)?;
     let mut shell = Command::new("bash");
-    shell.arg("-e").arg(&script).current_dir(&clone);
+    shell.arg("-e").arg(&script).current_dir(clone);
     shell.env("GITHUB_STEP_SUMMARY", clone.join("target/summary.md"));
     shell.env("GITHUB_PATH", clone.join("target/path"));
     shell.env_remove("CARGO_TARGET_DIR").env_remove("CARGO");
@@ -75,21 +76,52 @@ pub(crate) fn files() -> impl Iterator<Item = &'static str> {
     FILES.iter().map(|(name, _)| *name)
 }
 
-/// A clone of the commit at hand, with what set-up has downloaded already: a runner has it in a cache.
-fn clone(paths: &Paths, name: &str) -> Result<PathBuf> {
-    let clone = paths.target().join("ci").join(format!("clone-{name}"));
+/// What a runner keeps in its caches: downloads of set-up, and what cargo built of dependencies.
+const CACHES: [&str; 8] = [
+    "kernels",
+    "apt",
+    "debug/deps",
+    "debug/build",
+    "debug/.fingerprint",
+    "release/deps",
+    "release/build",
+    "release/.fingerprint",
+];
+
+/// A clone of the commit at hand, with the caches that this checkout has.
+pub(crate) fn clone(paths: &Paths) -> Result<PathBuf> {
+    let clone = paths.target().join("ci/clone");
     process::remove_dir(&clone)?;
     process::create_dir(clone.parent().unwrap_or(Path::new(".")))?;
     process::run(Command::new("git").arg("clone").arg("--quiet").arg(paths.root()).arg(&clone))?;
-    process::create_dir(&clone.join("target"))?;
-    for part in ["kernels", "venv", "apt"] {
-        let from = paths.target().join(part);
+    for part in CACHES {
+        let (from, to) = (paths.target().join(part), clone.join("target").join(part));
         if from.exists() {
-            // Hard links: the kernels are large, and nobody writes to them.
-            process::run(Command::new("cp").arg("-al").arg(&from).arg(clone.join("target")))?;
+            process::create_dir(to.parent().unwrap_or(Path::new(".")))?;
+            // Hard links: all of this is large. Nobody writes to kernels; cargo writes to files of the
+            // packages at this clone's path alone, which are not among these.
+            process::run(Command::new("cp").arg("-al").arg(&from).arg(&to))?;
         }
     }
     Ok(clone)
+}
+
+/// Leaves of a clone what a fresh one has, and its caches: sources stay untouched, so cargo finds them as
+/// they were.
+fn clean(clone: &Path) -> Result<()> {
+    let git = || {
+        let mut git = Command::new("git");
+        git.arg("-C").arg(clone);
+        git
+    };
+    // Twice -f: the commands make a work tree of their own below target/.
+    let mut clean = git();
+    clean.args(["clean", "-ffdxq"]);
+    for part in CACHES {
+        clean.arg("-e").arg(format!("/target/{part}"));
+    }
+    process::run(&mut clean)?;
+    process::run(git().args(["worktree", "prune"]))
 }
 
 fn read(root: &Path, name: &str, parse: Parse) -> Result<Pipeline> {

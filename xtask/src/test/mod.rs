@@ -117,7 +117,6 @@ const KNOWN_TO_FAIL: &[(&str, &str)] = &[
 const NOT_YET: &[(&str, &str)] = &[
     ("5.10", "not green there yet: run it by `cargo xtask test --boot 5.10`"),
     ("7.2", "not green there yet: run it by `cargo xtask test --boot 7.2`"),
-    (lab::PLACE, "its tests have not been seen to pass yet: `cargo xtask test --boot lab`"),
 ];
 
 const fn boot(name: &'static str, series: Series, objects: &'static [Object]) -> Boot {
@@ -152,10 +151,11 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// The lab's tests boot VMs of their own: they are a boot by name, and have no filters.
-    fn wants_lab(&self) -> bool {
-        let named = self.boots.iter().any(|name| name == lab::PLACE);
-        named || (self.boots.is_empty() && self.filters.is_empty())
+    /// Whether `place` is to be run, whose tests boot VMs of their own: it is a boot by name, and has no
+    /// filters.
+    fn wants(&self, place: &str) -> bool {
+        self.boots.iter().any(|name| name == place)
+            || (self.boots.is_empty() && self.filters.is_empty())
     }
 }
 
@@ -181,20 +181,30 @@ pub(crate) fn run(paths: &Paths, selection: &Selection) -> Result<bool> {
         report.step("object", "is that of its sources", ebpf::check(paths));
     }
     if in_vm {
-        if selection.boots.iter().any(|name| name != lab::PLACE) || selection.boots.is_empty() {
+        let of_this_binary = |name: &String| BOOTS.iter().any(|boot| boot.name == name.as_str());
+        if selection.boots.is_empty() || selection.boots.iter().any(of_this_binary) {
             vm_tests(paths, selection, &mut report)?;
         }
-        if selection.boots.iter().any(|name| name == lab::PLACE) {
+        if selection.wants(lab::PLACE) {
             lab::run(paths, &mut report)?;
-        } else if selection.wants_lab() {
-            for (_, why) in NOT_YET.iter().filter(|(name, _)| *name == lab::PLACE) {
-                report.add(lab::PLACE, "(all)", Status::LeftOut(why));
-            }
+        }
+        if selection.wants(ci::PLACE) {
+            ci_files(paths, &mut report);
         }
     }
     println!("test: took {} s\n", started.elapsed().as_secs());
     println!("{}", report.summary());
     Ok(report.is_green())
+}
+
+/// The commands of the files for continuous integration.
+fn ci_files(paths: &Paths, report: &mut Report) {
+    println!("test: the files of docs/ci");
+    let Some(clone) = report.step(ci::PLACE, "a fresh clone", ci::clone(paths)) else { return };
+    for name in ci::files() {
+        let test = format!("the commands of docs/ci/{name} in a fresh clone");
+        report.step(ci::PLACE, &test, ci::check(paths, &clone, name));
+    }
 }
 
 /// The tests that need neither root nor a kernel of their own.
@@ -264,18 +274,6 @@ fn vm_tests(paths: &Paths, selection: &Selection, report: &mut Report) -> Result
                 }
             }
             None => bench.boot(boot, report)?,
-        }
-    }
-    if selection.boots.iter().any(|name| name == ci::PLACE) {
-        for name in ci::files() {
-            let test = format!("the commands of docs/ci/{name} in a fresh clone");
-            report.step(ci::PLACE, &test, ci::check(paths, name));
-        }
-    } else if whole {
-        for name in ci::files() {
-            let test = format!("the commands of docs/ci/{name} in a fresh clone");
-            let why = "not seen to pass yet: run it by `cargo xtask test --boot ci`";
-            report.add(ci::PLACE, &test, Status::LeftOut(why));
         }
     }
     let mut icount = wanted.iter().filter(|boot| boot.icount);
