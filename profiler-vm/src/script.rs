@@ -18,6 +18,23 @@ pub fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
+/// Turns the output to virtme-ng's port for it. virtme-ng's init has done so unless udev, which names the ports
+/// by links, was slower than it: then it has taken the kernel's console, and commands would write among
+/// the kernel's own lines. The kernel names the ports without udev's help.
+const OUTPUT: &str = "\
+# The command of a VM.
+is_port() { case $(readlink /proc/$$/fd/1) in /dev/vport*) ;; *) return 1 ;; esac }
+is_port || modprobe -q virtio_console
+tries=100
+while ! is_port && [ $tries -gt 0 ]; do
+    for port in /sys/class/virtio-ports/*; do
+        if [ \"$(cat $port/name)\" = virtme.stdout ]; then exec >/dev/${port##*/}; fi
+    done
+    is_port || sleep 0.1
+    tries=$((tries - 1))
+done
+";
+
 /// The script for `sh` in the guest.
 pub(crate) fn script(
     directory: &Path,
@@ -25,9 +42,9 @@ pub(crate) fn script(
     command: &[String],
     nonce: &str,
 ) -> String {
-    let mut text = String::from(
-        "# The command of a VM.\n\
-         exec </dev/null 2>&1\n\
+    let mut text = String::from(OUTPUT);
+    text.push_str(
+        "exec </dev/null 2>&1\n\
          export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root\n\
          ip link set dev lo up\n\
          mounted() { grep -q \" $1 \" /proc/mounts; }\n\

@@ -1,6 +1,7 @@
 //! A stock Debian kernel on this machine's file tree: what is written below `target/` stays.
 
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -54,6 +55,8 @@ impl VmSpec {
     }
 }
 
+static KVM_PROBE: Mutex<()> = Mutex::new(());
+
 /// Boots and runs. Everything but a command that ran to its end is an error.
 pub(crate) fn run(paths: &Paths, spec: &VmSpec) -> Result<VmOutcome> {
     setup::ensure(paths, &[Part::Vm, Part::Kernel(spec.series)])?;
@@ -82,7 +85,10 @@ pub(crate) fn run(paths: &Paths, spec: &VmSpec) -> Result<VmOutcome> {
         qemu_args: Vec::new(),
     };
     let say = &mut |text: &str| println!("vm: {text}");
+    // One at a time: the first finds it out for all.
+    let choosing = KVM_PROBE.lock().unwrap_or_else(|broken| broken.into_inner());
     let (accel, reason) = kvm::choose(&vm, &paths.vm().join("kvm-probe"), say)?;
+    drop(choosing);
     println!(
         "vm: Linux {}, {} CPU{}{}, {accel} ({reason})",
         kernel.release,

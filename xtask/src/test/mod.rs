@@ -16,6 +16,7 @@ mod lab;
 mod libtest;
 mod readers;
 mod report;
+mod side_by_side;
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader};
@@ -37,6 +38,7 @@ use crate::vm::{self, VmSpec};
 
 use libtest::{Ending, Parser};
 use report::{Report, Status};
+use side_by_side::Job;
 
 /// What the places of VM tests begin with in the report.
 pub(crate) const VM_PLACE: &str = "vm ";
@@ -181,16 +183,7 @@ pub(crate) fn run(paths: &Paths, selection: &Selection) -> Result<bool> {
         report.step("object", "is that of its sources", ebpf::check(paths));
     }
     if in_vm {
-        let of_this_binary = |name: &String| BOOTS.iter().any(|boot| boot.name == name.as_str());
-        if selection.boots.is_empty() || selection.boots.iter().any(of_this_binary) {
-            vm_tests(paths, selection, &mut report)?;
-        }
-        if selection.wants(lab::PLACE) {
-            lab::run(paths, &mut report)?;
-        }
-        if selection.wants(ci::PLACE) {
-            ci_files(paths, &mut report);
-        }
+        vm_tests(paths, selection, &mut report)?;
     }
     println!("test: took {} s\n", started.elapsed().as_secs());
     println!("{}", report.summary());
@@ -248,44 +241,74 @@ struct Bench<'a> {
     filters: &'a [String],
 }
 
+/// The tests in VMs: first those on the wall clock, one boot at a time, for they measure time on this
+/// machine's CPUs; then those on virtual time, side by side.
 fn vm_tests(paths: &Paths, selection: &Selection, report: &mut Report) -> Result<()> {
-    const PLACE: &str = "build";
-    let rebuilt = report.step(PLACE, "the BPF object anew", ebpf::rebuild(paths));
-    let mut testbeds = HashMap::new();
-    for series in Series::ALL {
-        let name = format!("testbed for {series}");
-        let module = report.step(PLACE, &name, testbed::build(paths, series));
-        testbeds.extend(module.map(|module| (series, module)));
-    }
-    let Some(binary) = report.step(PLACE, "VM tests", cargo::build_vm_tests(paths)) else {
-        return Ok(());
-    };
-    let bench = Bench { paths, binary, rebuilt, testbeds, filters: &selection.filters };
-    let is_wanted = |boot: &&Boot| {
-        selection.boots.is_empty() || selection.boots.iter().any(|name| name == boot.name)
-    };
-    let wanted: Vec<&Boot> = BOOTS.iter().filter(is_wanted).collect();
+    let named = |boot: &&Boot| selection.boots.iter().any(|name| name == boot.name);
+    let wanted: Vec<&Boot> =
+        BOOTS.iter().filter(|boot| selection.boots.is_empty() || named(boot)).collect();
+    let bench = if wanted.is_empty() { None } else { Bench::build(paths, selection, report) };
     let whole = selection.boots.is_empty() && selection.filters.is_empty();
-    for boot in &wanted {
-        match NOT_YET.iter().find(|(name, _)| whole && *name == boot.name) {
-            Some((_, why)) => {
+    let mut jobs = Vec::new();
+    if let Some(bench) = &bench {
+        for boot in &wanted {
+            if let Some((_, why)) = NOT_YET.iter().find(|(name, _)| whole && *name == boot.name) {
                 for test in bench.listed(boot)? {
                     report.add(&place(boot, Object::Committed), &test, Status::LeftOut(why));
                 }
+            } else if boot.icount {
+                let run = Box::new(|report: &mut Report| bench.boot(boot, report));
+                jobs.push(Job { place: place(boot, Object::Committed), run });
+            } else {
+                bench.boot(boot, report)?;
             }
-            None => bench.boot(boot, report)?,
         }
     }
-    let mut icount = wanted.iter().filter(|boot| boot.icount);
-    if let (Some(first), Some(second), []) = (icount.next(), icount.next(), bench.filters) {
-        let out = |boot: &Boot| bench.out(boot, Object::Committed);
-        let agreement = agreement::check(&out(first), &out(second));
-        let name = format!("{} and {} agree", first.name, second.name);
-        if let Some(values) = report.step("virtual time", &name, agreement) {
-            println!("test: {values} values of two boots agree within 1 %");
-        }
+    if selection.wants(lab::PLACE) {
+        let run = Box::new(|report: &mut Report| lab::run(paths, report));
+        jobs.push(Job { place: lab::PLACE.to_owned(), run });
+    }
+    if selection.wants(ci::PLACE) {
+        let run = Box::new(|report: &mut Report| {
+            ci_files(paths, report);
+            Ok(())
+        });
+        jobs.push(Job { place: ci::PLACE.to_owned(), run });
+    }
+    side_by_side::run(jobs, report);
+    if let Some(bench) = bench {
+        bench.agreement(&wanted, report);
     }
     Ok(())
+}
+
+impl<'a> Bench<'a> {
+    /// Builds what the boots share; `None`, and so said in the report, if there is nothing to boot with.
+    fn build(paths: &'a Paths, selection: &'a Selection, report: &mut Report) -> Option<Self> {
+        const PLACE: &str = "build";
+        let rebuilt = report.step(PLACE, "the BPF object anew", ebpf::rebuild(paths));
+        let mut testbeds = HashMap::new();
+        for series in Series::ALL {
+            let name = format!("testbed for {series}");
+            let module = report.step(PLACE, &name, testbed::build(paths, series));
+            testbeds.extend(module.map(|module| (series, module)));
+        }
+        let binary = report.step(PLACE, "VM tests", cargo::build_vm_tests(paths))?;
+        Some(Self { paths, binary, rebuilt, testbeds, filters: &selection.filters })
+    }
+
+    /// Whether the first two boots of one kernel under virtual time measured the same.
+    fn agreement(&self, boots: &[&Boot], report: &mut Report) {
+        let mut icount = boots.iter().filter(|boot| boot.icount);
+        if let (Some(first), Some(second), []) = (icount.next(), icount.next(), self.filters) {
+            let out = |boot: &Boot| self.out(boot, Object::Committed);
+            let agreement = agreement::check(&out(first), &out(second));
+            let name = format!("{} and {} agree", first.name, second.name);
+            if let Some(values) = report.step("virtual time", &name, agreement) {
+                println!("test: {values} values of two boots agree within 1 %");
+            }
+        }
+    }
 }
 
 impl Bench<'_> {

@@ -48,6 +48,11 @@ impl Report {
         self.entries.push(Entry { place: place.to_owned(), test: test.to_owned(), status });
     }
 
+    /// Adds all of another report behind this one's.
+    pub(crate) fn append(&mut self, mut other: Self) {
+        self.entries.append(&mut other.entries);
+    }
+
     /// Adds the result of a step; gives its value if it went well.
     pub(crate) fn step<T>(
         &mut self,

@@ -1,0 +1,107 @@
+//! Tests under virtual time side by side: how busy the machine is does not change what they measure.
+
+use std::num::NonZero;
+use std::sync::Mutex;
+use std::thread;
+
+use anyhow::Result;
+
+use super::report::{Report, Status};
+
+/// Runs tests and reports each.
+type Run<'a> = Box<dyn FnOnce(&mut Report) -> Result<()> + Send + 'a>;
+
+/// Tests of one place.
+pub(super) struct Job<'a> {
+    /// Where they run, as the report calls it.
+    pub(super) place: String,
+    /// Runs them.
+    pub(super) run: Run<'a>,
+}
+
+/// Runs all jobs, as many at a time as there are CPUs, and adds what came of them to the report, in
+/// the jobs' order. A job that ends with an error or a panic is a failure at its place.
+pub(super) fn run(jobs: Vec<Job<'_>>, report: &mut Report) {
+    let width = thread::available_parallelism().map_or(1, NonZero::get);
+    on(width, jobs, report);
+}
+
+fn on(width: usize, jobs: Vec<Job<'_>>, report: &mut Report) {
+    let count = jobs.len();
+    let waiting = Mutex::new(jobs.into_iter().enumerate());
+    let done = Mutex::new(Vec::new());
+    let work = || {
+        loop {
+            let next = waiting.lock().unwrap_or_else(|broken| broken.into_inner()).next();
+            let Some((number, job)) = next else { break };
+            let mut own = Report::default();
+            let place = job.place.clone();
+            let caught =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (job.run)(&mut own)));
+            let broken = match caught {
+                Ok(Ok(())) => None,
+                Ok(Err(error)) => Some(format!("{error:#}")),
+                Err(_) => Some("a panic, see above".to_owned()),
+            };
+            if let Some(why) = broken {
+                eprintln!("error: {place}: {why}");
+                own.add(&place, "(all)", Status::NotRun(why));
+            }
+            done.lock().unwrap_or_else(|broken| broken.into_inner()).push((number, own));
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..width.min(count) {
+            scope.spawn(work);
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_else(|broken| broken.into_inner());
+    done.sort_by_key(|(number, _)| *number);
+    for (_, own) in done {
+        report.append(own);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    #[test]
+    fn jobs_run_at_once_and_report_in_their_order() {
+        // Nobody passes the barrier unless two are at work.
+        let barrier = Barrier::new(2);
+        let job = |place: &str| Job {
+            place: place.to_owned(),
+            run: Box::new(|report: &mut Report| {
+                barrier.wait();
+                report.add("somewhere", "a test", Status::Passed);
+                Ok(())
+            }),
+        };
+        let mut report = Report::default();
+        on(2, vec![job("a"), job("b")], &mut report);
+        assert!(report.is_green());
+        assert!(report.summary().contains("2 passed"), "{}", report.summary());
+    }
+
+    #[test]
+    fn a_job_that_breaks_is_a_failure() {
+        let broken: [Run<'_>; 2] =
+            [Box::new(|_| anyhow::bail!("it is broken")), Box::new(|_| panic!("on purpose"))];
+        for run in broken {
+            let good = Job {
+                place: "good".to_owned(),
+                run: Box::new(|report: &mut Report| {
+                    report.add("good", "a test", Status::Passed);
+                    Ok(())
+                }),
+            };
+            let mut report = Report::default();
+            on(1, vec![Job { place: "bad".to_owned(), run }, good], &mut report);
+            assert!(!report.is_green());
+            assert!(report.summary().contains("1 passed"), "{}", report.summary());
+        }
+    }
+}
