@@ -24,13 +24,13 @@ use crate::{
 };
 
 #[inline(always)]
-fn stack_pointer(ctx: &ProbeContext) -> u64 {
+pub(crate) fn stack_pointer(ctx: &ProbeContext) -> u64 {
     // SAFETY: the context is the kernel's `struct pt_regs`, of which the verifier allows every word.
     unsafe { read_volatile(ctx.as_ptr().cast::<u64>().add(STACK_POINTER_WORD)) }
 }
 
 #[inline(always)]
-fn frame_at_exit(ctx: &ProbeContext) -> u64 {
+pub(crate) fn frame_at_exit(ctx: &ProbeContext) -> u64 {
     (ctx.as_ptr() as u64).wrapping_add(exit_shift())
 }
 

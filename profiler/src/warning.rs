@@ -297,7 +297,7 @@ impl fmt::Display for Warning {
                  it with --trace-buffer KIB, or lower the load",
                 calls(*n),
                 if self.handlers().len() > 1 {
-                    " together (which were whose is not known, and each shows them all)"
+                    " together (which were whose is not known: each shows the most that it can be)"
                 } else {
                     ""
                 },

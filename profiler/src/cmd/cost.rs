@@ -54,6 +54,7 @@ pub struct Cost {
 /// As [`measure`]; and when the output cannot be written.
 pub fn run(args: &CostArgs) -> Result<(), Failure> {
     privileges::check()?;
+    super::put_back();
     let handlers = [args.handler.clone()];
     let targets = KernelFiles::default().resolve(args.module.as_deref(), &handlers)?;
     let [target] = targets.as_slice() else {

@@ -11,6 +11,7 @@ use crate::target::{Function, KernelFiles};
 /// # Errors
 /// When the module is not loaded, a pattern matches nothing, or the output cannot be written.
 pub fn run(args: &ListArgs) -> Result<(), Failure> {
+    super::put_back();
     let functions = KernelFiles::default().functions(args.module.as_deref(), &args.patterns)?;
     if args.json {
         return to_stdout(&json(&functions)?);

@@ -6,7 +6,7 @@ use super::{
     grid,
     table::{clean, full_name},
 };
-use crate::profile::Profile;
+use crate::profile::{Backend, Profile};
 
 const HEADER: [&str; 10] = [
     "handler",
@@ -23,6 +23,12 @@ const HEADER: [&str; 10] = [
 
 /// The account of each handler; `width` is the terminal's.
 pub(super) fn accounts(profile: &Profile, width: Option<u16>) -> String {
+    // What overran is known of all of them together: of each it is the most that there can be.
+    let traced = profile.handlers.iter().filter(|h| h.backend == Backend::FunctionGraph).count();
+    let overrun = |count: u64| match count {
+        1.. if traced > 1 => format!("<={count}"),
+        _ => count.to_string(),
+    };
     let rows = profile.handlers.iter().map(|handler| {
         let losses = &handler.losses;
         // The kernel may not tell all.
@@ -37,7 +43,7 @@ pub(super) fn accounts(profile: &Profile, width: Option<u16>) -> String {
             losses.lost.to_string(),
             losses.unpaired_exits.to_string(),
             format!("{}{unknown}", losses.missed),
-            losses.overrun.to_string(),
+            overrun(losses.overrun),
         ])
     });
     grid::figures(&HEADER, rows, width)

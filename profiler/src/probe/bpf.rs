@@ -43,6 +43,8 @@ struct Probed {
     btf_object: u32,
     maps: Instance,
     programs: Vec<Program>,
+    /// Lost calls so far, as last told.
+    lost: u64,
 }
 
 /// A loaded program.
@@ -119,6 +121,7 @@ impl BpfSession {
                 btf_object: object.map_or(0, |(id, _)| *id),
                 maps: instance,
                 programs: loaded,
+                lost: 0,
             });
         }
 
@@ -221,6 +224,7 @@ impl BpfSession {
     ) -> Result<Books, ProbeError> {
         let mut books = Books { in_flight: displaced_now, ..Books::default() };
         let mut paired = 0;
+        let (mut skipped_entries, mut skipped_exits) = (0, 0);
         for slot in self.read_slots(probed)? {
             books.entries += slot.entries;
             books.lost += slot.lost;
@@ -240,6 +244,11 @@ impl BpfSession {
                 handler: probed.target.name.clone(),
                 error,
             })?;
+            match program.kind.side {
+                Side::Entry => skipped_entries += missed.unwrap_or(0),
+                Side::Exit => skipped_exits += missed.unwrap_or(0),
+                Side::Both => {}
+            }
             // A call that is skipped is skipped at both of its kprobes.
             books.missed = match self.backend {
                 Backend::Kprobe => books.missed.max(missed.unwrap_or(0)),
@@ -247,6 +256,13 @@ impl BpfSession {
             };
             books.missed_unknown |= missed.is_none();
         }
+        // A start whose exit the kernel skipped waits for ever: that call is lost and not under way. Where
+        // the entry was skipped as well, none waits; where it alone was, its exit is unpaired.
+        let skipped_both = skipped_entries.saturating_sub(books.unpaired_exits);
+        let orphans = skipped_exits.saturating_sub(skipped_both);
+        let lost = orphans.max(probed.lost).clamp(books.lost, books.lost + books.in_flight);
+        books.in_flight -= lost - books.lost;
+        books.lost = lost;
         Ok(books)
     }
 
@@ -364,6 +380,9 @@ impl Session for BpfSession {
         for (probed, displaced) in self.probed.iter().zip(displaced) {
             let books = self.books(probed, displaced, &events)?;
             all.push(self.read_record(probed, old, books)?);
+        }
+        for (probed, drained) in self.probed.iter_mut().zip(&all) {
+            probed.lost = drained.books.lost;
         }
         self.clear(old)?;
         Ok(all)

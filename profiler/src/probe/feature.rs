@@ -43,11 +43,11 @@ impl Refusal {
 ///
 /// | backend | came with |
 /// |---|---|
-/// | fsession | 7.0 |
+/// | fsession | 7.0, commit 2d419c44658f |
 /// | fentry | 5.5, commit fec56f5890d9 |
 /// | kprobe-session | 6.10, commit 535a3692ba72; cookies, commit 5c919acef851 |
 /// | kprobe-multi | 5.18, commit 0dcac2725406 |
-/// | function-graph | 2.6.29, commit 287b6e68ca72 |
+/// | function-graph | 2.6.29 |
 /// | kprobe | BPF on kprobes: 4.1, commit 2541517c32be |
 ///
 /// # Errors

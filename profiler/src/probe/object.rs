@@ -248,3 +248,37 @@ fn create(name: &str, map: &aya_obj::Map) -> Result<MapData, ProbeError> {
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Precision, programs::Set};
+    use super::*;
+    use crate::profile::Backend;
+
+    /// Whether the code of a program, with all that it calls, exchanges atomically.
+    fn exchanges(template: &Template, kind: Kind) -> bool {
+        /// `BPF_STX | BPF_ATOMIC | BPF_DW`
+        const ATOMIC: u8 = 0xdb;
+        let mut object = template.object.clone();
+        object.programs.retain(|name, _| name == kind.name);
+        let sections: HashSet<usize> = object.functions.keys().map(|&(at, _)| at).collect();
+        object.relocate_calls(&sections).unwrap();
+        let program = object.programs.get(kind.name).unwrap_or_else(|| panic!("{}", kind.name));
+        let code = &object.functions[&program.function_key()].instructions;
+        code.iter().any(|instruction| instruction.code == ATOMIC && instruction.imm != 0)
+    }
+
+    #[test]
+    fn kernels_without_atomic_exchange_are_given_none() {
+        let template = Template::load().unwrap();
+        for backend in [Backend::Fentry, Backend::KprobeMulti, Backend::Kprobe] {
+            for precision in [Precision::Two, Precision::Three] {
+                for exchange in [true, false] {
+                    let set = Set::of(backend, precision, false, exchange);
+                    let any = set.kinds.iter().any(|&kind| exchanges(&template, kind));
+                    assert_eq!(any, exchange, "{backend} {precision:?}");
+                }
+            }
+        }
+    }
+}

@@ -73,35 +73,47 @@ impl Set {
         let entry = |name, attach_type| Kind { side: Side::Entry, name, attach_type };
         let exit = |name, attach_type| Kind { side: Side::Exit, name, attach_type };
         let both = |name, attach_type| Kind { side: Side::Both, name, attach_type };
+        // Programs for slots, or for the map alone.
+        let slots = exchange || empty;
         let registers = |attach_type| {
-            vec![
-                exit(choose("regs_leave_2", "regs_leave_3", "regs_empty"), attach_type),
-                entry(choose("regs_enter", "regs_enter", "regs_empty"), attach_type),
-            ]
-        };
-        let mut starts = Starts::Slots;
-        let kinds = match backend {
-            Backend::Fsession => {
-                starts = Starts::Cookies;
-                vec![both(choose("fsession_2", "fsession_3", "empty_enter"), A::Fsession)]
-            }
-            Backend::KprobeSession => {
-                starts = Starts::Cookies;
-                vec![both(choose("ksession_2", "ksession_3", "regs_empty"), A::KprobeSession)]
-            }
-            Backend::KprobeMulti => registers(A::KprobeMulti),
-            Backend::Kprobe => registers(A::Kprobe),
-            Backend::Fentry | Backend::FunctionGraph if exchange || empty => vec![
-                exit(choose("leave_2", "leave_3", "empty_leave"), A::Fexit),
-                entry(choose("enter", "enter", "empty_enter"), A::Fentry),
-            ],
-            Backend::Fentry | Backend::FunctionGraph => {
-                starts = Starts::Map;
+            if slots {
                 vec![
-                    exit(choose("hashed_leave_2", "hashed_leave_3", "empty_leave"), A::Fexit),
-                    entry(choose("hashed_enter", "hashed_enter", "empty_enter"), A::Fentry),
+                    exit(choose("regs_leave_2", "regs_leave_3", "regs_empty"), attach_type),
+                    entry(choose("regs_enter", "regs_enter", "regs_empty"), attach_type),
+                ]
+            } else {
+                vec![
+                    exit(choose("hashed_regs_leave_2", "hashed_regs_leave_3", ""), attach_type),
+                    entry("hashed_regs_enter", attach_type),
                 ]
             }
+        };
+        let trampoline = || {
+            if slots {
+                vec![
+                    exit(choose("leave_2", "leave_3", "empty_leave"), A::Fexit),
+                    entry(choose("enter", "enter", "empty_enter"), A::Fentry),
+                ]
+            } else {
+                vec![
+                    exit(choose("hashed_leave_2", "hashed_leave_3", ""), A::Fexit),
+                    entry("hashed_enter", A::Fentry),
+                ]
+            }
+        };
+        let paired = if slots { Starts::Slots } else { Starts::Map };
+        let (kinds, starts) = match backend {
+            Backend::Fsession => {
+                let name = choose("fsession_2", "fsession_3", "empty_enter");
+                (vec![both(name, A::Fsession)], Starts::Cookies)
+            }
+            Backend::KprobeSession => {
+                let name = choose("ksession_2", "ksession_3", "regs_empty");
+                (vec![both(name, A::KprobeSession)], Starts::Cookies)
+            }
+            Backend::KprobeMulti => (registers(A::KprobeMulti), paired),
+            Backend::Kprobe => (registers(A::Kprobe), paired),
+            Backend::Fentry | Backend::FunctionGraph => (trampoline(), paired),
         };
         let needs_shift = !empty && matches!(backend, Backend::KprobeMulti | Backend::Kprobe);
         Self { kinds, starts, needs_shift }

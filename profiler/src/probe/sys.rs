@@ -34,7 +34,7 @@ pub(super) enum AttachType {
     KprobeMulti = 42,
     /// `BPF_TRACE_KPROBE_SESSION` (kernel 6.10, commit 535a3692ba72)
     KprobeSession = 56,
-    /// `BPF_TRACE_FSESSION` (kernel 7.0)
+    /// `BPF_TRACE_FSESSION` (kernel 7.0, commit 2d419c44658f)
     Fsession = 58,
 }
 
@@ -169,7 +169,7 @@ const LINK_TYPE_TRACING: u32 = 2;
 const RECURSION_MISSES_OFFSET: usize =
     std::mem::offset_of!(aya_obj::generated::bpf_prog_info, recursion_misses);
 
-/// Offset of `kprobe_multi.missed` in `struct bpf_link_info` (kernel 6.7, commit e2b2cd592adf).
+/// Offset of `kprobe_multi.missed` in `struct bpf_link_info` (kernel 6.7, commit e2b2cd592adb).
 const MULTI_MISSED_OFFSET: usize = 32;
 
 /// Length of that struct once links tell misses: its longest part, that of kprobes by perf events, has

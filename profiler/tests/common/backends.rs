@@ -11,6 +11,9 @@ use serde::Deserialize;
 pub(crate) struct Kernel {
     /// Checks of `profiler doctor --module` that the kernel itself makes fail.
     pub(crate) doctor_no: Vec<String>,
+    /// Backends for which the kernel keeps the returns of a few calls of one function alone.
+    #[serde(default)]
+    pub(crate) few_returns: Vec<Backend>,
     /// For a handler of the test module, inside a kprobe.
     pub(crate) handler: Expected,
     /// For a function of the kernel image, outside of kprobes.

@@ -11,7 +11,7 @@ use profiler::load::BuiltinKind;
 use profiler::probe::{Options, Probes};
 use profiler::profile::Backend;
 
-use crate::cli::{Ended, Started, assert_whole, profiler, saved};
+use crate::cli::{Ended, Started, assert_whole, eventually, profiler, saved};
 use crate::testbed::{self, Counters, TEN};
 use crate::window::{MEMORY, Measured, Window, builtin, expected, own_calls, resolve, run_loads};
 
@@ -201,7 +201,9 @@ fn tracefs_is_as_it_was_found_after_a_run_a_signal_and_a_panic() {
         );
         run.wait_measuring();
         assert_ne!(tracefs(), found, "it traces");
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        let connects = || Counters::calls().of("connect_syscall_handler");
+        let before = connects();
+        eventually("the load does not begin", || connects() >= before + 10);
         run.signal(signal);
         let ended = run.end();
         ended.assert_code(code);
@@ -305,7 +307,7 @@ fn an_imported_report_of_trace_cmd_has_the_same_count() {
     let targets = resolve(&["connect_syscall_handler", "connect_syscall_entry_handler"]);
     // Without BTF of modules the profiler has trace-cmd's own tracer, which only one can have.
     let beside = targets.iter().all(|target| target.btf_id.is_some());
-    assert_eq!(beside, testbed_has_btf());
+    assert_eq!(beside, testbed::has_btf());
     let shared = Options { allow_shared: true, ..Options::default() };
     let window = beside.then(|| Window::attached(Probes::attach(&targets, shared).unwrap()));
     let folder = crate::cli::folder();
@@ -344,9 +346,4 @@ fn an_imported_report_of_trace_cmd_has_the_same_count() {
         handler.assert_exact();
         assert_eq!(handler.count(), after.of(handler.name()) - before.of(handler.name()));
     }
-}
-
-/// Linux before 5.11 has no BTF of modules.
-fn testbed_has_btf() -> bool {
-    Path::new("/sys/kernel/btf").join(testbed::NAME).exists()
 }

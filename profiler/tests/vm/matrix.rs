@@ -1,9 +1,13 @@
 //! Each backend that the table of expected backends names for this kernel counts right, and no other
 //! is there.
 
+use std::fs;
+use std::path::{Path, PathBuf};
+
 use profiler::error::exit;
 use profiler::load::BuiltinKind;
 use profiler::probe::choice::{Features, Wish, choose, needs_btf};
+use profiler::probe::{Options, Probes};
 use profiler::profile::Backend;
 use profiler::target::{KernelFiles, Target};
 use serde_json::Value;
@@ -108,6 +112,55 @@ fn doctor_says_what_the_table_says() {
     assert_eq!(no, kernel.doctor_no, "{ended:?}");
 }
 
+/// What the kernel decides of what `doctor` prints, to the letter: `profiler/tests/snapshots/doctor` has
+/// a file for each kernel.
+#[test]
+fn doctor_prints_what_it_printed() {
+    testbed::load();
+    let series = std::env::var("PROFILER_VM_KERNEL").expect("the series");
+    let line = format!("doctor --module {} --handler {HANDLER} --handler {PLAIN}", testbed::NAME);
+    let ended = Ended::of(&mut profiler(&line));
+    ended.assert_code(exit::OK);
+    let printed = of_the_kernel(&ended.stdout, &series);
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/snapshots/doctor");
+    let wanted = Path::new(folder).join(format!("{series}.txt"));
+    let out = PathBuf::from(std::env::var_os("PROFILER_VM_OUT").expect("PROFILER_VM_OUT"));
+    let found = out.join(format!("doctor-{series}.txt"));
+    fs::write(&found, &printed).unwrap();
+    let before = fs::read_to_string(&wanted).unwrap_or_default();
+    assert_eq!(printed, before, "if it is right, copy {} to {}", found.display(), wanted.display());
+}
+
+/// Without what is installed on this machine, numbers that differ between builds, and the widths of
+/// columns.
+fn of_the_kernel(text: &str, series: &str) -> String {
+    let installed = ["LTP", "kirk", "QEMU", "not needed to measure"];
+    let is_rule = |line: &str| line.bytes().all(|byte| b"- ".contains(&byte));
+    let lines = text.lines().filter(|line| {
+        !is_rule(line) && !installed.iter().any(|name| line.trim_start().starts_with(name))
+    });
+    let mut printed = String::new();
+    for line in lines {
+        let words: Vec<String> = line
+            .split("  ")
+            .map(|cell| cell.trim())
+            .filter(|cell| !cell.is_empty())
+            .map(|cell| match cell.split_once(": ") {
+                _ if cell.starts_with("kernel ") && cell.contains(series) => {
+                    format!("kernel {series}")
+                }
+                Some((what, count)) if count.bytes().all(|byte| byte.is_ascii_digit()) => {
+                    format!("{what}: N")
+                }
+                _ => cell.to_owned(),
+            })
+            .collect();
+        printed.push_str(&words.join("  "));
+        printed.push('\n');
+    }
+    printed
+}
+
 #[test]
 fn each_backend_counts_handlers_in_kprobes_to_the_call() {
     for backend in kernel().handler.works {
@@ -155,34 +208,54 @@ fn each_backend_counts_a_function_of_the_kernel_to_the_call() {
 fn each_backend_pairs_hard_calls_or_says_what_it_lost() {
     const HARD: [(&str, &str, u64); 4] = [
         ("testbed_recurse", "recurse 32", 32),
-        ("testbed_sleep", "sleep 100 50", 50),
-        ("testbed_migrate", "migrate 100", 100),
-        ("testbed_irq_victim", "irq 100", 200),
+        ("testbed_sleep", "sleep 100 25", 25),
+        ("testbed_migrate", "migrate 50", 50),
+        ("testbed_irq_victim", "irq 50", 100),
     ];
-    for backend in for_plain(&kernel()) {
+    // Twice, because an emulated CPU takes long for code that it has not run before, such as the
+    // first exit of all: that of the innermost call.
+    const ROUNDS: u64 = 2;
+    let kernel = kernel();
+    for backend in for_plain(&kernel) {
+        let few_returns = kernel.few_returns.contains(&backend);
         let nested = Counters::nested();
         let window = Window::by(backend, &HARD.map(|(name, ..)| name));
-        for (_, command, _) in HARD {
+        for (_, command, _) in HARD.repeat(ROUNDS as usize) {
             testbed::trigger(command);
         }
         let measured = window.end();
-        assert_eq!(Counters::nested() - nested, 100, "{backend}");
+        assert_eq!(Counters::nested() - nested, ROUNDS * 50, "{backend}");
         for (handler, (name, _, calls)) in measured.iter().zip(HARD) {
             println!(
-                "{backend}: {name}: {} of {calls}: {:?}",
+                "{backend}: {name}: {} of {}: {:?}",
                 handler.count(),
+                handler.truth,
                 handler.measure.losses
             );
-            assert_eq!((handler.name(), handler.truth), (name, calls), "{backend}");
+            assert_eq!((handler.name(), handler.truth), (name, ROUNDS * calls), "{backend}");
             assert_accounted(backend, handler);
         }
         // Durations of the right calls: a start handed to another call's exit is too short or too long.
-        let [recurse, sleep, ..] = measured.as_slice() else { panic!("{measured:?}") };
+        let [recurse, sleep, migrate, irq] = measured.as_slice() else { panic!("{measured:?}") };
         let ends =
             |handler: &Measured| (handler.measure.min_ns.unwrap(), handler.measure.max_ns.unwrap());
-        let (min, max) = ends(recurse);
-        assert!(max >= 8 * min, "{backend}: 32 levels take {min} to {max} ns");
         assert!(ends(sleep).0 >= 100_000, "{backend}: {sleep:?}");
+        for exact in [sleep, migrate] {
+            exact.assert_exact();
+        }
+        // An interrupt within a probe itself may be lost by any that the kernel keeps from running twice.
+        assert!(irq.count() * 2 >= irq.truth, "{backend}: {irq:?}");
+        if few_returns {
+            assert!(
+                recurse.count() > 0 && recurse.count() < recurse.truth,
+                "{backend}: {recurse:?}"
+            );
+            assert_eq!(recurse.count() + recurse.measure.losses.missed, recurse.truth, "{backend}");
+        } else {
+            recurse.assert_exact();
+            let (min, max) = ends(recurse);
+            assert!(max >= 8 * min, "{backend}: 32 levels take {min} to {max} ns");
+        }
     }
 }
 
@@ -201,13 +274,21 @@ fn two_functions_of_one_name_are_told_apart_or_refused() {
     }
 
     for backend in for_plain(&kernel()) {
+        let wish = Wish { backend: Some(backend), ..Wish::default() };
+        let choice = choose(&resolve(&TWINS), wish, &mut Features::new());
+        // A kprobe finds the right one of two; but their type, which would tell whether they run inside
+        // kprobes, is not known of either.
+        let force = backend == Backend::Kprobe;
+        if needs_btf(backend) || force {
+            let refused = choice.unwrap_err().to_string();
+            let why = if force { "--force" } else { "several functions" };
+            assert!(refused.contains(why), "{backend}: {refused}");
+        }
         if needs_btf(backend) {
-            let wish = Wish { backend: Some(backend), ..Wish::default() };
-            let refused = choose(&resolve(&TWINS), wish, &mut Features::new()).unwrap_err();
-            assert!(refused.to_string().contains("several functions"), "{backend}: {refused}");
             continue;
         }
-        let window = Window::by(backend, &TWINS);
+        let options = Options { backend: Some(backend), force, ..Options::default() };
+        let window = Window::attached(Probes::attach(&resolve(&TWINS), options).unwrap());
         testbed::trigger("twins 25");
         let measured = window.end();
         for (handler, calls) in measured.iter().zip([25, 50]) {
@@ -230,7 +311,6 @@ fn assert_accounted(backend: Backend, handler: &Measured) {
     }
     // Without its entry a call is missed; without its exit, or with another's, it is lost.
     assert!(losses.entries <= truth && truth <= losses.entries + losses.missed, "{text}");
-    assert!(count <= truth && truth <= count + losses.lost + losses.missed, "{text}");
-    // Only an interrupt within a probe itself is no fault of the backend.
-    assert_eq!(handler.name(), "testbed_irq_victim", "{text}");
+    assert_eq!(losses.entries, count + losses.lost, "{text}");
+    assert!(truth <= count + losses.unmeasured(), "{text}");
 }

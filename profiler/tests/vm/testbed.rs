@@ -45,6 +45,11 @@ pub(crate) fn insert(file: &Path) {
     let _ = Command::new("udevadm").args(["settle", "--timeout=30"]).status();
 }
 
+/// Whether the kernel has the module's BTF: before 5.11 it keeps none of modules.
+pub(crate) fn has_btf() -> bool {
+    Path::new("/sys/kernel/btf").join(NAME).exists()
+}
+
 pub(crate) fn remove() {
     run(Command::new("rmmod").arg(NAME));
 }

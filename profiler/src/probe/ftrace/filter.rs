@@ -18,14 +18,12 @@ const FILTER: &str = "set_ftrace_filter";
 const LIST: &str = "available_filter_functions";
 /// The same with addresses, line by line (kernel commit 83f74441bcb1, Linux 6.5).
 const LIST_WITH_ADDRESSES: &str = "available_filter_functions_addrs";
-/// Functions that somebody traces now.
-const ENABLED: &str = "enabled_functions";
 
 /// Most bytes between a function's symbol and its call of the tracer.
-const CALL_SITE: u64 = 16;
+pub(super) const CALL_SITE: u64 = 16;
 
 /// A module or the kernel image, and a name there.
-type Name<'a> = (Option<&'a str>, &'a str);
+pub(super) type Name<'a> = (Option<&'a str>, &'a str);
 
 /// Limits the tracer of `place` to the handlers, and to nothing else.
 ///
@@ -59,22 +57,6 @@ pub(super) fn set(
         return Err(place.failed("limiting the tracer by", FILTER, error));
     }
     Ok(())
-}
-
-/// The first of the handlers that somebody traces already, with the kernel's line on it.
-///
-/// # Errors
-/// When the list cannot be read.
-pub(super) fn foreign(
-    top: &Folder,
-    targets: &[Target],
-) -> Result<Option<(String, String)>, FtraceError> {
-    let Some(list) = top.read_if_there(ENABLED)? else { return Ok(None) };
-    let found = list.lines().find_map(|line| {
-        let target = targets.iter().find(|target| name(line) == Some(name_of(target)))?;
-        Some((target.name.clone(), line.split_whitespace().collect::<Vec<_>>().join(" ")))
-    });
-    Ok(found)
 }
 
 /// Addresses of all functions that share a handler's name and place, ascending.
@@ -146,12 +128,12 @@ fn one_of(
     places.get(which).copied()
 }
 
-fn name_of(target: &Target) -> Name<'_> {
+pub(super) fn name_of(target: &Target) -> Name<'_> {
     (target.module.as_deref(), &target.name)
 }
 
 /// `name [module]`, with more behind it in some lists.
-fn name(line: &str) -> Option<Name<'_>> {
+pub(super) fn name(line: &str) -> Option<Name<'_>> {
     let mut words = line.split_whitespace();
     let name = words.next().filter(|word| !word.starts_with('#'))?;
     let module = words.next().and_then(|word| word.strip_prefix('[')?.strip_suffix(']'));

@@ -24,6 +24,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod tracefs;
+mod users;
 
 use std::io;
 use std::path::{Path, PathBuf};

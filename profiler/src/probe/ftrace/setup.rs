@@ -7,6 +7,7 @@ use super::FtraceError;
 use super::filter;
 use super::journal::Journal;
 use super::tracefs::{CURRENT, Folder, TRACER};
+use super::users;
 use crate::host::read_fact;
 use crate::probe::Options;
 use crate::target::Target;
@@ -75,7 +76,7 @@ impl Tracing {
         }
         check_global(root, &top)?;
         if !options.allow_shared
-            && let Some((handler, line)) = filter::foreign(&top, targets)?
+            && let Some((handler, line)) = users::foreign(root, &top, targets)?
         {
             return Err(FtraceError::Shared { handler, line });
         }
