@@ -18,6 +18,9 @@ fn the_table_is_in_order_of_preference() {
             assert_eq!(expected.chosen, expected.works.first().copied(), "{series}");
         }
         assert!(kernel.doctor_no.is_sorted(), "{series}: {:?}", kernel.doctor_no);
+        let few_returns = &kernel.few_returns;
+        let works = |backend| kernel.handler.works.contains(backend);
+        assert!(few_returns.iter().all(works), "{series}: {few_returns:?}");
         // It counts nothing there: see the README.
         assert!(!kernel.handler.works.contains(&Backend::Kprobe), "{series}");
     }
