@@ -5,16 +5,17 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 
 use super::line::{Fault, Line, Owner, Source, parse};
+use super::names::Names;
+use super::quick;
 use super::values::Values;
 
 /// Different durations that are kept, over all functions. With the tables' slack they take at most
 /// 60 MB; the 90 seconds of a published measurement have some 1,500 for each function.
 const MAX_DISTINCT: usize = 1 << 20;
-/// Different functions. A trace of everything in a busy kernel has some thousands; each takes about
-/// 2 KB here and in the table.
-const MAX_FUNCTIONS: usize = 16_384;
-/// Bytes of their names.
-const MAX_NAME_BYTES: usize = 2 << 20;
+/// Calls from which on a function's short durations are counted in an array, and the functions that
+/// are counted so: 64 KiB each.
+const BUSY: u64 = 1000;
+const MAX_BUSY: usize = 64;
 /// Tasks that are inside a call at one time.
 const MAX_STACKS: usize = 16_384;
 /// Nested calls of one task. The kernel's own stack of returns holds 50.
@@ -85,11 +86,11 @@ pub struct Counts {
 /// Takes lines and gathers functions.
 #[derive(Debug, Default)]
 pub struct Collector {
-    ids: HashMap<Box<[u8]>, u32, RandomState>,
+    names: Names,
     functions: Vec<Function>,
-    name_bytes: usize,
     stacks: HashMap<Owner, Vec<Option<Frame>>, RandomState>,
     distinct: usize,
+    busy: usize,
     coarser: usize,
     full: bool,
     counts: Counts,
@@ -102,12 +103,28 @@ impl Collector {
     /// Takes the next line, without its end.
     #[inline]
     pub fn line(&mut self, line: &[u8]) {
+        if let Some(leaf) = quick::leaf(line)
+            && let Some(id) = self.names.shortcut(leaf.name)
+        {
+            self.counts.lines += 1;
+            self.seen(leaf.source);
+            self.record(id, leaf.ns * 1000);
+        } else {
+            self.line_slowly(line);
+        }
+    }
+
+    /// Takes the next line, whatever it is.
+    pub(super) fn line_slowly(&mut self, line: &[u8]) {
         self.counts.lines += 1;
         match parse(line) {
             Line::Leaf { name, ps, source } => {
                 self.seen(source);
                 match self.id(name) {
-                    Some(id) => self.record(id, ps),
+                    Some(id) => {
+                        self.names.called(name);
+                        self.record(id, ps);
+                    }
                     None => self.counts.beyond_functions += 1,
                 }
             }
@@ -165,17 +182,11 @@ impl Collector {
     }
 
     fn id(&mut self, name: &[u8]) -> Option<u32> {
-        if let Some(&id) = self.ids.get(name) {
-            return Some(id);
+        let id = self.names.id(name)?;
+        if id as usize == self.functions.len() {
+            let name = String::from_utf8_lossy(name).into();
+            self.functions.push(Function { name, ..Function::default() });
         }
-        let id = u32::try_from(self.functions.len()).ok()?;
-        self.name_bytes += name.len();
-        if self.functions.len() >= MAX_FUNCTIONS || self.name_bytes > MAX_NAME_BYTES {
-            return None;
-        }
-        self.ids.insert(name.into(), id);
-        let name = String::from_utf8_lossy(name).into();
-        self.functions.push(Function { name, ..Function::default() });
         Some(id)
     }
 
@@ -185,6 +196,11 @@ impl Collector {
             self.distinct += 1;
             if self.distinct > MAX_DISTINCT {
                 self.coarsen();
+            } else if function.values.count() >= BUSY && self.busy < MAX_BUSY {
+                if let Some(moved) = function.values.keep_short() {
+                    self.busy += 1;
+                    self.distinct -= moved;
+                }
             }
         }
     }
@@ -316,6 +332,7 @@ impl Collector {
 
 #[cfg(test)]
 mod tests {
+    use super::super::names::MAX_FUNCTIONS;
     use super::*;
 
     /// Name, calls, their nanoseconds, unparsable lines, calls without return.
@@ -429,7 +446,7 @@ mod tests {
     #[test]
     fn too_many_different_durations_cost_digits_and_not_calls() {
         let mut collector = Collector::default();
-        let many = MAX_DISTINCT as u64 + 1000;
+        let many = MAX_DISTINCT as u64 + 10_000;
         for at in 0..many {
             collector
                 .line(format!(" 0)   {}.{:03} us    |  a();", at / 1000, at % 1000).as_bytes());

@@ -15,7 +15,7 @@ const MAX_BARS: usize = 8;
 /// Spaces that stand for "no duration" in raw text, at least.
 const BLANK_DURATION: usize = 10;
 /// Overhead marks: 10 us, 100 us, 1 ms, 10 ms, 100 ms and 1 s.
-const MARKS: &[u8] = b"+!#*@$";
+pub(super) const MARKS: &[u8] = b"+!#*@$";
 
 /// Where a call's stack is kept: what tells nested calls of different stacks apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -291,7 +291,7 @@ fn context(text: &[u8]) -> Option<Context<'_>> {
 }
 
 /// What is before the name of a function_graph event that ends `text`.
-fn event(text: &[u8]) -> Option<&[u8]> {
+pub(super) fn event(text: &[u8]) -> Option<&[u8]> {
     let head = text
         .strip_suffix(b"funcgraph_entry:")
         .or_else(|| text.strip_suffix(b"funcgraph_exit:"))

@@ -4,6 +4,8 @@
 pub mod collect;
 pub mod json;
 pub mod line;
+mod names;
+mod quick;
 pub mod scan;
 pub mod seems;
 pub mod table;

@@ -42,11 +42,17 @@ impl Percentile {
     }
 }
 
+/// Nanoseconds below which durations may be counted in an array.
+const SHORT_NS: usize = 8192;
+const PS_PER_NS: u64 = 1000;
+
 /// Values by how often they occur. The text has three decimals of a microsecond, so that a million
 /// calls have some thousands of different durations.
 #[derive(Debug, Clone, Default)]
 pub struct Values {
     counts: HashMap<u64, u64, RandomState>,
+    /// Calls of each whole number of nanoseconds below [`SHORT_NS`], once there are many.
+    short: Option<Box<[u64]>>,
     count: u64,
     sum_ps: u128,
     min_ps: u64,
@@ -74,6 +80,13 @@ impl Values {
         self.max_ps = self.max_ps.max(ps);
         self.count += 1;
         self.sum_ps += u128::from(ps);
+        if let Some(short) = &mut self.short
+            && let Some(count) = short.get_mut((ps / PS_PER_NS) as usize)
+            && ps.is_multiple_of(PS_PER_NS)
+        {
+            *count += 1;
+            return false;
+        }
         let key = self.key(ps);
         if let Some(count) = self.counts.get_mut(&key) {
             *count += 1;
@@ -85,6 +98,28 @@ impl Values {
         }
         self.counts.insert(key, 1);
         true
+    }
+
+    /// Counts short durations in an array from here on, which is faster; gives the number of those
+    /// that it has taken over, or `None` if it cannot.
+    pub fn keep_short(&mut self) -> Option<usize> {
+        if self.short.is_some() || self.bits.is_some() {
+            return None;
+        }
+        let before = self.counts.len();
+        let mut short = vec![0; SHORT_NS].into_boxed_slice();
+        self.counts.retain(|&ps, &mut count| {
+            let place = short.get_mut((ps / PS_PER_NS) as usize);
+            match place.filter(|_| ps.is_multiple_of(PS_PER_NS)) {
+                Some(place) => {
+                    *place = count;
+                    false
+                }
+                None => true,
+            }
+        });
+        self.short = Some(short);
+        Some(before - self.counts.len())
     }
 
     /// The value that stands for `ps`: itself, or the largest with the same leading bits.
@@ -107,7 +142,7 @@ impl Values {
         self.counts.shrink_to_fit();
     }
 
-    /// Different values that are kept.
+    /// Different values that are kept, but for those in the array.
     #[must_use]
     pub fn distinct(&self) -> usize {
         self.counts.len()
@@ -151,7 +186,9 @@ impl Values {
 
     /// Each value with its number of calls, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.counts.iter().map(|(&value, &count)| (value, count))
+        let short = self.short.iter().flatten().zip(0..).filter(|&(&count, _)| count > 0);
+        let short = short.map(|(&count, ns)| (ns * PS_PER_NS, count));
+        self.counts.iter().map(|(&value, &count)| (value, count)).chain(short)
     }
 
     /// The values in order.
@@ -268,6 +305,35 @@ mod tests {
         assert_eq!(values.sorted().percentile(50, Percentile::Linear), None);
     }
 
+    #[test]
+    fn short_durations_in_an_array_are_the_same() {
+        let list: Vec<u64> = (0..3000).map(|at| at * at % 9001 * 500 + at % 3).collect();
+        let plain = values(&list);
+        let mut array = values(&list[..1000]);
+        let before = array.distinct();
+        let moved = array.keep_short().expect("it did not before");
+        assert!(moved > 0 && array.distinct() == before - moved);
+        assert_eq!(array.keep_short(), None);
+        for &value in &list[1000..] {
+            array.record(value, false);
+        }
+        assert!(array.is_exact() && array.distinct() < plain.distinct());
+        let all = |values: &Values| {
+            let mut all: Vec<_> = values.iter().collect();
+            all.sort_unstable();
+            all
+        };
+        assert_eq!(all(&array), all(&plain));
+        assert_eq!(
+            (array.count(), array.sum_ps(), array.min_ps(), array.max_ps()),
+            (plain.count(), plain.sum_ps(), plain.min_ps(), plain.max_ps())
+        );
+        for percent in 1..=100 {
+            let of = |values: &Values| values.sorted().percentile(percent, Percentile::Linear);
+            assert_eq!(of(&array), of(&plain));
+        }
+    }
+
     proptest! {
         #[test]
         fn as_the_sorted_list(
@@ -295,10 +361,15 @@ mod tests {
 
         #[test]
         fn coarse_values_are_near(
-            list in prop::collection::vec(any::<u64>(), 1..100), percent in 1..=100_u32,
+            list in prop::collection::vec(prop_oneof![(0..9000_u64).prop_map(|ns| ns * 1000), any::<u64>()], 1..100),
+            percent in 1..=100_u32,
+            array in any::<bool>(),
         ) {
             let exact = values(&list);
             let mut coarse = values(&list);
+            if array {
+                coarse.keep_short();
+            }
             coarse.coarsen(11);
             prop_assert!(!coarse.is_exact());
             prop_assert!(coarse.distinct() <= exact.distinct());

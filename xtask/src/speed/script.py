@@ -1,18 +1,22 @@
-"""What people use for such files: a regular expression a line, values in lists, sorted at the end.
-The import is measured against it: `script.py TRACE OUT.json`."""
+"""What people use for such files: the words of each line, durations in lists, sorted at the end. The
+import is measured against it: `script.py TRACE OUT.json`. Regular expressions instead of words
+make it slower."""
 
 import json
-import re
 import sys
-
-LINE = re.compile(r"funcgraph_entry:\s+(?:[+!#*@$]\s+)?(\d+\.\d+) us\s+\|\s+(\w+)\(\);")
 
 durations = {}
 with open(sys.argv[1]) as trace:
     for line in trace:
-        found = LINE.search(line)
-        if found:
-            durations.setdefault(found.group(2), []).append(float(found.group(1)))
+        if "funcgraph_entry:" not in line:
+            continue
+        words = line.split()
+        try:
+            unit = words.index("us")
+        except ValueError:
+            continue
+        name = words[-1].rstrip("();")
+        durations.setdefault(name, []).append(float(words[unit - 1]))
 
 figures = {}
 for name, values in durations.items():
