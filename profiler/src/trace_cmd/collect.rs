@@ -6,6 +6,7 @@ use foldhash::fast::RandomState;
 
 use super::line::{Fault, Line, Owner, Source, parse};
 use super::names::Names;
+use super::parallel::Tally;
 use super::quick;
 use super::values::Values;
 
@@ -144,12 +145,34 @@ impl Collector {
         }
     }
 
-    /// Takes the last line, if the file ends without the end of a line: a record that cannot be
-    /// read was cut off there.
+    /// Takes note of lines that were counted elsewhere, and come by [`Self::counted`].
+    pub(super) fn counted_lines(&mut self, lines: u64) {
+        self.counts.lines += lines;
+    }
+
+    /// Takes calls that were counted elsewhere, of a function that it has met.
+    pub(super) fn counted(&mut self, tally: &Tally) {
+        let [trace_cmd, ftrace] = tally.lines;
+        self.counts.trace_cmd_lines += trace_cmd;
+        self.counts.ftrace_lines += ftrace;
+        match self.id(&tally.name).and_then(|id| self.functions.get_mut(id as usize)) {
+            Some(function) => function.values.add_short(&tally.short),
+            None => self.counts.beyond_functions += tally.short.iter().sum::<u64>(),
+        }
+    }
+
+    /// Takes the last line, if the file ends without the end of a line: what is no whole record was
+    /// cut off there.
     pub fn unfinished_line(&mut self, line: &[u8]) {
-        let before = self.counts.unparsable;
+        let is_whole = match parse(line) {
+            Line::Faulty { .. } => false,
+            Line::Other => line.trim_ascii().is_empty() || line.starts_with(b"#"),
+            _ => true,
+        };
         self.line(line);
-        self.counts.cut_off = self.counts.unparsable > before;
+        let counts = &self.counts;
+        let is_trace = counts.trace_cmd_lines + counts.ftrace_lines + counts.unparsable > 0;
+        self.counts.cut_off = is_trace && !is_whole;
     }
 
     /// Takes note of a line that is longer than any of a trace, and was skipped.
@@ -196,11 +219,12 @@ impl Collector {
             self.distinct += 1;
             if self.distinct > MAX_DISTINCT {
                 self.coarsen();
-            } else if function.values.count() >= BUSY && self.busy < MAX_BUSY {
-                if let Some(moved) = function.values.keep_short() {
-                    self.busy += 1;
-                    self.distinct -= moved;
-                }
+            } else if function.values.count() >= BUSY
+                && self.busy < MAX_BUSY
+                && let Some(moved) = function.values.keep_short()
+            {
+                self.busy += 1;
+                self.distinct -= moved;
             }
         }
     }

@@ -5,6 +5,7 @@ pub mod collect;
 pub mod json;
 pub mod line;
 mod names;
+mod parallel;
 mod quick;
 pub mod scan;
 pub mod seems;

@@ -43,6 +43,11 @@ impl Names {
         Some(id)
     }
 
+    /// Whether `name` has a number.
+    pub(super) fn has(&self, name: &[u8]) -> bool {
+        self.ids.contains_key(name)
+    }
+
     /// The number of what stands where the name of a call does, if [`Self::called`] was told it
     /// lately: a text that was a name once is one again.
     #[inline]

@@ -5,11 +5,14 @@ use std::io::{self, Read};
 use memchr::{memchr, memchr_iter, memrchr};
 
 use super::collect::Collector;
+use super::parallel::{self, Workers};
 
 /// Bytes that are read at once, and the longest line that is taken.
 pub const MAX_LINE: usize = 256 << 10;
 /// Bytes of the head that are kept to tell what a file is that holds no record.
 pub const HEAD: usize = 8 << 10;
+/// Bytes after which it is worth to start threads.
+const LONG: u64 = 8 << 20;
 
 /// What was read.
 #[derive(Debug, Default)]
@@ -30,6 +33,34 @@ pub fn scan(
     collector: &mut Collector,
     progress: &mut dyn FnMut(u64),
 ) -> io::Result<Scanned> {
+    scan_with(input, collector, progress, parallel::workers(), LONG)
+}
+
+/// With so many workers from the first `long` bytes on.
+fn scan_with(
+    input: &mut dyn Read,
+    collector: &mut Collector,
+    progress: &mut dyn FnMut(u64),
+    workers: usize,
+    long: u64,
+) -> io::Result<Scanned> {
+    std::thread::scope(|scope| {
+        let mut start = |bytes: u64| {
+            let wanted = workers > 0 && bytes >= long;
+            wanted.then(|| Workers::start(scope, workers)).transpose()
+        };
+        scan_lines(input, collector, progress, &mut start)
+    })
+}
+
+/// `start` gives workers once there are bytes enough for them.
+fn scan_lines(
+    input: &mut dyn Read,
+    collector: &mut Collector,
+    progress: &mut dyn FnMut(u64),
+    start_workers: &mut dyn FnMut(u64) -> io::Result<Option<Workers>>,
+) -> io::Result<Scanned> {
+    let mut workers: Option<Workers> = None;
     let mut buffer = vec![0_u8; 2 * MAX_LINE];
     let mut scanned = Scanned::default();
     // Bytes at the front of the buffer that are the begin of a line.
@@ -65,22 +96,35 @@ pub fn scan(
             buffer.copy_within(start..end, 0);
             kept = end - start;
             if kept >= MAX_LINE {
+                if let Some(workers) = &mut workers {
+                    workers.settle(collector)?;
+                }
                 collector.overlong();
                 (kept, skipping) = (0, true);
             }
             continue;
         };
-        let whole = &buffer[start..=last];
-        let mut from = 0;
-        for newline in memchr_iter(b'\n', whole) {
-            collector.line(&whole[from..newline]);
-            from = newline + 1;
+        kept = end - last - 1;
+        if workers.is_none() {
+            workers = start_workers(scanned.bytes)?;
+        }
+        if let Some(workers) = &mut workers {
+            workers.give(&mut buffer, start..last + 1, last + 1..end, collector)?;
+        } else {
+            let whole = &buffer[start..=last];
+            let mut from = 0;
+            for newline in memchr_iter(b'\n', whole) {
+                collector.line(&whole[from..newline]);
+                from = newline + 1;
+            }
+            buffer.copy_within(last + 1..end, 0);
         }
         if collector.comma().is_some() {
             return Ok(scanned);
         }
-        buffer.copy_within(last + 1..end, 0);
-        kept = end - last - 1;
+    }
+    if let Some(workers) = workers {
+        workers.finish(collector)?;
     }
     if kept > 0 && !skipping {
         collector.unfinished_line(&buffer[..kept]);
@@ -135,11 +179,103 @@ mod tests {
     fn the_last_line_may_lack_its_end() {
         let (functions, counts, _) = run(&mut &b" 0)   0.5 us    |  a();"[..]);
         assert_eq!((functions[0].values.count(), counts.cut_off), (1, false));
-        let (_, counts, _) = run(&mut &b" 0)   0.5 us    |  a("[..]);
-        assert!(counts.cut_off);
+        for (end, is_cut_off) in [
+            (" 0)   0.5 us    |  a(", true),
+            (" 0)   0.5", true),
+            (" 0)", true),
+            ("# tracer", false),
+            ("  ", false),
+            ("CPU:0 [LOST EVENTS]", false),
+            (" 0)               |  a() {", false),
+        ] {
+            let text = format!(" 0)   0.5 us    |  a();\n{end}");
+            let (functions, counts, _) = run(&mut text.as_bytes());
+            assert_eq!((functions[0].values.count(), counts.cut_off), (1, is_cut_off), "{end}");
+        }
+        assert!(run(&mut &b" 0)   0.5 us    |  a("[..]).1.cut_off);
+        assert!(!run(&mut &b"some text"[..]).1.cut_off);
+    }
+
+    /// The same text read by one thread and by some, in pieces of any length.
+    fn alone_and_in_parallel(text: &[u8], piece: usize, workers: usize) {
+        let read = |workers: usize| {
+            let mut collector = Collector::default();
+            let input = &mut Slow(text, piece);
+            scan_with(input, &mut collector, &mut |_| (), workers, 0).expect("memory can be read");
+            let (functions, counts) = collector.finish();
+            let rows: Vec<_> = functions
+                .iter()
+                .map(|f| {
+                    let mut values: Vec<(u64, u64)> = f.values.iter().collect();
+                    values.sort_unstable();
+                    let v = &f.values;
+                    let exact = (v.count(), v.sum_ps(), v.min_ps(), v.max_ps());
+                    (f.name.clone(), exact, values, f.unparsable, f.unreturned)
+                })
+                .collect();
+            (rows, counts)
+        };
+        let (alone, parallel) = (read(0), read(workers));
+        assert_eq!(parallel.1, alone.1);
+        assert_eq!(parallel.0.len(), alone.0.len());
+        for (parallel, alone) in parallel.0.iter().zip(&alone.0) {
+            assert!(parallel == alone, "{} and {} differ", parallel.0, alone.0);
+        }
+    }
+
+    #[test]
+    fn threads_change_nothing_of_a_long_trace() {
+        let mut text = String::new();
+        for at in 0..60_000_u64 {
+            let ns = at * at % 9973;
+            text += &match at % 997 {
+                // More functions than a worker keeps, nested calls, losses, faults and others.
+                0 => format!(" 0)               |  outer{}() {{\n", at % 50),
+                1 => " 0)   9.000 us    |  }\n".to_owned(),
+                2 => format!("CPU:0 [LOST {at} EVENTS]\n"),
+                3 => " 0)   x.000 us    |  f();\n".to_owned(),
+                4 => "# a comment\n".to_owned(),
+                5 if at < 3000 => "y".repeat(3 * MAX_LINE) + "\n",
+                6 => format!(" 0)   {}.5 us    |  f();\n", at % 7),
+                7 => format!(" 0)   1.500 us    |  ==f{at}();\n"),
+                _ => format!(
+                    " x-1 [000] 1.0: funcgraph_entry:      {}.{:03} us   |  f{}();\n",
+                    ns / 1000,
+                    ns % 1000,
+                    at % 37
+                ),
+            };
+        }
+        for (piece, workers) in [(usize::MAX, 1), (usize::MAX, 3), (40_000, 2)] {
+            alone_and_in_parallel(text.as_bytes(), piece, workers);
+        }
+    }
+
+    #[test]
+    fn threads_find_the_comma() {
+        let good = " 0)   0.500 us    |  a();\n".repeat(50_000);
+        let text = [&good, " 0)   0,500 us    |  a();\n", &good].concat();
+        let mut collector = Collector::default();
+        scan_with(&mut text.as_bytes(), &mut collector, &mut |_| (), 2, 0).expect("it is read");
+        assert_eq!(collector.finish().1.comma, Some(50_001));
     }
 
     proptest! {
+        #[test]
+        fn threads_change_nothing(
+            lines in prop::collection::vec(prop::sample::select(vec![
+                " 0)   0.500 us    |  a();", " 0)   9.500 us    |  a();", " 1)   0.501 us    |  b();",
+                " 0)               |  a() {", " 0)   2.000 us    |  }", " 0)   2.000 us    |  } /* b */",
+                "CPU:0 [LOST 3 EVENTS]", " x-1 [000] 1.0: funcgraph_entry:   0.500 us   |  a();", "", "cpus=2",
+                " x-1 [000] 1.0: funcgraph_entry:        |  c() {", " x-1 [000] 1.0: funcgraph_exit:  1.0 us | }",
+                " 0)   1.x us    |  a();", "CPU:1 [EVENTS DROPPED]", " 0)   0.500 us    |  ==a();",
+            ]), 0..60),
+            piece in 1..300_usize,
+            workers in 1..4_usize,
+        ) {
+            alone_and_in_parallel(lines.join("\n").as_bytes(), piece, workers);
+        }
+
         #[test]
         fn any_bytes_in_any_pieces(bytes in prop::collection::vec(any::<u8>(), 0..2000), piece in 1..50_usize) {
             let (_, whole, _) = run(&mut &bytes[..]);

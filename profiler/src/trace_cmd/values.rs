@@ -43,7 +43,7 @@ impl Percentile {
 }
 
 /// Nanoseconds below which durations may be counted in an array.
-const SHORT_NS: usize = 8192;
+pub(super) const SHORT_NS: usize = 8192;
 const PS_PER_NS: u64 = 1000;
 
 /// Values by how often they occur. The text has three decimals of a microsecond, so that a million
@@ -107,6 +107,11 @@ impl Values {
             return None;
         }
         let before = self.counts.len();
+        self.move_short();
+        Some(before - self.counts.len())
+    }
+
+    fn move_short(&mut self) -> &mut [u64] {
         let mut short = vec![0; SHORT_NS].into_boxed_slice();
         self.counts.retain(|&ps, &mut count| {
             let place = short.get_mut((ps / PS_PER_NS) as usize);
@@ -118,8 +123,23 @@ impl Values {
                 None => true,
             }
         });
-        self.short = Some(short);
-        Some(before - self.counts.len())
+        self.short.insert(short)
+    }
+
+    /// Takes calls of each whole number of nanoseconds below [`SHORT_NS`].
+    pub(super) fn add_short(&mut self, short: &[u64]) {
+        for (&count, ns) in short.iter().zip(0..).filter(|&(&count, _)| count > 0) {
+            let ps = ns * PS_PER_NS;
+            self.min_ps = if self.count == 0 { ps } else { self.min_ps.min(ps) };
+            self.max_ps = self.max_ps.max(ps);
+            self.count += count;
+            self.sum_ps += u128::from(ps) * u128::from(count);
+        }
+        let own = match self.short {
+            Some(ref mut own) => own,
+            None => self.move_short(),
+        };
+        own.iter_mut().zip(short).for_each(|(own, more)| *own += more);
     }
 
     /// The value that stands for `ps`: itself, or the largest with the same leading bits.
