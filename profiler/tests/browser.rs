@@ -9,7 +9,7 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::sample;
+use common::{costs, sample};
 use profiler::export::{Exporter as _, Html};
 use serde_json::Value;
 
@@ -52,11 +52,15 @@ fn the_page_works_in_a_browser() {
     let mut interval = timed.intervals[0].clone();
     interval.start_ns = interval.duration_ns;
     timed.intervals.push(interval);
+    timed.costs = Some(costs(25));
+    let mut first = sample();
+    first.costs = Some(costs(25));
+    second.costs = Some(costs(75));
     let seen = look(&[
         ("one.html", Html.serialize(&timed)),
-        ("two.html", Html.overlay(("a.json", &sample()), ("b.json", &second))),
+        ("two.html", Html.overlay(("a.json", &first), ("b.json", &second))),
     ]);
-    for (seen, plots) in seen.iter().zip([6, 6]) {
+    for (seen, plots) in seen.iter().zip([8, 8]) {
         assert_eq!(seen["console"], Value::Array(vec![]), "{seen:#}");
         assert_eq!(seen["requests"], Value::Array(vec![]), "{seen:#}");
 

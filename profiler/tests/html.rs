@@ -4,9 +4,10 @@
 
 mod common;
 
-use common::{handler, measure, sample};
+use common::{costs, handler, measure, sample};
 use profiler::export::{Exporter as _, Html};
 use profiler::profile::Profile;
+use profiler::watch::{CostRow, Watched};
 
 fn page(profile: &Profile) -> String {
     String::from_utf8(Html.serialize(profile)).unwrap()
@@ -64,6 +65,48 @@ fn a_second_profile_is_laid_over_the_first() {
 }
 
 #[test]
+fn who_pays_is_a_table_and_curves_over_time() {
+    let mut profile = sample();
+    assert!(!page(&profile).contains("Who pays"));
+    profile.costs = Some(costs(25));
+    let text = page(&profile);
+    assert_eq!(text.matches("<svg").count(), 6);
+    let section = text.split("Who pays").nth(1).unwrap().split("</section>").next().unwrap();
+    for figure in ["auditd", ">1.77<", ">0.76<", ">25.2 %<", ">52.5 MiB<", ">1010<"] {
+        assert!(section.contains(figure), "{figure} in {section}");
+    }
+    assert_eq!(section.matches("percent of one CPU").count(), 1);
+
+    // Begin and end alone are a line, too.
+    for row in &mut profile.costs.as_mut().unwrap().rows {
+        row.samples.drain(1..10);
+    }
+    assert_eq!(page(&profile).matches("<svg").count(), 6);
+    for row in &mut profile.costs.as_mut().unwrap().rows {
+        row.samples.truncate(1);
+    }
+    assert_eq!(page(&profile).matches("<svg").count(), 4);
+}
+
+#[test]
+fn costs_of_two_profiles_are_laid_over_each_other() {
+    let [mut first, mut second] = [sample(), sample()];
+    first.costs = Some(costs(25));
+    second.costs = Some(costs(75));
+    second.costs.as_mut().unwrap().rows.remove(1);
+    let text = Html.overlay(("base.json", &first), ("head.json", &second));
+    let text = String::from_utf8(text).unwrap();
+    let section = text.split("Who pays").nth(1).unwrap().split("</section>").next().unwrap();
+    for plot in section.split("<svg").skip(1) {
+        for curve in ["A the machine", "B the machine", "A profiler", "A auditd", "B auditd"] {
+            assert!(plot.contains(&format!("\n{curve}\n")), "{curve} in {plot}");
+        }
+        assert!(!plot.contains("B profiler"));
+    }
+    assert!(section.contains("the curves of B are dashed"));
+}
+
+#[test]
 fn nothing_on_the_page_comes_from_elsewhere() {
     let text = page(&sample());
     let addresses: Vec<&str> =
@@ -80,7 +123,13 @@ fn nothing_on_the_page_comes_from_elsewhere() {
 /// A colour that the style sheet does not know would stay as it is in the dark.
 #[test]
 fn every_colour_of_a_drawing_has_its_theme() {
-    let text = page(&sample());
+    let mut profile = sample();
+    let mut costs = costs(25);
+    for pid in 1..10 {
+        costs.rows.push(CostRow { of: Watched::Pid { pid }, ..costs.rows[2].clone() });
+    }
+    profile.costs = Some(costs);
+    let text = page(&profile);
     let drawings = text.split("<svg").skip(1).map(|part| part.split("</svg>").next().unwrap());
     let mut found = 0;
     for drawing in drawings {

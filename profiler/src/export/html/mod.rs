@@ -5,6 +5,8 @@
 //! drawing serves light, dark and print. The script sorts tables and switches the theme, and
 //! without it the page still shows everything.
 
+mod chart;
+mod costs;
 mod facts;
 mod paint;
 mod plot;
@@ -101,6 +103,7 @@ impl Html {
                 facts => facts::of(&sides),
                 summary => rows::summary(&sides),
                 losses => rows::losses(&sides),
+                costs => costs::of(&sides),
                 handlers,
                 warnings,
             })

@@ -8,8 +8,16 @@ pub(super) const INK: RGBColor = RGBColor(0, 0, 1);
 /// Lines behind the data.
 pub(super) const GRID: RGBColor = RGBColor(0, 0, 2);
 /// The data, one colour a series.
-pub(super) const SERIES: [RGBColor; 4] =
-    [RGBColor(0, 0, 3), RGBColor(0, 0, 4), RGBColor(0, 0, 5), RGBColor(0, 0, 6)];
+pub(super) const SERIES: [RGBColor; 8] = [
+    RGBColor(0, 0, 3),
+    RGBColor(0, 0, 4),
+    RGBColor(0, 0, 5),
+    RGBColor(0, 0, 6),
+    RGBColor(0, 0, 7),
+    RGBColor(0, 0, 8),
+    RGBColor(0, 0, 9),
+    RGBColor(0, 0, 10),
+];
 
 /// The colour of a series.
 pub(super) fn series(number: usize) -> RGBColor {

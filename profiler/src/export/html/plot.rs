@@ -6,24 +6,15 @@ use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::prelude::*;
 
 use super::Side;
+use super::chart::{self, Area, Axis, Curve, Drawn, Scale};
 use super::paint;
 use crate::export::curve::{duration, percentile, percentile_points};
 use crate::profile::{Bucket, HandlerProfile};
 
-const SIZE: (u32, u32) = (520, 320);
 /// Bars of a histogram at most.
 const MAX_BARS: usize = 60;
 
 type Of<'a> = (Side<'a>, &'a HandlerProfile);
-type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
-type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
-
-/// A curve with its name and the number of its colour.
-struct Curve {
-    name: String,
-    colour: usize,
-    points: Vec<(f64, f64)>,
-}
 
 /// Latency by percentile: the axis of percentiles is the logarithm of the share that took longer.
 pub(super) fn percentiles(handlers: &[Of<'_>]) -> Option<String> {
@@ -31,7 +22,8 @@ pub(super) fn percentiles(handlers: &[Of<'_>]) -> Option<String> {
     for (side, handler) in handlers {
         let points = percentile_points(handler);
         if !points.is_empty() {
-            curves.push(Curve { name: side.mark.to_owned(), colour: side.number, points });
+            let name = side.mark.to_owned();
+            curves.push(Curve { name, colour: side.number, dashed: false, points });
         }
     }
     let nines = curves.iter().flat_map(|curve| &curve.points).map(|(x, _)| *x).fold(1.0, f64::max);
@@ -40,8 +32,9 @@ pub(super) fn percentiles(handlers: &[Of<'_>]) -> Option<String> {
         what: "percentile",
         labels: nines.ceil() as usize + 1,
         format: percentile,
+        free_corner: true,
     };
-    plot(&curves, &axis, duration)
+    chart::curves(&curves, &axis, Scale::Fitted, duration)
 }
 
 /// Share of the calls by duration; the axis is logarithmic where the durations span a decade.
@@ -55,7 +48,7 @@ pub(super) fn histogram(handlers: &[Of<'_>]) -> Option<String> {
         return None;
     }
     let (low, high) = (bars.edge(0), bars.edge(bars.number));
-    drawn(|area| {
+    chart::drawn(|area| {
         if bars.logarithmic {
             draw_bars(area, (low..high).log_scale(), top, &bars, &shares, handlers)
         } else {
@@ -138,22 +131,18 @@ where
     X: AsRangedCoord<Value = f64>,
     X::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
 {
-    let mut chart = ChartBuilder::on(area)
-        .margin(8)
-        .x_label_area_size(38)
-        .y_label_area_size(64)
-        .build_cartesian_2d(x, 0.0..top)?;
-    mesh(
-        chart
-            .configure_mesh()
-            .x_desc("duration")
-            .x_labels(6)
-            .x_label_formatter(&|x| duration(*x))
-            .y_label_formatter(&|y| format!("{y:.1} %")),
-    )?;
+    let axis = Axis {
+        range: bars.edge(0)..bars.edge(bars.number),
+        what: "duration",
+        labels: 6,
+        format: duration,
+        free_corner: true,
+    };
+    let mut chart = chart::framed(area, &axis, x, 0.0..top, |y| format!("{y:.1} %"))?;
     for (number, (shares, (side, _))) in shares.iter().zip(handlers).enumerate() {
         let colour = paint::series(side.number);
-        let outline = LineSeries::new(bars.outline(shares), colour.stroke_width(2));
+        let line = colour.stroke_width(2);
+        let outline = LineSeries::new(bars.outline(shares), line);
         if number == 0 {
             let filled = shares.iter().enumerate().filter(|(_, share)| **share > 0.0);
             chart.draw_series(filled.map(|(bar, share)| {
@@ -161,12 +150,9 @@ where
                 Rectangle::new(corners, colour.mix(0.5).filled())
             }))?;
         }
-        chart
-            .draw_series(outline)?
-            .label(side.mark)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], colour.stroke_width(2)));
+        chart.draw_series(outline)?.label(side.mark).legend(chart::key(line, false));
     }
-    legend(&mut chart, shares.len(), SeriesLabelPosition::UpperRight)
+    chart::legend(&mut chart, shares.len(), SeriesLabelPosition::UpperRight)
 }
 
 /// Median, 99th percentile and maximum of each interval over the window.
@@ -188,7 +174,8 @@ pub(super) fn intervals(handlers: &[Of<'_>]) -> Option<String> {
                     .collect();
                 // Two profiles keep their colours apart: each has every second one.
                 let colour = side.number + which * handlers.len();
-                Curve { name: format!("{} {name}", side.mark).trim().to_owned(), colour, points }
+                let name = format!("{} {name}", side.mark).trim().to_owned();
+                Curve { name, colour, dashed: false, points }
             };
         curves.push(curve(0, "TP50", |stats| stats.p50_ns));
         curves.push(curve(1, "TP99", |stats| stats.p99_ns));
@@ -197,123 +184,7 @@ pub(super) fn intervals(handlers: &[Of<'_>]) -> Option<String> {
         }
     }
     curves.retain(|curve| curve.points.len() > 1);
-    plot(&curves, &seconds(&curves), duration)
-}
-
-/// The lower axis.
-struct Axis {
-    range: std::ops::Range<f64>,
-    what: &'static str,
-    labels: usize,
-    format: fn(f64) -> String,
-}
-
-/// The seconds of the window, as far as the curves reach.
-fn seconds(curves: &[Curve]) -> Axis {
-    let end = curves.iter().flat_map(|curve| &curve.points).map(|(x, _)| *x).fold(0.0, f64::max);
-    Axis {
-        range: 0.0..end,
-        what: "seconds of the window",
-        labels: 6,
-        format: |x| format!("{x:.0} s"),
-    }
-}
-
-/// Curves over an axis; their own is logarithmic where they span a decade.
-fn plot(curves: &[Curve], axis: &Axis, format: fn(f64) -> String) -> Option<String> {
-    let values = || curves.iter().flat_map(|curve| &curve.points).map(|(_, y)| *y);
-    let (low, high) = (values().reduce(f64::min)?, values().reduce(f64::max)?);
-    drawn(|area| {
-        if high / low >= 10.0 {
-            draw_curves(area, curves, axis, (low / 1.15..high * 1.15).log_scale(), format)
-        } else {
-            let room = ((high - low) * 0.08).max(high * 0.01);
-            draw_curves(area, curves, axis, (low - room).max(0.0)..high + room, format)
-        }
-    })
-}
-
-fn draw_curves<Y>(
-    area: &Area<'_>,
-    curves: &[Curve],
-    axis: &Axis,
-    y: Y,
-    format: fn(f64) -> String,
-) -> Drawn
-where
-    Y: AsRangedCoord<Value = f64>,
-    Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
-{
-    let mut chart = ChartBuilder::on(area)
-        .margin(8)
-        .x_label_area_size(38)
-        .y_label_area_size(64)
-        .build_cartesian_2d(axis.range.clone(), y)?;
-    mesh(
-        chart
-            .configure_mesh()
-            .x_desc(axis.what)
-            .x_labels(axis.labels)
-            .x_label_formatter(&|x| (axis.format)(*x))
-            .y_labels(6)
-            .y_label_formatter(&|y| format(*y)),
-    )?;
-    for curve in curves {
-        let colour = paint::series(curve.colour);
-        chart
-            .draw_series(LineSeries::new(curve.points.iter().copied(), colour.stroke_width(2)))?
-            .label(&curve.name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], colour.stroke_width(2)));
-    }
-    legend(&mut chart, curves.len(), SeriesLabelPosition::UpperLeft)
-}
-
-fn mesh<X, Y>(style: &mut plotters::chart::MeshStyle<'_, '_, X, Y, SVGBackend<'_>>) -> Drawn
-where
-    X: Ranged<ValueType = f64> + ValueFormatter<f64>,
-    Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
-{
-    let text = ("sans-serif", 13).into_font().color(&paint::INK);
-    style
-        .light_line_style(TRANSPARENT)
-        .bold_line_style(paint::GRID)
-        .axis_style(paint::INK)
-        .label_style(text.clone())
-        .axis_desc_style(text)
-        .draw()
-}
-
-/// One curve needs no legend.
-fn legend<'a, X, Y>(
-    chart: &mut ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, Y>>,
-    curves: usize,
-    position: SeriesLabelPosition,
-) -> Drawn
-where
-    X: Ranged<ValueType = f64>,
-    Y: Ranged<ValueType = f64>,
-{
-    if curves < 2 {
-        return Ok(());
-    }
-    chart
-        .configure_series_labels()
-        .position(position)
-        .label_font(("sans-serif", 13).into_font().color(&paint::INK))
-        .margin(6)
-        .draw()
-}
-
-/// The text of the SVG; a drawing that fails is left out, and debug builds say why.
-fn drawn(draw: impl FnOnce(&Area<'_>) -> Drawn) -> Option<String> {
-    let mut text = String::new();
-    let done = {
-        let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
-        draw(&area).and_then(|()| area.present())
-    };
-    debug_assert!(done.is_ok(), "{done:?}");
-    done.ok()?;
-    Some(text)
+    chart::curves(&curves, &Axis::seconds(&curves)?, Scale::Fitted, duration)
 }
 
 fn middle(bucket: &Bucket, handler: &HandlerProfile) -> f64 {

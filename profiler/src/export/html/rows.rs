@@ -26,6 +26,12 @@ pub(super) struct Grid {
     rows: Vec<Vec<Cell>>,
 }
 
+impl Grid {
+    pub(super) fn new(heads: Vec<&str>, rows: Vec<Vec<Cell>>) -> Self {
+        Self { heads: heads.into_iter().map(str::to_owned).collect(), rows }
+    }
+}
+
 /// A cell.
 #[derive(Serialize)]
 pub(super) struct Cell {
@@ -35,16 +41,20 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    fn text(text: impl Into<String>) -> Self {
+    pub(super) fn text(text: impl Into<String>) -> Self {
         Self { text: text.into(), value: None }
     }
 
-    fn count(count: u64) -> Self {
+    pub(super) fn count(count: u64) -> Self {
         Self { text: count.to_string(), value: Some(count as f64) }
     }
 
+    pub(super) fn figure(text: String, value: f64) -> Self {
+        Self { text, value: Some(value) }
+    }
+
     /// Sorts behind every number.
-    fn none() -> Self {
+    pub(super) fn none() -> Self {
         Self { text: "-".to_owned(), value: Some(-1.0) }
     }
 }

@@ -1,0 +1,185 @@
+//! The frame of every plot, and the curves in it, as SVG.
+
+use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
+use plotters::prelude::*;
+
+use super::paint;
+
+const SIZE: (u32, u32) = (520, 320);
+/// Height that a line of a legend takes, as a share of the plot's.
+const LEGEND_LINE: f64 = 0.075;
+
+/// What a plot is drawn on.
+pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+/// Whether it was drawn.
+pub(super) type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
+/// A plot with its axes.
+pub(super) type Chart<'a, X, Y> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, Y>>;
+
+/// A curve with its name and the number of its colour.
+pub(super) struct Curve {
+    pub(super) name: String,
+    pub(super) colour: usize,
+    pub(super) dashed: bool,
+    pub(super) points: Vec<(f64, f64)>,
+}
+
+/// The lower axis.
+pub(super) struct Axis {
+    pub(super) range: std::ops::Range<f64>,
+    pub(super) what: &'static str,
+    pub(super) labels: usize,
+    pub(super) format: fn(f64) -> String,
+    /// The curves leave the upper left free, where the legend is; else it gets room above them.
+    pub(super) free_corner: bool,
+}
+
+impl Axis {
+    /// The seconds of the window, as far as the curves reach; `None` if they have no length.
+    pub(super) fn seconds(curves: &[Curve]) -> Option<Self> {
+        let times = curves.iter().flat_map(|curve| &curve.points).map(|(x, _)| *x);
+        let end = times.fold(0.0, f64::max);
+        (end > 0.0).then_some(Self {
+            range: 0.0..end,
+            what: "seconds of the window",
+            labels: 6,
+            format: |x| format!("{x:.0} s"),
+            free_corner: false,
+        })
+    }
+}
+
+/// Where the axis of the curves begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scale {
+    /// Below the lowest point; logarithmic where the points, all above 0, span a decade.
+    Fitted,
+    /// At 0.
+    FromZero,
+}
+
+/// Curves over an axis.
+pub(super) fn curves(
+    curves: &[Curve],
+    axis: &Axis,
+    scale: Scale,
+    format: fn(f64) -> String,
+) -> Option<String> {
+    let values = || curves.iter().flat_map(|curve| &curve.points).map(|(_, y)| *y);
+    let (low, high) = (values().reduce(f64::min)?, values().reduce(f64::max)?);
+    let room = if curves.len() < 2 || axis.free_corner {
+        1.0
+    } else {
+        1.0 / (1.0 - (LEGEND_LINE * curves.len() as f64).min(0.6))
+    };
+    drawn(|area| match scale {
+        Scale::Fitted if low > 0.0 && high / low >= 10.0 => {
+            let (low, high) = (low / 1.15, high * 1.15);
+            let top = low * (high / low).powf(room);
+            draw(area, curves, axis, (low..top).log_scale(), format)
+        }
+        Scale::Fitted => {
+            let edge = ((high - low) * 0.08).max(high * 0.01);
+            let low = (low - edge).max(0.0);
+            draw(area, curves, axis, low..low + (high + edge - low) * room, format)
+        }
+        Scale::FromZero => draw(area, curves, axis, 0.0..(high * 1.05).max(1.0) * room, format),
+    })
+}
+
+fn draw<Y>(area: &Area<'_>, curves: &[Curve], axis: &Axis, y: Y, format: fn(f64) -> String) -> Drawn
+where
+    Y: AsRangedCoord<Value = f64>,
+    Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
+    let mut chart = framed(area, axis, axis.range.clone(), y, format)?;
+    for curve in curves {
+        let style = paint::series(curve.colour).stroke_width(2);
+        let points = curve.points.iter().copied();
+        let series = if curve.dashed {
+            chart.draw_series(DashedLineSeries::new(points, 7, 4, style))?
+        } else {
+            chart.draw_series(LineSeries::new(points, style))?
+        };
+        series.label(&curve.name).legend(key(style, curve.dashed));
+    }
+    legend(&mut chart, curves.len(), SeriesLabelPosition::UpperLeft)
+}
+
+/// The sample of a line that a legend shows: its first half alone stands for a dashed one.
+pub(super) fn key(
+    style: ShapeStyle,
+    dashed: bool,
+) -> impl Fn((i32, i32)) -> PathElement<(i32, i32)> + 'static {
+    let length = if dashed { 6 } else { 14 };
+    move |(x, y)| PathElement::new([(x, y), (x + length, y)], style)
+}
+
+/// The frame: axes with their labels, and the lines of the grid.
+pub(super) fn framed<'a, X, Y>(
+    area: &Area<'a>,
+    axis: &Axis,
+    x: X,
+    y: Y,
+    format: fn(f64) -> String,
+) -> Result<Chart<'a, X::CoordDescType, Y::CoordDescType>, DrawingAreaErrorKind<std::io::Error>>
+where
+    X: AsRangedCoord<Value = f64>,
+    X::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
+    Y: AsRangedCoord<Value = f64>,
+    Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
+    let mut chart = ChartBuilder::on(area)
+        .margin(8)
+        .x_label_area_size(38)
+        .y_label_area_size(64)
+        .build_cartesian_2d(x, y)?;
+    let text = ("sans-serif", 13).into_font().color(&paint::INK);
+    chart
+        .configure_mesh()
+        .x_desc(axis.what)
+        .x_labels(axis.labels)
+        .x_label_formatter(&|x| (axis.format)(*x))
+        .y_labels(6)
+        .y_label_formatter(&|y| format(*y))
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(paint::GRID)
+        .axis_style(paint::INK)
+        .label_style(text.clone())
+        .axis_desc_style(text)
+        .draw()?;
+    Ok(chart)
+}
+
+/// One curve needs no legend.
+pub(super) fn legend<'a, X, Y>(
+    chart: &mut Chart<'a, X, Y>,
+    curves: usize,
+    position: SeriesLabelPosition,
+) -> Drawn
+where
+    X: Ranged<ValueType = f64>,
+    Y: Ranged<ValueType = f64>,
+{
+    if curves < 2 {
+        return Ok(());
+    }
+    chart
+        .configure_series_labels()
+        .position(position)
+        .label_font(("sans-serif", 13).into_font().color(&paint::INK))
+        .margin(6)
+        .draw()
+}
+
+/// The text of the SVG; a drawing that fails is left out, and debug builds say why.
+pub(super) fn drawn(draw: impl FnOnce(&Area<'_>) -> Drawn) -> Option<String> {
+    let mut text = String::new();
+    let done = {
+        let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
+        draw(&area).and_then(|()| area.present())
+    };
+    debug_assert!(done.is_ok(), "{done:?}");
+    done.ok()?;
+    Some(text)
+}
