@@ -125,6 +125,48 @@ fn user_of(run: &LoadRun) -> Option<&str> {
 }
 
 #[test]
+fn what_was_measured_outlives_a_full_disk() {
+    let scene = Scene::new();
+    let run = "run --no-probe --builtin nanosleep --operations 50 --json";
+    let mut command = scene.program();
+    let output = command.args(run.split(' ')).arg("/dev/full").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(8), "{said}");
+    assert!(said.contains("cannot write /dev/full: No space left on device"), "{said}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("nanosleep: from its begin"));
+    let saved = said.split("what was measured is in ").nth(1).unwrap();
+    let saved = saved.split(" instead").next().unwrap();
+    assert!(Path::new(saved).starts_with(scene.0.path()), "{saved}");
+    let profile = Profile::read(Path::new(saved)).unwrap();
+    assert_eq!(profile.loads[0].outcome.operations, Some(50));
+}
+
+#[test]
+fn a_full_disk_leaves_the_old_file_and_the_table() {
+    let scene = Scene::new();
+    fs::write(scene.path("out.json"), "what was there before").unwrap();
+    // No file may be larger than 1 KiB; the signal ignored, a write fails as on a full disk.
+    let script = "trap '' XFSZ; ulimit -f 1; exec \"$@\"";
+    let output = Command::new("bash")
+        .args(["-c", script, "bash"])
+        .arg(scene.path("profiler"))
+        .args("run --no-probe --builtin nanosleep --operations 50 --json".split(' '))
+        .arg(scene.path("out.json"))
+        .env("TMPDIR", scene.0.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(8), "{said}");
+    assert!(said.contains("an older file of that name is left as it was"), "{said}");
+    assert!(said.contains("what was measured is in the table alone"), "{said}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("nanosleep: from its begin"));
+    assert_eq!(fs::read(scene.path("out.json")).unwrap(), b"what was there before");
+    let left = fs::read_dir(scene.0.path()).unwrap();
+    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 2, "{left:?}");
+}
+
+#[test]
 fn a_rate_is_held_within_one_in_a_hundred() {
     let scene = Scene::new();
     let (output, profile) = scene.run("--builtin execve --rate 50/s --duration 12s");

@@ -8,6 +8,7 @@
 //! Within one version fields may be added and none changes its meaning; readers ignore fields
 //! that they do not know.
 
+mod beside;
 mod check;
 mod distribution;
 mod merge;
@@ -25,7 +26,7 @@ use serde::{Deserialize, Serialize};
 pub use check::Inconsistent;
 pub use distribution::{Bucket, Distribution, EncodeError, HistogramLayout};
 pub use merge::{Merge, MergeError, Source};
-pub use output::{OutputError, OutputFile};
+pub use output::{OutputError, OutputFile, rescue};
 pub use read::{MAX_FILE_BYTES, ReadError};
 pub use series::{SERIES_SCHEMA, SERIES_VERSION, Series};
 

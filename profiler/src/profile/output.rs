@@ -6,9 +6,10 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use crate::export::{Exporter as _, Json};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use tempfile::NamedTempFile;
+
+use super::beside::{self, Beside};
+use crate::export::{Exporter as _, Json};
 
 /// An output file that is open and not yet written.
 ///
@@ -26,7 +27,7 @@ enum Sink {
     /// A device, FIFO or the like, which cannot be replaced.
     Direct(File),
     /// With the file that it is to become: links are followed, so that the link stays.
-    Beside(NamedTempFile, PathBuf),
+    Beside(Beside, PathBuf),
 }
 
 /// An output file that cannot be written.
@@ -87,7 +88,7 @@ impl OutputFile {
                 stdout.write_all(bytes).and_then(|()| stdout.flush())
             }
             Sink::Direct(mut file) => file.write_all(bytes),
-            Sink::Beside(file, target) => replace(file, &target, bytes),
+            Sink::Beside(file, target) => beside::replace(file, &target, bytes),
         };
         written.map_err(|source| OutputError {
             path,
@@ -95,6 +96,24 @@ impl OutputFile {
             remedy: "an older file of that name is left as it was; free some space or write elsewhere",
         })
     }
+}
+
+/// Saves `bytes`, which could not be written where they should be, in the folder for temporary files;
+/// gives the new file. For what took long to measure.
+///
+/// # Errors
+/// If they cannot be written there either.
+pub fn rescue(bytes: &[u8]) -> Result<PathBuf, OutputError> {
+    let folder = std::env::temp_dir();
+    let error =
+        |source| OutputError { path: folder.clone(), source, remedy: "free some space there, too" };
+    let mut file = tempfile::Builder::new()
+        .prefix("profiler-rescued-")
+        .suffix(".json")
+        .tempfile_in(&folder)
+        .map_err(error)?;
+    file.write_all(bytes).and_then(|()| file.as_file().sync_all()).map_err(error)?;
+    file.keep().map(|(_, path)| path).map_err(|kept| error(kept.error))
 }
 
 impl super::Profile {
@@ -133,11 +152,7 @@ fn open_sink(path: &Path) -> io::Result<Sink> {
         _ => Path::new("."),
     };
     let mode = old.map_or(0o666, |metadata| metadata.permissions().mode() & 0o777);
-    let file =
-        tempfile::Builder::new().prefix(".profiler-").suffix(".tmp").make_in(folder, |name| {
-            // Not tempfile's 0600: the umask decides, as for any other output.
-            OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(name)
-        })?;
+    let file = beside::create(folder, mode)?;
     Ok(Sink::Beside(file, target))
 }
 
@@ -147,17 +162,4 @@ fn open_direct(path: &Path) -> io::Result<File> {
     let flags = OFlag::from_bits_retain(fcntl(&file, FcntlArg::F_GETFL)?);
     fcntl(&file, FcntlArg::F_SETFL(flags - OFlag::O_NONBLOCK))?;
     Ok(file)
-}
-
-fn replace(mut file: NamedTempFile, target: &Path, bytes: &[u8]) -> io::Result<()> {
-    file.write_all(bytes)?;
-    file.as_file().sync_all()?;
-    let folder = file.path().parent().map(Path::to_owned);
-    file.persist(target).map_err(|error| error.error)?;
-    // The rename itself is safe from a power cut once its folder is on disk; some file systems
-    // refuse to sync a folder, and the file is whole either way.
-    if let Some(folder) = folder.and_then(|folder| File::open(folder).ok()) {
-        let _ = folder.sync_all();
-    }
-    Ok(())
 }

@@ -8,7 +8,7 @@ use crate::cli::RunArgs;
 use crate::error::{Failure, exit};
 use crate::export::{Exporter as _, Json};
 use crate::load::LoadStatus;
-use crate::profile::{OutputFile, Profile, Series};
+use crate::profile::{OutputFile, Profile, Series, rescue};
 
 /// Prints the table and writes the files; each is tried, whatever becomes of the others.
 pub(super) fn deliver(
@@ -20,16 +20,20 @@ pub(super) fn deliver(
     exports: Exports,
 ) -> Result<(), Failure> {
     let to_stdout = json.as_ref().is_some_and(OutputFile::is_stdout) || exports.use_stdout();
-    let (written, exported) = match profiles {
-        [profile] if !in_parts => (
-            json.map_or(Ok(()), |file| file.commit(&Json.serialize(profile))),
-            exports.commit(profile, args.unit),
-        ),
-        parts => {
-            let series = || Series::new(label, parts.to_vec()).to_json();
-            (json.map_or(Ok(()), |file| file.commit(&series())), Ok(()))
-        }
+    let document = match profiles {
+        [profile] if !in_parts => Json.serialize(profile),
+        parts => Series::new(label, parts.to_vec()).to_json(),
     };
+    let saved = json.map(|file| file.commit(&document).map_err(Failure::from));
+    let is_saved = matches!(saved, Some(Ok(())));
+    let exported = match profiles {
+        [profile] if !in_parts => exports.commit(profile, args.unit),
+        _ => Ok(()),
+    };
+    let written = saved.unwrap_or(Ok(())).and(exported).map_err(|failure| match is_saved {
+        true => failure,
+        false => rescued(failure, &document),
+    });
     let printed = if to_stdout {
         // Standard output is taken; the table goes where people read.
         print(args, profiles, in_parts, None, &mut std::io::stderr().lock())
@@ -38,8 +42,16 @@ pub(super) fn deliver(
         print(args, profiles, in_parts, report::stdout_width(), out)
     };
     written?;
-    exported?;
     printed.map_err(|error| Failure::from(report::ReportError::Write(error)))
+}
+
+/// What was measured is not lost with the disk that it should have gone to.
+fn rescued(failure: Failure, document: &[u8]) -> Failure {
+    let where_to = match rescue(document) {
+        Ok(path) => format!("what was measured is in {} instead", path.display()),
+        Err(error) => format!("what was measured is in the table alone: {error}"),
+    };
+    Failure::new(failure.code, format!("{}; {where_to}", failure.message))
 }
 
 fn print(

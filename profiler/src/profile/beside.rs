@@ -1,0 +1,105 @@
+//! The temporary file beside a target, and what killed programs have left of theirs.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use nix::fcntl::{Flock, FlockArg};
+use tempfile::NamedTempFile;
+
+const PREFIX: &str = ".profiler-";
+const SUFFIX: &str = ".tmp";
+
+/// A file younger than that may be one whose program has not locked it yet.
+const YOUNG: Duration = Duration::from_secs(60);
+
+/// A file that is to take the place of another in its folder. It is locked as long as its program
+/// lives, which is how others know.
+pub(super) type Beside = NamedTempFile<Flock<File>>;
+
+/// A new one in `folder`, after those that nobody holds any more have been removed.
+pub(super) fn create(folder: &Path, mode: u32) -> io::Result<Beside> {
+    remove_left(folder, YOUNG);
+    tempfile::Builder::new().prefix(PREFIX).suffix(SUFFIX).make_in(folder, |name| {
+        // Not tempfile's 0600: the umask decides, as for any other output.
+        let file =
+            OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(name)?;
+        Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
+            let _ = fs::remove_file(name);
+            errno.into()
+        })
+    })
+}
+
+/// Puts `bytes` in the place of `target`, on disk when this returns.
+pub(super) fn replace(file: Beside, target: &Path, bytes: &[u8]) -> io::Result<()> {
+    (&**file.as_file()).write_all(bytes)?;
+    file.as_file().sync_all()?;
+    let folder = file.path().parent().map(Path::to_owned);
+    file.persist(target).map_err(|error| error.error)?;
+    // The rename itself is safe from a power cut once its folder is on disk; some file systems
+    // refuse to sync a folder, and the file is whole either way.
+    if let Some(folder) = folder.and_then(|folder| File::open(folder).ok()) {
+        let _ = folder.sync_all();
+    }
+    Ok(())
+}
+
+/// Removes temporary files that a killed program has left in `folder`: nobody has them locked, and
+/// they are at least that old.
+fn remove_left(folder: &Path, age: Duration) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let is_ours =
+            name.to_str().is_some_and(|name| name.starts_with(PREFIX) && name.ends_with(SUFFIX));
+        let is_old = || {
+            let metadata = entry.metadata().ok().filter(fs::Metadata::is_file)?;
+            Some(metadata.modified().ok()?.elapsed().ok()? >= age)
+        };
+        if !is_ours || is_old() != Some(true) {
+            continue;
+        }
+        let path = entry.path();
+        let open = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(&path);
+        if let Ok(Ok(_lock)) = open.map(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock)) {
+            let _ = fs::remove_file(&path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_program_left_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let held = create(folder.path(), 0o600).unwrap();
+        for name in [".profiler-abc.tmp", ".profiler-abc", "profiler-abc.tmp"] {
+            fs::write(at(name), "x").unwrap();
+        }
+        fs::create_dir(at(".profiler-folder.tmp")).unwrap();
+        std::os::unix::fs::symlink("profiler-abc.tmp", at(".profiler-link.tmp")).unwrap();
+        remove_left(folder.path(), YOUNG);
+        assert!(at(".profiler-abc.tmp").exists(), "it is young");
+        remove_left(folder.path(), Duration::ZERO);
+        assert!(!at(".profiler-abc.tmp").exists());
+        assert!(held.path().exists(), "its program lives");
+        for name in
+            [".profiler-abc", "profiler-abc.tmp", ".profiler-folder.tmp", ".profiler-link.tmp"]
+        {
+            assert!(at(name).exists(), "{name} is none of ours");
+        }
+    }
+
+    #[test]
+    fn the_lock_ends_with_the_program() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_, path) = create(folder.path(), 0o600).unwrap().keep().unwrap();
+        remove_left(folder.path(), Duration::ZERO);
+        assert!(!path.exists());
+    }
+}
