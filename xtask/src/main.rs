@@ -67,11 +67,13 @@ fn dispatch(task: Task) -> Result<ExitCode> {
             }
         }
         Task::Bench(BenchArgs { import: Some(megabytes), .. }) => {
+            setup::ensure(&paths, &[Part::Parsers])?;
             let profiler = cargo::build_profiler(&paths)?;
             println!("import: {}", speed::import(&paths, &profiler, megabytes)?);
             println!("merge: {}", speed::merge(&paths, &profiler)?);
         }
         Task::Fuzz(args) => {
+            setup::ensure(&paths, &[Part::Parsers])?;
             let programs = fuzz::build(&paths)?;
             let wanted: Vec<String> = if args.targets.is_empty() {
                 fuzz::TARGETS.map(str::to_owned).to_vec()

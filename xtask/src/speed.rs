@@ -1,11 +1,12 @@
 //! How fast the release build is where it must be: the import of long traces against a script of the
-//! usual kind, and the merge of many shards. By CPU time, which a busy machine changes little.
+//! usual kind, and the merge of many shards.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use nix::sys::resource::{UsageWho, getrusage};
@@ -14,8 +15,11 @@ use serde_json::Value;
 use crate::paths::Paths;
 use crate::process;
 
-/// The import must be so many times as fast as the script.
+/// The import must be so many times as fast as the script, by the clock.
 const RATIO: f64 = 20.0;
+/// Each is run so often, in turns, and its best time counts: what else the machine does makes a
+/// program slower and never faster.
+const TRIES: u32 = 3;
 /// The most memory that an import may take, whatever the file's size.
 const MEMORY_BYTES: u64 = 100_000_000;
 /// Shards of one handler, and the CPU time that merging them may take.
@@ -35,8 +39,26 @@ const HANDLERS: [&str; 8] = [
 
 /// What a program took.
 struct Cost {
+    time: Duration,
     cpu: Duration,
     peak_bytes: u64,
+}
+
+impl Cost {
+    fn best(self, other: Self) -> Self {
+        Self {
+            time: self.time.min(other.time),
+            cpu: self.cpu.min(other.cpu),
+            peak_bytes: self.peak_bytes.max(other.peak_bytes),
+        }
+    }
+}
+
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (time, cpu) = (self.time.as_secs_f64(), self.cpu.as_secs_f64());
+        write!(f, "{time:.2} s ({cpu:.2} s of CPU time), {:.1} MB", self.peak_bytes as f64 / 1e6)
+    }
 }
 
 /// Imports a generated trace of `megabytes` with `profiler` and with the script; gives the figures.
@@ -50,22 +72,28 @@ pub(crate) fn import(paths: &Paths, profiler: &Path, megabytes: u64) -> Result<S
     let lines = generate(&trace, megabytes << 20)?;
     let (ours, theirs) = (folder.join("import.json"), folder.join("script.json"));
 
-    let mut import = Command::new(profiler);
-    import.args(["import", "trace-cmd", "--quiet", "--percentile", "seed", "--json"]);
-    let import = timed(import.arg(&ours).arg(&trace))?;
-    let mut script = Command::new("python3");
-    script.arg(paths.root().join("xtask/src/speed/script.py")).arg(&trace).arg(&theirs);
-    let script = timed(&mut script)?;
+    let mut best: Option<(Cost, Cost)> = None;
+    for _ in 0..TRIES {
+        let mut import = Command::new(profiler);
+        import.args(["import", "trace-cmd", "--quiet", "--percentile", "seed", "--json"]);
+        let import = timed(import.arg(&ours).arg(&trace))?;
+        let mut script = Command::new("python3");
+        script.arg(paths.root().join("xtask/src/speed/script.py")).arg(&trace).arg(&theirs);
+        let script = timed(&mut script)?;
+        best = Some(match best {
+            None => (import, script),
+            Some((a, b)) => (a.best(import), b.best(script)),
+        });
+    }
+    let (import, script) = best.context("nothing was measured")?;
     same(&read(&ours)?, &read(&theirs)?)?;
     fs::remove_file(&trace).with_context(|| format!("cannot remove {}", trace.display()))?;
 
-    let ratio = script.cpu.as_secs_f64() / import.cpu.as_secs_f64();
+    let ratio = script.time.as_secs_f64() / import.time.as_secs_f64();
     let figures = format!(
-        "{megabytes} MiB, {lines} lines: {:.2} s of CPU time and {:.1} MB; the script {:.2} s: {ratio:.1} \
-         times as fast",
-        import.cpu.as_secs_f64(),
-        import.peak_bytes as f64 / 1e6,
-        script.cpu.as_secs_f64(),
+        "{megabytes} MiB, {lines} lines, best of {TRIES}: {import}; the script {script}: {ratio:.1} times \
+         as fast, {:.1} times by CPU time",
+        script.cpu.as_secs_f64() / import.cpu.as_secs_f64(),
     );
     ensure!(ratio >= RATIO, "{figures}, and {RATIO} are wanted");
     ensure!(
@@ -102,10 +130,8 @@ pub(crate) fn merge(paths: &Paths, profiler: &Path) -> Result<String> {
     let merged = handler_count(&read(&out)?)?;
     ensure!(merged == calls * u64::from(SHARDS), "{merged} calls in the sum of {SHARDS} x {calls}");
     let figures = format!(
-        "{SHARDS} shards of {calls} calls, {:.1} MB: {:.2} s of CPU time and {:.1} MB",
+        "{SHARDS} shards of {calls} calls, {:.1} MB: {cost}",
         (text.len() as f64 * f64::from(SHARDS)) / 1e6,
-        cost.cpu.as_secs_f64(),
-        cost.peak_bytes as f64 / 1e6,
     );
     ensure!(cost.cpu < MERGE_TIME, "{figures}, and {MERGE_TIME:?} is the limit");
     process::remove_dir(&folder)?;
@@ -203,6 +229,7 @@ fn timed(command: &mut Command) -> Result<Cost> {
         Ok(time(usage.user_time()) + time(usage.system_time()))
     };
     let before = children()?;
+    let began = Instant::now();
     command.stdin(Stdio::null()).stdout(Stdio::null());
     let mut child = command.spawn().with_context(|| format!("cannot run `{text}`"))?;
     let mut peak_bytes = 0;
@@ -214,10 +241,10 @@ fn timed(command: &mut Command) -> Result<Cost> {
         {
             break status;
         }
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(Duration::from_millis(1));
     };
     ensure!(status.success(), "`{text}` failed: {status}");
-    Ok(Cost { cpu: children()? - before, peak_bytes })
+    Ok(Cost { time: began.elapsed(), cpu: children()? - before, peak_bytes })
 }
 
 /// Most memory that a process has had resident.

@@ -37,6 +37,8 @@ pub(crate) enum Part {
     Kernel(Series),
     /// Other programs that read what is exported, a browser among them.
     Readers,
+    /// What fuzzes the parsers and measures their speed.
+    Parsers,
     /// Sources of Falco's driver.
     ScapDriver,
     /// Debian's Rust with its library sources, LLVM and bpf-linker.
@@ -46,7 +48,7 @@ pub(crate) enum Part {
 impl Part {
     /// All there is.
     pub(crate) fn all() -> Vec<Self> {
-        let mut parts = vec![Self::Vm, Self::ModuleBuild, Self::Readers];
+        let mut parts = vec![Self::Vm, Self::ModuleBuild, Self::Readers, Self::Parsers];
         parts.extend(Series::ALL.map(Self::Kernel));
         parts.extend([Self::ScapDriver, Self::BpfBuild]);
         parts
@@ -59,6 +61,7 @@ impl Part {
             Self::ModuleBuild => apt::MODULE_BUILD,
             Self::Kernel(_) => apt::KERNEL,
             Self::Readers => apt::READERS,
+            Self::Parsers => apt::PARSERS,
             Self::ScapDriver => &[],
             Self::BpfBuild => apt::BPF_BUILD,
         }

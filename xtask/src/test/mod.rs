@@ -14,6 +14,7 @@
 mod agreement;
 mod lab;
 mod libtest;
+mod parsers;
 mod readers;
 mod report;
 mod side_by_side;
@@ -174,12 +175,13 @@ pub(crate) fn run(paths: &Paths, selection: &Selection) -> Result<bool> {
     let in_vm = !selection.host;
     let on_host = selection.boots.is_empty();
     // All of it first, so that the plan is printed once.
-    let parts = if in_vm { Part::all() } else { vec![Part::Python] };
+    let parts = if in_vm { Part::all() } else { vec![Part::Python, Part::Parsers] };
     setup::ensure(paths, &parts)?;
     let mut report = Report::default();
     if on_host {
         host_tests(paths, &mut report)?;
         readers::run(paths, &mut report)?;
+        parsers::run(paths, &mut report);
         report.step("object", "is that of its sources", ebpf::check(paths));
     }
     if in_vm {

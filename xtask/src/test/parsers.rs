@@ -1,0 +1,42 @@
+//! The parsers under the fuzzer for a short while, and how fast imports and merges are.
+
+use super::report::Report;
+use crate::cargo;
+use crate::fuzz;
+use crate::paths::Paths;
+use crate::speed;
+
+/// How long each parser is fuzzed.
+const SECONDS: u32 = 20;
+/// Size of the trace that is imported: long enough for start and end not to count, and short enough
+/// for the script.
+const MEGABYTES: u64 = 128;
+
+pub(super) fn run(paths: &Paths, report: &mut Report) {
+    fuzzed(paths, report);
+    measured(paths, report);
+}
+
+fn fuzzed(paths: &Paths, report: &mut Report) {
+    const PLACE: &str = "fuzz";
+    let Some(programs) = report.step(PLACE, "build", fuzz::build(paths)) else { return };
+    for target in fuzz::TARGETS {
+        let done = fuzz::run(paths, &programs, target, SECONDS);
+        if let Some(figures) = report.step(PLACE, target, done) {
+            println!("fuzz: {target}: {figures}");
+        }
+    }
+}
+
+fn measured(paths: &Paths, report: &mut Report) {
+    const PLACE: &str = "speed";
+    let Some(profiler) = report.step(PLACE, "build", cargo::build_profiler(paths)) else { return };
+    for (name, figures) in [
+        ("import", speed::import(paths, &profiler, MEGABYTES)),
+        ("merge", speed::merge(paths, &profiler)),
+    ] {
+        if let Some(figures) = report.step(PLACE, name, figures) {
+            println!("speed: {name}: {figures}");
+        }
+    }
+}
