@@ -193,11 +193,15 @@ pub struct RunArgs {
     /// How long the load runs before the window begins.
     #[arg(long, value_parser = duration, default_value = "0s")]
     pub warmup: Duration,
+    /// Measure that many times, each with probes, load and warm-up of its own. The runs are kept apart:
+    /// the table has medians and spreads, and the JSON is what `compare` and `gate` read.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: u32,
     /// Print a line every so often, and keep figures of each such interval in the JSON.
     #[arg(long, value_parser = duration)]
     pub interval: Option<Duration>,
     /// Write the whole profile as JSON to this file (`-` is standard output).
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, short = 'o', value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Write the profile to this file in another format, too: FORMAT=FILE, or a file whose ending
     /// tells the format (repeatable).

@@ -125,6 +125,7 @@ impl From<LtpError> for Failure {
             | LtpError::BadPattern { .. }
             | LtpError::NoMatch { .. }
             | LtpError::Destructive { .. }
+            | LtpError::User(_)
             | LtpError::Runner(_) => exit::USAGE,
         };
         Self::new(code, error.to_string())

@@ -6,7 +6,7 @@ mod holm;
 mod rank;
 mod samples;
 
-pub use block::{Block, spread};
+pub use block::{Block, median, spread};
 pub use bootstrap::{Bounds, Change, change, level};
 pub use holm::adjust;
 pub use rank::{RankTest, rank_test, smallest_p};

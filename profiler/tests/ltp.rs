@@ -14,8 +14,8 @@ use profiler::load::ltp::{
     LtpError, LtpLoad, LtpOptions, LtpTest, Runner, TIMED_OUT, TestResult, TestRuns,
 };
 use profiler::load::{
-    HelperProgram, HitCount, HitCounter, Load, LoadFailure, LoadOutcome, LoadSpec, LoadStatus,
-    StopReason, StopSignal,
+    Confinement, HelperProgram, HitCount, HitCounter, Load, LoadFailure, LoadOutcome, LoadSpec,
+    LoadStatus, LoadUser, StopReason, StopSignal,
 };
 use tempfile::TempDir;
 
@@ -62,7 +62,11 @@ struct Tree {
 
 impl Tree {
     fn new(list: &str) -> Self {
-        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        Self::within(Path::new(env!("CARGO_TARGET_TMPDIR")), list)
+    }
+
+    fn within(place: &Path, list: &str) -> Self {
+        let folder = tempfile::tempdir_in(place).unwrap();
         for name in ["ltp/runtest", "ltp/testcases/bin", "marks", "work"] {
             fs::create_dir_all(folder.path().join(name)).unwrap();
         }
@@ -77,7 +81,10 @@ impl Tree {
         tree.chmod("testcases/bin/plain01", 0o644);
         fs::write(tree.path("ltp/Version"), "20260130\n").unwrap();
         fs::write(tree.path("ltp/runtest/unit"), list).unwrap();
-        fs::hard_link(env!("CARGO_BIN_EXE_profiler"), tree.path("helper")).unwrap();
+        let program = env!("CARGO_BIN_EXE_profiler");
+        if fs::hard_link(program, tree.path("helper")).is_err() {
+            fs::copy(program, tree.path("helper")).unwrap();
+        }
         tree
     }
 
@@ -104,7 +111,10 @@ impl Tree {
             workers: 1,
             time_limit: Duration::from_secs(20),
             allow_destructive: false,
-            directory: Some(self.path("work")),
+            confinement: Confinement {
+                directory: Some(self.path("work")),
+                ..Confinement::default()
+            },
         }
     }
 
@@ -473,7 +483,7 @@ fn given_options(folder: &Path, runner: Option<Runner>) -> LtpOptions {
         workers: 1,
         time_limit: Duration::from_secs(20),
         allow_destructive: false,
-        directory: Some(folder.join("work")),
+        confinement: Confinement { directory: Some(folder.join("work")), ..Confinement::default() },
     }
 }
 
@@ -494,6 +504,9 @@ async fn hidden_kirk() {
     assert_eq!(outcome.status, LoadStatus::Completed, "{outcome:?}");
     assert_ends(&outcome, 2);
     assert!(outcome.tests.iter().all(|test| test.hits == Some(vec![2, 4])), "{outcome:?}");
+    // What it hands on to kirk is kept, too.
+    let output = test(&outcome, "brok01").output.as_deref();
+    assert_eq!(output, Some("brok01.c:10: TBROK: no set-up"));
 }
 
 #[test]
@@ -568,6 +581,65 @@ fn nothing_of_direct_outlives_a_killed_profiler() {
     assert!(fs::read_dir(tree.path("work")).unwrap().count() > 0);
     profiler.kill().unwrap();
     profiler.wait().unwrap();
+    tree.assert_nothing_left();
+}
+
+/// Programs that tell who runs them, or that root alone can run, by LTP's two libraries.
+const USERS: [(&str, &str); 3] = [
+    (
+        "who01",
+        "echo \"$(id -u) $(stat -c %u \"$TMPDIR\")\" >> \"$MARKS/who\"; touch \"$TMPDIR/mine\" && \
+         [ \"$HOME\" = \"$TMPDIR\" ] && [ \"$USER\" = nobody ]",
+    ),
+    (
+        "root01",
+        "[ \"$(id -u)\" = 0 ] && exit 0; echo 'tst_test.c:1: TCONF: Test needs to be run as root'; exit 32",
+    ),
+    (
+        "root02",
+        "[ \"$(id -u)\" = 0 ] && exit 0; echo 'root02 1 TCONF: Must be super/root for this test!'; exit 32",
+    ),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tests_run_as_the_user_that_is_asked_for() {
+    // Another user may not get to where the program is built.
+    let list = "who01 who01\nroot01 root01\nroot02 root02\nconf01 conf01\n";
+    let tree = Tree::within(&std::env::temp_dir(), list);
+    for (name, script) in USERS {
+        let script = script.replace("$MARKS", &tree.path("marks").to_string_lossy());
+        tree.program(&format!("testcases/bin/{name}"), &script);
+    }
+    for (folder, mode) in [("", 0o755), ("marks", 0o1777)] {
+        fs::set_permissions(tree.path(folder), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let user = Some(LoadUser::nobody());
+    let confinement = Confinement { user, ..tree.options().confinement };
+    let options = LtpOptions { confinement, ..tree.options() };
+    if !nix::unistd::geteuid().is_root() {
+        let error = LtpLoad::prepare(options).unwrap_err();
+        assert!(matches!(&error, LtpError::User(text) if text.contains("only root")), "{error}");
+        return;
+    }
+    let load = tree.load(options);
+    assert!(load.describe().to_string().ends_with(", as nobody"), "{}", load.describe());
+    assert!(load.notices().join(" ").contains("as nobody"), "{:?}", load.notices());
+    let outcome = run(load, &StopSignal::new()).await;
+    assert_eq!(outcome.status, LoadStatus::Completed, "{outcome:?}");
+    assert_eq!(tree.mark("who"), "65534 65534\n");
+    assert_eq!(only(&outcome, "who01"), (TestResult::Pass, Some(0), None, 1), "{outcome:?}");
+    for (name, needs_root) in [("root01", 1), ("root02", 1), ("conf01", 0)] {
+        assert_eq!(only(&outcome, name), (TestResult::NotConfigured, Some(32), None, 1));
+        assert_eq!(test(&outcome, name).needs_root, needs_root, "{name}");
+    }
+    assert_eq!(test(&outcome, "root01").in_words(), "not configured 1 (code 32, needs root)");
+    tree.assert_nothing_left();
+
+    // As root they run, and nothing is said of it.
+    let outcome = tree.run(LtpOptions { pattern: Some("root0".into()), ..tree.options() }).await;
+    for name in ["root01", "root02"] {
+        assert_eq!(only(&outcome, name).0, TestResult::Pass);
+    }
     tree.assert_nothing_left();
 }
 

@@ -8,20 +8,10 @@ use std::process::{Command, Output};
 
 use profiler::load::BuiltinKind;
 use profiler::load_profile::{Library, LoadProfile, Work};
+use ten::TEN;
 
-/// The rows of Elkeid's published table.
-const TEN: [&str; 10] = [
-    "connect_syscall_handler",
-    "connect_syscall_entry_handler",
-    "udp_recvmsg_handler",
-    "udp_recvmsg_entry_handler",
-    "bind_handler",
-    "bind_entry_handler",
-    "execve_entry_handler",
-    "execve_handler",
-    "security_inode_create_pre_handler",
-    "ptrace_pre_handler",
-];
+#[path = "common/ten.rs"]
+mod ten;
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../ltp-profiles")

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use common::{LAYOUT, assert_valid, handler, measure, sample, validator};
 use nix::sys::stat::Mode;
-use profiler::cmd::report::{ReportError, print, print_plots, report};
+use profiler::cmd::report::{Options, ReportError, print, print_plots, print_series, report, run};
 use profiler::export::{Exporter as _, Json, Table, Unit};
 use profiler::measure::Losses;
 use profiler::profile::{MAX_FILE_BYTES, OutputFile, Place, Profile, ReadError, Series};
@@ -110,8 +110,8 @@ fn a_run_and_its_file_give_the_same_bytes() {
 
 fn series() -> Series {
     let place = |boot, order| Some(Place { boot, order, part: None });
-    let run = |boot, order| Profile { place: place(boot, order), ..sample() };
-    Series::new("baseline", vec![run(0, 0), run(0, 3), run(1, 1)])
+    let at = |boot, order| Profile { place: place(boot, order), ..sample() };
+    Series::new("baseline", vec![at(0, 0), at(0, 3), at(1, 1)])
 }
 
 #[test]
@@ -127,10 +127,49 @@ fn a_series_keeps_its_runs_apart() {
     let mut text = Vec::new();
     report(&path, Unit::Auto, None, &mut text).unwrap();
     let text = String::from_utf8(text).unwrap();
-    for run in &series.runs {
-        assert!(text.contains(&table(run, Unit::Auto)), "{text}");
-    }
-    assert!(text.contains("run 2 of 3, boot 0, order 3\n"), "{text}");
+    assert!(text.contains("run 2      10 s, after 1 s of warm-up, boot 0, order 3; "), "{text}");
+    let mut third = Vec::new();
+    let options = Options {
+        file: &path,
+        other: None,
+        format: None,
+        output: None,
+        run: Some(3),
+        handlers: &[],
+        plot: false,
+        unit: Unit::Auto,
+        width: None,
+    };
+    run(&options, &mut third).unwrap();
+    assert_eq!(String::from_utf8(third).unwrap(), table(&series.runs[2], Unit::Auto));
+}
+
+#[test]
+fn table_of_repeated_runs() {
+    // Averages of 200, 210 and 220 ns; a tail that only one run has; and one that was never called.
+    let run = |number: u64| {
+        let base = 200 + 10 * number;
+        let mut calls = vec![base; 99];
+        calls.push(base + 500 * number);
+        let mut profile = sample();
+        let mut busy = measure("bind_handler", &calls[..99 - number as usize]);
+        busy.losses.entries += number;
+        busy.losses.lost = number;
+        profile.handlers = vec![
+            handler(&busy),
+            handler(&measure("connect_handler", &calls)),
+            handler(&measure("idle", &[])),
+        ];
+        profile.intervals.clear();
+        profile.warnings.clear();
+        profile.warn();
+        profile
+    };
+    let series = Series::new("", (0..3).map(run).collect());
+    series.check().unwrap();
+    let mut text = Vec::new();
+    print_series(&series, Unit::Auto, None, &mut text).unwrap();
+    insta::assert_snapshot!(String::from_utf8(text).unwrap());
 }
 
 #[test]

@@ -11,9 +11,11 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use profiler::load::{LoadRun, LoadSpec, LoadStatus};
-use profiler::profile::Profile;
+use profiler::profile::{Profile, Series};
 use profiler::watch::Watched;
 use tempfile::TempDir;
+
+mod common;
 
 /// A folder that everybody may look into, with a link to the program: what runs from there, or has the
 /// folder for its temporary files, is this test's.
@@ -361,6 +363,98 @@ fn nothing_is_left_of_loads_however_they_end() {
     }
 }
 
+/// The numbers of a row of the table that begins with `name`.
+fn row<'a>(table: &'a str, name: &str) -> Vec<&'a str> {
+    let line = table.lines().find(|line| line.starts_with(name));
+    let line = line.unwrap_or_else(|| panic!("no row of {name}: {table}"));
+    line.strip_prefix(name).unwrap().split_whitespace().collect()
+}
+
+#[test]
+fn repeated_runs_are_kept_apart() {
+    let scene = Scene::new();
+    let line = "--builtin kill --operations 300 --rate 600/s --repeat 3 --warmup 100ms";
+    let output = scene.start(line).wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    let bytes = fs::read(scene.path("out.json")).unwrap();
+    common::assert_valid_series(&serde_json::from_slice(&bytes).unwrap());
+    let series = Series::read(&scene.path("out.json")).unwrap();
+    assert_eq!(series.runs.len(), 3);
+    for (number, run) in series.runs.iter().enumerate() {
+        assert!(said.contains(&format!("run {} of 3\n", number + 1)), "{said}");
+        // Each has a load and a warm-up of its own, and not one operation of another run.
+        assert_eq!(run.loads[0].outcome.operations, Some(300));
+        assert!((100_000_000..200_000_000).contains(&run.warmup_ns), "{}", run.warmup_ns);
+        assert!(run.loads[0].outcome.latency.as_ref().unwrap().service.count < 300);
+        assert_eq!(run.place, None, "runs of one boot are in order by their time stamps");
+    }
+    assert!(series.runs.windows(2).all(|pair| pair[0].started < pair[1].started));
+    let table = String::from_utf8(output.stdout).unwrap();
+    let cells = row(&table, "kill: from its begin");
+    let mut of_runs: Vec<f64> = series
+        .runs
+        .iter()
+        .map(|run| run.loads[0].outcome.latency.as_ref().unwrap().service.mean_ns().unwrap())
+        .collect();
+    of_runs.sort_by(f64::total_cmp);
+    let spread = format!("{:.2}%", (of_runs[2] - of_runs[0]) / of_runs[1] * 100.0);
+    assert_eq!((cells[0], cells[3]), ("3", spread.as_str()), "{table}");
+    let report = |args: &[&str]| {
+        let output = scene.program().arg("report").arg(scene.path("out.json")).args(args).output();
+        String::from_utf8(output.unwrap().stdout).unwrap()
+    };
+    assert_eq!(report(&[]), table, "the report is the table of the runs");
+    assert!(report(&["--run", "3"]).contains("window"), "one run has the table of one");
+    assert_eq!(report(&["--format", "json"]).as_bytes(), bytes);
+    scene.assert_nothing_left();
+}
+
+#[test]
+fn repetitions_that_are_interrupted_keep_what_was_measured() {
+    let scene = Scene::new();
+    let mut run = scene.start("--builtin kill --duration 400ms --repeat 100");
+    let mut lines = BufReader::new(run.stderr.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap() == "run 3 of 100"), "it ended before its third run");
+    std::thread::sleep(Duration::from_millis(100));
+    signal(&run, Signal::SIGINT);
+    let rest: Vec<String> = lines.map(Result::unwrap).collect();
+    assert_eq!(run.wait_with_output().unwrap().status.code(), Some(130));
+    let series = Series::read(&scene.path("out.json")).unwrap();
+    assert_eq!(series.runs.len(), 2);
+    assert!(series.runs.iter().all(|run| !run.interrupted && run.window_ns >= 400_000_000));
+    assert!(rest.iter().any(|line| line.contains("run 3 of 100 was cut short")), "{rest:?}");
+    scene.assert_nothing_left();
+
+    // Without a whole run before it, what there is of the first is kept.
+    let mut run = scene.start("--builtin kill --duration 60s --repeat 5");
+    let said = wait_measuring(&mut run);
+    std::thread::sleep(Duration::from_millis(100));
+    signal(&run, Signal::SIGTERM);
+    let ended = run.wait().unwrap();
+    drop(said);
+    assert_eq!(ended.code(), Some(143));
+    let series = Series::read(&scene.path("out.json")).unwrap();
+    assert_eq!((series.runs.len(), series.runs[0].interrupted), (1, true));
+    scene.assert_nothing_left();
+}
+
+#[test]
+fn repetitions_end_with_a_load_that_fails() {
+    let scene = Scene::new();
+    let count = scene.path("count");
+    let script = format!("echo >> {0}; [ $(wc -l < {0}) -lt 3 ]", count.display());
+    let mut command = scene.program();
+    command.args(["run", "--no-probe", "--repeat", "9", "--json"]).arg(scene.path("out.json"));
+    let output = command.args(["--", "sh", "-c", &script]).output().unwrap();
+    assert_eq!(output.status.code(), Some(5), "{output:?}");
+    assert_eq!(fs::read_to_string(count).unwrap().lines().count(), 3, "no fourth run");
+    assert_eq!(Series::read(&scene.path("out.json")).unwrap().runs.len(), 3);
+    let wrong =
+        scene.program().args(["run", "--no-probe", "--repeat", "2", "--export", "x.csv"]).output();
+    assert_eq!(wrong.unwrap().status.code(), Some(2));
+}
+
 fn sweep(scene: &Scene, rates: &str) -> Command {
     let mut command = scene.program();
     command.args(["sweep", "--rate", rates, "--workers", "1,2", "--repeat", "3", "--out"]);
@@ -438,6 +532,8 @@ fn a_sweep_says_what_is_wrong() {
     assert_eq!((code, said.contains("twice")), (Some(2), true), "{said}");
     let (code, said) = run("--rate fast -- --no-probe --builtin kill");
     assert_eq!((code, said.contains("`max`")), (Some(2), true), "{said}");
+    let (code, said) = run("--rate 5/s -- --no-probe --builtin kill --repeat 2");
+    assert_eq!((code, said.contains("before the `--`")), (Some(2), true), "{said}");
     let (code, said) = run("--rate 5/s -- --no-probe --builtin kill --rate 6/s");
     assert_eq!((code, said.contains("--rate")), (Some(2), true), "{said}");
     let (code, said) =

@@ -8,6 +8,8 @@
 #[path = "common/backends.rs"]
 mod backends;
 mod common;
+#[path = "common/ten.rs"]
+mod ten;
 
 #[path = "vm/bad_input.rs"]
 mod bad_input;
@@ -25,12 +27,16 @@ mod icount;
 mod kprobe;
 #[path = "vm/live.rs"]
 mod live;
+#[path = "vm/loads.rs"]
+mod loads;
 #[path = "vm/ltp.rs"]
 mod ltp;
 #[path = "vm/matrix.rs"]
 mod matrix;
 #[path = "vm/pairing.rs"]
 mod pairing;
+#[path = "vm/repeats.rs"]
+mod repeats;
 #[path = "vm/runs.rs"]
 mod runs;
 #[path = "vm/testbed.rs"]

@@ -11,8 +11,8 @@ use crate::watch::Watched;
 /// What a load is kept to.
 #[derive(Debug, Clone, Args)]
 pub struct ConfineArgs {
-    /// User that the load runs as [default, as root: nobody for built-in loads that need no more,
-    /// and root for a command].
+    /// User that the load runs as [default, as root: nobody for built-in loads that need no more, and
+    /// root for a command and for LTP, many of whose tests need it].
     #[arg(long, value_name = "NAME")]
     pub load_user: Option<LoadUser>,
     /// CPUs that the load may use in all, such as 0.5; needs root and cgroups of version 2.

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use crate::error::{Failure, exit};
 use crate::export::plot::plots;
-use crate::export::table::{self, clean};
-use crate::export::{Exporter as _, Format, Html, Table, Unit};
+use crate::export::table;
+use crate::export::{Exporter as _, Format, Html, Table, Unit, repeats};
 use crate::profile::{OutputFile, Profile, ReadError, Series};
 
 /// What to report, and how.
@@ -120,7 +120,7 @@ fn read(file: &Path, options: &Options<'_>) -> Result<Series, Failure> {
 }
 
 /// Prints the profile in `path` (`-` is standard input) to `out`: byte for byte the table that the
-/// run itself printed, if unit and width are the same; a series has one table a run. `width` is the
+/// run itself printed, if unit and width are the same; a series has one table of all its runs. `width` is the
 /// terminal's, in columns; `None` never wraps.
 ///
 /// # Errors
@@ -149,17 +149,17 @@ pub fn print(
     write(out, &Table { unit, width }.serialize(profile))
 }
 
-/// Prints one table of profiles that are parts of one run.
+/// Prints the table of `series`: what several runs print at their end, and [`report`] later.
 ///
 /// # Errors
 /// If `out` cannot be written, but for a closed pipe.
-pub fn print_parts(
-    parts: &[Profile],
+pub fn print_series(
+    series: &Series,
     unit: Unit,
     width: Option<u16>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    write(out, &table::of_parts(parts, unit, width))
+    write(out, &tables(series, unit, width))
 }
 
 /// Prints the plots of all handlers, as they stand below the table.
@@ -181,31 +181,13 @@ fn render(series: &Series, format: Format, unit: Unit, width: Option<u16>) -> Op
     }
 }
 
-/// One table a run, each below a line that says which; the table alone if there is one.
+/// The table of the only run, of the parts of one, or of all runs together: medians and spreads.
 fn tables(series: &Series, unit: Unit, width: Option<u16>) -> Vec<u8> {
-    let exporter = Table { unit, width };
-    if let [profile] = series.runs.as_slice() {
-        return exporter.serialize(profile);
+    match series.runs.as_slice() {
+        [profile] => Table { unit, width }.serialize(profile),
+        parts if series.is_of_parts() => table::of_parts(parts, unit, width),
+        runs => repeats::table(runs, unit, width),
     }
-    if series.is_of_parts() {
-        return table::of_parts(&series.runs, unit, width);
-    }
-    let all = series.runs.len();
-    let mut bytes = Vec::new();
-    for (number, profile) in series.runs.iter().enumerate() {
-        let gap = if number == 0 { "" } else { "\n" };
-        let mut head = format!("{gap}run {} of {all}", number + 1);
-        if let Some(place) = &profile.place {
-            head.push_str(&format!(", boot {}, order {}", place.boot, place.order));
-            if let Some(part) = &place.part {
-                head.push_str(&format!(", {}", clean(part)));
-            }
-        }
-        head.push('\n');
-        bytes.extend_from_slice(head.as_bytes());
-        bytes.extend(exporter.serialize(profile));
-    }
-    bytes
 }
 
 fn keep_handlers(series: &mut Series, file: &Path, wanted: &[String]) -> Result<(), Failure> {

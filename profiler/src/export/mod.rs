@@ -15,6 +15,7 @@ mod loads;
 pub mod markdown;
 pub mod openmetrics;
 pub mod plot;
+pub mod repeats;
 pub mod table;
 
 use std::fmt;

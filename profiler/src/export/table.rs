@@ -317,7 +317,12 @@ fn describe_module(module: &ModuleFacts) -> String {
 }
 
 fn describe_load(load: &LoadRun) -> String {
-    let mut text = load.spec.to_string();
+    format!("{}{}", load.spec, describe_outcome(load))
+}
+
+/// What came of a load, to be read behind what it was.
+pub(super) fn describe_outcome(load: &LoadRun) -> String {
+    let mut text = String::new();
     let outcome = &load.outcome;
     match &outcome.status {
         LoadStatus::Completed => text.push_str(": completed"),
@@ -386,12 +391,12 @@ fn lost(handler: &HandlerProfile) -> String {
     if share < 0.01 { format!("{lost} (<0.01%)") } else { format!("{lost} ({share:.2}%)") }
 }
 
-fn plural(count: u64) -> &'static str {
+pub(super) fn plural(count: u64) -> &'static str {
     if count == 1 { "" } else { "s" }
 }
 
 /// Seconds to the millisecond; whole ones without decimals.
-fn seconds(ns: u64) -> String {
+pub(super) fn seconds(ns: u64) -> String {
     if ns.is_multiple_of(1_000_000_000) {
         format!("{} s", ns / 1_000_000_000)
     } else {

@@ -1,6 +1,7 @@
 //! How far the runs of one series are apart.
 
 use crate::profile::{HandlerProfile, Profile, Series};
+use crate::stats;
 
 /// Statistics whose spread is told, with the quantile behind each; the average has none.
 pub const STATISTICS: [(&str, Option<f64>); 4] =
@@ -38,7 +39,7 @@ pub fn of(series: &Series) -> Vec<HandlerSpread> {
                 None => run.mean_ns(),
                 Some(quantile) => run.quantile_ns(quantile).map(|ns| ns as f64),
             });
-            range(values.collect::<Option<Vec<f64>>>()?)
+            range(&values.collect::<Option<Vec<f64>>>()?)
         });
         Some(HandlerSpread { handler: handler.name.clone(), calls, statistics })
     };
@@ -46,11 +47,8 @@ pub fn of(series: &Series) -> Vec<HandlerSpread> {
 }
 
 /// Median, and largest less smallest in parts of it.
-fn range(mut values: Vec<f64>) -> Option<(f64, f64)> {
-    values.sort_by(f64::total_cmp);
-    let (min, max) = (*values.first()?, *values.last()?);
-    let median = f64::midpoint(values[(values.len() - 1) / 2], values[values.len() / 2]);
-    Some((median, (max - min) / median))
+fn range(values: &[f64]) -> Option<(f64, f64)> {
+    Some((stats::median(values)?, stats::spread(values).unwrap_or(0.0)))
 }
 
 #[cfg(test)]
@@ -59,9 +57,9 @@ mod tests {
 
     #[test]
     fn the_spread_is_in_parts_of_the_median() {
-        assert_eq!(range(vec![101.0, 99.0, 100.0]), Some((100.0, 0.02)));
-        assert_eq!(range(vec![100.0, 104.0]), Some((102.0, 4.0 / 102.0)));
-        assert_eq!(range(vec![7.0]), Some((7.0, 0.0)));
-        assert_eq!(range(Vec::new()), None);
+        assert_eq!(range(&[101.0, 99.0, 100.0]), Some((100.0, 0.02)));
+        assert_eq!(range(&[100.0, 104.0]), Some((102.0, 4.0 / 102.0)));
+        assert_eq!(range(&[7.0]), Some((7.0, 0.0)));
+        assert_eq!(range(&[]), None);
     }
 }

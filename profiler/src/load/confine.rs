@@ -98,6 +98,30 @@ pub struct Confinement {
     pub directory: Option<PathBuf>,
 }
 
+impl Confinement {
+    /// Whether a load can run as its user.
+    ///
+    /// # Errors
+    /// A sentence that says why not, and what to do.
+    pub(super) fn check_user(&self) -> Result<(), String> {
+        match &self.user {
+            Some(user) if !user.is_me() && !nix::unistd::geteuid().is_root() => {
+                Err(format!("only root can run a load as `{}`: leave out --load-user", user.name))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Makes a folder its user's.
+///
+/// # Errors
+/// As `chown(2)`.
+pub(super) fn give_to(user: Option<&LoadUser>, folder: &Path) -> io::Result<()> {
+    let Some(user) = user else { return Ok(()) };
+    Ok(chown(folder, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)))?)
+}
+
 /// The folder and the control group of one load. They are gone when this is dropped; the guard of the
 /// load removes them too, for the case that this program is killed.
 #[derive(Debug)]
@@ -112,16 +136,8 @@ impl Enclosure {
     /// # Errors
     /// A sentence that says what cannot be had here, and what to do.
     pub(super) fn new(confinement: &Confinement, with_scratch: bool) -> Result<Self, String> {
+        confinement.check_user()?;
         let user = confinement.user.as_ref();
-        if let Some(user) = user
-            && !user.is_me()
-            && !nix::unistd::geteuid().is_root()
-        {
-            return Err(format!(
-                "only root can run a load as `{}`: leave out --load-user",
-                user.name
-            ));
-        }
         let group = if confinement.cpu_max.is_some() || confinement.memory_max.is_some() {
             Some(make_group(confinement.cpu_max, confinement.memory_max)?)
         } else {
@@ -132,10 +148,7 @@ impl Enclosure {
             let within = confinement.directory.clone().unwrap_or_else(std::env::temp_dir);
             let made = tempfile::Builder::new().prefix("profiler-load-").tempdir_in(&within);
             let made = made.and_then(|folder| {
-                if let Some(user) = user {
-                    let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
-                    chown(folder.path(), Some(uid), Some(gid))?;
-                }
+                give_to(user, folder.path())?;
                 Ok(folder)
             });
             let folder = made.map_err(|error| {

@@ -102,7 +102,7 @@ pub fn become_helper_if_asked() {
         Role::DirectoryGuard => guard_directory(args.next()),
         Role::CommandGuard => guard::main(args),
         Role::TestAgent => ltp::agent::main(args),
-        Role::WorkGuard => ltp::work::guard(args.next()),
+        Role::WorkGuard => ltp::work::guard(args),
         Role::Host => hosted::main(args),
         Role::Undo => undo(args),
     };

@@ -31,23 +31,36 @@ pub(super) fn average(values: &[f64]) -> f64 {
     if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
 }
 
+/// The middle value, or the mean of the two that are; `None` of nothing.
+#[must_use]
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let lower = sorted.len().checked_sub(1)? / 2;
+    Some(f64::midpoint(*sorted.get(lower)?, *sorted.get(sorted.len() / 2)?))
+}
+
 /// Greatest minus smallest value over the median: how far runs of the same thing are apart. `None` of
 /// fewer than two values, or of a median of 0.
 #[must_use]
 pub fn spread(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    let (first, last) = (sorted.first()?, sorted.last()?);
-    let middle = sorted.len() / 2;
-    let upper = *sorted.get(middle)?;
-    let median =
-        if sorted.len() % 2 == 1 { upper } else { f64::midpoint(upper, *sorted.get(middle - 1)?) };
-    (sorted.len() > 1 && median > 0.0).then(|| (last - first) / median)
+    let median = median(values)?;
+    let first = values.iter().copied().min_by(f64::total_cmp)?;
+    let last = values.iter().copied().max_by(f64::total_cmp)?;
+    (values.len() > 1 && median > 0.0).then(|| (last - first) / median)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[3.0]), Some(3.0));
+        assert_eq!(median(&[9.0, 1.0]), Some(5.0));
+        assert_eq!(median(&[9.0, 1.0, 2.0]), Some(2.0));
+    }
 
     #[test]
     fn spreads() {

@@ -52,7 +52,7 @@ impl Left {
 }
 
 /// Processes of the program, but for one.
-fn processes(except: Option<nix::unistd::Pid>) -> Vec<String> {
+pub(crate) fn processes(except: Option<nix::unistd::Pid>) -> Vec<String> {
     let except = except.map(|pid| pid.to_string());
     let entries = fs::read_dir("/proc").unwrap().flatten();
     entries
@@ -63,7 +63,7 @@ fn processes(except: Option<nix::unistd::Pid>) -> Vec<String> {
 }
 
 /// Folders of the `open` load.
-fn load_folders() -> usize {
+pub(crate) fn load_folders() -> usize {
     let entries = fs::read_dir(MEMORY).unwrap().flatten();
     entries
         .filter(|entry| entry.file_name().to_string_lossy().starts_with("profiler-load-"))

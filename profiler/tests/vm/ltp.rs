@@ -15,6 +15,7 @@ use tempfile::TempDir;
 
 use crate::cli::{Ended, Started, assert_whole, eventually, folder, handler, profiler, saved};
 use crate::ends::Left;
+use crate::loads;
 use crate::testbed::{self, TEN};
 use crate::window::{MEMORY, assert_completed, expected, own_calls};
 
@@ -52,6 +53,12 @@ impl Tree {
 
     fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
+    }
+
+    /// Lets every user leave marks.
+    fn open_marks(&self) {
+        let open = fs::Permissions::from_mode(0o1777);
+        fs::set_permissions(self.path("marks"), open).unwrap();
     }
 
     /// The options that choose its tests.
@@ -110,7 +117,8 @@ fn the_ten_rows_of_elkeids_table() {
         }
         assert_eq!(run.warnings, []);
     }
-    let mut names: Vec<&str> = rows.iter().map(|(name, _)| name.as_str()).collect();
+    let names: Vec<&str> = rows.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, TEN, "the rows in the order of the published table");
     // One table, with a line for each.
     for (name, count) in &rows {
         let line = ended.stdout.lines().find(|line| line.starts_with(&format!("{name} ")));
@@ -120,10 +128,6 @@ fn the_ten_rows_of_elkeids_table() {
     assert_eq!(ended.stdout.matches("TP90").count(), 1, "{}", ended.stdout);
     let report = Ended::of(profiler("report").arg(&file));
     assert_eq!(report.stdout, ended.stdout, "the report is the table of the run");
-    names.sort_unstable();
-    let mut ten = TEN;
-    ten.sort_unstable();
-    assert_eq!(names, ten);
     Left::now().assert_nothing();
 }
 
@@ -207,12 +211,68 @@ fn hits_of_each_test_run_by_the_program() {
     assert_hits("--ltp-runner direct", Runner::Direct, &path);
 }
 
-#[test]
-fn hits_of_each_test_run_by_kirk() {
+/// `PATH` with kirk, as `cargo xtask test` installs it.
+fn with_kirk() -> String {
     let kirk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/venv/bin");
     assert!(kirk.join("kirk").exists(), "`cargo xtask test` installs kirk");
-    let path = format!("{}:{}", kirk.display(), std::env::var("PATH").unwrap());
-    assert_hits("", Runner::Kirk, &path);
+    format!("{}:{}", kirk.display(), std::env::var("PATH").unwrap())
+}
+
+#[test]
+fn hits_of_each_test_run_by_kirk() {
+    assert_hits("", Runner::Kirk, &with_kirk());
+}
+
+/// Tells who runs it, where, and in which control group; and one that root alone can run.
+const WHO: &str = "cat /proc/self/cgroup > \"$TMPDIR/group\" && [ \"$HOME\" = \"$TMPDIR\" ] || exit 2; \
+    echo \"$(id -u) $(stat -c %u \"$TMPDIR\") $(tail -n 1 \"$TMPDIR/group\")\" >> MARKS/who";
+const ROOT: &str = "[ \"$(id -u)\" = 0 ] && exit 0; \
+    echo 'root01.c:10: TCONF: Test needs to be run as root'; exit 32";
+
+/// What the runners have in common: the tests alone are another user's, and all is within the limits.
+fn assert_confined(runner: &str, path: &str) {
+    testbed::load();
+    loads::mount_groups();
+    let tree = Tree::new(&[("who01", WHO), ("root01", ROOT)], "who01 who01\nroot01 root01\n");
+    tree.open_marks();
+    let file = tree.path("result.json");
+    let line = format!(
+        "run --no-probe {} --iterations 2 {runner} --load-user nobody --load-cpu-max 0.9 --json",
+        tree.options()
+    );
+    let ended = Ended::of(profiler(&line).arg(&file).env("PATH", path));
+    ended.assert_code(exit::OK);
+    let who = fs::read_to_string(tree.path("marks/who")).unwrap();
+    assert_eq!(who.lines().count(), 2, "{who}");
+    for line in who.lines() {
+        assert!(line.starts_with("65534 65534 ") && line.contains("/profiler-load-"), "{line}");
+    }
+    let profile = saved(file, &ended.stdout);
+    let LoadSpec::Ltp(spec) = &profile.loads[0].spec else { panic!("{profile:?}") };
+    assert_eq!(spec.user.as_deref(), Some("nobody"));
+    let [who, root] = tests(&profile) else { panic!("{profile:?}") };
+    assert_eq!((who.runs, who.results[0].result, who.needs_root), (2, TestResult::Pass, 0));
+    assert_eq!((root.results[0].result, root.needs_root), (TestResult::NotConfigured, 2));
+    assert!(ended.stdout.contains("root01 (not configured 2 (code 32, needs root))"), "{ended:?}");
+    tree.assert_nothing_left();
+    assert_eq!(loads::groups(), [] as [String; 0]);
+
+    // Unless asked otherwise they are root's, as most of LTP wants it.
+    let line = format!("run --no-probe {} --iterations 1 {runner}", tree.options());
+    let ended = Ended::of(profiler(&line).env("PATH", path));
+    ended.assert_code(exit::OK);
+    assert!(!ended.stdout.contains("needs root"), "{ended:?}");
+}
+
+#[test]
+fn tests_of_another_user_within_limits_run_by_the_program() {
+    let path = std::env::var("PATH").unwrap();
+    assert_confined("--ltp-runner direct", &path);
+}
+
+#[test]
+fn tests_of_another_user_within_limits_run_by_kirk() {
+    assert_confined("--ltp-runner kirk", &with_kirk());
 }
 
 #[test]

@@ -7,19 +7,7 @@ use std::process::Command;
 
 pub(crate) const NAME: &str = "hids_testbed";
 
-/// The ten handlers that run inside kprobes.
-pub(crate) const TEN: [&str; 10] = [
-    "connect_syscall_entry_handler",
-    "connect_syscall_handler",
-    "bind_entry_handler",
-    "bind_handler",
-    "execve_entry_handler",
-    "execve_handler",
-    "udp_recvmsg_entry_handler",
-    "udp_recvmsg_handler",
-    "security_inode_create_pre_handler",
-    "ptrace_pre_handler",
-];
+pub(crate) use crate::ten::TEN;
 
 /// The module built for the running kernel.
 pub(crate) fn file() -> PathBuf {

@@ -14,6 +14,7 @@ use crate::lab::plan::Build;
 use crate::lab::spread::{self, STATISTICS};
 use crate::lab::{Bench, Measured, Settings};
 use crate::profile::{OutputFile, Profile, Series};
+use crate::stats::median;
 
 /// The files that were asked for, opened before anything is measured.
 pub(super) struct Outputs {
@@ -166,7 +167,7 @@ fn cost_table(series: &Series, width: Option<u16>) -> Option<String> {
             let load = first.driver_costs[index].load;
             let over = |value: &dyn Fn(&Profile) -> Option<f64>| {
                 let values: Option<Vec<f64>> = series.runs.iter().map(value).collect();
-                values.and_then(median)
+                median(&values?)
             };
             let cost = |run: &Profile| run.driver_costs.get(index).cloned();
             let without = over(&|run| Some(cost(run)?.without_ns))?;
@@ -193,10 +194,4 @@ fn cost_table(series: &Series, width: Option<u16>) -> Option<String> {
     Some(format!(
         "what the driver costs an operation of the load, in nanoseconds, probes off\n{table}\n"
     ))
-}
-
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len().checked_sub(1)? / 2;
-    Some(f64::midpoint(values[middle], values[values.len() / 2]))
 }

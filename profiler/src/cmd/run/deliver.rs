@@ -10,25 +10,41 @@ use crate::export::{Exporter as _, Json};
 use crate::load::LoadStatus;
 use crate::profile::{OutputFile, Profile, Series, rescue};
 
+/// What a run has brought.
+pub(super) enum Delivery {
+    /// One profile.
+    One(Box<Profile>),
+    /// Several, kept apart.
+    Runs(Series),
+}
+
+impl Delivery {
+    /// All profiles.
+    pub(super) fn profiles(&self) -> &[Profile] {
+        match self {
+            Self::One(profile) => std::slice::from_ref(profile),
+            Self::Runs(series) => &series.runs,
+        }
+    }
+}
+
 /// Prints the table and writes the files; each is tried, whatever becomes of the others.
 pub(super) fn deliver(
     args: &RunArgs,
-    label: &str,
-    profiles: &[Profile],
-    in_parts: bool,
+    result: &Delivery,
     json: Option<OutputFile>,
     exports: Exports,
 ) -> Result<(), Failure> {
     let to_stdout = json.as_ref().is_some_and(OutputFile::is_stdout) || exports.use_stdout();
-    let document = match profiles {
-        [profile] if !in_parts => Json.serialize(profile),
-        parts => Series::new(label, parts.to_vec()).to_json(),
+    let document = match result {
+        Delivery::One(profile) => Json.serialize(profile),
+        Delivery::Runs(series) => series.to_json(),
     };
     let saved = json.map(|file| file.commit(&document).map_err(Failure::from));
     let is_saved = matches!(saved, Some(Ok(())));
-    let exported = match profiles {
-        [profile] if !in_parts => exports.commit(profile, args.unit),
-        _ => Ok(()),
+    let exported = match result {
+        Delivery::One(profile) => exports.commit(profile, args.unit),
+        Delivery::Runs(_) => Ok(()),
     };
     let written = saved.unwrap_or(Ok(())).and(exported).map_err(|failure| match is_saved {
         true => failure,
@@ -36,10 +52,10 @@ pub(super) fn deliver(
     });
     let printed = if to_stdout {
         // Standard output is taken; the table goes where people read.
-        print(args, profiles, in_parts, None, &mut std::io::stderr().lock())
+        print(args, result, None, &mut std::io::stderr().lock())
     } else {
         let out = &mut std::io::stdout().lock();
-        print(args, profiles, in_parts, report::stdout_width(), out)
+        print(args, result, report::stdout_width(), out)
     };
     written?;
     printed.map_err(|error| Failure::from(report::ReportError::Write(error)))
@@ -56,17 +72,16 @@ fn rescued(failure: Failure, document: &[u8]) -> Failure {
 
 fn print(
     args: &RunArgs,
-    profiles: &[Profile],
-    in_parts: bool,
+    result: &Delivery,
     width: Option<u16>,
     out: &mut dyn Write,
 ) -> std::io::Result<()> {
-    match profiles {
-        [profile] if !in_parts => report::print(profile, args.unit, width, out)?,
-        parts => report::print_parts(parts, args.unit, width, out)?,
+    match result {
+        Delivery::One(profile) => report::print(profile, args.unit, width, out)?,
+        Delivery::Runs(series) => report::print_series(series, args.unit, width, out)?,
     }
     if args.plot {
-        report::print_plots(profiles, out)?;
+        report::print_plots(result.profiles(), out)?;
     }
     Ok(())
 }
@@ -98,11 +113,12 @@ pub(super) fn verdict(
             "no handler had a single hit: the warnings above say why that may be",
         ));
     }
-    let short: Vec<&str> = profiles
-        .iter()
-        .flat_map(|profile| profile.short_of_hits())
-        .map(|(name, ..)| name)
-        .collect();
+    let mut short: Vec<&str> = Vec::new();
+    for (name, ..) in profiles.iter().flat_map(|profile| profile.short_of_hits()) {
+        if !short.contains(&name) {
+            short.push(name);
+        }
+    }
     if !short.is_empty() {
         return Err(Failure::new(
             exit::FEW_HITS,

@@ -48,7 +48,7 @@ pub(super) fn of(args: &RunArgs) -> Result<Vec<Job>, Failure> {
             least_hits: vec![None; targets.len()],
             duration: args.duration.or((!load.ends_by_itself()).then_some(DEFAULT_DURATION)),
             targets,
-            warnings: Vec::new(),
+            warnings: notices(&load),
             load,
         }]);
     };
@@ -98,13 +98,7 @@ fn of_part(args: &RunArgs, part: &LoadProfile) -> Result<Job, Failure> {
     if let (Some(parameter), Some(module)) = (&hook.parameter, &module) {
         warnings.extend(switched_off(module, parameter));
     }
-    if let JobLoad::Ltp(load) = &load {
-        warnings.extend(load.notices().iter().map(|text| WarningRecord {
-            code: "ltp".to_owned(),
-            text: text.clone(),
-            handlers: Vec::new(),
-        }));
-    }
+    warnings.extend(notices(&load));
     Ok(Job {
         profile: Some(part.name.clone()),
         least_hits: targets.iter().map(wanted).collect(),
@@ -113,6 +107,17 @@ fn of_part(args: &RunArgs, part: &LoadProfile) -> Result<Job, Failure> {
         warnings,
         load,
     })
+}
+
+/// What the load has to say before it runs.
+fn notices(load: &JobLoad) -> Vec<WarningRecord> {
+    let JobLoad::Ltp(load) = load else { return Vec::new() };
+    let record = |text: &String| WarningRecord {
+        code: "ltp".to_owned(),
+        text: text.clone(),
+        handlers: Vec::new(),
+    };
+    load.notices().iter().map(record).collect()
 }
 
 fn matches(wanted: &Wanted, name: &str) -> bool {
@@ -229,7 +234,7 @@ fn load(args: &RunArgs, profile: Option<(&LoadProfile, &Hook)>) -> Result<JobLoa
         workers: args.workers.unwrap_or(1),
         time_limit: args.ltp.time_limit,
         allow_destructive: args.ltp.allow_destructive,
-        directory: args.load_dir.clone(),
+        confinement: args.confine.confinement(args.load_dir.clone()),
     })?;
     Ok(JobLoad::Ltp(Box::new(load)))
 }

@@ -5,6 +5,7 @@ mod deliver;
 mod interval;
 mod jobs;
 mod live;
+mod repeat;
 mod signals;
 mod window;
 
@@ -16,21 +17,24 @@ use crate::error::{Failure, exit};
 use crate::host::HostFacts;
 use crate::load::HitCounter;
 use crate::probe::{Options, Precision, ProbeError, Probes, Session as _, recorder::Recorder};
-use crate::profile::{LoadProfileUsed, OutputFile, Place, Profile};
+use crate::profile::{LoadProfileUsed, OutputFile, Profile, Series};
 use crate::progress::Progress;
 use crate::target::{KernelFiles, ResolveError, Target};
 use crate::warning::WarningRecord;
 use crate::{host, module, privileges};
 
 use assemble::Common;
+use deliver::Delivery;
 use jobs::Job;
+use repeat::Measured;
 pub(super) use signals::Signals;
 use window::Plan;
 
 /// How often [`settle`] tries with the probes on.
 const SETTLE_ATTEMPTS: u32 = 5;
 
-/// Runs one profile, or the parts of a load profile in turn: see the [command line](RunArgs).
+/// Runs one profile, or the parts of a load profile in turn, as often as asked for: see the
+/// [command line](RunArgs).
 ///
 /// # Errors
 /// With the exit code of the [table](exit). Codes 5, 6, 9, 130 and 143 come after the report.
@@ -40,9 +44,11 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         super::put_back();
     }
     let jobs = jobs::of(args)?;
-    let parts = jobs.len();
-    if parts > 1 && !args.export.is_empty() {
-        let text = "--export writes one run, and this load profile has parts: write --json";
+    // Several runs make a series, which has no form but JSON.
+    let several = jobs.len() > 1 || args.repeat > 1;
+    if several && !args.export.is_empty() {
+        let text = "--export writes one run, and these are several: write --json, which `profiler report` \
+                    makes other formats of";
         return Err(Failure::new(exit::USAGE, text));
     }
     let json = args.json.as_deref().map(OutputFile::open).transpose()?;
@@ -55,45 +61,19 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         .map_err(|error| internal(&format!("cannot start the async runtime: {error}")))?;
     let mut signals = runtime.block_on(async { Signals::new() })?;
     let host = host::collect();
-
-    let mut profiles = Vec::new();
-    let mut sessions = Vec::new();
-    let (mut failure, mut signal) = (None, None);
-    for (number, job) in jobs.iter().enumerate() {
-        if parts > 1 {
-            let name = job.profile.as_deref().unwrap_or_default();
-            progress.say(&format!("part {} of {parts}: {name}", number + 1));
-        }
-        let mut bench = Bench { args, host: &host, runtime: &runtime };
-        let done = match bench.measure(job, &mut signals, &mut progress) {
-            Ok(done) => done,
-            // What the parts before have measured is not lost by it.
-            Err(error) => {
-                failure = Some(error);
-                break;
-            }
-        };
-        let mut profile = done.profile;
-        if parts > 1 {
-            let order = u32::try_from(number).unwrap_or(u32::MAX);
-            profile.place = Some(Place { boot: 0, order, part: job.profile.clone() });
-            // Probes of one part would be a cost of the next.
-            drop(done.session);
-        } else {
-            sessions.push(done.session);
-        }
-        profiles.push(profile);
-        signal = done.signal;
-        failure = done.failure;
-        if signal.is_some() || failure.is_some() {
-            break;
-        }
-    }
-    if profiles.is_empty() {
-        return failure.map_or(Ok(()), Err);
-    }
+    let mut bench = Bench { args, host: &host, runtime: &runtime };
+    let Measured { mut profiles, sessions, signal, failure } =
+        repeat::measure(&mut bench, &jobs, &mut signals, &mut progress);
     let label = args.ltp.profile.as_deref().unwrap_or_default();
-    let delivered = deliver::deliver(args, label, &profiles, parts > 1, json, exports);
+    let result = match profiles.pop() {
+        None => return failure.map_or(Ok(()), Err),
+        Some(only) if !several => Delivery::One(Box::new(only)),
+        Some(last) => {
+            profiles.push(last);
+            Delivery::Runs(Series::new(label, profiles))
+        }
+    };
+    let delivered = deliver::deliver(args, &result, json, exports);
     if jobs.iter().any(|job| job.targets.len() > 20) && !sessions.is_empty() {
         progress.say("taking the probes off");
     }
@@ -101,7 +81,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     delivered?;
     match failure {
         Some(failure) if signal.is_none() => Err(failure),
-        _ => deliver::verdict(&profiles, signal, args.max_loss),
+        _ => deliver::verdict(result.profiles(), signal, args.max_loss),
     }
 }
 

@@ -22,6 +22,15 @@ impl Signals {
         })
     }
 
+    /// One that has come already.
+    pub(crate) async fn pending(&mut self) -> Option<(u8, &'static str)> {
+        tokio::select! {
+            biased;
+            signal = self.next() => Some(signal),
+            () = std::future::ready(()) => None,
+        }
+    }
+
     pub(crate) async fn next(&mut self) -> (u8, &'static str) {
         tokio::select! {
             _ = self.interrupt.recv() => (exit::INTERRUPTED, "SIGINT"),

@@ -84,6 +84,12 @@ fn check_arguments(args: &SweepArgs, plan: &Plan) -> Result<(), Failure> {
     let Some(cell) = plan.cells().next() else { return Ok(()) };
     let words = ["profiler".into(), "run".into()].into_iter();
     match Cli::try_parse_from(words.chain(cell.arguments(&args.run, Path::new("cell.json")))) {
+        Ok(Cli { command: crate::cli::Command::Run(run), .. }) if run.repeat > 1 => {
+            Err(Failure::new(
+                exit::USAGE,
+                "--repeat is the sweep's: write it before the `--`, and each run has a file of its own",
+            ))
+        }
         Ok(_) => Ok(()),
         Err(error) => Err(Failure::new(
             exit::USAGE,

@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::io::{self, PipeReader, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -157,13 +158,17 @@ impl Agent {
 
     /// Runs one test to its end and everything that it started to theirs, and tells of it.
     fn run(&mut self, order: &Order) -> io::Result<TestEnd> {
-        let mut output = Output::new(order.keep_output)?;
+        let mut output = Output::new(order.pass_output_on);
         let began = Instant::now();
         let child = match start(order, &mut output) {
             Ok(child) => child,
             Err(error) => {
                 let program = order.argv.first().map_or("", String::as_str);
-                let end = TestEnd::NotStarted(format!("{program}: {error}"));
+                let mut why = format!("{program}: {error}");
+                if order.user.is_some() && error.kind() == io::ErrorKind::PermissionDenied {
+                    why.push_str("; may its user reach the program, and the folder for its files?");
+                }
+                let end = TestEnd::NotStarted(why);
                 self.answer(&Answer::Ended {
                     end: end.clone(),
                     elapsed_ns: 0,
@@ -254,6 +259,9 @@ fn start(order: &Order, output: &mut Output) -> io::Result<Pid> {
     for (name, value) in &order.env {
         command.env(name, value);
     }
+    if let Some((user, group)) = order.user {
+        command.uid(user).gid(group);
+    }
     if let Some(folder) = &order.cwd {
         command.current_dir(folder);
     }
@@ -274,19 +282,17 @@ fn ending(status: ExitStatus) -> TestEnd {
 /// The end of what a test writes.
 struct Output {
     pipe: Option<PipeReader>,
-    keep: bool,
+    /// Whether it also goes where this process's own does.
+    pass_on: bool,
     tail: Vec<u8>,
 }
 
 impl Output {
-    fn new(keep: bool) -> io::Result<Self> {
-        Ok(Self { pipe: None, keep, tail: Vec::new() })
+    fn new(pass_on: bool) -> Self {
+        Self { pipe: None, pass_on, tail: Vec::new() }
     }
 
     fn connect(&mut self, command: &mut Command) -> io::Result<()> {
-        if !self.keep {
-            return Ok(());
-        }
         let (reader, writer) = io::pipe()?;
         fcntl(&reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         command.stdout(writer.try_clone()?).stderr(writer);
@@ -302,7 +308,13 @@ impl Output {
             // Every writer is gone: looking on would not sleep.
             Ok(0) => self.pipe = None,
             Ok(count) => {
-                self.tail.extend_from_slice(bytes.get(..count).unwrap_or_default());
+                let written = bytes.get(..count).unwrap_or_default();
+                if self.pass_on {
+                    let mut out = io::stdout();
+                    // A runner that no longer reads is ending: the test's end is told all the same.
+                    let _ = out.write_all(written).and_then(|()| out.flush());
+                }
+                self.tail.extend_from_slice(written);
                 let surplus = self.tail.len().saturating_sub(OUTPUT_BYTES);
                 self.tail.drain(..surplus);
             }

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::result::{OneRun, TestEnd, TestRuns};
 use super::wire::{Answer, Order};
 use super::{LtpSpec, LtpTest, search_path};
-use crate::load::{HitCount, HitCounter, StopSignal};
+use crate::load::{HitCount, HitCounter, LoadUser, StopSignal};
 
 /// Time between SIGTERM and SIGKILL for a test that is ended.
 const GRACE: Duration = Duration::from_secs(1);
@@ -27,6 +27,8 @@ pub(super) struct Conduct {
     time_limit: Duration,
     /// With tests side by side nobody knows whose calls the counters counted.
     side_by_side: bool,
+    /// The user that tests run as, where that is another one.
+    user: Option<LoadUser>,
     counter: Option<HitCounter>,
     account: Mutex<Account>,
 }
@@ -63,6 +65,15 @@ impl Link {
     }
 }
 
+/// Whether a test says that root alone can run it, as LTP's libraries for C (lib/tst_test.c) and for
+/// shells (testcases/lib/tst_test.sh) have it.
+fn needs_root(output: &str) -> bool {
+    let says = |line: &str| {
+        line.contains("needs to be run as root") || line.contains("Must be super/root")
+    };
+    output.lines().any(|line| line.contains("TCONF") && says(line))
+}
+
 impl Conduct {
     pub(super) fn new(
         spec: &LtpSpec,
@@ -82,9 +93,16 @@ impl Conduct {
             root: root.to_owned(),
             time_limit: Duration::from_nanos(spec.time_limit_ns),
             side_by_side: spec.workers > 1,
+            user: None,
             counter,
             account: Mutex::new(account),
         }
+    }
+
+    /// Sets the user that tests run as.
+    pub(super) fn of_user(mut self, user: Option<LoadUser>) -> Self {
+        self.user = user.filter(|user| !user.is_me());
+        self
     }
 
     fn account(&self) -> std::sync::MutexGuard<'_, Account> {
@@ -135,7 +153,8 @@ impl Conduct {
     }
 
     /// Runs test `number` once, in `folder`, over a connection to the process that is to start it, and
-    /// keeps the account.
+    /// keeps the account. It begins in that folder if the process is the profiler's own; runners of LTP's
+    /// have a place of their own for it, and read what it writes.
     ///
     /// # Errors
     /// When that process is gone or says what makes no sense.
@@ -144,7 +163,7 @@ impl Conduct {
         link: &mut Link,
         number: usize,
         folder: &Path,
-        keep_output: bool,
+        own_place: bool,
     ) -> Result<(), String> {
         let Some(test) = self.tests.get(number) else {
             return Err(format!("test {number} was asked for, and there are {}", self.tests.len()));
@@ -152,11 +171,11 @@ impl Conduct {
         let order = Order {
             argv: test.argv(),
             env: self.environment(folder),
-            // LTP's runners have a place of their own for tests to start in.
-            cwd: keep_output.then(|| folder.to_owned()),
+            cwd: own_place.then(|| folder.to_owned()),
+            user: self.user.as_ref().map(|user| (user.uid, user.gid)),
             limit_ms: u64::try_from(self.time_limit.as_millis()).unwrap_or(u64::MAX),
             grace_ms: u64::try_from(GRACE.as_millis()).unwrap_or(u64::MAX),
-            keep_output,
+            pass_output_on: !own_place,
         };
         let mut line = serde_json::to_vec(&order).map_err(|error| error.to_string())?;
         line.push(b'\n');
@@ -185,6 +204,7 @@ impl Conduct {
                 elapsed: Duration::from_nanos(elapsed_ns),
                 hits: before.zip(after).and_then(|(before, after)| self.hits(&before, &after)),
                 left_running,
+                needs_root: self.user.is_some() && needs_root(&output),
                 output,
             });
         }
@@ -214,14 +234,20 @@ impl Conduct {
         let text = |path: &Path| path.to_string_lossy().into_owned();
         // Without it the C library asks the name service, by calls that are not the test's; kirk does
         // not hand it on.
-        let home = std::env::var("HOME").ok().filter(|home| !home.is_empty());
-        vec![
+        let home =
+            std::env::var("HOME").ok().filter(|home| !home.is_empty() && self.user.is_none());
+        let name = self.user.iter().flat_map(|user| {
+            ["USER", "LOGNAME"].map(|variable| (variable.to_owned(), user.name.clone()))
+        });
+        let mut environment = vec![
             ("HOME".to_owned(), home.unwrap_or_else(|| text(folder))),
             ("LTPROOT".to_owned(), text(&self.root)),
             ("PATH".to_owned(), search_path(&self.root).to_string_lossy().into_owned()),
             ("TMPDIR".to_owned(), text(folder)),
             ("TMP".to_owned(), text(folder)),
             ("LTP_COLORIZE_OUTPUT".to_owned(), "n".to_owned()),
-        ]
+        ];
+        environment.extend(name);
+        environment
     }
 }

@@ -1,5 +1,6 @@
 //! The runner inside this program.
 
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,13 +13,19 @@ use super::work::WorkFolder;
 use crate::load::helper::Role;
 use crate::load::{HelperProgram, LoadFailure, LoadStatus, StopReason};
 
-/// Runs the list, round after round, and returns when no test is running any more.
-pub(super) async fn run(load: &LtpLoad, conduct: &Conduct, work: &WorkFolder) -> LoadStatus {
+/// Runs the list, round after round, in the control group `group` if there is one, and returns when no
+/// test is running any more.
+pub(super) async fn run(
+    load: &LtpLoad,
+    conduct: &Conduct,
+    work: &WorkFolder,
+    group: Option<&Path>,
+) -> LoadStatus {
     let next = AtomicU64::new(0);
     let workers = (0..load.spec.workers).map(|index| {
         let next = &next;
         async move {
-            let result = worker(&load.helper, conduct, work, index, next).await;
+            let result = worker((&load.helper, group), conduct, work, index, next).await;
             if result.is_err() {
                 // With one worker fewer it is not the load asked for: the others end too.
                 conduct.stop.stop(StopReason::LoadFailed);
@@ -61,7 +68,7 @@ async fn join_all(mut workers: Vec<Boxed<'_>>) -> Vec<Result<(), LoadFailure>> {
 }
 
 async fn worker(
-    helper: &HelperProgram,
+    (helper, group): (&HelperProgram, Option<&Path>),
     conduct: &Conduct,
     work: &WorkFolder,
     index: u32,
@@ -70,6 +77,12 @@ async fn worker(
     let could_not_start = |text| LoadFailure::CouldNotStart { text };
     let broke_off = |text| LoadFailure::BrokeOff { text };
     let (mut link, mut agent) = start(helper).map_err(could_not_start)?;
+    if let (Some(group), Some(pid)) = (group, agent.id()) {
+        // Before its first order: all that it starts is in there, too.
+        let procs = group.join("cgroup.procs");
+        std::fs::write(&procs, pid.to_string())
+            .map_err(|error| could_not_start(format!("{}: {error}", procs.display())))?;
+    }
     let count = conduct.tests.len() as u64;
     let end = conduct.iterations.map(|iterations| iterations.saturating_mul(count));
     while !conduct.stop.is_stopped() {

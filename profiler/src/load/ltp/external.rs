@@ -13,6 +13,7 @@ use super::LtpLoad;
 use super::conduct::{Conduct, Link};
 use super::wire::Answer;
 use super::work::WorkFolder;
+use crate::load::confine::Confinement;
 use crate::load::helper::Role;
 use crate::load::{CommandLoad, LoadFailure, LoadOutcome, LoadStatus};
 
@@ -77,7 +78,11 @@ impl<'a> Outside<'a> {
             ["-c".into(), "log=$1; shift; exec \"$@\" >\"$log\" 2>&1".into(), "sh".into()].into();
         whole.push(self.log.clone().into());
         whole.extend(argv);
+        // The runner stays what the profiler is: only the tests are of another user, and with it they
+        // are kept to the limits.
+        let limits = Confinement { user: None, ..self.load.confinement.clone() };
         let command = CommandLoad::new("/bin/sh", whole).helper(self.load.helper.clone());
+        let command = command.confine(limits);
         let mut running = Box::pin(super::Load::run(Box::new(command), self.conduct.stop.clone()));
         let trouble = std::sync::Mutex::new(None::<String>);
         let mut tests = Vec::new();
@@ -130,8 +135,8 @@ impl<'a> Outside<'a> {
         }
         let folder = tempfile::Builder::new().prefix("test-").tempdir_in(self.work.path());
         let folder = folder.map_err(|error| format!("a folder for a test: {error}"))?.keep();
-        let open = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
-        std::fs::set_permissions(&folder, open).map_err(|error| error.to_string())?;
+        let open = self.work.hand_over(&folder);
+        open.map_err(|error| format!("{}: {error}", folder.display()))?;
         let ran = self.conduct.run_test(&mut link, number, &folder, false).await;
         super::work::clear(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         ran

@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::confine::{Confinement, Enclosure};
 use super::{
     HelperProgram, HitCounter, Load, LoadFailure, LoadOutcome, LoadSpec, LoadStatus, Running,
     StopSignal,
@@ -92,8 +93,9 @@ pub struct LtpOptions {
     pub time_limit: Duration,
     /// Whether tests may run that are known to harm the machine.
     pub allow_destructive: bool,
-    /// Where the private folder is made; `None` is the directory for temporary files.
-    pub directory: Option<PathBuf>,
+    /// What the tests are kept to: the user and the limits of all of them, and where the private folder
+    /// is made. Without a user they run as the caller: as root for most of LTP.
+    pub confinement: Confinement,
 }
 
 /// What an LTP load is: enough to run the same again.
@@ -122,6 +124,9 @@ pub struct LtpSpec {
     pub workers: u32,
     /// Time after which one test is ended, in nanoseconds.
     pub time_limit_ns: u64,
+    /// The user that the tests ran as, where it was another one than the profiler's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
 }
 
 impl fmt::Display for LtpSpec {
@@ -143,7 +148,10 @@ impl fmt::Display for LtpSpec {
         if self.workers > 1 {
             write!(f, ", {} workers", self.workers)?;
         }
-        Ok(())
+        match &self.user {
+            Some(user) => write!(f, ", as {user}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -242,6 +250,9 @@ pub enum LtpError {
         /// Each with the reason.
         tests: Vec<String>,
     },
+    /// The user asked for cannot be had.
+    #[error("{0}")]
+    User(String),
     /// The runner asked for cannot be used.
     #[error("{0}")]
     Runner(String),
@@ -257,7 +268,7 @@ pub struct LtpLoad {
     spec: LtpSpec,
     root: PathBuf,
     kirk: Option<Kirk>,
-    directory: Option<PathBuf>,
+    confinement: Confinement,
     helper: HelperProgram,
     counter: Option<HitCounter>,
     notices: Vec<String>,
@@ -290,6 +301,14 @@ impl LtpLoad {
         }
         let mut notices = Vec::new();
         missing(&root, &tests, &mut notices)?;
+        let user = options.confinement.user.as_ref().filter(|user| !user.is_me());
+        if let Some(user) = user {
+            options.confinement.check_user().map_err(LtpError::User)?;
+            notices.push(format!(
+                "the tests run as {}: those that need root do nothing and end as `not configured`",
+                user.name
+            ));
+        }
         let (runner, kirk) = choose(options.runner, &root, &mut notices)?;
         let version = std::fs::read_to_string(root.join("Version")).ok();
         let version = version.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
@@ -309,12 +328,13 @@ impl LtpLoad {
             iterations: options.iterations,
             workers: options.workers.max(1),
             time_limit_ns: super::nanoseconds(options.time_limit),
+            user: user.map(|user| user.name.clone()),
         };
         Ok(Self {
             spec,
             root,
             kirk,
-            directory: options.directory,
+            confinement: options.confinement,
             helper: HelperProgram::this_program(),
             counter: None,
             notices,
@@ -343,17 +363,28 @@ impl LtpLoad {
 
     async fn conduct(self, stop: StopSignal) -> LoadOutcome {
         let started = Instant::now();
-        let parent = self.directory.clone().unwrap_or_else(std::env::temp_dir);
-        let work = match WorkFolder::new(&parent, &self.helper) {
-            Ok(work) => work,
-            Err(text) => {
-                let failure = LoadFailure::CouldNotStart { text };
-                return LoadOutcome::ended(LoadStatus::Failed(failure), started);
-            }
+        let could_not_start = |text| {
+            let failure = LoadFailure::CouldNotStart { text };
+            LoadOutcome::ended(LoadStatus::Failed(failure), started)
         };
-        let conduct = Conduct::new(&self.spec, &self.root, self.counter.clone(), stop);
+        // The folder is not the enclosure's, as tests need more of it; and LTP's own runners have the
+        // limits themselves.
+        let within = match self.spec.runner {
+            Runner::Direct => self.confinement.clone(),
+            Runner::Kirk | Runner::Runltp => Confinement::default(),
+        };
+        let enclosure = match Enclosure::new(&within, false) {
+            Ok(enclosure) => enclosure,
+            Err(text) => return could_not_start(text),
+        };
+        let work = match WorkFolder::new(&self.confinement, &enclosure, &self.helper) {
+            Ok(work) => work,
+            Err(text) => return could_not_start(text),
+        };
+        let conduct = Conduct::new(&self.spec, &self.root, self.counter.clone(), stop)
+            .of_user(self.confinement.user.clone());
         let mut status = match self.spec.runner {
-            Runner::Direct => direct::run(&self, &conduct, &work).await,
+            Runner::Direct => direct::run(&self, &conduct, &work, enclosure.group.as_deref()).await,
             Runner::Kirk => match &self.kirk {
                 Some(kirk) => kirk::run(&self, kirk, &conduct, &work).await,
                 None => {
@@ -364,6 +395,7 @@ impl LtpLoad {
         };
         let elapsed_ns = super::nanoseconds(started.elapsed());
         let trouble = work.close().err().or(conduct.immortal());
+        drop(enclosure);
         if let (Some(text), LoadStatus::Completed | LoadStatus::Stopped { .. }) = (trouble, &status)
         {
             status = LoadStatus::Failed(LoadFailure::BrokeOff { text });

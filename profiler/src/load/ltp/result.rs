@@ -129,9 +129,17 @@ pub struct TestRuns {
     pub hits: Option<Vec<u64>>,
     /// Processes that it left running and that were killed.
     pub left_running: u64,
+    /// Runs that ended as not configured because root alone can run the test, and the tests ran as
+    /// another user.
+    #[serde(default, skip_serializing_if = "is_none_of_them")]
+    pub needs_root: u64,
     /// The last that it wrote in the first run that did not pass.
     #[serde(default)]
     pub output: Option<String>,
+}
+
+fn is_none_of_them(count: &u64) -> bool {
+    *count == 0
 }
 
 /// One way in which runs of a test ended.
@@ -161,6 +169,8 @@ pub(crate) struct OneRun {
     pub(crate) elapsed: Duration,
     pub(crate) hits: Option<Vec<u64>>,
     pub(crate) left_running: u64,
+    /// Whether it said that root alone can run it.
+    pub(crate) needs_root: bool,
     pub(crate) output: String,
 }
 
@@ -176,6 +186,7 @@ impl TestRuns {
             max_ns: None,
             hits: None,
             left_running: 0,
+            needs_root: 0,
             output: None,
         }
     }
@@ -193,6 +204,7 @@ impl TestRuns {
             return;
         };
         self.runs += 1;
+        self.needs_root += u64::from(run.needs_root && result == TestResult::NotConfigured);
         let elapsed = nanoseconds(run.elapsed);
         self.elapsed_ns = self.elapsed_ns.saturating_add(elapsed);
         self.min_ns = Some(self.min_ns.map_or(elapsed, |min| min.min(elapsed)));
@@ -231,12 +243,14 @@ impl TestRuns {
             max_ns,
             hits: _,
             left_running,
+            needs_root,
             output,
         } = more;
         self.runs = self.runs.checked_add(runs)?;
         self.stopped = self.stopped.checked_add(stopped)?;
         self.elapsed_ns = self.elapsed_ns.checked_add(elapsed_ns)?;
         self.left_running = self.left_running.checked_add(left_running)?;
+        self.needs_root = self.needs_root.checked_add(needs_root)?;
         self.min_ns = [self.min_ns, min_ns].into_iter().flatten().min();
         self.max_ns = self.max_ns.max(max_ns);
         self.hits = None;
@@ -256,6 +270,9 @@ impl TestRuns {
     #[must_use]
     pub fn in_words(&self) -> String {
         let words = self.results.iter().map(|count| match (count.code, count.signal) {
+            (Some(code), _) if count.result == TestResult::NotConfigured && self.needs_root > 0 => {
+                format!("{} {} (code {code}, needs root)", count.result, count.count)
+            }
             (_, Some(number)) => format!("{} {} (signal {number})", count.result, count.count),
             (Some(code), _) if code != 0 => {
                 format!("{} {} (code {code})", count.result, count.count)
@@ -310,6 +327,7 @@ mod tests {
                 elapsed: Duration::from_millis(10 + at as u64),
                 hits: Some(vec![1, 2]),
                 left_running: 0,
+                needs_root: false,
                 output: format!("output {at}"),
             });
         }

@@ -14,14 +14,16 @@ pub(super) struct Order {
     pub(super) argv: Vec<String>,
     /// Variables to set, on top of those of the process that runs it.
     pub(super) env: Vec<(String, String)>,
+    /// User and group to run as; `None` is who runs it.
+    pub(super) user: Option<(u32, u32)>,
     /// Working folder; `None` is that of the process that runs it.
     pub(super) cwd: Option<PathBuf>,
     /// Time after which it is ended.
     pub(super) limit_ms: u64,
     /// Time between SIGTERM and SIGKILL.
     pub(super) grace_ms: u64,
-    /// Whether its output is kept, or goes where that of the process goes that runs it.
-    pub(super) keep_output: bool,
+    /// Whether its output, whose end is kept, also goes where that of the process goes that runs it.
+    pub(super) pass_output_on: bool,
 }
 
 /// To the profiler.

@@ -14,6 +14,7 @@ use nix::mount::{MntFlags, umount2};
 use tempfile::TempDir;
 
 use crate::load::HelperProgram;
+use crate::load::confine::{Confinement, Enclosure, LoadUser, give_to, remove_group};
 use crate::load::helper::Role;
 use crate::load::sys;
 
@@ -24,6 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) struct WorkFolder {
     // Dropped in this order: the guard's input closes only when the folder is gone.
     folder: Option<TempDir>,
+    /// Whose the tests' own folders are.
+    user: Option<LoadUser>,
     _guard: Guard,
 }
 
@@ -38,20 +41,27 @@ impl Drop for Guard {
 }
 
 impl WorkFolder {
-    /// A new folder within `parent`, that every user may write to: tests change users.
-    pub(super) fn new(parent: &Path, helper: &HelperProgram) -> Result<Self, String> {
-        let folder = tempfile::Builder::new().prefix("profiler-ltp-").tempdir_in(parent);
+    /// A new folder where `confinement` wants it, that every user may write to: tests change users. The
+    /// process that clears it away removes the control group of `enclosure`, too.
+    pub(super) fn new(
+        confinement: &Confinement,
+        enclosure: &Enclosure,
+        helper: &HelperProgram,
+    ) -> Result<Self, String> {
+        let parent = confinement.directory.clone().unwrap_or_else(std::env::temp_dir);
+        let folder = tempfile::Builder::new().prefix("profiler-ltp-").tempdir_in(&parent);
         let folder = folder
             .map_err(|error| format!("a folder for the tests in {}: {error}", parent.display()))?;
         let open = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o1777));
         open(folder.path()).map_err(|error| format!("{}: {error}", folder.path().display()))?;
         let mut command = helper.command(Role::WorkGuard);
-        command.arg(folder.path()).stdin(Stdio::piped());
+        command.arg(folder.path()).args(&enclosure.group).stdin(Stdio::piped());
         own_group(&mut command);
         let guard = command.spawn().map_err(|error| {
             format!("the guard of the tests' folder, {}: {error}", helper.path().display())
         })?;
-        Ok(Self { folder: Some(folder), _guard: Guard(guard) })
+        let user = confinement.user.clone();
+        Ok(Self { folder: Some(folder), user, _guard: Guard(guard) })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -66,8 +76,14 @@ impl WorkFolder {
             clear(&path).map_err(fail)?;
         }
         fs::create_dir(&path).map_err(fail)?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o1777)).map_err(fail)?;
+        self.hand_over(&path).map_err(fail)?;
         Ok(path)
+    }
+
+    /// Makes a folder the tests', whichever user they change to.
+    pub(super) fn hand_over(&self, folder: &Path) -> io::Result<()> {
+        give_to(self.user.as_ref(), folder)?;
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o1777))
     }
 
     /// Clears it away.
@@ -93,14 +109,20 @@ fn own_group(command: &mut Command) {
     command.process_group(0);
 }
 
-/// The guard's `main`: waits for the end of its input, then clears the folder away.
-pub(in crate::load) fn guard(folder: Option<OsString>) -> i32 {
-    let Some(folder) = folder.map(PathBuf::from) else { return 2 };
+/// The guard's `main`: waits for the end of its input, then clears away the folder and, if there is
+/// one, the control group.
+pub(in crate::load) fn guard(mut args: impl Iterator<Item = OsString>) -> i32 {
+    let Some(folder) = args.next().map(PathBuf::from) else { return 2 };
+    let group = args.next().map(PathBuf::from);
     let mut byte = [0];
     while match io::stdin().read(&mut byte) {
         Ok(count) => count > 0,
         Err(error) => error.kind() == io::ErrorKind::Interrupted,
     } {}
+    if let Some(group) = group {
+        // It kills who is left in there.
+        let _ = remove_group(&group);
+    }
     let patience = Instant::now() + PATIENCE;
     while folder.exists() {
         let cleared = clear(&folder);

@@ -1,0 +1,186 @@
+//! What loads are kept to, and what is left of them: nothing.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use nix::sys::signal::Signal;
+use profiler::error::exit;
+use profiler::host::cgroup2_mount;
+use profiler::load::{BuiltinKind, LoadFailure, LoadStatus};
+use profiler::profile::Profile;
+
+use crate::cli::{Ended, Started, eventually, folder, profiler, saved};
+use crate::ends::{load_folders, processes};
+use crate::testbed;
+use crate::window::MEMORY;
+
+/// Mounts the control groups of version 2 where they are not.
+pub(crate) fn mount_groups() {
+    if cgroup2_mount().is_none() {
+        testbed::run(Command::new("mount").args(["-t", "cgroup2", "none", "/sys/fs/cgroup"]));
+    }
+}
+
+/// Control groups of loads.
+pub(crate) fn groups() -> Vec<String> {
+    let entries = cgroup2_mount().and_then(|mount| fs::read_dir(mount).ok());
+    let names = entries.into_iter().flatten().flatten();
+    let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with("profiler-load-")).collect()
+}
+
+/// Whether some thread of the machine sees a file system that a load has mounted.
+fn is_mounted() -> bool {
+    let entries = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
+    let processes = entries(Path::new("/proc"));
+    let threads = processes.flat_map(|process| entries(&process.path().join("task")));
+    threads.map(|thread| thread.path().join("mountinfo")).any(|file| {
+        // One that ended meanwhile sees nothing.
+        fs::read_to_string(file).is_ok_and(|mounts| mounts.contains(" profiler-load "))
+    })
+}
+
+/// Ports that are listened on or bound, with their protocol.
+fn ports() -> BTreeSet<String> {
+    let of = |protocol: &str| {
+        let table = fs::read_to_string(format!("/proc/net/{protocol}")).unwrap_or_default();
+        let line = |line: &str| {
+            let mut fields = line.split_whitespace().skip(1);
+            let (local, state) = (fields.next()?, fields.nth(1)?);
+            // A connection that ended lingers for a minute, as TCP has it.
+            let taken = !protocol.starts_with("tcp") || state == "0A";
+            taken.then(|| format!("{protocol} {local}"))
+        };
+        table.lines().skip(1).filter_map(line).collect::<Vec<_>>()
+    };
+    ["tcp", "tcp6", "udp", "udp6"].into_iter().flat_map(of).collect()
+}
+
+fn assert_nothing_left(ports_before: &BTreeSet<String>) {
+    eventually("processes of the loads are left", || processes(None).is_empty());
+    eventually("folders of the loads are left", || load_folders() == 0);
+    eventually("mounts of the loads are left", || !is_mounted());
+    eventually("ports of the loads are left", || ports().is_subset(ports_before));
+    eventually("control groups of the loads are left", || groups().is_empty());
+}
+
+#[test]
+fn nothing_is_left_of_any_builtin_load_however_it_ends() {
+    mount_groups();
+    let all: Vec<&str> = BuiltinKind::ALL.iter().map(|kind| kind.name()).collect();
+    let all = format!(
+        "--no-probe --builtin {} --workers 2 --load-dir {MEMORY} --load-memory-max 1G",
+        all.join(",")
+    );
+    let before = ports();
+    // To its end.
+    let ended = Ended::of(&mut profiler(&format!("run {all} --operations 6")));
+    ended.assert_code(exit::OK);
+    assert_nothing_left(&before);
+    for (signal, code) in [
+        (Signal::SIGINT, Some(exit::INTERRUPTED)),
+        (Signal::SIGTERM, Some(exit::TERMINATED)),
+        (Signal::SIGKILL, None),
+    ] {
+        let mut run = Started::run(&format!("{all} --rate 20/s --duration 600s"), &[]);
+        run.wait_measuring();
+        // All that may be left is there.
+        eventually("a load mounts", is_mounted);
+        eventually("the loads have folders", || load_folders() >= 5);
+        eventually("the loads have ports", || !ports().is_subset(&before));
+        assert_eq!(groups().len(), BuiltinKind::ALL.len());
+        assert!(processes(Some(run.pid())).len() > BuiltinKind::ALL.len());
+        run.signal(signal);
+        assert_eq!(run.end().code, code.map(i32::from));
+        assert_nothing_left(&before);
+    }
+}
+
+/// CPU time over elapsed time of the only load of a run.
+fn share_of_a_cpu(more: &str) -> f64 {
+    let folder = folder();
+    let file = folder.path().join("result.json");
+    let line = format!("run --no-probe --builtin prctl --duration 5s {more} --json");
+    let ended = Ended::of(profiler(&line).arg(&file));
+    ended.assert_code(exit::OK);
+    let profile = saved(file, &ended.stdout);
+    let outcome = &profile.loads[0].outcome;
+    let cpu = outcome.cpu.unwrap();
+    (cpu.user_ns + cpu.system_ns) as f64 / outcome.elapsed_ns as f64
+}
+
+#[test]
+fn a_load_gets_no_more_than_its_limits() {
+    mount_groups();
+    let (free, limited) = (share_of_a_cpu(""), share_of_a_cpu("--load-cpu-max 0.2"));
+    assert!(free > 0.5, "{free}: there is nothing to limit");
+    // The kernel gives it in periods of a tenth of a second.
+    assert!((0.1..0.25).contains(&limited), "{limited} of a CPU, and 0.2 was the limit");
+
+    let folder = folder();
+    let file = folder.path().join("result.json");
+    let takes = "run --no-probe --json FILE -- python3 -c";
+    for (limit, wanted) in [("1G", None), ("60M", Some(9))] {
+        let line = takes.replace("--json FILE", &format!("--load-memory-max {limit}"));
+        let mut command =
+            profiler(&line.replace(" -- ", &format!(" --json {} -- ", file.display())));
+        let ended = Ended::of(command.arg("print(len(b'x' * (200 << 20)))"));
+        let profile = saved(file.clone(), &ended.stdout);
+        match (&profile.loads[0].outcome.status, wanted) {
+            (LoadStatus::Completed, None) => {
+                ended.assert_code(exit::OK);
+            }
+            (LoadStatus::Failed(LoadFailure::Signal { number, .. }), Some(signal)) => {
+                assert_eq!(*number, signal);
+                ended.assert_code(exit::LOAD_FAILED);
+            }
+            other => panic!("{limit}: {other:?}"),
+        }
+    }
+    assert_eq!(groups(), [] as [String; 0]);
+}
+
+fn is_delayed() -> bool {
+    testbed::run(Command::new("tc").args(["qdisc", "show", "dev", "lo"])).contains("netem")
+}
+
+#[test]
+fn a_sweep_delays_the_loopback_interface_and_takes_it_back() {
+    let folder = folder();
+    let out = folder.path().join("cells");
+    let line = format!(
+        "sweep --rate 5/s --net-delay 0ms,30ms --out {} -- --no-probe --builtin accept --duration 3s",
+        out.display()
+    );
+    let ended = Ended::of(&mut profiler(&line));
+    ended.assert_code(exit::OK);
+    assert!(!is_delayed(), "the delay is left");
+    let median = |name: &str| {
+        let profile = Profile::read(&out.join(name)).unwrap();
+        let latency = profile.loads[0].outcome.latency.clone().unwrap();
+        latency.service.quantile_ns(0.5).unwrap()
+    };
+    let (without, with) = (
+        median("rate-5_workers-1_run-1.json"),
+        median("rate-5_workers-1_delay-30000us_run-1.json"),
+    );
+    // A connection takes a way there and one back.
+    assert!(with > 60_000_000 && with > without + 55_000_000, "{without} ns, then {with} ns");
+
+    for signal in [Signal::SIGINT, Signal::SIGKILL] {
+        let out = folder.path().join(signal.as_str());
+        let line = format!(
+            "sweep --rate 5/s --net-delay 30ms --out {} -- --no-probe --builtin accept --duration 600s",
+            out.display()
+        );
+        let mut sweep = profiler(&line).spawn().unwrap();
+        eventually("the interface is delayed", is_delayed);
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(sweep.id().cast_signed()), signal)
+            .unwrap();
+        sweep.wait().unwrap();
+        eventually("the delay is left", || !is_delayed());
+        eventually("processes of the sweep are left", || processes(None).is_empty());
+    }
+}
