@@ -27,10 +27,19 @@ const CORE: &str = "__sys_connect";
 const PLAIN: &str = "testbed_outer";
 
 /// What the table says of the running kernel.
-fn kernel() -> Kernel {
+pub(crate) fn kernel() -> Kernel {
     let series = std::env::var("PROFILER_VM_KERNEL").expect("PROFILER_VM_KERNEL is the series");
     let found = backends::table().into_iter().find(|(name, _)| *name == series);
     found.unwrap_or_else(|| panic!("backends.toml has no Linux {series}")).1
+}
+
+/// Programs that the chosen backend has on a handler.
+pub(crate) fn programs_of_a_handler() -> usize {
+    match kernel().handler.chosen {
+        Some(Backend::Fsession | Backend::KprobeSession) => 1,
+        Some(Backend::Fentry | Backend::KprobeMulti | Backend::Kprobe) => 2,
+        Some(Backend::FunctionGraph) | None => 0,
+    }
 }
 
 /// Backends for functions of the module that do not run inside kprobes.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use profiler::probe::recorder::Recorder;
 use profiler::probe::{Options, Precision, Probes, Session as _};
+use profiler::profile::Backend;
 
 use crate::testbed::{self, Counters};
 use crate::window::{Measured, Window, resolve};
@@ -14,9 +15,15 @@ const HARD: [&str; 4] =
 
 const DEPTH: u64 = 32;
 
+/// Of the backends that keep starts themselves the one with the most places to keep them in; the matrix
+/// has the others.
+fn fentry(patterns: &[&str]) -> Window {
+    Window::by(Backend::Fentry, patterns)
+}
+
 #[test]
 fn a_function_that_recurses() {
-    let window = Window::on(&["testbed_recurse"]);
+    let window = fentry(&["testbed_recurse"]);
     const TIMES: u64 = 20;
     for _ in 0..TIMES {
         testbed::trigger(&format!("recurse {DEPTH}"));
@@ -38,7 +45,7 @@ fn assert_nested(recurse: &Measured) {
 
 #[test]
 fn a_function_that_sleeps() {
-    let window = Window::on(&["testbed_sleep"]);
+    let window = fentry(&["testbed_sleep"]);
     testbed::trigger("sleep 100 200");
     let measured = only(window.end());
     measured.assert_exact();
@@ -48,7 +55,7 @@ fn a_function_that_sleeps() {
 
 #[test]
 fn a_function_that_migrates() {
-    let window = Window::on(&["testbed_migrate"]);
+    let window = fentry(&["testbed_migrate"]);
     testbed::trigger("migrate 200");
     let measured = only(window.end());
     measured.assert_exact();
@@ -59,7 +66,7 @@ fn a_function_that_migrates() {
 #[test]
 fn a_function_that_an_interrupt_enters_again() {
     let nested = Counters::nested();
-    let window = Window::on(&["testbed_irq_victim"]);
+    let window = fentry(&["testbed_irq_victim"]);
     testbed::trigger("irq 200");
     let measured = only(window.end());
     assert_eq!(Counters::nested() - nested, 200);
@@ -86,7 +93,7 @@ fn assert_interrupted(measured: &Measured) {
 #[test]
 fn all_of_them_at_once() {
     let nested = Counters::nested();
-    let window = Window::on(&HARD);
+    let window = fentry(&HARD);
     for command in ["recurse 32", "sleep 100 50", "migrate 200", "irq 200"] {
         testbed::trigger(command);
     }
@@ -99,7 +106,7 @@ fn all_of_them_at_once() {
 #[test]
 fn all_of_them_from_several_threads() {
     const ROUNDS: u64 = 10;
-    let window = Window::on(&HARD);
+    let window = fentry(&HARD);
     thread::scope(|scope| {
         for command in ["recurse 32", "sleep 100 5", "migrate 20", "irq 20"].repeat(2) {
             scope.spawn(move || {
@@ -149,14 +156,14 @@ fn a_call_under_way_is_in_flight_and_then_counted() {
 
     // A window that begins before the call and ends within it.
     let began = Instant::now();
-    let holding = thread::spawn(|| testbed::trigger("hold 1500"));
+    let holding = thread::spawn(|| testbed::trigger("hold 4000"));
     let drained = loop {
         let drained = session.drain().unwrap();
         recorder.add(&drained).unwrap();
         if drained[0].books.entries > 0 {
             break drained;
         }
-        assert!(began.elapsed() < Duration::from_secs(1), "the call does not begin");
+        assert!(began.elapsed() < Duration::from_secs(3), "the call does not begin");
         thread::sleep(Duration::from_millis(10));
     };
     assert_eq!((drained[0].books.entries, drained[0].books.in_flight), (1, 1));
@@ -176,7 +183,7 @@ fn a_call_under_way_is_in_flight_and_then_counted() {
     assert_eq!((after.losses.carried_in, after.losses.entries), (1, 0));
     assert_eq!((after.losses.in_flight, after.losses.lost, after.losses.exits), (0, 0, 1));
     assert_eq!(after.losses.imbalance(1), 0);
-    assert!(after.min_ns.unwrap() >= 1_500_000_000, "{after:?}");
+    assert!(after.min_ns.unwrap() >= 4_000_000_000, "{after:?}");
 }
 
 #[test]

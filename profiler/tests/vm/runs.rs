@@ -3,7 +3,6 @@
 use nix::sys::signal::Signal;
 use profiler::error::exit;
 use profiler::load::{LoadFailure, LoadStatus};
-use profiler::profile::Backend;
 
 use crate::cli::{Ended, Started, assert_whole, folder, handler, profiler, saved};
 use crate::ends::Left;
@@ -41,7 +40,8 @@ fn the_main_job_in_one_command() {
         let row = row.unwrap_or_else(|| panic!("no row of {}: {}", handler.name, ended.stdout));
         assert!(row.contains(&handler.count.to_string()), "{row}");
     }
-    assert_eq!(profile.backends(), [Backend::Fentry]);
+    let chosen = crate::matrix::kernel().handler.chosen.unwrap();
+    assert_eq!(profile.backends(), [chosen]);
     assert!(!profile.interrupted);
     assert_eq!(profile.warnings, []);
     let release = testbed::run(std::process::Command::new("uname").arg("-r"));
@@ -50,7 +50,7 @@ fn the_main_job_in_one_command() {
     let [module] = profile.modules.as_slice() else { panic!("{:?}", profile.modules) };
     assert_eq!(module.name, testbed::NAME);
     assert!(module.build_id.is_some() || module.srcversion.is_some(), "{module:?}");
-    for word in [release.trim_end(), "fentry", "hids_testbed", "wall", "calls/s"] {
+    for word in [release.trim_end(), chosen.name(), "hids_testbed", "wall", "calls/s"] {
         assert!(ended.stdout.contains(word), "`{word}` is missing: {}", ended.stdout);
     }
 }
@@ -215,7 +215,7 @@ fn two_runs_on_one_handler() {
     second.assert_code(exit::CANNOT_MEASURE).assert_nothing_done();
     second.assert_error(&["connect_syscall_entry_handler", "--allow-shared"]);
     let programs = Left::now().programs;
-    assert_eq!(programs.len(), 2, "{programs:?}");
+    assert_eq!(programs.len(), crate::matrix::programs_of_a_handler(), "{programs:?}");
     let named = |id: &u64| second.stderr.contains(&format!("(id {id})"));
     assert!(programs.iter().any(named), "{programs:?}: {second:?}");
 
