@@ -93,28 +93,7 @@ const OUT_ON_5_10: &[(&str, &str)] = &[
 
 /// Tests that fail as things stand, and why. A whole run lists them with their reasons; one that
 /// names tests runs them all the same.
-const KNOWN_TO_FAIL: &[(&str, &str)] = &[
-    (
-        "matrix::each_backend_counts_a_function_of_the_kernel",
-        "to be mended: on 6.1 function-graph refuses __sys_connect, as the test module's own kprobe \
-         is on it",
-    ),
-    (
-        "matrix::each_backend_pairs_hard_calls",
-        "to be mended: every call is paired on 6.1, but kprobe's time of a recursion holds its own \
-         probes and is above the test's bound",
-    ),
-    (
-        "matrix::two_functions_of_one_name",
-        "to be mended: without BTF the kprobe backend refuses such a function, and the test wants \
-         it counted",
-    ),
-    (
-        "runs::two_runs_on_one_handler",
-        "to be mended: it finds 3002 connects for 3000 operations; the other two are thought to be \
-         the profiler's own, looking up the user `nobody`",
-    ),
-];
+const KNOWN_TO_FAIL: &[(&str, &str)] = &[];
 
 /// Boots that a whole run leaves out, and why; `--boot NAME` runs them.
 const NOT_YET: &[(&str, &str)] = &[
