@@ -50,7 +50,7 @@ pub(crate) struct TestArgs {
     /// Only what runs on this machine: no set-up, no VM.
     #[arg(long, conflicts_with_all = ["boot", "filters"])]
     pub(crate) host: bool,
-    /// Only this VM: 5.10, 6.1, 6.12, 7.2, icount-a, icount-b, lab or ci.
+    /// Only this VM: 5.10, 6.1, 6.12, 7.2, icount-a, icount-b, icount-6.12, lab or ci.
     #[arg(long)]
     pub(crate) boot: Vec<String>,
     /// In VMs, only tests whose name contains this.

@@ -93,7 +93,7 @@ fn script(profiler: &Path, module: &Path, consumer: &Path, result: &Path) -> Str
     let handlers: String = FILLERS.iter().map(|(name, ..)| format!(" --handler {name}")).collect();
     format!(
         "insmod {module} || exit\n\
-         cp {profiler} /run/profiler || exit\n\
+         cp {profiler} /run/profiler-demo || exit\n\
          mkfifo /run/end || exit\n\
          python3 {consumer} </run/end >/run/consumer 2>&1 &\n\
          exec 9>/run/end\n\
@@ -103,7 +103,7 @@ fn script(profiler: &Path, module: &Path, consumer: &Path, result: &Path) -> Str
          if [ $tries = 300 ]; then cat /run/consumer; echo 'error: no capture'; exit 1; fi\n\
          sleep 0.1\n\
          done\n\
-         /run/profiler run --module scap{handlers} --builtin {LOADS} --rate {RATE} --load-dir /dev/shm \
+         /run/profiler-demo run --module scap{handlers} --builtin {LOADS} --rate {RATE} --load-dir /dev/shm \
          --duration {DURATION} --clock virtual --json {result}\n\
          code=$?\n\
          exec 9>&-\n\

@@ -53,8 +53,8 @@ fn script(profiler: &Path, testbed: &Path, result: &Path) -> String {
     let handlers: String = HANDLERS.iter().map(|name| format!(" --handler {name}")).collect();
     format!(
         "insmod {} || exit\n\
-         cp {} /run/profiler || exit\n\
-         /run/profiler run --module hids_testbed{handlers} --builtin {LOADS} --rate {RATE} --duration {DURATION} \
+         cp {} /run/profiler-demo || exit\n\
+         /run/profiler-demo run --module hids_testbed{handlers} --builtin {LOADS} --rate {RATE} --duration {DURATION} \
          --clock virtual --json {}\n",
         word(testbed),
         word(profiler),
@@ -69,10 +69,9 @@ mod tests {
     #[test]
     fn the_guest_gets_all_ten_handlers() {
         let script = script(Path::new("/t/profiler"), Path::new("/t/m.ko"), Path::new("/t/r.json"));
-        assert!(
-            script
-                .starts_with("insmod '/t/m.ko' || exit\ncp '/t/profiler' /run/profiler || exit\n")
-        );
+        assert!(script.starts_with(
+            "insmod '/t/m.ko' || exit\ncp '/t/profiler' /run/profiler-demo || exit\n"
+        ));
         assert_eq!(script.matches(" --handler ").count(), 10);
         assert!(script.contains(" --json '/t/r.json'"));
     }
