@@ -256,13 +256,7 @@ impl BpfSession {
             };
             books.missed_unknown |= missed.is_none();
         }
-        // A start whose exit the kernel skipped waits for ever: that call is lost and not under way. Where
-        // the entry was skipped as well, none waits; where it alone was, its exit is unpaired.
-        let skipped_both = skipped_entries.saturating_sub(books.unpaired_exits);
-        let orphans = skipped_exits.saturating_sub(skipped_both);
-        let lost = orphans.max(probed.lost).clamp(books.lost, books.lost + books.in_flight);
-        books.in_flight -= lost - books.lost;
-        books.lost = lost;
+        books.settle(skipped_entries, skipped_exits, probed.lost);
         Ok(books)
     }
 

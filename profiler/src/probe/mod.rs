@@ -223,6 +223,21 @@ pub struct Books {
     pub migrated: u64,
 }
 
+impl Books {
+    /// Counts starts whose exit the kernel skipped, and which therefore wait for ever, as lost and no
+    /// longer as under way. `lost_before` is what was told to be lost so far.
+    ///
+    /// Where the kernel skipped the entry as well, no start waits; where it skipped the entry alone, the
+    /// exit was unpaired.
+    fn settle(&mut self, skipped_entries: u64, skipped_exits: u64, lost_before: u64) {
+        let skipped_both = skipped_entries.saturating_sub(self.unpaired_exits);
+        let orphans = skipped_exits.saturating_sub(skipped_both);
+        let lost = orphans.max(lost_before).clamp(self.lost, self.lost + self.in_flight);
+        self.in_flight -= lost - self.lost;
+        self.lost = lost;
+    }
+}
+
 /// Probes on a set of handlers. They are gone when it is dropped.
 pub trait Session {
     /// The handlers, in the order of everything that [`drain`](Self::drain) returns.
@@ -260,4 +275,42 @@ pub trait Session {
 
     /// Bytes of kernel memory that the histograms take.
     fn memory_bytes(&self) -> u64;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `(in_flight, lost)` of books that had `waiting` starts, `overwritten` ones and `unpaired` exits.
+    fn settled(
+        [waiting, overwritten, unpaired]: [u64; 3],
+        [skipped_entries, skipped_exits]: [u64; 2],
+        lost_before: u64,
+    ) -> (u64, u64) {
+        let mut books = Books {
+            in_flight: waiting,
+            lost: overwritten,
+            unpaired_exits: unpaired,
+            ..Books::default()
+        };
+        books.settle(skipped_entries, skipped_exits, lost_before);
+        (books.in_flight, books.lost)
+    }
+
+    #[test]
+    fn a_start_whose_exit_was_skipped_is_lost() {
+        assert_eq!(settled([3, 0, 0], [0, 0], 0), (3, 0), "all under way");
+        assert_eq!(settled([28, 0, 0], [0, 28], 0), (0, 28), "a deep recursion");
+        assert_eq!(settled([29, 4, 0], [0, 32], 0), (1, 32), "some overwritten by the next");
+        assert_eq!(settled([1, 0, 2], [2, 0], 0), (1, 0), "entries alone");
+        assert_eq!(settled([1, 0, 0], [2, 2], 0), (1, 0), "calls without either");
+        assert_eq!(settled([1, 0, 1], [3, 3], 0), (0, 1), "two without either, one without each");
+    }
+
+    #[test]
+    fn what_was_told_to_be_lost_stays_so() {
+        // The entry of a call under way was skipped, and its exit is not seen yet.
+        assert_eq!(settled([1, 0, 0], [1, 1], 1), (0, 1));
+        assert_eq!(settled([0, 5, 0], [0, 3], 0), (0, 5), "lost for want of room");
+    }
 }

@@ -1,18 +1,12 @@
 //! Every call is counted, whatever else goes on.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use profiler::load::BuiltinKind;
 use profiler::probe::{Options, Probes, Session as _};
 
 use crate::testbed::{self, Counters, TEN};
 use crate::window::{Window, builtin, expected, own_calls, resolve, run_loads};
-
-/// Longest time in which probes on sixty handlers may be attached.
-const ATTACH_LIMIT: Duration = Duration::from_secs(3);
-
-/// How often it may be tried: an emulated CPU gets only what the machine's other work leaves it.
-const ATTACH_ATTEMPTS: usize = 3;
 
 #[test]
 fn ten_handlers_under_six_loads_are_counted_to_the_call() {
@@ -47,17 +41,10 @@ fn sixty_handlers_attach_at_once_and_are_all_counted() {
     let targets = resolve(&patterns);
     let resolved = resolving.elapsed();
     assert_eq!(targets.len(), 60);
-    let mut times = Vec::new();
-    let session = loop {
-        let attaching = Instant::now();
-        let session = Probes::attach(&targets, Options::default()).unwrap();
-        times.push(attaching.elapsed());
-        println!("sixty handlers: resolved in {resolved:?}, attached in {times:?}");
-        if times.last() < Some(&ATTACH_LIMIT) {
-            break session;
-        }
-        assert!(times.len() < ATTACH_ATTEMPTS, "attaching took {times:?}");
-    };
+    let attaching = Instant::now();
+    let session = Probes::attach(&targets, Options::default()).unwrap();
+    // An emulated CPU gets what the machine's other work leaves it: `icount::` has the limit.
+    println!("sixty handlers: resolved in {resolved:?}, attached in {:?}", attaching.elapsed());
     assert_eq!(session.targets().len(), 60);
 
     let window = Window::attached(session);

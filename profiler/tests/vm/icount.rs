@@ -5,11 +5,13 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use profiler::cmd::cost;
 use profiler::load::BuiltinKind;
 use profiler::probe::btf::{BTF_FOLDER, Functions};
 use profiler::probe::feature::try_backend;
+use profiler::probe::{Options, Probes, Session as _};
 use profiler::profile::{Backend, Clock};
 
 use crate::testbed::{self, TEN};
@@ -202,4 +204,20 @@ fn the_backends_agree_after_their_floors() {
             }
         }
     }
+}
+
+/// Here a second is a billion instructions, whatever else the machine does.
+#[test]
+fn sixty_handlers_attach_in_three_seconds() {
+    const LIMIT: Duration = Duration::from_secs(3);
+    let mut patterns = TEN.to_vec();
+    patterns.push("testbed_trivial_*");
+    let targets = resolve(&patterns);
+    assert_eq!(targets.len(), 60);
+    let attaching = Instant::now();
+    let session = Probes::attach(&targets, Options::default()).unwrap();
+    let took = attaching.elapsed();
+    println!("sixty handlers attached in {took:?}");
+    assert_eq!(session.targets().len(), 60);
+    assert!(took < LIMIT, "attaching took {took:?}");
 }
