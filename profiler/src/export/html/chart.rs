@@ -7,7 +7,7 @@ use super::paint;
 
 const SIZE: (u32, u32) = (520, 320);
 /// Height that a line of a legend takes, as a share of the plot's.
-const LEGEND_LINE: f64 = 0.075;
+const LEGEND_LINE: f64 = 0.085;
 
 /// What a plot is drawn on.
 pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
@@ -131,6 +131,8 @@ where
 {
     let mut chart = ChartBuilder::on(area)
         .margin(8)
+        // Half of the last label of the lower axis.
+        .margin_right(20)
         .x_label_area_size(38)
         .y_label_area_size(64)
         .build_cartesian_2d(x, y)?;

@@ -8,6 +8,8 @@ use super::rows::{Cell, Grid};
 use crate::export::table::{bytes, clean};
 use crate::watch::{CostRow, Sample, Usage, Watched};
 
+const MEBIBYTE: f64 = 1_048_576.0;
+
 /// What the page says of the costs.
 #[derive(Serialize)]
 pub(super) struct Costs {
@@ -22,7 +24,7 @@ pub(super) fn of(sides: &[Side<'_>]) -> Option<Costs> {
     (!things.is_empty()).then(|| Costs {
         table: table(sides, &things),
         cpu: plot(sides, &things, cpu, Scale::FromZero, |share| format!("{share:.1} %")),
-        memory: plot(sides, &things, memory, Scale::Fitted, |held| bytes(held.round() as u64)),
+        memory: plot(sides, &things, memory, Scale::Fitted, mebibytes),
     })
 }
 
@@ -117,10 +119,18 @@ fn cpu(samples: &[Sample]) -> Vec<(f64, f64)> {
     points
 }
 
-/// Bytes held at each sample; none where there was no process to hold any.
+/// Mebibytes held at each sample; none where there was no process to hold any.
 fn memory(samples: &[Sample]) -> Vec<(f64, f64)> {
     let held = samples.iter().filter_map(|sample| Some((sample, sample.usage.memory_bytes?)));
-    held.filter(|(_, bytes)| *bytes > 0).map(|(at, bytes)| (seconds(at), bytes as f64)).collect()
+    held.filter(|(_, bytes)| *bytes > 0)
+        .map(|(at, bytes)| (seconds(at), bytes as f64 / MEBIBYTE))
+        .collect()
+}
+
+/// A label of an axis, whose logarithmic marks are powers of ten.
+fn mebibytes(held: f64) -> String {
+    let decimals = if held < 10.0 { 1 } else { 0 };
+    format!("{held:.decimals$} MiB")
 }
 
 fn cpu_ns(usage: &Usage) -> f64 {
@@ -159,11 +169,11 @@ mod tests {
     #[test]
     fn memory_that_is_not_known_has_no_point() {
         let samples = [
-            sample(0, 0, Some(4096)),
+            sample(0, 0, Some(1 << 20)),
             sample(500, 0, None),
             sample(1000, 0, Some(0)),
-            sample(2000, 0, Some(8192)),
+            sample(2000, 0, Some(8 << 20)),
         ];
-        assert_eq!(memory(&samples), [(0.0, 4096.0), (2.0, 8192.0)]);
+        assert_eq!(memory(&samples), [(0.0, 1.0), (2.0, 8.0)]);
     }
 }
