@@ -1,10 +1,11 @@
 //! An import as JSON. It is no profile: of the window, the machine and the load the text says
 //! nothing, and a reader of profiles relies on them.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::collect::Function;
 use super::{Import, Percentile};
@@ -40,8 +41,25 @@ struct Document<'a> {
     calls_beyond_functions: u64,
     cut_off: bool,
     histogram: Layout,
-    functions: Vec<Row<'a>>,
+    functions: Rows<'a>,
     warnings: Vec<String>,
+}
+
+/// Rows that are made one at a time: all of them together may take much more memory than what they
+/// are made of.
+struct Rows<'a> {
+    functions: &'a [Function],
+    percentile: Percentile,
+    /// Why one could not be made; it is left out.
+    failed: &'a Cell<Option<EncodeError>>,
+}
+
+impl Serialize for Rows<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.functions.iter().filter_map(|function| {
+            row(function, self.percentile).map_err(|error| self.failed.set(Some(error))).ok()
+        }))
+    }
 }
 
 #[derive(Serialize)]
@@ -73,9 +91,9 @@ struct Row<'a> {
 /// If a histogram cannot be stored.
 pub fn document(import: &Import, percentile: Percentile) -> Result<Vec<u8>, EncodeError> {
     let counts = &import.counts;
-    let functions =
-        import.functions.iter().map(|f| row(f, percentile)).collect::<Result<_, _>>()?;
-    Ok(json::indented(&Document {
+    let failed = Cell::new(None);
+    let functions = Rows { functions: &import.functions, percentile, failed: &failed };
+    let bytes = json::indented(&Document {
         schema: SCHEMA,
         version: VERSION,
         tool: Tool::this(),
@@ -96,7 +114,8 @@ pub fn document(import: &Import, percentile: Percentile) -> Result<Vec<u8>, Enco
         histogram: Layout { precision_digits: DIGITS, lowest_ns: 1, highest_ns: HIGHEST_NS },
         functions,
         warnings: import.warnings().iter().map(ToString::to_string).collect(),
-    }))
+    });
+    failed.take().map_or(Ok(bytes), Err)
 }
 
 fn row(function: &Function, percentile: Percentile) -> Result<Row<'_>, EncodeError> {
