@@ -57,7 +57,8 @@ pub(super) const ALL: &[Needs] = &[
     Needs {
         backend: Backend::Kprobe,
         always: &[LOADER[0], LOADER[1], LOADER[2], CheckId::Tracefs, CheckId::BpfKprobe],
-        in_modules: &[CheckId::Module],
+        // Without it nothing tells which functions run inside kprobes.
+        in_modules: MODULE_BTF,
         obstacle: kprobe_obstacle,
     },
 ];

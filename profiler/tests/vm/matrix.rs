@@ -42,11 +42,26 @@ pub(crate) fn programs_of_a_handler() -> usize {
     }
 }
 
-/// Backends for functions of the module that do not run inside kprobes.
+/// Backends for functions of the module that do not run inside kprobes: kprobes too, where BTF says so.
 fn for_plain(kernel: &Kernel) -> Vec<Backend> {
     let mut works = kernel.handler.works.clone();
-    works.extend(kernel.core.works.contains(&Backend::Kprobe).then_some(Backend::Kprobe));
+    let kprobe = kernel.core.works.contains(&Backend::Kprobe) && testbed::has_btf();
+    works.extend(kprobe.then_some(Backend::Kprobe));
     works
+}
+
+/// The same with those that have to be forced, because it is not known where such functions run.
+fn for_plain_by_force(kernel: &Kernel) -> Vec<Options> {
+    let works = for_plain(kernel);
+    let forced = kernel
+        .core
+        .works
+        .iter()
+        .filter(|backend| **backend == Backend::Kprobe && !works.contains(backend));
+    let options =
+        |backend: &Backend, force| Options { backend: Some(*backend), force, ..Options::default() };
+    let known = works.iter().map(|backend| options(backend, false));
+    known.chain(forced.map(|backend| options(backend, true))).collect()
 }
 
 fn core() -> Target {
@@ -225,10 +240,13 @@ fn each_backend_pairs_hard_calls_or_says_what_it_lost() {
     // first exit of all: that of the innermost call.
     const ROUNDS: u64 = 2;
     let kernel = kernel();
-    for backend in for_plain(&kernel) {
+    testbed::load();
+    for options in for_plain_by_force(&kernel) {
+        let backend = options.backend.unwrap();
         let few_returns = kernel.few_returns.contains(&backend);
         let nested = Counters::nested();
-        let window = Window::by(backend, &HARD.map(|(name, ..)| name));
+        let targets = resolve(&HARD.map(|(name, ..)| name));
+        let window = Window::attached(Probes::attach(&targets, options).unwrap());
         for (_, command, _) in HARD.repeat(ROUNDS as usize) {
             testbed::trigger(command);
         }
@@ -282,7 +300,8 @@ fn two_functions_of_one_name_are_told_apart_or_refused() {
         assert!(listed.stdout.contains(name), "{listed:?}");
     }
 
-    for backend in for_plain(&kernel()) {
+    for Options { backend, .. } in for_plain_by_force(&kernel()) {
+        let backend = backend.unwrap();
         let wish = Wish { backend: Some(backend), ..Wish::default() };
         let choice = choose(&resolve(&TWINS), wish, &mut Features::new());
         // A kprobe finds the right one of two; but their type, which would tell whether they run inside
