@@ -26,7 +26,8 @@ impl Undo {
         let mut command = helper.command(Role::Undo);
         command.arg(program.into()).args(args);
         // Its own group: a Ctrl-C at the terminal must not end it before its work is done.
-        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null());
+        // Its own words are not for the user, whom its code tells enough.
+        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         command.spawn().map(Self)
     }
 

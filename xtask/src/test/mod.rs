@@ -102,7 +102,13 @@ const OUT_ON_5_10: &[(&str, &str)] = &[
 
 /// Tests that fail as things stand, and why. A whole run lists them with their reasons; one that
 /// names tests runs them all the same.
-const KNOWN_TO_FAIL: &[(&str, &str)] = &[];
+const KNOWN_TO_FAIL: &[(&str, &str)] = &[
+    ("loads::a_sweep_delays_the_loopback_interface", "to be mended: not seen to pass yet"),
+    (
+        "loads::nothing_is_left_of_any_builtin_load",
+        "to be mended: not seen to pass yet: all built-in loads at once are much for an emulated CPU",
+    ),
+];
 
 /// Boots that a whole run leaves out, and why; `--boot NAME` runs them.
 const NOT_YET: &[(&str, &str)] = &[
