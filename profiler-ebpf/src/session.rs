@@ -22,6 +22,7 @@ use profiler_common::{
 };
 
 use crate::{
+    nest,
     record::{note_key, record},
     state::{slot_of, this_cpu},
 };
@@ -87,6 +88,20 @@ fn session<const MAGNITUDE: u32, const COUNTERS: usize>(ctx: *mut c_void) {
     record::<MAGNITUDE, COUNTERS>(&key, now.wrapping_sub(start));
 }
 
+/// The same where calls' own time is told: the eight bytes serve as the call's name alone, by their
+/// address, and on a stack if `STACK`.
+#[inline(always)]
+fn nest_session<const MAGNITUDE: u32, const COUNTERS: usize, const STACK: bool>(ctx: *mut c_void) {
+    let leaves = call_kernel!(kfunc::IS_RETURN, ctx);
+    if leaves as u8 == 0 {
+        nest::enter::<STACK>(call_kernel!(kfunc::COOKIE, ctx));
+        return;
+    }
+    // SAFETY: helper without arguments.
+    let now = unsafe { bpf_ktime_get_ns() };
+    nest::leave::<MAGNITUDE, COUNTERS>(call_kernel!(kfunc::COOKIE, ctx), now);
+}
+
 /// On entry and exit by the trampoline, with 2 significant digits.
 #[fentry]
 pub fn fsession_2(ctx: FEntryContext) -> i32 {
@@ -112,5 +127,33 @@ pub fn ksession_2(ctx: ProbeContext) -> u32 {
 #[kprobe]
 pub fn ksession_3(ctx: ProbeContext) -> u32 {
     session::<MAGNITUDE_3, COUNTERS_3>(ctx.as_ptr());
+    0
+}
+
+/// On entry and exit by the trampoline, where calls' own time is told, with 2 significant digits.
+#[fentry]
+pub fn nest_fsession_2(ctx: FEntryContext) -> i32 {
+    nest_session::<MAGNITUDE_2, COUNTERS_2, true>(ctx.as_ptr());
+    0
+}
+
+/// On entry and exit by the trampoline, where calls' own time is told, with 3 significant digits.
+#[fentry]
+pub fn nest_fsession_3(ctx: FEntryContext) -> i32 {
+    nest_session::<MAGNITUDE_3, COUNTERS_3, true>(ctx.as_ptr());
+    0
+}
+
+/// On entry and exit by function probes, where calls' own time is told, with 2 significant digits.
+#[kprobe]
+pub fn nest_ksession_2(ctx: ProbeContext) -> u32 {
+    nest_session::<MAGNITUDE_2, COUNTERS_2, false>(ctx.as_ptr());
+    0
+}
+
+/// On entry and exit by function probes, where calls' own time is told, with 3 significant digits.
+#[kprobe]
+pub fn nest_ksession_3(ctx: ProbeContext) -> u32 {
+    nest_session::<MAGNITUDE_3, COUNTERS_3, false>(ctx.as_ptr());
     0
 }

@@ -10,7 +10,7 @@ use aya_ebpf::{
 };
 use profiler_common::{
     bucket::COUNTERS_3,
-    layout::{DISPLACED_MAX, Displaced, Frame, Record, SLOTS_MAX, Slot},
+    layout::{DISPLACED_MAX, Displaced, Frame, NESTS_MAX, Nest, Record, SLOTS_MAX, Slot},
 };
 
 /// The handler's number in the session; user space sets it and freezes it.
@@ -25,6 +25,15 @@ static CPUS: u64 = 0;
 /// bytes; user space measures it, sets it and freezes it.
 #[unsafe(no_mangle)]
 static EXIT_SHIFT: u64 = 0;
+
+/// What a call's probes add to the call around it, besides what lies between the call's start and the
+/// end of its exit program, in nanoseconds; user space measures it, sets it and freezes it.
+#[unsafe(no_mangle)]
+static OUTSIDE: u64 = 0;
+
+/// What its probes add to a call's own duration, in nanoseconds; set as the one above.
+#[unsafe(no_mangle)]
+static INSIDE: u64 = 0;
 
 /// Key of the first record of the phase that is written; user space flips it.
 #[unsafe(no_mangle)]
@@ -54,6 +63,10 @@ pub(crate) static RECORDS: Array<Record<COUNTERS_3>> = Array::with_max_entries(1
 pub(crate) static DISPLACED: HashMap<Frame, Displaced> =
     HashMap::with_max_entries(DISPLACED_MAX, 0);
 
+/// Calls under way of each task.
+#[map]
+pub(crate) static NESTS: HashMap<u64, Nest> = HashMap::with_max_entries(NESTS_MAX, 0);
+
 // Constants are read as volatile because the compiler must not take the initial value for the
 // final one.
 
@@ -73,6 +86,18 @@ pub(crate) fn cpus() -> u64 {
 pub(crate) fn exit_shift() -> u64 {
     // SAFETY: a static of this program, read as the loader left it.
     unsafe { read_volatile(addr_of!(EXIT_SHIFT)) }
+}
+
+#[inline(always)]
+pub(crate) fn outside() -> u64 {
+    // SAFETY: a static of this program, read as the loader left it.
+    unsafe { read_volatile(addr_of!(OUTSIDE)) }
+}
+
+#[inline(always)]
+pub(crate) fn inside() -> u64 {
+    // SAFETY: a static of this program, read as the loader left it.
+    unsafe { read_volatile(addr_of!(INSIDE)) }
 }
 
 #[inline(always)]

@@ -258,6 +258,10 @@ pub struct RunArgs {
     /// Use that backend even where it is known to count nothing.
     #[arg(long, requires = "backend")]
     pub force: bool,
+    /// Of handlers that call one another, tell also what each takes itself: without the calls of the
+    /// others within it, and without what their probes take. Costs more per call, and twice the memory.
+    #[arg(long, conflicts_with = "no_probe")]
+    pub self_time: bool,
     /// Buffer of the function-graph backend on each CPU, in KiB [default: up to 8192, by the memory].
     #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u64).range(4..=1 << 21))]
     pub trace_buffer: Option<u64>,

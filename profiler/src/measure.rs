@@ -74,6 +74,37 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
+/// What the calls took themselves: without the calls of probed handlers within them, and without what
+/// those calls' probes took. In nanoseconds.
+#[derive(Debug, Clone)]
+pub struct SelfTime {
+    /// A duration for each call of the other histogram.
+    pub histogram: Histogram<u64>,
+    /// Exact sum of them.
+    pub sum_ns: u64,
+    /// Exact shortest; `None` without a call.
+    pub min_ns: Option<u64>,
+    /// Exact longest; `None` without a call.
+    pub max_ns: Option<u64>,
+    /// How much of the calls' whole durations the probes of the calls within took, in sum.
+    pub probes_ns: u64,
+}
+
+impl SelfTime {
+    /// Adds those of other calls.
+    ///
+    /// # Errors
+    /// Never for histograms of one precision; the library's own check is passed on.
+    pub fn add(&mut self, more: &Self) -> Result<(), hdrhistogram::AdditionError> {
+        self.histogram.add(&more.histogram)?;
+        self.sum_ns = self.sum_ns.saturating_add(more.sum_ns);
+        self.min_ns = [self.min_ns, more.min_ns].into_iter().flatten().min();
+        self.max_ns = self.max_ns.max(more.max_ns);
+        self.probes_ns = self.probes_ns.saturating_add(more.probes_ns);
+        Ok(())
+    }
+}
+
 /// One handler's measurements over one window. All times in nanoseconds of the kernel's monotonic clock.
 #[derive(Debug, Clone)]
 pub struct HandlerMeasure {
@@ -89,6 +120,8 @@ pub struct HandlerMeasure {
     pub min_ns: Option<u64>,
     /// Exact longest duration; `None` without a call.
     pub max_ns: Option<u64>,
+    /// What the calls took themselves; only where that was asked for.
+    pub self_time: Option<SelfTime>,
     /// What was not measured, and why.
     pub losses: Losses,
 }

@@ -33,6 +33,8 @@ mod loads;
 mod ltp;
 #[path = "vm/matrix.rs"]
 mod matrix;
+#[path = "vm/nested.rs"]
+mod nested;
 #[path = "vm/pairing.rs"]
 mod pairing;
 #[path = "vm/repeats.rs"]

@@ -16,6 +16,7 @@ pub mod markdown;
 pub mod openmetrics;
 pub mod plot;
 pub mod repeats;
+mod self_time;
 pub mod table;
 
 use std::fmt;

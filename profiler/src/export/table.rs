@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use comfy_table::Row;
 
-use super::{Exporter, accounts, grid, loads};
+use super::{Exporter, accounts, grid, loads, self_time};
 use crate::load::{LoadRun, LoadStatus, StopReason};
 use crate::module::ModuleFacts;
 use crate::profile::{HandlerProfile, Profile, Source};
@@ -132,9 +132,10 @@ impl Exporter for Table {
         let handlers = (!profile.handlers.is_empty()).then(|| grid(profile, unit, self.width));
         let accounts =
             (!profile.handlers.is_empty()).then(|| accounts::accounts(profile, self.width));
+        let own = self_time::self_times(profile, unit, self.width);
         let operations = loads::operations(profile, unit, self.width);
         let costs = loads::costs(profile, self.width);
-        for table in [handlers, accounts, operations, costs].into_iter().flatten() {
+        for table in [handlers, own, accounts, operations, costs].into_iter().flatten() {
             text.push('\n');
             for line in table.lines() {
                 text.push_str(line.trim_end());

@@ -10,7 +10,7 @@ use std::{
 use aya::maps::{Array, HashMap as BpfHashMap, Map, MapData};
 use profiler_common::{
     bucket::lowest_value,
-    layout::{PHASES, RecordHead, SLOTS_MAX, Slot, names},
+    layout::{NESTS_MAX, Nest, PHASES, RecordHead, SLOTS_MAX, Slot, names},
 };
 
 use super::{
@@ -18,11 +18,12 @@ use super::{
     btf::{BTF_FOLDER, Functions},
     calibrate,
     kprobe_event::{self, Counted},
+    nest::{self, Costs},
     object::{Instance, Parameters, Shared, Template},
     programs::{self, Hook, Kind, Set, Side, Starts},
     sys::{self, AttachType},
 };
-use crate::{profile::Backend, target::Target};
+use crate::{measure::SelfTime, profile::Backend, target::Target};
 
 /// Probes of a BPF backend. Dropping it takes them off, and so does the end of the process.
 pub struct BpfSession {
@@ -34,6 +35,12 @@ pub struct BpfSession {
     phase: u32,
     cpus: u32,
     precision: Precision,
+}
+
+/// What records of all CPUs add up to.
+struct Totals {
+    durations: SelfTime,
+    over_range: u64,
 }
 
 /// One handler with its programs and maps.
@@ -67,23 +74,40 @@ impl BpfSession {
         options: Options,
     ) -> Result<Self, ProbeError> {
         sys::raise_memlock();
-        let set = Set::of(backend, options.precision, options.empty, sys::has_exchange());
+        let costs = if options.self_time && !options.empty {
+            nest::measure_costs(backend, options)?
+        } else {
+            Costs::default()
+        };
+        Self::attach_with(targets, backend, options, costs)
+    }
+
+    /// As [`attach`](Self::attach), with the costs of nested probes known.
+    pub(super) fn attach_with(
+        targets: &[Target],
+        backend: Backend,
+        options: Options,
+        costs: Costs,
+    ) -> Result<Self, ProbeError> {
+        let Options { precision, empty, self_time, .. } = options;
+        let set = Set::of(backend, precision, empty, sys::has_exchange(), self_time);
+        let nests = set.starts == Starts::Nests;
         let template = Template::load()?;
         let cpus = possible_cpus()?;
-        let shared = template.shared()?;
+        let shared = template.shared(nests)?;
         let traces = set.kinds.iter().any(|kind| is_tracing(kind.attach_type));
         let btf = if traces { btf_objects(targets)? } else { HashMap::new() };
-        // Sessions call functions of the kernel.
-        let kernel = (set.starts == Starts::Cookies)
-            .then(|| Functions::of(None, Path::new(BTF_FOLDER)).ok())
-            .flatten();
+        let kernel =
+            set.calls_kernel.then(|| Functions::of(None, Path::new(BTF_FOLDER)).ok()).flatten();
         let mut parameters = Parameters {
             handler: 0,
             cpus: u64::from(cpus),
             exit_shift: 0,
+            costs,
             slots_bytes: (SLOTS_MAX * size_of::<Slot>()) as u32,
             record_bytes: record_bytes(options.precision) as u32,
-            records: cpus * PHASES,
+            // Own time has histograms of its own.
+            records: cpus * PHASES * if nests { 2 } else { 1 },
         };
         if backend == Backend::Kprobe {
             kprobe_event::remove_leftovers();
@@ -234,9 +258,9 @@ impl BpfSession {
             books.in_flight += u64::from(slot.frame != 0);
             paired += slot.paired;
         }
-        if self.starts == Starts::Cookies {
+        if matches!(self.starts, Starts::Cookies | Starts::Nests) {
             // A call may be counted as paired on another CPU than as entered, between two reads.
-            books.in_flight = books.entries.saturating_sub(paired);
+            books.in_flight = books.entries.saturating_sub(paired + books.lost);
         }
         for program in &probed.programs {
             let missed = missed(program, &books, events).map_err(|error| ProbeError::Handler {
@@ -260,12 +284,31 @@ impl BpfSession {
         Ok(books)
     }
 
-    fn read_record(
+    /// Whether calls' own time is told.
+    fn tells_self_time(&self) -> bool {
+        self.starts == Starts::Nests
+    }
+
+    fn read_handler(
         &self,
         probed: &Probed,
         phase: u32,
         books: Books,
     ) -> Result<Drained, ProbeError> {
+        let Totals { durations, over_range } =
+            self.read_records(probed, self.record_key(0, phase))?;
+        let self_time = if self.tells_self_time() {
+            let own = self.record_key(0, phase) + PHASES * self.cpus;
+            Some(self.read_records(probed, own)?.durations)
+        } else {
+            None
+        };
+        let SelfTime { histogram, sum_ns, min_ns, max_ns, .. } = durations;
+        Ok(Drained { histogram, sum_ns, min_ns, max_ns, over_range, self_time, books })
+    }
+
+    /// The sum of the records of all CPUs, of which `first` is the key of the first.
+    fn read_records(&self, probed: &Probed, first: u32) -> Result<Totals, ProbeError> {
         let invalid = |what: String| ProbeError::Handler {
             doing: "reading the histogram",
             handler: probed.target.name.clone(),
@@ -274,11 +317,12 @@ impl BpfSession {
         let mut histogram =
             self.precision.histogram().map_err(|error| invalid(error.to_string()))?;
         let (mut sum_ns, mut min_ns, mut max_ns, mut over_range) = (0, u64::MAX, 0, 0);
+        let mut probes_ns = 0;
         let mut bytes = vec![0; record_bytes(self.precision)];
         let head = size_of::<RecordHead>();
         let magnitude = self.precision.magnitude();
         for cpu in 0..self.cpus {
-            probed.read(names::RECORDS, self.record_key(cpu, phase), &mut bytes)?;
+            probed.read(names::RECORDS, first + cpu, &mut bytes)?;
             if bytes[head..].iter().all(|&byte| byte == 0) {
                 continue;
             }
@@ -287,6 +331,7 @@ impl BpfSession {
             min_ns = min_ns.min(!u64_at(&bytes, 8));
             max_ns = max_ns.max(u64_at(&bytes, 16));
             over_range += u64_at(&bytes, 24);
+            probes_ns += u64_at(&bytes, 32);
             for (counter, count) in bytes[head..].chunks_exact(4).enumerate() {
                 let count = u64::from(u32::from_ne_bytes([count[0], count[1], count[2], count[3]]));
                 if count == 0 {
@@ -302,14 +347,14 @@ impl BpfSession {
             }
         }
         let any = !histogram.is_empty();
-        Ok(Drained {
+        let durations = SelfTime {
             histogram,
             sum_ns,
             min_ns: any.then_some(min_ns),
             max_ns: any.then_some(max_ns),
-            over_range,
-            books,
-        })
+            probes_ns,
+        };
+        Ok(Totals { durations, over_range })
     }
 
     fn record_key(&self, cpu: u32, phase: u32) -> u32 {
@@ -321,7 +366,11 @@ impl BpfSession {
         let empty = vec![0; record_bytes(self.precision)];
         for probed in &self.probed {
             for cpu in 0..self.cpus {
-                probed.write(names::RECORDS, self.record_key(cpu, phase), &empty)?;
+                let key = self.record_key(cpu, phase);
+                probed.write(names::RECORDS, key, &empty)?;
+                if self.tells_self_time() {
+                    probed.write(names::RECORDS, key + PHASES * self.cpus, &empty)?;
+                }
             }
         }
         Ok(())
@@ -373,7 +422,7 @@ impl Session for BpfSession {
         let mut all = Vec::with_capacity(self.probed.len());
         for (probed, displaced) in self.probed.iter().zip(displaced) {
             let books = self.books(probed, displaced, &events)?;
-            all.push(self.read_record(probed, old, books)?);
+            all.push(self.read_handler(probed, old, books)?);
         }
         for (probed, drained) in self.probed.iter_mut().zip(&all) {
             probed.lost = drained.books.lost;
@@ -404,9 +453,14 @@ impl Session for BpfSession {
     }
 
     fn memory_bytes(&self) -> u64 {
+        let (kinds, shared) = if self.tells_self_time() {
+            (2, NESTS_MAX as usize * (size_of::<u64>() + size_of::<Nest>()))
+        } else {
+            (1, 0)
+        };
         let handler = SLOTS_MAX * size_of::<Slot>()
-            + (self.cpus * PHASES) as usize * record_bytes(self.precision);
-        (self.probed.len() * handler) as u64
+            + kinds * (self.cpus * PHASES) as usize * record_bytes(self.precision);
+        (self.probed.len() * handler + shared) as u64
     }
 }
 

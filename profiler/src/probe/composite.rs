@@ -5,6 +5,7 @@ use super::{
     bpf::BpfSession,
     choice::{Choice, Features, Wish, better_than_kprobe, choose},
     ftrace::FtraceSession,
+    nest,
 };
 use crate::{profile::Backend, target::Target};
 
@@ -33,6 +34,9 @@ impl Probes {
     pub fn attach(targets: &[Target], options: Options) -> Result<Self, ProbeError> {
         let wish = Wish { backend: options.backend, force: options.force };
         let choices = choose(targets, wish, &mut Features::new())?;
+        if options.self_time {
+            nest::check(targets, &choices)?;
+        }
         let mut parts = Vec::new();
         for backend in Backend::ALL {
             let places: Vec<usize> =

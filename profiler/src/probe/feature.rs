@@ -138,7 +138,7 @@ fn try_multi(what: &str, attach_type: AttachType) -> Result<(), Refusal> {
 }
 
 /// Loads a program that does nothing.
-fn load(what: &str, attach_type: AttachType, btf_id: u32) -> Result<OwnedFd, Refusal> {
+pub(super) fn load(what: &str, attach_type: AttachType, btf_id: u32) -> Result<OwnedFd, Refusal> {
     let instructions = NOTHING.map(|(code, register)| bpf_insn {
         code,
         _bitfield_align_1: [],

@@ -8,6 +8,7 @@ mod composite;
 pub mod feature;
 pub mod ftrace;
 mod kprobe_event;
+mod nest;
 mod object;
 mod programs;
 pub mod prototype;
@@ -19,6 +20,7 @@ use profiler_common::bucket::{
     COUNTERS_2, COUNTERS_3, HIGHEST_NS, LOWEST_NS, MAGNITUDE_2, MAGNITUDE_3,
 };
 
+use crate::measure::SelfTime;
 use crate::profile::Backend;
 use crate::target::Target;
 pub use composite::Probes;
@@ -88,6 +90,8 @@ pub struct Options {
     /// Size of each CPU's buffer of the function-graph backend in KiB; `None` is chosen by the machine's
     /// memory.
     pub trace_buffer_kib: Option<u64>,
+    /// Tell what calls take themselves from what calls of other handlers within them take.
+    pub self_time: bool,
 }
 
 /// Why probes could not be attached or read.
@@ -120,6 +124,15 @@ pub enum ProbeError {
         handler: String,
         /// What the kernel said.
         refused: LoadRefused,
+    },
+    /// Own time cannot be told.
+    #[error(
+        "--self-time cannot be had: {reason}; leave it out, and measure the outer handler once with and \
+         once without the inner one"
+    )]
+    NoSelfTime {
+        /// Why not.
+        reason: String,
     },
     /// ftrace cannot be used, or not for these handlers.
     #[error(transparent)]
@@ -195,6 +208,8 @@ pub struct Drained {
     pub max_ns: Option<u64>,
     /// How many lay beyond the histogram's range.
     pub over_range: u64,
+    /// The same calls' own time, where that was asked for.
+    pub self_time: Option<SelfTime>,
     /// Counters since the probes were attached.
     pub books: Books,
 }

@@ -14,6 +14,7 @@ use profiler_common::layout::{kfunc, names};
 use super::{
     ProbeError,
     btf::Functions,
+    nest::Costs,
     programs::{Kind, Side},
     sys::{self, LoadRefused, Program},
 };
@@ -47,6 +48,8 @@ pub(super) struct Parameters {
     pub(super) handler: u64,
     pub(super) cpus: u64,
     pub(super) exit_shift: u64,
+    /// What probes add, where own time is told.
+    pub(super) costs: Costs,
     pub(super) slots_bytes: u32,
     pub(super) record_bytes: u32,
     pub(super) records: u32,
@@ -79,12 +82,16 @@ impl Template {
         self.object.maps.get(name).cloned().ok_or_else(|| self.unusable(format!("no map {name}")))
     }
 
-    /// Makes the maps that all instances share.
-    pub(super) fn shared(&self) -> Result<Shared, ProbeError> {
-        [names::PHASE, names::DISPLACED]
+    /// Makes the maps that all instances share; `nests`: with room for tasks' calls under way.
+    pub(super) fn shared(&self, nests: bool) -> Result<Shared, ProbeError> {
+        [names::PHASE, names::DISPLACED, names::NESTS]
             .into_iter()
             .map(|name| {
-                let map = self.map(name)?;
+                let mut map = self.map(name)?;
+                if name == names::NESTS && !nests {
+                    // The object names it, and no program that is loaded uses it.
+                    map.set_max_entries(1);
+                }
                 let data = create(name, &map)?;
                 Ok((name.to_owned(), (map, data)))
             })
@@ -100,14 +107,25 @@ impl Template {
     ) -> Result<Instance, ProbeError> {
         let mut object = self.object.clone();
         object.programs.retain(|name, _| kinds.iter().any(|kind| kind.name == name));
+        // The code of others is not made ready: most of the time goes into that.
+        let all = self.object.programs.iter();
+        let others: HashSet<_> = all
+            .filter(|(name, _)| !object.programs.contains_key(*name))
+            .map(|(_, program)| program.function_key())
+            .collect();
+        object.functions.retain(|key, _| !others.contains(key));
         let handler = parameters.handler.to_ne_bytes();
         let cpus = parameters.cpus.to_ne_bytes();
         let exit_shift = parameters.exit_shift.to_ne_bytes();
+        let outside = parameters.costs.outside_ns.to_ne_bytes();
+        let inside = parameters.costs.inside_ns.to_ne_bytes();
         object
             .patch_map_data(HashMap::from([
                 (names::HANDLER, (handler.as_slice(), true)),
                 (names::CPUS, (cpus.as_slice(), true)),
                 (names::EXIT_SHIFT, (exit_shift.as_slice(), true)),
+                (names::OUTSIDE, (outside.as_slice(), true)),
+                (names::INSIDE, (inside.as_slice(), true)),
             ]))
             .map_err(|error| self.unusable(error))?;
 
@@ -274,7 +292,7 @@ mod tests {
         for backend in [Backend::Fentry, Backend::KprobeMulti, Backend::Kprobe] {
             for precision in [Precision::Two, Precision::Three] {
                 for exchange in [true, false] {
-                    let set = Set::of(backend, precision, false, exchange);
+                    let set = Set::of(backend, precision, false, exchange, false);
                     let any = set.kinds.iter().any(|&kind| exchanges(&template, kind));
                     assert_eq!(any, exchange, "{backend} {precision:?}");
                 }

@@ -50,6 +50,8 @@ pub(super) enum Starts {
     Map,
     /// In the kernel's own bytes for each call.
     Cookies,
+    /// With the task's other calls under way.
+    Nests,
 }
 
 /// Programs of a backend, exits first: so no entry is counted whose exit is not.
@@ -58,12 +60,23 @@ pub(super) struct Set {
     pub(super) starts: Starts,
     /// Whether the distance from registers to stack is needed.
     pub(super) needs_shift: bool,
+    /// Whether the programs call functions of the kernel.
+    pub(super) calls_kernel: bool,
 }
 
 impl Set {
     /// Those of `backend`; empty ones do nothing. `exchange` is whether the kernel knows that
-    /// instruction.
-    pub(super) fn of(backend: Backend, precision: Precision, empty: bool, exchange: bool) -> Self {
+    /// instruction. `self_time`: those that tell calls' own time.
+    pub(super) fn of(
+        backend: Backend,
+        precision: Precision,
+        empty: bool,
+        exchange: bool,
+        self_time: bool,
+    ) -> Self {
+        if self_time && !empty {
+            return Self::telling_self_time(backend, precision);
+        }
         use AttachType as A;
         let choose = |two, three, nothing| match (empty, precision) {
             (true, _) => nothing,
@@ -115,8 +128,45 @@ impl Set {
             Backend::Kprobe => (registers(A::Kprobe), paired),
             Backend::Fentry | Backend::FunctionGraph => (trampoline(), paired),
         };
+        let calls_kernel = starts == Starts::Cookies;
         let needs_shift = !empty && matches!(backend, Backend::KprobeMulti | Backend::Kprobe);
-        Self { kinds, starts, needs_shift }
+        Self { kinds, starts, needs_shift, calls_kernel }
+    }
+
+    fn telling_self_time(backend: Backend, precision: Precision) -> Self {
+        use AttachType as A;
+        let choose = |two, three| match precision {
+            Precision::Two => two,
+            Precision::Three => three,
+        };
+        let pair = |leave, enter, at_exit, at_entry| {
+            vec![
+                Kind { side: Side::Exit, name: leave, attach_type: at_exit },
+                Kind { side: Side::Entry, name: enter, attach_type: at_entry },
+            ]
+        };
+        let both = |name, attach_type| vec![Kind { side: Side::Both, name, attach_type }];
+        let registers = |attach_type| {
+            let leave = choose("nest_regs_leave_2", "nest_regs_leave_3");
+            pair(leave, "nest_regs_enter", attach_type, attach_type)
+        };
+        let kinds = match backend {
+            Backend::Fsession => both(choose("nest_fsession_2", "nest_fsession_3"), A::Fsession),
+            Backend::KprobeSession => {
+                both(choose("nest_ksession_2", "nest_ksession_3"), A::KprobeSession)
+            }
+            Backend::KprobeMulti => registers(A::KprobeMulti),
+            Backend::Kprobe => registers(A::Kprobe),
+            Backend::Fentry | Backend::FunctionGraph => {
+                pair(choose("nest_leave_2", "nest_leave_3"), "nest_enter", A::Fexit, A::Fentry)
+            }
+        };
+        Self {
+            kinds,
+            starts: Starts::Nests,
+            needs_shift: matches!(backend, Backend::KprobeMulti | Backend::Kprobe),
+            calls_kernel: matches!(backend, Backend::Fsession | Backend::KprobeSession),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 
 use super::{Books, Drained, Precision, Session};
-use crate::measure::{HandlerMeasure, Losses};
+use crate::measure::{HandlerMeasure, Losses, SelfTime};
 use crate::profile::Backend;
 use crate::target::Target;
 
@@ -20,6 +20,7 @@ struct Handler {
     min_ns: Option<u64>,
     max_ns: Option<u64>,
     over_range: u64,
+    self_time: Option<SelfTime>,
     /// Calls paired since the probes were attached, before the window.
     paired_before: u64,
     /// Books when the window began.
@@ -47,6 +48,7 @@ impl Recorder {
                     min_ns: None,
                     max_ns: None,
                     over_range: 0,
+                    self_time: None,
                     paired_before: 0,
                     before: Books::default(),
                     now: Books::default(),
@@ -64,6 +66,7 @@ impl Recorder {
             handler.min_ns = None;
             handler.max_ns = None;
             handler.over_range = 0;
+            handler.self_time = None;
             handler.before = drained.books;
             handler.now = drained.books;
         }
@@ -80,6 +83,10 @@ impl Recorder {
             handler.min_ns = [handler.min_ns, drained.min_ns].into_iter().flatten().min();
             handler.max_ns = handler.max_ns.max(drained.max_ns);
             handler.over_range += drained.over_range;
+            match (&mut handler.self_time, &drained.self_time) {
+                (Some(sum), Some(more)) => sum.add(more)?,
+                (sum, more) => *sum = sum.take().or_else(|| more.clone()),
+            }
             handler.now = drained.books;
         }
         Ok(())
@@ -130,6 +137,7 @@ impl Handler {
             sum_ns: self.sum_ns,
             min_ns: self.min_ns,
             max_ns: self.max_ns,
+            self_time: self.self_time,
         }
     }
 }

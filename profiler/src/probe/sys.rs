@@ -131,6 +131,18 @@ struct BtfInfoRaw {
     kernel_btf: u32,
 }
 
+/// Attributes of `BPF_PROG_TEST_RUN`.
+#[repr(C)]
+#[derive(Default)]
+struct TestRun {
+    prog_fd: u32,
+    retval: u32,
+    data_sizes: [u32; 2],
+    data: [u64; 2],
+    repeat: u32,
+    duration: u32,
+}
+
 /// Attributes of `BPF_LINK_CREATE` for function probes.
 #[repr(C)]
 struct LinkCreateMulti {
@@ -284,6 +296,15 @@ pub(super) fn load_program(program: &Program<'_>) -> Result<OwnedFd, LoadRefused
 pub(super) fn attach_tracing(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let mut attr = RawTracepointOpen { prog_fd: fd_number(program), ..Default::default() };
     bpf_fd(bpf_cmd::BPF_RAW_TRACEPOINT_OPEN, &mut attr)
+}
+
+/// Has the kernel call its test functions, on behalf of a loaded fentry program.
+///
+/// # Errors
+/// What the kernel said.
+pub(super) fn test_run(program: BorrowedFd<'_>) -> io::Result<()> {
+    let mut attr = TestRun { prog_fd: fd_number(program), ..Default::default() };
+    bpf(bpf_cmd::BPF_PROG_TEST_RUN, &mut attr).map(drop)
 }
 
 /// Attaches a program to function probes (fprobe) of one function: the probe runs until the returned

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use crate::load::OperationTimes;
 
-use super::{HandlerProfile, HistogramLayout, Interval, Profile, SCHEMA, VERSION};
+use super::{HandlerProfile, HistogramLayout, Interval, Profile, SCHEMA, SelfTimeProfile, VERSION};
 
 /// Longest name of a function or module (`KSYM_NAME_LEN` of the kernel is 512 with its end mark).
 const MAX_NAME_BYTES: usize = 512;
@@ -85,8 +85,31 @@ impl Profile {
     }
 }
 
+fn check_self_time(
+    of: &SelfTimeProfile,
+    count: u64,
+    layout: &HistogramLayout,
+) -> Result<(), String> {
+    of.histogram.decode(layout)?;
+    let held = of.histogram.count();
+    if held != Some(count) {
+        return Err(format!("has {count} calls, and own times of {held:?}"));
+    }
+    match (count, of.min_ns, of.max_ns) {
+        (0, None, None) if (of.sum_ns, of.probes_ns) == (0, 0) => Ok(()),
+        (1.., Some(min), Some(max)) if min <= max => Ok(()),
+        _ => {
+            Err("its own times have a sum, a min_ns and a max_ns that contradict each other"
+                .to_owned())
+        }
+    }
+}
+
 fn check_handler(handler: &HandlerProfile, layout: &HistogramLayout) -> Result<(), String> {
     handler.histogram.decode(layout)?;
+    if let Some(own) = &handler.self_time {
+        check_self_time(own, handler.count, layout)?;
+    }
     let held = handler.histogram.count();
     if held != Some(handler.count) {
         return Err(format!(

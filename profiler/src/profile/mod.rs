@@ -32,7 +32,7 @@ pub use series::{SERIES_SCHEMA, SERIES_VERSION, Series};
 
 use crate::host::HostFacts;
 use crate::load::{BuiltinKind, LoadRun, LoadSpec};
-use crate::measure::{HandlerMeasure, Losses};
+use crate::measure::{HandlerMeasure, Losses, SelfTime};
 use crate::module::ModuleFacts;
 use crate::warning::{Warning, WarningRecord};
 use crate::watch::Costs;
@@ -270,6 +270,9 @@ pub struct HandlerProfile {
     pub min_ns: Option<u64>,
     /// Exact longest duration; `null` without a call.
     pub max_ns: Option<u64>,
+    /// What the calls took themselves; only where `--self-time` asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub self_time: Option<SelfTimeProfile>,
     /// What was not measured, and why.
     pub losses: Losses,
     /// All durations, to the layout's precision.
@@ -290,6 +293,7 @@ impl HandlerProfile {
             sum_ns: measure.sum_ns,
             min_ns: measure.min_ns,
             max_ns: measure.max_ns,
+            self_time: measure.self_time.as_ref().map(SelfTimeProfile::from_measure).transpose()?,
             losses: measure.losses,
             histogram: Distribution::encode(&measure.histogram)?,
         })
@@ -303,6 +307,42 @@ impl HandlerProfile {
 
     /// Duration in nanoseconds that the share `quantile` (0 to 1) of the calls did not exceed:
     /// see [`crate::stats::quantile`]. Never above the exact longest one; `None` without a call.
+    #[must_use]
+    pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
+        crate::stats::quantile_within(&self.histogram.buckets, quantile, self.max_ns)
+    }
+}
+
+/// What the calls of a handler took themselves: their durations without the calls of the run's other
+/// handlers within them, and without what those calls' probes took.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct SelfTimeProfile {
+    /// Exact sum, of as many calls as the handler's `count`.
+    pub sum_ns: u64,
+    /// Exact shortest; `null` without a call.
+    pub min_ns: Option<u64>,
+    /// Exact longest; `null` without a call.
+    pub max_ns: Option<u64>,
+    /// How much of the handler's `sum_ns` the probes of the calls within took. Partly calculated: from what
+    /// probes add to a call on this machine, as measured when they were attached.
+    pub probes_ns: u64,
+    /// All of them, to the layout's precision.
+    pub histogram: Distribution,
+}
+
+impl SelfTimeProfile {
+    fn from_measure(measure: &SelfTime) -> Result<Self, EncodeError> {
+        Ok(Self {
+            sum_ns: measure.sum_ns,
+            min_ns: measure.min_ns,
+            max_ns: measure.max_ns,
+            probes_ns: measure.probes_ns,
+            histogram: Distribution::encode(&measure.histogram)?,
+        })
+    }
+
+    /// As [`HandlerProfile::quantile_ns`].
     #[must_use]
     pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
         crate::stats::quantile_within(&self.histogram.buckets, quantile, self.max_ns)

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Backend, Profile};
+use super::{Backend, HandlerProfile, Profile};
 use crate::load::ltp::{TestRuns, mix_changes};
 use crate::load::{LoadStatus, StopReason};
 use crate::module::ModuleFacts;
@@ -334,20 +334,26 @@ fn describe_build(module: &ModuleFacts) -> String {
 
 /// Handlers that both have and that were not observed in the same way.
 fn backends(first: &Profile, second: &Profile) -> Option<(String, String)> {
-    let mut pairs: Vec<(Backend, Backend)> = Vec::new();
+    // The probes that tell own time add more to a call.
+    let way = |handler: &HandlerProfile| (handler.backend, handler.self_time.is_some());
+    let mut pairs: Vec<[(Backend, bool); 2]> = Vec::new();
     for a in &first.handlers {
         let same = second.handlers.iter().find(|b| b.name == a.name && b.module == a.module);
         if let Some(b) = same
-            && a.backend != b.backend
-            && !pairs.contains(&(a.backend, b.backend))
+            && way(a) != way(b)
+            && !pairs.contains(&[way(a), way(b)])
         {
-            pairs.push((a.backend, b.backend));
+            pairs.push([way(a), way(b)]);
         }
     }
-    let words = |of: fn(&(Backend, Backend)) -> Backend| {
-        pairs.iter().map(|pair| of(pair).to_string()).collect::<Vec<_>>().join(", ")
+    let words = |side: usize| {
+        let word = |(backend, tells): (Backend, bool)| match (backend, tells) {
+            (backend, true) => format!("{backend} with --self-time"),
+            (backend, false) => backend.to_string(),
+        };
+        pairs.iter().map(|pair| word(pair[side])).collect::<Vec<_>>().join(", ")
     };
-    (!pairs.is_empty()).then(|| (words(|pair| pair.0), words(|pair| pair.1)))
+    (!pairs.is_empty()).then(|| (words(0), words(1)))
 }
 
 /// Tests of LTP that ended otherwise, or that ran in another share of the runs.

@@ -81,6 +81,7 @@ pub(crate) fn measure(name: &str, durations_ns: &[u64]) -> HandlerMeasure {
         sum_ns: durations_ns.iter().sum(),
         min_ns: durations_ns.iter().min().copied(),
         max_ns: durations_ns.iter().max().copied(),
+        self_time: None,
         losses: Losses { entries: calls, exits: calls, over_range, ..Losses::default() },
     }
 }

@@ -14,6 +14,7 @@ use profiler::probe::feature::try_backend;
 use profiler::probe::{Options, Probes, Session as _};
 use profiler::profile::{Backend, Clock};
 
+use crate::nested;
 use crate::testbed::{self, TEN};
 use crate::window::{Measured, Window, builtin, resolve, run_loads};
 
@@ -220,4 +221,83 @@ fn sixty_handlers_attach_in_three_seconds() {
     println!("sixty handlers attached in {took:?}");
     assert_eq!(session.targets().len(), 60);
     assert!(took < LIMIT, "attaching took {took:?}");
+}
+
+/// Most instructions by which own time and the probes' share may be off.
+const SELF_AGREEMENT: f64 = 30.0;
+
+/// With an inner handler probed, the outer one's own time is what the outer one takes when the inner
+/// one is not probed, less what the inner one takes; and what it takes more is the probes' time.
+#[test]
+fn self_time_is_that_of_the_call_without_the_inner_one() {
+    const CALLS: u64 = 4_000;
+    testbed::load();
+    let run = |command: &str, options: Options, handlers: &[&str]| {
+        let session = Probes::attach(&resolve(handlers), options).unwrap();
+        testbed::trigger(&format!("{command} 500"));
+        let window = Window::attached(session);
+        testbed::trigger(&format!("{command} {CALLS}"));
+        let measured = window.end();
+        measured.iter().for_each(|measured| measured.assert_exact());
+        measured
+    };
+    let mut table = format!(
+        "{:<15} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}\n",
+        "backend", "bare outer", "inner", "self", "difference", "added", "probes"
+    );
+    let mut failures = 0;
+    for backend in nested::backends() {
+        let options = Options { backend: Some(backend), ..Options::default() };
+        let alone =
+            |handler: &str, command: &str| run(command, options, &[handler]).remove(0).mean_ns();
+        let floor = alone("testbed_empty", "empty");
+        for (outer_spin, inner_spin) in [(0, 0), (1_000, 500), (100, 3_000)] {
+            testbed::spin("testbed_outer", outer_spin);
+            testbed::spin("testbed_inner", inner_spin);
+            let bare = alone("testbed_outer", "nested");
+            let inner = alone("testbed_inner", "nested") - floor;
+            let telling = Options { self_time: true, ..options };
+            let both = run("nested", telling, &["testbed_outer", "testbed_inner"]).remove(0);
+            testbed::spin("testbed_outer", 0);
+            testbed::spin("testbed_inner", 0);
+            let own = both.measure.self_time.as_ref().unwrap();
+            let calls = both.count() as f64;
+            let (self_ns, probes) = (own.sum_ns as f64 / calls, own.probes_ns as f64 / calls);
+            let (difference, added) = (self_ns - (bare - inner), both.mean_ns() - bare);
+            writeln!(
+                table,
+                "{backend:<15} {bare:>10.1} {inner:>10.1} {self_ns:>10.1} {difference:>10.1} \
+                 {added:>10.1} {probes:>10.1}"
+            )
+            .unwrap();
+            let off = difference.abs().max((added - probes).abs());
+            failures += u32::from(off > SELF_AGREEMENT || added < 100.0);
+        }
+    }
+    println!("{table}");
+    let out = std::env::var_os("PROFILER_VM_OUT").expect("PROFILER_VM_OUT names the output folder");
+    std::fs::write(PathBuf::from(out).join("self.txt"), &table).unwrap();
+    assert_eq!(failures, 0, "\n{table}");
+}
+
+/// Each level of a recursion takes the same itself, however much is within it.
+#[test]
+fn each_level_of_a_recursion_takes_the_same_itself() {
+    const DEPTH: u64 = 32;
+    testbed::load();
+    for backend in nested::backends() {
+        for warm in [true, false] {
+            let window = Window::telling_self_time(backend, &["testbed_recurse"]);
+            for _ in 0..if warm { 5 } else { 100 } {
+                testbed::trigger(&format!("recurse {DEPTH}"));
+            }
+            let measured = window.end().remove(0);
+            measured.assert_exact();
+            let own = &measured.measure.self_time.as_ref().unwrap().histogram;
+            let (low, high) = (own.value_at_quantile(0.05), own.value_at_quantile(0.95));
+            println!("{backend}: {low} to {high} of {:?} ns", measured.measure.max_ns);
+            let agree = high - low <= 2 * SELF_AGREEMENT as u64;
+            assert!(warm || agree, "{backend}: {low} to {high}: {measured:?}");
+        }
+    }
 }

@@ -117,6 +117,12 @@ impl Window {
         Self::attached(Probes::attach(&resolve(patterns), options).unwrap())
     }
 
+    /// The same, that tells calls' own time.
+    pub(crate) fn telling_self_time(backend: Backend, patterns: &[&str]) -> Self {
+        let options = Options { backend: Some(backend), self_time: true, ..Options::default() };
+        Self::attached(Probes::attach(&resolve(patterns), options).unwrap())
+    }
+
     /// Begins a window of a session where no counted call begins meanwhile.
     pub(crate) fn attached(mut session: Probes) -> Self {
         let mut recorder = Recorder::new(&session, Precision::Three).unwrap();

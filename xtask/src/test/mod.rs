@@ -91,6 +91,7 @@ const OUT_ON_5_10: &[(&str, &str)] = &[
         "ends::sigkill_leaves_nothing_behind",
         "about BPF programs; what function-graph leaves is put back by the next start: see ftrace::",
     ),
+    ("nested::", NO_MODULE_BTF),
     ("pairing::a_function_that_", NO_MODULE_BTF),
     ("pairing::all_of_them_", NO_MODULE_BTF),
     (
@@ -128,7 +129,8 @@ const fn virtual_time(name: &'static str, series: Series) -> Boot {
 const TWICE: [&str; 2] = ["icount-a", "icount-b"];
 
 /// What one kernel has more backends for.
-const BACKENDS_COMPARED: &[&str] = &["icount::the_backends_agree"];
+const BACKENDS_COMPARED: &[&str] =
+    &["icount::the_backends_agree", "icount::self_time", "icount::each_level_of_a_recursion_takes"];
 
 const BOOTS: [Boot; 7] = [
     Boot { left_out: OUT_ON_5_10, ..boot("5.10", Series::V5_10, COMMITTED) },

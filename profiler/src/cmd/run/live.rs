@@ -140,6 +140,7 @@ mod tests {
             min_ns: durations.iter().min().copied(),
             max_ns: durations.iter().max().copied(),
             over_range: 0,
+            self_time: None,
             books: Books { lost, ..Books::default() },
         }
     }

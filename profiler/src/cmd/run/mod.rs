@@ -126,6 +126,7 @@ impl Bench<'_> {
             backend: args.backend,
             force: args.force,
             trace_buffer_kib: args.trace_buffer,
+            self_time: args.self_time,
         };
         let mut session = attach(&job.targets, options)?;
         let probes = format!(

@@ -311,6 +311,7 @@ impl Pairing {
                 min_ns: any.then_some(tally.min_ns),
                 max_ns: any.then_some(tally.max_ns),
                 over_range: tally.over_range,
+                self_time: None,
                 books,
             };
             (tally.sum_ns, tally.min_ns, tally.max_ns, tally.over_range) = (0, u64::MAX, 0, 0);

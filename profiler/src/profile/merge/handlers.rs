@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use super::super::unlike::{Difference, What};
-use super::super::{Backend, EncodeError, HandlerProfile, Profile};
-use super::TooLarge;
+use super::super::{Backend, EncodeError, HandlerProfile, Profile, SelfTimeProfile};
 use super::durations::{Durations, Stored};
+use super::{TooLarge, checked};
 use crate::measure::Losses;
 
 /// The handlers of all sources, by module and name.
@@ -18,6 +18,29 @@ struct Handler {
     backend: Backend,
     losses: Losses,
     durations: Durations,
+    self_time: Option<SelfSum>,
+}
+
+/// Own time, where it is told.
+#[derive(Debug)]
+struct SelfSum {
+    durations: Durations,
+    probes_ns: u64,
+}
+
+impl SelfSum {
+    fn add(&mut self, more: SelfTimeProfile, count: u64, of: &str) -> Result<(), TooLarge> {
+        let SelfTimeProfile { sum_ns, min_ns, max_ns, probes_ns, histogram } = more;
+        self.probes_ns =
+            checked(self.probes_ns, probes_ns, &format!("the time of probes within {of}"))?;
+        self.durations.add(&Stored { count, sum_ns, min_ns, max_ns, histogram }, of)
+    }
+
+    fn finish(self) -> Result<SelfTimeProfile, EncodeError> {
+        let Self { durations, probes_ns } = self;
+        let Stored { count: _, sum_ns, min_ns, max_ns, histogram } = durations.finish()?;
+        Ok(SelfTimeProfile { sum_ns, min_ns, max_ns, probes_ns, histogram })
+    }
 }
 
 impl Handlers {
@@ -25,11 +48,22 @@ impl Handlers {
     pub(super) fn other_backend(&self, profile: &Profile) -> Option<Difference> {
         profile.handlers.iter().find_map(|handler| {
             let known = self.0.get(&key(handler))?;
-            (known.backend != handler.backend).then(|| Difference {
-                what: What::Backend,
-                first: format!("{} by {}", handler.name, known.backend),
-                second: format!("{} by {}", handler.name, handler.backend),
-            })
+            (known.backend != handler.backend)
+                .then(|| Difference {
+                    what: What::Backend,
+                    first: format!("{} by {}", handler.name, known.backend),
+                    second: format!("{} by {}", handler.name, handler.backend),
+                })
+                .or_else(|| {
+                    let words =
+                        |told| if told { "with --self-time" } else { "without --self-time" };
+                    let (first, second) = (known.self_time.is_some(), handler.self_time.is_some());
+                    (first != second).then(|| Difference {
+                        what: What::Backend,
+                        first: format!("{} {}", handler.name, words(first)),
+                        second: format!("{} {}", handler.name, words(second)),
+                    })
+                })
         })
     }
 
@@ -41,7 +75,12 @@ impl Handlers {
                 Entry::Vacant(entry) => {
                     let empty = profile.histogram.empty().map_err(TooLarge)?;
                     let (backend, losses) = (more.backend, Losses::default());
-                    entry.insert(Handler { backend, losses, durations: Durations::new(empty) })
+                    let self_time = more.self_time.is_some().then(|| SelfSum {
+                        durations: Durations::new(empty.clone()),
+                        probes_ns: 0,
+                    });
+                    let durations = Durations::new(empty);
+                    entry.insert(Handler { backend, losses, durations, self_time })
                 }
             };
             // Taken apart by name, so that a new field cannot be forgotten here.
@@ -53,9 +92,13 @@ impl Handlers {
                 sum_ns,
                 min_ns,
                 max_ns,
+                self_time,
                 losses,
                 histogram,
             } = more;
+            if let (Some(sum), Some(more)) = (&mut sum.self_time, self_time) {
+                sum.add(more, count, &name)?;
+            }
             sum.losses = add_losses(&sum.losses, &losses)
                 .ok_or_else(|| TooLarge(format!("the losses of {name}")))?;
             sum.durations.add(&Stored { count, sum_ns, min_ns, max_ns, histogram }, &name)?;
@@ -66,7 +109,7 @@ impl Handlers {
     /// The sums, by module and name.
     pub(super) fn finish(self) -> Result<Vec<HandlerProfile>, EncodeError> {
         let finish = |((module, name), sum): (_, Handler)| {
-            let Handler { backend, losses, durations } = sum;
+            let Handler { backend, losses, durations, self_time } = sum;
             let Stored { count, sum_ns, min_ns, max_ns, histogram } = durations.finish()?;
             Ok(HandlerProfile {
                 name,
@@ -76,6 +119,7 @@ impl Handlers {
                 sum_ns,
                 min_ns,
                 max_ns,
+                self_time: self_time.map(SelfSum::finish).transpose()?,
                 losses,
                 histogram,
             })

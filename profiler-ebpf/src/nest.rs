@@ -1,0 +1,224 @@
+//! Calls' own time: without the calls of probed handlers within them, and without those calls' probes.
+//!
+//! Each task has a stack of its calls under way, of all handlers. A call that leaves adds what it took
+//! to the call around it: from its start to the end of its exit program, as read from the clock, and
+//! what its probes take outside of that, which user space has measured. An interrupt's calls are
+//! within the call that they came upon, as its duration holds them, too.
+//!
+//! Starts are kept here alone, so recursion, sleep, migration and interrupts cost nothing more. A call
+//! whose exit program was not run stays until the call around it leaves, or one begins in its place.
+
+use core::{
+    arch::asm,
+    ptr::{addr_of, addr_of_mut, null_mut, read_volatile, write_volatile},
+};
+
+use aya_ebpf::{
+    bindings::BPF_NOEXIST,
+    helpers::generated::{bpf_get_current_pid_tgid, bpf_ktime_get_ns, bpf_map_lookup_elem},
+};
+use profiler_common::{
+    bucket::COUNTERS_3,
+    layout::{LEVELS_MAX, Level, Nest, PHASES, Record, Slot},
+};
+
+use crate::{
+    record::{note_key, record},
+    state::{NESTS, RECORDS, cpus, handler, inside, outside, slot_of, this_cpu},
+};
+
+/// Idle tasks of all CPUs have number 0: each gets one of its own.
+const IDLE: u64 = 1 << 32;
+
+/// Bytes of a task's kernel stack, or fewer: a call within another is below it.
+const STACK_BYTES: u64 = 16 << 10;
+
+const BEFORE_START: u64 = u64::MAX;
+
+/// A task's first call, which has its place from the moment that the task has a nest: an interrupt
+/// that finds it adds its own calls above.
+static FIRST: Nest = {
+    let level = Level { frame: 0, handler: 0, start: BEFORE_START, within: 0, probes: 0 };
+    Nest { depth: 1, levels: [level; LEVELS_MAX] }
+};
+
+#[inline(always)]
+fn current(cpu: u64) -> u64 {
+    // SAFETY: helper without arguments.
+    let task = (unsafe { bpf_get_current_pid_tgid() }) & 0xffff_ffff;
+    if task == 0 { IDLE | cpu } else { task }
+}
+
+/// Adds at once, because an interrupt may do the same in between.
+#[inline(always)]
+fn add(counter: *mut u64, value: u64) {
+    // SAFETY: one atomic addition to a field of a nest, which the verifier checks.
+    unsafe { asm!("lock *(u64 *)({0} + 0) += {1}", in(reg) counter, in(reg) value) }
+}
+
+/// # Safety
+/// `nest` must point into NESTS.
+#[inline(always)]
+unsafe fn level_at(nest: *mut Nest, at: u64) -> *mut Level {
+    let mut at = at & (LEVELS_MAX as u64 - 1);
+    // SAFETY: below the number of levels. Hidden from the compiler, which would drop the mask where it
+    // knows better than the verifier.
+    unsafe {
+        asm!("/* {0} */", inout(reg) at);
+        at &= LEVELS_MAX as u64 - 1;
+        addr_of_mut!((*nest).levels).cast::<Level>().add(at as usize)
+    }
+}
+
+/// The place of a task's first call.
+#[inline(never)]
+fn first(task: u64) -> *mut Level {
+    let _ = NESTS.insert(&task, &FIRST, BPF_NOEXIST.into());
+    // SAFETY: what is found points into NESTS.
+    NESTS.get_ptr_mut(&task).map_or(null_mut(), |nest| unsafe { level_at(nest, 0) })
+}
+
+/// The place of a call within others; null if they are too many.
+#[inline(always)]
+fn push<const STACK: bool>(nest: *mut Nest, slot: *mut Slot, frame: u64) -> *mut Level {
+    // SAFETY: `nest` points into NESTS, `slot` into SLOTS.
+    unsafe {
+        let mut depth = read_volatile(addr_of!((*nest).depth));
+        if depth > 0 {
+            let top = level_at(nest, depth - 1);
+            // Compared and not subtracted, which the verifier forbids for the context's address.
+            let lowest = (*top).frame;
+            let mut end = lowest.wrapping_add(if STACK { STACK_BYTES } else { 1 });
+            asm!("/* {0} */", inout(reg) end);
+            if frame >= lowest && frame < end {
+                // It cannot be under way: its place on the stack is free again.
+                if (*top).handler == handler() {
+                    (*slot).lost += 1;
+                }
+                depth -= 1;
+            }
+        }
+        if depth >= LEVELS_MAX as u64 {
+            return null_mut();
+        }
+        let level = level_at(nest, depth);
+        write_volatile(addr_of_mut!((*level).frame), 0);
+        // An interrupt from here on takes the next place, and finds this one's call not begun.
+        write_volatile(addr_of_mut!((*nest).depth), depth + 1);
+        write_volatile(addr_of_mut!((*level).start), BEFORE_START);
+        level
+    }
+}
+
+/// Notes when a call began, as the last thing it does. `STACK`: frames lie on the task's stack.
+#[inline(always)]
+pub(crate) fn enter<const STACK: bool>(frame: u64) {
+    let cpu = this_cpu();
+    let slot = slot_of(cpu);
+    let task = current(cpu);
+    // SAFETY: `slot` points into SLOTS, `level` into NESTS. Volatile, because an interrupt may come
+    // in anywhere.
+    unsafe {
+        (*slot).entries += 1;
+        let level = match NESTS.get_ptr_mut(&task) {
+            Some(nest) => push::<STACK>(nest, slot, frame),
+            None => first(task),
+        };
+        if level.is_null() {
+            (*slot).lost += 1;
+            return;
+        }
+        write_volatile(addr_of_mut!((*level).frame), frame);
+        write_volatile(addr_of_mut!((*level).handler), handler());
+        write_volatile(addr_of_mut!((*level).within), 0);
+        write_volatile(addr_of_mut!((*level).probes), 0);
+        write_volatile(addr_of_mut!((*level).start), bpf_ktime_get_ns());
+    }
+}
+
+/// Where a call is that others have not left; the number of levels if nowhere.
+#[inline(never)]
+fn find(nest: *mut Nest, frame: u64) -> u64 {
+    let mut at = 0;
+    while at < LEVELS_MAX as u64 {
+        // SAFETY: `nest` points into NESTS.
+        unsafe {
+            if at >= read_volatile(addr_of!((*nest).depth)) {
+                break;
+            }
+            let level = level_at(nest, at);
+            if (*level).frame == frame && (*level).handler == handler() {
+                return at;
+            }
+        }
+        at += 1;
+    }
+    LEVELS_MAX as u64
+}
+
+/// Counts the probes' time in the record of `key`.
+#[inline(always)]
+unsafe fn record_probes(key: &u32, probes: u64) {
+    // SAFETY: the record is checked and points to a value of RECORDS, whose head is that of all
+    // precisions.
+    unsafe {
+        let record =
+            bpf_map_lookup_elem(addr_of!(RECORDS).cast_mut().cast(), (&raw const *key).cast())
+                .cast::<Record<COUNTERS_3>>();
+        if !record.is_null() {
+            (*record).head.probes += probes;
+        }
+    }
+}
+
+/// Counts a call that leaves, and adds it to the call around it; `now` is the clock read first thing.
+#[inline(always)]
+pub(crate) fn leave<const MAGNITUDE: u32, const COUNTERS: usize>(frame: u64, now: u64) {
+    let cpu = this_cpu();
+    let slot = slot_of(cpu);
+    let task = current(cpu);
+    let (mut key, mut own_key) = (0, 0);
+    // SAFETY: `slot` points into SLOTS, levels into NESTS, the keys to this function's stack.
+    unsafe {
+        note_key(&raw mut key, cpu);
+        write_volatile(&raw mut own_key, key + PHASES * cpus() as u32);
+        let Some(nest) = NESTS.get_ptr_mut(&task) else {
+            (*slot).unpaired_exits += 1;
+            return;
+        };
+        let mut at = read_volatile(addr_of!((*nest).depth)).wrapping_sub(1);
+        let mut level = level_at(nest, at);
+        if (*level).frame != frame || (*level).handler != handler() {
+            at = find(nest, frame);
+            if at >= LEVELS_MAX as u64 {
+                (*slot).unpaired_exits += 1;
+                return;
+            }
+            level = level_at(nest, at);
+        }
+        let start = read_volatile(addr_of!((*level).start));
+        let within = read_volatile(addr_of!((*level).within));
+        let probes = read_volatile(addr_of!((*level).probes));
+        let duration = now.wrapping_sub(start);
+        (*slot).paired += 1;
+        record::<MAGNITUDE, COUNTERS>(&key, duration);
+        record::<MAGNITUDE, COUNTERS>(&own_key, duration.saturating_sub(within));
+        if probes != 0 {
+            record_probes(&own_key, probes);
+        }
+        if at == 0 {
+            // An interrupt before this adds to a call that has left, which is as good as nothing.
+            let _ = NESTS.remove(&task);
+            return;
+        }
+        let around = level_at(nest, at - 1);
+        if start >= read_volatile(addr_of!((*around).start)) {
+            let done = bpf_ktime_get_ns();
+            let outside = outside();
+            add(addr_of_mut!((*around).within), done.wrapping_sub(start) + outside);
+            let own_probes = done.wrapping_sub(now) + outside + inside();
+            add(addr_of_mut!((*around).probes), own_probes + probes);
+        }
+        write_volatile(addr_of_mut!((*nest).depth), at);
+    }
+}

@@ -1,0 +1,59 @@
+//! What handlers took without those within them: the table of `--self-time`.
+
+use comfy_table::Row;
+
+use super::{
+    grid,
+    table::{Unit, clean, full_name},
+};
+use crate::profile::{HandlerProfile, Profile, SelfTimeProfile};
+
+const HEADER: [&str; 9] = [
+    "handler",
+    "average",
+    "self average",
+    "self TP90",
+    "self TP95",
+    "self TP99",
+    "within",
+    "their probes",
+    "of average",
+];
+
+/// Averages of each handler that was asked for its own time, in parts that add up: itself, handlers
+/// within it, and their probes. `None` if none was.
+pub(super) fn self_times(profile: &Profile, unit: Unit, width: Option<u16>) -> Option<String> {
+    let rows: Vec<Row> = profile
+        .handlers
+        .iter()
+        .filter_map(|handler| {
+            let name = clean(&full_name(profile, handler)).into_owned();
+            Some(Row::from(cells(name, handler, handler.self_time.as_ref()?, unit)))
+        })
+        .collect();
+    (!rows.is_empty()).then(|| grid::figures(&HEADER, rows.into_iter(), width))
+}
+
+fn cells(name: String, handler: &HandlerProfile, own: &SelfTimeProfile, unit: Unit) -> [String; 9] {
+    let average = |sum| {
+        let mean = crate::stats::mean(sum, handler.count);
+        mean.map_or("-".to_owned(), |ns| unit.average(ns))
+    };
+    let quantile = |q| own.quantile_ns(q).map_or("-".to_owned(), |ns| unit.exact(ns));
+    let share = if handler.sum_ns == 0 {
+        "-".to_owned()
+    } else {
+        format!("{:.1}%", own.probes_ns as f64 / handler.sum_ns as f64 * 100.0)
+    };
+    [
+        name,
+        average(handler.sum_ns),
+        average(own.sum_ns),
+        quantile(0.90),
+        quantile(0.95),
+        quantile(0.99),
+        average(handler.sum_ns.saturating_sub(own.sum_ns.saturating_add(own.probes_ns))),
+        average(own.probes_ns),
+        share,
+    ]
+}

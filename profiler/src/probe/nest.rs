@@ -1,0 +1,187 @@
+//! What the probes of a call add to the call around it, which is no handler's time: measured on the
+//! kernel's own test functions, whose calls are one inside the other and next to empty.
+
+use std::os::fd::AsFd as _;
+
+use super::{
+    Drained, Options, Precision, ProbeError, Session as _,
+    bpf::BpfSession,
+    choice::Choice,
+    feature,
+    sys::{self, AttachType},
+};
+use crate::{
+    measure::SelfTime,
+    profile::Backend,
+    target::{KernelFiles, Target},
+};
+
+/// Calls the next one, and is called by a test run of a program (kernel 5.7, commit da00d2f117a0).
+const OUTER: &str = "bpf_prog_test_run_tracing";
+
+/// Adds one to a number, and is called by nobody else (kernel 5.5, commit faeb2dce084a).
+const INNER: &str = "bpf_fentry_test1";
+
+/// How often they are called, and before that, for caches.
+const RUNS: u32 = 2_000;
+const WARM: u32 = 200;
+
+/// What the probes of one call add, in nanoseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Costs {
+    /// To the call around it, besides what lies between the call's start and the end of its exit program.
+    pub(super) outside_ns: u64,
+    /// To its own duration: that of a call that does nothing.
+    pub(super) inside_ns: u64,
+}
+
+/// Refuses what own time cannot be told of.
+///
+/// # Errors
+/// When handlers are measured by several backends, or by one without programs.
+pub(super) fn check(targets: &[Target], choices: &[Choice]) -> Result<(), ProbeError> {
+    let refused = |reason| Err(ProbeError::NoSelfTime { reason });
+    let mut chosen = targets.iter().zip(choices);
+    let Some((first, choice)) = chosen.next() else { return Ok(()) };
+    // A call is looked for among those of its own backend.
+    if let Some((other, of_other)) = chosen.find(|(_, other)| other.backend != choice.backend) {
+        return refused(format!(
+            "one backend has to measure all handlers, and {} is for {}, {} for {} (--backend NAME takes \
+             one for all)",
+            first.label(),
+            choice.backend,
+            other.label(),
+            of_other.backend
+        ));
+    }
+    if choice.backend == Backend::FunctionGraph {
+        let reason = "the tracer writes its own work into durations, and how much is not known";
+        return refused(format!("{} is for function-graph, and {reason}", first.label()));
+    }
+    Ok(())
+}
+
+/// Measures what probes of `backend` add.
+///
+/// # Errors
+/// When it cannot be measured on this kernel.
+pub(super) fn measure_costs(backend: Backend, options: Options) -> Result<Costs, ProbeError> {
+    let refused = |reason: String| ProbeError::NoSelfTime { reason };
+    if backend == Backend::Fentry && !sys::has_exchange() {
+        // commit ca06f55b9002
+        let reason = "before 5.12 an interrupt may run a program on top of itself";
+        return Err(refused(reason.to_owned()));
+    }
+    let names = [OUTER.to_owned(), INNER.to_owned()];
+    let targets = KernelFiles::default().resolve(None, &names).map_err(|error| {
+        refused(format!(
+            "what probes add is measured on functions that the kernel has for tests: {error}"
+        ))
+    })?;
+    let [outer, inner] = targets.as_slice() else {
+        return Err(refused(format!("this kernel has no {OUTER} with {INNER}")));
+    };
+    let program = feature::load("fentry", AttachType::Fentry, inner.btf_id.unwrap_or_default())
+        .map_err(|refusal| refused(refusal.what))?;
+    let run = |times| {
+        (0..times).try_for_each(|_| sys::test_run(program.as_fd())).map_err(|error| {
+            ProbeError::System { doing: "calling the kernel's test functions", error }
+        })
+    };
+    let options = Options { precision: Precision::Three, allow_shared: true, ..options };
+    let measure = |targets: &[Target]| -> Result<Vec<Drained>, ProbeError> {
+        let mut session = BpfSession::attach_with(targets, backend, options, Costs::default())?;
+        run(WARM)?;
+        session.drain()?;
+        run(RUNS)?;
+        session.drain()
+    };
+    let alone = measure(std::slice::from_ref(outer))?;
+    let both = measure(&[outer.clone(), inner.clone()])?;
+    costs(&alone, &both).ok_or_else(|| {
+        let seen: Vec<u64> =
+            alone.iter().chain(&both).map(|drained| drained.histogram.len()).collect();
+        refused(format!("of {RUNS} calls of {OUTER} with {INNER} these were seen: {seen:?}"))
+    })
+}
+
+/// From the outer function without and with probes on the inner one; `None` without calls. Medians,
+/// because of interrupts.
+fn costs(alone: &[Drained], both: &[Drained]) -> Option<Costs> {
+    let ([alone], [outer, inner]) = (alone, both) else { return None };
+    let SelfTime { histogram, .. } = outer.self_time.as_ref()?;
+    let runs = u64::from(RUNS);
+    if [&alone.histogram, histogram, &inner.histogram].iter().any(|found| found.len() < runs) {
+        return None;
+    }
+    Some(Costs {
+        // It knows what lies between the inner call's start and the end of its exit program.
+        outside_ns: histogram
+            .value_at_quantile(0.5)
+            .saturating_sub(alone.histogram.value_at_quantile(0.5)),
+        inside_ns: inner.histogram.value_at_quantile(0.5),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::Books;
+
+    fn target(name: &str) -> Target {
+        Target { name: name.to_owned(), module: None, address: 0, btf_id: None, twin: None }
+    }
+
+    fn chosen(backends: &[Backend]) -> Result<(), String> {
+        let targets: Vec<Target> = ["outer", "inner"].map(target).into();
+        let choices: Vec<Choice> =
+            backends.iter().map(|&backend| Choice { backend, obstacles: Vec::new() }).collect();
+        check(&targets, &choices).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn one_backend_with_programs_has_to_measure_all() {
+        for backend in Backend::ALL {
+            let programs = backend != Backend::FunctionGraph;
+            assert_eq!(chosen(&[backend, backend]).is_ok(), programs, "{backend}");
+        }
+        let mixed = chosen(&[Backend::Fentry, Backend::KprobeMulti]).unwrap_err();
+        assert!(mixed.contains("outer is for fentry, inner for kprobe-multi"), "{mixed}");
+    }
+
+    fn drained(duration: u64, own: u64, calls: u32) -> Drained {
+        let histogram = |value| {
+            let mut histogram = Precision::Three.histogram().unwrap();
+            histogram.record_n(value, calls.into()).unwrap();
+            // An interrupt came in.
+            histogram.record_n(1_000_000, u64::from(calls) / 10).unwrap();
+            histogram
+        };
+        let histogram_of_self = histogram(own);
+        Drained {
+            histogram: histogram(duration),
+            sum_ns: 0,
+            min_ns: None,
+            max_ns: None,
+            over_range: 0,
+            self_time: Some(SelfTime {
+                histogram: histogram_of_self,
+                sum_ns: 0,
+                min_ns: None,
+                max_ns: None,
+                probes_ns: 0,
+            }),
+            books: Books::default(),
+        }
+    }
+
+    #[test]
+    fn costs_are_what_the_outer_call_grows_by() {
+        let alone = [drained(100, 100, RUNS)];
+        let both = [drained(900, 350, RUNS), drained(60, 60, RUNS)];
+        let found = costs(&alone, &both);
+        assert_eq!(found, Some(Costs { outside_ns: 250, inside_ns: 60 }));
+        let unseen = [drained(900, 350, RUNS), drained(60, 60, 10)];
+        assert_eq!(costs(&alone, &unseen), None);
+    }
+}

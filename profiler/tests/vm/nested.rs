@@ -1,0 +1,106 @@
+//! Handlers within handlers: every call is counted, whichever way they nest.
+
+use std::path::Path;
+
+use profiler::probe::btf::{BTF_FOLDER, Functions};
+use profiler::probe::feature::try_backend;
+use profiler::profile::Backend;
+
+use crate::cli::{Ended, folder, handler, profiler, saved};
+use crate::testbed::{self, Counters};
+use crate::window::{Measured, Window};
+
+/// Backends of this kernel that tell own time.
+pub(crate) fn backends() -> Vec<Backend> {
+    let functions = Functions::of(None, Path::new(BTF_FOLDER)).unwrap();
+    let works = |backend: &Backend| {
+        *backend != Backend::FunctionGraph && try_backend(*backend, Some(&functions)).is_ok()
+    };
+    let found: Vec<Backend> = Backend::ALL.into_iter().filter(works).collect();
+    assert!(found.len() >= 2, "{found:?}");
+    found
+}
+
+/// Own time is a part of the whole, call by call, and so is the probes' time.
+fn assert_parts(measured: &Measured) {
+    let measure = &measured.measure;
+    let own = measure.self_time.as_ref().expect("asked for");
+    assert_eq!(own.histogram.len(), measured.count(), "{measured:?}");
+    assert!(own.sum_ns + own.probes_ns <= measure.sum_ns, "{measured:?}");
+    assert!(own.max_ns <= measure.max_ns && own.min_ns <= measure.min_ns, "{measured:?}");
+}
+
+#[test]
+fn calls_that_nest_sleep_migrate_and_are_interrupted() {
+    for backend in backends() {
+        let window = Window::telling_self_time(
+            backend,
+            &[
+                "testbed_outer",
+                "testbed_inner",
+                "testbed_recurse",
+                "testbed_sleep",
+                "testbed_migrate",
+            ],
+        );
+        for command in ["nested 3000", "recurse 32", "sleep 200 50", "migrate 100"] {
+            testbed::trigger(command);
+        }
+        let counts = [3_000, 3_000, 32, 50, 100];
+        for (measured, count) in window.end().iter().zip(counts) {
+            assert_eq!(measured.count(), count, "{backend}: {measured:?}");
+            measured.assert_exact();
+            assert_parts(measured);
+            let own = measured.measure.self_time.as_ref().unwrap();
+            let alone = own.probes_ns == 0 && own.sum_ns == measured.measure.sum_ns;
+            let outer = ["testbed_outer", "testbed_recurse"].contains(&measured.name());
+            assert_eq!(alone, !outer, "{backend}: {measured:?}");
+        }
+    }
+}
+
+/// A call that an interrupt makes is within the one that it came upon. A program that the kernel
+/// skipped, as it was running already, is a call missed.
+#[test]
+fn an_interrupts_call_is_within_the_one_it_came_upon() {
+    testbed::load();
+    for backend in backends() {
+        let nested = Counters::nested();
+        let window = Window::telling_self_time(backend, &["testbed_irq_victim"]);
+        testbed::trigger("irq 200");
+        let measured = window.end().remove(0);
+        assert_eq!(Counters::nested() - nested, 200);
+        let losses = measured.measure.losses;
+        let found = format!("{backend}: {measured:?}");
+        assert_eq!(losses.imbalance(measured.count()), 0, "{found}");
+        assert_eq!(losses.entries + losses.unpaired_exits, measured.truth, "{found}");
+        assert!(measured.count() + losses.missed >= measured.truth, "{found}");
+        assert!(measured.count() >= 380, "{found}");
+        assert_parts(&measured);
+        assert!(measured.measure.self_time.unwrap().probes_ns > 0, "{found}");
+    }
+}
+
+#[test]
+fn the_program_tells_own_time() {
+    let folder = folder();
+    let file = folder.path().join("nested.json");
+    testbed::load();
+    let run = Ended::of(
+        profiler("run --module hids_testbed --handler testbed_outer --handler testbed_inner --self-time --json")
+            .arg(&file)
+            .args(["--", "sh", "-c", "echo nested 5000 >/proc/hids_testbed/trigger"]),
+    );
+    run.assert_code(0);
+    let profile = saved(file, &run.stdout);
+    let (outer, inner) = (handler(&profile, "testbed_outer"), handler(&profile, "testbed_inner"));
+    let of_outer = outer.self_time.as_ref().unwrap();
+    assert_eq!((outer.count, inner.count), (5_000, 5_000));
+    assert!(of_outer.probes_ns > 0 && of_outer.sum_ns + of_outer.probes_ns < outer.sum_ns);
+    assert_eq!(inner.self_time.as_ref().unwrap().sum_ns, inner.sum_ns);
+    assert!(run.stdout.contains("self average"), "{}", run.stdout);
+    let refused = Ended::of(&mut profiler(
+        "run --module hids_testbed --handler testbed_outer --self-time --backend function-graph --duration 1s",
+    ));
+    refused.assert_code(3).assert_error(&["testbed_outer", "function-graph"]).assert_nothing_done();
+}
