@@ -17,7 +17,7 @@ pub(crate) const TARGETS: [&str; 3] = ["trace_cmd", "profile_json", "load_profil
 /// Coverage counters and comparisons for libFuzzer, as cargo-fuzz has them.
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
-    -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1";
+    -Cllvm-args=-sanitizer-coverage-trace-compares";
 
 /// With a target of its own, build scripts and macros are not instrumented.
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
