@@ -34,6 +34,9 @@ pub(crate) fn command(spec: &VmSpec, accel: Accel, script: &Path) -> Command {
         .args(["--append", "loglevel=5"])
         // Two boots shall run the same instructions.
         .args(["--append", "nokaslr"])
+        // The kernel tries its timer out against the CPU's speed, and panics where the host was busy
+        // with something else meanwhile.
+        .args(["--append", "no_timer_check"])
         .args(["--append", &format!("modprobe.blacklist={UNWANTED_MODULES}")])
         .arg("--qemu-opts=-nodefaults")
         .current_dir(&spec.directory)
