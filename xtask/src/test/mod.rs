@@ -114,7 +114,10 @@ const ON_6_1: &str = "about loads and the terminal, not the kernel: boot 6.1 has
 const KNOWN_TO_FAIL: &[(&str, &str)] = &[];
 
 /// Boots that a whole run leaves out, and why; `--boot NAME` runs them.
-const NOT_YET: &[(&str, &str)] = &[];
+const NOT_YET: &[(&str, &str)] = &[
+    ("5.10", "not seen to pass as a whole yet: run it by `cargo xtask test --boot 5.10`"),
+    ("7.2", "not seen to pass as a whole yet: run it by `cargo xtask test --boot 7.2`"),
+];
 
 const fn boot(name: &'static str, series: Series, objects: &'static [Object]) -> Boot {
     Boot { name, series, cpus: 2, icount: false, objects, left_out: &[], only: &[] }
