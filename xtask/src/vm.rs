@@ -55,6 +55,11 @@ impl VmSpec {
     }
 }
 
+/// Kernels seen to break where QEMU translates for two CPUs at once.
+fn breaks_at_once(series: Series) -> bool {
+    matches!(series, Series::V6_12 | Series::V7_2)
+}
+
 static KVM_PROBE: Mutex<()> = Mutex::new(());
 
 /// Boots and runs. Everything but a command that ran to its end is an error.
@@ -89,8 +94,8 @@ pub(crate) fn run(paths: &Paths, spec: &VmSpec) -> Result<VmOutcome> {
     let choosing = KVM_PROBE.lock().unwrap_or_else(|broken| broken.into_inner());
     let (accel, reason) = kvm::choose(&vm, &paths.vm().join("kvm-probe"), say)?;
     drop(choosing);
-    if accel == Accel::Tcg && spec.cpus > 1 && spec.series == Series::V7_2 {
-        // This kernel changes its own code so often that two CPUs, each translated by a thread of its own,
+    if accel == Accel::Tcg && spec.cpus > 1 && breaks_at_once(spec.series) {
+        // These kernels change their own code so often that two CPUs, each translated by a thread of its own,
         // now and then run a breakpoint that was taken back: an oops `int3`.
         vm.qemu_args = ["-accel", "tcg,thread=single"].map(str::to_owned).to_vec();
     }
