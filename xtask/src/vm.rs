@@ -55,8 +55,8 @@ impl VmSpec {
     }
 }
 
-/// Kernels seen to break where QEMU translates for two CPUs at once.
-fn breaks_at_once(series: Series) -> bool {
+/// Kernels seen to break where QEMU translates for two CPUs at once: theirs take turns on one CPU of the host.
+pub(crate) fn breaks_at_once(series: Series) -> bool {
     matches!(series, Series::V6_12 | Series::V7_2)
 }
 

@@ -252,8 +252,8 @@ struct Bench<'a> {
     filters: &'a [String],
 }
 
-/// The tests in VMs: first those on the wall clock, one boot at a time, for they measure time on this
-/// machine's CPUs; then those on virtual time, side by side.
+/// The tests in VMs: first those that take several of this machine's CPUs, one boot at a time; then those
+/// that take one each, as all do on virtual time, side by side.
 fn vm_tests(paths: &Paths, selection: &Selection, report: &mut Report) -> Result<()> {
     let named = |boot: &&Boot| selection.boots.iter().any(|name| name == boot.name);
     let wanted: Vec<&Boot> =
@@ -267,7 +267,7 @@ fn vm_tests(paths: &Paths, selection: &Selection, report: &mut Report) -> Result
                 for test in bench.listed(boot)? {
                     report.add(&place(boot, Object::Committed), &test, Status::LeftOut(why));
                 }
-            } else if boot.icount {
+            } else if boot.icount || vm::breaks_at_once(boot.series) {
                 let run = Box::new(|report: &mut Report| bench.boot(boot, report));
                 jobs.push(Job { place: place(boot, Object::Committed), run });
             } else {

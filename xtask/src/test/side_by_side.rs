@@ -1,4 +1,4 @@
-//! Tests under virtual time side by side: how busy the machine is does not change what they measure.
+//! Boots that take one CPU of this machine each, side by side.
 
 use std::num::NonZero;
 use std::sync::Mutex;
