@@ -34,8 +34,8 @@ pub(crate) fn command(spec: &VmSpec, accel: Accel, script: &Path) -> Command {
         .args(["--append", "loglevel=5"])
         // Two boots shall run the same instructions.
         .args(["--append", "nokaslr"])
-        // The kernel tries its timer out against the CPU's speed, and panics where the host was busy
-        // with something else meanwhile.
+        // The kernel tries its timer out against the CPU's speed, which QEMU moves under virtual time, and
+        // panics where the host was busy with something else meanwhile.
         .args(["--append", "no_timer_check"])
         .args(["--append", &format!("modprobe.blacklist={UNWANTED_MODULES}")])
         .arg("--qemu-opts=-nodefaults")

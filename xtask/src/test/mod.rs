@@ -109,10 +109,6 @@ const SAME_EVERYWHERE: &[(&str, &str)] =
 
 const ON_6_1: &str = "about loads and the terminal, not the kernel: boot 6.1 has it";
 
-/// Tests that fail as things stand, and why. A whole run lists them with their reasons; one that
-/// names tests runs them all the same.
-const KNOWN_TO_FAIL: &[(&str, &str)] = &[];
-
 /// Boots that a whole run leaves out, and why; `--boot NAME` runs them.
 const NOT_YET: &[(&str, &str)] = &[
     ("5.10", "not seen to pass as a whole yet: run it by `cargo xtask test --boot 5.10`"),
@@ -325,15 +321,6 @@ impl<'a> Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Why a test is not run in a boot.
-    fn reason_against(&self, boot: &Boot, test: &str) -> Option<&'static str> {
-        let known = || {
-            let (_, why) = KNOWN_TO_FAIL.iter().find(|(start, _)| test.starts_with(start))?;
-            self.filters.is_empty().then_some(*why)
-        };
-        boot.reason_against(test).or_else(known)
-    }
-
     /// The tests of a boot, as the binary itself lists them.
     fn listed(&self, boot: &Boot) -> Result<Vec<String>> {
         let names = libtest::listed(&process::stdout(Command::new(&self.binary).arg("--list"))?);
@@ -351,10 +338,8 @@ impl Bench<'_> {
 
     /// Boots once and runs the tests with each of the objects.
     fn boot(&self, boot: &Boot, report: &mut Report) -> Result<()> {
-        let (listed, left_out): (Vec<String>, Vec<String>) = self
-            .listed(boot)?
-            .into_iter()
-            .partition(|test| self.reason_against(boot, test).is_none());
+        let (listed, left_out): (Vec<String>, Vec<String>) =
+            self.listed(boot)?.into_iter().partition(|test| boot.reason_against(test).is_none());
         // What is equal byte for byte passes and fails alike.
         let same = self.rebuilt.as_ref().is_some_and(|rebuilt| rebuilt.same);
         let objects: Vec<Object> = boot
@@ -365,7 +350,7 @@ impl Bench<'_> {
             .collect();
         for test in &left_out {
             for object in &objects {
-                let why = self.reason_against(boot, test).unwrap_or_default();
+                let why = boot.reason_against(test).unwrap_or_default();
                 report.add(&place(boot, *object), test, Status::LeftOut(why));
             }
         }
