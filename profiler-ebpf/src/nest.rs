@@ -202,7 +202,11 @@ pub(crate) fn leave<const MAGNITUDE: u32, const COUNTERS: usize>(frame: u64, now
         let duration = now.wrapping_sub(start);
         (*slot).paired += 1;
         record::<MAGNITUDE, COUNTERS>(&key, duration);
-        record::<MAGNITUDE, COUNTERS>(&own_key, duration.saturating_sub(within));
+        let own = duration.saturating_sub(within);
+        record::<MAGNITUDE, COUNTERS>(&own_key, own);
+        // What is within was measured and in part estimated; the whole was measured, and its parts are no
+        // more than it.
+        let probes = probes.min(duration - own);
         if probes != 0 {
             record_probes(&own_key, probes);
         }

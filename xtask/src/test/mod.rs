@@ -44,6 +44,9 @@ use side_by_side::Job;
 /// What the places of VM tests begin with in the report.
 pub(crate) const VM_PLACE: &str = "vm ";
 
+/// The place of the tests that need no kernel of their own.
+const HOST: &str = "host";
+
 /// Tests under virtual time lie in this module of the test binary; they run in such boots alone,
 /// and all others in the others.
 const ICOUNT_MODULE: &str = "icount::";
@@ -96,18 +99,29 @@ const OUT_ON_5_10: &[(&str, &str)] = &[
     ("nested::", NO_MODULE_BTF),
     ("pairing::a_function_that_", NO_MODULE_BTF),
     ("pairing::all_of_them_", NO_MODULE_BTF),
-    (
-        "runs::two_digits_are_enough",
-        "about histograms in the kernel, and function-graph has none there",
-    ),
     ("runs::two_runs_on_one_handler", "the tracer of Linux 5.10 has one user; ftrace:: has that"),
 ];
 
 /// What is the same on every kernel is run on one: all boots together have their limit of time.
-const SAME_EVERYWHERE: &[(&str, &str)] =
-    &[("live::", ON_6_1), ("loads::", ON_6_1), ("ltp::", ON_6_1), ("repeats::", ON_6_1)];
+const SAME_EVERYWHERE: &[(&str, &str)] = &[
+    ("bad_input::a_broken_object", ON_6_1),
+    ("bad_input::an_output", ON_6_1),
+    ("bad_input::names", ON_6_1),
+    ("ends::a_load", ON_6_1),
+    ("live::", ON_6_1),
+    ("loads::", ON_6_1),
+    ("ltp::", ON_6_1),
+    ("repeats::", ON_6_1),
+    ("runs::a_load", ON_6_1),
+    ("runs::intervals", ON_6_1),
+    ("runs::json", ON_6_1),
+    ("runs::no_hit", ON_6_1),
+    ("runs::two_digits", ON_6_1),
+    ("runs::what_the_warm_up", ON_6_1),
+    ("runs::without_a_load", ON_6_1),
+];
 
-const ON_6_1: &str = "about loads and the terminal, not the kernel: boot 6.1 has it";
+const ON_6_1: &str = "about loads, files and the terminal, not the kernel: boot 6.1 has it";
 
 /// Boots that a whole run leaves out, and why; `--boot NAME` runs them.
 const NOT_YET: &[(&str, &str)] = &[
@@ -130,6 +144,9 @@ const fn virtual_time(name: &'static str, series: Series) -> Boot {
 /// Two boots of one kernel that have to agree on what they measure.
 const TWICE: [&str; 2] = ["icount-a", "icount-b"];
 
+/// What writes the values that have to agree.
+const MEASURED_TWICE: &[&str] = &["icount::two_boots"];
+
 /// What one kernel has more backends for.
 const BACKENDS_COMPARED: &[&str] =
     &["icount::the_backends_agree", "icount::self_time", "icount::each_level_of_a_recursion_takes"];
@@ -140,7 +157,7 @@ const BOOTS: [Boot; 7] = [
     boot("6.12", Series::V6_12, BOTH),
     boot("7.2", Series::V7_2, COMMITTED),
     virtual_time(TWICE[0], Series::V6_1),
-    virtual_time(TWICE[1], Series::V6_1),
+    Boot { only: MEASURED_TWICE, ..virtual_time(TWICE[1], Series::V6_1) },
     Boot { only: BACKENDS_COMPARED, ..virtual_time("icount-6.12", Series::V6_12) },
 ];
 
@@ -183,11 +200,16 @@ pub(crate) fn run(paths: &Paths, selection: &Selection) -> Result<bool> {
     let parts = if in_vm { Part::all() } else { vec![Part::Python, Part::Parsers] };
     setup::ensure(paths, &parts)?;
     let mut report = Report::default();
+    report.lap("set-up");
     if on_host {
         host_tests(paths, &mut report)?;
+        report.lap(HOST);
         readers::run(paths, &mut report)?;
+        report.lap("other readers, browser");
         parsers::run(paths, &mut report);
+        report.lap("fuzz, speed");
         report.step("object", "is that of its sources", ebpf::check(paths));
+        report.lap("object");
     }
     if in_vm {
         vm_tests(paths, selection, &mut report)?;
@@ -209,7 +231,6 @@ fn ci_files(paths: &Paths, report: &mut Report) {
 
 /// The tests that need neither root nor a kernel of their own.
 fn host_tests(paths: &Paths, report: &mut Report) -> Result<()> {
-    const PLACE: &str = "host";
     println!("test: on this machine");
     let mut cargo = Command::new("cargo");
     cargo.args(["test", "--workspace", "--exclude", "profiler-ebpf", "--locked", "--no-fail-fast"]);
@@ -226,15 +247,15 @@ fn host_tests(paths: &Paths, report: &mut Report) -> Result<()> {
     }
     let status = child.wait().with_context(|| format!("cannot wait for `{text}`"))?;
     for (test, ending) in &parser.endings {
-        report.add(PLACE, test, (*ending).into());
+        report.add(HOST, test, (*ending).into());
     }
     let failed = parser.endings.iter().any(|(_, ending)| *ending == Ending::Failed);
     if !status.success() && !failed {
         // It did not build, or a test binary died.
-        report.add(PLACE, "cargo test", Status::NotRun(format!("`{text}` failed: {status}")));
+        report.add(HOST, "cargo test", Status::NotRun(format!("`{text}` failed: {status}")));
     }
     if parser.endings.is_empty() {
-        report.add(PLACE, "cargo test", Status::NotRun("no test ran".to_owned()));
+        report.add(HOST, "cargo test", Status::NotRun("no test ran".to_owned()));
     }
     Ok(())
 }
@@ -255,6 +276,7 @@ fn vm_tests(paths: &Paths, selection: &Selection, report: &mut Report) -> Result
     let wanted: Vec<&Boot> =
         BOOTS.iter().filter(|boot| selection.boots.is_empty() || named(boot)).collect();
     let bench = if wanted.is_empty() { None } else { Bench::build(paths, selection, report) };
+    report.lap("build");
     let whole = selection.boots.is_empty() && selection.filters.is_empty();
     let mut jobs = Vec::new();
     if let Some(bench) = &bench {
@@ -263,11 +285,12 @@ fn vm_tests(paths: &Paths, selection: &Selection, report: &mut Report) -> Result
                 for test in bench.listed(boot)? {
                     report.add(&place(boot, Object::Committed), &test, Status::LeftOut(why));
                 }
-            } else if boot.icount || vm::breaks_at_once(boot.series) {
+            } else if boot.icount || vm::takes_turns(boot.series) {
                 let run = Box::new(|report: &mut Report| bench.boot(boot, report));
                 jobs.push(Job { place: place(boot, Object::Committed), run });
             } else {
                 bench.boot(boot, report)?;
+                report.lap(&place(boot, Object::Committed));
             }
         }
     }
@@ -285,6 +308,7 @@ fn vm_tests(paths: &Paths, selection: &Selection, report: &mut Report) -> Result
         jobs.push(Job { place: ci::PLACE.to_owned(), run });
     }
     side_by_side::run(jobs, report);
+    report.lap("of which these side by side, all");
     if let Some(bench) = bench {
         bench.agreement(&wanted, report);
     }

@@ -1,5 +1,9 @@
 //! The parsers under the fuzzer for a short while, and how fast imports and merges are.
 
+use std::thread;
+
+use anyhow::anyhow;
+
 use super::report::Report;
 use crate::cargo;
 use crate::fuzz;
@@ -20,8 +24,16 @@ pub(super) fn run(paths: &Paths, report: &mut Report) {
 fn fuzzed(paths: &Paths, report: &mut Report) {
     const PLACE: &str = "fuzz";
     let Some(programs) = report.step(PLACE, "build", fuzz::build(paths)) else { return };
-    for target in fuzz::TARGETS {
-        let done = fuzz::run(paths, &programs, target, SECONDS);
+    let all = thread::scope(|scope| {
+        let fuzz = |target| {
+            let programs = &programs;
+            (target, scope.spawn(move || fuzz::run(paths, programs, target, SECONDS)))
+        };
+        fuzz::TARGETS.map(fuzz).map(|(target, fuzzed)| {
+            (target, fuzzed.join().unwrap_or_else(|_| Err(anyhow!("a panic, see above"))))
+        })
+    });
+    for (target, done) in all {
         if let Some(figures) = report.step(PLACE, target, done) {
             println!("fuzz: {target}: {figures}");
         }

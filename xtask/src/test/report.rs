@@ -1,6 +1,7 @@
 //! What was tested where, and how it ended.
 
 use std::fmt::Write as _;
+use std::time::{Duration, Instant};
 
 use super::libtest::Ending;
 
@@ -36,10 +37,18 @@ struct Entry {
     status: Status,
 }
 
-/// All results.
-#[derive(Debug, Default)]
+/// All results, and how long each part took.
+#[derive(Debug)]
 pub(crate) struct Report {
     entries: Vec<Entry>,
+    lap: Instant,
+    laps: Vec<(String, Duration)>,
+}
+
+impl Default for Report {
+    fn default() -> Self {
+        Self { entries: Vec::new(), lap: Instant::now(), laps: Vec::new() }
+    }
 }
 
 impl Report {
@@ -51,6 +60,14 @@ impl Report {
     /// Adds all of another report behind this one's.
     pub(crate) fn append(&mut self, mut other: Self) {
         self.entries.append(&mut other.entries);
+        self.laps.append(&mut other.laps);
+    }
+
+    /// Ends a part, which has taken the time since the one before it, or since the report was begun.
+    pub(crate) fn lap(&mut self, part: &str) {
+        let now = Instant::now();
+        self.laps.push((part.to_owned(), now - self.lap));
+        self.lap = now;
     }
 
     /// Adds the result of a step; gives its value if it went well.
@@ -115,6 +132,7 @@ impl Report {
         let _ = self.write_places(&mut text);
         let _ = self.write_exceptions(&mut text);
         let _ = self.write_left_out(&mut text);
+        let _ = self.write_laps(&mut text);
         let _ = write!(
             text,
             "{} passed, {} failed, {} skipped",
@@ -206,6 +224,15 @@ impl Report {
         Ok(())
     }
 
+    fn write_laps(&self, text: &mut String) -> std::fmt::Result {
+        if self.laps.is_empty() {
+            return Ok(());
+        }
+        let laps: Vec<String> =
+            self.laps.iter().map(|(part, took)| format!("{part} {}", took.as_secs())).collect();
+        writeln!(text, "seconds: {}", laps.join("; "))
+    }
+
     fn find(&self, place: &str, test: &str) -> Option<&Status> {
         let mut entries = self.entries.iter();
         let entry = entries.find(|entry| entry.place == place && entry.test == test)?;
@@ -279,6 +306,17 @@ mod tests {
              detach  -        skipped\nfailed: vm 6.12 rebuilt: attach\n\
              skipped: vm 6.12 rebuilt: detach\n2 passed, 1 failed, 1 skipped"
         );
+    }
+
+    #[test]
+    fn parts_have_their_times() {
+        let (mut report, mut other) = (Report::default(), Report::default());
+        report.add("host", "x", Status::Passed);
+        report.lap("host");
+        other.lap("vm 6.1");
+        report.append(other);
+        let summary = report.summary();
+        assert!(summary.contains("\nseconds: host 0; vm 6.1 0\n"), "{summary}");
     }
 
     #[test]

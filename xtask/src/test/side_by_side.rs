@@ -47,6 +47,7 @@ fn on(width: usize, jobs: Vec<Job<'_>>, report: &mut Report) {
                 eprintln!("error: {place}: {why}");
                 own.add(&place, "(all)", Status::NotRun(why));
             }
+            own.lap(&place);
             done.lock().unwrap_or_else(|broken| broken.into_inner()).push((number, own));
         }
     };
