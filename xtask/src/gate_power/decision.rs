@@ -43,7 +43,8 @@ impl Lab {
         )
     }
 
-    fn command(&self, place: &Path, base: &Path, candidate: &Path) -> Command {
+    /// Runs both builds in turns; what was measured goes to `place`.
+    pub(super) fn command(&self, place: &Path, base: &Path, candidate: &Path) -> Command {
         let mut command = Command::new(&self.profiler);
         command.arg("lab").arg("--kernel").arg(&self.kernel);
         command.arg("--baseline").arg(base).arg("--candidate").arg(candidate);
@@ -212,21 +213,12 @@ pub(super) fn all(profiler: &Path, folder: &Path) -> Result<Vec<Decision>> {
     places.iter().map(|place| Decision::judge(profiler, place)).collect()
 }
 
-/// The handler's average in nanoseconds, if the folder is of a decision on the same driver.
-pub(super) fn level(place: &Path, handler: &str) -> Result<f64> {
-    let facts = read(&place.join(FACTS))?;
-    if facts["percent"].as_f64() != Some(0.0) {
-        bail!("{} is of a slower driver", place.display());
-    }
-    let series = read(&place.join("baseline.json"))?;
-    let handlers = series["runs"][0]["handlers"].as_array().context("no handlers")?;
-    let found = handlers.iter().find(|one| one["name"] == handler).context("no such handler")?;
-    let sum = found["sum_ns"].as_f64().context("no sum")?;
-    let count = found["count"].as_f64().filter(|count| *count > 0.0).context("no call")?;
-    Ok(sum / count)
+/// By how much a handler was made slower in the decision of a folder, in percent.
+pub(super) fn percent(place: &Path) -> Result<f64> {
+    read(&place.join(FACTS))?["percent"].as_f64().context("no percent")
 }
 
-fn read(path: &Path) -> Result<Value> {
+pub(super) fn read(path: &Path) -> Result<Value> {
     let text =
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     serde_json::from_str(&text).with_context(|| format!("{} is broken", path.display()))

@@ -18,7 +18,8 @@ Decisions of `profiler gate` with its default settings on builds of the test mod
 number of instructions in every call of one handler, compiled in: no parameter and no file tells. Each decision has boots
 of its own. *False alarms* are decisions in which a handler failed that is not slower; *found* are those in which the
 slower handler failed, and no other. *Others pass* are those in which every handler that is not slower passed, and none was
-left undecided.
+left undecided. On the wall clock the share is of the handler's fastest call, and the length of one iteration that of the
+fastest calls of two builds, both in a boot of their own on the quiet machine; averages under a second load are longer.
 
 Made by `cargo xtask gate-power`, which says how in its help; [gate.md](gate.md) has the rule.
 ";

@@ -7,11 +7,12 @@
 
 mod decision;
 mod document;
+mod level;
 mod noise;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::Result;
 
 use crate::cargo;
 use crate::cli::GatePowerArgs;
@@ -22,15 +23,12 @@ use crate::setup::{self, Part};
 use crate::testbed::{self, Slow};
 
 use decision::{Decision, Lab};
+use level::Level;
 use noise::Noise;
 
 /// The handlers of one load: one is made slower, the other has to pass.
 const HANDLERS: &str = "connect_*";
 const LOAD: &str = "connect";
-
-/// Instructions of one iteration of the testbed's loop, and of what is around the loop.
-const ITERATION: f64 = 2.0;
-const AROUND: f64 = 3.0;
 
 /// Makes the decisions that are not there yet, judges all, and writes the table. True if the gate keeps
 /// its promises.
@@ -53,18 +51,29 @@ pub(crate) fn run(paths: &Paths, args: &GatePowerArgs) -> Result<bool> {
         jobs: args.jobs,
     };
     let clock = folder.join(args.clock.name());
-    let noise = args.noise.then(Noise::start).transpose()?;
+    let mut noise = args.noise.then(Noise::start).transpose()?;
     let mut level = None;
     for (number, change) in plan(args) {
         let place = clock.join(format!("{}-{number}", change.folder()));
         let candidate = if change.percent == 0.0 {
             base.clone()
         } else {
-            let ns = match level {
-                Some(ns) => ns,
-                None => *level.insert(level_of(&clock, &change.handler)?),
+            let level = match level {
+                Some(level) => level,
+                None => {
+                    // What is to be known for sure is measured on a quiet machine.
+                    drop(noise.take());
+                    let found = Level::of(paths, &lab, &clock, &change.handler, &base)?;
+                    noise = args.noise.then(Noise::start).transpose()?;
+                    *level.insert(found)
+                }
             };
-            slower(paths, series, &change, ns)?
+            let iterations = level.iterations(change.percent)?;
+            testbed::build_slow(
+                paths,
+                series,
+                &Slow { handler: change.handler.clone(), iterations },
+            )?
         };
         Decision::measure(&lab, &change, &place, &base, &candidate, args.noise)?;
         let decision = Decision::judge(&profiler, &place)?;
@@ -112,32 +121,4 @@ fn plan(args: &GatePowerArgs) -> Vec<(u32, Change)> {
     }
     plan.sort_by_key(|(_, change)| change.percent > 0.0);
     plan
-}
-
-/// The handler's average in the runs of the same driver.
-fn level_of(clock: &Path, handler: &str) -> Result<f64> {
-    let first = std::fs::read_dir(clock)
-        .with_context(|| format!("cannot read {}", clock.display()))?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .find_map(|place| decision::level(&place, handler).ok());
-    first.with_context(|| {
-        format!(
-            "no decision on the same driver to take the average of {handler} from: ask for 0=1 too"
-        )
-    })
-}
-
-/// The driver with the handler slower by that share of its average.
-fn slower(paths: &Paths, series: Series, change: &Change, level_ns: f64) -> Result<PathBuf> {
-    let added = level_ns * change.percent / 100.0;
-    let iterations = ((added - AROUND) / ITERATION).round();
-    if iterations < 1.0 {
-        bail!(
-            "{} % of the {level_ns:.0} instructions of {} are fewer than one iteration of the loop",
-            change.percent,
-            change.handler
-        );
-    }
-    let slow = Slow { handler: change.handler.clone(), iterations: iterations as u64 };
-    testbed::build_slow(paths, series, &slow)
 }
