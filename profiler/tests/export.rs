@@ -16,6 +16,7 @@ use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use nix::sys::stat::Mode;
 use profiler::export::{Exporter as _, Format, Json, Unit};
+use profiler::measure::SelfTime;
 use profiler::profile::{Profile, Series};
 
 fn text(format: Format, profile: &Profile) -> String {
@@ -71,6 +72,43 @@ fn csv() {
         (cell(1, "count"), cell(1, "p99_ns"), cell(1, "mean_ns")),
         ("0".into(), "".into(), "".into())
     );
+}
+
+/// A handler that takes 1,000 ns in each of ten calls: 600 itself, 300 within, 100 for probes.
+fn told_own_time() -> Profile {
+    let mut outer = measure("testbed_outer", &[1_000; 10]);
+    let own = measure("testbed_outer", &[600; 10]);
+    outer.self_time = Some(SelfTime {
+        histogram: own.histogram,
+        sum_ns: own.sum_ns,
+        min_ns: own.min_ns,
+        max_ns: own.max_ns,
+        probes_ns: 1_000,
+    });
+    let mut profile = sample();
+    profile.handlers = vec![handler(&outer), handler(&measure("bind_handler", &[5; 3]))];
+    profile
+}
+
+#[test]
+fn own_time_is_in_the_formats_of_figures() {
+    let profile = told_own_time();
+    let csv = text(Format::Csv, &profile);
+    let ends: Vec<&str> =
+        csv.lines().map(|line| line.rsplitn(6, ',').collect::<Vec<_>>()[5]).collect();
+    let figures: Vec<&str> =
+        csv.lines().zip(ends).map(|(line, end)| &line[end.len() + 1..]).collect();
+    let heads = "self_sum_ns,self_p90_ns,self_p95_ns,self_p99_ns,nested_probes_ns";
+    assert_eq!(figures, [heads, "6000,600,600,600,1000", ",,,,"]);
+    let markdown = text(Format::Markdown, &profile);
+    let rows: Vec<&str> = markdown.lines().filter(|line| line.contains("testbed_outer")).collect();
+    assert_eq!(
+        rows[1],
+        "| `testbed_outer` | 1.0000 | 0.6000 | 0.600 | 0.600 | 0.600 | 0.3000 | 0.1000 | 10.0% |"
+    );
+    assert!(markdown.contains("| self average, us |"), "{markdown}");
+    // Only what was asked for its own time has a row of it.
+    assert_eq!(markdown.matches("`bind_handler`").count(), 1, "{markdown}");
 }
 
 #[test]

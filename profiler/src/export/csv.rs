@@ -6,7 +6,7 @@ use crate::measure::Losses;
 use crate::profile::{HandlerProfile, Profile};
 
 /// Heads of the columns; within one major version none is renamed, and new ones come last.
-const HEADER: [&str; 33] = [
+const HEADER: [&str; 38] = [
     "run",
     "handler",
     "module",
@@ -40,6 +40,11 @@ const HEADER: [&str; 33] = [
     "missed",
     "over_range",
     "precision_digits",
+    "self_sum_ns",
+    "self_p90_ns",
+    "self_p95_ns",
+    "self_p99_ns",
+    "nested_probes_ns",
 ];
 
 /// A row a handler. What is not known is empty; a count of zero is `0`.
@@ -68,7 +73,7 @@ impl Exporter for Csv {
     }
 }
 
-fn row(run: usize, profile: &Profile, handler: &HandlerProfile) -> [String; 33] {
+fn row(run: usize, profile: &Profile, handler: &HandlerProfile) -> [String; 38] {
     let text = |text: &str| clean(text).into_owned();
     let fact = |fact: Option<&str>| fact.map_or_else(String::new, text);
     let ns = |ns: Option<u64>| ns.map_or_else(String::new, |ns| ns.to_string());
@@ -78,6 +83,8 @@ fn row(run: usize, profile: &Profile, handler: &HandlerProfile) -> [String; 33] 
         .iter()
         .find(|module| Some(&module.name) == handler.module.as_ref())
         .and_then(|module| module.build_id.as_deref());
+    let own = handler.self_time.as_ref();
+    let own_quantile = |quantile| ns(own.and_then(|own| own.quantile_ns(quantile)));
     let per_second = handler.count as f64 / (profile.window_ns as f64 / 1e9);
     let Losses {
         carried_in,
@@ -124,5 +131,10 @@ fn row(run: usize, profile: &Profile, handler: &HandlerProfile) -> [String; 33] 
         missed.to_string(),
         over_range.to_string(),
         profile.histogram.precision_digits.to_string(),
+        ns(own.map(|own| own.sum_ns)),
+        own_quantile(0.90),
+        own_quantile(0.95),
+        own_quantile(0.99),
+        ns(own.map(|own| own.probes_ns)),
     ]
 }

@@ -1,7 +1,7 @@
 //! Markdown as GitHub and GitLab show it: for a comment on a change.
 
-use super::Exporter;
 use super::table::{HEADER, Unit, cells, clean, heading};
+use super::{Exporter, self_time};
 use crate::profile::Profile;
 
 /// The table, its warnings, and how it was measured in a part that is folded up.
@@ -19,15 +19,28 @@ impl Exporter for Markdown {
             "average" | "TP90" | "TP95" | "TP99" | "max" => format!("{head}, {unit}"),
             _ => head.to_owned(),
         });
-        line(&mut text, columns.into_iter());
-        let rules = (0..HEADER.len()).map(|at| if at == 0 { ":--" } else { "--:" }.to_owned());
-        line(&mut text, rules);
+        heads(&mut text, columns);
         for handler in &profile.handlers {
             let [name, figures @ ..] = cells(profile, handler, unit);
             let figures = figures.iter().map(|cell| escape(cell));
             line(&mut text, std::iter::once(code(&name)).chain(figures));
         }
         text.push('\n');
+        let own: Vec<_> = self_time::rows(profile, unit).collect();
+        if !own.is_empty() {
+            heads(
+                &mut text,
+                self_time::HEADER.map(|head| match head {
+                    "handler" | "of average" => head.to_owned(),
+                    _ => format!("{head}, {unit}"),
+                }),
+            );
+            for [name, figures @ ..] in &own {
+                let figures = figures.iter().map(|cell| escape(cell));
+                line(&mut text, std::iter::once(code(name)).chain(figures));
+            }
+            text.push('\n');
+        }
         for warning in &profile.warnings {
             text.push_str(&format!("- **warning:** {}\n", escape(&clean(&warning.text))));
         }
@@ -51,6 +64,13 @@ impl Exporter for Markdown {
         }
         Some(bytes)
     }
+}
+
+/// Heads of a table whose first column is words.
+fn heads<const COLUMNS: usize>(text: &mut String, heads: [String; COLUMNS]) {
+    line(text, heads.into_iter());
+    let rules = (0..COLUMNS).map(|at| if at == 0 { ":--" } else { "--:" }.to_owned());
+    line(text, rules);
 }
 
 fn line(text: &mut String, cells: impl Iterator<Item = String>) {

@@ -8,7 +8,8 @@ use super::{
 };
 use crate::profile::{HandlerProfile, Profile, SelfTimeProfile};
 
-const HEADER: [&str; 9] = [
+/// Heads of the columns.
+pub(super) const HEADER: [&str; 9] = [
     "handler",
     "average",
     "self average",
@@ -23,15 +24,16 @@ const HEADER: [&str; 9] = [
 /// Averages of each handler that was asked for its own time, in parts that add up: itself, handlers
 /// within it, and their probes. `None` if none was.
 pub(super) fn self_times(profile: &Profile, unit: Unit, width: Option<u16>) -> Option<String> {
-    let rows: Vec<Row> = profile
-        .handlers
-        .iter()
-        .filter_map(|handler| {
-            let name = clean(&full_name(profile, handler)).into_owned();
-            Some(Row::from(cells(name, handler, handler.self_time.as_ref()?, unit)))
-        })
-        .collect();
+    let rows: Vec<Row> = rows(profile, unit).map(Row::from).collect();
     (!rows.is_empty()).then(|| grid::figures(&HEADER, rows.into_iter(), width))
+}
+
+/// The same as cells.
+pub(super) fn rows(profile: &Profile, unit: Unit) -> impl Iterator<Item = [String; 9]> {
+    profile.handlers.iter().filter_map(move |handler| {
+        let name = clean(&full_name(profile, handler)).into_owned();
+        Some(cells(name, handler, handler.self_time.as_ref()?, unit))
+    })
 }
 
 fn cells(name: String, handler: &HandlerProfile, own: &SelfTimeProfile, unit: Unit) -> [String; 9] {

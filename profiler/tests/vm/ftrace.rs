@@ -190,6 +190,12 @@ fn tracefs_is_as_it_was_found_after_a_run_a_signal_and_a_panic() {
     )));
     whole.assert_code(exit::OK);
     assert!(whole.stdout.contains("function-graph"), "{whole:?}");
+    let cost = Ended::of(&mut profiler(
+        "cost --module hids_testbed --handler connect_syscall_handler --builtin connect \
+         --operations 200 --rounds 1 --backend function-graph",
+    ));
+    cost.assert_code(exit::OK);
+    assert!(cost.stdout.contains("function-graph"), "{cost:?}");
     assert_as_found(&found);
 
     let found = self::found();
@@ -230,7 +236,7 @@ fn tracefs_is_as_it_was_found_after_a_run_a_signal_and_a_panic() {
 fn the_next_start_puts_back_what_a_killed_tracer_left() {
     testbed::load();
     let found = found();
-    for next in ["doctor", "run"] {
+    for next in ["doctor", "list", "run"] {
         let mut killed = Started::run(
             &format!("{RUN} --builtin connect --duration 60s --load-dir {MEMORY}"),
             &[],
@@ -247,6 +253,7 @@ fn the_next_start_puts_back_what_a_killed_tracer_left() {
         assert_ne!(tracefs(), found, "nothing undoes it by itself");
         let ended = match next {
             "doctor" => Ended::of(&mut profiler("doctor")),
+            "list" => Ended::of(&mut profiler("list --module hids_testbed connect_*")),
             _ => Ended::of(&mut profiler(&format!(
                 "run {RUN} --builtin connect --operations 200 --load-dir {MEMORY}"
             ))),
