@@ -261,7 +261,7 @@ fn each_backend_pairs_hard_calls_or_says_what_it_lost() {
                 handler.measure.losses
             );
             assert_eq!((handler.name(), handler.truth), (name, ROUNDS * calls), "{backend}");
-            assert_accounted(backend, handler);
+            handler.assert_accounted(backend);
         }
         // Durations of the right calls: a start handed to another call's exit is too short or too long.
         let [recurse, sleep, migrate, irq] = measured.as_slice() else { panic!("{measured:?}") };
@@ -325,21 +325,4 @@ fn two_functions_of_one_name_are_told_apart_or_refused() {
             handler.assert_exact();
         }
     }
-}
-
-/// Every call of the window was measured, or is in the books as one that was not.
-fn assert_accounted(backend: Backend, handler: &Measured) {
-    let (losses, count, truth) = (handler.measure.losses, handler.count(), handler.truth);
-    let text = format!("{backend}: {}: {count} of {truth}: {losses:?}", handler.name());
-    assert_eq!(losses.imbalance(count), 0, "{text}");
-    assert_eq!((losses.in_flight, losses.carried_in), (0, 0), "{text}");
-    handler.assert_ordered();
-    if losses.lost + losses.missed + losses.unpaired_exits == 0 {
-        handler.assert_exact();
-        return;
-    }
-    // Without its entry a call is missed; without its exit, or with another's, it is lost.
-    assert!(losses.entries <= truth && truth <= losses.entries + losses.missed, "{text}");
-    assert_eq!(losses.entries, count + losses.lost, "{text}");
-    assert!(truth <= count + losses.unmeasured(), "{text}");
 }

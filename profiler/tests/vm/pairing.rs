@@ -8,7 +8,7 @@ use profiler::probe::{Options, Precision, Probes, Session as _};
 use profiler::profile::Backend;
 
 use crate::testbed::{self, Counters};
-use crate::window::{Measured, Window, resolve};
+use crate::window::{Measured, Window, preempts, resolve};
 
 const HARD: [&str; 4] =
     ["testbed_recurse", "testbed_sleep", "testbed_migrate", "testbed_irq_victim"];
@@ -94,12 +94,14 @@ fn assert_interrupted(measured: &Measured) {
 fn all_of_them_at_once() {
     let nested = Counters::nested();
     let window = fentry(&HARD);
-    for command in ["recurse 32", "sleep 100 50", "migrate 200", "irq 200"] {
+    // Twice, because an emulated CPU takes long for code that it has not run before, such as the first
+    // exit of all: that of the innermost call.
+    for command in ["recurse 32", "recurse 32", "sleep 100 50", "migrate 200", "irq 200"] {
         testbed::trigger(command);
     }
     let measured = window.end();
     assert_eq!(Counters::nested() - nested, 200);
-    assert_hard(&measured, 1);
+    assert_hard(&measured, 2, Measured::assert_exact);
     assert!(measured[2].migrated >= 200, "{:?}", measured[2]);
 }
 
@@ -117,7 +119,6 @@ fn all_of_them_from_several_threads() {
         }
     });
     let measured = window.end();
-    assert_hard(&measured, 2 * ROUNDS);
     for handler in &measured {
         println!(
             "{}: {} calls, {} displaced, {} migrated, {:?}",
@@ -128,16 +129,26 @@ fn all_of_them_from_several_threads() {
             handler.measure.losses
         );
     }
+    assert_hard(&measured, 2 * ROUNDS, |handler| {
+        if preempts() && handler.measure.losses.missed > 0 {
+            // How many is up to the scheduler: all calls on the CPU until the task is back.
+            handler.assert_accounted(Backend::Fentry);
+        } else {
+            handler.assert_exact();
+        }
+    });
 }
 
-fn assert_hard(measured: &[Measured], rounds: u64) {
+fn assert_hard(measured: &[Measured], rounds: u64, assert_counted: impl Fn(&Measured)) {
     let [recurse, sleep, migrate, irq] = measured else { panic!("{measured:?}") };
     for handler in [recurse, sleep, migrate] {
-        handler.assert_exact();
+        assert_counted(handler);
         assert!(handler.count() > 0, "{handler:?}");
     }
-    assert_eq!(recurse.count(), DEPTH * rounds);
-    assert!(recurse.displaced >= (DEPTH - 1) * rounds, "{recurse:?}");
+    assert_eq!(recurse.truth, DEPTH * rounds);
+    // Each level but the first finds its caller's start in the slot, where the kernel ran both.
+    let unseen = 2 * recurse.measure.losses.missed;
+    assert!(recurse.displaced + unseen >= (DEPTH - 1) * rounds, "{recurse:?}");
     assert_nested(recurse);
     assert!(sleep.measure.min_ns.unwrap() >= 100_000, "{sleep:?}");
     assert_interrupted(irq);

@@ -167,6 +167,13 @@ fn counter(target: &Target) -> &str {
     }
 }
 
+/// Whether the kernel may take a task off its CPU within a trampoline's program. Until the task is back it
+/// skips that program for all others on the CPU, and counts what it skipped.
+pub(crate) fn preempts() -> bool {
+    let model = profiler::host::collect().preemption;
+    !matches!(model.expect("debugfs tells").as_str(), "none" | "voluntary")
+}
+
 /// Repeats `drain` until the module counted no call meanwhile.
 fn between_calls<T>(mut drain: impl FnMut() -> T) -> (Counters, T) {
     let patience = Instant::now() + Duration::from_secs(30);
@@ -210,6 +217,23 @@ impl Measured {
         assert_eq!(losses.over_range, 0, "{text}");
         assert_eq!(losses.imbalance(self.count()), 0, "{text}");
         self.assert_ordered();
+    }
+
+    /// Every call of the window was measured, or is in the books as one that was not.
+    pub(crate) fn assert_accounted(&self, backend: Backend) {
+        let (losses, count, truth) = (&self.measure.losses, self.count(), self.truth);
+        let text = format!("{backend}: {}: {count} of {truth}: {losses:?}", self.name());
+        assert_eq!(losses.imbalance(count), 0, "{text}");
+        assert_eq!((losses.in_flight, losses.carried_in), (0, 0), "{text}");
+        self.assert_ordered();
+        if losses.lost + losses.missed + losses.unpaired_exits == 0 {
+            self.assert_exact();
+            return;
+        }
+        // Without its entry a call is missed; without its exit, or with another's, it is lost.
+        assert!(losses.entries <= truth && truth <= losses.entries + losses.missed, "{text}");
+        assert_eq!(losses.entries, count + losses.lost, "{text}");
+        assert!(truth <= count + losses.unmeasured(), "{text}");
     }
 
     /// Minimum, mean and maximum are those of one set of durations, and of the histogram's.
