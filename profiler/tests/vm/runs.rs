@@ -4,7 +4,9 @@ use nix::sys::signal::Signal;
 use profiler::error::exit;
 use profiler::load::{LoadFailure, LoadStatus};
 
-use crate::cli::{Ended, Started, assert_whole, folder, handler, profiler, saved};
+use crate::cli::{
+    Ended, Started, assert_every_call, assert_whole, folder, handler, profiler, saved,
+};
 use crate::ends::Left;
 use crate::testbed::{self, TEN};
 use crate::window::{MEMORY, assert_completed, expected, own_calls};
@@ -86,15 +88,16 @@ fn a_function_of_the_kernel_image() {
     testbed::load();
     let folder = folder();
     let file = folder.path().join("result.json");
-    let line = "run --handler __sys_connect --builtin connect --operations 5000 --workers 2 --json";
+    let line = "run --handler __sys_connect --builtin connect --operations 5000 --workers 2 \
+                --max-loss 50 --json";
     let ended = Ended::of(profiler(line).arg(&file));
     ended.assert_code(exit::OK);
     let profile = saved(file, &ended.stdout);
     assert_eq!(profile.modules, []);
     assert_eq!(profile.handlers[0].module, None);
-    assert_eq!(profile.handlers[0].count, 5000);
-    assert_eq!(profile.handlers[0].count, own_calls(&profile.loads).connect);
-    assert_whole(&profile.handlers[0]);
+    let own = own_calls(&profile.loads).connect;
+    assert_eq!(own, 5000);
+    assert_every_call(&profile.handlers[0], own);
 }
 
 #[test]
