@@ -126,7 +126,6 @@ const ON_6_1: &str = "about loads, files and the terminal, not the kernel: boot 
 /// Boots that a whole run leaves out, and why; `--boot NAME` runs them.
 const NOT_YET: &[(&str, &str)] = &[
     ("5.10", "not seen to pass as a whole yet: run it by `cargo xtask test --boot 5.10`"),
-    ("7.2", "not seen to pass as a whole yet: run it by `cargo xtask test --boot 7.2`"),
     (
         ci::PLACE,
         "builds all of it once more, and takes the time that a whole run has: `cargo xtask test --boot ci`",
