@@ -16,14 +16,23 @@ const HARD: [&str; 4] =
 const DEPTH: u64 = 32;
 
 /// Of the backends that keep starts themselves the one with the most places to keep them in; the matrix
-/// has the others.
-fn fentry(patterns: &[&str]) -> Window {
-    Window::by(Backend::Fentry, patterns)
+/// has the others. Before 5.11 fentry does not reach the module: there the kprobe keeps all in a map.
+fn paired(patterns: &[&str]) -> Window {
+    let targets = resolve(patterns);
+    let force = !has_slots();
+    let backend = Some(if force { Backend::Kprobe } else { Backend::Fentry });
+    let options = Options { backend, force, ..Options::default() };
+    Window::attached(Probes::attach(&targets, options).unwrap())
+}
+
+/// Whether a start is kept in its CPU's slot, and counted when it leaves that.
+fn has_slots() -> bool {
+    testbed::has_btf()
 }
 
 #[test]
 fn a_function_that_recurses() {
-    let window = fentry(&["testbed_recurse"]);
+    let window = paired(&["testbed_recurse"]);
     const TIMES: u64 = 20;
     for _ in 0..TIMES {
         testbed::trigger(&format!("recurse {DEPTH}"));
@@ -32,7 +41,7 @@ fn a_function_that_recurses() {
     measured.assert_exact();
     assert_eq!(measured.count(), TIMES * DEPTH);
     // Each level but the first finds its caller's start in the slot.
-    assert_eq!(measured.displaced, TIMES * (DEPTH - 1));
+    assert_eq!(measured.displaced, if has_slots() { TIMES * (DEPTH - 1) } else { 0 });
     assert_nested(&measured);
 }
 
@@ -45,7 +54,7 @@ fn assert_nested(recurse: &Measured) {
 
 #[test]
 fn a_function_that_sleeps() {
-    let window = fentry(&["testbed_sleep"]);
+    let window = paired(&["testbed_sleep"]);
     testbed::trigger("sleep 100 200");
     let measured = only(window.end());
     measured.assert_exact();
@@ -55,24 +64,25 @@ fn a_function_that_sleeps() {
 
 #[test]
 fn a_function_that_migrates() {
-    let window = fentry(&["testbed_migrate"]);
+    let window = paired(&["testbed_migrate"]);
     testbed::trigger("migrate 200");
     let measured = only(window.end());
     measured.assert_exact();
     assert_eq!(measured.count(), 200);
-    assert_eq!(measured.migrated, 200, "each call leaves on another CPU");
+    assert!(measured.migrated == 200 || !has_slots(), "each call leaves on another CPU");
 }
 
 #[test]
 fn a_function_that_an_interrupt_enters_again() {
     let nested = Counters::nested();
-    let window = fentry(&["testbed_irq_victim"]);
+    let window = paired(&["testbed_irq_victim"]);
     testbed::trigger("irq 200");
     let measured = only(window.end());
     assert_eq!(Counters::nested() - nested, 200);
     assert_eq!(measured.truth, 400);
     assert_interrupted(&measured);
-    assert!(measured.displaced >= 200 - measured.measure.losses.missed, "{measured:?}");
+    let displaced = measured.displaced + measured.measure.losses.missed;
+    assert!(displaced >= 200 || !has_slots(), "{measured:?}");
 }
 
 /// The interrupt may come while a program of the pair runs: then the kernel skips that program
@@ -81,8 +91,9 @@ fn assert_interrupted(measured: &Measured) {
     let losses = measured.measure.losses;
     let count = measured.count();
     assert_eq!(losses.imbalance(count), 0, "{measured:?}");
-    // A skipped entry leaves an exit without a start.
-    assert_eq!(losses.entries + losses.unpaired_exits, measured.truth, "{measured:?}");
+    // A skipped entry leaves an exit without a start; a kprobe is skipped at both.
+    let skipped = if has_slots() { losses.unpaired_exits } else { losses.missed };
+    assert_eq!(losses.entries + skipped, measured.truth, "{measured:?}");
     assert!(losses.unpaired_exits <= losses.missed, "{measured:?}");
     assert_eq!(count + losses.missed, measured.truth, "{measured:?}");
     if losses.missed == 0 {
@@ -93,7 +104,7 @@ fn assert_interrupted(measured: &Measured) {
 #[test]
 fn all_of_them_at_once() {
     let nested = Counters::nested();
-    let window = fentry(&HARD);
+    let window = paired(&HARD);
     // Twice, because an emulated CPU takes long for code that it has not run before, such as the first
     // exit of all: that of the innermost call.
     for command in ["recurse 32", "recurse 32", "sleep 100 50", "migrate 200", "irq 200"] {
@@ -102,13 +113,13 @@ fn all_of_them_at_once() {
     let measured = window.end();
     assert_eq!(Counters::nested() - nested, 200);
     assert_hard(&measured, 2, Measured::assert_exact);
-    assert!(measured[2].migrated >= 200, "{:?}", measured[2]);
+    assert!(measured[2].migrated >= 200 || !has_slots(), "{:?}", measured[2]);
 }
 
 #[test]
 fn all_of_them_from_several_threads() {
     const ROUNDS: u64 = 10;
-    let window = fentry(&HARD);
+    let window = paired(&HARD);
     thread::scope(|scope| {
         for command in ["recurse 32", "sleep 100 5", "migrate 20", "irq 20"].repeat(2) {
             scope.spawn(move || {
@@ -130,7 +141,7 @@ fn all_of_them_from_several_threads() {
         );
     }
     assert_hard(&measured, 2 * ROUNDS, |handler| {
-        if preempts() && handler.measure.losses.missed > 0 {
+        if has_slots() && handler.measure.losses.missed > 0 && preempts() {
             // How many is up to the scheduler: all calls on the CPU until the task is back.
             handler.assert_accounted(Backend::Fentry);
         } else {
@@ -147,8 +158,8 @@ fn assert_hard(measured: &[Measured], rounds: u64, assert_counted: impl Fn(&Meas
     }
     assert_eq!(recurse.truth, DEPTH * rounds);
     // Each level but the first finds its caller's start in the slot, where the kernel ran both.
-    let unseen = 2 * recurse.measure.losses.missed;
-    assert!(recurse.displaced + unseen >= (DEPTH - 1) * rounds, "{recurse:?}");
+    let displaced = recurse.displaced + 2 * recurse.measure.losses.missed;
+    assert!(displaced >= (DEPTH - 1) * rounds || !has_slots(), "{recurse:?}");
     assert_nested(recurse);
     assert!(sleep.measure.min_ns.unwrap() >= 100_000, "{sleep:?}");
     assert_interrupted(irq);

@@ -117,10 +117,14 @@ impl Window {
         Self::attached(Probes::attach(&resolve(patterns), options).unwrap())
     }
 
-    /// The same, that tells calls' own time.
+    /// The same, that tells calls' own time; forced where it is not known that none of them runs inside a
+    /// kprobe.
     pub(crate) fn telling_self_time(backend: Backend, patterns: &[&str]) -> Self {
-        let options = Options { backend: Some(backend), self_time: true, ..Options::default() };
-        Self::attached(Probes::attach(&resolve(patterns), options).unwrap())
+        let targets = resolve(patterns);
+        let force = backend == Backend::Kprobe && !testbed::has_btf();
+        let options =
+            Options { backend: Some(backend), force, self_time: true, ..Options::default() };
+        Self::attached(Probes::attach(&targets, options).unwrap())
     }
 
     /// Begins a window of a session where no counted call begins meanwhile.
