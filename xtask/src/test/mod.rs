@@ -119,13 +119,10 @@ const SAME_EVERYWHERE: &[(&str, &str)] = &[
 const ON_6_1: &str = "about loads, files and the terminal, not the kernel: boot 6.1 has it";
 
 /// Boots that a whole run leaves out, and why; `--boot NAME` runs them.
-const NOT_YET: &[(&str, &str)] = &[
-    ("5.10", "not seen to pass as a whole yet: run it by `cargo xtask test --boot 5.10`"),
-    (
-        ci::PLACE,
-        "builds all of it once more, and takes the time that a whole run has: `cargo xtask test --boot ci`",
-    ),
-];
+const NOT_YET: &[(&str, &str)] = &[(
+    ci::PLACE,
+    "builds all of it once more, and takes the time that a whole run has: `cargo xtask test --boot ci`",
+)];
 
 const fn boot(name: &'static str, series: Series, objects: &'static [Object]) -> Boot {
     Boot { name, series, cpus: 2, icount: false, objects, left_out: &[], only: &[] }
