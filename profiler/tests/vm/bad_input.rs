@@ -75,7 +75,7 @@ fn names_that_cannot_be_measured() {
         let ended = run(line);
         ended.assert_code(code).assert_error(words).assert_nothing_done();
     }
-    Left::now().assert_nothing();
+    Left::assert_nothing();
 }
 
 #[test]

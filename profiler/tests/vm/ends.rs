@@ -46,8 +46,16 @@ impl Left {
         }
     }
 
-    pub(crate) fn assert_nothing(&self) {
-        assert_eq!(*self, Self::default(), "left behind");
+    /// The kernel frees programs and maps a little later, after a grace period.
+    pub(crate) fn assert_nothing() {
+        eventually("programs, maps or links are left", || {
+            let left = Self::now();
+            let nothing = left == Self::default();
+            if !nothing {
+                println!("left: {left:?}");
+            }
+            nothing
+        });
     }
 }
 
@@ -73,7 +81,7 @@ pub(crate) fn load_folders() -> usize {
 #[test]
 fn sigkill_leaves_nothing_behind() {
     testbed::load();
-    Left::now().assert_nothing();
+    Left::assert_nothing();
     let mut killed = Started::run(
         &format!(
             "{CONNECT} --handler security_inode_create_pre_handler --handler ptrace_pre_handler \
@@ -93,8 +101,7 @@ fn sigkill_leaves_nothing_behind() {
 
     killed.signal(Signal::SIGKILL);
     assert_eq!(killed.end().code, None);
-    // The kernel frees programs and maps a little later, after a grace period.
-    eventually("programs, maps or links are left", || Left::now() == Left::default());
+    Left::assert_nothing();
     eventually("processes of the loads are left", || processes(None).is_empty());
     eventually("the folder of the load is left", || load_folders() == 0);
     assert!(!killed.path("result.json").exists());
@@ -129,7 +136,7 @@ fn signals_end_a_run_with_its_report() {
             assert_whole(handler);
         }
         assert_eq!(profile.warnings[0].code, "interrupted");
-        Left::now().assert_nothing();
+        Left::assert_nothing();
     }
 }
 

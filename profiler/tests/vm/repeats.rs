@@ -52,7 +52,7 @@ fn repeated_runs_are_kept_apart_and_compared() {
         let cells: Vec<&str> = row.unwrap_or_default().split_whitespace().collect();
         assert_eq!(cells[1], "3", "runs: {}", ended.stdout);
         assert_eq!(cells[4], spread, "{}", ended.stdout);
-        Left::now().assert_nothing();
+        Left::assert_nothing();
     }
     let [base, candidate] = &files;
     let compared = Ended::of(profiler("compare").args([base, candidate]));
@@ -89,7 +89,7 @@ fn repetitions_that_are_stopped_keep_what_was_measured() {
             assert!(!run.interrupted, "a run that was cut short is no repetition");
             assert!(handler(run, ENTRY).count >= 200);
         }
-        Left::now().assert_nothing();
+        Left::assert_nothing();
     }
 }
 

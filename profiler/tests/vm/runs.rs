@@ -267,5 +267,5 @@ fn without_a_load_what_happens_anyway_is_measured() {
         |table: &str| table.lines().filter(|line| line.contains("testbed_trivial_0")).count();
     let tables = ended.stdout.split("\n\n").filter(|part| part.starts_with("handler "));
     assert_eq!(tables.map(rows_of).collect::<Vec<_>>(), [10, 10], "{ended:?}");
-    Left::now().assert_nothing();
+    Left::assert_nothing();
 }
