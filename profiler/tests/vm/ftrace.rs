@@ -121,6 +121,7 @@ fn traced_handlers_are_counted_to_the_call() {
 fn traced_calls_that_nest_sleep_migrate_or_are_interrupted() {
     const DEPTH: u64 = 32;
     const ROUNDS: u64 = 2;
+    testbed::load();
     let nested = Counters::nested();
     let hard = ["testbed_recurse", "testbed_sleep", "testbed_migrate", "testbed_irq_victim"];
     let window = traced(&hard);

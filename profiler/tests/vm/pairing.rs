@@ -74,6 +74,7 @@ fn a_function_that_migrates() {
 
 #[test]
 fn a_function_that_an_interrupt_enters_again() {
+    testbed::load();
     let nested = Counters::nested();
     let window = paired(&["testbed_irq_victim"]);
     testbed::trigger("irq 200");
@@ -103,6 +104,7 @@ fn assert_interrupted(measured: &Measured) {
 
 #[test]
 fn all_of_them_at_once() {
+    testbed::load();
     let nested = Counters::nested();
     let window = paired(&HARD);
     // Twice, because an emulated CPU takes long for code that it has not run before, such as the first
