@@ -288,8 +288,9 @@ impl fmt::Display for Warning {
             Self::Missed(_, n) => write!(
                 f,
                 "the kernel skipped {n} probe runs in {names}, because that probe was already \
-                 running on the CPU: the figures leave those calls out; spread the load or stop \
-                 other tracers"
+                 running on the CPU: the figures leave those calls out; spread the load, stop other \
+                 tracers, or, where the kernel preempts tasks within fsession and fentry, take \
+                 --backend kprobe-session"
             ),
             Self::Overrun(_, n) => write!(
                 f,
