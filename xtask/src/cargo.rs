@@ -15,23 +15,53 @@ pub(crate) fn build_profiler(paths: &Paths) -> Result<PathBuf> {
     build(paths, &["build", "--release", "--package", "profiler", "--bin", "profiler"], "profiler")
 }
 
-/// Builds the tests for the VM. Release: under TCG a debug build spends its time on itself.
-pub(crate) fn build_vm_tests(paths: &Paths) -> Result<PathBuf> {
+/// What all tests are built of. Always the same, so that one build of the dependencies serves all: cargo
+/// chooses their features by what is built together. Release: under TCG a debug build spends its time on
+/// itself, and no second build is needed.
+pub(crate) const TESTED: [&str; 5] =
+    ["--release", "--workspace", "--exclude", "profiler-ebpf", "--locked"];
+
+/// Programs of the tests.
+#[derive(Debug, Clone)]
+pub(crate) struct Tested {
+    /// `profiler`, as tests start it.
+    pub(crate) profiler: PathBuf,
+    /// The tests for the VM.
+    pub(crate) vm_tests: PathBuf,
+}
+
+/// Builds the tests for the VM, and the program that they start.
+pub(crate) fn build_tests(paths: &Paths) -> Result<Tested> {
     println!("build: VM tests, release");
-    build(paths, &["test", "--release", "--package", "profiler", "--test", "vm", "--no-run"], "vm")
+    let mut args = vec!["test"];
+    args.extend(TESTED);
+    args.extend(["--test", "vm", "--no-run"]);
+    let messages = messages(paths, &args)?;
+    let find = |target| {
+        executable(&messages, target)
+            .with_context(|| format!("cargo built no executable `{target}`"))
+    };
+    Ok(Tested { profiler: find("profiler")?, vm_tests: find("vm")? })
 }
 
 fn build(paths: &Paths, args: &[&str], target: &str) -> Result<PathBuf> {
+    let mut all = args.to_vec();
+    all.push("--locked");
+    executable(&messages(paths, &all)?, target)
+        .with_context(|| format!("`cargo {}` built no executable `{target}`", args.join(" ")))
+}
+
+/// What cargo says of what it builds, one JSON object a line.
+fn messages(paths: &Paths, args: &[&str]) -> Result<String> {
     let mut cargo = Command::new("cargo");
-    cargo.args(args).args(["--locked", "--quiet", "--message-format=json-render-diagnostics"]);
+    cargo.args(args).args(["--quiet", "--message-format=json-render-diagnostics"]);
     cargo.current_dir(paths.root()).stdin(Stdio::null()).stderr(Stdio::inherit());
     let text = process::text(&cargo);
     let output = cargo.output().with_context(|| format!("cannot run `{text}`"))?;
     if !output.status.success() {
         bail!("`{text}` failed: {}", output.status);
     }
-    executable(&String::from_utf8_lossy(&output.stdout), target)
-        .with_context(|| format!("`{text}` built no executable `{target}`"))
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// The executable of a target among cargo's messages, one JSON object a line.

@@ -75,7 +75,7 @@ impl Lab {
         process::remove_dir(&out)?;
         process::create_dir(&out)?;
         Ok(Self {
-            profiler: cargo::build_profiler(paths)?,
+            profiler: cargo::build_tests(paths)?.profiler,
             kernel: kernel.image(),
             vng: paths.venv().join("bin/vng"),
             baseline: testbed::build(paths, SERIES)?,

@@ -231,7 +231,7 @@ fn ci_files(paths: &Paths, report: &mut Report) {
 fn host_tests(paths: &Paths, report: &mut Report) -> Result<()> {
     println!("test: on this machine");
     let mut cargo = Command::new("cargo");
-    cargo.args(["test", "--workspace", "--exclude", "profiler-ebpf", "--locked", "--no-fail-fast"]);
+    cargo.arg("test").args(cargo::TESTED).arg("--no-fail-fast");
     cargo.current_dir(paths.root()).stdin(Stdio::null()).stdout(Stdio::piped());
     let text = process::text(&cargo);
     let mut child = cargo.spawn().with_context(|| format!("cannot run `{text}`"))?;
@@ -267,8 +267,8 @@ struct Bench<'a> {
     filters: &'a [String],
 }
 
-/// The tests in VMs: first those that take several of this machine's CPUs, one boot at a time; then those
-/// that take one each, as all do on virtual time, side by side.
+/// The tests in VMs, side by side. The one boot whose CPUs run at once comes first: it often waits, and
+/// then leaves its CPUs to others.
 fn vm_tests(paths: &Paths, selection: &Selection, report: &mut Report) -> Result<()> {
     let named = |boot: &&Boot| selection.boots.iter().any(|name| name == boot.name);
     let wanted: Vec<&Boot> =
@@ -283,15 +283,14 @@ fn vm_tests(paths: &Paths, selection: &Selection, report: &mut Report) -> Result
                 for test in bench.listed(boot)? {
                     report.add(&place(boot, Object::Committed), &test, Status::LeftOut(why));
                 }
-            } else if boot.icount || vm::takes_turns(boot.series) {
-                let run = Box::new(|report: &mut Report| bench.boot(boot, report));
-                jobs.push(Job { place: place(boot, Object::Committed), run });
             } else {
-                bench.boot(boot, report)?;
-                report.lap(&place(boot, Object::Committed));
+                let run = Box::new(|report: &mut Report| bench.boot(boot, report));
+                jobs.push((boot, Job { place: place(boot, Object::Committed), run }));
             }
         }
     }
+    jobs.sort_by_key(|(boot, _)| boot.icount || vm::takes_turns(boot.series));
+    let mut jobs: Vec<Job<'_>> = jobs.into_iter().map(|(_, job)| job).collect();
     if selection.wants(lab::PLACE) {
         let run = Box::new(|report: &mut Report| lab::run(paths, report));
         jobs.push(Job { place: lab::PLACE.to_owned(), run });
@@ -306,7 +305,7 @@ fn vm_tests(paths: &Paths, selection: &Selection, report: &mut Report) -> Result
         jobs.push(Job { place: ci::PLACE.to_owned(), run });
     }
     side_by_side::run(jobs, report);
-    report.lap("of which these side by side, all");
+    report.lap("these side by side, all");
     if let Some(bench) = bench {
         bench.agreement(&wanted, report);
     }
@@ -324,8 +323,14 @@ impl<'a> Bench<'a> {
             let module = report.step(PLACE, &name, testbed::build(paths, series));
             testbeds.extend(module.map(|module| (series, module)));
         }
-        let binary = report.step(PLACE, "VM tests", cargo::build_vm_tests(paths))?;
-        Some(Self { paths, binary, rebuilt, testbeds, filters: &selection.filters })
+        let tested = report.step(PLACE, "VM tests", cargo::build_tests(paths))?;
+        Some(Self {
+            paths,
+            binary: tested.vm_tests,
+            rebuilt,
+            testbeds,
+            filters: &selection.filters,
+        })
     }
 
     /// Whether the first two boots of one kernel under virtual time measured the same.

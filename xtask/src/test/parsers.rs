@@ -42,10 +42,10 @@ fn fuzzed(paths: &Paths, report: &mut Report) {
 
 fn measured(paths: &Paths, report: &mut Report) {
     const PLACE: &str = "speed";
-    let Some(profiler) = report.step(PLACE, "build", cargo::build_profiler(paths)) else { return };
+    let Some(tested) = report.step(PLACE, "build", cargo::build_tests(paths)) else { return };
     for (name, figures) in [
-        ("import", speed::import(paths, &profiler, MEGABYTES)),
-        ("merge", speed::merge(paths, &profiler)),
+        ("import", speed::import(paths, &tested.profiler, MEGABYTES)),
+        ("merge", speed::merge(paths, &tested.profiler)),
     ] {
         if let Some(figures) = report.step(PLACE, name, figures) {
             println!("speed: {name}: {figures}");

@@ -7,6 +7,7 @@ use anyhow::Result;
 
 use super::libtest::{self, Parser};
 use super::report::{Report, Status};
+use crate::cargo::TESTED;
 use crate::paths::Paths;
 use crate::process;
 use crate::setup::readers;
@@ -35,7 +36,7 @@ pub(super) fn run(paths: &Paths, report: &mut Report) -> Result<()> {
 fn binary(paths: &Paths, test: &str, place: &str, report: &mut Report) -> Result<()> {
     let cargo = |more: &[&str]| {
         let mut cargo = Command::new("cargo");
-        cargo.args(["test", "--package", "profiler", "--test", test, "--locked"]);
+        cargo.arg("test").args(TESTED).args(["--test", test]);
         cargo.arg("--").args(more).current_dir(paths.root()).stdin(Stdio::null());
         cargo.env("PROFILER_READERS_PYTHON", readers::python(paths));
         cargo.env("PROFILER_BROWSER", BROWSER);
