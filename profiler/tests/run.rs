@@ -560,3 +560,19 @@ fn limits_are_refused_where_they_cannot_be() {
     }
     scene.assert_nothing_left();
 }
+
+/// Whenever in the start it comes, before the handlers of signals are there (then it kills) or after.
+#[test]
+fn a_signal_at_any_moment_of_the_start_ends_the_run() {
+    let scene = Scene::new();
+    for half_ms in 0..80 {
+        let mut run = scene.start("--builtin nanosleep --duration 60s");
+        std::thread::sleep(Duration::from_micros(500 * half_ms));
+        signal(&run, Signal::SIGTERM);
+        let patience = Instant::now() + Duration::from_secs(20);
+        while run.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < patience, "SIGTERM after {half_ms} half ms is lost");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}

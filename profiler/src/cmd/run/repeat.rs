@@ -34,9 +34,10 @@ pub(super) fn measure(
         Measured { profiles: Vec::new(), sessions: Vec::new(), signal: None, failure: None };
     let runs = (1..=repeat).flat_map(|round| jobs.iter().enumerate().map(move |job| (round, job)));
     for (order, (round, (number, job))) in runs.enumerate() {
-        // One that came while probes were taken off or put on.
-        if let Some(caught) = bench.runtime.block_on(signals.pending())
-            && !all.profiles.is_empty()
+        // One that came while probes were taken off or put on. Before the first run it stays pending: the run
+        // ends by it at once, with what there is to tell.
+        if !all.profiles.is_empty()
+            && let Some(caught) = bench.runtime.block_on(signals.pending())
         {
             all.signal = Some(caught);
             break;
