@@ -22,7 +22,7 @@ const RATIO: f64 = 20.0;
 const TRIES: u32 = 3;
 /// The most memory that an import may take, whatever the file's size.
 const MEMORY_BYTES: u64 = 100_000_000;
-/// Shards of one handler, and the CPU time that merging them may take.
+/// Shards of one handler, and the time that merging them may take by the clock.
 const SHARDS: u32 = 1000;
 const MERGE_TIME: Duration = Duration::from_secs(1);
 /// The handlers of a generated trace.
@@ -126,14 +126,18 @@ pub(crate) fn merge(paths: &Paths, profiler: &Path) -> Result<String> {
         merge.arg(path);
     }
     let out = paths.target().join("speed").join("sum.json");
-    let cost = timed(merge.arg("--output").arg(&out))?;
+    merge.arg("--output").arg(&out);
+    let mut cost = timed(&mut merge)?;
+    for _ in 1..TRIES {
+        cost = cost.best(timed(&mut merge)?);
+    }
     let merged = handler_count(&read(&out)?)?;
     ensure!(merged == calls * u64::from(SHARDS), "{merged} calls in the sum of {SHARDS} x {calls}");
     let figures = format!(
-        "{SHARDS} shards of {calls} calls, {:.1} MB: {cost}",
+        "{SHARDS} shards of {calls} calls, {:.1} MB, best of {TRIES}: {cost}",
         (text.len() as f64 * f64::from(SHARDS)) / 1e6,
     );
-    ensure!(cost.cpu < MERGE_TIME, "{figures}, and {MERGE_TIME:?} is the limit");
+    ensure!(cost.time < MERGE_TIME, "{figures}, and {MERGE_TIME:?} is the limit");
     process::remove_dir(&folder)?;
     Ok(figures)
 }

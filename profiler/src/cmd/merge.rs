@@ -1,6 +1,8 @@
 //! `profiler merge`: one profile out of several.
 
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
 
 use crate::error::{Failure, exit};
 use crate::export::{Exporter as _, Json};
@@ -21,7 +23,11 @@ pub struct Options<'a> {
     pub quiet: bool,
 }
 
-/// Merges all runs of `options.files`. One file is held in memory at a time.
+/// Files that are read ahead of the sum.
+const AHEAD: usize = 2;
+
+/// Merges all runs of `options.files`. A few files are held in memory at a time: one is added while the
+/// next are read.
 ///
 /// # Errors
 /// If one cannot be read, is unlike the first, or is there twice; then nothing is written.
@@ -29,16 +35,21 @@ pub fn run(options: &Options<'_>) -> Result<(), Failure> {
     let output = OutputFile::open(options.output)?;
     let mut merge = Merge::new(options.allowed);
     let mut with_intervals = 0_u64;
-    for file in options.files {
-        let series = Series::read(file)?;
-        let several = series.runs.len() > 1;
-        let name = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy();
-        for (at, run) in series.runs.into_iter().enumerate() {
-            with_intervals += u64::from(!run.intervals.is_empty());
-            let name = if several { format!("{name}#{}", at + 1) } else { name.to_string() };
-            merge.add(run, &name).map_err(|error| refused(&error))?;
+    thread::scope(|scope| -> Result<(), Failure> {
+        let (read, next) = mpsc::sync_channel(AHEAD);
+        scope.spawn(move || {
+            for file in options.files {
+                if read.send((file, Series::read(file))).is_err() {
+                    // The sum was given up.
+                    break;
+                }
+            }
+        });
+        for (file, series) in next {
+            with_intervals += add(&mut merge, file, series?)?;
         }
-    }
+        Ok(())
+    })?;
     let profile = merge.finish().map_err(|error| refused(&error))?;
     profile.check().map_err(|error| {
         Failure::new(exit::INTERNAL, format!("the merged profile contradicts itself: {error}"))
@@ -57,6 +68,19 @@ pub fn run(options: &Options<'_>) -> Result<(), Failure> {
         ));
     }
     Ok(())
+}
+
+/// Adds all runs of a file; gives how many of them have intervals.
+fn add(merge: &mut Merge<'_>, file: &Path, series: Series) -> Result<u64, Failure> {
+    let several = series.runs.len() > 1;
+    let name = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy();
+    let mut with_intervals = 0;
+    for (at, run) in series.runs.into_iter().enumerate() {
+        with_intervals += u64::from(!run.intervals.is_empty());
+        let name = if several { format!("{name}#{}", at + 1) } else { name.to_string() };
+        merge.add(run, &name).map_err(|error| refused(&error))?;
+    }
+    Ok(with_intervals)
 }
 
 fn refused(error: &MergeError) -> Failure {
