@@ -24,9 +24,6 @@ const SERIES: Series = Series::V6_1;
 const HANDLER: &str = "connect_syscall_handler";
 const ITERATIONS: u64 = 64;
 
-/// Operations of a run: enough for what follows, and a fourth of what the lab takes by itself.
-const OPERATIONS: &str = "5000";
-
 /// Instructions of [`ITERATIONS`]: two each, and those that begin the loop; an average is off by a few
 /// for the timer interrupts that it holds.
 const ADDED_NS: std::ops::RangeInclusive<f64> = 127.0..=135.0;
@@ -88,7 +85,6 @@ impl Lab {
         let mut command = Command::new(&self.profiler);
         command.arg("lab").arg("--kernel").arg(&self.kernel).arg("--vng").arg(&self.vng);
         command.args(["--quiet", "--handler", "connect_*", "--builtin", "connect"]);
-        command.args(["--operations", OPERATIONS]);
         command.arg("--logs").arg(self.out.join("logs"));
         command
     }
