@@ -81,7 +81,12 @@ pub(super) struct Decision {
 }
 
 impl Decision {
-    /// Boots, unless the runs are there.
+    /// Whether the runs of a decision are there, all of them.
+    pub(super) fn is_measured(place: &Path) -> bool {
+        place.join(FACTS).exists()
+    }
+
+    /// Boots, and puts the runs into `place`.
     pub(super) fn measure(
         lab: &Lab,
         change: &Change,
@@ -90,9 +95,6 @@ impl Decision {
         candidate: &Path,
         noisy: bool,
     ) -> Result<()> {
-        if place.join(FACTS).exists() {
-            return Ok(());
-        }
         process::remove_dir(place)?;
         process::create_dir(place)?;
         let started = Instant::now();
@@ -206,7 +208,7 @@ pub(super) fn all(profiler: &Path, folder: &Path) -> Result<Vec<Decision>> {
     for clock in [PowerClock::Virtual, PowerClock::Wall] {
         let Ok(entries) = fs::read_dir(folder.join(clock.name())) else { continue };
         places.extend(
-            entries.flatten().map(|entry| entry.path()).filter(|path| path.join(FACTS).exists()),
+            entries.flatten().map(|entry| entry.path()).filter(|path| Decision::is_measured(path)),
         );
     }
     places.sort();

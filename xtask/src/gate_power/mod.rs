@@ -55,27 +55,23 @@ pub(crate) fn run(paths: &Paths, args: &GatePowerArgs) -> Result<bool> {
     let mut level = None;
     for (number, change) in plan(args) {
         let place = clock.join(format!("{}-{number}", change.folder()));
-        let candidate = if change.percent == 0.0 {
-            base.clone()
-        } else {
-            let level = match level {
-                Some(level) => level,
-                None => {
-                    // What is to be known for sure is measured on a quiet machine.
-                    drop(noise.take());
-                    let found = Level::of(paths, &lab, &clock, &change.handler, &base)?;
-                    noise = args.noise.then(Noise::start).transpose()?;
-                    *level.insert(found)
+        if !Decision::is_measured(&place) {
+            if change.percent > 0.0 && level.is_none() {
+                // What is to be known for sure is measured on a quiet machine.
+                drop(noise.take());
+                level = Some(Level::of(paths, &lab, &clock, &change.handler, &base)?);
+                noise = args.noise.then(Noise::start).transpose()?;
+            }
+            let candidate = match level.filter(|_| change.percent > 0.0) {
+                Some(level) => {
+                    let iterations = level.iterations(change.percent)?;
+                    let slow = Slow { handler: change.handler.clone(), iterations };
+                    testbed::build_slow(paths, series, &slow)?
                 }
+                None => base.clone(),
             };
-            let iterations = level.iterations(change.percent)?;
-            testbed::build_slow(
-                paths,
-                series,
-                &Slow { handler: change.handler.clone(), iterations },
-            )?
-        };
-        Decision::measure(&lab, &change, &place, &base, &candidate, args.noise)?;
+            Decision::measure(&lab, &change, &place, &base, &candidate, args.noise)?;
+        }
         let decision = Decision::judge(&profiler, &place)?;
         println!("gate-power: {} {number}: {}", change.words(), decision.words());
     }

@@ -132,11 +132,8 @@ const BY_EACH_BACKEND: &str =
 
 const ON_6_1: &str = "about loads, files and the terminal, not the kernel: boot 6.1 has it";
 
-/// Boots that a whole run leaves out, and why; `--boot NAME` runs them.
-const NOT_YET: &[(&str, &str)] = &[(
-    ci::PLACE,
-    "builds all of it once more, and takes the time that a whole run has: `cargo xtask test --boot ci`",
-)];
+/// Why a whole run leaves out the files for continuous integration; `--boot ci` runs them.
+const CI_BY_NAME: &str = "builds all of it once more, and takes the time that a whole run has: `cargo xtask test --boot ci`";
 
 const fn boot(name: &'static str, series: Series, objects: &'static [Object]) -> Boot {
     Boot { name, series, cpus: 2, icount: false, objects, left_out: &[], only: &[] }
@@ -286,14 +283,8 @@ fn vm_tests(paths: &Paths, selection: &Selection, report: &mut Report) -> Result
     let mut jobs = Vec::new();
     if let Some(bench) = &bench {
         for boot in &wanted {
-            if let Some((_, why)) = NOT_YET.iter().find(|(name, _)| whole && *name == boot.name) {
-                for test in bench.listed(boot)? {
-                    report.add(&place(boot, Object::Committed), &test, Status::LeftOut(why));
-                }
-            } else {
-                let run = Box::new(|report: &mut Report| bench.boot(boot, report));
-                jobs.push((boot, Job { place: place(boot, Object::Committed), run }));
-            }
+            let run = Box::new(|report: &mut Report| bench.boot(boot, report));
+            jobs.push((boot, Job { place: place(boot, Object::Committed), run }));
         }
     }
     jobs.sort_by_key(|(boot, _)| boot.icount || vm::takes_turns(boot.series));
@@ -302,8 +293,8 @@ fn vm_tests(paths: &Paths, selection: &Selection, report: &mut Report) -> Result
         let run = Box::new(|report: &mut Report| lab::run(paths, report));
         jobs.push(Job { place: lab::PLACE.to_owned(), run });
     }
-    if let (Some((_, why)), true) = (NOT_YET.iter().find(|(name, _)| *name == ci::PLACE), whole) {
-        report.add(ci::PLACE, "(all)", Status::LeftOut(why));
+    if whole {
+        report.add(ci::PLACE, "(all)", Status::LeftOut(CI_BY_NAME));
     } else if selection.wants(ci::PLACE) {
         let run = Box::new(|report: &mut Report| {
             ci_files(paths, report);

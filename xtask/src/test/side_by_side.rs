@@ -1,4 +1,4 @@
-//! Boots that take one CPU of this machine each, side by side.
+//! Boots side by side: most of them take one CPU of this machine, or leave one idle.
 
 use std::num::NonZero;
 use std::sync::Mutex;
