@@ -50,9 +50,11 @@
 	X(testbed_migrate)    \
 	X(testbed_irq_victim) \
 	X(testbed_hold)       \
+	X(testbed_clear)      \
 	X(testbed_notrace)    \
 	X(testbed_twin_first) \
 	X(testbed_twin_second) \
+	X(testbed_many) \
 	X(testbed_empty)
 
 #define TB_TEN(X, d) \

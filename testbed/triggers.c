@@ -20,6 +20,7 @@
 #define DEPTH_MAX 32UL
 #define SLEEP_USEC_MAX 10000000UL
 #define HOLD_MSEC_MAX 3600000UL
+#define CLEAR_BYTES_MAX 4096UL
 #define IRQ_DELAY_NS 20000
 #define IRQ_TIMEOUT_NS (2 * NSEC_PER_SEC)
 #define RESCHED_EVERY 1024
@@ -40,6 +41,7 @@ void testbed_sleep(unsigned int usec);
 int testbed_migrate(unsigned int cpu);
 void testbed_irq_victim(struct irq_trial *trial);
 void testbed_hold(unsigned int msec);
+void testbed_clear(void *buffer, size_t bytes);
 unsigned int testbed_notrace(unsigned int value);
 
 TB_FN void testbed_empty(void)
@@ -118,6 +120,15 @@ TB_FN void testbed_hold(unsigned int msec)
 	barrier();
 }
 
+/* A memset as drivers have them before they fill in a buffer. */
+TB_FN void testbed_clear(void *buffer, size_t bytes)
+{
+	tb_count(testbed_clear);
+	memset(buffer, 0, bytes);
+	/* Keeps the call above from becoming a jump. */
+	barrier();
+}
+
 /* Has no symbol: what a profiler is told of it must be "no such function". */
 static __always_inline unsigned int testbed_inlined(unsigned int value)
 {
@@ -128,6 +139,20 @@ TB_FN notrace unsigned int testbed_notrace(unsigned int value)
 {
 	tb_count(testbed_notrace);
 	return testbed_inlined(value);
+}
+
+/* More arguments than registers: before Linux 6.6 no trampoline takes them. */
+unsigned long testbed_many(unsigned long a, unsigned long b, unsigned long c,
+			   unsigned long d, unsigned long e, unsigned long f,
+			   unsigned long g);
+
+TB_FN unsigned long testbed_many(unsigned long a, unsigned long b,
+				 unsigned long c, unsigned long d,
+				 unsigned long e, unsigned long f,
+				 unsigned long g)
+{
+	tb_count(testbed_many);
+	return a + b + c + d + e + f + g;
 }
 
 /* The other one is in twin.c: one name, two functions. */
@@ -303,6 +328,22 @@ static int run_hold(unsigned long msec, unsigned long unused)
 	return signal_pending(current) ? -EINTR : 0;
 }
 
+static int run_clear(unsigned long bytes, unsigned long count)
+{
+	void *buffer = kmalloc(CLEAR_BYTES_MAX, GFP_KERNEL);
+	unsigned long i;
+	int err = 0;
+
+	if (!buffer)
+		return -ENOMEM;
+	for (i = 0; i < count && !err; i++) {
+		testbed_clear(buffer, bytes);
+		err = breathe(i + 1);
+	}
+	kfree(buffer);
+	return err;
+}
+
 static int run_notrace(unsigned long count, unsigned long unused)
 {
 	unsigned long i;
@@ -330,6 +371,18 @@ static int run_twins(unsigned long count, unsigned long unused)
 	return err;
 }
 
+static int run_many(unsigned long count, unsigned long unused)
+{
+	unsigned long i;
+	int err = 0;
+
+	for (i = 0; i < count && !err; i++) {
+		testbed_many(1, 2, 3, 4, 5, 6, i);
+		err = breathe(i + 1);
+	}
+	return err;
+}
+
 static const struct trigger {
 	const char *name;
 	int (*run)(unsigned long first, unsigned long second);
@@ -344,8 +397,10 @@ static const struct trigger {
 	{ "migrate", run_migrate, COUNT_MAX },
 	{ "irq", run_irq, COUNT_MAX },
 	{ "hold", run_hold, HOLD_MSEC_MAX },
+	{ "clear", run_clear, CLEAR_BYTES_MAX, true },
 	{ "notrace", run_notrace, COUNT_MAX },
 	{ "twins", run_twins, COUNT_MAX },
+	{ "many", run_many, COUNT_MAX },
 };
 
 static int parse(const char *word, unsigned long max, unsigned long *n)

@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::cpu;
 use crate::spec::{Accel, Time, VmSpec};
 
 /// Drivers that udev would load for QEMU's devices or CPU flags and that nothing here needs.
@@ -52,6 +53,8 @@ pub(crate) fn command(spec: &VmSpec, accel: Accel, script: &Path) -> Command {
     }
     if spec.time == Time::Virtual {
         command.args(["--qemu-opts=-icount", "--qemu-opts=shift=0,sleep=off"]);
+        // After virtme-ng's own: of two, QEMU takes the last.
+        command.arg("--qemu-opts=-cpu").arg(format!("--qemu-opts={}", cpu::of_virtual_time()));
     }
     for word in &spec.qemu_args {
         command.arg(format!("--qemu-opts={word}"));

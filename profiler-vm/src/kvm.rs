@@ -18,13 +18,13 @@ const DEVICE: &str = "/dev/kvm";
 const PROBE_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// The accelerator to use, with the reason. Boots the kernel of `spec` once if nothing is known,
-/// and keeps the verdict in the folder `cache`; `say` hears of that boot.
+/// and keeps the verdict in the folder `cache`, if there is one; `say` hears of that boot.
 ///
 /// # Errors
 /// If the verdict cannot be kept.
 pub fn choose(
     spec: &VmSpec,
-    cache: &Path,
+    cache: Option<&Path>,
     say: &mut dyn FnMut(&str),
 ) -> Result<(Accel, String), VmError> {
     if spec.time == Time::Virtual {
@@ -34,8 +34,9 @@ pub fn choose(
         return Ok((Accel::Tcg, format!("{DEVICE}: {error}")));
     }
     let key = format!("{} / {}\n", qemu_version(), spec.kernel.release);
-    let file = cache.join(&spec.kernel.release);
-    let works = match fs::read_to_string(&file).ok().and_then(|text| verdict(&text, &key)) {
+    let kept = cache.map(|folder| folder.join(&spec.kernel.release));
+    let text = kept.as_ref().and_then(|file| fs::read_to_string(file).ok());
+    let works = match text.and_then(|text| verdict(&text, &key)) {
         Some(works) => works,
         None => {
             say("trying KVM, once for this kernel");
@@ -46,9 +47,11 @@ pub fn choose(
                 ..spec.clone()
             };
             let works = guest::run(&probe, Accel::Kvm, &mut |_| {}).is_ok_and(|vm| vm.code == 0);
-            fs::create_dir_all(cache).map_err(VmError::file("create", cache))?;
-            let text = format!("{key}{}\n", if works { "works" } else { "fails" });
-            fs::write(&file, text).map_err(VmError::file("write", &file))?;
+            if let (Some(folder), Some(file)) = (cache, &kept) {
+                fs::create_dir_all(folder).map_err(VmError::file("create", folder))?;
+                let text = format!("{key}{}\n", if works { "works" } else { "fails" });
+                fs::write(file, text).map_err(VmError::file("write", file))?;
+            }
             works
         }
     };

@@ -9,6 +9,7 @@
 
 mod command;
 mod console;
+mod cpu;
 mod error;
 mod guest;
 mod image;

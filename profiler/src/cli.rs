@@ -46,7 +46,8 @@ Exit codes: 0 success, 1 internal error, 2 wrong usage, 3 this machine cannot me
 4 module or handler not found, 5 the load failed, 6 no handler had a hit, 7 bad input file,
 8 output not writable, 9 fewer hits than the load profile wants, 10 the gate failed,
 11 inconclusive, 12 not comparable, 13 too few runs, 14 more losses than --max-loss allows,
-15 the VM of a lab failed, 130 interrupted (Ctrl-C), 143 terminated. With 5, 6, 9, 14, 15, 130
+15 the VM of a lab failed, 16 the driver was replaced or unloaded meanwhile,
+130 interrupted (Ctrl-C), 143 terminated. With 5, 6, 9, 14, 15, 16, 130
 and 143 what was measured has been reported and saved.";
 
 /// What to do.

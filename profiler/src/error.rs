@@ -43,6 +43,8 @@ pub mod exit {
     pub const LOSSES: u8 = 14;
     /// The VM of a lab failed: no boot, a broken kernel, a driver that does not load.
     pub const LAB_FAILED: u8 = 15;
+    /// The driver was replaced or unloaded while it was measured, or between two runs; reported and saved.
+    pub const DRIVER_REPLACED: u8 = 16;
     /// Ended by Ctrl-C (128 + SIGINT); what was measured until then was reported and saved.
     pub const INTERRUPTED: u8 = 130;
     /// Ended by SIGTERM (128 + 15); what was measured until then was reported and saved.

@@ -26,6 +26,10 @@ pub struct HostFacts {
     pub arch: String,
     /// Model name of the first CPU.
     pub cpu_model: Option<String>,
+    /// Flags of the first CPU, with blanks between them: the kernel chooses its code by them. Older
+    /// files lack them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_flags: Option<String>,
     /// Number of CPUs online.
     pub cpus_online: Option<u32>,
     /// Each CPU vulnerability known to the kernel, with what it does about it.
@@ -66,6 +70,10 @@ pub fn collect_at(root: &Path) -> HostFacts {
         arch: read_fact(&root.join("proc/sys/kernel/arch"))
             .unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
         cpu_model: ["model name", "Model", "cpu model", "uarch"]
+            .iter()
+            .find_map(|key| cpuinfo_value(&cpuinfo, key)),
+        // x86, arm64, s390.
+        cpu_flags: ["flags", "Features", "features"]
             .iter()
             .find_map(|key| cpuinfo_value(&cpuinfo, key)),
         cpus_online: read_fact(&root.join("sys/devices/system/cpu/online"))
@@ -206,6 +214,7 @@ mod tests {
         assert_eq!(facts.kernel_release.as_deref(), Some("6.1.0-56-amd64"));
         assert_eq!(facts.arch, "x86_64");
         assert_eq!(facts.cpu_model.as_deref(), Some("QEMU Virtual CPU"));
+        assert_eq!(facts.cpu_flags.as_deref(), Some("fpu hypervisor lm"));
         assert_eq!(facts.cpus_online, Some(5));
         assert_eq!(facts.mitigations["meltdown"], "Mitigation: PTI");
         assert_eq!(facts.mitigations.len(), 2);

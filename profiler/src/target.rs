@@ -7,14 +7,18 @@ use std::{
     path::PathBuf,
 };
 
+use serde::{Deserialize, Serialize};
+
 use crate::probe::btf::{BtfError, Functions};
+use crate::probe::prototype::Types;
 
 mod list;
 
 pub use list::Function;
+pub(crate) use list::by_name_alone;
 
 /// A resolved function: one symbol of one module (or of the kernel itself).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Target {
     /// Symbol name, as in `/proc/kallsyms`.
     pub name: String,
@@ -28,6 +32,40 @@ pub struct Target {
     /// Type id of the function in the BTF of its module (or of vmlinux); `None` where that does not
     /// describe it, or where there is none: backends on the trampoline need it.
     pub btf_id: Option<u32>,
+    /// Another symbol of this name in the kernel image or in a module, where there is one.
+    pub namesake: Option<Namesake>,
+    /// Whether a glob found it, and nobody named it: then it is left out where it cannot be measured.
+    pub by_glob: bool,
+}
+
+/// A symbol of the same name as a function, elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Namesake {
+    /// Where it is, in words.
+    pub place: String,
+    /// Whether programs that name the function by its BTF would get to that symbol.
+    pub taken_by_btf: bool,
+}
+
+/// What names and globs stand for.
+#[derive(Debug, Clone, Default)]
+pub struct Resolved {
+    /// The functions to measure, in the order given, each once.
+    pub targets: Vec<Target>,
+    /// What a glob matches and no probe can be placed on.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// A function that a glob matches and that is not measured.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct LeftOut {
+    /// Its name, as a handler's would be.
+    pub name: String,
+    /// Module that holds it; `null` is the kernel image.
+    pub module: Option<String>,
+    /// Why: the same words for all that have the same reason.
+    pub reason: String,
 }
 
 impl Target {
@@ -119,7 +157,7 @@ pub enum ResolveError {
     /// A pattern matches nothing that can be measured.
     #[error(
         "pattern `{pattern}` matches no function of {} that can be probed{}",
-        place(module.as_deref()), reasons(*not_traceable, *not_described)
+        place(module.as_deref()), reasons(*not_traceable)
     )]
     NoMatch {
         /// The pattern.
@@ -128,8 +166,6 @@ pub enum ResolveError {
         module: Option<String>,
         /// Matching functions that ftrace cannot trace.
         not_traceable: usize,
-        /// Matching functions that BTF does not describe.
-        not_described: usize,
     },
     /// The pattern is no glob.
     #[error("`{pattern}` is no pattern: {what}")]
@@ -222,12 +258,10 @@ fn choices(handler: &str, addresses: &[u64]) -> String {
     format!("{} {}", if all.len() == 1 { "is" } else { "are" }, all.join(" and "))
 }
 
-fn reasons(not_traceable: usize, not_described: usize) -> String {
-    match (not_traceable, not_described) {
-        (0, 0) => ": see /proc/kallsyms for the names there are".to_owned(),
-        (traceable, described) => {
-            format!(" ({traceable} that match cannot be traced by ftrace, {described} have no BTF)")
-        }
+fn reasons(not_traceable: usize) -> String {
+    match not_traceable {
+        0 => ": see /proc/kallsyms for the names there are".to_owned(),
+        count => format!(" ({count} that match cannot be traced by ftrace)"),
     }
 }
 
@@ -262,15 +296,27 @@ impl KernelFiles {
         Self { root: root.into() }
     }
 
-    /// Resolves names and globs to functions, in the order given, each once.
+    /// The functions of [`resolve_all`](Self::resolve_all).
     ///
     /// # Errors
-    /// The first name that cannot be measured, and why.
+    /// As that.
     pub fn resolve(
         &self,
         module: Option<&str>,
         patterns: &[String],
     ) -> Result<Vec<Target>, ResolveError> {
+        Ok(self.resolve_all(module, patterns)?.targets)
+    }
+
+    /// Resolves names and globs to functions, in the order given, each once.
+    ///
+    /// # Errors
+    /// The first name that cannot be measured, and why; a glob that matches nothing that can.
+    pub fn resolve_all(
+        &self,
+        module: Option<&str>,
+        patterns: &[String],
+    ) -> Result<Resolved, ResolveError> {
         // The kernel writes module names with underscores, whatever the file is called.
         let module = module.map(|module| module.replace('-', "_"));
         let module = module.as_deref();
@@ -279,23 +325,43 @@ impl KernelFiles {
         }
         let functions = self.described(module)?;
         let functions = functions.as_ref();
-        let symbols = self.symbols(module)?;
+        let kallsyms = self.read("proc/kallsyms")?;
+        let symbols = symbols(&kallsyms, module);
         let traceable = Traceable { files: self, module, names: OnceCell::new() };
 
-        let mut targets: Vec<Target> = Vec::new();
-        let mut seen = HashSet::new();
+        let mut resolved = Resolved::default();
+        let Resolved { targets, left_out } = &mut resolved;
+        // Places of targets, by label.
+        let mut seen: HashMap<String, usize> = HashMap::new();
         for pattern in patterns {
             let found = if is_glob(pattern) {
-                matching(pattern, module, &symbols, functions, &traceable)?
+                let found = matching(pattern, module, &symbols, functions, &traceable)?;
+                left_out.extend(found.left_out);
+                found.targets
             } else {
                 vec![exact(pattern, module, &symbols, functions, &traceable)?]
             };
-            targets.extend(found.into_iter().filter(|target| seen.insert(target.label())));
+            for target in found {
+                match seen.get(&target.label()).and_then(|&at| targets.get_mut(at)) {
+                    Some(known) => known.by_glob &= target.by_glob,
+                    None => {
+                        seen.insert(target.label(), targets.len());
+                        targets.push(target);
+                    }
+                }
+            }
         }
+        left_out.sort();
+        left_out.dedup();
         if targets.len() > MAX_HANDLERS {
             return Err(ResolveError::TooMany { count: targets.len() });
         }
-        Ok(targets)
+        let names = targets.iter().map(|target| target.name.clone()).collect();
+        let namesakes = self.namesakes(&kallsyms, module, &names);
+        for target in targets {
+            target.namesake = namesakes.get(&target.name).cloned();
+        }
+        Ok(resolved)
     }
 
     /// Functions that BTF describes; `None` without BTF of that place.
@@ -350,23 +416,87 @@ impl KernelFiles {
         Traceable { files: self, module, names: OnceCell::new() }.contains(name)
     }
 
-    fn symbols(&self, module: Option<&str>) -> Result<Symbols, ResolveError> {
-        let wanted = module.map(|module| format!("[{module}]"));
-        let mut by_name = Symbols::new();
-        for line in self.read("proc/kallsyms")?.lines() {
-            let mut fields = line.split_whitespace();
-            let (Some(address), Some(kind), Some(name)) =
-                (fields.next(), fields.next(), fields.next())
-            else {
-                continue;
-            };
-            if matches!(kind, "t" | "T" | "w" | "W") && fields.next() == wanted.as_deref() {
-                let address = u64::from_str_radix(address, 16).unwrap_or(0);
-                by_name.entry(name.to_owned()).or_default().push(address);
+    /// Other symbols of these names of functions of a place.
+    fn namesakes(
+        &self,
+        kallsyms: &str,
+        module: Option<&str>,
+        names: &HashSet<String>,
+    ) -> HashMap<String, Namesake> {
+        let mut found = namesakes(kallsyms, module, names);
+        let any_first = found.values().any(|namesake| namesake.taken_by_btf);
+        if any_first && module.is_some() && self.looks_in_the_module() {
+            for namesake in found.values_mut() {
+                namesake.taken_by_btf = false;
             }
         }
-        Ok(by_name)
+        found
     }
+
+    /// Whether the kernel looks for a module's function in that module alone, when it attaches a program
+    /// by BTF (Linux 6.4, commit 31bf1dbccfb0, with which came `mod` in `struct bpf_prog_aux`). Others
+    /// take the first symbol of the name: the kernel image's, or the newest module's.
+    fn looks_in_the_module(&self) -> bool {
+        let types = Types::of(None, &self.btf_folder());
+        types.is_ok_and(|types| types.has_member("bpf_prog_aux", "mod") == Some(true))
+    }
+}
+
+/// Symbols of `/proc/kallsyms`: address, kind, name and module, in the order in which the kernel looks
+/// for a name: those of its image, then those of modules, the newest first.
+fn lines_of(kallsyms: &str) -> impl Iterator<Item = (&str, &str, &str, Option<&str>)> {
+    kallsyms.lines().filter_map(|line| {
+        let mut fields = line.split_whitespace();
+        let (address, kind, name) = (fields.next()?, fields.next()?, fields.next()?);
+        let module = fields.next().map(|module| module.trim_matches(['[', ']']));
+        Some((address, kind, name, module))
+    })
+}
+
+fn is_function(kind: &str) -> bool {
+    matches!(kind, "t" | "T" | "w" | "W")
+}
+
+fn symbols(kallsyms: &str, module: Option<&str>) -> Symbols {
+    let mut by_name = Symbols::new();
+    for (address, kind, name, place) in lines_of(kallsyms) {
+        if is_function(kind) && place == module {
+            let address = u64::from_str_radix(address, 16).unwrap_or(0);
+            by_name.entry(name.to_owned()).or_default().push(address);
+        }
+    }
+    by_name
+}
+
+/// The first symbol of each of these names that is no function of `module`. It is taken by a look-up by
+/// name alone where it comes before the function.
+fn namesakes(
+    kallsyms: &str,
+    module: Option<&str>,
+    names: &HashSet<String>,
+) -> HashMap<String, Namesake> {
+    // Not modules: the kernel shows its own trampolines and programs like those.
+    const NO_MODULES: [&str; 4] =
+        ["bpf", "__builtin__ftrace", "__builtin__kprobes", "__builtin__klp"];
+    let mut passed: HashSet<&str> = HashSet::new();
+    let mut found: HashMap<String, Namesake> = HashMap::new();
+    for (_, kind, name, place) in lines_of(kallsyms) {
+        if !names.contains(name) || place.is_some_and(|place| NO_MODULES.contains(&place)) {
+            continue;
+        }
+        if place == module && is_function(kind) {
+            passed.insert(name);
+        } else if !found.contains_key(name) {
+            let what = if is_function(kind) { "a function" } else { "a variable" };
+            let place = match place {
+                Some(module) => format!("{what} of module {module}"),
+                None => format!("{what} of the kernel image"),
+            };
+            let taken_by_btf = !passed.contains(name);
+            found.insert(name.to_owned(), Namesake { place, taken_by_btf });
+        }
+    }
+    found
 }
 
 /// Whether a pattern is a glob, and not a name.
@@ -485,8 +615,8 @@ fn exact(
             name: handler,
             module,
             address: addresses[place],
-            twin: None,
             btf_id: ids.first().copied(),
+            ..Target::default()
         }),
         // BTF knows functions by their names alone.
         Some(place) if pick != Pick::Only => Ok(Target {
@@ -494,12 +624,30 @@ fn exact(
             module,
             address: addresses[place],
             twin: Some(place + 1),
-            btf_id: None,
+            ..Target::default()
         }),
         None if pick != Pick::Only => {
             Err(ResolveError::NoSuchTwin { given: given.to_owned(), handler, module, addresses })
         }
         _ => Err(ResolveError::Ambiguous { handler, module, count, addresses }),
+    }
+}
+
+/// Names that are not functions of their own: the bytes before a function, which the kernel's build gives
+/// symbols where it pads functions.
+const PADDING: [&str; 2] = ["__pfx_", "__cfi_"];
+
+/// Why no probe can be placed on a function that a glob matches; `None` if one may be.
+fn unprobeable(name: &str, traceable: &Traceable<'_>) -> Option<&'static str> {
+    if name.ends_with(".cold") || name.contains(".cold.") {
+        Some("the unlikely half of a function, split off by the compiler: it is measured with that")
+    } else if !traceable.contains(name) {
+        Some(
+            "marked notrace, or in a section or file built without tracing: no probe can be placed at \
+             the entry",
+        )
+    } else {
+        None
     }
 }
 
@@ -509,34 +657,42 @@ fn matching(
     symbols: &Symbols,
     functions: Option<&Functions>,
     traceable: &Traceable<'_>,
-) -> Result<Vec<Target>, ResolveError> {
+) -> Result<Resolved, ResolveError> {
     let glob = glob(pattern)?;
-    let mut targets = Vec::new();
-    let (mut not_traceable, mut not_described) = (0, 0);
-    for name in symbols.keys().filter(|name| glob.matches(name)) {
-        if !traceable.contains(name) {
-            not_traceable += 1;
+    let mut found = Resolved::default();
+    let is_padding = |name: &str| PADDING.iter().any(|prefix| name.starts_with(prefix));
+    for (name, addresses) in symbols {
+        if !glob.matches(name) || is_padding(name) {
             continue;
         }
-        // A name that the pattern meant and that would be measured wrongly or not at all is an error.
-        let target = exact(name, module, symbols, functions, traceable)?;
-        // Where there is BTF, a function outside it is one of the compiler's or in assembly: such
-        // a one is measured when it is named.
-        if functions.is_some() && target.btf_id.is_none() {
-            not_described += 1;
-        } else {
-            targets.push(target);
+        if let Some(reason) = unprobeable(name, traceable) {
+            found.left_out.push(LeftOut {
+                name: name.clone(),
+                module: module.map(str::to_owned),
+                reason: reason.to_owned(),
+            });
+            continue;
+        }
+        let count = addresses.len();
+        let ids = functions.map_or(0, |functions| functions.ids(name).len());
+        // Each of several of one name is meant.
+        let names = (1..=count).map(|number| match count.max(ids) {
+            1 => name.clone(),
+            _ => format!("{name}#{number}"),
+        });
+        for name in names {
+            let target = exact(&name, module, symbols, functions, traceable)?;
+            found.targets.push(Target { by_glob: true, ..target });
         }
     }
-    if targets.is_empty() {
+    if found.targets.is_empty() {
         return Err(ResolveError::NoMatch {
             pattern: pattern.to_owned(),
             module: module.map(str::to_owned),
-            not_traceable,
-            not_described,
+            not_traceable: found.left_out.len(),
         });
     }
-    Ok(targets)
+    Ok(found)
 }
 
 /// The names most like `wanted`, nearest first; none that is not like it at all.

@@ -109,7 +109,11 @@ impl Warning {
         add(&|names, _| Self::Unbalanced(names), &|h| if_so(h.losses.imbalance(h.count) != 0));
         add(&|names, _| Self::AllMissed(names), &|h| if_so(idle(h) && missed(h)));
         add(&|names, _| Self::NeverLeft(names), &|h| if_so(idle(h) && !missed(h) && entered(h)));
-        add(&|names, _| Self::ZeroHits(names), &|h| if_so(idle(h) && !missed(h) && !entered(h)));
+        // What a pattern found and nobody called is one line of a report, unless that was all.
+        let nothing = profile.handlers.iter().all(idle);
+        let told = |h: &HandlerProfile| nothing || !(h.by_glob && h.is_idle());
+        let never = |h: &HandlerProfile| idle(h) && !missed(h) && !entered(h) && told(h);
+        add(&|names, _| Self::ZeroHits(names), &|h| if_so(never(h)));
         add(&Self::Missed, &|h| if idle(h) { 0 } else { h.losses.missed });
         let overrun = |h: &HandlerProfile| h.losses.overrun;
         if let Some(most) = profile.handlers.iter().map(overrun).max() {
@@ -120,7 +124,8 @@ impl Warning {
         add(&Self::Unpaired, &|h| h.losses.unpaired_exits);
         add(&Self::OverRange, &|h| h.losses.over_range);
         add(&Self::InFlight, &|h| h.losses.in_flight);
-        add(&|names, _| Self::MissedUnknown(names), &|h| if_so(h.losses.missed_unknown));
+        let unknown = |h: &HandlerProfile| h.losses.missed_unknown && told(h);
+        add(&|names, _| Self::MissedUnknown(names), &|h| if_so(unknown(h)));
         add(&|names, _| Self::FewCalls(names), &|h| if_so(!idle(h) && h.count < FEW_CALLS));
         warnings.extend(profile.loads.iter().filter_map(rate_not_held));
         for row in profile.costs.iter().flat_map(|costs| &costs.rows) {
@@ -239,9 +244,19 @@ fn calls(count: u64) -> String {
     format!("{count} call{}", if count == 1 { "" } else { "s" })
 }
 
+/// Names for a line: the first of them, and how many more there are.
+pub(crate) fn listed<S: AsRef<str>>(names: &[S]) -> String {
+    const MOST: usize = 12;
+    let first: Vec<&str> = names.iter().take(MOST).map(AsRef::as_ref).collect();
+    match names.len().checked_sub(MOST) {
+        None | Some(0) => first.join(", "),
+        Some(more) => format!("{} and {more} more", first.join(", ")),
+    }
+}
+
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = self.handlers().join(", ");
+        let names = listed(self.handlers());
         match self {
             Self::Interrupted => write!(
                 f,

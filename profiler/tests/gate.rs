@@ -364,6 +364,33 @@ fn unlike_runs_are_refused_with_both_values_unless_told() {
     }
 }
 
+/// Under virtual time `rep` takes an instruction a byte on a CPU with `erms`, and one for eight without.
+#[test]
+fn cpus_of_other_flags_are_other_machines() {
+    let other = refusal(|p| p.host.cpu_flags = Some("rep_good fpu avx".to_owned()));
+    let text = "virtual (QEMU), with the CPU flags erms in base.json run 1, x86_64 AMD EPYC, CPUs: 2, \
+                virtual (QEMU), with the CPU flags avx in candidate.json run 1";
+    other.gate("").refused(12, text);
+    other.gate("").refused(12, "add --allow-different machine");
+    other.gate("--allow-different machine --max-regression avg=1%").refused(10, EXIT);
+    // The order that a kernel lists them in is nothing.
+    let same = refusal(|p| p.host.cpu_flags = Some("rep_good fpu erms".to_owned()));
+    same.gate("--max-regression avg=1%").refused(10, EXIT);
+
+    // A file of an older version says nothing of them. Where a nanosecond is an instruction it was
+    // measured with other ones; by the wall clock the CPU is what it was.
+    let older = refusal(|p| p.host.cpu_flags = None);
+    older
+        .gate("")
+        .refused(12, "CPU flags not recorded (by an older version) in candidate.json run 1");
+    let (mut base, mut candidate) = slower(5.0);
+    for run in base.iter_mut().chain(&mut candidate) {
+        run.clock = Clock::Wall;
+    }
+    base.iter_mut().for_each(|run| run.host.cpu_flags = None);
+    Bench::new((base, candidate)).gate("--max-regression avg=1%").refused(10, EXIT);
+}
+
 #[test]
 fn runs_of_one_side_have_to_be_of_one_build() {
     let (mut base, candidate) = slower(0.0);

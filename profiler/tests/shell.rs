@@ -185,6 +185,7 @@ fn each_exit_code_is_had() {
         ("INCONCLUSIVE", "tests of the gate"),
         ("TOO_FEW_RUNS", "tests of the gate"),
         ("LAB_FAILED", "tests of the lab"),
+        ("DRIVER_REPLACED", "vm: replaced"),
         ("INTERRUPTED", "vm: ends"),
         ("TERMINATED", "vm: ends"),
     ];

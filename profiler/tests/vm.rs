@@ -21,6 +21,10 @@ mod counts;
 mod ends;
 #[path = "vm/ftrace.rs"]
 mod ftrace;
+#[path = "vm/globs.rs"]
+mod globs;
+#[path = "vm/hostile.rs"]
+mod hostile;
 #[path = "vm/icount.rs"]
 mod icount;
 #[path = "vm/kprobe.rs"]
@@ -33,12 +37,18 @@ mod loads;
 mod ltp;
 #[path = "vm/matrix.rs"]
 mod matrix;
+#[path = "vm/memory.rs"]
+mod memory;
+#[path = "vm/namesakes.rs"]
+mod namesakes;
 #[path = "vm/nested.rs"]
 mod nested;
 #[path = "vm/pairing.rs"]
 mod pairing;
 #[path = "vm/repeats.rs"]
 mod repeats;
+#[path = "vm/replaced.rs"]
+mod replaced;
 #[path = "vm/runs.rs"]
 mod runs;
 #[path = "vm/testbed.rs"]

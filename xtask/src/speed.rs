@@ -1,30 +1,30 @@
 //! How fast the release build is where it must be: the import of long traces against a script of the
-//! usual kind, and the merge of many shards.
+//! usual kind, and the merge of many shards. hyperfine measures the time, GNU time the memory.
 
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write as _};
+use std::iter::repeat_n;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use nix::sys::resource::{UsageWho, getrusage};
 use serde_json::Value;
 
 use crate::paths::Paths;
 use crate::process;
+use crate::vm::quote;
 
 /// The import must be so many times as fast as the script, by the clock.
 const RATIO: f64 = 20.0;
 /// Each is run so often, in turns, and its best time counts: what else the machine does makes a
 /// program slower and never faster.
-const TRIES: u32 = 3;
+const TRIES: usize = 3;
 /// The most memory that an import may take, whatever the file's size.
 const MEMORY_BYTES: u64 = 100_000_000;
-/// Shards of one handler, and the time that merging them may take by the clock.
+/// Shards of one handler, and the seconds that merging them may take by the clock.
 const SHARDS: u32 = 1000;
-const MERGE_TIME: Duration = Duration::from_secs(1);
+const MERGE_SECONDS: f64 = 1.0;
 /// The handlers of a generated trace.
 const HANDLERS: [&str; 8] = [
     "connect_syscall_handler",
@@ -37,27 +37,22 @@ const HANDLERS: [&str; 8] = [
     "ptrace_pre_handler",
 ];
 
-/// What a program took.
+/// What a program took: its best times and its highest resident memory.
+#[derive(Clone, Copy)]
 struct Cost {
-    time: Duration,
-    cpu: Duration,
+    seconds: f64,
+    cpu_seconds: f64,
     peak_bytes: u64,
-}
-
-impl Cost {
-    fn best(self, other: Self) -> Self {
-        Self {
-            time: self.time.min(other.time),
-            cpu: self.cpu.min(other.cpu),
-            peak_bytes: self.peak_bytes.max(other.peak_bytes),
-        }
-    }
 }
 
 impl fmt::Display for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (time, cpu) = (self.time.as_secs_f64(), self.cpu.as_secs_f64());
-        write!(f, "{time:.2} s ({cpu:.2} s of CPU time), {:.1} MB", self.peak_bytes as f64 / 1e6)
+        let Self { seconds, cpu_seconds, peak_bytes } = self;
+        write!(
+            f,
+            "{seconds:.2} s ({cpu_seconds:.2} s of CPU time), {:.1} MB",
+            *peak_bytes as f64 / 1e6
+        )
     }
 }
 
@@ -72,28 +67,23 @@ pub(crate) fn import(paths: &Paths, profiler: &Path, megabytes: u64) -> Result<S
     let lines = generate(&trace, megabytes << 20)?;
     let (ours, theirs) = (folder.join("import.json"), folder.join("script.json"));
 
-    let mut best: Option<(Cost, Cost)> = None;
-    for _ in 0..TRIES {
-        let mut import = Command::new(profiler);
-        import.args(["import", "trace-cmd", "--quiet", "--percentile", "seed", "--json"]);
-        let import = timed(import.arg(&ours).arg(&trace))?;
-        let mut script = Command::new("python3");
-        script.arg(paths.root().join("xtask/src/speed/script.py")).arg(&trace).arg(&theirs);
-        let script = timed(&mut script)?;
-        best = Some(match best {
-            None => (import, script),
-            Some((a, b)) => (a.best(import), b.best(script)),
-        });
-    }
-    let (import, script) = best.context("nothing was measured")?;
+    let import = format!(
+        "{} import trace-cmd --quiet --percentile seed --json {} {}",
+        word(profiler),
+        word(&ours),
+        word(&trace)
+    );
+    let script = paths.root().join("xtask/src/speed/script.py");
+    let script = format!("python3 {} {} {}", word(&script), word(&trace), word(&theirs));
+    let [import, script] = timed(&folder, [&import, &script])?;
     same(&read(&ours)?, &read(&theirs)?)?;
     fs::remove_file(&trace).with_context(|| format!("cannot remove {}", trace.display()))?;
 
-    let ratio = script.time.as_secs_f64() / import.time.as_secs_f64();
+    let ratio = script.seconds / import.seconds;
     let figures = format!(
         "{megabytes} MiB, {lines} lines, best of {TRIES}: {import}; the script {script}: {ratio:.1} times \
          as fast, {:.1} times by CPU time",
-        script.cpu.as_secs_f64() / import.cpu.as_secs_f64(),
+        script.cpu_seconds / import.cpu_seconds,
     );
     ensure!(ratio >= RATIO, "{figures}, and {RATIO} are wanted");
     ensure!(
@@ -108,37 +98,33 @@ pub(crate) fn import(paths: &Paths, profiler: &Path, megabytes: u64) -> Result<S
 /// # Errors
 /// If the sum is wrong or takes too long.
 pub(crate) fn merge(paths: &Paths, profiler: &Path) -> Result<String> {
-    let folder = paths.target().join("speed").join("shards");
-    process::create_dir(&folder)?;
+    let folder = paths.target().join("speed");
+    let shards = folder.join("shards");
+    process::remove_dir(&shards)?;
+    process::create_dir(&shards)?;
     let template = paths.root().join("profiler/tests/data/shard.json");
     let text = fs::read_to_string(&template)
         .with_context(|| format!("cannot read {}", template.display()))?;
     let calls = handler_count(&serde_json::from_str(&text)?)?;
     const STARTED: &str = "\"2026-11-21T12:00:00.25Z\"";
     ensure!(text.matches(STARTED).count() == 1, "{} began at another time", template.display());
-    let mut merge = Command::new(profiler);
-    merge.args(["merge", "--quiet"]);
     for shard in 0..SHARDS {
-        let path = folder.join(format!("{shard}.json"));
         let (minute, second) = (shard / 60, shard % 60);
         let started = format!("\"2026-11-21T12:{minute:02}:{second:02}.25Z\"");
+        let path = shards.join(format!("{shard}.json"));
         process::write(&path, text.replace(STARTED, &started))?;
-        merge.arg(path);
     }
-    let out = paths.target().join("speed").join("sum.json");
-    merge.arg("--output").arg(&out);
-    let mut cost = timed(&mut merge)?;
-    for _ in 1..TRIES {
-        cost = cost.best(timed(&mut merge)?);
-    }
+    let out = folder.join("sum.json");
+    let (program, from, to) = (word(profiler), word(&shards), word(&out));
+    let [cost] = timed(&folder, [&format!("{program} merge --quiet {from}/*.json --output {to}")])?;
     let merged = handler_count(&read(&out)?)?;
     ensure!(merged == calls * u64::from(SHARDS), "{merged} calls in the sum of {SHARDS} x {calls}");
     let figures = format!(
         "{SHARDS} shards of {calls} calls, {:.1} MB, best of {TRIES}: {cost}",
         (text.len() as f64 * f64::from(SHARDS)) / 1e6,
     );
-    ensure!(cost.time < MERGE_TIME, "{figures}, and {MERGE_TIME:?} is the limit");
-    process::remove_dir(&folder)?;
+    ensure!(cost.seconds < MERGE_SECONDS, "{figures}, and {MERGE_SECONDS} s is the limit");
+    process::remove_dir(&shards)?;
     Ok(figures)
 }
 
@@ -221,40 +207,35 @@ fn same(ours: &Value, theirs: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Runs the command and measures it; nothing else must be started meanwhile.
-fn timed(command: &mut Command) -> Result<Cost> {
-    let text = process::text(command);
-    let text = text.get(..200).unwrap_or(&text);
-    let children = || -> Result<Duration> {
-        let usage = getrusage(UsageWho::RUSAGE_CHILDREN).context("cannot ask for the CPU time")?;
-        let time = |value: nix::sys::time::TimeVal| {
-            Duration::new(value.tv_sec() as u64, value.tv_usec() as u32 * 1000)
-        };
-        Ok(time(usage.user_time()) + time(usage.system_time()))
-    };
-    let before = children()?;
-    let began = Instant::now();
-    command.stdin(Stdio::null()).stdout(Stdio::null());
-    let mut child = command.spawn().with_context(|| format!("cannot run `{text}`"))?;
-    let mut peak_bytes = 0;
-    let status = loop {
-        // The kernel's own high-water mark: what is read last is the most there has been.
-        peak_bytes = peak(child.id()).unwrap_or(peak_bytes);
-        if let Some(status) =
-            child.try_wait().with_context(|| format!("cannot wait for `{text}`"))?
-        {
-            break status;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    };
-    ensure!(status.success(), "`{text}` failed: {status}");
-    Ok(Cost { time: began.elapsed(), cpu: children()? - before, peak_bytes })
+/// Runs shell commands in turns, `TRIES` times each; gives what each took.
+fn timed<const N: usize>(folder: &Path, commands: [&str; N]) -> Result<[Cost; N]> {
+    let folder = folder.join("times");
+    process::remove_dir(&folder)?;
+    process::create_dir(&folder)?;
+    let times = folder.join("times.json");
+    let peak = |turn: usize| folder.join(format!("{turn}.kib"));
+    let mut hyperfine = Command::new("hyperfine");
+    hyperfine.args(["--runs", "1", "--show-output", "--export-json"]).arg(&times);
+    for (turn, command) in repeat_n(commands, TRIES).flatten().enumerate() {
+        // `time` without `env` is a word of some shells.
+        hyperfine.arg(format!("env time -f %M -o {} {command} >/dev/null", word(&peak(turn))));
+    }
+    process::stdout(&mut hyperfine)?;
+    let times = read(&times)?;
+    let mut costs = [Cost { seconds: f64::MAX, cpu_seconds: f64::MAX, peak_bytes: 0 }; N];
+    for turn in 0..TRIES * N {
+        let figure = |name: &str| times["results"][turn][name].as_f64().context("no such result");
+        let kib = fs::read_to_string(peak(turn)).context("GNU time wrote nothing")?;
+        let kib: u64 = kib.trim().parse().context("GNU time wrote no number")?;
+        let cost = &mut costs[turn % N];
+        cost.seconds = cost.seconds.min(figure("mean")?);
+        cost.cpu_seconds = cost.cpu_seconds.min(figure("user")? + figure("system")?);
+        cost.peak_bytes = cost.peak_bytes.max(kib << 10);
+    }
+    Ok(costs)
 }
 
-/// Most memory that a process has had resident.
-fn peak(pid: u32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kib: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
-    Some(kib << 10)
+/// A path as a word of a shell.
+fn word(path: &Path) -> String {
+    quote(&path.to_string_lossy())
 }

@@ -94,7 +94,7 @@ pub(crate) fn run(paths: &Paths, spec: &VmSpec) -> Result<VmOutcome> {
     let say = &mut |text: &str| println!("vm: {text}");
     // One at a time: the first finds it out for all.
     let choosing = KVM_PROBE.lock().unwrap_or_else(|broken| broken.into_inner());
-    let (accel, reason) = kvm::choose(&vm, &paths.vm().join("kvm-probe"), say)?;
+    let (accel, reason) = kvm::choose(&vm, Some(&paths.vm().join("kvm-probe")), say)?;
     drop(choosing);
     if accel == Accel::Tcg && spec.cpus > 1 && takes_turns(spec.series) {
         vm.qemu_args = ["-accel", "tcg,thread=single"].map(str::to_owned).to_vec();

@@ -130,4 +130,7 @@ pub struct LabArgs {
 pub struct LabGuestArgs {
     /// The plan of this boot.
     pub plan: PathBuf,
+    /// Only time the loads, in the guest's memory, and print what an operation takes.
+    #[arg(long)]
+    pub time_loads: bool,
 }

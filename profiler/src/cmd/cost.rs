@@ -2,11 +2,14 @@
 //!
 //! The same operations run without probes, with a pair of programs that do nothing (the floor that
 //! the kernel's trampoline sets), and with the measuring pair. The three take turns, so that a
-//! machine that gets faster or slower does so for all of them.
+//! machine that gets faster or slower does so for all of them, and what probes add is the difference within
+//! a round. Rounds differ among themselves: a difference that is not larger than that is told from nothing
+//! by no one.
 
 use std::io::{self, Write};
 
 use serde::Serialize;
+use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
 use crate::cli::CostArgs;
 use crate::error::{Failure, exit};
@@ -14,7 +17,11 @@ use crate::load::{BuiltinKind, time_builtin};
 use crate::privileges;
 use crate::probe::{Options, Probes, Session as _};
 use crate::profile::{Backend, Clock, OutputFile};
+use crate::stats::median;
 use crate::target::{KernelFiles, Target};
+
+/// How sure the bounds of what is added are.
+const CONFIDENCE: f64 = 0.95;
 
 /// Times of one operation and what follows from them, in nanoseconds of `clock`. Under virtual
 /// time a nanosecond is an instruction of the guest.
@@ -46,6 +53,54 @@ pub struct Cost {
     pub floor_per_hit_ns: f64,
     /// Added to each call by the measuring pair.
     pub added_per_hit_ns: f64,
+    /// `bare_ns`, `empty_ns` and `measured_ns` over the rounds.
+    pub operation_spread: [Spread; 3],
+    /// `floor_per_hit_ns` and `added_per_hit_ns` over the rounds.
+    pub added_spread: [Spread; 2],
+}
+
+/// One figure over the rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Spread {
+    /// The median, in nanoseconds.
+    pub median_ns: f64,
+    /// The smallest of a round.
+    pub min_ns: f64,
+    /// The largest.
+    pub max_ns: f64,
+    /// Between these the mean of endless rounds is, at 95 % (Student's t); `null` with one round.
+    pub bounds_ns: Option<[f64; 2]>,
+}
+
+impl Spread {
+    /// Of the figure in each round; `None` without any.
+    fn of(rounds: &[f64]) -> Option<Self> {
+        let count = rounds.len() as f64;
+        let mean = rounds.iter().sum::<f64>() / count;
+        let squares: f64 = rounds.iter().map(|value| (value - mean).powi(2)).sum();
+        let bounds_ns = StudentsT::new(0.0, 1.0, count - 1.0).ok().map(|student| {
+            let error = (squares / (count - 1.0) / count).sqrt();
+            let reach = error * student.inverse_cdf(f64::midpoint(CONFIDENCE, 1.0));
+            [mean - reach, mean + reach]
+        });
+        Some(Self {
+            median_ns: median(rounds)?,
+            min_ns: rounds.iter().copied().reduce(f64::min)?,
+            max_ns: rounds.iter().copied().reduce(f64::max)?,
+            bounds_ns,
+        })
+    }
+
+    /// Why something added cannot be told from nothing, if it cannot.
+    fn doubt(&self) -> Option<String> {
+        match self.bounds_ns {
+            None => Some("one round tells nothing of its spread".to_owned()),
+            Some([low, high]) if low <= 0.0 => {
+                Some(format!("its 95 % bounds are {low:.1} to {high:.1}"))
+            }
+            Some(_) => None,
+        }
+    }
 }
 
 /// Runs the measurement and prints it.
@@ -96,13 +151,35 @@ fn print(cost: &Cost, out: &mut dyn Write) -> io::Result<()> {
         cost.rounds,
         cost.hits_per_operation
     )?;
-    writeln!(out, "one operation without probes   {:10.1} {unit}", cost.bare_ns)?;
-    writeln!(out, "  with an empty pair           {:10.1}", cost.empty_ns)?;
-    writeln!(out, "  with the measuring pair      {:10.1}", cost.measured_ns)?;
-    writeln!(out, "added per hit, empty pair      {:10.1}", cost.floor_per_hit_ns)?;
-    writeln!(out, "added per hit, measuring pair  {:10.1}", cost.added_per_hit_ns)?;
-    writeln!(out, "average that it measures       {:10.1}", cost.average_ns)
+    let [bare, empty, measured] = &cost.operation_spread;
+    let [floor, added] = &cost.added_spread;
+    writeln!(out, "{:<30} {:>10} {:>10} {:>10}", "", "median", "smallest", "largest")?;
+    for (name, spread) in [
+        ("one operation without probes", bare),
+        ("  with an empty pair", empty),
+        ("  with the measuring pair", measured),
+        (FLOOR, floor),
+        (ADDED, added),
+    ] {
+        let Spread { median_ns, min_ns, max_ns, .. } = spread;
+        writeln!(out, "{name:<30} {median_ns:>10.1} {min_ns:>10.1} {max_ns:>10.1}")?;
+    }
+    writeln!(out, "{:<30} {:>10.1}", "average that it measures", cost.average_ns)?;
+    writeln!(out, "in {unit}")?;
+    for (name, spread) in [(FLOOR, floor), (ADDED, added)] {
+        if let Some(doubt) = spread.doubt() {
+            writeln!(
+                out,
+                "warning: {name}: cannot be told from nothing: {doubt}; give more --rounds or --operations, \
+                 and nothing else to do to the machine"
+            )?;
+        }
+    }
+    Ok(())
 }
+
+const FLOOR: &str = "added per hit, empty pair";
+const ADDED: &str = "added per hit, measuring pair";
 
 /// Which probes are on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -182,7 +259,15 @@ pub fn measure(
         return Err(Failure::new(exit::NO_HITS, text));
     }
     let hits_per_operation = hits as f64 / operations as f64;
-    let (bare_ns, empty_ns, measured_ns) = (median(bare), median(empty), median(measured));
+    let added = |with: &[f64]| -> Vec<f64> {
+        let rounds = with.iter().zip(&bare);
+        rounds.map(|(with, bare)| (with - bare) / hits_per_operation).collect()
+    };
+    let spread = |rounds: &[f64]| {
+        Spread::of(rounds).ok_or_else(|| Failure::new(exit::INTERNAL, "no round was measured"))
+    };
+    let operation_spread = [spread(&bare)?, spread(&empty)?, spread(&measured)?];
+    let added_spread = [spread(&added(&empty))?, spread(&added(&measured))?];
     Ok(Cost {
         handler: target.name.clone(),
         backend,
@@ -192,18 +277,14 @@ pub fn measure(
         rounds: rounds.max(1),
         hits_per_operation,
         average_ns: sum_ns as f64 / hits as f64,
-        bare_ns,
-        empty_ns,
-        measured_ns,
-        floor_per_hit_ns: (empty_ns - bare_ns) / hits_per_operation,
-        added_per_hit_ns: (measured_ns - bare_ns) / hits_per_operation,
+        bare_ns: operation_spread[0].median_ns,
+        empty_ns: operation_spread[1].median_ns,
+        measured_ns: operation_spread[2].median_ns,
+        floor_per_hit_ns: added_spread[0].median_ns,
+        added_per_hit_ns: added_spread[1].median_ns,
+        operation_spread,
+        added_spread,
     })
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
 }
 
 #[cfg(test)]
@@ -211,8 +292,49 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_of_few() {
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(vec![4.0, 1.0]), 2.5);
+    fn what_is_within_the_spread_of_rounds_is_doubted() {
+        // Under virtual time rounds agree.
+        let sure = Spread::of(&[456.8, 456.6, 457.0]).unwrap();
+        assert_eq!((sure.median_ns, sure.min_ns, sure.max_ns), (456.8, 456.6, 457.0));
+        let [low, high] = sure.bounds_ns.unwrap();
+        // 4.303 times the standard error of 0.1155: Student's t of two degrees of freedom.
+        assert!((low - 456.303).abs() < 0.001 && (high - 457.297).abs() < 0.001, "{low} {high}");
+        assert_eq!(sure.doubt(), None);
+
+        // By the wall clock of a busy machine they do not.
+        let noise = Spread::of(&[352.4, -2_701.6, 1_900.0, 610.0, -80.0]).unwrap();
+        let doubt = noise.doubt().unwrap();
+        assert!(doubt.starts_with("its 95 % bounds are -"), "{doubt}");
+        let negative = Spread::of(&[-2_700.0, -2_701.0, -2_702.0]).unwrap();
+        assert!(negative.doubt().is_some(), "no probe makes a call cheaper");
+        let one = Spread::of(&[456.8]).unwrap();
+        assert_eq!(one.bounds_ns, None);
+        assert_eq!(one.doubt().unwrap(), "one round tells nothing of its spread");
+        assert_eq!(Spread::of(&[]), None);
+    }
+
+    #[test]
+    fn the_table_says_when_a_figure_is_nothing() {
+        let spread = |rounds: &[f64]| Spread::of(rounds).unwrap();
+        let cost = Cost {
+            handler: "connect_syscall_handler".to_owned(),
+            backend: Backend::Fentry,
+            load: "connect".to_owned(),
+            clock: Clock::Wall,
+            operations: 20_000,
+            rounds: 3,
+            hits_per_operation: 1.0,
+            average_ns: 800.0,
+            bare_ns: 9_000.0,
+            empty_ns: 9_352.4,
+            measured_ns: 6_298.4,
+            floor_per_hit_ns: 352.4,
+            added_per_hit_ns: -2_701.6,
+            operation_spread: [spread(&[9_000.0; 3]), spread(&[9_352.4; 3]), spread(&[6_298.4; 3])],
+            added_spread: [spread(&[352.0, 352.4, 353.0]), spread(&[-2_701.6, 900.0, -4_000.0])],
+        };
+        let mut out = Vec::new();
+        print(&cost, &mut out).unwrap();
+        insta::assert_snapshot!(String::from_utf8(out).unwrap());
     }
 }

@@ -47,7 +47,10 @@ fn row(function: &Function) -> Vec<String> {
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     let yes_no = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
     let what = match (&function.prototype, &function.variant) {
-        (Some(prototype), _) => Some(prototype.clone()),
+        (Some(prototype), _) => Some(match &function.taken_for {
+            Some(namesake) => format!("{prototype} (no fentry: {namesake} has this name, too)"),
+            None => prototype.clone(),
+        }),
         (None, Some(variant)) => Some(format!("({variant} of {})", function.source_name())),
         (None, None) if function.same_name > 1 => Some(match function.twin {
             Some(number) => {
@@ -83,6 +86,7 @@ mod tests {
             variant: None,
             same_name: 1,
             twin: None,
+            taken_for: None,
         }
     }
 

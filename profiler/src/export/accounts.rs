@@ -29,7 +29,7 @@ pub(super) fn accounts(profile: &Profile, width: Option<u16>) -> String {
         1.. if traced > 1 => format!("<={count}"),
         _ => count.to_string(),
     };
-    let rows = profile.handlers.iter().map(|handler| {
+    let rows = profile.shown().map(|handler| {
         let losses = &handler.losses;
         // The kernel may not tell all.
         let unknown = if losses.missed_unknown { "+?" } else { "" };

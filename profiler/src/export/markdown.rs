@@ -1,7 +1,7 @@
 //! Markdown as GitHub and GitLab show it: for a comment on a change.
 
 use super::table::{HEADER, Unit, cells, clean, heading};
-use super::{Exporter, self_time};
+use super::{Exporter, self_time, unseen};
 use crate::profile::Profile;
 
 /// The table, its warnings, and how it was measured in a part that is folded up.
@@ -20,7 +20,7 @@ impl Exporter for Markdown {
             _ => head.to_owned(),
         });
         heads(&mut text, columns);
-        for handler in &profile.handlers {
+        for handler in profile.shown() {
             let [name, figures @ ..] = cells(profile, handler, unit);
             let figures = figures.iter().map(|cell| escape(cell));
             line(&mut text, std::iter::once(code(&name)).chain(figures));
@@ -41,10 +41,14 @@ impl Exporter for Markdown {
             }
             text.push('\n');
         }
+        let unseen = unseen::lines(profile);
+        for line in &unseen {
+            text.push_str(&format!("- {}\n", escape(&clean(line))));
+        }
         for warning in &profile.warnings {
             text.push_str(&format!("- **warning:** {}\n", escape(&clean(&warning.text))));
         }
-        if !profile.warnings.is_empty() {
+        if !profile.warnings.is_empty() || !unseen.is_empty() {
             text.push('\n');
         }
         text.push_str("<details><summary>How it was measured</summary>\n\n");

@@ -18,6 +18,7 @@ pub mod plot;
 pub mod repeats;
 mod self_time;
 pub mod table;
+mod unseen;
 
 use std::fmt;
 use std::path::{Path, PathBuf};

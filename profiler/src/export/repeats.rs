@@ -3,8 +3,8 @@
 
 use comfy_table::Row;
 
-use super::grid;
 use super::table::{Unit, clean, describe_outcome, heading, plural, seconds};
+use super::{grid, unseen};
 use crate::load::{LoadRun, LoadSpec, OperationTimes};
 use crate::profile::{HandlerProfile, Profile};
 use crate::stats::{median, spread};
@@ -35,6 +35,10 @@ pub fn table(runs: &[Profile], unit: Unit, width: Option<u16>) -> Vec<u8> {
             text.push_str(line.trim_end());
             text.push('\n');
         }
+    }
+    for (number, line) in unseen::lines_of_runs(runs).iter().enumerate() {
+        text.push_str(if number == 0 { "\n" } else { "" });
+        text.push_str(&format!("{}\n", clean(line)));
     }
     text.push_str(&warnings(runs));
     text.into_bytes()
@@ -209,7 +213,7 @@ fn handler_rows(runs: &[Profile]) -> Vec<Over> {
         same.map(differs).fold((false, false), |(a, b), (c, d)| (a || c, b || d))
     };
     let mut rows = Vec::new();
-    for (run, handler) in all() {
+    for (run, handler) in all().filter(|(_, handler)| unseen::is_shown(handler, runs)) {
         let (module, load) = ambiguous(run, handler);
         let mut name = handler.name.clone();
         if let (true, Some(module)) = (module, &handler.module) {

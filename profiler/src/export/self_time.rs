@@ -30,7 +30,7 @@ pub(super) fn self_times(profile: &Profile, unit: Unit, width: Option<u16>) -> O
 
 /// The same as cells.
 pub(super) fn rows(profile: &Profile, unit: Unit) -> impl Iterator<Item = [String; 9]> {
-    profile.handlers.iter().filter_map(move |handler| {
+    profile.shown().filter_map(move |handler| {
         let name = clean(&full_name(profile, handler)).into_owned();
         Some(cells(name, handler, handler.self_time.as_ref()?, unit))
     })

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use comfy_table::Row;
 
-use super::{Exporter, accounts, grid, loads, self_time};
+use super::{Exporter, accounts, grid, loads, self_time, unseen};
 use crate::load::{LoadRun, LoadStatus, StopReason};
 use crate::module::ModuleFacts;
 use crate::profile::{HandlerProfile, Profile, Source};
@@ -142,6 +142,11 @@ impl Exporter for Table {
                 text.push('\n');
             }
         }
+        for (number, line) in unseen::lines(profile).iter().enumerate() {
+            text.push_str(if number == 0 { "\n" } else { "" });
+            text.push_str(&clean(line));
+            text.push('\n');
+        }
         if !profile.warnings.is_empty() {
             text.push('\n');
         }
@@ -180,12 +185,19 @@ pub fn of_parts(profiles: &[Profile], unit: Unit, width: Option<u16>) -> Vec<u8>
     }
     text.push('\n');
     let rows = profiles.iter().flat_map(|profile| {
-        let of_part = profile.handlers.iter();
+        let of_part = profile.shown();
         of_part.map(move |handler| Row::from(cells(profile, handler, unit)))
     });
     for line in grid::figures(&HEADER, rows, width).lines() {
         text.push_str(line.trim_end());
         text.push('\n');
+    }
+    let unseen = profiles.iter().flat_map(|profile| {
+        unseen::lines(profile).into_iter().map(move |line| (part_name(profile), line))
+    });
+    for (number, (part, line)) in unseen.enumerate() {
+        text.push_str(if number == 0 { "\n" } else { "" });
+        text.push_str(&format!("{}: {}\n", clean(part), clean(&line)));
     }
     let warnings = profiles.iter().flat_map(|profile| {
         profile.warnings.iter().map(move |warning| (part_name(profile), &warning.text))
@@ -352,7 +364,7 @@ pub(super) const HEADER: [&str; 9] =
     ["handler", "count", "calls/s", "average", "TP90", "TP95", "TP99", "max", "lost"];
 
 fn grid(profile: &Profile, unit: Unit, width: Option<u16>) -> String {
-    let rows = profile.handlers.iter().map(|handler| Row::from(cells(profile, handler, unit)));
+    let rows = profile.shown().map(|handler| Row::from(cells(profile, handler, unit)));
     grid::figures(&HEADER, rows, width)
 }
 

@@ -10,8 +10,9 @@ use nix::errno::Errno;
 use nix::kmod::{DeleteModuleFlags, ModuleInitFlags, delete_module, finit_module};
 
 use super::plan::{Build, CostPlan, GuestFailure, Plan, Step};
+use super::root;
 use crate::error::{Failure, exit};
-use crate::load::time_builtin;
+use crate::load::{HelperProgram, cpu_time_of_builtin};
 use crate::profile::{DriverCost, Place, Profile};
 
 /// What a line that tells the host how far we are begins with.
@@ -28,44 +29,31 @@ const REMOVE_ATTEMPTS: u32 = 50;
 ///
 /// # Errors
 /// With the exit code of what failed: of `profiler run` if it was that.
-pub fn run(path: &Path) -> Result<(), Failure> {
+pub fn run(path: &Path, time_loads: bool) -> Result<(), Failure> {
     let unreadable = |error: &dyn std::fmt::Display| {
         internal(format!("cannot read {}: {error}", path.display()))
     };
     let text = fs::read(path).map_err(|error| unreadable(&error))?;
     let plan: Plan = serde_json::from_slice(&text).map_err(|error| unreadable(&error))?;
+    if let Some(cost) = plan.cost.as_ref().filter(|_| time_loads) {
+        return print_times(cost);
+    }
     let mut order = None;
-    steps(&plan, &mut order).inspect_err(|failure| {
+    steps(path, &plan, &mut order).inspect_err(|failure| {
         let failure = GuestFailure { code: failure.code, message: failure.message.clone(), order };
         // Without the file the host still has our words.
         let _ = serde_json::to_vec(&failure).map(|bytes| fs::write(&plan.failure, bytes));
     })
 }
 
-fn steps(plan: &Plan, order: &mut Option<u32>) -> Result<(), Failure> {
+fn steps(path: &Path, plan: &Plan, order: &mut Option<u32>) -> Result<(), Failure> {
     // Its helpers would start programs when the driver is loaded, in the middle of a measurement.
     let _ = Command::new("udevadm").args(["control", "--exit"]).output();
     let plan = &in_memory(plan)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| internal(format!("cannot start the async runtime: {error}")))?;
-    let time = |cost: &CostPlan| -> Result<Vec<f64>, Failure> {
-        let one = |kind: &_| {
-            // Once for the caches.
-            let warmup = cost.operations / 10 + 1;
-            let timed =
-                |operations| runtime.block_on(time_builtin(*kind, operations, cost.workers));
-            timed(warmup)
-                .and_then(|_| timed(cost.operations))
-                .map(|ns| ns as f64 / cost.operations as f64)
-        };
-        cost.loads
-            .iter()
-            .map(one)
-            .collect::<Result<_, _>>()
-            .map_err(|failure| Failure::new(exit::LOAD_FAILED, failure.to_string()))
-    };
+    if plan.cost.is_some() {
+        root::make(Path::new(PROGRAM)).map_err(|error| internal(error.to_string()))?;
+    }
+    let time = |_: &CostPlan| times(path);
     let without = plan.cost.as_ref().map(&time).transpose()?;
     for step in &plan.steps {
         *order = Some(step.order);
@@ -91,6 +79,47 @@ fn steps(plan: &Plan, order: &mut Option<u32>) -> Result<(), Failure> {
         keep(step, &profile)?;
         remove(&build.name)?;
     }
+    Ok(())
+}
+
+/// What an operation of each load takes, in nanoseconds of CPU time: by a process of its own, which times
+/// one load after another.
+fn times(plan: &Path) -> Result<Vec<f64>, Failure> {
+    let output = Command::new(PROGRAM)
+        .arg("__lab-guest")
+        .arg(plan)
+        .arg("--time-loads")
+        .output()
+        .map_err(|error| internal(format!("cannot run {PROGRAM}: {error}")))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said = said.trim().trim_start_matches("error: ");
+        let text = format!("timing the loads without probes: {said} ({})", output.status);
+        return Err(Failure::new(exit::LOAD_FAILED, text));
+    }
+    serde_json::from_slice(&output.stdout)
+        .map_err(|error| internal(format!("cannot read the times of the loads: {error}")))
+}
+
+/// That process. All that it needs is in the guest's memory: nothing waits for a file of the host.
+fn print_times(cost: &CostPlan) -> Result<(), Failure> {
+    root::enter().map_err(|error| internal(format!("cannot enter {}: {error}", root::FOLDER)))?;
+    let time = |operations, kind| {
+        cpu_time_of_builtin(kind, operations, cost.workers, HelperProgram::at(root::PROGRAM))
+    };
+    let one = |kind: &_| {
+        // Once for the caches.
+        time(cost.operations / 10 + 1, *kind)?;
+        time(cost.operations, *kind).map(|ns| ns as f64 / cost.operations as f64)
+    };
+    let times: Vec<f64> = cost
+        .loads
+        .iter()
+        .map(one)
+        .collect::<Result<_, crate::load::LoadFailure>>()
+        .map_err(|failure| Failure::new(exit::LOAD_FAILED, failure.to_string()))?;
+    let text = serde_json::to_string(&times).map_err(|error| internal(error.to_string()))?;
+    say(&text);
     Ok(())
 }
 

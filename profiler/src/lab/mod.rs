@@ -8,6 +8,7 @@ pub mod guest;
 pub mod kernel;
 pub mod plan;
 pub mod quiet;
+mod root;
 pub mod spread;
 pub mod tools;
 mod vm;

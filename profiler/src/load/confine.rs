@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use nix::unistd::{Gid, Uid, User, chown};
+use nix::sys::stat::Mode;
+use nix::unistd::User;
 use serde::{Deserialize, Serialize};
-use tempfile::TempDir;
 
+use super::folder::{Folder, remove_empty};
 use crate::host::cgroup2_mount;
 
 /// The user that loads run as.
@@ -113,20 +114,45 @@ impl Confinement {
     }
 }
 
-/// Makes a folder its user's.
-///
-/// # Errors
-/// As `chown(2)`.
-pub(super) fn give_to(user: Option<&LoadUser>, folder: &Path) -> io::Result<()> {
-    let Some(user) = user else { return Ok(()) };
-    Ok(chown(folder, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)))?)
+/// A load's folder for temporary files. It is gone when this is dropped.
+#[derive(Debug)]
+pub(super) struct Scratch {
+    path: PathBuf,
+    folder: Folder,
+    /// Whose it is, where that is another user.
+    user: Option<u32>,
+}
+
+impl Scratch {
+    fn new(within: &Path, user: Option<&LoadUser>) -> io::Result<Self> {
+        let made = tempfile::Builder::new().prefix("profiler-load-").tempdir_in(within)?;
+        let folder = Folder::open(made.path())?;
+        folder.hand_over(user, Mode::S_IRWXU)?;
+        Ok(Self { path: made.keep(), folder, user: user.map(|user| user.uid) })
+    }
+
+    /// The folder of that path, which is `user`'s.
+    pub(super) fn at(path: PathBuf, user: Option<u32>) -> io::Result<Self> {
+        Ok(Self { folder: Folder::open(&path)?, path, user })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Nobody is there to be told; and what another user has put there that is not his, stays.
+        let _ = self.folder.empty(self.user).and_then(|()| remove_empty(&self.path));
+    }
 }
 
 /// The folder and the control group of one load. They are gone when this is dropped; the guard of the
 /// load removes them too, for the case that this program is killed.
 #[derive(Debug)]
 pub(super) struct Enclosure {
-    pub(super) scratch: Option<TempDir>,
+    pub(super) scratch: Option<Scratch>,
     pub(super) group: Option<PathBuf>,
 }
 
@@ -137,7 +163,7 @@ impl Enclosure {
     /// A sentence that says what cannot be had here, and what to do.
     pub(super) fn new(confinement: &Confinement, with_scratch: bool) -> Result<Self, String> {
         confinement.check_user()?;
-        let user = confinement.user.as_ref();
+        let user = confinement.user.as_ref().filter(|user| !user.is_me());
         let group = if confinement.cpu_max.is_some() || confinement.memory_max.is_some() {
             Some(make_group(confinement.cpu_max, confinement.memory_max)?)
         } else {
@@ -146,12 +172,7 @@ impl Enclosure {
         let mut enclosure = Self { scratch: None, group };
         if with_scratch {
             let within = confinement.directory.clone().unwrap_or_else(std::env::temp_dir);
-            let made = tempfile::Builder::new().prefix("profiler-load-").tempdir_in(&within);
-            let made = made.and_then(|folder| {
-                give_to(user, folder.path())?;
-                Ok(folder)
-            });
-            let folder = made.map_err(|error| {
+            let folder = Scratch::new(&within, user).map_err(|error| {
                 format!("a folder for its files in {}: {error}", within.display())
             })?;
             enclosure.scratch = Some(folder);

@@ -25,7 +25,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
-use super::confine::remove_group;
+use super::confine::{Scratch, remove_group};
 use super::family::Family;
 use super::{LoadOutcome, sys};
 
@@ -105,11 +105,12 @@ fn tell(message: &Message) {
 pub(super) fn main(mut args: impl Iterator<Item = OsString>) -> i32 {
     let orders = args.next().and_then(|text| serde_json::from_str::<Orders>(text.to_str()?).ok());
     let (Some(orders), Some(program)) = (orders, args.next()) else { return 2 };
+    let user = orders.user.map(|(user, _)| user);
+    // Opened before the command can put anything else in its place.
+    let scratch = orders.scratch.clone().map(|path| Scratch::at(path, user));
     let result = run(&orders, &program, args);
-    if let Some(folder) = &orders.scratch {
-        // What remains the profiler removes, if it still lives.
-        let _ = std::fs::remove_dir_all(folder);
-    }
+    // What remains the profiler removes, if it still lives.
+    drop(scratch);
     if let Some(group) = &orders.group {
         let _ = remove_group(group);
     }

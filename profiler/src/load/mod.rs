@@ -26,6 +26,7 @@ pub mod builtin;
 mod command;
 mod confine;
 mod family;
+mod folder;
 mod guard;
 mod guarded;
 mod helper;
@@ -42,13 +43,14 @@ pub(crate) use builtin::LATENCY_DIGITS;
 pub use builtin::{BuiltinKind, BuiltinLoad, Latency, OperationTimes};
 pub use command::CommandLoad;
 pub use confine::{BadUser, Confinement, LoadUser};
+pub(crate) use folder::changeable;
 pub use helper::{HelperProgram, become_helper_if_asked};
 pub use hits::{HitCount, HitCounter, HitQuestion};
 pub use hosted::HostedLoad;
 pub use rate::{BadRate, Rate};
 pub use stop::{StopReason, StopSignal};
 pub(crate) use sys::dying_with_parent;
-pub use timed::time_builtin;
+pub use timed::{cpu_time_of_builtin, time_builtin};
 pub use undo::Undo;
 
 /// What a load is: enough to run the same load again.

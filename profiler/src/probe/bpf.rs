@@ -2,15 +2,16 @@
 //! kernel. Which programs a backend has, and how they get to the handler, is in `programs`.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     os::fd::{AsFd as _, OwnedFd},
     path::Path,
+    time::Instant,
 };
 
-use aya::maps::{Array, HashMap as BpfHashMap, Map, MapData};
+use aya::maps::{Array, HashMap as BpfHashMap, Map, MapData, MapError};
 use profiler_common::{
     bucket::lowest_value,
-    layout::{NESTS_MAX, Nest, PHASES, RecordHead, SLOTS_MAX, Slot, names},
+    layout::{DISPLACED_MAX, PHASES, RecordHead, SLOTS_MAX, Slot, names},
 };
 
 use super::{
@@ -18,23 +19,32 @@ use super::{
     btf::{BTF_FOLDER, Functions},
     calibrate,
     kprobe_event::{self, Counted},
+    memory::{Available, Maps},
+    missed::HookMisses,
     nest::{self, Costs},
     object::{Instance, Parameters, Shared, Template},
     programs::{self, Hook, Kind, Set, Side, Starts},
-    sys::{self, AttachType},
+    sys::{self, AttachType, GracePeriod},
 };
 use crate::{measure::SelfTime, profile::Backend, target::Target};
 
 /// Probes of a BPF backend. Dropping it takes them off, and so does the end of the process.
 pub struct BpfSession {
     probed: Vec<Probed>,
+    /// How many targets were given: those in `probed`, and those refused.
+    handlers: usize,
     backend: Backend,
     starts: Starts,
     phase_map: Array<MapData, u32>,
     displaced: BpfHashMap<MapData, [u64; 2], u64>,
+    grace: GracePeriod,
     phase: u32,
     cpus: u32,
     precision: Precision,
+    /// Until when the last drain has all calls.
+    drained_until: Option<Instant>,
+    /// When the probes of entries had come off.
+    detached: Option<Instant>,
 }
 
 /// What records of all CPUs add up to.
@@ -43,15 +53,22 @@ struct Totals {
     over_range: u64,
 }
 
+/// A target that the kernel refused: its place among those given, and why.
+pub(super) type Refused = (usize, ProbeError);
+
 /// One handler with its programs and maps.
 struct Probed {
     target: Target,
+    /// Its place among the targets given, by which its programs know it.
+    number: usize,
     /// Id of the BTF object that holds the function; 0 if it is not known.
     btf_object: u32,
     maps: Instance,
     programs: Vec<Program>,
     /// Lost calls so far, as last told.
     lost: u64,
+    /// Skipped runs so far, as last reported.
+    missed: u64,
 }
 
 /// A loaded program.
@@ -60,6 +77,8 @@ struct Program {
     fd: OwnedFd,
     /// `None` before it is attached and after it was taken off.
     hook: Option<Hook>,
+    /// What the hook had counted when it was taken off.
+    detached: Option<HookMisses>,
 }
 
 impl BpfSession {
@@ -73,13 +92,26 @@ impl BpfSession {
         backend: Backend,
         options: Options,
     ) -> Result<Self, ProbeError> {
+        all_or_error(Self::attach_each(targets, backend, options)?)
+    }
+
+    /// As [`attach`](Self::attach), to all targets that the kernel does not refuse.
+    ///
+    /// # Errors
+    /// What is not about a single handler; when another tool is on one.
+    pub(super) fn attach_each(
+        targets: &[Target],
+        backend: Backend,
+        options: Options,
+    ) -> Result<(Self, Vec<Refused>), ProbeError> {
         sys::raise_memlock();
+        sys::raise_open_files(targets.len() * FILES_OF_A_HANDLER + OTHER_FILES);
         let costs = if options.self_time && !options.empty {
             nest::measure_costs(backend, options)?
         } else {
             Costs::default()
         };
-        Self::attach_with(targets, backend, options, costs)
+        Self::attach_each_with(targets, backend, options, costs)
     }
 
     /// As [`attach`](Self::attach), with the costs of nested probes known.
@@ -89,11 +121,29 @@ impl BpfSession {
         options: Options,
         costs: Costs,
     ) -> Result<Self, ProbeError> {
+        all_or_error(Self::attach_each_with(targets, backend, options, costs)?)
+    }
+
+    fn attach_each_with(
+        targets: &[Target],
+        backend: Backend,
+        options: Options,
+        costs: Costs,
+    ) -> Result<(Self, Vec<Refused>), ProbeError> {
         let Options { precision, empty, self_time, .. } = options;
         let set = Set::of(backend, precision, empty, sys::has_exchange(), self_time);
         let nests = set.starts == Starts::Nests;
         let template = Template::load()?;
         let cpus = possible_cpus()?;
+        let maps = Maps {
+            handlers: targets.len() as u64,
+            cpus: u64::from(cpus),
+            precision,
+            self_time: nests,
+        };
+        if let Some(available) = Available::read() {
+            maps.check(&available)?;
+        }
         let shared = template.shared(nests)?;
         let traces = set.kinds.iter().any(|kind| is_tracing(kind.attach_type));
         let btf = if traces { btf_objects(targets)? } else { HashMap::new() };
@@ -120,7 +170,8 @@ impl BpfSession {
         }
 
         let mut probed = Vec::with_capacity(targets.len());
-        for (number, target) in targets.iter().enumerate() {
+        let mut refused = Vec::new();
+        'targets: for (number, target) in targets.iter().enumerate() {
             parameters.handler = number as u64;
             let instance = template.instantiate(&parameters, &shared, &set.kinds)?;
             let object = btf.get(&target.module).and_then(Option::as_ref);
@@ -131,21 +182,26 @@ impl BpfSession {
                     let module = object.filter(|_| target.module.is_some());
                     (target.btf_id.unwrap_or_default(), module.map(|(_, fd)| fd.as_fd()))
                 });
-                let fd = instance.load(kind, traced, kernel.as_ref()).map_err(|refused| {
-                    ProbeError::Refused {
-                        program: kind.side.word(),
-                        handler: target.name.clone(),
-                        refused,
+                match instance.load(kind, traced, kernel.as_ref()) {
+                    Ok(fd) => loaded.push(Program { kind, fd, hook: None, detached: None }),
+                    Err(error) => {
+                        let (program, handler) = (kind.side.word(), target.name.clone());
+                        refused.push((
+                            number,
+                            ProbeError::Refused { program, handler, refused: error },
+                        ));
+                        continue 'targets;
                     }
-                })?;
-                loaded.push(Program { kind, fd, hook: None });
+                }
             }
             probed.push(Probed {
                 target: target.clone(),
+                number,
                 btf_object: object.map_or(0, |(id, _)| *id),
                 maps: instance,
                 programs: loaded,
                 lost: 0,
+                missed: 0,
             });
         }
 
@@ -162,45 +218,52 @@ impl BpfSession {
         };
         let mut session = Self {
             probed,
+            handlers: targets.len(),
             backend,
             starts: set.starts,
             phase_map: Array::try_from(Map::Array(take(names::PHASE)?)).map_err(typed)?,
             displaced: BpfHashMap::try_from(Map::HashMap(take(names::DISPLACED)?))
                 .map_err(typed)?,
+            grace: GracePeriod::new(),
             phase: 0,
             cpus,
             precision: options.precision,
+            drained_until: None,
+            detached: None,
         };
-        session.link(set.kinds.len())?;
+        refused.extend(session.link(set.kinds.len()));
         if !options.allow_shared
             && let Some((handler, prog_id)) = session.foreign_program()?
         {
             return Err(ProbeError::Shared { handler, prog_id });
         }
-        Ok(session)
+        Ok((session, refused))
     }
 
-    /// Attaches all programs of the first kind, then all of the next.
-    fn link(&mut self, kinds: usize) -> Result<(), ProbeError> {
+    /// Attaches all programs of the first kind, then all of the next. What the kernel refuses to attach
+    /// to is let go of.
+    fn link(&mut self, kinds: usize) -> Vec<Refused> {
+        let mut refused: Vec<Refused> = Vec::new();
         for number in 0..kinds {
-            for Probed { target, programs, .. } in &mut self.probed {
-                let Some(program) = programs.get_mut(number) else { continue };
-                let hook =
-                    programs::attach(program.kind, &program.fd, target).map_err(|error| {
-                        ProbeError::Handler {
-                            doing: match program.kind.side {
-                                Side::Entry => "attaching the entry probe",
-                                Side::Exit => "attaching the exit probe",
-                                Side::Both => "attaching the probe",
-                            },
-                            handler: target.name.clone(),
-                            error,
-                        }
-                    })?;
-                program.hook = Some(hook);
-            }
+            self.probed.retain_mut(|probed| {
+                let Some(program) = probed.programs.get_mut(number) else { return true };
+                match programs::attach(program.kind, &program.fd, &probed.target) {
+                    Ok(hook) => program.hook = Some(hook),
+                    Err(error) => {
+                        let doing = match program.kind.side {
+                            Side::Entry => "attaching the entry probe",
+                            Side::Exit => "attaching the exit probe",
+                            Side::Both => "attaching the probe",
+                        };
+                        let handler = probed.target.name.clone();
+                        let error = ProbeError::Handler { doing, handler, error };
+                        refused.push((probed.number, error));
+                    }
+                }
+                program.hook.is_some()
+            });
         }
-        Ok(())
+        refused
     }
 
     fn read_slots(&self, probed: &Probed) -> Result<Vec<Slot>, ProbeError> {
@@ -227,12 +290,13 @@ impl BpfSession {
 
     /// Starts that wait in the map of displaced starts, by handler number.
     fn displaced_starts(&self) -> Result<Vec<u64>, ProbeError> {
-        let mut waiting = vec![0; self.probed.len()];
-        for entry in self.displaced.iter() {
-            let ([_, handler], _) = entry.map_err(|error| ProbeError::Map {
-                doing: "reading the displaced starts".to_owned(),
-                error: Box::new(error),
-            })?;
+        let failed = |error| ProbeError::Map {
+            doing: "reading the displaced starts".to_owned(),
+            error: Box::new(error),
+        };
+        let mut waiting = vec![0; self.handlers];
+        let found = each_once(self.displaced.keys(), DISPLACED_MAX as usize).map_err(failed)?;
+        for [_, handler] in found {
             if let Some(count) = usize::try_from(handler).ok().and_then(|at| waiting.get_mut(at)) {
                 *count += 1;
             }
@@ -263,7 +327,7 @@ impl BpfSession {
             books.in_flight = books.entries.saturating_sub(paired + books.lost);
         }
         for program in &probed.programs {
-            let missed = missed(program, &books, events).map_err(|error| ProbeError::Handler {
+            let missed = program.missed(&books, events).map_err(|error| ProbeError::Handler {
                 doing: "asking for missed calls",
                 handler: probed.target.name.clone(),
                 error,
@@ -280,6 +344,9 @@ impl BpfSession {
             };
             books.missed_unknown |= missed.is_none();
         }
+        // Hits of an event and runs of its program are read one after the other: fewer of the former are
+        // no fewer that were skipped.
+        books.missed = books.missed.max(probed.missed);
         books.settle(skipped_entries, skipped_exits, probed.lost);
         Ok(books)
     }
@@ -412,7 +479,8 @@ impl Session for BpfSession {
             error: Box::new(error),
         })?;
         self.phase = new;
-        sys::wait_for_running_programs();
+        self.drained_until = self.detached.or_else(|| Some(Instant::now()));
+        self.grace.wait();
         let displaced = self.displaced_starts()?;
         let events = match self.backend {
             Backend::Kprobe => kprobe_event::profile()
@@ -420,15 +488,21 @@ impl Session for BpfSession {
             _ => HashMap::new(),
         };
         let mut all = Vec::with_capacity(self.probed.len());
-        for (probed, displaced) in self.probed.iter().zip(displaced) {
+        for probed in &self.probed {
+            let displaced = displaced.get(probed.number).copied().unwrap_or_default();
             let books = self.books(probed, displaced, &events)?;
             all.push(self.read_handler(probed, old, books)?);
         }
         for (probed, drained) in self.probed.iter_mut().zip(&all) {
             probed.lost = drained.books.lost;
+            probed.missed = drained.books.missed;
         }
         self.clear(old)?;
         Ok(all)
+    }
+
+    fn drained_until(&self) -> Option<Instant> {
+        self.drained_until
     }
 
     /// Entries first, so that the exits of calls under way are still counted where the kernel
@@ -443,24 +517,40 @@ impl Session for BpfSession {
 
     fn detach(&mut self) {
         for side in [Side::Entry, Side::Both, Side::Exit] {
-            for program in self.probed.iter_mut().flat_map(|probed| &mut probed.programs) {
-                if program.kind.side == side {
-                    program.hook = None;
+            if side == Side::Exit {
+                // From here on no call comes in that is counted.
+                self.detached.get_or_insert_with(Instant::now);
+            }
+            let mut programs: Vec<&mut Program> = self
+                .probed
+                .iter_mut()
+                .flat_map(|probed| &mut probed.programs)
+                .filter(|program| program.kind.side == side)
+                .collect();
+            for program in &mut programs {
+                if let Some(Hook::Event(event)) = &mut program.hook {
+                    event.stop();
                 }
             }
+            let events = match self.backend {
+                Backend::Kprobe => kprobe_event::profile().ok(),
+                _ => None,
+            };
+            for program in programs {
+                program.detach(events.as_ref());
+            }
         }
-        sys::wait_for_running_programs();
+        self.grace.wait();
     }
 
     fn memory_bytes(&self) -> u64 {
-        let (kinds, shared) = if self.tells_self_time() {
-            (2, NESTS_MAX as usize * (size_of::<u64>() + size_of::<Nest>()))
-        } else {
-            (1, 0)
+        let maps = Maps {
+            handlers: self.probed.len() as u64,
+            cpus: u64::from(self.cpus),
+            precision: self.precision,
+            self_time: self.tells_self_time(),
         };
-        let handler = SLOTS_MAX * size_of::<Slot>()
-            + kinds * (self.cpus * PHASES) as usize * record_bytes(self.precision);
-        (self.probed.len() * handler + shared) as u64
+        maps.bytes()
     }
 }
 
@@ -478,28 +568,38 @@ impl Probed {
     }
 }
 
-/// Runs of a program that the kernel left out; `None` where it does not tell.
-fn missed(
-    program: &Program,
-    books: &Books,
-    events: &HashMap<String, Counted>,
-) -> std::io::Result<Option<u64>> {
-    match &program.hook {
-        // Hits in which another BPF program was running on the CPU count as hits there.
-        Some(Hook::Event(event)) => {
-            let counted = event.counted(events);
-            let skipped = match program.kind.side {
-                Side::Entry => counted.hits.saturating_sub(books.entries),
-                Side::Exit | Side::Both => 0,
-            };
-            Ok(Some(counted.missed + skipped))
-        }
-        Some(Hook::Multi(link)) => {
-            let (link, own) =
-                (sys::multi_misses(link.as_fd())?, sys::recursion_misses(program.fd.as_fd())?);
-            Ok(link.zip(own).map(|(link, own)| link + own))
-        }
-        Some(Hook::Link(_)) | None => sys::recursion_misses(program.fd.as_fd()),
+impl Program {
+    /// Takes it off its function, and keeps what the hook has counted.
+    fn detach(&mut self, events: Option<&HashMap<String, Counted>>) {
+        let Some(hook) = self.hook.take() else { return };
+        // Where it cannot be asked, the number is not known.
+        let asked = HookMisses::of(Some(&hook), events);
+        self.detached = Some(asked.unwrap_or(HookMisses::Link(None)));
+    }
+
+    /// Runs that the kernel skipped; `None` where it does not say.
+    fn missed(
+        &self,
+        books: &Books,
+        events: &HashMap<String, Counted>,
+    ) -> std::io::Result<Option<u64>> {
+        let of_hook = match self.detached {
+            Some(counted) => counted,
+            None => HookMisses::of(self.hook.as_ref(), Some(events))?,
+        };
+        let own = sys::recursion_misses(self.fd.as_fd())?;
+        Ok(of_hook.total(self.kind.side, own, books.entries))
+    }
+}
+
+/// Maps, programs and links of a handler, and some to spare; and what else a run has open.
+const FILES_OF_A_HANDLER: usize = 8;
+const OTHER_FILES: usize = 128;
+
+fn all_or_error((session, refused): (BpfSession, Vec<Refused>)) -> Result<BpfSession, ProbeError> {
+    match refused.into_iter().next() {
+        Some((_, error)) => Err(error),
+        None => Ok(session),
     }
 }
 
@@ -549,13 +649,36 @@ fn btf_objects(targets: &[Target]) -> Result<BtfObjects, ProbeError> {
     Ok(objects)
 }
 
-fn record_bytes(precision: Precision) -> usize {
+pub(super) fn record_bytes(precision: Precision) -> usize {
     // The kernel rounds values up to 8 bytes and so do we.
     (size_of::<RecordHead>() + precision.counters() * size_of::<u32>()).next_multiple_of(8)
+}
+
+/// The keys of a map, each once: when one is deleted that has just been read, the kernel begins again at
+/// the first. A lookup of whole batches would keep kprobes on the CPU from running meanwhile.
+fn each_once<Key: std::hash::Hash + Eq>(
+    keys: impl Iterator<Item = Result<Key, MapError>>,
+    capacity: usize,
+) -> Result<HashSet<Key>, MapError> {
+    // Where others put in and take out all the time there may be no end.
+    keys.take(capacity.saturating_mul(2)).collect()
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[at..at + 8]);
     u64::from_ne_bytes(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_come_again_are_counted_once() {
+        let again = (0..10_u64).chain(0..12).map(Ok);
+        assert_eq!(each_once(again, 100).unwrap().len(), 12);
+        let endless = (0..5_u64).cycle().map(Ok);
+        assert_eq!(each_once(endless, 100).unwrap().len(), 5, "and there is an end");
+    }
 }

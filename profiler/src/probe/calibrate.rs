@@ -4,6 +4,8 @@
 //! they know it from the place of the registers, at a distance that differs between kernels: it is
 //! measured by a call of this process, and by that also shown that both probes fire.
 
+use std::{io, path::Path};
+
 use profiler_common::layout::{SLOTS_MAX, Slot, names};
 
 use super::{
@@ -20,6 +22,25 @@ const CALLED: &str = "__x64_sys_getpgid";
 /// How often it is called: each call has to say the same.
 const CALLS: u32 = 3;
 
+/// This process as programs see it, which know it by its number in the initial PID namespace.
+///
+/// # Errors
+/// When it is in another one, and the kernel does not tell.
+pub(super) fn pid() -> io::Result<u32> {
+    let namespace = std::fs::read_link("/proc/self/ns/pid");
+    match namespace.is_ok_and(|namespace| !is_initial(&namespace)) {
+        true => sys::pid_outside(),
+        false => Ok(std::process::id()),
+    }
+}
+
+/// Whether a link of `/proc/PID/ns` is that of the PID namespace that the kernel has from its start: its
+/// number is fixed, `PROC_PID_INIT_INO` of `include/linux/proc_ns.h`.
+fn is_initial(link: &Path) -> bool {
+    const INITIAL: u32 = 0xEFFF_FFFC;
+    link == Path::new(&format!("pid:[{INITIAL}]"))
+}
+
 /// The distance in bytes, from the registers up to the return address.
 ///
 /// # Errors
@@ -31,10 +52,10 @@ pub(super) fn exit_shift(
     attach_type: AttachType,
 ) -> Result<u64, ProbeError> {
     let system = |doing: &'static str| move |error| ProbeError::System { doing, error };
-    let target =
-        Target { name: CALLED.to_owned(), module: None, address: 0, btf_id: None, twin: None };
-    let parameters =
-        Parameters { handler: u64::from(std::process::id()), exit_shift: 0, ..*parameters };
+    let target = Target { name: CALLED.to_owned(), module: None, address: 0, ..Target::default() };
+    let pid =
+        pid().map_err(system("asking for this process's number outside its PID namespace"))?;
+    let parameters = Parameters { handler: u64::from(pid), exit_shift: 0, ..*parameters };
     let kinds = [("calibrate_leave", Side::Exit), ("calibrate_enter", Side::Entry)]
         .map(|(name, side)| Kind { side, name, attach_type });
     let instance = template.instantiate(&parameters, shared, &kinds)?;
@@ -49,6 +70,7 @@ pub(super) fn exit_shift(
             .map_err(system("attaching to a system call, to find out how the stack is laid out"))?;
         hooks.push((program, hook));
     }
+    let seen = |word| if word == 0 { "was not" } else { "was" };
     let mut found = None;
     for _ in 0..CALLS {
         sys::call_getpgid();
@@ -63,16 +85,26 @@ pub(super) fn exit_shift(
         let distance = place.wrapping_sub(registers);
         if place == 0 || registers == 0 || found.is_some_and(|before| before != distance) {
             let what = format!(
-                "a call of {CALLED} was not seen as a whole (entry {}, exit {}, or at another \
-                 distance than before)",
-                place != 0,
-                registers != 0
+                "a call of {CALLED} by this process (number {pid} of the machine) was not seen as a whole: \
+                 its entry {}, its exit {}{}",
+                seen(place),
+                seen(registers),
+                if place == 0 || registers == 0 { "" } else { ", at another distance than before" }
             );
-            return Err(system("finding out how the stack is laid out")(std::io::Error::other(
-                what,
-            )));
+            return Err(system("finding out how the stack is laid out")(io::Error::other(what)));
         }
         found = Some(distance);
     }
     Ok(found.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_initial_namespace_is_known_by_its_number() {
+        assert!(is_initial(Path::new("pid:[4026531836]")));
+        assert!(!is_initial(Path::new("pid:[4026532280]")));
+    }
 }

@@ -11,7 +11,10 @@ use super::{
     feature::{self, Refusal},
     prototype::Types,
 };
-use crate::{profile::Backend, target::Target};
+use crate::{
+    profile::Backend,
+    target::{Target, by_name_alone},
+};
 
 /// What one handler will be measured with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,12 +81,25 @@ pub fn choose(
     wish: Wish,
     features: &mut Features,
 ) -> Result<Vec<Choice>, ProbeError> {
-    targets.iter().map(|target| choose_one(target, wish, features)).collect()
+    let one = |target| {
+        choose_after(target, wish, features, Vec::new())
+            .map_err(|obstacles| no_backend(target, &obstacles))
+    };
+    targets.iter().map(one).collect()
 }
 
-fn choose_one(target: &Target, wish: Wish, features: &mut Features) -> Result<Choice, ProbeError> {
-    let mut obstacles = Vec::new();
-    for backend in Backend::ALL {
+/// The best backend for a target among those behind the ones that have an obstacle already.
+///
+/// # Errors
+/// All obstacles, where there is none.
+pub(super) fn choose_after(
+    target: &Target,
+    wish: Wish,
+    features: &mut Features,
+    mut obstacles: Vec<Obstacle>,
+) -> Result<Choice, Vec<Obstacle>> {
+    let tried = obstacles.last().map(|obstacle| obstacle.backend);
+    for backend in Backend::ALL.into_iter().filter(|&backend| Some(backend) > tried) {
         if wish.backend.is_some_and(|wanted| wanted != backend) {
             continue;
         }
@@ -95,19 +111,33 @@ fn choose_one(target: &Target, wish: Wish, features: &mut Features) -> Result<Ch
             Some(reason) => obstacles.push(Obstacle { backend, reason }),
         }
     }
+    Err(obstacles)
+}
+
+/// The error of a target that no backend measures.
+pub(super) fn no_backend(target: &Target, obstacles: &[Obstacle]) -> ProbeError {
     let lines: Vec<String> = obstacles.iter().map(|found| format!("\n  {found}")).collect();
-    Err(ProbeError::NoBackend { handler: target.name.clone(), reasons: lines.concat() })
+    ProbeError::NoBackend { handler: target.label(), reasons: lines.concat() }
 }
 
 fn obstacle(target: &Target, backend: Backend, features: &mut Features) -> Option<String> {
     if needs_btf(backend) && target.twin.is_some() {
-        return Some(format!(
-            "several functions are called `{}`, and BTF cannot tell them apart",
-            target.name
-        ));
+        let reason = "several functions have this name, and BTF cannot tell them apart";
+        return Some(reason.to_owned());
     }
     if needs_btf(backend) && target.btf_id.is_none() {
         return Some(no_btf(target, Path::new(BTF_FOLDER)));
+    }
+    if let Some(namesake) = &target.namesake {
+        if needs_btf(backend) && namesake.taken_by_btf {
+            return Some(by_name_alone(&namesake.place));
+        }
+        if needs_an_address(backend) && target.address == 0 {
+            return Some(format!(
+                "its address is hidden, and {} has this name, too: sysctl kernel.kptr_restrict=1",
+                namesake.place
+            ));
+        }
     }
     features.refusal(backend).map(|refusal| refusal.what.clone())
 }
@@ -123,18 +153,16 @@ fn inside_kprobe(target: &Target) -> Option<String> {
         // Functions of the kernel are no handlers.
         return target.module.as_ref().map(|_| {
             format!(
-                "without BTF nothing tells whether `{}` runs inside a kprobe, where the kernel skips \
-                 every other one: use {} (--force measures it all the same)",
-                target.name,
+                "without BTF nothing tells whether it runs inside a kprobe, where the kernel skips every \
+                 other one: use {} (--force measures it all the same)",
                 better_than_kprobe(target)
             )
         });
     };
     let kind = called_by_kprobes(&prototype)?;
     Some(format!(
-        "`{}` takes a `{kind}`, so it runs inside a kprobe, where the kernel skips every other kprobe: \
+        "it takes a `{kind}`, so it runs inside a kprobe, where the kernel skips every other kprobe: \
          this one would count nothing; use {} (--force measures it all the same)",
-        target.name,
         better_than_kprobe(target)
     ))
 }
@@ -159,23 +187,26 @@ pub fn needs_btf(backend: Backend) -> bool {
     matches!(backend, Backend::Fsession | Backend::Fentry)
 }
 
+/// Whether a backend would otherwise name a function by its name alone.
+fn needs_an_address(backend: Backend) -> bool {
+    matches!(backend, Backend::KprobeSession | Backend::KprobeMulti)
+}
+
 fn no_btf(target: &Target, folder: &Path) -> String {
-    let Target { name, module, .. } = target;
     if !folder.join("vmlinux").exists() {
         return "this kernel has no BTF (/sys/kernel/btf/vmlinux is missing): use a kernel built with \
                 CONFIG_DEBUG_INFO_BTF=y, as those of Debian, Ubuntu, Fedora and RHEL are"
             .to_owned();
     }
-    match module {
+    match &target.module {
         Some(module) if !folder.join(module).exists() => format!(
             "module `{module}` has no BTF: add it with `profiler prepare {module}.ko`, or in the \
              file itself with `LLVM_OBJCOPY=objcopy pahole -J --btf_base /sys/kernel/btf/vmlinux \
              {module}.ko`, and load the module anew (a kernel without CONFIG_DEBUG_INFO_BTF_MODULES, \
              before 5.11, cannot use it)"
         ),
-        _ => format!(
-            "BTF does not describe `{name}`: pahole leaves out functions whose arguments the \
-             compiler changed, and those written in assembly; mark it `noinline __used` and rebuild"
-        ),
+        _ => "BTF does not describe it: pahole leaves out functions whose arguments the compiler changed, \
+              and those written in assembly; mark it `noinline __used` and rebuild"
+            .to_owned(),
     }
 }

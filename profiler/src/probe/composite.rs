@@ -1,19 +1,30 @@
 //! Handlers of different backends side by side, as one session.
 
+use std::{io, time::Instant};
+
 use super::{
-    Drained, Options, ProbeError, Session,
-    bpf::BpfSession,
-    choice::{Choice, Features, Wish, better_than_kprobe, choose},
-    ftrace::FtraceSession,
+    Books, Drained, Options, Precision, ProbeError, Session,
+    bpf::{BpfSession, Refused},
+    choice::{
+        Choice, Features, Obstacle, Wish, better_than_kprobe, choose_after, needs_btf, no_backend,
+    },
+    errno,
+    ftrace::{FtraceError, FtraceSession},
     nest,
 };
-use crate::{profile::Backend, target::Target};
+use crate::{
+    profile::Backend,
+    target::{KernelFiles, LeftOut, Target},
+};
 
 /// Probes on handlers, each by the backend that suits it. They are gone when it is dropped.
 pub struct Probes {
     targets: Vec<Target>,
     choices: Vec<Choice>,
+    left_out: Vec<LeftOut>,
+    fell_back: Vec<FellBack>,
     parts: Vec<Part>,
+    precision: Precision,
     /// Whether a probe that counts nothing is no error.
     force: bool,
 }
@@ -23,38 +34,173 @@ struct Part {
     session: Box<dyn Session>,
     /// Where they stand among all.
     places: Vec<usize>,
+    /// What was drained and not delivered, because another part failed.
+    pending: Option<Vec<Drained>>,
+    /// The last books of each handler.
+    books: Vec<Books>,
 }
 
+impl Part {
+    fn new(session: Box<dyn Session>, places: Vec<usize>) -> Self {
+        let books = vec![Books::default(); places.len()];
+        Self { session, places, pending: None, books }
+    }
+
+    /// Drains it, and adds to what is pending.
+    fn drain(&mut self) -> Result<(), ProbeError> {
+        let drained = self.session.drain()?;
+        self.books = drained.iter().map(|drained| drained.books).collect();
+        match &mut self.pending {
+            None => self.pending = Some(drained),
+            Some(pending) => {
+                for (sum, newer) in pending.iter_mut().zip(drained) {
+                    add(sum, newer).map_err(|error| ProbeError::System {
+                        doing: "adding up what was drained",
+                        error: io::Error::other(error),
+                    })?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Adds what the same handler's next drain gave.
+fn add(sum: &mut Drained, newer: Drained) -> Result<(), hdrhistogram::AdditionError> {
+    let Drained { histogram, sum_ns, min_ns, max_ns, over_range, self_time, books } = newer;
+    sum.histogram.add(&histogram)?;
+    sum.sum_ns += sum_ns;
+    sum.min_ns = [sum.min_ns, min_ns].into_iter().flatten().min();
+    sum.max_ns = sum.max_ns.max(max_ns);
+    sum.over_range += over_range;
+    match (&mut sum.self_time, self_time) {
+        (Some(sum), Some(more)) => sum.add(&more)?,
+        (sum, more) => *sum = sum.take().or(more),
+    }
+    sum.books = books;
+    Ok(())
+}
+
+/// A handler whose best backend the kernel refused when it was attached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FellBack {
+    /// Its name.
+    pub handler: String,
+    /// What it is measured by instead.
+    pub backend: Backend,
+    /// The backends that were refused, with the reasons.
+    pub reason: String,
+}
+
+/// Probes of one backend, unless it could be put on none of its targets; and those that it could not be put on.
+type Attached = (Option<Box<dyn Session>>, Vec<Refused>);
+
+/// A target on its way to its backend; `None` if it is left out.
+type Candidate<'a> = (&'a Target, Option<Choice>);
+
 impl Probes {
-    /// Chooses a backend for each target and attaches it.
+    /// Chooses a backend for each target and attaches it. Where the kernel refuses that, the next one
+    /// is taken; what a glob found and no backend measures is [left out](Self::left_out).
     ///
     /// # Errors
-    /// When a target cannot be measured, or not as wished; when the kernel refuses a probe; when
-    /// another tool is on a handler. Nothing stays attached.
+    /// When a target that was named cannot be measured, or not as wished; when another tool is on a
+    /// handler. Nothing stays attached.
     pub fn attach(targets: &[Target], options: Options) -> Result<Self, ProbeError> {
-        let wish = Wish { backend: options.backend, force: options.force };
-        let choices = choose(targets, wish, &mut Features::new())?;
-        if options.self_time {
-            nest::check(targets, &choices)?;
+        let mut wish = Wish { backend: options.backend, force: options.force };
+        let mut features = Features::new();
+        let mut left_out = Vec::new();
+        let mut candidates: Vec<Candidate<'_>> = Vec::new();
+        for target in targets {
+            let choice = match choose_after(target, wish, &mut features, Vec::new()) {
+                Ok(choice) => Some(choice),
+                Err(obstacles) => leave_out(target, &obstacles, &mut left_out)?,
+            };
+            candidates.push((target, choice));
         }
+        if options.self_time {
+            wish.backend = one_backend(&mut candidates, &mut left_out)?;
+        }
+
         let mut parts = Vec::new();
+        let mut refusals: Vec<Vec<Obstacle>> = vec![Vec::new(); candidates.len()];
         for backend in Backend::ALL {
-            let places: Vec<usize> =
-                (0..targets.len()).filter(|&place| choices[place].backend == backend).collect();
+            let mut places: Vec<usize> = (0..candidates.len())
+                .filter(|&at| candidates[at].1.as_ref().is_some_and(|c| c.backend == backend))
+                .collect();
             if places.is_empty() {
                 continue;
             }
-            let own: Vec<Target> = places.iter().map(|&place| targets[place].clone()).collect();
-            parts.push(Part { session: attach_by(backend, &own, options)?, places });
+            let own: Vec<Target> = places.iter().map(|&at| candidates[at].0.clone()).collect();
+            let (session, refused) = attach_by(backend, own, options)?;
+            for (at, error) in refused {
+                let Some(&place) = places.get(at) else { continue };
+                let Some((target, choice)) = candidates.get_mut(place) else { continue };
+                let mut obstacles =
+                    choice.take().map(|choice| choice.obstacles).unwrap_or_default();
+                let forced = wish.backend.is_some() || is_notrace(target);
+                if forced && !target.by_glob {
+                    return Err(error);
+                }
+                let refused = Obstacle { backend, reason: reason(&error, backend) };
+                refusals[place].push(refused.clone());
+                obstacles.push(refused);
+                *choice = match choose_after(target, wish, &mut features, obstacles) {
+                    Ok(choice) => Some(choice),
+                    Err(obstacles) => leave_out(target, &obstacles, &mut left_out)?,
+                };
+            }
+            // Those that were refused are another backend's now, or nobody's.
+            places.retain(|&at| candidates[at].1.as_ref().is_some_and(|c| c.backend == backend));
+            if let Some(session) = session {
+                parts.push(Part::new(session, places));
+            }
         }
-        Ok(Self { targets: targets.to_vec(), choices, parts, force: options.force })
+
+        // Counted without those that were left out.
+        let is_in = |at: &usize| candidates.get(*at).is_some_and(|(_, choice)| choice.is_some());
+        let kept: Vec<usize> = (0..candidates.len()).filter(is_in).collect();
+        for part in &mut parts {
+            part.places = part.places.iter().filter_map(|at| kept.binary_search(at).ok()).collect();
+        }
+        let fell_back =
+            candidates.iter().zip(refusals).filter_map(|((target, choice), refused)| {
+                let reasons: Vec<String> = refused.iter().map(ToString::to_string).collect();
+                let (handler, reason) = (target.label(), reasons.join("; "));
+                let backend = choice.as_ref().filter(|_| !refused.is_empty())?.backend;
+                Some(FellBack { handler, backend, reason })
+            });
+        let fell_back = fell_back.collect();
+        let chosen = candidates.into_iter();
+        let (targets, choices): (Vec<Target>, Vec<Choice>) =
+            chosen.filter_map(|(target, choice)| Some((target.clone(), choice?))).unzip();
+        if let (true, Some(left)) = (targets.is_empty(), left_out.first()) {
+            let (count, reason) = (left_out.len(), left.reason.clone());
+            return Err(ProbeError::AllLeftOut { count, reason });
+        }
+        let Options { precision, force, .. } = options;
+        Ok(Self { targets, choices, left_out, fell_back, parts, precision, force })
+    }
+
+    /// Handlers whose best backend the kernel refused when it was attached.
+    #[must_use]
+    pub fn fell_back(&self) -> &[FellBack] {
+        &self.fell_back
+    }
+
+    /// What a glob found and no backend measures, with the reasons.
+    #[must_use]
+    pub fn left_out(&self) -> &[LeftOut] {
+        &self.left_out
     }
 
     /// A kprobe that the kernel skipped each time is in a function that runs inside a kprobe.
-    fn refuse_inside_kprobes(&self, drained: &[Drained]) -> Result<(), ProbeError> {
-        let of_all = self.targets.iter().zip(&self.choices).zip(drained);
-        for ((target, choice), Drained { books, .. }) in of_all {
-            if choice.backend == Backend::Kprobe && books.entries == 0 && books.missed > 0 {
+    fn refuse_inside_kprobes(&self) -> Result<(), ProbeError> {
+        let of_all = self.parts.iter().flat_map(|part| part.places.iter().zip(&part.books));
+        for (&place, books) in of_all {
+            let (target, choice) = (&self.targets[place], &self.choices[place]);
+            // One that a glob found is told of by a warning.
+            let skipped = books.entries == 0 && books.missed > 0;
+            if choice.backend == Backend::Kprobe && skipped && !target.by_glob {
                 return Err(ProbeError::InsideKprobe {
                     handler: target.name.clone(),
                     missed: books.missed,
@@ -72,15 +218,152 @@ impl Probes {
     }
 }
 
+/// Notes a target that no backend measures; an error unless a glob found it.
+fn leave_out(
+    target: &Target,
+    obstacles: &[Obstacle],
+    left_out: &mut Vec<LeftOut>,
+) -> Result<Option<Choice>, ProbeError> {
+    if !target.by_glob {
+        return Err(no_backend(target, obstacles));
+    }
+    let reasons: Vec<String> = obstacles.iter().map(ToString::to_string).collect();
+    left_out.push(LeftOut {
+        name: target.label(),
+        module: target.module.clone(),
+        reason: reasons.join("; "),
+    });
+    Ok(None)
+}
+
+/// Own time is told by one backend for all: that of the first that was named, or that of most. What a
+/// glob found and another would measure is left out.
+fn one_backend(
+    candidates: &mut [Candidate<'_>],
+    left_out: &mut Vec<LeftOut>,
+) -> Result<Option<Backend>, ProbeError> {
+    let with = |backend| {
+        candidates
+            .iter()
+            .flat_map(|(_, choice)| choice)
+            .filter(move |c| c.backend == backend)
+            .count()
+    };
+    let named = candidates.iter().find(|(target, choice)| !target.by_glob && choice.is_some());
+    let named = named.and_then(|(_, choice)| Some(choice.as_ref()?.backend));
+    // The last of the largest, which is the best.
+    let main =
+        named.or_else(|| Backend::ALL.into_iter().rev().max_by_key(|backend| with(*backend)));
+    let Some(main) = main else { return Ok(None) };
+    for (target, choice) in candidates.iter_mut() {
+        let Some(other) = choice.as_ref().filter(|c| target.by_glob && c.backend != main) else {
+            continue;
+        };
+        let reason = format!("--self-time takes one backend for all: {main} is that of the others");
+        let obstacle = match other.obstacles.iter().find(|obstacle| obstacle.backend == main) {
+            Some(known) => format!("{reason}, and of it: {}", known.reason),
+            None => reason,
+        };
+        *choice = leave_out(target, &[Obstacle { backend: main, reason: obstacle }], left_out)?;
+    }
+    let (targets, choices): (Vec<Target>, Vec<Choice>) = candidates
+        .iter()
+        .filter_map(|(target, choice)| Some(((*target).clone(), choice.clone()?)))
+        .unzip();
+    nest::check(&targets, &choices)?;
+    Ok(Some(main))
+}
+
+/// Whether no probe of any kind can be placed on it.
+fn is_notrace(target: &Target) -> bool {
+    !target.by_glob && !KernelFiles::default().is_traceable(target.module.as_deref(), &target.name)
+}
+
+/// Why a backend does not measure a handler, without its name.
+fn reason(error: &ProbeError, backend: Backend) -> String {
+    match error {
+        ProbeError::Handler { doing, error, .. } => {
+            let unsupported = error.raw_os_error() == Some(errno::ENOTSUPP);
+            let hint = match unsupported && needs_btf(backend) {
+                true => "; a function may have more arguments than a trampoline takes",
+                false => "",
+            };
+            format!("{doing}: {}{hint}", errno::in_words(error))
+        }
+        ProbeError::Refused { program, refused, .. } => {
+            let is_word = |line: &&str| !line.trim().is_empty() && !line.starts_with("processed ");
+            let last = refused.log.lines().rev().find(is_word).unwrap_or_default().trim();
+            let words = errno::in_words(&refused.error);
+            let separator = if last.is_empty() { "" } else { ": " };
+            format!("the kernel refused the {program} program: {words}{separator}{last}")
+        }
+        ProbeError::Ftrace(FtraceError::NotTraceable { .. }) => {
+            "ftrace does not know it".to_owned()
+        }
+        ProbeError::Ftrace(FtraceError::Ambiguous { .. }) => {
+            "several functions have this name, and ftrace's list does not tell which is which"
+                .to_owned()
+        }
+        ProbeError::Ftrace(FtraceError::Hidden { .. }) => {
+            "its address is hidden, by which its calls are known: sysctl kernel.kptr_restrict=1"
+                .to_owned()
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// Attaches one backend to all targets that the kernel does not refuse; no session if it refused all.
 fn attach_by(
     backend: Backend,
-    targets: &[Target],
+    targets: Vec<Target>,
     options: Options,
-) -> Result<Box<dyn Session>, ProbeError> {
-    Ok(match backend {
-        Backend::FunctionGraph => Box::new(FtraceSession::attach(targets, options)?),
-        _ => Box::new(BpfSession::attach(targets, backend, options)?),
-    })
+) -> Result<Attached, ProbeError> {
+    if backend == Backend::FunctionGraph {
+        return trace(targets, options);
+    }
+    let (session, refused) = BpfSession::attach_each(&targets, backend, options)?;
+    let session: Option<Box<dyn Session>> = match refused.len() < targets.len() {
+        true => Some(Box::new(session)),
+        false => None,
+    };
+    Ok((session, refused))
+}
+
+/// The tracer takes all its handlers at once: without those that it does not take it is tried again.
+fn trace(targets: Vec<Target>, options: Options) -> Result<Attached, ProbeError> {
+    let mut left: Vec<(usize, Target)> = targets.into_iter().enumerate().collect();
+    let mut refused = Vec::new();
+    loop {
+        let own: Vec<Target> = left.iter().map(|(_, target)| target.clone()).collect();
+        if own.is_empty() {
+            return Ok((None, refused));
+        }
+        let error = match FtraceSession::attach(&own, options) {
+            Ok(session) => return Ok((Some(Box::new(session)), refused)),
+            Err(error) => error,
+        };
+        let ProbeError::Ftrace(error) = error else { return Err(error) };
+        let of_one = match &error {
+            FtraceError::NotTraceable { handler }
+            | FtraceError::Ambiguous { handler }
+            | FtraceError::Hidden { handler } => {
+                left.iter().position(|(_, target)| target.name == *handler)
+            }
+            FtraceError::Shared { .. } => return Err(error.into()),
+            // It cannot be used now, for any.
+            _ => {
+                let text = error.to_string();
+                let mut all = left.into_iter().map(|(at, _)| at);
+                refused.extend(all.next().map(|first| (first, error.into())));
+                refused.extend(all.map(|at| (at, ProbeError::Elsewhere { what: text.clone() })));
+                return Ok((None, refused));
+            }
+        };
+        match of_one {
+            Some(at) => refused.push((left.remove(at).0, error.into())),
+            None => return Err(error.into()),
+        }
+    }
 }
 
 impl Session for Probes {
@@ -102,18 +385,55 @@ impl Session for Probes {
     }
 
     fn drain(&mut self) -> Result<Vec<Drained>, ProbeError> {
+        let mut failed = None;
+        for part in &mut self.parts {
+            if let Err(error) = part.drain() {
+                failed.get_or_insert(error);
+            }
+        }
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        if !self.force {
+            self.refuse_inside_kprobes()?;
+        }
+        self.undelivered()
+    }
+
+    fn undelivered(&mut self) -> Result<Vec<Drained>, ProbeError> {
+        if self.parts.iter().all(|part| part.pending.is_none()) {
+            return Ok(Vec::new());
+        }
+        let empty = self.precision.histogram().map_err(|error| ProbeError::System {
+            doing: "adding up what was drained",
+            error: io::Error::other(error),
+        })?;
+        let nothing = |books| Drained {
+            histogram: empty.clone(),
+            sum_ns: 0,
+            min_ns: None,
+            max_ns: None,
+            over_range: 0,
+            self_time: None,
+            books,
+        };
         let mut all: Vec<Option<Drained>> = self.targets.iter().map(|_| None).collect();
         for part in &mut self.parts {
-            for (place, drained) in part.places.iter().zip(part.session.drain()?) {
+            let pending = part.pending.take();
+            let pending =
+                pending.unwrap_or_else(|| part.books.iter().map(|books| nothing(*books)).collect());
+            for (place, drained) in part.places.iter().zip(pending) {
                 all[*place] = Some(drained);
             }
         }
         // Every target is in one part.
-        let all: Vec<Drained> = all.into_iter().flatten().collect();
-        if !self.force {
-            self.refuse_inside_kprobes(&all)?;
-        }
-        Ok(all)
+        Ok(all.into_iter().flatten().collect())
+    }
+
+    fn drained_until(&self) -> Option<Instant> {
+        let all: Option<Vec<Instant>> =
+            self.parts.iter().map(|part| part.session.drained_until()).collect();
+        all?.into_iter().max()
     }
 
     fn entries(&mut self) -> Result<Option<Vec<u64>>, ProbeError> {
@@ -135,5 +455,104 @@ impl Session for Probes {
 
     fn memory_bytes(&self) -> u64 {
         self.parts.iter().map(|part| part.session.memory_bytes()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Has one call of `duration_ns` a drain, and fails at the drains (from 0) in `fails_at`.
+    struct Mock {
+        target: Target,
+        duration_ns: u64,
+        drains: u64,
+        fails_at: &'static [u64],
+    }
+
+    impl Session for Mock {
+        fn targets(&self) -> Vec<&Target> {
+            vec![&self.target]
+        }
+
+        fn backends(&self) -> Vec<Backend> {
+            vec![Backend::Fentry]
+        }
+
+        fn drain(&mut self) -> Result<Vec<Drained>, ProbeError> {
+            let drain = self.drains;
+            self.drains += 1;
+            if self.fails_at.contains(&drain) {
+                let error = std::io::Error::other("no map today");
+                return Err(ProbeError::System { doing: "reading a map", error });
+            }
+            // What a failed drain did not take is still there.
+            let calls =
+                1 + (0..drain).rev().take_while(|at| self.fails_at.contains(at)).count() as u64;
+            let mut histogram = Precision::Three.histogram().unwrap();
+            histogram.record_n(self.duration_ns, calls).unwrap();
+            Ok(vec![Drained {
+                histogram,
+                sum_ns: self.duration_ns * calls,
+                min_ns: Some(self.duration_ns),
+                max_ns: Some(self.duration_ns),
+                over_range: 0,
+                self_time: None,
+                books: Books { entries: self.drains, ..Books::default() },
+            }])
+        }
+
+        fn detach(&mut self) {}
+
+        fn memory_bytes(&self) -> u64 {
+            0
+        }
+    }
+
+    fn probes(fails_at: [&'static [u64]; 2]) -> Probes {
+        let target = |name: &str| Target { name: name.to_owned(), ..Target::default() };
+        let parts = [("first", 100), ("second", 300)].into_iter().zip(fails_at).enumerate().map(
+            |(place, ((name, duration_ns), fails_at))| {
+                let mock = Mock { target: target(name), duration_ns, drains: 0, fails_at };
+                Part::new(Box::new(mock), vec![place])
+            },
+        );
+        let choice = Choice { backend: Backend::Fentry, obstacles: Vec::new() };
+        Probes {
+            targets: vec![target("first"), target("second")],
+            choices: vec![choice.clone(), choice],
+            left_out: Vec::new(),
+            fell_back: Vec::new(),
+            parts: parts.collect(),
+            precision: Precision::Three,
+            force: false,
+        }
+    }
+
+    /// Calls, their sum, and entries of each handler.
+    fn figures(drained: &[Drained]) -> Vec<(u64, u64, u64)> {
+        let figures = |one: &Drained| (one.histogram.len(), one.sum_ns, one.books.entries);
+        drained.iter().map(figures).collect()
+    }
+
+    #[test]
+    fn what_one_backend_gave_outlasts_the_failure_of_another() {
+        let mut probes = probes([&[], &[1, 2]]);
+        assert_eq!(figures(&probes.drain().unwrap()), [(1, 100, 1), (1, 300, 1)]);
+        assert!(probes.drain().is_err());
+        assert!(probes.drain().is_err());
+        assert_eq!(figures(&probes.drain().unwrap()), [(3, 300, 4), (3, 900, 4)]);
+        assert_eq!(figures(&probes.drain().unwrap()), [(1, 100, 5), (1, 300, 5)], "given once");
+        assert!(probes.undelivered().unwrap().is_empty());
+    }
+
+    #[test]
+    fn at_the_end_there_is_what_the_others_gave() {
+        let mut probes = probes([&[], &[1, 2]]);
+        probes.drain().unwrap();
+        assert!(probes.drain().is_err());
+        assert!(probes.drain().is_err());
+        assert_eq!(figures(&probes.undelivered().unwrap()), [(2, 200, 3), (0, 0, 1)]);
+        assert!(probes.undelivered().unwrap().is_empty(), "given once");
     }
 }

@@ -10,6 +10,8 @@ use aya_obj::generated::bpf_insn;
 
 use super::{
     btf::Functions,
+    calibrate,
+    errno::in_words,
     ftrace, kprobe_event,
     sys::{self, AttachType, Place, Program},
 };
@@ -69,16 +71,30 @@ pub fn try_backend(backend: Backend, functions: Option<&Functions>) -> Result<()
             try_multi("kprobe.session", AttachType::KprobeSession)?;
             session_calls(functions.ok_or_else(no_btf)?)
         }
-        Backend::KprobeMulti => try_multi("kprobe.multi", AttachType::KprobeMulti),
+        Backend::KprobeMulti => {
+            known_outside()?;
+            try_multi("kprobe.multi", AttachType::KprobeMulti)
+        }
         Backend::FunctionGraph => ftrace::try_tracer()
             .map_err(|error| Refusal { what: error.to_string(), forbidden: false }),
         Backend::Kprobe => {
+            known_outside()?;
             load("kprobe", AttachType::Kprobe, 0)?;
             kprobe_event::tracefs()
                 .map(drop)
                 .map_err(|error| Refusal { what: error.to_string(), forbidden: false })
         }
     }
+}
+
+/// Programs that are given registers are fitted to the kernel by calls of this process, which they have to
+/// know from others.
+fn known_outside() -> Result<(), Refusal> {
+    calibrate::pid().map(drop).map_err(|error| {
+        let doing = "this process is in a PID namespace (a container), and asking the kernel for its number \
+                     outside failed, by which the programs know it; run the profiler outside";
+        Refusal::new(doing, &error, in_words(&error))
+    })
 }
 
 /// Functions of the kernel that give a call its cookie.
@@ -105,7 +121,11 @@ fn try_tracing(functions: &Functions, programs: &[(&str, AttachType)]) -> Result
     for (what, attach_type) in programs {
         let program = load(what, *attach_type, btf_id)?;
         sys::attach_tracing(program.as_fd()).map_err(|error| {
-            Refusal::new(&format!("attaching an empty {what} program to {name}"), &error, &error)
+            Refusal::new(
+                &format!("attaching an empty {what} program to {name}"),
+                &error,
+                in_words(&error),
+            )
         })?;
     }
     Ok(())
@@ -125,7 +145,7 @@ fn try_multi(what: &str, attach_type: AttachType) -> Result<(), Refusal> {
                     Some(libc::EINVAL) => " (it is older than such programs)",
                     _ => "",
                 };
-                refusal = Some(Refusal::new(&doing, &error, format!("{error}{hint}")));
+                refusal = Some(Refusal::new(&doing, &error, format!("{}{hint}", in_words(&error))));
                 // Another function helps only where this one is missing.
                 if !matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOENT)) {
                     break;

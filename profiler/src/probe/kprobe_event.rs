@@ -87,6 +87,12 @@ impl Event {
         Ok(event)
     }
 
+    /// Takes the program off. The event itself, and what the kernel counted of it, stays until this is
+    /// dropped.
+    pub(super) fn stop(&mut self) {
+        self.perf = None;
+    }
+
     /// What the kernel counted of this event, by [`profile`].
     pub(super) fn counted(&self, profile: &HashMap<String, Counted>) -> Counted {
         profile.get(&self.name).copied().unwrap_or_default()

@@ -5,15 +5,20 @@ pub mod btf;
 mod calibrate;
 pub mod choice;
 mod composite;
+mod errno;
 pub mod feature;
 pub mod ftrace;
 mod kprobe_event;
+mod memory;
+mod missed;
 mod nest;
 mod object;
 mod programs;
 pub mod prototype;
 pub mod recorder;
 mod sys;
+
+use std::time::Instant;
 
 use hdrhistogram::Histogram;
 use profiler_common::bucket::{
@@ -23,7 +28,8 @@ use profiler_common::bucket::{
 use crate::measure::SelfTime;
 use crate::profile::Backend;
 use crate::target::Target;
-pub use composite::Probes;
+pub use composite::{FellBack, Probes};
+pub use memory::TooLittle;
 pub use sys::LoadRefused;
 
 /// How finely durations are told apart.
@@ -106,7 +112,7 @@ pub enum ProbeError {
         reasons: String,
     },
     /// A bpf(2) call on behalf of one handler failed.
-    #[error("{doing} for handler {handler}: {error}")]
+    #[error("{doing} for handler {handler}: {}", errno::in_words(error))]
     Handler {
         /// What was tried.
         doing: &'static str,
@@ -134,9 +140,28 @@ pub enum ProbeError {
         /// Why not.
         reason: String,
     },
+    /// Their maps would take more memory than there is.
+    #[error(transparent)]
+    Memory(#[from] memory::TooLittle),
     /// ftrace cannot be used, or not for these handlers.
     #[error(transparent)]
     Ftrace(#[from] ftrace::FtraceError),
+    /// Of what globs found, nothing can be measured.
+    #[error(
+        "none of the {count} functions that match can be measured; the first because of {reason}"
+    )]
+    AllLeftOut {
+        /// How many there are.
+        count: usize,
+        /// Why not the first of them.
+        reason: String,
+    },
+    /// A backend cannot be used, as was told of another handler.
+    #[error("{what}")]
+    Elsewhere {
+        /// What was told.
+        what: String,
+    },
     /// The kernel skipped a kprobe at every call of its handler.
     #[error(
         "the kprobe on handler {handler} counted nothing, and the kernel skipped it {missed} times: the \
@@ -164,7 +189,7 @@ pub enum ProbeError {
         prog_id: u32,
     },
     /// A call that belongs to no single handler failed.
-    #[error("{doing}: {error}")]
+    #[error("{doing}: {}", errno::in_words(error))]
     System {
         /// What was tried.
         doing: &'static str,
@@ -275,6 +300,21 @@ pub trait Session {
     /// # Errors
     /// When the kernel's maps cannot be read; nothing that was counted is lost by it.
     fn drain(&mut self) -> Result<Vec<Drained>, ProbeError>;
+
+    /// Until when the last drain has all calls; those that ended later are in the next one. `None` is
+    /// until the drain returned.
+    fn drained_until(&self) -> Option<Instant> {
+        None
+    }
+
+    /// What drains that failed had already taken, in the order of [`drain`](Self::drain): for the end of a
+    /// run, because the next drain that succeeds has it, too. Empty if there is nothing.
+    ///
+    /// # Errors
+    /// Never for histograms of one precision; the library's own check is passed on.
+    fn undelivered(&mut self) -> Result<Vec<Drained>, ProbeError> {
+        Ok(Vec::new())
+    }
 
     /// Calls of each handler that have begun since the probes were attached; `None` where that cannot
     /// be told without draining.

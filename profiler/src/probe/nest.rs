@@ -147,7 +147,7 @@ mod tests {
     use crate::probe::Books;
 
     fn target(name: &str) -> Target {
-        Target { name: name.to_owned(), module: None, address: 0, btf_id: None, twin: None }
+        Target { name: name.to_owned(), module: None, address: 0, ..Target::default() }
     }
 
     fn chosen(backends: &[Backend]) -> Result<(), String> {

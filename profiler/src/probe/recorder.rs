@@ -27,6 +27,10 @@ struct Handler {
     before: Books,
     /// Books at the last drain.
     now: Books,
+    /// Books when the window ended.
+    at_end: Option<Books>,
+    /// Calls paired after that.
+    paired_after: u64,
 }
 
 impl Recorder {
@@ -52,6 +56,8 @@ impl Recorder {
                     paired_before: 0,
                     before: Books::default(),
                     now: Books::default(),
+                    at_end: None,
+                    paired_after: 0,
                 })
             });
         Ok(Self { handlers: handlers.collect::<Result<_, _>>()? })
@@ -92,14 +98,26 @@ impl Recorder {
         Ok(())
     }
 
+    /// Ends the window with the last drain: what comes later is for the books alone.
+    pub fn end(&mut self) {
+        for handler in &mut self.handlers {
+            handler.at_end = Some(handler.now);
+        }
+    }
+
+    /// Takes a drain after the window's end, so that the books may balance.
+    pub fn settle(&mut self, drained: &[Drained]) {
+        for (handler, drained) in self.handlers.iter_mut().zip(drained) {
+            handler.paired_after += drained.histogram.len();
+            handler.now = drained.books;
+        }
+    }
+
     /// Whether the books of all handlers balance. A call that entered after a drain and left before
     /// its books were read shows as an entry too many, until the next drain.
     #[must_use]
     pub fn is_balanced(&self) -> bool {
-        self.handlers.iter().all(|handler| {
-            let losses = handler.losses();
-            losses.imbalance(handler.histogram.len()) == 0
-        })
+        self.handlers.iter().all(Handler::is_balanced)
     }
 
     /// The window's measurements.
@@ -110,8 +128,23 @@ impl Recorder {
 }
 
 impl Handler {
+    fn is_balanced(&self) -> bool {
+        self.losses_by(&self.now).imbalance(self.histogram.len() + self.paired_after) == 0
+    }
+
+    /// Those of the window. Entries are read a moment after the records of the last drain were closed: where
+    /// the books balance in the end, calls that entered in between are among those under way.
     fn losses(&self) -> Losses {
-        let Self { before, now, .. } = self;
+        let mut losses = self.losses_by(self.at_end.as_ref().unwrap_or(&self.now));
+        if self.at_end.is_some() && self.is_balanced() {
+            let entered = losses.carried_in + losses.entries;
+            losses.in_flight = entered.saturating_sub(self.histogram.len() + losses.lost);
+        }
+        losses
+    }
+
+    fn losses_by(&self, now: &Books) -> Losses {
+        let before = &self.before;
         let unpaired_exits = now.unpaired_exits.saturating_sub(before.unpaired_exits);
         Losses {
             // What had entered by then and was neither paired nor lost was under way.

@@ -1,4 +1,4 @@
-//! The few bpf(2) commands that aya 0.14 has no way to make, and membarrier(2).
+//! The few bpf(2) commands that aya 0.14 has no way to make, and membarrier(2) where they fail.
 //!
 //! aya loads tracing programs for functions of the kernel image alone: it never sets
 //! `attach_btf_obj_fd`, without which a function of a module cannot be named. So programs are
@@ -9,7 +9,7 @@
 use std::{
     ffi::{CStr, c_int, c_long, c_void},
     io,
-    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
 
 use aya_obj::generated::{bpf_cmd, bpf_insn};
@@ -52,7 +52,7 @@ const NAME_LEN: usize = 16;
 
 /// Why the kernel refused a program, with the verifier's words.
 #[derive(Debug, thiserror::Error)]
-#[error("{error}{}", if log.is_empty() { String::new() } else { format!("; the verifier said:\n{log}") })]
+#[error("{}{}", super::errno::in_words(error), if log.is_empty() { String::new() } else { format!("; the verifier said:\n{log}") })]
 pub struct LoadRefused {
     /// What the call returned.
     pub error: io::Error,
@@ -85,6 +85,17 @@ struct ProgLoad {
     attach_btf_id: u32,
     attach_btf_obj_fd: u32,
     core_relo_cnt: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct MapCreate {
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    map_flags: u32,
+    inner_map_fd: u32,
 }
 
 #[repr(C)]
@@ -307,6 +318,36 @@ pub(super) fn test_run(program: BorrowedFd<'_>) -> io::Result<()> {
     bpf(bpf_cmd::BPF_PROG_TEST_RUN, &mut attr).map(drop)
 }
 
+/// The number of this process outside of all PID namespaces, as BPF programs see it: what one says that
+/// is run once, here and now (`BPF_PROG_TEST_RUN` of raw tracepoints: kernel 5.10, commit 1b4d60ec162f).
+///
+/// # Errors
+/// What the kernel said.
+pub(super) fn pid_outside() -> io::Result<u32> {
+    const PROG_TYPE_RAW_TRACEPOINT: u32 = 17;
+    const GET_CURRENT_PID_TGID: i32 = 14;
+    // r0 = bpf_get_current_pid_tgid(); r0 >>= 32; exit
+    let code = [(0x85, GET_CURRENT_PID_TGID), (0x77, 32), (0x95, 0)];
+    let instructions = code.map(|(code, imm)| bpf_insn {
+        code,
+        _bitfield_align_1: [],
+        _bitfield_1: bpf_insn::new_bitfield_1(0, 0),
+        off: 0,
+        imm,
+    });
+    let mut attributes = ProgLoad {
+        prog_type: PROG_TYPE_RAW_TRACEPOINT,
+        insn_cnt: u32::try_from(instructions.len()).unwrap_or(u32::MAX),
+        insns: address(&instructions),
+        license: c"GPL".as_ptr() as u64,
+        ..ProgLoad::default()
+    };
+    let program = bpf_fd(bpf_cmd::BPF_PROG_LOAD, &mut attributes)?;
+    let mut run = TestRun { prog_fd: program.as_raw_fd().unsigned_abs(), ..Default::default() };
+    bpf(bpf_cmd::BPF_PROG_TEST_RUN, &mut run)?;
+    Ok(run.retval)
+}
+
 /// Attaches a program to function probes (fprobe) of one function: the probe runs until the returned
 /// link is closed. `at_exit` is for programs of attach type `KprobeMulti`.
 ///
@@ -458,7 +499,7 @@ pub(super) fn kernel_btf(name: &str) -> io::Result<Option<(u32, OwnedFd)>> {
             name_len: size_of_val(&text) as u32,
             ..Default::default()
         };
-        info(std::os::fd::AsFd::as_fd(&fd), &mut found)?;
+        info(fd.as_fd(), &mut found)?;
         let matches =
             CStr::from_bytes_until_nul(&text).is_ok_and(|text| text.to_bytes() == name.as_bytes());
         if found.kernel_btf != 0 && matches {
@@ -496,7 +537,7 @@ pub(super) fn tracing_links() -> io::Result<Vec<TracingLink>> {
                 Err(error) => return Err(error),
             };
         let mut raw = LinkInfoRaw::default();
-        info(std::os::fd::AsFd::as_fd(&fd), &mut raw)?;
+        info(fd.as_fd(), &mut raw)?;
         if raw.link_type == LINK_TYPE_TRACING {
             links.push(TracingLink {
                 id: raw.id,
@@ -537,16 +578,61 @@ fn word_within(bytes: &[u8], at: usize, known: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(word.try_into().ok()?))
 }
 
-/// Waits until no CPU runs a program that began before the call.
+/// A way to wait until no CPU runs a program that began before the call.
 ///
-/// `MEMBARRIER_CMD_GLOBAL` is an RCU grace period (kernel/sched/membarrier.c), and BPF tracing
-/// programs run inside RCU read sections. Where the command is refused (`nohz_full`), sleeps far
-/// longer than any program runs.
-pub(super) fn wait_for_running_programs() {
+/// BPF tracing programs run inside RCU read sections, also while their task is off its CPU. An update of
+/// an array of maps from user space waits for all of them, for then the map that it replaced may be gone
+/// (`maybe_wait_bpf_programs` in kernel/bpf/syscall.c; commit 1ae80cf31938).
+pub(super) struct GracePeriod {
+    /// The array and the map that it is given each time; `None` where the kernel makes no such maps.
+    maps: Option<(OwnedFd, OwnedFd)>,
+}
+
+impl GracePeriod {
+    /// Makes the maps.
+    pub(super) fn new() -> Self {
+        const ARRAY: u32 = 2;
+        const ARRAY_OF_MAPS: u32 = 12;
+        let create = |map_type, inner_map_fd| {
+            let mut attr = MapCreate {
+                map_type,
+                key_size: 4,
+                value_size: 4,
+                max_entries: 1,
+                map_flags: 0,
+                inner_map_fd,
+            };
+            bpf_fd(bpf_cmd::BPF_MAP_CREATE, &mut attr)
+        };
+        let maps = create(ARRAY, 0).and_then(|inner| {
+            let outer = create(ARRAY_OF_MAPS, fd_number(inner.as_fd()))?;
+            Ok((outer, inner))
+        });
+        Self { maps: maps.ok() }
+    }
+
+    /// Waits. Returns whether the kernel said that it did; else this has waited longer than a program
+    /// takes that is not preempted.
+    pub(super) fn wait(&self) -> bool {
+        let updated = self.maps.as_ref().is_some_and(|(outer, inner)| {
+            map_update(outer.as_fd(), 0, &fd_number(inner.as_fd()).to_ne_bytes()).is_ok()
+        });
+        if !updated {
+            membarrier_or_sleep();
+        }
+        updated
+    }
+}
+
+/// `MEMBARRIER_CMD_GLOBAL` is an RCU grace period (kernel/sched/membarrier.c), unless one CPU alone is
+/// online, or `nohz_full` is used: then this sleeps.
+fn membarrier_or_sleep() {
     const MEMBARRIER_CMD_GLOBAL: c_int = 1;
     // SAFETY: membarrier takes three integers and touches no memory of ours.
     let result = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) };
-    if result < 0 {
+    // SAFETY: takes an integer and touches no memory.
+    let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    if result < 0 || online <= 1 {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
 }
@@ -557,6 +643,21 @@ pub(super) fn raise_memlock() {
     let limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: `limit` is a live struct of the type that the call reads.
     unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit) };
+}
+
+/// Lets this process have so many files open, if it may not yet: each probe is some. What it starts from
+/// then on may as well. Failure shows as `EMFILE`.
+pub(super) fn raise_open_files(count: usize) {
+    let wanted = libc::rlim_t::try_from(count).unwrap_or(libc::rlim_t::MAX);
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a live struct of the type that the call writes.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 || limit.rlim_cur >= wanted
+    {
+        return;
+    }
+    let limit = libc::rlimit { rlim_cur: wanted, rlim_max: limit.rlim_max.max(wanted) };
+    // SAFETY: `limit` is a live struct of the type that the call reads.
+    unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
 }
 
 /// Makes the system call getpgid(2).

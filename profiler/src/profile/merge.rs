@@ -192,6 +192,8 @@ impl<'a> Merge<'a> {
         common.handlers = handlers.finish()?;
         common.loads = loads.finish()?;
         common.modules.sort_by(|a, b| a.name.cmp(&b.name));
+        common.left_out.sort();
+        common.left_out.dedup();
         common.sources = sources;
         common.warnings = warnings;
         common.warn();
@@ -270,6 +272,7 @@ fn add_common(sum: &mut Profile, more: Profile) -> Result<(), TooLarge> {
         modules,
         loads: _,
         handlers: _,
+        left_out,
         driver_costs: _,
         costs: _,
         intervals: _,
@@ -280,6 +283,7 @@ fn add_common(sum: &mut Profile, more: Profile) -> Result<(), TooLarge> {
     sum.window_ns = checked(sum.window_ns, window_ns, "the length of the window")?;
     sum.warmup_ns = checked(sum.warmup_ns, warmup_ns, "the length of the warm-up")?;
     sum.interrupted |= interrupted;
+    sum.left_out.extend(left_out);
     let most = &mut sum.histogram.kernel_memory_bytes;
     *most = (*most).max(kernel_memory_bytes);
     facts::add_host(&mut sum.host, host);

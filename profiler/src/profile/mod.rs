@@ -34,6 +34,7 @@ use crate::host::HostFacts;
 use crate::load::{BuiltinKind, LoadRun, LoadSpec};
 use crate::measure::{HandlerMeasure, Losses, SelfTime};
 use crate::module::ModuleFacts;
+use crate::target::LeftOut;
 use crate::warning::{Warning, WarningRecord};
 use crate::watch::Costs;
 
@@ -81,6 +82,9 @@ pub struct Profile {
     pub loads: Vec<LoadRun>,
     /// The handlers, in the order in which they were asked for.
     pub handlers: Vec<HandlerProfile>,
+    /// Functions that a pattern matches and that were not measured, each with the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<LeftOut>,
     /// What the driver costs an operation of each load, where that was measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub driver_costs: Vec<DriverCost>,
@@ -133,9 +137,10 @@ pub struct DriverCost {
     pub load: BuiltinKind,
     /// Operations that were timed each time.
     pub operations: u64,
-    /// One operation without the driver, in nanoseconds of the profile's clock.
+    /// CPU time of one operation without the driver, in nanoseconds of the profile's clock. Of versions that
+    /// did not know `cpu_flags` it is the time that passed.
     pub without_ns: f64,
-    /// One operation with the driver loaded.
+    /// The same with the driver loaded.
     pub with_ns: f64,
 }
 
@@ -260,6 +265,9 @@ pub struct HandlerProfile {
     pub name: String,
     /// Module that holds it; `null` is the kernel image.
     pub module: Option<String>,
+    /// Whether a pattern matches it, and nobody named it; absent is no.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_glob: bool,
     /// How it was measured.
     pub backend: Backend,
     /// Exact number of durations in the histogram.
@@ -288,6 +296,7 @@ impl HandlerProfile {
         Ok(Self {
             name: measure.target.label(),
             module: measure.target.module.clone(),
+            by_glob: measure.target.by_glob,
             backend: measure.backend,
             count: measure.histogram.len(),
             sum_ns: measure.sum_ns,
@@ -297,6 +306,13 @@ impl HandlerProfile {
             losses: measure.losses,
             histogram: Distribution::encode(&measure.histogram)?,
         })
+    }
+
+    /// Whether nothing at all was seen of it: no call, and none that was lost.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        let Losses { carried_in, entries, exits, missed, overrun, .. } = self.losses;
+        self.count == 0 && carried_in + entries + exits + missed + overrun == 0
     }
 
     /// Exact average in nanoseconds; `None` without a call.
@@ -383,6 +399,17 @@ impl Profile {
     pub fn warn(&mut self) {
         let warnings = Warning::of(self);
         self.warnings.extend(warnings.iter().map(WarningRecord::from));
+    }
+
+    /// Handlers that have rows in reports. Those that a pattern found and that did nothing have none, but
+    /// for one line together: see [`Self::without_a_hit`].
+    pub fn shown(&self) -> impl Iterator<Item = &HandlerProfile> {
+        self.handlers.iter().filter(|handler| !handler.by_glob || !handler.is_idle())
+    }
+
+    /// Handlers that a pattern found and that were not called.
+    pub fn without_a_hit(&self) -> impl Iterator<Item = &HandlerProfile> {
+        self.handlers.iter().filter(|handler| handler.by_glob && handler.is_idle())
     }
 
     /// Calls in the histograms of all handlers.

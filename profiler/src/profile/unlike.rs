@@ -1,13 +1,13 @@
 //! Whether two profiles are of the same kind of run: figures of unlike runs differ for reasons that
 //! are not the handlers'.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Backend, HandlerProfile, Profile};
+use super::{Backend, Clock, HandlerProfile, Profile};
 use crate::load::ltp::{TestRuns, mix_changes};
 use crate::load::{LoadStatus, StopReason};
 use crate::module::ModuleFacts;
@@ -28,7 +28,7 @@ pub enum What {
     Backend,
     /// Release, build and preemption model of the kernel.
     Kernel,
-    /// Architecture, CPU model, number of CPUs, hypervisor.
+    /// Architecture, CPU model and flags, number of CPUs, hypervisor.
     Machine,
     /// What the kernel does about the CPU's vulnerabilities.
     Mitigations,
@@ -141,6 +141,14 @@ impl What {
     fn difference(self, first: &Profile, second: &Profile) -> Option<(String, String)> {
         match self {
             Self::Backend => backends(first, second),
+            Self::Machine => {
+                let mut words = (self.words(first), self.words(second));
+                if let Some((of_first, of_second)) = cpu_flags(first, second) {
+                    words.0.push_str(&of_first);
+                    words.1.push_str(&of_second);
+                }
+                differ(words.0, words.1)
+            }
             Self::Mitigations => {
                 maps(&first.host.mitigations, &second.host.mitigations, "no such line")
             }
@@ -319,6 +327,40 @@ fn each_module(
     }
     let (first, second): (Vec<_>, Vec<_>) = found.into_iter().unzip();
     Some((first.join("; "), second.join("; ")))
+}
+
+/// Most flags of a CPU that a difference names.
+const FLAGS_NAMED: usize = 8;
+
+/// The flags that one CPU has and the other has not. Files of older versions have none: by the wall
+/// clock that is no difference, but under virtual time they were measured on a CPU with `erms`, where
+/// each byte of a copy is a nanosecond.
+fn cpu_flags(first: &Profile, second: &Profile) -> Option<(String, String)> {
+    let is_virtual = [first, second].iter().any(|profile| profile.clock == Clock::Virtual);
+    let flags = |profile: &Profile| -> Option<BTreeSet<String>> {
+        let flags = profile.host.cpu_flags.as_ref()?;
+        Some(flags.split_ascii_whitespace().map(str::to_owned).collect())
+    };
+    let (a, b) = match (flags(first), flags(second)) {
+        (Some(a), Some(b)) if a != b => (a, b),
+        (Some(_), Some(_)) | (None, None) => return None,
+        _ if !is_virtual => return None,
+        (a, _) => {
+            let unknown = ", CPU flags not recorded (by an older version)".to_owned();
+            let known = ", CPU flags recorded".to_owned();
+            return Some(if a.is_none() { (unknown, known) } else { (known, unknown) });
+        }
+    };
+    let words = |has: &BTreeSet<String>, lacks: &BTreeSet<String>| {
+        let own: Vec<&str> = has.difference(lacks).map(String::as_str).collect();
+        let named = &own[..own.len().min(FLAGS_NAMED)];
+        match own.len() - named.len() {
+            _ if own.is_empty() => ", without these CPU flags".to_owned(),
+            0 => format!(", with the CPU flags {}", named.join(" ")),
+            more => format!(", with the CPU flags {} and {more} more", named.join(" ")),
+        }
+    };
+    Some((words(&a, &b), words(&b, &a)))
 }
 
 /// The build of a module. The build id tells builds apart; without one, what else there is.

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 
 use serde::Serialize;
 
-use super::{KernelFiles, ResolveError, Symbols, Traceable, glob, is_glob, nearest};
+use super::{KernelFiles, ResolveError, Symbols, Traceable, glob, is_glob, nearest, symbols};
 use crate::probe::{btf::Functions, prototype::Types};
 
 /// A function as the kernel lists it, whether it can be probed or not.
@@ -32,6 +32,9 @@ pub struct Function {
     /// Which it is of several symbols of this name, from 1 in order of address: `NAME#NUMBER` names it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub twin: Option<usize>,
+    /// The symbol of this name elsewhere that programs would get to which name it by its BTF.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub taken_for: Option<String>,
 }
 
 impl Function {
@@ -67,12 +70,20 @@ impl Function {
                  address, with a backend that takes one",
                 self.same_name
             )),
-            None if self.btf => None,
+            None if self.btf => self.taken_for.as_deref().map(by_name_alone),
             None => {
                 Some("BTF does not describe it: mark it `noinline __used` and rebuild".to_owned())
             }
         })
     }
+}
+
+/// Why BTF does not lead to a function whose name `namesake` has, too.
+pub(crate) fn by_name_alone(namesake: &str) -> String {
+    format!(
+        "{namesake} has this name, too, and this kernel would attach to that: before Linux 6.4 it looks \
+         for the name alone"
+    )
 }
 
 fn hexadecimal<S: serde::Serializer>(
@@ -117,13 +128,14 @@ impl KernelFiles {
             Some(_) => Functions::of(module, &folder)?,
             None => Functions::default(),
         };
-        let symbols = self.symbols(module)?;
+        let kallsyms = self.read("proc/kallsyms")?;
+        let symbols = symbols(&kallsyms, module);
         let traceable = Traceable { files: self, module, names: OnceCell::new() };
         let mut starts: Vec<u64> = symbols.values().flatten().copied().collect();
         starts.sort_unstable();
 
         let mut matched = vec![false; globs.len()];
-        let mut functions = Vec::new();
+        let mut functions: Vec<Function> = Vec::new();
         for (name, addresses) in &symbols {
             let (source_name, suffix) = match name.split_once('.') {
                 Some((source_name, suffix)) if !source_name.is_empty() => {
@@ -160,7 +172,14 @@ impl KernelFiles {
                 variant: suffix.map(variant),
                 same_name: ids.len().max(addresses.len()),
                 twin: several.then_some(place + 1),
+                taken_for: None,
             }));
+        }
+        let names = functions.iter().map(|function| function.name.clone()).collect();
+        let namesakes = self.namesakes(&kallsyms, module, &names);
+        for function in &mut functions {
+            let namesake = namesakes.get(&function.name).filter(|namesake| namesake.taken_by_btf);
+            function.taken_for = namesake.map(|namesake| namesake.place.clone());
         }
         match patterns.iter().zip(matched).find(|(_, matched)| !matched) {
             Some((pattern, _)) => Err(no_match(pattern, module, &symbols)),
@@ -173,7 +192,7 @@ fn no_match(pattern: &str, module: Option<&str>, symbols: &Symbols) -> ResolveEr
     let module = module.map(str::to_owned);
     if is_glob(pattern) {
         let pattern = pattern.to_owned();
-        ResolveError::NoMatch { pattern, module, not_traceable: 0, not_described: 0 }
+        ResolveError::NoMatch { pattern, module, not_traceable: 0 }
     } else {
         let nearest = nearest(pattern, symbols.keys().map(String::as_str));
         ResolveError::NoSuchHandler { handler: pattern.to_owned(), module, nearest }

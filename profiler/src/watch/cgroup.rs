@@ -12,6 +12,7 @@ pub(super) struct Group {
     folder: Option<PathBuf>,
     tally: Tally<()>,
     there: bool,
+    was_read: bool,
     seen: u32,
     ended: u32,
 }
@@ -26,7 +27,12 @@ impl Group {
                 mount.join(path.trim_start_matches('/'))
             }
         });
-        Self { folder, tally: Tally::default(), there: false, seen: 0, ended: 0 }
+        Self::at(folder)
+    }
+
+    fn at(folder: Option<PathBuf>) -> Self {
+        let tally = Tally::default();
+        Self { folder, tally, there: false, was_read: false, seen: 0, ended: 0 }
     }
 
     fn used(&self) -> Option<Counters> {
@@ -45,8 +51,9 @@ impl Meter for Group {
         let used = self.used();
         match used {
             Some(now) => {
-                // Its own counters begin with it: one that comes late has used all of it meanwhile.
-                let first = if self.seen == 0 { now } else { Counters::default() };
+                // Its own counters begin with it: one that was not there at the first look has used all of
+                // it meanwhile.
+                let first = if self.was_read { Counters::default() } else { now };
                 let (came, _) = self.tally.update(&BTreeMap::from([((), (first, now))]));
                 self.seen += came;
             }
@@ -57,6 +64,7 @@ impl Meter for Group {
             None => {}
         }
         self.there = used.is_some();
+        self.was_read = true;
         let read = |name: &str| {
             let folder = self.folder.as_ref()?;
             fs::read_to_string(folder.join(name)).ok()
@@ -72,5 +80,45 @@ impl Meter for Group {
                 .map_or(0, |text| u32::try_from(text.lines().count()).unwrap_or(u32::MAX)),
         };
         Reading { usage, seen: self.seen, ended: self.ended }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn use_cpu(folder: &Path, user_us: u64) {
+        fs::create_dir_all(folder).unwrap();
+        let text = format!("usage_usec {user_us}\nuser_usec {user_us}\nsystem_usec 0\n");
+        fs::write(folder.join("cpu.stat"), text).unwrap();
+    }
+
+    #[test]
+    fn a_group_that_is_there_at_first_counts_from_then_on() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("group");
+        let mut group = Group::at(Some(folder.clone()));
+        use_cpu(&folder, 700);
+        assert_eq!(group.read().usage.user_ns, 0);
+        use_cpu(&folder, 900);
+        let reading = group.read();
+        assert_eq!((reading.usage.user_ns, reading.seen), (200_000, 1));
+    }
+
+    #[test]
+    fn a_group_that_comes_late_counts_all_that_it_has_used() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("group");
+        let mut group = Group::at(Some(folder.clone()));
+        assert_eq!(group.read().seen, 0);
+        use_cpu(&folder, 700);
+        let reading = group.read();
+        assert_eq!((reading.usage.user_ns, reading.seen), (700_000, 1));
+        // Made anew, it begins from nothing.
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(group.read().ended, 1);
+        use_cpu(&folder, 30);
+        let reading = group.read();
+        assert_eq!((reading.usage.user_ns, reading.seen), (730_000, 2));
     }
 }

@@ -1,15 +1,17 @@
 //! Runs that are ended from outside.
 
 use std::fs;
+use std::io::Read as _;
 use std::path::Path;
 use std::process::Command;
 
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::Signal;
 use profiler::error::exit;
 use profiler::load::{LoadStatus, StopReason};
 use serde_json::Value;
 
-use crate::cli::{Started, assert_whole, eventually, saved};
+use crate::cli::{Started, assert_whole, eventually, folder, saved};
 use crate::testbed::{self, Counters};
 use crate::window::{MEMORY, program};
 
@@ -108,6 +110,34 @@ fn sigkill_leaves_nothing_behind() {
     testbed::remove();
     assert!(!testbed::is_loaded());
     testbed::load();
+}
+
+#[test]
+fn the_driver_can_be_unloaded_when_the_first_byte_of_a_report_is_out() {
+    testbed::load();
+    let folder = folder();
+    let fifo = folder.path().join("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    // There is a reader, which does not read yet; and no room for all of it.
+    let mut reader = fs::OpenOptions::new().read(true).write(true).open(&fifo).unwrap();
+    fcntl(&reader, FcntlArg::F_SETPIPE_SZ(4096)).unwrap();
+    let fifo = fifo.display();
+    let mut run = Started::run(
+        &format!(
+            "--module hids_testbed --handler *_handler --builtin connect --operations 300 --json {fifo}"
+        ),
+        &[],
+    );
+    let mut byte = [0; 1];
+    reader.read_exact(&mut byte).unwrap();
+    testbed::remove();
+    assert!(!testbed::is_loaded());
+
+    // It is blocked for good in the end: the pipe has this process for a writer, too.
+    std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
+    let ended = run.end();
+    testbed::load();
+    ended.assert_code(exit::OK);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Kprobes: where they would count nothing they are refused, and what they miss is told.
 
+use std::process::Command;
+
 use profiler::error::exit;
 use profiler::load::BuiltinKind;
 use profiler::probe::{Options, Probes, Session as _};
@@ -7,8 +9,9 @@ use profiler::profile::Backend;
 use profiler::target::KernelFiles;
 
 use crate::cli::{Ended, folder, profiler, saved};
+use crate::matrix::kernel;
 use crate::testbed;
-use crate::window::{builtin, resolve, run_loads};
+use crate::window::{builtin, program, resolve, run_loads};
 
 const HANDLER: &str = "--module hids_testbed --handler connect_syscall_entry_handler";
 
@@ -63,6 +66,36 @@ fn a_kprobe_that_only_misses_ends_the_session() {
     assert!(error.contains("inside a kprobe") && error.contains("100 times"), "{error}");
 }
 
+/// The kernel's own counts of a hook are gone with the hook.
+#[test]
+fn what_was_missed_is_still_known_after_detaching() {
+    let missed = |options, function, calls: &dyn Fn()| {
+        let mut probes = Probes::attach(&resolve(&[function]), options).unwrap();
+        probes.drain().unwrap();
+        calls();
+        let attached = probes.drain().unwrap()[0].books;
+        probes.detach();
+        let detached = [probes.drain().unwrap()[0].books, probes.drain().unwrap()[0].books];
+        for books in detached {
+            let unknown = (attached.missed_unknown, books.missed_unknown);
+            assert_eq!(books.missed, attached.missed, "{options:?}: {attached:?}, {books:?}");
+            assert_eq!(unknown.0, unknown.1, "{options:?}: {attached:?}, {books:?}");
+        }
+        attached.missed
+    };
+    let by = |backend| Options { backend: Some(backend), force: true, ..Options::default() };
+    // It runs inside a kprobe, and nobody else connects.
+    let connects = || drop(run_loads(vec![builtin(BuiltinKind::Connect, 300)]));
+    let entry = "connect_syscall_entry_handler";
+    assert!(missed(by(Backend::Kprobe), entry, &connects) >= 300);
+    // Where the kernel has room for the returns of few calls alone, a recursion needs more.
+    for backend in kernel().few_returns {
+        let recursion = || testbed::trigger("recurse 32");
+        let missed = missed(by(backend), "testbed_recurse", &recursion);
+        assert!(missed > 0, "{backend}: {missed}");
+    }
+}
+
 #[test]
 fn events_of_a_killed_process_are_removed() {
     testbed::load();
@@ -82,6 +115,27 @@ fn events_of_a_killed_process_are_removed() {
     assert!(!during.contains("profiler_4194303_7") && during.contains("testbed_inner"), "{during}");
     drop(probes);
     assert!(!read().contains("profiler_"), "{}", read());
+}
+
+/// Programs that are given registers are fitted to the kernel by calls of the profiler itself.
+#[test]
+fn in_a_pid_namespace_the_profilers_own_calls_are_known() {
+    for backend in [Backend::Kprobe, Backend::KprobeMulti] {
+        if !kernel().core.works.contains(&backend) {
+            continue;
+        }
+        let folder = folder();
+        let file = folder.path().join("result.json");
+        let mut command = Command::new("unshare");
+        command.args(["--pid", "--fork", "--mount-proc"]).arg(program());
+        command.args(["run", "--handler", "__sys_connect", "--backend", backend.name()]);
+        command.args(["--builtin", "connect", "--operations", "100", "--json"]).arg(&file);
+        let ended = Ended::of(&mut command);
+        ended.assert_code(exit::OK);
+        let profile = saved(file, &ended.stdout);
+        assert!(profile.handlers[0].count >= 100, "{backend}: {:?}", profile.handlers[0].losses);
+        assert_eq!(profile.handlers[0].backend, backend);
+    }
 }
 
 #[test]

@@ -31,12 +31,12 @@ const MOUNTS: &str = "cd \"$TMPDIR\" && mkdir mnt 'with blank' && mount -t tmpfs
     losetup \"$(losetup -f)\" disk; echo $? > MARKS/mounted; trap '' TERM; sleep 1000";
 
 /// A small tree with LTP's layout, in memory.
-struct Tree {
+pub(crate) struct Tree {
     folder: TempDir,
 }
 
 impl Tree {
-    fn new(programs: &[(&str, &str)], list: &str) -> Self {
+    pub(crate) fn new(programs: &[(&str, &str)], list: &str) -> Self {
         let tree = Self { folder: folder() };
         for name in ["ltp/runtest", "ltp/testcases/bin", "marks", "work"] {
             fs::create_dir_all(tree.path(name)).unwrap();
@@ -51,23 +51,28 @@ impl Tree {
         tree
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     /// Lets every user leave marks.
-    fn open_marks(&self) {
+    pub(crate) fn open_marks(&self) {
         let open = fs::Permissions::from_mode(0o1777);
         fs::set_permissions(self.path("marks"), open).unwrap();
     }
 
     /// The options that choose its tests.
-    fn options(&self) -> String {
+    pub(crate) fn options(&self) -> String {
         format!(
             "--ltp-root {} --ltp-suite unit --load-dir {}",
             self.path("ltp").display(),
             self.path("work").display()
         )
+    }
+
+    pub(crate) fn assert_no_files_left(&self) {
+        let count = || fs::read_dir(self.path("work")).unwrap().count();
+        eventually("files of the tests are left", || count() == 0);
     }
 
     /// No file, no mount, no loop device.
@@ -212,7 +217,7 @@ fn hits_of_each_test_run_by_the_program() {
 }
 
 /// `PATH` with kirk, as `cargo xtask test` installs it.
-fn with_kirk() -> String {
+pub(crate) fn with_kirk() -> String {
     let kirk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/venv/bin");
     assert!(kirk.join("kirk").exists(), "`cargo xtask test` installs kirk");
     format!("{}:{}", kirk.display(), std::env::var("PATH").unwrap())

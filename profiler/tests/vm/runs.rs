@@ -1,5 +1,7 @@
 //! Runs of the program that end as they should.
 
+use std::time::{Duration, Instant};
+
 use nix::sys::signal::Signal;
 use profiler::error::exit;
 use profiler::load::{LoadFailure, LoadStatus};
@@ -149,6 +151,48 @@ fn intervals_add_up_to_the_whole() {
     assert_eq!((count, sum), (measured.count, measured.sum_ns));
     assert_eq!(end, profile.window_ns);
     assert_whole(measured);
+}
+
+/// Somebody keeps the handlers so busy that their books balance only when the probes are off, and makes
+/// calls until then, which are none of the window's. Two handlers, because code is patched under that load when the probes come off.
+#[test]
+fn intervals_and_calls_per_second_hold_while_the_books_are_settled() {
+    testbed::load();
+    const TRIVIAL: &str = "testbed_trivial_00";
+    let mut run = Started::run(
+        "--module hids_testbed --handler testbed_trivial_0[01] --duration 2s --interval 500ms \
+         --json {}/result.json",
+        &[],
+    );
+    run.wait_measuring();
+    // The window began a moment before.
+    let from = Instant::now();
+    let (ended, made) = std::thread::scope(|scope| {
+        let ended = scope.spawn(|| run.end());
+        let mut made = Vec::new();
+        // Each calls all of them.
+        while !ended.is_finished() {
+            made.push(Instant::now());
+            testbed::trigger("trivial 1");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        (ended.join().unwrap(), made)
+    });
+    ended.assert_code(exit::OK);
+    let profile = saved(run.path("result.json"), &ended.stdout);
+    let window = Duration::from_nanos(profile.window_ns);
+    let measured = handler(&profile, TRIVIAL);
+    let made_in = |time| made.iter().filter(|at| **at - from <= time).count() as u64;
+    let (least, most) = (made_in(window - Duration::from_secs(1)), made_in(window));
+    println!("{} calls in {window:?}: {least} to {most} of {}", measured.count, made.len());
+    assert!((least..=most).contains(&measured.count), "{least} to {most}: {measured:?}");
+    assert!(made.len() as u64 > most, "nobody called after the window");
+    assert_whole(measured);
+    let (count, length) = profile.intervals.iter().fold((0, 0), |(count, length), interval| {
+        assert_eq!(interval.start_ns, length, "a gap between intervals");
+        (count + interval.handlers[0].count, length + interval.duration_ns)
+    });
+    assert_eq!((count, length), (measured.count, profile.window_ns));
 }
 
 #[test]

@@ -33,8 +33,8 @@ pub(crate) const READERS: &[&str] = &["chromium", "python3-pip", "python3-venv"]
 pub(crate) const MODULE_BUILD: &[&str] =
     &["bc", "binutils", "gcc-12", "libelf1", "make", "pahole", "xz-utils", "zstd"];
 
-/// For libFuzzer, and for the script that imports are measured against.
-pub(crate) const PARSERS: &[&str] = &["g++", "python3"];
+/// For libFuzzer; for the script that imports are measured against, and what measures both.
+pub(crate) const PARSERS: &[&str] = &["g++", "hyperfine", "python3", "time"];
 
 /// For unpacking a kernel's packages and indexing its modules.
 pub(crate) const KERNEL: &[&str] = &["kmod", "xz-utils", "zstd"];

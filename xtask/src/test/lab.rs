@@ -34,11 +34,15 @@ const OTHER: &str = "connect_syscall_entry_handler";
 /// How far runs of one build may be apart, in parts of their median.
 const SPREAD: f64 = 0.005;
 
+/// How far what the driver adds to an operation may be from what it adds where that is the only load, in
+/// parts of it: there are fewer operations to share a timer interrupt.
+const COST_AGREEMENT: f64 = 0.05;
+
 /// Exit codes of `profiler`, which its README lists.
 const REGRESSION: i32 = 10;
 const LAB_FAILED: i32 = 15;
 
-/// Runs all of it: three boots.
+/// Runs all of it: four boots.
 pub(super) fn run(paths: &Paths, report: &mut Report) -> Result<()> {
     println!("test: the lab");
     let Some(lab) = report.step(PLACE, "builds", Lab::build(paths)) else { return Ok(()) };
@@ -50,6 +54,7 @@ pub(super) fn run(paths: &Paths, report: &mut Report) -> Result<()> {
         }
         report.step(PLACE, "a change of the code is measured", difference(&baseline, &candidate));
         report.step(PLACE, "the gate stops a script", lab.gate());
+        report.step(PLACE, "what waits is not a cost", lab.costs(&baseline));
     }
     report.step(PLACE, "a driver that does not load", lab.refused_driver());
     Ok(())
@@ -146,6 +151,32 @@ impl Lab {
             all.lines().filter(|line| line.to_lowercase().contains("fail")).collect();
         ensure!(failed.iter().any(|line| line.contains(HANDLER)), "{HANDLER} did not fail:\n{all}");
         ensure!(!failed.iter().any(|line| line.contains(OTHER)), "{OTHER} failed too:\n{all}");
+        Ok(())
+    }
+
+    /// Loads side by side are timed one after another: what the driver adds to a `connect` is what it adds
+    /// in `alone`, and nothing gets cheaper by it.
+    fn costs(&self, alone: &Value) -> Result<()> {
+        let file = self.out.join("costs.json");
+        let mut command = self.command();
+        command.args(["--builtin", "execve,bind,open", "--operations", "400", "--module"]);
+        command.arg(&self.baseline).arg("--json").arg(&file);
+        print!("{}", process::stdout(&mut command)?);
+        let text = std::fs::read_to_string(&file).with_context(|| "no costs.json")?;
+        let run: Value = serde_json::from_str(&text)?;
+        let costs = run["driver_costs"].as_array().context("no driver_costs")?;
+        ensure!(costs.len() == 4, "{costs:?}");
+        let added = |cost: &Value| -> Result<f64> {
+            Ok(number(&cost["with_ns"])? - number(&cost["without_ns"])?)
+        };
+        for cost in costs {
+            ensure!(added(cost)? > 0.0, "{cost} became cheaper by the driver");
+        }
+        let connect = costs.iter().find(|cost| cost["load"] == "connect").context("no connect")?;
+        let (beside, alone) = (added(connect)?, added(&runs(alone)[0]["driver_costs"][0])?);
+        println!("lab: the driver adds {beside:.1} ns to a connect, {alone:.1} ns to one alone");
+        let off = (beside - alone).abs() / alone;
+        ensure!(off <= COST_AGREEMENT, "{beside} ns are added to a connect, and {alone} ns alone");
         Ok(())
     }
 

@@ -6,6 +6,7 @@ use comfy_table::{Cell, Row};
 use profiler_vm::KernelImage;
 
 use super::cannot_write;
+use super::settings::has_cost;
 use crate::cli::LabArgs;
 use crate::cmd::{report, to_stdout};
 use crate::error::{Failure, exit};
@@ -13,6 +14,7 @@ use crate::export::grid;
 use crate::lab::plan::Build;
 use crate::lab::spread::{self, STATISTICS};
 use crate::lab::{Bench, Measured, Settings};
+use crate::load::LoadSpec;
 use crate::profile::{OutputFile, Profile, Series};
 use crate::stats::median;
 
@@ -159,39 +161,102 @@ fn spread_table(series: &Series, width: Option<u16>) -> String {
     grid::figures(&header, rows, width)
 }
 
+/// What one load's operations took without the driver and with it, in each run.
+#[derive(Debug, PartialEq)]
+enum Added {
+    /// Medians over the runs, in nanoseconds.
+    Cost { without: f64, with: f64 },
+    /// There is no figure that means something, and why.
+    Unknown(String),
+}
+
+/// A driver cannot make an operation cheaper: where one took no longer with it, the difference is
+/// whatever else differed, and in the other runs as well.
+fn added(runs: &[(f64, f64)]) -> Added {
+    let is_time = |ns: &f64| ns.is_finite() && *ns > 0.0;
+    if !runs.iter().all(|(without, with)| is_time(without) && is_time(with)) {
+        return Added::Unknown("no CPU time was measured".to_owned());
+    }
+    let no_longer = runs.iter().filter(|(without, with)| with <= without).count();
+    let of_each = |side: fn(&(f64, f64)) -> f64| median(&runs.iter().map(side).collect::<Vec<_>>());
+    match (of_each(|run| run.0), of_each(|run| run.1)) {
+        (Some(without), Some(with)) if no_longer == 0 => Added::Cost { without, with },
+        (Some(_), Some(_)) => Added::Unknown(format!(
+            "in {no_longer} of {} runs it took no longer with the driver: it cannot be told from nothing",
+            runs.len()
+        )),
+        _ => Added::Unknown("there is no run".to_owned()),
+    }
+}
+
 /// What the driver costs an operation, if that was measured: medians over the runs.
 fn cost_table(series: &Series, width: Option<u16>) -> Option<String> {
     let first = series.runs.first()?;
-    let rows: Vec<Row> = (0..first.driver_costs.len())
-        .filter_map(|index| {
-            let load = first.driver_costs[index].load;
-            let over = |value: &dyn Fn(&Profile) -> Option<f64>| {
-                let values: Option<Vec<f64>> = series.runs.iter().map(value).collect();
-                median(&values?)
-            };
-            let cost = |run: &Profile| run.driver_costs.get(index).cloned();
-            let without = over(&|run| Some(cost(run)?.without_ns))?;
-            let with = over(&|run| Some(cost(run)?.with_ns))?;
-            let handlers = over(&|run| run.handlers_ns_per_operation());
-            let figure = |value: f64| format!("{value:.1}");
-            let added = with - without;
-            Some(Row::from([
-                load.to_string(),
-                figure(without),
-                figure(with),
-                figure(added),
-                handlers.map_or("-".into(), figure),
-                handlers.map_or("-".into(), |handlers| figure(added - handlers)),
-            ]))
-        })
-        .collect();
-    if rows.is_empty() {
+    if first.driver_costs.is_empty() {
         return None;
+    }
+    let handlers: Option<Vec<f64>> =
+        series.runs.iter().map(Profile::handlers_ns_per_operation).collect();
+    let handlers = handlers.and_then(|values| median(&values));
+    let figure = |value: f64| format!("{value:.1}");
+    let mut notes = String::new();
+    let mut rows = Vec::new();
+    for (index, cost) in first.driver_costs.iter().enumerate() {
+        let of_run = |run: &Profile| {
+            let cost = run.driver_costs.get(index)?;
+            Some((cost.without_ns, cost.with_ns))
+        };
+        let runs: Option<Vec<(f64, f64)>> = series.runs.iter().map(of_run).collect();
+        let mut cells = vec![cost.load.to_string()];
+        match added(&runs.unwrap_or_default()) {
+            Added::Cost { without, with } => {
+                let around = handlers.map(|handlers| with - without - handlers);
+                cells.extend([figure(without), figure(with), figure(with - without)]);
+                cells.extend([handlers, around].map(|cell| cell.map_or("-".into(), figure)));
+            }
+            Added::Unknown(why) => {
+                cells.extend(["-"; 5].map(str::to_owned));
+                notes.push_str(&format!("{}: {why}\n", cost.load));
+            }
+        }
+        rows.push(Row::from(cells));
+    }
+    let uncounted = first.loads.iter().filter_map(|load| match &load.spec {
+        LoadSpec::Builtin { name, .. } if !has_cost(*name) => Some(*name),
+        _ => None,
+    });
+    for kind in uncounted {
+        notes.push_str(&format!(
+            "{kind}: its work is done by a process of the kernel's, not the load's\n"
+        ));
     }
     let header =
         ["an operation of", "without driver", "with it", "added", "in the handlers", "around them"];
     let table = grid::figures(&header, rows.into_iter(), width);
     Some(format!(
-        "what the driver costs an operation of the load, in nanoseconds, probes off\n{table}\n"
+        "what the driver costs an operation of the load, in nanoseconds of CPU time, one load after \
+         another, probes off\n{table}\n{notes}"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_that_seems_to_save_time_has_no_cost() {
+        assert_eq!(
+            added(&[(2_000.0, 5_000.0), (2_010.0, 5_040.0), (2_002.0, 5_010.0)]),
+            Added::Cost { without: 2_002.0, with: 5_010.0 }
+        );
+        let why = |runs: &[(f64, f64)]| match added(runs) {
+            Added::Unknown(why) => why,
+            Added::Cost { .. } => panic!("{runs:?} has a cost"),
+        };
+        let told = why(&[(1_266_546_908.9, 961_791_735.4), (3_700.0, 3_900.0)]);
+        assert!(told.starts_with("in 1 of 2 runs it took no longer with the driver"), "{told}");
+        assert!(why(&[(0.0, 5.0)]).contains("no CPU time"));
+        assert!(why(&[(f64::NAN, 5.0)]).contains("no CPU time"));
+        assert_eq!(why(&[]), "there is no run");
+    }
 }

@@ -55,6 +55,11 @@ fn operations(args: &LabArgs, work: &Work) -> Option<u64> {
     }
 }
 
+/// Whether the CPU time of an operation is the load's: the kernel starts modprobe as its own.
+pub(super) fn has_cost(kind: BuiltinKind) -> bool {
+    kind != BuiltinKind::CallUsermodehelper
+}
+
 /// The settings for one kernel; `folder` is the one that guests share, `below` the kernel's part.
 pub(super) fn of(args: &LabArgs, work: &Work, vng: &Path, folder: &Path, below: &Path) -> Settings {
     let clock = Clock::from(args.clock);
@@ -72,9 +77,11 @@ pub(super) fn of(args: &LabArgs, work: &Work, vng: &Path, folder: &Path, below: 
     let usual = if args.baseline.is_empty() { 1 } else { 2 };
     let boots = args.boots.unwrap_or(usual);
     let operations = operations(args, work);
-    let cost = operations.filter(|_| !args.no_cost && args.rate.is_none()).map(|operations| {
-        CostPlan { loads: work.builtin.clone(), operations, workers: args.workers }
-    });
+    let loads: Vec<BuiltinKind> =
+        work.builtin.iter().copied().filter(|kind| has_cost(*kind)).collect();
+    let cost = operations
+        .filter(|_| !args.no_cost && args.rate.is_none() && !loads.is_empty())
+        .map(|operations| CostPlan { loads, operations, workers: args.workers });
     Settings {
         clock,
         cpus,
@@ -156,6 +163,8 @@ mod tests {
         assert!(settings.warmup.join(" ").ends_with("--operations 2000"));
         assert_eq!((settings.cpus, settings.boots), (1, 2));
         assert_eq!(settings.cost.unwrap().operations, 20_000);
+        let helper = super::tests::settings("-m d.ko --builtin call-usermodehelper");
+        assert_eq!(helper.cost.unwrap().loads, [BuiltinKind::Bind]);
         let execve = super::tests::settings("-m d.ko --builtin execve");
         assert!(execve.run.join(" ").ends_with("--operations 400"));
     }

@@ -24,6 +24,7 @@ pub(super) struct Common {
 /// # Errors
 /// If a histogram has more calls in one bucket than its format can hold (2^63).
 pub(super) fn profile(common: &Common, window: Window) -> Result<Profile, Failure> {
+    let length = window.length();
     let mut handlers = Vec::new();
     for measure in window.recorder.finish() {
         let handler =
@@ -38,7 +39,7 @@ pub(super) fn profile(common: &Common, window: Window) -> Result<Profile, Failur
         place: None,
         load_profile: None,
         clock: common.clock,
-        window_ns: nanoseconds(window.length),
+        window_ns: nanoseconds(length),
         warmup_ns: nanoseconds(window.warmup),
         interrupted: window.signal.is_some() || window.trouble.is_some(),
         histogram: HistogramLayout {
@@ -51,6 +52,7 @@ pub(super) fn profile(common: &Common, window: Window) -> Result<Profile, Failur
         modules: common.modules.clone(),
         loads: window.loads,
         handlers,
+        left_out: Vec::new(),
         driver_costs: Vec::new(),
         costs: window.costs,
         intervals: window.intervals,

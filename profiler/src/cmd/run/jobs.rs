@@ -7,7 +7,7 @@ use crate::error::{Failure, exit};
 use crate::load::ltp::{LtpLoad, LtpOptions};
 use crate::load::{BuiltinKind, BuiltinLoad, CommandLoad, HitCounter, HostedLoad, IdleLoad, Load};
 use crate::load_profile::{Builtin, Hook, Library, LoadProfile, Wanted};
-use crate::target::{KernelFiles, ResolveError, Target};
+use crate::target::{KernelFiles, LeftOut, ResolveError, Resolved, Target};
 use crate::warning::WarningRecord;
 
 /// Window of a load that does not end by itself, where no other was asked for.
@@ -18,6 +18,8 @@ pub(super) struct Job {
     /// Name of the load profile.
     pub(super) profile: Option<String>,
     pub(super) targets: Vec<Target>,
+    /// What patterns match and no probe can be placed on.
+    pub(super) left_out: Vec<LeftOut>,
     /// Hits that the profile wants of each target.
     pub(super) least_hits: Vec<Option<u64>>,
     /// Length of the window; `None` is until the load has ended.
@@ -37,10 +39,10 @@ enum JobLoad {
 /// All jobs of a run, in order, checked as far as can be without measuring.
 pub(super) fn of(args: &RunArgs) -> Result<Vec<Job>, Failure> {
     let Some(name) = &args.ltp.profile else {
-        let targets = if args.no_probe {
-            Vec::new()
+        let Resolved { targets, left_out } = if args.no_probe {
+            Resolved::default()
         } else {
-            KernelFiles::default().resolve(args.module.as_deref(), &args.handlers)?
+            KernelFiles::default().resolve_all(args.module.as_deref(), &args.handlers)?
         };
         let load = load(args, None)?;
         return Ok(vec![Job {
@@ -48,6 +50,7 @@ pub(super) fn of(args: &RunArgs) -> Result<Vec<Job>, Failure> {
             least_hits: vec![None; targets.len()],
             duration: args.duration.or((!load.ends_by_itself()).then_some(DEFAULT_DURATION)),
             targets,
+            left_out,
             warnings: notices(&load),
             load,
         }]);
@@ -89,7 +92,7 @@ fn of_part(args: &RunArgs, part: &LoadProfile) -> Result<Job, Failure> {
     let load = load(args, Some((part, hook)))?;
     let module = module(args, part)?;
     let mut warnings = Vec::new();
-    let targets = resolve(module.as_deref(), hook, part, &mut warnings)?;
+    let Resolved { targets, left_out } = resolve(module.as_deref(), hook, part, &mut warnings)?;
     let wanted = |target: &Target| {
         let of_name = hook.handlers.iter().find(|wanted| wanted.name == target.name);
         let of_glob = || hook.handlers.iter().find(|wanted| matches(wanted, &target.name));
@@ -104,6 +107,7 @@ fn of_part(args: &RunArgs, part: &LoadProfile) -> Result<Job, Failure> {
         least_hits: targets.iter().map(wanted).collect(),
         duration: args.duration.or((!load.ends_by_itself()).then_some(DEFAULT_DURATION)),
         targets,
+        left_out,
         warnings,
         load,
     })
@@ -149,11 +153,11 @@ fn resolve(
     hook: &Hook,
     part: &LoadProfile,
     warnings: &mut Vec<WarningRecord>,
-) -> Result<Vec<Target>, Failure> {
+) -> Result<Resolved, Failure> {
     let files = KernelFiles::default();
     let names: Vec<String> = hook.handlers.iter().map(|wanted| wanted.name.clone()).collect();
-    let error = match files.resolve(module, &names) {
-        Ok(targets) => return Ok(targets),
+    let error = match files.resolve_all(module, &names) {
+        Ok(resolved) => return Ok(resolved),
         Err(error) if error.machine_lacks_something() => return Err(error.into()),
         Err(error) => error,
     };
@@ -178,7 +182,7 @@ fn resolve(
         ),
         handlers: missing.into_iter().map(|(name, _)| name).collect(),
     });
-    Ok(files.resolve(module, &present)?)
+    Ok(files.resolve_all(module, &present)?)
 }
 
 /// A warning if the module says that the hook is switched off.
@@ -279,6 +283,16 @@ impl JobLoad {
 }
 
 impl Job {
+    /// Hits that the profile wants of each of these, which are all targets or some.
+    pub(super) fn least_hits_of(&self, targets: &[&Target]) -> Vec<Option<u64>> {
+        let of_one = |target: &&Target| {
+            // A module that was loaded anew has them at other addresses.
+            let at = self.targets.iter().position(|other| other.label() == target.label())?;
+            self.least_hits.get(at).copied().flatten()
+        };
+        targets.iter().map(of_one).collect()
+    }
+
     /// The loads, to be run side by side, which may ask `counter` for the handlers' hits.
     pub(super) fn loads(&self, args: &RunArgs, counter: HitCounter) -> Vec<Box<dyn Load>> {
         match &self.load {

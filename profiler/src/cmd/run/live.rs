@@ -43,7 +43,7 @@ impl Live {
     ) -> Result<Self, Failure> {
         let handlers = targets.iter().map(|target| {
             Ok(Handler {
-                name: target.name.clone(),
+                name: target.label(),
                 histogram: precision.histogram().map_err(|error| internal(&error.to_string()))?,
                 max_ns: None,
                 lost: 0,
@@ -126,7 +126,7 @@ mod tests {
     use crate::probe::Books;
 
     fn target(name: &str) -> Target {
-        Target { name: name.to_owned(), module: None, address: 0, btf_id: None, twin: None }
+        Target { name: name.to_owned(), module: None, address: 0, ..Target::default() }
     }
 
     fn drained(durations: &[u64], lost: u64) -> Drained {

@@ -2,6 +2,7 @@
 
 mod assemble;
 mod deliver;
+mod driver;
 mod interval;
 mod jobs;
 mod live;
@@ -9,6 +10,7 @@ mod repeat;
 mod signals;
 mod window;
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::exports::Exports;
@@ -16,22 +18,23 @@ use crate::cli::RunArgs;
 use crate::error::{Failure, exit};
 use crate::host::HostFacts;
 use crate::load::HitCounter;
-use crate::probe::{Options, Precision, ProbeError, Probes, Session as _, recorder::Recorder};
-use crate::profile::{LoadProfileUsed, OutputFile, Profile, Series};
+use crate::probe::{FellBack, Options, Precision, ProbeError, Probes, Session as _};
+use crate::profile::{Backend, LoadProfileUsed, OutputFile, Profile, Series};
 use crate::progress::Progress;
 use crate::target::{KernelFiles, ResolveError, Target};
-use crate::warning::WarningRecord;
-use crate::{host, module, privileges};
+use crate::warning::{WarningRecord, listed};
+use crate::{host, privileges};
 
 use assemble::Common;
 use deliver::Delivery;
+use driver::{Change, Driver, Loads};
 use jobs::Job;
 use repeat::Measured;
 pub(super) use signals::Signals;
 use window::Plan;
 
-/// How often [`settle`] tries with the probes on.
-const SETTLE_ATTEMPTS: u32 = 5;
+/// Probes on so many handlers come off before anybody waits.
+const SOON_OFF: usize = 20;
 
 /// Runs one profile, or the parts of a load profile in turn, as often as asked for: see the
 /// [command line](RunArgs).
@@ -43,6 +46,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         privileges::check()?;
         super::put_back();
     }
+    let known = Loads::now();
     let jobs = jobs::of(args)?;
     // Several runs make a series, which has no form but JSON.
     let several = jobs.len() > 1 || args.repeat > 1;
@@ -61,8 +65,8 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         .map_err(|error| internal(&format!("cannot start the async runtime: {error}")))?;
     let mut signals = runtime.block_on(async { Signals::new() })?;
     let host = host::collect();
-    let mut bench = Bench { args, host: &host, runtime: &runtime };
-    let Measured { mut profiles, sessions, signal, failure } =
+    let mut bench = Bench { args, host: &host, runtime: &runtime, known };
+    let Measured { mut profiles, signal, failure, changed } =
         repeat::measure(&mut bench, &jobs, &mut signals, &mut progress);
     let label = args.ltp.profile.as_deref().unwrap_or_default();
     let result = match profiles.pop() {
@@ -73,15 +77,13 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
             Delivery::Runs(Series::new(label, profiles))
         }
     };
-    let delivered = deliver::deliver(args, &result, json, exports);
-    if jobs.iter().any(|job| job.targets.len() > 20) && !sessions.is_empty() {
-        progress.say("taking the probes off");
-    }
-    drop(sessions);
-    delivered?;
+    deliver::deliver(args, &result, json, exports)?;
     match failure {
         Some(failure) if signal.is_none() => Err(failure),
-        _ => deliver::verdict(result.profiles(), signal, args.max_loss),
+        _ => match changed {
+            Some(changed) if signal.is_none() => Err(changed),
+            _ => deliver::verdict(result.profiles(), signal, args.max_loss),
+        },
     }
 }
 
@@ -90,15 +92,17 @@ struct Bench<'a> {
     args: &'a RunArgs,
     host: &'a HostFacts,
     runtime: &'a tokio::runtime::Runtime,
+    /// What was loaded before the jobs' handlers were looked up.
+    known: Loads,
 }
 
 /// One job, measured.
 struct Done {
     profile: Profile,
-    /// The probes, still on: taking them off takes the kernel long.
-    session: Probes,
     signal: Option<(u8, &'static str)>,
     failure: Option<Failure>,
+    /// The driver did not stay the same meanwhile.
+    replaced: Option<Failure>,
 }
 
 impl Bench<'_> {
@@ -111,9 +115,13 @@ impl Bench<'_> {
     ) -> Result<Done, Failure> {
         let args = self.args;
         let precision = Precision::from(args.precision);
-        let mut modules = Vec::new();
-        if let Some(name) = job.targets.first().and_then(|target| target.module.as_deref()) {
-            modules.push(module::collect(name)?);
+        let driver = Driver::of(&job.targets)?;
+        let (targets, anew) = match &driver {
+            Some(driver) => driver.targets(&job.targets, &self.known)?,
+            None => (job.targets.clone(), false),
+        };
+        if anew {
+            progress.say("the module was loaded anew: its handlers were looked up again");
         }
         for warning in &job.warnings {
             progress.say(&format!("warning: {}", warning.text));
@@ -128,16 +136,24 @@ impl Bench<'_> {
             trace_buffer_kib: args.trace_buffer,
             self_time: args.self_time,
         };
-        let mut session = attach(&job.targets, options)?;
+        let mut session = attach(&targets, options)?;
+        let count = session.targets().len();
         let probes = format!(
-            "probes on {} handler{} attached in {:.2} s; their histograms take {:.1} MiB of kernel memory",
-            job.targets.len(),
-            if job.targets.len() == 1 { "" } else { "s" },
+            "probes on {count} handler{} attached in {:.2} s; their histograms take {:.1} MiB of kernel memory",
+            if count == 1 { "" } else { "s" },
             attaching.elapsed().as_secs_f64(),
             session.memory_bytes() as f64 / f64::from(1 << 20),
         );
         let without = "no probes: the load and its costs alone are measured";
         progress.say(if args.no_probe { without } else { &probes });
+        let other_backends = fell_back(session.fell_back());
+        for warning in &other_backends {
+            progress.say(&format!("warning: {}", warning.text));
+        }
+        let least_hits = job.least_hits_of(&session.targets());
+        let mut left_out = job.left_out.clone();
+        left_out.extend_from_slice(session.left_out());
+        left_out.sort();
         let (counter, questions) = HitCounter::channel();
         let plan = Plan {
             warmup: args.warmup,
@@ -154,30 +170,52 @@ impl Bench<'_> {
 
         // Before the probes come off: afterwards nothing tells that somebody else had been there.
         let foreign = session.foreign_program();
-        if window.trouble.is_none() {
-            window.trouble = settle(&mut session, &mut window.recorder).err();
-        }
+        window.settle(&mut session);
+        let change = driver.as_ref().and_then(Driver::change);
         let signal = window.signal;
         let trouble = window.trouble.take();
+        let kernel_memory_bytes = session.memory_bytes();
+        // Now, and not when all is written: programs on its functions keep a module loaded, and whoever
+        // reads a report may want to load the next build.
+        if count > SOON_OFF {
+            progress.say("taking the probes off");
+        }
+        drop(session);
         let common = Common {
             clock: args.clock.into(),
             precision,
-            kernel_memory_bytes: session.memory_bytes(),
+            kernel_memory_bytes,
             host: self.host.clone(),
-            modules,
+            modules: driver.iter().map(|driver| driver.facts().clone()).collect(),
         };
         let mut profile = assemble::profile(&common, window)?;
-        profile.load_profile = job
-            .profile
-            .clone()
-            .map(|name| LoadProfileUsed { name, least_hits: job.least_hits.clone() });
+        profile.load_profile = job.profile.clone().map(|name| LoadProfileUsed { name, least_hits });
+        profile.left_out = left_out;
         profile.interrupted |= trouble.is_some();
         profile.warnings.extend(job.warnings.iter().cloned());
+        profile.warnings.extend(change.as_ref().map(Change::warning));
+        profile.warnings.extend(other_backends);
         profile.warnings.extend(trouble.as_ref().map(ended_by_error));
         profile.warnings.extend(foreign.as_ref().ok().and_then(Option::as_ref).map(shared));
         profile.warn();
-        Ok(Done { profile, session, signal, failure: foreign.err().map(Failure::from).or(trouble) })
+        let failure = foreign.err().map(Failure::from).or(trouble);
+        let replaced = change.as_ref().map(Change::failure);
+        Ok(Done { profile, signal, failure, replaced })
     }
+}
+
+/// A warning for each way in which backends were refused: figures of two backends do not compare.
+fn fell_back(handlers: &[FellBack]) -> Vec<WarningRecord> {
+    let mut ways: BTreeMap<(Backend, &str), Vec<String>> = BTreeMap::new();
+    for FellBack { handler, backend, reason } in handlers {
+        ways.entry((*backend, reason)).or_default().push(handler.clone());
+    }
+    let record = |((backend, reason), handlers): (_, Vec<String>)| WarningRecord {
+        code: "other-backend".to_owned(),
+        text: format!("measured by {backend} instead: {}: {reason}", listed(&handlers)),
+        handlers,
+    };
+    ways.into_iter().map(record).collect()
 }
 
 fn ended_by_error(trouble: &Failure) -> WarningRecord {
@@ -198,23 +236,6 @@ fn shared((handler, prog_id): &(String, u32)) -> WarningRecord {
         ),
         handlers: vec![handler.clone()],
     }
-}
-
-/// Drains until the books balance. Taking probes off takes the kernel long (a grace period each), so
-/// the report does not wait for it, unless other processes keep the handlers too busy for a moment
-/// in which no call began or ended.
-fn settle(session: &mut Probes, recorder: &mut Recorder) -> Result<(), Failure> {
-    for attempt in 0..=SETTLE_ATTEMPTS {
-        if attempt == SETTLE_ATTEMPTS {
-            session.detach();
-        }
-        let drained = session.drain()?;
-        recorder.add(&drained).map_err(|error| internal(&error.to_string()))?;
-        if recorder.is_balanced() {
-            break;
-        }
-    }
-    Ok(())
 }
 
 /// Attaches, and finds out why where the kernel said only that it will not.

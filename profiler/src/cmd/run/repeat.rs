@@ -2,10 +2,9 @@
 
 use super::jobs::Job;
 use super::signals::Signals;
-use super::{Bench, Done};
+use super::{Bench, Done, driver};
 use crate::error::Failure;
 use crate::load::LoadStatus;
-use crate::probe::Probes;
 use crate::profile::{Place, Profile};
 use crate::progress::Progress;
 
@@ -13,12 +12,12 @@ use crate::progress::Progress;
 pub(super) struct Measured {
     /// The runs, in order.
     pub(super) profiles: Vec<Profile>,
-    /// Probes that are still on.
-    pub(super) sessions: Vec<Probes>,
     /// The signal that ended it all, if one did: its exit code and name.
     pub(super) signal: Option<(u8, &'static str)>,
     /// The error that did.
     pub(super) failure: Option<Failure>,
+    /// The driver was replaced or unloaded, during a run, which ended it all, or between two.
+    pub(super) changed: Option<Failure>,
 }
 
 /// Measures until all is done, or a signal, an error or a failed load ends it: what the runs before have
@@ -30,8 +29,7 @@ pub(super) fn measure(
     progress: &mut Progress,
 ) -> Measured {
     let (repeat, parts) = (bench.args.repeat, jobs.len());
-    let mut all =
-        Measured { profiles: Vec::new(), sessions: Vec::new(), signal: None, failure: None };
+    let mut all = Measured { profiles: Vec::new(), signal: None, failure: None, changed: None };
     let runs = (1..=repeat).flat_map(|round| jobs.iter().enumerate().map(move |job| (round, job)));
     for (order, (round, (number, job))) in runs.enumerate() {
         // One that came while probes were taken off or put on. Before the first run it stays pending: the run
@@ -56,16 +54,15 @@ pub(super) fn measure(
                 break;
             }
         };
-        let Done { mut profile, session, signal, failure } = done;
+        let Done { mut profile, signal, failure, replaced } = done;
+        if let Some((warning, failure)) = driver::changed_between(&all.profiles, &profile) {
+            profile.warnings.push(warning);
+            all.changed.get_or_insert(failure);
+        }
+        let replaced = replaced.map(|failure| all.changed.insert(failure)).is_some();
         if parts > 1 {
             let order = u32::try_from(order).unwrap_or(u32::MAX);
             profile.place = Some(Place { boot: 0, order, part: job.profile.clone() });
-        }
-        if parts > 1 || repeat > 1 {
-            // Probes of one run would be a cost of the next.
-            drop(session);
-        } else {
-            all.sessions.push(session);
         }
         let failed =
             profile.loads.iter().any(|run| matches!(run.outcome.status, LoadStatus::Failed(_)));
@@ -81,7 +78,8 @@ pub(super) fn measure(
         }
         all.signal = signal;
         all.failure = failure;
-        if all.signal.is_some() || all.failure.is_some() || (failed && repeat > 1) {
+        let failed = failed && repeat > 1;
+        if all.signal.is_some() || all.failure.is_some() || failed || replaced {
             break;
         }
     }

@@ -47,14 +47,21 @@ pub(super) struct Plan {
     pub(super) sample: Option<Duration>,
 }
 
+/// How often [`Window::settle`] tries with the probes on.
+const SETTLE_ATTEMPTS: u32 = 5;
+
 /// What happened between the first and the last drain.
 pub(super) struct Window {
     pub(super) recorder: Recorder,
     pub(super) started: jiff::Timestamp,
-    pub(super) length: Duration,
+    began: Instant,
+    /// Until when calls were counted.
+    ended: Instant,
     pub(super) warmup: Duration,
     pub(super) loads: Vec<LoadRun>,
     pub(super) intervals: Vec<Interval>,
+    /// The last interval, which ends when the window does; `None` where there are none.
+    open: Option<Open>,
     /// Who paid.
     pub(super) costs: Option<Costs>,
     /// The signal that ended it, if one did: its exit code and name.
@@ -80,8 +87,8 @@ pub(super) async fn measure(
 
     // Exits of calls that had entered before the probes were there.
     recorder.begin(&session.drain()?);
+    let mut window_began = drained_until(session);
     let load_began = Instant::now();
-    let mut window_began = load_began;
     let mut started = jiff::Timestamp::now();
     let mut running = Running::start(loads, questions);
     let mut signal = None;
@@ -95,7 +102,7 @@ pub(super) async fn measure(
         match wake {
             Wake::Time => {
                 recorder.begin(&drained);
-                window_began = Instant::now();
+                window_began = drained_until(session);
                 started = jiff::Timestamp::now();
             }
             // The load did not outlast the warm-up: what there is, is of the warm-up.
@@ -106,7 +113,7 @@ pub(super) async fn measure(
             }
         }
     }
-    let warmup = window_began - load_began;
+    let warmup = window_began.saturating_duration_since(load_began);
     running.measured = true;
     let watch = Watch::begin(&watch, sample)
         .map_err(|error| internal(&format!("no thread that watches the costs: {error}")))?;
@@ -116,7 +123,7 @@ pub(super) async fn measure(
         None => progress.say("measuring until the load has ended"),
     }
     progress.begin("measuring", duration);
-    let end = duration.map(|duration| window_began + duration);
+    let end = duration.map(|duration| window_began.max(load_began) + duration);
     let mut intervals = Vec::new();
     let mut interval = Open::new(session.targets().len(), precision, window_began)?;
     let mut live = match progress.is_drawn() {
@@ -127,6 +134,7 @@ pub(super) async fn measure(
     let mut next_drain = window_began + FIRST_DRAIN;
     let mut next_interval = every.map(|every| window_began + every);
     let mut trouble = None;
+    let mut ended = window_began;
     while running.ended.is_none() && signal.is_none() {
         let until = [end, next_interval, Some(next_drain)].into_iter().flatten().min();
         let until = until.unwrap_or(next_drain);
@@ -151,13 +159,14 @@ pub(super) async fn measure(
             trouble = Some(error);
             break;
         }
+        ended = drained_until(session);
         let now = Instant::now();
         next_drain = now + drain_every;
         if let (Some(due), Some(every)) = (next_interval, every)
             && now >= due
         {
-            progress.say(&interval.line(window_began, now, &session.targets()));
-            intervals.push(interval.close(window_began, now));
+            progress.say(&interval.line(window_began, ended, &session.targets()));
+            intervals.push(interval.close(window_began, ended));
             next_interval = Some(due.max(now - every) + every);
         }
     }
@@ -167,19 +176,88 @@ pub(super) async fn measure(
     let reason = if signal.is_some() { StopReason::Interrupted } else { StopReason::Duration };
     let (loads, second) = running.finish(reason, session, signals).await;
     signal = second.or(signal);
-    let now = Instant::now();
+    let mut window = Window {
+        recorder,
+        started,
+        began: window_began,
+        ended,
+        warmup,
+        loads,
+        intervals,
+        open: every.map(|_| interval),
+        costs,
+        signal,
+        trouble,
+    };
+    let last = session
+        .drain()
+        .map_err(Failure::from)
+        .and_then(|drained| window.add(&drained, drained_until(session)));
     // After trouble this may fail again: the first error is the one to tell.
-    let last = session.drain().map_err(Failure::from).and_then(|drained| {
-        add(&mut recorder, &drained)?;
-        if every.is_some() {
-            interval.add(&drained)?;
-            intervals.push(interval.close(window_began, now));
+    window.trouble = window.trouble.or(last.err());
+    Ok(window)
+}
+
+impl Window {
+    /// How long calls were counted.
+    pub(super) fn length(&self) -> Duration {
+        self.ended - self.began
+    }
+
+    /// Adds what was drained at its end, which has all calls `until` then: the window, and its last
+    /// interval, are as long as the time in which what they count could come in.
+    fn add(&mut self, drained: &[Drained], until: Instant) -> Result<(), Failure> {
+        add(&mut self.recorder, drained)?;
+        if let Some(interval) = &mut self.open {
+            interval.add(drained)?;
+        }
+        self.ended = self.ended.max(until);
+        Ok(())
+    }
+
+    /// Ends it with what was drained last, and sees whether the books balance. After trouble it takes what
+    /// there is.
+    pub(super) fn settle(&mut self, session: &mut dyn Session) {
+        if self.trouble.is_some()
+            && let Ok(rest) = session.undelivered()
+            && !rest.is_empty()
+        {
+            // The first error is the one to tell.
+            let _ = self.add(&rest, Instant::now());
+        }
+        if self.ended <= self.began {
+            self.ended = Instant::now();
+        }
+        self.recorder.end();
+        if self.trouble.is_none() {
+            self.trouble = self.balance(session).err();
+        }
+        if let Some(mut interval) = self.open.take() {
+            self.intervals.push(interval.close(self.began, self.ended));
+        }
+    }
+
+    /// Drains until the books balance. Taking probes off takes the kernel long (a grace period each), so
+    /// the report does not wait for it, unless other processes keep the handlers too busy for a moment
+    /// in which no call began or ended. The window has ended: calls that come in meanwhile are in the books
+    /// that have to balance, and in no figure.
+    fn balance(&mut self, session: &mut dyn Session) -> Result<(), Failure> {
+        for attempt in 0..=SETTLE_ATTEMPTS {
+            if self.recorder.is_balanced() {
+                break;
+            }
+            if attempt == SETTLE_ATTEMPTS {
+                session.detach();
+            }
+            self.recorder.settle(&session.drain()?);
         }
         Ok(())
-    });
-    let trouble = trouble.or(last.err());
-    let length = now - window_began;
-    Ok(Window { recorder, started, length, warmup, loads, intervals, costs, signal, trouble })
+    }
+}
+
+/// Until when the last drain has all calls.
+fn drained_until(session: &dyn Session) -> Instant {
+    session.drained_until().unwrap_or_else(Instant::now)
 }
 
 fn add(recorder: &mut Recorder, drained: &[Drained]) -> Result<(), Failure> {
@@ -295,3 +373,129 @@ impl Running {
 }
 
 const FAULT: &str = "this is a fault of the profiler";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::{HitCounter, IdleLoad};
+    use crate::probe::{Books, ProbeError};
+    use crate::profile::Backend;
+    use crate::target::Target;
+
+    const PER_MS: u128 = 100;
+
+    /// Probes on a handler that is called all the time, whose drains and end take long. Its books balance
+    /// when the probes are off.
+    struct Busy {
+        target: Target,
+        attached: Instant,
+        taken: u64,
+        until: Instant,
+        detached: Option<Instant>,
+    }
+
+    impl Busy {
+        fn new() -> Self {
+            let target = Target { name: "busy".to_owned(), ..Target::default() };
+            let now = Instant::now();
+            Self { target, attached: now, taken: 0, until: now, detached: None }
+        }
+
+        fn calls(&self, now: Instant) -> u64 {
+            let time = self.detached.unwrap_or(now) - self.attached;
+            u64::try_from(time.as_micros() * PER_MS / 1000).unwrap()
+        }
+    }
+
+    impl Session for Busy {
+        fn targets(&self) -> Vec<&Target> {
+            vec![&self.target]
+        }
+
+        fn backends(&self) -> Vec<Backend> {
+            vec![Backend::Fentry]
+        }
+
+        fn drain(&mut self) -> Result<Vec<Drained>, ProbeError> {
+            self.until = self.detached.unwrap_or_else(Instant::now);
+            let calls = self.calls(self.until);
+            std::thread::sleep(Duration::from_millis(20));
+            let mut histogram = Precision::Three.histogram().unwrap();
+            histogram.record_n(1000, calls - self.taken).unwrap();
+            let drained = Drained {
+                sum_ns: 1000 * histogram.len(),
+                histogram,
+                min_ns: Some(1000),
+                max_ns: Some(1000),
+                over_range: 0,
+                self_time: None,
+                books: Books { entries: self.calls(Instant::now()), ..Books::default() },
+            };
+            self.taken = calls;
+            Ok(vec![drained])
+        }
+
+        fn drained_until(&self) -> Option<Instant> {
+            Some(self.until)
+        }
+
+        fn detach(&mut self) {
+            std::thread::sleep(Duration::from_millis(200));
+            self.detached.get_or_insert_with(Instant::now);
+        }
+
+        fn memory_bytes(&self) -> u64 {
+            0
+        }
+    }
+
+    fn measured(warmup: Duration) -> Window {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut session = Busy::new();
+            let (_, questions) = HitCounter::channel();
+            let plan = Plan {
+                warmup,
+                duration: Some(Duration::from_millis(400)),
+                interval: Some(Duration::from_millis(150)),
+                loads: vec![Box::new(IdleLoad)],
+                questions,
+                watch: Vec::new(),
+                sample: None,
+            };
+            let mut signals = Signals::new().unwrap();
+            let mut progress = Progress::new(true);
+            let window = measure(plan, Precision::Three, &mut session, &mut signals, &mut progress);
+            let mut window = window.await.unwrap();
+            window.settle(&mut session);
+            assert!(window.trouble.is_none(), "{:?}", window.trouble);
+            assert!(window.recorder.is_balanced() && session.detached.is_some());
+            window
+        })
+    }
+
+    #[test]
+    fn calls_and_time_are_of_one_window_and_intervals_add_up_to_it() {
+        for warmup in [Duration::ZERO, Duration::from_millis(100)] {
+            let window = measured(warmup);
+            let length = window.length();
+            let intervals = window.intervals;
+            let measure = window.recorder.finish().remove(0);
+            let (count, due) = (measure.histogram.len(), length.as_micros() * PER_MS / 1000);
+            assert!(u128::from(count).abs_diff(due) <= 2, "{count} calls in {length:?}, not {due}");
+            let of_intervals: u64 =
+                intervals.iter().map(|interval| interval.handlers[0].count).sum();
+            assert_eq!(of_intervals, count);
+            assert_eq!(measure.losses.imbalance(count), 0, "{:?}", measure.losses);
+            let mut end = 0;
+            for interval in &intervals {
+                assert_eq!(interval.start_ns, end, "a gap between intervals");
+                end += interval.duration_ns;
+                let due = u128::from(interval.duration_ns / 1000) * PER_MS / 1000;
+                let count = interval.handlers[0].count;
+                assert!(u128::from(count).abs_diff(due) <= 2, "{count} calls, not {due}");
+            }
+            assert_eq!(u128::from(end), length.as_nanos());
+        }
+    }
+}

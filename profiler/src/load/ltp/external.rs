@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::net::UnixListener;
@@ -14,6 +15,7 @@ use super::conduct::{Conduct, Link};
 use super::wire::Answer;
 use super::work::WorkFolder;
 use crate::load::confine::Confinement;
+use crate::load::folder::changeable;
 use crate::load::helper::Role;
 use crate::load::{CommandLoad, LoadFailure, LoadOutcome, LoadStatus};
 
@@ -29,6 +31,8 @@ pub(super) struct Outside<'a> {
     work: &'a WorkFolder,
     listener: UnixListener,
     log: PathBuf,
+    /// How many have had a folder.
+    tests: AtomicU64,
 }
 
 impl<'a> Outside<'a> {
@@ -40,7 +44,22 @@ impl<'a> Outside<'a> {
         list: &Path,
     ) -> Result<Self, String> {
         let fail = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
-        let socket = work.path().join("socket");
+        // Root's runner finds all of this by its path.
+        let changeable = match &load.confinement.user {
+            Some(user) if !user.is_me() => {
+                changeable(work.path()).map_err(|error| fail(work.path(), error))?
+            }
+            _ => None,
+        };
+        if let Some(folder) = changeable {
+            return Err(format!(
+                "{} can be changed by others than root, who could have the runner take their files for its own: \
+                 choose another folder with --load-dir or TMPDIR, or --ltp-runner direct",
+                folder.display()
+            ));
+        }
+        let own = work.own();
+        let socket = own.join("socket");
         if socket.as_os_str().len() > LONGEST_SOCKET {
             return Err(format!(
                 "the path {} is too long for a socket: choose a shorter folder with TMPDIR or --load-dir",
@@ -48,7 +67,7 @@ impl<'a> Outside<'a> {
             ));
         }
         let listener = UnixListener::bind(&socket).map_err(|error| fail(&socket, error))?;
-        let agent = work.path().join("agent");
+        let agent = own.join("agent");
         let program = match load.helper.path() {
             // Of the process that follows the link: the profiler's is meant.
             path if path == Path::new("/proc/self/exe") => {
@@ -68,7 +87,8 @@ impl<'a> Outside<'a> {
             ));
         }
         std::fs::write(list, text).map_err(|error| fail(list, error))?;
-        Ok(Self { load, conduct, work, listener, log: work.path().join("runner.log") })
+        let tests = AtomicU64::new(0);
+        Ok(Self { load, conduct, work, listener, log: own.join("runner.log"), tests })
     }
 
     /// Runs `argv` to its end, and each test that it starts. The outcome is that of the command.
@@ -133,12 +153,10 @@ impl<'a> Outside<'a> {
         if self.conduct.stop.is_stopped() {
             return Ok(());
         }
-        let folder = tempfile::Builder::new().prefix("test-").tempdir_in(self.work.path());
-        let folder = folder.map_err(|error| format!("a folder for a test: {error}"))?.keep();
-        let open = self.work.hand_over(&folder);
-        open.map_err(|error| format!("{}: {error}", folder.display()))?;
+        let name = format!("test-{}", self.tests.fetch_add(1, Ordering::Relaxed));
+        let folder = self.work.fresh(&name)?;
         let ran = self.conduct.run_test(&mut link, number, &folder, false).await;
-        super::work::clear(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        self.work.remove(&name)?;
         ran
     }
 

@@ -88,8 +88,10 @@ async fn try_run(
 ) -> Result<LoadStatus, String> {
     let root = mirror(load, work)?;
     let outside = Outside::new(load, conduct, work, &root.join("runtest").join(&load.spec.suite))?;
-    let report = work.path().join("report.json");
-    let own = work.fresh("kirk")?;
+    let report = work.own().join("report.json");
+    // kirk runs as root: its own files are not where tests of another user write.
+    let own = work.own().join("kirk");
+    std::fs::create_dir(&own).map_err(|error| format!("{}: {error}", own.display()))?;
     // The agents end a test first; kirk's own limits are for what they cannot.
     let limit = (load.spec.time_limit_ns / 1_000_000_000 + 120).to_string();
     let mut argv: Vec<OsString> = vec!["/usr/bin/env".into()];
@@ -119,7 +121,7 @@ async fn try_run(
 
 /// A folder that looks like LTP's, but with a list of our own. kirk finds all else where it was.
 fn mirror(load: &LtpLoad, work: &WorkFolder) -> Result<PathBuf, String> {
-    let root = work.path().join("root");
+    let root = work.own().join("root");
     let fail = |error: std::io::Error| format!("{}: {error}", root.display());
     std::fs::create_dir_all(root.join("runtest")).map_err(fail)?;
     for entry in std::fs::read_dir(&load.root).map_err(fail)? {

@@ -47,9 +47,10 @@ async fn try_run(
             work.path().display()
         ));
     }
-    let list = work.path().join("list");
+    let list = work.own().join("list");
     let outside = Outside::new(load, conduct, work, &list)?;
-    let own = work.fresh("runltp")?;
+    let own = work.own().join("runltp");
+    std::fs::create_dir(&own).map_err(|error| format!("{}: {error}", own.display()))?;
     let mut argv: Vec<OsString> = vec![load.root.join("runltp").into()];
     // Quiet, and with every file that it writes in our folder instead of LTP's.
     argv.extend(["-q", "-p"].map(OsString::from));

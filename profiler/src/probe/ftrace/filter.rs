@@ -154,8 +154,7 @@ mod tests {
             name: name.into(),
             module: module.map(str::to_owned),
             address,
-            btf_id: None,
-            twin: None,
+            ..Target::default()
         }
     }
 

@@ -72,7 +72,7 @@ mod tests {
 
     fn tracers_at(address: u64, line: &str, kprobes: &str) -> u64 {
         let name = "f".to_owned();
-        tracers(line, &Target { name, module: None, address, btf_id: None, twin: None }, kprobes)
+        tracers(line, &Target { name, module: None, address, ..Target::default() }, kprobes)
     }
 
     #[test]

@@ -39,9 +39,10 @@ pub(in crate::probe) fn attach(event_id: u64, program: BorrowedFd<'_>) -> io::Re
         sample_period: 1,
         ..Attributes::default()
     };
-    // Every process, on the first CPU: programs of a trace event run on all of them, wherever the
+    // Every process, on the first CPU that runs: programs of a trace event run on all of them, wherever the
     // event was opened.
-    let (pid, cpu, group) = (-1, 0, -1);
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let (pid, cpu, group) = (-1, first_cpu(&online), -1);
     const CLOEXEC: libc::c_ulong = 8;
     // SAFETY: the struct is live and of the size that it names; the rest are integers.
     let fd = unsafe {
@@ -60,4 +61,22 @@ pub(in crate::probe) fn attach(event_id: u64, program: BorrowedFd<'_>) -> io::Re
         }
     }
     Ok(event)
+}
+
+/// The first CPU of a list such as `1-3,5`; 0, which hardly ever can be taken offline, where none is told.
+fn first_cpu(list: &str) -> i32 {
+    let first = list.trim().split([',', '-']).next();
+    first.and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_cpu;
+
+    #[test]
+    fn an_event_is_opened_on_a_cpu_that_is_online() {
+        for (list, cpu) in [("0-3\n", 0), ("1-3\n", 1), ("2,4-5\n", 2), ("17\n", 17), ("", 0)] {
+            assert_eq!(first_cpu(list), cpu, "{list:?}");
+        }
+    }
 }

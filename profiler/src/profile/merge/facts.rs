@@ -31,6 +31,7 @@ pub(super) fn add_host(sum: &mut HostFacts, more: HostFacts) {
         kernel_version,
         arch,
         cpu_model,
+        cpu_flags,
         cpus_online,
         mitigations,
         clock_source,
@@ -44,6 +45,7 @@ pub(super) fn add_host(sum: &mut HostFacts, more: HostFacts) {
         sum.arch = VARIOUS.to_owned();
     }
     text(&mut sum.cpu_model, cpu_model);
+    number(&mut sum.cpu_flags, cpu_flags);
     number(&mut sum.cpus_online, cpus_online);
     map(&mut sum.mitigations, &mitigations);
     text(&mut sum.clock_source, clock_source);

@@ -15,6 +15,8 @@ pub(super) struct Handlers(BTreeMap<(Option<String>, String), Handler>);
 
 #[derive(Debug)]
 struct Handler {
+    /// In all of them.
+    by_glob: bool,
     backend: Backend,
     losses: Losses,
     durations: Durations,
@@ -80,13 +82,14 @@ impl Handlers {
                         probes_ns: 0,
                     });
                     let durations = Durations::new(empty);
-                    entry.insert(Handler { backend, losses, durations, self_time })
+                    entry.insert(Handler { by_glob: true, backend, losses, durations, self_time })
                 }
             };
             // Taken apart by name, so that a new field cannot be forgotten here.
             let HandlerProfile {
                 name,
                 module: _,
+                by_glob,
                 backend: _,
                 count,
                 sum_ns,
@@ -96,6 +99,7 @@ impl Handlers {
                 losses,
                 histogram,
             } = more;
+            sum.by_glob &= by_glob;
             if let (Some(sum), Some(more)) = (&mut sum.self_time, self_time) {
                 sum.add(more, count, &name)?;
             }
@@ -109,11 +113,12 @@ impl Handlers {
     /// The sums, by module and name.
     pub(super) fn finish(self) -> Result<Vec<HandlerProfile>, EncodeError> {
         let finish = |((module, name), sum): (_, Handler)| {
-            let Handler { backend, losses, durations, self_time } = sum;
+            let Handler { by_glob, backend, losses, durations, self_time } = sum;
             let Stored { count, sum_ns, min_ns, max_ns, histogram } = durations.finish()?;
             Ok(HandlerProfile {
                 name,
                 module,
+                by_glob,
                 backend,
                 count,
                 sum_ns,

@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Handler latency gate: builds a driver at two commits, measures both in VMs under virtual time, and compares them.
+# Exit code: that of `profiler gate` (0 pass, 10 slower, 11 and above undecided; docs/gate.md), else that of the command that failed.
+# Needs Debian 12, root and the network; no KVM. github.yml and gitlab.yml call it.
+#
+# To gate your own driver, copy this file, gate.toml and one of the .yml files to your repository, add profiler's repository as a
+# submodule, and set these variables in the .yml file. The defaults gate the test module of profiler's own repository.
+#
+#   variable  default          meaning
+#   BASE      (none)           commit that the checked-out one is compared with
+#   DRIVER    testbed          folder of the driver's sources
+#   MODULE    hids_testbed.ko  the module that `make` leaves in that folder
+#   HANDLERS  connect_*        handlers to measure: a name or a glob
+#   LOAD      connect          built-in load that makes the kernel call them (`profiler run --help`, --builtin)
+#   PROFILER  .                folder of profiler's sources: the submodule
+set -euo pipefail
+BASE=${BASE:?set it to the commit that the change is compared with}
+DRIVER=${DRIVER:-testbed}
+MODULE=${MODULE:-hids_testbed.ko}
+HANDLERS=${HANDLERS:-connect_*}
+LOAD=${LOAD:-connect}
+PROFILER=${PROFILER:-.}
+rules=$(dirname "${BASH_SOURCE[0]}")/gate.toml
+out=target/ci
+
+# Tools that the runner's image lacks. `cargo xtask` installs all others itself.
+install() { apt-get update && apt-get install -y --no-install-recommends "$@"; }
+command -v git >/dev/null || install ca-certificates git
+command -v cargo >/dev/null || {
+    install ca-certificates curl gcc libc6-dev
+    curl -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal
+    export PATH="$HOME/.cargo/bin:$PATH"
+}
+# In a container the checkout often belongs to another user, and git refuses to work in it.
+export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0="$PWD"
+
+# profiler, a kernel to boot, and a boot that shows that VMs work here.
+cargo install --locked --path "$PROFILER/profiler" --root "$out"
+(cd "$PROFILER" && cargo xtask vm --kernel 6.1 -- uname -r)
+kernel=$PROFILER/target/kernels/6.1
+headers=$(realpath "$kernel"/usr/src/linux-headers-*-amd64)
+
+# The driver at both commits. If yours is not built by a plain `make`, change the last line.
+build() {
+    rm -rf "${out:?}/$1"
+    git worktree prune
+    git worktree add --detach "$out/$1" "$2"
+    make -C "$out/$1/$DRIVER" KDIR="$headers" CC=gcc-12
+}
+build baseline "$BASE"
+build candidate HEAD
+
+"$out/bin/profiler" lab --kernel "$kernel" --vng "$PROFILER/target/venv/bin/vng" \
+    --baseline "$out/baseline/$DRIVER/$MODULE" --candidate "$out/candidate/$DRIVER/$MODULE" \
+    --handler "$HANDLERS" --builtin "$LOAD" --boots 2 --repeat 2 --no-cost --out "$out/runs"
+
+"$out/bin/profiler" gate "$out/runs/baseline.json" "$out/runs/candidate.json" --config "$rules" \
+    --json "$out/gate.json" --junit "$out/gate.xml" --markdown "$out/gate.md"

@@ -1,0 +1,255 @@
+//! Whether the driver that is measured stays the same: addresses and BTF ids are those of one load of one
+//! build.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::DirEntryExt as _;
+use std::path::Path;
+
+use crate::error::{Failure, exit};
+use crate::module::{self, ModuleError, ModuleFacts};
+use crate::profile::Profile;
+use crate::target::{KernelFiles, Target};
+use crate::warning::WarningRecord;
+
+/// Code of the warning on a run within which the driver was replaced or unloaded.
+const REPLACED: &str = "driver-replaced";
+
+/// Code of the warning on a run that measured another build than the run before it.
+const CHANGED: &str = "driver-changed";
+
+/// All loaded modules, each with a number that another load of it does not have: the inode of its folder
+/// in sysfs, which the kernel gives out in turn (`idr_alloc_cyclic()` in fs/kernfs/dir.c).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Loads(HashMap<String, u64>);
+
+impl Loads {
+    /// Those that are loaded now.
+    pub(super) fn now() -> Self {
+        Self::below(Path::new("/"))
+    }
+
+    fn below(root: &Path) -> Self {
+        let entries = fs::read_dir(root.join("sys/module")).into_iter().flatten().flatten();
+        let number =
+            |entry: fs::DirEntry| Some((entry.file_name().into_string().ok()?, entry.ino()));
+        Self(entries.filter_map(number).collect())
+    }
+
+    /// Whether both have one and the same load of a module.
+    fn agree(&self, other: &Self, module: &str) -> bool {
+        self.0.get(module) == other.0.get(module)
+    }
+}
+
+/// The module of a run, from before its handlers were looked up.
+pub(super) struct Driver {
+    facts: ModuleFacts,
+    loads: Loads,
+}
+
+impl Driver {
+    /// The module that holds `targets`; `None` for the kernel image.
+    ///
+    /// # Errors
+    /// If it is not loaded any more.
+    pub(super) fn of(targets: &[Target]) -> Result<Option<Self>, ModuleError> {
+        let Some(name) = targets.first().and_then(|target| target.module.as_deref()) else {
+            return Ok(None);
+        };
+        // In this order: what is loaded after `now` shows at the end.
+        let loads = Loads::now();
+        Ok(Some(Self { facts: module::collect(name)?, loads }))
+    }
+
+    pub(super) fn facts(&self) -> &ModuleFacts {
+        &self.facts
+    }
+
+    /// The handlers in this load of the module; `known` were those loaded before `targets` were looked up.
+    /// The flag says whether they had to be looked up again.
+    ///
+    /// # Errors
+    /// If the module has one of them no more.
+    pub(super) fn targets(
+        &self,
+        targets: &[Target],
+        known: &Loads,
+    ) -> Result<(Vec<Target>, bool), Failure> {
+        if self.loads.agree(known, &self.facts.name) {
+            return Ok((targets.to_vec(), false));
+        }
+        let found = look_up(&KernelFiles::default(), targets).map_err(|failure| {
+            Failure::new(
+                failure.code,
+                format!("module {} was loaded anew, and {}", self.facts.name, failure.message),
+            )
+        })?;
+        Ok((found, true))
+    }
+
+    /// What became of the module since, if anything did.
+    pub(super) fn change(&self) -> Option<Change> {
+        let now = Loads::now();
+        let build = build(&self.facts);
+        if self.loads.agree(&now, &self.facts.name) {
+            return None;
+        }
+        let after = module::collect(&self.facts.name).ok().map(|facts| self::build(&facts));
+        Some(Change { module: self.facts.name.clone(), before: build, after })
+    }
+}
+
+/// Handlers of the same names in the module as it is loaded now.
+fn look_up(files: &KernelFiles, targets: &[Target]) -> Result<Vec<Target>, Failure> {
+    let module = targets.first().and_then(|target| target.module.as_deref());
+    let names: Vec<String> = targets.iter().map(Target::label).collect();
+    let mut found = files.resolve(module, &names)?;
+    for target in &mut found {
+        let before = targets.iter().find(|before| before.label() == target.label());
+        target.by_glob = before.is_some_and(|before| before.by_glob);
+    }
+    Ok(found)
+}
+
+/// What a module's build is known by.
+fn build(facts: &ModuleFacts) -> String {
+    match (&facts.build_id, &facts.srcversion) {
+        (Some(id), _) => format!("build id {id}"),
+        (None, Some(sources)) => format!("without build id, sources {sources}"),
+        (None, None) => "without build id".to_owned(),
+    }
+}
+
+/// A module that did not stay what it was during a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Change {
+    module: String,
+    /// Its build at the start of the run.
+    before: String,
+    /// The one at the end; `None` if it was not loaded then.
+    after: Option<String>,
+}
+
+impl Change {
+    fn text(&self) -> String {
+        let Self { module, before, after } = self;
+        let what = match after {
+            None => format!("was unloaded during the run ({before})"),
+            Some(after) if after == before => {
+                format!("was unloaded and loaded again during the run (both times {before})")
+            }
+            Some(after) => format!(
+                "was replaced during the run: {before} at its start, and {after} at its end"
+            ),
+        };
+        format!(
+            "module {module} {what}: the figures are not those of one build, and calls after that may be \
+             missing"
+        )
+    }
+
+    pub(super) fn warning(&self) -> WarningRecord {
+        WarningRecord {
+            code: REPLACED.to_owned(),
+            text: format!("{}; measure again, and leave the driver alone meanwhile", self.text()),
+            handlers: Vec::new(),
+        }
+    }
+
+    pub(super) fn failure(&self) -> Failure {
+        let text = self.text();
+        Failure::new(exit::DRIVER_REPLACED, format!("{text}; what was measured has been reported"))
+    }
+}
+
+/// The warning and the failure if a run measured another build of its module than one before it.
+pub(super) fn changed_between(
+    earlier: &[Profile],
+    run: &Profile,
+) -> Option<(WarningRecord, Failure)> {
+    let of_name = |name: &str| {
+        let mut modules = earlier.iter().rev().flat_map(|profile| &profile.modules);
+        modules.find(|module| module.name == name)
+    };
+    let differ = |now: &&ModuleFacts| {
+        of_name(&now.name).is_some_and(|before| {
+            (&before.build_id, &before.srcversion) != (&now.build_id, &now.srcversion)
+        })
+    };
+    let now = run.modules.iter().find(differ)?;
+    let text = format!(
+        "module {} was replaced between two runs: {} before, and {} from then on",
+        now.name,
+        build(of_name(&now.name)?),
+        build(now)
+    );
+    let warning = WarningRecord {
+        code: CHANGED.to_owned(),
+        text: format!(
+            "{text}; each run is of one build, and runs of two must not be taken together"
+        ),
+        handlers: Vec::new(),
+    };
+    Some((warning, Failure::new(exit::DRIVER_REPLACED, format!("{text}; all runs are reported"))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(root: &Path, path: &str, text: &str) {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn a_module_that_was_loaded_anew_is_another_load() {
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), "sys/module/driver/refcnt", "0");
+        let before = Loads::below(root.path());
+        assert!(before.agree(&Loads::below(root.path()), "driver"));
+        // Kept, so that the next folder cannot have its inode.
+        fs::rename(root.path().join("sys/module/driver"), root.path().join("old")).unwrap();
+        let gone = Loads::below(root.path());
+        assert!(!before.agree(&gone, "driver"));
+        write(root.path(), "sys/module/driver/refcnt", "0");
+        let after = Loads::below(root.path());
+        assert!(!before.agree(&after, "driver") && !gone.agree(&after, "driver"));
+    }
+
+    #[test]
+    fn handlers_of_another_load_have_its_addresses() {
+        let root = tempfile::tempdir().unwrap();
+        let kallsyms = |first: &str, second: &str| {
+            format!(
+                "{first} t one\t[driver]\n{second} t two\t[driver]\n{second}8 t two\t[driver]\n"
+            )
+        };
+        write(root.path(), "proc/modules", "driver 1 0 - Live 0x0\n");
+        write(root.path(), "proc/kallsyms", &kallsyms("ffff1000", "ffff200"));
+        let files = KernelFiles::below(root.path());
+        let names = ["two#2".to_owned(), "one".to_owned()];
+        let targets = files.resolve(Some("driver"), &names).unwrap();
+        write(root.path(), "proc/kallsyms", &kallsyms("ffff5000", "ffff700"));
+        let found = look_up(&files, &targets).unwrap();
+        let labels: Vec<String> = found.iter().map(Target::label).collect();
+        assert_eq!(labels, names);
+        assert_eq!((found[0].address, found[1].address), (0xffff_7008, 0xffff_5000));
+        write(root.path(), "proc/kallsyms", "ffff5000 t one\t[driver]\n");
+        assert_eq!(look_up(&files, &targets).unwrap_err().code, exit::NO_TARGET);
+    }
+
+    #[test]
+    fn what_became_of_it_is_said() {
+        let change = |after: Option<&str>| {
+            let after = after.map(str::to_owned);
+            Change { module: "driver".to_owned(), before: "build id aa".to_owned(), after }.text()
+        };
+        assert!(change(None).contains("was unloaded during the run (build id aa)"));
+        let replaced = change(Some("build id bb"));
+        assert!(replaced.contains("build id aa at its start, and build id bb at its end"));
+        assert!(change(Some("build id aa")).contains("unloaded and loaded again"));
+    }
+}

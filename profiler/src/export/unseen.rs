@@ -1,0 +1,88 @@
+//! What has no row: functions that a pattern matches and that were not called, or not measured.
+
+use std::collections::BTreeMap;
+
+use super::table::plural;
+use crate::profile::{HandlerProfile, Profile};
+use crate::target::LeftOut;
+use crate::warning::listed;
+
+/// A line on handlers without a hit, and one for each reason why functions were left out.
+pub(super) fn lines(profile: &Profile) -> Vec<String> {
+    let idle = profile.without_a_hit().map(|handler| handler.name.as_str()).collect();
+    no_hit(idle).into_iter().chain(left_out(&profile.left_out)).collect()
+}
+
+/// The same of several runs of one thing: handlers without a hit in any.
+pub(super) fn lines_of_runs(runs: &[Profile]) -> Vec<String> {
+    let mut idle: Vec<&str> = Vec::new();
+    for handler in runs.iter().flat_map(Profile::without_a_hit) {
+        if !idle.contains(&handler.name.as_str()) && !is_shown(handler, runs) {
+            idle.push(&handler.name);
+        }
+    }
+    let mut left: Vec<LeftOut> = runs.iter().flat_map(|run| run.left_out.clone()).collect();
+    left.sort();
+    left.dedup();
+    no_hit(idle).into_iter().chain(left_out(&left)).collect()
+}
+
+/// Whether a handler has a row in the table of several runs: one of them saw something of it.
+pub(super) fn is_shown(handler: &HandlerProfile, runs: &[Profile]) -> bool {
+    let same =
+        |other: &&HandlerProfile| other.name == handler.name && other.module == handler.module;
+    runs.iter().flat_map(Profile::shown).any(|other| same(&other))
+}
+
+fn no_hit(names: Vec<&str>) -> Option<String> {
+    (!names.is_empty()).then(|| {
+        let count = names.len();
+        format!(
+            "no hit: {count} function{} that a pattern matches: {}",
+            plural(count as u64),
+            listed(&names)
+        )
+    })
+}
+
+fn left_out(left_out: &[LeftOut]) -> impl Iterator<Item = String> {
+    let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for left in left_out {
+        by_reason.entry(&left.reason).or_default().push(&left.name);
+    }
+    by_reason.into_iter().map(|(reason, names)| {
+        let count = names.len();
+        let names = listed(&names);
+        format!("left out: {count} function{} ({names}): {reason}", plural(count as u64))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_a_reason_and_not_all_names() {
+        let left = |name: &str, reason: &str| LeftOut {
+            name: name.to_owned(),
+            module: None,
+            reason: reason.to_owned(),
+        };
+        let all: Vec<LeftOut> = (0..20)
+            .map(|number| left(&format!("f{number:02}"), "marked notrace"))
+            .chain([left("g", "split off")])
+            .collect();
+        let lines: Vec<String> = left_out(&all).collect();
+        assert_eq!(
+            lines,
+            [
+                "left out: 20 functions (f00, f01, f02, f03, f04, f05, f06, f07, f08, f09, f10, f11 and \
+                 8 more): marked notrace",
+                "left out: 1 function (g): split off",
+            ]
+        );
+        assert_eq!(no_hit(Vec::new()), None);
+        let two = no_hit(vec!["a", "b"]).unwrap();
+        assert_eq!(two, "no hit: 2 functions that a pattern matches: a, b");
+    }
+}

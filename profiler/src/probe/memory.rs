@@ -1,0 +1,272 @@
+//! Whether there is memory for the maps of the probes, before they are made.
+//!
+//! The kernel makes most of them with `__GFP_RETRY_MAYFAIL`: it drops caches and swaps before it refuses
+//! one, and charges the control group of the process (from 5.11), which may kill it.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
+
+use profiler_common::layout::{DISPLACED_MAX, NESTS_MAX, Nest, PHASES, SLOTS_MAX, Slot};
+
+use super::{Precision, bpf::record_bytes};
+
+/// Share of what is available that maps may take. The rest is for the histograms that the profiler itself
+/// keeps, for the load, and because part of what the kernel calls available are caches that it has to
+/// write back first.
+const SHARE: (u64, u64) = (3, 4);
+
+/// What the maps of one session are made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Maps {
+    pub(super) handlers: u64,
+    /// Possible ones: the kernel makes an element for each, online or not.
+    pub(super) cpus: u64,
+    pub(super) precision: Precision,
+    pub(super) self_time: bool,
+}
+
+impl Maps {
+    /// Bytes of one handler's maps.
+    fn handler_bytes(self) -> u64 {
+        let kinds = if self.self_time { 2 } else { 1 };
+        let records = kinds * self.cpus * u64::from(PHASES);
+        (SLOTS_MAX * size_of::<Slot>()) as u64 + records * record_bytes(self.precision) as u64
+    }
+
+    /// Bytes of the maps that hold what was measured.
+    pub(super) fn bytes(self) -> u64 {
+        let nests = NESTS_MAX as usize * (size_of::<u64>() + size_of::<Nest>());
+        let shared = if self.self_time { nests as u64 } else { 0 };
+        self.handlers.saturating_mul(self.handler_bytes()).saturating_add(shared)
+    }
+
+    /// Bytes of all maps, with an estimate of what the kernel adds to the elements of hash maps.
+    fn all_bytes(self) -> u64 {
+        const ELEMENT: u64 = 80;
+        self.bytes().saturating_add(u64::from(DISPLACED_MAX) * ELEMENT)
+    }
+
+    /// How many handlers fit into so many bytes.
+    fn that_fit(self, bytes: u64) -> u64 {
+        let shared = Self { handlers: 0, ..self }.all_bytes();
+        bytes.saturating_sub(shared) / self.handler_bytes()
+    }
+
+    /// Compares them with what is available.
+    ///
+    /// # Errors
+    /// If they need more than may be taken of it.
+    pub(super) fn check(self, available: &Available) -> Result<(), TooLittle> {
+        let may_take = available.bytes / SHARE.1 * SHARE.0;
+        if self.all_bytes() <= may_take {
+            return Ok(());
+        }
+        Err(TooLittle { maps: self, may_take, available: available.clone() })
+    }
+}
+
+/// Memory that can be had, and where that is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Available {
+    bytes: u64,
+    source: PathBuf,
+}
+
+impl Available {
+    /// The least of what the machine has and what the control groups (of version 2) of this process may
+    /// take; `None` where nothing says so.
+    pub(super) fn read() -> Option<Self> {
+        let mount = crate::host::cgroup2_mount();
+        Self::read_below(Path::new("/"), mount.as_deref())
+    }
+
+    fn read_below(root: &Path, groups: Option<&Path>) -> Option<Self> {
+        let source = root.join("proc/meminfo");
+        let machine = std::fs::read_to_string(&source).ok().and_then(|text| of_machine(&text));
+        let machine = machine.map(|bytes| Self { bytes, source });
+        let own = std::fs::read_to_string(root.join("proc/self/cgroup")).ok();
+        let group = own.as_deref().and_then(own_group).zip(groups);
+        let of_groups = group.into_iter().flat_map(|(group, mount)| {
+            let mut folder = mount.join(group);
+            let mut found = Vec::new();
+            while folder.starts_with(mount) {
+                found.extend(Self::of_group(&folder));
+                if !folder.pop() {
+                    break;
+                }
+            }
+            found
+        });
+        machine.into_iter().chain(of_groups).min_by_key(|available| available.bytes)
+    }
+
+    /// What a group may still take; `None` without a limit.
+    fn of_group(folder: &Path) -> Option<Self> {
+        let read = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
+        let source = folder.join("memory.max");
+        let limit = read("memory.max")?.trim().parse::<u64>().ok()?;
+        let used = read("memory.current")?.trim().parse::<u64>().ok()?;
+        // Caches of files are charged to it, and dropped first.
+        let caches = read("memory.stat").and_then(|text| field(&text, "inactive_file "));
+        let bytes = limit.saturating_sub(used.saturating_sub(caches.unwrap_or(0)));
+        Some(Self { bytes, source })
+    }
+}
+
+/// Bytes that new work can have, in /proc/meminfo.
+fn of_machine(meminfo: &str) -> Option<u64> {
+    field(meminfo, "MemAvailable:")?.checked_mul(1024)
+}
+
+/// The number after a name at the beginning of a line.
+fn field(text: &str, name: &str) -> Option<u64> {
+    let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+/// The group of version 2 in /proc/self/cgroup, without its leading slash.
+fn own_group(text: &str) -> Option<&str> {
+    text.lines().find_map(|line| line.strip_prefix("0::/"))
+}
+
+/// The maps would take more memory than there is to spare.
+#[derive(Debug)]
+pub struct TooLittle {
+    maps: Maps,
+    may_take: u64,
+    available: Available,
+}
+
+impl std::error::Error for TooLittle {}
+
+impl fmt::Display for TooLittle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { maps, may_take, available } = self;
+        let handlers = |count: u64| format!("{count} handler{}", if count == 1 { "" } else { "s" });
+        write!(
+            f,
+            "histograms of {} need {} of kernel memory for {} possible CPUs with {} digits, and {} may be taken: \
+             three quarters of the {} that {} leaves, the rest being for the load and for the profiler itself; ",
+            handlers(maps.handlers),
+            mebibytes(maps.all_bytes()),
+            maps.cpus,
+            maps.precision.digits(),
+            mebibytes(*may_take),
+            mebibytes(available.bytes),
+            available.source.display()
+        )?;
+        let two = Maps { precision: Precision::Two, ..*maps };
+        let fits = |maps: Maps| maps.all_bytes() <= *may_take;
+        let others: &[Precision] = match maps.precision {
+            Precision::Three => &[Precision::Three, Precision::Two],
+            Precision::Two => &[Precision::Two],
+        };
+        if maps.precision == Precision::Three && fits(two) {
+            return write!(
+                f,
+                "--precision 2 fits ({}), and so do {} with 3 digits",
+                mebibytes(two.all_bytes()),
+                handlers(maps.that_fit(*may_take))
+            );
+        }
+        write!(f, "name fewer handlers at a time (")?;
+        for (index, precision) in others.iter().enumerate() {
+            let fit = Maps { precision: *precision, ..*maps }.that_fit(*may_take);
+            let comma = if index > 0 { ", " } else { "" };
+            write!(f, "{comma}--precision {}: {fit} fit", precision.digits())?;
+        }
+        write!(f, "), free memory, or boot with fewer possible CPUs (possible_cpus=)")
+    }
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn maps(handlers: u64, cpus: u64, precision: Precision) -> Maps {
+        Maps { handlers, cpus, precision, self_time: false }
+    }
+
+    fn available(mebibytes: u64) -> Available {
+        Available { bytes: mebibytes * MIB, source: "/proc/meminfo".into() }
+    }
+
+    #[test]
+    fn a_handler_takes_what_the_readme_says() {
+        let kib = |maps: Maps| maps.bytes() / 1024;
+        let three = |cpus| kib(maps(1, cpus, Precision::Three));
+        let two = |cpus| kib(maps(1, cpus, Precision::Two));
+        assert_eq!((three(1) - 64, two(1) - 64), (216, 30), "KiB a CPU");
+        assert_eq!(three(10) - 64, 2160);
+        let of_self_time = Maps { self_time: true, ..maps(1, 1, Precision::Three) };
+        assert!(of_self_time.bytes() > 2 * maps(1, 1, Precision::Three).bytes());
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_what_would() {
+        assert!(maps(10, 240, Precision::Three).check(&available(1024)).is_ok());
+        let refused = maps(10, 240, Precision::Three).check(&available(512)).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "histograms of 10 handlers need 508.3 MiB of kernel memory for 240 possible CPUs with 3 digits, and \
+             384.0 MiB may be taken: three quarters of the 512.0 MiB that /proc/meminfo leaves, the rest being \
+             for the load and for the profiler itself; --precision 2 fits (72.4 MiB), and so do 7 handlers with \
+             3 digits"
+        );
+        let refused = maps(512, 128, Precision::Three).check(&available(1024)).unwrap_err();
+        let text = refused.to_string();
+        assert!(text.contains("512 handlers need 13"), "{text}");
+        assert!(text.contains("(--precision 3: 28 fit, --precision 2: 200 fit)"), "{text}");
+        let refused = maps(512, 128, Precision::Two).check(&available(1024)).unwrap_err();
+        assert!(refused.to_string().contains("(--precision 2: 200 fit)"), "{refused}");
+    }
+
+    #[test]
+    fn as_many_as_are_said_to_fit_do() {
+        for precision in [Precision::Two, Precision::Three] {
+            for self_time in [false, true] {
+                let all = Maps { self_time, ..maps(512, 64, precision) };
+                let bytes = 700 * MIB;
+                let fit = all.that_fit(bytes);
+                assert!(Maps { handlers: fit, ..all }.all_bytes() <= bytes);
+                assert!(Maps { handlers: fit + 1, ..all }.all_bytes() > bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn the_smallest_limit_counts() {
+        let root = tempfile::tempdir().unwrap();
+        let groups = root.path().join("sys/fs/cgroup");
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let read = || Available::read_below(root.path(), Some(&groups));
+        assert_eq!(read(), None);
+        write("proc/meminfo", "MemTotal: 4096000 kB\nMemAvailable:    1024 kB\n");
+        assert_eq!(read().unwrap().bytes, MIB);
+        write("proc/self/cgroup", "1:name=systemd:/x\n0::/outer/inner\n");
+        write("sys/fs/cgroup/outer/inner/memory.max", "max\n");
+        write("sys/fs/cgroup/outer/inner/memory.current", "5\n");
+        assert_eq!(read().unwrap().bytes, MIB, "no limit");
+        write("sys/fs/cgroup/outer/memory.max", "1000\n");
+        write("sys/fs/cgroup/outer/memory.current", "700\n");
+        let of_outer = read().unwrap();
+        assert_eq!(of_outer.bytes, 300);
+        assert!(of_outer.source.ends_with("outer/memory.max"), "{of_outer:?}");
+        write("sys/fs/cgroup/outer/memory.stat", "anon 600\ninactive_file 50\n");
+        assert_eq!(read().unwrap().bytes, 350, "caches can be dropped");
+        write("sys/fs/cgroup/outer/memory.current", "2000\n");
+        assert_eq!(read().unwrap().bytes, 0);
+    }
+}

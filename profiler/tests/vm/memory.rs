@@ -1,0 +1,51 @@
+//! Kernel memory that the histograms would take is compared with what there is.
+
+use std::fs;
+use std::process::Command;
+
+use profiler::error::exit;
+use profiler::host::cgroup2_mount;
+
+use crate::cli::Ended;
+use crate::loads::mount_groups;
+use crate::testbed;
+use crate::window::program;
+
+#[test]
+fn more_handlers_than_memory_has_room_for_are_refused() {
+    testbed::load();
+    mount_groups();
+    let mount = cgroup2_mount().unwrap();
+    fs::write(mount.join("cgroup.subtree_control"), "+memory").unwrap();
+    let group = mount.join("small");
+    fs::create_dir(&group).unwrap();
+    let limited = |megabytes: u32, precision: u32| {
+        fs::write(group.join("memory.max"), format!("{megabytes}M")).unwrap();
+        let script = "echo $$ > \"$0\"/cgroup.procs && exec \"$@\"";
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).arg(&group).arg(program()).args([
+            "run",
+            "--module",
+            "hids_testbed",
+            "--handler",
+            "testbed_trivial_*",
+            "--duration",
+            "100ms",
+            "--precision",
+        ]);
+        Ended::of(command.arg(precision.to_string()))
+    };
+    // 50 handlers: 64 KiB each, and 216 KiB for each of two CPUs or, with two digits, 30 KiB.
+    let refused = limited(40, 3);
+    refused.assert_code(exit::CANNOT_MEASURE).assert_nothing_done();
+    refused.assert_error(&[
+        "50 handlers",
+        "MiB",
+        "possible CPUs",
+        "--precision 2",
+        "small/memory.max",
+    ]);
+    limited(40, 2).assert_code(exit::NO_HITS);
+    limited(128, 3).assert_code(exit::NO_HITS);
+    fs::remove_dir(&group).unwrap();
+}
