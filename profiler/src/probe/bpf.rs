@@ -507,12 +507,12 @@ impl Session for BpfSession {
 
     /// Entries first, so that the exits of calls under way are still counted where the kernel
     /// runs them.
-    fn entries(&mut self) -> Result<Option<Vec<u64>>, ProbeError> {
+    fn entries(&mut self) -> Result<Vec<Option<u64>>, ProbeError> {
         let entries = |probed| {
             let slots = self.read_slots(probed)?;
-            Ok(slots.iter().map(|slot| slot.entries).sum())
+            Ok(Some(slots.iter().map(|slot| slot.entries).sum()))
         };
-        self.probed.iter().map(entries).collect::<Result<_, _>>().map(Some)
+        self.probed.iter().map(entries).collect()
     }
 
     fn detach(&mut self) {

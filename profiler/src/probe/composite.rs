@@ -436,15 +436,14 @@ impl Session for Probes {
         all?.into_iter().max()
     }
 
-    fn entries(&mut self) -> Result<Option<Vec<u64>>, ProbeError> {
-        let mut all = vec![0; self.targets.len()];
+    fn entries(&mut self) -> Result<Vec<Option<u64>>, ProbeError> {
+        let mut all = vec![None; self.targets.len()];
         for part in &mut self.parts {
-            let Some(entries) = part.session.entries()? else { return Ok(None) };
-            for (place, entries) in part.places.iter().zip(entries) {
+            for (place, entries) in part.places.iter().zip(part.session.entries()?) {
                 all[*place] = entries;
             }
         }
-        Ok(Some(all))
+        Ok(all)
     }
 
     fn detach(&mut self) {

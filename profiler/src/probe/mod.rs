@@ -316,13 +316,13 @@ pub trait Session {
         Ok(Vec::new())
     }
 
-    /// Calls of each handler that have begun since the probes were attached; `None` where that cannot
-    /// be told without draining.
+    /// Calls of each handler that have begun since the probes were attached; `None` for those of which
+    /// that cannot be told without draining.
     ///
     /// # Errors
     /// When the kernel's maps cannot be read.
-    fn entries(&mut self) -> Result<Option<Vec<u64>>, ProbeError> {
-        Ok(None)
+    fn entries(&mut self) -> Result<Vec<Option<u64>>, ProbeError> {
+        Ok(vec![None; self.targets().len()])
     }
 
     /// Takes the probes off the handlers; what they counted can still be drained.

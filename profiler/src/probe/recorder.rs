@@ -31,6 +31,10 @@ struct Handler {
     at_end: Option<Books>,
     /// Calls paired after that.
     paired_after: u64,
+    /// Entries since the probes were attached, as read before a drain that is still to come.
+    entered: Option<u64>,
+    /// The same, before the drain that began the window.
+    entered_before: Option<u64>,
 }
 
 impl Recorder {
@@ -42,25 +46,18 @@ impl Recorder {
         session: &dyn Session,
         precision: Precision,
     ) -> Result<Self, hdrhistogram::CreationError> {
-        let handlers =
-            session.targets().into_iter().zip(session.backends()).map(|(target, backend)| {
-                Ok(Handler {
-                    target: target.clone(),
-                    backend,
-                    histogram: precision.histogram()?,
-                    sum_ns: 0,
-                    min_ns: None,
-                    max_ns: None,
-                    over_range: 0,
-                    self_time: None,
-                    paired_before: 0,
-                    before: Books::default(),
-                    now: Books::default(),
-                    at_end: None,
-                    paired_after: 0,
-                })
-            });
-        Ok(Self { handlers: handlers.collect::<Result<_, _>>()? })
+        let handlers = session.targets().into_iter().zip(session.backends());
+        let new = |(target, backend)| Handler::new(target, backend, precision);
+        Ok(Self { handlers: handlers.map(new).collect::<Result<_, _>>()? })
+    }
+
+    /// Notes how many calls had entered just before a drain that begins or ends the window. A drain reads
+    /// entries after it has closed the records: with many handlers that is a tenth of a second later, and
+    /// the calls of that time are not calls that last.
+    pub fn note_entered(&mut self, entries: &[Option<u64>]) {
+        for (handler, entries) in self.handlers.iter_mut().zip(entries) {
+            handler.entered = *entries;
+        }
     }
 
     /// Begins the window: what was counted until `drained` is not of it.
@@ -75,6 +72,7 @@ impl Recorder {
             handler.self_time = None;
             handler.before = drained.books;
             handler.now = drained.books;
+            handler.entered_before = handler.entered.take();
         }
     }
 
@@ -128,17 +126,49 @@ impl Recorder {
 }
 
 impl Handler {
+    fn new(
+        target: &Target,
+        backend: Backend,
+        precision: Precision,
+    ) -> Result<Self, hdrhistogram::CreationError> {
+        Ok(Self {
+            target: target.clone(),
+            backend,
+            histogram: precision.histogram()?,
+            sum_ns: 0,
+            min_ns: None,
+            max_ns: None,
+            over_range: 0,
+            self_time: None,
+            paired_before: 0,
+            before: Books::default(),
+            now: Books::default(),
+            at_end: None,
+            paired_after: 0,
+            entered: None,
+            entered_before: None,
+        })
+    }
+
     fn is_balanced(&self) -> bool {
         self.losses_by(&self.now).imbalance(self.histogram.len() + self.paired_after) == 0
     }
 
-    /// Those of the window. Entries are read a moment after the records of the last drain were closed: where
-    /// the books balance in the end, calls that entered in between are among those under way.
+    /// Those of the window. Where the books balance in the end, calls under way at its ends are those that had
+    /// entered before the drain there and were not in it.
     fn losses(&self) -> Losses {
-        let mut losses = self.losses_by(self.at_end.as_ref().unwrap_or(&self.now));
+        let at_end = self.at_end.as_ref().unwrap_or(&self.now);
+        let mut losses = self.losses_by(at_end);
         if self.at_end.is_some() && self.is_balanced() {
-            let entered = losses.carried_in + losses.entries;
-            losses.in_flight = entered.saturating_sub(self.histogram.len() + losses.lost);
+            let counted = self.histogram.len();
+            let gone = self.paired_before + self.before.lost;
+            if let Some(entered) = self.entered_before {
+                losses.carried_in = losses.carried_in.min(entered.saturating_sub(gone));
+            }
+            let entered = self.entered.unwrap_or(at_end.entries);
+            losses.in_flight = entered.saturating_sub(gone + counted + losses.lost);
+            losses.entries =
+                (counted + losses.lost + losses.in_flight).saturating_sub(losses.carried_in);
         }
         losses
     }
@@ -172,5 +202,64 @@ impl Handler {
             max_ns: self.max_ns,
             self_time: self.self_time,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A drain of `calls` that ended, of `entries` that had begun when the books were read.
+    fn drained(calls: u64, entries: u64) -> [Drained; 1] {
+        let mut histogram = Precision::Three.histogram().unwrap();
+        histogram.record_n(100, calls).unwrap();
+        let some = (calls > 0).then_some(100);
+        [Drained {
+            histogram,
+            sum_ns: 100 * calls,
+            min_ns: some,
+            max_ns: some,
+            over_range: 0,
+            self_time: None,
+            books: Books { entries, in_flight: 0, ..Books::default() },
+        }]
+    }
+
+    fn recorder() -> Recorder {
+        let handler = Handler::new(&Target::default(), Backend::Fentry, Precision::Three).unwrap();
+        Recorder { handlers: vec![handler] }
+    }
+
+    #[test]
+    fn calls_of_the_time_that_a_drain_takes_are_not_under_way() {
+        let mut recorder = recorder();
+        // One call lasts over the beginning; 60 begin while the drain reads.
+        recorder.note_entered(&[Some(11)]);
+        recorder.begin(&drained(10, 71));
+        // Those 60, the one, and 40 more; two last over the end, and 50 begin while the drain reads.
+        recorder.note_entered(&[Some(113)]);
+        recorder.add(&drained(101, 163)).unwrap();
+        recorder.end();
+        assert!(!recorder.is_balanced());
+        recorder.settle(&drained(52, 163));
+        assert!(recorder.is_balanced());
+        let measure = recorder.finish().remove(0);
+        let losses = measure.losses;
+        assert_eq!((losses.carried_in, losses.entries, losses.in_flight), (1, 102, 2));
+        assert_eq!((losses.exits, losses.imbalance(measure.histogram.len())), (101, 0));
+    }
+
+    #[test]
+    fn books_that_do_not_balance_are_shown_as_they_were_read() {
+        let mut recorder = recorder();
+        recorder.note_entered(&[Some(0)]);
+        recorder.begin(&drained(0, 0));
+        recorder.note_entered(&[Some(10)]);
+        recorder.add(&drained(8, 12)).unwrap();
+        recorder.end();
+        recorder.settle(&drained(1, 12));
+        let losses = recorder.finish().remove(0).losses;
+        assert_eq!((losses.carried_in, losses.entries, losses.in_flight), (0, 12, 0));
+        assert_eq!(losses.imbalance(8), 4);
     }
 }

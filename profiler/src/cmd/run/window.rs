@@ -86,6 +86,7 @@ pub(super) async fn measure(
         Recorder::new(session, precision).map_err(|error| internal(&error.to_string()))?;
 
     // Exits of calls that had entered before the probes were there.
+    note_entered(&mut recorder, session);
     recorder.begin(&session.drain()?);
     let mut window_began = drained_until(session);
     let load_began = Instant::now();
@@ -98,6 +99,7 @@ pub(super) async fn measure(
         progress.begin("warming up", Some(warmup));
         let until = load_began + warmup;
         let wake = running.wait(until, session, signals, progress, load_began).await;
+        note_entered(&mut recorder, session);
         let drained = session.drain()?;
         match wake {
             Wake::Time => {
@@ -189,6 +191,7 @@ pub(super) async fn measure(
         signal,
         trouble,
     };
+    note_entered(&mut window.recorder, session);
     let last = session
         .drain()
         .map_err(Failure::from)
@@ -260,6 +263,13 @@ fn drained_until(session: &dyn Session) -> Instant {
     session.drained_until().unwrap_or_else(Instant::now)
 }
 
+/// Without them, calls of the time that a drain takes are among those under way.
+fn note_entered(recorder: &mut Recorder, session: &mut dyn Session) {
+    if let Ok(entries) = session.entries() {
+        recorder.note_entered(&entries);
+    }
+}
+
 fn add(recorder: &mut Recorder, drained: &[Drained]) -> Result<(), Failure> {
     recorder.add(drained).map_err(|error| internal(&error.to_string()))
 }
@@ -296,7 +306,8 @@ impl Running {
 
     /// Tells a load how often the handlers were called so far. One that gets no answer does without.
     fn answer(&self, question: HitQuestion, session: &mut dyn Session) {
-        if let Ok(Some(entries)) = session.entries() {
+        let known = |entries: Vec<Option<u64>>| entries.into_iter().collect::<Option<_>>();
+        if let Some(entries) = session.entries().ok().and_then(known) {
             // A load that was dropped meanwhile needs no answer.
             let _ = question.send(HitCount { entries, measured: self.measured });
         }
