@@ -15,7 +15,7 @@ use profiler_common::{
 };
 
 use super::{
-    Books, Drained, Options, Precision, ProbeError, Session,
+    Books, Drained, OTHER_FILES, Options, Precision, ProbeError, Session,
     btf::{BTF_FOLDER, Functions},
     calibrate,
     kprobe_event::{self, Counted},
@@ -592,9 +592,8 @@ impl Program {
     }
 }
 
-/// Maps, programs and links of a handler, and some to spare; and what else a run has open.
+/// Maps, programs and links of a handler, and some to spare.
 const FILES_OF_A_HANDLER: usize = 8;
-const OTHER_FILES: usize = 128;
 
 fn all_or_error((session, refused): (BpfSession, Vec<Refused>)) -> Result<BpfSession, ProbeError> {
     match refused.into_iter().next() {

@@ -239,6 +239,9 @@ pub struct Drained {
     pub books: Books,
 }
 
+/// Files that a run has open besides those of its probes, and some to spare.
+const OTHER_FILES: usize = 128;
+
 /// Counters of one handler since its probes were attached; all but `in_flight` only grow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Books {

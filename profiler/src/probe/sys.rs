@@ -645,10 +645,11 @@ pub(super) fn raise_memlock() {
     unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit) };
 }
 
-/// Lets this process have so many files open, if it may not yet: each probe is some. What it starts from
+/// Lets this process open so many files more, if it may not yet: each probe is some. What it starts from
 /// then on may as well. Failure shows as `EMFILE`.
-pub(super) fn raise_open_files(count: usize) {
-    let wanted = libc::rlim_t::try_from(count).unwrap_or(libc::rlim_t::MAX);
+pub(super) fn raise_open_files(more: usize) {
+    let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+    let wanted = libc::rlim_t::try_from(open + more).unwrap_or(libc::rlim_t::MAX);
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is a live struct of the type that the call writes.
     if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 || limit.rlim_cur >= wanted
