@@ -137,6 +137,8 @@ impl Stream {
                     Ok(0) => break,
                     Ok(length) => length,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    // A CPU that may come and has not been there yet has no buffer.
+                    Err(error) if error.raw_os_error() == Some(libc::ENODEV) => break,
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                     Err(error) => return Err(error),
                 };
