@@ -9,6 +9,7 @@
 //! | `PROFILER_VM_ICOUNT` | `1` under virtual time, else not set |
 //! | `PROFILER_VM_TESTBED` | path of the testbed module for this kernel |
 //! | `PROFILER_VM_OUT` | an empty folder that the host can read |
+//! | `PROFILER_VM_KILLS` | how many runs `killed::` kills; passed on, without it 12 |
 //! | `PROFILER_BPF_OBJECT` | path of the rebuilt object; not set: the committed one |
 
 mod agreement;
@@ -50,6 +51,9 @@ const HOST: &str = "host";
 /// Tests under virtual time lie in this module of the test binary; they run in such boots alone,
 /// and all others in the others.
 const ICOUNT_MODULE: &str = "icount::";
+
+/// How many runs the tests of kills kill.
+const KILLS: &str = "PROFILER_VM_KILLS";
 
 /// One VM.
 struct Boot {
@@ -444,6 +448,7 @@ impl Bench<'_> {
         if boot.icount {
             env.push("PROFILER_VM_ICOUNT=1".to_owned());
         }
+        env.extend(std::env::var(KILLS).map(|kills| format!("{KILLS}={}", vm::quote(&kills))));
         if object == Object::Rebuilt {
             let Some(rebuilt) = &self.rebuilt else {
                 return Ok(Err("the BPF object could not be rebuilt".to_owned()));
