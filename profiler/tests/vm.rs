@@ -27,6 +27,8 @@ mod globs;
 mod hostile;
 #[path = "vm/icount.rs"]
 mod icount;
+#[path = "vm/killed.rs"]
+mod killed;
 #[path = "vm/kprobe.rs"]
 mod kprobe;
 #[path = "vm/live.rs"]

@@ -221,7 +221,8 @@ pub fn measure(
     };
     let one = |on| -> Result<Round, Failure> {
         let targets = std::slice::from_ref(target);
-        let options = Options { backend, empty: on == On::Empty, ..Options::default() };
+        let options =
+            Options { backend, empty: on == On::Empty, keeper: true, ..Options::default() };
         let mut session = match on {
             On::None => None,
             _ => Some(Probes::attach(targets, options)?),

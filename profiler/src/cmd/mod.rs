@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::error::{Failure, exit};
 use crate::export::grid::words as grid;
-use crate::probe::ftrace;
+use crate::probe::keeper;
 
 mod exports;
 mod sides;
@@ -38,7 +38,7 @@ fn to_stdout(text: &str) -> Result<(), Failure> {
 
 /// Puts back what a profiler that was killed had changed in tracefs, and says so.
 fn put_back() {
-    match ftrace::recover(Path::new("/")) {
+    match keeper::put_back(Path::new("/")) {
         Ok(Some(recovered)) => eprintln!("{recovered}"),
         Ok(None) => {}
         Err(error) => eprintln!("warning: the journal of changes to tracefs: {error}"),

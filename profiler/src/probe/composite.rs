@@ -10,6 +10,7 @@ use super::{
     },
     errno,
     ftrace::{FtraceError, FtraceSession},
+    keeper::Keeper,
     nest,
 };
 use crate::{
@@ -27,6 +28,8 @@ pub struct Probes {
     precision: Precision,
     /// Whether a probe that counts nothing is no error.
     force: bool,
+    /// The last, as it is to end when nothing is changed any more.
+    _keeper: Option<Keeper>,
 }
 
 /// The handlers of one backend.
@@ -121,6 +124,8 @@ impl Probes {
             wish.backend = one_backend(&mut candidates, &mut left_out)?;
         }
 
+        // Dropped after the parts, also by an error.
+        let mut keeper = None;
         let mut parts = Vec::new();
         let mut refusals: Vec<Vec<Obstacle>> = vec![Vec::new(); candidates.len()];
         for backend in Backend::ALL {
@@ -131,6 +136,9 @@ impl Probes {
                 continue;
             }
             let own: Vec<Target> = places.iter().map(|&at| candidates[at].0.clone()).collect();
+            if options.keeper && keeper.is_none() && changes_tracefs(backend) {
+                keeper = Some(start_keeper()?);
+            }
             let (session, refused) = attach_by(backend, own, options)?;
             for (at, error) in refused {
                 let Some(&place) = places.get(at) else { continue };
@@ -178,7 +186,8 @@ impl Probes {
             return Err(ProbeError::AllLeftOut { count, reason });
         }
         let Options { precision, force, .. } = options;
-        Ok(Self { targets, choices, left_out, fell_back, parts, precision, force })
+        let _keeper = keeper;
+        Ok(Self { targets, choices, left_out, fell_back, parts, precision, force, _keeper })
     }
 
     /// Handlers whose best backend the kernel refused when it was attached.
@@ -310,6 +319,24 @@ fn reason(error: &ProbeError, backend: Backend) -> String {
         }
         _ => error.to_string(),
     }
+}
+
+/// Whether what it does outlives a process that is killed; BPF programs and their links do not.
+fn changes_tracefs(backend: Backend) -> bool {
+    match backend {
+        Backend::FunctionGraph | Backend::Kprobe => true,
+        Backend::Fsession | Backend::Fentry | Backend::KprobeSession | Backend::KprobeMulti => {
+            false
+        }
+    }
+}
+
+fn start_keeper() -> Result<Keeper, ProbeError> {
+    Keeper::start().map_err(|error| ProbeError::System {
+        doing: "starting the process that puts tracefs back if this one is killed (nothing has been \
+                changed; fentry and the other backends by BPF alone need none)",
+        error,
+    })
 }
 
 /// Attaches one backend to all targets that the kernel does not refuse; no session if it refused all.
@@ -525,6 +552,7 @@ mod tests {
             parts: parts.collect(),
             precision: Precision::Three,
             force: false,
+            _keeper: None,
         }
     }
 

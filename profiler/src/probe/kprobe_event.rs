@@ -2,7 +2,8 @@
 //!
 //! They are on every kernel that has kprobes, and `kprobe_profile` tells for each how often it was hit
 //! and how often the kernel skipped it. Such an event outlives the process that made it, so its name
-//! says whose it is, and those of processes that are gone are removed.
+//! says whose it is, and those of processes that are gone are removed. The name is one that no other
+//! process can have: two events of one name are one event with two probes.
 
 use std::{
     collections::HashMap,
@@ -10,10 +11,13 @@ use std::{
     os::fd::{BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use super::sys::perf;
+use super::{
+    life::{self, Life},
+    sys::perf,
+};
 use crate::target::Target;
 
 /// Group of all our events.
@@ -22,6 +26,9 @@ const GROUP: &str = "profiler";
 /// Calls of one function that may be under way at once, before the kernel misses exits: each takes
 /// some 100 bytes of kernel memory.
 const MAXACTIVE: u32 = 1024;
+
+/// How long an event of a process that is gone may still be in use: the kernel may not be done with it.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Where tracefs may be mounted.
 const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
@@ -69,7 +76,7 @@ impl Event {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let tracefs = tracefs()?;
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("{GROUP}_{}_{number}", std::process::id());
+        let name = format!("{GROUP}_{}_{number}", Life::this(Path::new("/")));
         let kind = if at_exit { format!("r{MAXACTIVE}") } else { "p".to_owned() };
         let function = match &target.module {
             // The name alone could be another function's.
@@ -136,26 +143,58 @@ fn parse_profile(line: &str) -> Option<(String, Counted)> {
     Some((name, Counted { hits, missed }))
 }
 
-/// Removes events of processes of this program that were killed.
+/// Removes events of processes of this program that were killed, unless they were in another PID namespace:
+/// whether such a process is gone cannot be told from here. Those stay listed, switched off and under names
+/// that no process has again, until somebody removes them or the machine starts again.
 pub(super) fn remove_leftovers() {
+    let root = Path::new("/");
     let Ok(tracefs) = tracefs() else { return };
     let Ok(text) = fs::read_to_string(tracefs.join("kprobe_events")) else { return };
-    for name in text.lines().filter_map(owned_name) {
-        let owner = name.split('_').nth(1).unwrap_or_default();
-        if !Path::new("/proc").join(owner).exists() {
+    let patience = Instant::now() + PATIENCE;
+    for (name, maker) in text.lines().filter_map(owned) {
+        if !maker.is_gone(root) {
+            continue;
+        }
+        while let Err(error) = write(&tracefs, &format!("-:{GROUP}/{name}")) {
             // Whoever else removes it at the same time is welcome to.
-            let _ = write(&tracefs, &format!("-:{GROUP}/{name}"));
+            let busy = error.kind() == io::ErrorKind::ResourceBusy;
+            if !busy || matches!(maker, Maker::Number(_)) || Instant::now() >= patience {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 }
 
-/// Name of an event if it is one of ours: `p:profiler/profiler_PID_N function`.
-fn owned_name(line: &str) -> Option<&str> {
+/// Whose an event is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Maker {
+    Known(Life),
+    /// Of a version that gave events the process' number alone.
+    Number(u64),
+}
+
+impl Maker {
+    fn is_gone(self, root: &Path) -> bool {
+        match self {
+            Self::Known(life) => life.is_gone(root),
+            Self::Number(pid) => !root.join(format!("proc/{pid}")).exists(),
+        }
+    }
+}
+
+/// Name and maker of an event if it is one of ours: `p:profiler/profiler_NAMESPACE_PID_STARTED_N function`,
+/// or of an earlier version `p:profiler/profiler_PID_N function`.
+fn owned(line: &str) -> Option<(&str, Maker)> {
     let (_, rest) = line.split_once(':')?;
     let name = rest.strip_prefix(GROUP)?.strip_prefix('/')?.split_whitespace().next()?;
-    let mut parts = name.split('_');
-    let ours = parts.next() == Some(GROUP) && parts.all(|part| part.parse::<u64>().is_ok());
-    ours.then_some(name)
+    let (maker, count) = name.strip_prefix(GROUP)?.strip_prefix('_')?.rsplit_once('_')?;
+    life::number(count)?;
+    let maker = match life::number(maker) {
+        Some(pid) => Maker::Number(pid),
+        None => Maker::Known(maker.parse().ok()?),
+    };
+    Some((name, maker))
 }
 
 #[cfg(test)]
@@ -173,11 +212,31 @@ mod tests {
 
     #[test]
     fn only_our_own_events_are_ever_removed() {
-        assert_eq!(owned_name("p:profiler/profiler_12_0 vfs_open"), Some("profiler_12_0"));
-        assert_eq!(owned_name("r1024:profiler/profiler_12_1 driver:f"), Some("profiler_12_1"));
-        for other in ["p:kprobes/profiler_12_0 f", "p:profiler/mine f", "p:profiler/profiler_x_0 f"]
-        {
-            assert_eq!(owned_name(other), None, "{other}");
+        let owned = |line: &str| owned(line).map(|(name, maker)| (name.to_owned(), maker));
+        let life = Life { namespace: 4_026_531_836, pid: 12, started: 3456 };
+        let name = format!("profiler_{life}_7");
+        assert_eq!(owned(&format!("p:profiler/{name} vfs_open")), Some((name, Maker::Known(life))));
+        for line in ["p:profiler/profiler_12_1 vfs_open", "r1024:profiler/profiler_12_1 driver:f"] {
+            assert_eq!(owned(line), Some(("profiler_12_1".to_owned(), Maker::Number(12))));
         }
+        for other in [
+            "p:kprobes/profiler_12_0 f",
+            "p:profiler/mine f",
+            "p:profiler/profiler_x_0 f",
+            "p:profiler/profiler_12 f",
+            "p:profiler/profiler_1_2_3 f",
+            "p:profiler/profiler_1_2_3_4_5 f",
+            "p:profiler/profiler_1_2_3_x f",
+        ] {
+            assert_eq!(owned(other), None, "{other}");
+        }
+    }
+
+    /// The kernel takes no name of 64 characters, the last of which would be its end.
+    #[test]
+    fn the_longest_name_is_short_enough() {
+        let life =
+            Life { namespace: u32::MAX.into(), pid: 4_194_304, started: u64::MAX / 10_000_000 };
+        assert!(format!("{GROUP}_{life}_{}", u32::MAX).len() < 64);
     }
 }

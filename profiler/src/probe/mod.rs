@@ -8,7 +8,9 @@ mod composite;
 mod errno;
 pub mod feature;
 pub mod ftrace;
+pub mod keeper;
 mod kprobe_event;
+mod life;
 mod memory;
 mod missed;
 mod nest;
@@ -98,6 +100,10 @@ pub struct Options {
     pub trace_buffer_kib: Option<u64>,
     /// Tell what calls take themselves from what calls of other handlers within them take.
     pub self_time: bool,
+    /// Before tracefs is changed, start a process that puts it back if this one is killed. For programs
+    /// whose `main` calls [`become_keeper_if_asked`](keeper::become_keeper_if_asked); what another one
+    /// leaves when it is killed is put back by the next start.
+    pub keeper: bool,
 }
 
 /// Why probes could not be attached or read.

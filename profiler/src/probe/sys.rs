@@ -666,3 +666,12 @@ pub(super) fn call_getpgid() {
     // SAFETY: takes an integer and touches no memory.
     unsafe { libc::getpgid(0) };
 }
+
+/// Has the process that `command` starts lead a session of its own, without a terminal.
+pub(super) fn leading_own_session(command: &mut std::process::Command) {
+    use std::os::unix::process::CommandExt as _;
+    let lead = || nix::unistd::setsid().map(drop).map_err(io::Error::from);
+    // SAFETY: between fork and exec the closure makes one plain system call (setsid): no allocation, no
+    // lock.
+    unsafe { command.pre_exec(lead) };
+}

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
 use profiler::error::exit;
 use profiler::load::BuiltinKind;
 use profiler::probe::{Options, Probes};
@@ -27,7 +27,7 @@ fn traced(patterns: &[&str]) -> Window {
 }
 
 /// Every file of tracefs that a profiler may change, and every instance.
-fn tracefs() -> BTreeMap<PathBuf, String> {
+pub(crate) fn tracefs() -> BTreeMap<PathBuf, String> {
     let top = Path::new(TRACEFS);
     let mut files: Vec<PathBuf> = [
         "current_tracer",
@@ -45,6 +45,7 @@ fn tracefs() -> BTreeMap<PathBuf, String> {
         "tracing_cpumask",
         "trace_options",
         "enabled_functions",
+        "kprobe_events",
         "buffer_percent",
         "saved_cmdlines_size",
     ]
@@ -70,7 +71,7 @@ fn tracefs() -> BTreeMap<PathBuf, String> {
 
 /// tracefs as found, with buffers as large as the kernel makes them for their first user, which
 /// nobody can undo; and settings that are not the defaults.
-fn found() -> BTreeMap<PathBuf, String> {
+pub(crate) fn found() -> BTreeMap<PathBuf, String> {
     set("trace_clock", "boot");
     set("buffer_size_kb", "200");
     set("options/sleep-time", "0");
@@ -82,7 +83,7 @@ fn set(file: &str, value: &str) {
         .unwrap_or_else(|error| panic!("{file}: {error}"));
 }
 
-fn assert_as_found(found: &BTreeMap<PathBuf, String>) {
+pub(crate) fn assert_as_found(found: &BTreeMap<PathBuf, String>) {
     let now = tracefs();
     for (file, text) in &now {
         assert_eq!(Some(text), found.get(file), "{} is not as it was found", file.display());
@@ -236,6 +237,7 @@ fn tracefs_is_as_it_was_found_after_a_run_a_signal_and_a_panic() {
     assert_as_found(&found);
 }
 
+/// Its keeper was killed before it: `killed::` has those that were not.
 #[test]
 fn the_next_start_puts_back_what_a_killed_tracer_left() {
     testbed::load();
@@ -252,6 +254,9 @@ fn the_next_start_puts_back_what_a_killed_tracer_left() {
         second.assert_code(exit::CANNOT_MEASURE);
         second.assert_error(&["another profiler", &killed.pid().to_string()]);
 
+        let keeper = crate::killed::keeper_of(killed.pid()).expect("it has no keeper");
+        kill(keeper, Signal::SIGKILL).unwrap();
+        eventually("the keeper does not end", || crate::killed::keeper_of(killed.pid()).is_none());
         killed.signal(Signal::SIGKILL);
         assert_eq!(killed.end().code, None);
         assert_ne!(tracefs(), found, "nothing undoes it by itself");

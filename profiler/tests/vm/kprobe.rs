@@ -101,20 +101,70 @@ fn events_of_a_killed_process_are_removed() {
     testbed::load();
     let events = "/sys/kernel/tracing/kprobe_events";
     let read = || std::fs::read_to_string(events).unwrap();
-    // The largest process id there can be belongs to nobody here.
-    let line = "p:profiler/profiler_4194303_7 vfs_open\n";
-    let mut file = std::fs::OpenOptions::new().append(true).open(events).unwrap();
-    std::io::Write::write_all(&mut file, line.as_bytes()).unwrap();
-    drop(file);
-    assert!(read().contains("profiler_4194303_7"));
+    let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap();
+    let namespace = namespace.to_str().unwrap().trim_matches(|c: char| !c.is_ascii_digit());
+    let stat = std::fs::read_to_string("/proc/1/stat").unwrap();
+    let started = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(19).unwrap();
+    // The largest process id there can be belongs to nobody here, and 1 to one that began then alone.
+    let of_nobody = [
+        "profiler_4194303_7".to_owned(),
+        format!("profiler_{namespace}_4194303_5_0"),
+        format!("profiler_{namespace}_1_{started}9_0"),
+    ];
+    // The last is nobody's that is known here.
+    let of_others =
+        [format!("profiler_{namespace}_1_{started}_0"), "profiler_7_4194303_5_0".to_owned()];
+    for name in of_nobody.iter().chain(&of_others) {
+        change_events(&format!("p:profiler/{name} vfs_open"));
+        assert!(read().contains(name), "{name}: {}", read());
+    }
     // Without BTF of modules it is not known that this one is not called by kprobes.
     let force = !testbed::has_btf();
     let options = Options { backend: Some(Backend::Kprobe), force, ..Options::default() };
     let probes = Probes::attach(&resolve(&["testbed_inner"]), options).unwrap();
     let during = read();
-    assert!(!during.contains("profiler_4194303_7") && during.contains("testbed_inner"), "{during}");
+    assert!(during.contains("testbed_inner"), "{during}");
+    assert!(!of_nobody.iter().any(|name| during.contains(name)), "{during}");
+    assert!(of_others.iter().all(|name| during.contains(name)), "{during}");
     drop(probes);
+    for name in &of_others {
+        change_events(&format!("-:profiler/{name}"));
+    }
     assert!(!read().contains("profiler_"), "{}", read());
+}
+
+/// Appends a line: opened otherwise, the file would lose all events of everybody.
+fn change_events(line: &str) {
+    let mut file =
+        std::fs::OpenOptions::new().append(true).open("/sys/kernel/tracing/kprobe_events").unwrap();
+    std::io::Write::write_all(&mut file, format!("{line}\n").as_bytes()).unwrap();
+}
+
+/// Two probes of one name are one event to the kernel, which a program on it cannot tell apart.
+#[test]
+fn an_event_of_an_earlier_process_of_the_same_number_is_not_joined() {
+    testbed::load();
+    // More than this process has made before.
+    let earlier: Vec<String> =
+        (0..200).map(|number| format!("profiler_{}_{number}", std::process::id())).collect();
+    for name in &earlier {
+        change_events(&format!("p:profiler/{name} vfs_open"));
+    }
+    let force = !testbed::has_btf();
+    let options = Options { backend: Some(Backend::Kprobe), force, ..Options::default() };
+    let probes = Probes::attach(&resolve(&["testbed_inner"]), options).unwrap();
+    let events = std::fs::read_to_string("/sys/kernel/tracing/kprobe_events").unwrap();
+    drop(probes);
+    for name in &earlier {
+        change_events(&format!("-:profiler/{name}"));
+    }
+    let name = |line: &str| {
+        line.split_once("profiler/").unwrap().1.split_whitespace().next().unwrap().to_owned()
+    };
+    let own: Vec<String> =
+        events.lines().filter(|line| line.contains("testbed_inner")).map(name).collect();
+    assert_eq!(own.len(), 2, "{events}");
+    assert!(own.iter().all(|name| !earlier.contains(name)), "joined: {own:?}");
 }
 
 /// Programs that are given registers are fitted to the kernel by calls of the profiler itself.

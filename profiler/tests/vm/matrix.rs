@@ -21,7 +21,7 @@ use crate::window::{Measured, Window, builtin, expected, own_calls, resolve, run
 const HANDLER: &str = "connect_syscall_entry_handler";
 
 /// Runs outside of kprobes, in the kernel image.
-const CORE: &str = "__sys_connect";
+pub(crate) const CORE: &str = "__sys_connect";
 
 /// Runs outside of kprobes, in the module.
 const PLAIN: &str = "testbed_outer";

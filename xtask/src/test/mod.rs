@@ -9,6 +9,7 @@
 //! | `PROFILER_VM_ICOUNT` | `1` under virtual time, else not set |
 //! | `PROFILER_VM_TESTBED` | path of the testbed module for this kernel |
 //! | `PROFILER_VM_OUT` | an empty folder that the host can read |
+//! | `PROFILER_VM_KILLS` | how many runs `killed::` kills; passed on, without it 12 |
 //! | `PROFILER_BPF_OBJECT` | path of the rebuilt object; not set: the committed one |
 
 mod agreement;
@@ -51,6 +52,9 @@ const HOST: &str = "host";
 /// and all others in the others.
 const ICOUNT_MODULE: &str = "icount::";
 
+/// How many runs the tests of kills kill.
+const KILLS: &str = "PROFILER_VM_KILLS";
+
 /// One VM.
 struct Boot {
     name: &'static str,
@@ -92,11 +96,18 @@ const ONE_TRACER: &str = "the tracer of Linux 5.10 has one user; ftrace:: has th
 const OUT_ON_5_10: &[(&str, &str)] = &[
     (
         "ends::sigkill_leaves_nothing_behind",
-        "about BPF programs; what function-graph leaves is put back by the next start: see ftrace::",
+        "about BPF programs of many handlers; killed:: kills runs of every backend here",
     ),
     ("namesakes::", "this kernel has no BTF of modules, by which names could be mixed up"),
     ("runs::two_runs_on_one_handler", ONE_TRACER),
 ];
+
+const OUT_ON_6_1: &[(&str, &str)] = &[("killed::", WITH_AND_WITHOUT)];
+
+const OUT_ON_7_2: &[(&str, &str)] = OUT_ON_6_1;
+
+/// Kills take long, and what a kernel has to be cleared of is in tracefs alone.
+const WITH_AND_WITHOUT: &str = "boots 5.10 and 6.12 have it, without and with instances for the tracer; ftrace:: and ends:: kill here";
 
 /// Between 6.1 and 7.2, which have all of these.
 const OUT_ON_6_12: &[(&str, &str)] = &[
@@ -167,9 +178,9 @@ const BACKENDS_COMPARED: &[&str] =
 
 const BOOTS: [Boot; 7] = [
     Boot { left_out: OUT_ON_5_10, ..boot("5.10", Series::V5_10, COMMITTED) },
-    boot("6.1", Series::V6_1, BOTH),
+    Boot { left_out: OUT_ON_6_1, ..boot("6.1", Series::V6_1, BOTH) },
     Boot { left_out: OUT_ON_6_12, ..boot("6.12", Series::V6_12, BOTH) },
-    boot("7.2", Series::V7_2, COMMITTED),
+    Boot { left_out: OUT_ON_7_2, ..boot("7.2", Series::V7_2, COMMITTED) },
     virtual_time(TWICE[0], Series::V6_1),
     Boot { only: MEASURED_TWICE, ..virtual_time(TWICE[1], Series::V6_1) },
     Boot { only: BACKENDS_COMPARED, ..virtual_time("icount-6.12", Series::V6_12) },
@@ -437,6 +448,7 @@ impl Bench<'_> {
         if boot.icount {
             env.push("PROFILER_VM_ICOUNT=1".to_owned());
         }
+        env.extend(std::env::var(KILLS).map(|kills| format!("{KILLS}={}", vm::quote(&kills))));
         if object == Object::Rebuilt {
             let Some(rebuilt) = &self.rebuilt else {
                 return Ok(Err("the BPF object could not be rebuilt".to_owned()));
@@ -518,6 +530,11 @@ mod tests {
         let old = &BOOTS[0];
         assert_eq!(old.reason_against("runs::two_runs_on_one_handler"), Some(ONE_TRACER));
         assert_eq!(old.reason_against("runs::a_function_of_the_kernel_image"), None);
+        let kills = "killed::killed_at_any_moment_nothing_is_left_after_five_seconds";
+        for boot in &BOOTS {
+            let runs = boot.reason_against(kills).is_none();
+            assert_eq!(runs, boot.icount || ["5.10", "6.12"].contains(&boot.name), "{}", boot.name);
+        }
         for boot in &BOOTS {
             assert_eq!(boot.reason_against("matrix::the_choice_is_that_of_the_table"), None);
         }

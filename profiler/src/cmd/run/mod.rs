@@ -135,6 +135,7 @@ impl Bench<'_> {
             force: args.force,
             trace_buffer_kib: args.trace_buffer,
             self_time: args.self_time,
+            keeper: true,
         };
         let mut session = attach(&targets, options)?;
         let count = session.targets().len();

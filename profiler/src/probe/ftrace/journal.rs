@@ -1,9 +1,11 @@
 //! What was changed in tracefs, written down before it is changed, so that it is undone whatever ends
-//! the program: by the program itself, or by its next start.
+//! the program: by the program itself, by its [keeper](crate::probe::keeper), or by its next start.
 //!
 //! The journal is a file of lines of JSON below `/run`, which is empty after a boot, as tracefs is as it
 //! was. Whoever changes anything holds a lock on it, which the kernel takes back when the process
-//! ends: a journal with lines and without a lock is that of a process that was killed.
+//! ends: a journal with lines and without a lock is that of a process that was killed. Who undoes them
+//! holds the lock meanwhile, so that a keeper and a next start do not get in each other's way: the one
+//! waits for the other, and then finds nothing to do.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -18,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::FtraceError;
 use super::tracefs::{self, CURRENT, TRACER};
+use crate::probe::life::Life;
 
 /// Where the journal lies, below `/`.
 const FOLDER: &str = "run/profiler";
@@ -26,12 +29,22 @@ const FILE: &str = "ftrace.journal";
 /// How long the kernel may be busy when a change is undone.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// How long somebody may take to end, or to undo what a process that is gone has left.
+const PATIENCE_FOR_OTHERS: Duration = Duration::from_secs(10);
+
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Line {
     /// Who changes; the first line.
-    Owner { pid: u32, started: Option<u64>, boot: Option<String> },
+    Owner {
+        pid: u32,
+        started: Option<u64>,
+        /// Of earlier versions without.
+        #[serde(default)]
+        namespace: Option<u64>,
+        boot: Option<String>,
+    },
     /// A file had another value.
     Value { file: PathBuf, was: String },
     /// A list was empty.
@@ -90,7 +103,7 @@ impl Journal {
         };
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(failed)?;
         let file = options().create(true).open(&path).map_err(failed)?;
-        let mut file = match lock(file).map_err(failed)? {
+        let mut file = match lock(file, root).map_err(failed)? {
             Ok(file) => file,
             Err(file) => return Err(FtraceError::Running { pid: owner(&file) }),
         };
@@ -100,8 +113,9 @@ impl Journal {
         {
             return Err(FtraceError::NotRestored { what: failed.join("; ") });
         }
-        let pid = std::process::id();
-        let owner = Line::Owner { pid, started: started(root, pid), boot: boot(root) };
+        let Life { namespace, pid, started } = Life::this(root);
+        let (namespace, started) = (Some(namespace), Some(started));
+        let owner = Line::Owner { pid, started, namespace, boot: boot(root) };
         let mut journal = Self { file, path, owner, changes: Vec::new() };
         journal.append(&journal.owner.clone())?;
         Ok((journal, recovered))
@@ -206,7 +220,7 @@ pub fn recover(root: &Path) -> io::Result<Option<Recovered>> {
         }
         Err(error) => return Err(error),
     };
-    match lock(file)? {
+    match lock(file, root)? {
         Ok(mut file) => undo_stale(&mut file, root),
         Err(_) => Ok(None),
     }
@@ -218,12 +232,32 @@ fn options() -> OpenOptions {
     options
 }
 
-/// The file with a lock, or without where somebody else has it.
-fn lock(file: File) -> io::Result<Result<Flock<File>, File>> {
-    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-        Ok(file) => Ok(Ok(file)),
-        Err((file, Errno::EWOULDBLOCK)) => Ok(Err(file)),
-        Err((_, errno)) => Err(errno.into()),
+/// The file with a lock, or without where another process traces. Who is about to end, or undoes what one
+/// that is gone has left, is waited for.
+fn lock(mut file: File, root: &Path) -> io::Result<Result<Flock<File>, File>> {
+    let patience = Instant::now() + PATIENCE_FOR_OTHERS;
+    loop {
+        file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(file) => return Ok(Ok(file)),
+            Err((file, Errno::EWOULDBLOCK)) => file,
+            Err((_, errno)) => return Err(errno.into()),
+        };
+        if owner_lives(&file, root) || Instant::now() >= patience {
+            return Ok(Err(file));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Whether the process whose changes these are may still be there. A journal without one is about to
+/// have one, or none any more.
+fn owner_lives(file: &File, root: &Path) -> bool {
+    match lines(file).first() {
+        Some(&Line::Owner { pid, started: Some(started), namespace: Some(namespace), .. }) => {
+            !Life { namespace, pid, started }.is_gone(root)
+        }
+        Some(_) => true,
+        None => false,
     }
 }
 
@@ -331,13 +365,6 @@ fn written(path: PathBuf, value: &str) -> Result<(), FtraceError> {
     })
 }
 
-/// When a process began, in the kernel's ticks: with its number it is the only one of a boot.
-fn started(root: &Path, pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(root.join(format!("proc/{pid}/stat"))).ok()?;
-    // The name, in brackets, may hold anything.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
-}
-
 fn boot(root: &Path) -> Option<String> {
     let id = fs::read_to_string(root.join("proc/sys/kernel/random/boot_id")).ok()?;
     Some(id.trim().to_owned())
@@ -346,6 +373,7 @@ fn boot(root: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::probe::life::tests::{show, show_this};
 
     /// A machine with some files of tracefs, of which `current_tracer` is one.
     fn machine() -> (tempfile::TempDir, PathBuf) {
@@ -356,6 +384,7 @@ mod tests {
         for (file, text) in [(CURRENT, "nop\n"), ("size", "7\n"), ("filter", "\n")] {
             fs::write(root.path().join(file), text).unwrap();
         }
+        show_this(root.path(), 1);
         let tracer = root.path().join(CURRENT);
         (root, tracer)
     }
@@ -421,6 +450,66 @@ mod tests {
         assert_eq!(recover(root.path()).unwrap(), None);
         assert_eq!(text(&root, "size"), "8192\n");
         drop(journal);
+        assert_untouched(&root);
+    }
+
+    /// The same journal as one of another process.
+    fn change_of_another(root: &tempfile::TempDir, pid: u32) -> Journal {
+        let journal = change(root);
+        let path = root.path().join(FOLDER).join(FILE);
+        let lines = fs::read_to_string(&path).unwrap();
+        let own = format!("\"pid\":{},", std::process::id());
+        assert!(lines.contains(&own), "{lines}");
+        fs::write(&path, lines.replace(&own, &format!("\"pid\":{pid},"))).unwrap();
+        journal
+    }
+
+    /// The kernel takes back the lock of a process that was killed when it closes the files, and whoever
+    /// puts back what was left holds it for as long as that takes.
+    #[test]
+    fn who_comes_right_after_a_kill_waits_until_all_is_put_back() {
+        for by_keeper in [false, true] {
+            let (root, _) = machine();
+            let mut journal = change_of_another(&root, 77);
+            show(root.path(), 77, "Z", 1, 1000);
+            let folder = root.path().to_owned();
+            let next = std::thread::spawn(move || Journal::begin(&folder).unwrap());
+            std::thread::sleep(Duration::from_millis(100));
+            assert!(!next.is_finished(), "it does not wait");
+            assert_eq!(text(&root, "size"), "8192\n");
+            if by_keeper {
+                undo_stale(&mut journal.file, root.path()).unwrap();
+            }
+            kill(journal);
+            let (_next, recovered) = next.join().unwrap();
+            let pid = recovered.map(|recovered| recovered.pid);
+            assert_eq!(pid, if by_keeper { None } else { Some(77) });
+            assert_untouched(&root);
+        }
+    }
+
+    #[test]
+    fn nobody_waits_for_a_process_that_lives() {
+        let (root, _) = machine();
+        let journal = change_of_another(&root, 77);
+        show(root.path(), 77, "R", 1, 1000);
+        let begun = Instant::now();
+        let running = Journal::begin(root.path()).unwrap_err();
+        assert!(matches!(running, FtraceError::Running { pid: Some(77) }), "{running}");
+        assert!(begun.elapsed() < PATIENCE_FOR_OTHERS / 2);
+        kill(journal);
+    }
+
+    /// Journals of earlier versions name no namespace.
+    #[test]
+    fn the_journal_of_an_earlier_version_is_undone() {
+        let (root, _) = machine();
+        kill(change(&root));
+        let path = root.path().join(FOLDER).join(FILE);
+        let lines = fs::read_to_string(&path).unwrap();
+        assert!(lines.contains("\"namespace\":42,"), "{lines}");
+        fs::write(&path, lines.replace("\"namespace\":42,", "")).unwrap();
+        assert_eq!(recover(root.path()).unwrap().unwrap().files.len(), 3);
         assert_untouched(&root);
     }
 

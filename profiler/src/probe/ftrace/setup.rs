@@ -9,6 +9,7 @@ use super::journal::Journal;
 use super::tracefs::{CURRENT, Folder, TRACER};
 use super::users;
 use crate::host::read_fact;
+use crate::probe::life::Life;
 use crate::probe::{OTHER_FILES, Options, sys};
 use crate::target::Target;
 
@@ -80,7 +81,7 @@ impl Tracing {
         {
             return Err(FtraceError::Shared { handler, line });
         }
-        let instance = instance(&mut journal, &top)?;
+        let instance = instance(&mut journal, root, &top)?;
         let is_instance = instance.is_some();
         let place = match instance {
             Some(place) => place,
@@ -143,13 +144,17 @@ impl Tracing {
     }
 }
 
-/// An instance of our own, where this kernel lets the tracer run in one: since Linux 6.11 (kernel commit
+/// An instance of our own, whose name nobody else can have chosen, where this kernel lets the tracer run in one: since Linux 6.11 (kernel commit
 /// c132be2c4fcc) it says so in the instance's list.
-fn instance(journal: &mut Journal, top: &Folder) -> Result<Option<Folder>, FtraceError> {
+fn instance(
+    journal: &mut Journal,
+    root: &Path,
+    top: &Folder,
+) -> Result<Option<Folder>, FtraceError> {
     if !top.path("instances").is_dir() {
         return Ok(None);
     }
-    let place = top.below(&format!("instances/profiler-{}", std::process::id()));
+    let place = top.below(&format!("instances/profiler-{}", Life::this(root)));
     journal.instance(place.as_path().to_owned())?;
     let tracers = place.read("available_tracers")?;
     if tracers.split_whitespace().any(|tracer| tracer == TRACER)

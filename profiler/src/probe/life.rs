@@ -1,0 +1,180 @@
+//! Which process made something that outlives it in the kernel, and whether that process is gone.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::str::FromStr;
+
+/// A process, told from all others of a boot: a number alone comes again.
+///
+/// The start time is in ticks since the boot, as `/proc/PID/stat` has it (field 22). A time namespace
+/// shifts it for those in it: a process in one is unknown to those outside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Life {
+    /// Inode of the PID namespace that has its number.
+    pub(super) namespace: u64,
+    pub(super) pid: u32,
+    pub(super) started: u64,
+}
+
+impl Life {
+    /// This process; 0 is what `/proc` below `root` does not tell.
+    pub(super) fn this(root: &Path) -> Self {
+        let stat = fs::read_to_string(root.join("proc/self/stat")).ok();
+        Self {
+            namespace: namespace(root).unwrap_or(0),
+            pid: std::process::id(),
+            started: stat.as_deref().and_then(Stat::parse).map_or(0, |stat| stat.started),
+        }
+    }
+
+    /// Whether the process is known to have ended, with all its threads and open files. Nothing is known
+    /// of processes of other PID namespaces, whose numbers are not those of `/proc`.
+    pub(super) fn is_gone(&self, root: &Path) -> bool {
+        if !shows_own_namespace(root) || namespace(root) != Some(self.namespace) {
+            return false;
+        }
+        match fs::read_to_string(root.join(format!("proc/{}/stat", self.pid))) {
+            Ok(text) => Stat::parse(&text)
+                .is_some_and(|stat| stat.has_ended || stat.started != self.started),
+            // ESRCH is of one that ended while it was read.
+            Err(error) => {
+                error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
+            }
+        }
+    }
+}
+
+/// As part of a name in tracefs: letters, digits and `_` alone.
+impl fmt::Display for Life {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { namespace, pid, started } = self;
+        write!(f, "{namespace}_{pid}_{started}")
+    }
+}
+
+impl FromStr for Life {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let mut parts = text.split('_');
+        let mut part = || parts.next().and_then(number).ok_or(());
+        let (namespace, pid, started) = (part()?, part()?, part()?);
+        let pid = u32::try_from(pid).map_err(drop)?;
+        if parts.next().is_some() { Err(()) } else { Ok(Self { namespace, pid, started }) }
+    }
+}
+
+/// A decimal number, digits alone.
+pub(super) fn number(text: &str) -> Option<u64> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| digits)
+}
+
+/// What `/proc/PID/stat` tells.
+struct Stat {
+    /// A process that nobody has waited for yet: no thread of it is left, and no file of it open.
+    has_ended: bool,
+    started: u64,
+}
+
+impl Stat {
+    fn parse(text: &str) -> Option<Self> {
+        // The name, in brackets, may hold anything.
+        let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+        let is_dead = matches!(*fields.first()?, "Z" | "X");
+        // The first thread may be dead where others are not.
+        let threads: u64 = fields.get(17)?.parse().ok()?;
+        Some(Self { has_ended: is_dead && threads <= 1, started: fields.get(19)?.parse().ok()? })
+    }
+}
+
+/// The PID namespace of this process: `pid:[4026531836]`.
+fn namespace(root: &Path) -> Option<u64> {
+    let link = fs::read_link(root.join("proc/self/ns/pid")).ok()?;
+    number(link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?)
+}
+
+/// Whether `/proc` is that of this process' own PID namespace: `NSpid` has its numbers in all namespaces
+/// from that of `/proc` down to its own.
+fn shows_own_namespace(root: &Path) -> bool {
+    let status = fs::read_to_string(root.join("proc/self/status")).unwrap_or_default();
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    numbers.is_some_and(|numbers| numbers.split_whitespace().count() == 1)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// Has `/proc` below `root` show this process, in a namespace of which it shows `levels`.
+    pub(in super::super) fn show_this(root: &Path, levels: usize) {
+        let own = root.join("proc/self");
+        fs::create_dir_all(own.join("ns")).unwrap();
+        symlink("pid:[42]", own.join("ns/pid")).unwrap();
+        fs::write(own.join("status"), format!("Name:\tx\nNSpid:{}\n", "\t7".repeat(levels)))
+            .unwrap();
+        show(root, std::process::id(), "R", 1, 1000);
+        fs::write(own.join("stat"), stat("R", 1, 1000)).unwrap();
+    }
+
+    pub(in super::super) fn show(root: &Path, pid: u32, state: &str, threads: u32, started: u64) {
+        let folder = root.join(format!("proc/{pid}"));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("stat"), stat(state, threads, started)).unwrap();
+    }
+
+    fn stat(state: &str, threads: u32, started: u64) -> String {
+        let before = "1 1 1 0 -1 4194304 0 0 0 0 0 0 0 0 20 0";
+        format!("77 (a ) b) {state} {before} {threads} 0 {started} 0 0\n")
+    }
+
+    #[test]
+    fn a_name_says_which_process_it_is_of() {
+        let life = Life { namespace: 4_026_531_836, pid: 4_194_303, started: 17 };
+        assert_eq!(life.to_string().parse(), Ok(life));
+        for other in ["", "1_2", "1_2_3_4", "1_2_x", "+1_2_3", "1_4294967296_3"] {
+            assert_eq!(other.parse::<Life>(), Err(()), "{other}");
+        }
+    }
+
+    #[test]
+    fn this_process_lives() {
+        let root = Path::new("/");
+        let life = Life::this(root);
+        assert!(life.namespace > 0 && life.started > 0, "{life:?}");
+        assert!(!life.is_gone(root));
+        // One of the same number that began before.
+        let before = Life { started: life.started - 1, ..life };
+        assert_eq!(before.is_gone(root), shows_own_namespace(root));
+    }
+
+    #[test]
+    fn only_processes_of_the_own_namespace_are_known_to_be_gone() {
+        let root = tempfile::tempdir().unwrap();
+        show_this(root.path(), 1);
+        let this = Life::this(root.path());
+        assert_eq!((this.namespace, this.started), (42, 1000));
+        let life = Life { namespace: 42, pid: 77, started: 5 };
+        assert!(life.is_gone(root.path()), "there is none of this number");
+        assert!(!Life { namespace: 43, ..life }.is_gone(root.path()));
+        for (state, threads, started, gone) in [
+            ("S", 3, 5, false),
+            ("S", 3, 6, true),
+            // Its first thread has ended, another one has not.
+            ("Z", 2, 5, false),
+            ("Z", 1, 5, true),
+            ("X", 0, 5, true),
+        ] {
+            show(root.path(), 77, state, threads, started);
+            assert_eq!(life.is_gone(root.path()), gone, "{state} {threads} {started}");
+        }
+        // `/proc` is that of another namespace, where 77 is anybody.
+        let outer = tempfile::tempdir().unwrap();
+        show_this(outer.path(), 2);
+        assert!(!life.is_gone(outer.path()));
+    }
+}

@@ -1,0 +1,227 @@
+//! What is left of a profiler that was killed: nothing.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::{Pid, getsid};
+use profiler::error::exit;
+use profiler::profile::Backend;
+use serde_json::Value;
+
+use crate::cli::{Started, eventually, profiler};
+use crate::ends::{Left, processes};
+use crate::ftrace::{assert_as_found, found, tracefs};
+use crate::matrix::{CORE, kernel};
+use crate::window::MEMORY;
+
+/// Until when all has to be gone.
+const SOON: Duration = Duration::from_secs(5);
+
+/// The keeper of a running profiler, if it has one.
+pub(crate) fn keeper_of(profiler: Pid) -> Option<Pid> {
+    let parent = |pid: &str| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())
+    };
+    let is_keeper = |pid: &str| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).any(|argument| argument == b"__keeper")
+    };
+    let mut keepers: Vec<String> = processes(Some(profiler))
+        .into_iter()
+        .filter(|pid| is_keeper(pid) && parent(pid) == Some(profiler.as_raw()))
+        .collect();
+    assert!(keepers.len() <= 1, "{keepers:?}");
+    Some(Pid::from_raw(keepers.pop()?.parse().unwrap()))
+}
+
+/// Backends of this kernel whose changes outlive a process.
+fn kept() -> Vec<Backend> {
+    let outlives = |backend: &Backend| matches!(backend, Backend::FunctionGraph | Backend::Kprobe);
+    kernel().core.works.into_iter().filter(outlives).collect()
+}
+
+/// Changes that the journal has and nobody has undone. The line of its owner is none.
+fn open_changes() -> Vec<String> {
+    let text = fs::read_to_string("/run/profiler/ftrace.journal").unwrap_or_default();
+    let is_change = |line: &&str| {
+        let line: Value = serde_json::from_str(line).unwrap();
+        !line.as_object().unwrap().contains_key("owner")
+    };
+    text.lines().filter(is_change).map(str::to_owned).collect()
+}
+
+/// What differs from `before`, or is of a profiler.
+fn left(before: &BTreeMap<PathBuf, String>) -> Vec<String> {
+    let mut left: Vec<String> =
+        processes(None).into_iter().map(|pid| format!("process {pid}")).collect();
+    let now = tracefs();
+    for file in now.keys().chain(before.keys()) {
+        if now.get(file) != before.get(file) {
+            let (is, was) = (now.get(file), before.get(file));
+            left.push(format!("{}: {is:?}, and was {was:?}", file.display()));
+        }
+    }
+    left.extend(open_changes());
+    // Asked last: it takes long.
+    if left.is_empty() {
+        let programs = Left::now();
+        if programs != Left::default() {
+            left.push(format!("{programs:?}"));
+        }
+    }
+    left
+}
+
+/// Starts a short run as the leader of a process group.
+fn start(backend: Backend) -> Child {
+    let line = format!(
+        "run --handler {CORE} --backend {backend} --builtin connect --operations 100 --load-dir {MEMORY}"
+    );
+    let mut command = profiler(&line);
+    command.process_group(0).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// The moments are spread over the life of the process, one at random in each part of it.
+#[test]
+fn killed_at_any_moment_nothing_is_left_after_five_seconds() {
+    let kills = std::env::var("PROFILER_VM_KILLS").map_or(12, |kills| kills.parse().unwrap());
+    let backends = kernel().core.works;
+    let before = found();
+    assert_eq!(left(&before), Vec::<String>::new());
+    let lives: Vec<Duration> = backends
+        .iter()
+        .map(|backend| {
+            let begun = Instant::now();
+            let status = start(*backend).wait().unwrap();
+            let life = begun.elapsed();
+            assert!(status.success(), "{backend}: {status}");
+            assert_eq!(left(&before), Vec::<String>::new(), "{backend}, at its own end");
+            life
+        })
+        .collect();
+
+    let (mut killed, mut slowest) = (0, Duration::ZERO);
+    for number in 0..kills {
+        let backend = backends[number % backends.len()];
+        let part = (number as f64 + fastrand::f64()) / f64::from(kills as u32);
+        let moment = lives[number % backends.len()].mul_f64(part);
+        let mut run = start(backend);
+        std::thread::sleep(moment);
+        let pid = Pid::from_raw(run.id().cast_signed());
+        // With all that is in its group, and alone.
+        if number % 2 == 0 { kill(pid, Signal::SIGKILL) } else { killpg(pid, Signal::SIGKILL) }
+            .unwrap();
+        let end = Instant::now();
+        killed += u32::from(run.wait().unwrap().code().is_none());
+        let after = loop {
+            let after = end.elapsed();
+            let left = left(&before);
+            if left.is_empty() {
+                break after;
+            }
+            let text = format!("{backend}, killed after {moment:?}: {after:?} later is left");
+            assert!(after < SOON, "{text} {left:#?}");
+            std::thread::sleep(Duration::from_millis(100));
+        };
+        slowest = slowest.max(after);
+        println!("{number}: {backend}, killed after {moment:.2?}: nothing left {after:.2?} later");
+    }
+    // The last moments may be those after the end.
+    println!("{killed} of {kills} killed; nothing left after {slowest:.2?} at the latest");
+    assert!(killed * 4 >= kills as u32 * 3, "{killed} of {kills} were killed");
+    assert_as_found(&before);
+}
+
+/// The keeper is stopped, so that it still is there while all else is over.
+#[test]
+fn nobody_but_the_profiler_holds_what_it_writes_to() {
+    for backend in kept() {
+        let before = found();
+        let line = format!("run --handler {CORE} --backend {backend} --duration 60s");
+        let mut command = profiler(&line);
+        let mut run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let pid = Pid::from_raw(run.id().cast_signed());
+        let (mut stdout, mut stderr) = (run.stdout.take().unwrap(), run.stderr.take().unwrap());
+        let mut said = Vec::new();
+        while !String::from_utf8_lossy(&said).contains("\nmeasuring") {
+            let mut part = [0; 256];
+            let length = stderr.read(&mut part).unwrap();
+            assert!(length > 0, "{}", String::from_utf8_lossy(&said));
+            said.extend(&part[..length]);
+        }
+        assert_ne!(tracefs(), before, "{backend} changes nothing");
+
+        let keeper = keeper_of(pid).unwrap_or_else(|| panic!("{backend} has no keeper"));
+        let of_keeper = |name: &str| PathBuf::from(format!("/proc/{keeper}/{name}"));
+        let files: BTreeMap<_, _> = fs::read_dir(of_keeper("fd"))
+            .unwrap()
+            .map(|entry| entry.unwrap())
+            .map(|entry| {
+                (entry.file_name().into_string().unwrap(), fs::read_link(entry.path()).unwrap())
+            })
+            .collect();
+        assert_eq!(files.len(), 3, "{files:?}");
+        assert_eq!(files["2"].to_str(), Some("/dev/null"), "{files:?}");
+        assert_eq!(fs::read_link(of_keeper("cwd")).unwrap().to_str(), Some("/"));
+        assert_eq!(getsid(Some(keeper)).unwrap(), keeper);
+        kill(keeper, Signal::SIGSTOP).unwrap();
+
+        kill(pid, Signal::SIGKILL).unwrap();
+        let (ended, both_ended) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut rest = Vec::new();
+            let _ = ended.send(
+                stdout.read_to_end(&mut rest).and_then(|_| stderr.read_to_end(&mut rest)).is_ok(),
+            );
+        });
+        assert_eq!(both_ended.recv_timeout(SOON), Ok(true), "{backend}: somebody holds a pipe");
+        run.wait().unwrap();
+        assert_ne!(tracefs(), before, "{backend}: somebody else has put it back");
+        kill(keeper, Signal::SIGCONT).unwrap();
+        eventually("it is not put back", || left(&before).is_empty());
+        assert_as_found(&before);
+    }
+}
+
+/// Whoever is first puts tracefs back, and the other leaves it alone.
+#[test]
+fn who_starts_right_after_a_kill_measures() {
+    let before = found();
+    let line = format!("--handler {CORE} --backend function-graph --builtin connect");
+    for keeper_is_late in [false, true, false] {
+        let mut killed = Started::run(&format!("{line} --duration 60s --load-dir {MEMORY}"), &[]);
+        killed.wait_measuring();
+        let keeper = keeper_of(killed.pid()).expect("no keeper");
+        if keeper_is_late {
+            kill(keeper, Signal::SIGSTOP).unwrap();
+        }
+        killed.signal(Signal::SIGKILL);
+        let mut next = Started::run(
+            &format!("{line} --duration 3s --load-dir {MEMORY} --json {{}}/result.json"),
+            &[],
+        );
+        killed.end();
+        next.wait_measuring();
+        let during = tracefs();
+        assert_ne!(during, before);
+        if keeper_is_late {
+            assert!(next.read("stderr").contains("was killed while it traced"));
+            kill(keeper, Signal::SIGCONT).unwrap();
+            let gone = || !processes(None).contains(&keeper.to_string());
+            eventually("the keeper does not end", gone);
+            assert_eq!(tracefs(), during, "the keeper meddles with the next one's tracer");
+        }
+        let ended = next.end();
+        ended.assert_code(exit::OK);
+        eventually("something is left", || left(&before).is_empty());
+    }
+    assert_as_found(&before);
+}
