@@ -11,7 +11,7 @@ use std::{
 use aya::maps::{Array, HashMap as BpfHashMap, Map, MapData, MapError};
 use profiler_common::{
     bucket::lowest_value,
-    layout::{DISPLACED_MAX, PHASES, RecordHead, SLOTS_MAX, Slot, names},
+    layout::{DISPLACED_MAX, Extremes, NESTED_MAX, PHASES, RecordHead, SLOTS_MAX, Slot, names},
 };
 
 use super::{
@@ -51,6 +51,7 @@ pub struct BpfSession {
 struct Totals {
     durations: SelfTime,
     over_range: u64,
+    backwards: u64,
 }
 
 /// A target that the kernel refused: its place among those given, and why.
@@ -69,6 +70,8 @@ struct Probed {
     lost: u64,
     /// Skipped runs so far, as last reported.
     missed: u64,
+    /// Calls so far that left before they had entered.
+    backwards: u64,
 }
 
 /// A loaded program.
@@ -202,6 +205,7 @@ impl BpfSession {
                 programs: loaded,
                 lost: 0,
                 missed: 0,
+                backwards: 0,
             });
         }
 
@@ -360,10 +364,11 @@ impl BpfSession {
         &self,
         probed: &Probed,
         phase: u32,
-        books: Books,
+        mut books: Books,
     ) -> Result<Drained, ProbeError> {
-        let Totals { durations, over_range } =
+        let Totals { durations, over_range, backwards } =
             self.read_records(probed, self.record_key(0, phase))?;
+        books.backwards = probed.backwards + backwards;
         let self_time = if self.tells_self_time() {
             let own = self.record_key(0, phase) + PHASES * self.cpus;
             Some(self.read_records(probed, own)?.durations)
@@ -384,21 +389,24 @@ impl BpfSession {
         let mut histogram =
             self.precision.histogram().map_err(|error| invalid(error.to_string()))?;
         let (mut sum_ns, mut min_ns, mut max_ns, mut over_range) = (0, u64::MAX, 0, 0);
-        let mut probes_ns = 0;
+        let (mut probes_ns, mut backwards) = (0, 0);
         let mut bytes = vec![0; record_bytes(self.precision)];
         let head = size_of::<RecordHead>();
         let magnitude = self.precision.magnitude();
         for cpu in 0..self.cpus {
             probed.read(names::RECORDS, first + cpu, &mut bytes)?;
+            let found = head_of(&bytes);
+            backwards += found.backwards;
             if bytes[head..].iter().all(|&byte| byte == 0) {
                 continue;
             }
             // The head knows the long durations alone; a short one is its counter's only value.
-            sum_ns += u64_at(&bytes, 0);
-            min_ns = min_ns.min(!u64_at(&bytes, 8));
-            max_ns = max_ns.max(u64_at(&bytes, 16));
-            over_range += u64_at(&bytes, 24);
-            probes_ns += u64_at(&bytes, 32);
+            sum_ns += found.sum;
+            let (not_min, max) = extremes(&found);
+            min_ns = min_ns.min(!not_min);
+            max_ns = max_ns.max(max);
+            over_range += found.over_range;
+            probes_ns += found.probes;
             for (counter, count) in bytes[head..].chunks_exact(4).enumerate() {
                 let count = u64::from(u32::from_ne_bytes([count[0], count[1], count[2], count[3]]));
                 if count == 0 {
@@ -421,7 +429,7 @@ impl BpfSession {
             max_ns: any.then_some(max_ns),
             probes_ns,
         };
-        Ok(Totals { durations, over_range })
+        Ok(Totals { durations, over_range, backwards })
     }
 
     fn record_key(&self, cpu: u32, phase: u32) -> u32 {
@@ -496,6 +504,7 @@ impl Session for BpfSession {
         for (probed, drained) in self.probed.iter_mut().zip(&all) {
             probed.lost = drained.books.lost;
             probed.missed = drained.books.missed;
+            probed.backwards = drained.books.backwards;
         }
         self.clear(old)?;
         Ok(all)
@@ -664,6 +673,36 @@ fn each_once<Key: std::hash::Hash + Eq>(
     keys.take(capacity.saturating_mul(2)).collect()
 }
 
+/// The head of a record.
+fn head_of(record: &[u8]) -> RecordHead {
+    use std::mem::offset_of;
+    let word = |at| u64_at(record, at);
+    let mut nested = [Extremes::default(); NESTED_MAX];
+    for (at, pair) in nested.iter_mut().enumerate() {
+        let at = offset_of!(RecordHead, nested) + at * size_of::<Extremes>();
+        pair.not_min = word(at + offset_of!(Extremes, not_min));
+        pair.max = word(at + offset_of!(Extremes, max));
+    }
+    RecordHead {
+        sum: word(offset_of!(RecordHead, sum)),
+        not_min: word(offset_of!(RecordHead, not_min)),
+        max: word(offset_of!(RecordHead, max)),
+        over_range: word(offset_of!(RecordHead, over_range)),
+        probes: word(offset_of!(RecordHead, probes)),
+        backwards: word(offset_of!(RecordHead, backwards)),
+        depth: word(offset_of!(RecordHead, depth)),
+        nested,
+    }
+}
+
+/// The complement of the shortest duration and the longest one, of runs at any depth.
+fn extremes(head: &RecordHead) -> (u64, u64) {
+    let lowest = (head.not_min, head.max);
+    head.nested.iter().fold(lowest, |(not_min, max), pair| {
+        (not_min.max(pair.not_min), max.max(pair.max))
+    })
+}
+
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[at..at + 8]);
@@ -673,6 +712,19 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_extremes_of_a_record_are_those_of_all_depths() {
+        let words = [900, !40, 300, 1, 7, 2, 0, !50, 200, 0, 0, !30, 500, 0, 0];
+        let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_ne_bytes).collect();
+        assert_eq!(bytes.len(), size_of::<RecordHead>());
+        let head = head_of(&bytes);
+        assert_eq!((head.sum, head.over_range, head.probes), (900, 1, 7));
+        assert_eq!((head.backwards, head.depth), (2, 0));
+        assert_eq!(extremes(&head), (!30, 500));
+        let alone = RecordHead { nested: [Extremes::default(); NESTED_MAX], ..head };
+        assert_eq!(extremes(&alone), (!40, 300), "an empty pair is no duration");
+    }
 
     #[test]
     fn keys_that_come_again_are_counted_once() {

@@ -261,6 +261,10 @@ pub struct Books {
     pub displaced: u64,
     /// Exits on another CPU than the entry's.
     pub migrated: u64,
+    /// Durations at most that are from the start of one call to the end of another.
+    pub doubtful: u64,
+    /// Calls that left before they had entered, by the clock: they have no duration.
+    pub backwards: u64,
 }
 
 impl Books {

@@ -273,17 +273,55 @@ mod tests {
     use super::*;
     use crate::profile::Backend;
 
-    /// Whether the code of a program, with all that it calls, exchanges atomically.
-    fn exchanges(template: &Template, kind: Kind) -> bool {
-        /// `BPF_STX | BPF_ATOMIC | BPF_DW`
-        const ATOMIC: u8 = 0xdb;
+    /// The code of a program, with all that it calls.
+    fn code(template: &Template, kind: Kind) -> Vec<bpf_insn> {
         let mut object = template.object.clone();
         object.programs.retain(|name, _| name == kind.name);
         let sections: HashSet<usize> = object.functions.keys().map(|&(at, _)| at).collect();
         object.relocate_calls(&sections).unwrap();
         let program = object.programs.get(kind.name).unwrap_or_else(|| panic!("{}", kind.name));
-        let code = &object.functions[&program.function_key()].instructions;
+        object.functions[&program.function_key()].instructions.clone()
+    }
+
+    /// Whether the code of a program exchanges atomically.
+    fn exchanges(template: &Template, kind: Kind) -> bool {
+        /// `BPF_STX | BPF_ATOMIC | BPF_DW`
+        const ATOMIC: u8 = 0xdb;
+        let code = code(template, kind);
         code.iter().any(|instruction| instruction.code == ATOMIC && instruction.imm != 0)
+    }
+
+    /// Stores to a record's counters that an interrupt may come in before, and atomic additions.
+    fn counting(template: &Template, kind: Kind) -> (usize, usize) {
+        /// `BPF_STX | BPF_MEM | BPF_W`
+        const STORE: u8 = 0x63;
+        /// `BPF_STX | BPF_ATOMIC | BPF_W`
+        const ADD: u8 = 0xc3;
+        /// The frame pointer: what lies on the stack is the run's own.
+        const STACK: u8 = 10;
+        let code = code(template, kind);
+        let of = |opcode| {
+            let stores = code.iter().filter(move |i| i.code == opcode && i.dst_reg() != STACK);
+            stores.count()
+        };
+        (of(STORE), of(ADD))
+    }
+
+    #[test]
+    fn kernels_that_run_programs_on_top_of_themselves_count_atomically() {
+        let template = Template::load().unwrap();
+        for backend in [Backend::Fentry, Backend::Kprobe] {
+            for precision in [Precision::Two, Precision::Three] {
+                let exit = |exchange| {
+                    let set = Set::of(backend, precision, false, exchange, false);
+                    let (stores, adds) = counting(&template, set.kinds[0]);
+                    assert_eq!(set.kinds[0].side, Side::Exit);
+                    (stores > 0, adds > 0)
+                };
+                assert_eq!(exit(false), (false, true), "{backend} {precision:?}");
+                assert_eq!(exit(true), (true, false), "{backend} {precision:?}");
+            }
+        }
     }
 
     #[test]

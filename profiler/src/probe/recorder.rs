@@ -138,7 +138,8 @@ impl Handler {
         let mut losses = self.losses_by(self.at_end.as_ref().unwrap_or(&self.now));
         if self.at_end.is_some() && self.is_balanced() {
             let entered = losses.carried_in + losses.entries;
-            losses.in_flight = entered.saturating_sub(self.histogram.len() + losses.lost);
+            let ended = self.histogram.len() + losses.lost + losses.backwards;
+            losses.in_flight = entered.saturating_sub(ended);
         }
         losses
     }
@@ -146,11 +147,14 @@ impl Handler {
     fn losses_by(&self, now: &Books) -> Losses {
         let before = &self.before;
         let unpaired_exits = now.unpaired_exits.saturating_sub(before.unpaired_exits);
+        let backwards = now.backwards.saturating_sub(before.backwards);
         Losses {
             // What had entered by then and was neither paired nor lost was under way.
-            carried_in: before.entries.saturating_sub(self.paired_before + before.lost),
+            carried_in: before
+                .entries
+                .saturating_sub(self.paired_before + before.lost + before.backwards),
             entries: now.entries.saturating_sub(before.entries),
-            exits: self.histogram.len() + unpaired_exits,
+            exits: self.histogram.len() + unpaired_exits + backwards,
             in_flight: now.in_flight,
             lost: now.lost.saturating_sub(before.lost),
             unpaired_exits,
@@ -158,6 +162,8 @@ impl Handler {
             missed_unknown: now.missed_unknown,
             overrun: now.overrun.saturating_sub(before.overrun),
             over_range: self.over_range,
+            doubtful: 0,
+            backwards,
         }
     }
 

@@ -219,6 +219,7 @@ impl Measured {
         assert_eq!(losses.unpaired_exits, 0, "{text}");
         assert_eq!(losses.missed, 0, "{text}");
         assert_eq!(losses.over_range, 0, "{text}");
+        assert_eq!((losses.doubtful, losses.backwards), (0, 0), "{text}");
         assert_eq!(losses.imbalance(self.count()), 0, "{text}");
         self.assert_ordered();
     }

@@ -52,7 +52,8 @@ impl Open {
             handler.max_ns = handler.max_ns.max(drained.max_ns);
             self.lost += drained.books.lost
                 + drained.books.missed.max(drained.books.unpaired_exits)
-                + drained.books.overrun;
+                + drained.books.overrun
+                + drained.books.backwards;
         }
         Ok(())
     }

@@ -62,7 +62,8 @@ impl Live {
             added.map_err(|error| internal(&error.to_string()))?;
             handler.max_ns = handler.max_ns.max(drained.max_ns);
             let books = &drained.books;
-            handler.lost = books.lost + books.missed.max(books.unpaired_exits);
+            let skipped = books.missed.max(books.unpaired_exits);
+            handler.lost = books.lost + skipped + books.backwards;
             if handler.rates.len() == HISTORY {
                 handler.rates.pop_front();
             }
