@@ -3,6 +3,7 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+use crate::probe::doubtful::Durations;
 use crate::profile::Backend;
 use crate::target::Target;
 
@@ -110,6 +111,16 @@ pub struct SelfTime {
 }
 
 impl SelfTime {
+    /// Takes the `count` longest away, and keeps what is left within `whole_ns`, the sum of the calls' whole
+    /// durations: own times are no longer than these, and what is known of both is known by buckets.
+    pub(crate) fn withhold(&mut self, count: u64, whole_ns: u64) {
+        let (histogram, sum_ns) = (&mut self.histogram, &mut self.sum_ns);
+        Durations { histogram, sum_ns, max_ns: &mut self.max_ns }.withhold(count);
+        self.min_ns = self.max_ns.and(self.min_ns);
+        self.sum_ns = self.sum_ns.min(whole_ns);
+        self.probes_ns = self.probes_ns.min(whole_ns - self.sum_ns);
+    }
+
     /// Adds those of other calls.
     ///
     /// # Errors

@@ -11,7 +11,9 @@ use std::{
 use aya::maps::{Array, HashMap as BpfHashMap, Map, MapData, MapError};
 use profiler_common::{
     bucket::lowest_value,
-    layout::{DISPLACED_MAX, Extremes, NESTED_MAX, PHASES, RecordHead, SLOTS_MAX, Slot, names},
+    layout::{
+        DISPLACED_MAX, Extremes, NESTED_MAX, NESTS_MAX, PHASES, RecordHead, SLOTS_MAX, Slot, names,
+    },
 };
 
 use super::{
@@ -19,6 +21,7 @@ use super::{
     btf::{BTF_FOLDER, Functions},
     calibrate,
     kprobe_event::{self, Counted},
+    left_over::{self, NEST_WORDS},
     memory::{Available, Maps},
     missed::HookMisses,
     nest::{self, Costs},
@@ -37,6 +40,8 @@ pub struct BpfSession {
     starts: Starts,
     phase_map: Array<MapData, u32>,
     displaced: BpfHashMap<MapData, [u64; 2], u64>,
+    /// Tasks' calls under way, where own time is told.
+    nests: Option<BpfHashMap<MapData, u64, [u64; NEST_WORDS]>>,
     grace: GracePeriod,
     phase: u32,
     cpus: u32,
@@ -72,6 +77,10 @@ struct Probed {
     missed: u64,
     /// Calls so far that left before they had entered.
     backwards: u64,
+    /// Doubtful durations so far.
+    doubtful: u64,
+    /// Starts that were left over and taken out of the shared maps.
+    swept: u64,
 }
 
 /// A loaded program.
@@ -134,7 +143,11 @@ impl BpfSession {
         costs: Costs,
     ) -> Result<(Self, Vec<Refused>), ProbeError> {
         let Options { precision, empty, self_time, .. } = options;
-        let set = Set::of(backend, precision, empty, sys::has_exchange(), self_time);
+        let kernel = programs::Kernel {
+            exchanges: sys::has_exchange(),
+            preempts: crate::host::may_preempt(),
+        };
+        let set = Set::of(backend, precision, empty, kernel, self_time);
         let nests = set.starts == Starts::Nests;
         let template = Template::load()?;
         let cpus = possible_cpus()?;
@@ -206,6 +219,8 @@ impl BpfSession {
                 lost: 0,
                 missed: 0,
                 backwards: 0,
+                doubtful: 0,
+                swept: 0,
             });
         }
 
@@ -228,6 +243,9 @@ impl BpfSession {
             phase_map: Array::try_from(Map::Array(take(names::PHASE)?)).map_err(typed)?,
             displaced: BpfHashMap::try_from(Map::HashMap(take(names::DISPLACED)?))
                 .map_err(typed)?,
+            nests: nests
+                .then(|| BpfHashMap::try_from(Map::HashMap(take(names::NESTS)?)).map_err(typed))
+                .transpose()?,
             grace: GracePeriod::new(),
             phase: 0,
             cpus,
@@ -292,6 +310,53 @@ impl BpfSession {
             .collect())
     }
 
+    /// Counts a start of a handler that was taken out of a shared map.
+    fn count_swept(&mut self, handler: u64) {
+        let of_handler = |probed: &&mut Probed| probed.number as u64 == handler;
+        if let Some(probed) = self.probed.iter_mut().find(of_handler) {
+            probed.swept += 1;
+        }
+    }
+
+    /// Takes left-over starts out of the shared maps, where these are crowded and exits were skipped.
+    fn sweep(&mut self) -> Result<(), ProbeError> {
+        if self.probed.iter().all(|probed| probed.missed == 0) {
+            return Ok(());
+        }
+        let failed = |error| ProbeError::Map {
+            doing: "looking for starts that are left over".to_owned(),
+            error: Box::new(error),
+        };
+        let now = left_over::now_ns();
+        let waiting = each_once(self.displaced.keys(), DISPLACED_MAX as usize).map_err(failed)?;
+        if left_over::is_crowded(waiting.len(), DISPLACED_MAX) {
+            for key in waiting {
+                // One that is gone has left meanwhile.
+                let start = self.displaced.get(&key, 0);
+                if start.is_ok_and(|start| left_over::is_left_over(start, now))
+                    && self.displaced.remove(&key).is_ok()
+                {
+                    self.count_swept(key[1]);
+                }
+            }
+        }
+        let Some(mut nests) = self.nests.take() else { return Ok(()) };
+        let tasks = each_once(nests.keys(), NESTS_MAX as usize).map_err(failed);
+        if tasks.as_ref().is_ok_and(|tasks| left_over::is_crowded(tasks.len(), NESTS_MAX)) {
+            for task in tasks.iter().flatten() {
+                let calls = nests.get(task, 0).ok();
+                let left = calls.and_then(|nest| left_over::left_over_calls(&nest, now));
+                if let Some(handlers) = left
+                    && nests.remove(task).is_ok()
+                {
+                    handlers.into_iter().for_each(|handler| self.count_swept(handler));
+                }
+            }
+        }
+        self.nests = Some(nests);
+        tasks.map(drop)
+    }
+
     /// Starts that wait in the map of displaced starts, by handler number.
     fn displaced_starts(&self) -> Result<Vec<u64>, ProbeError> {
         let failed = |error| ProbeError::Map {
@@ -314,9 +379,11 @@ impl BpfSession {
         displaced_now: u64,
         events: &HashMap<String, Counted>,
     ) -> Result<Books, ProbeError> {
-        let mut books = Books { in_flight: displaced_now, ..Books::default() };
+        let lost = probed.swept;
+        let mut books = Books { in_flight: displaced_now, lost, ..Books::default() };
         let mut paired = 0;
         let (mut skipped_entries, mut skipped_exits) = (0, 0);
+        let mut all_known = true;
         for slot in self.read_slots(probed)? {
             books.entries += slot.entries;
             books.lost += slot.lost;
@@ -346,7 +413,15 @@ impl BpfSession {
                 Backend::Kprobe => books.missed.max(missed.unwrap_or(0)),
                 _ => books.missed + missed.unwrap_or(0),
             };
-            books.missed_unknown |= missed.is_none();
+            all_known &= missed.is_some();
+        }
+        books.missed_unknown = !all_known;
+        // On a trampoline the two programs of a call are skipped one without the other, because of an
+        // interrupt or another task that came in upon one of them. Probes that are given the registers run
+        // with preemption off, and what an interrupt calls upon them is skipped at both ends. Cookies keep
+        // each start with its own call.
+        if self.backend == Backend::Fentry && all_known {
+            books.doubtful = skipped_entries.min(skipped_exits).max(probed.doubtful);
         }
         // Hits of an event and runs of its program are read one after the other: fewer of the former are
         // no fewer that were skipped.
@@ -489,6 +564,7 @@ impl Session for BpfSession {
         self.phase = new;
         self.drained_until = self.detached.or_else(|| Some(Instant::now()));
         self.grace.wait();
+        self.sweep()?;
         let displaced = self.displaced_starts()?;
         let events = match self.backend {
             Backend::Kprobe => kprobe_event::profile()
@@ -505,6 +581,7 @@ impl Session for BpfSession {
             probed.lost = drained.books.lost;
             probed.missed = drained.books.missed;
             probed.backwards = drained.books.backwards;
+            probed.doubtful = drained.books.doubtful;
         }
         self.clear(old)?;
         Ok(all)
@@ -698,9 +775,9 @@ fn head_of(record: &[u8]) -> RecordHead {
 /// The complement of the shortest duration and the longest one, of runs at any depth.
 fn extremes(head: &RecordHead) -> (u64, u64) {
     let lowest = (head.not_min, head.max);
-    head.nested.iter().fold(lowest, |(not_min, max), pair| {
-        (not_min.max(pair.not_min), max.max(pair.max))
-    })
+    head.nested
+        .iter()
+        .fold(lowest, |(not_min, max), pair| (not_min.max(pair.not_min), max.max(pair.max)))
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {

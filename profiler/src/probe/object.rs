@@ -269,7 +269,10 @@ fn create(name: &str, map: &aya_obj::Map) -> Result<MapData, ProbeError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Precision, programs::Set};
+    use super::super::{
+        Precision,
+        programs::{Kernel, Set},
+    };
     use super::*;
     use crate::profile::Backend;
 
@@ -308,12 +311,34 @@ mod tests {
     }
 
     #[test]
+    fn where_tasks_are_preempted_a_slot_is_given_up_by_an_exchange() {
+        let template = Template::load().unwrap();
+        for precision in [Precision::Two, Precision::Three] {
+            let exit = |preempts| {
+                let kernel = Kernel { exchanges: true, preempts };
+                let set = Set::of(Backend::Fentry, precision, false, kernel, false);
+                code(&template, set.kinds[0])
+            };
+            /// `BPF_ST | BPF_MEM | BPF_DW`, and through a register.
+            const STORES: [u8; 2] = [0x7a, 0x7b];
+            // The frame is a slot's first field.
+            let frees = |code: &[bpf_insn]| {
+                code.iter().any(|i| {
+                    STORES.contains(&i.code) && i.off == 0 && i.imm == 0 && i.dst_reg() != 10
+                })
+            };
+            assert!(frees(&exit(false)) && !frees(&exit(true)), "{precision:?}");
+        }
+    }
+
+    #[test]
     fn kernels_that_run_programs_on_top_of_themselves_count_atomically() {
         let template = Template::load().unwrap();
         for backend in [Backend::Fentry, Backend::Kprobe] {
             for precision in [Precision::Two, Precision::Three] {
                 let exit = |exchange| {
-                    let set = Set::of(backend, precision, false, exchange, false);
+                    let kernel = Kernel { exchanges: exchange, preempts: false };
+                    let set = Set::of(backend, precision, false, kernel, false);
                     let (stores, adds) = counting(&template, set.kinds[0]);
                     assert_eq!(set.kinds[0].side, Side::Exit);
                     (stores > 0, adds > 0)
@@ -330,7 +355,8 @@ mod tests {
         for backend in [Backend::Fentry, Backend::KprobeMulti, Backend::Kprobe] {
             for precision in [Precision::Two, Precision::Three] {
                 for exchange in [true, false] {
-                    let set = Set::of(backend, precision, false, exchange, false);
+                    let kernel = Kernel { exchanges: exchange, preempts: false };
+                    let set = Set::of(backend, precision, false, kernel, false);
                     let any = set.kinds.iter().any(|&kind| exchanges(&template, kind));
                     assert_eq!(any, exchange, "{backend} {precision:?}");
                 }

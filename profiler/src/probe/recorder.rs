@@ -2,7 +2,7 @@
 
 use hdrhistogram::Histogram;
 
-use super::{Books, Drained, Precision, Session};
+use super::{Books, Drained, Precision, Session, doubtful::Durations};
 use crate::measure::{HandlerMeasure, Losses, SelfTime};
 use crate::profile::Backend;
 use crate::target::Target;
@@ -167,9 +167,23 @@ impl Handler {
         }
     }
 
-    fn finish(self) -> HandlerMeasure {
+    /// Without what is doubtful: that there is of it since the probes were attached, because the start of
+    /// such a duration may be older than the window.
+    fn finish(mut self) -> HandlerMeasure {
+        let mut losses = self.losses();
+        let doubtful = self.at_end.as_ref().unwrap_or(&self.now).doubtful;
+        let (histogram, sum_ns) = (&mut self.histogram, &mut self.sum_ns);
+        losses.doubtful =
+            Durations { histogram, sum_ns, max_ns: &mut self.max_ns }.withhold(doubtful);
+        if losses.doubtful > 0 {
+            losses.over_range = losses.over_range.saturating_sub(losses.doubtful);
+            self.min_ns = self.max_ns.and(self.min_ns);
+            if let Some(own) = &mut self.self_time {
+                own.withhold(doubtful, self.sum_ns);
+            }
+        }
         HandlerMeasure {
-            losses: self.losses(),
+            losses,
             backend: self.backend,
             target: self.target,
             histogram: self.histogram,

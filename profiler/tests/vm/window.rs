@@ -237,7 +237,7 @@ impl Measured {
         }
         // Without its entry a call is missed; without its exit, or with another's, it is lost.
         assert!(losses.entries <= truth && truth <= losses.entries + losses.missed, "{text}");
-        assert_eq!(losses.entries, count + losses.lost, "{text}");
+        assert_eq!(losses.entries, count + losses.lost + losses.doubtful, "{text}");
         assert!(truth <= count + losses.unmeasured(), "{text}");
     }
 

@@ -95,6 +95,7 @@ const OUT_ON_5_10: &[(&str, &str)] = &[
         "about BPF programs; what function-graph leaves is put back by the next start: see ftrace::",
     ),
     ("namesakes::", "this kernel has no BTF of modules, by which names could be mixed up"),
+    OUT_WITHOUT_PREEMPTION,
     ("runs::two_runs_on_one_handler", ONE_TRACER),
 ];
 
@@ -104,7 +105,14 @@ const OUT_ON_6_12: &[(&str, &str)] = &[
     ("namesakes::", BOTH_SIDES),
     ("nested::", BOTH_SIDES),
     ("pairing::", BOTH_SIDES),
+    OUT_WITHOUT_PREEMPTION,
 ];
+
+const OUT_ON_6_1: &[(&str, &str)] = &[OUT_WITHOUT_PREEMPTION];
+
+/// Debian's kernels before 7.2 do not take tasks off their CPU within programs.
+const OUT_WITHOUT_PREEMPTION: (&str, &str) =
+    ("preempted::", "this kernel takes no task off its CPU within a program: boot 7.2 has it");
 
 const BOTH_SIDES: &str =
     "boots 6.1 and 7.2 have it; matrix:: counts and pairs here, by each backend";
@@ -167,7 +175,7 @@ const BACKENDS_COMPARED: &[&str] =
 
 const BOOTS: [Boot; 7] = [
     Boot { left_out: OUT_ON_5_10, ..boot("5.10", Series::V5_10, COMMITTED) },
-    boot("6.1", Series::V6_1, BOTH),
+    Boot { left_out: OUT_ON_6_1, ..boot("6.1", Series::V6_1, BOTH) },
     Boot { left_out: OUT_ON_6_12, ..boot("6.12", Series::V6_12, BOTH) },
     boot("7.2", Series::V7_2, COMMITTED),
     virtual_time(TWICE[0], Series::V6_1),
