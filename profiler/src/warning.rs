@@ -105,7 +105,7 @@ impl Warning {
                 warnings.push(make(names, total));
             }
         };
-        let idle = |h: &HandlerProfile| h.count == 0;
+        let idle = |h: &HandlerProfile| h.count == 0 && h.losses.doubtful == 0;
         let missed = |h: &HandlerProfile| h.losses.missed > 0;
         let entered = |h: &HandlerProfile| h.losses.entries > 0 || h.losses.carried_in > 0;
         let if_so = u64::from;

@@ -125,3 +125,43 @@ impl Open {
         interval
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::probe::Books;
+
+    #[test]
+    fn an_interval_leaves_out_what_is_doubtful_so_far() {
+        let began = Instant::now();
+        let drained = |durations: &[u64], doubtful| {
+            let mut histogram = Precision::Three.histogram().unwrap();
+            durations.iter().for_each(|ns| histogram.record(*ns).unwrap());
+            Drained {
+                histogram,
+                sum_ns: durations.iter().sum(),
+                min_ns: durations.iter().min().copied(),
+                max_ns: durations.iter().max().copied(),
+                over_range: 0,
+                self_time: None,
+                books: Books { doubtful, ..Books::default() },
+            }
+        };
+        let mut open = Open::new(1, Precision::Three, began).unwrap();
+        let mut after = |durations: &[u64], doubtful, seconds| {
+            open.add(&[drained(durations, doubtful)]).unwrap();
+            let now = began + Duration::from_secs(seconds);
+            open.close(began, now).handlers.remove(0)
+        };
+        let all = after(&[100, 200, 9_000_000], 0, 1);
+        assert_eq!((all.count, all.sum_ns, all.max_ns), (3, 9_000_300, Some(9_000_000)));
+        let fewer = after(&[100, 200, 9_000_000], 1, 2);
+        assert_eq!((fewer.count, fewer.sum_ns, fewer.max_ns), (2, 300, Some(200)));
+        let later = after(&[100, 200], 1, 3);
+        assert_eq!((later.count, later.p99_ns, later.max_ns), (1, Some(100), Some(100)));
+        let none = after(&[100], 5, 4);
+        assert_eq!((none.count, none.sum_ns, none.p50_ns, none.max_ns), (0, 0, None, None));
+    }
+}
