@@ -93,6 +93,12 @@ static ssize_t nested_write(struct file *file, const char __user *buf,
 	return len;
 }
 
+static int longest_show(struct seq_file *m, void *v)
+{
+	seq_printf(m, "testbed_timed %llu\n", tb_longest());
+	return 0;
+}
+
 static int missed_show(struct seq_file *m, void *v)
 {
 	tb_hooks_show_missed(m);
@@ -137,7 +143,7 @@ static int trigger_show(struct seq_file *m, void *v)
 {
 	seq_puts(m, "empty COUNT\ntrivial COUNT\nnested COUNT\nrecurse DEPTH\n"
 		    "sleep USEC [COUNT]\nmigrate COUNT\nirq COUNT\n"
-		    "hold MSEC\nnotrace COUNT\ntwins COUNT\nmany COUNT\n");
+		    "hold MSEC\ntimed MSEC\nnotrace COUNT\ntwins COUNT\nmany COUNT\n");
 	return 0;
 }
 
@@ -161,6 +167,13 @@ static ssize_t spin_write(struct file *file, const char __user *buf,
 			  size_t len, loff_t *pos)
 {
 	return run_command(set_spin, buf, len);
+}
+
+static ssize_t longest_write(struct file *file, const char __user *buf,
+			     size_t len, loff_t *pos)
+{
+	tb_longest_reset();
+	return len;
 }
 
 static ssize_t trigger_write(struct file *file, const char __user *buf,
@@ -191,6 +204,7 @@ static ssize_t trigger_write(struct file *file, const char __user *buf,
 
 TB_FILE(calls, calls_write);
 TB_FILE(nested, nested_write);
+TB_FILE(longest, longest_write);
 TB_FILE(missed, NULL);
 TB_FILE(records, NULL);
 TB_FILE(spin, spin_write);
@@ -203,6 +217,7 @@ static const struct {
 } files[] = {
 	{ "calls", 0644, &calls_ops },
 	{ "nested", 0644, &nested_ops },
+	{ "longest", 0644, &longest_ops },
 	{ "missed", 0444, &missed_ops },
 	{ "records", 0400, &records_ops },
 	{ "spin", 0644, &spin_ops },

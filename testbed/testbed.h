@@ -38,7 +38,8 @@
 /* Functions called from the trigger file, which can be slowed down too. */
 #define TB_SPINNABLE(X) \
 	X(testbed_outer) \
-	X(testbed_inner)
+	X(testbed_inner) \
+	X(testbed_timed)
 
 /*
  * The rest of the functions called from the trigger file. The two twins are
@@ -153,6 +154,8 @@ int ptrace_pre_handler(struct kprobe *p, struct pt_regs *regs);
 
 /* triggers.c */
 int tb_trigger(char *command);
+u64 tb_longest(void);
+void tb_longest_reset(void);
 
 /* twin.c */
 void tb_call_second_twin(void);

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Functions called on demand, in the ways that are hard to measure right. */
+#include <linux/atomic.h>
 #include <linux/cpumask.h>
 #include <linux/delay.h>
 #include <linux/errno.h>
 #include <linux/hrtimer.h>
 #include <linux/kernel.h>
 #include <linux/ktime.h>
+#include <linux/math64.h>
 #include <linux/sched.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
@@ -24,6 +26,11 @@
 #define IRQ_DELAY_NS 20000
 #define IRQ_TIMEOUT_NS (2 * NSEC_PER_SEC)
 #define RESCHED_EVERY 1024
+#define TIMED_MSEC_MAX 600000UL
+/* Places on the stack that timed calls are made from, and for how long at a time. */
+#define TIMED_DEPTHS 32U
+#define TIMED_NSEC (40 * NSEC_PER_MSEC)
+#define TIMED_BATCH 64U
 
 /* One call and the timer interrupt that enters the same function within it. */
 struct irq_trial {
@@ -42,6 +49,7 @@ int testbed_migrate(unsigned int cpu);
 void testbed_irq_victim(struct irq_trial *trial);
 void testbed_hold(unsigned int msec);
 void testbed_clear(void *buffer, size_t bytes);
+void testbed_timed(void);
 unsigned int testbed_notrace(unsigned int value);
 
 TB_FN void testbed_empty(void)
@@ -127,6 +135,12 @@ TB_FN void testbed_clear(void *buffer, size_t bytes)
 	memset(buffer, 0, bytes);
 	/* Keeps the call above from becoming a jump. */
 	barrier();
+}
+
+TB_FN void testbed_timed(void)
+{
+	tb_count(testbed_timed);
+	tb_spin(testbed_timed);
 }
 
 /* Has no symbol: what a profiler is told of it must be "no such function". */
@@ -344,6 +358,59 @@ static int run_clear(unsigned long bytes, unsigned long count)
 	return err;
 }
 
+/* The longest call of testbed_timed(), with all that probes add to it. */
+static atomic64_t longest_ns;
+
+u64 tb_longest(void)
+{
+	return atomic64_read(&longest_ns);
+}
+
+void tb_longest_reset(void)
+{
+	atomic64_set(&longest_ns, 0);
+}
+
+/* By the clock that BPF programs read, outside of them and of their trampoline. */
+static void timed_call(void)
+{
+	s64 took, longest = atomic64_read(&longest_ns);
+	u64 start = ktime_get_mono_fast_ns();
+
+	testbed_timed();
+	took = ktime_get_mono_fast_ns() - start;
+	while (took > longest &&
+	       !atomic64_try_cmpxchg(&longest_ns, &longest, took))
+		;
+}
+
+/* Calls from so many stack frames further down. */
+static noinline void timed_calls(unsigned int depth)
+{
+	unsigned int i;
+
+	if (depth > 0)
+		timed_calls(depth - 1);
+	else
+		for (i = 0; i < TIMED_BATCH; i++)
+			timed_call();
+	/* Keeps the recursion from becoming a loop. */
+	barrier();
+}
+
+static int run_timed(unsigned long msec, unsigned long unused)
+{
+	u64 begin = ktime_get_mono_fast_ns(), passed = 0;
+	int err = 0;
+
+	while (passed < msec * NSEC_PER_MSEC && !err) {
+		timed_calls(div_u64(passed, TIMED_NSEC) % TIMED_DEPTHS);
+		err = breathe(0);
+		passed = ktime_get_mono_fast_ns() - begin;
+	}
+	return err;
+}
+
 static int run_notrace(unsigned long count, unsigned long unused)
 {
 	unsigned long i;
@@ -398,6 +465,7 @@ static const struct trigger {
 	{ "irq", run_irq, COUNT_MAX },
 	{ "hold", run_hold, HOLD_MSEC_MAX },
 	{ "clear", run_clear, CLEAR_BYTES_MAX, true },
+	{ "timed", run_timed, TIMED_MSEC_MAX },
 	{ "notrace", run_notrace, COUNT_MAX },
 	{ "twins", run_twins, COUNT_MAX },
 	{ "many", run_many, COUNT_MAX },

@@ -104,6 +104,20 @@ pub mod kfunc {
     pub const COOKIE: i32 = 0x7e00_0002;
 }
 
+/// The shortest and the longest of some durations.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Extremes {
+    /// As [`RecordHead::not_min`].
+    pub not_min: u64,
+    /// As [`RecordHead::max`].
+    pub max: u64,
+}
+
+/// Runs of a program that may lie on top of one another on a CPU, beside the lowest: a soft interrupt, a
+/// hard one and one that cannot be masked, and one to spare. A power of two.
+pub const NESTED_MAX: usize = 4;
+
 /// Head of one histogram in the kernel; its counters (`u32`) follow.
 ///
 /// Two of these exist per CPU and handler, one for each phase: programs write the one, user space
@@ -126,6 +140,14 @@ pub struct RecordHead {
     pub over_range: u64,
     /// Time that the probes of calls within these calls took, in nanoseconds; 0 where it is not told.
     pub probes: u64,
+    /// Calls that left before they had entered, by a clock that stepped back: counted here alone.
+    pub backwards: u64,
+    /// Runs that are updating this record now, of programs that may run on top of themselves; the
+    /// others leave it at 0.
+    pub depth: u64,
+    /// The same as `not_min` and `max`, of durations that such a run counted on top of others: each depth
+    /// has its own, because an update of both takes more than one instruction.
+    pub nested: [Extremes; NESTED_MAX],
 }
 
 /// One histogram in the kernel.

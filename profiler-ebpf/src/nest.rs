@@ -23,7 +23,7 @@ use profiler_common::{
 };
 
 use crate::{
-    record::{note_key, record},
+    record::{is_backwards, note_key, record},
     state::{NESTS, RECORDS, cpus, handler, inside, outside, slot_of, this_cpu},
 };
 
@@ -110,9 +110,10 @@ fn push<const STACK: bool>(nest: *mut Nest, slot: *mut Slot, frame: u64) -> *mut
     }
 }
 
-/// Notes when a call began, as the last thing it does. `STACK`: frames lie on the task's stack.
+/// Notes when a call began, as the last thing it does, and returns it; 0 if the call is lost. `STACK`:
+/// frames lie on the task's stack.
 #[inline(always)]
-pub(crate) fn enter<const STACK: bool>(frame: u64) {
+pub(crate) fn enter<const STACK: bool>(frame: u64) -> u64 {
     let cpu = this_cpu();
     let slot = slot_of(cpu);
     let task = current(cpu);
@@ -126,19 +127,22 @@ pub(crate) fn enter<const STACK: bool>(frame: u64) {
         };
         if level.is_null() {
             (*slot).lost += 1;
-            return;
+            return 0;
         }
         write_volatile(addr_of_mut!((*level).frame), frame);
         write_volatile(addr_of_mut!((*level).handler), handler());
         write_volatile(addr_of_mut!((*level).within), 0);
         write_volatile(addr_of_mut!((*level).probes), 0);
-        write_volatile(addr_of_mut!((*level).start), bpf_ktime_get_ns());
+        let start = bpf_ktime_get_ns();
+        write_volatile(addr_of_mut!((*level).start), start);
+        start
     }
 }
 
-/// Where a call is that others have not left; the number of levels if nowhere.
+/// Where a call is that others have not left; the number of levels if nowhere. `own_start`: when it began,
+/// 0 if that is not known.
 #[inline(never)]
-fn find(nest: *mut Nest, frame: u64) -> u64 {
+fn find(nest: *mut Nest, frame: u64, own_start: u64) -> u64 {
     let mut at = 0;
     while at < LEVELS_MAX as u64 {
         // SAFETY: `nest` points into NESTS.
@@ -147,7 +151,10 @@ fn find(nest: *mut Nest, frame: u64) -> u64 {
                 break;
             }
             let level = level_at(nest, at);
-            if (*level).frame == frame && (*level).handler == handler() {
+            if (*level).frame == frame
+                && (*level).handler == handler()
+                && (own_start == 0 || (*level).start == own_start)
+            {
                 return at;
             }
         }
@@ -172,8 +179,14 @@ unsafe fn record_probes(key: &u32, probes: u64) {
 }
 
 /// Counts a call that leaves, and adds it to the call around it; `now` is the clock read first thing.
+/// `own_start`: when the call itself says that it began, 0 if it was not seen to; `None` where a call keeps
+/// nothing.
 #[inline(always)]
-pub(crate) fn leave<const MAGNITUDE: u32, const COUNTERS: usize>(frame: u64, now: u64) {
+pub(crate) fn leave<const MAGNITUDE: u32, const COUNTERS: usize>(
+    frame: u64,
+    now: u64,
+    own_start: Option<u64>,
+) {
     let cpu = this_cpu();
     let slot = slot_of(cpu);
     let task = current(cpu);
@@ -182,14 +195,23 @@ pub(crate) fn leave<const MAGNITUDE: u32, const COUNTERS: usize>(frame: u64, now
     unsafe {
         note_key(&raw mut key, cpu);
         write_volatile(&raw mut own_key, key + PHASES * cpus() as u32);
+        if own_start == Some(0) {
+            // What is at its place is of an earlier call, whose exit was not run.
+            (*slot).unpaired_exits += 1;
+            return;
+        }
+        let own_start = own_start.unwrap_or(0);
         let Some(nest) = NESTS.get_ptr_mut(&task) else {
             (*slot).unpaired_exits += 1;
             return;
         };
         let mut at = read_volatile(addr_of!((*nest).depth)).wrapping_sub(1);
         let mut level = level_at(nest, at);
-        if (*level).frame != frame || (*level).handler != handler() {
-            at = find(nest, frame);
+        if (*level).frame != frame
+            || (*level).handler != handler()
+            || (own_start != 0 && (*level).start != own_start)
+        {
+            at = find(nest, frame, own_start);
             if at >= LEVELS_MAX as u64 {
                 (*slot).unpaired_exits += 1;
                 return;
@@ -203,12 +225,14 @@ pub(crate) fn leave<const MAGNITUDE: u32, const COUNTERS: usize>(frame: u64, now
         (*slot).paired += 1;
         record::<MAGNITUDE, COUNTERS>(&key, duration);
         let own = duration.saturating_sub(within);
-        record::<MAGNITUDE, COUNTERS>(&own_key, own);
         // What is within was measured and in part estimated; the whole was measured, and its parts are no
         // more than it.
         let probes = probes.min(duration - own);
-        if probes != 0 {
-            record_probes(&own_key, probes);
+        if !is_backwards(duration) {
+            record::<MAGNITUDE, COUNTERS>(&own_key, own);
+            if probes != 0 {
+                record_probes(&own_key, probes);
+            }
         }
         if at == 0 {
             // An interrupt before this adds to a call that has left, which is as good as nothing.
@@ -216,7 +240,7 @@ pub(crate) fn leave<const MAGNITUDE: u32, const COUNTERS: usize>(frame: u64, now
             return;
         }
         let around = level_at(nest, at - 1);
-        if start >= read_volatile(addr_of!((*around).start)) {
+        if start >= read_volatile(addr_of!((*around).start)) && !is_backwards(duration) {
             let done = bpf_ktime_get_ns();
             let outside = outside();
             add(addr_of_mut!((*around).within), done.wrapping_sub(start) + outside);

@@ -120,9 +120,26 @@ fn find_start(slot: *mut Slot, frame: u64) -> u64 {
     0
 }
 
-/// Finds the start of a call that leaves and counts its duration; `now` is the clock read first thing.
+/// Frees a slot that another call may have taken between the look at it and this: then the start of this
+/// one was displaced.
 #[inline(always)]
-pub(crate) fn leave<const MAGNITUDE: u32, const COUNTERS: usize>(frame: u64, now: u64) {
+fn give_up(slot: *mut Slot, frame: u64) {
+    // SAFETY: `slot` points into SLOTS.
+    unsafe {
+        if exchange_frame(addr_of_mut!((*slot).frame), frame, 0) != frame {
+            let _ = DISPLACED.remove(Frame { frame, handler: handler() });
+        }
+    }
+}
+
+/// Finds the start of a call that leaves and counts its duration; `now` is the clock read first thing.
+/// `PREEMPTS`: another task may run between two instructions of this. An interrupt may, too, but its
+/// calls have left when this goes on, or their exits were skipped: their starts are nobody's loss.
+#[inline(always)]
+pub(crate) fn leave<const MAGNITUDE: u32, const COUNTERS: usize, const PREEMPTS: bool>(
+    frame: u64,
+    now: u64,
+) {
     let cpu = this_cpu();
     let slot = slot_of(cpu);
     let mut key = 0;
@@ -132,7 +149,11 @@ pub(crate) fn leave<const MAGNITUDE: u32, const COUNTERS: usize>(frame: u64, now
         // The start before the frame: an interrupt between the two changes the frame, too.
         let mut start = read_volatile(addr_of!((*slot).start));
         if read_volatile(addr_of!((*slot).frame)) == frame {
-            vacate(slot);
+            if PREEMPTS {
+                give_up(slot, frame);
+            } else {
+                vacate(slot);
+            }
         } else {
             start = find_start(slot, frame);
             if start == 0 {

@@ -23,6 +23,12 @@ pub(crate) unsafe fn note_key(key: *mut u32, cpu: u64) {
     unsafe { write_volatile(key, phase() + cpu as u32) }
 }
 
+/// Whether a difference of two times is that of a clock that has stepped back, such as between two CPUs.
+#[inline(always)]
+pub(crate) const fn is_backwards(duration: u64) -> bool {
+    duration > i64::MAX as u64
+}
+
 /// Counts a duration in the record of `key`.
 #[inline(always)]
 pub(crate) fn record<const MAGNITUDE: u32, const COUNTERS: usize>(key: &u32, mut duration: u64) {
@@ -62,9 +68,8 @@ unsafe fn record_long<const MAGNITUDE: u32, const COUNTERS: usize>(
         let head = addr_of_mut!((*record).head);
         let mut counted = duration;
         if duration > HIGHEST_NS {
-            if duration > i64::MAX as u64 {
-                // The clock may step back by nanoseconds between two CPUs.
-                count(record, 0);
+            if is_backwards(duration) {
+                (*head).backwards += 1;
                 return 0;
             }
             (*head).over_range += 1;

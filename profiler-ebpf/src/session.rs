@@ -88,18 +88,28 @@ fn session<const MAGNITUDE: u32, const COUNTERS: usize>(ctx: *mut c_void) {
     record::<MAGNITUDE, COUNTERS>(&key, now.wrapping_sub(start));
 }
 
-/// The same where calls' own time is told: the eight bytes serve as the call's name alone, by their
-/// address, and on a stack if `STACK`.
+/// The same where calls' own time is told: the address of the eight bytes is the call's name, on a stack if
+/// `STACK`, and in them is its start, by which an exit knows that it is this call's.
 #[inline(always)]
 fn nest_session<const MAGNITUDE: u32, const COUNTERS: usize, const STACK: bool>(ctx: *mut c_void) {
     let leaves = call_kernel!(kfunc::IS_RETURN, ctx);
     if leaves as u8 == 0 {
-        nest::enter::<STACK>(call_kernel!(kfunc::COOKIE, ctx));
+        let cookie = call_kernel!(kfunc::COOKIE, ctx);
+        let start = nest::enter::<STACK>(cookie);
+        // SAFETY: `cookie` points to the call's eight bytes.
+        unsafe { write_volatile(cookie as *mut u64, start) }
         return;
     }
     // SAFETY: helper without arguments.
     let now = unsafe { bpf_ktime_get_ns() };
-    nest::leave::<MAGNITUDE, COUNTERS>(call_kernel!(kfunc::COOKIE, ctx), now);
+    let cookie = call_kernel!(kfunc::COOKIE, ctx);
+    // SAFETY: as above. Emptied as in `session`.
+    let start = unsafe {
+        let start = read_volatile(cookie as *mut u64);
+        write_volatile(cookie as *mut u64, 0);
+        start
+    };
+    nest::leave::<MAGNITUDE, COUNTERS>(cookie, now, Some(start));
 }
 
 /// On entry and exit by the trampoline, with 2 significant digits.

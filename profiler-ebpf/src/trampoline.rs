@@ -25,7 +25,7 @@ pub fn enter(ctx: FEntryContext) -> i32 {
 pub fn leave_2(ctx: FExitContext) -> i32 {
     // SAFETY: helper without arguments.
     let now = unsafe { bpf_ktime_get_ns() };
-    pairing::leave::<MAGNITUDE_2, COUNTERS_2>(ctx.as_ptr() as u64, now);
+    pairing::leave::<MAGNITUDE_2, COUNTERS_2, false>(ctx.as_ptr() as u64, now);
     0
 }
 
@@ -34,7 +34,25 @@ pub fn leave_2(ctx: FExitContext) -> i32 {
 pub fn leave_3(ctx: FExitContext) -> i32 {
     // SAFETY: helper without arguments.
     let now = unsafe { bpf_ktime_get_ns() };
-    pairing::leave::<MAGNITUDE_3, COUNTERS_3>(ctx.as_ptr() as u64, now);
+    pairing::leave::<MAGNITUDE_3, COUNTERS_3, false>(ctx.as_ptr() as u64, now);
+    0
+}
+
+/// On exit, where the kernel may take a task off its CPU within a program, with 2 significant digits.
+#[fexit]
+pub fn preempted_leave_2(ctx: FExitContext) -> i32 {
+    // SAFETY: helper without arguments.
+    let now = unsafe { bpf_ktime_get_ns() };
+    pairing::leave::<MAGNITUDE_2, COUNTERS_2, true>(ctx.as_ptr() as u64, now);
+    0
+}
+
+/// On exit, where the kernel may take a task off its CPU within a program, with 3 significant digits.
+#[fexit]
+pub fn preempted_leave_3(ctx: FExitContext) -> i32 {
+    // SAFETY: helper without arguments.
+    let now = unsafe { bpf_ktime_get_ns() };
+    pairing::leave::<MAGNITUDE_3, COUNTERS_3, true>(ctx.as_ptr() as u64, now);
     0
 }
 
@@ -50,7 +68,7 @@ pub fn nest_enter(ctx: FEntryContext) -> i32 {
 pub fn nest_leave_2(ctx: FExitContext) -> i32 {
     // SAFETY: helper without arguments.
     let now = unsafe { bpf_ktime_get_ns() };
-    nest::leave::<MAGNITUDE_2, COUNTERS_2>(ctx.as_ptr() as u64, now);
+    nest::leave::<MAGNITUDE_2, COUNTERS_2>(ctx.as_ptr() as u64, now, None);
     0
 }
 
@@ -59,7 +77,7 @@ pub fn nest_leave_2(ctx: FExitContext) -> i32 {
 pub fn nest_leave_3(ctx: FExitContext) -> i32 {
     // SAFETY: helper without arguments.
     let now = unsafe { bpf_ktime_get_ns() };
-    nest::leave::<MAGNITUDE_3, COUNTERS_3>(ctx.as_ptr() as u64, now);
+    nest::leave::<MAGNITUDE_3, COUNTERS_3>(ctx.as_ptr() as u64, now, None);
     0
 }
 

@@ -148,6 +148,26 @@ fn hypervisor(root: &Path, cpuinfo: &str) -> Option<Hypervisor> {
     })
 }
 
+/// Whether this kernel may take a task off its CPU within the kernel's own code. If that is not known, it
+/// may.
+#[must_use]
+pub(crate) fn may_preempt() -> bool {
+    let debugfs = read_fact(Path::new("/sys/kernel/debug/sched/preempt"));
+    let build = read_fact(Path::new("/proc/sys/kernel/version"));
+    may_preempt_by(debugfs.as_deref(), build.as_deref())
+}
+
+fn may_preempt_by(debugfs: Option<&str>, build: Option<&str>) -> bool {
+    match (preemption(debugfs, build), build) {
+        (Some(model), _) => !matches!(model.as_str(), "none" | "voluntary"),
+        // A kernel that cannot do it says nothing of it.
+        (None, Some(build)) => {
+            build.split_ascii_whitespace().any(|word| word.starts_with("PREEMPT"))
+        }
+        (None, None) => true,
+    }
+}
+
 /// `debugfs` marks the model in force with brackets; without it, the build line names what the
 /// kernel was built for. A kernel built with `PREEMPT_DYNAMIC` alone leaves it open.
 fn preemption(debugfs: Option<&str>, build: Option<&str>) -> Option<String> {
@@ -253,6 +273,15 @@ mod tests {
         assert_eq!(count_cpu_list("3-1"), None);
         assert_eq!(count_cpu_list("0-4294967295"), None);
         assert_eq!(count_cpu_list("x"), None);
+    }
+
+    #[test]
+    fn a_kernel_preempts_unless_it_says_that_it_does_not() {
+        assert!(!may_preempt_by(Some("none (voluntary) full"), Some("#1 SMP PREEMPT_DYNAMIC x")));
+        assert!(may_preempt_by(Some("full (lazy)"), Some("#1 SMP PREEMPT_DYNAMIC x")));
+        assert!(!may_preempt_by(None, Some("#1 SMP Debian 5.10.1 x")));
+        assert!(may_preempt_by(None, Some("#1 SMP PREEMPT_DYNAMIC x")), "debugfs is not mounted");
+        assert!(may_preempt_by(None, None));
     }
 
     #[test]

@@ -3,13 +3,14 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+use crate::probe::doubtful::Durations;
 use crate::profile::Backend;
 use crate::target::Target;
 
 /// What happened to every call of one handler that the probes saw, in the measured window.
 ///
-/// The books balance: `carried_in + entries = paired + in_flight + lost`, where `paired` is the
-/// histogram's count. A difference is an error of the profiler and is reported as one.
+/// The books balance: `carried_in + entries = paired + in_flight + lost + doubtful + backwards`, where
+/// `paired` is the histogram's count. A difference is an error of the profiler and is reported as one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Losses {
@@ -39,15 +40,26 @@ pub struct Losses {
     pub overrun: u64,
     /// Durations beyond the histogram's range, recorded in its last bucket; `max_ns` and the sum stay exact.
     pub over_range: u64,
+    /// Durations that are not in the histogram, though their entry and exit were seen, because so many of
+    /// the longest may be from the start of one call to the end of another: the kernel skipped the exit of
+    /// the one and the entry of the other.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub doubtful: u64,
+    /// Calls whose exit was seen at an earlier time than their entry, by a clock that stepped back: their
+    /// duration is not known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub backwards: u64,
 }
 
 impl Losses {
-    /// What is left over when `carried_in + entries = paired + in_flight + lost` is worked out:
-    /// zero when the books balance.
+    /// What is left over when `carried_in + entries = paired + in_flight + lost + doubtful + backwards` is
+    /// worked out: zero when the books balance.
     #[must_use]
     pub fn imbalance(&self, paired: u64) -> i128 {
         let seen = i128::from(self.carried_in) + i128::from(self.entries);
-        seen - i128::from(paired) - i128::from(self.in_flight) - i128::from(self.lost)
+        let [in_flight, lost, doubtful, backwards] =
+            [self.in_flight, self.lost, self.doubtful, self.backwards].map(i128::from);
+        seen - i128::from(paired) - in_flight - lost - doubtful - backwards
     }
 
     /// Upper bound on the calls that ran in the window, ended in it and are not in the histogram.
@@ -57,7 +69,15 @@ impl Losses {
     #[must_use]
     pub fn unmeasured(&self) -> u64 {
         let skipped = self.missed.max(self.unpaired_exits);
-        self.lost.saturating_add(skipped).saturating_add(self.overrun)
+        [self.lost, self.overrun, self.doubtful, self.backwards]
+            .into_iter()
+            .fold(skipped, u64::saturating_add)
+    }
+
+    /// Losses that most runs have none of, with their names: those that there are.
+    pub(crate) fn rare(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+        let all = [("doubtful", self.doubtful), ("backwards", self.backwards)];
+        all.into_iter().filter(|(_, count)| *count > 0)
     }
 
     /// [`unmeasured`](Self::unmeasured) as a share of all calls, of which `paired` were measured; 0
@@ -91,6 +111,16 @@ pub struct SelfTime {
 }
 
 impl SelfTime {
+    /// Takes the `count` longest away, and keeps what is left within `whole_ns`, the sum of the calls' whole
+    /// durations: own times are no longer than these, and what is known of both is known by buckets.
+    pub(crate) fn withhold(&mut self, count: u64, whole_ns: u64) {
+        let (histogram, sum_ns) = (&mut self.histogram, &mut self.sum_ns);
+        Durations { histogram, sum_ns, max_ns: &mut self.max_ns }.withhold(count);
+        self.min_ns = self.max_ns.and(self.min_ns);
+        self.sum_ns = self.sum_ns.min(whole_ns);
+        self.probes_ns = self.probes_ns.min(whole_ns - self.sum_ns);
+    }
+
     /// Adds those of other calls.
     ///
     /// # Errors

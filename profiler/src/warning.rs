@@ -59,6 +59,10 @@ pub enum Warning {
     Overrun(Vec<String>, u64),
     /// Calls whose start was overwritten or found no room.
     Lost(Vec<String>, u64),
+    /// Durations that were left out, because so many may be from one call's start to another's end.
+    Doubtful(Vec<String>, u64),
+    /// Calls that left before they had entered, by the clock.
+    Backwards(Vec<String>, u64),
     /// Exits without a known start.
     Unpaired(Vec<String>, u64),
     /// The kernel does not tell how many probes of these it skipped.
@@ -101,7 +105,7 @@ impl Warning {
                 warnings.push(make(names, total));
             }
         };
-        let idle = |h: &HandlerProfile| h.count == 0;
+        let idle = |h: &HandlerProfile| h.count == 0 && h.losses.doubtful == 0;
         let missed = |h: &HandlerProfile| h.losses.missed > 0;
         let entered = |h: &HandlerProfile| h.losses.entries > 0 || h.losses.carried_in > 0;
         let if_so = u64::from;
@@ -121,6 +125,8 @@ impl Warning {
             add(&|names, _| Self::Overrun(names, most), &overrun);
         }
         add(&Self::Lost, &|h| h.losses.lost);
+        add(&Self::Doubtful, &|h| h.losses.doubtful);
+        add(&Self::Backwards, &|h| h.losses.backwards);
         add(&Self::Unpaired, &|h| h.losses.unpaired_exits);
         add(&Self::OverRange, &|h| h.losses.over_range);
         add(&Self::InFlight, &|h| h.losses.in_flight);
@@ -185,6 +191,8 @@ impl Warning {
             Self::Missed(..) => "missed",
             Self::Overrun(..) => "overrun",
             Self::Lost(..) => "lost",
+            Self::Doubtful(..) => "doubtful",
+            Self::Backwards(..) => "backwards",
             Self::Unpaired(..) => "unpaired",
             Self::MissedUnknown(_) => "missed-unknown",
             Self::InFlight(..) => "in-flight",
@@ -214,6 +222,8 @@ impl Warning {
             | Self::Missed(names, _)
             | Self::Overrun(names, _)
             | Self::Lost(names, _)
+            | Self::Doubtful(names, _)
+            | Self::Backwards(names, _)
             | Self::Unpaired(names, _)
             | Self::MissedUnknown(names)
             | Self::InFlight(names, _)
@@ -323,6 +333,20 @@ impl fmt::Display for Warning {
                 "{} of {names} began and could not be paired with an end: the function nests, sleeps \
                  or migrates more than its slots allow, and the figures leave those calls out; lower \
                  the load's workers to see whether that is all",
+                calls(*n)
+            ),
+            Self::Doubtful(_, n) => write!(
+                f,
+                "the {n} longest durations of {names} are left out: the kernel skipped entry and exit \
+                 programs there, so as many may be from the start of one call to the end of another, and \
+                 which is not known; --backend fsession or kprobe-session, on kernels that have them, \
+                 keep each start with its own call"
+            ),
+            Self::Backwards(_, n) => write!(
+                f,
+                "{} of {names} ended earlier than begun by the kernel's clock, which stepped back: the \
+                 figures leave those calls out; if there are many, look at the machine's clock source \
+                 (/sys/devices/system/clocksource)",
                 calls(*n)
             ),
             Self::Unpaired(_, n) => write!(

@@ -79,6 +79,36 @@ fn table_with_every_kind_of_loss() {
 }
 
 #[test]
+fn losses_that_few_runs_have_show_where_there_are_some() {
+    let mut profile = sample();
+    let usual = table(&profile, Unit::Auto);
+    assert!(!usual.contains("doubtful") && !usual.contains("backwards"), "{usual}");
+    let mut odd = measure("execve_handler", &[1_000; 200]);
+    odd.losses.entries += 5;
+    odd.losses.exits += 5;
+    (odd.losses.doubtful, odd.losses.backwards) = (3, 2);
+    assert_eq!(odd.losses.unmeasured(), 5);
+    profile.handlers = [odd, measure("bind_handler", &[1_000; 200])].iter().map(handler).collect();
+    profile.intervals.clear();
+    profile.warnings.clear();
+    profile.warn();
+    assert_eq!(profile.check(), Ok(()));
+    let codes: Vec<&str> = profile.warnings.iter().map(|warning| warning.code.as_str()).collect();
+    assert_eq!(codes, ["doubtful", "backwards"]);
+    let text = table(&profile, Unit::Auto);
+    let words = |start: &str| -> Vec<&str> {
+        let line = text.lines().rfind(|line| line.starts_with(start)).unwrap();
+        line.split_whitespace().rev().take(3).collect()
+    };
+    assert_eq!(words("handler")[..2], ["backwards", "doubtful"]);
+    assert_eq!(words("execve_handler")[..2], ["2", "3"]);
+    assert_eq!(words("bind_handler")[..2], ["0", "0"]);
+    let json = json_of(&profile);
+    assert_eq!(json["handlers"][0]["losses"]["doubtful"], 3);
+    assert_eq!(json["handlers"][1]["losses"].get("doubtful"), None);
+}
+
+#[test]
 fn a_narrow_terminal_wraps_names_only() {
     let text = Table { unit: Unit::Us, width: Some(80) }.serialize(&sample());
     insta::assert_snapshot!(String::from_utf8(text).unwrap());

@@ -47,6 +47,8 @@ mod namesakes;
 mod nested;
 #[path = "vm/pairing.rs"]
 mod pairing;
+#[path = "vm/preempted.rs"]
+mod preempted;
 #[path = "vm/repeats.rs"]
 mod repeats;
 #[path = "vm/replaced.rs"]

@@ -29,11 +29,21 @@ pub(super) fn accounts(profile: &Profile, width: Option<u16>) -> String {
         1.. if traced > 1 => format!("<={count}"),
         _ => count.to_string(),
     };
+    // What most runs have none of has a column only where there is some.
+    let mut header = HEADER.to_vec();
+    for handler in profile.shown() {
+        for (name, _) in handler.losses.rare() {
+            if !header.contains(&name) {
+                header.push(name);
+            }
+        }
+    }
+    let further = header[HEADER.len()..].to_vec();
     let rows = profile.shown().map(|handler| {
         let losses = &handler.losses;
         // The kernel may not tell all.
         let unknown = if losses.missed_unknown { "+?" } else { "" };
-        Row::from([
+        let mut row = Row::from([
             clean(&full_name(profile, handler)).into_owned(),
             handler.backend.to_string(),
             losses.carried_in.to_string(),
@@ -44,7 +54,12 @@ pub(super) fn accounts(profile: &Profile, width: Option<u16>) -> String {
             losses.unpaired_exits.to_string(),
             format!("{}{unknown}", losses.missed),
             overrun(losses.overrun),
-        ])
+        ]);
+        for name in &further {
+            let found = losses.rare().find(|(rare, _)| rare == name);
+            row.add_cell(found.map_or(0, |(_, count)| count).into());
+        }
+        row
     });
-    grid::figures(&HEADER, rows, width)
+    grid::figures(&header, rows, width)
 }

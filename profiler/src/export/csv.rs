@@ -6,7 +6,7 @@ use crate::measure::Losses;
 use crate::profile::{HandlerProfile, Profile};
 
 /// Heads of the columns; within one major version none is renamed, and new ones come last.
-const HEADER: [&str; 38] = [
+const HEADER: [&str; 40] = [
     "run",
     "handler",
     "module",
@@ -45,6 +45,8 @@ const HEADER: [&str; 38] = [
     "self_p95_ns",
     "self_p99_ns",
     "nested_probes_ns",
+    "doubtful",
+    "backwards",
 ];
 
 /// A row a handler. What is not known is empty; a count of zero is `0`.
@@ -73,7 +75,7 @@ impl Exporter for Csv {
     }
 }
 
-fn row(run: usize, profile: &Profile, handler: &HandlerProfile) -> [String; 38] {
+fn row(run: usize, profile: &Profile, handler: &HandlerProfile) -> [String; 40] {
     let text = |text: &str| clean(text).into_owned();
     let fact = |fact: Option<&str>| fact.map_or_else(String::new, text);
     let ns = |ns: Option<u64>| ns.map_or_else(String::new, |ns| ns.to_string());
@@ -95,6 +97,8 @@ fn row(run: usize, profile: &Profile, handler: &HandlerProfile) -> [String; 38] 
         unpaired_exits,
         missed,
         over_range,
+        doubtful,
+        backwards,
         ..
     } = handler.losses;
     [
@@ -136,5 +140,7 @@ fn row(run: usize, profile: &Profile, handler: &HandlerProfile) -> [String; 38] 
         own_quantile(0.95),
         own_quantile(0.99),
         ns(own.map(|own| own.probes_ns)),
+        doubtful.to_string(),
+        backwards.to_string(),
     ]
 }

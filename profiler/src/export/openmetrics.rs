@@ -73,7 +73,7 @@ struct Handler {
     in_flight: u64,
     unmeasured: u64,
     /// What is counted apart, with why.
-    losses: [(&'static str, u64); 4],
+    losses: Vec<(&'static str, u64)>,
 }
 
 impl Run {
@@ -133,7 +133,10 @@ impl Handler {
                 ("missed", losses.missed),
                 ("unpaired_exit", losses.unpaired_exits),
                 ("over_range", losses.over_range),
-            ],
+            ]
+            .into_iter()
+            .chain(losses.rare())
+            .collect(),
         }
     }
 }
@@ -249,7 +252,7 @@ fn losses(encoder: &mut DescriptorEncoder<'_>, runs: &[Run]) -> fmt::Result {
     let mut metric =
         encoder.encode_descriptor("handler_losses", help, None, MetricType::Counter)?;
     for handler in handlers() {
-        for (kind, count) in handler.losses {
+        for &(kind, count) in &handler.losses {
             let mut labels = handler.labels.clone();
             labels.push(("kind", kind.to_owned()));
             let mut metric = metric.encode_family(&labels)?;

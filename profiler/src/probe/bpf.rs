@@ -11,7 +11,9 @@ use std::{
 use aya::maps::{Array, HashMap as BpfHashMap, Map, MapData, MapError};
 use profiler_common::{
     bucket::lowest_value,
-    layout::{DISPLACED_MAX, PHASES, RecordHead, SLOTS_MAX, Slot, names},
+    layout::{
+        DISPLACED_MAX, Extremes, NESTED_MAX, NESTS_MAX, PHASES, RecordHead, SLOTS_MAX, Slot, names,
+    },
 };
 
 use super::{
@@ -19,6 +21,7 @@ use super::{
     btf::{BTF_FOLDER, Functions},
     calibrate,
     kprobe_event::{self, Counted},
+    left_over::{self, NEST_WORDS},
     memory::{Available, Maps},
     missed::HookMisses,
     nest::{self, Costs},
@@ -37,6 +40,8 @@ pub struct BpfSession {
     starts: Starts,
     phase_map: Array<MapData, u32>,
     displaced: BpfHashMap<MapData, [u64; 2], u64>,
+    /// Tasks' calls under way, where own time is told.
+    nests: Option<BpfHashMap<MapData, u64, [u64; NEST_WORDS]>>,
     grace: GracePeriod,
     phase: u32,
     cpus: u32,
@@ -51,6 +56,7 @@ pub struct BpfSession {
 struct Totals {
     durations: SelfTime,
     over_range: u64,
+    backwards: u64,
 }
 
 /// A target that the kernel refused: its place among those given, and why.
@@ -69,6 +75,12 @@ struct Probed {
     lost: u64,
     /// Skipped runs so far, as last reported.
     missed: u64,
+    /// Calls so far that left before they had entered.
+    backwards: u64,
+    /// Doubtful durations so far.
+    doubtful: u64,
+    /// Starts that were left over and taken out of the shared maps.
+    swept: u64,
 }
 
 /// A loaded program.
@@ -131,7 +143,11 @@ impl BpfSession {
         costs: Costs,
     ) -> Result<(Self, Vec<Refused>), ProbeError> {
         let Options { precision, empty, self_time, .. } = options;
-        let set = Set::of(backend, precision, empty, sys::has_exchange(), self_time);
+        let kernel = programs::Kernel {
+            exchanges: sys::has_exchange(),
+            preempts: crate::host::may_preempt(),
+        };
+        let set = Set::of(backend, precision, empty, kernel, self_time);
         let nests = set.starts == Starts::Nests;
         let template = Template::load()?;
         let cpus = possible_cpus()?;
@@ -202,6 +218,9 @@ impl BpfSession {
                 programs: loaded,
                 lost: 0,
                 missed: 0,
+                backwards: 0,
+                doubtful: 0,
+                swept: 0,
             });
         }
 
@@ -224,6 +243,9 @@ impl BpfSession {
             phase_map: Array::try_from(Map::Array(take(names::PHASE)?)).map_err(typed)?,
             displaced: BpfHashMap::try_from(Map::HashMap(take(names::DISPLACED)?))
                 .map_err(typed)?,
+            nests: nests
+                .then(|| BpfHashMap::try_from(Map::HashMap(take(names::NESTS)?)).map_err(typed))
+                .transpose()?,
             grace: GracePeriod::new(),
             phase: 0,
             cpus,
@@ -288,6 +310,53 @@ impl BpfSession {
             .collect())
     }
 
+    /// Counts a start of a handler that was taken out of a shared map.
+    fn count_swept(&mut self, handler: u64) {
+        let of_handler = |probed: &&mut Probed| probed.number as u64 == handler;
+        if let Some(probed) = self.probed.iter_mut().find(of_handler) {
+            probed.swept += 1;
+        }
+    }
+
+    /// Takes left-over starts out of the shared maps, where these are crowded and exits were skipped.
+    fn sweep(&mut self) -> Result<(), ProbeError> {
+        if self.probed.iter().all(|probed| probed.missed == 0) {
+            return Ok(());
+        }
+        let failed = |error| ProbeError::Map {
+            doing: "looking for starts that are left over".to_owned(),
+            error: Box::new(error),
+        };
+        let now = left_over::now_ns();
+        let waiting = each_once(self.displaced.keys(), DISPLACED_MAX as usize).map_err(failed)?;
+        if left_over::is_crowded(waiting.len(), DISPLACED_MAX) {
+            for key in waiting {
+                // One that is gone has left meanwhile.
+                let start = self.displaced.get(&key, 0);
+                if start.is_ok_and(|start| left_over::is_left_over(start, now))
+                    && self.displaced.remove(&key).is_ok()
+                {
+                    self.count_swept(key[1]);
+                }
+            }
+        }
+        let Some(mut nests) = self.nests.take() else { return Ok(()) };
+        let tasks = each_once(nests.keys(), NESTS_MAX as usize).map_err(failed);
+        if tasks.as_ref().is_ok_and(|tasks| left_over::is_crowded(tasks.len(), NESTS_MAX)) {
+            for task in tasks.iter().flatten() {
+                let calls = nests.get(task, 0).ok();
+                let left = calls.and_then(|nest| left_over::left_over_calls(&nest, now));
+                if let Some(handlers) = left
+                    && nests.remove(task).is_ok()
+                {
+                    handlers.into_iter().for_each(|handler| self.count_swept(handler));
+                }
+            }
+        }
+        self.nests = Some(nests);
+        tasks.map(drop)
+    }
+
     /// Starts that wait in the map of displaced starts, by handler number.
     fn displaced_starts(&self) -> Result<Vec<u64>, ProbeError> {
         let failed = |error| ProbeError::Map {
@@ -310,9 +379,11 @@ impl BpfSession {
         displaced_now: u64,
         events: &HashMap<String, Counted>,
     ) -> Result<Books, ProbeError> {
-        let mut books = Books { in_flight: displaced_now, ..Books::default() };
+        let lost = probed.swept;
+        let mut books = Books { in_flight: displaced_now, lost, ..Books::default() };
         let mut paired = 0;
         let (mut skipped_entries, mut skipped_exits) = (0, 0);
+        let mut all_known = true;
         for slot in self.read_slots(probed)? {
             books.entries += slot.entries;
             books.lost += slot.lost;
@@ -342,7 +413,15 @@ impl BpfSession {
                 Backend::Kprobe => books.missed.max(missed.unwrap_or(0)),
                 _ => books.missed + missed.unwrap_or(0),
             };
-            books.missed_unknown |= missed.is_none();
+            all_known &= missed.is_some();
+        }
+        books.missed_unknown = !all_known;
+        // On a trampoline the two programs of a call are skipped one without the other, because of an
+        // interrupt or another task that came in upon one of them. Probes that are given the registers run
+        // with preemption off, and what an interrupt calls upon them is skipped at both ends. Cookies keep
+        // each start with its own call.
+        if self.backend == Backend::Fentry && all_known {
+            books.doubtful = skipped_entries.min(skipped_exits).max(probed.doubtful);
         }
         // Hits of an event and runs of its program are read one after the other: fewer of the former are
         // no fewer that were skipped.
@@ -360,10 +439,11 @@ impl BpfSession {
         &self,
         probed: &Probed,
         phase: u32,
-        books: Books,
+        mut books: Books,
     ) -> Result<Drained, ProbeError> {
-        let Totals { durations, over_range } =
+        let Totals { durations, over_range, backwards } =
             self.read_records(probed, self.record_key(0, phase))?;
+        books.backwards = probed.backwards + backwards;
         let self_time = if self.tells_self_time() {
             let own = self.record_key(0, phase) + PHASES * self.cpus;
             Some(self.read_records(probed, own)?.durations)
@@ -384,21 +464,24 @@ impl BpfSession {
         let mut histogram =
             self.precision.histogram().map_err(|error| invalid(error.to_string()))?;
         let (mut sum_ns, mut min_ns, mut max_ns, mut over_range) = (0, u64::MAX, 0, 0);
-        let mut probes_ns = 0;
+        let (mut probes_ns, mut backwards) = (0, 0);
         let mut bytes = vec![0; record_bytes(self.precision)];
         let head = size_of::<RecordHead>();
         let magnitude = self.precision.magnitude();
         for cpu in 0..self.cpus {
             probed.read(names::RECORDS, first + cpu, &mut bytes)?;
+            let found = head_of(&bytes);
+            backwards += found.backwards;
             if bytes[head..].iter().all(|&byte| byte == 0) {
                 continue;
             }
             // The head knows the long durations alone; a short one is its counter's only value.
-            sum_ns += u64_at(&bytes, 0);
-            min_ns = min_ns.min(!u64_at(&bytes, 8));
-            max_ns = max_ns.max(u64_at(&bytes, 16));
-            over_range += u64_at(&bytes, 24);
-            probes_ns += u64_at(&bytes, 32);
+            sum_ns += found.sum;
+            let (not_min, max) = extremes(&found);
+            min_ns = min_ns.min(!not_min);
+            max_ns = max_ns.max(max);
+            over_range += found.over_range;
+            probes_ns += found.probes;
             for (counter, count) in bytes[head..].chunks_exact(4).enumerate() {
                 let count = u64::from(u32::from_ne_bytes([count[0], count[1], count[2], count[3]]));
                 if count == 0 {
@@ -421,7 +504,7 @@ impl BpfSession {
             max_ns: any.then_some(max_ns),
             probes_ns,
         };
-        Ok(Totals { durations, over_range })
+        Ok(Totals { durations, over_range, backwards })
     }
 
     fn record_key(&self, cpu: u32, phase: u32) -> u32 {
@@ -481,6 +564,7 @@ impl Session for BpfSession {
         self.phase = new;
         self.drained_until = self.detached.or_else(|| Some(Instant::now()));
         self.grace.wait();
+        self.sweep()?;
         let displaced = self.displaced_starts()?;
         let events = match self.backend {
             Backend::Kprobe => kprobe_event::profile()
@@ -496,6 +580,8 @@ impl Session for BpfSession {
         for (probed, drained) in self.probed.iter_mut().zip(&all) {
             probed.lost = drained.books.lost;
             probed.missed = drained.books.missed;
+            probed.backwards = drained.books.backwards;
+            probed.doubtful = drained.books.doubtful;
         }
         self.clear(old)?;
         Ok(all)
@@ -663,6 +749,36 @@ fn each_once<Key: std::hash::Hash + Eq>(
     keys.take(capacity.saturating_mul(2)).collect()
 }
 
+/// The head of a record.
+fn head_of(record: &[u8]) -> RecordHead {
+    use std::mem::offset_of;
+    let word = |at| u64_at(record, at);
+    let mut nested = [Extremes::default(); NESTED_MAX];
+    for (at, pair) in nested.iter_mut().enumerate() {
+        let at = offset_of!(RecordHead, nested) + at * size_of::<Extremes>();
+        pair.not_min = word(at + offset_of!(Extremes, not_min));
+        pair.max = word(at + offset_of!(Extremes, max));
+    }
+    RecordHead {
+        sum: word(offset_of!(RecordHead, sum)),
+        not_min: word(offset_of!(RecordHead, not_min)),
+        max: word(offset_of!(RecordHead, max)),
+        over_range: word(offset_of!(RecordHead, over_range)),
+        probes: word(offset_of!(RecordHead, probes)),
+        backwards: word(offset_of!(RecordHead, backwards)),
+        depth: word(offset_of!(RecordHead, depth)),
+        nested,
+    }
+}
+
+/// The complement of the shortest duration and the longest one, of runs at any depth.
+fn extremes(head: &RecordHead) -> (u64, u64) {
+    let lowest = (head.not_min, head.max);
+    head.nested
+        .iter()
+        .fold(lowest, |(not_min, max), pair| (not_min.max(pair.not_min), max.max(pair.max)))
+}
+
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[at..at + 8]);
@@ -672,6 +788,19 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_extremes_of_a_record_are_those_of_all_depths() {
+        let words = [900, !40, 300, 1, 7, 2, 0, !50, 200, 0, 0, !30, 500, 0, 0];
+        let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_ne_bytes).collect();
+        assert_eq!(bytes.len(), size_of::<RecordHead>());
+        let head = head_of(&bytes);
+        assert_eq!((head.sum, head.over_range, head.probes), (900, 1, 7));
+        assert_eq!((head.backwards, head.depth), (2, 0));
+        assert_eq!(extremes(&head), (!30, 500));
+        let alone = RecordHead { nested: [Extremes::default(); NESTED_MAX], ..head };
+        assert_eq!(extremes(&alone), (!40, 300), "an empty pair is no duration");
+    }
 
     #[test]
     fn keys_that_come_again_are_counted_once() {

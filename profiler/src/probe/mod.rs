@@ -5,11 +5,13 @@ pub mod btf;
 mod calibrate;
 pub mod choice;
 mod composite;
+pub(crate) mod doubtful;
 mod errno;
 pub mod feature;
 pub mod ftrace;
 pub mod keeper;
 mod kprobe_event;
+mod left_over;
 mod life;
 mod memory;
 mod missed;
@@ -270,6 +272,10 @@ pub struct Books {
     pub displaced: u64,
     /// Exits on another CPU than the entry's.
     pub migrated: u64,
+    /// Durations at most that are from the start of one call to the end of another.
+    pub doubtful: u64,
+    /// Calls that left before they had entered, by the clock: they have no duration.
+    pub backwards: u64,
 }
 
 impl Books {

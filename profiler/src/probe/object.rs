@@ -269,21 +269,83 @@ fn create(name: &str, map: &aya_obj::Map) -> Result<MapData, ProbeError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Precision, programs::Set};
+    use super::super::{
+        Precision,
+        programs::{Kernel, Set},
+    };
     use super::*;
     use crate::profile::Backend;
 
-    /// Whether the code of a program, with all that it calls, exchanges atomically.
-    fn exchanges(template: &Template, kind: Kind) -> bool {
-        /// `BPF_STX | BPF_ATOMIC | BPF_DW`
-        const ATOMIC: u8 = 0xdb;
+    /// The code of a program, with all that it calls.
+    fn code(template: &Template, kind: Kind) -> Vec<bpf_insn> {
         let mut object = template.object.clone();
         object.programs.retain(|name, _| name == kind.name);
         let sections: HashSet<usize> = object.functions.keys().map(|&(at, _)| at).collect();
         object.relocate_calls(&sections).unwrap();
         let program = object.programs.get(kind.name).unwrap_or_else(|| panic!("{}", kind.name));
-        let code = &object.functions[&program.function_key()].instructions;
+        object.functions[&program.function_key()].instructions.clone()
+    }
+
+    /// Whether the code of a program exchanges atomically.
+    fn exchanges(template: &Template, kind: Kind) -> bool {
+        /// `BPF_STX | BPF_ATOMIC | BPF_DW`
+        const ATOMIC: u8 = 0xdb;
+        let code = code(template, kind);
         code.iter().any(|instruction| instruction.code == ATOMIC && instruction.imm != 0)
+    }
+
+    /// Stores to a record's counters that an interrupt may come in before, and atomic additions.
+    fn counting(template: &Template, kind: Kind) -> (usize, usize) {
+        /// `BPF_STX | BPF_MEM | BPF_W`
+        const STORE: u8 = 0x63;
+        /// `BPF_STX | BPF_ATOMIC | BPF_W`
+        const ADD: u8 = 0xc3;
+        /// The frame pointer: what lies on the stack is the run's own.
+        const STACK: u8 = 10;
+        let code = code(template, kind);
+        let of = |opcode| {
+            let stores = code.iter().filter(move |i| i.code == opcode && i.dst_reg() != STACK);
+            stores.count()
+        };
+        (of(STORE), of(ADD))
+    }
+
+    #[test]
+    fn where_tasks_are_preempted_a_slot_is_given_up_by_an_exchange() {
+        let template = Template::load().unwrap();
+        for precision in [Precision::Two, Precision::Three] {
+            let exit = |preempts| {
+                let kernel = Kernel { exchanges: true, preempts };
+                let set = Set::of(Backend::Fentry, precision, false, kernel, false);
+                code(&template, set.kinds[0])
+            };
+            /// `BPF_ST | BPF_MEM | BPF_DW`
+            const STORE: u8 = 0x7a;
+            // The frame is a slot's first field; what lies on the stack is the run's own.
+            let frees = |code: &[bpf_insn]| {
+                code.iter()
+                    .any(|i| i.code == STORE && i.off == 0 && i.imm == 0 && i.dst_reg() != 10)
+            };
+            assert!(frees(&exit(false)) && !frees(&exit(true)), "{precision:?}");
+        }
+    }
+
+    #[test]
+    fn kernels_that_run_programs_on_top_of_themselves_count_atomically() {
+        let template = Template::load().unwrap();
+        for backend in [Backend::Fentry, Backend::Kprobe] {
+            for precision in [Precision::Two, Precision::Three] {
+                let exit = |exchange| {
+                    let kernel = Kernel { exchanges: exchange, preempts: false };
+                    let set = Set::of(backend, precision, false, kernel, false);
+                    let (stores, adds) = counting(&template, set.kinds[0]);
+                    assert_eq!(set.kinds[0].side, Side::Exit);
+                    (stores > 0, adds > 0)
+                };
+                assert_eq!(exit(false), (false, true), "{backend} {precision:?}");
+                assert_eq!(exit(true), (true, false), "{backend} {precision:?}");
+            }
+        }
     }
 
     #[test]
@@ -292,7 +354,8 @@ mod tests {
         for backend in [Backend::Fentry, Backend::KprobeMulti, Backend::Kprobe] {
             for precision in [Precision::Two, Precision::Three] {
                 for exchange in [true, false] {
-                    let set = Set::of(backend, precision, false, exchange, false);
+                    let kernel = Kernel { exchanges: exchange, preempts: false };
+                    let set = Set::of(backend, precision, false, kernel, false);
                     let any = set.kinds.iter().any(|&kind| exchanges(&template, kind));
                     assert_eq!(any, exchange, "{backend} {precision:?}");
                 }

@@ -54,6 +54,16 @@ pub(super) enum Starts {
     Nests,
 }
 
+/// What programs have to know of the kernel.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kernel {
+    /// Whether it has the instruction that compares and exchanges.
+    pub(super) exchanges: bool,
+    /// Whether it takes tasks off their CPU within programs on a trampoline. Probes that are given the
+    /// registers run with preemption off (`ftrace_test_recursion_trylock`, `kprobe_ftrace_handler`).
+    pub(super) preempts: bool,
+}
+
 /// Programs of a backend, exits first: so no entry is counted whose exit is not.
 pub(super) struct Set {
     pub(super) kinds: Vec<Kind>,
@@ -65,13 +75,12 @@ pub(super) struct Set {
 }
 
 impl Set {
-    /// Those of `backend`; empty ones do nothing. `exchange` is whether the kernel knows that
-    /// instruction. `self_time`: those that tell calls' own time.
+    /// Those of `backend`; empty ones do nothing. `self_time`: those that tell calls' own time.
     pub(super) fn of(
         backend: Backend,
         precision: Precision,
         empty: bool,
-        exchange: bool,
+        kernel: Kernel,
         self_time: bool,
     ) -> Self {
         if self_time && !empty {
@@ -87,7 +96,7 @@ impl Set {
         let exit = |name, attach_type| Kind { side: Side::Exit, name, attach_type };
         let both = |name, attach_type| Kind { side: Side::Both, name, attach_type };
         // Programs for slots, or for the map alone.
-        let slots = exchange || empty;
+        let slots = kernel.exchanges || empty;
         let registers = |attach_type| {
             if slots {
                 vec![
@@ -103,8 +112,13 @@ impl Set {
         };
         let trampoline = || {
             if slots {
+                let [two, three] = if kernel.preempts {
+                    ["preempted_leave_2", "preempted_leave_3"]
+                } else {
+                    ["leave_2", "leave_3"]
+                };
                 vec![
-                    exit(choose("leave_2", "leave_3", "empty_leave"), A::Fexit),
+                    exit(choose(two, three, "empty_leave"), A::Fexit),
                     entry(choose("enter", "enter", "empty_enter"), A::Fentry),
                 ]
             } else {

@@ -2,7 +2,7 @@
 
 use hdrhistogram::Histogram;
 
-use super::{Books, Drained, Precision, Session};
+use super::{Books, Drained, Precision, Session, doubtful::Durations};
 use crate::measure::{HandlerMeasure, Losses, SelfTime};
 use crate::profile::Backend;
 use crate::target::Target;
@@ -160,8 +160,8 @@ impl Handler {
         let at_end = self.at_end.as_ref().unwrap_or(&self.now);
         let mut losses = self.losses_by(at_end);
         if self.at_end.is_some() && self.is_balanced() {
-            let counted = self.histogram.len();
-            let gone = self.paired_before + self.before.lost;
+            let counted = self.histogram.len() + losses.backwards;
+            let gone = self.paired_before + self.before.lost + self.before.backwards;
             if let Some(entered) = self.entered_before {
                 losses.carried_in = losses.carried_in.min(entered.saturating_sub(gone));
             }
@@ -176,11 +176,14 @@ impl Handler {
     fn losses_by(&self, now: &Books) -> Losses {
         let before = &self.before;
         let unpaired_exits = now.unpaired_exits.saturating_sub(before.unpaired_exits);
+        let backwards = now.backwards.saturating_sub(before.backwards);
         Losses {
             // What had entered by then and was neither paired nor lost was under way.
-            carried_in: before.entries.saturating_sub(self.paired_before + before.lost),
+            carried_in: before
+                .entries
+                .saturating_sub(self.paired_before + before.lost + before.backwards),
             entries: now.entries.saturating_sub(before.entries),
-            exits: self.histogram.len() + unpaired_exits,
+            exits: self.histogram.len() + unpaired_exits + backwards,
             in_flight: now.in_flight,
             lost: now.lost.saturating_sub(before.lost),
             unpaired_exits,
@@ -188,12 +191,28 @@ impl Handler {
             missed_unknown: now.missed_unknown,
             overrun: now.overrun.saturating_sub(before.overrun),
             over_range: self.over_range,
+            doubtful: 0,
+            backwards,
         }
     }
 
-    fn finish(self) -> HandlerMeasure {
+    /// Without what is doubtful: that there is of it since the probes were attached, because the start of
+    /// such a duration may be older than the window.
+    fn finish(mut self) -> HandlerMeasure {
+        let mut losses = self.losses();
+        let doubtful = self.at_end.as_ref().unwrap_or(&self.now).doubtful;
+        let (histogram, sum_ns) = (&mut self.histogram, &mut self.sum_ns);
+        losses.doubtful =
+            Durations { histogram, sum_ns, max_ns: &mut self.max_ns }.withhold(doubtful);
+        if losses.doubtful > 0 {
+            losses.over_range = losses.over_range.saturating_sub(losses.doubtful);
+            self.min_ns = self.max_ns.and(self.min_ns);
+            if let Some(own) = &mut self.self_time {
+                own.withhold(doubtful, self.sum_ns);
+            }
+        }
         HandlerMeasure {
-            losses: self.losses(),
+            losses,
             backend: self.backend,
             target: self.target,
             histogram: self.histogram,

@@ -381,7 +381,8 @@ pub struct Interval {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct IntervalStats {
-    /// Calls that ended in it.
+    /// Calls that ended in it, without those that are doubtful: of these each interval leaves out as many as
+    /// there are since the probes were attached, because each may lie in it.
     pub count: u64,
     /// Sum of their durations.
     pub sum_ns: u64,
@@ -391,6 +392,23 @@ pub struct IntervalStats {
     pub p99_ns: Option<u64>,
     /// Longest; `null` without a call.
     pub max_ns: Option<u64>,
+}
+
+impl IntervalStats {
+    /// Where durations of `whole` were left out as doubtful, an interval that ended before any was shows none
+    /// that is longer than the whole's.
+    pub(crate) fn keep_within(&mut self, whole: &HandlerProfile) {
+        if whole.losses.doubtful == 0 {
+            return;
+        }
+        let Some(longest) = whole.max_ns else {
+            *self = Self { count: 0, sum_ns: 0, p50_ns: None, p99_ns: None, max_ns: None };
+            return;
+        };
+        for ns in [&mut self.p50_ns, &mut self.p99_ns, &mut self.max_ns] {
+            *ns = ns.map(|ns| ns.min(longest));
+        }
+    }
 }
 
 impl Profile {

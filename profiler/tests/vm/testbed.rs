@@ -90,6 +90,15 @@ impl Counters {
     }
 }
 
+/// The longest call of `testbed_timed` since the last reset, in nanoseconds, with all that probes add.
+pub(crate) fn longest() -> u64 {
+    Counters::read("longest").of("testbed_timed")
+}
+
+pub(crate) fn reset_longest() {
+    fs::write(proc("longest"), "0").unwrap();
+}
+
 /// Makes every call of a handler that many iterations, of two instructions each, longer.
 pub(crate) fn spin(handler: &str, iterations: u64) {
     fs::write(proc("spin"), format!("{handler} {iterations}")).unwrap();

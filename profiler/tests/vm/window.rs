@@ -219,6 +219,7 @@ impl Measured {
         assert_eq!(losses.unpaired_exits, 0, "{text}");
         assert_eq!(losses.missed, 0, "{text}");
         assert_eq!(losses.over_range, 0, "{text}");
+        assert_eq!((losses.doubtful, losses.backwards), (0, 0), "{text}");
         assert_eq!(losses.imbalance(self.count()), 0, "{text}");
         self.assert_ordered();
     }
@@ -236,7 +237,7 @@ impl Measured {
         }
         // Without its entry a call is missed; without its exit, or with another's, it is lost.
         assert!(losses.entries <= truth && truth <= losses.entries + losses.missed, "{text}");
-        assert_eq!(losses.entries, count + losses.lost, "{text}");
+        assert_eq!(losses.entries, count + losses.lost + losses.doubtful, "{text}");
         assert!(truth <= count + losses.unmeasured(), "{text}");
     }
 

@@ -99,6 +99,7 @@ const OUT_ON_5_10: &[(&str, &str)] = &[
         "about BPF programs of many handlers; killed:: kills runs of every backend here",
     ),
     ("namesakes::", "this kernel has no BTF of modules, by which names could be mixed up"),
+    OUT_WITHOUT_PREEMPTION,
     ("runs::two_runs_on_one_handler", ONE_TRACER),
 ];
 
@@ -115,7 +116,14 @@ const OUT_ON_6_12: &[(&str, &str)] = &[
     ("namesakes::", BOTH_SIDES),
     ("nested::", BOTH_SIDES),
     ("pairing::", BOTH_SIDES),
+    OUT_WITHOUT_PREEMPTION,
 ];
+
+const OUT_ON_6_1: &[(&str, &str)] = &[OUT_WITHOUT_PREEMPTION];
+
+/// Debian's kernels before 7.2 do not take tasks off their CPU within programs.
+const OUT_WITHOUT_PREEMPTION: (&str, &str) =
+    ("preempted::", "this kernel takes no task off its CPU within a program: boot 7.2 has it");
 
 const BOTH_SIDES: &str =
     "boots 6.1 and 7.2 have it; matrix:: counts and pairs here, by each backend";

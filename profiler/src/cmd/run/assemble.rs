@@ -31,6 +31,12 @@ pub(super) fn profile(common: &Common, window: Window) -> Result<Profile, Failur
             HandlerProfile::from_measure(&measure).map_err(|error| internal(&error.to_string()))?;
         handlers.push(handler);
     }
+    let mut intervals = window.intervals;
+    for interval in &mut intervals {
+        for (of_interval, handler) in interval.handlers.iter_mut().zip(&handlers) {
+            of_interval.keep_within(handler);
+        }
+    }
     Ok(Profile {
         schema: SCHEMA.to_owned(),
         version: VERSION,
@@ -55,7 +61,7 @@ pub(super) fn profile(common: &Common, window: Window) -> Result<Profile, Failur
         left_out: Vec::new(),
         driver_costs: Vec::new(),
         costs: window.costs,
-        intervals: window.intervals,
+        intervals,
         sources: Vec::new(),
         warnings: Vec::new(),
     })

@@ -1,5 +1,6 @@
 //! The table that a terminal shows while a run goes on.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use super::internal;
 use crate::error::Failure;
 use crate::export::grid;
 use crate::export::table::clean;
-use crate::probe::{Drained, Precision};
+use crate::probe::{Drained, Precision, doubtful::Durations};
 use crate::target::Target;
 
 /// How often it is drawn anew; each time the records are drained.
@@ -30,6 +31,8 @@ struct Handler {
     histogram: Histogram<u64>,
     max_ns: Option<u64>,
     lost: u64,
+    /// How many of the longest are not shown.
+    doubtful: u64,
     /// Calls per second between drawings, oldest first.
     rates: VecDeque<f64>,
 }
@@ -47,6 +50,7 @@ impl Live {
                 histogram: precision.histogram().map_err(|error| internal(&error.to_string()))?,
                 max_ns: None,
                 lost: 0,
+                doubtful: 0,
                 rates: VecDeque::new(),
             })
         });
@@ -62,7 +66,9 @@ impl Live {
             added.map_err(|error| internal(&error.to_string()))?;
             handler.max_ns = handler.max_ns.max(drained.max_ns);
             let books = &drained.books;
-            handler.lost = books.lost + books.missed.max(books.unpaired_exits);
+            let skipped = books.missed.max(books.unpaired_exits);
+            handler.lost = books.lost + skipped + books.backwards + books.doubtful;
+            handler.doubtful = books.doubtful;
             if handler.rates.len() == HISTORY {
                 handler.rates.pop_front();
             }
@@ -91,16 +97,20 @@ impl Handler {
         let micros = |ns: Option<u64>| {
             ns.map_or("-".to_owned(), |ns| format!("{}.{:03}", ns / 1000, ns % 1000))
         };
-        let quantile =
-            |quantile| self.max_ns.map(|max| self.histogram.value_at_quantile(quantile).min(max));
+        let (mut histogram, mut max_ns) = (Cow::Borrowed(&self.histogram), self.max_ns);
+        if self.doubtful > 0 {
+            let (histogram, sum_ns) = (histogram.to_mut(), &mut 0);
+            Durations { histogram, sum_ns, max_ns: &mut max_ns }.withhold(self.doubtful);
+        }
+        let quantile = |quantile| max_ns.map(|max| histogram.value_at_quantile(quantile).min(max));
         Row::from([
             clean(&self.name).into_owned(),
             format!("{:.0}", self.rates.back().copied().unwrap_or(0.0)),
             sparkline(&self.rates),
-            self.histogram.len().to_string(),
+            histogram.len().to_string(),
             micros(quantile(0.5)),
             micros(quantile(0.99)),
-            micros(self.max_ns),
+            micros(max_ns),
             self.lost.to_string(),
         ])
     }

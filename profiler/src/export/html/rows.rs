@@ -163,6 +163,18 @@ pub(super) fn losses(sides: &[Side<'_>]) -> Grid {
         "over range",
     ];
     heads.extend(counted.map(str::to_owned));
+    // What most runs have none of has a column only where there is some.
+    let mut further = Vec::new();
+    for name in names(sides) {
+        for (_, handler) in find(sides, &name) {
+            for (rare, _) in handler.losses.rare() {
+                if !further.contains(&rare) {
+                    further.push(rare);
+                }
+            }
+        }
+    }
+    heads.extend(further.iter().map(|&rare| rare.to_owned()));
     let mut rows = Vec::new();
     for name in names(sides) {
         for (side, handler) in find(sides, &name) {
@@ -185,6 +197,10 @@ pub(super) fn losses(sides: &[Side<'_>]) -> Grid {
                 ]
                 .map(Cell::count),
             );
+            row.extend(further.iter().map(|name| {
+                let found = losses.rare().find(|(rare, _)| rare == name);
+                Cell::count(found.map_or(0, |(_, count)| count))
+            }));
             rows.push(row);
         }
     }

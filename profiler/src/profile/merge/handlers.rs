@@ -151,5 +151,7 @@ fn add_losses(a: &Losses, b: &Losses) -> Option<Losses> {
         missed_unknown: a.missed_unknown || b.missed_unknown,
         overrun: a.overrun.checked_add(b.overrun)?,
         over_range: a.over_range.checked_add(b.over_range)?,
+        doubtful: a.doubtful.checked_add(b.doubtful)?,
+        backwards: a.backwards.checked_add(b.backwards)?,
     })
 }

@@ -1,0 +1,170 @@
+//! Tasks that the kernel takes off their CPU within a trampoline's programs (Linux 7.2 does).
+
+use std::fs;
+use std::process::{Child, Command};
+
+use hdrhistogram::Histogram;
+use profiler::probe::recorder::Recorder;
+use profiler::probe::{Drained, Options, Precision, Probes, Session as _};
+use profiler::profile::Backend;
+
+use crate::nested::backends;
+use crate::testbed;
+use crate::window::{Window, preempts, resolve};
+
+const TIMED: &str = "testbed_timed";
+const TASKS: usize = 4;
+
+/// Tasks on the first CPU that call the function again and again; they are killed when this is dropped.
+struct Hammers(Vec<Child>);
+
+impl Hammers {
+    fn start(msec: u64) -> Self {
+        let hammer = || {
+            let command = format!("echo timed {msec} >/proc/hids_testbed/trigger");
+            Command::new("taskset").args(["-c", "0", "sh", "-c", &command]).spawn().unwrap()
+        };
+        Self((0..TASKS).map(|_| hammer()).collect())
+    }
+
+    fn finish(mut self) {
+        for hammer in &mut self.0 {
+            assert!(hammer.wait().unwrap().success());
+        }
+        self.0.clear();
+    }
+}
+
+impl Drop for Hammers {
+    fn drop(&mut self) {
+        for hammer in &mut self.0 {
+            let _ = hammer.kill();
+            let _ = hammer.wait();
+        }
+    }
+}
+
+/// Each task calls from 32 places on its stack in turn, and comes back to one after more than a second: a
+/// start that was left there is that old.
+///
+/// Calls of one task do not lie on top of another's, but the programs' starts do: a start whose exit the
+/// kernel skipped may be taken for that of a later call. The module itself times each call by the same
+/// clock from outside of the trampoline, so that no duration can be longer than its longest.
+fn assert_none_longer(backend: Backend, self_time: bool) {
+    assert!(preempts(), "this kernel does not take tasks off within programs");
+    testbed::load();
+    let window = match self_time {
+        true => Window::telling_self_time(backend, &[TIMED]),
+        false => Window::by(backend, &[TIMED]),
+    };
+    // Long enough for most tasks to be taken off outside of programs.
+    testbed::spin(TIMED, 4_000);
+    testbed::reset_longest();
+    Hammers::start(6_000).finish();
+    testbed::spin(TIMED, 0);
+    let longest = testbed::longest();
+    let measured = window.end().remove(0);
+    let (measure, count) = (&measured.measure, measured.count());
+    let losses = measure.losses;
+    let max = measure.max_ns.unwrap();
+    let text = format!(
+        "{backend}, own time {self_time}: {count} of {} calls, the longest measured {max} of {longest} ns: \
+         {losses:?}",
+        measured.truth
+    );
+    println!("{text}");
+    assert_eq!(losses.imbalance(count), 0, "{text}");
+    assert!(losses.entries <= measured.truth, "{text}");
+    assert!(count > measured.truth / 4 && count + losses.unmeasured() >= losses.entries, "{text}");
+    // What is left after durations were withheld is known by buckets.
+    let bound = |histogram: &Histogram<u64>| histogram.highest_equivalent(longest);
+    assert!(max <= bound(&measure.histogram), "{text}");
+    if let Some(own) = &measure.self_time {
+        assert!(own.max_ns.unwrap() <= bound(&own.histogram), "{text}, {:?}", own.max_ns);
+        assert_eq!(own.histogram.len(), count, "{text}");
+        assert!(own.sum_ns + own.probes_ns <= measure.sum_ns, "{text}, {own:?}");
+    }
+    if backend == Backend::Fsession || backend == Backend::KprobeSession {
+        assert_eq!(losses.doubtful, 0, "{text}");
+    }
+    measured.assert_ordered();
+}
+
+#[test]
+fn no_duration_is_longer_than_the_longest_call() {
+    for backend in backends() {
+        assert_none_longer(backend, false);
+    }
+}
+
+#[test]
+fn no_duration_is_longer_where_own_time_is_told() {
+    for backend in backends() {
+        assert_none_longer(backend, true);
+    }
+}
+
+/// One CPU, until this is dropped.
+struct OneCpu;
+
+const SECOND_CPU: &str = "/sys/devices/system/cpu/cpu1/online";
+
+impl OneCpu {
+    fn new() -> Self {
+        fs::write(SECOND_CPU, "0").unwrap();
+        let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
+        assert_eq!(online.trim(), "0");
+        Self
+    }
+}
+
+impl Drop for OneCpu {
+    fn drop(&mut self) {
+        let _ = fs::write(SECOND_CPU, "1");
+    }
+}
+
+/// With one CPU every program that is under way when a drain begins is one of a task that was taken off
+/// within it: a drain that does not wait for these reads half of what they write.
+#[test]
+fn drains_are_whole_on_one_cpu() {
+    const DRAINS: usize = 1_000;
+    let targets = resolve(&[TIMED]);
+    let _one = OneCpu::new();
+    let options = Options { backend: Some(Backend::Fsession), ..Options::default() };
+    let mut session = Probes::attach(&targets, options).unwrap();
+    let mut recorder = Recorder::new(&session, Precision::Three).unwrap();
+    recorder.begin(&session.drain().unwrap());
+    let hammers = Hammers::start(600_000);
+    let mut with_calls = 0;
+    for at in 0..DRAINS {
+        let drained = session.drain().unwrap();
+        assert_whole(&drained[0], at);
+        with_calls += usize::from(!drained[0].histogram.is_empty());
+        recorder.add(&drained).unwrap();
+    }
+    drop(hammers);
+    recorder.add(&session.drain().unwrap()).unwrap();
+    assert!(recorder.is_balanced(), "{:?}", recorder.finish());
+    println!("{with_calls} of {DRAINS} drains had calls");
+    assert!(with_calls > DRAINS / 4, "{with_calls} drains with calls");
+}
+
+/// Sum, minimum and maximum are of the durations that the buckets count.
+fn assert_whole(drained: &Drained, at: usize) {
+    let Drained { histogram, sum_ns, min_ns, max_ns, .. } = drained;
+    let text = format!("drain {at}: {} calls, {sum_ns} {min_ns:?} {max_ns:?}", histogram.len());
+    let (Some(min), Some(max)) = (*min_ns, *max_ns) else {
+        assert_eq!((histogram.len(), *sum_ns, *min_ns, *max_ns), (0, 0, None, None), "{text}");
+        return;
+    };
+    assert!(histogram.equivalent(histogram.min(), min), "{text}");
+    assert!(histogram.equivalent(histogram.max(), max), "{text}");
+    let (mut least, mut most) = (0, 0);
+    for bucket in histogram.iter_recorded() {
+        let value = bucket.value_iterated_to();
+        least += histogram.lowest_equivalent(value).max(min) * bucket.count_at_value();
+        most += histogram.highest_equivalent(value).min(max) * bucket.count_at_value();
+    }
+    assert!((least..=most).contains(sum_ns), "{text}: {least} to {most}");
+}
