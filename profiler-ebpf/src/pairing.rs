@@ -133,13 +133,8 @@ fn give_up(slot: *mut Slot, frame: u64) {
 }
 
 /// Finds the start of a call that leaves and counts its duration; `now` is the clock read first thing.
-/// `PREEMPTS`: another task may run between two instructions of this. An interrupt may, too, but its
-/// calls have left when this goes on, or their exits were skipped: their starts are nobody's loss.
 #[inline(always)]
-pub(crate) fn leave<const MAGNITUDE: u32, const COUNTERS: usize, const PREEMPTS: bool>(
-    frame: u64,
-    now: u64,
-) {
+pub(crate) fn leave<const MAGNITUDE: u32, const COUNTERS: usize>(frame: u64, now: u64) {
     let cpu = this_cpu();
     let slot = slot_of(cpu);
     let mut key = 0;
@@ -149,11 +144,31 @@ pub(crate) fn leave<const MAGNITUDE: u32, const COUNTERS: usize, const PREEMPTS:
         // The start before the frame: an interrupt between the two changes the frame, too.
         let mut start = read_volatile(addr_of!((*slot).start));
         if read_volatile(addr_of!((*slot).frame)) == frame {
-            if PREEMPTS {
-                give_up(slot, frame);
-            } else {
-                vacate(slot);
+            vacate(slot);
+        } else {
+            start = find_start(slot, frame);
+            if start == 0 {
+                return;
             }
+        }
+        record::<MAGNITUDE, COUNTERS>(&key, now.wrapping_sub(start));
+    }
+}
+
+/// The same where another task may run between two instructions of this. Upon [`leave`] only an
+/// interrupt may, whose calls have left when that goes on, or their exits were skipped. Apart, so that the
+/// code of the one does not move the other's.
+#[inline(always)]
+pub(crate) fn leave_preempted<const MAGNITUDE: u32, const COUNTERS: usize>(frame: u64, now: u64) {
+    let cpu = this_cpu();
+    let slot = slot_of(cpu);
+    let mut key = 0;
+    // SAFETY: as for `leave`.
+    unsafe {
+        note_key(&raw mut key, cpu);
+        let mut start = read_volatile(addr_of!((*slot).start));
+        if read_volatile(addr_of!((*slot).frame)) == frame {
+            give_up(slot, frame);
         } else {
             start = find_start(slot, frame);
             if start == 0 {

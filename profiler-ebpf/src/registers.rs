@@ -46,7 +46,7 @@ pub fn regs_enter(ctx: ProbeContext) -> u32 {
 pub fn regs_leave_2(ctx: ProbeContext) -> u32 {
     // SAFETY: helper without arguments.
     let now = unsafe { bpf_ktime_get_ns() };
-    pairing::leave::<MAGNITUDE_2, COUNTERS_2, false>(frame_at_exit(&ctx), now);
+    pairing::leave::<MAGNITUDE_2, COUNTERS_2>(frame_at_exit(&ctx), now);
     0
 }
 
@@ -55,7 +55,7 @@ pub fn regs_leave_2(ctx: ProbeContext) -> u32 {
 pub fn regs_leave_3(ctx: ProbeContext) -> u32 {
     // SAFETY: helper without arguments.
     let now = unsafe { bpf_ktime_get_ns() };
-    pairing::leave::<MAGNITUDE_3, COUNTERS_3, false>(frame_at_exit(&ctx), now);
+    pairing::leave::<MAGNITUDE_3, COUNTERS_3>(frame_at_exit(&ctx), now);
     0
 }
 

@@ -25,7 +25,7 @@ pub fn enter(ctx: FEntryContext) -> i32 {
 pub fn leave_2(ctx: FExitContext) -> i32 {
     // SAFETY: helper without arguments.
     let now = unsafe { bpf_ktime_get_ns() };
-    pairing::leave::<MAGNITUDE_2, COUNTERS_2, false>(ctx.as_ptr() as u64, now);
+    pairing::leave::<MAGNITUDE_2, COUNTERS_2>(ctx.as_ptr() as u64, now);
     0
 }
 
@@ -34,7 +34,7 @@ pub fn leave_2(ctx: FExitContext) -> i32 {
 pub fn leave_3(ctx: FExitContext) -> i32 {
     // SAFETY: helper without arguments.
     let now = unsafe { bpf_ktime_get_ns() };
-    pairing::leave::<MAGNITUDE_3, COUNTERS_3, false>(ctx.as_ptr() as u64, now);
+    pairing::leave::<MAGNITUDE_3, COUNTERS_3>(ctx.as_ptr() as u64, now);
     0
 }
 
@@ -43,7 +43,7 @@ pub fn leave_3(ctx: FExitContext) -> i32 {
 pub fn preempted_leave_2(ctx: FExitContext) -> i32 {
     // SAFETY: helper without arguments.
     let now = unsafe { bpf_ktime_get_ns() };
-    pairing::leave::<MAGNITUDE_2, COUNTERS_2, true>(ctx.as_ptr() as u64, now);
+    pairing::leave_preempted::<MAGNITUDE_2, COUNTERS_2>(ctx.as_ptr() as u64, now);
     0
 }
 
@@ -52,7 +52,7 @@ pub fn preempted_leave_2(ctx: FExitContext) -> i32 {
 pub fn preempted_leave_3(ctx: FExitContext) -> i32 {
     // SAFETY: helper without arguments.
     let now = unsafe { bpf_ktime_get_ns() };
-    pairing::leave::<MAGNITUDE_3, COUNTERS_3, true>(ctx.as_ptr() as u64, now);
+    pairing::leave_preempted::<MAGNITUDE_3, COUNTERS_3>(ctx.as_ptr() as u64, now);
     0
 }
 

@@ -33,7 +33,7 @@ pub(super) fn left_over_calls(nest: &[u64; NEST_WORDS], now_ns: u64) -> Option<V
     let (depth, levels) = nest.split_first()?;
     let depth = usize::try_from(*depth).ok().filter(|depth| *depth <= LEVELS_MAX)?;
     let levels = levels.chunks_exact(LEVEL_WORDS).take(depth);
-    let newest = levels.clone().last()?;
+    let newest = levels.clone().next_back()?;
     is_left_over(newest[START], now_ns).then(|| levels.map(|level| level[HANDLER]).collect())
 }
 
