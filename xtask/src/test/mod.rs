@@ -103,9 +103,9 @@ const OUT_ON_5_10: &[(&str, &str)] = &[
     ("runs::two_runs_on_one_handler", ONE_TRACER),
 ];
 
-const OUT_ON_6_1: &[(&str, &str)] = &[("killed::", WITH_AND_WITHOUT)];
+const OUT_ON_6_1: &[(&str, &str)] = &[("killed::", WITH_AND_WITHOUT), OUT_WITHOUT_PREEMPTION];
 
-const OUT_ON_7_2: &[(&str, &str)] = OUT_ON_6_1;
+const OUT_ON_7_2: &[(&str, &str)] = &[("killed::", WITH_AND_WITHOUT)];
 
 /// Kills take long, and what a kernel has to be cleared of is in tracefs alone.
 const WITH_AND_WITHOUT: &str = "boots 5.10 and 6.12 have it, without and with instances for the tracer; ftrace:: and ends:: kill here";
@@ -118,8 +118,6 @@ const OUT_ON_6_12: &[(&str, &str)] = &[
     ("pairing::", BOTH_SIDES),
     OUT_WITHOUT_PREEMPTION,
 ];
-
-const OUT_ON_6_1: &[(&str, &str)] = &[OUT_WITHOUT_PREEMPTION];
 
 /// Debian's kernels before 7.2 do not take tasks off their CPU within programs.
 const OUT_WITHOUT_PREEMPTION: (&str, &str) =
