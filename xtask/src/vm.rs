@@ -55,17 +55,10 @@ impl VmSpec {
     }
 }
 
-/// Whether the CPUs of a kernel take turns on one CPU of the host under QEMU's translator. 6.12 and 7.2
-/// break where it translates for two at once: they change their own code so often that now and then a
-/// breakpoint is run that was taken back, an oops `int3`. 5.10 does, so that it runs beside others.
-pub(crate) fn takes_turns(series: Series) -> bool {
-    series != Series::V6_1
-}
-
-/// Seconds after which a kernel takes a CPU that does not come back for lost: twice 60 and 120, where it
-/// waits for 20 and 21 otherwise. Seven translated VMs beside each other on two CPUs get each CPU's work
-/// of a second done in half a minute, now and then.
-const PATIENCE: [&str; 2] = ["watchdog_thresh=60", "rcupdate.rcu_cpu_stall_timeout=120"];
+/// Has the CPUs of a guest take turns on one CPU of the host. Where QEMU 7.2 translates for two at once, now
+/// and then it runs code that the kernel has changed meanwhile: a breakpoint that was taken back is an oops
+/// `int3` on 6.12 and 7.2, and on 6.1 a CPU that comes back to it for ever.
+const TURNS: [&str; 2] = ["-accel", "tcg,thread=single"];
 
 static KVM_PROBE: Mutex<()> = Mutex::new(());
 
@@ -93,7 +86,7 @@ pub(crate) fn run(paths: &Paths, spec: &VmSpec) -> Result<VmOutcome> {
         log: log_path(paths, spec),
         vng: paths.venv().join("bin/vng"),
         home: Some(home),
-        kernel_args: PATIENCE.map(str::to_owned).to_vec(),
+        kernel_args: Vec::new(),
         qemu_args: Vec::new(),
     };
     let say = &mut |text: &str| println!("vm: {text}");
@@ -101,8 +94,8 @@ pub(crate) fn run(paths: &Paths, spec: &VmSpec) -> Result<VmOutcome> {
     let choosing = KVM_PROBE.lock().unwrap_or_else(|broken| broken.into_inner());
     let (accel, reason) = kvm::choose(&vm, Some(&paths.vm().join("kvm-probe")), say)?;
     drop(choosing);
-    if accel == Accel::Tcg && spec.cpus > 1 && takes_turns(spec.series) {
-        vm.qemu_args = ["-accel", "tcg,thread=single"].map(str::to_owned).to_vec();
+    if accel == Accel::Tcg && spec.cpus > 1 {
+        vm.qemu_args = TURNS.map(str::to_owned).to_vec();
     }
     println!(
         "vm: Linux {}, {} CPU{}{}, {accel} ({reason})",

@@ -290,8 +290,7 @@ struct Bench<'a> {
     filters: &'a [String],
 }
 
-/// The tests in VMs, side by side. The one boot whose CPUs run at once comes first: it often waits, and
-/// then leaves its CPUs to others.
+/// The tests in VMs, side by side. The longest boot comes first, so that all others fit beside it.
 fn vm_tests(paths: &Paths, selection: &Selection, report: &mut Report) -> Result<()> {
     let named = |boot: &&Boot| selection.boots.iter().any(|name| name == boot.name);
     let wanted: Vec<&Boot> =
@@ -306,7 +305,7 @@ fn vm_tests(paths: &Paths, selection: &Selection, report: &mut Report) -> Result
             jobs.push((boot, Job { place: place(boot, Object::Committed), run }));
         }
     }
-    jobs.sort_by_key(|(boot, _)| boot.icount || vm::takes_turns(boot.series));
+    jobs.sort_by_key(|(boot, _)| boot.series != Series::V6_1 || boot.icount);
     let mut jobs: Vec<Job<'_>> = jobs.into_iter().map(|(_, job)| job).collect();
     if selection.wants(lab::PLACE) {
         let run = Box::new(|report: &mut Report| lab::run(paths, report));
