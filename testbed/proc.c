@@ -143,7 +143,8 @@ static int trigger_show(struct seq_file *m, void *v)
 {
 	seq_puts(m, "empty COUNT\ntrivial COUNT\nnested COUNT\nrecurse DEPTH\n"
 		    "sleep USEC [COUNT]\nmigrate COUNT\nirq COUNT\n"
-		    "hold MSEC\ntimed MSEC\nnotrace COUNT\ntwins COUNT\nmany COUNT\n");
+		    "hold MSEC\ntimed MSEC\nnotrace COUNT\ntwins COUNT\nmany COUNT\n"
+		    "clear BYTES [COUNT]\n");
 	return 0;
 }
 

@@ -116,7 +116,8 @@ fn make_private(folder: &Path) -> io::Result<()> {
             return Err(shared(folder));
         }
     }
-    Ok(())
+    // Also by a link on the way.
+    changeable(folder)?.map_or(Ok(()), |changeable| Err(shared(&changeable)))
 }
 
 /// What a failed VM means to the user.

@@ -10,7 +10,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -22,6 +22,9 @@ use super::confine::LoadUser;
 
 /// How long a folder may take to be emptied: somebody may go on filling it.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// As many links as the kernel follows on one way (`MAXSYMLINKS`; path_resolution(7)).
+const LINKS_MAX: usize = 40;
 
 /// Mode of a folder that its user, and the users that LTP's tests change to, make their files in.
 pub(super) const FOR_ALL: Mode = Mode::from_bits_truncate(0o1777);
@@ -109,8 +112,17 @@ impl Folder {
                         shown(self, name)
                     )));
                 }
-                child.empty(user)?;
-                self.remove_empty(name)
+                let patience = Instant::now() + PATIENCE;
+                loop {
+                    child.empty(user)?;
+                    match self.remove_empty(name) {
+                        // Somebody was faster.
+                        Err(error)
+                            if error.kind() == io::ErrorKind::DirectoryNotEmpty
+                                && Instant::now() < patience => {}
+                        result => return result,
+                    }
+                }
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error),
@@ -322,19 +334,46 @@ pub(super) fn remove_empty(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The first folder on the way to `path` that somebody else than root and this user can change, so that
-/// the way may lead elsewhere the next time.
+/// The first folder or link on the way to `path` that somebody else than root and this user can change, so
+/// that the way may lead elsewhere the next time. Links are followed as the kernel does.
+///
+/// # Errors
+/// If there is nothing at `path`, or the way there cannot be read.
 pub(crate) fn changeable(path: &Path) -> io::Result<Option<PathBuf>> {
     use std::os::unix::fs::MetadataExt as _;
-    let path = path.canonicalize()?;
-    for folder in path.ancestors() {
-        let facts = fs::symlink_metadata(folder)?;
+    let mut here = PathBuf::from("/");
+    let path = std::path::absolute(path)?;
+    let steps = |path: &Path| -> Vec<OsString> {
+        path.components().rev().map(|step| step.as_os_str().to_owned()).collect()
+    };
+    // The next one last.
+    let mut steps_left = steps(&path);
+    let mut links = 0;
+    while let Some(step) = steps_left.pop() {
+        let next = match Path::new(&step).components().next() {
+            Some(Component::RootDir) => PathBuf::from("/"),
+            Some(Component::ParentDir) => here.parent().unwrap_or(&here).to_owned(),
+            _ => here.join(&step),
+        };
+        let facts = fs::symlink_metadata(&next)?;
         let owned = facts.uid() == 0 || facts.uid() == geteuid().as_raw();
+        if facts.is_symlink() {
+            links += 1;
+            if links > LINKS_MAX {
+                return Err(Errno::ELOOP.into());
+            }
+            if !owned {
+                return Ok(Some(next));
+            }
+            steps_left.extend(steps(&fs::read_link(&next)?));
+            continue;
+        }
         // In a sticky one entries are renamed by their owners alone.
         let open = facts.mode() & 0o022 != 0 && facts.mode() & 0o1000 == 0;
         if !owned || open {
-            return Ok(Some(folder.to_owned()));
+            return Ok(Some(next));
         }
+        here = next;
     }
     Ok(None)
 }
@@ -435,5 +474,28 @@ mod tests {
         // As `/tmp` is.
         mode(0o1777);
         assert_eq!(changeable(&open.join("mine")).unwrap(), None);
+    }
+
+    #[test]
+    fn a_link_that_others_can_change_on_the_way_is_found() {
+        let parent = tempfile::tempdir().unwrap();
+        let parent = parent.path().canonicalize().unwrap();
+        let open = parent.join("open");
+        fs::create_dir_all(parent.join("mine/deep")).unwrap();
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+        // It leads to a place that nobody else can change, and can be made to lead elsewhere.
+        symlink(parent.join("mine"), open.join("link")).unwrap();
+        assert_eq!(changeable(&open.join("link/deep")).unwrap(), Some(open.clone()));
+        // Nobody else can change the link, but where it leads.
+        symlink("../open", parent.join("mine/there")).unwrap();
+        assert_eq!(changeable(&parent.join("mine/there")).unwrap(), Some(open));
+        symlink("deep/..", parent.join("mine/here")).unwrap();
+        assert_eq!(changeable(&parent.join("mine/here/deep")).unwrap(), None);
+        symlink("round", parent.join("mine/round")).unwrap();
+        let error = changeable(&parent.join("mine/round")).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ELOOP));
+        let error = changeable(&parent.join("mine/none")).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 }

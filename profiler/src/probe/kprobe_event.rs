@@ -79,8 +79,11 @@ impl Event {
         let name = format!("{GROUP}_{}_{number}", Life::this(Path::new("/")));
         let kind = if at_exit { format!("r{MAXACTIVE}") } else { "p".to_owned() };
         let function = match &target.module {
-            // The name alone could be another function's.
-            _ if target.twin.is_some() => format!("{:#x}", target.address),
+            // The name alone could be another function's, and kernels that look for it in modules, too, take
+            // none that is there twice (kernel commit b022f0c7e404, Linux 6.7).
+            _ if target.twin.is_some() || target.namesake.is_some() && target.address != 0 => {
+                format!("{:#x}", target.address)
+            }
             Some(module) => format!("{module}:{}", target.name),
             None => target.name.clone(),
         };
