@@ -20,14 +20,18 @@ use nix::sys::signal::SigSet;
 
 use super::ftrace::{self, Recovered};
 use super::kprobe_event;
-use super::life::Life;
+use super::life::{Life, State};
 use super::sys;
 
 /// First argument of the hidden program; the second is the [`Life`] of the profiler.
 const ARGUMENT: &str = "__keeper";
 
-/// How long the profiler may still be about to end after its end of the pipe was closed.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long the profiler may still be about to end after its end of the pipe was closed, and others may use
+/// what it has left: a keeper has nothing else to do.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// The same for a profiler whose end cannot be seen: `/proc` is that of another PID namespace.
+const PATIENCE_UNSEEN: Duration = Duration::from_secs(2);
 
 /// Undoes what profilers that were killed have left in tracefs: says what function-graph's journal had.
 /// Safe to be called by several processes at once.
@@ -99,12 +103,41 @@ fn keep(profiler: Option<OsString>) -> i32 {
         return 0;
     }
     let root = Path::new("/");
-    let patience = Instant::now() + PATIENCE;
-    while !profiler.is_gone(root) && Instant::now() < patience {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let patience = if profiler.state(root) == State::Unknown { PATIENCE_UNSEEN } else { PATIENCE };
     // What cannot be put back stays in the journal, and the next start says so.
-    put_back(root).map_or(1, |_| 0)
+    if once_gone(&profiler, root, patience, || put_all_back(root)) { 0 } else { 1 }
+}
+
+/// Whether nothing is left to do.
+fn put_all_back(root: &Path) -> bool {
+    let no_event_is_left = kprobe_event::remove_leftovers();
+    // Without a journal, or with that of a profiler that lives, there is nothing to do.
+    let no_change_is_left =
+        ftrace::recover(root).is_ok_and(|found| found.is_none_or(|found| found.failed.is_empty()));
+    no_event_is_left && no_change_is_left
+}
+
+/// Puts back what a profiler has left, once it is gone, until that is done: whether it is in the end.
+/// It is tried, too, where the patience ends before the profiler does.
+fn once_gone(
+    profiler: &Life,
+    root: &Path,
+    patience: Duration,
+    mut put_back: impl FnMut() -> bool,
+) -> bool {
+    let begun = Instant::now();
+    let mut pause = Duration::from_millis(5);
+    loop {
+        let is_late = begun.elapsed() >= patience;
+        if is_late || profiler.is_gone(root) {
+            let is_done = put_back();
+            if is_done || is_late {
+                return is_done;
+            }
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(100));
+    }
 }
 
 /// Waits for the profiler's word, or its death.
@@ -130,4 +163,63 @@ fn close_others() -> io::Result<()> {
         let _ = nix::unistd::close(number);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::life::tests::{show, show_ending, show_this};
+
+    fn profiler() -> (tempfile::TempDir, Life) {
+        let root = tempfile::tempdir().unwrap();
+        show_this(root.path(), 1);
+        show_ending(root.path(), 77, 0x40_0004, 0);
+        (root, Life { namespace: 42, pid: 77, started: 1000 })
+    }
+
+    /// Longer than the 2 s that a keeper once waited.
+    #[test]
+    fn a_profiler_that_is_long_about_to_end_is_waited_for() {
+        let (root, profiler) = profiler();
+        let folder = root.path().to_owned();
+        let ending = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(2500));
+            show(&folder, 77, "Z", 1, 1000);
+        });
+        let mut tries = 0;
+        let is_done = once_gone(&profiler, root.path(), PATIENCE, || {
+            tries += 1;
+            assert!(profiler.is_gone(root.path()), "it does not wait");
+            true
+        });
+        ending.join().unwrap();
+        assert_eq!((is_done, tries), (true, 1));
+    }
+
+    #[test]
+    fn what_somebody_still_uses_is_tried_again() {
+        let (root, profiler) = profiler();
+        show(root.path(), 77, "Z", 1, 1000);
+        let mut tries = 0;
+        let mut in_use_until_the_third = || {
+            tries += 1;
+            tries == 3
+        };
+        assert!(once_gone(&profiler, root.path(), PATIENCE, &mut in_use_until_the_third));
+        assert_eq!(tries, 3);
+    }
+
+    #[test]
+    fn a_keeper_does_not_wait_for_ever() {
+        let (root, profiler) = profiler();
+        for is_done in [false, true] {
+            let mut tries = 0;
+            let patience = Duration::from_millis(50);
+            let ended = once_gone(&profiler, root.path(), patience, || {
+                tries += 1;
+                is_done
+            });
+            assert_eq!((ended, tries), (is_done, 1));
+        }
+    }
 }

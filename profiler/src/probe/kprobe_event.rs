@@ -149,10 +149,13 @@ fn parse_profile(line: &str) -> Option<(String, Counted)> {
 /// Removes events of processes of this program that were killed, unless they were in another PID namespace:
 /// whether such a process is gone cannot be told from here. Those stay listed, switched off and under names
 /// that no process has again, until somebody removes them or the machine starts again.
-pub(super) fn remove_leftovers() {
+///
+/// Returns whether none of those that it may remove is left in use.
+pub(super) fn remove_leftovers() -> bool {
     let root = Path::new("/");
-    let Ok(tracefs) = tracefs() else { return };
-    let Ok(text) = fs::read_to_string(tracefs.join("kprobe_events")) else { return };
+    let Ok(tracefs) = tracefs() else { return true };
+    let Ok(text) = fs::read_to_string(tracefs.join("kprobe_events")) else { return true };
+    let mut all = true;
     let patience = Instant::now() + PATIENCE;
     for (name, maker) in text.lines().filter_map(owned) {
         if !maker.is_gone(root) {
@@ -161,12 +164,17 @@ pub(super) fn remove_leftovers() {
         while let Err(error) = write(&tracefs, &format!("-:{GROUP}/{name}")) {
             // Whoever else removes it at the same time is welcome to.
             let busy = error.kind() == io::ErrorKind::ResourceBusy;
-            if !busy || matches!(maker, Maker::Number(_)) || Instant::now() >= patience {
+            if !busy || matches!(maker, Maker::Number(_)) {
+                break;
+            }
+            if Instant::now() >= patience {
+                all = false;
                 break;
             }
             std::thread::sleep(Duration::from_millis(20));
         }
     }
+    all
 }
 
 /// Whose an event is.

@@ -6,6 +6,26 @@ use std::io;
 use std::path::Path;
 use std::str::FromStr;
 
+/// `PF_EXITING` (include/linux/sched.h), among the flags in `/proc/PID/stat` (field 9): the process closes
+/// its files and ends.
+const EXITING: u32 = 0x4;
+
+/// SIGKILL among the pending signals in `/proc/PID/stat` (field 31), which every thread of a killed process
+/// has until it runs again.
+const KILLED: u64 = 1 << (libc::SIGKILL - 1);
+
+/// What is known of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Lives,
+    /// It was killed, or exits: it may still have open files.
+    Ends,
+    /// It has ended, with all its threads and open files.
+    Gone,
+    /// It is of another PID namespace, whose numbers are not those of `/proc`.
+    Unknown,
+}
+
 /// A process, told from all others of a boot: a number alone comes again.
 ///
 /// The start time is in ticks since the boot, as `/proc/PID/stat` has it (field 22). A time namespace
@@ -29,20 +49,30 @@ impl Life {
         }
     }
 
-    /// Whether the process is known to have ended, with all its threads and open files. Nothing is known
-    /// of processes of other PID namespaces, whose numbers are not those of `/proc`.
-    pub(super) fn is_gone(&self, root: &Path) -> bool {
+    pub(super) fn state(&self, root: &Path) -> State {
         if !shows_own_namespace(root) || namespace(root) != Some(self.namespace) {
-            return false;
+            return State::Unknown;
         }
         match fs::read_to_string(root.join(format!("proc/{}/stat", self.pid))) {
-            Ok(text) => Stat::parse(&text)
-                .is_some_and(|stat| stat.has_ended || stat.started != self.started),
+            Ok(text) => match Stat::parse(&text) {
+                Some(stat) if stat.has_ended || stat.started != self.started => State::Gone,
+                Some(stat) if stat.ends => State::Ends,
+                _ => State::Lives,
+            },
             // ESRCH is of one that ended while it was read.
-            Err(error) => {
-                error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound
+                    || error.raw_os_error() == Some(libc::ESRCH) =>
+            {
+                State::Gone
             }
+            Err(_) => State::Lives,
         }
+    }
+
+    /// Whether the process is known to have ended, with all its threads and open files.
+    pub(super) fn is_gone(&self, root: &Path) -> bool {
+        self.state(root) == State::Gone
     }
 }
 
@@ -76,6 +106,8 @@ pub(super) fn number(text: &str) -> Option<u64> {
 struct Stat {
     /// A process that nobody has waited for yet: no thread of it is left, and no file of it open.
     has_ended: bool,
+    /// It is about to end.
+    ends: bool,
     started: u64,
 }
 
@@ -86,7 +118,13 @@ impl Stat {
         let is_dead = matches!(*fields.first()?, "Z" | "X");
         // The first thread may be dead where others are not.
         let threads: u64 = fields.get(17)?.parse().ok()?;
-        Some(Self { has_ended: is_dead && threads <= 1, started: fields.get(19)?.parse().ok()? })
+        let flags: u32 = fields.get(6)?.parse().ok()?;
+        let pending: u64 = fields.get(28)?.parse().ok()?;
+        Some(Self {
+            has_ended: is_dead && threads <= 1,
+            ends: flags & EXITING != 0 || pending & KILLED != 0,
+            started: fields.get(19)?.parse().ok()?,
+        })
     }
 }
 
@@ -127,9 +165,24 @@ pub(super) mod tests {
         fs::write(folder.join("stat"), stat(state, threads, started)).unwrap();
     }
 
+    /// Has `/proc` below `root` show a process that ends: as its first thread has these flags and
+    /// pending signals.
+    pub(in super::super) fn show_ending(root: &Path, pid: u32, flags: u32, pending: u64) {
+        let folder = root.join(format!("proc/{pid}"));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("stat"), stat_with("D", flags, 3, 1000, pending)).unwrap();
+    }
+
     fn stat(state: &str, threads: u32, started: u64) -> String {
-        let before = "1 1 1 0 -1 4194304 0 0 0 0 0 0 0 0 20 0";
-        format!("77 (a ) b) {state} {before} {threads} 0 {started} 0 0\n")
+        stat_with(state, 0x40_0000, threads, started, 0)
+    }
+
+    fn stat_with(state: &str, flags: u32, threads: u32, started: u64, pending: u64) -> String {
+        let times = "0 0 0 0 0 0 0 0 20 0";
+        let memory = "0 0 0 0 0 0 0 0";
+        format!(
+            "77 (a ) b) {state} 1 1 1 0 -1 {flags} {times} {threads} 0 {started} {memory} {pending} 0\n"
+        )
     }
 
     #[test]
@@ -150,6 +203,49 @@ pub(super) mod tests {
         // One of the same number that began before.
         let before = Life { started: life.started - 1, ..life };
         assert_eq!(before.is_gone(root), shows_own_namespace(root));
+    }
+
+    #[test]
+    fn a_killed_process_ends_before_it_is_gone() {
+        let root = tempfile::tempdir().unwrap();
+        show_this(root.path(), 1);
+        let life = Life { namespace: 42, pid: 77, started: 1000 };
+        for (flags, pending, state) in [
+            (0x40_0000, 0, State::Lives),
+            // SIGUSR1 and SIGTERM wait.
+            (0x40_0000, 0x4200, State::Lives),
+            (0x40_0000, 0x100, State::Ends),
+            // Within do_exit().
+            (0x40_0004, 0, State::Ends),
+        ] {
+            show_ending(root.path(), 77, flags, pending);
+            assert_eq!(life.state(root.path()), state, "{flags:#x} {pending:#x}");
+            assert!(!life.is_gone(root.path()), "{flags:#x} {pending:#x}");
+        }
+        assert_eq!(Life { started: 999, ..life }.state(root.path()), State::Gone);
+        assert_eq!(Life { namespace: 43, ..life }.state(root.path()), State::Unknown);
+    }
+
+    /// A child that was killed and that nobody has waited for.
+    #[test]
+    fn the_state_of_a_real_process() {
+        let root = Path::new("/");
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+        let started = Stat::parse(&stat).unwrap().started;
+        let life = Life { pid: child.id(), started, ..Life::this(root) };
+        let before = life.state(root);
+        child.kill().unwrap();
+        let patience = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        let mut after = life.state(root);
+        while matches!(after, State::Lives | State::Ends) && std::time::Instant::now() < patience {
+            after = life.state(root);
+        }
+        child.wait().unwrap();
+        let known = shows_own_namespace(root);
+        let expected =
+            if known { (State::Lives, State::Gone) } else { (State::Unknown, State::Unknown) };
+        assert_eq!((before, after), expected);
     }
 
     #[test]

@@ -60,13 +60,27 @@ pub(crate) fn tracefs() -> BTreeMap<PathBuf, String> {
         .into_iter()
         .map(|file| {
             let text = fs::read_to_string(&file).unwrap_or_else(|error| error.to_string());
-            (file, text)
+            let is_enabled = file.ends_with("enabled_functions");
+            (file, if is_enabled { without_history(&text) } else { text })
         })
         .collect();
     let instances = fs::read_dir(top.join("instances")).unwrap();
     let instances: Vec<_> = instances.map(|entry| entry.unwrap().file_name()).collect();
     texts.insert(top.join("instances"), format!("{instances:?}"));
     texts
+}
+
+/// `enabled_functions` without the flag `M`, which a function keeps that ever had a trampoline of its own
+/// (Documentation/trace/ftrace.rst).
+fn without_history(text: &str) -> String {
+    let line = |line: &str| match line.split_once(") ") {
+        Some((function, flags)) => {
+            let (flags, rest) = flags.split_once('\t').unwrap_or((flags, ""));
+            format!("{function}) {} {rest}\n", flags.replace('M', " "))
+        }
+        None => format!("{line}\n"),
+    };
+    text.lines().map(line).collect()
 }
 
 /// tracefs as found, with buffers as large as the kernel makes them for their first user, which

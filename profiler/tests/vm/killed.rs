@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read as _;
-use std::os::unix::process::CommandExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::sync::mpsc;
@@ -15,14 +15,17 @@ use profiler::error::exit;
 use profiler::profile::Backend;
 use serde_json::Value;
 
-use crate::cli::{Started, eventually, profiler};
+use crate::cli::{PATIENCE, Started, eventually, profiler};
 use crate::ends::{Left, processes};
 use crate::ftrace::{assert_as_found, found, tracefs};
 use crate::matrix::{CORE, kernel};
 use crate::window::MEMORY;
 
-/// Until when all has to be gone.
+/// Until when all has to be gone on a machine that does nothing else.
 const SOON: Duration = Duration::from_secs(5);
+
+/// How many runs may be started for one kill: those that end before it are none.
+const TRIES: u32 = 20;
 
 /// The keeper of a running profiler, if it has one.
 pub(crate) fn keeper_of(profiler: Pid) -> Option<Pid> {
@@ -89,13 +92,66 @@ fn start(backend: Backend) -> Child {
     command.process_group(0).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
+/// Waits until nothing is left: how long after `since` that was.
+fn until_nothing_is_left(
+    before: &BTreeMap<PathBuf, String>,
+    since: Instant,
+    limit: Duration,
+    of: &str,
+) -> Duration {
+    loop {
+        let after = since.elapsed();
+        let left = left(before);
+        if left.is_empty() {
+            return after;
+        }
+        assert!(after < limit, "{of}: {after:?} later is left {left:#?}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Kills a run of a backend at a part of its life: after how long, and when that was. A run that ends before
+/// is no kill: the life, which was that of the first run, is shortened then, and the next run started.
+fn killed_at(
+    part: f64,
+    backend: Backend,
+    life: &mut Duration,
+    with_its_group: bool,
+    before: &BTreeMap<PathBuf, String>,
+) -> (Duration, Instant) {
+    for _ in 0..TRIES {
+        let moment = life.mul_f64(part);
+        let mut run = start(backend);
+        std::thread::sleep(moment);
+        let pid = Pid::from_raw(run.id().cast_signed());
+        if with_its_group { killpg(pid, Signal::SIGKILL) } else { kill(pid, Signal::SIGKILL) }
+            .unwrap();
+        let end = Instant::now();
+        let status = run.wait().unwrap();
+        if status.signal() == Some(Signal::SIGKILL as i32) {
+            return (moment, end);
+        }
+        assert!(status.success(), "{backend}, not killed after {moment:?}: {status}");
+        until_nothing_is_left(before, end, PATIENCE, &format!("{backend}, not killed"));
+        *life = life.mul_f64(0.9);
+    }
+    panic!("{backend}: {TRIES} runs ended before they were killed");
+}
+
 /// The moments are spread over the life of the process, one at random in each part of it.
+///
+/// The 5 s are asked for where `PROFILER_VM_KILLS` is set, by hand and on a machine that does nothing else.
+/// Beside other VMs that emulate a CPU each, a stall of this one or three calls of `bpftool` take as long:
+/// there the time is printed, and what has not gone after a minute does not go.
 #[test]
 fn killed_at_any_moment_nothing_is_left_after_five_seconds() {
-    let kills = std::env::var("PROFILER_VM_KILLS").map_or(12, |kills| kills.parse().unwrap());
+    let (kills, limit): (usize, _) = match std::env::var("PROFILER_VM_KILLS") {
+        Ok(kills) => (kills.parse().unwrap(), SOON),
+        Err(_) => (12, PATIENCE),
+    };
     let backends = kernel().core.works;
     let before = found();
-    assert_eq!(left(&before), Vec::<String>::new());
+    until_nothing_is_left(&before, Instant::now(), PATIENCE, "those before");
     let mut lives: Vec<Duration> = backends
         .iter()
         .map(|backend| {
@@ -103,45 +159,26 @@ fn killed_at_any_moment_nothing_is_left_after_five_seconds() {
             let status = start(*backend).wait().unwrap();
             let life = begun.elapsed();
             assert!(status.success(), "{backend}: {status}");
-            assert_eq!(left(&before), Vec::<String>::new(), "{backend}, at its own end");
+            // Maps go a grace period after their process.
+            let of = format!("{backend}, at its own end");
+            until_nothing_is_left(&before, Instant::now(), PATIENCE, &of);
             life
         })
         .collect();
 
-    let (mut killed, mut slowest) = (0_u32, Duration::ZERO);
+    let mut slowest = Duration::ZERO;
     for number in 0..kills {
         let backend = backends[number % backends.len()];
+        let life = &mut lives[number % backends.len()];
         let part = (number as f64 + fastrand::f64()) / f64::from(kills as u32);
-        let moment = lives[number % backends.len()].mul_f64(part);
-        let mut run = start(backend);
-        std::thread::sleep(moment);
-        let pid = Pid::from_raw(run.id().cast_signed());
-        // With all that is in its group, and alone.
-        if number % 2 == 0 { kill(pid, Signal::SIGKILL) } else { killpg(pid, Signal::SIGKILL) }
-            .unwrap();
-        let end = Instant::now();
-        if run.wait().unwrap().code().is_none() {
-            killed += 1;
-        } else {
-            // Later runs are faster than the first.
-            let life = &mut lives[number % backends.len()];
-            *life = life.mul_f64(0.8);
-        }
-        let after = loop {
-            let after = end.elapsed();
-            let left = left(&before);
-            if left.is_empty() {
-                break after;
-            }
-            let text = format!("{backend}, killed after {moment:?}: {after:?} later is left");
-            assert!(after < SOON, "{text} {left:#?}");
-            std::thread::sleep(Duration::from_millis(100));
-        };
+        // Alone, and with all that is in its group.
+        let (moment, end) = killed_at(part, backend, life, number % 2 == 1, &before);
+        let of = format!("{backend}, killed after {moment:?}");
+        let after = until_nothing_is_left(&before, end, limit, &of);
         slowest = slowest.max(after);
         println!("{number}: {backend}, killed after {moment:.2?}: nothing left {after:.2?} later");
     }
-    println!("{killed} of {kills} killed; nothing left after {slowest:.2?} at the latest");
-    assert!(killed * 2 >= kills as u32, "{killed} of {kills} were killed");
+    println!("{kills} killed; nothing left after {slowest:.2?} at the latest");
     assert_as_found(&before);
 }
 
@@ -187,7 +224,7 @@ fn nobody_but_the_profiler_holds_what_it_writes_to() {
                 stdout.read_to_end(&mut rest).and_then(|_| stderr.read_to_end(&mut rest)).is_ok(),
             );
         });
-        assert_eq!(both_ended.recv_timeout(SOON), Ok(true), "{backend}: somebody holds a pipe");
+        assert_eq!(both_ended.recv_timeout(PATIENCE), Ok(true), "{backend}: somebody holds a pipe");
         run.wait().unwrap();
         assert_ne!(tracefs(), before, "{backend}: somebody else has put it back");
         kill(keeper, Signal::SIGCONT).unwrap();
@@ -210,7 +247,7 @@ fn who_starts_right_after_a_kill_measures() {
         }
         killed.signal(Signal::SIGKILL);
         let mut next = Started::run(
-            &format!("{line} --duration 3s --load-dir {MEMORY} --json {{}}/result.json"),
+            &format!("{line} --duration 60s --load-dir {MEMORY} --json {{}}/result.json"),
             &[],
         );
         killed.end();
@@ -224,8 +261,9 @@ fn who_starts_right_after_a_kill_measures() {
             eventually("the keeper does not end", gone);
             assert_eq!(tracefs(), during, "the keeper meddles with the next one's tracer");
         }
-        let ended = next.end();
-        ended.assert_code(exit::OK);
+        // It is there for as long as all this takes.
+        next.signal(Signal::SIGINT);
+        next.end().assert_code(exit::INTERRUPTED);
         eventually("something is left", || left(&before).is_empty());
     }
     assert_as_found(&before);

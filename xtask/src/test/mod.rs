@@ -9,7 +9,7 @@
 //! | `PROFILER_VM_ICOUNT` | `1` under virtual time, else not set |
 //! | `PROFILER_VM_TESTBED` | path of the testbed module for this kernel |
 //! | `PROFILER_VM_OUT` | an empty folder that the host can read |
-//! | `PROFILER_VM_KILLS` | how many runs `killed::` kills; passed on, without it 12 |
+//! | `PROFILER_VM_KILLS` | how many runs `killed::` kills, each with nothing left after 5 s; passed on, without it 12, and a minute |
 //! | `PROFILER_BPF_OBJECT` | path of the rebuilt object; not set: the committed one |
 
 mod agreement;

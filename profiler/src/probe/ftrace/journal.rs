@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::FtraceError;
 use super::tracefs::{self, CURRENT, TRACER};
-use crate::probe::life::Life;
+use crate::probe::life::{Life, State};
 
 /// Where the journal lies, below `/`.
 const FOLDER: &str = "run/profiler";
@@ -29,8 +29,9 @@ const FILE: &str = "ftrace.journal";
 /// How long the kernel may be busy when a change is undone.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long somebody may take to end, or to undo what a process that is gone has left.
-const PATIENCE_FOR_OTHERS: Duration = Duration::from_secs(10);
+/// How long somebody may take to end, or to undo what a process that is gone has left. Descriptors are closed
+/// one after another, and each perf event waits for a grace period.
+const PATIENCE_FOR_OTHERS: Duration = Duration::from_secs(30);
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -242,19 +243,22 @@ fn lock(mut file: File, root: &Path) -> io::Result<Result<Flock<File>, File>> {
             Err((file, Errno::EWOULDBLOCK)) => file,
             Err((_, errno)) => return Err(errno.into()),
         };
-        if owner_lives(&file, root) || Instant::now() >= patience {
+        if owner_stays(&file, root) || Instant::now() >= patience {
             return Ok(Err(file));
         }
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// Whether the process whose changes these are may still be there. A journal without one is about to
-/// have one, or none any more.
-fn owner_lives(file: &File, root: &Path) -> bool {
+/// Whether the process whose changes these are may still be there, and is not about to end. A journal
+/// without one is about to have one, or none any more.
+fn owner_stays(file: &File, root: &Path) -> bool {
     match lines(file).first() {
         Some(&Line::Owner { pid, started: Some(started), namespace: Some(namespace), .. }) => {
-            !Life { namespace, pid, started }.is_gone(root)
+            match (Life { namespace, pid, started }).state(root) {
+                State::Lives | State::Unknown => true,
+                State::Ends | State::Gone => false,
+            }
         }
         Some(_) => true,
         None => false,
@@ -373,7 +377,7 @@ fn boot(root: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::life::tests::{show, show_this};
+    use crate::probe::life::tests::{show, show_ending, show_this};
 
     /// A machine with some files of tracefs, of which `current_tracer` is one.
     fn machine() -> (tempfile::TempDir, PathBuf) {
@@ -484,6 +488,24 @@ mod tests {
             let (_next, recovered) = next.join().unwrap();
             let pid = recovered.map(|recovered| recovered.pid);
             assert_eq!(pid, if by_keeper { None } else { Some(77) });
+            assert_untouched(&root);
+        }
+    }
+
+    /// A killed process keeps its lock until it has closed its files, and is no zombie until then.
+    #[test]
+    fn who_comes_while_a_killed_one_still_ends_waits_for_it() {
+        for (flags, pending) in [(0x40_0004, 0), (0x40_0000, 0x100)] {
+            let (root, _) = machine();
+            let journal = change_of_another(&root, 77);
+            show_ending(root.path(), 77, flags, pending);
+            let folder = root.path().to_owned();
+            let next = std::thread::spawn(move || Journal::begin(&folder));
+            std::thread::sleep(Duration::from_millis(100));
+            assert!(!next.is_finished(), "{:?}", next.join().unwrap());
+            kill(journal);
+            let (_next, recovered) = next.join().unwrap().unwrap();
+            assert_eq!(recovered.map(|recovered| recovered.pid), Some(77));
             assert_untouched(&root);
         }
     }
