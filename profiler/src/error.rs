@@ -9,7 +9,7 @@ use crate::profile::{OutputError, ReadError};
 use crate::target::ResolveError;
 use crate::trace_cmd::ImportError;
 
-/// Exit codes of the program; the README has the same table.
+/// Exit codes of the program; docs/exit-codes.md has the same table.
 pub mod exit {
     /// All went well.
     pub const OK: u8 = 0;

@@ -150,16 +150,15 @@ fn constants() -> BTreeMap<u8, String> {
 fn the_table_of_exit_codes_is_that_of_the_program() {
     let codes: BTreeSet<u8> = constants().into_keys().collect();
     assert!(codes.len() > 10, "{codes:?}");
-    let readme = include_str!("../../README.md");
-    let table = readme.split("## Exit codes").nth(1).expect("README has a table of exit codes");
-    let rows = table.lines().skip_while(|line| !line.starts_with("|---")).skip(1);
+    let page = include_str!("../../docs/exit-codes.md");
+    let rows = page.lines().skip_while(|line| !line.starts_with("|---")).skip(1);
     let mut listed = BTreeSet::new();
     for row in rows.take_while(|row| row.starts_with('|')) {
         for code in row.split('|').nth(1).unwrap().split(',') {
             assert!(listed.insert(code.trim().parse::<u8>().unwrap()), "{row} is there twice");
         }
     }
-    assert_eq!(listed, codes, "README against error.rs");
+    assert_eq!(listed, codes, "docs/exit-codes.md against error.rs");
     let help = Cli::command().get_after_help().unwrap().to_string();
     let text = help.split_once("Exit codes: ").expect("--help tells them").1.replace('\n', " ");
     let in_help: BTreeSet<u8> = text

@@ -200,11 +200,17 @@ mod tests {
     }
 
     #[test]
-    fn a_handler_takes_what_the_readme_says() {
+    fn a_handler_takes_what_the_docs_say() {
         let kib = |maps: Maps| maps.bytes() / 1024;
         let three = |cpus| kib(maps(1, cpus, Precision::Three));
         let two = |cpus| kib(maps(1, cpus, Precision::Two));
-        assert_eq!((three(1) - 64, two(1) - 64), (216, 30), "KiB a CPU");
+        let (fine, coarse) = (three(1) - 64, two(1) - 64);
+        let text =
+            format!("per handler 64 KiB, and {fine} KiB a CPU ({coarse} KiB with `--precision 2`)");
+        assert!(
+            include_str!("../../../docs/accuracy.md").contains(&text),
+            "docs/accuracy.md has to say: {text}"
+        );
         assert_eq!(three(10) - 64, 2162);
         let of_self_time = Maps { self_time: true, ..maps(1, 1, Precision::Three) };
         assert!(of_self_time.bytes() > 2 * maps(1, 1, Precision::Three).bytes());

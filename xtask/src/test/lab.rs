@@ -38,7 +38,7 @@ const SPREAD: f64 = 0.005;
 /// parts of it: there are fewer operations to share a timer interrupt.
 const COST_AGREEMENT: f64 = 0.05;
 
-/// Exit codes of `profiler`, which its README lists.
+/// Exit codes of `profiler`, which docs/exit-codes.md lists.
 const REGRESSION: i32 = 10;
 const LAB_FAILED: i32 = 15;
 
