@@ -255,6 +255,10 @@ const OTHER_FILES: usize = 128;
 pub struct Books {
     /// Calls entered.
     pub entries: u64,
+    /// The same just before the drain, which reads `entries` after it has closed the records: with many
+    /// handlers that is a tenth of a second later, and the calls of that time are not calls that last.
+    /// `None` where both are read at once.
+    pub entered_before: Option<u64>,
     /// Calls whose start can never be paired.
     pub lost: u64,
     /// Exits without a start.
@@ -274,6 +278,8 @@ pub struct Books {
     pub migrated: u64,
     /// Durations at most that are from the start of one call to the end of another.
     pub doubtful: u64,
+    /// Entry programs that the kernel did not run, where there may be such durations: each takes one.
+    pub skipped_entries: u64,
     /// Calls that left before they had entered, by the clock: they have no duration.
     pub backwards: u64,
 }

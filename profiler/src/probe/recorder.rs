@@ -31,10 +31,8 @@ struct Handler {
     at_end: Option<Books>,
     /// Calls paired after that.
     paired_after: u64,
-    /// Entries since the probes were attached, as read before a drain that is still to come.
-    entered: Option<u64>,
-    /// The same, before the drain that began the window.
-    entered_before: Option<u64>,
+    /// Starts that waited at the first drain after the window began.
+    waiting_next: Option<u64>,
 }
 
 impl Recorder {
@@ -51,15 +49,6 @@ impl Recorder {
         Ok(Self { handlers: handlers.map(new).collect::<Result<_, _>>()? })
     }
 
-    /// Notes how many calls had entered just before a drain that begins or ends the window. A drain reads
-    /// entries after it has closed the records: with many handlers that is a tenth of a second later, and
-    /// the calls of that time are not calls that last.
-    pub fn note_entered(&mut self, entries: &[Option<u64>]) {
-        for (handler, entries) in self.handlers.iter_mut().zip(entries) {
-            handler.entered = *entries;
-        }
-    }
-
     /// Begins the window: what was counted until `drained` is not of it.
     pub fn begin(&mut self, drained: &[Drained]) {
         for (handler, drained) in self.handlers.iter_mut().zip(drained) {
@@ -72,7 +61,7 @@ impl Recorder {
             handler.self_time = None;
             handler.before = drained.books;
             handler.now = drained.books;
-            handler.entered_before = handler.entered.take();
+            handler.waiting_next = None;
         }
     }
 
@@ -91,6 +80,7 @@ impl Recorder {
                 (Some(sum), Some(more)) => sum.add(more)?,
                 (sum, more) => *sum = sum.take().or_else(|| more.clone()),
             }
+            handler.waiting_next.get_or_insert(drained.books.in_flight);
             handler.now = drained.books;
         }
         Ok(())
@@ -145,8 +135,7 @@ impl Handler {
             now: Books::default(),
             at_end: None,
             paired_after: 0,
-            entered: None,
-            entered_before: None,
+            waiting_next: None,
         })
     }
 
@@ -156,17 +145,25 @@ impl Handler {
 
     /// Those of the window. Where the books balance in the end, calls under way at its ends are those that had
     /// entered before the drain there and were not in it.
+    ///
+    /// Calls that entered and left between that reading and the drain are in the drain alone: each would take
+    /// a call that lasts off the books. So there are no fewer under way than starts that waited both when
+    /// the drain read its books and when the next one did.
     fn losses(&self) -> Losses {
         let at_end = self.at_end.as_ref().unwrap_or(&self.now);
         let mut losses = self.losses_by(at_end);
         if self.at_end.is_some() && self.is_balanced() {
             let counted = self.histogram.len() + losses.backwards;
             let gone = self.paired_before + self.before.lost + self.before.backwards;
-            if let Some(entered) = self.entered_before {
-                losses.carried_in = losses.carried_in.min(entered.saturating_sub(gone));
-            }
-            let entered = self.entered.unwrap_or(at_end.entries);
-            losses.in_flight = entered.saturating_sub(gone + counted + losses.lost);
+            let under_way = |books: &Books, gone: u64, waiting_next: u64| {
+                let at_most = books.entries.saturating_sub(gone);
+                let entered = books.entered_before.unwrap_or(books.entries);
+                let at_least = books.in_flight.min(waiting_next);
+                entered.saturating_sub(gone).max(at_least).min(at_most)
+            };
+            losses.carried_in = under_way(&self.before, gone, self.waiting_next.unwrap_or(0));
+            let gone = gone + counted + losses.lost;
+            losses.in_flight = under_way(at_end, gone, self.now.in_flight);
             losses.entries =
                 (counted + losses.lost + losses.in_flight).saturating_sub(losses.carried_in);
         }
@@ -230,6 +227,17 @@ mod tests {
 
     /// A drain of `calls` that ended, of `entries` that had begun when the books were read.
     fn drained(calls: u64, entries: u64) -> [Drained; 1] {
+        drained_after(None, calls, entries, 0)
+    }
+
+    /// The same where `entered_before` calls had begun just before it, and `in_flight` starts waited when
+    /// the books were read.
+    fn drained_after(
+        entered_before: Option<u64>,
+        calls: u64,
+        entries: u64,
+        in_flight: u64,
+    ) -> [Drained; 1] {
         let mut histogram = Precision::Three.histogram().unwrap();
         histogram.record_n(100, calls).unwrap();
         let some = (calls > 0).then_some(100);
@@ -240,7 +248,7 @@ mod tests {
             max_ns: some,
             over_range: 0,
             self_time: None,
-            books: Books { entries, in_flight: 0, ..Books::default() },
+            books: Books { entries, entered_before, in_flight, ..Books::default() },
         }]
     }
 
@@ -253,11 +261,9 @@ mod tests {
     fn calls_of_the_time_that_a_drain_takes_are_not_under_way() {
         let mut recorder = recorder();
         // One call lasts over the beginning; 60 begin while the drain reads.
-        recorder.note_entered(&[Some(11)]);
-        recorder.begin(&drained(10, 71));
+        recorder.begin(&drained_after(Some(11), 10, 71, 0));
         // Those 60, the one, and 40 more; two last over the end, and 50 begin while the drain reads.
-        recorder.note_entered(&[Some(113)]);
-        recorder.add(&drained(101, 163)).unwrap();
+        recorder.add(&drained_after(Some(113), 101, 163, 0)).unwrap();
         recorder.end();
         assert!(!recorder.is_balanced());
         recorder.settle(&drained(52, 163));
@@ -268,13 +274,45 @@ mod tests {
         assert_eq!((losses.exits, losses.imbalance(measure.histogram.len())), (101, 0));
     }
 
+    /// One call lasts over the whole window. Two enter and leave between the first reading of entries and
+    /// the drain, and three while the drain reads, both when the window begins and when it ends.
+    #[test]
+    fn short_calls_before_a_drain_do_not_stand_for_one_that_lasts() {
+        let mut recorder = recorder();
+        recorder.begin(&drained_after(Some(9), 10, 14, 1));
+        // Those three, 8 more, and the two.
+        recorder.add(&drained_after(Some(22), 13, 27, 1)).unwrap();
+        recorder.end();
+        assert!(!recorder.is_balanced());
+        recorder.settle(&drained_after(Some(27), 3, 27, 1));
+        assert!(recorder.is_balanced());
+        let measure = recorder.finish().remove(0);
+        let losses = measure.losses;
+        assert_eq!((losses.carried_in, losses.entries, losses.in_flight), (1, 13, 1));
+        assert_eq!((losses.exits, losses.imbalance(measure.histogram.len())), (13, 0));
+    }
+
+    #[test]
+    fn a_start_that_waits_at_one_reading_alone_is_of_a_short_call() {
+        let mut recorder = recorder();
+        recorder.begin(&drained_after(Some(10), 10, 15, 2));
+        recorder.add(&drained_after(Some(30), 20, 34, 0)).unwrap();
+        recorder.add(&drained_after(Some(34), 4, 39, 2)).unwrap();
+        recorder.end();
+        assert!(!recorder.is_balanced());
+        recorder.settle(&drained(5, 39));
+        assert!(recorder.is_balanced());
+        let measure = recorder.finish().remove(0);
+        let losses = measure.losses;
+        assert_eq!((losses.carried_in, losses.entries, losses.in_flight), (0, 24, 0));
+        assert_eq!(losses.imbalance(measure.histogram.len()), 0);
+    }
+
     #[test]
     fn books_that_do_not_balance_are_shown_as_they_were_read() {
         let mut recorder = recorder();
-        recorder.note_entered(&[Some(0)]);
-        recorder.begin(&drained(0, 0));
-        recorder.note_entered(&[Some(10)]);
-        recorder.add(&drained(8, 12)).unwrap();
+        recorder.begin(&drained_after(Some(0), 0, 0, 0));
+        recorder.add(&drained_after(Some(10), 8, 12, 0)).unwrap();
         recorder.end();
         recorder.settle(&drained(1, 12));
         let losses = recorder.finish().remove(0).losses;

@@ -32,7 +32,7 @@ pub use series::{SERIES_SCHEMA, SERIES_VERSION, Series};
 
 use crate::host::HostFacts;
 use crate::load::{BuiltinKind, LoadRun, LoadSpec};
-use crate::measure::{HandlerMeasure, Losses, SelfTime};
+use crate::measure::{HandlerMeasure, Losses, SelfTime, is_zero};
 use crate::module::ModuleFacts;
 use crate::target::LeftOut;
 use crate::warning::{Warning, WarningRecord};
@@ -381,9 +381,17 @@ pub struct Interval {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct IntervalStats {
-    /// Calls that ended in it, without those that are doubtful: of these each interval leaves out as many as
-    /// there are since the probes were attached, because each may lie in it.
+    /// Calls that ended in it, without `doubtful`.
     pub count: u64,
+    /// How many of the longest are left out as doubtful: as many as entries were skipped in this interval and
+    /// in the one before (in the first interval: since the probes were attached), but no more than are
+    /// doubtful since then. A false duration of a call that had been under way for longer than the interval
+    /// before may stay, but none that is longer than the whole's longest.
+    ///
+    /// `count` and this add up, over all intervals, to `count` and `losses.doubtful` of the handler. This
+    /// alone does not: a skipped entry is reckoned with in two intervals.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub doubtful: u64,
     /// Sum of their durations.
     pub sum_ns: u64,
     /// Median; `null` without a call.
@@ -395,16 +403,18 @@ pub struct IntervalStats {
 }
 
 impl IntervalStats {
-    /// Where durations of `whole` were left out as doubtful, an interval that ended before any was shows none
-    /// that is longer than the whole's.
+    /// Where durations of `whole` were left out as doubtful, no interval shows one that is longer than the
+    /// whole's.
     pub(crate) fn keep_within(&mut self, whole: &HandlerProfile) {
         if whole.losses.doubtful == 0 {
             return;
         }
         let Some(longest) = whole.max_ns else {
-            *self = Self { count: 0, sum_ns: 0, p50_ns: None, p99_ns: None, max_ns: None };
+            *self = Self { doubtful: self.doubtful + self.count, ..Self::default() };
             return;
         };
+        // No call of it is longer, so their mean is not.
+        self.sum_ns = self.sum_ns.min(longest.saturating_mul(self.count));
         for ns in [&mut self.p50_ns, &mut self.p99_ns, &mut self.max_ns] {
             *ns = ns.map(|ns| ns.min(longest));
         }
@@ -485,5 +495,52 @@ impl Profile {
             }
         }
         backends
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::Precision;
+    use crate::target::Target;
+
+    fn whole(durations: &[u64], doubtful: u64) -> HandlerProfile {
+        let mut histogram = Precision::Three.histogram().unwrap();
+        durations.iter().for_each(|ns| histogram.record(*ns).unwrap());
+        let measure = HandlerMeasure {
+            target: Target::default(),
+            backend: Backend::Fentry,
+            histogram,
+            sum_ns: durations.iter().sum(),
+            min_ns: durations.iter().min().copied(),
+            max_ns: durations.iter().max().copied(),
+            self_time: None,
+            losses: Losses { doubtful, ..Losses::default() },
+        };
+        HandlerProfile::from_measure(&measure).unwrap()
+    }
+
+    #[test]
+    fn no_interval_shows_a_call_longer_than_the_whole_does() {
+        let (p50_ns, max_ns) = (Some(200), Some(9_000_000));
+        let early = IntervalStats {
+            count: 3,
+            doubtful: 1,
+            sum_ns: 9_000_300,
+            p50_ns,
+            p99_ns: max_ns,
+            max_ns,
+        };
+        let mut kept = early;
+        kept.keep_within(&whole(&[100, 200, 250], 1));
+        assert_eq!((kept.count, kept.doubtful, kept.p50_ns), (3, 1, p50_ns));
+        assert_eq!((kept.p99_ns, kept.max_ns), (Some(250), Some(250)));
+        assert_eq!(kept.sum_ns, 750, "and no mean above that");
+        let mut none = early;
+        none.keep_within(&whole(&[], 4));
+        assert_eq!(none, IntervalStats { doubtful: 4, ..IntervalStats::default() });
+        let mut sure = early;
+        sure.keep_within(&whole(&[100, 200, 250], 0));
+        assert_eq!(sure, early, "nothing was left out");
     }
 }

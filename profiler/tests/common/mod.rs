@@ -174,6 +174,7 @@ pub(crate) fn sample() -> Profile {
             .iter()
             .map(|handler| IntervalStats {
                 count: handler.count,
+                doubtful: 0,
                 sum_ns: handler.sum_ns,
                 p50_ns: handler.quantile_ns(0.5),
                 p99_ns: handler.quantile_ns(0.99),

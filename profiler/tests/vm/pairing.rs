@@ -1,5 +1,6 @@
 //! Calls that nest, sleep, migrate or are interrupted are paired with their own start.
 
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -235,10 +236,18 @@ fn a_call_that_leaves_before_it_entered_has_no_duration() {
     const LATER_NS: u64 = 1_000_000_000_000;
     let window = paired(&["testbed_hold"]);
     testbed::trigger("hold 1");
-    let holding = thread::spawn(|| testbed::trigger("hold 3000"));
-    thread::sleep(Duration::from_millis(500));
+    let calls = || Counters::calls().of("testbed_hold");
+    let (began, before) = (Instant::now(), calls());
+    // A signal ends it.
+    let hold = "echo hold 120000 >/proc/hids_testbed/trigger";
+    let mut holding = Command::new("sh").args(["-c", hold]).spawn().unwrap();
+    // The module counts it after the entry program has kept its start.
+    while calls() == before && began.elapsed() < Duration::from_secs(60) {
+        thread::sleep(Duration::from_millis(10));
+    }
     let put_off = put_off_starts(LATER_NS);
-    holding.join().unwrap();
+    holding.kill().unwrap();
+    holding.wait().unwrap();
     testbed::trigger("hold 1");
     let measured = only(window.end());
     let losses = measured.measure.losses;

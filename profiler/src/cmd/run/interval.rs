@@ -24,20 +24,27 @@ struct OfInterval {
     histogram: Histogram<u64>,
     sum_ns: u64,
     max_ns: Option<u64>,
-    /// Durations that are doubtful since the probes were attached: each may lie in this interval.
+    /// Durations that are doubtful since the probes were attached.
     doubtful: u64,
+    /// Entries that the kernel skipped since then.
+    skipped: u64,
+    /// How many that were when the interval before the last ended, and when the last did.
+    skipped_by: [u64; 2],
 }
 
 impl OfInterval {
-    /// Without what is doubtful.
-    fn sure(&self) -> Cow<'_, Self> {
-        if self.doubtful == 0 {
-            return Cow::Borrowed(self);
+    /// Without what is doubtful, and how much that is. A false duration ends with a call whose entry was
+    /// skipped: in this interval, or in the one before if it was under way in between. The start that it
+    /// took may be of any time.
+    fn sure(&self) -> (Cow<'_, Self>, u64) {
+        let doubtful = self.doubtful.min(self.skipped.saturating_sub(self.skipped_by[0]));
+        if doubtful == 0 {
+            return (Cow::Borrowed(self), 0);
         }
         let mut sure = self.clone();
         let (histogram, sum_ns) = (&mut sure.histogram, &mut sure.sum_ns);
-        Durations { histogram, sum_ns, max_ns: &mut sure.max_ns }.withhold(self.doubtful);
-        Cow::Owned(sure)
+        let withheld = Durations { histogram, sum_ns, max_ns: &mut sure.max_ns }.withhold(doubtful);
+        (Cow::Owned(sure), withheld)
     }
 
     /// Never above the longest call, though its bucket may reach further.
@@ -47,14 +54,23 @@ impl OfInterval {
 }
 
 impl Open {
+    /// The first interval of a window that `at_begin` was drained for: that what was skipped before counts
+    /// as the interval before.
     pub(super) fn new(
-        handlers: usize,
+        at_begin: &[Drained],
         precision: Precision,
         began: Instant,
     ) -> Result<Self, Failure> {
         let empty = precision.histogram().map_err(|error| internal(&error.to_string()))?;
-        let empty = OfInterval { histogram: empty, sum_ns: 0, max_ns: None, doubtful: 0 };
-        Ok(Self { began, handlers: vec![empty; handlers], lost: 0 })
+        let handler = |drained: &Drained| OfInterval {
+            histogram: empty.clone(),
+            sum_ns: 0,
+            max_ns: None,
+            doubtful: drained.books.doubtful,
+            skipped: drained.books.skipped_entries,
+            skipped_by: [0, drained.books.skipped_entries],
+        };
+        Ok(Self { began, handlers: at_begin.iter().map(handler).collect(), lost: 0 })
     }
 
     pub(super) fn add(&mut self, drained: &[Drained]) -> Result<(), Failure> {
@@ -65,6 +81,7 @@ impl Open {
             handler.sum_ns += drained.sum_ns;
             handler.max_ns = handler.max_ns.max(drained.max_ns);
             handler.doubtful = drained.books.doubtful;
+            handler.skipped = drained.books.skipped_entries;
             self.lost += drained.books.lost
                 + drained.books.doubtful
                 + drained.books.missed.max(drained.books.unpaired_exits)
@@ -76,7 +93,7 @@ impl Open {
 
     /// One line on the interval: calls, their rate, the handler with the highest TP99, losses.
     pub(super) fn line(&self, window_began: Instant, now: Instant, targets: &[&Target]) -> String {
-        let handlers: Vec<_> = self.handlers.iter().map(OfInterval::sure).collect();
+        let handlers: Vec<_> = self.handlers.iter().map(|handler| handler.sure().0).collect();
         let calls: u64 = handlers.iter().map(|handler| handler.histogram.len()).sum();
         let idle = self.handlers.iter().filter(|handler| handler.histogram.is_empty()).count();
         let length = (now - self.began).as_secs_f64().max(1e-9);
@@ -102,9 +119,10 @@ impl Open {
 
     pub(super) fn close(&mut self, window_began: Instant, now: Instant) -> Interval {
         let statistics = |handler: &OfInterval| {
-            let handler = handler.sure();
+            let (handler, doubtful) = handler.sure();
             IntervalStats {
                 count: handler.histogram.len(),
+                doubtful,
                 sum_ns: handler.sum_ns,
                 p50_ns: handler.quantile_ns(0.5),
                 p99_ns: handler.quantile_ns(0.99),
@@ -120,6 +138,7 @@ impl Open {
             handler.histogram.reset();
             handler.sum_ns = 0;
             handler.max_ns = None;
+            handler.skipped_by = [handler.skipped_by[1], handler.skipped];
         }
         self.began = now;
         interval
@@ -133,35 +152,76 @@ mod tests {
     use super::*;
     use crate::probe::Books;
 
-    #[test]
-    fn an_interval_leaves_out_what_is_doubtful_so_far() {
+    fn drained(durations: &[u64], doubtful: u64, skipped_entries: u64) -> [Drained; 1] {
+        let mut histogram = Precision::Three.histogram().unwrap();
+        durations.iter().for_each(|ns| histogram.record(*ns).unwrap());
+        [Drained {
+            histogram,
+            sum_ns: durations.iter().sum(),
+            min_ns: durations.iter().min().copied(),
+            max_ns: durations.iter().max().copied(),
+            over_range: 0,
+            self_time: None,
+            books: Books { doubtful, skipped_entries, ..Books::default() },
+        }]
+    }
+
+    /// What intervals of these durations, doubtful ones and skipped entries show, one a second.
+    fn intervals(at_begin: [u64; 2], all: &[(&[u64], u64, u64)]) -> Vec<IntervalStats> {
         let began = Instant::now();
-        let drained = |durations: &[u64], doubtful| {
-            let mut histogram = Precision::Three.histogram().unwrap();
-            durations.iter().for_each(|ns| histogram.record(*ns).unwrap());
-            Drained {
-                histogram,
-                sum_ns: durations.iter().sum(),
-                min_ns: durations.iter().min().copied(),
-                max_ns: durations.iter().max().copied(),
-                over_range: 0,
-                self_time: None,
-                books: Books { doubtful, ..Books::default() },
-            }
-        };
-        let mut open = Open::new(1, Precision::Three, began).unwrap();
-        let mut after = |durations: &[u64], doubtful, seconds| {
-            open.add(&[drained(durations, doubtful)]).unwrap();
-            let now = began + Duration::from_secs(seconds);
+        let [doubtful, skipped] = at_begin;
+        let mut open =
+            Open::new(&drained(&[], doubtful, skipped), Precision::Three, began).unwrap();
+        let close = |(at, (durations, doubtful, skipped)): (usize, &(&[u64], u64, u64))| {
+            open.add(&drained(durations, *doubtful, *skipped)).unwrap();
+            let now = began + Duration::from_secs(at as u64 + 1);
             open.close(began, now).handlers.remove(0)
         };
-        let all = after(&[100, 200, 9_000_000], 0, 1);
-        assert_eq!((all.count, all.sum_ns, all.max_ns), (3, 9_000_300, Some(9_000_000)));
-        let fewer = after(&[100, 200, 9_000_000], 1, 2);
-        assert_eq!((fewer.count, fewer.sum_ns, fewer.max_ns), (2, 300, Some(200)));
-        let later = after(&[100, 200], 1, 3);
-        assert_eq!((later.count, later.p99_ns, later.max_ns), (1, Some(100), Some(100)));
-        let none = after(&[100], 5, 4);
-        assert_eq!((none.count, none.sum_ns, none.p50_ns, none.max_ns), (0, 0, None, None));
+        all.iter().enumerate().map(close).collect()
+    }
+
+    #[test]
+    fn an_interval_leaves_out_what_may_be_false_in_it() {
+        let (three, long) = (&[100, 200, 300][..], &[100, 200, 9_000_000][..]);
+        let all = intervals(
+            [0, 0],
+            &[
+                (long, 0, 0),
+                (long, 1, 1),
+                (three, 1, 1),
+                (long, 1, 1),
+                (three, 3, 9),
+                (&[100], 3, 9),
+            ],
+        );
+        let figures: Vec<_> =
+            all.iter().map(|of| (of.count, of.doubtful, of.sum_ns, of.max_ns)).collect();
+        assert_eq!(figures[0], (3, 0, 9_000_300, Some(9_000_000)));
+        assert_eq!(figures[1], (2, 1, 300, Some(200)), "an entry was skipped in it");
+        assert_eq!(figures[2], (2, 1, 300, Some(200)), "or in the one before");
+        assert_eq!(figures[3], (3, 0, 9_000_300, Some(9_000_000)), "but not since");
+        assert_eq!(figures[4], (0, 3, 0, None), "no more than are doubtful in all");
+        assert_eq!(figures[5], (0, 1, 0, None), "no more than there are");
+        let calls: u64 = all.iter().map(|of| of.count + of.doubtful).sum();
+        assert_eq!(calls, 16, "every call is in one interval");
+    }
+
+    #[test]
+    fn many_intervals_after_a_skipped_entry_are_whole() {
+        let later = [(&[100, 200][..], 50, 50); 20];
+        let all = intervals([50, 50], &later);
+        assert_eq!((all[0].count, all[0].doubtful), (0, 2), "the calls under way at the begin");
+        for later in &all[1..] {
+            assert_eq!((later.count, later.doubtful, later.max_ns), (2, 0, Some(200)));
+        }
+    }
+
+    /// A start that is left over waits for a call at its place whose entry is skipped, however long that takes.
+    #[test]
+    fn an_entry_skipped_late_makes_a_duration_doubtful_again() {
+        let calls = &[100, 9_000_000][..];
+        let all = intervals([0, 0], &[(calls, 1, 5), (calls, 1, 5), (calls, 1, 5), (calls, 1, 6)]);
+        let doubtful: Vec<u64> = all.iter().map(|of| of.doubtful).collect();
+        assert_eq!(doubtful, [1, 1, 0, 1]);
     }
 }

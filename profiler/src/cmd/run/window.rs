@@ -86,8 +86,8 @@ pub(super) async fn measure(
         Recorder::new(session, precision).map_err(|error| internal(&error.to_string()))?;
 
     // Exits of calls that had entered before the probes were there.
-    note_entered(&mut recorder, session);
-    recorder.begin(&session.drain()?);
+    let mut at_begin = session.drain()?;
+    recorder.begin(&at_begin);
     let mut window_began = drained_until(session);
     let load_began = Instant::now();
     let mut started = jiff::Timestamp::now();
@@ -99,13 +99,13 @@ pub(super) async fn measure(
         progress.begin("warming up", Some(warmup));
         let until = load_began + warmup;
         let wake = running.wait(until, session, signals, progress, load_began).await;
-        note_entered(&mut recorder, session);
         let drained = session.drain()?;
         match wake {
             Wake::Time => {
                 recorder.begin(&drained);
                 window_began = drained_until(session);
                 started = jiff::Timestamp::now();
+                at_begin = drained;
             }
             // The load did not outlast the warm-up: what there is, is of the warm-up.
             Wake::LoadEnded => add(&mut recorder, &drained)?,
@@ -127,7 +127,8 @@ pub(super) async fn measure(
     progress.begin("measuring", duration);
     let end = duration.map(|duration| window_began.max(load_began) + duration);
     let mut intervals = Vec::new();
-    let mut interval = Open::new(session.targets().len(), precision, window_began)?;
+    let mut interval = Open::new(&at_begin, precision, window_began)?;
+    drop(at_begin);
     let mut live = match progress.is_drawn() {
         true => Some(Live::new(&session.targets(), precision, window_began)?),
         false => None,
@@ -191,7 +192,6 @@ pub(super) async fn measure(
         signal,
         trouble,
     };
-    note_entered(&mut window.recorder, session);
     let last = session
         .drain()
         .map_err(Failure::from)
@@ -261,13 +261,6 @@ impl Window {
 /// Until when the last drain has all calls.
 fn drained_until(session: &dyn Session) -> Instant {
     session.drained_until().unwrap_or_else(Instant::now)
-}
-
-/// Without them, calls of the time that a drain takes are among those under way.
-fn note_entered(recorder: &mut Recorder, session: &mut dyn Session) {
-    if let Ok(entries) = session.entries() {
-        recorder.note_entered(&entries);
-    }
 }
 
 fn add(recorder: &mut Recorder, drained: &[Drained]) -> Result<(), Failure> {
