@@ -1,6 +1,5 @@
 //! The command line; clap types stay here.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
@@ -39,8 +38,6 @@ pub(crate) enum Task {
     Fuzz(FuzzArgs),
     /// The gate's own record: its false alarms, and what it finds of slow-downs of known size.
     GatePower(GatePowerArgs),
-    /// Draw the HTML report of a run into docs/report.png, as a browser shows it.
-    Picture(PictureArgs),
     /// Check formatting and lints; warnings are errors.
     Lint,
     /// Run every test: on this machine, and in VMs with both BPF objects on each kernel.
@@ -100,14 +97,6 @@ pub(crate) struct FuzzArgs {
     /// Only these targets.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(crate::fuzz::TARGETS))]
     pub(crate) targets: Vec<String>,
-}
-
-/// Arguments of `picture`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct PictureArgs {
-    /// The run [default: that of the last `cargo xtask demo`].
-    #[arg(value_name = "FILE.json")]
-    pub(crate) result: Option<PathBuf>,
 }
 
 /// The kernel of a demo.

@@ -12,7 +12,6 @@ mod gate_power;
 mod kbuild;
 mod lint;
 mod paths;
-mod picture;
 mod process;
 mod series;
 mod setup;
@@ -98,7 +97,6 @@ fn dispatch(task: Task) -> Result<ExitCode> {
             }
         }
         Task::Lint => lint::run(&paths)?,
-        Task::Picture(args) => picture::run(&paths, args.result.as_deref())?,
         Task::Test(args) => {
             if !test::run(&paths, &args.selection())? {
                 return Ok(ExitCode::FAILURE);

@@ -1,4 +1,4 @@
-//! Where everything lies: nothing is written outside `target/` but what is committed (the BPF object, tables and the picture in docs/).
+//! Where everything lies: nothing is written outside `target/` but the committed BPF object.
 
 use std::path::{Path, PathBuf};
 

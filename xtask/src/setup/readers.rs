@@ -14,9 +14,6 @@ use crate::process;
 pub(crate) const PACKAGES: [&str; 3] =
     ["hdrhistogram==0.10.8", "prometheus_client==0.26.0", "playwright==1.64.1"];
 
-/// Debian's Chromium.
-pub(crate) const BROWSER: &str = "/usr/bin/chromium";
-
 fn stamp(paths: &Paths) -> (PathBuf, String) {
     let folder = paths.readers();
     let content = format!("{} in {}\n", PACKAGES.join(" "), folder.display());

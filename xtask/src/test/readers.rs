@@ -15,6 +15,9 @@ use crate::setup::readers;
 /// The test binaries, with the words for the report.
 const TESTS: [(&str, &str); 2] = [("readers", "other readers"), ("browser", "browser")];
 
+/// Debian's Chromium.
+const BROWSER: &str = "/usr/bin/chromium";
+
 /// Runs them; without the Python they are listed as not run.
 pub(super) fn run(paths: &Paths, report: &mut Report) -> Result<()> {
     println!("test: exported files, read by other programs");
@@ -36,7 +39,7 @@ fn binary(paths: &Paths, test: &str, place: &str, report: &mut Report) -> Result
         cargo.arg("test").args(TESTED).args(["--test", test]);
         cargo.arg("--").args(more).current_dir(paths.root()).stdin(Stdio::null());
         cargo.env("PROFILER_READERS_PYTHON", readers::python(paths));
-        cargo.env("PROFILER_BROWSER", readers::BROWSER);
+        cargo.env("PROFILER_BROWSER", BROWSER);
         cargo
     };
     let Some(listed) = report.step(place, "build", process::stdout(&mut cargo(&["--list"]))) else {
