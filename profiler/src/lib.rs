@@ -1,26 +1,24 @@
 //! Latency profiler for the hook handlers of kernel modules.
 //!
-//! Data flows one way: [`target`] resolves names, [`probe`] measures them while a [`load`] runs,
+//! Data flows one way: [`kernel`] resolves names, [`probe`] measures them while a [`load`] runs,
 //! and what comes out is a [`profile`], which [`export`] shows. [`cmd`] joins these.
 
+pub mod atomic_file;
 pub mod cli;
 pub mod cmd;
 pub mod doctor;
 pub mod error;
 pub mod export;
-pub mod host;
+pub mod kernel;
 pub mod lab;
 pub mod load;
 pub mod load_profile;
-pub mod measure;
-pub mod module;
-pub mod privileges;
 pub mod probe;
 pub mod profile;
 pub mod progress;
+#[cfg(test)]
+mod schema;
 pub mod stats;
-pub mod target;
 pub mod trace_cmd;
 pub mod verdict;
-pub mod warning;
 pub mod watch;

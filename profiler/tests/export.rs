@@ -16,7 +16,7 @@ use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use nix::sys::stat::Mode;
 use profiler::export::{Exporter as _, Format, Json, Unit};
-use profiler::measure::SelfTime;
+use profiler::profile::measure::SelfTime;
 use profiler::profile::{Profile, Series};
 
 fn text(format: Format, profile: &Profile) -> String {

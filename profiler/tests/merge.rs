@@ -84,7 +84,7 @@ fn a_sum_is_exact_in_every_figure() {
 #[test]
 fn warnings_that_only_a_run_could_know_are_kept_once() {
     let mut first = shard(0, &[("a", vec![1])]);
-    let shared = profiler::warning::WarningRecord {
+    let shared = profiler::profile::warning::WarningRecord {
         code: "shared".to_owned(),
         handlers: vec!["a".to_owned()],
         text: "another program was there".to_owned(),

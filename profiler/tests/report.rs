@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 
 use common::{LAYOUT, assert_valid, handler, measure, sample, validator};
 use nix::sys::stat::Mode;
+use profiler::atomic_file::OutputFile;
 use profiler::cmd::report::{Options, ReportError, print, print_plots, print_series, report, run};
 use profiler::export::{Exporter as _, Json, Table, Unit};
-use profiler::measure::Losses;
-use profiler::profile::{MAX_FILE_BYTES, OutputFile, Place, Profile, ReadError, Series};
+use profiler::profile::measure::Losses;
+use profiler::profile::{MAX_FILE_BYTES, Place, Profile, ReadError, Series};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

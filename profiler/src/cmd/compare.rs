@@ -1,10 +1,10 @@
 //! `profiler compare`: what differs between two sets of runs.
 
 use super::{report::stdout_width, sides::Files, to_stdout};
+use crate::atomic_file::OutputFile;
 use crate::cli::compare::{CompareArgs, Format};
 use crate::error::{Failure, exit};
 use crate::export::{compare, json::indented};
-use crate::profile::OutputFile;
 use crate::verdict::{CompareReport, Sides};
 
 /// Compares: see the [command line](CompareArgs).

@@ -11,14 +11,15 @@ use std::io::{self, Write};
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
+use crate::atomic_file::OutputFile;
 use crate::cli::CostArgs;
 use crate::error::{Failure, exit};
+use crate::kernel::privileges;
+use crate::kernel::target::{KernelFiles, Target};
 use crate::load::{BuiltinKind, time_builtin};
-use crate::privileges;
 use crate::probe::{Options, Probes, Session as _};
-use crate::profile::{Backend, Clock, OutputFile};
+use crate::profile::{Backend, Clock};
 use crate::stats::median;
-use crate::target::{KernelFiles, Target};
 
 /// How sure the bounds of what is added are.
 const CONFIDENCE: f64 = 0.95;

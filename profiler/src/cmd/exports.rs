@@ -1,8 +1,9 @@
 //! The files that a run writes beside its JSON: opened before anything is measured.
 
+use crate::atomic_file::OutputFile;
 use crate::error::{Failure, exit};
 use crate::export::{Export, Format, Unit};
-use crate::profile::{OutputFile, Profile};
+use crate::profile::Profile;
 
 /// Files that are open and not yet written.
 #[derive(Debug, Default)]

@@ -5,11 +5,12 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::{report::stdout_width, sides::Files, to_stdout};
+use crate::atomic_file::OutputFile;
 use crate::cli::compare::Format;
 use crate::cli::gate::GateArgs;
 use crate::error::{Failure, exit};
 use crate::export::{gate as export, json::indented};
-use crate::profile::{OutputFile, Series};
+use crate::profile::Series;
 use crate::verdict::{self, GateReport, Outcome, Rule, Run, Sides};
 
 /// Judges: see the [command line](GateArgs). All outputs are written whatever the outcome, but for the

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
+use crate::atomic_file::OutputFile;
 use crate::error::{Failure, exit};
-use crate::profile::OutputFile;
 use crate::progress::Progress;
 use crate::trace_cmd::{Import, ImportError, Percentile, json, table};
 

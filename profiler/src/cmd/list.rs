@@ -4,7 +4,7 @@
 use super::{grid, json, report::stdout_width, to_stdout};
 use crate::cli::ListArgs;
 use crate::error::Failure;
-use crate::target::{Function, KernelFiles};
+use crate::kernel::target::{Function, KernelFiles};
 
 /// Prints the functions that match.
 ///

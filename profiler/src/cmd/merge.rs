@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
 
+use crate::atomic_file::OutputFile;
 use crate::error::{Failure, exit};
 use crate::export::{Exporter as _, Json};
 use crate::profile::unlike::What;
-use crate::profile::{Merge, MergeError, OutputFile, Series};
+use crate::profile::{Merge, MergeError, Series};
 use crate::progress::Progress;
 
 /// What to merge, and where to.

@@ -8,6 +8,7 @@ use crate::export::grid::words as grid;
 use crate::probe::keeper;
 
 mod exports;
+mod failures;
 mod sides;
 
 pub mod compare;

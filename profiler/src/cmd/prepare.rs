@@ -14,8 +14,8 @@ use tempfile::NamedTempFile;
 use super::to_stdout;
 use crate::cli::PrepareArgs;
 use crate::error::{Failure, exit};
-use crate::host::read_fact;
-use crate::probe::btf::{BTF_FOLDER, Functions};
+use crate::kernel::btf::{BTF_FOLDER, Functions};
+use crate::kernel::host::read_fact;
 
 /// Why a module could not be given BTF.
 #[derive(Debug, thiserror::Error)]

@@ -3,11 +3,12 @@
 use std::io::{self, Write};
 use std::path::Path;
 
+use crate::atomic_file::OutputFile;
 use crate::error::{Failure, exit};
 use crate::export::plot::plots;
 use crate::export::table;
 use crate::export::{Exporter as _, Format, Html, Table, Unit, repeats};
-use crate::profile::{OutputFile, Profile, ReadError, Series};
+use crate::profile::{Profile, ReadError, Series};
 
 /// What to report, and how.
 #[derive(Debug, Clone, Copy)]

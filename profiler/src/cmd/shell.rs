@@ -7,9 +7,9 @@ use clap::{Command, CommandFactory as _};
 use clap_mangen::Man;
 
 use super::to_stdout;
+use crate::atomic_file::OutputFile;
 use crate::cli::{Cli, CompletionsArgs, ManArgs};
 use crate::error::{Failure, exit};
-use crate::profile::OutputFile;
 
 /// Prints the completions for a shell.
 ///

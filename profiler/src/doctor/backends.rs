@@ -1,9 +1,9 @@
 //! What each backend needs. A new backend is a line in [`ALL`].
 
 use super::{Answer, BackendReport, Check, CheckId, HandlerReport};
+use crate::kernel::target::Function;
 use crate::probe::choice::called_by_kprobes;
 use crate::profile::Backend;
-use crate::target::Function;
 
 /// A backend with the checks that must hold for it.
 pub(super) struct Needs {

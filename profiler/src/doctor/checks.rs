@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::Machine;
-use crate::host::read_fact;
-use crate::privileges;
-use crate::probe::btf::Functions;
-use crate::probe::prototype::Types;
+use crate::kernel::btf::Functions;
+use crate::kernel::host::read_fact;
+use crate::kernel::privileges;
+use crate::kernel::prototype::Types;
+use crate::kernel::target::KernelFiles;
 use crate::profile::Backend;
-use crate::target::KernelFiles;
 
 /// What is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -15,11 +15,11 @@ use serde::Serialize;
 
 pub use checks::{Check, CheckId, Status};
 
-use crate::host::{self, HostFacts};
-use crate::probe::btf::Functions;
+use crate::kernel::btf::Functions;
+use crate::kernel::host::{self, HostFacts};
+use crate::kernel::target::KernelFiles;
 use crate::probe::feature::{self, Refusal};
 use crate::profile::Backend;
-use crate::target::KernelFiles;
 
 /// Tries a backend for real, given the functions that the kernel's BTF describes.
 pub type TryBackend = fn(Backend, Option<&Functions>) -> Result<(), Refusal>;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::*;
 use crate::cmd::doctor::table;
-use crate::probe::btf::testing::Builder;
+use crate::kernel::btf::testing::Builder;
 
 fn write(root: &Path, path: &str, text: impl AsRef<[u8]>) {
     let path = root.join(path);

@@ -2,7 +2,7 @@
 
 use super::Exporter;
 use super::table::clean;
-use crate::measure::Losses;
+use crate::profile::measure::Losses;
 use crate::profile::{HandlerProfile, Profile};
 
 /// Heads of the columns; within one major version none is renamed, and new ones come last.

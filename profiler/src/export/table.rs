@@ -8,8 +8,8 @@ use std::str::FromStr;
 use comfy_table::Row;
 
 use super::{Exporter, accounts, grid, loads, self_time, unseen};
+use crate::kernel::module::ModuleFacts;
 use crate::load::{LoadRun, LoadStatus, StopReason};
-use crate::module::ModuleFacts;
 use crate::profile::{HandlerProfile, Profile, Source};
 
 /// Unit of the durations in a table.

@@ -12,7 +12,7 @@ use nix::unistd::User;
 use serde::{Deserialize, Serialize};
 
 use super::folder::{Folder, remove_empty};
-use crate::host::cgroup2_mount;
+use crate::kernel::host::cgroup2_mount;
 
 /// The user that loads run as.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

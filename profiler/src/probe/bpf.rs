@@ -17,9 +17,7 @@ use profiler_common::{
 };
 
 use super::{
-    Books, Drained, OTHER_FILES, Options, Precision, ProbeError, Session,
-    btf::{BTF_FOLDER, Functions},
-    calibrate,
+    Books, Drained, OTHER_FILES, Options, Precision, ProbeError, Session, calibrate,
     kprobe_event::{self, Counted},
     left_over::{self, NEST_WORDS},
     memory::{Available, Maps},
@@ -29,7 +27,13 @@ use super::{
     programs::{self, Hook, Kind, Set, Side, Starts},
     sys::{self, AttachType, GracePeriod},
 };
-use crate::{measure::SelfTime, profile::Backend, target::Target};
+use crate::{
+    kernel::{
+        btf::{BTF_FOLDER, Functions},
+        target::Target,
+    },
+    profile::{Backend, measure::SelfTime},
+};
 
 /// Probes of a BPF backend. Dropping it takes them off, and so does the end of the process.
 pub struct BpfSession {
@@ -147,7 +151,7 @@ impl BpfSession {
         let Options { precision, empty, self_time, .. } = options;
         let kernel = programs::Kernel {
             exchanges: sys::has_exchange(),
-            preempts: crate::host::may_preempt(),
+            preempts: crate::kernel::host::may_preempt(),
         };
         let set = Set::of(backend, precision, empty, kernel, self_time);
         let preempts = kernel.preempts;

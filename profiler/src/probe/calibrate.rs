@@ -14,7 +14,7 @@ use super::{
     programs::{self, Kind, Side},
     sys::{self, AttachType},
 };
-use crate::target::Target;
+use crate::kernel::target::Target;
 
 /// A system call that few processes make, and that this one makes for the purpose.
 const CALLED: &str = "__x64_sys_getpgid";

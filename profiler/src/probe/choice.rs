@@ -7,13 +7,15 @@ use std::{cell::OnceCell, collections::BTreeMap, fmt, path::Path};
 
 use super::{
     ProbeError,
-    btf::{BTF_FOLDER, Functions},
     feature::{self, Refusal},
-    prototype::Types,
 };
 use crate::{
+    kernel::{
+        btf::{BTF_FOLDER, Functions},
+        prototype::Types,
+        target::{Target, by_name_alone},
+    },
     profile::Backend,
-    target::{Target, by_name_alone},
 };
 
 /// What one handler will be measured with.

@@ -14,8 +14,8 @@ use super::{
     nest,
 };
 use crate::{
+    kernel::target::{KernelFiles, LeftOut, Target},
     profile::Backend,
-    target::{KernelFiles, LeftOut, Target},
 };
 
 /// Probes on handlers, each by the backend that suits it. They are gone when it is dropped.

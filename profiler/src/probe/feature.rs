@@ -9,12 +9,12 @@ use std::{
 use aya_obj::generated::bpf_insn;
 
 use super::{
-    btf::Functions,
     calibrate,
     errno::in_words,
     ftrace, kprobe_event,
     sys::{self, AttachType, Place, Program},
 };
+use crate::kernel::btf::Functions;
 use crate::profile::Backend;
 
 /// Functions of the kernel image to try on, first choice first: the kernel's own test function is

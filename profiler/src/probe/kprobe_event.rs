@@ -18,7 +18,7 @@ use super::{
     life::{self, Life},
     sys::perf,
 };
-use crate::target::Target;
+use crate::kernel::target::Target;
 
 /// Group of all our events.
 const GROUP: &str = "profiler";

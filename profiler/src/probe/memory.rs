@@ -78,7 +78,7 @@ impl Available {
     /// The least of what the machine has and what the control groups (of version 2) of this process may
     /// take; `None` where nothing says so.
     pub(super) fn read() -> Option<Self> {
-        let mount = crate::host::cgroup2_mount();
+        let mount = crate::kernel::host::cgroup2_mount();
         Self::read_below(Path::new("/"), mount.as_deref())
     }
 

@@ -1,7 +1,6 @@
 //! Probes on handlers: from resolved functions to histograms.
 
 pub mod bpf;
-pub mod btf;
 mod calibrate;
 pub mod choice;
 mod composite;
@@ -18,7 +17,6 @@ mod missed;
 mod nest;
 mod object;
 mod programs;
-pub mod prototype;
 pub mod recorder;
 mod sys;
 
@@ -29,9 +27,9 @@ use profiler_common::bucket::{
     COUNTERS_2, COUNTERS_3, HIGHEST_NS, LOWEST_NS, MAGNITUDE_2, MAGNITUDE_3,
 };
 
-use crate::measure::SelfTime;
+use crate::kernel::target::Target;
 use crate::profile::Backend;
-use crate::target::Target;
+use crate::profile::measure::SelfTime;
 pub use composite::{FellBack, Probes};
 pub use memory::TooLittle;
 pub use sys::LoadRefused;

@@ -13,8 +13,8 @@ use super::{
     sys::{self, AttachType},
 };
 use crate::{
+    kernel::target::{KernelFiles, Target},
     profile::Backend,
-    target::{KernelFiles, Target},
 };
 
 /// Calls the next one, and is called by a test run of a program (kernel 5.7, commit da00d2f117a0).
@@ -143,8 +143,8 @@ fn fastest(batches: &[&Histogram<u64>]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::SelfTime;
     use crate::probe::Books;
+    use crate::profile::measure::SelfTime;
 
     fn target(name: &str) -> Target {
         Target { name: name.to_owned(), module: None, address: 0, ..Target::default() }

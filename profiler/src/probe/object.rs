@@ -13,11 +13,11 @@ use profiler_common::layout::{kfunc, names};
 
 use super::{
     ProbeError,
-    btf::Functions,
     nest::Costs,
     programs::{Kind, Side},
     sys::{self, LoadRefused, Program},
 };
+use crate::kernel::btf::Functions;
 
 /// The object that this program was built with.
 static PREBUILT: &[u8] =

@@ -3,9 +3,9 @@
 use hdrhistogram::Histogram;
 
 use super::{Books, Drained, Precision, Session, doubtful::Durations};
-use crate::measure::{HandlerMeasure, Losses, SelfTime};
+use crate::kernel::target::Target;
 use crate::profile::Backend;
-use crate::target::Target;
+use crate::profile::measure::{HandlerMeasure, Losses, SelfTime};
 
 /// The sum of all drains of a window, a handler at a time.
 pub struct Recorder {

@@ -14,9 +14,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::unlike::{Difference, Use, What, differences};
+use super::warning::{Warning, WarningRecord};
 use super::{EncodeError, HistogramLayout, Profile, SCHEMA, Tool, VERSION};
-use crate::export::{Exporter as _, Json};
-use crate::warning::{Warning, WarningRecord};
 use handlers::Handlers;
 use loads::Loads;
 
@@ -207,7 +206,7 @@ fn sources(profile: &Profile, name: &str) -> Vec<Source> {
         return profile.sources.clone();
     }
     let mut sha256 = String::with_capacity(64);
-    for byte in Sha256::digest(Json.serialize(profile)) {
+    for byte in Sha256::digest(profile.to_json()) {
         // Writing to a String cannot fail.
         let _ = write!(sha256, "{byte:02x}");
     }

@@ -8,16 +8,15 @@
 //! Within one version fields may be added and none changes its meaning; readers ignore fields
 //! that they do not know.
 
-mod beside;
 mod check;
 mod distribution;
+pub mod json;
+pub mod measure;
 mod merge;
-mod output;
 mod read;
-#[cfg(test)]
-mod schema;
 mod series;
 pub mod unlike;
+pub mod warning;
 
 use std::fmt;
 
@@ -26,17 +25,16 @@ use serde::{Deserialize, Serialize};
 pub use check::Inconsistent;
 pub use distribution::{Bucket, Distribution, EncodeError, HistogramLayout};
 pub use merge::{Merge, MergeError, Source};
-pub use output::{OutputError, OutputFile, rescue};
 pub use read::{MAX_FILE_BYTES, ReadError};
 pub use series::{SERIES_SCHEMA, SERIES_VERSION, Series};
 
-use crate::host::HostFacts;
+use crate::kernel::host::HostFacts;
+use crate::kernel::module::ModuleFacts;
+use crate::kernel::target::LeftOut;
 use crate::load::{BuiltinKind, LoadRun, LoadSpec};
-use crate::measure::{HandlerMeasure, Losses, SelfTime, is_zero};
-use crate::module::ModuleFacts;
-use crate::target::LeftOut;
-use crate::warning::{Warning, WarningRecord};
 use crate::watch::Costs;
+use measure::{HandlerMeasure, Losses, SelfTime, is_zero};
+use warning::{Warning, WarningRecord};
 
 /// What the field `schema` of every profile says.
 pub const SCHEMA: &str = "profiler/profile";
@@ -501,8 +499,8 @@ impl Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::target::Target;
     use crate::probe::Precision;
-    use crate::target::Target;
 
     fn whole(durations: &[u64], doubtful: u64) -> HandlerProfile {
         let mut histogram = Precision::Three.histogram().unwrap();

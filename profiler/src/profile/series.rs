@@ -6,9 +6,10 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::json::indented;
 use super::read::{Kind, kind_of, read_bounded};
-use super::{Inconsistent, OutputError, OutputFile, Profile, ReadError, Tool};
-use crate::export::json::indented;
+use super::{Inconsistent, Profile, ReadError, Tool};
+use crate::atomic_file::{OutputError, OutputFile};
 
 /// What the field `schema` of every series says.
 pub const SERIES_SCHEMA: &str = "profiler/series";

@@ -8,9 +8,9 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::{Backend, Clock, HandlerProfile, Profile};
+use crate::kernel::module::ModuleFacts;
 use crate::load::ltp::{TestRuns, mix_changes};
 use crate::load::{LoadStatus, StopReason};
-use crate::module::ModuleFacts;
 
 /// How far two windows of the same length may be apart: timers are late, more so on a busy machine.
 const WINDOW_TOLERANCE: f64 = 0.05;

@@ -91,7 +91,7 @@ impl PartRecord {
         let side = |runs: &[Run]| SideRecord {
             runs: runs.iter().map(|run| run.name.clone()).collect(),
             modules: runs.first().map_or_else(Vec::new, |run| {
-                let build = |module: &crate::module::ModuleFacts| {
+                let build = |module: &crate::kernel::module::ModuleFacts| {
                     let id = module.build_id.as_deref().or(module.srcversion.as_deref());
                     format!("{} {}", module.name, id.unwrap_or("of an unknown build"))
                 };

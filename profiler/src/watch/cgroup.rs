@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::host::cgroup2_mount;
+use crate::kernel::host::cgroup2_mount;
 
 use super::{Counters, Meter, Reading, Tally, Usage};
 

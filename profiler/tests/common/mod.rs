@@ -5,15 +5,15 @@
 
 use hdrhistogram::Histogram;
 use jsonschema::Validator;
-use profiler::host::{HostFacts, Hypervisor};
+use profiler::kernel::host::{HostFacts, Hypervisor};
+use profiler::kernel::module::ModuleFacts;
+use profiler::kernel::target::Target;
 use profiler::load::{BuiltinKind, LoadOutcome, LoadRun, LoadSpec, LoadStatus, StopReason};
-use profiler::measure::{HandlerMeasure, Losses};
-use profiler::module::ModuleFacts;
+use profiler::profile::measure::{HandlerMeasure, Losses};
 use profiler::profile::{
     Backend, Clock, HandlerProfile, HistogramLayout, Interval, IntervalStats, Profile, SCHEMA,
     Tool, VERSION,
 };
-use profiler::target::Target;
 use profiler::watch::{CostRow, Costs, Sample, Usage, Watched};
 use serde_json::Value;
 

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use profiler::cmd::cost;
+use profiler::kernel::btf::{BTF_FOLDER, Functions};
 use profiler::load::BuiltinKind;
-use profiler::probe::btf::{BTF_FOLDER, Functions};
 use profiler::probe::feature::try_backend;
 use profiler::probe::{Options, Probes, Session as _};
 use profiler::profile::{Backend, Clock};

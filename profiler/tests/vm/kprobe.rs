@@ -3,10 +3,10 @@
 use std::process::Command;
 
 use profiler::error::exit;
+use profiler::kernel::target::KernelFiles;
 use profiler::load::BuiltinKind;
 use profiler::probe::{Options, Probes, Session as _};
 use profiler::profile::Backend;
-use profiler::target::KernelFiles;
 
 use crate::cli::{Ended, folder, profiler, saved};
 use crate::matrix::kernel;

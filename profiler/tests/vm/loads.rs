@@ -7,7 +7,7 @@ use std::process::Command;
 
 use nix::sys::signal::Signal;
 use profiler::error::exit;
-use profiler::host::cgroup2_mount;
+use profiler::kernel::host::cgroup2_mount;
 use profiler::load::{BuiltinKind, LoadFailure, LoadStatus};
 use profiler::profile::Profile;
 

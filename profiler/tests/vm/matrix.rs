@@ -5,11 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use profiler::error::exit;
+use profiler::kernel::target::{KernelFiles, Target};
 use profiler::load::BuiltinKind;
 use profiler::probe::choice::{Features, Wish, choose, needs_btf};
 use profiler::probe::{Options, Probes};
 use profiler::profile::Backend;
-use profiler::target::{KernelFiles, Target};
 use serde_json::Value;
 
 use crate::backends::{self, Expected, Kernel};

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use profiler::error::exit;
-use profiler::host::cgroup2_mount;
+use profiler::kernel::host::cgroup2_mount;
 
 use crate::cli::Ended;
 use crate::loads::mount_groups;

@@ -56,7 +56,7 @@ fn of_two_modules_with_one_name_each_is_measured_for_itself() {
     let folder = folder();
     let other = other(folder.path());
     let looks_by_name =
-        profiler::host::collect().kernel_release.is_some_and(|k| k.starts_with("6.1."));
+        profiler::kernel::host::collect().kernel_release.is_some_and(|k| k.starts_with("6.1."));
     for newest in [OTHER, testbed::NAME] {
         if testbed::is_loaded() {
             testbed::remove();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use profiler::probe::btf::{BTF_FOLDER, Functions};
+use profiler::kernel::btf::{BTF_FOLDER, Functions};
 use profiler::probe::choice::needs_btf;
 use profiler::probe::feature::try_backend;
 use profiler::profile::Backend;

@@ -18,7 +18,7 @@ const INNER: &str = "testbed_inner";
 
 /// Build id of the loaded testbed.
 fn build_id() -> String {
-    let facts = profiler::module::collect(testbed::NAME).unwrap();
+    let facts = profiler::kernel::module::collect(testbed::NAME).unwrap();
     facts.build_id.expect("the testbed is built with one")
 }
 

@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use profiler::kernel::target::{KernelFiles, Target};
 use profiler::load::{
     BuiltinKind, BuiltinLoad, HelperProgram, Load, LoadRun, LoadStatus, OwnCalls, StopSignal,
     run_all,
 };
-use profiler::measure::HandlerMeasure;
 use profiler::probe::recorder::Recorder;
 use profiler::probe::{Books, Drained, Options, Precision, Probes, Session as _};
 use profiler::profile::Backend;
-use profiler::target::{KernelFiles, Target};
+use profiler::profile::measure::HandlerMeasure;
 
 use crate::testbed::{self, Counters};
 
@@ -174,7 +174,7 @@ fn counter(target: &Target) -> &str {
 /// Whether the kernel may take a task off its CPU within a trampoline's program. Until the task is back it
 /// skips that program for all others on the CPU, and counts what it skipped.
 pub(crate) fn preempts() -> bool {
-    let model = profiler::host::collect().preemption;
+    let model = profiler::kernel::host::collect().preemption;
     !matches!(model.expect("debugfs tells").as_str(), "none" | "voluntary")
 }
 

@@ -7,6 +7,7 @@ use profiler_vm::KernelImage;
 
 use super::cannot_write;
 use super::settings::has_cost;
+use crate::atomic_file::OutputFile;
 use crate::cli::LabArgs;
 use crate::cmd::{report, to_stdout};
 use crate::error::{Failure, exit};
@@ -15,7 +16,7 @@ use crate::lab::plan::Build;
 use crate::lab::spread::{self, STATISTICS};
 use crate::lab::{Bench, Measured, Settings};
 use crate::load::LoadSpec;
-use crate::profile::{OutputFile, Profile, Series};
+use crate::profile::{Profile, Series};
 use crate::stats::median;
 
 /// The files that were asked for, opened before anything is measured.

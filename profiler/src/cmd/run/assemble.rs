@@ -5,8 +5,8 @@ use profiler_common::bucket::{HIGHEST_NS, LOWEST_NS};
 use super::window::Window;
 use super::{internal, nanoseconds};
 use crate::error::Failure;
-use crate::host::HostFacts;
-use crate::module::ModuleFacts;
+use crate::kernel::host::HostFacts;
+use crate::kernel::module::ModuleFacts;
 use crate::probe::Precision;
 use crate::profile::{Clock, HandlerProfile, HistogramLayout, Profile, SCHEMA, Tool, VERSION};
 

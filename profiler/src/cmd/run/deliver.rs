@@ -4,11 +4,12 @@ use std::io::Write;
 
 use super::super::exports::Exports;
 use super::super::report;
+use crate::atomic_file::{OutputFile, rescue};
 use crate::cli::RunArgs;
 use crate::error::{Failure, exit};
 use crate::export::{Exporter as _, Json};
 use crate::load::LoadStatus;
-use crate::profile::{OutputFile, Profile, Series, rescue};
+use crate::profile::{Profile, Series};
 
 /// What a run has brought.
 pub(super) enum Delivery {

@@ -7,10 +7,10 @@ use std::os::unix::fs::DirEntryExt as _;
 use std::path::Path;
 
 use crate::error::{Failure, exit};
-use crate::module::{self, ModuleError, ModuleFacts};
+use crate::kernel::module::{self, ModuleError, ModuleFacts};
+use crate::kernel::target::{KernelFiles, Target};
 use crate::profile::Profile;
-use crate::target::{KernelFiles, Target};
-use crate::warning::WarningRecord;
+use crate::profile::warning::WarningRecord;
 
 /// Code of the warning on a run within which the driver was replaced or unloaded.
 const REPLACED: &str = "driver-replaced";

@@ -7,9 +7,9 @@ use hdrhistogram::Histogram;
 
 use super::{internal, nanoseconds};
 use crate::error::Failure;
+use crate::kernel::target::Target;
 use crate::probe::{Drained, Precision, doubtful::Durations};
 use crate::profile::{Interval, IntervalStats};
-use crate::target::Target;
 
 /// The interval that is being measured.
 pub(super) struct Open {

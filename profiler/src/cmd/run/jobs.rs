@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use crate::cli::RunArgs;
 use crate::error::{Failure, exit};
+use crate::kernel::target::{KernelFiles, LeftOut, ResolveError, Resolved, Target};
 use crate::load::ltp::{LtpLoad, LtpOptions};
 use crate::load::{BuiltinKind, BuiltinLoad, CommandLoad, HitCounter, HostedLoad, IdleLoad, Load};
 use crate::load_profile::{Builtin, Hook, Library, LoadProfile, Wanted};
-use crate::target::{KernelFiles, LeftOut, ResolveError, Resolved, Target};
-use crate::warning::WarningRecord;
+use crate::profile::warning::WarningRecord;
 
 /// Window of a load that does not end by itself, where no other was asked for.
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);

@@ -11,8 +11,8 @@ use super::internal;
 use crate::error::Failure;
 use crate::export::grid;
 use crate::export::table::clean;
+use crate::kernel::target::Target;
 use crate::probe::{Drained, Precision, doubtful::Durations};
-use crate::target::Target;
 
 /// How often it is drawn anew; each time the records are drained.
 pub(super) const EVERY: Duration = Duration::from_secs(1);

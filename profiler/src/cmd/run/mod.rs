@@ -14,16 +14,17 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::exports::Exports;
+use crate::atomic_file::OutputFile;
 use crate::cli::RunArgs;
 use crate::error::{Failure, exit};
-use crate::host::HostFacts;
+use crate::kernel::host::HostFacts;
+use crate::kernel::target::{KernelFiles, ResolveError, Target};
+use crate::kernel::{host, privileges};
 use crate::load::HitCounter;
 use crate::probe::{FellBack, Options, Precision, ProbeError, Probes, Session as _};
-use crate::profile::{Backend, LoadProfileUsed, OutputFile, Profile, Series};
+use crate::profile::warning::{WarningRecord, listed};
+use crate::profile::{Backend, LoadProfileUsed, Profile, Series};
 use crate::progress::Progress;
-use crate::target::{KernelFiles, ResolveError, Target};
-use crate::warning::{WarningRecord, listed};
-use crate::{host, privileges};
 
 use assemble::Common;
 use deliver::Delivery;

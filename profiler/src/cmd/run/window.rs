@@ -381,10 +381,10 @@ const FAULT: &str = "this is a fault of the profiler";
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::target::Target;
     use crate::load::{HitCounter, IdleLoad};
     use crate::probe::{Books, ProbeError};
     use crate::profile::Backend;
-    use crate::target::Target;
 
     const PER_MS: u128 = 100;
 

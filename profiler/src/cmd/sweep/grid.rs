@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cli::SweepArgs;
 use crate::error::{Failure, exit};
-use crate::host;
+use crate::kernel::host;
 use crate::load::Rate;
 use crate::profile::Profile;
 

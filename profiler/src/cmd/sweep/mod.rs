@@ -202,7 +202,8 @@ impl Plan {
         match fs::read(&path) {
             Ok(bytes) => self.compare(&path, &bytes)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                crate::profile::OutputFile::open(&path)?.commit(super::json(self)?.as_bytes())?;
+                crate::atomic_file::OutputFile::open(&path)?
+                    .commit(super::json(self)?.as_bytes())?;
             }
             Err(error) => return Err(cannot(&path, &error)),
         }

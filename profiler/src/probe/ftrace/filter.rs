@@ -12,7 +12,7 @@ use std::path::Path;
 use super::FtraceError;
 use super::journal::Journal;
 use super::tracefs::{Folder, write};
-use crate::target::{KernelFiles, Target};
+use crate::kernel::target::{KernelFiles, Target};
 
 const FILTER: &str = "set_ftrace_filter";
 const LIST: &str = "available_filter_functions";

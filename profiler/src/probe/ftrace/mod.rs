@@ -34,8 +34,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::{Drained, Options, ProbeError, Session};
+use crate::kernel::target::Target;
 use crate::profile::Backend;
-use crate::target::Target;
 
 pub use journal::{Recovered, recover};
 

@@ -8,10 +8,10 @@ use super::filter;
 use super::journal::Journal;
 use super::tracefs::{CURRENT, Folder, TRACER};
 use super::users;
-use crate::host::read_fact;
+use crate::kernel::host::read_fact;
+use crate::kernel::target::Target;
 use crate::probe::life::Life;
 use crate::probe::{OTHER_FILES, Options, sys};
-use crate::target::Target;
 
 /// Most of a machine's memory that all buffers take: one part in so many.
 const MEMORY_SHARE: u64 = 32;

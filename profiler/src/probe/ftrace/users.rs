@@ -6,7 +6,7 @@ use std::path::Path;
 use super::FtraceError;
 use super::filter::{CALL_SITE, name, name_of};
 use super::tracefs::Folder;
-use crate::target::Target;
+use crate::kernel::target::Target;
 
 /// Functions that have users now, and how many.
 const ENABLED: &str = "enabled_functions";

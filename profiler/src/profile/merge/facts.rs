@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::host::{HostFacts, Hypervisor};
-use crate::module::ModuleFacts;
+use crate::kernel::host::{HostFacts, Hypervisor};
+use crate::kernel::module::ModuleFacts;
 
 /// Stands where sources do not agree.
 const VARIOUS: &str = "various";

@@ -7,7 +7,7 @@ use super::super::unlike::{Difference, What};
 use super::super::{Backend, EncodeError, HandlerProfile, Profile, SelfTimeProfile};
 use super::durations::{Durations, Stored};
 use super::{TooLarge, checked};
-use crate::measure::Losses;
+use crate::profile::measure::Losses;
 
 /// The handlers of all sources, by module and name.
 #[derive(Debug, Default)]

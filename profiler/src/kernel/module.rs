@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::host::{read_dir_facts, read_fact};
+use crate::kernel::host::{read_dir_facts, read_fact};
 
 /// Longest notes file that is read, in bytes.
 const MAX_NOTE_BYTES: u64 = 64 * 1024;

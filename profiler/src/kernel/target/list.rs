@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use serde::Serialize;
 
 use super::{KernelFiles, ResolveError, Symbols, Traceable, glob, is_glob, nearest, symbols};
-use crate::probe::{btf::Functions, prototype::Types};
+use crate::kernel::{btf::Functions, prototype::Types};
 
 /// A function as the kernel lists it, whether it can be probed or not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -9,8 +9,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::probe::btf::{BtfError, Functions};
-use crate::probe::prototype::Types;
+use crate::kernel::btf::{BtfError, Functions};
+use crate::kernel::prototype::Types;
 
 mod list;
 

@@ -3,9 +3,9 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+use crate::kernel::target::Target;
 use crate::probe::doubtful::Durations;
 use crate::profile::Backend;
-use crate::target::Target;
 
 /// What happened to every call of one handler that the probes saw, in the measured window.
 ///

@@ -6,7 +6,7 @@ use std::path::Path;
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
-use super::{Profile, Series};
+use crate::profile::{Profile, Series};
 use crate::verdict::{CompareReport, GateReport};
 
 /// Set to `1`, this variable makes the test write the file instead of comparing it.

@@ -1,4 +1,4 @@
-//! The temporary file beside a target, and what killed programs have left of theirs.
+//! Temporary files that replace their target by a rename, and removal of those that killed programs left.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -17,10 +17,10 @@ const YOUNG: Duration = Duration::from_secs(60);
 
 /// A file that is to take the place of another in its folder. It is locked as long as its program
 /// lives, which is how others know.
-pub(super) type Beside = NamedTempFile<Flock<File>>;
+pub(super) type Temporary = NamedTempFile<Flock<File>>;
 
 /// A new one in `folder`, after those that nobody holds any more have been removed.
-pub(super) fn create(folder: &Path, mode: u32) -> io::Result<Beside> {
+pub(super) fn create(folder: &Path, mode: u32) -> io::Result<Temporary> {
     remove_left(folder, YOUNG);
     tempfile::Builder::new().prefix(PREFIX).suffix(SUFFIX).make_in(folder, |name| {
         // Not tempfile's 0600: the umask decides, as for any other output.
@@ -34,7 +34,7 @@ pub(super) fn create(folder: &Path, mode: u32) -> io::Result<Beside> {
 }
 
 /// Puts `bytes` in the place of `target`, on disk when this returns.
-pub(super) fn replace(file: Beside, target: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn replace(file: Temporary, target: &Path, bytes: &[u8]) -> io::Result<()> {
     (&**file.as_file()).write_all(bytes)?;
     file.as_file().sync_all()?;
     let folder = file.path().parent().map(Path::to_owned);

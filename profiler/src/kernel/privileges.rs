@@ -2,8 +2,6 @@
 
 use std::fs;
 
-use crate::error::{Failure, exit};
-
 /// Capabilities that measuring takes, with their bits (include/uapi/linux/capability.h).
 const NEEDED: [(&str, u32, &str); 3] = [
     ("CAP_SYS_ADMIN", SYS_ADMIN, "to find the BTF of modules and other tools' probes by their ids"),
@@ -14,16 +12,19 @@ const NEEDED: [(&str, u32, &str); 3] = [
 /// Before Linux 5.8 this one stood for the other two, and it still does.
 const SYS_ADMIN: u32 = 21;
 
+/// Capabilities that this process lacks, each with what it is for.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this process lacks {0}: run as root, or give it the capability")]
+pub struct MissingCapabilities(String);
+
 /// Checks that this process may measure.
 ///
 /// # Errors
 /// Names the capability that is missing.
-pub fn check() -> Result<(), Failure> {
+pub fn check() -> Result<(), MissingCapabilities> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     match effective(&status) {
-        Some(bits) => {
-            missing(bits).map_or(Ok(()), |text| Err(Failure::new(exit::CANNOT_MEASURE, text)))
-        }
+        Some(bits) => missing(bits).map_or(Ok(()), Err),
         // No /proc: let the kernel say no.
         None => Ok(()),
     }
@@ -48,17 +49,12 @@ fn effective(status: &str) -> Option<u64> {
     u64::from_str_radix(bits.trim(), 16).ok()
 }
 
-fn missing(bits: u64) -> Option<String> {
+fn missing(bits: u64) -> Option<MissingCapabilities> {
     let missing: Vec<String> = held(bits)
         .filter(|(_, held, _)| !held)
         .map(|(name, _, why)| format!("{name} ({why})"))
         .collect();
-    (!missing.is_empty()).then(|| {
-        format!(
-            "this process lacks {}: run as root, or give it the capability",
-            missing.join(" and ")
-        )
-    })
+    (!missing.is_empty()).then(|| MissingCapabilities(missing.join(" and ")))
 }
 
 /// Each needed capability, and whether it is among `bits`.
@@ -80,16 +76,16 @@ mod tests {
     #[test]
     fn what_is_missing_is_named() {
         // The kernel lists objects by id for CAP_SYS_ADMIN alone.
-        let text = missing(1 << 38 | 1 << 39).unwrap();
+        let text = missing(1 << 38 | 1 << 39).unwrap().to_string();
         assert!(text.contains("CAP_SYS_ADMIN") && !text.contains("CAP_BPF"), "{text}");
-        let text = missing(1 << 39).unwrap();
+        let text = missing(1 << 39).unwrap().to_string();
         assert!(text.contains("CAP_PERFMON") && !text.contains("CAP_BPF"), "{text}");
-        let text = missing(0).unwrap();
+        let text = missing(0).unwrap().to_string();
         assert!(text.contains("CAP_PERFMON") && text.contains("CAP_BPF"), "{text}");
     }
 
     #[test]
-    fn capabilities_are_told_one_by_one() {
+    fn capabilities_are_listed_one_by_one() {
         let status = "CapEff:\t0000008000000000\n";
         let held: Vec<(&str, bool)> =
             capabilities(status).unwrap().into_iter().map(|(name, held, _)| (name, held)).collect();

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::probe::btf::testing::{Builder, kind};
+use crate::kernel::btf::testing::{Builder, kind};
 
 const SYMBOLS: &str = "\
 ffffffff81000000 T vfs_open

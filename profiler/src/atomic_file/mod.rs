@@ -1,5 +1,7 @@
-//! Output files that are found to be writable before anything is measured, and that replace an old
-//! file in one step, or not at all.
+//! Atomic file replacement: write, sync, rename. Outputs are opened before anything is measured, which shows
+//! that they can be written.
+
+mod temporary;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -8,8 +10,7 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
-use super::beside::{self, Beside};
-use crate::export::{Exporter as _, Json};
+use temporary::Temporary;
 
 /// An output file that is open and not yet written.
 ///
@@ -27,7 +28,7 @@ enum Sink {
     /// A device, FIFO or the like, which cannot be replaced.
     Direct(File),
     /// With the file that it is to become: links are followed, so that the link stays.
-    Beside(Beside, PathBuf),
+    Replace(Temporary, PathBuf),
 }
 
 /// An output file that cannot be written.
@@ -88,7 +89,7 @@ impl OutputFile {
                 stdout.write_all(bytes).and_then(|()| stdout.flush())
             }
             Sink::Direct(mut file) => file.write_all(bytes),
-            Sink::Beside(file, target) => beside::replace(file, &target, bytes),
+            Sink::Replace(file, target) => temporary::replace(file, &target, bytes),
         };
         written.map_err(|source| OutputError {
             path,
@@ -114,16 +115,6 @@ pub fn rescue(bytes: &[u8]) -> Result<PathBuf, OutputError> {
         .map_err(error)?;
     file.write_all(bytes).and_then(|()| file.as_file().sync_all()).map_err(error)?;
     file.keep().map(|(_, path)| path).map_err(|kept| error(kept.error))
-}
-
-impl super::Profile {
-    /// Writes this profile as JSON to the file `path`; an older file is replaced in one step.
-    ///
-    /// # Errors
-    /// As [`OutputFile::open`] and [`OutputFile::commit`].
-    pub fn write(&self, path: &Path) -> Result<(), OutputError> {
-        OutputFile::open(path)?.commit(&Json.serialize(self))
-    }
 }
 
 fn open_sink(path: &Path) -> io::Result<Sink> {
@@ -152,8 +143,8 @@ fn open_sink(path: &Path) -> io::Result<Sink> {
         _ => Path::new("."),
     };
     let mode = old.map_or(0o666, |metadata| metadata.permissions().mode() & 0o777);
-    let file = beside::create(folder, mode)?;
-    Ok(Sink::Beside(file, target))
+    let file = temporary::create(folder, mode)?;
+    Ok(Sink::Replace(file, target))
 }
 
 /// Opens what is there without waiting: a FIFO that nobody reads is an error now, not a hang.
