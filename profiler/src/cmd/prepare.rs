@@ -14,7 +14,7 @@ use tempfile::NamedTempFile;
 use super::to_stdout;
 use crate::cli::PrepareArgs;
 use crate::error::{Failure, exit};
-use crate::kernel::btf::{BTF_FOLDER, Functions};
+use crate::kernel::btf::{BTF_FOLDER, Btf};
 use crate::kernel::host::read_fact;
 
 /// Why a module could not be given BTF.
@@ -220,7 +220,7 @@ pub fn prepare(args: &PrepareArgs, running: Option<&str>) -> Result<Prepared, Pr
             "it wrote no section .BTF, for which it needs objcopy (package binutils); it said: {said}"
         ))
     })?;
-    let functions = Functions::in_blobs((&base_btf, &base), (btf, path))
+    let functions = Btf::in_blobs((&base_btf, &base), (btf, path))
         .map_err(|error| unusable(error.to_string()))?
         .count();
     if functions == 0 {

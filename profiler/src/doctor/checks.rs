@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::Machine;
-use crate::kernel::btf::Functions;
+use crate::kernel::btf::Btf;
 use crate::kernel::host::read_fact;
 use crate::kernel::privileges;
-use crate::kernel::prototype::Types;
 use crate::kernel::target::KernelFiles;
 use crate::profile::Backend;
 
@@ -145,7 +144,7 @@ pub(super) fn all(machine: &Machine, module: Option<&str>) -> Vec<Check> {
     let status = fs::read_to_string(root.join("proc/self/status")).unwrap_or_default();
 
     let mut checks = capabilities(&status);
-    let functions = Functions::of(None, &folder);
+    let functions = Btf::of(None, &folder);
     checks.push(kernel_btf(&folder, &functions));
     let tried = tried_backends(machine, &checks, functions.as_ref().ok());
     checks.extend(tried);
@@ -179,7 +178,7 @@ fn capabilities(status: &str) -> Vec<Check> {
         .collect()
 }
 
-fn kernel_btf<E: std::fmt::Display>(folder: &Path, functions: &Result<Functions, E>) -> Check {
+fn kernel_btf<E: std::fmt::Display>(folder: &Path, functions: &Result<Btf, E>) -> Check {
     let id = CheckId::KernelBtf;
     match functions {
         Ok(functions) => id.yes(format!("functions that it describes: {}", functions.count())),
@@ -192,11 +191,7 @@ fn kernel_btf<E: std::fmt::Display>(folder: &Path, functions: &Result<Functions,
 }
 
 /// Each backend that is BPF programs, and the tracer.
-fn tried_backends(
-    machine: &Machine,
-    before: &[Check],
-    functions: Option<&Functions>,
-) -> Vec<Check> {
+fn tried_backends(machine: &Machine, before: &[Check], functions: Option<&Btf>) -> Vec<Check> {
     let missing = |but: Option<CheckId>| -> Vec<&str> {
         before
             .iter()
@@ -290,7 +285,7 @@ fn module_btf_support(folder: &Path) -> Check {
     let remedy = format!(
         "use a kernel of 5.11 or later built with CONFIG_DEBUG_INFO_BTF_MODULES=y: {GOOD_KERNEL}"
     );
-    match Types::of(None, folder).ok().and_then(|types| types.has_member("module", "btf_data")) {
+    match Btf::of(None, folder).ok().and_then(|types| types.has_member("module", "btf_data")) {
         Some(true) => id.yes("the kernel keeps it, and no loaded module has any"),
         Some(false) => id.no("this kernel does not keep BTF of modules", remedy),
         None if folder.join("vmlinux").exists() => {
@@ -312,7 +307,7 @@ fn module_checks(root: &Path, folder: &Path, module: &str, supported: bool) -> [
     let btf = if !loaded.is_yes() {
         CheckId::ModuleBtf.unknown("known when the module is loaded", None)
     } else if folder.join(module).exists() {
-        match Functions::of(Some(module), folder) {
+        match Btf::of(Some(module), folder) {
             Ok(functions) => CheckId::ModuleBtf
                 .yes(format!("functions that it describes: {}", functions.count())),
             Err(error) => CheckId::ModuleBtf.no(

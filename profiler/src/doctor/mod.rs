@@ -15,14 +15,14 @@ use serde::Serialize;
 
 pub use checks::{Check, CheckId, Status};
 
-use crate::kernel::btf::Functions;
+use crate::kernel::btf::Btf;
 use crate::kernel::host::{self, HostFacts};
 use crate::kernel::target::KernelFiles;
 use crate::probe::feature::{self, Refusal};
 use crate::profile::Backend;
 
 /// Tries a backend for real, given the functions that the kernel's BTF describes.
-pub type TryBackend = fn(Backend, Option<&Functions>) -> Result<(), Refusal>;
+pub type TryBackend = fn(Backend, Option<&Btf>) -> Result<(), Refusal>;
 
 /// The machine to look at: this one, or files made up for a test.
 #[derive(Debug, Clone)]

@@ -14,7 +14,7 @@ fn write(root: &Path, path: &str, text: impl AsRef<[u8]>) {
 }
 
 /// A kernel like Debian's 6.1.
-fn loads(backend: Backend, _: Option<&Functions>) -> Result<(), Refusal> {
+fn loads(backend: Backend, _: Option<&Btf>) -> Result<(), Refusal> {
     match backend {
         Backend::Fentry | Backend::FunctionGraph | Backend::Kprobe => Ok(()),
         Backend::Fsession => {
@@ -31,20 +31,20 @@ fn no(what: &str) -> Result<(), Refusal> {
     Err(Refusal { what: what.to_owned(), forbidden: false })
 }
 
-fn forbids(_: Backend, _: Option<&Functions>) -> Result<(), Refusal> {
+fn forbids(_: Backend, _: Option<&Btf>) -> Result<(), Refusal> {
     let what = "loading an empty program: Operation not permitted (os error 1)";
     Err(Refusal { what: what.to_owned(), forbidden: true })
 }
 
 /// A kernel like Debian's 5.10, but without the tracer.
-fn old(backend: Backend, _: Option<&Functions>) -> Result<(), Refusal> {
+fn old(backend: Backend, _: Option<&Btf>) -> Result<(), Refusal> {
     match backend {
         Backend::Fentry | Backend::Kprobe => Ok(()),
         _ => no("loading an empty program: Invalid argument (os error 22)"),
     }
 }
 
-fn cannot(_: Backend, _: Option<&Functions>) -> Result<(), Refusal> {
+fn cannot(_: Backend, _: Option<&Btf>) -> Result<(), Refusal> {
     no("attaching an empty fexit program to vfs_open: Not supported (os error 524)")
 }
 

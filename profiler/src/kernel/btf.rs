@@ -1,17 +1,20 @@
-//! Functions in the kernel's type information (BTF), also in that of modules.
+//! The kernel's type information (BTF), also that of modules: functions by name, and any type by its id.
 //!
 //! A module's BTF is *split*: its type ids go on where those of vmlinux end, and so do its string
-//! offsets. aya-obj parses whole BTF only, so what is needed of it is read here: which functions
-//! there are, and their ids. Format: Documentation/bpf/btf.rst.
+//! offsets. aya-obj parses whole BTF only, so what is needed of it is read here. Format: Documentation/bpf/btf.rst.
 
-use std::{collections::HashMap, fs, io, path::Path};
+use std::{
+    fs, io,
+    path::Path,
+    sync::{Arc, OnceLock},
+};
 
 /// Where the kernel shows its BTF.
 pub const BTF_FOLDER: &str = "/sys/kernel/btf";
 
 const MAGIC: u16 = 0xeb9f;
 const HEADER_LEN: usize = 24;
-pub(super) const TYPE_LEN: usize = 12;
+const TYPE_LEN: usize = 12;
 
 /// Why type information cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -34,176 +37,229 @@ pub enum BtfError {
     },
 }
 
-/// Functions by name, with their type ids; a name that stands twice has two ids.
-#[derive(Debug, Default, Clone)]
-pub struct Functions {
-    by_name: HashMap<String, Vec<u32>>,
+/// Types of the kernel image, or of one module on those of the image: functions by name, with their type ids.
+#[derive(Debug)]
+pub struct Btf {
+    /// What a module's blob builds on.
+    base: Option<Arc<Blob>>,
+    own: Arc<Blob>,
 }
 
-impl Functions {
-    /// Ids of the functions of this name.
-    #[must_use]
-    pub fn ids(&self, name: &str) -> &[u32] {
-        self.by_name.get(name).map_or(&[], Vec::as_slice)
-    }
-
-    /// All names, in no order.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.by_name.keys().map(String::as_str)
-    }
-
-    /// Functions in a module's blob that is in memory, such as one just made, on its base.
-    ///
-    /// # Errors
-    /// When one of the two cannot be understood; the paths are for the message.
-    pub fn in_blobs(base: (&[u8], &Path), own: (&[u8], &Path)) -> Result<Self, BtfError> {
-        let base = Blob::parse(base.0, base.1, Base::default())?;
-        Blob::parse(own.0, own.1, base.end()?)?.functions()
-    }
-
-    /// How many functions there are.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.by_name.values().map(Vec::len).sum()
-    }
-
-    /// Functions of the kernel image, or of a module that is loaded.
+impl Btf {
+    /// Those of the kernel image, or of a module that is loaded. The running kernel's image is read once a
+    /// process: it has some 150,000 types, and does not change.
     ///
     /// # Errors
     /// When the BTF is not there or cannot be understood.
     pub fn of(module: Option<&str>, folder: &Path) -> Result<Self, BtfError> {
-        let base_path = folder.join("vmlinux");
-        let base_bytes = read(&base_path)?;
-        let vmlinux = Blob::parse(&base_bytes, &base_path, Base::default())?;
-        let Some(module) = module else {
-            return vmlinux.functions();
+        static RUNNING: OnceLock<Arc<Blob>> = OnceLock::new();
+        let kept = RUNNING.get().filter(|_| folder == Path::new(BTF_FOLDER));
+        let image = match kept {
+            Some(image) => image.clone(),
+            None => {
+                let image = Arc::new(Blob::read(&folder.join("vmlinux"), None)?);
+                if folder == Path::new(BTF_FOLDER) {
+                    // Another thread's is as good.
+                    let _ = RUNNING.set(image.clone());
+                }
+                image
+            }
         };
-        let path = folder.join(module);
-        let bytes = read(&path)?;
-        Blob::parse(&bytes, &path, vmlinux.end()?)?.functions()
-    }
-}
-
-pub(super) fn read(path: &Path) -> Result<Vec<u8>, BtfError> {
-    fs::read(path).map_err(|error| BtfError::Read { path: path.display().to_string(), error })
-}
-
-/// What lies before a blob: the types and strings that it builds on.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Base<'a> {
-    /// Types before the first of this blob, without `void`.
-    types: u32,
-    /// Strings before the first of this blob.
-    strings: &'a [u8],
-}
-
-/// One BTF blob, its sections checked to lie within it.
-pub(super) struct Blob<'a> {
-    path: &'a Path,
-    pub(super) types: &'a [u8],
-    pub(super) strings: &'a [u8],
-    base: Base<'a>,
-}
-
-/// One type's header.
-pub(super) struct Type {
-    id: u32,
-    /// Where it begins, in bytes from the first type of its blob.
-    pub(super) at: usize,
-    name_offset: u32,
-    kind: u32,
-}
-
-impl<'a> Blob<'a> {
-    pub(super) fn parse(bytes: &'a [u8], path: &'a Path, base: Base<'a>) -> Result<Self, BtfError> {
-        let malformed = |what: &str| BtfError::Malformed {
-            path: path.display().to_string(),
-            what: what.into(),
-        };
-        let magic = bytes.get(..2).map(|magic| u16::from_ne_bytes([magic[0], magic[1]]));
-        if magic != Some(MAGIC) {
-            return Err(malformed("it does not begin with the magic number of this byte order"));
-        }
-        if bytes.len() < HEADER_LEN {
-            return Err(malformed("it is shorter than its header"));
-        }
-        let field = |at| word(bytes, at).unwrap_or_default() as usize;
-        let header = field(4);
-        let section = |offset: usize, length: usize| {
-            let start = header.checked_add(offset)?;
-            bytes.get(start..start.checked_add(length)?)
-        };
-        Ok(Self {
-            path,
-            types: section(field(8), field(12))
-                .ok_or_else(|| malformed("its types lie outside it"))?,
-            strings: section(field(16), field(20))
-                .ok_or_else(|| malformed("its strings lie outside it"))?,
-            base,
+        Ok(match module {
+            None => Self { base: None, own: image },
+            Some(module) => {
+                let own = Arc::new(Blob::read(&folder.join(module), Some(&image))?);
+                Self { base: Some(image), own }
+            }
         })
     }
 
-    /// Calls `visit` with each type in order of id.
-    pub(super) fn walk(&self, mut visit: impl FnMut(Type)) -> Result<(), BtfError> {
-        let mut at = 0;
-        let mut id = self.base.types;
-        while at < self.types.len() {
-            let (Some(name_offset), Some(info)) = (word(self.types, at), word(self.types, at + 4))
-            else {
-                return Err(self.malformed(at, "a type is cut off"));
-            };
-            let kind = (info >> 24) & 0x1f;
-            let members = (info & 0xffff) as usize;
-            let Some(rest) = rest_len(kind, members) else {
-                return Err(self.malformed(at, &format!("kind {kind} is newer than this program")));
-            };
-            let next = at + TYPE_LEN + rest;
-            if next > self.types.len() {
-                return Err(self.malformed(at, "a type is cut off"));
+    /// Those of a module's blob that is in memory, such as one just made, on its base.
+    ///
+    /// # Errors
+    /// When one of the two cannot be understood; the paths are for the message.
+    pub fn in_blobs(base: (&[u8], &Path), own: (&[u8], &Path)) -> Result<Self, BtfError> {
+        let base = Arc::new(Blob::parse(base.0, base.1, None)?);
+        let own = Arc::new(Blob::parse(own.0, own.1, Some(&base))?);
+        Ok(Self { base: Some(base), own })
+    }
+
+    /// Ids of the functions of this name: two where a name stands twice. Of a module, its own functions alone.
+    #[must_use]
+    pub fn ids(&self, name: &str) -> &[u32] {
+        let ids = &self.own.functions;
+        let from = ids.partition_point(|&id| self.name_of(id) < name);
+        let to = from + ids[from..].partition_point(|&id| self.name_of(id) == name);
+        &ids[from..to]
+    }
+
+    /// How many functions there are. Of a module, its own alone.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.own.functions.len()
+    }
+
+    fn name_of(&self, function: u32) -> &str {
+        self.header(function).and_then(|header| self.string(header.name)).unwrap_or_default()
+    }
+
+    /// The blob that holds a type, and where in its types that one begins.
+    fn place(&self, id: u32) -> Option<(&Blob, usize)> {
+        let mut blob = &*self.own;
+        let mut index = usize::try_from(id.checked_sub(1)?).ok()?;
+        if let Some(base) = &self.base {
+            match index.checked_sub(base.places.len()) {
+                Some(own) => index = own,
+                None => blob = base,
             }
-            id += 1;
-            visit(Type { id, at, name_offset, kind });
-            at = next;
         }
-        Ok(())
+        Some((blob, *blob.places.get(index)? as usize))
     }
 
-    fn malformed(&self, at: usize, what: &str) -> BtfError {
-        BtfError::Malformed {
-            path: self.path.display().to_string(),
-            what: format!("{what} (byte {at} of the types)"),
-        }
-    }
-
-    /// What a blob that builds on this one starts from.
-    pub(super) fn end(&self) -> Result<Base<'a>, BtfError> {
-        let mut types = self.base.types;
-        self.walk(|found| types = found.id)?;
-        Ok(Base { types, strings: self.strings })
-    }
-
-    fn functions(&self) -> Result<Functions, BtfError> {
-        let mut by_name: HashMap<String, Vec<u32>> = HashMap::new();
-        self.walk(|found| {
-            if found.kind == KIND_FUNC
-                && let Some(name) = self.string(found.name_offset)
-            {
-                by_name.entry(name.to_owned()).or_default().push(found.id);
-            }
-        })?;
-        Ok(Functions { by_name })
+    pub(super) fn header(&self, id: u32) -> Option<Header<'_>> {
+        let (blob, at) = self.place(id)?;
+        Header::at(&blob.types, at)
     }
 
     /// A string by its offset: a module's types also use strings of vmlinux.
-    fn string(&self, offset: u32) -> Option<&'a str> {
+    pub(super) fn string(&self, offset: u32) -> Option<&str> {
+        self.own.string(offset, self.base.as_deref())
+    }
+
+    /// How many types there are, with those of the base: ids go from 1 to this.
+    pub(super) fn types(&self) -> u32 {
+        self.base.as_ref().map_or(0, |base| base.count()) + self.own.count()
+    }
+}
+
+/// The three words that each type begins with, and what follows them.
+pub(super) struct Header<'a> {
+    pub(super) name: u32,
+    info: u32,
+    /// Size or type, by kind.
+    pub(super) third: u32,
+    pub(super) rest: &'a [u8],
+}
+
+impl<'a> Header<'a> {
+    fn at(types: &'a [u8], at: usize) -> Option<Self> {
+        Some(Self {
+            name: word(types, at)?,
+            info: word(types, at + 4)?,
+            third: word(types, at + 8)?,
+            rest: &types[at + TYPE_LEN..],
+        })
+    }
+
+    pub(super) fn kind(&self) -> u32 {
+        (self.info >> 24) & 0x1f
+    }
+
+    pub(super) fn members(&self) -> usize {
+        (self.info & 0xffff) as usize
+    }
+
+    pub(super) fn flag(&self) -> bool {
+        self.info >> 31 != 0
+    }
+}
+
+/// One BTF blob: every type and every function's name was found to lie within it.
+#[derive(Debug)]
+struct Blob {
+    types: Vec<u8>,
+    strings: Vec<u8>,
+    /// Where each type begins in `types`; the first has the id behind the base's last.
+    places: Vec<u32>,
+    /// Ids of the functions, in order of name, then of id.
+    functions: Vec<u32>,
+}
+
+impl Blob {
+    fn read(path: &Path, base: Option<&Self>) -> Result<Self, BtfError> {
+        let bytes = fs::read(path)
+            .map_err(|error| BtfError::Read { path: path.display().to_string(), error })?;
+        Self::parse(&bytes, path, base)
+    }
+
+    fn parse(bytes: &[u8], path: &Path, base: Option<&Self>) -> Result<Self, BtfError> {
+        let malformed =
+            |what: String| BtfError::Malformed { path: path.display().to_string(), what };
+        let magic = bytes.get(..2).map(|magic| u16::from_ne_bytes([magic[0], magic[1]]));
+        if magic != Some(MAGIC) {
+            return Err(malformed(
+                "it does not begin with the magic number of this byte order".to_owned(),
+            ));
+        }
+        if bytes.len() < HEADER_LEN {
+            return Err(malformed("it is shorter than its header".to_owned()));
+        }
+        let field = |at| word(bytes, at).unwrap_or_default() as usize;
+        let section = |what: &str, offset: usize, length: usize| {
+            let start = field(4).checked_add(offset);
+            let range = start.and_then(|start| Some(start..start.checked_add(length)?));
+            let section = range.and_then(|range| bytes.get(range));
+            section
+                .map(<[u8]>::to_vec)
+                .ok_or_else(|| malformed(format!("its {what} lie outside it")))
+        };
+        let types = section("types", field(8), field(12))?;
+        let strings = section("strings", field(16), field(20))?;
+        let places = places(&types)
+            .map_err(|(at, what)| malformed(format!("{what} (byte {at} of the types)")))?;
+        let mut blob = Self { types, strings, places, functions: Vec::new() };
+        blob.functions = blob.sorted_functions(base);
+        Ok(blob)
+    }
+
+    fn sorted_functions(&self, base: Option<&Self>) -> Vec<u32> {
+        let first = base.map_or(0, Self::count) + 1;
+        let mut named: Vec<(&str, u32)> = (first..)
+            .zip(&self.places)
+            .filter_map(|(id, &at)| {
+                let header = Header::at(&self.types, at as usize)?;
+                let name = (header.kind() == KIND_FUNC).then_some(header.name)?;
+                Some((self.string(name, base)?, id))
+            })
+            .collect();
+        named.sort_unstable();
+        named.into_iter().map(|(_, id)| id).collect()
+    }
+
+    fn count(&self) -> u32 {
+        // Each takes at least its header of a blob whose length is a `u32`.
+        self.places.len() as u32
+    }
+
+    fn string<'a>(&'a self, offset: u32, base: Option<&'a Self>) -> Option<&'a str> {
         let offset = offset as usize;
-        let text = match offset.checked_sub(self.base.strings.len()) {
-            Some(own) => self.strings.get(own..)?,
-            None => self.base.strings.get(offset..)?,
+        let before = base.map_or(0, |base| base.strings.len());
+        let text = match (offset.checked_sub(before), base) {
+            (None, Some(base)) => base.strings.get(offset..)?,
+            (own, _) => self.strings.get(own?..)?,
         };
         let end = text.iter().position(|&byte| byte == 0)?;
         std::str::from_utf8(&text[..end]).ok()
     }
+}
+
+/// Where each type begins, in order of id; or where what is wrong.
+fn places(types: &[u8]) -> Result<Vec<u32>, (usize, String)> {
+    let mut places = Vec::new();
+    let mut at = 0;
+    while at < types.len() {
+        let cut_off = || (at, "a type is cut off".to_owned());
+        let header = Header::at(types, at).ok_or_else(cut_off)?;
+        let kind = header.kind();
+        let rest = rest_len(kind, header.members())
+            .ok_or_else(|| (at, format!("kind {kind} is newer than this program")))?;
+        if rest > header.rest.len() {
+            return Err(cut_off());
+        }
+        places.push(u32::try_from(at).map_err(|_| cut_off())?);
+        at += TYPE_LEN + rest;
+    }
+    Ok(places)
 }
 
 pub(super) fn word(bytes: &[u8], at: usize) -> Option<u32> {
@@ -354,8 +410,8 @@ mod tests {
         (base, split)
     }
 
-    fn parse(base: &[u8], own: &[u8]) -> Result<Functions, BtfError> {
-        Functions::in_blobs((base, Path::new("vmlinux")), (own, Path::new("module")))
+    fn parse(base: &[u8], own: &[u8]) -> Result<Btf, BtfError> {
+        Btf::in_blobs((base, Path::new("vmlinux")), (own, Path::new("module")))
     }
 
     #[test]
@@ -370,10 +426,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("vmlinux"), base.bytes()).unwrap();
         fs::write(folder.path().join("driver"), split.bytes()).unwrap();
-        assert_eq!(Functions::of(None, folder.path()).unwrap().ids("vfs_open"), [3]);
-        assert_eq!(Functions::of(Some("driver"), folder.path()).unwrap().ids("bind_handler"), [6]);
+        assert_eq!(Btf::of(None, folder.path()).unwrap().ids("vfs_open"), [3]);
+        assert_eq!(Btf::of(Some("driver"), folder.path()).unwrap().ids("bind_handler"), [6]);
         assert!(matches!(
-            Functions::of(Some("other"), folder.path()),
+            Btf::of(Some("other"), folder.path()),
             Err(BtfError::Read { path, .. }) if path.ends_with("other")
         ));
     }

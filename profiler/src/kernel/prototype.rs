@@ -1,19 +1,6 @@
 //! Types of BTF in C's notation: the prototype of a function, and which members a struct has.
 
-use std::path::Path;
-
-use super::btf::{self, Base, Blob, BtfError, KIND_FUNC, TYPE_LEN, word};
-
-/// Types of the kernel image, and of one module where asked for.
-///
-/// A module's ids and string offsets go on where those of vmlinux end, so the two are simply put
-/// one behind the other.
-pub struct Types {
-    types: Vec<u8>,
-    strings: Vec<u8>,
-    /// Where each type begins in `types`; the first is the type with id 1.
-    places: Vec<usize>,
-}
+use super::btf::{Btf, KIND_FUNC, word};
 
 /// Most types visited for one prototype: damaged BTF may be a circle or a tree without end.
 const MAX_STEPS: u32 = 500;
@@ -35,56 +22,7 @@ const FLOAT: u32 = 16;
 const TYPE_TAG: u32 = 18;
 const ENUM64: u32 = 19;
 
-/// One type's three words, and where what follows them begins.
-struct Header {
-    name: u32,
-    info: u32,
-    /// Size or type, by kind.
-    third: u32,
-    rest: usize,
-}
-
-impl Header {
-    fn kind(&self) -> u32 {
-        (self.info >> 24) & 0x1f
-    }
-
-    fn members(&self) -> usize {
-        (self.info & 0xffff) as usize
-    }
-
-    fn flag(&self) -> bool {
-        self.info >> 31 != 0
-    }
-}
-
-impl Types {
-    /// Types of the kernel image, with those of a loaded module.
-    ///
-    /// # Errors
-    /// When the BTF is not there or cannot be understood.
-    pub fn of(module: Option<&str>, folder: &Path) -> Result<Self, BtfError> {
-        let path = folder.join("vmlinux");
-        let bytes = btf::read(&path)?;
-        let base = Blob::parse(&bytes, &path, Base::default())?;
-        let mut all = Self { types: Vec::new(), strings: Vec::new(), places: Vec::new() };
-        all.append(&base)?;
-        if let Some(module) = module {
-            let path = folder.join(module);
-            let bytes = btf::read(&path)?;
-            all.append(&Blob::parse(&bytes, &path, base.end()?)?)?;
-        }
-        Ok(all)
-    }
-
-    fn append(&mut self, blob: &Blob<'_>) -> Result<(), BtfError> {
-        let start = self.types.len();
-        blob.walk(|found| self.places.push(start + found.at))?;
-        self.types.extend(blob.types);
-        self.strings.extend(blob.strings);
-        Ok(())
-    }
-
+impl Btf {
     /// The prototype of the function with this id, as in C, without a semicolon; `None` if there
     /// is no such function.
     #[must_use]
@@ -102,36 +40,17 @@ impl Types {
     #[must_use]
     pub fn has_member(&self, structure: &str, member: &str) -> Option<bool> {
         let mut found = None;
-        for id in 1..=self.places.len() {
-            let Some(header) = u32::try_from(id).ok().and_then(|id| self.header(id)) else {
-                continue;
-            };
+        for id in 1..=self.types() {
+            let Some(header) = self.header(id) else { continue };
             if header.kind() != STRUCT || self.string(header.name) != Some(structure) {
                 continue;
             }
             let has = (0..header.members()).any(|at| {
-                word(&self.types, header.rest + at * 12)
-                    .is_some_and(|name| self.string(name) == Some(member))
+                word(header.rest, at * 12).is_some_and(|name| self.string(name) == Some(member))
             });
             found = Some(found.unwrap_or(false) || has);
         }
         found
-    }
-
-    fn header(&self, id: u32) -> Option<Header> {
-        let at = *self.places.get(usize::try_from(id.checked_sub(1)?).ok()?)?;
-        Some(Header {
-            name: word(&self.types, at)?,
-            info: word(&self.types, at + 4)?,
-            third: word(&self.types, at + 8)?,
-            rest: at + TYPE_LEN,
-        })
-    }
-
-    fn string(&self, offset: u32) -> Option<&str> {
-        let text = self.strings.get(usize::try_from(offset).ok()?..)?;
-        let end = text.iter().position(|&byte| byte == 0)?;
-        std::str::from_utf8(&text[..end]).ok()
     }
 
     /// The declaration of `declarator` with the type `id`. C declares inside out: what a pointer
@@ -167,8 +86,8 @@ impl Types {
             RESTRICT => self.qualify("restrict", header.third, &declarator, steps),
             TYPE_TAG => self.declare(header.third, declarator, steps),
             ARRAY => {
-                let element = word(&self.types, header.rest).unwrap_or(0);
-                let length = word(&self.types, header.rest + 8).unwrap_or(0);
+                let element = word(header.rest, 0).unwrap_or(0);
+                let length = word(header.rest, 8).unwrap_or(0);
                 self.declare(element, format!("{declarator}[{length}]"), steps)
             }
             FUNC_PROTO => {
@@ -177,9 +96,9 @@ impl Types {
                         if *steps == 0 {
                             return None;
                         }
-                        let at = header.rest + number * 8;
-                        let name = word(&self.types, at)?;
-                        let id = word(&self.types, at + 4)?;
+                        let at = number * 8;
+                        let name = word(header.rest, at)?;
+                        let id = word(header.rest, at + 4)?;
                         if name == 0 && id == 0 {
                             return Some("...".to_owned());
                         }
@@ -230,16 +149,17 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use super::super::btf::BtfError;
     use super::super::btf::testing::{Builder, kind};
     use super::*;
 
-    fn types(base: &[u8], split: Option<&[u8]>) -> Result<Types, BtfError> {
+    fn types(base: &[u8], split: Option<&[u8]>) -> Result<Btf, BtfError> {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("vmlinux"), base).unwrap();
         if let Some(split) = split {
             fs::write(folder.path().join("driver"), split).unwrap();
         }
-        Types::of(split.map(|_| "driver"), folder.path())
+        Btf::of(split.map(|_| "driver"), folder.path())
     }
 
     #[test]
@@ -333,7 +253,7 @@ mod tests {
                 bytes[at] = byte;
             }
             if let Ok(types) = types(&bytes, None) {
-                for id in 0..=types.places.len() as u32 + 1 {
+                for id in 0..=types.types() + 1 {
                     let _ = types.prototype(id);
                 }
                 let _ = types.has_member("s", "a");

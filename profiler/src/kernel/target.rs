@@ -9,8 +9,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::kernel::btf::{BtfError, Functions};
-use crate::kernel::prototype::Types;
+use crate::kernel::btf::{Btf, BtfError};
 
 mod list;
 
@@ -365,13 +364,13 @@ impl KernelFiles {
     }
 
     /// Functions that BTF describes; `None` without BTF of that place.
-    fn described(&self, module: Option<&str>) -> Result<Option<Functions>, BtfError> {
+    fn described(&self, module: Option<&str>) -> Result<Option<Btf>, BtfError> {
         let folder = self.btf_folder();
         let present = |name: &str| folder.join(name).exists();
         if !present("vmlinux") || !module.is_none_or(present) {
             return Ok(None);
         }
-        Functions::of(module, &folder).map(Some)
+        Btf::of(module, &folder).map(Some)
     }
 
     /// Where the kernel shows its BTF.
@@ -437,7 +436,7 @@ impl KernelFiles {
     /// by BTF (Linux 6.4, commit 31bf1dbccfb0, with which came `mod` in `struct bpf_prog_aux`). Others
     /// take the first symbol of the name: the kernel image's, or the newest module's.
     fn looks_in_the_module(&self) -> bool {
-        let types = Types::of(None, &self.btf_folder());
+        let types = Btf::of(None, &self.btf_folder());
         types.is_ok_and(|types| types.has_member("bpf_prog_aux", "mod") == Some(true))
     }
 }
@@ -582,7 +581,7 @@ fn exact(
     given: &str,
     module: Option<&str>,
     symbols: &Symbols,
-    functions: Option<&Functions>,
+    functions: Option<&Btf>,
     traceable: &Traceable<'_>,
 ) -> Result<Target, ResolveError> {
     let (name, pick) = Pick::parse(given);
@@ -655,7 +654,7 @@ fn matching(
     pattern: &str,
     module: Option<&str>,
     symbols: &Symbols,
-    functions: Option<&Functions>,
+    functions: Option<&Btf>,
     traceable: &Traceable<'_>,
 ) -> Result<Resolved, ResolveError> {
     let glob = glob(pattern)?;

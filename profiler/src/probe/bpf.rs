@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     kernel::{
-        btf::{BTF_FOLDER, Functions},
+        btf::{BTF_FOLDER, Btf},
         target::Target,
     },
     profile::{Backend, measure::SelfTime},
@@ -170,8 +170,7 @@ impl BpfSession {
         let shared = template.shared(nests)?;
         let traces = set.kinds.iter().any(|kind| is_tracing(kind.attach_type));
         let btf = if traces { btf_objects(targets)? } else { HashMap::new() };
-        let kernel =
-            set.calls_kernel.then(|| Functions::of(None, Path::new(BTF_FOLDER)).ok()).flatten();
+        let kernel = set.calls_kernel.then(|| Btf::of(None, Path::new(BTF_FOLDER)).ok()).flatten();
         let mut parameters = Parameters {
             handler: 0,
             cpus: u64::from(cpus),

@@ -11,8 +11,7 @@ use super::{
 };
 use crate::{
     kernel::{
-        btf::{BTF_FOLDER, Functions},
-        prototype::Types,
+        btf::{BTF_FOLDER, Btf},
         target::{Target, by_name_alone},
     },
     profile::Backend,
@@ -54,7 +53,7 @@ pub struct Wish {
 /// What this kernel can do: each backend is tried once, when first asked for.
 #[derive(Default)]
 pub struct Features {
-    functions: OnceCell<Option<Functions>>,
+    functions: OnceCell<Option<Btf>>,
     tried: BTreeMap<Backend, Result<(), Refusal>>,
 }
 
@@ -67,8 +66,7 @@ impl Features {
 
     /// Why the kernel does not take a backend's programs.
     fn refusal(&mut self, backend: Backend) -> Option<&Refusal> {
-        let functions =
-            self.functions.get_or_init(|| Functions::of(None, Path::new(BTF_FOLDER)).ok());
+        let functions = self.functions.get_or_init(|| Btf::of(None, Path::new(BTF_FOLDER)).ok());
         let tried = self.tried.entry(backend);
         tried.or_insert_with(|| feature::try_backend(backend, functions.as_ref())).as_ref().err()
     }
@@ -149,7 +147,7 @@ fn obstacle(target: &Target, backend: Backend, features: &mut Features) -> Optio
 /// kprobe on the CPU (`kprobe_running()`; Documentation/trace/kprobes.rst). What such a handler calls in
 /// turn does not show this way: there [`ProbeError::InsideKprobe`] ends the run.
 fn inside_kprobe(target: &Target) -> Option<String> {
-    let types = Types::of(target.module.as_deref(), Path::new(BTF_FOLDER)).ok();
+    let types = Btf::of(target.module.as_deref(), Path::new(BTF_FOLDER)).ok();
     let Some(prototype) = types.zip(target.btf_id).and_then(|(types, id)| types.prototype(id))
     else {
         // Functions of the kernel are no handlers.

@@ -14,7 +14,7 @@ use super::{
     ftrace, kprobe_event,
     sys::{self, AttachType, Place, Program},
 };
-use crate::kernel::btf::Functions;
+use crate::kernel::btf::Btf;
 use crate::profile::Backend;
 
 /// Functions of the kernel image to try on, first choice first: the kernel's own test function is
@@ -54,7 +54,7 @@ impl Refusal {
 ///
 /// # Errors
 /// Which step the kernel refused, and what it said.
-pub fn try_backend(backend: Backend, functions: Option<&Functions>) -> Result<(), Refusal> {
+pub fn try_backend(backend: Backend, functions: Option<&Btf>) -> Result<(), Refusal> {
     let no_btf = || Refusal { what: "the kernel has no BTF".to_owned(), forbidden: false };
     match backend {
         Backend::Fsession => {
@@ -98,7 +98,7 @@ fn known_outside() -> Result<(), Refusal> {
 }
 
 /// Functions of the kernel that give a call its cookie.
-fn session_calls(functions: &Functions) -> Result<(), Refusal> {
+fn session_calls(functions: &Btf) -> Result<(), Refusal> {
     let missing = ["bpf_session_is_return", "bpf_session_cookie"]
         .into_iter()
         .find(|name| functions.ids(name).len() != 1);
@@ -107,7 +107,7 @@ fn session_calls(functions: &Functions) -> Result<(), Refusal> {
     })
 }
 
-fn try_tracing(functions: &Functions, programs: &[(&str, AttachType)]) -> Result<(), Refusal> {
+fn try_tracing(functions: &Btf, programs: &[(&str, AttachType)]) -> Result<(), Refusal> {
     let (name, btf_id) = TRIED_ON
         .iter()
         .find_map(|name| match functions.ids(name) {

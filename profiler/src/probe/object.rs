@@ -17,7 +17,7 @@ use super::{
     programs::{Kind, Side},
     sys::{self, LoadRefused, Program},
 };
-use crate::kernel::btf::Functions;
+use crate::kernel::btf::Btf;
 
 /// The object that this program was built with.
 static PREBUILT: &[u8] =
@@ -184,7 +184,7 @@ impl Instance {
         &self,
         kind: Kind,
         traced: Option<(u32, Option<BorrowedFd<'_>>)>,
-        kernel: Option<&Functions>,
+        kernel: Option<&Btf>,
     ) -> Result<OwnedFd, LoadRefused> {
         let missing =
             |what: String| LoadRefused { error: io::Error::other(what), log: String::new() };
@@ -226,10 +226,7 @@ impl Instance {
 }
 
 /// Puts the ids of kernel functions where their stand-ins are called.
-fn link_kernel_calls(
-    instructions: &mut [bpf_insn],
-    kernel: Option<&Functions>,
-) -> Result<(), String> {
+fn link_kernel_calls(instructions: &mut [bpf_insn], kernel: Option<&Btf>) -> Result<(), String> {
     const CALL: u8 = 0x85;
     /// `BPF_PSEUDO_KFUNC_CALL`
     const KERNEL_FUNCTION: u8 = 2;

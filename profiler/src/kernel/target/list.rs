@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use serde::Serialize;
 
 use super::{KernelFiles, ResolveError, Symbols, Traceable, glob, is_glob, nearest, symbols};
-use crate::kernel::{btf::Functions, prototype::Types};
+use crate::kernel::btf::Btf;
 
 /// A function as the kernel lists it, whether it can be probed or not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -121,13 +121,8 @@ impl KernelFiles {
         let folder = self.btf_folder();
         let present = |name: &str| folder.join(name).exists();
         let types = (present("vmlinux") && module.is_none_or(present))
-            .then(|| Types::of(module, &folder))
+            .then(|| Btf::of(module, &folder))
             .transpose()?;
-        // Of a module, only its own functions: one of the kernel may have the same name.
-        let described = match &types {
-            Some(_) => Functions::of(module, &folder)?,
-            None => Functions::default(),
-        };
         let kallsyms = self.read("proc/kallsyms")?;
         let symbols = symbols(&kallsyms, module);
         let traceable = Traceable { files: self, module, names: OnceCell::new() };
@@ -152,7 +147,7 @@ impl KernelFiles {
             if !wanted {
                 continue;
             }
-            let ids = described.ids(name);
+            let ids = types.as_ref().map_or(&[][..], |types| types.ids(name));
             let prototype = match (ids, &types) {
                 // Of two functions it would be anyone's.
                 (&[id], Some(types)) if addresses.len() == 1 => types.prototype(id),
