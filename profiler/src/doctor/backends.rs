@@ -1,8 +1,8 @@
-//! What each backend needs. A new backend is a line in [`ALL`].
+//! What each backend needs of the machine. A new backend is a line in [`ALL`].
 
 use super::{Answer, BackendReport, Check, CheckId, HandlerReport};
 use crate::kernel::target::Function;
-use crate::probe::choice::called_by_kprobes;
+use crate::probe::select::{Wish, select};
 use crate::profile::Backend;
 
 /// A backend with the checks that must hold for it.
@@ -12,8 +12,6 @@ pub(super) struct Needs {
     always: &'static [CheckId],
     /// For a function of a module, besides.
     in_modules: &'static [CheckId],
-    /// Why it cannot measure this one function, on which probes can be placed; `None` if it can.
-    obstacle: fn(&Function) -> Option<String>,
 }
 
 /// Capabilities of whoever loads BPF programs.
@@ -28,52 +26,34 @@ pub(super) const ALL: &[Needs] = &[
         backend: Backend::Fsession,
         always: &[LOADER[0], LOADER[1], LOADER[2], CheckId::KernelBtf, CheckId::BpfSession],
         in_modules: MODULE_BTF,
-        obstacle: Function::fentry_obstacle,
     },
     Needs {
         backend: Backend::Fentry,
         always: &[LOADER[0], LOADER[1], LOADER[2], CheckId::KernelBtf, CheckId::BpfTracing],
         in_modules: MODULE_BTF,
-        obstacle: Function::fentry_obstacle,
     },
     Needs {
         backend: Backend::KprobeSession,
         always: &[LOADER[0], LOADER[1], LOADER[2], CheckId::KernelBtf, CheckId::ProbeSession],
         in_modules: &[CheckId::Module],
-        obstacle: |_| None,
     },
     Needs {
         backend: Backend::KprobeMulti,
         always: &[LOADER[0], LOADER[1], LOADER[2], CheckId::ProbeMulti],
         in_modules: &[CheckId::Module],
-        obstacle: |_| None,
     },
     Needs {
         backend: Backend::FunctionGraph,
         always: &[CheckId::Tracefs, CheckId::FunctionGraph],
         in_modules: &[CheckId::Module],
-        obstacle: |_| None,
     },
     Needs {
         backend: Backend::Kprobe,
         always: &[LOADER[0], LOADER[1], LOADER[2], CheckId::Tracefs, CheckId::BpfKprobe],
         // Without it nothing tells which functions run inside kprobes.
         in_modules: MODULE_BTF,
-        obstacle: kprobe_obstacle,
     },
 ];
-
-fn kprobe_obstacle(function: &Function) -> Option<String> {
-    let Some(prototype) = function.prototype.as_deref() else {
-        return function.module.as_ref().map(|_| {
-            "without BTF nothing tells whether it runs inside a kprobe, where the kernel skips every \
-             other one"
-                .to_owned()
-        });
-    };
-    let kind = called_by_kprobes(prototype)?;
-    Some(format!("it takes a `{kind}`: inside a kprobe the kernel skips every other one"))
-}
 
 impl Needs {
     /// Whether it works, given what was found. Checks that were not made do not count.
@@ -93,51 +73,30 @@ impl Needs {
     }
 }
 
-/// The best backend for a function, and why not a better one.
+/// The best backend for a function of a module, and why not a better one.
 pub(super) fn choose(
     function: &Function,
     reports: &[BackendReport],
     checks: &[Check],
 ) -> HandlerReport {
+    let name = function.name.clone();
     if let Some(obstacle) = function.obstacle() {
-        return HandlerReport {
-            name: function.name.clone(),
-            backend: None,
-            obstacle: Some(obstacle),
-        };
+        return HandlerReport { name, backend: None, obstacle: Some(obstacle) };
     }
-    let mut obstacles = Vec::new();
-    for needs in ALL {
-        let answer = reports
+    let refusal = |backend| {
+        let report = reports.iter().find(|report| report.backend == backend)?;
+        let needs = &report.module_functions.because_of;
+        let missing: Vec<&str> = checks
             .iter()
-            .find(|report| report.backend == needs.backend)
-            .map(|report| &report.module_functions);
-        let obstacle = match answer {
-            Some(answer) if answer.available => (needs.obstacle)(function),
-            Some(answer) => {
-                let missing: Vec<&str> = checks
-                    .iter()
-                    .filter(|check| answer.because_of.contains(&check.id))
-                    .map(|check| check.title)
-                    .collect();
-                Some(format!("needs {}", missing.join(" and ")))
-            }
-            None => None,
-        };
-        match obstacle {
-            None => {
-                return HandlerReport {
-                    name: function.name.clone(),
-                    backend: Some(needs.backend),
-                    obstacle: (!obstacles.is_empty()).then(|| obstacles.join("; ")),
-                };
-            }
-            Some(obstacle) => obstacles.push(format!("{}: {obstacle}", needs.backend)),
-        }
-    }
-    HandlerReport {
-        name: function.name.clone(),
-        backend: None,
-        obstacle: Some(obstacles.join("; ")),
-    }
+            .filter(|check| needs.contains(&check.id))
+            .map(|check| check.title)
+            .collect();
+        (!missing.is_empty()).then(|| format!("needs {}", missing.join(" and ")))
+    };
+    let (backend, obstacles) = match select(function, Wish::default(), refusal, Vec::new()) {
+        Ok(choice) => (Some(choice.backend), choice.obstacles),
+        Err(obstacles) => (None, obstacles),
+    };
+    let obstacles: Vec<String> = obstacles.iter().map(ToString::to_string).collect();
+    HandlerReport { name, backend, obstacle: (!obstacles.is_empty()).then(|| obstacles.join("; ")) }
 }

@@ -14,7 +14,6 @@ use crate::kernel::btf::{Btf, BtfError};
 mod list;
 
 pub use list::Function;
-pub(crate) use list::by_name_alone;
 
 /// A resolved function: one symbol of one module (or of the kernel itself).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -5,13 +5,11 @@ use std::{io, time::Instant};
 use super::{
     Books, Drained, Options, Precision, ProbeError, Session,
     bpf::{BpfSession, Refused},
-    choice::{
-        Choice, Features, Obstacle, Wish, better_than_kprobe, choose_after, needs_btf, no_backend,
-    },
     errno,
     ftrace::{FtraceError, FtraceSession},
     keeper::Keeper,
     nest,
+    select::{Choice, Features, Obstacle, Wish, better_than_kprobe, needs_btf, no_backend, select},
 };
 use crate::{
     kernel::target::{KernelFiles, LeftOut, Target},
@@ -114,7 +112,8 @@ impl Probes {
         let mut left_out = Vec::new();
         let mut candidates: Vec<Candidate<'_>> = Vec::new();
         for target in targets {
-            let choice = match choose_after(target, wish, &mut features, Vec::new()) {
+            let choice = match select(target, wish, |backend| features.refusal(backend), Vec::new())
+            {
                 Ok(choice) => Some(choice),
                 Err(obstacles) => leave_out(target, &obstacles, &mut left_out)?,
             };
@@ -152,10 +151,11 @@ impl Probes {
                 let refused = Obstacle { backend, reason: reason(&error, backend) };
                 refusals[place].push(refused.clone());
                 obstacles.push(refused);
-                *choice = match choose_after(target, wish, &mut features, obstacles) {
-                    Ok(choice) => Some(choice),
-                    Err(obstacles) => leave_out(target, &obstacles, &mut left_out)?,
-                };
+                *choice =
+                    match select(*target, wish, |backend| features.refusal(backend), obstacles) {
+                        Ok(choice) => Some(choice),
+                        Err(obstacles) => leave_out(target, &obstacles, &mut left_out)?,
+                    };
             }
             // Those that were refused are another backend's now, or nobody's.
             places.retain(|&at| candidates[at].1.as_ref().is_some_and(|c| c.backend == backend));

@@ -55,7 +55,13 @@ impl Refusal {
 /// # Errors
 /// Which step the kernel refused, and what it said.
 pub fn try_backend(backend: Backend, functions: Option<&Btf>) -> Result<(), Refusal> {
-    let no_btf = || Refusal { what: "the kernel has no BTF".to_owned(), forbidden: false };
+    let no_btf = || Refusal {
+        what:
+            "this kernel has no BTF (/sys/kernel/btf/vmlinux is missing): use a kernel built with \
+               CONFIG_DEBUG_INFO_BTF=y, as those of Debian, Ubuntu, Fedora and RHEL are"
+                .to_owned(),
+        forbidden: false,
+    };
     match backend {
         Backend::Fsession => {
             let functions = functions.ok_or_else(no_btf)?;

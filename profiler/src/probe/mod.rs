@@ -2,7 +2,6 @@
 
 pub mod bpf;
 mod calibrate;
-pub mod choice;
 mod composite;
 pub(crate) mod doubtful;
 mod errno;
@@ -18,6 +17,7 @@ mod nest;
 mod object;
 mod programs;
 pub mod recorder;
+pub mod select;
 mod sys;
 
 use std::time::Instant;

@@ -8,8 +8,8 @@ use hdrhistogram::Histogram;
 use super::{
     Drained, Options, Precision, ProbeError, Session as _,
     bpf::BpfSession,
-    choice::Choice,
     feature,
+    select::Choice,
     sys::{self, AttachType},
 };
 use crate::{

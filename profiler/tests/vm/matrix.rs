@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use profiler::error::exit;
 use profiler::kernel::target::{KernelFiles, Target};
 use profiler::load::BuiltinKind;
-use profiler::probe::choice::{Features, Wish, choose, needs_btf};
+use profiler::probe::select::needs_btf;
 use profiler::probe::{Options, Probes};
 use profiler::profile::Backend;
 use serde_json::Value;
@@ -302,20 +302,20 @@ fn two_functions_of_one_name_are_told_apart_or_refused() {
 
     for Options { backend, .. } in for_plain_by_force(&kernel()) {
         let backend = backend.unwrap();
-        let wish = Wish { backend: Some(backend), ..Wish::default() };
-        let choice = choose(&resolve(&TWINS), wish, &mut Features::new());
+        let options = Options { backend: Some(backend), ..Options::default() };
         // A kprobe finds the right one of two; but their type, which would tell whether they run inside
         // kprobes, is not known of either.
         let force = backend == Backend::Kprobe;
         if needs_btf(backend) || force {
-            let refused = choice.unwrap_err().to_string();
+            let refused =
+                Probes::attach(&resolve(&TWINS), options).err().expect("refused").to_string();
             let why = if force { "--force" } else { "several functions" };
             assert!(refused.contains(why), "{backend}: {refused}");
         }
         if needs_btf(backend) {
             continue;
         }
-        let options = Options { backend: Some(backend), force, ..Options::default() };
+        let options = Options { force, ..options };
         let window = Window::attached(Probes::attach(&resolve(&TWINS), options).unwrap());
         testbed::trigger("twins 25");
         let measured = window.end();

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use profiler::error::exit;
-use profiler::probe::choice::needs_btf;
+use profiler::probe::select::needs_btf;
 use profiler::profile::Backend;
 
 use crate::cli::{Ended, assert_whole, folder, profiler, saved};

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use profiler::kernel::btf::{BTF_FOLDER, Functions};
-use profiler::probe::choice::needs_btf;
 use profiler::probe::feature::try_backend;
+use profiler::probe::select::needs_btf;
 use profiler::profile::Backend;
 
 use crate::cli::{Ended, folder, handler, profiler, saved};

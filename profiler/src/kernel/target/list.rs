@@ -55,35 +55,6 @@ impl Function {
             None
         }
     }
-
-    /// Why no fentry probe can be placed on it; `None` if one can.
-    #[must_use]
-    pub fn fentry_obstacle(&self) -> Option<String> {
-        self.obstacle().or_else(|| match &self.variant {
-            Some(variant) => Some(format!(
-                "a .{variant} variant made by the compiler, which BTF does not describe: mark \
-                 {} `noinline __used`, or build it with -fno-ipa-sra -fno-ipa-cp",
-                self.source_name()
-            )),
-            None if self.same_name > 1 => Some(format!(
-                "{} functions have this name, and BTF cannot tell them apart: measure one by its \
-                 address, with a backend that takes one",
-                self.same_name
-            )),
-            None if self.btf => self.taken_for.as_deref().map(by_name_alone),
-            None => {
-                Some("BTF does not describe it: mark it `noinline __used` and rebuild".to_owned())
-            }
-        })
-    }
-}
-
-/// Why BTF does not lead to a function whose name `namesake` has, too.
-pub(crate) fn by_name_alone(namesake: &str) -> String {
-    format!(
-        "{namesake} has this name, too, and this kernel would attach to that: before Linux 6.4 it looks \
-         for the name alone"
-    )
 }
 
 fn hexadecimal<S: serde::Serializer>(

@@ -361,17 +361,6 @@ fn functions_are_listed_with_what_is_known() {
 }
 
 #[test]
-fn obstacles_have_remedies() {
-    let (_root, files) = machine();
-    let all = files.functions(Some("driver"), &["*_handler".into()]).unwrap();
-    let lines: Vec<String> = all
-        .iter()
-        .map(|f| format!("{}: {}", f.name, f.fentry_obstacle().unwrap_or("fentry".into())))
-        .collect();
-    insta::assert_snapshot!(lines.join("\n"));
-}
-
-#[test]
 fn hidden_addresses_are_left_out() {
     let (root, files) = machine();
     write(root.path(), "proc/kallsyms", "0000000000000000 t bind_handler\t[driver]\n");

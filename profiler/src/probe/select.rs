@@ -1,0 +1,337 @@
+//! Which backend measures which handler, and why not a better one.
+//!
+//! A backend is used if this kernel takes its programs, which is tried and never guessed from a
+//! version number, and if it can reach the function.
+
+use std::{cell::OnceCell, collections::BTreeMap, fmt, path::Path};
+
+use super::{
+    ProbeError,
+    feature::{self, Refusal},
+};
+use crate::{
+    kernel::{
+        btf::{BTF_FOLDER, Btf},
+        target::{Function, Target},
+    },
+    profile::Backend,
+};
+
+/// What one handler will be measured with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    /// The backend.
+    pub backend: Backend,
+    /// Why no better one: in order of preference.
+    pub obstacles: Vec<Obstacle>,
+}
+
+/// Why a backend cannot measure a handler.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Obstacle {
+    /// The backend.
+    pub backend: Backend,
+    /// The reason, with the remedy if there is one.
+    pub reason: String,
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.backend, self.reason)
+    }
+}
+
+/// What the user wants.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// Only this backend.
+    pub backend: Option<Backend>,
+    /// Use it even where it is known to count nothing.
+    pub force: bool,
+}
+
+/// What this kernel can do: each backend is tried once, when first asked for.
+#[derive(Default)]
+pub struct Features {
+    functions: OnceCell<Option<Btf>>,
+    tried: BTreeMap<Backend, Result<(), Refusal>>,
+}
+
+impl Features {
+    /// Nothing has been tried yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Why the kernel does not take a backend's programs.
+    pub fn refusal(&mut self, backend: Backend) -> Option<String> {
+        let functions = self.functions.get_or_init(|| Btf::of(None, Path::new(BTF_FOLDER)).ok());
+        let tried = self.tried.entry(backend);
+        let tried = tried.or_insert_with(|| feature::try_backend(backend, functions.as_ref()));
+        tried.as_ref().err().map(|refusal| refusal.what.clone())
+    }
+}
+
+/// What decides which backends can measure a function.
+pub trait Subject {
+    /// Why a backend that names it by its id in BTF cannot measure it; `None` if it can.
+    fn btf_obstacle(&self) -> Option<String>;
+
+    /// Why a backend that takes its address, or else its name, cannot measure it; `None` if it can.
+    fn address_obstacle(&self) -> Option<String>;
+
+    /// Its prototype in C, where BTF tells it.
+    fn prototype(&self) -> Option<String>;
+
+    /// Whether a module holds it: functions of the kernel are no handlers of kprobes.
+    fn is_of_module(&self) -> bool;
+}
+
+/// The best backend for a function among those behind the last one of `obstacles`, and why none of those before
+/// it; `refusal` is why the kernel takes no programs of a backend.
+///
+/// # Errors
+/// All obstacles, where no backend is left.
+pub fn select(
+    subject: &impl Subject,
+    wish: Wish,
+    mut refusal: impl FnMut(Backend) -> Option<String>,
+    mut obstacles: Vec<Obstacle>,
+) -> Result<Choice, Vec<Obstacle>> {
+    let tried = obstacles.last().map(|obstacle| obstacle.backend);
+    for backend in Backend::ALL.into_iter().filter(|&backend| Some(backend) > tried) {
+        if wish.backend.is_some_and(|wanted| wanted != backend) {
+            continue;
+        }
+        let found = refusal(backend).or_else(|| match backend {
+            Backend::Fsession | Backend::Fentry => subject.btf_obstacle(),
+            Backend::KprobeSession | Backend::KprobeMulti => subject.address_obstacle(),
+            Backend::FunctionGraph => None,
+            Backend::Kprobe if wish.force => None,
+            Backend::Kprobe => inside_kprobe(subject),
+        });
+        match found {
+            None => return Ok(Choice { backend, obstacles }),
+            Some(reason) => obstacles.push(Obstacle { backend, reason }),
+        }
+    }
+    Err(obstacles)
+}
+
+/// The error of a target that no backend measures.
+pub(super) fn no_backend(target: &Target, obstacles: &[Obstacle]) -> ProbeError {
+    let lines: Vec<String> = obstacles.iter().map(|found| format!("\n  {found}")).collect();
+    ProbeError::NoBackend { handler: target.label(), reasons: lines.concat() }
+}
+
+/// Why a kprobe would count nothing there, as far as the function's prototype tells: a handler of a
+/// kprobe or kretprobe is called while that is being handled, and then the kernel skips every other
+/// kprobe on the CPU (`kprobe_running()`; Documentation/trace/kprobes.rst). What such a handler calls in
+/// turn does not show this way: there [`ProbeError::InsideKprobe`] ends the run.
+fn inside_kprobe(subject: &impl Subject) -> Option<String> {
+    let Some(prototype) = subject.prototype() else {
+        return subject.is_of_module().then(|| {
+            "without BTF nothing tells whether it runs inside a kprobe, where the kernel skips every other \
+             one: use function-graph (--force measures it all the same)"
+                .to_owned()
+        });
+    };
+    let kind = called_by_kprobes(&prototype)?;
+    Some(format!(
+        "it takes a `{kind}`, so it runs inside a kprobe, where the kernel skips every other kprobe: \
+         this one would count nothing; use {} (--force measures it all the same)",
+        if subject.btf_obstacle().is_none() { "fentry" } else { "function-graph" }
+    ))
+}
+
+/// What a handler of a kprobe or kretprobe is given first, if a prototype is that of one.
+fn called_by_kprobes(prototype: &str) -> Option<&'static str> {
+    let first = prototype.split_once('(')?.1;
+    ["struct kretprobe_instance *", "struct kprobe *"]
+        .into_iter()
+        .find(|kind| first.starts_with(kind))
+}
+
+/// What to use instead of a kprobe, as far as is known without trying.
+pub(super) fn better_than_kprobe(target: &Target) -> &'static str {
+    if target.btf_id.is_some() { "fentry" } else { "function-graph" }
+}
+
+/// Whether a backend names a function by its id in BTF.
+#[must_use]
+pub fn needs_btf(backend: Backend) -> bool {
+    matches!(backend, Backend::Fsession | Backend::Fentry)
+}
+
+impl Subject for Target {
+    fn btf_obstacle(&self) -> Option<String> {
+        if self.twin.is_some() {
+            return Some(SAME_NAME.to_owned());
+        }
+        if self.btf_id.is_none() {
+            return Some(match &self.module {
+                Some(module) if !Path::new(BTF_FOLDER).join(module).exists() => {
+                    no_module_btf(module)
+                }
+                _ => UNDESCRIBED.to_owned(),
+            });
+        }
+        let taken = self.namesake.as_ref().filter(|namesake| namesake.taken_by_btf);
+        taken.map(|namesake| by_name_alone(&namesake.place))
+    }
+
+    fn address_obstacle(&self) -> Option<String> {
+        let namesake = self.namesake.as_ref().filter(|_| self.address == 0)?;
+        Some(format!(
+            "its address is hidden, and {} has this name, too: sysctl kernel.kptr_restrict=1",
+            namesake.place
+        ))
+    }
+
+    fn prototype(&self) -> Option<String> {
+        Btf::of(self.module.as_deref(), Path::new(BTF_FOLDER)).ok()?.prototype(self.btf_id?)
+    }
+
+    fn is_of_module(&self) -> bool {
+        self.module.is_some()
+    }
+}
+
+impl Subject for Function {
+    fn btf_obstacle(&self) -> Option<String> {
+        match &self.variant {
+            Some(variant) => Some(format!(
+                "a .{variant} variant made by the compiler, which BTF does not describe: mark \
+                 {} `noinline __used`, or build it with -fno-ipa-sra -fno-ipa-cp",
+                self.source_name()
+            )),
+            None if self.same_name > 1 => Some(SAME_NAME.to_owned()),
+            None if self.btf => self.taken_for.as_deref().map(by_name_alone),
+            None => Some(UNDESCRIBED.to_owned()),
+        }
+    }
+
+    fn address_obstacle(&self) -> Option<String> {
+        // The kernel looks for a name in its image first, and in modules after that.
+        None
+    }
+
+    fn prototype(&self) -> Option<String> {
+        self.prototype.clone()
+    }
+
+    fn is_of_module(&self) -> bool {
+        self.module.is_some()
+    }
+}
+
+const SAME_NAME: &str = "several functions have this name, and BTF cannot tell them apart";
+
+const UNDESCRIBED: &str = "BTF does not describe it: pahole leaves out functions whose arguments the compiler \
+                           changed, and those written in assembly; mark it `noinline __used` and rebuild";
+
+/// Why BTF does not lead to a function whose name `namesake` has, too.
+fn by_name_alone(namesake: &str) -> String {
+    format!(
+        "{namesake} has this name, too, and this kernel would attach to that: before Linux 6.4 it looks \
+         for the name alone"
+    )
+}
+
+fn no_module_btf(module: &str) -> String {
+    format!(
+        "module `{module}` has no BTF: add it with `profiler prepare {module}.ko`, or in the \
+         file itself with `LLVM_OBJCOPY=objcopy pahole -J --btf_base /sys/kernel/btf/vmlinux \
+         {module}.ko`, and load the module anew (a kernel without CONFIG_DEBUG_INFO_BTF_MODULES, \
+         before 5.11, cannot use it)"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn function(name: &str) -> Function {
+        Function {
+            name: name.to_owned(),
+            module: Some("driver".to_owned()),
+            address: Some(0x1000),
+            size_bytes: None,
+            traceable: Some(true),
+            btf: true,
+            prototype: Some(format!("int {name}(struct pt_regs *regs)")),
+            variant: None,
+            same_name: 1,
+            twin: None,
+            taken_for: None,
+        }
+    }
+
+    /// On a kernel that takes programs of these alone.
+    fn on(takes: &[Backend], function: &Function, force: bool) -> Result<Choice, String> {
+        let refusal = |backend| (!takes.contains(&backend)).then(|| "refused".to_owned());
+        let wish = Wish { backend: None, force };
+        select(function, wish, refusal, Vec::new())
+            .map_err(|obstacles| obstacles[obstacles.len() - 1].reason.clone())
+    }
+
+    #[test]
+    fn the_best_that_the_kernel_takes_and_that_reaches_the_function() {
+        let plain = function("f");
+        assert_eq!(on(&Backend::ALL, &plain, false).unwrap().backend, Backend::Fsession);
+        let choice = on(&Backend::ALL[3..], &plain, false).unwrap();
+        assert_eq!(choice.backend, Backend::KprobeMulti);
+        let refused: Vec<Backend> = choice.obstacles.iter().map(|found| found.backend).collect();
+        assert_eq!(refused, Backend::ALL[..3]);
+        assert_eq!(on(&[], &plain, false).unwrap_err(), "refused");
+    }
+
+    #[test]
+    fn what_btf_does_not_lead_to_gets_the_next_backend_and_the_reason() {
+        let undescribed = Function { btf: false, prototype: None, ..function("asm") };
+        let variant = Function { variant: Some("isra".to_owned()), ..function("split.isra.0") };
+        let twice = Function { same_name: 2, ..function("twice") };
+        let taken =
+            Function { taken_for: Some("a function of `other`".to_owned()), ..function("taken") };
+        for (function, why) in [
+            (undescribed, "mark it `noinline __used` and rebuild"),
+            (variant, "mark split `noinline __used`, or build it with -fno-ipa-sra"),
+            (twice, "several functions have this name"),
+            (
+                taken,
+                "a function of `other` has this name, too, and this kernel would attach to that",
+            ),
+        ] {
+            let choice = on(&Backend::ALL, &function, false).unwrap();
+            assert_eq!(choice.backend, Backend::KprobeSession, "{}", function.name);
+            for obstacle in &choice.obstacles {
+                assert!(obstacle.reason.contains(why), "{obstacle}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_kprobe_is_refused_where_it_would_count_nothing_unless_forced() {
+        let kprobe = [Backend::Kprobe];
+        let handler = Function {
+            prototype: Some("int pre(struct kprobe *p, struct pt_regs *regs)".to_owned()),
+            ..function("pre")
+        };
+        let unknown = Function { btf: false, prototype: None, ..function("unknown") };
+        assert_eq!(on(&kprobe, &function("f"), false).unwrap().backend, Backend::Kprobe);
+        let refused = on(&kprobe, &handler, false).unwrap_err();
+        assert!(
+            refused.contains("it takes a `struct kprobe *`") && refused.contains("use fentry"),
+            "{refused}"
+        );
+        let refused = on(&kprobe, &unknown, false).unwrap_err();
+        assert!(
+            refused.contains("without BTF nothing tells") && refused.contains("use function-graph"),
+            "{refused}"
+        );
+        assert_eq!(on(&kprobe, &handler, true).unwrap().backend, Backend::Kprobe);
+        let of_the_kernel = Function { module: None, ..unknown };
+        assert_eq!(on(&kprobe, &of_the_kernel, false).unwrap().backend, Backend::Kprobe);
+    }
+}
