@@ -72,27 +72,11 @@ impl Features {
     }
 }
 
-/// Chooses for each target, in their order.
-///
-/// # Errors
-/// The first target that no backend can measure, or not the one wished for, with all reasons.
-pub fn choose(
-    targets: &[Target],
-    wish: Wish,
-    features: &mut Features,
-) -> Result<Vec<Choice>, ProbeError> {
-    let one = |target| {
-        choose_after(target, wish, features, Vec::new())
-            .map_err(|obstacles| no_backend(target, &obstacles))
-    };
-    targets.iter().map(one).collect()
-}
-
-/// The best backend for a target among those behind the ones that have an obstacle already.
+/// The best backend for a target among those after the ones in `obstacles`.
 ///
 /// # Errors
 /// All obstacles, where there is none.
-pub(super) fn choose_after(
+pub fn choose(
     target: &Target,
     wish: Wish,
     features: &mut Features,

@@ -2,8 +2,8 @@
 
 use hdrhistogram::Histogram;
 
-use super::{Books, Drained, Precision, Session, doubtful::Durations};
-use crate::measure::{HandlerMeasure, Losses, SelfTime};
+use super::{Books, Drained, Precision, Session};
+use crate::measure::{HandlerMeasure, Losses, SelfTime, doubtful::Durations};
 use crate::profile::Backend;
 use crate::target::Target;
 
@@ -238,18 +238,8 @@ mod tests {
         entries: u64,
         in_flight: u64,
     ) -> [Drained; 1] {
-        let mut histogram = Precision::Three.histogram().unwrap();
-        histogram.record_n(100, calls).unwrap();
-        let some = (calls > 0).then_some(100);
-        [Drained {
-            histogram,
-            sum_ns: 100 * calls,
-            min_ns: some,
-            max_ns: some,
-            over_range: 0,
-            self_time: None,
-            books: Books { entries, entered_before, in_flight, ..Books::default() },
-        }]
+        let books = Books { entries, entered_before, in_flight, ..Books::default() };
+        [Drained::of(&vec![100; calls as usize], books)]
     }
 
     fn recorder() -> Recorder {

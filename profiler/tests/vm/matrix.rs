@@ -73,11 +73,11 @@ fn found(target: &Target) -> (Vec<Backend>, Option<Backend>) {
     let mut features = Features::new();
     let mut chosen = |backend| {
         let wish = Wish { backend, ..Wish::default() };
-        let choice = choose(std::slice::from_ref(target), wish, &mut features);
-        if let Err(refused) = &choice {
-            println!("{}: {refused}", target.name);
+        let choice = choose(target, wish, &mut features, Vec::new());
+        if let Err(obstacles) = &choice {
+            println!("{}: {obstacles:?}", target.name);
         }
-        choice.ok().map(|mut choices| choices.remove(0).backend)
+        choice.ok().map(|choice| choice.backend)
     };
     let works = Backend::ALL.into_iter().filter(|&backend| chosen(Some(backend)).is_some());
     (works.collect(), chosen(None))
@@ -303,12 +303,12 @@ fn two_functions_of_one_name_are_told_apart_or_refused() {
     for Options { backend, .. } in for_plain_by_force(&kernel()) {
         let backend = backend.unwrap();
         let wish = Wish { backend: Some(backend), ..Wish::default() };
-        let choice = choose(&resolve(&TWINS), wish, &mut Features::new());
+        let choice = choose(&resolve(&TWINS)[0], wish, &mut Features::new(), Vec::new());
         // A kprobe finds the right one of two; but their type, which would tell whether they run inside
         // kprobes, is not known of either.
         let force = backend == Backend::Kprobe;
         if needs_btf(backend) || force {
-            let refused = choice.unwrap_err().to_string();
+            let refused = choice.unwrap_err().remove(0).reason;
             let why = if force { "--force" } else { "several functions" };
             assert!(refused.contains(why), "{backend}: {refused}");
         }
