@@ -10,6 +10,7 @@ pub mod error;
 pub mod export;
 pub mod host;
 pub mod lab;
+pub mod limits;
 pub mod load;
 pub mod load_profile;
 pub mod measure;

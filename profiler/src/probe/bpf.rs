@@ -29,7 +29,7 @@ use super::{
     programs::{self, Hook, Kind, Set, Side, Starts},
     sys::{self, AttachType, GracePeriod},
 };
-use crate::{measure::SelfTime, profile::Backend, target::Target};
+use crate::{limits, measure::SelfTime, profile::Backend, target::Target};
 
 /// Probes of a BPF backend. Dropping it takes them off, and so does the end of the process.
 pub struct BpfSession {
@@ -118,8 +118,8 @@ impl BpfSession {
         backend: Backend,
         options: Options,
     ) -> Result<(Self, Vec<Refused>), ProbeError> {
-        sys::raise_memlock();
-        sys::raise_open_files(targets.len() * FILES_OF_A_HANDLER + OTHER_FILES);
+        limits::raise_locked_memory();
+        limits::raise_open_files(targets.len() * FILES_OF_A_HANDLER + OTHER_FILES);
         let costs = if options.self_time && !options.empty {
             nest::measure_costs(backend, options)?
         } else {

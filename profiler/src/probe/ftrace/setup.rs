@@ -9,8 +9,9 @@ use super::journal::Journal;
 use super::tracefs::{CURRENT, Folder, TRACER};
 use super::users;
 use crate::host::read_fact;
+use crate::limits;
 use crate::probe::life::Life;
-use crate::probe::{OTHER_FILES, Options, sys};
+use crate::probe::{OTHER_FILES, Options};
 use crate::target::Target;
 
 /// Most of a machine's memory that all buffers take: one part in so many.
@@ -92,7 +93,7 @@ impl Tracing {
         };
         let cpus = cpus(&place)?;
         // One for each CPU's buffer, and what else a run opens.
-        sys::raise_open_files(cpus.len() + OTHER_FILES);
+        limits::raise_open_files(cpus.len() + OTHER_FILES);
 
         filter::set(&mut journal, root, &top, &place, targets)?;
         for (switch, value) in SWITCHES {
