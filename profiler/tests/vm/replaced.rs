@@ -154,7 +154,9 @@ fn two_rounds(handlers: &str, change: impl Fn(&mut Vec<u8>)) -> (Vec<String>, Se
                 if line == "over" {
                     break;
                 }
-                said.push(line);
+                if !line.is_empty() {
+                    said.push(line);
+                }
             }
             said
         });
