@@ -50,7 +50,7 @@ pub enum What {
     Tool,
 }
 
-/// Everything there is, in the order in which differences are told.
+/// Everything there is, in the order in which differences are listed.
 const ALL: [What; 13] = [
     What::Clock,
     What::Backend,
@@ -111,7 +111,7 @@ impl Use {
 }
 
 impl What {
-    /// Everything there is, in the order in which differences are told.
+    /// Everything there is, in the order in which differences are listed.
     #[must_use]
     pub fn all() -> &'static [Self] {
         &ALL
@@ -232,9 +232,9 @@ impl fmt::Display for What {
     }
 }
 
-/// A name that is none of [`What`].
+/// A name that is not one of [`What`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{given}` is nothing that profiles are compared in: choose of {}", names())]
+#[error("unknown aspect `{given}`: expected one of {}", names())]
 pub struct UnknownWhat {
     given: String,
 }
@@ -444,11 +444,7 @@ mod tests {
             assert_eq!(serde_json::to_string(&what).unwrap(), format!("\"{what}\""));
         }
         let error = "kernels".parse::<What>().unwrap_err().to_string();
-        assert!(
-            error.starts_with(
-                "`kernels` is nothing that profiles are compared in: choose of clock, "
-            )
-        );
+        assert!(error.starts_with("unknown aspect `kernels`: expected one of clock, "));
     }
 
     #[test]
