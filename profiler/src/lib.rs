@@ -11,6 +11,7 @@ pub mod error;
 pub mod export;
 pub mod kernel;
 pub mod lab;
+pub mod limits;
 pub mod load;
 pub mod load_profile;
 pub mod probe;

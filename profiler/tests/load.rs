@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use profiler::load::{
     BuiltinKind, BuiltinLoad, CommandLoad, Confinement, HelperProgram, HostedLoad, IdleLoad, Load,
     LoadFailure, LoadOutcome, LoadRun, LoadSpec, LoadStatus, LoadUser, OwnCalls, Rate, StopReason,
@@ -85,6 +86,11 @@ fn pids(file: &Path, count: usize) -> Vec<String> {
     let read = || std::fs::read_to_string(file).unwrap_or_default();
     wait_for("pids", || read().matches('\n').count() >= count);
     read().lines().map(str::to_owned).collect()
+}
+
+/// What a process's `/proc/PID/limits` says of open files and of locked memory.
+fn limits(text: &str) -> Vec<&str> {
+    text.lines().filter(|line| line.contains("open files") || line.contains("locked")).collect()
 }
 
 async fn run(load: impl Load + 'static, stop: &StopSignal) -> LoadOutcome {
@@ -739,4 +745,25 @@ fn a_kind_is_known_by_its_name() {
     assert!(error.contains("`conect`") && error.contains("udp-recv"), "{error}");
     let error = "do-init-module".parse::<BuiltinKind>().unwrap_err().to_string();
     assert!(error.contains("insmod"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_load_has_the_limits_that_the_profiler_was_started_with() {
+    let scene = Scene::new();
+    // Low enough that there is something to raise, and not too low for other tests of this process.
+    for (of, low) in [(Resource::RLIMIT_NOFILE, 1_000), (Resource::RLIMIT_MEMLOCK, 65_536)] {
+        let (soft, hard) = getrlimit(of).unwrap();
+        setrlimit(of, soft.min(low), hard).unwrap();
+    }
+    let text = std::fs::read_to_string("/proc/self/limits").unwrap();
+    let before = limits(&text);
+    // As probes do when they are attached.
+    profiler::limits::raise_open_files(2_000);
+    profiler::limits::raise_locked_memory();
+    assert!(getrlimit(Resource::RLIMIT_NOFILE).unwrap().0 > 2_000);
+
+    let file = scene.path("limits");
+    let load = scene.shell(&format!("cat /proc/self/limits > {}", file.display()));
+    assert_eq!(run(load, &StopSignal::new()).await.status, LoadStatus::Completed);
+    assert_eq!(limits(&std::fs::read_to_string(file).unwrap()), before);
 }

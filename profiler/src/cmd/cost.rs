@@ -3,8 +3,7 @@
 //! The same operations run without probes, with a pair of programs that do nothing (the floor that
 //! the kernel's trampoline sets), and with the measuring pair. The three take turns, so that a
 //! machine that gets faster or slower does so for all of them, and what probes add is the difference within
-//! a round. Rounds differ among themselves: a difference that is not larger than that is told from nothing
-//! by no one.
+//! a round. Rounds differ among themselves: a smaller difference cannot be distinguished from zero.
 
 use std::io::{self, Write};
 
@@ -21,7 +20,7 @@ use crate::probe::{Options, Probes, Session as _};
 use crate::profile::{Backend, Clock};
 use crate::stats::median;
 
-/// How sure the bounds of what is added are.
+/// Confidence level of the bounds.
 const CONFIDENCE: f64 = 0.95;
 
 /// Times of one operation and what follows from them, in nanoseconds of `clock`. Under virtual
@@ -69,7 +68,7 @@ pub struct Spread {
     pub min_ns: f64,
     /// The largest.
     pub max_ns: f64,
-    /// Between these the mean of endless rounds is, at 95 % (Student's t); `null` with one round.
+    /// 95 % confidence interval of the mean (Student's t); `null` with one round.
     pub bounds_ns: Option<[f64; 2]>,
 }
 
@@ -92,10 +91,10 @@ impl Spread {
         })
     }
 
-    /// Why something added cannot be told from nothing, if it cannot.
+    /// Why a cost cannot be distinguished from zero, if it cannot.
     fn doubt(&self) -> Option<String> {
         match self.bounds_ns {
-            None => Some("one round tells nothing of its spread".to_owned()),
+            None => Some("one round has no spread".to_owned()),
             Some([low, high]) if low <= 0.0 => {
                 Some(format!("its 95 % bounds are {low:.1} to {high:.1}"))
             }
@@ -171,8 +170,8 @@ fn print(cost: &Cost, out: &mut dyn Write) -> io::Result<()> {
         if let Some(doubt) = spread.doubt() {
             writeln!(
                 out,
-                "warning: {name}: cannot be told from nothing: {doubt}; give more --rounds or --operations, \
-                 and nothing else to do to the machine"
+                "warning: {name}: cannot be distinguished from zero: {doubt}; use more --rounds or \
+                 --operations, and keep the machine otherwise idle"
             )?;
         }
     }
@@ -311,12 +310,12 @@ mod tests {
         assert!(negative.doubt().is_some(), "no probe makes a call cheaper");
         let one = Spread::of(&[456.8]).unwrap();
         assert_eq!(one.bounds_ns, None);
-        assert_eq!(one.doubt().unwrap(), "one round tells nothing of its spread");
+        assert_eq!(one.doubt().unwrap(), "one round has no spread");
         assert_eq!(Spread::of(&[]), None);
     }
 
     #[test]
-    fn the_table_says_when_a_figure_is_nothing() {
+    fn the_table_says_when_a_figure_may_be_zero() {
         let spread = |rounds: &[f64]| Spread::of(rounds).unwrap();
         let cost = Cost {
             handler: "connect_syscall_handler".to_owned(),

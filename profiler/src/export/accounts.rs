@@ -6,6 +6,7 @@ use super::{
     grid,
     table::{clean, full_name},
 };
+use crate::profile::measure::Losses;
 use crate::profile::{Backend, Profile};
 
 const HEADER: [&str; 10] = [
@@ -29,16 +30,8 @@ pub(super) fn accounts(profile: &Profile, width: Option<u16>) -> String {
         1.. if traced > 1 => format!("<={count}"),
         _ => count.to_string(),
     };
-    // What most runs have none of has a column only where there is some.
-    let mut header = HEADER.to_vec();
-    for handler in profile.shown() {
-        for (name, _) in handler.losses.rare() {
-            if !header.contains(&name) {
-                header.push(name);
-            }
-        }
-    }
-    let further = header[HEADER.len()..].to_vec();
+    let further = Losses::rare_names(profile.shown().map(|handler| &handler.losses));
+    let header = [&HEADER[..], &further].concat();
     let rows = profile.shown().map(|handler| {
         let losses = &handler.losses;
         // The kernel may not tell all.
@@ -56,8 +49,7 @@ pub(super) fn accounts(profile: &Profile, width: Option<u16>) -> String {
             overrun(losses.overrun),
         ]);
         for name in &further {
-            let found = losses.rare().find(|(rare, _)| rare == name);
-            row.add_cell(found.map_or(0, |(_, count)| count).into());
+            row.add_cell(losses.rare_count(name).into());
         }
         row
     });

@@ -3,7 +3,7 @@
 
 use comfy_table::Row;
 
-use super::table::{Unit, clean, describe_outcome, heading, plural, seconds};
+use super::table::{Unit, clean, describe_outcome, heading, paragraph, plural, seconds};
 use super::{grid, unseen};
 use crate::load::{LoadRun, LoadSpec, OperationTimes};
 use crate::profile::{HandlerProfile, Profile};
@@ -36,10 +36,7 @@ pub fn table(runs: &[Profile], unit: Unit, width: Option<u16>) -> Vec<u8> {
             text.push('\n');
         }
     }
-    for (number, line) in unseen::lines_of_runs(runs).iter().enumerate() {
-        text.push_str(if number == 0 { "\n" } else { "" });
-        text.push_str(&format!("{}\n", clean(line)));
-    }
+    text.push_str(&paragraph(unseen::lines_of_runs(runs)));
     text.push_str(&warnings(runs));
     text.into_bytes()
 }
@@ -265,15 +262,12 @@ fn warnings(runs: &[Profile]) -> String {
             }
         }
     }
-    let mut text = String::new();
-    for (number, (warning, of)) in found.iter().enumerate() {
-        text.push_str(if number == 0 { "\n" } else { "" });
+    paragraph(found.into_iter().map(|(warning, of)| {
         let numbers: Vec<String> = of.iter().map(usize::to_string).collect();
         let whose = match of.len() {
             all if all == runs.len() => String::new(),
             several => format!("run{} {}: ", plural(several as u64), numbers.join(", ")),
         };
-        text.push_str(&format!("warning: {whose}{}\n", clean(warning)));
-    }
-    text
+        format!("warning: {whose}{warning}")
+    }))
 }

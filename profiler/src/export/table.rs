@@ -142,19 +142,9 @@ impl Exporter for Table {
                 text.push('\n');
             }
         }
-        for (number, line) in unseen::lines(profile).iter().enumerate() {
-            text.push_str(if number == 0 { "\n" } else { "" });
-            text.push_str(&clean(line));
-            text.push('\n');
-        }
-        if !profile.warnings.is_empty() {
-            text.push('\n');
-        }
-        for warning in &profile.warnings {
-            text.push_str("warning: ");
-            text.push_str(&clean(&warning.text));
-            text.push('\n');
-        }
+        text.push_str(&paragraph(unseen::lines(profile)));
+        let warnings = profile.warnings.iter().map(|warning| format!("warning: {}", warning.text));
+        text.push_str(&paragraph(warnings));
         text.into_bytes()
     }
 }
@@ -193,19 +183,15 @@ pub fn of_parts(profiles: &[Profile], unit: Unit, width: Option<u16>) -> Vec<u8>
         text.push('\n');
     }
     let unseen = profiles.iter().flat_map(|profile| {
-        unseen::lines(profile).into_iter().map(move |line| (part_name(profile), line))
+        let lines = unseen::lines(profile).into_iter();
+        lines.map(move |line| format!("{}: {line}", part_name(profile)))
     });
-    for (number, (part, line)) in unseen.enumerate() {
-        text.push_str(if number == 0 { "\n" } else { "" });
-        text.push_str(&format!("{}: {}\n", clean(part), clean(&line)));
-    }
     let warnings = profiles.iter().flat_map(|profile| {
-        profile.warnings.iter().map(move |warning| (part_name(profile), &warning.text))
+        let warnings = profile.warnings.iter();
+        warnings.map(move |warning| format!("warning: {}: {}", part_name(profile), warning.text))
     });
-    for (number, (part, warning)) in warnings.enumerate() {
-        text.push_str(if number == 0 { "\n" } else { "" });
-        text.push_str(&format!("warning: {}: {}\n", clean(part), clean(warning)));
-    }
+    text.push_str(&paragraph(unseen));
+    text.push_str(&paragraph(warnings));
     text.into_bytes()
 }
 
@@ -220,6 +206,12 @@ fn describe_part(profile: &Profile) -> String {
         text.push_str(", interrupted");
     }
     format!("{text}; {}", loads.join("; "))
+}
+
+/// `lines` behind a blank one; nothing if there are none.
+pub(super) fn paragraph(lines: impl IntoIterator<Item = String>) -> String {
+    let text: String = lines.into_iter().map(|line| format!("{}\n", clean(&line))).collect();
+    if text.is_empty() { text } else { format!("\n{text}") }
 }
 
 /// Text from a file must not steer the reader's terminal.

@@ -315,6 +315,32 @@ impl KernelFiles {
         module: Option<&str>,
         patterns: &[String],
     ) -> Result<Resolved, ResolveError> {
+        self.find(module, patterns.iter().map(|pattern| (pattern.as_str(), false)))
+    }
+
+    /// The same functions in the module as it is loaded now. What only a glob had found, and cannot be measured
+    /// in this build, is left out.
+    ///
+    /// # Errors
+    /// As [`resolve_all`](Self::resolve_all) for functions that were named; also where none is left.
+    pub fn resolve_again(&self, targets: &[Target]) -> Result<Resolved, ResolveError> {
+        let module = targets.first().and_then(|target| target.module.as_deref());
+        let labels: Vec<String> = targets.iter().map(Target::label).collect();
+        let by_glob = targets.iter().map(|target| target.by_glob);
+        let found = self.find(module, labels.iter().map(String::as_str).zip(by_glob))?;
+        match found.targets.is_empty() {
+            // Says why of the first.
+            true => self.resolve_all(module, &labels),
+            false => Ok(found),
+        }
+    }
+
+    /// Each name with whether a glob had found it before: then it is left out where it cannot be measured.
+    fn find<'a>(
+        &self,
+        module: Option<&str>,
+        patterns: impl Iterator<Item = (&'a str, bool)>,
+    ) -> Result<Resolved, ResolveError> {
         // The kernel writes module names with underscores, whatever the file is called.
         let module = module.map(|module| module.replace('-', "_"));
         let module = module.as_deref();
@@ -331,13 +357,25 @@ impl KernelFiles {
         let Resolved { targets, left_out } = &mut resolved;
         // Places of targets, by label.
         let mut seen: HashMap<String, usize> = HashMap::new();
-        for pattern in patterns {
+        for (pattern, by_glob) in patterns {
             let found = if is_glob(pattern) {
                 let found = matching(pattern, module, &symbols, functions, &traceable)?;
                 left_out.extend(found.left_out);
                 found.targets
             } else {
-                vec![exact(pattern, module, &symbols, functions, &traceable)?]
+                match exact(pattern, module, &symbols, functions, &traceable) {
+                    Ok(target) => vec![Target { by_glob, ..target }],
+                    Err(error) if by_glob => {
+                        let name = pattern.to_owned();
+                        let reason = match error {
+                            ResolveError::NoSuchHandler { .. } => "not in this build".to_owned(),
+                            error => error.to_string(),
+                        };
+                        left_out.push(LeftOut { name, module: module.map(str::to_owned), reason });
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                }
             };
             for target in found {
                 match seen.get(&target.label()).and_then(|&at| targets.get_mut(at)) {

@@ -10,7 +10,7 @@ use tokio::process::{Child, Command};
 use super::confine::{Confinement, Enclosure};
 use super::guard::{Message, Orders};
 use super::helper::Role;
-use super::{HelperProgram, LoadFailure, LoadOutcome, StopReason, StopSignal};
+use super::{HelperProgram, LoadFailure, LoadOutcome, StopReason, StopSignal, sys};
 
 /// A program that runs below a guard.
 #[derive(Debug, Clone)]
@@ -65,6 +65,7 @@ impl Guarded {
         };
         let mut command = self.helper.command(Role::CommandGuard);
         command.arg(serde_json::to_string(&orders)?).arg(&self.program).args(&self.args);
+        sys::with_own_limits(&mut command);
         let mut command = Command::from(command);
         // Its own group: the terminal's Ctrl-C is for the profiler, which then stops the load in order.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()

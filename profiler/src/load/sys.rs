@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
 
+use crate::limits;
+
 /// Whether the network interface `name` is up, asked through any `socket` in its network namespace.
 ///
 /// Not read from `/sys/class/net`, which may show another network namespace than the caller's; and not
@@ -47,6 +49,13 @@ pub(crate) fn dying_with_parent(command: &mut Command) {
     // SAFETY: between fork and exec the closure makes plain system calls only (prctl, getppid): no
     // allocation, no lock.
     unsafe { command.pre_exec(move || die_with(parent)) };
+}
+
+/// Gives the process started by `command`, and what that starts, the limits that this program was started with.
+pub(super) fn with_own_limits(command: &mut Command) {
+    let put_back = || limits::put_back().map_err(io::Error::from);
+    // SAFETY: between fork and exec the closure makes plain system calls only (setrlimit): no allocation, no lock.
+    unsafe { command.pre_exec(put_back) };
 }
 
 /// Waits until one of `descriptors` can be read or has been closed by the other side, or for `limit`;

@@ -32,6 +32,7 @@ use crate::{
         btf::{BTF_FOLDER, Btf},
         target::Target,
     },
+    limits,
     profile::{Backend, measure::SelfTime},
 };
 
@@ -122,8 +123,8 @@ impl BpfSession {
         backend: Backend,
         options: Options,
     ) -> Result<(Self, Vec<Refused>), ProbeError> {
-        sys::raise_memlock();
-        sys::raise_open_files(targets.len() * FILES_OF_A_HANDLER + OTHER_FILES);
+        limits::raise_locked_memory();
+        limits::raise_open_files(targets.len() * FILES_OF_A_HANDLER + OTHER_FILES);
         let costs = if options.self_time && !options.empty {
             nest::measure_costs(backend, options)?
         } else {

@@ -26,7 +26,8 @@ pub struct Probes {
     precision: Precision,
     /// Whether a probe that counts nothing is no error.
     force: bool,
-    /// The last, as it is to end when nothing is changed any more.
+    /// Held for its drop alone, and the last field: fields are dropped in order, so that the process which puts
+    /// tracefs back ends when the probes are off.
     _keeper: Option<Keeper>,
 }
 
@@ -186,8 +187,7 @@ impl Probes {
             return Err(ProbeError::AllLeftOut { count, reason });
         }
         let Options { precision, force, .. } = options;
-        let _keeper = keeper;
-        Ok(Self { targets, choices, left_out, fell_back, parts, precision, force, _keeper })
+        Ok(Self { targets, choices, left_out, fell_back, parts, precision, force, _keeper: keeper })
     }
 
     /// Handlers whose best backend the kernel refused when it was attached.
@@ -513,19 +513,9 @@ mod tests {
                 return Err(ProbeError::System { doing: "reading a map", error });
             }
             // What a failed drain did not take is still there.
-            let calls =
-                1 + (0..drain).rev().take_while(|at| self.fails_at.contains(at)).count() as u64;
-            let mut histogram = Precision::Three.histogram().unwrap();
-            histogram.record_n(self.duration_ns, calls).unwrap();
-            Ok(vec![Drained {
-                histogram,
-                sum_ns: self.duration_ns * calls,
-                min_ns: Some(self.duration_ns),
-                max_ns: Some(self.duration_ns),
-                over_range: 0,
-                self_time: None,
-                books: Books { entries: self.drains, ..Books::default() },
-            }])
+            let calls = 1 + (0..drain).rev().take_while(|at| self.fails_at.contains(at)).count();
+            let books = Books { entries: self.drains, ..Books::default() };
+            Ok(vec![Drained::of(&vec![self.duration_ns; calls], books)])
         }
 
         fn detach(&mut self) {}

@@ -3,7 +3,6 @@
 pub mod bpf;
 mod calibrate;
 mod composite;
-pub(crate) mod doubtful;
 mod errno;
 pub mod feature;
 pub mod ftrace;
@@ -243,6 +242,24 @@ pub struct Drained {
     pub self_time: Option<SelfTime>,
     /// Counters since the probes were attached.
     pub books: Books,
+}
+
+#[cfg(test)]
+impl Drained {
+    /// What a session gives that saw calls of these durations, in nanoseconds.
+    pub(crate) fn of(durations: &[u64], books: Books) -> Self {
+        let mut histogram = Precision::Three.histogram().unwrap();
+        durations.iter().for_each(|ns| histogram.record(*ns).unwrap());
+        Self {
+            histogram,
+            sum_ns: durations.iter().sum(),
+            min_ns: durations.iter().min().copied(),
+            max_ns: durations.iter().max().copied(),
+            over_range: 0,
+            self_time: None,
+            books,
+        }
+    }
 }
 
 /// Files that a run has open besides those of its probes, and some to spare.

@@ -2,10 +2,10 @@
 
 use hdrhistogram::Histogram;
 
-use super::{Books, Drained, Precision, Session, doubtful::Durations};
+use super::{Books, Drained, Precision, Session};
 use crate::kernel::target::Target;
 use crate::profile::Backend;
-use crate::profile::measure::{HandlerMeasure, Losses, SelfTime};
+use crate::profile::measure::{HandlerMeasure, Losses, SelfTime, doubtful::Durations};
 
 /// The sum of all drains of a window, a handler at a time.
 pub struct Recorder {
@@ -238,18 +238,8 @@ mod tests {
         entries: u64,
         in_flight: u64,
     ) -> [Drained; 1] {
-        let mut histogram = Precision::Three.histogram().unwrap();
-        histogram.record_n(100, calls).unwrap();
-        let some = (calls > 0).then_some(100);
-        [Drained {
-            histogram,
-            sum_ns: 100 * calls,
-            min_ns: some,
-            max_ns: some,
-            over_range: 0,
-            self_time: None,
-            books: Books { entries, entered_before, in_flight, ..Books::default() },
-        }]
+        let books = Books { entries, entered_before, in_flight, ..Books::default() };
+        [Drained::of(&vec![100; calls as usize], books)]
     }
 
     fn recorder() -> Recorder {

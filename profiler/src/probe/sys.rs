@@ -637,30 +637,6 @@ fn membarrier_or_sleep() {
     }
 }
 
-/// Lets this process lock as much memory as maps need, on kernels that still charge maps to
-/// `RLIMIT_MEMLOCK` (before 5.11). Failure shows as `EPERM` when a map is made.
-pub(super) fn raise_memlock() {
-    let limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: `limit` is a live struct of the type that the call reads.
-    unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit) };
-}
-
-/// Lets this process open so many files more, if it may not yet: each probe is some. What it starts from
-/// then on may as well. Failure shows as `EMFILE`.
-pub(super) fn raise_open_files(more: usize) {
-    let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
-    let wanted = libc::rlim_t::try_from(open + more).unwrap_or(libc::rlim_t::MAX);
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is a live struct of the type that the call writes.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 || limit.rlim_cur >= wanted
-    {
-        return;
-    }
-    let limit = libc::rlimit { rlim_cur: wanted, rlim_max: limit.rlim_max.max(wanted) };
-    // SAFETY: `limit` is a live struct of the type that the call reads.
-    unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
-}
-
 /// Makes the system call getpgid(2).
 pub(super) fn call_getpgid() {
     // SAFETY: takes an integer and touches no memory.

@@ -1,11 +1,13 @@
 //! What a probe session hands over: one histogram and one account of losses a handler.
 
+pub(crate) mod doubtful;
+
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::kernel::target::Target;
-use crate::probe::doubtful::Durations;
 use crate::profile::Backend;
+use doubtful::Durations;
 
 /// What happened to every call of one handler that the probes saw, in the measured window.
 ///
@@ -78,6 +80,22 @@ impl Losses {
     pub(crate) fn rare(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         let all = [("doubtful", self.doubtful), ("backwards", self.backwards)];
         all.into_iter().filter(|(_, count)| *count > 0)
+    }
+
+    /// Names of the [rare](Self::rare) losses that one of `all` has: a table has columns for these alone.
+    pub(crate) fn rare_names<'a>(all: impl Iterator<Item = &'a Self>) -> Vec<&'static str> {
+        let mut names = Vec::new();
+        for (name, _) in all.flat_map(Self::rare) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
+    }
+
+    /// The count of one of [`rare_names`](Self::rare_names).
+    pub(crate) fn rare_count(&self, name: &str) -> u64 {
+        self.rare().find(|(rare, _)| *rare == name).map_or(0, |(_, count)| count)
     }
 
     /// [`unmeasured`](Self::unmeasured) as a share of all calls, of which `paired` were measured; 0

@@ -1,7 +1,7 @@
 //! Whether two profiles are of the same kind of run: figures of unlike runs differ for reasons that
 //! are not the handlers'.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -50,7 +50,7 @@ pub enum What {
     Tool,
 }
 
-/// Everything there is, in the order in which differences are told.
+/// Everything there is, in the order in which differences are listed.
 const ALL: [What; 13] = [
     What::Clock,
     What::Backend,
@@ -111,7 +111,7 @@ impl Use {
 }
 
 impl What {
-    /// Everything there is, in the order in which differences are told.
+    /// Everything there is, in the order in which differences are listed.
     #[must_use]
     pub fn all() -> &'static [Self] {
         &ALL
@@ -232,9 +232,9 @@ impl fmt::Display for What {
     }
 }
 
-/// A name that is none of [`What`].
+/// A name that is not one of [`What`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{given}` is nothing that profiles are compared in: choose of {}", names())]
+#[error("unknown aspect `{given}`: expected one of {}", names())]
 pub struct UnknownWhat {
     given: String,
 }
@@ -329,17 +329,20 @@ fn each_module(
     Some((first.join("; "), second.join("; ")))
 }
 
-/// Most flags of a CPU that a difference names.
-const FLAGS_NAMED: usize = 8;
+/// CPU flags by which kernels choose their code, or a BPF compiler its instructions: copying, counting bits, saving
+/// registers, atomics, checksums and ciphers. Only what the CPU itself says and every kernel from 5.10 on lists:
+/// other flags are made up by the kernel (`pti`), or left out by those that do not know them (`fsrs`).
+const CODE_FLAGS: &str = "erms fsrm popcnt bmi1 bmi2 movbe cx16 rdtscp fsgsbase xsaveopt xsavec ssse3 sse4_1 sse4_2 \
+     pclmulqdq sha_ni avx avx2 avx512f aes atomics asimd crc32 pmull sha1 sha2";
 
-/// The flags that one CPU has and the other has not. Files of older versions have none: by the wall
-/// clock that is no difference, but under virtual time they were measured on a CPU with `erms`, where
+/// The flags of [`CODE_FLAGS`] that one CPU has and the other has not. Files of older versions have none: by the
+/// wall clock that is no difference, but under virtual time they were measured on a CPU with `erms`, where
 /// each byte of a copy is a nanosecond.
 fn cpu_flags(first: &Profile, second: &Profile) -> Option<(String, String)> {
     let is_virtual = [first, second].iter().any(|profile| profile.clock == Clock::Virtual);
-    let flags = |profile: &Profile| -> Option<BTreeSet<String>> {
-        let flags = profile.host.cpu_flags.as_ref()?;
-        Some(flags.split_ascii_whitespace().map(str::to_owned).collect())
+    let flags = |profile: &Profile| -> Option<Vec<&str>> {
+        let listed: Vec<&str> = profile.host.cpu_flags.as_ref()?.split_ascii_whitespace().collect();
+        Some(CODE_FLAGS.split(' ').filter(|flag| listed.contains(flag)).collect())
     };
     let (a, b) = match (flags(first), flags(second)) {
         (Some(a), Some(b)) if a != b => (a, b),
@@ -351,13 +354,11 @@ fn cpu_flags(first: &Profile, second: &Profile) -> Option<(String, String)> {
             return Some(if a.is_none() { (unknown, known) } else { (known, unknown) });
         }
     };
-    let words = |has: &BTreeSet<String>, lacks: &BTreeSet<String>| {
-        let own: Vec<&str> = has.difference(lacks).map(String::as_str).collect();
-        let named = &own[..own.len().min(FLAGS_NAMED)];
-        match own.len() - named.len() {
-            _ if own.is_empty() => ", without these CPU flags".to_owned(),
-            0 => format!(", with the CPU flags {}", named.join(" ")),
-            more => format!(", with the CPU flags {} and {more} more", named.join(" ")),
+    let words = |has: &[&str], lacks: &[&str]| {
+        let own: Vec<&str> = has.iter().filter(|flag| !lacks.contains(flag)).copied().collect();
+        match own.is_empty() {
+            true => ", without these CPU flags".to_owned(),
+            false => format!(", with the CPU flags {}", own.join(" ")),
         }
     };
     Some((words(&a, &b), words(&b, &a)))
@@ -443,11 +444,7 @@ mod tests {
             assert_eq!(serde_json::to_string(&what).unwrap(), format!("\"{what}\""));
         }
         let error = "kernels".parse::<What>().unwrap_err().to_string();
-        assert!(
-            error.starts_with(
-                "`kernels` is nothing that profiles are compared in: choose of clock, "
-            )
-        );
+        assert!(error.starts_with("unknown aspect `kernels`: expected one of clock, "));
     }
 
     #[test]

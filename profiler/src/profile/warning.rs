@@ -34,7 +34,7 @@ impl From<&Warning> for WarningRecord {
     }
 }
 
-/// Something about a run that its numbers alone do not tell.
+/// Something about a run that its numbers alone do not show.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Warning {
     /// A signal ended the run early.
@@ -51,7 +51,7 @@ pub enum Warning {
     ZeroHits(Vec<String>),
     /// Calls of these began and none ended within the window.
     NeverLeft(Vec<String>),
-    /// The kernel ran every probe of these in vain: each was skipped.
+    /// The kernel skipped every probe run of these.
     AllMissed(Vec<String>),
     /// The kernel skipped some probes of these.
     Missed(Vec<String>, u64),
@@ -61,11 +61,11 @@ pub enum Warning {
     Lost(Vec<String>, u64),
     /// Durations that were left out, because so many may be from one call's start to another's end.
     Doubtful(Vec<String>, u64),
-    /// Calls that left before they had entered, by the clock.
+    /// Calls whose exit is before their entry, by the clock.
     Backwards(Vec<String>, u64),
     /// Exits without a known start.
     Unpaired(Vec<String>, u64),
-    /// The kernel does not tell how many probes of these it skipped.
+    /// The kernel does not report how many probe runs of these it skipped.
     MissedUnknown(Vec<String>),
     /// Calls still running when the window ended.
     InFlight(Vec<String>, u64),
@@ -115,8 +115,8 @@ impl Warning {
         add(&|names, _| Self::NeverLeft(names), &|h| if_so(idle(h) && !missed(h) && entered(h)));
         // What a pattern found and nobody called is one line of a report, unless that was all.
         let nothing = profile.handlers.iter().all(idle);
-        let told = |h: &HandlerProfile| nothing || !(h.by_glob && h.is_idle());
-        let never = |h: &HandlerProfile| idle(h) && !missed(h) && !entered(h) && told(h);
+        let is_listed = |h: &HandlerProfile| nothing || !(h.by_glob && h.is_idle());
+        let never = |h: &HandlerProfile| idle(h) && !missed(h) && !entered(h) && is_listed(h);
         add(&|names, _| Self::ZeroHits(names), &|h| if_so(never(h)));
         add(&Self::Missed, &|h| if idle(h) { 0 } else { h.losses.missed });
         let overrun = |h: &HandlerProfile| h.losses.overrun;
@@ -130,7 +130,7 @@ impl Warning {
         add(&Self::Unpaired, &|h| h.losses.unpaired_exits);
         add(&Self::OverRange, &|h| h.losses.over_range);
         add(&Self::InFlight, &|h| h.losses.in_flight);
-        let unknown = |h: &HandlerProfile| h.losses.missed_unknown && told(h);
+        let unknown = |h: &HandlerProfile| h.losses.missed_unknown && is_listed(h);
         add(&|names, _| Self::MissedUnknown(names), &|h| if_so(unknown(h)));
         add(&|names, _| Self::FewCalls(names), &|h| if_so(!idle(h) && h.count < FEW_CALLS));
         warnings.extend(profile.loads.iter().filter_map(rate_not_held));
@@ -344,21 +344,21 @@ impl fmt::Display for Warning {
             ),
             Self::Backwards(_, n) => write!(
                 f,
-                "{} of {names} ended earlier than begun by the kernel's clock, which stepped back: the \
+                "the kernel's clock stepped back during {} of {names}, whose end is before the start: the \
                  figures leave those calls out; if there are many, look at the machine's clock source \
                  (/sys/devices/system/clocksource)",
                 calls(*n)
             ),
             Self::Unpaired(_, n) => write!(
                 f,
-                "{} of {names} ended and had not been seen to begin: the figures leave those calls \
+                "{} of {names} ended, and the start was not seen: the figures leave those calls \
                  out; if the share in column `lost` matters to you, measure again with fewer workers",
                 calls(*n)
             ),
             Self::MissedUnknown(_) => write!(
                 f,
-                "this kernel does not tell how many probes it skipped in {names}: losses may be \
-                 larger than shown; kernels from 6.7 tell it for every backend"
+                "this kernel does not report how many probe runs it skipped in {names}: losses may be \
+                 larger than shown; kernels from 6.7 on report it for every backend"
             ),
             Self::InFlight(_, n) => write!(
                 f,

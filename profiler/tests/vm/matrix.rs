@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use profiler::error::exit;
 use profiler::kernel::target::{KernelFiles, Target};
 use profiler::load::BuiltinKind;
-use profiler::probe::select::needs_btf;
+use profiler::probe::select::{Features, Wish, needs_btf, select};
 use profiler::probe::{Options, Probes};
 use profiler::profile::Backend;
 use serde_json::Value;
@@ -73,11 +73,11 @@ fn found(target: &Target) -> (Vec<Backend>, Option<Backend>) {
     let mut features = Features::new();
     let mut chosen = |backend| {
         let wish = Wish { backend, ..Wish::default() };
-        let choice = choose(std::slice::from_ref(target), wish, &mut features);
-        if let Err(refused) = &choice {
-            println!("{}: {refused}", target.name);
+        let choice = select(target, wish, |backend| features.refusal(backend), Vec::new());
+        if let Err(obstacles) = &choice {
+            println!("{}: {obstacles:?}", target.name);
         }
-        choice.ok().map(|mut choices| choices.remove(0).backend)
+        choice.ok().map(|choice| choice.backend)
     };
     let works = Backend::ALL.into_iter().filter(|&backend| chosen(Some(backend)).is_some());
     (works.collect(), chosen(None))

@@ -98,20 +98,24 @@ fn a_driver_that_was_unloaded_meanwhile_is_said_to_be_gone() {
     put_back();
 }
 
-/// Standard error is a FIFO that the test fills up, so that the program waits between its two runs.
-#[test]
-fn another_build_between_two_rounds_is_looked_up_anew_and_told() {
+/// Two rounds of a run, with the testbed built anew in `change` between them: what it said on standard error, its
+/// series, and the two builds. It ends by the exit code of a driver that was replaced.
+///
+/// Standard error is a FIFO that the test fills up, so that the program waits between its two rounds.
+fn two_rounds(handlers: &str, change: impl Fn(&mut Vec<u8>)) -> (Vec<String>, Series, [String; 2]) {
     put_back();
     let first = build_id();
     let out = folder();
     let other = other_build(out.path());
+    let mut bytes = fs::read(&other).unwrap();
+    change(&mut bytes);
+    fs::write(&other, bytes).unwrap();
     let fifo = out.path().join("stderr");
     mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
     let ours = || OpenOptions::new().read(true).write(true).open(&fifo).unwrap();
     let mut lines = BufReader::new(ours()).lines();
-    let line = format!(
-        "run --module hids_testbed --handler {INNER} --backend function-graph --repeat 2 -o"
-    );
+    let line =
+        format!("run --module hids_testbed {handlers} --backend function-graph --repeat 2 -o");
     let script = "while [ ! -e \"$1/filled\" ]; do sleep 0.1; done; \
                   echo nested 200 > /proc/hids_testbed/trigger";
     let file = out.path().join("series.json");
@@ -150,7 +154,9 @@ fn another_build_between_two_rounds_is_looked_up_anew_and_told() {
                 if line == "over" {
                     break;
                 }
-                said.push(line);
+                if !line.is_empty() {
+                    said.push(line);
+                }
             }
             said
         });
@@ -160,7 +166,13 @@ fn another_build_between_two_rounds_is_looked_up_anew_and_told() {
         assert_eq!(status.code(), Some(i32::from(exit::DRIVER_REPLACED)), "{said:?}");
         said
     };
-    let series = Series::read(&file).unwrap();
+    put_back();
+    (text, Series::read(&file).unwrap(), [first, second])
+}
+
+#[test]
+fn another_build_between_two_rounds_is_looked_up_anew() {
+    let (text, series, [first, second]) = two_rounds(&format!("--handler {INNER}"), |_| {});
     assert_eq!(series.runs.len(), 2, "{text:?}");
     for (run, id) in series.runs.iter().zip([&first, &second]) {
         assert_eq!(handler(run, INNER).count, 200, "{text:?}");
@@ -171,5 +183,24 @@ fn another_build_between_two_rounds_is_looked_up_anew_and_told() {
     assert!(warned.contains(&first) && warned.contains(&second), "{warned}");
     let error = text.iter().find(|line| line.starts_with("error: ")).unwrap();
     assert!(error.contains(&first) && error.contains(&second), "{error}");
-    put_back();
+}
+
+#[test]
+fn what_a_glob_found_and_the_next_build_lacks_is_left_out_of_its_rounds() {
+    const GONE: &[u8] = b"testbed_outer";
+    let handlers = format!("--handler {INNER} --handler testbed_oute?");
+    let (text, series, _) = two_rounds(&handlers, |bytes| {
+        // In its symbols and its BTF.
+        while let Some(at) = bytes.windows(GONE.len()).position(|window| window == GONE) {
+            bytes[at + GONE.len() - 1] = b'x';
+        }
+    });
+    assert_eq!(series.runs.len(), 2, "{text:?}");
+    assert_eq!(handler(&series.runs[0], "testbed_outer").count, 200, "{text:?}");
+    let second = &series.runs[1];
+    assert_eq!(second.handlers.len(), 1, "{:?}", second.handlers);
+    assert_eq!(handler(second, INNER).count, 200, "{text:?}");
+    let left: Vec<(&str, &str)> =
+        second.left_out.iter().map(|left| (left.name.as_str(), left.reason.as_str())).collect();
+    assert_eq!(left, [("testbed_outer", "not in this build")]);
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use crate::error::{Failure, exit};
 use crate::kernel::module::{self, ModuleError, ModuleFacts};
-use crate::kernel::target::{KernelFiles, Target};
+use crate::kernel::target::{KernelFiles, Resolved, Target};
 use crate::profile::Profile;
 use crate::profile::warning::WarningRecord;
 
@@ -66,50 +66,36 @@ impl Driver {
         &self.facts
     }
 
-    /// The handlers in this load of the module; `known` were those loaded before `targets` were looked up.
-    /// The flag says whether they had to be looked up again.
+    /// The handlers in this load of the module, if it is not the load in `known`, in which `targets` were looked
+    /// up.
     ///
     /// # Errors
-    /// If the module has one of them no more.
-    pub(super) fn targets(
+    /// If one that was named without a glob cannot be measured in it.
+    pub(super) fn look_up(
         &self,
         targets: &[Target],
         known: &Loads,
-    ) -> Result<(Vec<Target>, bool), Failure> {
+    ) -> Result<Option<Resolved>, Failure> {
         if self.loads.agree(known, &self.facts.name) {
-            return Ok((targets.to_vec(), false));
+            return Ok(None);
         }
-        let found = look_up(&KernelFiles::default(), targets).map_err(|failure| {
-            Failure::new(
-                failure.code,
-                format!("module {} was loaded anew, and {}", self.facts.name, failure.message),
-            )
+        let found = KernelFiles::default().resolve_again(targets).map_err(|error| {
+            let Failure { code, message } = error.into();
+            let text = format!("module {} was loaded anew, and {message}", self.facts.name);
+            Failure::new(code, text)
         })?;
-        Ok((found, true))
+        Ok(Some(found))
     }
 
     /// What became of the module since, if anything did.
     pub(super) fn change(&self) -> Option<Change> {
-        let now = Loads::now();
-        let build = build(&self.facts);
-        if self.loads.agree(&now, &self.facts.name) {
+        let module = &self.facts.name;
+        if self.loads.agree(&Loads::now(), module) {
             return None;
         }
-        let after = module::collect(&self.facts.name).ok().map(|facts| self::build(&facts));
-        Some(Change { module: self.facts.name.clone(), before: build, after })
+        let after = module::collect(module).ok().map(|facts| build(&facts));
+        Some(Change { module: module.clone(), before: build(&self.facts), after })
     }
-}
-
-/// Handlers of the same names in the module as it is loaded now.
-fn look_up(files: &KernelFiles, targets: &[Target]) -> Result<Vec<Target>, Failure> {
-    let module = targets.first().and_then(|target| target.module.as_deref());
-    let names: Vec<String> = targets.iter().map(Target::label).collect();
-    let mut found = files.resolve(module, &names)?;
-    for target in &mut found {
-        let before = targets.iter().find(|before| before.label() == target.label());
-        target.by_glob = before.is_some_and(|before| before.by_glob);
-    }
-    Ok(found)
 }
 
 /// What a module's build is known by.
@@ -217,28 +203,6 @@ mod tests {
         write(root.path(), "sys/module/driver/refcnt", "0");
         let after = Loads::below(root.path());
         assert!(!before.agree(&after, "driver") && !gone.agree(&after, "driver"));
-    }
-
-    #[test]
-    fn handlers_of_another_load_have_its_addresses() {
-        let root = tempfile::tempdir().unwrap();
-        let kallsyms = |first: &str, second: &str| {
-            format!(
-                "{first} t one\t[driver]\n{second} t two\t[driver]\n{second}8 t two\t[driver]\n"
-            )
-        };
-        write(root.path(), "proc/modules", "driver 1 0 - Live 0x0\n");
-        write(root.path(), "proc/kallsyms", &kallsyms("ffff1000", "ffff200"));
-        let files = KernelFiles::below(root.path());
-        let names = ["two#2".to_owned(), "one".to_owned()];
-        let targets = files.resolve(Some("driver"), &names).unwrap();
-        write(root.path(), "proc/kallsyms", &kallsyms("ffff5000", "ffff700"));
-        let found = look_up(&files, &targets).unwrap();
-        let labels: Vec<String> = found.iter().map(Target::label).collect();
-        assert_eq!(labels, names);
-        assert_eq!((found[0].address, found[1].address), (0xffff_7008, 0xffff_5000));
-        write(root.path(), "proc/kallsyms", "ffff5000 t one\t[driver]\n");
-        assert_eq!(look_up(&files, &targets).unwrap_err().code, exit::NO_TARGET);
     }
 
     #[test]

@@ -8,7 +8,8 @@ use hdrhistogram::Histogram;
 use super::{internal, nanoseconds};
 use crate::error::Failure;
 use crate::kernel::target::Target;
-use crate::probe::{Drained, Precision, doubtful::Durations};
+use crate::probe::{Drained, Precision};
+use crate::profile::measure::doubtful::Durations;
 use crate::profile::{Interval, IntervalStats};
 
 /// The interval that is being measured.
@@ -153,17 +154,7 @@ mod tests {
     use crate::probe::Books;
 
     fn drained(durations: &[u64], doubtful: u64, skipped_entries: u64) -> [Drained; 1] {
-        let mut histogram = Precision::Three.histogram().unwrap();
-        durations.iter().for_each(|ns| histogram.record(*ns).unwrap());
-        [Drained {
-            histogram,
-            sum_ns: durations.iter().sum(),
-            min_ns: durations.iter().min().copied(),
-            max_ns: durations.iter().max().copied(),
-            over_range: 0,
-            self_time: None,
-            books: Books { doubtful, skipped_entries, ..Books::default() },
-        }]
+        [Drained::of(durations, Books { doubtful, skipped_entries, ..Books::default() })]
     }
 
     /// What intervals of these durations, doubtful ones and skipped entries show, one a second.

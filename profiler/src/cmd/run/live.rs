@@ -12,7 +12,8 @@ use crate::error::Failure;
 use crate::export::grid;
 use crate::export::table::clean;
 use crate::kernel::target::Target;
-use crate::probe::{Drained, Precision, doubtful::Durations};
+use crate::probe::{Drained, Precision};
+use crate::profile::measure::doubtful::Durations;
 
 /// How often it is drawn anew; each time the records are drained.
 pub(super) const EVERY: Duration = Duration::from_secs(1);
@@ -140,19 +141,7 @@ mod tests {
     }
 
     fn drained(durations: &[u64], lost: u64) -> Drained {
-        let mut histogram = Precision::Three.histogram().unwrap();
-        for ns in durations {
-            histogram.record(*ns).unwrap();
-        }
-        Drained {
-            histogram,
-            sum_ns: durations.iter().sum(),
-            min_ns: durations.iter().min().copied(),
-            max_ns: durations.iter().max().copied(),
-            over_range: 0,
-            self_time: None,
-            books: Books { lost, ..Books::default() },
-        }
+        Drained::of(durations, Books { lost, ..Books::default() })
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::atomic_file::OutputFile;
 use crate::cli::RunArgs;
 use crate::error::{Failure, exit};
 use crate::kernel::host::HostFacts;
-use crate::kernel::target::{KernelFiles, ResolveError, Target};
+use crate::kernel::target::{KernelFiles, ResolveError, Resolved, Target};
 use crate::kernel::{host, privileges};
 use crate::load::HitCounter;
 use crate::probe::{FellBack, Options, Precision, ProbeError, Probes, Session as _};
@@ -79,12 +79,9 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         }
     };
     deliver::deliver(args, &result, json, exports)?;
-    match failure {
+    match failure.or(changed) {
         Some(failure) if signal.is_none() => Err(failure),
-        _ => match changed {
-            Some(changed) if signal.is_none() => Err(changed),
-            _ => deliver::verdict(result.profiles(), signal, args.max_loss),
-        },
+        _ => deliver::verdict(result.profiles(), signal, args.max_loss),
     }
 }
 
@@ -117,13 +114,14 @@ impl Bench<'_> {
         let args = self.args;
         let precision = Precision::from(args.precision);
         let driver = Driver::of(&job.targets)?;
-        let (targets, anew) = match &driver {
-            Some(driver) => driver.targets(&job.targets, &self.known)?,
-            None => (job.targets.clone(), false),
+        let again = driver.as_ref().map(|driver| driver.look_up(&job.targets, &self.known));
+        let (targets, gone) = match again.transpose()?.flatten() {
+            Some(Resolved { targets, left_out }) => {
+                progress.say("the module was loaded anew: its handlers were looked up again");
+                (targets, left_out)
+            }
+            None => (job.targets.clone(), Vec::new()),
         };
-        if anew {
-            progress.say("the module was loaded anew: its handlers were looked up again");
-        }
         for warning in &job.warnings {
             progress.say(&format!("warning: {}", warning.text));
         }
@@ -153,8 +151,7 @@ impl Bench<'_> {
             progress.say(&format!("warning: {}", warning.text));
         }
         let least_hits = job.least_hits_of(&session.targets());
-        let mut left_out = job.left_out.clone();
-        left_out.extend_from_slice(session.left_out());
+        let mut left_out = [&job.left_out[..], &gone, session.left_out()].concat();
         left_out.sort();
         let (counter, questions) = HitCounter::channel();
         let plan = Plan {

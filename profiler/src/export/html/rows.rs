@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::Side;
 use crate::export::table::{Unit, clean};
 use crate::profile::HandlerProfile;
+use crate::profile::measure::Losses;
 
 /// Percentiles of the summary, with their heads.
 pub(super) const QUANTILES: [(&str, f64); 5] =
@@ -163,20 +164,12 @@ pub(super) fn losses(sides: &[Side<'_>]) -> Grid {
         "over range",
     ];
     heads.extend(counted.map(str::to_owned));
-    // What most runs have none of has a column only where there is some.
-    let mut further = Vec::new();
-    for name in names(sides) {
-        for (_, handler) in find(sides, &name) {
-            for (rare, _) in handler.losses.rare() {
-                if !further.contains(&rare) {
-                    further.push(rare);
-                }
-            }
-        }
-    }
+    let names = names(sides);
+    let shown = names.iter().flat_map(|name| find(sides, name));
+    let further = Losses::rare_names(shown.map(|(_, handler)| &handler.losses));
     heads.extend(further.iter().map(|&rare| rare.to_owned()));
     let mut rows = Vec::new();
-    for name in names(sides) {
+    for name in names {
         for (side, handler) in find(sides, &name) {
             let losses = &handler.losses;
             let mut row = vec![Cell::text(&name.shown)];
@@ -197,10 +190,7 @@ pub(super) fn losses(sides: &[Side<'_>]) -> Grid {
                 ]
                 .map(Cell::count),
             );
-            row.extend(further.iter().map(|name| {
-                let found = losses.rare().find(|(rare, _)| rare == name);
-                Cell::count(found.map_or(0, |(_, count)| count))
-            }));
+            row.extend(further.iter().map(|name| Cell::count(losses.rare_count(name))));
             rows.push(row);
         }
     }

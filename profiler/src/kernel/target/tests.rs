@@ -241,6 +241,43 @@ fn one_of_two_functions_of_one_name_is_picked_by_number_or_address() {
     }
 }
 
+#[test]
+fn what_a_glob_found_and_another_build_lacks_is_left_out() {
+    let (root, files) = machine();
+    let names = ["twice_handler#2", "b*_handler", "connect_handler", "a*_handler"];
+    let before = files.resolve(Some("driver"), &names.map(str::to_owned)).unwrap();
+    let again = |symbols: &str| {
+        write(root.path(), "proc/kallsyms", symbols.replace("ffffffffc000", "ffffffffc070"));
+        files.resolve_again(&before)
+    };
+    let found = again(SYMBOLS).unwrap();
+    let places: Vec<(String, u64)> =
+        found.targets.iter().map(|target| (target.label(), target.address)).collect();
+    let labels = ["twice_handler#2", "bind_handler", "connect_handler", "asm_handler"];
+    let addresses = [
+        0xffff_ffff_c070_1180,
+        0xffff_ffff_c070_1000,
+        0xffff_ffff_c070_1040,
+        0xffff_ffff_c070_1300,
+    ];
+    assert_eq!(places, labels.map(str::to_owned).into_iter().zip(addresses).collect::<Vec<_>>());
+    assert!(found.left_out.is_empty(), "{found:?}");
+
+    let found = again(&SYMBOLS.replace("bind_handler\t", "bound_handler\t")).unwrap();
+    assert_eq!(found.targets.len(), 3, "the others go on: {found:?}");
+    assert!(found.targets[2].by_glob && !found.targets[1].by_glob, "{found:?}");
+    let left: Vec<(&str, &str)> =
+        found.left_out.iter().map(|left| (left.name.as_str(), left.reason.as_str())).collect();
+    assert_eq!(left, [("bind_handler", "not in this build")]);
+
+    let error = again(&SYMBOLS.replace("connect_handler", "konnect")).unwrap_err();
+    assert!(error.to_string().contains("no function `connect_handler`"), "it was named: {error}");
+    let only: Vec<Target> = before.into_iter().filter(|target| target.by_glob).collect();
+    write(root.path(), "proc/kallsyms", "");
+    let error = files.resolve_again(&only).unwrap_err();
+    assert!(error.to_string().contains("no function `bind_handler`"), "none is left: {error}");
+}
+
 /// What BTF leads to where two places have a name: `before` and `behind` are lines around the driver's.
 fn taken_by_btf(before: &str, behind: &str, module: Option<&str>, fixed: bool) -> Option<bool> {
     let (root, files) = machine();

@@ -11,7 +11,7 @@ use super::LtpLoad;
 use super::conduct::{Conduct, Link};
 use super::work::WorkFolder;
 use crate::load::helper::Role;
-use crate::load::{HelperProgram, LoadFailure, LoadStatus, StopReason};
+use crate::load::{HelperProgram, LoadFailure, LoadStatus, StopReason, sys};
 
 /// Runs the list, round after round, in the control group `group` if there is one, and returns when no
 /// test is running any more.
@@ -107,7 +107,9 @@ fn start(helper: &HelperProgram) -> Result<(Link, Child), String> {
     };
     let (mine, its) = std::os::unix::net::UnixStream::pair().map_err(fail)?;
     mine.set_nonblocking(true).map_err(fail)?;
-    let mut command = tokio::process::Command::from(helper.command(Role::TestAgent));
+    let mut command = helper.command(Role::TestAgent);
+    sys::with_own_limits(&mut command);
+    let mut command = tokio::process::Command::from(command);
     // Its own group: the terminal's Ctrl-C is for the profiler, which then stops the load in order.
     command.process_group(0).stdin(Stdio::from(std::os::fd::OwnedFd::from(its)));
     let agent = command.stdout(Stdio::null()).spawn().map_err(fail)?;

@@ -3,15 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::FtraceError;
-use super::filter;
 use super::journal::Journal;
 use super::tracefs::{CURRENT, Folder, TRACER};
-use super::users;
+use super::{FtraceError, filter, users};
 use crate::kernel::host::read_fact;
 use crate::kernel::target::Target;
+use crate::limits;
 use crate::probe::life::Life;
-use crate::probe::{OTHER_FILES, Options, sys};
+use crate::probe::{OTHER_FILES, Options};
 
 /// Most of a machine's memory that all buffers take: one part in so many.
 const MEMORY_SHARE: u64 = 32;
@@ -92,7 +91,7 @@ impl Tracing {
         };
         let cpus = cpus(&place)?;
         // One for each CPU's buffer, and what else a run opens.
-        sys::raise_open_files(cpus.len() + OTHER_FILES);
+        limits::raise_open_files(cpus.len() + OTHER_FILES);
 
         filter::set(&mut journal, root, &top, &place, targets)?;
         for (switch, value) in SWITCHES {

@@ -73,10 +73,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::probe::Precision;
 
     fn withheld(durations: &[u64], count: u64) -> (Histogram<u64>, u64, Option<u64>, u64) {
-        let mut histogram = Precision::Three.histogram().unwrap();
+        let mut histogram = Histogram::new_with_bounds(1, 1 << 40, 3).unwrap();
         for &ns in durations {
             histogram.record(ns).unwrap();
         }
