@@ -12,8 +12,8 @@ use profiler::profile::Backend;
 use profiler::target::{KernelFiles, Target};
 use serde_json::Value;
 
-use crate::backends::{self, Expected, Kernel};
 use crate::cli::{Ended, assert_every_call, folder, profiler, saved};
+use crate::common::backends::{self, Expected, Kernel};
 use crate::testbed::{self, Counters, TEN};
 use crate::window::{Measured, Window, builtin, expected, own_calls, resolve, run_loads};
 
@@ -136,7 +136,7 @@ fn doctor_says_what_the_table_says() {
     assert_eq!(no, kernel.doctor_no, "{ended:?}");
 }
 
-/// What the kernel decides of what `doctor` prints, to the letter: `profiler/tests/snapshots/doctor` has
+/// What the kernel decides of what `doctor` prints, to the letter: `profiler/tests/vm/doctor` has
 /// a file for each kernel.
 #[test]
 fn doctor_prints_what_it_printed() {
@@ -146,7 +146,7 @@ fn doctor_prints_what_it_printed() {
     let ended = Ended::of(&mut profiler(&line));
     ended.assert_code(exit::OK);
     let printed = of_the_kernel(&ended.stdout, &series);
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/snapshots/doctor");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vm/doctor");
     let wanted = Path::new(folder).join(format!("{series}.txt"));
     let out = PathBuf::from(std::env::var_os("PROFILER_VM_OUT").expect("PROFILER_VM_OUT"));
     let found = out.join(format!("doctor-{series}.txt"));

@@ -1,6 +1,6 @@
 //! Every test: on the host, of the committed BPF object, and in VMs.
 //!
-//! The VM tests are one test binary, `profiler/tests/vm.rs`, run as root in each VM. A boot tells
+//! The VM tests are one test binary, `profiler/tests/vm`, run as root in each VM. A boot tells
 //! it by variables what is there:
 //!
 //! | variable | value |
@@ -16,7 +16,6 @@ mod agreement;
 mod lab;
 mod libtest;
 mod parsers;
-mod readers;
 mod report;
 mod side_by_side;
 
@@ -34,7 +33,7 @@ use crate::ebpf;
 use crate::paths::Paths;
 use crate::process;
 use crate::series::Series;
-use crate::setup::{self, Part};
+use crate::setup::{self, Part, readers};
 use crate::testbed;
 use crate::vm::{self, VmSpec};
 
@@ -51,6 +50,9 @@ const HOST: &str = "host";
 /// Tests under virtual time lie in this module of the test binary; they run in such boots alone,
 /// and all others in the others.
 const ICOUNT_MODULE: &str = "icount::";
+
+/// Debian's Chromium.
+const BROWSER: &str = "/usr/bin/chromium";
 
 /// How many runs the tests of kills kill.
 const KILLS: &str = "PROFILER_VM_KILLS";
@@ -228,15 +230,13 @@ pub(crate) fn run(paths: &Paths, selection: &Selection) -> Result<bool> {
     let in_vm = !selection.host;
     let on_host = selection.boots.is_empty();
     // All of it first, so that the plan is printed once.
-    let parts = if in_vm { Part::all() } else { vec![Part::Python, Part::Parsers] };
+    let parts = if in_vm { Part::all() } else { vec![Part::Python, Part::Readers, Part::Parsers] };
     setup::ensure(paths, &parts)?;
     let mut report = Report::default();
     report.lap("set-up");
     if on_host {
         host_tests(paths, &mut report)?;
         report.lap(HOST);
-        readers::run(paths, &mut report)?;
-        report.lap("other readers, browser");
         parsers::run(paths, &mut report);
         report.lap("fuzz, speed");
         report.step("object", "is that of its sources", ebpf::check(paths));
@@ -255,6 +255,9 @@ fn host_tests(paths: &Paths, report: &mut Report) -> Result<()> {
     println!("test: on this machine");
     let mut cargo = Command::new("cargo");
     cargo.arg("test").args(cargo::TESTED).arg("--no-fail-fast");
+    // What plain `cargo test` ignores needs programs, and here they are.
+    cargo.args(["--", "--include-ignored"]);
+    cargo.env("PROFILER_READERS_PYTHON", readers::python(paths)).env("PROFILER_BROWSER", BROWSER);
     cargo.current_dir(paths.root()).stdin(Stdio::null()).stdout(Stdio::piped());
     let text = process::text(&cargo);
     let mut child = cargo.spawn().with_context(|| format!("cannot run `{text}`"))?;
