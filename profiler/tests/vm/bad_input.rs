@@ -123,7 +123,7 @@ fn an_output_that_cannot_be_written_is_found_before_measuring() {
 }
 
 #[test]
-#[ignore = "VM 5.10 6.1 6.12 7.2"]
+#[ignore = "VM 5.10 7.2: the oldest and the newest"]
 fn a_user_without_rights() {
     testbed::load();
     let line = format!("run --module hids_testbed --handler connect_syscall_handler {LOAD}");

@@ -289,7 +289,7 @@ fn self_time_is_that_of_the_call_without_the_inner_one() {
 
 /// Each level of a recursion takes the same itself, however much is within it.
 #[test]
-#[ignore = "VM 6.1 6.12, virtual time"]
+#[ignore = "VM 6.12, virtual time"]
 fn each_level_of_a_recursion_takes_the_same_itself() {
     const DEPTH: u64 = 32;
     testbed::load();

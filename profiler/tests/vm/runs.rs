@@ -88,7 +88,7 @@ fn two_digits_are_enough_for_who_wants_less_memory() {
 }
 
 #[test]
-#[ignore = "VM 5.10 6.1 6.12 7.2"]
+#[ignore = "VM 5.10 7.2: matrix:: has it on the others"]
 fn a_function_of_the_kernel_image() {
     testbed::load();
     let folder = folder();
@@ -262,7 +262,7 @@ fn a_load_that_fails_is_reported_and_so_is_what_it_did() {
 /// as <https://bugzilla.redhat.com/show_bug.cgi?id=2216496> see the same of emulated CPUs; that it
 /// is the same fault is likely and not shown.
 #[test]
-#[ignore = "VM 6.1 6.12 7.2: the tracer of 5.10 has one user"]
+#[ignore = "VM 6.1 7.2: the tracer of 5.10 has one user, 6.12 takes the backend of 6.1"]
 fn two_runs_on_one_handler() {
     testbed::load();
     let json = "--json {}/result.json";

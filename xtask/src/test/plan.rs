@@ -58,9 +58,38 @@ pub(super) struct Boot {
     pub(super) tests: Vec<String>,
     /// Tests that run on other kernels, with the reason.
     pub(super) left_out: Vec<(String, String)>,
+    /// Which one of several VMs with a part of the tests each, from 1.
+    pub(super) part: usize,
 }
 
+/// The most tests in one VM. A VM of more is two that run side by side, each with one CPU of this machine.
+const PART: usize = 32;
+
 impl Boot {
+    /// The name of the VM.
+    pub(super) fn vm(&self) -> String {
+        if self.part == 1 { self.name.clone() } else { format!("{}-part{}", self.name, self.part) }
+    }
+
+    /// This boot as VMs of equal numbers of tests.
+    pub(super) fn parts(self) -> Vec<Self> {
+        let vms = self.tests.len().div_ceil(PART).max(1);
+        let each = self.tests.len().div_ceil(vms).max(1);
+        let mut parts: Vec<Self> = (1..)
+            .zip(self.tests.chunks(each))
+            .map(|(part, tests)| Self {
+                part,
+                tests: tests.to_vec(),
+                left_out: Vec::new(),
+                ..self.clone()
+            })
+            .collect();
+        if let Some(first) = parts.first_mut() {
+            first.left_out = self.left_out;
+        }
+        parts
+    }
+
     /// Whether tests run with the rebuilt BPF object, too, where it differs from the committed one.
     pub(super) fn has_rebuilt(&self) -> bool {
         !self.virtual_time && [Series::V6_1, Series::V6_12].contains(&self.series)
@@ -111,6 +140,7 @@ fn plan(said: &[(String, String)]) -> Result<Vec<Boot>> {
                 virtual_time,
                 tests: tests.into_iter().map(|(test, _)| test.clone()).collect(),
                 left_out: left_out.map(|(test, place)| (test.clone(), place.why.clone())).collect(),
+                part: 1,
             });
         }
     }
@@ -152,6 +182,19 @@ mod tests {
         assert_eq!(named, expected.map(|(name, tests)| (name, tests.to_owned())));
         assert_eq!(boots[0].left_out, [("b".to_owned(), "not about the kernel".to_owned())]);
         assert_eq!(boots[1].left_out, []);
+    }
+
+    #[test]
+    fn parts_are_the_whole() {
+        let many: Vec<(String, String)> =
+            (0..2 * PART + 1).map(|n| (n.to_string(), "VM 6.1: why".to_owned())).collect();
+        let [boot] = plan(&many).unwrap().try_into().unwrap();
+        let parts = boot.clone().parts();
+        let names: Vec<String> = parts.iter().map(Boot::vm).collect();
+        assert_eq!(names, ["6.1", "6.1-part2", "6.1-part3"]);
+        assert!(parts.iter().all(|part| (PART / 2..=PART).contains(&part.tests.len())));
+        let tests: Vec<String> = parts.into_iter().flat_map(|part| part.tests).collect();
+        assert_eq!(tests, boot.tests);
     }
 
     #[test]
