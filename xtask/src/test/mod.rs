@@ -28,7 +28,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 
 use crate::cargo;
-use crate::ci;
 use crate::ebpf;
 use crate::paths::Paths;
 use crate::process;
@@ -61,9 +60,6 @@ enum Object {
     Rebuilt,
 }
 
-/// Why a whole run leaves out the script for continuous integration; `--boot ci` runs it.
-const CI_BY_NAME: &str = "builds all of it once more, and takes the time that a whole run has: `cargo xtask test --boot ci`";
-
 /// Far more than a boot with its tests takes on a slow machine.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(2700);
 
@@ -81,25 +77,20 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// All there is.
-    fn is_whole(&self) -> bool {
-        self.boots.is_empty() && self.filters.is_empty()
-    }
-
     /// Whether `place` is to be run, whose tests boot VMs of their own: it is a boot by name, and has no
     /// filters.
     fn wants(&self, place: &str) -> bool {
-        self.boots.iter().any(|name| name == place) || self.is_whole()
+        self.boots.iter().any(|name| name == place)
+            || (self.boots.is_empty() && self.filters.is_empty())
     }
 
     /// The boots that are to be run, with those of their tests. A name or filter that matches nothing is an
     /// error.
     fn of(&self, boots: Vec<Boot>) -> Result<Vec<Boot>> {
         let known: Vec<String> = boots.iter().map(|boot| boot.name.clone()).collect();
-        let others = [lab::PLACE, ci::PLACE];
-        let is_known = |name: &&String| known.contains(name) || others.contains(&name.as_str());
+        let is_known = |name: &&String| known.contains(name) || *name == lab::PLACE;
         if let Some(name) = self.boots.iter().find(|name| !is_known(name)) {
-            bail!("no boot `{name}`; there are {}, {}", known.join(", "), others.join(", "));
+            bail!("no boot `{name}`; there are {}, {}", known.join(", "), lab::PLACE);
         }
         let mut boots = boots;
         boots.retain(|boot| self.boots.is_empty() || self.boots.contains(&boot.name));
@@ -215,16 +206,6 @@ fn vm_tests(paths: &Paths, selection: &Selection, report: &mut Report) -> Result
     if selection.wants(lab::PLACE) {
         let run = Box::new(|report: &mut Report| lab::run(paths, report));
         jobs.push(Job { place: lab::PLACE.to_owned(), run });
-    }
-    if selection.is_whole() {
-        report.add(ci::PLACE, "(all)", Status::LeftOut(CI_BY_NAME.to_owned()));
-    } else if selection.wants(ci::PLACE) {
-        let run = Box::new(|report: &mut Report| {
-            println!("test: {} in a fresh clone", ci::SCRIPT);
-            report.step(ci::PLACE, "docs/ci/gate.sh in a fresh clone", ci::check(paths));
-            Ok(())
-        });
-        jobs.push(Job { place: ci::PLACE.to_owned(), run });
     }
     side_by_side::run(jobs, report);
     report.lap("these side by side, all");
