@@ -50,9 +50,12 @@ pub(crate) struct TestArgs {
     /// Only what runs on this machine: no set-up, no VM.
     #[arg(long, conflicts_with_all = ["boot", "filters"])]
     pub(crate) host: bool,
-    /// Only this VM: 5.10, 6.1, 6.12, 7.2, icount-a, icount-b, icount-6.12, lab or ci.
+    /// Only this VM: 5.10, 6.1, 6.12, 7.2, icount-6.1, icount-6.1-again, icount-6.12 or lab.
     #[arg(long)]
     pub(crate) boot: Vec<String>,
+    /// Run nothing: print which tests run in which VM.
+    #[arg(long, conflicts_with = "host")]
+    pub(crate) list: bool,
     /// In VMs, only tests whose name contains this.
     pub(crate) filters: Vec<String>,
 }
@@ -60,7 +63,7 @@ pub(crate) struct TestArgs {
 impl TestArgs {
     /// The tests these arguments ask for.
     pub(crate) fn selection(self) -> Selection {
-        Selection { host: self.host, boots: self.boot, filters: self.filters }
+        Selection { host: self.host, boots: self.boot, filters: self.filters, list: self.list }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod bench;
 mod cargo;
+#[cfg(test)]
 mod ci;
 mod cli;
 mod demo;

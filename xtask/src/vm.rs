@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use profiler_vm::{Accel, KernelImage, Time, kvm};
@@ -104,7 +104,16 @@ pub(crate) fn run(paths: &Paths, spec: &VmSpec) -> Result<VmOutcome> {
         if spec.cpus == 1 { "" } else { "s" },
         if spec.icount { ", virtual time" } else { "" },
     );
-    profiler_vm::run(&vm, accel, &mut |line| println!("{line}"))
+    // Lines of tests with what each took by this machine's clock: a guest's may be virtual.
+    let mut last = Instant::now();
+    let mut print = |line: &str| {
+        if !line.starts_with("test ") {
+            return println!("{line}");
+        }
+        println!("{line} [{:.1} s]", last.elapsed().as_secs_f64());
+        last = Instant::now();
+    };
+    profiler_vm::run(&vm, accel, &mut print)
         .with_context(|| format!("VM failed; its log is {}", vm.log.display()))
 }
 

@@ -1,7 +1,9 @@
-//! Helpers that several integration tests share.
+//! Helpers of both test binaries.
 
-#![allow(dead_code, reason = "each test uses some of them")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed step is a failed test")]
+#![allow(dead_code, reason = "each binary uses some of them")]
+
+pub(crate) mod backends;
+pub(crate) mod ten;
 
 use hdrhistogram::Histogram;
 use jsonschema::Validator;

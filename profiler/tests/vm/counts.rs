@@ -9,6 +9,7 @@ use crate::testbed::{self, Counters, TEN};
 use crate::window::{Window, builtin, expected, own_calls, resolve, run_loads};
 
 #[test]
+#[ignore = "VM 6.1: elsewhere matrix:: counts the same handlers, by each backend"]
 fn ten_handlers_under_six_loads_are_counted_to_the_call() {
     let window = Window::on(&TEN);
     let missed_before = Counters::missed();
@@ -34,6 +35,7 @@ fn ten_handlers_under_six_loads_are_counted_to_the_call() {
 }
 
 #[test]
+#[ignore = "VM 5.10 6.1 7.2: 6.12 takes the backend of 6.1"]
 fn sixty_handlers_attach_at_once_and_are_all_counted() {
     let mut patterns = TEN.to_vec();
     patterns.push("testbed_trivial_*");

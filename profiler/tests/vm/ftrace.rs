@@ -109,6 +109,7 @@ pub(crate) fn assert_as_found(found: &BTreeMap<PathBuf, String>) {
 }
 
 #[test]
+#[ignore = "VM 5.10 7.2: without and with instances of the tracer"]
 fn traced_handlers_are_counted_to_the_call() {
     let window = traced(&TEN);
     let runs = run_loads(vec![
@@ -133,6 +134,7 @@ fn traced_handlers_are_counted_to_the_call() {
 }
 
 #[test]
+#[ignore = "VM 5.10 7.2: without and with instances of the tracer"]
 fn traced_calls_that_nest_sleep_migrate_or_are_interrupted() {
     const DEPTH: u64 = 32;
     const ROUNDS: u64 = 2;
@@ -160,6 +162,7 @@ fn traced_calls_that_nest_sleep_migrate_or_are_interrupted() {
 }
 
 #[test]
+#[ignore = "VM 5.10 7.2: without and with instances of the tracer"]
 fn a_traced_call_under_way_is_in_flight() {
     let window = traced(&["testbed_hold"]);
     let holding = std::thread::spawn(|| testbed::trigger("hold 3000"));
@@ -173,6 +176,7 @@ fn a_traced_call_under_way_is_in_flight() {
 
 /// The reader cannot come in time to a buffer of so few pages.
 #[test]
+#[ignore = "VM 5.10 7.2: without and with instances of the tracer"]
 fn what_a_small_buffer_drops_adds_up() {
     let options = Options { trace_buffer_kib: Some(8), ..options() };
     let targets = resolve(&["testbed_empty", "testbed_recurse"]);
@@ -201,6 +205,7 @@ fn what_a_small_buffer_drops_adds_up() {
 }
 
 #[test]
+#[ignore = "VM 5.10 7.2: without and with instances of the tracer"]
 fn tracefs_is_as_it_was_found_after_a_run_a_signal_and_a_panic() {
     testbed::load();
     let found = found();
@@ -253,6 +258,7 @@ fn tracefs_is_as_it_was_found_after_a_run_a_signal_and_a_panic() {
 
 /// Its keeper was killed before it: `killed::` has those that were not.
 #[test]
+#[ignore = "VM 5.10 7.2: without and with instances of the tracer"]
 fn the_next_start_puts_back_what_a_killed_tracer_left() {
     testbed::load();
     let found = found();
@@ -295,6 +301,7 @@ fn the_next_start_puts_back_what_a_killed_tracer_left() {
 
 /// Where the tracer cannot have an instance of its own, somebody else's settings are left alone.
 #[test]
+#[ignore = "VM 5.10 7.2: without and with instances of the tracer"]
 fn a_tracer_in_use_is_refused_or_left_alone() {
     testbed::load();
     let instance = Path::new(TRACEFS).join("instances/try");
@@ -333,6 +340,7 @@ fn a_tracer_in_use_is_refused_or_left_alone() {
 
 /// trace-cmd and the profiler on the same calls: both have the module's own count.
 #[test]
+#[ignore = "VM 5.10 7.2: without and with instances of the tracer"]
 fn an_imported_report_of_trace_cmd_has_the_same_count() {
     let targets = resolve(&["connect_syscall_handler", "connect_syscall_entry_handler"]);
     // Without BTF of modules the profiler has trace-cmd's own tracer, which only one can have.

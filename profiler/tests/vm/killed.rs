@@ -144,6 +144,7 @@ fn killed_at(
 /// Beside other VMs that emulate a CPU each, a stall of this one or three calls of `bpftool` take as long:
 /// there the time is printed, and what has not gone after a minute does not go.
 #[test]
+#[ignore = "VM 5.10 6.12: without and with instances of the tracer"]
 fn killed_at_any_moment_nothing_is_left_after_five_seconds() {
     let (kills, limit): (usize, _) = match std::env::var("PROFILER_VM_KILLS") {
         Ok(kills) => (kills.parse().unwrap(), SOON),
@@ -184,6 +185,7 @@ fn killed_at_any_moment_nothing_is_left_after_five_seconds() {
 
 /// The keeper is stopped, so that it still is there while all else is over.
 #[test]
+#[ignore = "VM 5.10 6.12: without and with instances of the tracer"]
 fn nobody_but_the_profiler_holds_what_it_writes_to() {
     for backend in kept() {
         let before = found();
@@ -235,6 +237,7 @@ fn nobody_but_the_profiler_holds_what_it_writes_to() {
 
 /// Whoever is first puts tracefs back, and the other leaves it alone.
 #[test]
+#[ignore = "VM 5.10 6.12: without and with instances of the tracer"]
 fn who_starts_right_after_a_kill_measures() {
     let before = found();
     let line = format!("--handler {CORE} --backend function-graph --builtin connect --rate 200/s");

@@ -16,6 +16,7 @@ use crate::window::{builtin, program, resolve, run_loads};
 const HANDLER: &str = "--module hids_testbed --handler connect_syscall_entry_handler";
 
 #[test]
+#[ignore = "VM 5.10 6.12: without and with BTF of modules; matrix:: has kprobes on the others"]
 fn a_kprobe_in_a_kprobe_handler_is_refused() {
     testbed::load();
     let ended =
@@ -33,6 +34,7 @@ fn a_kprobe_in_a_kprobe_handler_is_refused() {
 }
 
 #[test]
+#[ignore = "VM 5.10 6.12: without and with BTF of modules; matrix:: has kprobes on the others"]
 fn forced_past_it_the_kprobe_counts_nothing_and_says_so() {
     testbed::load();
     let folder = folder();
@@ -53,6 +55,7 @@ fn forced_past_it_the_kprobe_counts_nothing_and_says_so() {
 
 /// What takes no `struct kprobe` may run inside one as well: then the count of misses tells.
 #[test]
+#[ignore = "VM 5.10 6.12: without and with BTF of modules; matrix:: has kprobes on the others"]
 fn a_kprobe_that_only_misses_ends_the_session() {
     testbed::load();
     // The testbed's entry handlers call it.
@@ -68,6 +71,7 @@ fn a_kprobe_that_only_misses_ends_the_session() {
 
 /// The kernel's own counts of a hook are gone with the hook.
 #[test]
+#[ignore = "VM 5.10 6.12: without and with BTF of modules; matrix:: has kprobes on the others"]
 fn what_was_missed_is_still_known_after_detaching() {
     let missed = |options, function, calls: &dyn Fn()| {
         let mut probes = Probes::attach(&resolve(&[function]), options).unwrap();
@@ -97,6 +101,7 @@ fn what_was_missed_is_still_known_after_detaching() {
 }
 
 #[test]
+#[ignore = "VM 5.10 6.12: without and with BTF of modules; matrix:: has kprobes on the others"]
 fn events_of_a_killed_process_are_removed() {
     testbed::load();
     let events = "/sys/kernel/tracing/kprobe_events";
@@ -142,6 +147,7 @@ fn change_events(line: &str) {
 
 /// Two probes of one name are one event to the kernel, which a program on it cannot tell apart.
 #[test]
+#[ignore = "VM 5.10 6.12: without and with BTF of modules; matrix:: has kprobes on the others"]
 fn an_event_of_an_earlier_process_of_the_same_number_is_not_joined() {
     testbed::load();
     // More than this process has made before.
@@ -169,6 +175,7 @@ fn an_event_of_an_earlier_process_of_the_same_number_is_not_joined() {
 
 /// Programs that are given registers are fitted to the kernel by calls of the profiler itself.
 #[test]
+#[ignore = "VM 5.10 7.2: by each backend, and 7.2 has all of them"]
 fn in_a_pid_namespace_the_profilers_own_calls_are_known() {
     for backend in [Backend::Kprobe, Backend::KprobeMulti] {
         if !kernel().core.works.contains(&backend) {
@@ -189,6 +196,7 @@ fn in_a_pid_namespace_the_profilers_own_calls_are_known() {
 }
 
 #[test]
+#[ignore = "VM 5.10 6.12: without and with BTF of modules; matrix:: has kprobes on the others"]
 fn more_losses_than_allowed_fail_the_run() {
     testbed::load();
     // All calls of the one are lost, and none of the other.

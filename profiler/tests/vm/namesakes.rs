@@ -52,6 +52,7 @@ fn measured(module: &str, backend: Option<Backend>) -> Result<(Backend, u64), En
 }
 
 #[test]
+#[ignore = "VM 7.2: 5.10 has no BTF of modules, 7.2 has all backends of the others"]
 fn of_two_modules_with_one_name_each_is_measured_for_itself() {
     let folder = folder();
     let other = other(folder.path());

@@ -42,6 +42,7 @@ fn assert_parts(measured: &Measured) {
 }
 
 #[test]
+#[ignore = "VM 5.10 7.2: 7.2 has all backends of the others"]
 fn calls_that_nest_sleep_migrate_and_are_interrupted() {
     for backend in backends() {
         let window = Window::telling_self_time(
@@ -79,6 +80,7 @@ fn calls_that_nest_sleep_migrate_and_are_interrupted() {
 /// A call that an interrupt makes is within the one that it came upon. A program that the kernel
 /// skipped, as it was running already, is a call missed.
 #[test]
+#[ignore = "VM 5.10 7.2: 7.2 has all backends of the others"]
 fn an_interrupts_call_is_within_the_one_it_came_upon() {
     testbed::load();
     for backend in backends() {
@@ -102,6 +104,7 @@ fn an_interrupts_call_is_within_the_one_it_came_upon() {
 }
 
 #[test]
+#[ignore = "VM 5.10 7.2: 7.2 has all backends of the others"]
 fn the_program_tells_own_time() {
     let folder = folder();
     let file = folder.path().join("nested.json");
@@ -131,6 +134,7 @@ fn the_program_tells_own_time() {
 
 /// Before 5.12 an interrupt may run a tracing program on top of itself, which own time's are not made for.
 #[test]
+#[ignore = "VM 5.10 7.2: 7.2 has all backends of the others"]
 fn own_time_by_fentry_is_told_or_refused() {
     let line = "run --handler __sys_connect --self-time --backend fentry --builtin connect --operations 500";
     let ended = Ended::of(&mut profiler(line));

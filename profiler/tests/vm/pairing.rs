@@ -34,6 +34,7 @@ fn has_slots() -> bool {
 }
 
 #[test]
+#[ignore = "VM 5.10 6.1 7.2: 6.12 has the backend of 6.1, and is as little preempted"]
 fn a_function_that_recurses() {
     let window = paired(&["testbed_recurse"]);
     const TIMES: u64 = 20;
@@ -56,6 +57,7 @@ fn assert_nested(recurse: &Measured) {
 }
 
 #[test]
+#[ignore = "VM 5.10 6.1 7.2: 6.12 has the backend of 6.1, and is as little preempted"]
 fn a_function_that_sleeps() {
     let window = paired(&["testbed_sleep"]);
     testbed::trigger("sleep 100 200");
@@ -66,6 +68,7 @@ fn a_function_that_sleeps() {
 }
 
 #[test]
+#[ignore = "VM 5.10 6.1 7.2: 6.12 has the backend of 6.1, and is as little preempted"]
 fn a_function_that_migrates() {
     let window = paired(&["testbed_migrate"]);
     testbed::trigger("migrate 200");
@@ -76,6 +79,7 @@ fn a_function_that_migrates() {
 }
 
 #[test]
+#[ignore = "VM 5.10 6.1 7.2: 6.12 has the backend of 6.1, and is as little preempted"]
 fn a_function_that_an_interrupt_enters_again() {
     testbed::load();
     let nested = Counters::nested();
@@ -107,6 +111,7 @@ fn assert_interrupted(measured: &Measured) {
 }
 
 #[test]
+#[ignore = "VM 5.10 6.1 7.2: 6.12 has the backend of 6.1, and is as little preempted"]
 fn all_of_them_at_once() {
     testbed::load();
     let nested = Counters::nested();
@@ -123,6 +128,7 @@ fn all_of_them_at_once() {
 }
 
 #[test]
+#[ignore = "VM 5.10 6.1 7.2: 6.12 has the backend of 6.1, and is as little preempted"]
 fn all_of_them_from_several_threads() {
     const ROUNDS: u64 = 10;
     let window = paired(&HARD);
@@ -177,6 +183,7 @@ fn only(mut measured: Vec<Measured>) -> Measured {
 }
 
 #[test]
+#[ignore = "VM 5.10 6.1 7.2: 6.12 has the backend of 6.1, and is as little preempted"]
 fn a_call_under_way_is_in_flight_and_then_counted() {
     let mut session = Probes::attach(&resolve(&["testbed_hold"]), Options::default()).unwrap();
     let mut recorder = Recorder::new(&session, Precision::Three).unwrap();
@@ -215,6 +222,7 @@ fn a_call_under_way_is_in_flight_and_then_counted() {
 }
 
 #[test]
+#[ignore = "VM 5.10 6.1 7.2: 6.12 has the backend of 6.1, and is as little preempted"]
 fn a_call_under_way_when_the_probes_come_is_an_unpaired_exit_at_most() {
     let holding = thread::spawn(|| testbed::trigger("hold 1500"));
     thread::sleep(Duration::from_millis(300));
@@ -232,6 +240,7 @@ fn a_call_under_way_when_the_probes_come_is_an_unpaired_exit_at_most() {
 /// A clock that steps back within a call cannot be made here; that a start is a thousand seconds too late
 /// is the same to the exit program.
 #[test]
+#[ignore = "VM 5.10 6.1 7.2: 6.12 has the backend of 6.1, and is as little preempted"]
 fn a_call_that_leaves_before_it_entered_has_no_duration() {
     const LATER_NS: u64 = 1_000_000_000_000;
     let window = paired(&["testbed_hold"]);

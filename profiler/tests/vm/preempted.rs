@@ -94,6 +94,7 @@ fn assert_none_longer(backend: Backend, self_time: bool) {
 }
 
 #[test]
+#[ignore = "VM 7.2: other kernels take no task off its CPU within a program"]
 fn no_duration_is_longer_than_the_longest_call() {
     for backend in backends() {
         assert_none_longer(backend, false);
@@ -101,6 +102,7 @@ fn no_duration_is_longer_than_the_longest_call() {
 }
 
 #[test]
+#[ignore = "VM 7.2: other kernels take no task off its CPU within a program"]
 fn no_duration_is_longer_where_own_time_is_told() {
     for backend in backends() {
         assert_none_longer(backend, true);
@@ -130,6 +132,7 @@ impl Drop for OneCpu {
 /// With one CPU every program that is under way when a drain begins is one of a task that was taken off
 /// within it: a drain that does not wait for these reads half of what they write.
 #[test]
+#[ignore = "VM 7.2: other kernels take no task off its CPU within a program"]
 fn drains_are_whole_on_one_cpu() {
     const DRAINS: usize = 1_000;
     let targets = resolve(&[TIMED]);

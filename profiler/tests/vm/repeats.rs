@@ -25,6 +25,7 @@ fn saved(file: &PathBuf, table: &str) -> Series {
 }
 
 #[test]
+#[ignore = "VM 6.1: not about the kernel"]
 fn repeated_runs_are_kept_apart_and_compared() {
     testbed::load();
     let folder = folder();
@@ -70,6 +71,7 @@ fn repeated_runs_are_kept_apart_and_compared() {
 }
 
 #[test]
+#[ignore = "VM 6.1: not about the kernel"]
 fn repetitions_that_are_stopped_keep_what_was_measured() {
     testbed::load();
     for (signal, code) in [(Signal::SIGINT, exit::INTERRUPTED), (Signal::SIGTERM, exit::TERMINATED)]
@@ -94,6 +96,7 @@ fn repetitions_that_are_stopped_keep_what_was_measured() {
 }
 
 #[test]
+#[ignore = "VM 6.1: not about the kernel"]
 fn parts_are_repeated_in_turns() {
     testbed::load();
     let folder = folder();

@@ -51,6 +51,7 @@ fn warning<'a>(profile: &'a Profile, code: &str) -> &'a str {
 }
 
 #[test]
+#[ignore = "VM 6.1: not about the kernel"]
 fn a_run_that_saw_two_builds_says_so_and_fails() {
     put_back();
     for backend in ["function-graph", "kprobe"] {
@@ -87,6 +88,7 @@ fn a_run_that_saw_two_builds_says_so_and_fails() {
 }
 
 #[test]
+#[ignore = "VM 6.1: not about the kernel"]
 fn a_driver_that_was_unloaded_meanwhile_is_said_to_be_gone() {
     put_back();
     let line = format!("run --module hids_testbed --handler {INNER} --backend function-graph");
@@ -171,6 +173,7 @@ fn two_rounds(handlers: &str, change: impl Fn(&mut Vec<u8>)) -> (Vec<String>, Se
 }
 
 #[test]
+#[ignore = "VM 6.1: not about the kernel"]
 fn another_build_between_two_rounds_is_looked_up_anew() {
     let (text, series, [first, second]) = two_rounds(&format!("--handler {INNER}"), |_| {});
     assert_eq!(series.runs.len(), 2, "{text:?}");
@@ -186,6 +189,7 @@ fn another_build_between_two_rounds_is_looked_up_anew() {
 }
 
 #[test]
+#[ignore = "VM 6.1: not about the kernel"]
 fn what_a_glob_found_and_the_next_build_lacks_is_left_out_of_its_rounds() {
     const GONE: &[u8] = b"testbed_outer";
     let handlers = format!("--handler {INNER} --handler testbed_oute?");

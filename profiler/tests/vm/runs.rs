@@ -16,6 +16,7 @@ use crate::window::{MEMORY, assert_completed, expected, own_calls};
 const CONNECT: &str = "--module hids_testbed --handler connect_syscall_entry_handler";
 
 #[test]
+#[ignore = "VM 6.1: elsewhere matrix:: counts the same handlers, by each backend"]
 fn the_main_job_in_one_command() {
     testbed::load();
     let folder = folder();
@@ -60,6 +61,7 @@ fn the_main_job_in_one_command() {
 }
 
 #[test]
+#[ignore = "VM 6.1: not about the kernel"]
 fn two_digits_are_enough_for_who_wants_less_memory() {
     testbed::load();
     let run = |digits| {
@@ -86,6 +88,7 @@ fn two_digits_are_enough_for_who_wants_less_memory() {
 }
 
 #[test]
+#[ignore = "VM 5.10 7.2: matrix:: has it on the others"]
 fn a_function_of_the_kernel_image() {
     testbed::load();
     let folder = folder();
@@ -103,6 +106,7 @@ fn a_function_of_the_kernel_image() {
 }
 
 #[test]
+#[ignore = "VM 6.1: not about the kernel"]
 fn no_hit_is_said_and_explained() {
     testbed::load();
     let folder = folder();
@@ -128,6 +132,7 @@ fn no_hit_is_said_and_explained() {
 }
 
 #[test]
+#[ignore = "VM 6.1: not about the kernel"]
 fn intervals_add_up_to_the_whole() {
     testbed::load();
     let folder = folder();
@@ -156,6 +161,7 @@ fn intervals_add_up_to_the_whole() {
 /// Somebody keeps the handlers so busy that their books balance only when the probes are off, and makes
 /// calls until then, which are none of the window's. Two handlers, because code is patched under that load when the probes come off.
 #[test]
+#[ignore = "VM 6.1: not about the kernel"]
 fn intervals_and_calls_per_second_hold_while_the_books_are_settled() {
     testbed::load();
     const TRIVIAL: &str = "testbed_trivial_00";
@@ -199,6 +205,7 @@ fn intervals_and_calls_per_second_hold_while_the_books_are_settled() {
 }
 
 #[test]
+#[ignore = "VM 6.1: not about the kernel"]
 fn what_the_warm_up_saw_is_left_out() {
     testbed::load();
     let folder = folder();
@@ -218,6 +225,7 @@ fn what_the_warm_up_saw_is_left_out() {
 }
 
 #[test]
+#[ignore = "VM 6.1: not about the kernel"]
 fn a_load_that_fails_is_reported_and_so_is_what_it_did() {
     testbed::load();
     let folder = folder();
@@ -254,6 +262,7 @@ fn a_load_that_fails_is_reported_and_so_is_what_it_did() {
 /// as <https://bugzilla.redhat.com/show_bug.cgi?id=2216496> see the same of emulated CPUs; that it
 /// is the same fault is likely and not shown.
 #[test]
+#[ignore = "VM 6.1 7.2: the tracer of 5.10 has one user, 6.12 takes the backend of 6.1"]
 fn two_runs_on_one_handler() {
     testbed::load();
     let json = "--json {}/result.json";
@@ -290,6 +299,7 @@ fn two_runs_on_one_handler() {
 }
 
 #[test]
+#[ignore = "VM 6.1: not about the kernel"]
 fn json_on_standard_output_is_nothing_but_json() {
     testbed::load();
     let ended = Ended::of(&mut profiler(&format!(
@@ -301,6 +311,7 @@ fn json_on_standard_output_is_nothing_but_json() {
 }
 
 #[test]
+#[ignore = "VM 6.1: not about the kernel"]
 fn without_a_load_what_happens_anyway_is_measured() {
     testbed::load();
     let mut idle =

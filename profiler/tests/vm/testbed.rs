@@ -7,7 +7,7 @@ use std::process::Command;
 
 pub(crate) const NAME: &str = "hids_testbed";
 
-pub(crate) use crate::ten::TEN;
+pub(crate) use crate::common::ten::TEN;
 
 /// The module built for the running kernel.
 pub(crate) fn file() -> PathBuf {

@@ -63,6 +63,15 @@ pub(crate) fn listed(output: &str) -> Vec<String> {
     output.lines().filter_map(|line| Some(line.strip_suffix(": test")?.to_owned())).collect()
 }
 
+/// The tests that a run ignored, with the reasons.
+pub(crate) fn ignored(output: &str) -> Vec<(String, String)> {
+    let ignored = |line: &str| {
+        let (name, reason) = line.strip_prefix("test ")?.split_once(" ... ignored, ")?;
+        Some((name.to_owned(), reason.to_owned()))
+    };
+    output.lines().filter_map(ignored).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,5 +114,11 @@ mod tests {
     fn the_list_is_read() {
         let text = "a: test\nb::c: test\nd: benchmark\n\n2 tests, 1 benchmark\n";
         assert_eq!(listed(text), ["a", "b::c"]);
+    }
+
+    #[test]
+    fn reasons_are_read() {
+        let text = "test a ... ignored, needs x, y\ntest b ... ignored\ntest c ... ok\n";
+        assert_eq!(ignored(text), [("a".to_owned(), "needs x, y".to_owned())]);
     }
 }

@@ -1,0 +1,96 @@
+//! The page of a profile in a browser: it is drawn, it can be used, and it asks nobody for
+//! anything. `cargo xtask test` runs this with a Python that has Playwright; screenshots are left
+//! below `target/test/html`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use profiler::export::{Exporter as _, Html};
+use serde_json::Value;
+
+use crate::common::{costs, sample};
+
+/// Programs that the runner names.
+const PYTHON: &str = "PROFILER_READERS_PYTHON";
+const BROWSER: &str = "PROFILER_BROWSER";
+
+fn look(pages: &[(&str, Vec<u8>)]) -> Vec<Value> {
+    let python = std::env::var_os(PYTHON).expect(PYTHON);
+    let browser = std::env::var_os(BROWSER).expect(BROWSER);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let shots = root.join("../target/test/html");
+    std::fs::create_dir_all(&shots).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let paths: Vec<PathBuf> = pages
+        .iter()
+        .map(|(name, bytes)| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, bytes).unwrap();
+            path
+        })
+        .collect();
+    let output = Command::new(python)
+        .arg(root.join("tests/host/look.py"))
+        .arg(browser)
+        .arg(&shots)
+        .args(&paths)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let seen: Value = serde_json::from_slice(&output.stdout).unwrap();
+    paths.iter().map(|path| seen[path.to_str().unwrap()].clone()).collect()
+}
+
+#[test]
+#[ignore = "needs a browser and a Python that steers it: `cargo xtask test` has both"]
+fn the_page_works_in_a_browser() {
+    let mut second = sample();
+    second.handlers[1].name = "bind_handler".to_owned();
+    let mut timed = sample();
+    let mut interval = timed.intervals[0].clone();
+    interval.start_ns = interval.duration_ns;
+    timed.intervals.push(interval);
+    timed.costs = Some(costs(25));
+    let mut first = sample();
+    first.costs = Some(costs(25));
+    second.costs = Some(costs(75));
+    let seen = look(&[
+        ("one.html", Html.serialize(&timed)),
+        ("two.html", Html.overlay(("a.json", &first), ("b.json", &second))),
+    ]);
+    for (seen, plots) in seen.iter().zip([8, 8]) {
+        assert_eq!(seen["console"], Value::Array(vec![]), "{seen:#}");
+        assert_eq!(seen["requests"], Value::Array(vec![]), "{seen:#}");
+
+        let drawn = seen["plots"].as_array().unwrap();
+        assert_eq!(drawn.len(), plots, "{seen:#}");
+        for plot in drawn {
+            assert_eq!(plot["drawn"], true, "{seen:#}");
+            assert!(plot["width"].as_f64().unwrap() > 300.0, "{seen:#}");
+        }
+
+        let numbers = |key: &str| -> Vec<u64> {
+            let texts = seen[key].as_array().unwrap().iter();
+            texts.map(|text| text.as_str().unwrap().parse().unwrap()).collect()
+        };
+        let mut ascending = numbers("before");
+        ascending.sort_unstable();
+        let descending: Vec<u64> = ascending.iter().rev().copied().collect();
+        assert_eq!(numbers("descending"), descending);
+        assert_eq!(numbers("ascending"), ascending);
+        assert_eq!(seen["sorted_by"], "ascending");
+
+        assert_ne!(seen["light"][0], seen["dark"][0], "the paper: {seen:#}");
+        assert_ne!(seen["light"][1], seen["dark"][1], "the curves: {seen:#}");
+        assert_eq!(seen["light"], seen["light_again"]);
+        assert_eq!(seen["system_dark"], seen["dark"]);
+        assert_eq!(seen["print"][0], "rgb(255, 255, 255)");
+        assert_eq!(seen["button_in_print"], false);
+
+        let [content, window] = [&seen["narrow"][0], &seen["narrow"][1]].map(Value::as_u64);
+        assert!(content <= window, "sticks out on a phone: {seen:#}");
+        assert_eq!(seen["without_script"]["button"], false);
+        assert_eq!(seen["without_script"]["plots"], plots);
+        assert!(seen["without_script"]["rows"].as_u64().unwrap() >= 3);
+    }
+}

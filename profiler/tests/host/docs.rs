@@ -1,0 +1,167 @@
+//! The documents say what the program does: tables of backends, commands, links. The table of exit codes is in `shell.rs`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Parser as _;
+use profiler::cli::Cli;
+use profiler::profile::Backend;
+
+use crate::common::backends::{Expected, Kernel, table};
+
+#[test]
+fn the_table_is_in_order_of_preference() {
+    let table = table();
+    let series: Vec<&str> = table.iter().map(|(series, _)| series.as_str()).collect();
+    assert_eq!(series, ["5.10", "6.1", "6.12", "7.2"]);
+    for (series, kernel) in &table {
+        for expected in [&kernel.handler, &kernel.core] {
+            assert!(expected.works.is_sorted_by(|a, b| a < b), "{series}: {expected:?}");
+            assert_eq!(expected.chosen, expected.works.first().copied(), "{series}");
+        }
+        assert!(kernel.doctor_no.is_sorted(), "{series}: {:?}", kernel.doctor_no);
+        let few_returns = &kernel.few_returns;
+        let works = |backend| kernel.handler.works.contains(backend);
+        assert!(few_returns.iter().all(works), "{series}: {few_returns:?}");
+        // It counts nothing there: see docs/backends.md.
+        assert!(!kernel.handler.works.contains(&Backend::Kprobe), "{series}");
+    }
+}
+
+/// The repository's root.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// The pages of docs/.
+fn pages() -> Vec<PathBuf> {
+    let folder = root().join("docs");
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut pages: Vec<PathBuf> = entries.filter(|path| has_ending(path, "md")).collect();
+    pages.sort();
+    pages
+}
+
+/// Everything that is written for people: the pages of docs/, and what they link to.
+fn documents() -> Vec<PathBuf> {
+    let mut all = pages();
+    let others = ["README.md", "CONTRIBUTING.md", "ltp-profiles/README.md", "testbed/README.md"];
+    all.extend(others.map(|path| root().join(path)));
+    all
+}
+
+fn has_ending(path: &Path, ending: &str) -> bool {
+    path.extension().is_some_and(|extension| extension == ending)
+}
+
+/// The lines of a document that are not between fences.
+fn prose(path: &Path) -> String {
+    let text =
+        fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let outside = text.split("```").step_by(2);
+    outside.collect()
+}
+
+/// Where the links of a document lead.
+fn links(path: &Path) -> Vec<String> {
+    let text = prose(path);
+    let targets = text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap().to_owned());
+    targets.filter(|target| !target.starts_with("https://")).collect()
+}
+
+/// The anchors of a document's headings, as Git hosts make them.
+fn anchors(path: &Path) -> Vec<String> {
+    let text = prose(path);
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    let anchor = |heading: &str| {
+        let words = heading.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+        words.chars().filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_')).collect()
+    };
+    headings.map(anchor).collect()
+}
+
+#[test]
+fn links_lead_to_files_and_headings() {
+    let mut followed = 0;
+    for document in documents() {
+        for link in links(&document) {
+            let (file, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let target = match file {
+                "" => document.clone(),
+                file => document.parent().unwrap().join(file),
+            };
+            let name = document.strip_prefix(root()).unwrap().display();
+            assert!(target.exists(), "{name} links to `{link}`: no such file");
+            let known = anchor.is_empty() || anchors(&target).iter().any(|known| known == anchor);
+            assert!(known, "{name} links to `{link}`: no such heading in {:?}", anchors(&target));
+            followed += 1;
+        }
+    }
+    assert!(followed > 30, "only {followed} links were found");
+}
+
+#[test]
+fn the_readme_is_short_and_links_every_page() {
+    let readme = root().join("README.md");
+    let lines = fs::read_to_string(&readme).unwrap().lines().count();
+    assert!(lines <= 150, "README.md has {lines} lines: reference text goes to docs/");
+    let links = links(&readme);
+    for page in pages() {
+        let name = format!("docs/{}", page.file_name().unwrap().to_str().unwrap());
+        assert!(links.contains(&name), "README.md does not link {name}");
+    }
+}
+
+/// Commands in indented blocks are command lines that the program takes.
+#[test]
+fn commands_parse() {
+    let mut parsed = 0;
+    for document in documents() {
+        let text = prose(&document).replace("\\\n", " ");
+        for line in text.lines().filter_map(|line| line.strip_prefix("    profiler ")) {
+            let words = shlex::split(line).unwrap_or_else(|| panic!("no words: {line}"));
+            let words = std::iter::once("profiler".to_owned()).chain(words);
+            if let Err(error) = Cli::try_parse_from(words) {
+                panic!("{} shows `profiler {line}`: {error}", document.display());
+            }
+            parsed += 1;
+        }
+    }
+    assert!(parsed > 15, "only {parsed} commands were found");
+}
+
+#[test]
+fn the_page_on_backends_shows_what_works() {
+    let page = include_str!("../../../docs/backends.md");
+    let mut text = String::from(
+        "| kernel | handlers in kprobes | chosen | functions of the kernel | chosen |\n\
+         |---|---|---|---|---|\n",
+    );
+    for (series, Kernel { handler, core, .. }) in table() {
+        let cells = [works(&handler), chosen(&handler), works(&core), chosen(&core)];
+        text.push_str(&format!("| {series} | {} |\n", cells.join(" | ")));
+    }
+    assert!(page.contains(&text), "docs/backends.md has to show\n{text}");
+}
+
+#[test]
+fn the_readme_shows_what_is_chosen() {
+    let readme = include_str!("../../../README.md");
+    let mut text = String::from(
+        "| kernel | handlers in kprobes | functions of the kernel |\n\
+         |---|---|---|\n",
+    );
+    for (series, Kernel { handler, core, .. }) in table() {
+        text.push_str(&format!("| {series} | {} | {} |\n", chosen(&handler), chosen(&core)));
+    }
+    assert!(readme.contains(&text), "README.md has to show\n{text}");
+}
+
+fn works(expected: &Expected) -> String {
+    let names: Vec<&str> = expected.works.iter().map(|backend| backend.name()).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+fn chosen(expected: &Expected) -> String {
+    expected.chosen.map_or("-", Backend::name).to_owned()
+}

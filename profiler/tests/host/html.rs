@@ -1,0 +1,171 @@
+//! What the page of a profile says, as text; `browser.rs` looks at it in a browser.
+
+use profiler::export::{Exporter as _, Html};
+use profiler::profile::Profile;
+use profiler::watch::{CostRow, Watched};
+
+use crate::common::{costs, handler, measure, sample};
+
+fn page(profile: &Profile) -> String {
+    String::from_utf8(Html.serialize(profile)).unwrap()
+}
+
+#[test]
+fn one_page_says_everything() {
+    let profile = sample();
+    let text = page(&profile);
+    for handler in &profile.handlers {
+        assert!(text.contains(&handler.name), "{}", handler.name);
+    }
+    for warning in &profile.warnings {
+        assert!(text.contains(&warning.text.replace('\'', "&#x27;")), "{}", warning.text);
+    }
+    // Two handlers had hits, and the sample has a single interval: no curve over time.
+    assert_eq!(text.matches("<svg").count(), 4);
+    assert!(text.contains("No hit: the warnings above say why that may be."));
+    for fact in ["6.1.0-56-amd64", "hids_testbed 0.1", "builtin connect, 2 workers", "AMD EPYC"] {
+        assert!(text.contains(fact), "{fact}");
+    }
+    for figure in ["46.7702", "10000", "89000.321", ">2005<"] {
+        assert!(text.contains(figure), "{figure}");
+    }
+    assert_eq!(page(&profile), text, "equal profiles give equal pages");
+}
+
+#[test]
+fn intervals_become_a_curve_over_time() {
+    let mut profile = sample();
+    let mut second = profile.intervals[0].clone();
+    second.start_ns = second.duration_ns;
+    profile.intervals.push(second);
+    let text = page(&profile);
+    assert_eq!(text.matches("<svg").count(), 6);
+    assert!(text.contains("seconds of the window"));
+}
+
+#[test]
+fn a_second_profile_is_laid_over_the_first() {
+    let first = sample();
+    let mut second = sample();
+    second.handlers[0] = handler(&measure("connect_syscall_entry_handler", &[100; 10_000]));
+    second.handlers[1].name = "bind_handler".to_owned();
+    second.host.kernel_release = Some("6.12.95".to_owned());
+    let text = Html.overlay(("base.json", &first), ("head.json", &second));
+    let text = String::from_utf8(text).unwrap();
+    // 79.5 to 100 ns.
+    assert!(text.contains(">+25.79 %<"), "{text}");
+    assert!(text.contains("Not in profile B.") && text.contains("Not in profile A."));
+    assert!(text.contains("A: base.json") && text.contains("B: head.json"));
+    assert!(text.contains("class=\"differs\""));
+    // One drawing of each kind for the handler that both have, and for each that one has.
+    assert_eq!(text.matches("<svg").count(), 6);
+}
+
+#[test]
+fn who_pays_is_a_table_and_curves_over_time() {
+    let mut profile = sample();
+    assert!(!page(&profile).contains("Who pays"));
+    profile.costs = Some(costs(25));
+    let text = page(&profile);
+    assert_eq!(text.matches("<svg").count(), 6);
+    let section = text.split("Who pays").nth(1).unwrap().split("</section>").next().unwrap();
+    for figure in ["auditd", ">1.77<", ">0.76<", ">25.2 %<", ">52.5 MiB<", ">1010<"] {
+        assert!(section.contains(figure), "{figure} in {section}");
+    }
+    assert_eq!(section.matches("percent of one CPU").count(), 1);
+
+    // Begin and end alone are a line, too.
+    for row in &mut profile.costs.as_mut().unwrap().rows {
+        row.samples.drain(1..10);
+    }
+    assert_eq!(page(&profile).matches("<svg").count(), 6);
+    for row in &mut profile.costs.as_mut().unwrap().rows {
+        row.samples.truncate(1);
+    }
+    assert_eq!(page(&profile).matches("<svg").count(), 4);
+}
+
+#[test]
+fn costs_of_two_profiles_are_laid_over_each_other() {
+    let [mut first, mut second] = [sample(), sample()];
+    first.costs = Some(costs(25));
+    second.costs = Some(costs(75));
+    second.costs.as_mut().unwrap().rows.remove(1);
+    let text = Html.overlay(("base.json", &first), ("head.json", &second));
+    let text = String::from_utf8(text).unwrap();
+    let section = text.split("Who pays").nth(1).unwrap().split("</section>").next().unwrap();
+    for plot in section.split("<svg").skip(1) {
+        for curve in ["A the machine", "B the machine", "A profiler", "A auditd", "B auditd"] {
+            assert!(plot.contains(&format!("\n{curve}\n")), "{curve} in {plot}");
+        }
+        assert!(!plot.contains("B profiler"));
+    }
+    assert!(section.contains("the curves of B are dashed"));
+}
+
+#[test]
+fn nothing_on_the_page_comes_from_elsewhere() {
+    let text = page(&sample());
+    let addresses: Vec<&str> =
+        text.match_indices("//").map(|(at, _)| &text[at.saturating_sub(6)..at + 18]).collect();
+    assert!(!addresses.is_empty(), "the name space of SVG at least");
+    for address in addresses {
+        assert!(address.contains("http://www.w3.org/"), "{address}");
+    }
+    for tag in ["<link rel=\"stylesheet\"", "<img", "<iframe", "src=", "@import", "url("] {
+        assert!(!text.contains(tag), "{tag}");
+    }
+}
+
+/// A colour that the style sheet does not know would stay as it is in the dark.
+#[test]
+fn every_colour_of_a_drawing_has_its_theme() {
+    let mut profile = sample();
+    let mut costs = costs(25);
+    for pid in 1..10 {
+        costs.rows.push(CostRow { of: Watched::Pid { pid }, ..costs.rows[2].clone() });
+    }
+    profile.costs = Some(costs);
+    let text = page(&profile);
+    let drawings = text.split("<svg").skip(1).map(|part| part.split("</svg>").next().unwrap());
+    let mut found = 0;
+    for drawing in drawings {
+        for attribute in ["fill=\"", "stroke=\""] {
+            for part in drawing.split(attribute).skip(1) {
+                let colour = part.split('"').next().unwrap();
+                if colour == "none" {
+                    continue;
+                }
+                let rule = format!("svg [{attribute}{colour}\"]");
+                assert!(text.contains(&rule), "no rule for {attribute}{colour}");
+                found += 1;
+            }
+        }
+    }
+    assert!(found > 50, "{found}");
+}
+
+#[test]
+fn text_from_a_file_cannot_become_markup() {
+    let mut profile = sample();
+    profile.handlers[0].name = "</script><script>alert(1)</script>".to_owned();
+    profile.warnings[0].text = "<b onmouseover=\"x()\">".to_owned();
+    profile.host.cpu_model = Some("\u{202e}<i>'".to_owned());
+    let text = page(&profile);
+    assert_eq!(text.matches("<script>").count(), 1);
+    assert_eq!(text.matches("</script>").count(), 1);
+    assert!(!text.contains("<b onmouseover") && !text.contains("<i>"), "{text}");
+    assert!(!text.contains('\u{202e}'));
+}
+
+#[test]
+fn extreme_durations_are_drawn() {
+    for durations in [&[1_u64][..], &[0, 1, 2], &[90_000_000_000], &[1, 60_000_000_000], &[7; 50]] {
+        let mut profile = sample();
+        profile.handlers = vec![handler(&measure("extreme", durations))];
+        profile.intervals.clear();
+        let text = page(&profile);
+        assert_eq!(text.matches("<svg").count(), 2, "{durations:?}");
+        assert!(!text.contains("NaN") && !text.contains("inf"), "{durations:?}");
+    }
+}

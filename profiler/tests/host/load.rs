@@ -1,0 +1,755 @@
+//! Loads as they are used: with the real program in its hidden roles, and no privileges.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use profiler::load::{
+    BuiltinKind, BuiltinLoad, CommandLoad, Confinement, HelperProgram, HostedLoad, IdleLoad, Load,
+    LoadFailure, LoadOutcome, LoadRun, LoadSpec, LoadStatus, LoadUser, OwnCalls, Rate, StopReason,
+    StopSignal, run_all,
+};
+use tempfile::TempDir;
+
+use crate::program::{lives, this_program, wait_for};
+
+/// A folder for one test, with a link to the program in it: what runs from that link, or has a file
+/// there, is this test's and no other's.
+struct Scene {
+    folder: TempDir,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        std::fs::hard_link(env!("CARGO_BIN_EXE_profiler"), folder.path().join("helper")).unwrap();
+        std::fs::create_dir(folder.path().join("files")).unwrap();
+        Self { folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn helper(&self) -> HelperProgram {
+        HelperProgram::at(self.path("helper"))
+    }
+
+    fn builtin(&self, kind: BuiltinKind) -> BuiltinLoad {
+        BuiltinLoad::new(kind).helper(self.helper()).directory(Some(self.path("files")))
+    }
+
+    fn shell(&self, script: &str) -> CommandLoad {
+        let args = ["-c", script].map(OsString::from);
+        CommandLoad::new("sh", args).helper(self.helper()).grace(Duration::from_millis(300))
+    }
+
+    /// Waits until no process runs from the link and the folder for files is empty.
+    fn assert_nothing_left(&self) {
+        let patience = Instant::now() + Duration::from_secs(10);
+        loop {
+            let files = std::fs::read_dir(self.path("files")).unwrap().count();
+            let processes = running_from(self.folder.path());
+            if files == 0 && processes.is_empty() {
+                return;
+            }
+            assert!(Instant::now() < patience, "left: {files} files, processes {processes:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Processes, zombies left out, whose program is under `folder`.
+fn running_from(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let programs = entries.filter_map(|entry| std::fs::read_link(entry.path().join("exe")).ok());
+    programs.filter(|program| program.starts_with(folder)).collect()
+}
+
+/// The pids in a file, once `count` lines are there.
+fn pids(file: &Path, count: usize) -> Vec<String> {
+    let read = || std::fs::read_to_string(file).unwrap_or_default();
+    wait_for("pids", || read().matches('\n').count() >= count);
+    read().lines().map(str::to_owned).collect()
+}
+
+/// What a process's `/proc/PID/limits` says of open files and of locked memory.
+fn limits(text: &str) -> Vec<&str> {
+    text.lines().filter(|line| line.contains("open files") || line.contains("locked")).collect()
+}
+
+async fn run(load: impl Load + 'static, stop: &StopSignal) -> LoadOutcome {
+    Box::new(load).run(stop.clone()).await
+}
+
+fn stop_after(time: Duration, reason: StopReason) -> StopSignal {
+    let stop = StopSignal::new();
+    let later = stop.clone();
+    std::thread::spawn(move || {
+        std::thread::sleep(time);
+        later.stop(reason);
+    });
+    stop
+}
+
+/// What `operations` over `workers` must have called, from the table in the documentation. Loads that
+/// prepare each operation have `prepared` that many.
+fn expected_calls(kind: BuiltinKind, operations: u64, prepared: u64, workers: u64) -> OwnCalls {
+    use BuiltinKind as Kind;
+    let none = OwnCalls::default();
+    // In a private directory, with its guard.
+    let guarded = OwnCalls { execve: 1, ..none };
+    // And a file of each worker's own.
+    let on_file = OwnCalls { open_create: workers, ..guarded };
+    match kind {
+        Kind::Connect => OwnCalls { connect: operations, ..none },
+        Kind::Bind => OwnCalls { bind: operations, ..none },
+        Kind::Execve => OwnCalls { execve: operations, ..none },
+        Kind::Open => OwnCalls { open_create: operations, unlink: operations, ..guarded },
+        Kind::Ptrace => OwnCalls {
+            ptrace: operations + workers,
+            ptrace_attach: workers,
+            execve: workers,
+            ..none
+        },
+        Kind::UdpRecv => OwnCalls { udp_recvmsg: operations, bind: workers, ..none },
+        Kind::Dns => OwnCalls { udp_recvmsg: operations, bind: 2 * workers, ..none },
+        Kind::Accept => OwnCalls { accept: operations, connect: prepared, bind: workers, ..none },
+        Kind::Rename => OwnCalls { rename: operations, ..on_file },
+        // The first needs no name taken away before it.
+        Kind::Link => OwnCalls { link: operations, unlink: prepared - workers, ..on_file },
+        Kind::Unlink => OwnCalls { unlink: operations, link: prepared, ..on_file },
+        Kind::Rmdir => OwnCalls { rmdir: operations, ..guarded },
+        Kind::Write => OwnCalls { write: operations, ..on_file },
+        Kind::Mount => OwnCalls { mount: operations + workers, ..guarded },
+        Kind::MemfdCreate => OwnCalls { memfd_create: operations, ..none },
+        Kind::Mprotect => OwnCalls { mprotect: operations, ..none },
+        Kind::Setsid => OwnCalls { setsid: operations, ..none },
+        Kind::Prctl => OwnCalls { prctl: operations, ..none },
+        Kind::UpdateCred => OwnCalls { commit_creds: operations, ..none },
+        Kind::Kill => OwnCalls { kill: operations, ..none },
+        Kind::Tkill => OwnCalls { tkill: operations, ..none },
+        Kind::Nanosleep => OwnCalls { nanosleep: operations, ..none },
+        Kind::Exit => OwnCalls { exit: operations, ..none },
+        Kind::CallUsermodehelper => OwnCalls { usermodehelper: operations, ..none },
+    }
+}
+
+/// What a load that this machine cannot run has to say of it; `None` is one that has to run.
+fn refusal(kind: BuiltinKind) -> Option<&'static str> {
+    let helpers = std::fs::read_to_string("/proc/sys/kernel/modprobe").unwrap_or_default();
+    match kind {
+        BuiltinKind::Mount if !nix::unistd::geteuid().is_root() => Some("run it as root"),
+        BuiltinKind::CallUsermodehelper if helpers.trim().is_empty() => Some("kernel/modprobe"),
+        _ => None,
+    }
+}
+
+/// The loads that run here; the others are seen to be refused.
+async fn kinds() -> Vec<BuiltinKind> {
+    let mut kinds = Vec::new();
+    for kind in BuiltinKind::ALL {
+        let Some(words) = refusal(kind) else {
+            kinds.push(kind);
+            continue;
+        };
+        let scene = Scene::new();
+        let outcome = run(scene.builtin(kind).operations(Some(1)), &StopSignal::new()).await;
+        let text = could_not_start(&outcome);
+        assert!(text.contains(words) && text.contains(kind.name()), "{text}");
+        scene.assert_nothing_left();
+    }
+    assert!(kinds.len() >= BuiltinKind::ALL.len() - 2);
+    kinds
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_builtin_makes_exactly_the_operations_asked_for() {
+    for kind in kinds().await {
+        let scene = Scene::new();
+        // 50 over 3 workers does not divide evenly.
+        let load = scene.builtin(kind).workers(3).operations(Some(50));
+        let outcome = run(load, &StopSignal::new()).await;
+        assert_eq!(outcome.status, LoadStatus::Completed, "{kind}: {outcome:?}");
+        assert_eq!(outcome.errors, [], "{kind}");
+        assert_eq!(outcome.operations, Some(50), "{kind}");
+        assert_eq!(outcome.calls, Some(expected_calls(kind, 50, 50, 3)), "{kind}");
+        assert_eq!(outcome.max_late_ns, None, "{kind}: a closed loop is never late");
+        let latency = outcome.latency.unwrap();
+        assert_eq!((latency.service.count, latency.response), (50, None), "{kind}");
+        assert!(latency.service.sum_ns <= 3 * outcome.elapsed_ns, "{kind}: longer than the run");
+        let held = outcome.held_rate_per_s.unwrap();
+        let by_time = 50e9 / outcome.elapsed_ns as f64;
+        assert!((held / by_time - 1.0).abs() < 1e-6, "{kind}: {held} and {by_time}");
+        scene.assert_nothing_left();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fewer_operations_than_workers_and_none_at_all() {
+    let scene = Scene::new();
+    for operations in [0, 1] {
+        let load = scene.builtin(BuiltinKind::Connect).workers(4).operations(Some(operations));
+        let outcome = run(load, &StopSignal::new()).await;
+        assert_eq!(outcome.status, LoadStatus::Completed);
+        assert_eq!(outcome.operations, Some(operations));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_builtin_stops_when_told_and_counts_what_it_did() {
+    for kind in kinds().await {
+        let scene = Scene::new();
+        // An emulated machine may need longer for the set-up than the first stop allows.
+        let mut outcome = None;
+        for time in [100, 1_000, 10_000].map(Duration::from_millis) {
+            let stop = stop_after(time, StopReason::Duration);
+            let ended = run(scene.builtin(kind).workers(2), &stop).await;
+            let stopped = LoadStatus::Stopped { by: StopReason::Duration };
+            assert_eq!(ended.status, stopped, "{kind}: {ended:?}");
+            let some = ended.operations.is_some_and(|operations| operations > 0);
+            outcome = Some(ended);
+            if some {
+                break;
+            }
+        }
+        let outcome = outcome.unwrap();
+        let operations = outcome.operations.unwrap();
+        assert!(operations > 0, "{kind}");
+        // Told between two operations, where nothing is prepared.
+        let expected = expected_calls(kind, operations, operations, 2);
+        assert_eq!(outcome.calls, Some(expected), "{kind}");
+        assert_eq!(outcome.errors, [], "{kind}");
+        scene.assert_nothing_left();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rate_is_held_over_all_workers() {
+    let scene = Scene::new();
+    let rate: Rate = "200/s".parse().unwrap();
+    let stop = stop_after(Duration::from_secs(2), StopReason::Duration);
+    let load = scene.builtin(BuiltinKind::Connect).workers(3).rate(Some(rate));
+    let outcome = run(load, &stop).await;
+    let held = outcome.held_rate_per_s.unwrap();
+    assert!((190.0..=210.0).contains(&held), "{outcome:?}");
+    let late = outcome.max_late_ns.unwrap();
+    let latency = outcome.latency.unwrap();
+    let response = latency.response.unwrap();
+    assert_eq!(
+        (latency.service.count, response.count),
+        (outcome.operations.unwrap(), response.count)
+    );
+    // What the application waits holds the operation itself, and the lateness of its begin.
+    assert!(response.sum_ns >= latency.service.sum_ns);
+    assert!(response.max_ns.unwrap() <= late + latency.service.max_ns.unwrap() + 1_000_000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_warm_up_is_in_no_latency() {
+    let scene = Scene::new();
+    let rate: Rate = "100/s".parse().unwrap();
+    let from = Instant::now() + Duration::from_secs(1);
+    let load = scene.builtin(BuiltinKind::Kill).rate(Some(rate)).operations(Some(200));
+    let outcome = run(load.measured_from(Some(from)), &StopSignal::new()).await;
+    assert_eq!(outcome.operations, Some(200));
+    let latency = outcome.latency.unwrap();
+    assert_eq!(latency.response.map(|times| times.count), Some(latency.service.count));
+    // The start takes a moment, so that a little more than half is after the first second.
+    assert!((95..=160).contains(&latency.service.count), "{}", latency.service.count);
+}
+
+/// CPUs that the threads of this program whose name begins so may use.
+fn cpus_of(name: &str) -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let statuses =
+        tasks.filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok());
+    let of = |status: &str, field: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(field));
+        line.map(|value| value.trim().to_owned()).unwrap_or_default()
+    };
+    let mut cpus: Vec<String> = statuses
+        .filter(|status| of(status, "Name:").starts_with(name))
+        .map(|status| of(&status, "Cpus_allowed_list:"))
+        .collect();
+    cpus.sort();
+    cpus
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workers_are_pinned_to_the_cpus_in_turn() {
+    let scene = Scene::new();
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let stop = StopSignal::new();
+    let load = scene.builtin(BuiltinKind::Tkill).workers(4).pin(true);
+    let load = load.rate(Some("100/s".parse().unwrap()));
+    let running = tokio::spawn(Box::new(load).run(stop.clone()));
+    wait_for("the workers", || cpus_of("load-tkill-").len() == 4);
+    wait_for("the pinning", || {
+        cpus_of("load-tkill-").iter().all(|list| list.parse::<u32>().is_ok())
+    });
+    let mut distinct = cpus_of("load-tkill-");
+    distinct.dedup();
+    assert_eq!(distinct.len(), cpus.min(4), "{distinct:?}");
+    // The first of each is due at once, and pinned workers are about to make it.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    stop.stop(StopReason::Duration);
+    let outcome = running.await.unwrap();
+    assert_eq!(outcome.status, LoadStatus::Stopped { by: StopReason::Duration });
+    assert_eq!(outcome.errors, []);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn late_operations_are_made_up_for() {
+    // Nobody executes a program a million times a second: all are late, and none is left out.
+    let scene = Scene::new();
+    let rate = Rate::per_second(1e6).unwrap();
+    let load = scene.builtin(BuiltinKind::Execve).rate(Some(rate)).operations(Some(20));
+    let outcome = run(load, &StopSignal::new()).await;
+    assert_eq!(outcome.operations, Some(20));
+    assert!(outcome.held_rate_per_s.unwrap() < 1e5, "{outcome:?}");
+    assert!(outcome.max_late_ns.unwrap() > 20_000, "{outcome:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_waits_for_its_turn_stops_at_once() {
+    let scene = Scene::new();
+    let rate: Rate = "1/h".parse().unwrap();
+    let stop = StopSignal::new();
+    let load = scene.builtin(BuiltinKind::Bind).workers(4).rate(Some(rate));
+    let running = tokio::spawn(Box::new(load).run(stop.clone()));
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let told = Instant::now();
+    stop.stop(StopReason::Interrupted);
+    let outcome = running.await.unwrap();
+    // 100 ms is the aim; the rest is for a busy machine.
+    assert!(told.elapsed() < Duration::from_millis(500), "{:?}", told.elapsed());
+    assert_eq!(outcome.status, LoadStatus::Stopped { by: StopReason::Interrupted });
+    assert_eq!(outcome.operations, Some(1), "the first is due at once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn loads_run_side_by_side() {
+    let scene = Scene::new();
+    let kinds = kinds().await;
+    let load = |kind: &_| -> Box<dyn Load> {
+        Box::new(scene.builtin(*kind).workers(2).operations(Some(30)).pin(true))
+    };
+    let runs = run_all(kinds.iter().map(load).collect(), &StopSignal::new()).await;
+    assert_eq!(runs.len(), kinds.len());
+    for (run, kind) in runs.iter().zip(kinds) {
+        let (workers, operations) = (2, Some(30));
+        let spec = LoadSpec::Builtin {
+            name: kind,
+            workers,
+            rate_per_s: None,
+            operations,
+            pin: true,
+            user: None,
+        };
+        assert_eq!(run.spec, spec);
+        assert_eq!(run.outcome.status, LoadStatus::Completed);
+        assert_eq!(run.outcome.calls, Some(expected_calls(kind, 30, 30, 2)), "{kind}");
+    }
+    scene.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_load_that_fails_stops_the_others() {
+    let scene = Scene::new();
+    let missing = CommandLoad::new("no-such-command-here", []).helper(scene.helper());
+    let loads: Vec<Box<dyn Load>> =
+        vec![Box::new(IdleLoad), Box::new(missing), Box::new(scene.builtin(BuiltinKind::Connect))];
+    let runs = run_all(loads, &StopSignal::new()).await;
+    let stopped = LoadStatus::Stopped { by: StopReason::LoadFailed };
+    assert_eq!(runs[0].outcome.status, stopped);
+    assert!(matches!(runs[1].outcome.status, LoadStatus::Failed(_)));
+    assert_eq!(runs[2].outcome.status, stopped);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn set_up_that_fails_is_told_with_its_reason() {
+    let scene = Scene::new();
+    let not_there = HelperProgram::at(scene.path("not-there"));
+    for kind in [BuiltinKind::Ptrace, BuiltinKind::Open] {
+        let load = scene.builtin(kind).workers(2).helper(not_there.clone());
+        let text = could_not_start(&run(load, &StopSignal::new()).await);
+        assert!(text.starts_with(&format!("built-in `{kind}`: ")), "{text}");
+        assert!(text.contains("not-there"), "{text}");
+    }
+    let nowhere = scene.builtin(BuiltinKind::Open).directory(Some(scene.path("nowhere")));
+    let text = could_not_start(&run(nowhere, &StopSignal::new()).await);
+    assert!(text.contains("nowhere"), "{text}");
+    // A program that does not know the hidden role must not be taken for a traced child.
+    let load = scene.builtin(BuiltinKind::Ptrace).helper(HelperProgram::at("/bin/true"));
+    let text = could_not_start(&run(load, &StopSignal::new()).await);
+    assert!(text.contains("instead of an address"), "{text}");
+    scene.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_load_whose_operations_all_fail_gives_up() {
+    let scene = Scene::new();
+    let not_there = HelperProgram::at(scene.path("not-there"));
+    let load = scene.builtin(BuiltinKind::Execve).helper(not_there);
+    let outcome = run(load, &StopSignal::new()).await;
+    let LoadStatus::Failed(LoadFailure::BrokeOff { text }) = &outcome.status else {
+        panic!("{outcome:?}");
+    };
+    assert!(text.contains("100 operations in a row failed"), "{text}");
+    assert_eq!(outcome.operations, Some(0));
+    assert_eq!(outcome.errors.len(), 1);
+    assert_eq!((outcome.errors[0].kind.as_str(), outcome.errors[0].count), ("ENOENT", 100));
+    assert!(outcome.errors[0].first.contains("not-there"), "{outcome:?}");
+    assert_eq!(outcome.calls, Some(OwnCalls { execve: 100, ..OwnCalls::default() }));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_load_ends() {
+    let scene = Scene::new();
+    let stop = StopSignal::new();
+    let file = scene.path("pids");
+    let command = scene.shell(&format!("echo $$ > {}; exec sleep 1000", file.display()));
+    let loads: [Box<dyn Load>; 3] = [
+        Box::new(scene.builtin(BuiltinKind::Open)),
+        Box::new(scene.builtin(BuiltinKind::Ptrace)),
+        Box::new(command),
+    ];
+    let running = loads.map(|load| tokio::spawn(load.run(stop.clone())));
+    wait_for("the loads", || running_from(scene.folder.path()).len() >= 3);
+    let pid = pids(&file, 1).remove(0);
+    for task in running {
+        task.abort();
+    }
+    tokio::task::yield_now().await;
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    scene.assert_nothing_left();
+    wait_for("the end of the command", || !lives(&pid));
+}
+
+fn could_not_start(outcome: &LoadOutcome) -> String {
+    match &outcome.status {
+        LoadStatus::Failed(LoadFailure::CouldNotStart { text }) => text.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_that_ends_well_completes() {
+    let scene = Scene::new();
+    let file = scene.path("out");
+    let load = scene.shell(&format!("cat > {0}; echo done >> {0}", file.display()));
+    assert_eq!(
+        load.describe(),
+        LoadSpec::Command {
+            argv: ["sh", "-c", &format!("cat > {0}; echo done >> {0}", file.display())]
+                .map(str::to_owned)
+                .into()
+        }
+    );
+    let outcome = run(load, &StopSignal::new()).await;
+    assert_eq!(outcome.status, LoadStatus::Completed);
+    assert_eq!((outcome.operations, outcome.calls), (None, None), "a command's calls are unknown");
+    assert_eq!(std::fs::read_to_string(file).unwrap(), "done\n", "its input is empty");
+    scene.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_that_fails_says_how() {
+    let scene = Scene::new();
+    let outcome = run(scene.shell("exit 7"), &StopSignal::new()).await;
+    let failure = LoadFailure::ExitCode { code: 7 };
+    assert_eq!(failure.to_string(), "the load command ended with exit code 7");
+    assert_eq!(outcome.status, LoadStatus::Failed(failure));
+
+    let outcome = run(scene.shell("kill -SEGV $$"), &StopSignal::new()).await;
+    let failure = LoadFailure::Signal { number: 11, name: "SIGSEGV".to_owned() };
+    assert_eq!(failure.to_string(), "the load command was killed by signal 11 (SIGSEGV)");
+    assert_eq!(outcome.status, LoadStatus::Failed(failure));
+
+    let outcome = run(scene.shell("kill -40 $$"), &StopSignal::new()).await;
+    let failure = LoadFailure::Signal { number: 40, name: "a real-time signal".to_owned() };
+    assert_eq!(outcome.status, LoadStatus::Failed(failure));
+    scene.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_that_cannot_start_says_why() {
+    let scene = Scene::new();
+    let plain = scene.path("plain");
+    std::fs::write(&plain, "hello").unwrap();
+    for (program, error, remedy) in [
+        ("no-such-command-here".into(), "ENOENT", "PATH"),
+        (scene.path("missing"), "ENOENT", "check the path"),
+        (plain, "EACCES", "chmod +x"),
+    ] {
+        let load = CommandLoad::new(&program, []).helper(scene.helper());
+        let text = could_not_start(&run(load, &StopSignal::new()).await);
+        assert!(text.contains(&format!("`{}`", program.display())), "{text}");
+        assert!(text.contains(error) && text.contains(remedy), "{text}");
+    }
+    let load = scene.shell("true").helper(HelperProgram::at(scene.path("not-there")));
+    let text = could_not_start(&run(load, &StopSignal::new()).await);
+    assert!(text.contains("not-there"), "{text}");
+    // A guard that says nothing is no success.
+    let load = scene.shell("true").helper(HelperProgram::at("/bin/true"));
+    let outcome = run(load, &StopSignal::new()).await;
+    assert!(matches!(outcome.status, LoadStatus::Failed(LoadFailure::BrokeOff { .. })));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_that_obeys_is_not_killed() {
+    let scene = Scene::new();
+    let file = scene.path("told");
+    let script = format!(
+        "trap 'echo TERM > {0}; exit 3' TERM; echo > {0}; while :; do sleep 0.05; done",
+        file.display()
+    );
+    let load = scene.shell(&script).grace(Duration::from_secs(60));
+    let stop = StopSignal::new();
+    let running = tokio::spawn(Box::new(load).run(stop.clone()));
+    wait_for("the trap", || file.exists());
+    let told = Instant::now();
+    stop.stop(StopReason::Duration);
+    let outcome = running.await.unwrap();
+    assert!(told.elapsed() < Duration::from_secs(30), "{:?}", told.elapsed());
+    assert_eq!(outcome.status, LoadStatus::Stopped { by: StopReason::Duration });
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "TERM\n");
+    scene.assert_nothing_left();
+}
+
+/// A script that ignores SIGTERM, as do its child and its grandchild, the latter in a session of its
+/// own; their three pids go to `file`.
+fn stubborn(file: &Path) -> String {
+    let file = file.display();
+    format!(
+        "trap '' TERM; echo $$ >> {file}
+        sh -c 'echo $$ >> {file}; exec sleep 1000' &
+        setsid sh -c 'echo $$ >> {file}; exec sleep 1000' &
+        exec sleep 1000"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stubborn_family_is_killed_after_the_grace() {
+    let scene = Scene::new();
+    let file = scene.path("pids");
+    let stop = StopSignal::new();
+    let running = tokio::spawn(Box::new(scene.shell(&stubborn(&file))).run(stop.clone()));
+    let family = pids(&file, 3);
+    assert!(family.iter().all(|pid| lives(pid)));
+    let told = Instant::now();
+    stop.stop(StopReason::Interrupted);
+    let outcome = running.await.unwrap();
+    assert!(told.elapsed() >= Duration::from_millis(300), "the grace: {:?}", told.elapsed());
+    assert_eq!(outcome.status, LoadStatus::Stopped { by: StopReason::Interrupted });
+    assert!(!family.iter().any(|pid| lives(pid)), "gone when the load is");
+    scene.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_command_leaves_running_ends_with_it() {
+    let scene = Scene::new();
+    let file = scene.path("pids");
+    let script = format!("setsid sh -c 'echo $$ >> {}; exec sleep 1000' &", file.display());
+    let script = format!("{script} while ! [ -s {} ]; do sleep 0.01; done", file.display());
+    let outcome = run(scene.shell(&script), &StopSignal::new()).await;
+    assert_eq!(outcome.status, LoadStatus::Completed);
+    assert!(!lives(&pids(&file, 1)[0]));
+    scene.assert_nothing_left();
+}
+
+/// Kept to nothing: the folders of these tests may not be open to others.
+fn as_oneself() -> Confinement {
+    let me = nix::unistd::User::from_uid(nix::unistd::geteuid()).unwrap().unwrap();
+    let user = LoadUser { name: me.name, uid: me.uid.as_raw(), gid: me.gid.as_raw() };
+    Confinement { user: Some(user), ..Confinement::default() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_builtin_does_the_same_in_a_process_of_its_own() {
+    for kind in kinds().await {
+        let scene = Scene::new();
+        let load = scene.builtin(kind).workers(2).operations(Some(40));
+        let outcome = run(HostedLoad::new(load, as_oneself()), &StopSignal::new()).await;
+        assert_eq!(outcome.status, LoadStatus::Completed, "{kind}: {outcome:?}");
+        let mut expected = expected_calls(kind, 40, 40, 2);
+        // Its guard, and the process.
+        expected.execve += 2;
+        assert_eq!(outcome.calls, Some(expected), "{kind}");
+        assert_eq!(outcome.latency.unwrap().service.count, 40, "{kind}");
+        assert!(outcome.cpu.is_some(), "{kind}");
+        scene.assert_nothing_left();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hosted_load_stops_when_told_and_counts_what_it_did() {
+    let scene = Scene::new();
+    let load = HostedLoad::new(scene.builtin(BuiltinKind::Execve), as_oneself());
+    let stop = StopSignal::new();
+    let running = tokio::spawn(Box::new(load).run(stop.clone()));
+    // The guard, the process, and what it executes.
+    wait_for("the load", || running_from(scene.folder.path()).len() >= 3);
+    stop.stop(StopReason::Interrupted);
+    let outcome = running.await.unwrap();
+    assert_eq!(outcome.status, LoadStatus::Stopped { by: StopReason::Interrupted });
+    // The one that was under way was let end.
+    assert_eq!(outcome.errors, []);
+    let operations = outcome.operations.unwrap();
+    assert_eq!(outcome.calls, Some(OwnCalls { execve: operations + 2, ..OwnCalls::default() }));
+    scene.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hosted_load_that_hangs_is_killed_and_told() {
+    let scene = Scene::new();
+    let script = format!(
+        "#!/bin/sh\ncase $1 in\n__load) trap '' TERM; echo $$ > {0}/pid; exec sleep 1000;;\n\
+         *) exec {0}/helper \"$@\";;\nesac\n",
+        scene.folder.path().display()
+    );
+    let hanging = scene.path("hanging");
+    std::fs::write(&hanging, script).unwrap();
+    std::fs::set_permissions(&hanging, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .unwrap();
+    let load = scene.builtin(BuiltinKind::Open).helper(HelperProgram::at(hanging));
+    let load = HostedLoad::new(load, as_oneself()).grace(Duration::from_millis(300));
+    let stop = StopSignal::new();
+    let running = tokio::spawn(Box::new(load).run(stop.clone()));
+    let pid = pids(&scene.path("pid"), 1).remove(0);
+    stop.stop(StopReason::Duration);
+    let outcome = running.await.unwrap();
+    let LoadStatus::Failed(LoadFailure::BrokeOff { text }) = &outcome.status else {
+        panic!("{outcome:?}");
+    };
+    assert!(text.contains("`open` hung") && text.contains("0.3 s"), "{text}");
+    assert!(!lives(&pid));
+    scene.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hosted_load_that_is_killed_is_told_too() {
+    let scene = Scene::new();
+    let load = HostedLoad::new(scene.builtin(BuiltinKind::Write), as_oneself());
+    let running = tokio::spawn(Box::new(load).run(StopSignal::new()));
+    let hosts = || {
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        let is = |path: &Path| {
+            let line = std::fs::read(path.join("cmdline")).unwrap_or_default();
+            let ours = line.starts_with(scene.helper().path().as_os_str().as_encoded_bytes());
+            ours && line.windows(8).any(|words| words == b"\0__load\0")
+                && !line.windows(15).any(|words| words == b"__command-guard")
+        };
+        let named = entries.filter(|entry| is(&entry.path())).map(|entry| entry.file_name());
+        named.filter_map(|name| name.to_str()?.parse().ok()).collect::<Vec<i32>>()
+    };
+    wait_for("the load", || {
+        hosts().len() == 1 && std::fs::read_dir(scene.path("files")).unwrap().count() == 1
+    });
+    let host = nix::unistd::Pid::from_raw(hosts()[0]);
+    nix::sys::signal::kill(host, nix::sys::signal::Signal::SIGKILL).unwrap();
+    let outcome = running.await.unwrap();
+    let LoadStatus::Failed(LoadFailure::BrokeOff { text }) = &outcome.status else {
+        panic!("{outcome:?}");
+    };
+    assert!(text.contains("`write` ended without a word"), "{text}");
+    scene.assert_nothing_left();
+}
+
+/// Set for the process that plays the profiler which is killed.
+const VICTIM: &str = "PROFILER_TEST_VICTIM";
+
+/// Not a test by itself: the process that the next test starts and kills.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn victim() {
+    let Some(folder) = std::env::var_os(VICTIM) else { return };
+    let folder = PathBuf::from(folder);
+    let helper = HelperProgram::at(folder.join("helper"));
+    let command = CommandLoad::new("sh", ["-c".into(), stubborn(&folder.join("pids")).into()]);
+    let loads: Vec<Box<dyn Load>> = vec![
+        Box::new(
+            BuiltinLoad::new(BuiltinKind::Open)
+                .helper(helper.clone())
+                .directory(Some(folder.join("files"))),
+        ),
+        Box::new(BuiltinLoad::new(BuiltinKind::Ptrace).workers(2).helper(helper.clone())),
+        Box::new(BuiltinLoad::new(BuiltinKind::Execve).workers(2).helper(helper.clone())),
+        Box::new(command.helper(helper).grace(Duration::from_millis(300))),
+    ];
+    run_all(loads, &StopSignal::new()).await;
+}
+
+#[test]
+fn nothing_outlives_a_killed_profiler() {
+    let scene = Scene::new();
+    let mut profiler = this_program("load::victim")
+        .env(VICTIM, scene.folder.path())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let family = pids(&scene.path("pids"), 3);
+    // The guards of the directory and the command, and two traced children.
+    wait_for("the loads", || running_from(scene.folder.path()).len() >= 4);
+    wait_for("the files", || std::fs::read_dir(scene.path("files")).unwrap().count() == 1);
+    assert!(family.iter().all(|pid| lives(pid)));
+    profiler.kill().unwrap();
+    profiler.wait().unwrap();
+    scene.assert_nothing_left();
+    wait_for("the end of the command's family", || !family.iter().any(|pid| lives(pid)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_load_was_survives_json() {
+    let scene = Scene::new();
+    let rate = Rate::per_second(1000.0).unwrap();
+    let load = scene.builtin(BuiltinKind::UdpRecv).rate(Some(rate)).operations(Some(5));
+    let missing = CommandLoad::new("no-such-command-here", []).helper(scene.helper());
+    for load in [Box::new(load) as Box<dyn Load>, Box::new(missing)] {
+        let runs = run_all(vec![load], &StopSignal::new()).await;
+        let text = serde_json::to_string(&runs).unwrap();
+        assert_eq!(serde_json::from_str::<Vec<LoadRun>>(&text).unwrap(), runs, "{text}");
+    }
+    let spec = r#"{"kind":"builtin","name":"udp-recv","workers":1,"rate_per_s":2.5}"#;
+    let LoadSpec::Builtin { rate_per_s, operations, .. } = serde_json::from_str(spec).unwrap()
+    else {
+        panic!("{spec}");
+    };
+    assert_eq!((rate_per_s.map(Rate::get), operations), (Some(2.5), None));
+    assert!(serde_json::from_str::<LoadSpec>(&spec.replace("2.5", "-1")).is_err());
+}
+
+#[test]
+fn a_kind_is_known_by_its_name() {
+    for kind in BuiltinKind::ALL {
+        assert_eq!(kind.name().parse::<BuiltinKind>(), Ok(kind));
+        assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{kind}\""));
+    }
+    let error = "conect".parse::<BuiltinKind>().unwrap_err().to_string();
+    assert!(error.contains("`conect`") && error.contains("udp-recv"), "{error}");
+    let error = "do-init-module".parse::<BuiltinKind>().unwrap_err().to_string();
+    assert!(error.contains("insmod"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_load_has_the_limits_that_the_profiler_was_started_with() {
+    let scene = Scene::new();
+    // Low enough that there is something to raise, and not too low for other tests of this process.
+    for (of, low) in [(Resource::RLIMIT_NOFILE, 1_000), (Resource::RLIMIT_MEMLOCK, 65_536)] {
+        let (soft, hard) = getrlimit(of).unwrap();
+        setrlimit(of, soft.min(low), hard).unwrap();
+    }
+    let text = std::fs::read_to_string("/proc/self/limits").unwrap();
+    let before = limits(&text);
+    // As probes do when they are attached.
+    profiler::limits::raise_open_files(2_000);
+    profiler::limits::raise_locked_memory();
+    assert!(getrlimit(Resource::RLIMIT_NOFILE).unwrap().0 > 2_000);
+
+    let file = scene.path("limits");
+    let load = scene.shell(&format!("cat /proc/self/limits > {}", file.display()));
+    assert_eq!(run(load, &StopSignal::new()).await.status, LoadStatus::Completed);
+    assert_eq!(limits(&std::fs::read_to_string(file).unwrap()), before);
+}

@@ -1,0 +1,28 @@
+//! The library and the program on this machine: no test needs privileges or a kernel of its own; those are in `tests/vm`.
+//!
+//! All run in one process, on several threads: what changes the environment, limits, signals or the folder is done in a
+//! program that the test starts.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed step is a failed test")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod browser;
+mod disk_full;
+mod docs;
+mod doctor;
+mod export;
+mod gate;
+mod html;
+mod import;
+mod keeper;
+mod load;
+mod ltp;
+mod ltp_profiles;
+mod merge;
+mod program;
+mod readers;
+mod report;
+mod run;
+mod shell;
+mod unlike;

@@ -1,0 +1,291 @@
+//! Sums of profiles: exact, whatever the order and grouping, and refused where they would mean
+//! nothing.
+
+use std::path::{Path, PathBuf};
+
+use hdrhistogram::Histogram;
+use profiler::export::{Exporter as _, Json};
+use profiler::profile::unlike::What;
+use profiler::profile::{Backend, Clock, Merge, MergeError, Profile, Series};
+use proptest::prelude::*;
+
+use crate::common::{assert_valid, handler, measure, sample};
+use crate::program::profiler;
+
+/// The run number `at`, of these handlers with their durations.
+fn shard(at: usize, handlers: &[(&str, Vec<u64>)]) -> Profile {
+    let mut profile = sample();
+    profile.started += jiff::SignedDuration::from_secs(at as i64);
+    profile.host.boot_id = Some(format!("boot {}", at % 3));
+    profile.handlers =
+        handlers.iter().map(|(name, durations)| handler(&measure(name, durations))).collect();
+    profile.intervals.clear();
+    profile.warnings.clear();
+    profile.warn();
+    profile
+}
+
+fn merge(profiles: &[(Profile, String)]) -> Result<Profile, MergeError> {
+    let mut merge = Merge::new(&[]);
+    for (profile, name) in profiles {
+        merge.add(profile.clone(), name)?;
+    }
+    let merged = merge.finish()?;
+    assert_eq!(merged.check(), Ok(()));
+    Ok(merged)
+}
+
+fn named(profiles: Vec<Profile>) -> Vec<(Profile, String)> {
+    let name = |(at, profile)| (profile, format!("shard-{at}.json"));
+    profiles.into_iter().enumerate().map(name).collect()
+}
+
+#[test]
+fn a_sum_is_exact_in_every_figure() {
+    let mut first = shard(0, &[("a", vec![1, 5, 1_000_001, 90_000_000_000]), ("b", vec![])]);
+    first.handlers[0].losses.lost = 3;
+    first.handlers[0].losses.entries += 3;
+    let mut second = shard(1, &[("b", vec![7]), ("a", vec![5, 2_000_000])]);
+    second.handlers[1].losses.missed = 2;
+    second.window_ns = 5_000_000_000;
+    second.interrupted = true;
+    let (before, after) = (first.clone(), second.clone());
+    let merged = merge(&named(vec![first, second])).unwrap();
+    assert_valid(&serde_json::from_slice(&Json.serialize(&merged)).unwrap());
+    let [a, b] = &merged.handlers[..] else { panic!("two handlers") };
+    assert_eq!((a.name.as_str(), b.name.as_str()), ("a", "b"));
+    assert_eq!((a.count, b.count), (6, 1));
+    assert_eq!(a.sum_ns, 1 + 5 + 1_000_001 + 90_000_000_000 + 5 + 2_000_000);
+    assert_eq!((a.min_ns, a.max_ns), (Some(1), Some(90_000_000_000)));
+    assert_eq!((a.losses.lost, a.losses.missed, a.losses.over_range), (3, 2, 1));
+    assert_eq!((merged.window_ns, merged.warmup_ns), (15_000_000_000, 2_000_000_000));
+    assert!(merged.interrupted);
+    assert_eq!(merged.started, before.started);
+    // Facts that differ are not made up.
+    assert_eq!(merged.host.boot_id, None);
+    assert_eq!(merged.host.kernel_release, before.host.kernel_release);
+    assert_eq!(merged.loads.len(), 1);
+    assert_eq!(merged.loads[0].outcome.operations, Some(20_000));
+    assert_eq!(merged.loads[0].outcome.held_rate_per_s, None);
+    // Each source is still told apart.
+    let sources: Vec<_> =
+        merged.sources.iter().map(|s| (s.name.as_str(), s.window_ns, s.calls)).collect();
+    let window = before.window_ns;
+    assert_eq!(sources, [("shard-0.json", window, 4), ("shard-1.json", after.window_ns, 3)]);
+    assert_eq!(merged.sources[1].boot_id, after.host.boot_id);
+    // The sum's warnings are of its figures: `b` is no handler without a hit any more.
+    let codes: Vec<_> = merged.warnings.iter().map(|warning| warning.code.as_str()).collect();
+    assert_eq!(codes, ["interrupted", "missed", "lost", "over-range", "few-calls"]);
+}
+
+#[test]
+fn warnings_that_only_a_run_could_know_are_kept_once() {
+    let mut first = shard(0, &[("a", vec![1])]);
+    let shared = profiler::profile::warning::WarningRecord {
+        code: "shared".to_owned(),
+        handlers: vec!["a".to_owned()],
+        text: "another program was there".to_owned(),
+    };
+    first.warnings.insert(0, shared.clone());
+    let mut second = shard(1, &[("a", vec![2])]);
+    second.warnings.insert(0, shared.clone());
+    let merged = merge(&named(vec![first, second])).unwrap();
+    assert_eq!(merged.warnings.iter().filter(|warning| **warning == shared).count(), 1);
+    let again = merge(&[(merged.clone(), "x".to_owned())]).unwrap();
+    assert_eq!(again, merged);
+}
+
+#[test]
+fn unlike_profiles_are_refused_by_name() {
+    let base = || shard(0, &[("a", vec![1])]);
+    let message = |change: &dyn Fn(&mut Profile), allowed: &[What]| {
+        let mut other = shard(1, &[("a", vec![1])]);
+        change(&mut other);
+        let mut merge = Merge::new(allowed);
+        merge.add(base(), "x.json").unwrap();
+        match merge.add(other, "y.json").and_then(|()| merge.finish()) {
+            Ok(profile) => {
+                assert_eq!(profile.check(), Ok(()));
+                "merged".to_owned()
+            }
+            Err(error) => error.to_string(),
+        }
+    };
+    type Change = fn(&mut Profile);
+    let changes: [(What, Change); 8] = [
+        (What::Clock, |p| p.clock = Clock::Virtual),
+        (What::Backend, |p| p.handlers[0].backend = Backend::KprobeMulti),
+        (What::Precision, |p| {
+            p.histogram.precision_digits = 2;
+            let histogram = Histogram::new_with_bounds(1, 60_000_000_000, 2).unwrap();
+            let mut measured = measure("a", &[]);
+            measured.histogram = histogram;
+            p.handlers = vec![handler(&measured)];
+        }),
+        (What::Kernel, |p| p.host.kernel_release = Some("6.12".to_owned())),
+        (What::Machine, |p| p.host.cpus_online = Some(64)),
+        (What::ModuleBuild, |p| p.modules[0].build_id = Some("other".to_owned())),
+        (What::Parameters, |p| drop(p.modules[0].parameters.insert("extra".into(), "1".into()))),
+        (What::Load, |p| p.loads.clear()),
+    ];
+    let mut messages = Vec::new();
+    for (what, change) in &changes {
+        messages.push(message(change, &[]));
+        let never = [What::Clock, What::Backend, What::Precision].contains(what);
+        let allowed = message(change, &[*what]);
+        assert_eq!(allowed == "merged", !never, "{what}: {allowed}");
+    }
+    insta::assert_snapshot!(messages.join("\n"));
+}
+
+#[test]
+fn a_run_is_counted_once() {
+    let profiles = named((0..3).map(|at| shard(at, &[("a", vec![at as u64])])).collect());
+    let merged = merge(&profiles[..2]).unwrap();
+    let mut again = vec![(merged, "sum.json".to_owned())];
+    again.push((profiles[1].0.clone(), "copy.json".to_owned()));
+    let error = merge(&again).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "copy.json has a run that is in the sum already, as shard-1.json: leave one of them out"
+    );
+}
+
+#[test]
+fn a_sum_that_is_too_large_is_refused() {
+    let large = |at: usize, count: u64| {
+        let mut measured = measure("a", &[]);
+        measured.histogram.record_n(1, count).unwrap();
+        measured.sum_ns = count;
+        (measured.min_ns, measured.max_ns) = (Some(1), Some(1));
+        let mut profile = shard(at, &[]);
+        profile.handlers = vec![handler(&measured)];
+        profile
+    };
+    let half = (1 << 63) - 1;
+    let error = merge(&named(vec![large(0, half), large(1, half), large(2, 5)])).unwrap_err();
+    assert!(error.to_string().contains("the number of calls of a would be more"), "{error}");
+    // A count that 64 bits hold and the histogram's format does not is refused, too.
+    assert!(matches!(
+        merge(&named(vec![large(0, half), large(1, half)])),
+        Err(MergeError::Encode(_))
+    ));
+    let mut long = shard(1, &[("a", vec![1])]);
+    long.window_ns = u64::MAX - 1;
+    let error = merge(&named(vec![shard(0, &[("a", vec![1])]), long])).unwrap_err();
+    assert!(error.to_string().contains("the length of the window"), "{error}");
+    assert!(matches!(merge(&[]), Err(MergeError::Nothing)));
+}
+
+fn durations() -> impl Strategy<Value = Vec<u64>> {
+    prop::collection::vec(
+        prop_oneof![0..4_000_u64, 0..=60_000_000_000_u64, Just(90_000_000_000)],
+        0..20,
+    )
+}
+
+/// A run with some of three handlers, in any order, and an outcome of its load.
+fn run() -> impl Strategy<Value = (Vec<(usize, Vec<u64>)>, u64, bool)> {
+    let handlers = prop::collection::vec((0..3_usize, durations()), 1..4);
+    (handlers, any::<u32>().prop_map(u64::from), any::<bool>())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn order_and_grouping_change_no_byte(
+        runs in prop::collection::vec(run(), 2..6),
+        order in any::<prop::sample::Index>(),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let profiles = named(runs.iter().enumerate().map(|(at, (handlers, operations, lossy))| {
+            let names = ["a", "b", "c"];
+            let mut seen = Vec::new();
+            let mut kept = Vec::new();
+            for (name, durations) in handlers {
+                if !seen.contains(name) {
+                    seen.push(*name);
+                    kept.push((names[*name], durations.clone()));
+                }
+            }
+            let mut profile = shard(at, &kept);
+            profile.loads[0].outcome.operations = lossy.then_some(*operations);
+            profile.handlers[0].losses.missed = u64::from(*lossy);
+            profile.warnings.clear();
+            profile.warn();
+            profile
+        }).collect());
+        let all = merge(&profiles).unwrap();
+        let bytes = Json.serialize(&all);
+
+        let mut turned = profiles.clone();
+        turned.rotate_left(order.index(profiles.len()));
+        turned.swap(0, profiles.len() - 1);
+        prop_assert!(Json.serialize(&merge(&turned).unwrap()) == bytes, "another order");
+
+        let (left, right) = profiles.split_at(1 + cut.index(profiles.len() - 1));
+        let halves = [(merge(right).unwrap(), "right".to_owned()), (merge(left).unwrap(), "left".to_owned())];
+        prop_assert!(Json.serialize(&merge(&halves).unwrap()) == bytes, "another grouping");
+
+        for name in ["a", "b", "c"] {
+            let of = |profile: &Profile| profile.handlers.iter().find(|h| h.name == name).map(|h| h.sum_ns);
+            let expected: u64 = profiles.iter().filter_map(|(profile, _)| of(profile)).sum();
+            prop_assert_eq!(of(&all).unwrap_or(0), expected);
+        }
+    }
+}
+
+fn write(folder: &Path, name: &str, profile: &Profile) -> PathBuf {
+    let path = folder.join(name);
+    profile.write(&path).unwrap();
+    path
+}
+
+#[test]
+fn files_and_exit_codes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |profile: &Profile, name: &str| {
+        write(folder.path(), name, profile).to_str().unwrap().to_owned()
+    };
+    let a = path(&sample(), "a.json");
+    let mut later = sample();
+    later.started = "2026-11-22T00:00:00Z".parse().unwrap();
+    let b = path(&later, "b.json");
+    later.host.kernel_release = Some("6.12".to_owned());
+    let other = path(&later, "other.json");
+    let series = folder.path().join("series.json");
+    Series::new("", vec![shard(7, &[("x", vec![1])]), shard(8, &[("x", vec![2])])])
+        .write(&series)
+        .unwrap();
+    let out = folder.path().join("sum.json");
+    let out = out.to_str().unwrap();
+
+    let output = profiler(&["merge", &a, &b, series.to_str().unwrap(), "-o", out]);
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("merged runs: 4, with 24006 calls of 4 handlers"), "{said}");
+    assert!(said.contains("the intervals of 2 of them are not in the sum"), "{said}");
+    let merged = Profile::read(Path::new(out)).unwrap();
+    let names: Vec<_> = merged.sources.iter().map(|source| source.name.as_str()).collect();
+    assert_eq!(names, ["a.json", "series.json#1", "series.json#2", "b.json"]);
+    let table = profiler(&["report", out]);
+    let table = String::from_utf8_lossy(&table.stdout).into_owned();
+    assert!(table.contains("4 runs: a.json, series.json#1, series.json#2, b.json"), "{table}");
+
+    let old = std::fs::read(out).unwrap();
+    let refused = profiler(&["merge", &a, &other, "-o", out]);
+    assert_eq!(refused.status.code(), Some(12), "{refused:?}");
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("--allow-different kernel"), "{said}");
+    assert_eq!(std::fs::read(out).unwrap(), old, "the old file is left");
+    assert_eq!(profiler(&["merge", &a, &a, "-o", out]).status.code(), Some(12));
+    assert_eq!(profiler(&["merge", &a, "absent.json", "-o", out]).status.code(), Some(7));
+    assert_eq!(profiler(&["merge", &a, &b, "-o", "/dev/full"]).status.code(), Some(8));
+    assert_eq!(profiler(&["merge", &a]).status.code(), Some(2));
+    let allowed = ["merge", &a, &other, "--allow-different", "kernel", "-q", "-o", "-"];
+    let output = profiler(&allowed);
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let merged: Profile = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(merged.host.kernel_release.as_deref(), Some("various"));
+}

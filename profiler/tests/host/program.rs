@@ -1,0 +1,40 @@
+//! The program as tests start it, and this one.
+
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+/// Runs `profiler` to its end.
+pub(crate) fn profiler(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_profiler")).args(args).output().unwrap()
+}
+
+/// This program, with one test of it alone to run: the process may be killed, and have its own environment.
+pub(crate) fn this_program(test: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--format", "terse", "--nocapture"]);
+    // A name that no test has would be a run without failures.
+    let listed =
+        Command::new(command.get_program()).args(command.get_args()).arg("--list").output();
+    assert_eq!(text(&listed.unwrap().stdout), format!("{test}: test\n"));
+    command
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Whether a process lives; a zombie does not.
+pub(crate) fn lives(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or("").trim_start().starts_with('Z'))
+}
+
+/// Waits a minute at most.
+#[track_caller]
+pub(crate) fn wait_for(what: &str, mut come: impl FnMut() -> bool) {
+    let patience = Instant::now() + Duration::from_secs(60);
+    while !come() {
+        assert!(Instant::now() < patience, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

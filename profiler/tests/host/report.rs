@@ -1,0 +1,563 @@
+//! From a profile to a file and back to the table, with files that are anything but profiles.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use nix::sys::stat::Mode;
+use profiler::atomic_file::OutputFile;
+use profiler::cmd::report::{Options, ReportError, print, print_plots, print_series, report, run};
+use profiler::export::{Exporter as _, Json, Table, Unit};
+use profiler::profile::measure::Losses;
+use profiler::profile::{MAX_FILE_BYTES, Place, Profile, ReadError, Series};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::common::{LAYOUT, assert_valid, handler, measure, sample, validator};
+
+fn table(profile: &Profile, unit: Unit) -> String {
+    String::from_utf8(Table { unit, width: None }.serialize(profile)).unwrap()
+}
+
+fn json_of(profile: &Profile) -> Value {
+    serde_json::from_slice(&Json.serialize(profile)).unwrap()
+}
+
+fn read(bytes: &[u8]) -> Result<Profile, ReadError> {
+    Profile::parse(bytes, Path::new("run.json"))
+}
+
+/// The message for a file that must be refused.
+fn refused(bytes: &[u8]) -> String {
+    match read(bytes) {
+        Ok(_) => "LET THROUGH".to_owned(),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// The message for `sample()` with one value replaced.
+fn refusal(pointer: &str, value: Value) -> String {
+    let mut json = json_of(&sample());
+    *json.pointer_mut(pointer).expect("the place exists") = value;
+    refused(json.to_string().as_bytes())
+}
+
+#[test]
+fn table_of_a_run() {
+    insta::assert_snapshot!(table(&sample(), Unit::Auto));
+}
+
+#[test]
+fn table_in_each_unit() {
+    for unit in [Unit::Ns, Unit::Us, Unit::Ms] {
+        insta::assert_snapshot!(format!("table_{unit}"), table(&sample(), unit));
+    }
+}
+
+#[test]
+fn table_with_every_kind_of_loss() {
+    let mut profile = sample();
+    let mut long = measure("execve_handler", &[1_000, 2_000, 90_000_000_000]);
+    long.losses.missed = 7;
+    long.losses.unpaired_exits = 5;
+    let mut skipped = measure("bind_handler", &[]);
+    skipped.losses.missed = 41;
+    let mut stuck = measure("ptrace_pre_handler", &[]);
+    stuck.losses = Losses { entries: 1, in_flight: 1, ..Losses::default() };
+    let mut wrong = measure("bind_entry_handler", &[5; 200]);
+    wrong.losses.entries += 1;
+    wrong.target.module = None;
+    profile.handlers = [long, skipped, stuck, wrong].iter().map(handler).collect();
+    profile.intervals.clear();
+    profile.warnings.clear();
+    profile.interrupted = true;
+    profile.warn();
+    assert_eq!(profile.check(), Ok(()));
+    insta::assert_snapshot!(table(&profile, Unit::Auto));
+}
+
+#[test]
+fn losses_that_few_runs_have_show_where_there_are_some() {
+    let mut profile = sample();
+    let usual = table(&profile, Unit::Auto);
+    assert!(!usual.contains("doubtful") && !usual.contains("backwards"), "{usual}");
+    let mut odd = measure("execve_handler", &[1_000; 200]);
+    odd.losses.entries += 5;
+    odd.losses.exits += 5;
+    (odd.losses.doubtful, odd.losses.backwards) = (3, 2);
+    assert_eq!(odd.losses.unmeasured(), 5);
+    profile.handlers = [odd, measure("bind_handler", &[1_000; 200])].iter().map(handler).collect();
+    profile.intervals.clear();
+    profile.warnings.clear();
+    profile.warn();
+    assert_eq!(profile.check(), Ok(()));
+    let codes: Vec<&str> = profile.warnings.iter().map(|warning| warning.code.as_str()).collect();
+    assert_eq!(codes, ["doubtful", "backwards"]);
+    let text = table(&profile, Unit::Auto);
+    let words = |start: &str| -> Vec<&str> {
+        let line = text.lines().rfind(|line| line.starts_with(start)).unwrap();
+        line.split_whitespace().rev().take(3).collect()
+    };
+    assert_eq!(words("handler")[..2], ["backwards", "doubtful"]);
+    assert_eq!(words("execve_handler")[..2], ["2", "3"]);
+    assert_eq!(words("bind_handler")[..2], ["0", "0"]);
+    let json = json_of(&profile);
+    assert_eq!(json["handlers"][0]["losses"]["doubtful"], 3);
+    assert_eq!(json["handlers"][1]["losses"].get("doubtful"), None);
+}
+
+#[test]
+fn a_narrow_terminal_wraps_names_only() {
+    let text = Table { unit: Unit::Us, width: Some(80) }.serialize(&sample());
+    insta::assert_snapshot!(String::from_utf8(text).unwrap());
+}
+
+#[test]
+fn no_quantile_is_above_the_longest_call() {
+    let handler = handler(&measure("a", &[1_000_001, 1_000_001]));
+    assert!(handler.histogram.buckets[0].to_ns > 1_000_001);
+    for quantile in [0.0, 0.5, 0.99, 1.0] {
+        assert_eq!(handler.quantile_ns(quantile), Some(1_000_001));
+    }
+}
+
+#[test]
+fn a_run_and_its_file_give_the_same_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.json");
+    let profile = sample();
+    profile.write(&path).unwrap();
+    for unit in [Unit::Auto, Unit::Ns, Unit::Us, Unit::Ms] {
+        let (mut run, mut later) = (Vec::new(), Vec::new());
+        print(&profile, unit, None, &mut run).unwrap();
+        report(&path, unit, None, &mut later).unwrap();
+        assert_eq!(run, later);
+    }
+    assert_eq!(Profile::read(&path).unwrap(), profile);
+}
+
+fn series() -> Series {
+    let place = |boot, order| Some(Place { boot, order, part: None });
+    let at = |boot, order| Profile { place: place(boot, order), ..sample() };
+    Series::new("baseline", vec![at(0, 0), at(0, 3), at(1, 1)])
+}
+
+#[test]
+fn a_series_keeps_its_runs_apart() {
+    let series = series();
+    let bytes = series.to_json();
+    assert_eq!(Series::parse(&bytes, Path::new("s.json")).unwrap(), series);
+    crate::common::assert_valid_series(&serde_json::from_slice(&bytes).unwrap());
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s.json");
+    series.write(&path).unwrap();
+    let mut text = Vec::new();
+    report(&path, Unit::Auto, None, &mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.contains("run 2      10 s, after 1 s of warm-up, boot 0, order 3; "), "{text}");
+    let mut third = Vec::new();
+    let options = Options {
+        file: &path,
+        other: None,
+        format: None,
+        output: None,
+        run: Some(3),
+        handlers: &[],
+        plot: false,
+        unit: Unit::Auto,
+        width: None,
+    };
+    run(&options, &mut third).unwrap();
+    assert_eq!(String::from_utf8(third).unwrap(), table(&series.runs[2], Unit::Auto));
+}
+
+#[test]
+fn table_of_repeated_runs() {
+    // Averages of 200, 210 and 220 ns; a tail that only one run has; and one that was never called.
+    let run = |number: u64| {
+        let base = 200 + 10 * number;
+        let mut calls = vec![base; 99];
+        calls.push(base + 500 * number);
+        let mut profile = sample();
+        let mut busy = measure("bind_handler", &calls[..99 - number as usize]);
+        busy.losses.entries += number;
+        busy.losses.lost = number;
+        profile.handlers = vec![
+            handler(&busy),
+            handler(&measure("connect_handler", &calls)),
+            handler(&measure("idle", &[])),
+        ];
+        profile.intervals.clear();
+        profile.warnings.clear();
+        profile.warn();
+        profile
+    };
+    let series = Series::new("", (0..3).map(run).collect());
+    series.check().unwrap();
+    let mut text = Vec::new();
+    print_series(&series, Unit::Auto, None, &mut text).unwrap();
+    insta::assert_snapshot!(String::from_utf8(text).unwrap());
+}
+
+#[test]
+fn a_profile_is_a_series_of_one_run() {
+    let series = Series::parse(&Json.serialize(&sample()), Path::new("run.json")).unwrap();
+    assert_eq!(series.runs, [sample()]);
+}
+
+#[test]
+fn a_series_that_contradicts_itself_is_refused() {
+    let refusal = |change: &dyn Fn(&mut Series)| {
+        let mut series = series();
+        change(&mut series);
+        Series::parse(&series.to_json(), Path::new("s.json")).unwrap_err().to_string()
+    };
+    let text = refusal(&|series| series.runs.clear());
+    assert!(text.contains("runs: is empty"), "{text}");
+    let text = refusal(&|series| series.runs[2].place = series.runs[0].place.clone());
+    assert!(text.contains("run 2: boot 0, order 0 is the place of an earlier run"), "{text}");
+    let text = refusal(&|series| series.runs[1].handlers[0].count += 1);
+    assert!(text.contains("run 1, handler `"), "{text}");
+    let text = refusal(&|series| series.version = 7);
+    assert!(text.contains("version 7, and this program reads up to version 1"), "{text}");
+    let text = read(&series().to_json()).unwrap_err().to_string();
+    assert!(text.contains("holds several runs, and one is wanted"), "{text}");
+}
+
+#[test]
+fn text_from_a_file_cannot_steer_the_terminal() {
+    let mut profile = sample();
+    profile.handlers[0].name = "evil\u{1b}[2J\u{202e}".to_owned();
+    profile.warnings[0].text = "a\u{1b}]0;title\u{7}".to_owned();
+    profile.host.cpu_model = Some("x\ny".to_owned());
+    let text = table(&profile, Unit::Auto);
+    assert!(!text.contains(|c: char| c != '\n' && c.is_control() || c == '\u{202e}'), "{text}");
+    assert!(text.contains("x\u{fffd}y"));
+}
+
+#[test]
+fn the_schema_describes_what_is_written() {
+    assert_valid(&json_of(&sample()));
+    let mut bare = sample();
+    bare.intervals.clear();
+    bare.modules.clear();
+    bare.loads.clear();
+    bare.host.hypervisor = None;
+    assert_valid(&json_of(&bare));
+}
+
+#[test]
+fn the_schema_refuses_what_is_wrong() {
+    let schema = validator();
+    for (pointer, value) in [
+        ("/schema", json!("other/schema")),
+        ("/version", json!(2)),
+        ("/started", json!("yesterday")),
+        ("/clock", json!("sundial")),
+        ("/window_ns", json!(-1)),
+        ("/window_ns", json!(0.5)),
+        ("/handlers", json!({})),
+        ("/handlers/0/count", json!("many")),
+        ("/handlers/0/name", json!("")),
+        ("/handlers/0/backend", json!("guess")),
+        ("/handlers/0/losses/missed", json!(null)),
+        ("/handlers/0/histogram/buckets/0", json!([1, 2])),
+        ("/loads/0/outcome/status/state", json!("perhaps")),
+        ("/histogram/precision_digits", json!(9)),
+        ("/warnings/0", json!("careful")),
+    ] {
+        let mut json = json_of(&sample());
+        *json.pointer_mut(pointer).expect(pointer) = value;
+        assert!(!schema.is_valid(&json), "{pointer} is let through");
+    }
+    let mut json = json_of(&sample());
+    json.as_object_mut().unwrap().remove("handlers");
+    assert!(!schema.is_valid(&json));
+}
+
+#[test]
+fn other_files_are_named_for_what_they_are() {
+    let message = refused;
+    let full = Json.serialize(&sample());
+    let messages = [
+        message(b""),
+        message(b"  \n"),
+        message(b"handler count\n"),
+        message(b"\x1f\x8b\x08\x00rest"),
+        message(b"\xff\xfe\x00binary"),
+        message(b" 0)   0.5 us    |  bind_entry_handler();\n"),
+        message(b"[1, 2]"),
+        message(b"null"),
+        message(b"{}"),
+        message(br#"{"traceEvents": []}"#),
+        message(br#"{"schema": "other/thing", "version": 1}"#),
+        message(br#"{"schema": "profiler/profile"}"#),
+        message(br#"{"schema": "profiler/profile", "version": 2}"#),
+        message(br#"{"schema": "profiler/profile", "version": 1}"#),
+        message(br#"{"schema": "profiler/profile", "version": 1, "tool": NaN}"#),
+        message(&full[..full.len() / 2]),
+        message(&[b"[".repeat(100_000), b"]".repeat(100_000)].concat()),
+    ];
+    insta::assert_snapshot!(messages.join("\n"));
+}
+
+#[test]
+fn contradictions_are_named() {
+    let handler = json_of(&sample())["handlers"][0].clone();
+    let messages = [
+        refusal("/window_ns", json!(0)),
+        refusal("/histogram/highest_ns", json!(u64::MAX)),
+        refusal("/histogram/highest_ns", json!(1_000_000)),
+        refusal("/histogram/precision_digits", json!(2)),
+        refusal("/handlers/0/count", json!(9_999)),
+        refusal("/handlers/0/sum_ns", json!(u64::MAX)),
+        refusal("/handlers/0/sum_ns", json!(10_000 * 60)),
+        refusal("/handlers/0/min_ns", json!(61)),
+        refusal("/handlers/0/min_ns", json!(null)),
+        refusal("/handlers/0/max_ns", json!(100)),
+        refusal("/handlers/0/max_ns", json!(5)),
+        refusal("/handlers/0/losses/over_range", json!(1)),
+        refusal("/handlers/0/name", json!("")),
+        refusal("/handlers/1", handler),
+        refusal("/handlers/2/sum_ns", json!(1)),
+        refusal("/handlers/0/histogram/buckets/0/2", json!(1)),
+        refusal("/handlers/0/histogram/buckets", json!([])),
+        refusal("/handlers/0/histogram/v2_deflate_base64", json!("HISTFAAA!")),
+        refusal("/handlers/0/histogram/v2_deflate_base64", json!("")),
+        refusal("/intervals/0/handlers", json!([])),
+        refusal("/intervals/0/start_ns", json!(u64::MAX)),
+        refusal("/intervals/0/handlers/0/p50_ns", json!(100)),
+        refusal("/intervals/0/handlers/2/count", json!(1)),
+    ];
+    assert!(messages.iter().all(|message| message.contains("contradicts itself")));
+    insta::assert_snapshot!(messages.join("\n"));
+}
+
+#[test]
+fn more_histograms_than_anyone_measures_are_refused() {
+    let mut profile = sample();
+    let empty = handler(&measure("a", &[]));
+    profile.intervals.clear();
+    profile.handlers = vec![empty; 40_000];
+    let message = refused(&Json.serialize(&profile));
+    assert!(message.contains("40000 histograms"), "{message}");
+}
+
+#[test]
+fn wrong_types_are_named_with_their_place() {
+    for (pointer, value) in [
+        ("/window_ns", json!(-1)),
+        ("/window_ns", json!(1e30)),
+        ("/handlers/0/count", json!(1.5)),
+        ("/started", json!("2026-13-45")),
+        ("/handlers/0/backend", json!("guess")),
+        ("/loads/0/spec/rate_per_s", json!(-3.0)),
+    ] {
+        let message = refusal(pointer, value);
+        assert!(message.contains("damaged profile") && message.contains("line 1"), "{message}");
+    }
+}
+
+#[test]
+fn counts_beyond_a_double_are_exact() {
+    let mut measured = measure("connect_syscall_handler", &[]);
+    let count = (1_u64 << 53) + 1;
+    measured.histogram.record_n(1, count).unwrap();
+    measured.sum_ns = count;
+    (measured.min_ns, measured.max_ns) = (Some(1), Some(1));
+    measured.losses.entries = count;
+    let mut profile = sample();
+    profile.handlers = vec![handler(&measured)];
+    profile.intervals.clear();
+    let back = read(&Json.serialize(&profile)).unwrap();
+    assert_eq!(back, profile);
+    assert_eq!(back.handlers[0].count, count);
+}
+
+#[test]
+fn unknown_fields_of_the_same_version_are_ignored() {
+    let mut json = json_of(&sample());
+    json["something_new"] = json!({"nested": [1, 2, 3]});
+    json["handlers"][0]["something_new"] = json!(true);
+    assert_eq!(read(json.to_string().as_bytes()).unwrap(), sample());
+}
+
+#[test]
+fn places_that_hold_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    for path in [folder.path(), Path::new("/dev/zero")] {
+        assert!(matches!(Profile::read(path), Err(ReadError::NotAFile { .. })), "{path:?}");
+    }
+    let absent = Profile::read(&folder.path().join("absent")).unwrap_err();
+    assert!(absent.to_string().contains("No such file"), "{absent}");
+    let huge = folder.path().join("huge");
+    fs::File::create(&huge).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();
+    assert!(matches!(Profile::read(&huge), Err(ReadError::TooLarge { .. })));
+}
+
+#[test]
+fn an_unwritable_report_is_an_error_and_a_closed_pipe_is_none() {
+    struct Failing(std::io::ErrorKind);
+    impl std::io::Write for Failing {
+        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+            Err(self.0.into())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.json");
+    sample().write(&path).unwrap();
+    let write = |kind| report(&path, Unit::Auto, None, &mut Failing(kind));
+    assert!(write(std::io::ErrorKind::BrokenPipe).is_ok());
+    assert!(matches!(write(std::io::ErrorKind::StorageFull), Err(ReportError::Write(_))));
+}
+
+/// Names in `folder`, sorted.
+fn names(folder: &Path) -> Vec<PathBuf> {
+    let mut names: Vec<_> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn an_output_is_all_or_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.json");
+
+    drop(OutputFile::open(&path).unwrap());
+    assert_eq!(names(folder.path()), Vec::<PathBuf>::new());
+
+    OutputFile::open(&path).unwrap().commit(b"old").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+    let pending = OutputFile::open(&path).unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"old");
+    drop(pending);
+    assert_eq!(fs::read(&path).unwrap(), b"old");
+
+    OutputFile::open(&path).unwrap().commit(b"new").unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"new");
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+    assert_eq!(names(folder.path()), [path]);
+}
+
+#[test]
+fn a_link_stays_a_link() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, link) = (folder.path().join("run.json"), folder.path().join("latest"));
+    fs::write(&path, "old").unwrap();
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    OutputFile::open(&link).unwrap().commit(b"new").unwrap();
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(fs::read(&path).unwrap(), b"new");
+}
+
+#[test]
+fn an_unwritable_output_is_found_on_opening() {
+    let folder = tempfile::tempdir().unwrap();
+    let message = |path: &Path| OutputFile::open(path).expect_err("unwritable").to_string();
+    assert!(message(folder.path()).contains("name a file, not a folder"));
+    assert!(message(&folder.path().join("no/such/run.json")).contains("create its folder"));
+    assert!(message(Path::new("/proc/run.json")).starts_with("cannot write /proc/run.json"));
+    let fifo = folder.path().join("fifo");
+    nix::unistd::mkfifo(&fifo, Mode::S_IRWXU).unwrap();
+    assert!(message(&fifo).contains("start what reads"), "{}", message(&fifo));
+    OutputFile::open(Path::new("/dev/null")).unwrap().commit(b"gone").unwrap();
+    assert!(Path::new("/dev/null").metadata().unwrap().permissions().mode() & 0o200 != 0);
+    let full = OutputFile::open(Path::new("/dev/full")).unwrap().commit(b"x").unwrap_err();
+    assert!(full.to_string().contains("No space left"), "{full}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_run_survives_its_file(
+        runs in prop::collection::vec(
+            prop::collection::vec(
+                prop_oneof![0..4_000_u64, 0..=LAYOUT.highest_ns, Just(90_000_000_000)], 0..60),
+            0..6),
+    ) {
+        let mut profile = sample();
+        profile.intervals.clear();
+        profile.handlers = runs
+            .iter()
+            .enumerate()
+            .map(|(at, durations)| handler(&measure(&format!("handler_{at}"), durations)))
+            .collect();
+        let bytes = Json.serialize(&profile);
+        let back = read(&bytes).unwrap();
+        prop_assert_eq!(&Json.serialize(&back), &bytes);
+        prop_assert_eq!(back, profile);
+    }
+
+    #[test]
+    fn a_damaged_file_never_panics(
+        edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+        cut in any::<prop::sample::Index>(),
+        shorten in any::<bool>(),
+    ) {
+        let mut bytes = small();
+        for (at, byte) in edits {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        if shorten {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        if let Ok(profile) = read(&bytes) {
+            let _ = table(&profile, Unit::Auto);
+        }
+    }
+
+    #[test]
+    fn any_number_in_any_place_never_panics(
+        place in any::<prop::sample::Index>(),
+        number in prop_oneof![Just(0), Just(1), Just(u64::MAX), Just(i64::MAX as u64), any::<u64>()],
+    ) {
+        let text = String::from_utf8(small()).unwrap();
+        let starts: Vec<usize> = text
+            .match_indices(|c: char| c.is_ascii_digit())
+            .map(|(at, _)| at)
+            .filter(|&at| matches!(text.as_bytes()[at - 1], b' ' | b'['))
+            .collect();
+        let start = starts[place.index(starts.len())];
+        let length = text[start..].find(|c: char| !c.is_ascii_digit()).unwrap();
+        let text = format!("{}{number}{}", &text[..start], &text[start + length..]);
+        if let Ok(profile) = read(text.as_bytes()) {
+            let _ = table(&profile, Unit::Auto);
+        }
+    }
+}
+
+/// A profile small enough that a random edit hits something that matters.
+fn small() -> Vec<u8> {
+    let mut profile = sample();
+    let durations: Vec<u64> = (0..20).map(|n| n * n * 100).collect();
+    profile.handlers = vec![handler(&measure("bind_handler", &durations))];
+    profile.intervals.clear();
+    Json.serialize(&profile)
+}
+
+#[test]
+fn plots_of_every_handler_with_a_hit() {
+    let mut text = Vec::new();
+    print_plots(&[sample()], &mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    let heads: Vec<&str> = text.lines().filter(|line| line.contains("percentile")).collect();
+    assert_eq!(
+        heads,
+        [
+            "connect_syscall_entry_handler: latency by percentile",
+            "connect_syscall_handler: latency by percentile, logarithmic"
+        ]
+    );
+    // Both ends of both axes.
+    for label in ["99 ns", "60 ns", "89 ms", "700 ns", "0 %", "99.995 %"] {
+        assert!(text.contains(label), "{label} in\n{text}");
+    }
+    assert!(text.chars().filter(|c| ('\u{2801}'..='\u{28ff}').contains(c)).count() > 60, "{text}");
+}

@@ -1,0 +1,569 @@
+//! `profiler run --no-probe` and `profiler sweep`: loads and their costs, without privileges or probes.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use profiler::load::{LoadRun, LoadSpec, LoadStatus};
+use profiler::profile::{Profile, Series};
+use profiler::watch::Watched;
+use tempfile::TempDir;
+
+use crate::program::wait_for;
+
+/// A folder that everybody may look into, with a link to the program: what runs from there, or has the
+/// folder for its temporary files, is this test's.
+struct Scene(TempDir);
+
+impl Scene {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let (program, link) = (env!("CARGO_BIN_EXE_profiler"), folder.path().join("profiler"));
+        if fs::hard_link(program, &link).is_err() {
+            fs::copy(program, &link).unwrap();
+        }
+        Self(folder)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn program(&self) -> Command {
+        let mut command = Command::new(self.path("profiler"));
+        // All temporary files of this test are its own.
+        command.env("TMPDIR", self.0.path());
+        command
+    }
+
+    /// Runs to the end: `profiler run --no-probe WORDS --json out.json`.
+    fn run(&self, words: &str) -> (Output, Profile) {
+        let output = self.start(words).wait_with_output().unwrap();
+        let profile = Profile::read(&self.path("out.json"));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output, profile.unwrap_or_else(|error| panic!("{error}; it said: {said}")))
+    }
+
+    fn start(&self, words: &str) -> Child {
+        let mut command = self.program();
+        command.args(["run", "--no-probe", "--json"]).arg(self.path("out.json"));
+        command.args(words.split_whitespace());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// Waits until the folder holds nothing of a load, and no process has the folder in its
+    /// environment.
+    fn assert_nothing_left(&self) {
+        let mut left = Vec::new();
+        wait_for("the end of what a load left behind", || {
+            left = processes_of(self.0.path());
+            let folders = fs::read_dir(self.0.path()).unwrap().flatten();
+            let named = folders.map(|entry| entry.file_name().to_string_lossy().into_owned());
+            left.extend(named.filter(|name| name.starts_with("profiler-load-")));
+            left.is_empty()
+        });
+    }
+}
+
+/// Processes whose program is in `folder`, or that have it for temporary files, by their command line.
+fn processes_of(folder: &Path) -> Vec<String> {
+    let wanted = format!("TMPDIR={}", folder.display());
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let has = |path: &Path| {
+        if fs::read_link(path.join("exe")).is_ok_and(|program| program.starts_with(folder)) {
+            return true;
+        }
+        let environment = fs::read(path.join("environ")).unwrap_or_default();
+        environment.split(|&byte| byte == 0).any(|entry| entry.starts_with(wanted.as_bytes()))
+    };
+    entries
+        .filter(|entry| has(&entry.path()))
+        .map(|entry| {
+            let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&line).replace('\0', " ")
+        })
+        .collect()
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill(Pid::from_raw(child.id().cast_signed()), signal).unwrap();
+}
+
+/// Reads standard error up to the line that says that the window has begun.
+fn wait_measuring(child: &mut Child) -> BufReader<std::process::ChildStderr> {
+    let mut lines = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.starts_with("measuring") {
+        line.clear();
+        assert!(lines.read_line(&mut line).unwrap() > 0, "it ended before it measured");
+    }
+    lines
+}
+
+fn codes(profile: &Profile) -> Vec<&str> {
+    profile.warnings.iter().map(|warning| warning.code.as_str()).collect()
+}
+
+fn user_of(run: &LoadRun) -> Option<&str> {
+    match &run.spec {
+        LoadSpec::Builtin { user, .. } => user.as_deref(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_was_measured_outlives_a_full_disk() {
+    let scene = Scene::new();
+    let run = "run --no-probe --builtin nanosleep --operations 50 --json";
+    let mut command = scene.program();
+    let output = command.args(run.split(' ')).arg("/dev/full").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(8), "{said}");
+    assert!(said.contains("cannot write /dev/full: No space left on device"), "{said}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("nanosleep: from its begin"));
+    let saved = said.split("what was measured is in ").nth(1).unwrap();
+    let saved = saved.split(" instead").next().unwrap();
+    assert!(Path::new(saved).starts_with(scene.0.path()), "{saved}");
+    let profile = Profile::read(Path::new(saved)).unwrap();
+    assert_eq!(profile.loads[0].outcome.operations, Some(50));
+}
+
+#[test]
+fn a_full_disk_leaves_the_old_file_and_the_table() {
+    let scene = Scene::new();
+    fs::write(scene.path("out.json"), "what was there before").unwrap();
+    // No file may be larger than 1 KiB; the signal ignored, a write fails as on a full disk.
+    let script = "trap '' XFSZ; ulimit -f 1; exec \"$@\"";
+    let output = Command::new("bash")
+        .args(["-c", script, "bash"])
+        .arg(scene.path("profiler"))
+        .args("run --no-probe --builtin nanosleep --operations 50 --json".split(' '))
+        .arg(scene.path("out.json"))
+        .env("TMPDIR", scene.0.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(8), "{said}");
+    assert!(said.contains("an older file of that name is left as it was"), "{said}");
+    assert!(said.contains("what was measured is in the table alone"), "{said}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("nanosleep: from its begin"));
+    assert_eq!(fs::read(scene.path("out.json")).unwrap(), b"what was there before");
+    let left = fs::read_dir(scene.0.path()).unwrap();
+    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 2, "{left:?}");
+}
+
+#[test]
+fn a_rate_is_held_within_one_in_a_hundred() {
+    let scene = Scene::new();
+    let (output, profile) = scene.run("--builtin execve --rate 50/s --duration 12s");
+    assert!(output.status.success(), "{output:?}");
+    let outcome = &profile.loads[0].outcome;
+    let held = outcome.held_rate_per_s.unwrap();
+    assert!((held / 50.0 - 1.0).abs() < 0.01, "{held}");
+    assert_eq!(outcome.errors, []);
+    assert!(!codes(&profile).contains(&"rate-not-held"));
+    // An execve costs something, and no more than the machine has.
+    let cpu = outcome.cpu_ns_per_operation().unwrap();
+    assert!((10_000.0..1e9).contains(&cpu), "{cpu} ns");
+    // Each second of the window has its sample only where somebody is watched.
+    assert_eq!(profile.costs.unwrap().rows[0].samples.len(), 2);
+    let table = String::from_utf8(output.stdout).unwrap();
+    for words in ["execve: from its begin", "execve: from when due", "CPU us/op", "the machine"] {
+        assert!(table.contains(words), "{table}");
+    }
+    scene.assert_nothing_left();
+}
+
+#[test]
+fn a_rate_that_cannot_be_held_is_told() {
+    let scene = Scene::new();
+    let (output, profile) = scene.run("--builtin execve --rate 1000000/s --duration 1s");
+    assert!(output.status.success());
+    let held = profile.loads[0].outcome.held_rate_per_s.unwrap();
+    assert!(held < 100_000.0, "{held}");
+    let warning = profile.warnings.iter().find(|warning| warning.code == "rate-not-held").unwrap();
+    assert!(warning.text.contains("1000000/s") && warning.text.contains(&format!("{held:.1}/s")));
+}
+
+/// CPU time of a process in nanoseconds, as the kernel tells it.
+fn cpu_of(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+    let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+    ticks * 10_000_000
+}
+
+#[test]
+fn the_cpu_time_of_a_watched_process_is_that_of_proc() {
+    let scene = Scene::new();
+    // It waits for a word, works until it is stopped, and uses some time before that is not watched.
+    let script =
+        "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; read word; while :; do :; done";
+    let mut worker = Command::new("sh");
+    let mut worker = worker.args(["-c", script]).stdin(Stdio::piped()).spawn().unwrap();
+    wait_for("the worker to wait", || {
+        let wchan = fs::read_to_string(format!("/proc/{}/stat", worker.id())).unwrap();
+        cpu_of(worker.id()) > 0 && wchan.contains(") S ")
+    });
+    let before = cpu_of(worker.id());
+    let words = format!("--duration 60s --sample 100ms --watch {}", worker.id());
+    let mut run = scene.start(&words);
+    let said = wait_measuring(&mut run);
+    worker.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    wait_for("two seconds of work", || cpu_of(worker.id()) > before + 2_000_000_000);
+    signal(&worker, Signal::SIGSTOP);
+    std::thread::sleep(Duration::from_millis(300));
+    let used = cpu_of(worker.id()) - before;
+    signal(&run, Signal::SIGINT);
+    let status = run.wait().unwrap();
+    drop(said);
+    worker.kill().unwrap();
+    worker.wait().unwrap();
+    assert_eq!(status.code(), Some(130));
+
+    let costs = Profile::read(&scene.path("out.json")).unwrap().costs.unwrap();
+    let row = costs.rows.iter().find(|row| matches!(row.of, Watched::Pid { .. })).unwrap();
+    let total = row.total();
+    let watched = total.user_ns + total.system_ns;
+    let ratio = watched as f64 / used as f64;
+    assert!((0.98..1.02).contains(&ratio), "{watched} ns watched, {used} ns by /proc");
+    assert_eq!((row.seen, row.ended), (1, 0));
+    assert!(row.samples.len() > 10, "{}", row.samples.len());
+    assert!(row.samples.windows(2).all(|pair| {
+        pair[0].at_ns < pair[1].at_ns && pair[0].usage.user_ns <= pair[1].usage.user_ns
+    }));
+    // The machine has done at least that, and the profiler itself next to nothing.
+    let of = |what: &Watched| {
+        let total = costs.rows.iter().find(|row| row.of == *what).unwrap().total();
+        total.user_ns + total.system_ns
+    };
+    assert!(of(&Watched::Machine) as f64 > 0.95 * watched as f64);
+    assert!(of(&Watched::Profiler) < watched / 2);
+}
+
+#[test]
+fn watched_processes_come_and_go() {
+    let scene = Scene::new();
+    let name = "watched-by-name";
+    fs::copy("/bin/sh", scene.path(name)).unwrap();
+    let start = |seconds: &str| {
+        let mut command = Command::new(scene.path(name));
+        // The shell itself waits, under its own name.
+        command.args([
+            "-c",
+            "while read line; do i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; done",
+            seconds,
+        ]);
+        command.stdin(Stdio::piped()).spawn().unwrap()
+    };
+    let mut first = start("");
+    let words = format!(
+        "--duration 60s --sample 50ms --watch {name} --watch no-such-name --watch 999999999"
+    );
+    let mut run = scene.start(&words);
+    let said = wait_measuring(&mut run);
+    let mut second = start("");
+    second.stdin.as_mut().unwrap().write_all(b"x\n").unwrap();
+    wait_for("work of the second", || cpu_of(second.id()) > 20_000_000);
+    std::thread::sleep(Duration::from_millis(300));
+    first.kill().unwrap();
+    first.wait().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    signal(&run, Signal::SIGTERM);
+    run.wait().unwrap();
+    drop(said);
+    drop(second.stdin.take());
+    second.wait().unwrap();
+
+    let profile = Profile::read(&scene.path("out.json")).unwrap();
+    let costs = profile.costs.as_ref().unwrap();
+    let row = &costs.rows[2];
+    assert_eq!(row.of, Watched::Name { name: name.to_owned() });
+    assert_eq!((row.seen, row.ended), (2, 1));
+    let total = row.total();
+    assert!(total.user_ns + total.system_ns >= 20_000_000, "{total:?}");
+    assert_eq!(total.processes, 1, "one is left");
+    assert!(total.memory_bytes > Some(0) && total.voluntary_switches > Some(0), "{total:?}");
+    assert_eq!(codes(&profile), ["interrupted", "watched-ended", "watched-never", "watched-never"]);
+}
+
+#[test]
+fn a_load_of_root_runs_as_nobody_and_another_as_oneself() {
+    let scene = Scene::new();
+    let root = nix::unistd::geteuid().is_root();
+    let (output, profile) = scene.run("--builtin open,kill --operations 100");
+    assert!(output.status.success(), "{output:?}");
+    for load in &profile.loads {
+        assert_eq!(load.outcome.status, LoadStatus::Completed);
+        assert_eq!(load.outcome.operations, Some(100));
+        assert_eq!(user_of(load), root.then_some("nobody"));
+    }
+    // The rest is of root alone: only root can become another.
+    let (output, profile) = scene.run("--builtin kill --operations 10 --load-user root");
+    if root {
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(user_of(&profile.loads[0]), Some("root"));
+        let words = format!("--load-user nobody --load-dir {} -- sh -c", scene.0.path().display());
+        let mut command = scene.program();
+        command.args(["run", "--no-probe"]).args(words.split(' '));
+        let script = "id -u >&2; echo $TMPDIR >&2; [ -d $TMPDIR ] && touch $TMPDIR/x && [ $$ = $(ps -o sid= -p $$) ]";
+        let output = command.arg(script).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        assert!(said.contains("65534\n") && said.contains("/profiler-load-"), "{said}");
+    } else {
+        assert_eq!(output.status.code(), Some(5));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("only root"), "{output:?}");
+    }
+    let output =
+        scene.program().args(["run", "--no-probe", "--load-user", "no-such-user"]).output();
+    let output = output.unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no-such-user"));
+    scene.assert_nothing_left();
+}
+
+/// As many kinds of loads as there are that leave something while they run.
+const LEAVING: &str =
+    "--builtin open,write,rmdir,execve,ptrace,accept,dns,setsid --workers 2 --duration 60s";
+
+#[test]
+fn nothing_is_left_of_loads_however_they_end() {
+    let scene = Scene::new();
+    for how in [Signal::SIGINT, Signal::SIGKILL] {
+        let mut run = scene.start(LEAVING);
+        let said = wait_measuring(&mut run);
+        wait_for("all loads to run", || {
+            let running = processes_of(scene.0.path());
+            let of = |role: &str| running.iter().filter(|line| line.contains(role)).count();
+            of("__load ") >= 8 && of("__ptrace-child") == 2
+        });
+        let folders = fs::read_dir(scene.0.path()).unwrap().flatten();
+        assert_eq!(folders.filter(|entry| entry.path().is_dir()).count(), 3);
+        signal(&run, how);
+        run.wait().unwrap();
+        drop(said);
+        scene.assert_nothing_left();
+    }
+}
+
+/// The numbers of a row of the table that begins with `name`.
+fn row<'a>(table: &'a str, name: &str) -> Vec<&'a str> {
+    let line = table.lines().find(|line| line.starts_with(name));
+    let line = line.unwrap_or_else(|| panic!("no row of {name}: {table}"));
+    line.strip_prefix(name).unwrap().split_whitespace().collect()
+}
+
+#[test]
+fn repeated_runs_are_kept_apart() {
+    let scene = Scene::new();
+    let line = "--builtin kill --operations 300 --rate 600/s --repeat 3 --warmup 100ms";
+    let output = scene.start(line).wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    let bytes = fs::read(scene.path("out.json")).unwrap();
+    crate::common::assert_valid_series(&serde_json::from_slice(&bytes).unwrap());
+    let series = Series::read(&scene.path("out.json")).unwrap();
+    assert_eq!(series.runs.len(), 3);
+    for (number, run) in series.runs.iter().enumerate() {
+        assert!(said.contains(&format!("run {} of 3\n", number + 1)), "{said}");
+        // Each has a load and a warm-up of its own, and not one operation of another run.
+        assert_eq!(run.loads[0].outcome.operations, Some(300));
+        assert!((100_000_000..200_000_000).contains(&run.warmup_ns), "{}", run.warmup_ns);
+        assert!(run.loads[0].outcome.latency.as_ref().unwrap().service.count < 300);
+        assert_eq!(run.place, None, "runs of one boot are in order by their time stamps");
+    }
+    assert!(series.runs.windows(2).all(|pair| pair[0].started < pair[1].started));
+    let table = String::from_utf8(output.stdout).unwrap();
+    let cells = row(&table, "kill: from its begin");
+    let mut of_runs: Vec<f64> = series
+        .runs
+        .iter()
+        .map(|run| run.loads[0].outcome.latency.as_ref().unwrap().service.mean_ns().unwrap())
+        .collect();
+    of_runs.sort_by(f64::total_cmp);
+    let spread = format!("{:.2}%", (of_runs[2] - of_runs[0]) / of_runs[1] * 100.0);
+    assert_eq!((cells[0], cells[3]), ("3", spread.as_str()), "{table}");
+    let report = |args: &[&str]| {
+        let output = scene.program().arg("report").arg(scene.path("out.json")).args(args).output();
+        String::from_utf8(output.unwrap().stdout).unwrap()
+    };
+    assert_eq!(report(&[]), table, "the report is the table of the runs");
+    assert!(report(&["--run", "3"]).contains("window"), "one run has the table of one");
+    assert_eq!(report(&["--format", "json"]).as_bytes(), bytes);
+    scene.assert_nothing_left();
+}
+
+#[test]
+fn repetitions_that_are_interrupted_keep_what_was_measured() {
+    let scene = Scene::new();
+    let mut run = scene.start("--builtin kill --duration 400ms --repeat 100");
+    let mut lines = BufReader::new(run.stderr.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap() == "run 3 of 100"), "it ended before its third run");
+    std::thread::sleep(Duration::from_millis(100));
+    signal(&run, Signal::SIGINT);
+    let rest: Vec<String> = lines.map(Result::unwrap).collect();
+    assert_eq!(run.wait_with_output().unwrap().status.code(), Some(130));
+    let series = Series::read(&scene.path("out.json")).unwrap();
+    assert_eq!(series.runs.len(), 2);
+    assert!(series.runs.iter().all(|run| !run.interrupted && run.window_ns >= 400_000_000));
+    assert!(rest.iter().any(|line| line.contains("run 3 of 100 was cut short")), "{rest:?}");
+    scene.assert_nothing_left();
+
+    // Without a whole run before it, what there is of the first is kept.
+    let mut run = scene.start("--builtin kill --duration 60s --repeat 5");
+    let said = wait_measuring(&mut run);
+    std::thread::sleep(Duration::from_millis(100));
+    signal(&run, Signal::SIGTERM);
+    let ended = run.wait().unwrap();
+    drop(said);
+    assert_eq!(ended.code(), Some(143));
+    let series = Series::read(&scene.path("out.json")).unwrap();
+    assert_eq!((series.runs.len(), series.runs[0].interrupted), (1, true));
+    scene.assert_nothing_left();
+}
+
+#[test]
+fn repetitions_end_with_a_load_that_fails() {
+    let scene = Scene::new();
+    let count = scene.path("count");
+    let script = format!("echo >> {0}; [ $(wc -l < {0}) -lt 3 ]", count.display());
+    let mut command = scene.program();
+    command.args(["run", "--no-probe", "--repeat", "9", "--json"]).arg(scene.path("out.json"));
+    let output = command.args(["--", "sh", "-c", &script]).output().unwrap();
+    assert_eq!(output.status.code(), Some(5), "{output:?}");
+    assert_eq!(fs::read_to_string(count).unwrap().lines().count(), 3, "no fourth run");
+    assert_eq!(Series::read(&scene.path("out.json")).unwrap().runs.len(), 3);
+    let wrong =
+        scene.program().args(["run", "--no-probe", "--repeat", "2", "--export", "x.csv"]).output();
+    assert_eq!(wrong.unwrap().status.code(), Some(2));
+}
+
+fn sweep(scene: &Scene, rates: &str) -> Command {
+    let mut command = scene.program();
+    command.args(["sweep", "--rate", rates, "--workers", "1,2", "--repeat", "3", "--out"]);
+    command.arg(scene.path("cells")).args(["--", "--no-probe", "--builtin", "prctl"]);
+    command.args(["--duration", "200ms"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// The cells that are there, with the time at which each began.
+fn cells(scene: &Scene) -> Vec<(String, String)> {
+    let entries = fs::read_dir(scene.path("cells")).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut cells: Vec<_> = names
+        .filter(|name| name.starts_with("rate-"))
+        .map(|name| {
+            let profile = Profile::read(&scene.path("cells").join(&name)).unwrap();
+            let LoadSpec::Builtin { workers, rate_per_s, .. } = &profile.loads[0].spec else {
+                panic!("{name}");
+            };
+            let prefix = format!("rate-{}_workers-{workers}_run-", rate_per_s.unwrap().get());
+            assert!(name.starts_with(&prefix), "{name} holds another cell");
+            assert!(!profile.interrupted);
+            (name, profile.started.to_string())
+        })
+        .collect();
+    cells.sort();
+    cells
+}
+
+#[test]
+fn a_sweep_that_is_stopped_goes_on_and_gives_the_grid_once() {
+    let scene = Scene::new();
+    const RATES: &str = "100/s,200/s,400/s";
+    let mut known: Vec<(String, String)> = Vec::new();
+    for (how, wanted) in [(Signal::SIGINT, 5), (Signal::SIGKILL, 10)] {
+        let mut run = sweep(&scene, RATES).spawn().unwrap();
+        wait_for("measured cells", || cells(&scene).len() >= wanted);
+        signal(&run, how);
+        let status = run.wait().unwrap();
+        assert_eq!(status.code(), if how == Signal::SIGINT { Some(130) } else { None });
+        scene.assert_nothing_left();
+        let now = cells(&scene);
+        assert!(now.len() < 18, "it was to be stopped half way");
+        assert!(known.iter().all(|cell| now.contains(cell)), "a cell was measured again");
+        known = now;
+    }
+    let other = sweep(&scene, "100/s,200/s").output().unwrap();
+    assert_eq!(other.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&other.stderr).contains("differs in rates"), "{other:?}");
+
+    let output = sweep(&scene, RATES).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let all = cells(&scene);
+    assert_eq!(all.len(), 18);
+    assert!(known.iter().all(|cell| all.contains(cell)), "a cell was measured again");
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(table.lines().filter(|line| line.contains(" prctl ")).count(), 18, "{table}");
+    let mut files: Vec<_> = fs::read_dir(scene.path("cells")).unwrap().flatten().collect();
+    files.retain(|entry| !entry.file_name().to_string_lossy().starts_with("rate-"));
+    assert_eq!(files.len(), 1, "the record alone: {files:?}");
+    // All is there: the table comes at once, and is the same.
+    assert_eq!(String::from_utf8(sweep(&scene, RATES).output().unwrap().stdout).unwrap(), table);
+}
+
+#[test]
+fn a_sweep_says_what_is_wrong() {
+    let scene = Scene::new();
+    let run = |words: &str| {
+        let mut command = scene.program();
+        command.args(["sweep", "--out"]).arg(scene.path("cells")).args(words.split(' '));
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, said) = run("--rate 1/s,1/s -- --no-probe --builtin kill");
+    assert_eq!((code, said.contains("twice")), (Some(2), true), "{said}");
+    let (code, said) = run("--rate fast -- --no-probe --builtin kill");
+    assert_eq!((code, said.contains("`max`")), (Some(2), true), "{said}");
+    let (code, said) = run("--rate 5/s -- --no-probe --builtin kill --repeat 2");
+    assert_eq!((code, said.contains("before the `--`")), (Some(2), true), "{said}");
+    let (code, said) = run("--rate 5/s -- --no-probe --builtin kill --rate 6/s");
+    assert_eq!((code, said.contains("--rate")), (Some(2), true), "{said}");
+    let (code, said) =
+        run("--rate 5/s -- --no-probe --builtin open --load-dir /no/such/folder --duration 1s");
+    assert_eq!((code, said.contains("/no/such/folder")), (Some(5), true), "{said}");
+    assert!(said.contains("cell 5/s, 1 worker, run 1"), "{said}");
+    assert_eq!(cells(&scene), []);
+    fs::write(scene.path("cells/sweep.json"), "{}").unwrap();
+    let (code, said) = run("--rate 5/s -- --no-probe --builtin kill");
+    assert_eq!((code, said.contains("no record of a sweep")), (Some(7), true), "{said}");
+}
+
+#[test]
+fn limits_are_refused_where_they_cannot_be() {
+    let scene = Scene::new();
+    let (output, profile) = scene.run("--builtin kill --operations 10 --load-memory-max 100M");
+    // Where they can be, they are tried in the virtual machine.
+    if output.status.success() {
+        assert_eq!(profile.loads[0].outcome.operations, Some(10));
+    } else {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(5), "{said}");
+        assert!(said.contains("cgroup") || said.contains("control group"), "{said}");
+    }
+    scene.assert_nothing_left();
+}
+
+/// Whenever in the start it comes, before the handlers of signals are there (then it kills) or after.
+#[test]
+fn a_signal_at_any_moment_of_the_start_ends_the_run() {
+    let scene = Scene::new();
+    for half_ms in 0..80 {
+        let mut run = scene.start("--builtin nanosleep --duration 60s");
+        std::thread::sleep(Duration::from_micros(500 * half_ms));
+        signal(&run, Signal::SIGTERM);
+        let patience = Instant::now() + Duration::from_secs(20);
+        while run.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < patience, "SIGTERM after {half_ms} half ms is lost");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}

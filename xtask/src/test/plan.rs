@@ -1,0 +1,214 @@
+//! Where each VM test runs. The test says so itself, as the reason why a plain run ignores it:
+//!
+//! | in the source | runs on |
+//! |---|---|
+//! | `#[ignore = "VM 5.10 6.1 6.12 7.2"]` | each kernel, on the wall clock with two CPUs |
+//! | `#[ignore = "VM 6.1: not about the kernel"]` | one kernel; after the colon: why not the others |
+//! | `#[ignore = "VM 6.1 6.12, virtual time"]` | two kernels, each with one CPU under virtual time |
+//! | `#[ignore = "VM 6.1, virtual time, twice"]` | two boots, which have to measure the same |
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::ValueEnum as _;
+
+use super::libtest;
+use crate::process;
+use crate::series::Series;
+
+/// What a test says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Place {
+    kernels: Vec<Series>,
+    virtual_time: bool,
+    twice: bool,
+    why: String,
+}
+
+impl Place {
+    fn parse(text: &str) -> Result<Self> {
+        let (place, why) = text.split_once(": ").unwrap_or((text, ""));
+        let mut parts = place.split(", ");
+        let kernels = parts.next().and_then(|kernels| kernels.strip_prefix("VM "));
+        let kernels = kernels.context("it does not begin with `VM` and kernels")?.split(' ');
+        let kernel = |name| {
+            Series::from_str(name, false).ok().with_context(|| format!("no kernel `{name}`"))
+        };
+        let kernels = kernels.map(kernel).collect::<Result<Vec<_>>>()?;
+        ensure!(kernels.is_sorted_by(|a, b| a < b), "kernels are named once, the oldest first");
+        let (virtual_time, twice) = match parts.collect::<Vec<_>>()[..] {
+            [] => (false, false),
+            ["virtual time"] => (true, false),
+            ["virtual time", "twice"] => (true, true),
+            ref other => bail!("{other:?} is neither `virtual time` nor `virtual time, twice`"),
+        };
+        let everywhere = virtual_time || kernels.len() == Series::ALL.len();
+        ensure!(everywhere || !why.is_empty(), "why not on each kernel?");
+        Ok(Self { kernels, virtual_time, twice, why: why.to_owned() })
+    }
+}
+
+/// One VM, and its tests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Boot {
+    pub(super) name: String,
+    pub(super) series: Series,
+    pub(super) virtual_time: bool,
+    pub(super) tests: Vec<String>,
+    /// Tests that run on other kernels, with the reason.
+    pub(super) left_out: Vec<(String, String)>,
+    /// Which one of several VMs with a part of the tests each, from 1.
+    pub(super) part: usize,
+}
+
+/// The most tests in one VM. A VM of more is two that run side by side, each with one CPU of this machine.
+const PART: usize = 32;
+
+impl Boot {
+    /// The name of the VM.
+    pub(super) fn vm(&self) -> String {
+        if self.part == 1 { self.name.clone() } else { format!("{}-part{}", self.name, self.part) }
+    }
+
+    /// This boot as VMs of equal numbers of tests.
+    pub(super) fn parts(self) -> Vec<Self> {
+        let vms = self.tests.len().div_ceil(PART).max(1);
+        let each = self.tests.len().div_ceil(vms).max(1);
+        let mut parts: Vec<Self> = (1..)
+            .zip(self.tests.chunks(each))
+            .map(|(part, tests)| Self {
+                part,
+                tests: tests.to_vec(),
+                left_out: Vec::new(),
+                ..self.clone()
+            })
+            .collect();
+        if let Some(first) = parts.first_mut() {
+            first.left_out = self.left_out;
+        }
+        parts
+    }
+
+    /// Whether tests run with the rebuilt BPF object, too, where it differs from the committed one.
+    pub(super) fn has_rebuilt(&self) -> bool {
+        !self.virtual_time && [Series::V6_1, Series::V6_12].contains(&self.series)
+    }
+}
+
+/// All boots that the tests of the binary ask for.
+pub(super) fn boots(binary: &Path) -> Result<Vec<Boot>> {
+    let list = |more: &[&str]| -> Result<Vec<String>> {
+        let mut command = Command::new(binary);
+        Ok(libtest::listed(&process::stdout(command.arg("--list").args(more))?))
+    };
+    let (all, ignored) = (list(&[])?, list(&["--ignored"])?);
+    // Such a test must not be started here.
+    if let Some(silent) = all.iter().find(|test| !ignored.contains(test)) {
+        bail!("{silent} does not say where it runs: `#[ignore = \"VM ...\"]`, as others do");
+    }
+    let said = libtest::ignored(&process::stdout(&mut Command::new(binary))?);
+    ensure!(said.len() == all.len(), "{} of {} tests say where they run", said.len(), all.len());
+    plan(&said)
+}
+
+fn plan(said: &[(String, String)]) -> Result<Vec<Boot>> {
+    let parse = |(test, reason): &(String, String)| -> Result<(String, Place)> {
+        let place = Place::parse(reason).with_context(|| format!("{test}: `{reason}`"))?;
+        Ok((test.clone(), place))
+    };
+    let places = said.iter().map(parse).collect::<Result<Vec<_>>>()?;
+    let mut boots = Vec::new();
+    for (suffix, virtual_time, second) in
+        [("", false, false), ("icount-", true, false), ("icount-", true, true)]
+    {
+        let here: Vec<_> = places
+            .iter()
+            .filter(|(_, place)| place.virtual_time == virtual_time && (place.twice || !second))
+            .collect();
+        for series in Series::ALL {
+            let (tests, others): (Vec<_>, Vec<_>) =
+                here.iter().copied().partition(|(_, place)| place.kernels.contains(&series));
+            if tests.is_empty() {
+                continue;
+            }
+            let again = if second { TWICE } else { "" };
+            let left_out = others.into_iter().filter(|_| !virtual_time);
+            boots.push(Boot {
+                name: format!("{suffix}{series}{again}"),
+                series,
+                virtual_time,
+                tests: tests.into_iter().map(|(test, _)| test.clone()).collect(),
+                left_out: left_out.map(|(test, place)| (test.clone(), place.why.clone())).collect(),
+                part: 1,
+            });
+        }
+    }
+    Ok(boots)
+}
+
+/// How the name of a boot ends that has to measure what another one measured.
+pub(super) const TWICE: &str = "-again";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn boots_of(said: &[(&str, &str)]) -> Result<Vec<Boot>> {
+        let said: Vec<_> = said.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
+        plan(&said)
+    }
+
+    #[test]
+    fn a_boot_for_each_kernel_and_time_that_a_test_names() {
+        let boots = boots_of(&[
+            ("a", "VM 5.10 6.1 6.12 7.2"),
+            ("b", "VM 6.1: not about the kernel"),
+            ("c", "VM 6.1 6.12, virtual time"),
+            ("d", "VM 6.1, virtual time, twice"),
+        ])
+        .unwrap();
+        let named: Vec<_> =
+            boots.iter().map(|boot| (boot.name.as_str(), boot.tests.concat())).collect();
+        let expected = [
+            ("5.10", "a"),
+            ("6.1", "ab"),
+            ("6.12", "a"),
+            ("7.2", "a"),
+            ("icount-6.1", "cd"),
+            ("icount-6.12", "c"),
+            ("icount-6.1-again", "d"),
+        ];
+        assert_eq!(named, expected.map(|(name, tests)| (name, tests.to_owned())));
+        assert_eq!(boots[0].left_out, [("b".to_owned(), "not about the kernel".to_owned())]);
+        assert_eq!(boots[1].left_out, []);
+    }
+
+    #[test]
+    fn parts_are_the_whole() {
+        let many: Vec<(String, String)> =
+            (0..2 * PART + 1).map(|n| (n.to_string(), "VM 6.1: why".to_owned())).collect();
+        let [boot] = plan(&many).unwrap().try_into().unwrap();
+        let parts = boot.clone().parts();
+        let names: Vec<String> = parts.iter().map(Boot::vm).collect();
+        assert_eq!(names, ["6.1", "6.1-part2", "6.1-part3"]);
+        assert!(parts.iter().all(|part| (PART / 2..=PART).contains(&part.tests.len())));
+        let tests: Vec<String> = parts.into_iter().flat_map(|part| part.tests).collect();
+        assert_eq!(tests, boot.tests);
+    }
+
+    #[test]
+    fn a_place_that_is_not_one_is_refused_with_the_test() {
+        for (bad, words) in [
+            ("6.1", "does not begin with"),
+            ("VM 6.2", "no kernel `6.2`"),
+            ("VM 6.1 5.10: why", "the oldest first"),
+            ("VM 6.1 6.1: why", "named once"),
+            ("VM 6.1", "why not on each kernel?"),
+            ("VM 6.1, virtual", "neither `virtual time`"),
+        ] {
+            let error = format!("{:#}", boots_of(&[("a::b", bad)]).unwrap_err());
+            assert!(error.starts_with("a::b: ") && error.contains(words), "{error}");
+        }
+    }
+}
