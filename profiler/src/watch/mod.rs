@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::load::{StopReason, StopSignal};
+use crate::stats::nanoseconds;
+use crate::stop::{StopReason, StopSignal};
 
 mod cgroup;
 mod process;
@@ -194,7 +195,7 @@ impl Watcher {
     fn sample(&mut self) {
         for (meter, row) in &mut self.rows {
             // Each its own time: reading many processes takes a while.
-            let at_ns = crate::load::nanoseconds(self.began.elapsed());
+            let at_ns = nanoseconds(self.began.elapsed());
             let Reading { usage, seen, ended } = meter.read();
             row.samples.push(Sample { at_ns, usage });
             row.seen = seen;
@@ -240,7 +241,7 @@ impl Watch {
         let rows: Vec<CostRow> = watcher.rows.into_iter().map(|(_, row)| row).collect();
         let last = rows.iter().flat_map(|row| row.samples.last()).map(|sample| sample.at_ns).max();
         Some(Costs {
-            sample_every_ns: watcher.every.map(crate::load::nanoseconds),
+            sample_every_ns: watcher.every.map(nanoseconds),
             window_ns: last.unwrap_or(0),
             rows,
         })
