@@ -9,7 +9,7 @@ use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use super::builtin::BuiltinLoad;
-use super::model::{BuiltinKind, LoadFailure, LoadOutcome, LoadSpec, LoadStatus, OwnCalls, Rate};
+use super::model::{LoadFailure, LoadOutcome, LoadSpec, LoadStatus, OwnCalls};
 use super::run::{Load, Running};
 use super::sandbox::{
     LoadUser, Role, SandboxOptions, SupervisedCommand, SupervisorMessage, SupervisorReport,
@@ -23,11 +23,7 @@ const GRACE: Duration = Duration::from_secs(10);
 /// What the process is to do: its argument, as JSON.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Task {
-    kind: BuiltinKind,
-    workers: u32,
-    rate: Option<Rate>,
-    operations: Option<u64>,
-    pin: bool,
+    load: LoadSpec,
     /// Time of the monotonic clock, which all processes share.
     measured_from_ns: Option<u64>,
 }
@@ -79,8 +75,12 @@ impl SandboxedLoad {
     }
 
     fn command(&self) -> Result<SupervisedCommand, String> {
-        let task = serde_json::to_string(&self.load.task());
-        let task = task.map_err(|error| format!("its task: {error}"))?;
+        let measured_from_ns = self.load.measured_from.map(|from| {
+            let left = from.saturating_duration_since(Instant::now());
+            monotonic_ns().saturating_add(nanoseconds(left))
+        });
+        let task = Task { load: self.load.describe(), measured_from_ns };
+        let task = serde_json::to_string(&task).map_err(|error| format!("its task: {error}"))?;
         let profiler = self.load.profiler.clone();
         Ok(SupervisedCommand {
             program: profiler.path().as_os_str().to_owned(),
@@ -141,23 +141,6 @@ impl Load for SandboxedLoad {
     }
 }
 
-impl BuiltinLoad {
-    fn task(&self) -> Task {
-        let measured_from_ns = self.measured_from.map(|from| {
-            let left = from.saturating_duration_since(Instant::now());
-            monotonic_ns().saturating_add(nanoseconds(left))
-        });
-        Task {
-            kind: self.kind,
-            workers: self.workers,
-            rate: self.rate,
-            operations: self.operations,
-            pin: self.pin,
-            measured_from_ns,
-        }
-    }
-}
-
 fn monotonic_ns() -> u64 {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| nanoseconds(Duration::from(now)))
 }
@@ -165,7 +148,10 @@ fn monotonic_ns() -> u64 {
 /// The `main` of [`Role::Load`]: runs its task, stops on SIGTERM, and writes the outcome.
 pub(super) fn main(mut args: impl Iterator<Item = OsString>) -> i32 {
     let task = args.next().and_then(|json| serde_json::from_str::<Task>(json.to_str()?).ok());
-    let Some(task) = task else { return 2 };
+    let Some(Task { load, measured_from_ns }) = task else { return 2 };
+    let LoadSpec::Builtin { name, workers, rate_per_s, operations, pin, user: _ } = load else {
+        return 2;
+    };
     // Blocked before any thread is started, so that only the one below receives it.
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGTERM);
@@ -182,14 +168,13 @@ pub(super) fn main(mut args: impl Iterator<Item = OsString>) -> i32 {
     if waiting.is_err() {
         return 1;
     }
-    let measured_from = task
-        .measured_from_ns
+    let measured_from = measured_from_ns
         .map(|from| Instant::now() + Duration::from_nanos(from.saturating_sub(monotonic_ns())));
-    let load = BuiltinLoad::new(task.kind)
-        .workers(task.workers)
-        .rate(task.rate)
-        .operations(task.operations)
-        .pin(task.pin)
+    let load = BuiltinLoad::new(name)
+        .workers(workers)
+        .rate(rate_per_s)
+        .operations(operations)
+        .pin(pin)
         .measured_from(measured_from);
     let outcome = Box::new(load.run_alone(&stop));
     SupervisorMessage::Outcome(outcome).send().map_or(1, |()| 0)

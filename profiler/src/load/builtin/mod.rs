@@ -141,12 +141,6 @@ impl BuiltinLoad {
         self
     }
 
-    /// Its operation.
-    #[must_use]
-    pub fn kind(&self) -> BuiltinKind {
-        self.kind
-    }
-
     /// Runs it in this thread, in a process that does nothing else: the CPU time of the process is the
     /// load's.
     pub(super) fn run_alone(&self, stop: &StopSignal) -> LoadOutcome {

@@ -86,7 +86,7 @@ impl BuiltinKind {
         )
     }
 
-    /// Whether it can only be made with the privileges of root: all others run as anybody.
+    /// Whether it needs root; all others run as any user.
     #[must_use]
     pub fn needs_root(self) -> bool {
         self == Self::Mount
