@@ -433,7 +433,7 @@ fn what_cannot_be_run_is_told_before_anything_runs() {
             with(&|o| o.pattern = pattern("^conect")),
             &["`^conect`", "none of the 3 tests", "connect01"],
         ),
-        (with(&|o| o.pattern = pattern("(")), &["no regular expression"]),
+        (with(&|o| o.pattern = pattern("(")), &["not a regular expression"]),
         (with(&|o| o.suite = "gone".into()), &["none of the 2 tests", "gone01"]),
         (with(&|_| {}), &["reboot01 (calls reboot(2))", "settimeofday01", "--allow-destructive"]),
         (

@@ -146,39 +146,31 @@ impl Agent {
     fn run(&mut self, request: &TestRequest) -> io::Result<TestEnd> {
         let mut output = Output::new(request.pass_output_on);
         let started = Instant::now();
-        let mut tree = match start(request, &mut output) {
-            Ok(tree) => tree,
+        let (end, elapsed, left_running, unkillable) = match start(request, &mut output) {
+            Ok(mut tree) => {
+                let deadline = started + Duration::from_millis(request.timeout_ms);
+                let end = self.wait(&mut tree, deadline, &mut output)?;
+                let elapsed = started.elapsed();
+                let (left_running, grace) = match end {
+                    // As LTP's runners, which kill what is left at once.
+                    TestEnd::Exit(_) | TestEnd::Signal(_) => {
+                        (tree.still_running(STRAGGLER_GRACE, &self.subreaper)?, Duration::ZERO)
+                    }
+                    _ => (0, Duration::from_millis(request.grace_ms)),
+                };
+                (end, elapsed, left_running, tree.end(grace, &self.subreaper)?)
+            }
             Err(error) => {
                 let end = TestEnd::NotStarted(why_not_started(request, &error));
-                self.send(&AgentMessage::Ended {
-                    end: end.clone(),
-                    elapsed_ns: 0,
-                    left_running: 0,
-                    unkillable: Vec::new(),
-                    output: String::new(),
-                })?;
-                return Ok(end);
+                (end, Duration::ZERO, 0, Vec::new())
             }
         };
-        let deadline = started + Duration::from_millis(request.timeout_ms);
-        let end = self.wait(&mut tree, deadline, &mut output)?;
-        let elapsed_ns = nanoseconds(started.elapsed());
-        let (left_running, grace) = match end {
-            // As LTP's runners, which kill what is left at once.
-            TestEnd::Exit(_) | TestEnd::Signal(_) => {
-                (tree.still_running(STRAGGLER_GRACE, &self.subreaper)?, Duration::ZERO)
-            }
-            _ => (0, Duration::from_millis(request.grace_ms)),
-        };
-        let unkillable = tree.end(grace, &self.subreaper)?;
-        let output = output.end()?;
-        let reported = end.clone();
         self.send(&AgentMessage::Ended {
-            end: reported,
-            elapsed_ns,
+            end: end.clone(),
+            elapsed_ns: nanoseconds(elapsed),
             left_running,
             unkillable,
-            output,
+            output: output.end()?,
         })?;
         Ok(end)
     }

@@ -12,19 +12,17 @@ use crate::host::cgroup2_mount;
 /// # Errors
 /// A sentence that says what is missing here, and what to do.
 pub(super) fn create(cpu_max: Option<f64>, memory_max: Option<u64>) -> Result<PathBuf, String> {
+    /// The kernel's default period, in microseconds.
+    const PERIOD_US: f64 = 100_000.0;
     let mount = cgroup2_mount().ok_or(
         "limits need cgroup version 2, which is not mounted: `mount -t cgroup2 none /sys/fs/cgroup`",
     )?;
-    let mut controllers = Vec::new();
-    if cpu_max.is_some() {
-        controllers.push("cpu");
-    }
-    if memory_max.is_some() {
-        controllers.push("memory");
-    }
+    let cpu = cpu_max.map(|cpus| ("cpu", format!("{:.0} {PERIOD_US:.0}", cpus * PERIOD_US)));
+    let memory = memory_max.map(|bytes| ("memory", bytes.to_string()));
+    let limits: Vec<(&str, String)> = cpu.into_iter().chain(memory).collect();
     let available = fs::read_to_string(mount.join("cgroup.controllers")).unwrap_or_default();
-    for controller in controllers {
-        if !available.split_whitespace().any(|name| name == controller) {
+    for (controller, _) in &limits {
+        if !available.split_whitespace().any(|name| name == *controller) {
             return Err(format!(
                 "the controller `{controller}` is not in {}: boot with cgroup version 2 only, or leave out \
                  the limit",
@@ -33,28 +31,16 @@ pub(super) fn create(cpu_max: Option<f64>, memory_max: Option<u64>) -> Result<Pa
         }
         write(&mount.join("cgroup.subtree_control"), &format!("+{controller}"))?;
     }
-    let name = format!("profiler-load-{}-{}", std::process::id(), unique_number());
-    let group = mount.join(name);
+    let group = mount.join(format!("profiler-load-{}-{}", std::process::id(), unique_number()));
     fs::create_dir(&group)
         .map_err(|error| format!("the control group {}: {error}", group.display()))?;
-    let limited = limit(&group, cpu_max, memory_max);
-    if let Err(text) = limited {
-        let _ = fs::remove_dir(&group);
-        return Err(text);
+    for (controller, limit) in limits {
+        if let Err(text) = write(&group.join(format!("{controller}.max")), &limit) {
+            let _ = fs::remove_dir(&group);
+            return Err(text);
+        }
     }
     Ok(group)
-}
-
-fn limit(group: &Path, cpu_max: Option<f64>, memory_max: Option<u64>) -> Result<(), String> {
-    /// The kernel's own period, in microseconds.
-    const PERIOD_US: f64 = 100_000.0;
-    if let Some(cpus) = cpu_max {
-        write(&group.join("cpu.max"), &format!("{:.0} {PERIOD_US:.0}", cpus * PERIOD_US))?;
-    }
-    if let Some(bytes) = memory_max {
-        write(&group.join("memory.max"), &bytes.to_string())?;
-    }
-    Ok(())
 }
 
 fn write(path: &Path, text: &str) -> Result<(), String> {
