@@ -593,7 +593,7 @@ async fn every_builtin_does_the_same_in_a_process_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hosted_load_stops_when_told_and_counts_what_it_did() {
+async fn a_sandboxed_load_stops_when_told_and_counts_what_it_did() {
     let scene = Scene::new();
     let load = SandboxedLoad::new(scene.builtin(BuiltinKind::Execve), as_oneself());
     let stop = StopSignal::new();
@@ -610,19 +610,37 @@ async fn a_hosted_load_stops_when_told_and_counts_what_it_did() {
     scene.assert_nothing_left();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hosted_load_that_hangs_is_killed_and_told() {
-    let scene = Scene::new();
-    let script = format!(
-        "#!/bin/sh\ncase $1 in\n__load) trap '' TERM; echo $$ > {0}/pid; exec sleep 1000;;\n\
-         *) exec {0}/helper \"$@\";;\nesac\n",
-        scene.folder.path().display()
+/// A program that runs `script` first where a load is to be started.
+fn program_with(scene: &Scene, script: &str) -> ProfilerProgram {
+    let folder = scene.folder.path().display();
+    let text = format!(
+        "#!/bin/sh\n[ $1 = __load ] && {{ echo $$ > {folder}/pid; {script}; }}\nexec {folder}/helper \"$@\"\n"
     );
-    let hanging = scene.path("hanging");
-    std::fs::write(&hanging, script).unwrap();
-    std::fs::set_permissions(&hanging, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+    let program = scene.path("slow");
+    std::fs::write(&program, text).unwrap();
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755))
         .unwrap();
-    let load = scene.builtin(BuiltinKind::Open).profiler(ProfilerProgram::at(hanging));
+    ProfilerProgram::at(program)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sandboxed_load_that_is_stopped_before_it_runs_reports_it() {
+    let scene = Scene::new();
+    let load = scene.builtin(BuiltinKind::Prctl).profiler(program_with(&scene, "sleep 0.5"));
+    let stop = StopSignal::new();
+    let running = tokio::spawn(Box::new(SandboxedLoad::new(load, as_oneself())).run(stop.clone()));
+    pids(&scene.path("pid"), 1);
+    stop.stop(StopReason::Duration);
+    let outcome = running.await.unwrap();
+    assert_eq!(outcome.status, LoadStatus::Stopped { by: StopReason::Duration }, "{outcome:?}");
+    scene.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sandboxed_load_that_hangs_is_killed_and_told() {
+    let scene = Scene::new();
+    let hanging = program_with(&scene, "trap '' TERM; exec sleep 1000");
+    let load = scene.builtin(BuiltinKind::Open).profiler(hanging);
     let load = SandboxedLoad::new(load, as_oneself()).grace(Duration::from_millis(300));
     let stop = StopSignal::new();
     let running = tokio::spawn(Box::new(load).run(stop.clone()));
@@ -638,7 +656,7 @@ async fn a_hosted_load_that_hangs_is_killed_and_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hosted_load_that_is_killed_is_told_too() {
+async fn a_sandboxed_load_that_is_killed_is_told_too() {
     let scene = Scene::new();
     let load = SandboxedLoad::new(scene.builtin(BuiltinKind::Write), as_oneself());
     let running = tokio::spawn(Box::new(load).run(StopSignal::new()));

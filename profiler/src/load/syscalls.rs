@@ -103,9 +103,13 @@ pub(super) fn detach_loop(device: &std::path::Path) -> io::Result<()> {
 }
 
 /// Has the process started by `command` join the control group whose `cgroup.procs` is open as `group`,
-/// lead a session of its own, with no signal blocked, and be killed by the kernel when the calling thread
-/// ends, which must be the only one of its process.
-pub(super) fn own_session_dying_with_parent(command: &mut Command, group: Option<File>) {
+/// lead a session of its own, with only the signals `blocked`, and be killed by the kernel when the calling
+/// thread ends, which must be the only one of its process.
+pub(super) fn own_session_dying_with_parent(
+    command: &mut Command,
+    group: Option<File>,
+    blocked: SigSet,
+) {
     let parent = nix::unistd::getpid();
     let prepare = move || {
         die_with(parent)?;
@@ -114,7 +118,7 @@ pub(super) fn own_session_dying_with_parent(command: &mut Command, group: Option
             group.write_all(b"0")?;
         }
         nix::unistd::setsid()?;
-        SigSet::empty().thread_set_mask()?;
+        blocked.thread_set_mask()?;
         Ok(())
     };
     // SAFETY: between fork and exec the closure makes plain system calls only (write, prctl, getppid,

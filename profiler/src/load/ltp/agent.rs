@@ -232,7 +232,7 @@ fn start(request: &TestRequest, output: &mut Output) -> io::Result<ProcessTree> 
         command.current_dir(folder);
     }
     output.connect(&mut command)?;
-    ProcessTree::start(&mut command, None)
+    ProcessTree::start(&mut command, None, SigSet::empty())
 }
 
 fn why_not_started(request: &TestRequest, error: &io::Error) -> String {

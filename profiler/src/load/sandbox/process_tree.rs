@@ -79,9 +79,14 @@ pub(in crate::load) struct ProcessTree {
 }
 
 impl ProcessTree {
-    /// Starts `command` as the leader of a session, in the control group whose `cgroup.procs` is given.
-    pub(in crate::load) fn start(command: &mut Command, cgroup: Option<File>) -> io::Result<Self> {
-        own_session_dying_with_parent(command, cgroup);
+    /// Starts `command` as the leader of a session, with only the signals `blocked`, in the control group
+    /// whose `cgroup.procs` is given.
+    pub(in crate::load) fn start(
+        command: &mut Command,
+        cgroup: Option<File>,
+        blocked: SigSet,
+    ) -> io::Result<Self> {
+        own_session_dying_with_parent(command, cgroup, blocked);
         let child = Pid::from_raw(command.spawn()?.id().cast_signed());
         Ok(Self { child, child_ended: false, empty: false })
     }

@@ -13,6 +13,8 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use nix::sys::signal::{SigSet, Signal};
+
 use super::cgroup;
 use super::process_tree::{ProcessTree, Subreaper};
 use super::protocol::{SupervisorMessage, SupervisorOptions};
@@ -75,7 +77,12 @@ fn start(
     let open =
         |group: &std::path::PathBuf| File::options().write(true).open(group.join("cgroup.procs"));
     let group = options.cgroup.as_ref().map(open).transpose()?;
-    match ProcessTree::start(&mut command, group) {
+    let mut blocked = SigSet::empty();
+    if options.writes_messages {
+        // A stop may come before the command can handle it: it must not be killed without a report.
+        blocked.add(Signal::SIGTERM);
+    }
+    match ProcessTree::start(&mut command, group, blocked) {
         Ok(tree) => Ok(Some((subreaper, tree))),
         Err(error) => {
             send(&match error.raw_os_error() {
