@@ -20,6 +20,7 @@ pub mod progress;
 #[cfg(test)]
 mod schema;
 pub mod stats;
+pub mod stop;
 pub mod trace_cmd;
 pub mod verdict;
 pub mod watch;

@@ -9,7 +9,7 @@ use profiler::{
 };
 
 fn main() -> ExitCode {
-    profiler::load::become_helper_if_asked();
+    profiler::load::run_subprocess_if_asked();
     profiler::probe::keeper::become_keeper_if_asked();
     let result = match Cli::parse().command {
         Command::Run(args) => cmd::run::run(&args),

@@ -14,6 +14,12 @@ pub use samples::{for_a_bound, for_a_gate};
 
 use crate::profile::Bucket;
 
+/// Whole nanoseconds of a duration; at most 2^64 - 1, which is 584 years.
+#[must_use]
+pub fn nanoseconds(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Average in nanoseconds; `None` of nothing.
 #[must_use]
 pub fn mean(sum_ns: u64, count: u64) -> Option<f64> {

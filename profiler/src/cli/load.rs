@@ -1,11 +1,11 @@
-//! What `run` has to say of its loads' confinement, and of those whose costs are watched.
+//! Arguments of `run` for the sandbox of its loads, and for the programs whose costs are watched.
 
 use std::time::Duration;
 
 use clap::Args;
 
 use super::duration;
-use crate::load::{Confinement, LoadUser};
+use crate::load::{LoadUser, SandboxOptions};
 use crate::watch::Watched;
 
 /// What a load is kept to.
@@ -24,10 +24,10 @@ pub struct ConfineArgs {
 }
 
 impl ConfineArgs {
-    /// The confinement of a load whose files go below `directory`.
+    /// The sandbox of a load whose files go below `directory`.
     #[must_use]
-    pub fn confinement(&self, directory: Option<std::path::PathBuf>) -> Confinement {
-        Confinement {
+    pub fn sandbox(&self, directory: Option<std::path::PathBuf>) -> SandboxOptions {
+        SandboxOptions {
             user: self.load_user.clone(),
             cpu_max: self.load_cpu_max,
             memory_max: self.load_memory_max,

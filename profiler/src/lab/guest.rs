@@ -12,7 +12,7 @@ use nix::kmod::{DeleteModuleFlags, ModuleInitFlags, delete_module, finit_module}
 use super::plan::{Build, CostPlan, GuestFailure, Plan, Step};
 use super::root;
 use crate::error::{Failure, exit};
-use crate::load::{HelperProgram, cpu_time_of_builtin};
+use crate::load::{ProfilerProgram, cpu_time_of_builtin};
 use crate::profile::{DriverCost, Place, Profile};
 
 /// What a line that tells the host how far we are begins with.
@@ -105,7 +105,7 @@ fn times(plan: &Path) -> Result<Vec<f64>, Failure> {
 fn print_times(cost: &CostPlan) -> Result<(), Failure> {
     root::enter().map_err(|error| internal(format!("cannot enter {}: {error}", root::FOLDER)))?;
     let time = |operations, kind| {
-        cpu_time_of_builtin(kind, operations, cost.workers, HelperProgram::at(root::PROGRAM))
+        cpu_time_of_builtin(kind, operations, cost.workers, ProfilerProgram::at(root::PROGRAM))
     };
     let one = |kind: &_| {
         // Once for the caches.

@@ -1,33 +1,33 @@
-//! The one thing that a load may ask of whoever measures: how often each handler has been called.
+//! Lets a load ask how often each handler has been called: all that it knows of probes.
 
 use tokio::sync::{mpsc, oneshot};
 
-/// A question for the counters now; the answer goes to the sender within.
+/// A request for the counters; the sender in it takes the answer.
 pub type HitQuestion = oneshot::Sender<HitCount>;
 
-/// How often each handler was called so far.
+/// How often each handler has been called so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HitCount {
-    /// Calls that have begun since the probes were attached, in the order of the profile's handlers.
+    /// Calls that have started since the probes were attached, in the order of the recording's handlers.
     pub entries: Vec<u64>,
-    /// Whether the measured window has begun: what a load does before is warm-up.
+    /// Whether the measured window has started: what a load does before is warm-up.
     pub measured: bool,
 }
 
-/// Asks for the counters, so that a load can tell which of its pieces made which calls. Clones ask the
-/// same ones. The load knows nothing else of probes.
+/// Asks for the counters, so that a load knows which calls each of its tests made. Clones ask the same
+/// counters.
 #[derive(Debug, Clone)]
 pub struct HitCounter(mpsc::Sender<HitQuestion>);
 
 impl HitCounter {
-    /// A counter, and the questions that it will ask.
+    /// A counter, and the receiver of its requests.
     #[must_use]
     pub fn channel() -> (Self, mpsc::Receiver<HitQuestion>) {
         let (sender, receiver) = mpsc::channel(1);
         (Self(sender), receiver)
     }
 
-    /// The counters now; `None` when nobody measures any more.
+    /// The counters now; `None` if the measurement has ended.
     pub async fn read(&self) -> Option<HitCount> {
         let (question, answer) = oneshot::channel();
         self.0.send(question).await.ok()?;

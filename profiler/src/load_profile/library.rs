@@ -1,4 +1,4 @@
-//! Finds load profiles: in the user's folders, in those of the system, and inside this program.
+//! Finds load profiles in folders of the user, folders of the system, and this program.
 
 use std::collections::HashSet;
 use std::fs;
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use super::{BadProfile, LoadProfile, Origin, Work};
 
-/// Folder of profiles below each of the XDG data folders.
+/// Folder of profiles below the XDG data folders.
 const FOLDER: &str = "profiler/ltp-profiles";
-/// Largest file that is read: a hundred times the largest sensible one.
-const MOST_BYTES: u64 = 1 << 20;
+/// Largest file that is read, a hundred times the largest sensible one.
+const MAX_BYTES: u64 = 1 << 20;
 
 macro_rules! built_in {
     ($($name:literal),* $(,)?) => {
@@ -18,7 +18,7 @@ macro_rules! built_in {
     };
 }
 
-/// The profiles that the program carries, by name.
+/// The profiles in this program, by name.
 pub(super) const BUILT_IN: [(&str, &str); 27] = built_in![
     "accept",
     "bind",
@@ -49,7 +49,7 @@ pub(super) const BUILT_IN: [(&str, &str); 27] = built_in![
     "write",
 ];
 
-/// Where profiles are looked for, in this order: the first of a name is taken.
+/// Where profiles are searched, in this order: the first of a name is taken.
 #[derive(Debug, Clone, Default)]
 pub struct Library {
     folders: Vec<PathBuf>,
@@ -60,15 +60,15 @@ pub struct Library {
 pub struct Listed {
     /// Its name.
     pub name: String,
-    /// Where it comes from.
+    /// Where it was found.
     pub origin: Origin,
-    /// A folder before has one of this name, which is taken instead.
+    /// An earlier folder has one of this name, which is taken instead.
     pub hidden: bool,
-    /// The profile, or what is wrong with it.
+    /// The profile, or its error.
     pub profile: Result<LoadProfile, LibraryError>,
 }
 
-/// Why there is no such profile.
+/// Why a profile cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LibraryError {
     /// A file or folder cannot be read.
@@ -76,26 +76,26 @@ pub enum LibraryError {
     Unreadable {
         /// The file or folder.
         path: String,
-        /// What the system said, and what to do.
+        /// The error, and what to do.
         reason: String,
     },
-    /// The file is no profile.
+    /// The file is not a valid profile.
     #[error(transparent)]
     Bad(#[from] BadProfile),
     /// No folder has a profile of that name.
-    #[error("no load profile `{name}`{}; there are {known} (`profiler profiles` tells more)", also(.near))]
+    #[error("no load profile `{name}`{}; there are {known} (`profiler profiles` describes them)", also(.near))]
     NotFound {
         /// The name.
         name: String,
-        /// The one whose name is most like it.
+        /// The most similar name.
         near: Option<String>,
         /// All names.
         known: String,
     },
-    /// A part of a profile cannot be had.
+    /// A part of a profile cannot be used.
     #[error("{origin}: part `{part}`: {reason}")]
     Part {
-        /// The profile with the part.
+        /// The profile that names the part.
         origin: String,
         /// The part.
         part: String,
@@ -109,11 +109,11 @@ fn also(near: &Option<String>) -> String {
 }
 
 impl Library {
-    /// The folders `first`, then those of the environment and of the system.
+    /// The folders `first`, then those of the environment and of the system, then this program.
     ///
-    /// `PROFILER_PROFILES` may name several with colons between them; then come `profiler/ltp-profiles` below
-    /// `XDG_DATA_HOME` (`~/.local/share`) and below each of `XDG_DATA_DIRS` (`/usr/local/share`,
-    /// `/usr/share`), as far as they are there, and what the program carries.
+    /// `PROFILER_PROFILES` may name several, separated by colons. Then come `profiler/ltp-profiles` below
+    /// `XDG_DATA_HOME` (`~/.local/share`) and each of `XDG_DATA_DIRS` (`/usr/local/share`, `/usr/share`), if
+    /// they exist.
     #[must_use]
     pub fn of_user(first: &[PathBuf]) -> Self {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
@@ -133,16 +133,16 @@ impl Library {
         Self { folders }
     }
 
-    /// These folders, and what the program carries.
+    /// These folders, then this program.
     #[must_use]
     pub fn new(folders: Vec<PathBuf>) -> Self {
         Self { folders }
     }
 
-    /// Every profile, good or bad, in the order of the search; within a folder by name.
+    /// All profiles, valid or not, in the order of the search; within a folder by name.
     ///
     /// # Errors
-    /// When a folder cannot be read.
+    /// If a folder cannot be read.
     pub fn list(&self) -> Result<Vec<Listed>, LibraryError> {
         let mut listed: Vec<Listed> = Vec::new();
         for folder in &self.folders {
@@ -165,7 +165,7 @@ impl Library {
         for entry in &mut listed {
             entry.hidden = !seen.insert(entry.name.clone());
         }
-        // Only now that all are there can parts be looked up.
+        // Parts are looked up in the same folders.
         for entry in &mut listed {
             if let Ok(profile) = &entry.profile
                 && let Err(error) = self.parts(profile)
@@ -176,10 +176,10 @@ impl Library {
         Ok(listed)
     }
 
-    /// The profile that the user named: a file where the name has a `/` or ends in `.toml`.
+    /// The profile named `wanted`, or in the file `wanted` if that has a `/` or ends in `.toml`.
     ///
     /// # Errors
-    /// When there is none, or it is no good.
+    /// If it does not exist or is not valid.
     pub fn find(&self, wanted: &str) -> Result<LoadProfile, LibraryError> {
         if wanted.contains('/') || wanted.ends_with(".toml") {
             return read(Path::new(wanted));
@@ -187,11 +187,11 @@ impl Library {
         self.named(wanted)
     }
 
-    /// The profiles to run for this one: itself, or its parts in turn. A part is looked for beside the
-    /// profile first.
+    /// The profiles to run for this one: itself, or its parts in their order. A part is searched first in
+    /// the folder of the profile.
     ///
     /// # Errors
-    /// When a part is missing, bad, or made of parts itself.
+    /// If a part does not exist, is not valid, or has parts itself.
     pub fn parts(&self, profile: &LoadProfile) -> Result<Vec<LoadProfile>, LibraryError> {
         let Work::Parts(names) = &profile.work else { return Ok(vec![profile.clone()]) };
         let beside = match &profile.origin {
@@ -249,7 +249,7 @@ fn stem(path: &Path) -> String {
 fn files(folder: &Path) -> Result<Vec<PathBuf>, LibraryError> {
     let unreadable = |error: std::io::Error| LibraryError::Unreadable {
         path: folder.display().to_string(),
-        reason: format!("{error}: this folder of load profiles cannot be read"),
+        reason: format!("cannot read this folder of load profiles: {error}"),
     };
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder).map_err(unreadable)? {
@@ -267,21 +267,21 @@ fn read(path: &Path) -> Result<LoadProfile, LibraryError> {
         |reason: String| LibraryError::Unreadable { path: path.display().to_string(), reason };
     let open = || -> std::io::Result<String> {
         let mut text = String::new();
-        fs::File::open(path)?.take(MOST_BYTES + 1).read_to_string(&mut text)?;
+        fs::File::open(path)?.take(MAX_BYTES + 1).read_to_string(&mut text)?;
         Ok(text)
     };
     let name = stem(path);
     let text = open().map_err(|error| {
-        let carried = BUILT_IN.iter().any(|(built_in, _)| *built_in == name);
-        let remedy = if carried && error.kind() == std::io::ErrorKind::NotFound {
-            format!(": the program carries a profile of that name: --profile {name}")
+        let built_in = BUILT_IN.iter().any(|(other, _)| *other == name);
+        let remedy = if built_in && error.kind() == std::io::ErrorKind::NotFound {
+            format!("; there is a built-in profile of that name: --profile {name}")
         } else {
             String::new()
         };
-        unreadable(format!("{error}: this load profile cannot be read{remedy}"))
+        unreadable(format!("cannot read this load profile: {error}{remedy}"))
     })?;
-    if text.len() as u64 > MOST_BYTES {
-        return Err(unreadable("larger than a load profile can be (1 MiB)".to_owned()));
+    if text.len() as u64 > MAX_BYTES {
+        return Err(unreadable("too large for a load profile (more than 1 MiB)".to_owned()));
     }
     Ok(LoadProfile::parse(&name, Origin::File(path.to_owned()), &text)?)
 }
@@ -303,13 +303,13 @@ mod tests {
     }
 
     #[test]
-    fn the_program_carries_every_profile_of_the_repository() {
+    fn the_program_contains_every_profile_of_the_repository() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ltp-profiles");
-        let there: BTreeSet<String> =
+        let in_repository: BTreeSet<String> =
             files(&folder).unwrap().iter().map(|path| stem(path)).collect();
-        let carried: BTreeSet<String> =
+        let built_in: BTreeSet<String> =
             BUILT_IN.iter().map(|(name, _)| (*name).to_owned()).collect();
-        assert_eq!(carried, there);
+        assert_eq!(built_in, in_repository);
     }
 
     #[test]
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_not_there_is_told_with_its_neighbour() {
+    fn an_unknown_name_is_an_error_with_a_similar_name() {
         let error = Library::default().find("conect").unwrap_err().to_string();
         assert!(error.contains("did you mean `connect`?"), "{error}");
         let error = Library::default().find("nowhere/connect.toml").unwrap_err().to_string();
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_found_beside_their_profile_and_in_the_program() {
+    fn parts_are_found_in_the_folder_of_their_profile_and_in_the_program() {
         let all = "title = \"all\"\nparts = [\"own\", \"connect\"]";
         let nested = "title = \"all\"\nparts = [\"all\"]";
         let missing = "title = \"all\"\nparts = [\"nothing\"]";

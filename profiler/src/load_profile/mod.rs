@@ -1,8 +1,8 @@
-//! Load profiles: which handlers to measure, and under which load. They are data, a TOML file a hook.
+//! Load profiles: which handlers to measure under which load, as TOML files, one a hook.
 //!
-//! A file of `ltp-profiles/`, of a folder of the user's or inside this program becomes a
-//! [`LoadProfile`]; a [`Library`] finds it by name. The format is laid down in
-//! `ltp-profiles/README.md`. Nothing here runs a load.
+//! A [`Library`] finds a [`LoadProfile`] by name: in a folder of the user, of the system, or in this program,
+//! which contains all of `ltp-profiles/`. The format is documented in `ltp-profiles/README.md`. Nothing here
+//! runs a load.
 
 mod library;
 mod read;
@@ -17,18 +17,18 @@ pub use read::BadProfile;
 
 use crate::load::{BuiltinKind, Rate};
 
-/// One load profile, checked.
+/// A valid load profile.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LoadProfile {
-    /// Its name: that of the file, without `.toml`.
+    /// The name of its file without `.toml`.
     pub name: String,
-    /// Where it comes from.
+    /// Where it was found.
     pub origin: Origin,
-    /// One line on what it measures.
+    /// What it measures, in one line.
     pub title: String,
-    /// Kernel modules that may hold the handlers: the first that is loaded does.
+    /// Kernel modules that may contain the handlers; the first that is loaded is taken.
     pub modules: Vec<String>,
-    /// What to know of the load and of its hits.
+    /// Notes on the load and its hits.
     pub notes: String,
     /// What it measures.
     #[serde(flatten)]
@@ -39,9 +39,9 @@ pub struct LoadProfile {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Work {
-    /// Handlers under one load.
+    /// Handlers and their loads.
     Hook(Box<Hook>),
-    /// Other profiles, by name, one after the other.
+    /// Names of other profiles, run one after the other.
     Parts(Vec<String>),
 }
 
@@ -50,7 +50,7 @@ pub enum Work {
 pub struct Hook {
     /// The handlers, in the order of the report; never empty.
     pub handlers: Vec<Wanted>,
-    /// Parameter of the module that has to be 1 for the hook to be there.
+    /// Module parameter that has to be 1 for the hook to be installed.
     pub parameter: Option<String>,
     /// The tests of LTP that call them.
     pub ltp: Option<LtpTests>,
@@ -58,26 +58,25 @@ pub struct Hook {
     pub builtin: Option<Builtin>,
 }
 
-/// One handler and how often a run should see it.
+/// A handler, and how many calls a run needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Wanted {
     /// Name or glob.
     pub name: String,
-    /// Calls below which a run says little of it, 0 where nothing is promised; of a glob, those of each
-    /// function that matches.
+    /// Fewer calls are a warning; 0 is none. Of a glob, calls of each function that matches.
     pub least_hits: u64,
 }
 
-/// A choice of LTP's tests.
+/// A selection of LTP tests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LtpTests {
     /// The file in LTP's `runtest` folder.
     pub suite: String,
-    /// Regular expression, searched for in the tests' names.
+    /// Regular expression that the tests' names have to match.
     pub tests: String,
 }
 
-/// A built-in load with what it needs to reach the profile's hits.
+/// A built-in load that makes the calls that the profile needs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Builtin {
     /// Which one.
@@ -86,17 +85,17 @@ pub struct Builtin {
     pub workers: u32,
     /// Operations a second over all workers; `None` is a closed loop.
     pub rate: Option<Rate>,
-    /// Operations in all, where the user asked for no other end.
+    /// Operations in total, unless the user asks for another end.
     pub operations: u64,
 }
 
-/// Where a profile comes from.
+/// Where a profile was found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
     /// A file.
     File(PathBuf),
-    /// This program carries it.
+    /// In this program.
     BuiltIn(&'static str),
 }
 
@@ -110,7 +109,7 @@ impl fmt::Display for Origin {
 }
 
 impl LoadProfile {
-    /// The handlers and loads, unless it is made of parts.
+    /// The handlers and loads; `None` if it has parts.
     #[must_use]
     pub fn hook(&self) -> Option<&Hook> {
         match &self.work {

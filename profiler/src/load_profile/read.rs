@@ -1,4 +1,4 @@
-//! From the text of a file to a checked [`LoadProfile`]. A mistake is told with its line and column.
+//! Parses and validates a [`LoadProfile`]. Errors have a line and a column.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -11,21 +11,21 @@ use super::{Builtin, Hook, LoadProfile, LtpTests, Origin, Wanted, Work};
 use crate::load::{BuiltinKind, Rate};
 
 /// Most handlers, modules or parts of one profile.
-const MOST: usize = 256;
+const MAX_ENTRIES: usize = 256;
 /// Most threads of a built-in load, as on the command line.
-const MOST_WORKERS: u32 = 4096;
+const MAX_WORKERS: u32 = 4096;
 
-/// A file that is no load profile.
+/// A file that is not a valid load profile.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{origin}:{line}:{column}: {message}")]
 pub struct BadProfile {
     /// The file.
     pub origin: String,
-    /// Line of the mistake, from 1.
+    /// Line of the error, from 1.
     pub line: usize,
-    /// Column of the mistake in characters, from 1.
+    /// Column of the error in characters, from 1.
     pub column: usize,
-    /// What is wrong there, and what would be right.
+    /// What is wrong, and what would be right.
     pub message: String,
 }
 
@@ -68,14 +68,14 @@ struct Load {
     workers: Option<Spanned<u32>>,
 }
 
-/// A mistake and where it stands, in bytes.
+/// An error and its place in the text, in bytes.
 type Mistake = (Range<usize>, String);
 
 impl LoadProfile {
-    /// Reads the text of one profile.
+    /// Parses the text of one profile.
     ///
     /// # Errors
-    /// The first mistake: syntax, a key that is not known or missing, a value that makes no sense.
+    /// The first error: syntax, an unknown or missing key, an invalid value.
     pub fn parse(name: &str, origin: Origin, text: &str) -> Result<Self, BadProfile> {
         let read = || -> Result<Self, Mistake> {
             let file: File = toml::from_str(text).map_err(|error| {
@@ -101,7 +101,7 @@ fn place(text: &str, at: usize) -> (usize, usize) {
 impl File {
     fn check(self, name: &str, origin: Origin) -> Result<LoadProfile, Mistake> {
         if self.title.get_ref().trim().is_empty() || self.title.get_ref().contains('\n') {
-            return Err((self.title.span(), "title has to be one line of text".to_owned()));
+            return Err((self.title.span(), "title must be one line of text".to_owned()));
         }
         for module in &self.module {
             plain_name(module, "a module's name")?;
@@ -125,7 +125,7 @@ impl File {
             self.builtin.as_ref().map(Spanned::span),
         ];
         if let Some(span) = of_a_hook.into_iter().flatten().next() {
-            let text = "a profile with parts has no handlers and no load of its own: move them to \
+            let text = "a profile with parts cannot have handlers or loads of its own: move them to \
                         one of the parts";
             return Err((span, text.to_owned()));
         }
@@ -137,7 +137,7 @@ impl File {
         for part in parts.get_ref() {
             plain_name(part, "the name of a part (another profile, without `.toml`)")?;
             if !seen.insert(part.get_ref()) {
-                return Err((part.span(), format!("part `{}` is there twice", part.get_ref())));
+                return Err((part.span(), format!("part `{}` is named twice", part.get_ref())));
             }
         }
         Ok(parts.get_ref().iter().map(|part| part.get_ref().clone()).collect())
@@ -157,7 +157,7 @@ impl File {
             let Handler { name, least_hits } = handler.into_inner();
             handler_name(&name)?;
             if handlers.iter().any(|other| other.name == *name.get_ref()) {
-                return Err((name.span(), format!("handler `{}` is there twice", name.get_ref())));
+                return Err((name.span(), format!("handler `{}` is named twice", name.get_ref())));
             }
             handlers.push(Wanted { name: name.into_inner(), least_hits: least_hits.into_inner() });
         }
@@ -179,7 +179,10 @@ impl Ltp {
         if let Err(error) = Regex::new(self.tests.get_ref()) {
             let text = error.to_string();
             let reason = text.lines().last().unwrap_or_default();
-            return Err((self.tests.span(), format!("tests is no regular expression: {reason}")));
+            return Err((
+                self.tests.span(),
+                format!("tests is not a regular expression: {reason}"),
+            ));
         }
         Ok(LtpTests { suite: self.suite.into_inner(), tests: self.tests.into_inner() })
     }
@@ -190,15 +193,15 @@ impl Load {
         let kind = self.kind.get_ref().parse::<BuiltinKind>();
         let kind = kind.map_err(|error| (self.kind.span(), error.to_string()))?;
         if *self.operations.get_ref() == 0 {
-            return Err((self.operations.span(), "operations has to be 1 or more".to_owned()));
+            return Err((self.operations.span(), "operations must be 1 or more".to_owned()));
         }
         let rate = self.rate.map(|rate| {
             rate.get_ref().parse::<Rate>().map_err(|error| (rate.span(), error.to_string()))
         });
         if let Some(workers) = &self.workers
-            && !(1..=MOST_WORKERS).contains(workers.get_ref())
+            && !(1..=MAX_WORKERS).contains(workers.get_ref())
         {
-            return Err((workers.span(), format!("workers has to be 1 to {MOST_WORKERS}")));
+            return Err((workers.span(), format!("workers must be 1 to {MAX_WORKERS}")));
         }
         Ok(Builtin {
             kind,
@@ -211,14 +214,14 @@ impl Load {
 
 fn few<T>(last: Option<&Spanned<T>>, count: usize) -> Result<(), Mistake> {
     match last {
-        Some(last) if count > MOST => {
-            Err((last.span(), format!("{count} of them are more than {MOST}")))
+        Some(last) if count > MAX_ENTRIES => {
+            Err((last.span(), format!("{count} entries are more than {MAX_ENTRIES}")))
         }
         _ => Ok(()),
     }
 }
 
-/// A name that is part of a path later must not lead elsewhere.
+/// Names become part of a path, which must not lead elsewhere.
 fn plain_name(name: &Spanned<String>, what: &str) -> Result<(), Mistake> {
     let text = name.get_ref();
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
@@ -230,14 +233,17 @@ fn plain_name(name: &Spanned<String>, what: &str) -> Result<(), Mistake> {
 
 fn handler_name(name: &Spanned<String>) -> Result<(), Mistake> {
     let text = name.get_ref();
-    // A function's name, with what the compiler appends (`.isra.0`), or a glob of such names.
+    // The name of a function, with suffixes of the compiler (`.isra.0`), or a glob of such names.
     let fits = |c: char| c.is_ascii_alphanumeric() || "_.$*?[]!-".contains(c);
     if text.is_empty() || text.len() > 512 || !text.chars().all(fits) {
         let text = text.escape_debug();
-        return Err((name.span(), format!("`{text}` is neither a function's name nor a glob")));
+        return Err((
+            name.span(),
+            format!("`{text}` is neither the name of a function nor a glob"),
+        ));
     }
     match glob::Pattern::new(text) {
-        Err(error) => Err((name.span(), format!("`{text}` is no glob: {}", error.msg))),
+        Err(error) => Err((name.span(), format!("`{text}` is not a glob: {}", error.msg))),
         Ok(_) => Ok(()),
     }
 }
@@ -273,7 +279,7 @@ rate = "200/s"
     }
 
     #[test]
-    fn a_whole_profile_is_read_in_its_order() {
+    fn a_profile_keeps_the_order_of_its_handlers() {
         let profile = parse(GOOD).unwrap();
         let hook = profile.hook().unwrap();
         let names: Vec<_> = hook.handlers.iter().map(|h| (h.name.as_str(), h.least_hits)).collect();
@@ -291,7 +297,7 @@ rate = "200/s"
     }
 
     #[test]
-    fn each_mistake_is_told_with_its_place() {
+    fn each_error_has_its_place() {
         let replaced = |from: &str, to: &str| {
             assert!(GOOD.contains(from), "{from}");
             GOOD.replacen(from, to, 1)

@@ -1,4 +1,4 @@
-//! Control groups of version 2.
+//! Control groups (cgroup version 2).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,14 +11,14 @@ use super::{Counters, Meter, Reading, Tally, Usage};
 pub(super) struct Group {
     folder: Option<PathBuf>,
     tally: Tally<()>,
-    there: bool,
+    exists: bool,
     was_read: bool,
     seen: u32,
     ended: u32,
 }
 
 impl Group {
-    /// The group at `path`, below the mount or with it.
+    /// The group at `path`, which is relative to the mount or starts with it.
     pub(super) fn new(path: &str) -> Self {
         let folder = cgroup2_mount().map(|mount| {
             if Path::new(path).starts_with(&mount) {
@@ -32,7 +32,7 @@ impl Group {
 
     fn at(folder: Option<PathBuf>) -> Self {
         let tally = Tally::default();
-        Self { folder, tally, there: false, was_read: false, seen: 0, ended: 0 }
+        Self { folder, tally, exists: false, was_read: false, seen: 0, ended: 0 }
     }
 
     fn used(&self) -> Option<Counters> {
@@ -51,19 +51,18 @@ impl Meter for Group {
         let used = self.used();
         match used {
             Some(now) => {
-                // Its own counters begin with it: one that was not there at the first look has used all of
-                // it meanwhile.
+                // A group that was created after the first reading counts from zero.
                 let first = if self.was_read { Counters::default() } else { now };
                 let (came, _) = self.tally.update(&BTreeMap::from([((), (first, now))]));
                 self.seen += came;
             }
-            None if self.there => {
+            None if self.exists => {
                 self.ended += 1;
                 self.tally.update(&BTreeMap::new());
             }
             None => {}
         }
-        self.there = used.is_some();
+        self.exists = used.is_some();
         self.was_read = true;
         let read = |name: &str| {
             let folder = self.folder.as_ref()?;
@@ -94,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_is_there_at_first_counts_from_then_on() {
+    fn a_group_that_exists_counts_from_the_first_reading() {
         let parent = tempfile::tempdir().unwrap();
         let folder = parent.path().join("group");
         let mut group = Group::at(Some(folder.clone()));
@@ -106,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_comes_late_counts_all_that_it_has_used() {
+    fn a_group_that_is_created_later_counts_from_zero() {
         let parent = tempfile::tempdir().unwrap();
         let folder = parent.path().join("group");
         let mut group = Group::at(Some(folder.clone()));
@@ -114,7 +113,7 @@ mod tests {
         use_cpu(&folder, 700);
         let reading = group.read();
         assert_eq!((reading.usage.user_ns, reading.seen), (700_000, 1));
-        // Made anew, it begins from nothing.
+        // Created again, it starts from zero.
         fs::remove_dir_all(&folder).unwrap();
         assert_eq!(group.read().ended, 1);
         use_cpu(&folder, 30);

@@ -1,5 +1,5 @@
-//! Who pays: CPU time, memory and context switches of processes, of control groups, of the whole machine
-//! and of this program, from the begin of the measured window to its end.
+//! CPU time, memory and context switches of processes, control groups, the whole machine and this program
+//! in the measured window.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::load::{StopReason, StopSignal};
+use crate::stats::nanoseconds;
+use crate::stop::{StopReason, StopSignal};
 
 mod cgroup;
 mod process;
 
-/// Something whose costs are watched.
+/// Something whose costs are sampled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -22,9 +23,9 @@ pub enum Watched {
     Machine,
     /// This program, without its loads.
     Profiler,
-    /// All processes of that name, whenever they come.
+    /// All processes of that name, those started later included.
     Name {
-        /// As in `/proc/PID/comm` (its first 15 bytes), or the last part of the program's path.
+        /// As in `/proc/PID/comm` (its first 15 bytes), or the file name of the program.
         name: String,
     },
     /// One process.
@@ -32,7 +33,7 @@ pub enum Watched {
         /// Its number.
         pid: i32,
     },
-    /// A control group of version 2, with all below it.
+    /// A control group (cgroup version 2) with all below it.
     Cgroup {
         /// Its path below the mount.
         path: String,
@@ -40,7 +41,7 @@ pub enum Watched {
 }
 
 impl Watched {
-    /// How it is called in tables.
+    /// Its name in tables.
     #[must_use]
     pub fn label(&self) -> String {
         match self {
@@ -53,10 +54,10 @@ impl Watched {
     }
 }
 
-/// Text that names nothing to watch.
+/// Text that is not a [`Watched`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is nothing to watch: give the name of a program, a process id, or the path of a control group that begins with `/`"
+    "`{0}` cannot be watched: expected the name of a program, a process id, or the path of a control group, which starts with `/`"
 )]
 pub struct BadWatch(String);
 
@@ -84,23 +85,23 @@ impl FromStr for Watched {
     }
 }
 
-/// What something has used, since the begin of the window.
+/// What something has used since the start of the window.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Usage {
-    /// CPU time in user mode, in nanoseconds; of processes and the machine in steps of the kernel's
-    /// tick (usually 10 ms).
+    /// CPU time in user mode, in nanoseconds; for processes and the machine in steps of the kernel's
+    /// clock tick (usually 10 ms).
     pub user_ns: u64,
     /// CPU time in the kernel, in nanoseconds, in the same steps.
     pub system_ns: u64,
-    /// Memory held at that moment: resident pages of processes, `memory.current` of a control group,
-    /// what is not available of the machine; `null` where it is not known.
+    /// Memory in use at that time: resident pages of processes, `memory.current` of a control group,
+    /// all but `MemAvailable` of the machine; `null` if unknown.
     pub memory_bytes: Option<u64>,
-    /// Context switches that it asked for, by waiting; `null` of a control group. Of the machine: all.
+    /// Voluntary context switches, all switches of the machine; `null` of a control group.
     pub voluntary_switches: Option<u64>,
-    /// Context switches that it did not ask for; `null` of the machine and a control group.
+    /// Involuntary context switches; `null` of the machine and a control group.
     pub involuntary_switches: Option<u64>,
-    /// Processes at that moment.
+    /// Processes at that time.
     pub processes: u32,
 }
 
@@ -108,25 +109,24 @@ pub struct Usage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Sample {
-    /// When, counted from the begin of the window.
+    /// Time since the start of the window.
     pub at_ns: u64,
-    /// What was used until then, summed up since the begin of the window.
+    /// Usage from the start of the window until then.
     #[serde(flatten)]
     pub usage: Usage,
 }
 
-/// The costs of one thing that was watched.
+/// The costs of one thing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CostRow {
     /// What it is.
     pub of: Watched,
-    /// Different processes that were seen.
+    /// Distinct processes seen.
     pub seen: u32,
-    /// Those that ended while they were watched; what each used since the last sample before is not
-    /// counted.
+    /// How many of them ended; what each used after its last sample is not counted.
     pub ended: u32,
-    /// The samples, oldest first; the last one is of the window's end.
+    /// The samples, oldest first; the last is from the end of the window.
     pub samples: Vec<Sample>,
 }
 
@@ -148,7 +148,7 @@ impl CostRow {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Costs {
-    /// Time between two samples; `null` if only begin and end were sampled.
+    /// Time between two samples; `null` if only start and end were sampled.
     pub sample_every_ns: Option<u64>,
     /// From the first sample to the last, in nanoseconds.
     pub window_ns: u64,
@@ -156,7 +156,7 @@ pub struct Costs {
     pub rows: Vec<CostRow>,
 }
 
-/// Reads the present usage of one thing, as a difference to the first time it was read.
+/// Reads the usage of one thing since the first reading.
 trait Meter: Send {
     fn read(&mut self) -> Reading;
 }
@@ -178,14 +178,14 @@ fn meter(of: &Watched) -> Box<dyn Meter> {
     }
 }
 
-/// A watch that is being kept, on a thread of its own.
+/// A thread that samples costs.
 pub struct Watch {
     stop: StopSignal,
     thread: Option<JoinHandle<Watcher>>,
 }
 
 struct Watcher {
-    began: Instant,
+    started: Instant,
     every: Option<Duration>,
     rows: Vec<(Box<dyn Meter>, CostRow)>,
 }
@@ -193,8 +193,8 @@ struct Watcher {
 impl Watcher {
     fn sample(&mut self) {
         for (meter, row) in &mut self.rows {
-            // Each its own time: reading many processes takes a while.
-            let at_ns = crate::load::nanoseconds(self.began.elapsed());
+            // A time for each row: reading many processes takes a while.
+            let at_ns = nanoseconds(self.started.elapsed());
             let Reading { usage, seen, ended } = meter.read();
             row.samples.push(Sample { at_ns, usage });
             row.seen = seen;
@@ -204,26 +204,25 @@ impl Watcher {
 }
 
 impl Watch {
-    /// Begins to watch the machine, this program, and `watched`, with a sample every so often, or only
-    /// now and at the end.
+    /// Starts to sample the machine, this program and `watched`: now, at the end, and `every` so often.
     ///
     /// # Errors
     /// If no thread can be started.
-    pub fn begin(watched: &[Watched], every: Option<Duration>) -> std::io::Result<Self> {
+    pub fn start(watched: &[Watched], every: Option<Duration>) -> std::io::Result<Self> {
         let all = [Watched::Machine, Watched::Profiler].into_iter().chain(watched.iter().cloned());
         let row =
             |of: Watched| (meter(&of), CostRow { of, seen: 0, ended: 0, samples: Vec::new() });
         let rows = all.map(row).collect();
-        let mut watcher = Watcher { began: Instant::now(), every, rows };
+        let mut watcher = Watcher { started: Instant::now(), every, rows };
         watcher.sample();
         let stop = StopSignal::new();
         let of_thread = stop.clone();
         let thread = std::thread::Builder::new().name("watch".to_owned()).spawn(move || {
             let every = watcher.every.unwrap_or(Duration::from_secs(1 << 32));
-            let mut due = watcher.began + every;
+            let mut due = watcher.started + every;
             while of_thread.sleep_until(due) {
                 watcher.sample();
-                // A machine that was away for long is not sampled many times at once.
+                // After a suspend of the machine, missed samples are not made up for.
                 due = (due + every).max(Instant::now());
             }
             watcher.sample();
@@ -232,7 +231,7 @@ impl Watch {
         Ok(Self { stop, thread: Some(thread) })
     }
 
-    /// Takes the last sample. `None` if the watching thread is gone, which is a fault of the program.
+    /// Takes the last sample. `None` if the thread has panicked, which is a bug.
     #[must_use]
     pub fn end(mut self) -> Option<Costs> {
         self.stop.stop(StopReason::Duration);
@@ -240,7 +239,7 @@ impl Watch {
         let rows: Vec<CostRow> = watcher.rows.into_iter().map(|(_, row)| row).collect();
         let last = rows.iter().flat_map(|row| row.samples.last()).map(|sample| sample.at_ns).max();
         Some(Costs {
-            sample_every_ns: watcher.every.map(crate::load::nanoseconds),
+            sample_every_ns: watcher.every.map(nanoseconds),
             window_ns: last.unwrap_or(0),
             rows,
         })
@@ -256,15 +255,16 @@ impl Drop for Watch {
     }
 }
 
-/// Sums of what only grows, over things that come and go.
+/// Sums of counters over processes or groups that come and go.
 #[derive(Debug, Default)]
 struct Tally<K> {
-    /// For each that lives: what it had used when it was first seen, and when it was last seen.
+    /// Of each that still exists: its first and its last counters.
     living: BTreeMap<K, (Counters, Counters)>,
-    gone: Counters,
+    /// The sum over those that have ended.
+    ended: Counters,
 }
 
-/// What only grows.
+/// Counters that only grow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Counters {
     user: u64,
@@ -294,16 +294,16 @@ impl Counters {
 }
 
 impl<K: Ord + Copy> Tally<K> {
-    /// Takes in who lives `now`. One that was not there before counts from `first`. Returns how many
-    /// came and how many went.
+    /// Updates the counters to `now`: of each, the first value to count from and the current one. Returns
+    /// how many are new and how many have ended.
     fn update(&mut self, now: &BTreeMap<K, (Counters, Counters)>) -> (u32, u32) {
         let (mut came, mut went) = (0, 0);
-        let gone = &mut self.gone;
+        let ended = &mut self.ended;
         self.living.retain(|key, (first, last)| {
             let lives = now.contains_key(key);
             if !lives {
                 went += 1;
-                *gone = gone.plus(last.since(*first));
+                *ended = ended.plus(last.since(*first));
             }
             lives
         });
@@ -319,7 +319,7 @@ impl<K: Ord + Copy> Tally<K> {
 
     fn total(&self) -> Counters {
         let living = self.living.values().map(|(first, last)| last.since(*first));
-        living.fold(self.gone, Counters::plus)
+        living.fold(self.ended, Counters::plus)
     }
 }
 
@@ -328,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_watched_is_known_by_its_text() {
+    fn watched_things_are_parsed() {
         assert_eq!("42".parse(), Ok(Watched::Pid { pid: 42 }));
         assert_eq!("auditd".parse(), Ok(Watched::Name { name: "auditd".to_owned() }));
         assert_eq!(
@@ -337,24 +337,24 @@ mod tests {
         );
         for bad in ["", "0", "99999999999", "./x", "a/b"] {
             let error = bad.parse::<Watched>().unwrap_err().to_string();
-            assert!(error.starts_with(&format!("`{bad}` is nothing to watch")), "{error}");
+            assert!(error.starts_with(&format!("`{bad}` cannot be watched")), "{error}");
         }
     }
 
     #[test]
-    fn those_that_come_and_go_are_all_counted() {
+    fn processes_that_come_and_go_are_all_counted() {
         let counters = |user| Counters { user, ..Counters::default() };
         let mut tally = Tally::default();
         let mut now = BTreeMap::from([(1, (counters(100), counters(100)))]);
         assert_eq!(tally.update(&now), (1, 0));
-        assert_eq!(tally.total(), counters(0), "what was used before is not of the window");
-        // One that was started since counts from nothing.
+        assert_eq!(tally.total(), counters(0), "usage before the window is not counted");
+        // A process started meanwhile counts from zero.
         now.insert(2, (counters(0), counters(5)));
         now.insert(1, (counters(130), counters(130)));
         assert_eq!(tally.update(&now), (1, 0));
         assert_eq!(tally.total(), counters(35));
         now.remove(&1);
         assert_eq!(tally.update(&now), (0, 1));
-        assert_eq!(tally.total(), counters(35), "what has ended stays counted");
+        assert_eq!(tally.total(), counters(35), "usage of ended processes is kept");
     }
 }

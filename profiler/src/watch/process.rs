@@ -13,14 +13,14 @@ enum Which {
     Pid(i32),
 }
 
-/// A process is not its number alone, which is given again: the time of its start tells them apart.
+/// Pid and start time: pids are reused.
 type Key = (i32, u64);
 
 pub(super) struct Processes {
     which: Which,
     tally: Tally<Key>,
     threads: Tally<Key>,
-    begun: bool,
+    was_read: bool,
     seen: u32,
     ended: u32,
 }
@@ -40,7 +40,7 @@ impl Processes {
 
     fn new(which: Which) -> Self {
         let (tally, threads) = (Tally::default(), Tally::default());
-        Self { which, tally, threads, begun: false, seen: 0, ended: 0 }
+        Self { which, tally, threads, was_read: false, seen: 0, ended: 0 }
     }
 
     fn find(&self) -> Vec<Process> {
@@ -62,7 +62,7 @@ fn is_called(process: &Process, name: &str) -> bool {
     if process.stat().is_ok_and(|stat| stat.comm == short && name.len() <= COMM_BYTES) {
         return true;
     }
-    // A longer name, or a program that has given itself another one.
+    // A longer name, or a process that has changed its name.
     process.exe().is_ok_and(|exe| exe.file_name().is_some_and(|file| file == name))
 }
 
@@ -72,14 +72,14 @@ impl Meter for Processes {
         let mut threads = BTreeMap::new();
         let mut memory_bytes = 0;
         for process in self.find() {
-            // One that ends while it is read is no error: it is not there any more.
+            // A process that ends while it is read has ended.
             let Ok(stat) = process.stat() else { continue };
             if matches!(stat.state, 'Z' | 'X') {
                 continue;
             }
             let used = Counters { user: stat.utime, system: stat.stime, ..Counters::default() };
-            // In the first sample all have a past; who comes later has used all of it in the window.
-            let first = if self.begun { Counters::default() } else { used };
+            // Processes of the first sample count from now, later ones from their start.
+            let first = if self.was_read { Counters::default() } else { used };
             processes.insert((stat.pid, stat.starttime), (first, used));
             memory_bytes += stat.rss.saturating_mul(procfs::page_size());
             for task in process.tasks().into_iter().flatten().flatten() {
@@ -89,11 +89,11 @@ impl Meter for Processes {
                     involuntary: status.nonvoluntary_ctxt_switches.unwrap_or(0),
                     ..Counters::default()
                 };
-                let first = if self.begun { Counters::default() } else { switches };
+                let first = if self.was_read { Counters::default() } else { switches };
                 threads.insert((task.tid, stat.starttime), (first, switches));
             }
         }
-        self.begun = true;
+        self.was_read = true;
         let (came, went) = self.tally.update(&processes);
         self.threads.update(&threads);
         self.seen += came;
@@ -116,7 +116,7 @@ fn ticks_ns(ticks: u64) -> u64 {
     ticks.saturating_mul(1_000_000_000 / procfs::ticks_per_second().max(1))
 }
 
-/// All CPUs together.
+/// The whole machine: all CPUs together.
 pub(super) struct Machine {
     tally: Tally<()>,
 }
@@ -131,7 +131,7 @@ impl Meter for Machine {
     fn read(&mut self) -> Reading {
         if let Ok(stats) = KernelStats::current() {
             let cpu = &stats.total;
-            // Interrupts are the kernel's work; time stolen by a hypervisor is nobody's here.
+            // Interrupts count as kernel time; steal time is not attributed.
             let now = Counters {
                 user: cpu.user + cpu.nice,
                 system: cpu.system + cpu.irq.unwrap_or(0) + cpu.softirq.unwrap_or(0),

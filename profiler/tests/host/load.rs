@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use profiler::load::{
-    BuiltinKind, BuiltinLoad, CommandLoad, Confinement, HelperProgram, HostedLoad, IdleLoad, Load,
-    LoadFailure, LoadOutcome, LoadRun, LoadSpec, LoadStatus, LoadUser, OwnCalls, Rate, StopReason,
-    StopSignal, run_all,
+    BuiltinKind, BuiltinLoad, CommandLoad, IdleLoad, Load, LoadFailure, LoadOutcome, LoadRun,
+    LoadSpec, LoadStatus, LoadUser, OwnCalls, ProfilerProgram, Rate, SandboxOptions, SandboxedLoad,
+    StopReason, StopSignal, run_all,
 };
 use tempfile::TempDir;
 
@@ -33,17 +33,17 @@ impl Scene {
         self.folder.path().join(name)
     }
 
-    fn helper(&self) -> HelperProgram {
-        HelperProgram::at(self.path("helper"))
+    fn helper(&self) -> ProfilerProgram {
+        ProfilerProgram::at(self.path("helper"))
     }
 
     fn builtin(&self, kind: BuiltinKind) -> BuiltinLoad {
-        BuiltinLoad::new(kind).helper(self.helper()).directory(Some(self.path("files")))
+        BuiltinLoad::new(kind).profiler(self.helper()).directory(Some(self.path("files")))
     }
 
     fn shell(&self, script: &str) -> CommandLoad {
         let args = ["-c", script].map(OsString::from);
-        CommandLoad::new("sh", args).helper(self.helper()).grace(Duration::from_millis(300))
+        CommandLoad::new("sh", args).profiler(self.helper()).grace(Duration::from_millis(300))
     }
 
     /// Waits until no process runs from the link and the folder for files is empty.
@@ -150,7 +150,7 @@ fn refusal(kind: BuiltinKind) -> Option<&'static str> {
 /// The loads that run here; the others are seen to be refused.
 async fn kinds() -> Vec<BuiltinKind> {
     let mut kinds = Vec::new();
-    for kind in BuiltinKind::ALL {
+    for &kind in BuiltinKind::ALL {
         let Some(words) = refusal(kind) else {
             kinds.push(kind);
             continue;
@@ -359,7 +359,7 @@ async fn loads_run_side_by_side() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_load_that_fails_stops_the_others() {
     let scene = Scene::new();
-    let missing = CommandLoad::new("no-such-command-here", []).helper(scene.helper());
+    let missing = CommandLoad::new("no-such-command-here", []).profiler(scene.helper());
     let loads: Vec<Box<dyn Load>> =
         vec![Box::new(IdleLoad), Box::new(missing), Box::new(scene.builtin(BuiltinKind::Connect))];
     let runs = run_all(loads, &StopSignal::new()).await;
@@ -372,9 +372,9 @@ async fn a_load_that_fails_stops_the_others() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn set_up_that_fails_is_told_with_its_reason() {
     let scene = Scene::new();
-    let not_there = HelperProgram::at(scene.path("not-there"));
+    let not_there = ProfilerProgram::at(scene.path("not-there"));
     for kind in [BuiltinKind::Ptrace, BuiltinKind::Open] {
-        let load = scene.builtin(kind).workers(2).helper(not_there.clone());
+        let load = scene.builtin(kind).workers(2).profiler(not_there.clone());
         let text = could_not_start(&run(load, &StopSignal::new()).await);
         assert!(text.starts_with(&format!("built-in `{kind}`: ")), "{text}");
         assert!(text.contains("not-there"), "{text}");
@@ -383,7 +383,7 @@ async fn set_up_that_fails_is_told_with_its_reason() {
     let text = could_not_start(&run(nowhere, &StopSignal::new()).await);
     assert!(text.contains("nowhere"), "{text}");
     // A program that does not know the hidden role must not be taken for a traced child.
-    let load = scene.builtin(BuiltinKind::Ptrace).helper(HelperProgram::at("/bin/true"));
+    let load = scene.builtin(BuiltinKind::Ptrace).profiler(ProfilerProgram::at("/bin/true"));
     let text = could_not_start(&run(load, &StopSignal::new()).await);
     assert!(text.contains("instead of an address"), "{text}");
     scene.assert_nothing_left();
@@ -392,8 +392,8 @@ async fn set_up_that_fails_is_told_with_its_reason() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_load_whose_operations_all_fail_gives_up() {
     let scene = Scene::new();
-    let not_there = HelperProgram::at(scene.path("not-there"));
-    let load = scene.builtin(BuiltinKind::Execve).helper(not_there);
+    let not_there = ProfilerProgram::at(scene.path("not-there"));
+    let load = scene.builtin(BuiltinKind::Execve).profiler(not_there);
     let outcome = run(load, &StopSignal::new()).await;
     let LoadStatus::Failed(LoadFailure::BrokeOff { text }) = &outcome.status else {
         panic!("{outcome:?}");
@@ -485,16 +485,16 @@ async fn a_command_that_cannot_start_says_why() {
         (scene.path("missing"), "ENOENT", "check the path"),
         (plain, "EACCES", "chmod +x"),
     ] {
-        let load = CommandLoad::new(&program, []).helper(scene.helper());
+        let load = CommandLoad::new(&program, []).profiler(scene.helper());
         let text = could_not_start(&run(load, &StopSignal::new()).await);
         assert!(text.contains(&format!("`{}`", program.display())), "{text}");
         assert!(text.contains(error) && text.contains(remedy), "{text}");
     }
-    let load = scene.shell("true").helper(HelperProgram::at(scene.path("not-there")));
+    let load = scene.shell("true").profiler(ProfilerProgram::at(scene.path("not-there")));
     let text = could_not_start(&run(load, &StopSignal::new()).await);
     assert!(text.contains("not-there"), "{text}");
     // A guard that says nothing is no success.
-    let load = scene.shell("true").helper(HelperProgram::at("/bin/true"));
+    let load = scene.shell("true").profiler(ProfilerProgram::at("/bin/true"));
     let outcome = run(load, &StopSignal::new()).await;
     assert!(matches!(outcome.status, LoadStatus::Failed(LoadFailure::BrokeOff { .. })));
 }
@@ -562,10 +562,10 @@ async fn what_a_command_leaves_running_ends_with_it() {
 }
 
 /// Kept to nothing: the folders of these tests may not be open to others.
-fn as_oneself() -> Confinement {
+fn as_oneself() -> SandboxOptions {
     let me = nix::unistd::User::from_uid(nix::unistd::geteuid()).unwrap().unwrap();
     let user = LoadUser { name: me.name, uid: me.uid.as_raw(), gid: me.gid.as_raw() };
-    Confinement { user: Some(user), ..Confinement::default() }
+    SandboxOptions { user: Some(user), ..SandboxOptions::default() }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -573,7 +573,7 @@ async fn every_builtin_does_the_same_in_a_process_of_its_own() {
     for kind in kinds().await {
         let scene = Scene::new();
         let load = scene.builtin(kind).workers(2).operations(Some(40));
-        let outcome = run(HostedLoad::new(load, as_oneself()), &StopSignal::new()).await;
+        let outcome = run(SandboxedLoad::new(load, as_oneself()), &StopSignal::new()).await;
         assert_eq!(outcome.status, LoadStatus::Completed, "{kind}: {outcome:?}");
         let mut expected = expected_calls(kind, 40, 40, 2);
         // Its guard, and the process.
@@ -586,9 +586,9 @@ async fn every_builtin_does_the_same_in_a_process_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hosted_load_stops_when_told_and_counts_what_it_did() {
+async fn a_sandboxed_load_stops_when_told_and_counts_what_it_did() {
     let scene = Scene::new();
-    let load = HostedLoad::new(scene.builtin(BuiltinKind::Execve), as_oneself());
+    let load = SandboxedLoad::new(scene.builtin(BuiltinKind::Execve), as_oneself());
     let stop = StopSignal::new();
     let running = tokio::spawn(Box::new(load).run(stop.clone()));
     // The guard, the process, and what it executes.
@@ -603,20 +603,38 @@ async fn a_hosted_load_stops_when_told_and_counts_what_it_did() {
     scene.assert_nothing_left();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hosted_load_that_hangs_is_killed_and_told() {
-    let scene = Scene::new();
-    let script = format!(
-        "#!/bin/sh\ncase $1 in\n__load) trap '' TERM; echo $$ > {0}/pid; exec sleep 1000;;\n\
-         *) exec {0}/helper \"$@\";;\nesac\n",
-        scene.folder.path().display()
+/// A program that runs `script` first where a load is to be started.
+fn program_with(scene: &Scene, script: &str) -> ProfilerProgram {
+    let folder = scene.folder.path().display();
+    let text = format!(
+        "#!/bin/sh\n[ $1 = __load ] && {{ echo $$ > {folder}/pid; {script}; }}\nexec {folder}/helper \"$@\"\n"
     );
-    let hanging = scene.path("hanging");
-    std::fs::write(&hanging, script).unwrap();
-    std::fs::set_permissions(&hanging, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+    let program = scene.path("slow");
+    std::fs::write(&program, text).unwrap();
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755))
         .unwrap();
-    let load = scene.builtin(BuiltinKind::Open).helper(HelperProgram::at(hanging));
-    let load = HostedLoad::new(load, as_oneself()).grace(Duration::from_millis(300));
+    ProfilerProgram::at(program)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sandboxed_load_that_is_stopped_before_it_runs_reports_it() {
+    let scene = Scene::new();
+    let load = scene.builtin(BuiltinKind::Prctl).profiler(program_with(&scene, "sleep 0.5"));
+    let stop = StopSignal::new();
+    let running = tokio::spawn(Box::new(SandboxedLoad::new(load, as_oneself())).run(stop.clone()));
+    pids(&scene.path("pid"), 1);
+    stop.stop(StopReason::Duration);
+    let outcome = running.await.unwrap();
+    assert_eq!(outcome.status, LoadStatus::Stopped { by: StopReason::Duration }, "{outcome:?}");
+    scene.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sandboxed_load_that_hangs_is_killed_and_told() {
+    let scene = Scene::new();
+    let hanging = program_with(&scene, "trap '' TERM; exec sleep 1000");
+    let load = scene.builtin(BuiltinKind::Open).profiler(hanging);
+    let load = SandboxedLoad::new(load, as_oneself()).grace(Duration::from_millis(300));
     let stop = StopSignal::new();
     let running = tokio::spawn(Box::new(load).run(stop.clone()));
     let pid = pids(&scene.path("pid"), 1).remove(0);
@@ -631,9 +649,9 @@ async fn a_hosted_load_that_hangs_is_killed_and_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hosted_load_that_is_killed_is_told_too() {
+async fn a_sandboxed_load_that_is_killed_is_told_too() {
     let scene = Scene::new();
-    let load = HostedLoad::new(scene.builtin(BuiltinKind::Write), as_oneself());
+    let load = SandboxedLoad::new(scene.builtin(BuiltinKind::Write), as_oneself());
     let running = tokio::spawn(Box::new(load).run(StopSignal::new()));
     let hosts = || {
         let entries = std::fs::read_dir("/proc").unwrap().flatten();
@@ -641,7 +659,7 @@ async fn a_hosted_load_that_is_killed_is_told_too() {
             let line = std::fs::read(path.join("cmdline")).unwrap_or_default();
             let ours = line.starts_with(scene.helper().path().as_os_str().as_encoded_bytes());
             ours && line.windows(8).any(|words| words == b"\0__load\0")
-                && !line.windows(15).any(|words| words == b"__command-guard")
+                && !line.windows(12).any(|words| words == b"__supervisor")
         };
         let named = entries.filter(|entry| is(&entry.path())).map(|entry| entry.file_name());
         named.filter_map(|name| name.to_str()?.parse().ok()).collect::<Vec<i32>>()
@@ -655,7 +673,7 @@ async fn a_hosted_load_that_is_killed_is_told_too() {
     let LoadStatus::Failed(LoadFailure::BrokeOff { text }) = &outcome.status else {
         panic!("{outcome:?}");
     };
-    assert!(text.contains("`write` ended without a word"), "{text}");
+    assert!(text.contains("`write` ended without a report"), "{text}");
     scene.assert_nothing_left();
 }
 
@@ -667,17 +685,17 @@ const VICTIM: &str = "PROFILER_TEST_VICTIM";
 async fn victim() {
     let Some(folder) = std::env::var_os(VICTIM) else { return };
     let folder = PathBuf::from(folder);
-    let helper = HelperProgram::at(folder.join("helper"));
+    let helper = ProfilerProgram::at(folder.join("helper"));
     let command = CommandLoad::new("sh", ["-c".into(), stubborn(&folder.join("pids")).into()]);
     let loads: Vec<Box<dyn Load>> = vec![
         Box::new(
             BuiltinLoad::new(BuiltinKind::Open)
-                .helper(helper.clone())
+                .profiler(helper.clone())
                 .directory(Some(folder.join("files"))),
         ),
-        Box::new(BuiltinLoad::new(BuiltinKind::Ptrace).workers(2).helper(helper.clone())),
-        Box::new(BuiltinLoad::new(BuiltinKind::Execve).workers(2).helper(helper.clone())),
-        Box::new(command.helper(helper).grace(Duration::from_millis(300))),
+        Box::new(BuiltinLoad::new(BuiltinKind::Ptrace).workers(2).profiler(helper.clone())),
+        Box::new(BuiltinLoad::new(BuiltinKind::Execve).workers(2).profiler(helper.clone())),
+        Box::new(command.profiler(helper).grace(Duration::from_millis(300))),
     ];
     run_all(loads, &StopSignal::new()).await;
 }
@@ -706,7 +724,7 @@ async fn what_a_load_was_survives_json() {
     let scene = Scene::new();
     let rate = Rate::per_second(1000.0).unwrap();
     let load = scene.builtin(BuiltinKind::UdpRecv).rate(Some(rate)).operations(Some(5));
-    let missing = CommandLoad::new("no-such-command-here", []).helper(scene.helper());
+    let missing = CommandLoad::new("no-such-command-here", []).profiler(scene.helper());
     for load in [Box::new(load) as Box<dyn Load>, Box::new(missing)] {
         let runs = run_all(vec![load], &StopSignal::new()).await;
         let text = serde_json::to_string(&runs).unwrap();
@@ -723,7 +741,7 @@ async fn what_a_load_was_survives_json() {
 
 #[test]
 fn a_kind_is_known_by_its_name() {
-    for kind in BuiltinKind::ALL {
+    for &kind in BuiltinKind::ALL {
         assert_eq!(kind.name().parse::<BuiltinKind>(), Ok(kind));
         assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{kind}\""));
     }

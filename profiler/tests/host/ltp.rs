@@ -13,8 +13,8 @@ use profiler::load::ltp::{
     LtpError, LtpLoad, LtpOptions, LtpTest, Runner, TIMED_OUT, TestResult, TestRuns,
 };
 use profiler::load::{
-    Confinement, HelperProgram, HitCount, HitCounter, Load, LoadFailure, LoadOutcome, LoadSpec,
-    LoadStatus, LoadUser, StopReason, StopSignal,
+    HitCount, HitCounter, Load, LoadFailure, LoadOutcome, LoadSpec, LoadStatus, LoadUser,
+    ProfilerProgram, SandboxOptions, StopReason, StopSignal,
 };
 use tempfile::TempDir;
 
@@ -112,15 +112,15 @@ impl Tree {
             workers: 1,
             time_limit: Duration::from_secs(20),
             allow_destructive: false,
-            confinement: Confinement {
+            sandbox: SandboxOptions {
                 directory: Some(self.path("work")),
-                ..Confinement::default()
+                ..SandboxOptions::default()
             },
         }
     }
 
     fn load(&self, options: LtpOptions) -> LtpLoad {
-        LtpLoad::prepare(options).unwrap().helper(HelperProgram::at(self.path("helper")))
+        LtpLoad::prepare(options).unwrap().profiler(ProfilerProgram::at(self.path("helper")))
     }
 
     async fn run(&self, options: LtpOptions) -> LoadOutcome {
@@ -420,7 +420,7 @@ fn what_cannot_be_run_is_told_before_anything_runs() {
             with(&|o| o.pattern = pattern("^conect")),
             &["`^conect`", "none of the 3 tests", "connect01"],
         ),
-        (with(&|o| o.pattern = pattern("(")), &["no regular expression"]),
+        (with(&|o| o.pattern = pattern("(")), &["not a regular expression"]),
         (with(&|o| o.suite = "gone".into()), &["none of the 2 tests", "gone01"]),
         (with(&|_| {}), &["reboot01 (calls reboot(2))", "settimeofday01", "--allow-destructive"]),
         (
@@ -470,7 +470,10 @@ fn given_options(folder: &Path, runner: Option<Runner>) -> LtpOptions {
         workers: 1,
         time_limit: Duration::from_secs(20),
         allow_destructive: false,
-        confinement: Confinement { directory: Some(folder.join("work")), ..Confinement::default() },
+        sandbox: SandboxOptions {
+            directory: Some(folder.join("work")),
+            ..SandboxOptions::default()
+        },
     }
 }
 
@@ -486,7 +489,7 @@ async fn hidden_kirk() {
     let LoadSpec::Ltp(spec) = load.describe() else { panic!() };
     assert_eq!(spec.runner, Runner::Kirk, "it is preferred where it is installed");
     assert!(spec.runner_version.as_deref().unwrap().starts_with("4.2"));
-    let load = load.helper(HelperProgram::at(folder.join("helper")));
+    let load = load.profiler(ProfilerProgram::at(folder.join("helper")));
     let outcome = run(load.counter(counting(0)), &StopSignal::new()).await;
     assert_eq!(outcome.status, LoadStatus::Completed, "{outcome:?}");
     assert_ends(&outcome, 2);
@@ -509,7 +512,8 @@ fn kirk_tells_every_end_from_the_others() {
 async fn hidden_kirk_endless() {
     let Some(folder) = given_tree() else { return };
     let options = LtpOptions { iterations: None, ..given_options(&folder, Some(Runner::Kirk)) };
-    let load = LtpLoad::prepare(options).unwrap().helper(HelperProgram::at(folder.join("helper")));
+    let load =
+        LtpLoad::prepare(options).unwrap().profiler(ProfilerProgram::at(folder.join("helper")));
     let stop = StopSignal::new();
     let running = tokio::spawn(run_static(load, stop.clone()));
     let pids = folder.join("marks/pids");
@@ -556,7 +560,8 @@ fn kirk_does_not_outlive_a_killed_profiler() {
 async fn hidden_direct() {
     let Some(folder) = given_tree() else { return };
     let options = LtpOptions { workers: 2, ..given_options(&folder, Some(Runner::Direct)) };
-    let load = LtpLoad::prepare(options).unwrap().helper(HelperProgram::at(folder.join("helper")));
+    let load =
+        LtpLoad::prepare(options).unwrap().profiler(ProfilerProgram::at(folder.join("helper")));
     run(load, &StopSignal::new()).await;
 }
 
@@ -601,8 +606,8 @@ async fn tests_run_as_the_user_that_is_asked_for() {
         fs::set_permissions(tree.path(folder), fs::Permissions::from_mode(mode)).unwrap();
     }
     let user = Some(LoadUser::nobody());
-    let confinement = Confinement { user, ..tree.options().confinement };
-    let options = LtpOptions { confinement, ..tree.options() };
+    let sandbox = SandboxOptions { user, ..tree.options().sandbox };
+    let options = LtpOptions { sandbox, ..tree.options() };
     if !nix::unistd::geteuid().is_root() {
         let error = LtpLoad::prepare(options).unwrap_err();
         assert!(matches!(&error, LtpError::User(text) if text.contains("only root")), "{error}");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use profiler::kernel::target::{KernelFiles, Target};
 use profiler::load::{
-    BuiltinKind, BuiltinLoad, HelperProgram, Load, LoadRun, LoadStatus, OwnCalls, StopSignal,
+    BuiltinKind, BuiltinLoad, Load, LoadRun, LoadStatus, OwnCalls, ProfilerProgram, StopSignal,
     run_all,
 };
 use profiler::probe::recorder::Recorder;
@@ -45,7 +45,7 @@ pub(crate) fn builtin(kind: BuiltinKind, operations: u64) -> BuiltinLoad {
     BuiltinLoad::new(kind)
         .operations(Some(operations))
         .directory(Some(MEMORY.into()))
-        .helper(HelperProgram::at(program()))
+        .profiler(ProfilerProgram::at(program()))
 }
 
 /// Runs loads side by side to their end; all of them have to succeed in every operation.

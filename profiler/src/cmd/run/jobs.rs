@@ -6,7 +6,9 @@ use crate::cli::RunArgs;
 use crate::error::{Failure, exit};
 use crate::kernel::target::{KernelFiles, LeftOut, ResolveError, Resolved, Target};
 use crate::load::ltp::{LtpLoad, LtpOptions};
-use crate::load::{BuiltinKind, BuiltinLoad, CommandLoad, HitCounter, HostedLoad, IdleLoad, Load};
+use crate::load::{
+    BuiltinKind, BuiltinLoad, CommandLoad, HitCounter, IdleLoad, Load, SandboxedLoad,
+};
 use crate::load_profile::{Builtin, Hook, Library, LoadProfile, Wanted};
 use crate::profile::warning::WarningRecord;
 
@@ -238,7 +240,7 @@ fn load(args: &RunArgs, profile: Option<(&LoadProfile, &Hook)>) -> Result<JobLoa
         workers: args.workers.unwrap_or(1),
         time_limit: args.ltp.time_limit,
         allow_destructive: args.ltp.allow_destructive,
-        confinement: args.confine.confinement(args.load_dir.clone()),
+        sandbox: args.confine.sandbox(args.load_dir.clone()),
     })?;
     Ok(JobLoad::Ltp(Box::new(load)))
 }
@@ -300,7 +302,7 @@ impl Job {
             JobLoad::Command(argv) => match argv.as_slice() {
                 [program, rest @ ..] => {
                     let load = CommandLoad::new(program, rest.to_vec());
-                    vec![Box::new(load.confine(args.confine.confinement(args.load_dir.clone())))]
+                    vec![Box::new(load.sandbox(args.confine.sandbox(args.load_dir.clone())))]
                 }
                 [] => vec![Box::new(IdleLoad)],
             },
@@ -314,8 +316,8 @@ impl Job {
                         .operations(*operations)
                         .pin(args.pin)
                         .measured_from(measured_from);
-                    let confinement = args.confine.confinement(args.load_dir.clone());
-                    Box::new(HostedLoad::new(load, confinement))
+                    let sandbox = args.confine.sandbox(args.load_dir.clone());
+                    Box::new(SandboxedLoad::new(load, sandbox))
                 };
                 all.iter().map(make).collect()
             }

@@ -117,7 +117,7 @@ pub(super) async fn measure(
     }
     let warmup = window_began.saturating_duration_since(load_began);
     running.measured = true;
-    let watch = Watch::begin(&watch, sample)
+    let watch = Watch::start(&watch, sample)
         .map_err(|error| internal(&format!("no thread that watches the costs: {error}")))?;
 
     match duration {

@@ -4,10 +4,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::error::{Failure, exit};
-use crate::load::{HelperProgram, Undo};
+use crate::load::{CleanupCommand, ProfilerProgram};
 
 /// The delay; the interface is as before when it is gone, even if this program is killed.
-pub(super) struct Delay(Undo);
+pub(super) struct Delay(CleanupCommand);
 
 impl Delay {
     /// Sets it; none for a delay of zero.
@@ -33,11 +33,11 @@ impl Delay {
         }
         // First who takes it back, then the delay.
         let args = ["qdisc", "del", "dev", "lo", "root"].map(Into::into);
-        let undo = Undo::with(&HelperProgram::this_program(), "tc", args)
+        let cleanup = CleanupCommand::new(&ProfilerProgram::this(), "tc", args)
             .map_err(|error| cannot(format!("nobody to take it back: {error}")))?;
         let time = format!("{}us", delay.as_micros());
         match tc(&["qdisc", "add", "dev", "lo", "root", "netem", "delay", &time]) {
-            Ok(_) => Ok(Some(Self(undo))),
+            Ok(_) => Ok(Some(Self(cleanup))),
             Err(text) => Err(cannot(format!(
                 "{text}; is the kernel's sch_netem there (`modprobe sch_netem`)?"
             ))),
@@ -49,7 +49,7 @@ impl Delay {
     /// # Errors
     /// If that fails: the interface is still slow.
     pub(super) fn take_back(self) -> Result<(), Failure> {
-        if self.0.now() {
+        if self.0.run_now() {
             return Ok(());
         }
         let text = "the delay of the loopback interface could not be taken back: `tc qdisc del dev lo root`";

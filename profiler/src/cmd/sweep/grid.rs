@@ -59,7 +59,7 @@ impl Plan {
             version: VERSION,
             rates_per_s: args.rate.iter().map(|asked| asked.0).collect(),
             workers: args.workers.clone(),
-            net_delays_ns: delays.into_iter().map(crate::load::nanoseconds).collect(),
+            net_delays_ns: delays.into_iter().map(crate::stats::nanoseconds).collect(),
             repeat: args.repeat,
             run: args.run.iter().map(super::shown).collect(),
             kernel: host.kernel_release,

@@ -18,7 +18,7 @@ use tokio::io::AsyncReadExt as _;
 use super::run::Signals;
 use crate::cli::{Cli, SweepArgs};
 use crate::error::{Failure, exit};
-use crate::load::{HelperProgram, dying_with_parent};
+use crate::load::{ProfilerProgram, dying_with_parent};
 use crate::profile::Profile;
 use crate::progress::Progress;
 
@@ -118,7 +118,7 @@ async fn measure(
 ) -> Result<Result<Profile, (u8, &'static str)>, Failure> {
     let part = args.out.join(format!(".cell-{}", cell.file_name()));
     let delay = delay::Delay::set(cell.delay)?;
-    let mut command = std::process::Command::new(HelperProgram::this_program().path());
+    let mut command = std::process::Command::new(ProfilerProgram::this().path());
     command.arg("run").args(cell.arguments(&args.run, &part));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     // Ctrl-C at the terminal is for this program, which tells the run.

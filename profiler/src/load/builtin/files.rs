@@ -1,67 +1,22 @@
-//! Operations on files, in a directory that does not outlive the load.
+//! Operations on files, in the load's private directory.
 
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{Seek as _, SeekFrom, Write as _};
 use std::os::fd::OwnedFd;
-use std::path::Path;
-use std::process::{Child, Stdio};
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat, renameat};
 use nix::sys::stat::{Mode, mkdirat};
 use nix::unistd::{UnlinkatFlags, linkat, unlinkat};
-use tempfile::TempDir;
 
-use super::{HelperProgram, OperationError, OwnCalls, Shared, Worker};
-use crate::load::helper::Role;
+use super::worker::{OperationError, Shared, Worker};
+use crate::load::model::OwnCalls;
 
-/// A directory with access for this user alone. It is removed on drop and, by a guard process, also when
-/// the profiler is killed.
-pub(super) struct PrivateDirectory {
-    // Dropped in this order: the guard's input closes only when the directory is gone.
-    directory: TempDir,
-    _guard: Guard,
-}
-
-/// A child that is waited for on drop; its input closes just before that.
-struct Guard(Child);
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        // `wait` closes the input, on which the guard ends.
-        let _ = self.0.wait();
-    }
-}
-
-impl PrivateDirectory {
-    pub(super) fn new(
-        within: &Path,
-        helper: &HelperProgram,
-        calls: &mut OwnCalls,
-    ) -> Result<Self, String> {
-        let directory = tempfile::Builder::new().prefix("profiler-load-").tempdir_in(within);
-        let directory = directory
-            .map_err(|error| format!("a directory for files in {}: {error}", within.display()))?;
-        let mut command = helper.command(Role::DirectoryGuard);
-        command.arg(directory.path()).stdin(Stdio::piped());
-        calls.execve += 1;
-        let guard = command.spawn().map_err(|error| {
-            format!("the guard of its directory, {}: {error}", helper.path().display())
-        })?;
-        Ok(Self { directory, _guard: Guard(guard) })
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        self.directory.path()
-    }
-}
-
-/// One worker's place in the directory.
+/// The files of one worker.
 struct Place {
     directory: OwnedFd,
-    /// Each worker has its own names, and takes them again for each new file: the names that the
-    /// kernel remembers do not grow.
+    /// Each worker reuses its own names, so the kernel's cache of names does not grow.
     name: CString,
     other: CString,
 }
@@ -135,13 +90,13 @@ impl Worker for Rename {
         calls.rename += 1;
         renameat(&*directory, name.as_c_str(), &*directory, other.as_c_str())
             .map_err(failed("rename a file"))?;
-        // The next one goes back.
+        // The next rename goes back.
         std::mem::swap(name, other);
         Ok(())
     }
 }
 
-/// A second name for a file: given by `link`, taken away by `unlink`. One of the two is measured, the
+/// A second name for a file, created by `link` and removed by `unlink`. One of the two is measured, the
 /// other prepares it.
 pub(super) struct SecondName {
     place: Place,
@@ -167,7 +122,7 @@ impl SecondName {
         Ok(Self { place, measured, there: false })
     }
 
-    /// Gives the name, or takes it away.
+    /// Creates or removes the name.
     fn make(&mut self, there: bool, calls: &mut OwnCalls) -> Result<(), OperationError> {
         if there == self.there {
             return Ok(());

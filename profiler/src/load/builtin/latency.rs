@@ -1,72 +1,15 @@
-//! How long the operations themselves took.
+//! Records service and response times of operations while a load runs.
 
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use profiler_common::bucket::{HIGHEST_NS, LOWEST_NS};
-use serde::{Deserialize, Serialize};
+use profiler_common::bucket::HIGHEST_NS;
 
-use crate::load::nanoseconds;
+use crate::load::model::{Latency, OperationTimes};
 use crate::profile::Distribution;
+use crate::stats::nanoseconds;
 
-/// Significant digits of these histograms; range as those of the handlers.
-pub(crate) const LATENCY_DIGITS: u8 = 3;
-
-/// Latency of a load's operations that succeeded, as the program that makes them sees it; those of
-/// the warm-up are left out. In nanoseconds of the monotonic clock.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Latency {
-    /// From the begin of each operation to its end.
-    pub service: OperationTimes,
-    /// At a fixed rate: from the time at which each was due to its end. An operation that had to wait
-    /// for a slow one before it is seen to have waited: this is the one corrected for coordinated
-    /// omission. `None` for a closed loop, where nothing is ever due.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub response: Option<OperationTimes>,
-}
-
-/// A distribution of times, with 3 significant digits from 1 ns to 60 s.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct OperationTimes {
-    /// Exact number of operations.
-    pub count: u64,
-    /// Exact sum of their times.
-    pub sum_ns: u64,
-    /// Exact shortest; `None` without any.
-    pub min_ns: Option<u64>,
-    /// Exact longest; `None` without any.
-    pub max_ns: Option<u64>,
-    /// Those beyond the range, recorded in the last bucket.
-    #[serde(default)]
-    pub over_range: u64,
-    /// All of them.
-    pub histogram: Distribution,
-}
-
-impl OperationTimes {
-    /// A histogram of their layout.
-    pub(crate) fn empty_histogram() -> Result<Histogram<u64>, String> {
-        Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, LATENCY_DIGITS)
-            .map_err(|error| format!("its histogram: {error}"))
-    }
-
-    /// Exact average in nanoseconds; `None` without an operation.
-    #[must_use]
-    pub fn mean_ns(&self) -> Option<f64> {
-        crate::stats::mean(self.sum_ns, self.count)
-    }
-
-    /// Time in nanoseconds that the share `quantile` (0 to 1) did not exceed; never above the exact
-    /// longest. `None` without an operation.
-    #[must_use]
-    pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
-        crate::stats::quantile_within(&self.histogram.buckets, quantile, self.max_ns)
-    }
-}
-
-/// Times as they are recorded.
+/// Running totals of one kind of time.
 #[derive(Debug, Clone)]
 struct Times {
     histogram: Histogram<u64>,
@@ -112,30 +55,29 @@ impl Times {
     }
 }
 
-/// Records the operations of one worker, or of all of them.
+/// Records the latency of operations, of one worker or of all.
 #[derive(Debug, Clone)]
-pub(super) struct Clockwork {
+pub(super) struct LatencyRecorder {
     service: Times,
     response: Option<Times>,
-    /// What began or was due before is warm-up.
+    /// Operations that started or were due before are warm-up.
     from: Option<Instant>,
 }
 
-impl Clockwork {
+impl LatencyRecorder {
     pub(super) fn new(at_a_rate: bool, from: Option<Instant>) -> Result<Self, String> {
         let response = if at_a_rate { Some(Times::new()?) } else { None };
         Ok(Self { service: Times::new()?, response, from })
     }
 
-    /// Records one operation that was `due` (at a rate), `began` and has `ended`.
-    pub(super) fn record(&mut self, due: Option<Instant>, began: Instant, ended: Instant) {
-        let counts_from = due.unwrap_or(began);
-        if self.from.is_some_and(|from| counts_from < from) {
+    /// Records one operation from `start` to `end`, which at a fixed rate was `due`.
+    pub(super) fn record(&mut self, due: Option<Instant>, start: Instant, end: Instant) {
+        if self.from.is_some_and(|from| due.unwrap_or(start) < from) {
             return;
         }
-        self.service.record(ended.duration_since(began));
+        self.service.record(end.duration_since(start));
         if let (Some(due), Some(response)) = (due, &mut self.response) {
-            response.record(ended.duration_since(due));
+            response.record(end.duration_since(due));
         }
     }
 
@@ -157,12 +99,12 @@ impl Clockwork {
 mod tests {
     use super::*;
 
-    /// 100 operations a second of 1 ms each, one of which takes a second: those behind it waited.
+    /// 100 operations a second of 1 ms each, one of which takes a second: those behind it wait.
     #[test]
-    fn a_stall_is_felt_by_all_that_were_due_meanwhile() {
+    fn a_stall_adds_to_the_response_time_of_all_operations_due_meanwhile() {
         let start = Instant::now();
         let ms = |ms: u64| start + Duration::from_millis(ms);
-        let mut times = Clockwork::new(true, None).unwrap();
+        let mut times = LatencyRecorder::new(true, None).unwrap();
         let mut free = 0;
         for n in 0..1_000_u64 {
             let began = free.max(n * 10);
@@ -173,7 +115,7 @@ mod tests {
         let at = |times: &OperationTimes, q| times.quantile_ns(q).unwrap() / 1_000_000;
         assert_eq!(latency.service.count, 1_000);
         assert_eq!(latency.service.max_ns, Some(1_000_000_000));
-        // One in a thousand by the service time; one in ten by what the application feels.
+        // One operation in a thousand has a long service time, one in ten a long response time.
         assert_eq!(at(&latency.service, 0.99), 1);
         let response = latency.response.unwrap();
         assert!(at(&response, 0.95) > 300, "{:?}", response.quantile_ns(0.95));
@@ -184,10 +126,10 @@ mod tests {
     fn the_warm_up_is_left_out_and_workers_add_up() {
         let start = Instant::now();
         let after = |ns| start + Duration::from_nanos(ns);
-        let mut one = Clockwork::new(false, Some(after(100))).unwrap();
+        let mut one = LatencyRecorder::new(false, Some(after(100))).unwrap();
         one.record(None, after(50), after(5_000));
         one.record(None, after(100), after(110));
-        let mut two = Clockwork::new(false, Some(after(100))).unwrap();
+        let mut two = LatencyRecorder::new(false, Some(after(100))).unwrap();
         two.record(None, after(200), after(230));
         two.add(&one).unwrap();
         let latency = two.store().unwrap();

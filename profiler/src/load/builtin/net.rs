@@ -1,5 +1,5 @@
-//! Operations on sockets over the loopback interface: no packet leaves the machine, and no port is used
-//! up, whatever the rate.
+//! Operations on sockets over the loopback interface: no packet leaves the machine, and ports are not
+//! exhausted at any rate.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -11,21 +11,22 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeVal;
 
-use super::{OperationError, OwnCalls, Worker};
-use crate::load::sys;
+use super::worker::{OperationError, Worker};
+use crate::load::model::OwnCalls;
+use crate::load::syscalls;
 
 /// Port of the discard service. A UDP `connect` sends nothing, so nobody has to listen.
 const DISCARD: u16 = 9;
 
-/// The shape of a DNS answer (one question, `a.test`, no records): what a handler of `udp_recvmsg`
-/// that parses names goes through in full.
+/// A DNS answer (one question, `a.test`, no records), which a handler of `udp_recvmsg` that parses names
+/// processes in full.
 const ANSWER: &[u8] =
     b"\x12\x34\x81\x80\x00\x01\x00\x00\x00\x00\x00\x00\x01a\x04test\x00\x00\x01\x00\x01";
 
-/// Port of multicast DNS: above 1023, so that anybody may bind to it.
+/// Port of multicast DNS: above 1023, so that any user may bind to it.
 const MULTICAST_DNS: u16 = 5353;
 
-/// A datagram that is not there after this long was lost: loopback delivers within the send.
+/// A datagram that has not arrived after this long is lost: loopback delivers within the send.
 const LOST_AFTER_S: i64 = 1;
 
 fn udp() -> nix::Result<OwnedFd> {
@@ -36,13 +37,15 @@ fn loopback(port: u16) -> SockaddrIn {
     SockaddrIn::new(127, 0, 0, 1, port)
 }
 
-/// A socket to begin with, and the certainty that 127.0.0.1 can be reached.
+/// A UDP socket, after checking that 127.0.0.1 can be reached.
 fn first_socket() -> Result<OwnedFd, String> {
     let socket = udp().map_err(|errno| format!("a UDP socket: {}", errno.desc()))?;
-    match sys::interface_is_up(socket.as_fd(), "lo") {
+    match syscalls::interface_is_up(socket.as_fd(), "lo") {
         Ok(true) => Ok(socket),
         Ok(false) => Err("the loopback interface is down; run `ip link set lo up`".to_owned()),
-        Err(error) => Err(format!("the loopback interface `lo` cannot be asked: {error}")),
+        Err(error) => {
+            Err(format!("the state of the loopback interface `lo` cannot be read: {error}"))
+        }
     }
 }
 
@@ -89,13 +92,13 @@ pub(super) struct UdpReceive {
 
 impl UdpReceive {
     pub(super) fn new(calls: &mut OwnCalls) -> Result<Self, String> {
-        // Not connected and not bound: that would add calls. Its first send gives it a port.
+        // Not connected and not bound, which would add calls. Its first send gives it a port.
         let sender = udp().map_err(no_socket)?;
         Self::from(sender, calls)
     }
 
-    /// With answers that come from port 5353, where drivers that look into DNS look. Every address of
-    /// 127/8 is this machine's: workers take one each, and other programs on that port keep theirs.
+    /// With answers from port 5353, which drivers that parse DNS look at. All of 127/8 is this machine:
+    /// each worker takes an address of its own, and other programs on that port keep theirs.
     pub(super) fn dns(index: u32, calls: &mut OwnCalls) -> Result<Self, String> {
         let [_, a, b, c] = index.wrapping_add(1).to_be_bytes();
         let from = SockaddrIn::new(127, a | 0x40, b, c, MULTICAST_DNS);
@@ -128,7 +131,7 @@ impl Worker for UdpReceive {
             .map_err(|errno| OperationError::new("send to 127.0.0.1", errno))?;
         let mut datagram = [0; 512];
         calls.udp_recvmsg += 1;
-        // With the sender's address asked for: handlers look at it on sockets that are not connected.
+        // With the sender's address: handlers look at it on sockets that are not connected.
         match recvfrom::<SockaddrIn>(self.receiver.as_raw_fd(), &mut datagram) {
             Ok((length, _)) if length == ANSWER.len() => Ok(()),
             Ok((length, _)) => {
@@ -165,10 +168,10 @@ impl Worker for Accept {
             return Ok(());
         }
         calls.connect += 1;
-        // The listener's queue takes it: it is connected before anybody accepts.
+        // The listener's queue completes the connection before it is accepted.
         let client = TcpStream::connect(self.address)
             .map_err(|error| OperationError::of_io("connect to 127.0.0.1 by TCP", &error))?;
-        // Closed by a reset, so that the pair of ports is free at once.
+        // Closed by a reset, which frees the pair of ports at once.
         let reset = libc::linger { l_onoff: 1, l_linger: 0 };
         setsockopt(&client, sockopt::Linger, &reset)
             .map_err(|errno| OperationError::new("SO_LINGER", errno))?;
@@ -179,7 +182,7 @@ impl Worker for Accept {
     fn operate(&mut self, calls: &mut OwnCalls) -> Result<(), OperationError> {
         calls.accept += 1;
         let accepted = self.listener.accept();
-        // The client's reset comes first.
+        // The client is closed first, by its reset.
         drop(self.client.take());
         match accepted {
             Ok(_) => Ok(()),

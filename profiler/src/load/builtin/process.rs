@@ -1,37 +1,39 @@
 //! Operations on and by child processes and threads.
 
 use std::ffi::c_void;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Stdio};
+use std::sync::atomic::AtomicU64;
 
 use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use super::{HelperProgram, OperationError, OwnCalls, Worker};
-use crate::load::helper::Role;
-use crate::load::sys;
+use super::worker::{OperationError, Worker};
+use crate::load::model::OwnCalls;
+use crate::load::sandbox::{ProfilerProgram, Role, wait_for_end_of_input};
+use crate::load::syscalls;
 
 pub(super) struct Execve {
-    helper: HelperProgram,
+    profiler: ProfilerProgram,
 }
 
 impl Execve {
-    pub(super) fn new(helper: HelperProgram) -> Self {
-        Self { helper }
+    pub(super) fn new(profiler: ProfilerProgram) -> Self {
+        Self { profiler }
     }
 }
 
 impl Worker for Execve {
     fn operate(&mut self, calls: &mut OwnCalls) -> Result<(), OperationError> {
-        // An empty environment: the same work on every machine. The standard library starts it by
-        // `posix_spawn`, safe beside other threads, and with one `execve` as the path has a slash.
-        let mut command = self.helper.command(Role::Noop);
+        // An empty environment: the same work on every machine. The standard library uses `posix_spawn`,
+        // which is safe with other threads, and one `execve`, as the path has a slash.
+        let mut command = self.profiler.command(Role::ExecNoop);
         command.env_clear();
         calls.execve += 1;
         let status = command.status();
-        let path = || self.helper.path().display().to_string();
+        let path = || self.profiler.path().display().to_string();
         match status {
             Ok(status) if status.success() => Ok(()),
             Ok(status) => {
@@ -43,12 +45,26 @@ impl Worker for Execve {
     }
 }
 
-/// A stopped child whose memory is written to. `ptrace` is bound to the thread that attached, so it is
-/// made and used on one.
+/// What the tracer writes to.
+static TRACED_WORD: AtomicU64 = AtomicU64::new(0);
+
+/// The `main` of [`Role::PtraceChild`]: reports an address, then waits to be killed, or for the end of its
+/// input if the tracer is gone before it has attached.
+pub(in crate::load) fn ptrace_child_main() -> i32 {
+    let mut out = std::io::stdout();
+    let address = TRACED_WORD.as_ptr() as usize;
+    if writeln!(out, "{address}").and_then(|()| out.flush()).is_err() {
+        return 1;
+    }
+    wait_for_end_of_input();
+    0
+}
+
+/// A stopped child whose memory is written to. Only the thread that attached can use `ptrace` on it.
 pub(super) struct Ptrace {
     child: Tracee,
     address: usize,
-    /// Another value each time, so that the write is one.
+    /// Changes each time, so that there is something to write.
     value: i64,
 }
 
@@ -69,11 +85,11 @@ impl Drop for Tracee {
 }
 
 impl Ptrace {
-    pub(super) fn new(helper: &HelperProgram, calls: &mut OwnCalls) -> Result<Self, String> {
-        let mut command = helper.command(Role::Tracee);
+    pub(super) fn new(profiler: &ProfilerProgram, calls: &mut OwnCalls) -> Result<Self, String> {
+        let mut command = profiler.command(Role::PtraceChild);
         command.env_clear().stdin(Stdio::piped()).stdout(Stdio::piped());
         calls.execve += 1;
-        let path = helper.path().display();
+        let path = profiler.path().display();
         let child =
             command.spawn().map_err(|error| format!("a child to trace, {path}: {error}"))?;
         let mut child = Tracee(child);
@@ -118,13 +134,13 @@ impl Worker for Ptrace {
     }
 }
 
-/// `setsid` needs a process that leads no group: a new one each time.
+/// `setsid` needs a process that leads no process group: a new one each time.
 pub(super) struct Setsid;
 
 impl Worker for Setsid {
     fn operate(&mut self, calls: &mut OwnCalls) -> Result<(), OperationError> {
         calls.setsid += 1;
-        match sys::setsid_in_child() {
+        match syscalls::setsid_in_child() {
             Ok(status) if status.success() => Ok(()),
             Ok(status) => {
                 let text = format!("setsid in a child: {status}");
@@ -150,10 +166,10 @@ impl Worker for Exit {
     }
 }
 
-/// Plenty for a thread that does nothing.
+/// Enough for a thread that does nothing.
 const THREAD_STACK_BYTES: usize = 64 << 10;
 
-/// Asks whether a signal could be sent: all of `kill` and `tkill` but the delivery.
+/// `kill` and `tkill` with signal 0: everything but the delivery.
 pub(super) struct Signal0 {
     pub(super) to_thread: bool,
 }
@@ -162,7 +178,7 @@ impl Worker for Signal0 {
     fn operate(&mut self, calls: &mut OwnCalls) -> Result<(), OperationError> {
         if self.to_thread {
             calls.tkill += 1;
-            sys::tkill_self().map_err(|error| OperationError::of_io("tkill", &error))
+            syscalls::tkill_self().map_err(|error| OperationError::of_io("tkill", &error))
         } else {
             calls.kill += 1;
             nix::sys::signal::kill(Pid::this(), None)

@@ -2,9 +2,10 @@
 
 use regex::Regex;
 
-use super::LtpTest;
+use super::error::LtpError;
+use crate::load::model::LtpTest;
 
-/// Whole lists of LTP, by the begin of their name, and what they do.
+/// Lists of LTP, by the start of their name, and what they do.
 const SUITES: [(&str, &str); 13] = [
     ("crashme", "executes random bytes as code, as root"),
     ("cpuhotplug", "takes CPUs off line"),
@@ -31,7 +32,7 @@ const TESTS: [(&str, &str); 15] = [
         r"^(oom|min_free_kbytes|overcommit_memory|swapping|ksm|thp)\d*",
         "uses up the machine's memory",
     ),
-    (r"^(cve-|dirtyc0w|meltdown)", "attacks the kernel: it may crash where the flaw is not mended"),
+    (r"^(cve-|dirtyc0w|meltdown)", "attacks the kernel: it may crash where the flaw is not fixed"),
     (r"^kexec", "loads another kernel"),
     (r"^(delete_module)\d", "unloads kernel modules"),
     (r"^(ioperm|iopl)\d", "reaches for I/O ports"),
@@ -43,11 +44,11 @@ const TESTS: [(&str, &str); 15] = [
         "starts as many processes as the machine can hold",
     ),
     (r"^vhangup\d", "hangs up the terminal"),
-    (r"^(fanotify|inotify)_?perm", "holds up file access of all processes"),
+    (r"^(fanotify|inotify)_?perm", "blocks file access of all processes"),
 ];
 
 /// Why `test` of `suite` may harm the machine; `None` if it is not known to.
-pub(super) fn reason(suite: &str, test: &LtpTest) -> Option<&'static str> {
+fn reason(suite: &str, test: &LtpTest) -> Option<&'static str> {
     if let Some((_, reason)) = SUITES.iter().find(|(name, _)| {
         suite == *name || suite.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'))
     }) {
@@ -55,6 +56,27 @@ pub(super) fn reason(suite: &str, test: &LtpTest) -> Option<&'static str> {
     }
     let matches = |pattern: &str| Regex::new(pattern).is_ok_and(|regex| regex.is_match(&test.name));
     TESTS.iter().find(|(pattern, _)| matches(pattern)).map(|(_, reason)| *reason)
+}
+
+/// Fails if tests are known to be destructive.
+pub(super) fn refuse(suite: &str, tests: &[LtpTest]) -> Result<(), LtpError> {
+    let mut harmful: Vec<(&str, Vec<&str>)> = Vec::new();
+    for test in tests {
+        let Some(reason) = reason(suite, test) else { continue };
+        match harmful.iter_mut().find(|(other, _)| *other == reason) {
+            Some((_, names)) => names.push(&test.name),
+            None => harmful.push((reason, vec![&test.name])),
+        }
+    }
+    if harmful.is_empty() {
+        return Ok(());
+    }
+    let line = |(reason, names): &(&str, Vec<&str>)| match names.as_slice() {
+        [one] => format!("{one} ({reason})"),
+        [first, .., last] => format!("{} tests, {first} to {last} ({reason})", names.len()),
+        [] => String::new(),
+    };
+    Err(LtpError::Destructive { tests: harmful.iter().map(line).collect() })
 }
 
 #[cfg(test)]
@@ -66,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_harms_is_known_and_the_profiles_tests_are_not() {
+    fn destructive_tests_are_known_and_the_profiles_tests_are_not() {
         for (pattern, _) in TESTS {
             Regex::new(pattern).unwrap();
         }

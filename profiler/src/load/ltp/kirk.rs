@@ -8,20 +8,19 @@ use std::process::Command;
 
 use serde::Deserialize;
 
-use super::conduct::Conduct;
-use super::external::Outside;
-use super::work::WorkFolder;
-use super::{LtpLoad, TestRuns};
-use crate::load::{LoadFailure, LoadStatus};
+use super::controller::TestController;
+use super::external::ExternalRunner;
+use super::test_folder::TestFolder;
+use crate::load::model::{LoadStatus, TestRuns};
 
-/// The versions whose options and report are known.
+/// The version whose options and report are supported.
 const KNOWN: &str = "4.2";
-/// What to do without a kirk that is known.
+/// What to do without a supported kirk.
 pub(super) const REMEDY: &str = "`pip install kirk==4.2.0`, or --ltp-runner direct";
-/// A year, in seconds: as long as the load may last.
+/// A year, in seconds: a limit that no load reaches.
 const FOREVER: &str = "31536000";
 
-/// A kirk that is there and known.
+/// A supported kirk on this machine.
 #[derive(Debug, Clone)]
 pub(super) struct Kirk {
     pub(super) path: PathBuf,
@@ -32,7 +31,7 @@ impl Kirk {
     /// Looks for kirk in `PATH`, then in LTP's folder; `None` where there is none.
     ///
     /// # Errors
-    /// When there is one that cannot be used.
+    /// If there is one that is not supported.
     pub(super) fn find(root: &Path) -> Result<Option<Self>, String> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let folders = std::env::split_paths(&path).chain([root.to_owned()]);
@@ -50,11 +49,11 @@ impl Kirk {
         let Some(version) = version(&text).filter(|_| output.status.success()) else {
             let said = String::from_utf8_lossy(&output.stderr);
             let last = said.lines().last().or(text.lines().last()).unwrap_or_default().trim();
-            return Err(format!("{shown} does not tell its version ({last}); {REMEDY}"));
+            return Err(format!("{shown} does not report its version ({last}); {REMEDY}"));
         };
         if version != KNOWN && !version.starts_with(&format!("{KNOWN}.")) {
             return Err(format!(
-                "{shown} is kirk {version}, and {KNOWN} is the one that is known here: {REMEDY}"
+                "{shown} is kirk {version}, and only {KNOWN} is supported: {REMEDY}"
             ));
         }
         Ok(Self { version: version.to_owned(), path })
@@ -69,31 +68,22 @@ fn version(text: &str) -> Option<&str> {
 
 /// Runs the list by kirk.
 pub(super) async fn run(
-    load: &LtpLoad,
     kirk: &Kirk,
-    conduct: &Conduct,
-    work: &WorkFolder,
-) -> LoadStatus {
-    match try_run(load, kirk, conduct, work).await {
-        Ok(status) => status,
-        Err(text) => LoadStatus::Failed(LoadFailure::BrokeOff { text }),
-    }
-}
-
-async fn try_run(
-    load: &LtpLoad,
-    kirk: &Kirk,
-    conduct: &Conduct,
-    work: &WorkFolder,
+    controller: &TestController,
+    folder: &TestFolder,
 ) -> Result<LoadStatus, String> {
-    let root = mirror(load, work)?;
-    let outside = Outside::new(load, conduct, work, &root.join("runtest").join(&load.spec.suite))?;
-    let report = work.own().join("report.json");
-    // kirk runs as root: its own files are not where tests of another user write.
-    let own = work.own().join("kirk");
+    let root = mirror(controller, folder)?;
+    let runner = ExternalRunner::new(
+        controller,
+        folder,
+        &root.join("runtest").join(&controller.spec.suite),
+    )?;
+    let report = folder.own().join("report.json");
+    // kirk runs as root: its files must not be where tests of another user can write.
+    let own = folder.own().join("kirk");
     std::fs::create_dir(&own).map_err(|error| format!("{}: {error}", own.display()))?;
-    // The agents end a test first; kirk's own limits are for what they cannot.
-    let limit = (load.spec.time_limit_ns / 1_000_000_000 + 120).to_string();
+    // The agents enforce the timeout; kirk's own is for agents that hang.
+    let limit = (controller.spec.time_limit_ns / 1_000_000_000 + 120).to_string();
     let mut argv: Vec<OsString> = vec!["/usr/bin/env".into()];
     for (name, value) in [("LTPROOT", &root), ("TMPDIR", &own)] {
         let mut word = OsString::from(format!("{name}="));
@@ -101,30 +91,30 @@ async fn try_run(
         argv.push(word);
     }
     argv.push(kirk.path.clone().into());
-    argv.extend(["--no-colors", "--run-suite", &load.spec.suite].map(OsString::from));
+    argv.extend(["--no-colors", "--run-suite", &controller.spec.suite].map(OsString::from));
     argv.extend(["--tmp-dir".into(), own.into(), "--json-report".into(), report.clone().into()]);
     argv.extend(["--exec-timeout", &limit, "--suite-timeout", FOREVER].map(OsString::from));
-    let workers = load.spec.workers.to_string();
+    let workers = controller.spec.workers.to_string();
     argv.extend(["--workers", &workers].map(OsString::from));
-    let iterations = load.spec.iterations.map(|iterations| iterations.to_string());
+    let iterations = controller.spec.iterations.map(|iterations| iterations.to_string());
     match &iterations {
         Some(iterations) => argv.extend(["--suite-iterate", iterations].map(OsString::from)),
         None => argv.extend(["--runtime", FOREVER].map(OsString::from)),
     }
-    let outcome = outside.run(argv).await?;
-    let status = outside.status("kirk", outcome.status, false);
-    if status == LoadStatus::Completed && conduct.all_measured() {
-        agrees(&report, &conduct.runs())?;
+    let outcome = runner.run(argv).await?;
+    let status = runner.status("kirk", outcome.status, false);
+    if status == LoadStatus::Completed && controller.all_measured() {
+        agrees(&report, &controller.runs())?;
     }
     Ok(status)
 }
 
-/// A folder that looks like LTP's, but with a list of our own. kirk finds all else where it was.
-fn mirror(load: &LtpLoad, work: &WorkFolder) -> Result<PathBuf, String> {
-    let root = work.own().join("root");
+/// A folder with links to all of LTP but its lists of tests, for a list of our own.
+fn mirror(controller: &TestController, folder: &TestFolder) -> Result<PathBuf, String> {
+    let root = folder.own().join("root");
     let fail = |error: std::io::Error| format!("{}: {error}", root.display());
     std::fs::create_dir_all(root.join("runtest")).map_err(fail)?;
-    for entry in std::fs::read_dir(&load.root).map_err(fail)? {
+    for entry in std::fs::read_dir(&controller.root).map_err(fail)? {
         let entry = entry.map_err(fail)?;
         if entry.file_name() != "runtest" {
             symlink(entry.path(), root.join(entry.file_name())).map_err(fail)?;
@@ -144,12 +134,12 @@ struct Reported {
     status: String,
 }
 
-/// Whether kirk saw the same tests end the same way.
+/// Checks that kirk's report has the same results as ours.
 fn agrees(report: &Path, runs: &[TestRuns]) -> Result<(), String> {
     let shown = report.display();
     let bytes = std::fs::read(report).map_err(|error| format!("kirk's report {shown}: {error}"))?;
     let report: Report = serde_json::from_slice(&bytes).map_err(|error| {
-        format!("kirk's report is not what is known of {KNOWN}: {error}; {REMEDY}")
+        format!("kirk's report is not in the format of {KNOWN}: {error}; {REMEDY}")
     })?;
     let mut reported: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for result in &report.results {
@@ -169,7 +159,7 @@ fn agrees(report: &Path, runs: &[TestRuns]) -> Result<(), String> {
         first.or_else(|| seen.iter().find(|(key, count)| reported.get(*key) != Some(*count)));
     let Some((key, _)) = first else { return Ok(()) };
     Err(format!(
-        "kirk's report and the profiler's own account differ: {} `{}`: {} times there, {} times here",
+        "kirk's report and the profiler's results differ: {} `{}`: {} times there, {} times here",
         key.0,
         key.1,
         reported.get(key).unwrap_or(&0),
@@ -177,7 +167,7 @@ fn agrees(report: &Path, runs: &[TestRuns]) -> Result<(), String> {
     ))
 }
 
-/// What kirk calls an exit code.
+/// kirk's name of an exit code.
 fn status_of(code: Option<i32>) -> &'static str {
     match code {
         Some(0) => "pass",
@@ -191,9 +181,10 @@ fn status_of(code: Option<i32>) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::model::{LtpTest, ResultCount, TestResult};
 
     #[test]
-    fn the_version_is_found_in_what_kirk_says() {
+    fn the_version_is_found_in_the_output_of_kirk() {
         assert_eq!(version("kirk, 4.2.0\n"), Some("4.2.0"));
         assert_eq!(version("__main__.py, 3\n"), None);
         assert_eq!(version(""), None);
@@ -201,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_that_differs_is_told() {
+    fn a_report_that_differs_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("report.json");
         std::fs::write(
@@ -210,23 +201,20 @@ mod tests {
         )
         .unwrap();
         let mut runs = TestRuns {
-            results: vec![super::super::ResultCount {
-                result: super::super::TestResult::Pass,
+            results: vec![ResultCount {
+                result: TestResult::Pass,
                 code: Some(0),
                 signal: None,
                 count: 1,
             }],
             runs: 1,
-            ..TestRuns::new(&super::super::LtpTest {
-                name: "a".to_owned(),
-                command: "a".to_owned(),
-            })
+            ..TestRuns::new(&LtpTest { name: "a".to_owned(), command: "a".to_owned() })
         };
         assert_eq!(agrees(&path, &[runs.clone()]), Ok(()));
         runs.results[0].code = Some(2);
         let error = agrees(&path, &[runs]).unwrap_err();
         assert!(error.contains("a `pass`: 1 times there, 0 times here"), "{error}");
         std::fs::write(&path, "[]").unwrap();
-        assert!(agrees(&path, &[]).unwrap_err().contains("not what is known"));
+        assert!(agrees(&path, &[]).unwrap_err().contains("not in the format"));
     }
 }

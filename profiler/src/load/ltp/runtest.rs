@@ -1,31 +1,20 @@
 //! Lists of tests: the files of LTP's `runtest` folder.
 //!
-//! A line is a test's name and its command, with blanks between; `#` begins a comment, and empty lines
-//! mean nothing.
+//! A line has a test's name and its command, separated by blanks; comments start with `#`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use regex::Regex;
-use serde::{Deserialize, Serialize};
 
-use super::LtpError;
+use super::error::LtpError;
+use crate::load::model::LtpTest;
 
-/// Largest list that is read; the longest of LTP has 120 KB.
-const MOST_BYTES: u64 = 16 << 20;
-
-/// One test of a list.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct LtpTest {
-    /// Its name.
-    pub name: String,
-    /// Its command with arguments, as the list has it.
-    pub command: String,
-}
+/// Largest list that is read; LTP's longest has 120 KB.
+const MAX_BYTES: u64 = 16 << 20;
 
 impl LtpTest {
-    /// What to execute. As LTP's own runners have it: a shell where the command has one of its
-    /// characters, and words with blanks between otherwise.
+    /// What to execute, as LTP's own runners do: the words of the command, or a shell if it has special
+    /// characters of a shell.
     pub(super) fn argv(&self) -> Vec<String> {
         if self.needs_shell() {
             return ["/bin/sh", "-c", &self.command].map(str::to_owned).into();
@@ -44,18 +33,36 @@ impl LtpTest {
         self.command.split_ascii_whitespace().next().unwrap_or_default()
     }
 
-    /// The program, where it is the command's own and not a shell's.
+    /// The program, unless a shell runs the command.
     pub(super) fn plain_program(&self) -> Option<&str> {
         (!self.needs_shell()).then(|| self.program())
     }
+}
+
+/// The path of list `suite`.
+pub(super) fn find(root: &Path, suite: &str) -> Result<PathBuf, LtpError> {
+    let path = root.join("runtest").join(suite);
+    if suite.contains('/') || !path.is_file() {
+        return Err(no_suite(root, path));
+    }
+    Ok(path)
+}
+
+fn no_suite(root: &Path, path: PathBuf) -> LtpError {
+    let wanted = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let entries = std::fs::read_dir(root.join("runtest")).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let likeness = |name: &String| strsim::jaro_winkler(name, &wanted);
+    let near = names.max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+    LtpError::NoSuite { path, near: near.map(|name| format!("--ltp-suite {name}")) }
 }
 
 /// Reads the list at `path`.
 pub(super) fn read(path: &Path) -> Result<Vec<LtpTest>, LtpError> {
     let unreadable = |reason: String| LtpError::Unreadable { path: path.to_owned(), reason };
     let size = path.metadata().map_err(|error| unreadable(error.to_string()))?.len();
-    if size > MOST_BYTES {
-        return Err(unreadable(format!("{size} bytes are more than a list of tests has")));
+    if size > MAX_BYTES {
+        return Err(unreadable(format!("{size} bytes are too many for a list of tests")));
     }
     let bytes = std::fs::read(path).map_err(|error| unreadable(error.to_string()))?;
     let text = String::from_utf8_lossy(&bytes);
@@ -79,13 +86,13 @@ fn parse(line: &str) -> Result<Option<LtpTest>, &'static str> {
         return Ok(None);
     }
     if line.contains(['\0', '\u{fffd}']) {
-        return Err("has bytes that are no text");
+        return Err("has bytes that are not text");
     }
     let Some((name, command)) = line.split_once([' ', '\t']) else {
         return Err("has a name and no command: write `NAME COMMAND ARGUMENTS...`");
     };
     if name.contains(['"', '\'']) {
-        return Err("begins with a quote instead of a test's name");
+        return Err("starts with a quote instead of a test's name");
     }
     if let Some(quote) = open_quote(command) {
         return Err(match quote {
@@ -96,7 +103,7 @@ fn parse(line: &str) -> Result<Option<LtpTest>, &'static str> {
     Ok(Some(LtpTest { name: name.to_owned(), command: command.trim().to_owned() }))
 }
 
-/// The quote that is still open at the end, as a shell reads it.
+/// The quote that is not closed, as a shell parses it.
 fn open_quote(command: &str) -> Option<char> {
     let mut open = None;
     let mut chars = command.chars();
@@ -114,7 +121,7 @@ fn open_quote(command: &str) -> Option<char> {
     open
 }
 
-/// The tests whose names match.
+/// The tests whose names match `pattern`.
 pub(super) fn select(
     tests: Vec<LtpTest>,
     pattern: Option<&str>,
@@ -175,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_is_taken_only_where_the_command_needs_it() {
+    fn a_shell_is_used_only_if_the_command_needs_it() {
         assert_eq!(test("x", "execve05 -i 5  -n 32").argv(), ["execve05", "-i", "5", "-n", "32"]);
         for command in ["a; b", "a \"b c\"", "a $HOME", "a > b", "a | b", "X=1 a", "a && b"] {
             assert_eq!(test("x", command).argv(), ["/bin/sh", "-c", command]);
@@ -185,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_told_by_their_number() {
+    fn errors_have_the_number_of_the_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("syscalls");
         std::fs::write(&path, "# list\nopen01 open01\n\nbroken\n").unwrap();
@@ -197,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_matches_nothing_is_told_with_the_nearest_name() {
+    fn a_pattern_that_matches_nothing_is_an_error_with_a_similar_name() {
         let tests = || vec![test("connect01", "connect01"), test("bind01", "bind01")];
         let selected = select(tests(), Some("^bind"), "syscalls").unwrap();
         assert_eq!(selected, [test("bind01", "bind01")]);

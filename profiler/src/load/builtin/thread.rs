@@ -1,4 +1,4 @@
-//! Operations of a thread on itself, its memory and its view of the file systems.
+//! Operations of a thread on itself: its name, credentials, memory and mounts.
 
 use std::ffi::CStr;
 use std::fs;
@@ -11,8 +11,9 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
-use super::{OperationError, OwnCalls, Shared, Worker};
-use crate::load::sys;
+use super::worker::{OperationError, Shared, Worker};
+use crate::load::model::OwnCalls;
+use crate::load::syscalls;
 
 pub(super) struct MemfdCreate;
 
@@ -26,7 +27,7 @@ impl Worker for MemfdCreate {
     }
 }
 
-/// A name that is another one each time: a driver may look at changes alone.
+/// A new name each time: a driver may look at changes only.
 pub(super) struct Prctl {
     names: [&'static CStr; 2],
 }
@@ -46,16 +47,16 @@ impl Worker for Prctl {
     }
 }
 
-/// A page that is executable and readable, and every other time writable too: each call changes
-/// something and asks for `PROT_EXEC`, which is what drivers look at.
+/// Makes a page executable, and every other time writable too: each call changes something and asks for
+/// `PROT_EXEC`, which drivers look at.
 pub(super) struct Mprotect {
-    page: sys::Page,
+    page: syscalls::Page,
     writable: bool,
 }
 
 impl Mprotect {
     pub(super) fn new() -> Result<Self, String> {
-        let page = sys::Page::new().map_err(|error| format!("a page of memory: {error}"))?;
+        let page = syscalls::Page::new().map_err(|error| format!("a page of memory: {error}"))?;
         Ok(Self { page, writable: true })
     }
 }
@@ -75,23 +76,23 @@ pub(super) struct Nanosleep;
 impl Worker for Nanosleep {
     fn operate(&mut self, calls: &mut OwnCalls) -> Result<(), OperationError> {
         calls.nanosleep += 1;
-        sys::nanosleep(Duration::from_nanos(1))
+        syscalls::nanosleep(Duration::from_nanos(1))
             .map_err(|error| OperationError::of_io("nanosleep", &error))
     }
 }
 
-/// The thread takes the user id that it has: new credentials are committed, and nobody gains by them.
+/// Sets the thread's user id to the one it has: new credentials are committed, with the same rights.
 pub(super) struct UpdateCred;
 
 impl Worker for UpdateCred {
     fn operate(&mut self, calls: &mut OwnCalls) -> Result<(), OperationError> {
         calls.commit_creds += 1;
-        sys::setuid_of_thread(nix::unistd::geteuid())
+        syscalls::setuid_of_thread(nix::unistd::geteuid())
             .map_err(|error| OperationError::of_io("setuid", &error))
     }
 }
 
-/// A socket of a family that does not exist: the kernel starts modprobe to look for it, in vain.
+/// A socket of a family that does not exist, for which the kernel starts modprobe in vain.
 pub(super) struct CallUsermodehelper;
 
 const MODPROBE: &str = "/proc/sys/kernel/modprobe";
@@ -100,13 +101,11 @@ impl CallUsermodehelper {
     pub(super) fn new() -> Result<Self, String> {
         match fs::read_to_string(MODPROBE) {
             Ok(path) if path.trim().is_empty() => Err(format!(
-                "{MODPROBE} is empty, so that the kernel starts no program; \
-                 `echo /sbin/modprobe >{MODPROBE}` lets it"
+                "{MODPROBE} is empty, so the kernel starts no program: \
+                 `echo /sbin/modprobe >{MODPROBE}`"
             )),
             Ok(_) => Ok(Self),
-            Err(error) => {
-                Err(format!("this kernel loads no modules by itself ({MODPROBE}: {error})"))
-            }
+            Err(error) => Err(format!("this kernel does not start modprobe ({MODPROBE}: {error})")),
         }
     }
 }
@@ -122,7 +121,7 @@ impl Worker for CallUsermodehelper {
     }
 }
 
-/// A file system in memory, mounted where this thread alone sees it: its mount namespace ends with it.
+/// A tmpfs in a mount namespace of this thread, which ends with it.
 pub(super) struct Mount {
     at: PathBuf,
     mounted: bool,
@@ -136,7 +135,7 @@ impl Mount {
         unshare(CloneFlags::CLONE_NEWNS).map_err(|errno| {
             format!("a mount namespace of its own: {} ({errno:?}): run it as root", errno.desc())
         })?;
-        // Nothing that is mounted here may reach the namespace that it came from.
+        // Mounts made here must not propagate to the namespace that it came from.
         calls.mount += 1;
         let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
         mount(None::<&str>, "/", None::<&str>, private, None::<&str>)
@@ -167,7 +166,7 @@ impl Worker for Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // The folder can only be removed once it is no mount point, in this namespace either.
+        // The folder can only be removed once nothing is mounted on it in any namespace.
         let _ = self.prepare(&mut OwnCalls::default());
     }
 }

@@ -5,10 +5,12 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Which operation a built-in load repeats. The [table](super) says what each does.
+/// Which operation a built-in load repeats. The table of [`crate::load::builtin`] says what each does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(strum::VariantArray, strum::IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum BuiltinKind {
     /// `connect` of a UDP socket.
     Connect,
@@ -62,62 +64,12 @@ pub enum BuiltinKind {
 
 impl BuiltinKind {
     /// All kinds, in the order of the help text.
-    pub const ALL: [Self; 24] = [
-        Self::Connect,
-        Self::Bind,
-        Self::Execve,
-        Self::Open,
-        Self::Ptrace,
-        Self::UdpRecv,
-        Self::Dns,
-        Self::Accept,
-        Self::Rename,
-        Self::Link,
-        Self::Unlink,
-        Self::Rmdir,
-        Self::Write,
-        Self::Mount,
-        Self::MemfdCreate,
-        Self::Mprotect,
-        Self::Setsid,
-        Self::Prctl,
-        Self::UpdateCred,
-        Self::Kill,
-        Self::Tkill,
-        Self::Nanosleep,
-        Self::Exit,
-        Self::CallUsermodehelper,
-    ];
+    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// Its name on the command line and in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Connect => "connect",
-            Self::Bind => "bind",
-            Self::Execve => "execve",
-            Self::Open => "open",
-            Self::Ptrace => "ptrace",
-            Self::UdpRecv => "udp-recv",
-            Self::Dns => "dns",
-            Self::Accept => "accept",
-            Self::Rename => "rename",
-            Self::Link => "link",
-            Self::Unlink => "unlink",
-            Self::Rmdir => "rmdir",
-            Self::Write => "write",
-            Self::Mount => "mount",
-            Self::MemfdCreate => "memfd-create",
-            Self::Mprotect => "mprotect",
-            Self::Setsid => "setsid",
-            Self::Prctl => "prctl",
-            Self::UpdateCred => "update-cred",
-            Self::Kill => "kill",
-            Self::Tkill => "tkill",
-            Self::Nanosleep => "nanosleep",
-            Self::Exit => "exit",
-            Self::CallUsermodehelper => "call-usermodehelper",
-        }
+        self.into()
     }
 
     /// Whether it works in a directory of its own.
@@ -134,7 +86,7 @@ impl BuiltinKind {
         )
     }
 
-    /// Whether it can only be made with the privileges of root: all others run as anybody.
+    /// Whether it needs root; all others run as any user.
     #[must_use]
     pub fn needs_root(self) -> bool {
         self == Self::Mount
@@ -149,9 +101,13 @@ impl fmt::Display for BuiltinKind {
 
 /// A name that no built-in load has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no built-in load `{given}`{}; there are {}", self.why(), BuiltinKind::ALL.map(BuiltinKind::name).join(", "))]
+#[error("no built-in load `{given}`{}; there are {}", self.why(), names())]
 pub struct NoSuchBuiltin {
     given: String,
+}
+
+fn names() -> String {
+    BuiltinKind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ")
 }
 
 impl NoSuchBuiltin {
@@ -169,7 +125,7 @@ impl FromStr for BuiltinKind {
     type Err = NoSuchBuiltin;
 
     fn from_str(given: &str) -> Result<Self, NoSuchBuiltin> {
-        let found = Self::ALL.into_iter().find(|kind| kind.name() == given);
-        found.ok_or_else(|| NoSuchBuiltin { given: given.to_owned() })
+        let found = Self::ALL.iter().find(|kind| kind.name() == given);
+        found.copied().ok_or_else(|| NoSuchBuiltin { given: given.to_owned() })
     }
 }

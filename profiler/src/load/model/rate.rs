@@ -1,4 +1,4 @@
-//! Rates asked for, and the times at which an open loop owes its operations.
+//! Rates of an open loop, and when each of its operations is due.
 
 use std::fmt;
 use std::str::FromStr;

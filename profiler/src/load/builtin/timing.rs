@@ -1,11 +1,13 @@
-//! The time that operations take, for comparisons with and without something.
+//! The time that operations take, to compare them with and without a probe or driver.
 
-use super::{
-    BuiltinKind, BuiltinLoad, HelperProgram, Load, LoadFailure, LoadOutcome, LoadStatus, StopSignal,
-};
+use super::BuiltinLoad;
+use crate::load::model::{BuiltinKind, LoadFailure, LoadOutcome, LoadStatus};
+use crate::load::run::Load as _;
+use crate::load::sandbox::ProfilerProgram;
+use crate::stop::StopSignal;
 
-/// Makes so many operations on so many workers, as fast as they go, and gives the time from the begin
-/// of the first to the end of the last, in nanoseconds.
+/// Makes `operations` on `workers` threads, as fast as they go. Returns the time from the start of the
+/// first to the end of the last, in nanoseconds.
 ///
 /// # Errors
 /// If the load fails, or any operation does: one that fails early would take less time.
@@ -20,27 +22,28 @@ pub async fn time_builtin(
     Ok(outcome.elapsed_ns)
 }
 
-/// Makes so many operations in this process, which must do nothing else meanwhile, and gives the CPU time
-/// that they took it and its children, in nanoseconds. Waiting is no CPU time.
+/// Makes `operations` in this process, which must do nothing else meanwhile. Returns the CPU time of this
+/// process and its children, in nanoseconds, without waiting.
 ///
 /// # Errors
-/// As [`time_builtin`]; and if the kernel does not tell the CPU time.
+/// As [`time_builtin`]; also if the kernel does not report the CPU time.
 pub fn cpu_time_of_builtin(
     kind: BuiltinKind,
     operations: u64,
     workers: u32,
-    helper: HelperProgram,
+    profiler: ProfilerProgram,
 ) -> Result<u64, LoadFailure> {
-    let load = BuiltinLoad::new(kind).operations(Some(operations)).workers(workers).helper(helper);
+    let load =
+        BuiltinLoad::new(kind).operations(Some(operations)).workers(workers).profiler(profiler);
     let outcome = load.run_alone(&StopSignal::new());
     whole(&outcome)?;
     let cpu = outcome.cpu.ok_or_else(|| LoadFailure::BrokeOff {
-        text: "the kernel does not tell the CPU time of the load (getrusage)".to_owned(),
+        text: "the kernel does not report the CPU time of the load (getrusage)".to_owned(),
     })?;
     Ok(cpu.user_ns.saturating_add(cpu.system_ns))
 }
 
-/// Whether all operations were made and succeeded.
+/// Fails unless all operations were made and succeeded.
 fn whole(outcome: &LoadOutcome) -> Result<(), LoadFailure> {
     match &outcome.status {
         LoadStatus::Completed if outcome.errors.is_empty() => Ok(()),

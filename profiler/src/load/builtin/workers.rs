@@ -1,4 +1,4 @@
-//! The workers of a built-in load: set-up, schedule, count.
+//! The worker threads of a built-in load: set-up, schedule, counts.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
@@ -9,24 +9,27 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::unistd::Pid;
 
-use super::latency::Clockwork;
-use super::{BuiltinLoad, OperationError, OwnCalls, Shared, Worker};
-use crate::load::{
-    CpuTime, LoadFailure, LoadOutcome, LoadStatus, OperationErrors, StopReason, StopSignal,
-    nanoseconds,
+use super::latency::LatencyRecorder;
+use super::worker::{OperationError, Shared, Worker};
+use super::{BuiltinLoad, make};
+use crate::load::model::{
+    CpuTime, LoadFailure, LoadOutcome, LoadStatus, OperationErrors, OwnCalls,
 };
+use crate::stats::nanoseconds;
+use crate::stop::{StopReason, StopSignal};
 
-/// A worker whose last so many operations all failed gives up: that is no load, and each
-/// failure may be slow or flood a log.
-const FAILURES_IN_A_ROW: u32 = 100;
+/// After this many failures in a row a worker gives up: it makes no load, and each failure may be slow
+/// or flood a log.
+const MAX_FAILURES_IN_A_ROW: u32 = 100;
 
-/// What one worker did.
-struct Count {
+/// What one worker did, or all of them together.
+struct Tally {
     operations: u64,
-    latency: Clockwork,
+    latency: LatencyRecorder,
+    /// By kind: how many, and the message of the first.
     errors: BTreeMap<String, (u64, String)>,
     calls: OwnCalls,
-    /// The longest that an operation started after it was due.
+    /// The longest delay between the due time of an operation and its start.
     max_late: Duration,
     /// The end of the last operation, or of the wait for the next.
     last: Option<Instant>,
@@ -34,49 +37,107 @@ struct Count {
 }
 
 /// Why a worker ended.
-#[derive(Default)]
 enum End {
-    /// Its share of the operations is made.
-    #[default]
+    /// It has made its share of the operations.
     Done,
     Stopped,
     GaveUp(String),
 }
 
-/// Runs the load to its end and takes everything down again. In a process that is `alone` with it, the
-/// CPU time of the process is the load's.
+/// The worker threads from their common start to their end.
+struct Workers {
+    start: Instant,
+    /// Why the load could not start.
+    set_up_error: Option<String>,
+    tallies: Vec<thread::Result<Tally>>,
+    cpu: Option<CpuTime>,
+}
+
+/// Runs the load to its end and cleans up. In a process that is `alone` with the load, the CPU time of the
+/// process is the load's.
 pub(super) fn run(load: &BuiltinLoad, stop: &StopSignal, alone: bool) -> LoadOutcome {
-    let began = Instant::now();
+    let set_up = Instant::now();
     let mut calls = OwnCalls::default();
-    let prepared = load.shared(&mut calls).and_then(|shared| {
-        let latency = Clockwork::new(load.rate.is_some(), load.measured_from)?;
-        Ok((shared, Count::new(latency)))
+    let prepared = make::shared(load, &mut calls).and_then(|shared| {
+        let latency = LatencyRecorder::new(load.rate.is_some(), load.measured_from)?;
+        Ok((shared, Tally::new(latency)))
     });
-    let (shared, mut whole) = match prepared {
+    let (shared, mut sum) = match prepared {
         Ok(prepared) => prepared,
-        Err(text) => return could_not_start(load, text, began, calls),
+        Err(text) => return could_not_start(load, text, set_up, calls),
     };
-    let empty = whole.latency.clone();
-    let result = thread::scope(|scope| {
-        // Every worker says that it is ready and waits for the common start: a slow set-up does not
-        // give one a lead, and with one failed nothing starts.
+    let workers = run_workers(load, &shared, &sum.latency, stop, alone);
+    // The directory is removed before the outcome is reported.
+    drop(shared);
+    let mut bug = None;
+    for tally in workers.tallies {
+        match tally.map(|tally| sum.add(tally)) {
+            Ok(Ok(())) => {}
+            Ok(Err(text)) => bug = Some(text),
+            Err(_) => bug = Some("a worker panicked".to_owned()),
+        }
+    }
+    let latency = sum.latency.store().map_err(|text| bug = Some(text)).ok();
+    sum.calls += calls;
+    if let Some(text) = workers.set_up_error {
+        return could_not_start(load, text, set_up, sum.calls);
+    }
+    let status = match (bug, sum.end) {
+        (Some(text), _) => LoadStatus::Failed(LoadFailure::BrokeOff {
+            text: format!("{text}; this is a bug of the profiler"),
+        }),
+        (None, End::GaveUp(text)) => LoadStatus::Failed(LoadFailure::BrokeOff { text }),
+        (None, End::Stopped) => {
+            LoadStatus::Stopped { by: stop.reason().unwrap_or(StopReason::Interrupted) }
+        }
+        (None, End::Done) => LoadStatus::Completed,
+    };
+    // Without the clean-up, which takes time of its own.
+    let elapsed = sum.last.map_or(Duration::ZERO, |last| last.duration_since(workers.start));
+    let errors = sum.errors.into_iter();
+    LoadOutcome {
+        operations: Some(sum.operations),
+        errors: errors
+            .map(|(kind, (count, first))| OperationErrors { kind, count, first })
+            .collect(),
+        elapsed_ns: nanoseconds(elapsed),
+        held_rate_per_s: held_rate(sum.operations, elapsed),
+        max_late_ns: load.rate.map(|_| nanoseconds(sum.max_late)),
+        calls: Some(sum.calls),
+        latency,
+        cpu: workers.cpu,
+        ..LoadOutcome::ended(status, workers.start)
+    }
+}
+
+/// Starts the workers together once all are set up, and waits for their end. With one that cannot be set
+/// up none starts.
+fn run_workers(
+    load: &BuiltinLoad,
+    shared: &Shared,
+    latency: &LatencyRecorder,
+    stop: &StopSignal,
+    alone: bool,
+) -> Workers {
+    thread::scope(|scope| {
         let (ready, answers) = mpsc::channel();
         let mut starts = Vec::new();
         let mut threads = Vec::new();
-        let mut failure = None;
+        let mut set_up_error = None;
         for index in 0..load.workers {
             let (start, started) = mpsc::channel::<Instant>();
-            let (ready, shared) = (ready.clone(), &shared);
-            let count = Count::new(empty.clone());
+            let ready = ready.clone();
+            let tally = Tally::new(latency.clone());
             let name = format!("load-{}-{index}", load.kind);
-            let body = move || work(load, shared, index, count, stop, &ready, &started);
+            let body = move || work(load, shared, index, tally, stop, &ready, &started);
             match thread::Builder::new().name(name).spawn_scoped(scope, body) {
                 Ok(thread) => {
                     starts.push(start);
                     threads.push(thread);
                 }
                 Err(error) => {
-                    failure = Some(format!("thread {} of {}: {error}", index + 1, load.workers));
+                    let text = format!("thread {} of {}: {error}", index + 1, load.workers);
+                    set_up_error = Some(text);
                     break;
                 }
             }
@@ -84,70 +145,29 @@ pub(super) fn run(load: &BuiltinLoad, stop: &StopSignal, alone: bool) -> LoadOut
         drop(ready);
         for answer in answers.iter().take(threads.len()) {
             if let Err(text) = answer {
-                failure.get_or_insert(text);
+                set_up_error.get_or_insert(text);
             }
         }
-        let cpu = if alone { cpu_time() } else { None };
+        let cpu_before = if alone { cpu_time() } else { None };
         let start = Instant::now();
-        if failure.is_none() {
+        if set_up_error.is_none() {
             for waiting in &starts {
-                // One that is gone has panicked, which its join tells.
+                // A thread that is gone has panicked, which `join` reports.
                 let _ = waiting.send(start);
             }
         }
         drop(starts);
-        let counts: Vec<_> = threads.into_iter().map(thread::ScopedJoinHandle::join).collect();
-        let cpu = cpu.zip(cpu_time()).map(|(before, after)| CpuTime {
+        let tallies = threads.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        let cpu = cpu_before.zip(cpu_time()).map(|(before, after)| CpuTime {
             user_ns: after.user_ns.saturating_sub(before.user_ns),
             system_ns: after.system_ns.saturating_sub(before.system_ns),
         });
-        (failure, start, counts, cpu)
-    });
-    let (failure, start, counts, cpu) = result;
-    // The directory is gone before the outcome is told.
-    drop(shared);
-
-    let mut fault = None;
-    for count in counts {
-        match count.map(|count| whole.add(count)) {
-            Ok(Ok(())) => {}
-            Ok(Err(text)) => fault = Some(text),
-            Err(_) => fault = Some("a worker panicked".to_owned()),
-        }
-    }
-    let latency = whole.latency.store().map_err(|text| fault = Some(text)).ok();
-    whole.calls += calls;
-    if let Some(text) = failure {
-        return could_not_start(load, text, began, whole.calls);
-    }
-    let status = match whole.end {
-        _ if fault.is_some() => LoadStatus::Failed(LoadFailure::BrokeOff {
-            text: format!("{}; this is a fault of the profiler", fault.unwrap_or_default()),
-        }),
-        End::GaveUp(text) => LoadStatus::Failed(LoadFailure::BrokeOff { text }),
-        End::Stopped => {
-            LoadStatus::Stopped { by: stop.reason().unwrap_or(StopReason::Interrupted) }
-        }
-        End::Done => LoadStatus::Completed,
-    };
-    // Without the taking down, which takes time of its own.
-    let elapsed = whole.last.map_or(Duration::ZERO, |last| last.duration_since(start));
-    let mut outcome = LoadOutcome::ended(status, start);
-    outcome.elapsed_ns = nanoseconds(elapsed);
-    outcome.operations = Some(whole.operations);
-    outcome.held_rate_per_s = held_rate(whole.operations, elapsed);
-    outcome.max_late_ns = load.rate.map(|_| nanoseconds(whole.max_late));
-    outcome.calls = Some(whole.calls);
-    outcome.latency = latency;
-    outcome.cpu = cpu;
-    let errors = whole.errors.into_iter();
-    outcome.errors =
-        errors.map(|(kind, (count, first))| OperationErrors { kind, count, first }).collect();
-    outcome
+        Workers { start, set_up_error, tallies, cpu }
+    })
 }
 
-impl Count {
-    fn new(latency: Clockwork) -> Self {
+impl Tally {
+    fn new(latency: LatencyRecorder) -> Self {
         Self {
             operations: 0,
             latency,
@@ -168,27 +188,28 @@ impl Count {
         for (kind, (count, first)) in other.errors {
             self.errors.entry(kind).or_insert((0, first)).0 += count;
         }
-        // The worst end counts.
+        // The worst end is kept.
         match (&self.end, &other.end) {
             (End::GaveUp(_), _) | (_, End::Done) => {}
             (_, End::Stopped | End::GaveUp(_)) => self.end = other.end,
         }
         Ok(())
     }
+
+    fn add_error(&mut self, error: OperationError) {
+        self.errors.entry(error.kind).or_insert((0, error.text)).0 += 1;
+    }
 }
 
 fn could_not_start(
     load: &BuiltinLoad,
     text: String,
-    began: Instant,
+    started: Instant,
     calls: OwnCalls,
 ) -> LoadOutcome {
     let text = format!("built-in `{}`: {text}", load.kind);
     let status = LoadStatus::Failed(LoadFailure::CouldNotStart { text });
-    let mut outcome = LoadOutcome::ended(status, began);
-    outcome.operations = Some(0);
-    outcome.calls = Some(calls);
-    outcome
+    LoadOutcome { operations: Some(0), calls: Some(calls), ..LoadOutcome::ended(status, started) }
 }
 
 /// CPU time of this process and of its children that have ended and been waited for.
@@ -211,44 +232,44 @@ fn held_rate(operations: u64, elapsed: Duration) -> Option<f64> {
     (!elapsed.is_zero()).then(|| operations / elapsed.as_secs_f64())
 }
 
-/// The whole life of one worker thread.
+/// What one worker thread does.
 fn work(
     load: &BuiltinLoad,
     shared: &Shared,
     index: u32,
-    mut count: Count,
+    mut tally: Tally,
     stop: &StopSignal,
     ready: &mpsc::Sender<Result<(), String>>,
     started: &mpsc::Receiver<Instant>,
-) -> Count {
+) -> Tally {
     let pinned = if load.pin { pin(index) } else { Ok(()) };
-    let made = pinned.and_then(|()| load.worker(shared, index, &mut count.calls));
+    let made = pinned.and_then(|()| make::worker(load, shared, index, &mut tally.calls));
     let (mut worker, answer) = match made {
         Ok(worker) => (Some(worker), Ok(())),
         Err(text) => (None, Err(text)),
     };
-    // The other side waits for as many answers as there are workers.
+    // `run_workers` waits for one answer of each worker.
     let _ = ready.send(answer);
     if let (Some(worker), Ok(start)) = (worker.as_deref_mut(), started.recv()) {
         if load.rate.is_some() {
-            // The default lets the kernel wake us 50 us late. Not being allowed to is no error.
+            // By default the kernel may wake us 50 us late. A refusal is no error.
             let _ = nix::sys::prctl::set_timerslack(1);
         }
-        count.end = repeat(load, worker, index, start, stop, &mut count);
-        count.last = Some(Instant::now());
+        tally.end = repeat(load, worker, index, start, stop, &mut tally);
+        tally.last = Some(Instant::now());
     }
-    count
+    tally
 }
 
-/// Operation `n` of the load is worker `n % workers`'s: each has its even share of the operations and
-/// of the schedule, with nothing to agree about while they run.
+/// Worker `n % workers` makes operation `n` of the load: each has an even share of the operations and of
+/// the schedule, without synchronisation between them.
 fn repeat(
     load: &BuiltinLoad,
     worker: &mut dyn Worker,
     index: u32,
     start: Instant,
     stop: &StopSignal,
-    count: &mut Count,
+    tally: &mut Tally,
 ) -> End {
     let mut failures = 0;
     let mut next = u64::from(index);
@@ -256,43 +277,43 @@ fn repeat(
         if load.rate.is_none() && stop.is_stopped() {
             return End::Stopped;
         }
-        let mut result = worker.prepare(&mut count.calls);
+        let mut result = worker.prepare(&mut tally.calls);
         let mut due = None;
         if let Some(rate) = load.rate {
-            // Beyond the clock's range is never.
+            // A time beyond the range of the clock never comes.
             let at = start.checked_add(rate.due(next));
             let at = at.unwrap_or_else(|| start + Duration::from_secs(1 << 32));
             if !stop.sleep_until(at) {
                 return End::Stopped;
             }
-            count.max_late = count.max_late.max(at.elapsed());
+            tally.max_late = tally.max_late.max(at.elapsed());
             due = Some(at);
         }
         if result.is_ok() {
-            let began = Instant::now();
-            result = worker.operate(&mut count.calls);
+            let started = Instant::now();
+            result = worker.operate(&mut tally.calls);
             if result.is_ok() {
-                count.latency.record(due, began, Instant::now());
+                tally.latency.record(due, started, Instant::now());
             }
         }
         match result {
             Ok(()) => {
-                count.operations += 1;
+                tally.operations += 1;
                 failures = 0;
             }
             Err(error) => {
                 failures += 1;
-                if failures == FAILURES_IN_A_ROW {
+                if failures == MAX_FAILURES_IN_A_ROW {
                     let text = format!(
                         "built-in `{}`: {failures} operations in a row failed, the last with: {}",
                         load.kind, error.text
                     );
-                    count.fail(error);
-                    // With one worker fewer it is not the load asked for: the others end too.
+                    tally.add_error(error);
+                    // With fewer workers it is not the load asked for: stop the others.
                     stop.stop(StopReason::LoadFailed);
                     return End::GaveUp(text);
                 }
-                count.fail(error);
+                tally.add_error(error);
             }
         }
         next = next.saturating_add(u64::from(load.workers));
@@ -300,7 +321,7 @@ fn repeat(
     End::Done
 }
 
-/// Keeps the calling thread on one of the CPUs that it may use.
+/// Pins the calling thread to one of the CPUs that it may use.
 fn pin(index: u32) -> Result<(), String> {
     let this = Pid::from_raw(0);
     let failed = |errno: nix::errno::Errno| format!("pin a worker to a CPU: {}", errno.desc());
@@ -310,10 +331,4 @@ fn pin(index: u32) -> Result<(), String> {
     let cpu = cpus.get(index as usize % cpus.len().max(1)).ok_or("there is no CPU to pin to")?;
     let mut one = CpuSet::new();
     one.set(*cpu).and_then(|()| sched_setaffinity(this, &one)).map_err(failed)
-}
-
-impl Count {
-    fn fail(&mut self, error: OperationError) {
-        self.errors.entry(error.kind).or_insert((0, error.text)).0 += 1;
-    }
 }

@@ -1,4 +1,4 @@
-//! The one signal that ends a load, for tasks and for blocking threads alike.
+//! A stop signal for tasks and blocking threads alike.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -7,23 +7,23 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-/// Why a load was told to end before its work was done.
+/// Why a load was stopped before its work was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// The time asked for is over: the usual end of a load without a fixed number of operations.
+    /// The duration is over: the usual end of a load without a fixed number of operations.
     Duration,
-    /// Ctrl-C, SIGTERM, or the run was given up.
+    /// Ctrl-C, SIGTERM, or the run was abandoned.
     Interrupted,
-    /// A load of the same run failed, so the mix is no longer the one asked for.
+    /// Another load of the same run failed, so the mix is no longer the one asked for.
     LoadFailed,
 }
 
-/// A signal shared by everything that has to end together. Clones are the same signal.
+/// A stop signal, shared by its clones: when one is stopped, all are.
 ///
-/// Worker threads sleep on a condition variable and tasks on a watch channel, so neither polls: an
-/// idle worker costs nothing while handlers are measured, and still stops at once.
+/// Threads wait on a condition variable and tasks on a watch channel, so neither polls: an idle worker
+/// costs nothing while handlers are measured, and still stops at once.
 #[derive(Debug, Clone)]
 pub struct StopSignal {
     inner: Arc<Inner>,
@@ -34,7 +34,7 @@ struct Inner {
     stopped: AtomicBool,
     reason: watch::Sender<Option<StopReason>>,
     lock: Mutex<()>,
-    bell: Condvar,
+    wakeup: Condvar,
 }
 
 impl Default for StopSignal {
@@ -44,19 +44,19 @@ impl Default for StopSignal {
 }
 
 impl StopSignal {
-    /// A signal not given yet.
+    /// A signal that is not stopped yet.
     #[must_use]
     pub fn new() -> Self {
         let inner = Inner {
             stopped: AtomicBool::new(false),
             reason: watch::Sender::new(None),
             lock: Mutex::new(()),
-            bell: Condvar::new(),
+            wakeup: Condvar::new(),
         };
         Self { inner: Arc::new(inner) }
     }
 
-    /// Gives the signal. The first reason stays; later ones are ignored.
+    /// Stops all who share the signal. The first reason is kept; later ones are ignored.
     pub fn stop(&self, reason: StopReason) {
         let first = self.inner.reason.send_if_modified(|now| {
             let first = now.is_none();
@@ -65,36 +65,36 @@ impl StopSignal {
         });
         if first {
             self.inner.stopped.store(true, Ordering::Release);
-            // A worker between its check and its sleep holds the lock: taking it here means that the
-            // worker either sees the flag or hears the bell.
+            // A thread between its check and its wait holds the lock: taking it here means that the
+            // thread either sees the flag or is notified.
             drop(self.inner.lock.lock().unwrap_or_else(PoisonError::into_inner));
-            self.inner.bell.notify_all();
+            self.inner.wakeup.notify_all();
         }
     }
 
-    /// Whether the signal was given: one atomic load, fit for every turn of a hot loop.
+    /// Whether it is stopped: one atomic load, cheap enough for a hot loop.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.inner.stopped.load(Ordering::Acquire)
     }
 
-    /// The reason of the stop, or `None` as long as the signal was not given.
+    /// Why it was stopped; `None` if it is not.
     #[must_use]
     pub fn reason(&self) -> Option<StopReason> {
         *self.inner.reason.borrow()
     }
 
-    /// Waits for the signal in a task.
+    /// Waits in a task until it is stopped.
     pub async fn stopped(&self) -> StopReason {
         let mut changes = self.inner.reason.subscribe();
         match changes.wait_for(Option::is_some).await {
             Ok(reason) => reason.unwrap_or(StopReason::Interrupted),
-            // The sender lives as long as `self`, so that the channel cannot close.
+            // The sender lives as long as `self`, so the channel cannot close.
             Err(_) => StopReason::Interrupted,
         }
     }
 
-    /// Blocks the calling thread until `due`, or until the signal. True when the time came first.
+    /// Blocks the calling thread until `due` or until it is stopped. True if `due` came first.
     #[must_use]
     pub fn sleep_until(&self, due: Instant) -> bool {
         if Instant::now() >= due {
@@ -109,7 +109,7 @@ impl StopSignal {
             if left.is_zero() {
                 return true;
             }
-            let woken = self.inner.bell.wait_timeout(held, left);
+            let woken = self.inner.wakeup.wait_timeout(held, left);
             held = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -140,14 +140,14 @@ mod tests {
             std::thread::spawn(move || stop.sleep_until(Instant::now() + Duration::from_secs(60)))
         };
         std::thread::sleep(Duration::from_millis(50));
-        let told = Instant::now();
+        let stopped = Instant::now();
         stop.stop(StopReason::Interrupted);
         assert!(!sleeper.join().unwrap());
-        assert!(told.elapsed() < Duration::from_secs(1), "took {:?}", told.elapsed());
+        assert!(stopped.elapsed() < Duration::from_secs(1), "took {:?}", stopped.elapsed());
     }
 
     #[test]
-    fn time_that_passes_first_is_told_apart() {
+    fn a_due_time_is_told_from_a_stop() {
         let stop = StopSignal::new();
         let due = Instant::now() + Duration::from_millis(20);
         assert!(stop.sleep_until(due));
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_task_hears_a_signal_given_before_and_after() {
+    async fn a_task_sees_a_stop_before_and_after_it_waits() {
         let stop = StopSignal::new();
         let waiting = tokio::spawn({
             let stop = stop.clone();

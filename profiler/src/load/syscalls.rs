@@ -1,4 +1,4 @@
-//! The few system calls that no safe wrapper offers: the only `unsafe` of the loads.
+//! System calls that have no safe wrapper: the only `unsafe` of the loads.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -11,14 +11,14 @@ use nix::sys::signal::{SigSet, Signal};
 
 use crate::limits;
 
-/// Whether the network interface `name` is up, asked through any `socket` in its network namespace.
+/// Whether the network interface `name` is up, in the network namespace of `socket`.
 ///
-/// Not read from `/sys/class/net`, which may show another network namespace than the caller's; and not
-/// by `getifaddrs`, whose netlink socket would call `bind`.
+/// Neither from `/sys/class/net`, which may be of another network namespace, nor by `getifaddrs`, whose
+/// netlink socket would call `bind`.
 pub(super) fn interface_is_up(socket: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
     // SAFETY: all-zero bytes are a valid `ifreq`: integers, pointers and arrays of them.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // The last byte stays 0: the kernel wants the name terminated.
+    // The last byte stays 0 and terminates the name.
     let room = request.ifr_name.len() - 1;
     for (to, from) in request.ifr_name.iter_mut().take(room).zip(name.bytes()) {
         *to = from.cast_signed();
@@ -32,18 +32,18 @@ pub(super) fn interface_is_up(socket: BorrowedFd<'_>, name: &str) -> io::Result<
     Ok(libc::c_int::from(flags) & libc::IFF_UP != 0)
 }
 
-/// Has the calling process killed when the thread that started it ends.
+/// Has the kernel kill the calling process when the thread that started it ends.
 fn die_with(parent: nix::unistd::Pid) -> io::Result<()> {
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
-    // The parent may have died before the line above: then no signal comes.
+    // If the parent died before the line above, no signal comes.
     if nix::unistd::getppid() != parent {
         return Err(io::Error::from_raw_os_error(libc::ESRCH));
     }
     Ok(())
 }
 
-/// Makes the process started by `command` be killed with the calling thread, which must outlive it
-/// unless the whole program ends.
+/// Has the kernel kill the process started by `command` when the calling thread ends, which must outlive
+/// it unless the whole program ends.
 pub(crate) fn dying_with_parent(command: &mut Command) {
     let parent = nix::unistd::getpid();
     // SAFETY: between fork and exec the closure makes plain system calls only (prctl, getppid): no
@@ -58,8 +58,8 @@ pub(super) fn with_own_limits(command: &mut Command) {
     unsafe { command.pre_exec(put_back) };
 }
 
-/// Waits until one of `descriptors` can be read or has been closed by the other side, or for `limit`;
-/// says of each whether it has. A signal may end the wait early.
+/// Waits until one of `descriptors` is readable or closed by the other side, or for `limit`; says of each
+/// whether it is. A signal may end the wait early.
 pub(super) fn wait_readable<const N: usize>(
     descriptors: [BorrowedFd<'_>; N],
     limit: Option<Duration>,
@@ -71,7 +71,7 @@ pub(super) fn wait_readable<const N: usize>(
     });
     let limit_ms = match limit {
         None => -1,
-        // Rounded up: a rest below a millisecond must not become a busy loop.
+        // Rounded up: less than a millisecond must not become a busy loop.
         Some(limit) => i32::try_from(limit.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX),
     };
     // SAFETY: the array has N valid entries and outlives the call.
@@ -86,9 +86,9 @@ pub(super) fn wait_readable<const N: usize>(
     Ok(polled.map(|entry| entry.revents != 0))
 }
 
-/// Takes in one child that has ended, with its status; `None` when all are still alive.
+/// Reaps one child that has ended; `None` if none has.
 ///
-/// Not nix's `waitpid`, which takes a child killed by a real-time signal and then loses it in an error.
+/// Not nix's `waitpid`, which reaps a child killed by a real-time signal and returns an error.
 pub(super) fn reap_any() -> io::Result<Option<(libc::pid_t, ExitStatus)>> {
     let mut status = 0;
     // SAFETY: the status is a valid place for the call to write to.
@@ -99,7 +99,7 @@ pub(super) fn reap_any() -> io::Result<Option<(libc::pid_t, ExitStatus)>> {
     }
 }
 
-/// Takes the file off a loop device.
+/// Detaches the file of a loop device.
 pub(super) fn detach_loop(device: &std::path::Path) -> io::Result<()> {
     /// `LOOP_CLR_FD` of linux/loop.h.
     const CLEAR: libc::c_ulong = 0x4c01;
@@ -111,19 +111,23 @@ pub(super) fn detach_loop(device: &std::path::Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the process started by `command` lead a session of its own, with no signal blocked, and be
-/// killed with the calling thread, which must be the only one of its process; and first of all join the
-/// control group whose `cgroup.procs` is open as `group`.
-pub(super) fn own_session_dying_with_parent(command: &mut Command, group: Option<File>) {
+/// Has the process started by `command` join the control group whose `cgroup.procs` is open as `group`,
+/// lead a session of its own, with only the signals `blocked`, and be killed by the kernel when the calling
+/// thread ends, which must be the only one of its process.
+pub(super) fn own_session_dying_with_parent(
+    command: &mut Command,
+    group: Option<File>,
+    blocked: SigSet,
+) {
     let parent = nix::unistd::getpid();
     let prepare = move || {
         die_with(parent)?;
         if let Some(mut group) = group.as_ref() {
-            // 0 is the writer. Who may is decided by who opened the file.
+            // 0 is the writing process. Permission depends on who opened the file.
             group.write_all(b"0")?;
         }
         nix::unistd::setsid()?;
-        SigSet::empty().thread_set_mask()?;
+        blocked.thread_set_mask()?;
         Ok(())
     };
     // SAFETY: between fork and exec the closure makes plain system calls only (write, prctl, getppid,
@@ -153,7 +157,7 @@ pub(super) fn setsid_in_child() -> io::Result<ExitStatus> {
     }
 }
 
-/// Turns the result of a system call into an error where it is one.
+/// The error of a system call that failed.
 fn checked(result: libc::c_long) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -182,10 +186,10 @@ pub(super) fn nanosleep(time: Duration) -> io::Result<()> {
     checked(unsafe { libc::syscall(libc::SYS_nanosleep, &raw const time, no_rest) })
 }
 
-/// A page of memory that nothing else uses.
+/// A page of memory.
 pub(super) struct Page(*mut libc::c_void);
 
-/// Smallest page there is; the kernel takes larger ones whole.
+/// The smallest page size; the kernel rounds up to its own.
 const PAGE_BYTES: usize = 4096;
 
 impl Page {
@@ -197,7 +201,7 @@ impl Page {
         if page == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Self(page)) }
     }
 
-    /// Makes it readable and executable, and writable if told.
+    /// Makes it readable and executable, and optionally writable.
     pub(super) fn make_executable(&mut self, writable: bool) -> io::Result<()> {
         let write = if writable { libc::PROT_WRITE } else { 0 };
         let protection = libc::PROT_READ | libc::PROT_EXEC | write;

@@ -1,14 +1,14 @@
-//! How tests end, and what is kept of it.
+//! Results of LTP tests.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::LtpTest;
-use crate::load::nanoseconds;
+use super::{LtpTest, is_zero};
+use crate::stats::nanoseconds;
 
-/// Exit code by which LTP's runners tell of a test that ran out of time: ours, never a test's own.
+/// Exit code of a test that timed out, as LTP's runners have it; no test ends with it by itself.
 pub const TIMED_OUT: i32 = 124;
 
 /// Bits of the exit code of a test of LTP (`TFAIL` and so on).
@@ -29,15 +29,15 @@ pub(crate) enum TestEnd {
     Exit(i32),
     /// By a signal that this program did not send.
     Signal(i32),
-    /// It did not end in its time, and was ended.
+    /// It timed out and was ended.
     TimedOut,
     /// It could not be executed.
     NotStarted(String),
-    /// It was ended because the load was.
+    /// It was ended because the load was stopped.
     Stopped,
 }
 
-/// What the end of a test says of it: the worst of what its code tells.
+/// Result of a run: the worst of the bits in its exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -48,13 +48,13 @@ pub enum TestResult {
     NotConfigured,
     /// Code 4 (`TWARN`).
     Warning,
-    /// Code 1 (`TFAIL`), or one that LTP does not have.
+    /// Code 1 (`TFAIL`), or one that LTP does not define.
     Fail,
     /// Code 2 (`TBROK`): its set-up failed.
     Broken,
-    /// By a signal.
+    /// Killed by a signal.
     Killed,
-    /// It did not end in its time and was killed.
+    /// It timed out and was killed.
     TimedOut,
     /// Its program is missing or cannot be executed.
     NotRun,
@@ -71,7 +71,7 @@ impl TestResult {
         })
     }
 
-    /// The worst of the bits that are set; a code with other bits is no verdict of LTP's.
+    /// The worst of the bits that are set; codes with bits that LTP does not define are failures.
     #[must_use]
     pub fn of_code(code: i32) -> Self {
         match code {
@@ -110,47 +110,43 @@ impl fmt::Display for TestResult {
 pub struct TestRuns {
     /// Its name in the list.
     pub name: String,
-    /// Runs that began in the window and ended, by themselves or for want of time.
+    /// Runs that started in the window and ended or timed out.
     pub runs: u64,
-    /// Runs that were cut short because the load was stopped.
+    /// Runs that were interrupted because the load was stopped.
     pub stopped: u64,
     /// How the runs ended, each kind once.
     pub results: Vec<ResultCount>,
-    /// Time of all runs together, in nanoseconds; those cut short are left out.
+    /// Time of all runs together, in nanoseconds, without interrupted ones.
     pub elapsed_ns: u64,
     /// Time of the shortest run; `null` without one.
     pub min_ns: Option<u64>,
     /// Time of the longest run; `null` without one.
     pub max_ns: Option<u64>,
-    /// Calls of each handler that began while it ran, those cut short included, in the order of the
-    /// profile's handlers; calls of other processes on the machine are among them. `null` where tests
-    /// ran side by side or nothing was measured.
+    /// Calls of each handler that started during its runs, interrupted ones included, in the order of
+    /// the recording's handlers. Calls by other processes on the machine count too. `null` where tests
+    /// ran at the same time or nothing was measured.
     #[serde(default)]
     pub hits: Option<Vec<u64>>,
-    /// Processes that it left running and that were killed.
+    /// Processes that it left running, which were killed.
     pub left_running: u64,
-    /// Runs that ended as not configured because root alone can run the test, and the tests ran as
-    /// another user.
-    #[serde(default, skip_serializing_if = "is_none_of_them")]
+    /// Runs that ended as not configured because only root can run the test, and it ran as another
+    /// user.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub needs_root: u64,
-    /// The last that it wrote in the first run that did not pass.
+    /// The end of its output in the first run that did not pass.
     #[serde(default)]
     pub output: Option<String>,
-}
-
-fn is_none_of_them(count: &u64) -> bool {
-    *count == 0
 }
 
 /// One way in which runs of a test ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ResultCount {
-    /// What it says of the test.
+    /// The result.
     pub result: TestResult,
-    /// Exit code; 124 is this program's for a test that ran out of time. `null` for a signal.
+    /// Exit code; 124 stands for a timeout. `null` for a signal.
     pub code: Option<i32>,
-    /// Number of the signal that killed it.
+    /// Number of the signal that killed the test.
     pub signal: Option<i32>,
     /// How many runs ended so.
     pub count: u64,
@@ -164,12 +160,12 @@ impl ResultCount {
 
 /// One run of a test.
 #[derive(Debug, Clone)]
-pub(crate) struct OneRun {
+pub(crate) struct TestRun {
     pub(crate) end: TestEnd,
     pub(crate) elapsed: Duration,
     pub(crate) hits: Option<Vec<u64>>,
     pub(crate) left_running: u64,
-    /// Whether it said that root alone can run it.
+    /// Whether its output says that only root can run it.
     pub(crate) needs_root: bool,
     pub(crate) output: String,
 }
@@ -191,7 +187,7 @@ impl TestRuns {
         }
     }
 
-    pub(crate) fn add(&mut self, run: OneRun) {
+    pub(crate) fn add(&mut self, run: TestRun) {
         if let Some(hits) = run.hits {
             let mine = self.hits.get_or_insert_with(|| vec![0; hits.len()]);
             for (mine, more) in mine.iter_mut().zip(hits) {
@@ -229,10 +225,10 @@ impl TestRuns {
         }
     }
 
-    /// Adds the runs of the same test in another profile; `None` if a number would be more than it
-    /// holds. Hits are left out: another profile may have other handlers.
+    /// Adds the runs of the same test in another recording; `None` if a count overflows. Hits are
+    /// dropped: another recording may have other handlers.
     pub(crate) fn checked_add(mut self, more: Self) -> Option<Self> {
-        // Taken apart by name, so that a new field cannot be forgotten here.
+        // Destructured by name, so that a new field cannot be forgotten here.
         let Self {
             name: _,
             runs,
@@ -261,7 +257,7 @@ impl TestRuns {
             }
         }
         self.results.sort_by_key(|count| (count.result, count.code, count.signal));
-        // Which came first is not known across profiles: one of them stands for all.
+        // Which came first is not known across recordings: take one of them.
         self.output = [self.output.take(), output].into_iter().flatten().min();
         Some(self)
     }
@@ -283,8 +279,8 @@ impl TestRuns {
     }
 }
 
-/// Names of the tests by which the mixes of two runs differ, each once: a test that only one has, that
-/// ended otherwise, or whose share of all runs is another by more than a tenth.
+/// Names of the tests in which two runs differ: tests that only one has, that had other results, or
+/// whose share of all runs differs by more than a tenth.
 #[must_use]
 pub fn mix_changes(base: &[TestRuns], candidate: &[TestRuns]) -> Vec<String> {
     let find = |all: &'_ [TestRuns], name: &str| all.iter().position(|test| test.name == name);
@@ -296,7 +292,7 @@ pub fn mix_changes(base: &[TestRuns], candidate: &[TestRuns]) -> Vec<String> {
     };
     let total = |all: &[TestRuns]| all.iter().map(|test| test.runs).sum::<u64>().max(1) as f64;
     let (in_base, in_candidate) = (total(base), total(candidate));
-    // Of a list cut short in its last round, each test may have run once more or less.
+    // When a list is stopped within a round, a test may have run once more or less.
     let a_round = 1.0 / in_base.min(in_candidate);
     let mut changed = Vec::new();
     for test in base {
@@ -322,7 +318,7 @@ mod tests {
     fn runs(name: &str, ends: &[TestEnd]) -> TestRuns {
         let mut runs = TestRuns::new(&LtpTest { name: name.to_owned(), command: "x".to_owned() });
         for (at, end) in ends.iter().enumerate() {
-            runs.add(OneRun {
+            runs.add(TestRun {
                 end: end.clone(),
                 elapsed: Duration::from_millis(10 + at as u64),
                 hits: Some(vec![1, 2]),
@@ -385,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mix_that_changed_is_told() {
+    fn a_mix_that_changed_is_reported() {
         let pass = |n: usize| vec![TestEnd::Exit(0); n];
         let base = [runs("a", &pass(100)), runs("b", &pass(100))];
         assert_eq!(mix_changes(&base, &base), [] as [String; 0]);

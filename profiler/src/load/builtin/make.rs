@@ -1,0 +1,56 @@
+//! Makes the worker of each kind of load: a new kind has its line here.
+
+use super::worker::{PrivateDirectory, Shared, Worker};
+use super::{BuiltinLoad, files, net, process, thread};
+use crate::load::model::{BuiltinKind, OwnCalls};
+
+/// Makes a worker, on its own thread.
+pub(super) fn worker(
+    load: &BuiltinLoad,
+    shared: &Shared,
+    index: u32,
+    calls: &mut OwnCalls,
+) -> Result<Box<dyn Worker>, String> {
+    use BuiltinKind as Kind;
+    Ok(match load.kind {
+        Kind::Connect => Box::new(net::Connect::new()?),
+        Kind::Bind => Box::new(net::Bind::new()?),
+        Kind::UdpRecv => Box::new(net::UdpReceive::new(calls)?),
+        Kind::Dns => Box::new(net::UdpReceive::dns(index, calls)?),
+        Kind::Accept => Box::new(net::Accept::new(calls)?),
+        Kind::Execve => Box::new(process::Execve::new(load.profiler.clone())),
+        Kind::Ptrace => Box::new(process::Ptrace::new(&load.profiler, calls)?),
+        Kind::Setsid => Box::new(process::Setsid),
+        Kind::Exit => Box::new(process::Exit),
+        Kind::Kill => Box::new(process::Signal0 { to_thread: false }),
+        Kind::Tkill => Box::new(process::Signal0 { to_thread: true }),
+        Kind::Open => Box::new(files::Create::new(shared, index)?),
+        Kind::Rename => Box::new(files::Rename::new(shared, index, calls)?),
+        Kind::Link => {
+            Box::new(files::SecondName::new(shared, index, files::Measured::Link, calls)?)
+        }
+        Kind::Unlink => {
+            Box::new(files::SecondName::new(shared, index, files::Measured::Unlink, calls)?)
+        }
+        Kind::Rmdir => Box::new(files::Rmdir::new(shared, index)?),
+        Kind::Write => Box::new(files::Write::new(shared, index, calls)?),
+        Kind::Mount => Box::new(thread::Mount::new(shared, index, calls)?),
+        Kind::MemfdCreate => Box::new(thread::MemfdCreate),
+        Kind::Mprotect => Box::new(thread::Mprotect::new()?),
+        Kind::Prctl => Box::new(thread::Prctl::new()),
+        Kind::UpdateCred => Box::new(thread::UpdateCred),
+        Kind::Nanosleep => Box::new(thread::Nanosleep),
+        Kind::CallUsermodehelper => Box::new(thread::CallUsermodehelper::new()?),
+    })
+}
+
+/// Makes what all workers share.
+pub(super) fn shared(load: &BuiltinLoad, calls: &mut OwnCalls) -> Result<Shared, String> {
+    let directory = if load.kind.needs_directory() {
+        let within = load.directory.clone().unwrap_or_else(std::env::temp_dir);
+        Some(PrivateDirectory::new(&within, &load.profiler, calls)?)
+    } else {
+        None
+    };
+    Ok(Shared { directory })
+}

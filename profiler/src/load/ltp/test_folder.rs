@@ -1,0 +1,240 @@
+//! The private folder of an LTP load, in which tests create files, mounts and loop devices. All of that is
+//! removed after the load, also when the profiler is killed.
+//!
+//! The folder itself and `own` in it, with the runners' files, are root's. Next to `own` are folders that
+//! belong to the tests' user, who cannot rename them; what is in those is accessed by descriptor only (see
+//! [`Folder`]).
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::mount::{MntFlags, umount2};
+use nix::sys::stat::Mode;
+use serde::{Deserialize, Serialize};
+
+use super::mounts::{self, MountRules};
+use crate::load::sandbox::{
+    self, CleanupProcess, Folder, LoadUser, MODE_FOR_ALL, ProfilerProgram, Role, Sandbox,
+    SandboxOptions, wait_for_end_of_input,
+};
+
+/// How long the clean-up process of a killed profiler tries: the processes that use the folder are being
+/// killed meanwhile.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The folder with files of the profiler and the runners.
+const OWN: &str = "own";
+
+/// Tells the clean-up process that the profiler has cleaned up itself.
+const CLEANED: &str = "cleaned";
+
+/// The folder, and a process that cleans it up if the profiler is killed.
+pub(super) struct TestFolder {
+    path: PathBuf,
+    cleaner: Cleaner,
+    /// The user that tests run as, if not the caller.
+    user: Option<LoadUser>,
+    /// It has been cleaned up, or could not be.
+    closed: bool,
+    // Dropped last: its input must not be closed before the folder is removed.
+    process: CleanupProcess,
+}
+
+/// The first line of the clean-up process's input, as JSON.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct CleanupTask {
+    rules: MountRules,
+    /// The control group to remove.
+    cgroup: Option<PathBuf>,
+}
+
+impl TestFolder {
+    /// Creates a folder where `options` say. The clean-up process also removes the control group of
+    /// `sandbox`.
+    pub(super) fn new(
+        options: &SandboxOptions,
+        sandbox: &Sandbox,
+        profiler: &ProfilerProgram,
+    ) -> Result<Self, String> {
+        let parent = options.parent_folder();
+        let created = tempfile::Builder::new().prefix("profiler-ltp-").tempdir_in(&parent);
+        let created = created
+            .map_err(|error| format!("a folder for the tests in {}: {error}", parent.display()))?;
+        let user = options.other_user()?.cloned();
+        let cleaner = Cleaner::new(created.path(), user.as_ref())
+            .map_err(|error| format!("{}: {error}", created.path().display()))?;
+        let task = CleanupTask { rules: cleaner.rules.clone(), cgroup: sandbox.cgroup().cloned() };
+        let process =
+            start_cleanup(profiler, created.path(), &cleaner.top, &task).map_err(|error| {
+                let program = profiler.path().display();
+                format!("the process that cleans up the tests' folder, {program}: {error}")
+            })?;
+        // From here on it is removed by descriptor.
+        let path = created.keep();
+        Ok(Self { path, cleaner, user, closed: false, process })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The folder for files of the profiler and the runners, which no other user can read.
+    pub(super) fn own(&self) -> PathBuf {
+        self.path.join(OWN)
+    }
+
+    /// An empty folder `name` in it for the tests' user.
+    pub(super) fn fresh(&self, name: &str) -> Result<PathBuf, String> {
+        self.remove(name)?;
+        let path = self.path.join(name);
+        let created = self.cleaner.top.make(OsStr::new(name));
+        created
+            .and_then(|folder| folder.hand_over(self.user.as_ref(), MODE_FOR_ALL))
+            .map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(path)
+    }
+
+    /// Removes the folder `name` in it.
+    pub(super) fn remove(&self, name: &str) -> Result<(), String> {
+        let removed = self.cleaner.remove(Path::new(name));
+        removed.map_err(|error| format!("{}: {error}", self.path.join(name).display()))
+    }
+
+    /// Removes it.
+    pub(super) fn close(mut self) -> Result<(), String> {
+        self.clean()
+            .map_err(|error| format!("{} could not be removed: {error}", self.path.display()))
+    }
+
+    fn clean(&mut self) -> io::Result<()> {
+        if self.closed {
+            return Ok(());
+        }
+        self.closed = true;
+        let cleaned = self.cleaner.remove_all(&self.path);
+        // The clean-up process could not remove what is left, either.
+        let _ = self.process.write(CLEANED);
+        cleaned
+    }
+}
+
+impl Drop for TestFolder {
+    fn drop(&mut self) {
+        // There is no one to report an error to.
+        let _ = self.clean();
+    }
+}
+
+fn start_cleanup(
+    profiler: &ProfilerProgram,
+    path: &Path,
+    folder: &Folder,
+    task: &CleanupTask,
+) -> io::Result<CleanupProcess> {
+    let mut command = profiler.command(Role::CleanTestFolder);
+    // The open folder is its standard output: the path may lead elsewhere by the time it is used.
+    command.arg(path).stdout(folder.descriptor()?);
+    let mut process = CleanupProcess::start(&mut command)?;
+    process.write(&format!("{}\n", serde_json::to_string(task)?))?;
+    Ok(process)
+}
+
+/// The `main` of [`Role::CleanTestFolder`]: waits for the end of its input, then removes the control group
+/// and the folder that is its standard output.
+pub(in crate::load) fn clean_main(mut args: impl Iterator<Item = OsString>) -> i32 {
+    let Some(path) = args.next().map(PathBuf::from) else { return 2 };
+    let Ok(top) = io::stdout().as_fd().try_clone_to_owned() else { return 2 };
+    let input = wait_for_end_of_input();
+    let (task, rest) = input.split_once('\n').unwrap_or_default();
+    if rest == CLEANED {
+        return 0;
+    }
+    // Without a whole line the profiler was killed before any folder was handed over.
+    let CleanupTask { rules, cgroup } = serde_json::from_str(task).unwrap_or_default();
+    let cleaner = Cleaner { top: Folder::from_descriptor(top), rules };
+    if let Some(cgroup) = cgroup {
+        // Kills the processes in it.
+        let _ = sandbox::remove_cgroup(&cgroup);
+    }
+    let deadline = Instant::now() + TIMEOUT;
+    while cleaner.remove_all(&path).is_err() {
+        if Instant::now() > deadline {
+            return 1;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    0
+}
+
+/// The open folder, and what may be unmounted in it.
+struct Cleaner {
+    top: Folder,
+    rules: MountRules,
+}
+
+impl Cleaner {
+    /// Prepares the new folder at `path` for tests of `user`.
+    fn new(path: &Path, user: Option<&LoadUser>) -> io::Result<Self> {
+        let top = Folder::open(path)?;
+        top.make(OsStr::new(OWN))?;
+        // Others may pass through it, but neither read nor write it.
+        top.set_mode(Mode::S_IRWXU | Mode::S_IXGRP | Mode::S_IXOTH)?;
+        let before = mounts::all()?.into_iter().map(|mount| mount.key).collect();
+        let user = user.map(|user| user.uid);
+        Ok(Self { top, rules: MountRules { user, before } })
+    }
+
+    /// Removes the folder, which is at `path` unless somebody has renamed it.
+    fn remove_all(&self, path: &Path) -> io::Result<()> {
+        if self.top.path()?.is_none() {
+            return Ok(());
+        }
+        self.detach(Path::new(""))?;
+        sandbox::empty(&self.top, self.rules.user)?;
+        sandbox::remove_empty(path)
+    }
+
+    /// Removes the folder `name` in it.
+    fn remove(&self, name: &Path) -> io::Result<()> {
+        self.detach(name)?;
+        sandbox::remove(&self.top, name.as_os_str(), self.rules.user)
+    }
+
+    /// Unmounts what the tests have mounted below `name`, and detaches loop devices from files there.
+    fn detach(&self, name: &Path) -> io::Result<()> {
+        let Some(top) = self.top.path()? else { return Ok(()) };
+        // Repeatedly, for mounts that were hidden by another one.
+        while self.unmount(&top, name)? {}
+        // Only root can attach loop devices.
+        if self.rules.user.is_none() {
+            mounts::detach_loops(&top.join(name));
+        }
+        Ok(())
+    }
+
+    /// Unmounts what is mounted below `name`, last first. True if there was anything.
+    fn unmount(&self, top: &Path, name: &Path) -> io::Result<bool> {
+        let mut any = false;
+        for mount in mounts::all()?.iter().rev() {
+            let Ok(below) = mount.point.strip_prefix(top) else { continue };
+            if !below.starts_with(name) || !self.rules.may_unmount(mount) {
+                continue;
+            }
+            // The table has the path at the time of the mount: check what is there now.
+            let Ok(place) = self.top.place(below) else { continue };
+            if place.mount_id()? != mount.key.id {
+                continue;
+            }
+            // Lazily: an open file must not keep it mounted.
+            if let Err(errno) = umount2(&place.proc_path(), MntFlags::MNT_DETACH) {
+                let text = format!("cannot unmount {}: {}", mount.point.display(), errno.desc());
+                return Err(io::Error::other(text));
+            }
+            any = true;
+        }
+        Ok(any)
+    }
+}

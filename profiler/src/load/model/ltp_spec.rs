@@ -1,0 +1,108 @@
+//! What a load of LTP's tests is.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What runs the tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(strum::IntoStaticStr)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum Runner {
+    /// This program.
+    Direct,
+    /// LTP's runner kirk.
+    Kirk,
+    /// The script runltp of LTP until February 2026.
+    Runltp,
+}
+
+impl Runner {
+    /// Its name on the command line and in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+}
+
+/// One test of a list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct LtpTest {
+    /// Its name.
+    pub name: String,
+    /// Its command with arguments, as the list has it.
+    pub command: String,
+}
+
+/// What an LTP load is: enough to run the same one again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct LtpSpec {
+    /// What ran the tests.
+    pub runner: Runner,
+    /// Version of the runner; `null` of `direct`, which is this program.
+    #[serde(default)]
+    pub runner_version: Option<String>,
+    /// LTP's own version; `null` if it does not state one.
+    #[serde(default)]
+    pub ltp_version: Option<String>,
+    /// The file in `runtest`.
+    pub suite: String,
+    /// Regular expression by which the tests were chosen; `null` is all of them.
+    #[serde(default)]
+    pub pattern: Option<String>,
+    /// The tests in their order.
+    pub tests: Vec<LtpTest>,
+    /// Rounds through the list; `null` is until stopped.
+    #[serde(default)]
+    pub iterations: Option<u64>,
+    /// Tests that run at the same time.
+    pub workers: u32,
+    /// Timeout of one test, in nanoseconds.
+    pub time_limit_ns: u64,
+    /// The user that the tests ran as, if not the profiler's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+}
+
+impl fmt::Display for LtpSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = |count: u64| if count == 1 { "" } else { "s" };
+        let count = self.tests.len();
+        write!(f, "LTP {}, {count} test{}", self.suite, plural(count as u64))?;
+        if let Some(pattern) = &self.pattern {
+            write!(f, " {pattern}")?;
+        }
+        write!(f, " (list {}), by {}", self.digest(), self.runner.name())?;
+        if let Some(version) = &self.runner_version {
+            write!(f, " {version}")?;
+        }
+        match self.iterations {
+            Some(iterations) => write!(f, ", {iterations} round{}", plural(iterations))?,
+            None => f.write_str(", over and over")?,
+        }
+        if self.workers > 1 {
+            write!(f, ", {} workers", self.workers)?;
+        }
+        match &self.user {
+            Some(user) => write!(f, ", as {user}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl LtpSpec {
+    /// Identifies the list of tests: the first 8 digits of the SHA-256 of its lines.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        use sha2::Digest as _;
+        let mut hash = sha2::Sha256::new();
+        for LtpTest { name, command } in &self.tests {
+            hash.update(format!("{name} {command}\n"));
+        }
+        hash.finalize().iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+    }
+}

@@ -1,0 +1,28 @@
+//! What a recording says of a load: what it was ([`LoadSpec`]) and what came of it ([`LoadOutcome`]).
+//!
+//! Data only: nothing here runs anything.
+
+mod calls;
+mod kind;
+mod latency;
+mod ltp_spec;
+mod outcome;
+mod rate;
+mod spec;
+mod test_runs;
+
+pub use calls::OwnCalls;
+pub use kind::{BuiltinKind, NoSuchBuiltin};
+pub(crate) use latency::LATENCY_DIGITS;
+pub use latency::{Latency, OperationTimes};
+pub use ltp_spec::{LtpSpec, LtpTest, Runner};
+pub use outcome::{CpuTime, LoadFailure, LoadOutcome, LoadRun, LoadStatus, OperationErrors};
+pub use rate::{BadRate, Rate};
+pub use spec::LoadSpec;
+pub use test_runs::{ResultCount, TIMED_OUT, TestResult, TestRuns, mix_changes};
+pub(crate) use test_runs::{TestEnd, TestRun};
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}

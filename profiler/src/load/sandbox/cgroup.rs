@@ -1,0 +1,71 @@
+//! Control groups (cgroup version 2) that limit the CPU time and memory of a load.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::kernel::host::cgroup2_mount;
+
+/// Creates a control group with these limits.
+///
+/// # Errors
+/// A sentence that says what is missing here, and what to do.
+pub(super) fn create(cpu_max: Option<f64>, memory_max: Option<u64>) -> Result<PathBuf, String> {
+    /// The kernel's default period, in microseconds.
+    const PERIOD_US: f64 = 100_000.0;
+    let mount = cgroup2_mount().ok_or(
+        "limits need cgroup version 2, which is not mounted: `mount -t cgroup2 none /sys/fs/cgroup`",
+    )?;
+    let cpu = cpu_max.map(|cpus| ("cpu", format!("{:.0} {PERIOD_US:.0}", cpus * PERIOD_US)));
+    let memory = memory_max.map(|bytes| ("memory", bytes.to_string()));
+    let limits: Vec<(&str, String)> = cpu.into_iter().chain(memory).collect();
+    let available = fs::read_to_string(mount.join("cgroup.controllers")).unwrap_or_default();
+    for (controller, _) in &limits {
+        if !available.split_whitespace().any(|name| name == *controller) {
+            return Err(format!(
+                "the controller `{controller}` is not in {}: boot with cgroup version 2 only, or leave out \
+                 the limit",
+                mount.join("cgroup.controllers").display()
+            ));
+        }
+        write(&mount.join("cgroup.subtree_control"), &format!("+{controller}"))?;
+    }
+    let group = mount.join(format!("profiler-load-{}-{}", std::process::id(), unique_number()));
+    fs::create_dir(&group)
+        .map_err(|error| format!("the control group {}: {error}", group.display()))?;
+    for (controller, limit) in limits {
+        if let Err(text) = write(&group.join(format!("{controller}.max")), &limit) {
+            let _ = fs::remove_dir(&group);
+            return Err(text);
+        }
+    }
+    Ok(group)
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    fs::write(path, text).map_err(|error| format!("write `{text}` to {}: {error}", path.display()))
+}
+
+/// Several loads of one process have a control group each.
+fn unique_number() -> u32 {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    NUMBER.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Kills the processes in a control group and removes it.
+pub(in crate::load) fn remove(group: &Path) -> io::Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        match fs::remove_dir(group) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) if Instant::now() >= deadline => return Err(error),
+            Err(_) => {}
+            Ok(()) => return Ok(()),
+        }
+        // `cgroup.kill` exists since 5.14; on older kernels the supervisor has killed the processes.
+        let _ = fs::write(group.join("cgroup.kill"), "1");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

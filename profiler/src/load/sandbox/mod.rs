@@ -1,0 +1,125 @@
+//! The sandbox of a load: its own user, session, folder and limits, and a clean-up that also happens
+//! when the profiler is killed.
+//!
+//! ```text
+//! profiler (client) --stdin: closes to stop--> supervisor -- command and all its descendants
+//!                   <--stdout: messages-------            (process tree)
+//! ```
+//!
+//! | module | job |
+//! |---|---|
+//! | `client` | the profiler's side: starts a supervisor, stops it, collects its report |
+//! | `supervisor` | a process of this program between profiler and command; nothing outlives it |
+//! | `protocol` | what the two send each other |
+//! | `process_tree` | finds and ends all descendants of a process |
+//! | `user`, `cgroup`, `temp_folder` | whom a load runs as, its limits, its folder |
+//! | `folder`, `removal`, `trusted_path` | folders that another user can write to, handled safely by root |
+//! | `cleanup` | processes that clean up when the profiler ends or dies |
+//! | `program` | the profiler's own program, started in the role of one of these processes |
+
+use std::path::PathBuf;
+
+mod cgroup;
+mod cleanup;
+mod client;
+mod folder;
+mod process_tree;
+mod program;
+mod protocol;
+mod removal;
+pub(super) mod supervisor;
+mod temp_folder;
+mod trusted_path;
+mod user;
+
+pub(super) use cgroup::remove as remove_cgroup;
+pub use cleanup::CleanupCommand;
+pub(super) use cleanup::{
+    CleanupProcess, remove_directory_main, run_command_main, wait_for_end_of_input,
+};
+pub(super) use client::{SupervisedCommand, SupervisorReport};
+pub(super) use folder::{Folder, MODE_FOR_ALL, remove_empty};
+pub(super) use process_tree::{Exit, ProcessTree, Subreaper};
+pub use program::ProfilerProgram;
+pub(super) use program::Role;
+pub(super) use protocol::SupervisorMessage;
+pub(super) use removal::{empty, remove};
+use temp_folder::TempFolder;
+pub(crate) use trusted_path::changeable;
+pub use user::{BadUser, LoadUser};
+
+/// How a load is sandboxed. By default it runs as the caller, without limits.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct SandboxOptions {
+    /// The user that it runs as; `None` is the caller.
+    pub user: Option<LoadUser>,
+    /// Most CPU time it may use, in CPUs, such as 0.5.
+    pub cpu_max: Option<f64>,
+    /// Most memory it may use, in bytes.
+    pub memory_max: Option<u64>,
+    /// Where its temporary folder is created; `None` is `TMPDIR` or `/tmp`.
+    pub directory: Option<PathBuf>,
+}
+
+impl SandboxOptions {
+    /// The user that it runs as, if not the caller.
+    ///
+    /// # Errors
+    /// If the caller is not root, who alone can change the user.
+    pub(super) fn other_user(&self) -> Result<Option<&LoadUser>, String> {
+        match self.user.as_ref().filter(|user| !user.is_me()) {
+            Some(user) if !nix::unistd::geteuid().is_root() => {
+                Err(format!("only root can run a load as `{}`: leave out --load-user", user.name))
+            }
+            user => Ok(user),
+        }
+    }
+
+    /// Where its temporary folder is created.
+    pub(super) fn parent_folder(&self) -> PathBuf {
+        self.directory.clone().unwrap_or_else(std::env::temp_dir)
+    }
+}
+
+/// The temporary folder and the control group of one load. Both are removed when this is dropped, and by
+/// the supervisor in case the profiler is killed.
+#[derive(Debug)]
+pub(super) struct Sandbox {
+    temp_folder: Option<TempFolder>,
+    cgroup: Option<PathBuf>,
+}
+
+impl Sandbox {
+    /// Creates what `options` ask for.
+    ///
+    /// # Errors
+    /// A sentence that says what is missing here, and what to do.
+    pub(super) fn new(options: &SandboxOptions, with_temp_folder: bool) -> Result<Self, String> {
+        let user = options.other_user()?;
+        let limited = options.cpu_max.is_some() || options.memory_max.is_some();
+        let cgroup = limited.then(|| cgroup::create(options.cpu_max, options.memory_max));
+        // From here on it is removed on drop.
+        let mut sandbox = Self { temp_folder: None, cgroup: cgroup.transpose()? };
+        if with_temp_folder {
+            let parent = options.parent_folder();
+            let folder = TempFolder::new(&parent, user).map_err(|error| {
+                format!("a folder for its files in {}: {error}", parent.display())
+            })?;
+            sandbox.temp_folder = Some(folder);
+        }
+        Ok(sandbox)
+    }
+
+    pub(super) fn cgroup(&self) -> Option<&PathBuf> {
+        self.cgroup.as_ref()
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        if let Some(cgroup) = &self.cgroup {
+            // What remains can only be removed by hand, and no result depends on it.
+            let _ = cgroup::remove(cgroup);
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The profiler's own program, which loads start again as a subprocess: so they need nothing else
+//! installed.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What a subprocess does, chosen by a hidden first argument.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray, strum::IntoStaticStr)]
+#[strum(prefix = "__", serialize_all = "kebab-case")]
+pub(in crate::load) enum Role {
+    /// Ends at once: what the `execve` load executes.
+    ExecNoop,
+    /// Waits to be traced: what the `ptrace` load writes to.
+    PtraceChild,
+    /// Removes a directory when its standard input closes.
+    RemoveDirectory,
+    /// Runs a command and ends all its descendants.
+    Supervisor,
+    /// Runs LTP tests and ends all their descendants.
+    TestAgent,
+    /// Cleans up the folder of LTP tests when its standard input closes.
+    CleanTestFolder,
+    /// Runs a built-in load.
+    Load,
+    /// Runs a command when its standard input closes.
+    RunAtExit,
+}
+
+impl Role {
+    /// The first argument that asks for it.
+    pub(in crate::load) fn argument(self) -> &'static str {
+        self.into()
+    }
+}
+
+/// The program that is started as a subprocess: its `main` calls
+/// [`run_subprocess_if_asked`](crate::load::run_subprocess_if_asked).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProfilerProgram(PathBuf);
+
+impl ProfilerProgram {
+    /// The running program, even if its file has been replaced.
+    #[must_use]
+    pub fn this() -> Self {
+        Self(PathBuf::from("/proc/self/exe"))
+    }
+
+    /// The program at `path`, which has to contain a `/`: `PATH` is not searched.
+    #[must_use]
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self(path.into())
+    }
+
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// A command that starts the program in `role`.
+    pub(in crate::load) fn command(&self, role: Role) -> Command {
+        let mut command = Command::new(&self.0);
+        command.arg(role.argument());
+        command
+    }
+}

@@ -1,0 +1,45 @@
+//! The temporary folder of a load.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use nix::sys::stat::Mode;
+
+use super::folder::{Folder, remove_empty};
+use super::removal;
+use super::user::LoadUser;
+
+/// A load's folder for temporary files, removed when this is dropped.
+#[derive(Debug)]
+pub(super) struct TempFolder {
+    path: PathBuf,
+    folder: Folder,
+    /// The owner, if not the caller.
+    user: Option<u32>,
+}
+
+impl TempFolder {
+    /// Creates a folder in `parent` that belongs to `user`.
+    pub(super) fn new(parent: &Path, user: Option<&LoadUser>) -> io::Result<Self> {
+        let made = tempfile::Builder::new().prefix("profiler-load-").tempdir_in(parent)?;
+        let folder = Folder::open(made.path())?;
+        folder.hand_over(user, Mode::S_IRWXU)?;
+        Ok(Self { path: made.keep(), folder, user: user.map(|user| user.uid) })
+    }
+
+    /// The folder at `path`, which belongs to `user`.
+    pub(super) fn open(path: PathBuf, user: Option<u32>) -> io::Result<Self> {
+        Ok(Self { folder: Folder::open(&path)?, path, user })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for TempFolder {
+    fn drop(&mut self) {
+        // There is no one to report an error to. Files of other users that were moved there stay.
+        let _ = removal::empty(&self.folder, self.user).and_then(|()| remove_empty(&self.path));
+    }
+}

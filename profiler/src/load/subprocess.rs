@@ -1,0 +1,29 @@
+//! Starts the role of a subprocess: see [`Role`].
+
+use std::ffi::OsStr;
+
+use strum::VariantArray as _;
+
+use super::sandbox::{Role, remove_directory_main, run_command_main, supervisor};
+use super::{builtin, ltp, sandboxed};
+
+/// Takes the role of a subprocess and exits, if this process was started for one; returns otherwise.
+///
+/// Call it first in `main`, before arguments are parsed and before any thread is started.
+pub fn run_subprocess_if_asked() {
+    let mut args = std::env::args_os().skip(1);
+    let Some(first) = args.next() else { return };
+    let asked = |role: &&Role| first == OsStr::new(role.argument());
+    let Some(role) = Role::VARIANTS.iter().find(asked) else { return };
+    let code = match role {
+        Role::ExecNoop => 0,
+        Role::PtraceChild => builtin::ptrace_child_main(),
+        Role::RemoveDirectory => remove_directory_main(args),
+        Role::Supervisor => supervisor::main(args),
+        Role::TestAgent => ltp::agent::main(args),
+        Role::CleanTestFolder => ltp::test_folder::clean_main(args),
+        Role::Load => sandboxed::main(args),
+        Role::RunAtExit => run_command_main(args),
+    };
+    std::process::exit(code);
+}
