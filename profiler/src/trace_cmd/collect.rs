@@ -6,8 +6,7 @@ use foldhash::fast::RandomState;
 
 use super::line::{Fault, Line, Owner, Source, parse};
 use super::names::Names;
-use super::parallel::Tally;
-use super::values::Values;
+use super::values::{ShortCounts, Values};
 
 /// Distinct durations that are kept, over all functions. With the tables' slack they take at most
 /// 60 MB; a published measurement of 90 seconds has about 1,500 for each function.
@@ -81,6 +80,15 @@ pub struct Counts {
     pub cpus: Option<u32>,
     /// The last line has no newline and cannot be parsed.
     pub cut_off: bool,
+}
+
+/// Calls of one function that a worker has counted.
+#[derive(Debug)]
+pub(super) struct Tally {
+    pub(super) name: Box<[u8]>,
+    pub(super) short: ShortCounts,
+    /// From trace-cmd, and from ftrace.
+    pub(super) lines: [u64; 2],
 }
 
 /// Collects functions and counts from lines.

@@ -12,7 +12,7 @@ use std::thread::Scope;
 
 use memchr::memchr_iter;
 
-use super::collect::Collector;
+use super::collect::{Collector, Tally};
 use super::line::{Line, Source, parse};
 use super::names::Names;
 use super::values::ShortCounts;
@@ -34,15 +34,6 @@ struct Chunk {
     uncounted: Vec<(u64, Range<u32>)>,
     /// Counted lines after the last of those.
     counted: u64,
-}
-
-/// Calls of one function that a worker has counted.
-#[derive(Debug)]
-pub(super) struct Tally {
-    pub(super) name: Box<[u8]>,
-    pub(super) short: ShortCounts,
-    /// From trace-cmd, and from ftrace.
-    pub(super) lines: [u64; 2],
 }
 
 #[derive(Debug, Default)]
