@@ -2,17 +2,17 @@
 
 mod block;
 mod bootstrap;
+mod bucket;
 mod holm;
 mod rank;
 mod samples;
 
 pub use block::{Block, median, spread};
 pub use bootstrap::{Bounds, Change, change, level};
+pub use bucket::Bucket;
 pub use holm::adjust;
 pub use rank::{RankTest, rank_test, smallest_p};
 pub use samples::{for_a_bound, for_a_gate};
-
-use crate::profile::Bucket;
 
 /// Whole nanoseconds of a duration; at most 2^64 - 1, which is 584 years.
 #[must_use]
@@ -20,17 +20,17 @@ pub fn nanoseconds(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Average in nanoseconds; `None` of nothing.
+/// Mean in nanoseconds; `None` if `count` is 0.
 #[must_use]
 pub fn mean(sum_ns: u64, count: u64) -> Option<f64> {
     // Both lose bits beyond 2^53, which is far below the histogram's own precision.
     (count > 0).then(|| sum_ns as f64 / count as f64)
 }
 
-/// The 1-based position, in ascending order, of the value that stands for `quantile`: the smallest
-/// rank whose share of all `count` values is at least `quantile` (nearest rank, no interpolation).
+/// The nearest rank of `quantile` among `count` sorted values, from 1: the smallest rank whose share of
+/// the values is at least `quantile`. No interpolation.
 ///
-/// A quantile outside 0 to 1 (or NaN) is taken as the nearer end; `None` of nothing.
+/// `quantile` is clamped to 0 to 1, NaN to 0. `None` if `count` is 0.
 #[must_use]
 pub fn nearest_rank(count: u64, quantile: f64) -> Option<u64> {
     if count == 0 {
@@ -39,17 +39,16 @@ pub fn nearest_rank(count: u64, quantile: f64) -> Option<u64> {
     if quantile >= 1.0 {
         return Some(count);
     }
-    // A product that is a whole number in decimals can come out a little above it in binary,
-    // as 0.07 * 100 does: one representable number down keeps it at rank 7.
+    // In binary, 0.07 * 100 is a little above 7. The next lower number keeps the rank at 7.
     let product = (quantile.max(0.0) * count as f64).next_down();
     Some((product.ceil() as u64).clamp(1, count))
 }
 
-/// Nearest-rank quantile in nanoseconds: the upper end of the bucket that holds it, so that the
-/// share `quantile` of the calls took no longer than that. `None` of nothing.
+/// Nearest-rank quantile in nanoseconds: the upper end of its bucket (HdrHistogram's highest equivalent
+/// value). `None` without values.
 ///
-/// This is what HdrHistogram calls the highest equivalent value at that quantile. The true value at that rank is lower by
-/// less than the width of one bucket: 1/1000 of it at three significant digits, 1/100 at two.
+/// The exact value at that rank is lower by less than the width of the bucket: 1/1000 of the value at
+/// three significant digits, 1/100 at two.
 #[must_use]
 pub fn quantile(buckets: &[Bucket], quantile: f64) -> Option<u64> {
     let total = buckets.iter().fold(0_u64, |sum, bucket| sum.saturating_add(bucket.count));
@@ -61,7 +60,7 @@ pub fn quantile(buckets: &[Bucket], quantile: f64) -> Option<u64> {
     })
 }
 
-/// As [`quantile`], and never above `max_ns`, the exact longest: a bucket may reach beyond it.
+/// As [`quantile`], but at most `max_ns`, the exact maximum: a bucket may end above it.
 #[must_use]
 pub fn quantile_within(buckets: &[Bucket], quantile: f64, max_ns: Option<u64>) -> Option<u64> {
     let value = self::quantile(buckets, quantile)?;
@@ -74,7 +73,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::profile::Distribution;
 
     #[test]
     fn ranks() {
@@ -109,11 +107,18 @@ mod tests {
                 histogram.record(value).expect("in range");
             }
             values.sort_unstable();
-            let stored = Distribution::encode(&histogram).expect("encodes");
+            let buckets: Vec<Bucket> = histogram
+                .iter_recorded()
+                .map(|step| Bucket {
+                    from_ns: histogram.lowest_equivalent(step.value_iterated_to()),
+                    to_ns: histogram.highest_equivalent(step.value_iterated_to()),
+                    count: step.count_at_value(),
+                })
+                .collect();
             for q in [q, 0.5, 0.9, 0.95, 0.99, 1.0] {
                 let rank = nearest_rank(values.len() as u64, q).expect("not empty");
                 let exact = values[rank as usize - 1];
-                let found = quantile(&stored.buckets, q).expect("not empty");
+                let found = quantile(&buckets, q).expect("not empty");
                 prop_assert_eq!(found, histogram.highest_equivalent(exact));
                 prop_assert!(found - exact <= exact / 1000);
             }

@@ -10,6 +10,8 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer as _, V2DeflateSerializer};
 use serde::{Deserialize, Serialize};
 
+pub use crate::stats::Bucket;
+
 /// Cookie of the uncompressed V2 form, with the bits that say its words are LEB128.
 const V2_COOKIE: u32 = 0x1c84_9303 | 0x10;
 /// Cookie of the compressed V2 form.
@@ -102,32 +104,6 @@ impl HistogramLayout {
     pub(super) fn empty(&self) -> Result<Histogram<u64>, String> {
         Histogram::new_with_bounds(self.lowest_ns, self.highest_ns, self.precision_digits)
             .map_err(|error| error.to_string())
-    }
-}
-
-/// One bucket: durations of `from_ns` to `to_ns`, both included. In JSON `[from, to, count]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(with = "[u64; 3]"))]
-#[serde(from = "[u64; 3]", into = "[u64; 3]")]
-pub struct Bucket {
-    /// Shortest duration that falls into it, in nanoseconds.
-    pub from_ns: u64,
-    /// Longest duration that falls into it, in nanoseconds.
-    pub to_ns: u64,
-    /// Number of durations in it.
-    pub count: u64,
-}
-
-impl From<[u64; 3]> for Bucket {
-    fn from([from_ns, to_ns, count]: [u64; 3]) -> Self {
-        Self { from_ns, to_ns, count }
-    }
-}
-
-impl From<Bucket> for [u64; 3] {
-    fn from(bucket: Bucket) -> Self {
-        [bucket.from_ns, bucket.to_ns, bucket.count]
     }
 }
 

@@ -1,8 +1,8 @@
-//! Run-level values of one statistic, as they were designed to be compared.
+//! Blocks: the values of runs that are comparable with each other.
 
-/// What is compared like with like: the runs of one boot, or all runs where boots have nothing in
-/// common. Each value stands for one run (or for one boot): calls of one run are correlated, and are
-/// never taken as replicates.
+/// Values of one statistic from runs of one boot, or from all runs where no boot has both sides. Each
+/// value is that of one run (or the mean of one boot): the calls of a run are correlated, so they are
+/// not replicates.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Block {
     /// Values of the baseline.
@@ -18,20 +18,20 @@ impl Block {
         (self.base.len(), self.candidate.len())
     }
 
-    /// What the block counts for: `b c / (b + c)`, which gives the estimate of a common difference
-    /// the least variance when all runs scatter alike.
+    /// Weight of the block: `b c / (b + c)`, which minimises the variance of the estimated common
+    /// difference if all runs have the same variance.
     pub(super) fn weight(&self) -> f64 {
         let (base, candidate) = (self.base.len() as f64, self.candidate.len() as f64);
         if base + candidate > 0.0 { base * candidate / (base + candidate) } else { 0.0 }
     }
 }
 
-/// Arithmetic mean; 0 of nothing.
+/// Arithmetic mean; 0 without values.
 pub(super) fn average(values: &[f64]) -> f64 {
     if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
 }
 
-/// The middle value, or the mean of the two that are; `None` of nothing.
+/// The median; `None` without values.
 #[must_use]
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
@@ -40,8 +40,8 @@ pub fn median(values: &[f64]) -> Option<f64> {
     Some(f64::midpoint(*sorted.get(lower)?, *sorted.get(sorted.len() / 2)?))
 }
 
-/// Greatest minus smallest value over the median: how far runs of the same thing are apart. `None` of
-/// fewer than two values, or of a median of 0.
+/// Range over median: (largest - smallest) / median. `None` with fewer than two values, or if the median
+/// is 0.
 #[must_use]
 pub fn spread(values: &[f64]) -> Option<f64> {
     let median = median(values)?;

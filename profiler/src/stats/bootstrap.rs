@@ -1,12 +1,12 @@
-//! How large a change is, and between which bounds: a bootstrap of runs.
+//! The size of a change with confidence bounds, by a bootstrap of runs.
 //!
-//! Runs are drawn with replacement within each block and side, so that a block's level cancels, and
-//! every resample's change is compared with the observed one. Few runs make a plain percentile
-//! interval too short: it takes no account of the spread being guessed from the same few runs. The
-//! deviations of each side of a block are therefore stretched by sqrt(n / (n - 1)), and all of them by
-//! t / z with the degrees of freedom of Welch and Satterthwaite (after T. Hesterberg, "What Teachers
-//! Should Know About the Bootstrap", The American Statistician 69, 2015, section 3.2, who stretches the
-//! percentiles instead of the deviations). For normal values the bounds are then those of Welch's t.
+//! Runs are drawn with replacement within each block and side, so that the level of a block cancels.
+//! The bounds come from the deviations of the resampled changes from the observed one. With few runs a
+//! plain percentile interval is too short, because it ignores that the variance is estimated from the
+//! same runs. Therefore the deviations of each side of a block are stretched by sqrt(n / (n - 1)), and
+//! all of them by t / z with the degrees of freedom of Welch and Satterthwaite (after T. Hesterberg,
+//! "What Teachers Should Know About the Bootstrap", The American Statistician 69, 2015, section 3.2,
+//! who stretches the percentiles instead). For normal values the bounds are those of Welch's t.
 //!
 //! Where a block has a single run on a side, whole blocks are drawn instead.
 
@@ -14,31 +14,31 @@ use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
 
 use super::block::{Block, average};
 
-/// Resamples: the 5 % point is then the 250th, and repeats from seed to seed within a few percent of
-/// the interval's length.
+/// Number of resamples. The 5 % quantile is then the 250th value, and varies from seed to seed by a few
+/// percent of the interval's length.
 const RESAMPLES: usize = 4_999;
-/// Start of the pseudo-random sequence: the same runs give the same bounds.
+/// A fixed seed: the same runs give the same bounds.
 const SEED: u64 = 0x70_72_6f_66_69_6c_65_72;
 
-/// Two bounds, each of which the true value exceeds on the wrong side with the chance `1 - confidence`.
+/// One-sided bounds: the true value is beyond each with the probability `1 - confidence`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bounds {
-    /// The lower.
+    /// Lower bound.
     pub lower: f64,
-    /// The upper.
+    /// Upper bound.
     pub upper: f64,
 }
 
 /// A change of one statistic from the baseline to the candidate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Change {
-    /// The baseline's value: the average of its runs, block by block.
+    /// The baseline's value: the mean of its runs, weighted by block.
     pub base: f64,
-    /// The candidate's value.
+    /// The candidate's value, likewise.
     pub candidate: f64,
-    /// Bounds of the difference; `None` where runs are too few for any.
+    /// Bounds of the difference; `None` with too few runs.
     pub difference: Option<Bounds>,
-    /// Bounds of the difference as a share of the baseline; also `None` where that is 0.
+    /// Bounds of the difference as a share of the baseline; also `None` if the baseline is 0.
     pub relative: Option<Bounds>,
 }
 
@@ -49,7 +49,7 @@ impl Change {
         self.candidate - self.base
     }
 
-    /// The difference as a share of the baseline; `None` if that is 0.
+    /// The difference as a share of the baseline; `None` if the baseline is 0.
     #[must_use]
     pub fn share(&self) -> Option<f64> {
         (self.base > 0.0).then(|| self.absolute() / self.base)
@@ -65,18 +65,18 @@ pub fn change(blocks: &[Block], confidence: f64) -> Option<Change> {
         return None;
     }
     let (base, candidate) = levels(&blocks, average);
-    let (difference, relative) = match Plan::of(&blocks) {
+    let (difference, relative) = match Resampling::of(&blocks) {
         None => (None, None),
-        Some(plan) => {
-            let stretch = plan.stretch(&blocks, confidence);
-            let deviations = resample(|rng| plan.draw(&blocks, rng));
+        Some(resampling) => {
+            let stretch = resampling.stretch(&blocks, confidence);
+            let deviations = resample(|rng| resampling.draw(&blocks, rng));
             let around = |value: f64, of: fn(&(f64, f64)) -> f64, center: f64| {
                 let mut found: Vec<f64> = deviations.iter().map(|d| of(d) - center).collect();
                 bounds(value, &mut found, stretch, confidence)
             };
             let absolute = candidate - base;
             let difference = around(absolute, |(b, c)| c - b, absolute);
-            // A resample of runs of 0 has no share.
+            // No share of a baseline of 0, be it that of a resample.
             let has_share = base > 0.0 && deviations.iter().all(|(base, _)| *base > 0.0);
             let share = absolute / base;
             let relative = has_share.then(|| around(share, |(b, c)| (c - b) / b, share));
@@ -86,8 +86,8 @@ pub fn change(blocks: &[Block], confidence: f64) -> Option<Change> {
     Some(Change { base, candidate, difference, relative })
 }
 
-/// The average of `values` with one-sided bounds of this confidence; no bounds of a single value, and
-/// `None` of nothing.
+/// The mean of `values` with one-sided bounds of this confidence, which a single value does not have.
+/// `None` without values.
 #[must_use]
 pub fn level(values: &[f64], confidence: f64) -> Option<(f64, Option<Bounds>)> {
     if values.is_empty() {
@@ -103,7 +103,7 @@ pub fn level(values: &[f64], confidence: f64) -> Option<(f64, Option<Bounds>)> {
     Some((mean, Some(bounds(mean, &mut deviations, stretch, confidence))))
 }
 
-/// Weighted averages of both sides.
+/// Weighted means of both sides.
 fn levels(blocks: &[&Block], mut of: impl FnMut(&[f64]) -> f64) -> (f64, f64) {
     let total: f64 = blocks.iter().map(|block| block.weight()).sum();
     blocks.iter().fold((0.0, 0.0), |(base, candidate), block| {
@@ -112,16 +112,16 @@ fn levels(blocks: &[&Block], mut of: impl FnMut(&[f64]) -> f64) -> (f64, f64) {
     })
 }
 
-/// What is drawn with replacement.
+/// What a resample draws with replacement.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Plan {
+enum Resampling {
     /// Runs, within each block and side.
     Runs,
     /// Whole blocks.
     Blocks,
 }
 
-impl Plan {
+impl Resampling {
     fn of(blocks: &[&Block]) -> Option<Self> {
         if blocks.iter().all(|block| block.base.len() > 1 && block.candidate.len() > 1) {
             Some(Self::Runs)
@@ -157,8 +157,7 @@ impl Plan {
     }
 }
 
-/// Average of as many values drawn with replacement, its deviation from the true one stretched by
-/// sqrt(n / (n - 1)).
+/// Mean of a resample of `values`, its deviation from their mean stretched by sqrt(n / (n - 1)).
 fn drawn(values: &[f64], rng: &mut fastrand::Rng) -> f64 {
     let n = values.len() as f64;
     let sum: f64 = (0..values.len()).map(|_| values[rng.usize(..values.len())]).sum();
@@ -185,7 +184,7 @@ fn freedom(blocks: &[&Block]) -> f64 {
             least = least.min(n - 1.0);
         }
     }
-    // Without any scatter there is nothing to stretch.
+    // Without variance there is nothing to stretch.
     if denominator > 0.0 { variance * variance / denominator } else { least }
 }
 

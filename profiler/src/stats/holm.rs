@@ -1,20 +1,19 @@
-//! Holm's adjustment: many comparisons at once, and still one chance of a false alarm.
+//! Holm's adjustment of p-values: it bounds the probability of any false alarm among many comparisons.
 //!
 //! S. Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of
-//! Statistics 6 (1979). It holds however the comparisons depend on each other.
+//! Statistics 6 (1979). It is valid for any dependence between the comparisons.
 
-/// Adjusted chances, in the order given: each may be held against the level of the whole family.
-/// The k-th smallest of m is multiplied by m - k + 1, never falls below the one before, and never
-/// exceeds 1.
+/// Adjusted p-values in the given order, to compare with the level of the whole family. The k-th
+/// smallest of m is multiplied by m - k + 1; it is at least the one before, and at most 1.
 #[must_use]
-pub fn adjust(chances: &[f64]) -> Vec<f64> {
-    let mut order: Vec<usize> = (0..chances.len()).collect();
-    order.sort_by(|a, b| chances[*a].total_cmp(&chances[*b]));
-    let mut adjusted = vec![1.0; chances.len()];
+pub fn adjust(p_values: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..p_values.len()).collect();
+    order.sort_by(|a, b| p_values[*a].total_cmp(&p_values[*b]));
+    let mut adjusted = vec![1.0; p_values.len()];
     let mut floor = 0.0_f64;
     for (place, index) in order.into_iter().enumerate() {
-        let factor = (chances.len() - place) as f64;
-        floor = floor.max((chances[index] * factor).min(1.0));
+        let factor = (p_values.len() - place) as f64;
+        floor = floor.max((p_values[index] * factor).min(1.0));
         adjusted[index] = floor;
     }
     adjusted

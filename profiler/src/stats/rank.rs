@@ -1,38 +1,37 @@
-//! The exact test of whether the candidate's runs rank above the baseline's.
+//! An exact rank test of whether the candidate's runs are slower or faster than the baseline's.
 //!
-//! Within each block the block's mean is taken off (Hodges and Lehmann, "Rank methods for combination of
-//! independent experiments in analysis of variance", 1962: aligned ranks), all values are ranked
-//! together with ties at their mean rank, and the statistic is the sum of the candidate's ranks. If the
-//! two builds do not differ, which of a block's runs were the candidate's is chance, so the statistic's
-//! distribution is that over all choices within blocks, which is worked out exactly and not by
-//! sampling: ties and runs without any scatter need no correction.
+//! Each block's mean is subtracted from its values (aligned ranks: Hodges and Lehmann, "Rank methods for
+//! combination of independent experiments in analysis of variance", 1962). All values are ranked
+//! together, ties at their mean rank; the statistic is the sum of the candidate's ranks. Under the null
+//! hypothesis any runs of a block could be the candidate's, so the statistic is permuted within blocks.
+//! Its distribution is computed exactly, not by sampling: ties and runs without variance need no
+//! correction.
 //!
-//! With one block this is the Mann-Whitney test, exact in the presence of ties. With blocks of one run a
-//! side it is a signed-rank test that gives the k-th smallest difference the weight 2 k - 1, where
-//! Wilcoxon's gives it 2 k.
+//! With one block this is the Mann-Whitney test, exact with ties too. With one run a side in each block
+//! it is a signed-rank test with the weight 2 k - 1 for the k-th smallest difference; Wilcoxon's is 2 k.
 
 use statrs::distribution::{ContinuousCDF as _, Normal};
 
 use super::block::{Block, average};
 
-/// Most runs for which the distribution is worked out in full; beyond it the normal approximation (with
-/// the variance that ties leave) is closer than anything that would be done with the difference.
+/// Most runs with an exact distribution. Beyond, the normal approximation (with the variance under ties)
+/// is close enough.
 const MOST_EXACT: usize = 120;
 
-/// Values closer than this share of the largest are ties: alignment rounds.
+/// Values closer than this share of the largest are ties, because alignment rounds.
 const TIE: f64 = 1e-10;
 
-/// Chances, if the builds do not differ, of ranks as extreme as these.
+/// One-sided p-values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RankTest {
-    /// Of the candidate's ranks being as high as they are, or higher.
+    /// Against the alternative that the candidate is slower.
     pub slower: f64,
-    /// Of the candidate's ranks being as low as they are, or lower.
+    /// Against the alternative that the candidate is faster.
     pub faster: f64,
 }
 
-/// Tests whether the candidate's values are larger, and whether they are smaller. `None` unless some
-/// block has both.
+/// Tests whether the candidate's values are larger, and whether they are smaller. `None` if no block has
+/// both sides.
 #[must_use]
 pub fn rank_test(blocks: &[Block]) -> Option<RankTest> {
     let blocks: Vec<&Block> = blocks
@@ -48,8 +47,8 @@ pub fn rank_test(blocks: &[Block]) -> Option<RankTest> {
     Some(if runs <= MOST_EXACT { exact(&ranks, observed) } else { normal(&ranks, observed) })
 }
 
-/// Smallest chance that a test over blocks of these sizes can give: one over the number of choices.
-/// 1 of nothing.
+/// Smallest possible p-value for blocks of these sizes: one over the number of permutations. 1 without
+/// blocks.
 #[must_use]
 pub fn smallest_p(sizes: impl IntoIterator<Item = (usize, usize)>) -> f64 {
     sizes.into_iter().map(|(base, candidate)| 1.0 / choices(base + candidate, candidate)).product()
@@ -61,7 +60,7 @@ fn choices(n: usize, k: usize) -> f64 {
         .fold(1.0, |ways, i| (ways * (n - i) as f64 / (i + 1) as f64).round())
 }
 
-/// Twice the ranks, so that the mean rank of ties is whole.
+/// Twice the ranks, so that the mean rank of ties is an integer.
 #[derive(Debug)]
 struct Ranks {
     base: Vec<u64>,
@@ -74,7 +73,7 @@ fn aligned_ranks(blocks: &[&Block]) -> Vec<Ranks> {
     let mut largest = 0.0_f64;
     for (number, block) in blocks.iter().enumerate() {
         let all: Vec<f64> = block.base.iter().chain(&block.candidate).copied().collect();
-        // Alone, a block needs no alignment, and none is the exact thing.
+        // A single block needs no alignment, and stays exact without.
         let center = if blocks.len() > 1 { average(&all) } else { 0.0 };
         largest = all.iter().fold(largest, |largest, value| largest.max(value.abs()));
         values.extend(block.base.iter().map(|value| (value - center, number, false)));
@@ -100,7 +99,7 @@ fn aligned_ranks(blocks: &[&Block]) -> Vec<Ranks> {
 }
 
 fn exact(ranks: &[Ranks], observed: u64) -> RankTest {
-    // Share of all choices by the sum of the chosen ranks.
+    // Probability of each sum of ranks.
     let mut shares = vec![1.0];
     for block in ranks {
         shares = convolve(&shares, &sums(block));
@@ -111,7 +110,7 @@ fn exact(ranks: &[Ranks], observed: u64) -> RankTest {
     RankTest { slower: slower.min(1.0), faster: faster.min(1.0) }
 }
 
-/// Share of the choices of the block by the sum of the chosen ranks.
+/// Probability of each sum of the candidate's ranks in one block.
 fn sums(block: &Ranks) -> Vec<f64> {
     let chosen = block.candidate.len();
     let all: Vec<usize> =
@@ -154,7 +153,7 @@ fn normal(ranks: &[Ranks], observed: u64) -> RankTest {
         let center = average(&all);
         let scatter: f64 = all.iter().map(|rank| (rank - center).powi(2)).sum();
         mean += m * center;
-        // Variance of a sum of m values drawn out of n without putting back.
+        // Variance of the sum of m values drawn from n without replacement.
         variance += m * (n - m) / (n * (n - 1.0)) * scatter;
     }
     let z = if variance > 0.0 { (observed as f64 - mean) / variance.sqrt() } else { 0.0 };

@@ -1,27 +1,27 @@
-//! How many samples a figure needs before it is worth anything.
+//! How many samples a quantile needs.
 
-/// How many calls have to lie beyond a percentile before a gate judges by it: the number beyond it then
-/// scatters by a third (1 / sqrt 10) and not by its own size, and one stray call moves it little.
+/// Fewest calls beyond a percentile that a gate judges. Their number then has a standard deviation of a
+/// third (1 / sqrt 10), and one stray call moves the percentile little.
 const BEYOND: f64 = 10.0;
 
-/// Fewest independent samples that give a quantile a finite one-sided upper bound of this confidence:
-/// the largest of n samples is such a bound once `1 - quantile^n >= confidence` (W. J. Conover, "Practical
-/// Nonparametric Statistics", tolerance limits). 299 for the 99th percentile at 95 %. `None` for a
-/// quantile or a confidence outside 0 to 1.
+/// Fewest independent samples for a finite one-sided upper confidence bound of a quantile: the largest of
+/// n samples is such a bound if `1 - quantile^n >= confidence` (W. J. Conover, "Practical Nonparametric
+/// Statistics", tolerance limits). 299 for the 99th percentile at 95 %. `None` unless both arguments are
+/// between 0 and 1.
 #[must_use]
 pub fn for_a_bound(quantile: f64, confidence: f64) -> Option<u64> {
     let is_share = |share: f64| share > 0.0 && share < 1.0;
     if !is_share(quantile) || !is_share(confidence) {
         return None;
     }
-    // A hair less, so that a quotient that is whole does not become one more by rounding.
+    // A hair less, so that rounding does not push a whole quotient up by one.
     let least = ((1.0 - confidence).ln() / quantile.ln() - 1e-9).ceil();
     Some(least.max(1.0) as u64)
 }
 
-/// Fewest calls of one run by which a gate judges a quantile: ten over the share beyond it. 100 for the
-/// 90th percentile, 200 for the 95th and 1,000 for the 99th: more than three times what a finite bound
-/// takes, since calls of one run are not independent.
+/// Fewest calls of a run for a gate to judge a quantile: ten over the share beyond it. 100 for the 90th
+/// percentile, 200 for the 95th and 1,000 for the 99th. That is more than three times what a finite bound
+/// takes, because calls of one run are not independent.
 #[must_use]
 pub fn for_a_gate(quantile: f64) -> u64 {
     let beyond = (1.0 - quantile).max(f64::EPSILON);

@@ -1,4 +1,4 @@
-//! Lines put together: nested calls matched, durations grouped by function, losses counted.
+//! Collects lines: matches nested calls, groups durations by function and counts losses.
 
 use std::collections::HashMap;
 
@@ -6,28 +6,26 @@ use foldhash::fast::RandomState;
 
 use super::line::{Fault, Line, Owner, Source, parse};
 use super::names::Names;
-use super::parallel::Tally;
-use super::quick;
-use super::values::Values;
+use super::values::{ShortCounts, Values};
 
-/// Different durations that are kept, over all functions. With the tables' slack they take at most
-/// 60 MB; the 90 seconds of a published measurement have some 1,500 for each function.
+/// Distinct durations that are kept, over all functions. With the tables' slack they take at most
+/// 60 MB; a published measurement of 90 seconds has about 1,500 for each function.
 const MAX_DISTINCT: usize = 1 << 20;
-/// Calls from which on a function's short durations are counted in an array, and the functions that
-/// are counted so: 64 KiB each.
+/// After so many calls a function's short durations are counted in an array of 64 KiB; and the number
+/// of functions that may have one.
 const BUSY: u64 = 1000;
 const MAX_BUSY: usize = 64;
-/// Tasks that are inside a call at one time.
+/// Tasks inside a call at the same time.
 const MAX_STACKS: usize = 16_384;
-/// Nested calls of one task. The kernel's own stack of returns holds 50.
+/// Nested calls of one task. The kernel's own return stack holds 50.
 const MAX_DEPTH: usize = 128;
-/// Leading bits of a value that are kept when there are too many different ones: at first the
-/// precision of a histogram of three digits.
+/// Leading bits of a value that are kept when there are too many distinct ones, step by step: the
+/// first is the precision of a histogram of three digits.
 const COARSER: [u32; 3] = [11, 7, 3];
-/// Functions with fewer different durations than that stay exact at first.
+/// Functions with fewer distinct durations stay exact in the first step.
 const FEW: usize = 4096;
-/// Faults that are told with their line.
-pub const MAX_FAULTS_TOLD: usize = 5;
+/// Faults that are reported with their line.
+pub const MAX_FAULTS_REPORTED: usize = 5;
 
 /// One function of the file.
 #[derive(Debug, Default)]
@@ -51,14 +49,14 @@ pub struct FaultAt {
     pub fault: Fault,
 }
 
-/// Counts of what is no call.
+/// Counts of everything but calls.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Lines in all.
     pub lines: u64,
-    /// Lines of function_graph of trace-cmd.
+    /// function_graph lines of trace-cmd.
     pub trace_cmd_lines: u64,
-    /// Lines of function_graph of the kernel's own text.
+    /// function_graph lines of the kernel's own text.
     pub ftrace_lines: u64,
     /// Lines that cannot be used.
     pub unparsable: u64,
@@ -72,19 +70,28 @@ pub struct Counts {
     pub lost_events: u64,
     /// Places where it lost an unknown number of them.
     pub lost_unknown: u64,
-    /// Returns whose call is not in the file, and whose function is not told.
+    /// Returns whose call is not in the file, and whose function is not named.
     pub unmatched_returns: u64,
     /// Calls whose return is not in the file, of all functions.
     pub unreturned: u64,
-    /// Calls of functions beyond the number that is kept.
+    /// Calls of functions beyond the limit on functions.
     pub beyond_functions: u64,
     /// The report's number of CPUs.
     pub cpus: Option<u32>,
-    /// The last line has no end and cannot be read.
+    /// The last line has no newline and cannot be parsed.
     pub cut_off: bool,
 }
 
-/// Takes lines and gathers functions.
+/// Calls of one function that a worker has counted.
+#[derive(Debug)]
+pub(super) struct Tally {
+    pub(super) name: Box<[u8]>,
+    pub(super) short: ShortCounts,
+    /// From trace-cmd, and from ftrace.
+    pub(super) lines: [u64; 2],
+}
+
+/// Collects functions and counts from lines.
 #[derive(Debug, Default)]
 pub struct Collector {
     names: Names,
@@ -97,35 +104,19 @@ pub struct Collector {
     counts: Counts,
 }
 
-/// A call without its return so far: its function, or `None` if it has no name or is one too many.
+/// A call that has not returned: its function, or `None` if it has no name or is beyond the limit.
 type Frame = Option<u32>;
 
 impl Collector {
-    /// Takes the next line, without its end.
+    /// Takes the next line, without its newline.
     #[inline]
     pub fn line(&mut self, line: &[u8]) {
-        if let Some(leaf) = quick::leaf(line)
-            && let Some(id) = self.names.shortcut(leaf.name)
-        {
-            self.counts.lines += 1;
-            self.seen(leaf.source);
-            self.record(id, leaf.ns * 1000);
-        } else {
-            self.line_slowly(line);
-        }
-    }
-
-    /// Takes the next line, whatever it is.
-    pub(super) fn line_slowly(&mut self, line: &[u8]) {
         self.counts.lines += 1;
         match parse(line) {
             Line::Leaf { name, ps, source } => {
                 self.seen(source);
                 match self.id(name) {
-                    Some(id) => {
-                        self.names.called(name);
-                        self.record(id, ps);
-                    }
+                    Some(id) => self.record(id, ps),
                     None => self.counts.beyond_functions += 1,
                 }
             }
@@ -145,24 +136,24 @@ impl Collector {
         }
     }
 
-    /// Takes note of lines that were counted elsewhere, and come by [`Self::counted`].
-    pub(super) fn counted_lines(&mut self, lines: u64) {
+    /// Adds to the number of lines those that a worker counted: see [`Self::add_tally`].
+    pub(super) fn add_lines(&mut self, lines: u64) {
         self.counts.lines += lines;
     }
 
-    /// Takes calls that were counted elsewhere, of a function that it has met.
-    pub(super) fn counted(&mut self, tally: &Tally) {
+    /// Adds the calls of a function that a worker counted.
+    pub(super) fn add_tally(&mut self, tally: &Tally) {
         let [trace_cmd, ftrace] = tally.lines;
         self.counts.trace_cmd_lines += trace_cmd;
         self.counts.ftrace_lines += ftrace;
         match self.id(&tally.name).and_then(|id| self.functions.get_mut(id as usize)) {
             Some(function) => function.values.add_short(&tally.short),
-            None => self.counts.beyond_functions += tally.short.iter().sum::<u64>(),
+            None => self.counts.beyond_functions += tally.short.total(),
         }
     }
 
-    /// Takes the last line, if the file ends without the end of a line: what is no whole record was
-    /// cut off there.
+    /// Takes the last line of a file that does not end with a newline. The file was cut off there
+    /// unless the line is a whole record.
     pub fn unfinished_line(&mut self, line: &[u8]) {
         let is_whole = match parse(line) {
             Line::Faulty { .. } => false,
@@ -175,13 +166,13 @@ impl Collector {
         self.counts.cut_off = is_trace && !is_whole;
     }
 
-    /// Takes note of a line that is longer than any of a trace, and was skipped.
+    /// Counts a line that is longer than any of a trace and was skipped.
     pub fn overlong(&mut self) {
         self.counts.lines += 1;
         self.counts.overlong += 1;
     }
 
-    /// Line of the first decimal comma: from there on the file is none that can be imported.
+    /// Line of the first decimal comma; such a file cannot be imported.
     #[must_use]
     pub fn comma(&self) -> Option<u64> {
         self.counts.comma
@@ -229,7 +220,7 @@ impl Collector {
         }
     }
 
-    /// Makes room: functions with many different durations keep fewer digits of them first.
+    /// Makes room: first, functions with many distinct durations keep fewer bits of them.
     fn coarsen(&mut self) {
         let count = |functions: &[Function]| functions.iter().map(|f| f.values.distinct()).sum();
         for (least, step) in [(FEW, 0), (0, 0), (0, 1), (0, 2)] {
@@ -308,8 +299,8 @@ impl Collector {
         }
     }
 
-    /// Records are gone: a return that follows may be that of a call that is not in the text, so
-    /// calls that are open are given up rather than matched with it.
+    /// Records are lost. The next return may belong to a call that is not in the text, so open calls
+    /// are dropped rather than matched with it.
     fn lost(&mut self, count: Option<u64>) {
         match count {
             Some(count) => self.counts.lost_events = self.counts.lost_events.saturating_add(count),
@@ -340,7 +331,7 @@ impl Collector {
     fn faulty(&mut self, fault: Fault, name: Option<&[u8]>) {
         self.counts.unparsable += 1;
         let line = self.counts.lines;
-        if self.counts.faults.len() < MAX_FAULTS_TOLD {
+        if self.counts.faults.len() < MAX_FAULTS_REPORTED {
             self.counts.faults.push(FaultAt { line, fault });
         }
         if fault == Fault::Comma {

@@ -1,5 +1,5 @@
-//! An import as JSON. It is no profile: of the window, the machine and the load the text says
-//! nothing, and a reader of profiles relies on them.
+//! An import as JSON. This is not a recording: the text says nothing about the window, the machine and
+//! the load, on which readers of recordings rely.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -12,9 +12,9 @@ use super::{Import, Percentile};
 use crate::export::json;
 use crate::profile::{Distribution, EncodeError, Tool};
 
-/// Name of this form in its `schema` field.
+/// The document's `schema` field.
 pub const SCHEMA: &str = "profiler/import";
-/// Its version.
+/// The document's `version` field.
 pub const VERSION: u32 = 1;
 /// Significant digits and longest duration (a day) of the histograms.
 const DIGITS: u8 = 3;
@@ -45,12 +45,11 @@ struct Document<'a> {
     warnings: Vec<String>,
 }
 
-/// Rows that are made one at a time: all of them together may take much more memory than what they
-/// are made of.
+/// Rows that are made one at a time: all rows together may take much more memory than their source.
 struct Rows<'a> {
     functions: &'a [Function],
     percentile: Percentile,
-    /// Why one could not be made; it is left out.
+    /// Why a row could not be made; it is left out.
     failed: &'a Cell<Option<EncodeError>>,
 }
 
@@ -143,7 +142,7 @@ fn row(function: &Function, percentile: Percentile) -> Result<Row<'_>, EncodeErr
     })
 }
 
-/// The values to the nearest nanosecond, as an HDR histogram; longer ones than a day as a day.
+/// The values rounded to nanoseconds, as an HDR histogram; a day stands for anything longer.
 fn histogram(function: &Function) -> Result<Distribution, EncodeError> {
     let mut histogram = Histogram::<u64>::new_with_bounds(1, HIGHEST_NS, DIGITS)
         .map_err(|error| EncodeError(error.to_string()))?;

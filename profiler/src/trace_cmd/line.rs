@@ -1,23 +1,36 @@
-//! One line of function_graph text: a pure function of its bytes.
+//! Parses one line of function_graph text: a pure function of its bytes.
 //!
 //! The columns are those of `print_graph_duration` and its neighbours in the kernel's
 //! kernel/trace/trace_functions_graph.c (raw ftrace), and of lib/trace-cmd/trace-ftrace.c, which
-//! prints the same after `comm-pid [cpu] time: funcgraph_entry:`. A line is read backwards from
-//! the bar before the function, because what stands before the duration may hold anything: a
-//! command's name may have spaces, brackets, colons and bars in it.
+//! prints the same after `comm-pid [cpu] time: funcgraph_entry:`. A line is parsed backwards from
+//! the bar before the function, because the text before the duration may be anything: a command's
+//! name may have spaces, brackets, colons and bars in it.
 
 use memchr::{memchr, memchr_iter, memmem, memrchr};
 
-/// Longest function name taken: the kernel's own limit (`KSYM_NAME_LEN`).
+/// Longest function name: the kernel's own limit (`KSYM_NAME_LEN`).
 pub const MAX_NAME: usize = 512;
-/// Bars that are tried as the one before the function: raw text has up to four before it.
+/// Bars that are tried as the one before the function; raw text has up to four before it.
 const MAX_BARS: usize = 8;
-/// Spaces that stand for "no duration" in raw text, at least.
+/// Fewest spaces that mean "no duration" in raw text.
 const BLANK_DURATION: usize = 10;
+/// Eight spaces.
+const SPACES: u64 = u64::from_le_bytes([b' '; 8]);
 /// Overhead marks: 10 us, 100 us, 1 ms, 10 ms, 100 ms and 1 s.
 pub(super) const MARKS: &[u8] = b"+!#*@$";
 
-/// Where a call's stack is kept: what tells nested calls of different stacks apart.
+/// Powers of ten from 1 to the picoseconds of a second.
+const POWERS: [u64; 13] = {
+    let mut powers = [1; 13];
+    let mut exponent = 1;
+    while exponent < powers.len() {
+        powers[exponent] = powers[exponent - 1] * 10;
+        exponent += 1;
+    }
+    powers
+};
+
+/// Whose call stack a nested call is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Owner {
     /// A task, by its pid.
@@ -38,23 +51,23 @@ pub enum Source {
     Ftrace,
 }
 
-/// Why a line that is one of function_graph cannot be used.
+/// Why a function_graph line cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// The duration is written with a decimal comma.
     Comma,
-    /// The duration is no number.
+    /// The duration is not a number.
     Duration,
-    /// The unit is none of s, ms, us and ns.
+    /// The unit is not one of s, ms, us and ns.
     Unit,
-    /// The task and CPU of a nested call cannot be read.
+    /// The task and CPU of a nested call cannot be parsed.
     Task,
-    /// The function cannot be read.
+    /// The function cannot be parsed.
     Function,
 }
 
 impl Fault {
-    /// What is wrong, as a part of a sentence.
+    /// What is wrong, as part of a sentence.
     #[must_use]
     pub fn describe(self) -> &'static str {
         match self {
@@ -67,10 +80,10 @@ impl Fault {
     }
 }
 
-/// What a line says. Durations are in picoseconds.
+/// A parsed line. Durations are in picoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Line<'a> {
-    /// A call that made no traced call: its entry and return in one.
+    /// A call that made no traced call: entry and return in one line.
     Leaf {
         /// Function.
         name: &'a [u8],
@@ -81,7 +94,7 @@ pub enum Line<'a> {
     },
     /// The entry of a call whose return is on a later line.
     Enter {
-        /// Function; trace-cmd omits the name of one that it cannot resolve.
+        /// Function; trace-cmd omits a name that it cannot resolve.
         name: Option<&'a [u8]>,
         /// Calls around it.
         depth: usize,
@@ -103,15 +116,15 @@ pub enum Line<'a> {
         /// What printed this.
         source: Source,
     },
-    /// Records that were lost here, if their number is known.
+    /// Lost records, with their number if it is known.
     Lost(Option<u64>),
     /// The number of CPUs in a report's head.
     Cpus(u32),
-    /// A line of function_graph that cannot be used.
+    /// A function_graph line that cannot be used.
     Faulty {
         /// Why.
         fault: Fault,
-        /// The function, where at least that can be read.
+        /// The function, if at least that can be parsed.
         name: Option<&'a [u8]>,
     },
     /// Anything else: headers, comments, other events.
@@ -140,15 +153,16 @@ enum Text<'a> {
         name: &'a [u8],
         tail: &'a [u8],
     },
-    /// A call whose function has no name.
+    /// A call of a function without a name.
     Nameless,
     Return(Option<&'a [u8]>),
     Comment,
     Unreadable,
 }
 
-/// Reads one line, given without its end.
+/// Parses one line without its newline.
 #[must_use]
+#[inline]
 pub fn parse(line: &[u8]) -> Line<'_> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     for bar in memchr_iter(b'|', line).take(MAX_BARS) {
@@ -161,8 +175,9 @@ pub fn parse(line: &[u8]) -> Line<'_> {
     unbarred(line)
 }
 
+#[inline]
 fn record<'a>(columns: &Columns<'_>, after: &'a [u8]) -> Option<Line<'a>> {
-    let spaces = after.iter().take_while(|&&byte| byte == b' ').count();
+    let spaces = leading_spaces(after);
     let depth = spaces.saturating_sub(2) / 2;
     let source = match columns.context {
         Context::Event(_, source) => source,
@@ -172,7 +187,9 @@ fn record<'a>(columns: &Columns<'_>, after: &'a [u8]) -> Option<Line<'a>> {
     match (text(&after[spaces..]), columns.duration) {
         (Text::Comment, _) => Some(Line::Other),
         (Text::Call { name, tail }, Some(duration)) => match duration {
-            Ok(ps) if memchr(b';', tail).is_some() => Some(Line::Leaf { name, ps, source }),
+            Ok(ps) if tail.iter().any(|&byte| byte == b';') => {
+                Some(Line::Leaf { name, ps, source })
+            }
             Ok(_) => faulty(Fault::Function, None),
             Err(fault) => faulty(fault, Some(name)),
         },
@@ -200,12 +217,13 @@ fn record<'a>(columns: &Columns<'_>, after: &'a [u8]) -> Option<Line<'a>> {
 }
 
 /// The columns before a bar, if it is one that ends a duration.
+#[inline]
 fn columns(before: &[u8]) -> Option<Columns<'_>> {
     let trimmed = trim_end(before);
-    if let Some((number, unit)) = split_unit(trimmed) {
-        let start = memrchr(b' ', number).map_or(0, |space| space + 1);
-        let context = context(without_mark(trim_end(&number[..start])))?;
-        return Some(Columns { duration: Some(picoseconds(&number[start..], unit)), context });
+    if let Some((number, exponent)) = split_unit(trimmed) {
+        let start = number.iter().rposition(|&byte| byte == b' ').map_or(0, |space| space + 1);
+        let context = context(without_mark(trim_end(trim_spaces(&number[..start]))))?;
+        return Some(Columns { duration: Some(picoseconds(&number[start..], exponent)), context });
     }
     let context = context(trimmed)?;
     let blank = before.len() - trimmed.len() >= BLANK_DURATION;
@@ -216,16 +234,17 @@ fn columns(before: &[u8]) -> Option<Columns<'_>> {
     }
 }
 
-/// Splits `...12.3 us` into what is before the unit, without spaces, and a unit in picoseconds.
-fn split_unit(text: &[u8]) -> Option<(&[u8], u64)> {
-    let (head, unit) = match text {
-        [head @ .., b' ', b'u', b's'] => (head, 1_000_000),
-        [head @ .., b' ', b'n', b's'] => (head, 1_000),
-        [head @ .., b' ', b'm', b's'] => (head, 1_000_000_000),
-        [head @ .., b' ', b's'] => (head, 1_000_000_000_000),
+/// Splits `...12.3 us` into the text before the unit, without spaces at its end, and the unit as a
+/// power of ten of picoseconds.
+fn split_unit(text: &[u8]) -> Option<(&[u8], usize)> {
+    let (head, exponent) = match text {
+        [head @ .., b' ', b'u', b's'] => (head, 6),
+        [head @ .., b' ', b'n', b's'] => (head, 3),
+        [head @ .., b' ', b'm', b's'] => (head, 9),
+        [head @ .., b' ', b's'] => (head, 12),
         _ => return None,
     };
-    Some((trim_end(head), unit))
+    Some((trim_end(head), exponent))
 }
 
 fn without_mark(text: &[u8]) -> &[u8] {
@@ -237,72 +256,63 @@ fn without_mark(text: &[u8]) -> &[u8] {
     }
 }
 
-/// A decimal number of `unit` picoseconds, exactly.
-fn picoseconds(number: &[u8], unit: u64) -> Result<u64, Fault> {
-    let mut value = 0_u64;
-    let mut scale = unit;
-    let mut fraction = false;
-    let mut digits = 0;
-    for &byte in number {
+/// A decimal number of `10^exponent` picoseconds, exactly.
+fn picoseconds(number: &[u8], exponent: usize) -> Result<u64, Fault> {
+    // The digits as one number, how many decimal places are left to a picosecond, and the places that
+    // a digit takes: one after the point.
+    let (mut value, mut places, mut step, mut complete) = (0_u64, exponent, 0, false);
+    let mut rest = number;
+    while let [byte, after @ ..] = rest {
         match byte {
-            b'0'..=b'9' => {
-                let digit = u64::from(byte - b'0');
-                digits += 1;
-                if fraction {
-                    // Finer than a picosecond: nothing writes that, and it could not be kept.
-                    if !scale.is_multiple_of(10) && digit != 0 {
-                        return Err(Fault::Duration);
-                    }
-                    scale /= 10;
-                    value = digit
-                        .checked_mul(scale)
-                        .and_then(|part| value.checked_add(part))
-                        .ok_or(Fault::Duration)?;
-                } else {
-                    value = value
-                        .checked_mul(10)
-                        .and_then(|tens| tens.checked_add(digit * unit))
-                        .ok_or(Fault::Duration)?;
-                }
+            b'0'..=b'9' if places >= step => {
+                let tens = value.checked_mul(10).ok_or(Fault::Duration)?;
+                value = tens.checked_add(u64::from(byte - b'0')).ok_or(Fault::Duration)?;
+                (places, complete) = (places - step, true);
             }
-            b'.' if !fraction && digits > 0 => {
-                fraction = true;
-                digits = 0;
+            // Finer than a picosecond: nothing writes that, and it could not be kept.
+            b'1'..=b'9' => return Err(Fault::Duration),
+            b'0' => {
+                let end = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+                rest = &rest[end..];
+                break;
             }
-            _ => {
-                let comma = memchr(b',', number).is_some()
-                    && number.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'.' | b','));
-                return Err(if comma { Fault::Comma } else { Fault::Duration });
-            }
+            b'.' if step == 0 && complete => (step, complete) = (1, false),
+            _ => break,
         }
+        rest = after;
     }
-    if digits == 0 { Err(Fault::Duration) } else { Ok(value) }
+    let ps = value.checked_mul(POWERS[places]).ok_or(Fault::Duration)?;
+    let is_comma = || number.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'.' | b','));
+    match rest {
+        [] if complete => Ok(ps),
+        [_, ..] if number.contains(&b',') && is_comma() => Err(Fault::Comma),
+        _ => Err(Fault::Duration),
+    }
 }
 
-/// Tells what stands before a duration, if it can stand there.
+/// Classifies the text before a duration; `None` if it cannot stand there.
 fn context(text: &[u8]) -> Option<Context<'_>> {
     match text {
         [] | [.., b'|'] => Some(Context::Graph(text)),
         [.., b'0'..=b'9', b')'] => Some(Context::Graph(text)),
         [.., b'0'..=b'9', b':'] => Some(Context::Event(text, Source::Ftrace)),
-        [.., b':'] => event(text).map(|text| Context::Event(text, Source::TraceCmd)),
+        [.., b':'] if ends_in_event(text) => Some(Context::Event(text, Source::TraceCmd)),
         _ => None,
     }
 }
 
-/// What is before the name of a function_graph event that ends `text`.
-pub(super) fn event(text: &[u8]) -> Option<&[u8]> {
-    let head = text
-        .strip_suffix(b"funcgraph_entry:")
-        .or_else(|| text.strip_suffix(b"funcgraph_exit:"))
-        .or_else(|| text.strip_suffix(b"fgraph_retaddr_entry:"))?;
-    (head.last() == Some(&b' ')).then(|| trim_end(head))
+/// Whether `text` ends with the name of a function_graph event.
+fn ends_in_event(text: &[u8]) -> bool {
+    text.ends_with(b" funcgraph_entry:")
+        || text.ends_with(b" funcgraph_exit:")
+        || text.ends_with(b" fgraph_retaddr_entry:")
 }
 
 /// Whose stack a nested call is on.
 fn owner(context: Context<'_>) -> Option<Owner> {
     match context {
-        Context::Event(text, _) => task(text),
+        Context::Event(text, Source::TraceCmd) => task(last_token(text)?.0),
+        Context::Event(text, Source::Ftrace) => task(text),
         Context::Graph(text) => Some(Owner::Cpu(graph_cpu(text))),
     }
 }
@@ -346,7 +356,7 @@ fn task(text: &[u8]) -> Option<Owner> {
     })
 }
 
-/// The CPU of the tracer's columns: the first `N)`. Without that column all is one stack.
+/// The CPU in the tracer's columns: the first `N)`. Without that column all calls are on one stack.
 fn graph_cpu(text: &[u8]) -> u32 {
     memchr_iter(b')', text)
         .find_map(|end| {
@@ -358,7 +368,8 @@ fn graph_cpu(text: &[u8]) -> u32 {
         .unwrap_or(0)
 }
 
-/// Tells what stands after the bar and its indentation.
+/// Classifies the text after the bar and its indentation.
+#[inline]
 fn text(text: &[u8]) -> Text<'_> {
     match text {
         [] => Text::Unreadable,
@@ -386,11 +397,9 @@ fn returned(rest: &[u8]) -> Text<'_> {
     }
 }
 
-/// A function's name at the start of `text`, with its module if it is given, and what follows.
+/// Splits `text` after the function's name, and its module if there is one.
+#[inline]
 fn name(text: &[u8]) -> Option<(&[u8], &[u8])> {
-    let word = |text: &[u8]| {
-        text.iter().position(|&byte| !NAME_BYTES[usize::from(byte)]).unwrap_or(text.len())
-    };
     let mut end = word(text);
     if end == 0 {
         return None;
@@ -404,15 +413,40 @@ fn name(text: &[u8]) -> Option<(&[u8], &[u8])> {
     (end <= MAX_NAME).then(|| text.split_at(end))
 }
 
-/// Bytes of a symbol: any that print, but for those that end one in a trace.
-const NAME_BYTES: [bool; 256] = {
-    let mut table = [false; 256];
+/// Length of the symbol at the start of `text`. Works on eight bytes at a time, because a CPU cannot
+/// predict where a name ends and a branch for each byte would be slow.
+#[inline]
+fn word(text: &[u8]) -> usize {
+    // One bit for each byte that ends a symbol, the first byte's lowest.
+    let ends = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .rev()
+            .fold(0, |ends, &byte| ends << 1 | u32::from(NAME_ENDS[usize::from(byte)]))
+    };
+    let (eights, rest) = text.as_chunks::<8>();
+    for (at, eight) in eights.iter().enumerate() {
+        let ends = ends(eight);
+        if ends != 0 {
+            return 8 * at + ends.trailing_zeros() as usize;
+        }
+    }
+    let ends = match text.last_chunk::<8>() {
+        Some(last) => ends(last) >> (8 - rest.len()),
+        None => ends(rest),
+    };
+    8 * eights.len() + rest.len().min(ends.trailing_zeros() as usize)
+}
+
+/// 1 for bytes that end a symbol in a trace, and for those that do not print.
+const NAME_ENDS: [u8; 256] = {
+    let mut table = [1; 256];
     let mut byte = 0x21;
     while byte < 0x7f {
-        table[byte] = !matches!(
+        table[byte] = matches!(
             byte as u8,
             b'(' | b')' | b'{' | b'}' | b'[' | b']' | b';' | b',' | b'|' | b'/' | b'"' | b'`'
-        );
+        ) as u8;
         byte += 1;
     }
     table
@@ -438,7 +472,7 @@ fn unbarred(line: &[u8]) -> Line<'_> {
     Line::Other
 }
 
-/// Whether a function_graph event stands where an event's name does.
+/// Whether an event's name in the line is one of function_graph.
 fn is_event(line: &[u8]) -> bool {
     memmem::find_iter(line, b"graph_").any(|at| {
         let start = line[..at].iter().rposition(|&byte| byte == b' ').map_or(0, |at| at + 1);
@@ -451,17 +485,17 @@ fn is_event(line: &[u8]) -> bool {
     })
 }
 
-/// Why a line with a function_graph event is of no use.
+/// Why a line with a function_graph event cannot be used.
 fn event_fault(line: &[u8]) -> Fault {
     let Some(bar) = memrchr(b'|', line) else { return Fault::Function };
     match line[..bar].iter().rposition(|byte| !byte.is_ascii_whitespace()) {
-        // Neither a known unit nor nothing but the event's name.
+        // Neither a known unit nor only the event's name.
         Some(at) if split_unit(&line[..=at]).is_none() && line[at] != b':' => Fault::Unit,
         _ => Fault::Function,
     }
 }
 
-/// Whether a line begins with the tracer's CPU column and has a duration, as one that was cut off.
+/// Whether a line starts with the tracer's CPU column and has a duration, like one that was cut off.
 fn is_graph_row(line: &[u8]) -> bool {
     let line = line.trim_ascii_start();
     let digits = line.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -479,7 +513,7 @@ fn without_leading_mark(text: &[u8]) -> &[u8] {
     }
 }
 
-/// `3 [LOST 5 EVENTS]` of the kernel, `3 [5 EVENTS DROPPED]` of trace-cmd, both also without a number.
+/// `3 [LOST 5 EVENTS]` of the kernel, `3 [5 EVENTS DROPPED]` of trace-cmd; both also without a number.
 fn lost(rest: &[u8]) -> Option<Line<'static>> {
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let rest = rest[digits..].trim_ascii().strip_prefix(b"[")?.strip_suffix(b"]")?;
@@ -529,6 +563,31 @@ fn decimal_u64(digits: &[u8]) -> Option<u64> {
     })
 }
 
+/// Number of spaces at the start of `text`, counted eight at a time.
+fn leading_spaces(text: &[u8]) -> usize {
+    let (eights, rest) = text.as_chunks();
+    for (at, eight) in eights.iter().enumerate() {
+        let others = u64::from_le_bytes(*eight) ^ SPACES;
+        if others != 0 {
+            return 8 * at + (others.trailing_zeros() / 8) as usize;
+        }
+    }
+    8 * eights.len() + rest.iter().take_while(|&&byte| byte == b' ').count()
+}
+
+/// `text` without the spaces at its end, eight at a time.
+fn trim_spaces(mut text: &[u8]) -> &[u8] {
+    while let Some((head, last)) = text.split_last_chunk() {
+        let others = u64::from_le_bytes(*last) ^ SPACES;
+        if others != 0 {
+            return &text[..text.len() - (others.leading_zeros() / 8) as usize];
+        }
+        text = head;
+    }
+    text
+}
+
+/// `text` without the spaces and tabs at its end.
 fn trim_end(mut text: &[u8]) -> &[u8] {
     while let [head @ .., b' ' | b'\t'] = text {
         text = head;
@@ -671,6 +730,19 @@ mod tests {
                 faulty(Fault::Duration, Some("f")),
             ),
             ("  x-9 [007]  6020.1: funcgraph_entry:   0.3000000 us |  f();", leaf("f", 300_000, T)),
+            (
+                "  x-9 [007]  6020.1: funcgraph_entry:   18446744.073709 s |  f();",
+                leaf("f", 18_446_744_073_709_000_000, T),
+            ),
+            (
+                "  x-9 [007]  6020.1: funcgraph_entry:   18446744.073709552 s |  f();",
+                faulty(Fault::Duration, Some("f")),
+            ),
+            // A fault before the comma.
+            (
+                "  x-9 [007]  6020.1: funcgraph_entry:   18446744073710,5 us |  f();",
+                faulty(Fault::Duration, Some("f")),
+            ),
             ("  x-9 [007]  6020.1: funcgraph_entry:   0.3 h |  f();", faulty(Fault::Unit, None)),
             (
                 "  x-9 [007]  6020.1: funcgraph_entry:            |  f();",
@@ -770,6 +842,24 @@ mod tests {
         assert_eq!(parse(line(MAX_NAME + 1).as_bytes()), faulty(Fault::Function, None));
     }
 
+    #[test]
+    fn names_and_indentations_of_any_length() {
+        for length in 1..40 {
+            let (name, indentation) = ("f".repeat(length), " ".repeat(length));
+            for module in ["", " [m]", " [hids_driver]"] {
+                let function = format!("{name}{module}");
+                let line = format!(" 0)   0.1 us    |{indentation}{function}();");
+                assert_eq!(parse(line.as_bytes()), leaf(&function, 100_000, Source::Ftrace));
+                let line = format!(" 0)               |{indentation}{function}() {{");
+                let depth = length.saturating_sub(2) / 2;
+                let expected = enter(&function, depth, Owner::Cpu(0), Source::Ftrace);
+                assert_eq!(parse(line.as_bytes()), expected);
+            }
+            let line = format!(" 0)   0.1 us    |{indentation}{name}");
+            assert_eq!(parse(line.as_bytes()), faulty(Fault::Function, None));
+        }
+    }
+
     proptest! {
         #[test]
         fn any_bytes(line in prop::collection::vec(any::<u8>(), 0..200)) {
@@ -786,9 +876,9 @@ mod tests {
         }
 
         #[test]
-        fn any_duration(us in 0..10_000_000_u64, ns in 0..1000_u64) {
-            let line = format!(" 0)   {us}.{ns:03} us    |  f();");
-            prop_assert_eq!(parse(line.as_bytes()), leaf("f", (us * 1000 + ns) * 1000, Source::Ftrace));
+        fn any_duration(us in 0..10_000_000_u64, ns in 0..1000_u64, gap in 1..30_usize) {
+            let line = format!(" x: funcgraph_entry:{:gap$}{us}.{ns:03} us    |  f();", "");
+            prop_assert_eq!(parse(line.as_bytes()), leaf("f", (us * 1000 + ns) * 1000, Source::TraceCmd));
         }
     }
 }

@@ -1,12 +1,14 @@
-//! Import of function_graph text: what `trace-cmd report` prints, or the kernel's `trace` and
-//! `trace_pipe`. Durations are grouped by function, exactly, in one pass and in bounded memory.
+//! Import of function_graph text: the output of `trace-cmd report`, or the kernel's `trace` and
+//! `trace_pipe`. One pass in bounded memory groups the durations by function, exactly.
+//!
+//! [`scan`] splits the text into lines and hands long texts to several threads (`parallel`), [`line`]
+//! parses one line, [`collect`] groups what the lines say, and [`table`] and [`json`] print it.
 
 pub mod collect;
 pub mod json;
 pub mod line;
 mod names;
 mod parallel;
-mod quick;
 pub mod scan;
 pub mod seems;
 pub mod table;
@@ -27,7 +29,7 @@ pub struct Import {
     pub bytes: u64,
     /// Functions with their calls, by their total time.
     pub functions: Vec<Function>,
-    /// Everything that is no call.
+    /// Everything but the calls.
     pub counts: Counts,
 }
 
@@ -42,13 +44,13 @@ pub enum ImportError {
         /// The system's reason.
         source: io::Error,
     },
-    /// Nothing in it.
+    /// It has no content.
     #[error("{file} is empty: the command that should have written it may have failed; look there")]
     Empty {
         /// The file.
         file: String,
     },
-    /// Durations with a decimal comma, which could as well be one for thousands.
+    /// Durations have a comma, which could mean decimals or thousands.
     #[error(
         "{file}, line {line}: {}: trace-cmd and the kernel write points, so another program changed \
          them; turn each back into a point, or print the report again",
@@ -60,7 +62,7 @@ pub enum ImportError {
         /// The line, from 1.
         line: u64,
     },
-    /// No call.
+    /// It has no call.
     #[error("{file} has no call of function_graph (lines: {lines}): {seems}")]
     NoCalls {
         /// The file.
@@ -73,13 +75,13 @@ pub enum ImportError {
 }
 
 impl Import {
-    /// Reads `input` to its end; `file` is its name in messages, and `progress` is told the bytes
+    /// Reads `input` to its end. `file` is its name in messages; `progress` is called with the bytes
     /// read so far.
     ///
     /// Memory stays below 100 MB whatever the input is.
     ///
     /// # Errors
-    /// If it cannot be read or holds no call; the message says what the file seems to be.
+    /// If it cannot be read or has no call; the message says what the file seems to be.
     pub fn read(
         input: &mut dyn Read,
         file: &str,
@@ -120,7 +122,7 @@ impl Import {
         }
     }
 
-    /// What may mislead in the figures.
+    /// Why the figures may mislead.
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {
         let counts = &self.counts;
@@ -144,10 +146,10 @@ impl Import {
     }
 }
 
-/// What may mislead in the figures of an import, with its remedy.
+/// Why the figures of an import may mislead, with the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Warning {
-    /// The tracer lost records: so many, and at so many places an unknown number.
+    /// The tracer lost records: their known number, and the places that lost an unknown number.
     Lost(u64, u64),
     /// Lines that cannot be used.
     Unparsable {
@@ -166,9 +168,9 @@ pub enum Warning {
     Unreturned(u64),
     /// Returns whose call is not in the file.
     Unmatched(u64),
-    /// Calls of more functions than are kept.
+    /// Calls of functions beyond the limit on functions.
     Beyond(u64),
-    /// Functions with more different durations than are kept.
+    /// Functions with more distinct durations than are kept.
     Coarse(u64),
 }
 

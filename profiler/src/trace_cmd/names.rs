@@ -1,73 +1,67 @@
-//! Numbers of functions by their names.
+//! Numbers the functions by their names.
 
 use std::collections::HashMap;
 use std::rc::Rc;
 
 use foldhash::fast::RandomState;
 
-/// Different functions. A trace of everything in a busy kernel has some thousands; each takes about
+/// Distinct functions. A trace of everything in a busy kernel has a few thousand; each takes about
 /// 2 KB here and in the table.
 pub(super) const MAX_FUNCTIONS: usize = 16_384;
 /// Bytes of their names.
 const MAX_BYTES: usize = 2 << 20;
-/// Names that are found without a look at the table.
-const SHORTCUTS: usize = 256;
+/// Names that are found without the table.
+const RECENT: usize = 256;
 
 /// Names with their numbers, from 0.
 #[derive(Debug)]
 pub(super) struct Names {
     ids: HashMap<Rc<[u8]>, u32, RandomState>,
     bytes: usize,
-    /// The last name of each [`slot`] that stood in a call.
-    shortcuts: Vec<Option<(Rc<[u8]>, u32)>>,
+    /// The latest name of each [`slot`].
+    recent: Vec<Option<(Rc<[u8]>, u32)>>,
 }
 
 impl Default for Names {
     fn default() -> Self {
-        Self { ids: HashMap::default(), bytes: 0, shortcuts: vec![None; SHORTCUTS] }
+        Self { ids: HashMap::default(), bytes: 0, recent: vec![None; RECENT] }
     }
 }
 
 impl Names {
-    /// The number of `name`, a new one if it has none; `None` if there are too many.
-    pub(super) fn id(&mut self, name: &[u8]) -> Option<u32> {
-        if let Some(&id) = self.ids.get(name) {
-            return Some(id);
-        }
-        let id = u32::try_from(self.ids.len()).ok()?;
-        self.bytes += name.len();
-        if self.ids.len() >= MAX_FUNCTIONS || self.bytes > MAX_BYTES {
-            return None;
-        }
-        self.ids.insert(name.into(), id);
-        Some(id)
-    }
-
-    /// Whether `name` has a number.
-    pub(super) fn has(&self, name: &[u8]) -> bool {
-        self.ids.contains_key(name)
-    }
-
-    /// The number of what stands where the name of a call does, if [`Self::called`] was told it
-    /// lately: a text that was a name once is one again.
+    /// The number of `name`, a new one for a new name; `None` if there are too many.
     #[inline]
-    pub(super) fn shortcut(&self, text: &[u8]) -> Option<u32> {
-        let (name, id) = self.shortcuts.get(slot(text))?.as_ref()?;
-        (**name == *text).then_some(*id)
+    pub(super) fn id(&mut self, name: &[u8]) -> Option<u32> {
+        match self.recent.get(slot(name)) {
+            Some(Some((recent, id))) if **recent == *name => Some(*id),
+            _ => self.find_or_add(name),
+        }
     }
 
-    /// Takes note of a name that stood in a call.
-    pub(super) fn called(&mut self, name: &[u8]) {
-        if let Some((name, &id)) = self.ids.get_key_value(name)
-            && let Some(shortcut) = self.shortcuts.get_mut(slot(name))
-        {
-            *shortcut = Some((Rc::clone(name), id));
+    fn find_or_add(&mut self, name: &[u8]) -> Option<u32> {
+        let found = self.ids.get_key_value(name).map(|(name, &id)| (Rc::clone(name), id));
+        let (name, id) = match found {
+            Some(found) => found,
+            None => {
+                let id = u32::try_from(self.ids.len()).ok()?;
+                self.bytes += name.len();
+                if self.ids.len() >= MAX_FUNCTIONS || self.bytes > MAX_BYTES {
+                    return None;
+                }
+                let name: Rc<[u8]> = name.into();
+                self.ids.insert(Rc::clone(&name), id);
+                (name, id)
+            }
+        };
+        if let Some(recent) = self.recent.get_mut(slot(&name)) {
+            *recent = Some((name, id));
         }
+        Some(id)
     }
 }
 
-/// Place of a name among the shortcuts: by its length, and by eight bytes from its begin, its middle
-/// and its end, which is much faster than a hash of all.
+/// Place among the recent names, from the length and the first, middle and last eight bytes: much
+/// faster than a hash of all bytes.
 #[inline]
 fn slot(name: &[u8]) -> usize {
     let mixed = match (name.first_chunk::<8>(), name.last_chunk::<8>()) {
@@ -82,7 +76,7 @@ fn slot(name: &[u8]) -> usize {
             (mixed ^ u64::from(byte)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
         }),
     };
-    (mixed >> (u64::BITS - SHORTCUTS.ilog2())) as usize
+    (mixed >> (u64::BITS - RECENT.ilog2())) as usize
 }
 
 #[cfg(test)]
@@ -93,36 +87,11 @@ mod tests {
     fn a_name_keeps_its_number() {
         let mut names = Names::default();
         let all: Vec<String> = (0..2000).map(|at| "x".repeat(at % 20) + &at.to_string()).collect();
-        for (at, name) in all.iter().enumerate() {
-            assert_eq!(names.shortcut(name.as_bytes()), None, "{name} is not known");
-            assert_eq!(names.id(name.as_bytes()), Some(at as u32));
-            assert_eq!(names.shortcut(name.as_bytes()), None, "{name} was not called");
-            names.called(name.as_bytes());
-            assert_eq!(names.shortcut(name.as_bytes()), Some(at as u32));
+        for _ in 0..2 {
+            for (at, name) in all.iter().enumerate() {
+                assert_eq!(names.id(name.as_bytes()), Some(at as u32));
+            }
         }
-        for (at, name) in all.iter().enumerate() {
-            assert_eq!(names.id(name.as_bytes()), Some(at as u32));
-            assert!(names.shortcut(name.as_bytes()).is_none_or(|id| id == at as u32), "{name}");
-        }
-    }
-
-    #[test]
-    fn names_of_handlers_do_not_push_each_other_out() {
-        let names = [
-            "connect_syscall_handler",
-            "connect_syscall_entry_handler",
-            "bind_handler",
-            "bind_entry_handler",
-            "execve_entry_handler",
-            "execve_handler",
-            "udp_recvmsg_handler",
-            "udp_recvmsg_entry_handler",
-            "security_inode_create_pre_handler",
-            "ptrace_pre_handler",
-        ];
-        let slots: std::collections::HashSet<_> =
-            names.iter().map(|name| slot(name.as_bytes())).collect();
-        assert_eq!(slots.len(), names.len());
     }
 
     #[test]

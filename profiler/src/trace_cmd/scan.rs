@@ -1,4 +1,4 @@
-//! Lines of a stream of any length, in constant memory.
+//! Splits a stream of any length into lines, in constant memory.
 
 use std::io::{self, Read};
 
@@ -7,24 +7,24 @@ use memchr::{memchr, memchr_iter, memrchr};
 use super::collect::Collector;
 use super::parallel::{self, Workers};
 
-/// Bytes that are read at once, and the longest line that is taken.
+/// Size of one read, and of the longest line that is parsed.
 pub const MAX_LINE: usize = 256 << 10;
-/// Bytes of the head that are kept to tell what a file is that holds no record.
+/// Bytes of the head that are kept, to identify a file without a record.
 pub const HEAD: usize = 8 << 10;
-/// Bytes after which it is worth to start threads.
+/// Bytes after which threads are worth their start.
 const LONG: u64 = 8 << 20;
 
-/// What was read.
+/// What [`scan`] read.
 #[derive(Debug, Default)]
 pub struct Scanned {
     /// Bytes in all.
     pub bytes: u64,
-    /// The first of them.
+    /// The first [`HEAD`] of them.
     pub head: Vec<u8>,
 }
 
-/// Gives each line of `input` to `collector`; stops early at a decimal comma. `progress` is told the
-/// bytes read so far.
+/// Passes each line of `input` to `collector`; stops early at a decimal comma. Calls `progress` with
+/// the bytes read so far.
 ///
 /// # Errors
 /// If `input` cannot be read.
@@ -36,7 +36,7 @@ pub fn scan(
     scan_with(input, collector, progress, parallel::workers(), LONG)
 }
 
-/// With so many workers from the first `long` bytes on.
+/// As [`scan`], with `workers` threads after `long` bytes.
 fn scan_with(
     input: &mut dyn Read,
     collector: &mut Collector,
@@ -53,7 +53,7 @@ fn scan_with(
     })
 }
 
-/// `start` gives workers once there are bytes enough for them.
+/// `start_workers` returns workers once enough bytes were read.
 fn scan_lines(
     input: &mut dyn Read,
     collector: &mut Collector,
@@ -63,7 +63,7 @@ fn scan_lines(
     let mut workers: Option<Workers> = None;
     let mut buffer = vec![0_u8; 2 * MAX_LINE];
     let mut scanned = Scanned::default();
-    // Bytes at the front of the buffer that are the begin of a line.
+    // Bytes of an incomplete line at the front of the buffer.
     let mut kept = 0;
     // Inside a line that is too long.
     let mut skipping = false;
@@ -90,14 +90,14 @@ fn scan_lines(
                 }
             }
         }
-        // Searched from the back, and only in what is new, so that many short reads cost no more.
+        // From the back, and only in what is new, so that many short reads cost no more.
         let fresh = start.max(kept);
         let Some(last) = memrchr(b'\n', &buffer[fresh..end]).map(|at| fresh + at) else {
             buffer.copy_within(start..end, 0);
             kept = end - start;
             if kept >= MAX_LINE {
                 if let Some(workers) = &mut workers {
-                    workers.settle(collector)?;
+                    workers.drain(collector)?;
                 }
                 collector.overlong();
                 (kept, skipping) = (0, true);
@@ -109,7 +109,7 @@ fn scan_lines(
             workers = start_workers(scanned.bytes)?;
         }
         if let Some(workers) = &mut workers {
-            workers.give(&mut buffer, start..last + 1, last + 1..end, collector)?;
+            workers.submit(&mut buffer, start..last + 1, last + 1..end, collector)?;
         } else {
             let whole = &buffer[start..=last];
             let mut from = 0;
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
     use crate::trace_cmd::collect::{Counts, Function};
 
-    /// A reader that gives a few bytes at a time.
+    /// A reader that returns a few bytes at a time.
     struct Slow<'a>(&'a [u8], usize);
 
     impl Read for Slow<'_> {
@@ -229,7 +229,7 @@ mod tests {
         for at in 0..60_000_u64 {
             let ns = at * at % 9973;
             text += &match at % 997 {
-                // More functions than a worker keeps, nested calls, losses, faults and others.
+                // More functions than a worker counts, nested calls, losses, faults and others.
                 0 => format!(" 0)               |  outer{}() {{\n", at % 50),
                 1 => " 0)   9.000 us    |  }\n".to_owned(),
                 2 => format!("CPU:0 [LOST {at} EVENTS]\n"),

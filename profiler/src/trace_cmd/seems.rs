@@ -1,10 +1,10 @@
-//! What a file seems to be that holds no call of function_graph, and what to do with it.
+//! Identifies a file without a function_graph call, and says what to do with it.
 
 use memchr::memmem;
 
 use super::collect::Counts;
 
-/// A part of a sentence for a file with this head and these counts.
+/// What a file with this head and these counts seems to be, and the remedy: part of a sentence.
 #[must_use]
 pub fn seems(head: &[u8], counts: &Counts) -> String {
     binary(head).map_or_else(|| text(head, counts), str::to_owned)
@@ -75,7 +75,7 @@ fn text(head: &[u8], counts: &Counts) -> String {
     }
 }
 
-/// Whether some line has `[001]` as events have their CPU.
+/// Whether a line has a CPU like `[001]`, as events have.
 fn has_cpu_column(head: &[u8]) -> bool {
     head.windows(7).any(|part| {
         matches!(part, [b' ', b'[', digits @ .., b']', b' '] if digits.iter().all(u8::is_ascii_digit))

@@ -1,4 +1,4 @@
-//! The table of an import, for people.
+//! An import as a table for the terminal.
 
 use comfy_table::Row;
 
@@ -9,8 +9,8 @@ use crate::export::{grid, table::clean};
 /// Percentiles of the table.
 const PERCENTS: [u32; 3] = [90, 95, 99];
 
-/// The table of `import` in microseconds, with what it is made of above it and warnings below.
-/// `width` is the terminal's, in columns; `None` never wraps.
+/// The table of `import` in microseconds, with its source above and warnings below. `width` is the
+/// terminal's, in columns; `None` never wraps.
 #[must_use]
 pub fn table(import: &Import, percentile: Percentile, width: Option<u16>) -> String {
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! The durations of one function, each as it is in the text, and the statistics of them.
+//! The durations of one function, exactly as in the text, and their statistics.
 
 use std::collections::HashMap;
 
@@ -6,17 +6,17 @@ use foldhash::fast::RandomState;
 
 use crate::stats::nearest_rank;
 
-/// How a percentile of a list of values is found.
+/// How a percentile of a list of values is defined.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Percentile {
     /// Interpolated linearly between the two nearest values (Hyndman and Fan's type 7, which is
     /// numpy's default).
     #[default]
     Linear,
-    /// The smallest value that at least that share of all values does not exceed.
+    /// The smallest value that at least that share of all values is at or below.
     NearestRank,
-    /// `sorted[int(r * n) - 1]`, as scripts for such files have it: a rank lower than the nearest
-    /// one, and of fewer values than `1 / r` the last.
+    /// `sorted[int(r * n) - 1]`, as scripts for such files compute it: one rank below the nearest, and
+    /// the last value where `int(r * n)` is 0.
     Seed,
 }
 
@@ -31,7 +31,7 @@ impl Percentile {
         }
     }
 
-    /// What it does, as a part of a sentence.
+    /// Its definition, as part of a sentence.
     #[must_use]
     pub fn describe(self) -> &'static str {
         match self {
@@ -43,16 +43,45 @@ impl Percentile {
 }
 
 /// Nanoseconds below which durations may be counted in an array.
-pub(super) const SHORT_NS: usize = 8192;
+const SHORT_NS: usize = 8192;
 const PS_PER_NS: u64 = 1000;
 
-/// Values by how often they occur. The text has three decimals of a microsecond, so that a million
-/// calls have some thousands of different durations.
+/// Numbers of calls of each whole number of nanoseconds below [`SHORT_NS`].
+#[derive(Debug, Clone)]
+pub(super) struct ShortCounts(Box<[u64]>);
+
+impl Default for ShortCounts {
+    fn default() -> Self {
+        Self(vec![0; SHORT_NS].into_boxed_slice())
+    }
+}
+
+impl ShortCounts {
+    /// The count of calls of `ps` picoseconds; `None` if they are not counted here.
+    #[inline]
+    pub(super) fn get_mut(&mut self, ps: u64) -> Option<&mut u64> {
+        self.0.get_mut((ps / PS_PER_NS) as usize).filter(|_| ps.is_multiple_of(PS_PER_NS))
+    }
+
+    /// Number of all calls.
+    pub(super) fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// Picoseconds and number of calls, where there are any.
+    fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let counts = self.0.iter().zip(0..).filter(|&(&count, _)| count > 0);
+        counts.map(|(&count, ns)| (ns * PS_PER_NS, count))
+    }
+}
+
+/// Durations by their frequency. The text has three decimals of a microsecond, so a million calls
+/// have a few thousand different durations.
 #[derive(Debug, Clone, Default)]
 pub struct Values {
     counts: HashMap<u64, u64, RandomState>,
-    /// Calls of each whole number of nanoseconds below [`SHORT_NS`], once there are many.
-    short: Option<Box<[u64]>>,
+    /// The short ones, once there are many.
+    short: Option<ShortCounts>,
     count: u64,
     sum_ps: u128,
     min_ps: u64,
@@ -67,13 +96,13 @@ pub struct Values {
 #[derive(Debug)]
 pub struct Sorted<'a> {
     values: &'a Values,
-    /// Value and number of values up to and with it.
+    /// Each value with the number of calls at or below it.
     ranks: Vec<(u64, u64)>,
 }
 
 impl Values {
-    /// Takes one more call of `ps` picoseconds; true if no call took that long before. With
-    /// `full`, a new value is counted and not kept.
+    /// Records a call of `ps` picoseconds; true if the value is new and kept. With `full`, a new value
+    /// is counted and not kept.
     #[inline]
     pub fn record(&mut self, ps: u64, full: bool) -> bool {
         self.min_ps = if self.count == 0 { ps } else { self.min_ps.min(ps) };
@@ -81,8 +110,7 @@ impl Values {
         self.count += 1;
         self.sum_ps += u128::from(ps);
         if let Some(short) = &mut self.short
-            && let Some(count) = short.get_mut((ps / PS_PER_NS) as usize)
-            && ps.is_multiple_of(PS_PER_NS)
+            && let Some(count) = short.get_mut(ps)
         {
             *count += 1;
             return false;
@@ -100,8 +128,8 @@ impl Values {
         true
     }
 
-    /// Counts short durations in an array from here on, which is faster; gives the number of those
-    /// that it has taken over, or `None` if it cannot.
+    /// Counts short durations in an array from now on, which is faster. Returns the number of distinct
+    /// values that it moved there; `None` if that is not possible.
     pub fn keep_short(&mut self) -> Option<usize> {
         if self.short.is_some() || self.bits.is_some() {
             return None;
@@ -111,45 +139,37 @@ impl Values {
         Some(before - self.counts.len())
     }
 
-    fn move_short(&mut self) -> &mut [u64] {
-        let mut short = vec![0; SHORT_NS].into_boxed_slice();
-        self.counts.retain(|&ps, &mut count| {
-            let place = short.get_mut((ps / PS_PER_NS) as usize);
-            match place.filter(|_| ps.is_multiple_of(PS_PER_NS)) {
-                Some(place) => {
-                    *place = count;
-                    false
-                }
-                None => true,
-            }
-        });
+    fn move_short(&mut self) -> &mut ShortCounts {
+        let mut short = ShortCounts::default();
+        self.counts
+            .retain(|&ps, &mut count| short.get_mut(ps).map(|moved| *moved = count).is_none());
         self.short.insert(short)
     }
 
-    /// Takes calls of each whole number of nanoseconds below [`SHORT_NS`].
-    pub(super) fn add_short(&mut self, short: &[u64]) {
-        for (&count, ns) in short.iter().zip(0..).filter(|&(&count, _)| count > 0) {
-            let ps = ns * PS_PER_NS;
+    /// Adds calls that were counted elsewhere.
+    pub(super) fn add_short(&mut self, short: &ShortCounts) {
+        if self.short.is_none() {
+            self.move_short();
+        }
+        for (ps, count) in short.iter() {
             self.min_ps = if self.count == 0 { ps } else { self.min_ps.min(ps) };
             self.max_ps = self.max_ps.max(ps);
             self.count += count;
             self.sum_ps += u128::from(ps) * u128::from(count);
+            if let Some(own) = self.short.as_mut().and_then(|own| own.get_mut(ps)) {
+                *own += count;
+            }
         }
-        let own = match self.short {
-            Some(ref mut own) => own,
-            None => self.move_short(),
-        };
-        own.iter_mut().zip(short).for_each(|(own, more)| *own += more);
     }
 
-    /// The value that stands for `ps`: itself, or the largest with the same leading bits.
+    /// The value that `ps` is stored as: itself, or the largest with the same leading bits.
     fn key(&self, ps: u64) -> u64 {
         let Some(bits) = self.bits else { return ps };
         let length = u64::BITS - ps.leading_zeros();
         ps | (1_u64.checked_shl(length.saturating_sub(bits)).unwrap_or(0)).wrapping_sub(1)
     }
 
-    /// Keeps only so many leading bits of each value from here on.
+    /// Keeps only the `bits` leading bits of each value from now on.
     pub fn coarsen(&mut self, bits: u32) {
         if self.bits.is_some_and(|kept| kept <= bits) {
             return;
@@ -162,7 +182,7 @@ impl Values {
         self.counts.shrink_to_fit();
     }
 
-    /// Different values that are kept, but for those in the array.
+    /// Distinct values that are kept outside the array.
     #[must_use]
     pub fn distinct(&self) -> usize {
         self.counts.len()
@@ -180,25 +200,25 @@ impl Values {
         self.bits.is_none() && self.unkept == 0
     }
 
-    /// Sum of all durations in picoseconds; exact always.
+    /// Sum of all durations in picoseconds; always exact.
     #[must_use]
     pub fn sum_ps(&self) -> u128 {
         self.sum_ps
     }
 
-    /// Average in picoseconds; `None` of nothing.
+    /// Mean in picoseconds; `None` without a call.
     #[must_use]
     pub fn mean_ps(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum_ps as f64 / self.count as f64)
     }
 
-    /// Shortest in picoseconds; exact always.
+    /// Minimum in picoseconds; always exact.
     #[must_use]
     pub fn min_ps(&self) -> Option<u64> {
         (self.count > 0).then_some(self.min_ps)
     }
 
-    /// Longest in picoseconds; exact always.
+    /// Maximum in picoseconds; always exact.
     #[must_use]
     pub fn max_ps(&self) -> Option<u64> {
         (self.count > 0).then_some(self.max_ps)
@@ -206,8 +226,7 @@ impl Values {
 
     /// Each value with its number of calls, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let short = self.short.iter().flatten().zip(0..).filter(|&(&count, _)| count > 0);
-        let short = short.map(|(&count, ns)| (ns * PS_PER_NS, count));
+        let short = self.short.iter().flat_map(ShortCounts::iter);
         self.counts.iter().map(|(&value, &count)| (value, count)).chain(short)
     }
 
@@ -226,7 +245,7 @@ impl Values {
 }
 
 impl Sorted<'_> {
-    /// The percentile `percent` (1 to 100) in picoseconds; `None` of nothing, or if some values
+    /// The percentile `percent` (1 to 100) in picoseconds; `None` without a call, or if some values
     /// were not kept.
     #[must_use]
     pub fn percentile(&self, percent: u32, method: Percentile) -> Option<f64> {

@@ -52,7 +52,7 @@ impl Statistic {
         }
     }
 
-    /// The share of calls that the value is not exceeded by; `None` if it is no percentile.
+    /// Quantile, 0 to 1; `None` if the statistic is not a percentile.
     #[must_use]
     pub fn quantile(self) -> Option<f64> {
         match self {
