@@ -19,6 +19,7 @@ pub mod probe;
 pub mod profile;
 pub mod progress;
 pub mod stats;
+pub mod sweep;
 pub mod target;
 pub mod trace_cmd;
 pub mod verdict;

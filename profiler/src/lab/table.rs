@@ -87,7 +87,7 @@ fn added(runs: &[(f64, f64)]) -> Added {
     match (of_each(|run| run.0), of_each(|run| run.1)) {
         (Some(without), Some(with)) if no_longer == 0 => Added::Cost { without, with },
         (Some(_), Some(_)) => Added::Unknown(format!(
-            "in {no_longer} of {} runs it took no longer with the driver: it cannot be told from nothing",
+            "in {no_longer} of {} runs it took no longer with the driver: the cost cannot be distinguished from zero",
             runs.len()
         )),
         _ => Added::Unknown("there is no run".to_owned()),
@@ -113,9 +113,7 @@ pub fn costs(series: &Series, width: Option<u16>) -> Option<String> {
         _ => None,
     });
     for kind in uncounted {
-        notes.push_str(&format!(
-            "{kind}: its work is done by a process of the kernel's, not the load's\n"
-        ));
+        notes.push_str(&format!("{kind}: a process of the kernel does its work, not the load\n"));
     }
     let header =
         ["an operation of", "without driver", "with it", "added", "in the handlers", "around them"];
@@ -162,8 +160,8 @@ mod tests {
             Added::Unknown(why) => why,
             Added::Cost { .. } => panic!("{runs:?} has a cost"),
         };
-        let told = why(&[(1_266_546_908.9, 961_791_735.4), (3_700.0, 3_900.0)]);
-        assert!(told.starts_with("in 1 of 2 runs it took no longer with the driver"), "{told}");
+        let reason = why(&[(1_266_546_908.9, 961_791_735.4), (3_700.0, 3_900.0)]);
+        assert!(reason.starts_with("in 1 of 2 runs it took no longer with the driver"), "{reason}");
         assert!(why(&[(0.0, 5.0)]).contains("no CPU time"));
         assert!(why(&[(f64::NAN, 5.0)]).contains("no CPU time"));
         assert_eq!(why(&[]), "there is no run");

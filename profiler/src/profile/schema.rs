@@ -7,7 +7,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
 use super::{Profile, Series};
-use crate::verdict::{CompareReport, GateReport};
+use crate::export::verdict::{CompareReport, GateReport};
 
 /// Set to `1`, this variable makes the test write the file instead of comparing it.
 const UPDATE: &str = "UPDATE_SCHEMA";

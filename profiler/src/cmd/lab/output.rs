@@ -44,7 +44,7 @@ impl Outputs {
         Ok(Self(files))
     }
 
-    /// Writes and prints the runs of one kernel, which had `boots`; returns why it ended early, if it did.
+    /// Writes and prints the results of one kernel; returns why it ended early, if it did.
     pub(super) fn deliver(
         &mut self,
         number: usize,
