@@ -14,6 +14,7 @@ pub mod load;
 pub mod load_profile;
 pub mod measure;
 pub mod module;
+pub mod prepare;
 pub mod privileges;
 pub mod probe;
 pub mod profile;

@@ -7,9 +7,8 @@ use profiler_vm::{ImageError, KernelImage};
 
 use super::plan::Build;
 use super::{Bench, Options, kernel};
-use crate::cli::PrepareArgs;
-use crate::cmd::prepare::{self, Inspected};
 use crate::error::{Failure, exit};
+use crate::prepare::{self, Inspected};
 
 /// The kernels that are asked for, or the one that the first module was built for, each with the modules
 /// that were built for it, prepared below `folder`.
@@ -120,13 +119,13 @@ fn kernel_btf(kernel: &KernelImage, folder: &Path) -> Result<Option<PathBuf>, Fa
 fn make(module: &Inspected, btf: Option<&Path>, output: &Path) -> Result<(), Failure> {
     match btf {
         Some(btf) if !module.has_btf => {
-            let args = PrepareArgs {
+            let options = prepare::Options {
                 file: module.file.clone(),
                 btf: Some(btf.to_owned()),
                 output: Some(output.to_owned()),
                 in_place: false,
             };
-            prepare::prepare(&args, None)?;
+            prepare::prepare(&options, None)?;
         }
         _ => {
             fs::copy(&module.file, output).map_err(|error| cannot_write(output, &error))?;

@@ -26,9 +26,9 @@ pub(super) const PROGRAM: &str = "/run/profiler-lab/profiler";
 const TASK: &str = "/run/profiler-lab/task.json";
 
 /// The profile of the last run. It is in memory, for the same reason as [`PROGRAM`].
-const RESULT: &str = "/run/profiler-lab/run.json";
+pub const RESULT: &str = "/run/profiler-lab/run.json";
 
-/// How often a module that is still in use is asked to go.
+/// Attempts to unload a module that is still in use.
 const REMOVE_ATTEMPTS: u32 = 50;
 
 /// Runs the task in the file `path`; `measure` is `profiler run`.
@@ -170,7 +170,7 @@ fn insert(build: &Build) -> Result<(), Failure> {
     finit_module(&file, &params, ModuleInitFlags::empty()).map_err(|errno| refused(&errno.desc()))
 }
 
-/// Unloads it. What still holds it, such as a probe on its way out, gets a moment to let go.
+/// Unloads it. A probe that is still being removed may hold it for a moment.
 fn remove(name: &str) -> Result<(), Failure> {
     let refused = |what: &str| {
         let text = format!("the kernel did not unload {name}: {what}");
@@ -191,11 +191,8 @@ fn remove(name: &str) -> Result<(), Failure> {
 
 /// One run on the module, whose profile is then in [`RESULT`].
 fn measure(build: &Build, spec: &RunSpec) -> Result<(), Failure> {
-    let output = child(&Task::Measure(Measurement {
-        module: build.name.clone(),
-        spec: spec.clone(),
-        result: RESULT.into(),
-    }))?;
+    let measurement = Measurement { module: build.name.clone(), spec: spec.clone() };
+    let output = child(&Task::Measure(measurement))?;
     if output.status.success() {
         return Ok(());
     }
@@ -241,7 +238,7 @@ fn kernel_log(module: &str) -> String {
 
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    // The host does without.
+    // The host can do without the line.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 

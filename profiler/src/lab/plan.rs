@@ -113,15 +113,13 @@ impl Length {
     }
 }
 
-/// One run: what it measures, on which module, and where the profile goes.
+/// One run: what it measures, and on which module.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
     /// Name of the module.
     pub module: String,
     /// What is measured.
     pub spec: RunSpec,
-    /// The file for the profile.
-    pub result: PathBuf,
 }
 
 /// What is timed to learn what the driver costs an operation.
@@ -135,7 +133,7 @@ pub struct CostPlan {
     pub workers: u32,
 }
 
-/// Why the guest failed, as the host reads it.
+/// Why the guest failed, for the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestFailure {
     /// Exit code of the program.

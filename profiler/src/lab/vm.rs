@@ -39,14 +39,14 @@ pub(super) fn run(
         }
     })
     .map_err(failed)?;
-    let told = fs::read(&plan.failure).ok();
-    let told: Option<GuestFailure> = told.and_then(|text| serde_json::from_slice(&text).ok());
-    match (outcome.code, told) {
+    let report = fs::read(&plan.failure).ok();
+    let report: Option<GuestFailure> = report.and_then(|text| serde_json::from_slice(&text).ok());
+    match (outcome.code, report) {
         (0, None) => Ok(()),
-        (_, Some(told)) => {
-            let run = told.order.map_or(String::new(), |order| format!(", run {order}"));
-            let text = format!("boot {}{run}: {}", plan.boot, told.message);
-            Err(Failure::new(told.code, text))
+        (_, Some(report)) => {
+            let run = report.order.map_or(String::new(), |order| format!(", run {order}"));
+            let text = format!("boot {}{run}: {}", plan.boot, report.message);
+            Err(Failure::new(report.code, text))
         }
         (code, None) => {
             let said = outcome.lines[outcome.lines.len().saturating_sub(REPORT_LINES)..].join("\n");
@@ -89,7 +89,7 @@ fn spec(bench: &Bench, settings: &Settings, plan: &Plan, folder: &Path) -> VmSpe
     }
 }
 
-/// Where it is remembered whether KVM works here: a folder that nobody else can write to, or none.
+/// The folder that keeps whether KVM works here: one that nobody else can write to, or none.
 fn cache() -> Option<PathBuf> {
     let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
     let usual = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);

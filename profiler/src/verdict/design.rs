@@ -1,4 +1,4 @@
-//! Which runs stand beside which: what a comparison can rest on.
+//! Which runs are compared with which.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::profile::Profile;
 use crate::stats::{Block, smallest_p};
 
-/// How the runs of the two sides lie to each other.
+/// Which runs of the two sides share boots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Design {
     /// Both sides ran in the same boots of one machine: runs are compared within each boot, so that
@@ -70,7 +70,7 @@ pub enum DesignKind {
     Apart,
 }
 
-/// What tells boots apart; of a run that knows neither, nothing is known to be shared.
+/// The identity of a boot. A run without either part shares its boot with no other.
 type Key<'a> = (Option<&'a str>, Option<u32>);
 
 fn key(profile: &Profile) -> Option<Key<'_>> {

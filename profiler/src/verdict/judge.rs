@@ -2,7 +2,7 @@
 
 use super::{ChangeRecord, Evidence, Shown, Side, Threshold};
 
-/// What one figure is held against.
+/// The limits of one figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Terms {
     /// How much slower it may become, as a share of the baseline.

@@ -1,4 +1,4 @@
-//! The runs of both sides, once it is certain that they may be compared.
+//! The runs of both sides, checked to be comparable.
 
 use super::{Design, Note, Side};
 use crate::load::{LoadFailure, LoadStatus};
@@ -8,7 +8,7 @@ use crate::profile::{Clock, HandlerProfile, Profile};
 /// One run, with a name for messages: its file, and its number in there.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
-    /// What messages call it.
+    /// Its name in messages.
     pub name: String,
     /// What was measured.
     pub profile: Profile,
@@ -32,7 +32,7 @@ pub struct Part<'a> {
     pub base: Vec<&'a Run>,
     /// The candidate.
     pub candidate: Vec<&'a Run>,
-    /// How they lie to each other.
+    /// Which of them share boots.
     pub design: Design,
 }
 
@@ -68,7 +68,7 @@ pub enum Unfit {
 /// Runs that differ in one thing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unlike {
-    /// The run that it is held against.
+    /// The run that the others are compared with.
     pub first: String,
     /// The runs that differ from it in the same way.
     pub others: Vec<String>,
@@ -208,7 +208,7 @@ fn unfit_for(run: &Run) -> Option<(String, Unfit)> {
     Some((run.name.clone(), reason?))
 }
 
-/// Runs that are there twice: a copy is no second measurement.
+/// Runs that are given twice: a copy is not a second measurement.
 fn copies(side: &[Run]) -> impl Iterator<Item = (String, Unfit)> {
     let is_copy = |a: &Run, b: &Run| {
         a.profile.started == b.profile.started

@@ -34,7 +34,7 @@ fn run_args(measurement: &Measurement) -> RunArgs {
         warmup: Duration::ZERO,
         repeat: 1,
         interval: None,
-        json: Some(measurement.result.clone()),
+        json: Some(guest::RESULT.into()),
         export: Vec::new(),
         unit: Unit::Auto,
         precision: Digits::Three,
@@ -96,7 +96,6 @@ mod tests {
                 rate: rate.map(|rate| rate.parse().unwrap()),
                 length,
             },
-            result: "/run.json".into(),
         };
         let second = Duration::from_secs(1);
         for (measurement, more) in [
@@ -112,7 +111,7 @@ mod tests {
             let task = serde_json::to_vec(&Task::Measure(measurement)).unwrap();
             let Ok(Task::Measure(read)) = serde_json::from_slice(&task) else { panic!("{task:?}") };
             let line = format!(
-                "profiler run --quiet --module driver --json /run.json --handler a_* --handler b \
+                "profiler run --quiet --module driver --json /run/profiler-lab/run.json --handler a_* --handler b \
                  --builtin connect --builtin bind --workers 2 {more}"
             );
             let parsed = Cli::try_parse_from(line.split_whitespace()).unwrap().command;

@@ -21,7 +21,6 @@ impl Outputs {
             let text = "--json is for one kernel: give a folder with --out for several";
             return Err(Failure::new(exit::USAGE, text));
         }
-        let two = !args.candidate.is_empty();
         let mut files = Vec::new();
         for Bench { kernel, .. } in benches {
             let mut of_kernel = [None, None];
@@ -33,7 +32,7 @@ impl Outputs {
                     if benches.len() == 1 { out.clone() } else { out.join(&kernel.release) };
                 fs::create_dir_all(&folder).map_err(|error| cannot_write(&folder, &error))?;
                 let open = |name: &str| OutputFile::open(&folder.join(name));
-                if two {
+                if !args.candidate.is_empty() {
                     of_kernel = [Some(open("baseline.json")?), Some(open("candidate.json")?)];
                 } else if of_kernel[0].is_none() {
                     of_kernel[0] = Some(open("series.json")?);
@@ -55,13 +54,16 @@ impl Outputs {
         let Measured { baseline, candidate, failure } = measured;
         let mut written = Ok(());
         let mut text = String::new();
-        let labels = if bench.candidate.is_some() { ["baseline", "candidate"] } else { ["", ""] };
-        let builds = [Some(&bench.baseline), bench.candidate.as_ref()];
-        for (side, runs) in [baseline, candidate].into_iter().enumerate() {
+        let label = if bench.candidate.is_some() { "baseline" } else { "" };
+        let sides = [
+            (label, Some(&bench.baseline), baseline),
+            ("candidate", bench.candidate.as_ref(), candidate),
+        ];
+        for (side, (label, build, runs)) in sides.into_iter().enumerate() {
             if runs.is_empty() {
                 continue;
             }
-            let series = Series::new(labels[side], runs);
+            let series = Series::new(label, runs);
             if let Some(file) = self.0.get_mut(number).and_then(|files| files[side].take()) {
                 let bytes = match series.runs.as_slice() {
                     // A run on its own has no place among others.
@@ -72,12 +74,10 @@ impl Outputs {
                 };
                 written = written.and(file.commit(&bytes).map_err(Failure::from));
             }
-            text.push_str(&printed(&series, builds[side], bench));
+            text.push_str(&printed(&series, build, bench));
         }
         let shown = to_stdout(&text);
-        written?;
-        shown?;
-        Ok(failure)
+        written.and(shown).map(|()| failure)
     }
 }
 
@@ -94,9 +94,7 @@ fn printed(series: &Series, build: Option<&Build>, bench: &Bench) -> String {
         _ => table::spreads(series, build, bench, width),
     };
     if let Some(costs) = table::costs(series, width) {
-        text.push('\n');
-        text.push_str(&costs);
+        text.push_str(&format!("\n{costs}"));
     }
-    text.push('\n');
-    text
+    text + "\n"
 }

@@ -356,4 +356,67 @@ mod tests {
         assert_eq!((signed_ns(2.0), signed_ns(-2.0)), ("+2.0 ns".to_owned(), "-2.0 ns".to_owned()));
         assert_eq!(chance(0.000_01), "below 0.0001");
     }
+
+    fn line(evidence: Evidence) -> Line {
+        let calls = serde_json::json!({ "total": 800, "fewest": 99, "known": true });
+        let change = serde_json::json!({
+            "handler": "h", "module": null, "statistic": "tp90", "unit": "ns",
+            "base": 1000.0, "candidate": 1030.0,
+            "change": 30.0, "change_bounds": [20.0, 40.0],
+            "percent": 3.0, "percent_bounds": [2.0, 4.0],
+            "p_slower": null, "p_faster": null, "base_runs": [], "candidate_runs": [],
+            "base_calls": calls, "candidate_calls": calls,
+            "resolution": 0.0, "lost_share": 0.0, "base_spread": null,
+        });
+        let change: ChangeRecord = serde_json::from_value(change).unwrap();
+        Line {
+            verdict: evidence.verdict(),
+            improved: evidence.improved(),
+            evidence,
+            part: None,
+            handler: "h".to_owned(),
+            statistic: Some(change.statistic),
+            budget: None,
+            limit_percent: None,
+            floor_ns: None,
+            p_adjusted: None,
+            change: Some(change),
+        }
+    }
+
+    #[test]
+    fn evidence_in_words() {
+        let change = |limit, shown| Evidence::Change { limit, shown };
+        let share = Threshold::Share(0.01);
+        let side = Some(Side::Candidate);
+        for (found, expected) in [
+            (
+                change(share, Shown::Slower { p: 0.049 }),
+                "+3.00 % (1000.0 ns to 1030.0 ns), at least +2.00 %, limit 1 %; p 0.0490 adjusted",
+            ),
+            (
+                change(share, Shown::Overlap { p: 0.05 }),
+                "+3.00 % (1000.0 ns to 1030.0 ns), at least +2.00 %, limit 1 %, and yet runs of both \
+                 sides overlap (p 0.0500 adjusted): more runs",
+            ),
+            (
+                change(Threshold::Floor(20.0), Shown::Undecided),
+                "+3.00 % (1000.0 ns to 1030.0 ns), between +2.00 % and +4.00 %, limit 20.0 ns (floor): \
+                 more runs, or a quieter machine",
+            ),
+            (
+                Evidence::Lost { share: 0.0011, allowed: 0.001 },
+                "0.11 % of the calls of a run were lost, and 0.1 % may be: 1000.0 ns to 1030.0 ns says \
+                 nothing certain; lower the load's workers",
+            ),
+            (Evidence::NoBounds, "1000.0 ns to 1030.0 ns: too few runs for bounds"),
+            (
+                Evidence::FewCalls { needed: 100, fewest: 99, side },
+                "tp90 needs 100 calls in every run, and a run of the candidate has 99: raise the load's \
+                 operations, or turn tp90 off for this handler",
+            ),
+        ] {
+            assert_eq!(evidence(&line(found)), expected);
+        }
+    }
 }
