@@ -1,5 +1,5 @@
 //! What changed between a baseline and a candidate, and whether it may be: pure functions of
-//! profiles, with numbers for results. [`export`](crate::export) has the sentences.
+//! profiles, with numbers for results. `export::verdict` has the sentences.
 //!
 //! [`Sides`] are runs that may be compared, [`changes`] are what [`Sides`] differ in, and [`gate()`]
 //! judges these by a [`Rule`].
