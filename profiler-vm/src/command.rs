@@ -33,10 +33,10 @@ pub(crate) fn command(spec: &VmSpec, accel: Accel, script: &Path) -> Command {
         // The kernel's console goes to the error output, where we search it.
         .arg("--verbose")
         .args(["--append", "loglevel=5"])
-        // Two boots shall run the same instructions.
+        // Two boots have to run the same instructions.
         .args(["--append", "nokaslr"])
-        // The kernel tries its timer out against the CPU's speed, which QEMU moves under virtual time, and
-        // panics where the host was busy with something else meanwhile.
+        // The kernel checks its timer against the CPU's speed, which QEMU adjusts under virtual time. The
+        // check fails, with a panic, if the host was busy meanwhile.
         .args(["--append", "no_timer_check"])
         .args(["--append", &format!("modprobe.blacklist={UNWANTED_MODULES}")])
         .arg("--qemu-opts=-nodefaults")
@@ -64,7 +64,7 @@ pub(crate) fn command(spec: &VmSpec, accel: Accel, script: &Path) -> Command {
     command
 }
 
-/// The caller's, with virtme-ng's own folder and those of system programs.
+/// PATH of the caller, with virtme-ng's own folder and those of system programs.
 fn search_path(vng: &Path) -> OsString {
     let mut path = OsString::new();
     if let Some(folder) = vng.parent().filter(|folder| !folder.as_os_str().is_empty()) {
@@ -76,7 +76,7 @@ fn search_path(vng: &Path) -> OsString {
     path
 }
 
-/// The command as one would type it.
+/// The command as a user would type it.
 #[must_use]
 pub fn text(command: &Command) -> String {
     let quote = |word: &OsStr| {

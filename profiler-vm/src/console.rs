@@ -1,8 +1,8 @@
-//! What a kernel says when it is in trouble.
+//! Kernel messages that mean trouble: oops, panic, lockup, stall.
 
 use std::fmt;
 
-/// The kernel's report of its trouble: the first line, and those that came soon after it.
+/// A report of the kernel: the first line, and the lines that came soon after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trouble {
     /// As on the console; never empty.

@@ -3,12 +3,12 @@
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Flags of a CPU whose `rep movsb` and `rep stosb` are fast (QEMU's names). A kernel that sees them
-/// copies and clears by these, and QEMU counts each byte of one as an instruction: a `memset` of 4 KiB is
-/// 4,096 of them, and less than a hundred cycles on hardware.
+/// Flags of a CPU whose `rep movsb` and `rep stosb` are fast (QEMU's names). A kernel that sees them uses
+/// these instructions to copy and clear, and QEMU counts an instruction for each byte: a `memset` of 4 KiB
+/// is 4,096 instructions, and less than a hundred cycles on hardware.
 const FAST_STRINGS: [&str; 5] = ["erms", "fsrm", "fzrm", "fsrs", "fsrc"];
 
-/// Those of [`FAST_STRINGS`] that every QEMU knows which is not older than 4.2.
+/// Those of [`FAST_STRINGS`] that QEMU knows since 4.2.
 const KNOWN_TO_ALL: usize = 2;
 
 /// The model, as QEMU's `-cpu` takes it: virtme-ng's own, but for the flags.
@@ -20,7 +20,7 @@ pub(crate) fn of_virtual_time() -> &'static str {
     })
 }
 
-/// An unknown flag is an error to QEMU: so it is asked for its list, `help`, first.
+/// An unknown flag is an error to QEMU, so its list (`-cpu help`) is read first.
 fn model(help: &[u8]) -> String {
     let help = String::from_utf8_lossy(help);
     let is_known = |flag: &str| help.split_ascii_whitespace().any(|word| word == flag);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::console::Trouble;
 
-/// Why a command in a VM did not run to its end. The log of the VM has everything that was said.
+/// Why a command in a VM did not run to its end. The log of the VM has all output.
 #[derive(Debug, thiserror::Error)]
 pub enum VmError {
     /// The specification contradicts itself.
@@ -36,7 +36,7 @@ pub enum VmError {
     /// Ctrl-C or SIGTERM: the VM was stopped.
     #[error("interrupted by {}: the VM was stopped", signal_name(*.0))]
     Interrupted(i32),
-    /// The kernel said that something is broken in it.
+    /// The kernel reported that it is broken.
     #[error("the kernel is in trouble: {trouble}")]
     Trouble {
         /// The line, and the report that followed it.

@@ -20,7 +20,7 @@ use crate::script;
 use crate::seen::Seen;
 use crate::spec::{Accel, Time, VmOutcome, VmSpec};
 
-/// Begins the kernel's lines in a log.
+/// Prefix of the kernel's lines in a log.
 const KERNEL_MARK: &str = "[kernel] ";
 
 /// After a sign of trouble, the time for the rest of the kernel's report to reach the log.
@@ -32,7 +32,7 @@ const POWER_OFF_GRACE: Duration = Duration::from_secs(20);
 /// Boots, runs the command, and hands each of its lines to `on_line` as it comes.
 ///
 /// # Errors
-/// Everything but a command that ran to its end, whatever its exit code: see [`VmError`].
+/// If the command did not run to its end: see [`VmError`]. Its exit code is not an error.
 pub fn run(
     spec: &VmSpec,
     accel: Accel,
@@ -42,7 +42,7 @@ pub fn run(
         return Err(VmError::VirtualTimeNeedsOneCpu(spec.cpus));
     }
     let nonce = nonce();
-    // A VM that is killed leaves virtme-ng's temporary files behind: here, and they go with it.
+    // A VM that is killed leaves virtme-ng's temporary files behind. Here they are removed.
     let scratch = tempfile::Builder::new()
         .prefix("vng-")
         .tempdir()
@@ -108,7 +108,7 @@ struct Guest {
     child: Child,
     group: Option<Pid>,
     events: mpsc::Receiver<Event>,
-    /// Number of the signal that asked us to end; 0 is none.
+    /// Number of the signal that asked this process to end; 0 is none.
     interrupted: Arc<AtomicUsize>,
     handlers: Vec<signal_hook::SigId>,
     started: Instant,
@@ -209,7 +209,7 @@ impl Drop for Guest {
     }
 }
 
-/// Sends what comes out of a pipe line by line; ends with the pipe.
+/// Sends the lines of a pipe until it is closed.
 fn forward(pipe: impl Read + Send + 'static, to: mpsc::Sender<Event>, event: fn(String) -> Event) {
     thread::spawn(move || {
         let mut pipe = BufReader::new(pipe);

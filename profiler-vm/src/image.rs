@@ -15,7 +15,7 @@ mod header {
     pub(super) const KERNEL_VERSION: usize = 0x20e;
     pub(super) const PAYLOAD_OFFSET: usize = 0x248;
     pub(super) const PAYLOAD_LENGTH: usize = 0x24c;
-    /// The first version of the header that tells where the payload is.
+    /// The first version of the header that has the offset of the payload.
     pub(super) const HAS_PAYLOAD: u16 = 0x208;
 }
 
@@ -30,7 +30,7 @@ pub enum ImageError {
         /// What the system said.
         error: io::Error,
     },
-    /// It is something else.
+    /// It is not a compressed kernel.
     #[error(
         "{} is no compressed x86 kernel (bzImage of boot protocol 2.08 or newer): give a vmlinuz",
         path.display()
@@ -39,7 +39,7 @@ pub enum ImageError {
         /// The file.
         path: PathBuf,
     },
-    /// What is inside cannot be taken out.
+    /// The kernel in it cannot be unpacked.
     #[error("cannot unpack the kernel {}: {what}", path.display())]
     Unpack {
         /// The file.
@@ -63,7 +63,7 @@ pub enum ImageError {
 pub struct KernelImage {
     /// The file, as an absolute path.
     pub path: PathBuf,
-    /// What `uname -r` says in it.
+    /// Its release, as `uname -r` prints it.
     pub release: String,
 }
 
@@ -119,7 +119,7 @@ fn protocol(image: &[u8]) -> Option<u16> {
     u16_at(image, header::VERSION).filter(|version| *version >= header::HAS_PAYLOAD)
 }
 
-/// The first word of the text that says what kernel it is.
+/// The first word of the version text: the release.
 fn release(image: &[u8]) -> Option<String> {
     protocol(image)?;
     let text = match u16_at(image, header::KERNEL_VERSION)? {

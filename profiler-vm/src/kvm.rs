@@ -1,7 +1,7 @@
 //! Whether hardware virtualization can be used.
 //!
-//! `/dev/kvm` may be there and still not run a stock kernel, as on many nested machines, so only
-//! a boot decides. The verdict is kept until QEMU or the kernel changes.
+//! A machine may have `/dev/kvm` and yet not boot a stock kernel, as many nested ones, so only a boot
+//! decides. The result is kept until QEMU or the kernel changes.
 
 use std::fs::{self, OpenOptions};
 use std::path::Path;
@@ -14,14 +14,14 @@ use crate::spec::{Accel, Time, VmSpec};
 
 const DEVICE: &str = "/dev/kvm";
 
-/// A kernel boots in a few seconds with KVM or it does not at all.
+/// With KVM a kernel boots in a few seconds or not at all.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// The accelerator to use, with the reason. Boots the kernel of `spec` once if nothing is known,
-/// and keeps the verdict in the folder `cache`, if there is one; `say` hears of that boot.
+/// and keeps the result in the folder `cache`, if there is one; `say` gets a message before that boot.
 ///
 /// # Errors
-/// If the verdict cannot be kept.
+/// If the result cannot be kept.
 pub fn choose(
     spec: &VmSpec,
     cache: Option<&Path>,
@@ -62,14 +62,14 @@ pub fn choose(
     })
 }
 
-/// The first line of what QEMU says of itself; empty if it cannot be run.
+/// The first line of QEMU's `--version`; empty if it cannot be run.
 fn qemu_version() -> String {
     let output = Command::new("qemu-system-x86_64").arg("--version").output();
     let text = output.map(|output| output.stdout).unwrap_or_default();
     String::from_utf8_lossy(&text).lines().next().unwrap_or_default().to_owned()
 }
 
-/// The kept verdict, unless it is about something else.
+/// The kept result, unless it is of another QEMU or kernel.
 fn verdict(text: &str, key: &str) -> Option<bool> {
     match text.strip_prefix(key)?.trim_end() {
         "works" => Some(true),

@@ -4,8 +4,7 @@
 //! the [`VmSpec`] shares. Whether the command ran is decided by one sentinel line that its wrapper
 //! prints at the end: no sentinel, no success, whatever the exit status of QEMU.
 //!
-//! [`KernelImage`] says what a kernel file is and takes the BTF out of it; [`kvm::choose`] finds out
-//! whether hardware virtualization works; [`run`] boots.
+//! [`KernelImage`] reads a kernel file and the BTF in it; [`kvm::choose`] finds out whether hardware virtualization works; [`run`] boots.
 
 mod command;
 mod console;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Says that the guest is up; what was printed before is not the command's.
+/// Printed when the guest is up: lines before it are not the command's.
 fn start_line(nonce: &str) -> String {
     format!("PROFILER-VM-START {nonce}")
 }
@@ -80,7 +80,7 @@ pub(crate) enum Line<'a> {
     Done { rest: &'a str, code: i32 },
 }
 
-/// Reads one line. Only the sentinel of this very run counts.
+/// Reads one line. Only the sentinel of this run counts.
 pub(crate) fn classify<'a>(line: &'a str, nonce: &str) -> Line<'a> {
     if line == start_line(nonce) {
         return Line::Start;

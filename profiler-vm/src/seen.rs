@@ -1,4 +1,4 @@
-//! What a VM has said so far, and what follows from it.
+//! The output of a VM so far, and what follows from it.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::script::{self, Line};
 /// Lines that an error carries.
 const LAST_LINES: usize = 12;
 
-/// What the VM has said so far.
+/// The output of the VM so far.
 pub(crate) struct Seen {
     begun: Instant,
     started: bool,
@@ -48,7 +48,7 @@ impl Seen {
         match script::classify(line, nonce) {
             Line::Start => self.started = true,
             Line::Output(line) if self.started && self.done.is_none() => keep(line),
-            // virtme-ng's own words.
+            // virtme-ng's own output.
             Line::Output(_) => {}
             Line::Done { rest, code } => {
                 if !rest.is_empty() {

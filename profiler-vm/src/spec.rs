@@ -20,7 +20,7 @@ pub enum Time {
 pub struct VmSpec {
     /// The kernel.
     pub kernel: KernelImage,
-    /// Virtual CPUs; virtual time wants one.
+    /// Virtual CPUs; virtual time needs one.
     pub cpus: u32,
     /// Memory as QEMU takes it, such as `2G`.
     pub memory: String,

@@ -14,13 +14,16 @@ pub mod lab;
 pub mod limits;
 pub mod load;
 pub mod load_profile;
+pub mod prepare;
 pub mod probe;
 pub mod profile;
 pub mod progress;
 #[cfg(test)]
+#[cfg(test)]
 mod schema;
 pub mod stats;
 pub mod stop;
+pub mod sweep;
 pub mod trace_cmd;
 pub mod verdict;
 pub mod watch;

@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         Command::Prepare(args) => cmd::prepare::run(&args),
         Command::Profiles(args) => cmd::profiles::run(&args),
         Command::Lab(args) => cmd::lab::run(&args),
-        Command::LabGuest(args) => profiler::lab::guest::run(&args.plan, args.time_loads),
+        Command::LabGuest(args) => cmd::lab::guest(&args.task),
         Command::Import(args) => {
             let profiler::cli::ImportSource::TraceCmd(args) = args.source;
             cmd::import::trace_cmd(

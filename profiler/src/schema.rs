@@ -6,8 +6,8 @@ use std::path::Path;
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
+use crate::export::verdict::{CompareReport, GateReport};
 use crate::profile::{Profile, Series};
-use crate::verdict::{CompareReport, GateReport};
 
 /// Set to `1`, this variable makes the test write the file instead of comparing it.
 const UPDATE: &str = "UPDATE_SCHEMA";

@@ -128,9 +128,6 @@ pub struct LabArgs {
 /// Arguments of the part of `profiler lab` that runs in the guest.
 #[derive(Debug, Args)]
 pub struct LabGuestArgs {
-    /// The plan of this boot.
-    pub plan: PathBuf,
-    /// Only time the loads, in the guest's memory, and print what an operation takes.
-    #[arg(long)]
-    pub time_loads: bool,
+    /// The task, as JSON.
+    pub task: PathBuf,
 }

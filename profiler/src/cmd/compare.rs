@@ -4,8 +4,9 @@ use super::{report::stdout_width, sides::Files, to_stdout};
 use crate::atomic_file::OutputFile;
 use crate::cli::compare::{CompareArgs, Format};
 use crate::error::{Failure, exit};
+use crate::export::verdict::{CompareReport, refusal};
 use crate::export::{compare, json::indented};
-use crate::verdict::{CompareReport, Sides};
+use crate::verdict::Sides;
 
 /// Compares: see the [command line](CompareArgs).
 ///
@@ -17,8 +18,8 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     let json = args.json.as_deref().map(OutputFile::open).transpose()?;
     let (base, candidate) = files.read()?;
     let sides =
-        Sides::new(base, candidate, &args.sides.allow_different, args.sides.independent_runs)
-            .map_err(|refusal| Failure::new(exit::NOT_COMPARABLE, refusal.to_string()))?;
+        Sides::new(&base, &candidate, &args.sides.allow_different, args.sides.independent_runs)
+            .map_err(|why| Failure::new(exit::NOT_COMPARABLE, refusal(&why)))?;
     let report = CompareReport::of(&sides);
     if let Some(json) = json {
         json.commit(&indented(&report))?;

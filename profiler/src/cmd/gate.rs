@@ -1,17 +1,16 @@
 //! `profiler gate`: whether the candidate is slower than it may be.
 
-use std::fs::OpenOptions;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+mod output;
 
-use super::{report::stdout_width, sides::Files, to_stdout};
+use super::sides::Files;
 use crate::atomic_file::OutputFile;
-use crate::cli::compare::Format;
 use crate::cli::gate::GateArgs;
 use crate::error::{Failure, exit};
-use crate::export::{gate as export, json::indented};
+use crate::export::verdict::GateReport;
 use crate::profile::Series;
-use crate::verdict::{self, GateReport, Outcome, Rule, Run, Sides};
+use crate::verdict::{self, Outcome, Rule, Sides};
+
+use output::Outputs;
 
 /// Judges: see the [command line](GateArgs). All outputs are written whatever the outcome, but for the
 /// new baseline, which takes a pass.
@@ -23,35 +22,22 @@ pub fn run(args: &GateArgs) -> Result<(), Failure> {
     let rule = rule(args)?;
     let files = Files::of(&args.sides, rule.budgets.is_empty())?;
     // Before reading: what cannot be written is known before there is a verdict to lose.
-    let open = |path: &Option<PathBuf>| path.as_deref().map(OutputFile::open).transpose();
-    let (json, junit, markdown) = (open(&args.json)?, open(&args.junit)?, open(&args.markdown)?);
-    let new_baseline = open(&args.update_baseline)?;
+    let outputs = Outputs::open(args)?;
+    let new_baseline = args.update_baseline.as_deref().map(OutputFile::open).transpose()?;
     let (base, candidate) = files.read()?;
-    let accepted: Vec<Run> = if new_baseline.is_some() { candidate.clone() } else { Vec::new() };
     let sides = if base.is_empty() {
-        Sides::of_candidate(candidate)
+        Sides::of_candidate(&candidate)
     } else {
         let allowed = &args.sides.allow_different;
-        Sides::new(base, candidate, allowed, args.sides.independent_runs)
+        Sides::new(&base, &candidate, allowed, args.sides.independent_runs)
     };
-    let report = verdict::gate(sides, &rule);
-
-    if let Some(file) = json {
-        file.commit(&indented(&report))?;
-    }
-    if let Some(file) = junit {
-        file.commit(&export::junit(&report))?;
-    }
-    if let Some(file) = markdown {
-        file.commit(export::markdown(&report).as_bytes())?;
-    }
-    show(args, &report)?;
-    if let Some(path) = std::env::var_os("GITHUB_STEP_SUMMARY").filter(|path| !path.is_empty()) {
-        append(Path::new(&path), &export::markdown(&report))?;
-    }
+    let gate = verdict::gate(sides, &rule);
+    let code = exit_code(gate.conclusion.outcome());
+    let report = GateReport::of(gate, code);
+    outputs.write(args, &report)?;
     if report.outcome == Outcome::Pass {
         if let Some(file) = new_baseline {
-            let runs = accepted.into_iter().map(|run| run.profile).collect();
+            let runs = candidate.into_iter().map(|run| run.profile).collect();
             file.commit(&Series::new("baseline", runs).to_json())?;
         }
         return Ok(());
@@ -60,10 +46,17 @@ pub fn run(args: &GateArgs) -> Result<(), Failure> {
         Some(path) => format!("; {} stays as it was", path.display()),
         None => String::new(),
     };
-    Err(Failure::new(
-        report.exit_code,
-        format!("gate: {}: {}{kept}", report.outcome, report.summary),
-    ))
+    Err(Failure::new(code, format!("gate: {}: {}{kept}", report.outcome, report.summary)))
+}
+
+fn exit_code(outcome: Outcome) -> u8 {
+    match outcome {
+        Outcome::Pass => exit::OK,
+        Outcome::Fail => exit::REGRESSION,
+        Outcome::Inconclusive => exit::INCONCLUSIVE,
+        Outcome::NotComparable => exit::NOT_COMPARABLE,
+        Outcome::TooFewRuns => exit::TOO_FEW_RUNS,
+    }
 }
 
 /// The rule of the file, with what the command line says over it.
@@ -89,35 +82,4 @@ fn rule(args: &GateArgs) -> Result<Rule, Failure> {
     rule.allow_vanished |= args.allow_vanished;
     rule.budgets.extend(args.budget.iter().cloned());
     Ok(rule)
-}
-
-fn show(args: &GateArgs, report: &GateReport) -> Result<(), Failure> {
-    let on_github = std::env::var_os("GITHUB_ACTIONS").is_some_and(|value| value == "true");
-    match args.format {
-        Format::Json => to_stdout(&String::from_utf8_lossy(&indented(report))),
-        Format::Markdown => to_stdout(&export::markdown(report)),
-        Format::Text => {
-            let mut text = export::text(report, stdout_width());
-            if on_github || args.annotations {
-                text.push_str(&export::annotations(report));
-            }
-            to_stdout(&text)
-        }
-    }
-}
-
-/// The summary of a job is what its steps append to one file.
-fn append(path: &Path, text: &str) -> Result<(), Failure> {
-    OpenOptions::new()
-        .append(true)
-        .create(true)
-        .open(path)
-        .and_then(|mut file| file.write_all(text.as_bytes()))
-        .map_err(|error| {
-            let text = format!(
-                "cannot append to {}, which GITHUB_STEP_SUMMARY names: {error}: unset it or make it writable",
-                path.display()
-            );
-            Failure::new(exit::BAD_OUTPUT, text)
-        })
 }

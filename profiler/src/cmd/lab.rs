@@ -1,23 +1,20 @@
-//! `profiler lab`: measures a driver in VMs, under virtual time unless told otherwise.
+//! `profiler lab`: measures a driver in VMs, under virtual time by default.
 
-mod builds;
+mod guest;
+mod options;
 mod output;
-mod settings;
-mod work;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use profiler_vm::KernelImage;
-
 use crate::cli::LabArgs;
 use crate::error::{Failure, exit};
-use crate::lab::{self, Bench, Measured, tools};
+use crate::lab::{self, Bench, Measured, builds, tools};
 use crate::progress::Progress;
 
+pub use guest::run as guest;
 use output::Outputs;
-use work::Work;
 
 /// Boots, measures and reports: see the [command line](LabArgs).
 ///
@@ -27,25 +24,22 @@ use work::Work;
 pub fn run(args: &LabArgs) -> Result<(), Failure> {
     let vng = tools::find(&args.vng)
         .map_err(|error| Failure::new(exit::CANNOT_MEASURE, error.to_string()))?;
-    settings::check(args)?;
-    let work = Work::of(args)?;
+    let options = options::of(args, &vng)?;
     let folder = tempfile::Builder::new()
         .prefix("profiler-lab-")
         .tempdir()
         .map_err(|error| cannot_write(&std::env::temp_dir(), &error))?;
-    let benches = builds::benches(args, &work, folder.path())?;
-    let kernels: Vec<&KernelImage> = benches.iter().map(|bench| &bench.kernel).collect();
-    let mut outputs = Outputs::open(args, &kernels)?;
+    let benches = builds::benches(&options, folder.path())?;
+    let mut outputs = Outputs::open(args, &benches)?;
     let program = folder.path().join("profiler");
     fs::copy("/proc/self/exe", &program).map_err(|error| cannot_write(&program, &error))?;
 
     let mut progress = Progress::new(args.quiet);
     for (number, bench) in benches.iter().enumerate() {
         let below = folder.path().join(format!("kernel-{number}"));
-        let settings = settings::of(args, &work, &vng, folder.path(), &below);
+        let settings = options.settings(folder.path(), &below);
         let measured = watch(bench, &settings, &mut progress);
-        let failure = outputs.deliver(number, bench, &settings, measured)?;
-        if let Some(failure) = failure {
+        if let Some(failure) = outputs.deliver(number, bench, settings.boots, measured)? {
             return Err(failure);
         }
     }

@@ -21,7 +21,7 @@ impl Files {
     /// Sorts the arguments: `BASE... -- CANDIDATE...`, or two files.
     ///
     /// # Errors
-    /// If it cannot be told which is which.
+    /// If a side has no file.
     pub(super) fn of(args: &SidesArgs, base_needed: bool) -> Result<Self, Failure> {
         let usage = |text: &str| Failure::new(exit::USAGE, text);
         match (args.base.as_slice(), args.candidate.as_slice()) {

@@ -7,7 +7,8 @@ use comfy_table::Row;
 use super::grid;
 use super::markdown::escape;
 use super::table::clean;
-use crate::verdict::{ChangeRecord, CompareReport, PartRecord, Statistic, words};
+use super::verdict::{CompareReport, PartRecord, ns};
+use crate::verdict::{ChangeRecord, Statistic};
 
 const HEADER: [&str; 8] =
     ["handler", "figure", "baseline", "candidate", "change", "percent", "95 % bounds", "p"];
@@ -118,7 +119,7 @@ fn cells(change: &ChangeRecord) -> [String; 8] {
     let value = |value: Option<f64>| {
         value.map_or_else(dash, |value| match change.statistic {
             Statistic::Count => format!("{value:.1}"),
-            _ => words::ns(value),
+            _ => ns(value),
         })
     };
     let bounds = match change.percent_bounds {

@@ -4,8 +4,11 @@ use std::fmt::Write as _;
 
 use super::compare::{describe, heading, markdown_cell};
 use super::junit::{self, Case, Status};
+use super::verdict::{GateReport, ns};
 use super::{grid, table::clean};
-use crate::verdict::{GateReport, Line, Outcome, Verdict, words};
+use crate::verdict::{Outcome, Verdict};
+
+type Line = crate::verdict::Line<String>;
 
 /// The report as a table for people; `width` is the terminal's, in columns.
 #[must_use]
@@ -169,7 +172,7 @@ fn rule(report: &GateReport) -> String {
 fn runs_behind(line: &Line) -> String {
     let Some(change) = &line.change else { return String::new() };
     let list = |runs: &[Option<f64>]| {
-        let shown = |run: &Option<f64>| run.map_or("-".to_owned(), words::ns);
+        let shown = |run: &Option<f64>| run.map_or("-".to_owned(), ns);
         runs.iter().map(shown).collect::<Vec<_>>().join(", ")
     };
     if line.statistic.is_none() {

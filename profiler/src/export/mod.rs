@@ -19,6 +19,7 @@ pub mod repeats;
 mod self_time;
 pub mod table;
 mod unseen;
+pub mod verdict;
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -3,105 +3,118 @@
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::kmod::{DeleteModuleFlags, ModuleInitFlags, delete_module, finit_module};
 
-use super::plan::{Build, CostPlan, GuestFailure, Plan, Step};
+use super::plan::{Build, CostPlan, GuestFailure, Measurement, Plan, RunSpec, Step, Task};
 use super::root;
 use crate::error::{Failure, exit};
 use crate::load::{ProfilerProgram, cpu_time_of_builtin};
-use crate::profile::{DriverCost, Place, Profile};
+use crate::profile::DriverCost;
 
-/// What a line that tells the host how far we are begins with.
+/// Prefix of a line that tells the host which run begins.
 pub(super) const STEP_LINE: &str = "PROFILER-LAB-STEP ";
 
 /// The program's own copy in the guest's memory: pages of the host's files come over 9p, at times
 /// that the host decides.
 pub(super) const PROGRAM: &str = "/run/profiler-lab/profiler";
 
-/// How often a module that is still in use is asked to go.
+/// The task of a process that [`child`] starts.
+const TASK: &str = "/run/profiler-lab/task.json";
+
+/// The profile of the last run. It is in memory, for the same reason as [`PROGRAM`].
+pub const RESULT: &str = "/run/profiler-lab/run.json";
+
+/// Attempts to unload a module that is still in use.
 const REMOVE_ATTEMPTS: u32 = 50;
 
-/// Runs the plan in the file `path`; what fails is told in the file that the plan names, too.
+/// Runs the task in the file `path`; `measure` is `profiler run`.
 ///
 /// # Errors
-/// With the exit code of what failed: of `profiler run` if it was that.
-pub fn run(path: &Path, time_loads: bool) -> Result<(), Failure> {
+/// With the exit code of what failed: of `measure` if it was that.
+pub fn run(
+    path: &Path,
+    measure: impl FnOnce(&Measurement) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let unreadable = |error: &dyn std::fmt::Display| {
         internal(format!("cannot read {}: {error}", path.display()))
     };
     let text = fs::read(path).map_err(|error| unreadable(&error))?;
-    let plan: Plan = serde_json::from_slice(&text).map_err(|error| unreadable(&error))?;
-    if let Some(cost) = plan.cost.as_ref().filter(|_| time_loads) {
-        return print_times(cost);
+    match serde_json::from_slice(&text).map_err(|error| unreadable(&error))? {
+        Task::Boot(plan) => boot(&plan),
+        Task::Measure(measurement) => measure(&measurement),
+        Task::TimeLoads(cost) => print_times(&cost),
     }
+}
+
+/// All runs of a boot. A failure is also written to the file that the plan names.
+fn boot(plan: &Plan) -> Result<(), Failure> {
     let mut order = None;
-    steps(path, &plan, &mut order).inspect_err(|failure| {
+    steps(plan, &mut order).inspect_err(|failure| {
         let failure = GuestFailure { code: failure.code, message: failure.message.clone(), order };
-        // Without the file the host still has our words.
+        // Without the file the host still has what we print.
         let _ = serde_json::to_vec(&failure).map(|bytes| fs::write(&plan.failure, bytes));
     })
 }
 
-fn steps(path: &Path, plan: &Plan, order: &mut Option<u32>) -> Result<(), Failure> {
-    // Its helpers would start programs when the driver is loaded, in the middle of a measurement.
+fn steps(plan: &Plan, order: &mut Option<u32>) -> Result<(), Failure> {
+    // udevd would start programs when the driver is loaded, in the middle of a measurement.
     let _ = Command::new("udevadm").args(["control", "--exit"]).output();
     let plan = &in_memory(plan)?;
     if plan.cost.is_some() {
         root::make(Path::new(PROGRAM)).map_err(|error| internal(error.to_string()))?;
     }
-    let time = |_: &CostPlan| times(path);
-    let without = plan.cost.as_ref().map(&time).transpose()?;
+    let without = plan.cost.as_ref().map(times).transpose()?;
     for step in &plan.steps {
         *order = Some(step.order);
         say(&format!("{STEP_LINE}{}", step.order));
         let build = plan.build(step.side);
         insert(build)?;
-        let warmup = Path::new("/run/profiler-lab/warmup.json");
-        measure(build, &plan.warmup, warmup)?;
-        let with = plan.cost.as_ref().map(&time).transpose()?;
-        let mut profile = measure(build, &plan.run, Path::new("/run/profiler-lab/run.json"))?;
-        profile.place = Some(Place { boot: plan.boot, order: step.order, part: None });
+        measure(build, &plan.warmup)?;
+        let with = plan.cost.as_ref().map(times).transpose()?;
+        measure(build, &plan.run)?;
         if let (Some(cost), Some(without), Some(with)) = (&plan.cost, &without, &with) {
-            let costs = cost.loads.iter().zip(without).zip(with);
-            profile.driver_costs = costs
-                .map(|((load, &without_ns), &with_ns)| DriverCost {
-                    load: *load,
-                    operations: cost.operations,
-                    without_ns,
-                    with_ns,
-                })
-                .collect();
+            keep_costs(step, cost, without, with)?;
         }
-        keep(step, &profile)?;
+        // As it is: the host alone parses it.
+        copy(Path::new(RESULT), &step.result)?;
         remove(&build.name)?;
     }
     Ok(())
 }
 
-/// What an operation of each load takes, in nanoseconds of CPU time: by a process of its own, which times
-/// one load after another.
-fn times(plan: &Path) -> Result<Vec<f64>, Failure> {
-    let output = Command::new(PROGRAM)
-        .arg("__lab-guest")
-        .arg(plan)
-        .arg("--time-loads")
+/// Runs `task` in a process of its own, as outside of the lab. Its output goes through a pipe, so that
+/// nothing is written to the console meanwhile.
+fn child(task: &Task) -> Result<Output, Failure> {
+    write_json(Path::new(TASK), task)?;
+    Command::new(PROGRAM)
+        .args(["__lab-guest", TASK])
         .output()
-        .map_err(|error| internal(format!("cannot run {PROGRAM}: {error}")))?;
+        .map_err(|error| internal(format!("cannot run {PROGRAM}: {error}")))
+}
+
+/// The error message of a process that failed.
+fn message_of(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr);
+    text.trim().trim_start_matches("error: ").to_owned()
+}
+
+/// CPU time of an operation of each load, in nanoseconds. One process times them one after another.
+fn times(cost: &CostPlan) -> Result<Vec<f64>, Failure> {
+    let output = child(&Task::TimeLoads(cost.clone()))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let said = said.trim().trim_start_matches("error: ");
-        let text = format!("timing the loads without probes: {said} ({})", output.status);
+        let message = message_of(&output);
+        let text = format!("timing the loads without probes: {message} ({})", output.status);
         return Err(Failure::new(exit::LOAD_FAILED, text));
     }
     serde_json::from_slice(&output.stdout)
         .map_err(|error| internal(format!("cannot read the times of the loads: {error}")))
 }
 
-/// That process. All that it needs is in the guest's memory: nothing waits for a file of the host.
+/// The process that times. All that it needs is in the guest's memory: nothing waits for a file of the host.
 fn print_times(cost: &CostPlan) -> Result<(), Failure> {
     root::enter().map_err(|error| internal(format!("cannot enter {}: {error}", root::FOLDER)))?;
     let time = |operations, kind| {
@@ -127,9 +140,7 @@ fn print_times(cost: &CostPlan) -> Result<(), Failure> {
 fn in_memory(plan: &Plan) -> Result<Plan, Failure> {
     let copy = |build: &Build, name: &str| -> Result<Build, Failure> {
         let file = PathBuf::from("/run/profiler-lab").join(name);
-        fs::copy(&build.file, &file).map_err(|error| {
-            internal(format!("cannot copy {} to {}: {error}", build.file.display(), file.display()))
-        })?;
+        copy(&build.file, &file)?;
         Ok(Build { file, ..build.clone() })
     };
     let baseline = copy(&plan.baseline, "baseline.ko")?;
@@ -159,7 +170,7 @@ fn insert(build: &Build) -> Result<(), Failure> {
     finit_module(&file, &params, ModuleInitFlags::empty()).map_err(|errno| refused(&errno.desc()))
 }
 
-/// Unloads it. What still holds it, such as a probe on its way out, gets a moment to let go.
+/// Unloads it. A probe that is still being removed may hold it for a moment.
 fn remove(name: &str) -> Result<(), Failure> {
     let refused = |what: &str| {
         let text = format!("the kernel did not unload {name}: {what}");
@@ -178,32 +189,43 @@ fn remove(name: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One `profiler run` on the module, in a process of its own as outside of the lab. Its words go
-/// through a pipe, so that nothing is written to the console meanwhile.
-fn measure(build: &Build, args: &[String], result: &Path) -> Result<Profile, Failure> {
-    let output = Command::new(PROGRAM)
-        .args(["run", "--quiet", "--module", &build.name, "--json"])
-        .arg(result)
-        .args(args)
-        .output()
-        .map_err(|error| internal(format!("cannot run {PROGRAM}: {error}")))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let said = said.trim().trim_start_matches("error: ").to_owned();
-        let code = output.status.code().and_then(|code| u8::try_from(code).ok());
-        let message = if code.is_some() { said } else { format!("{}: {said}", output.status) };
-        return Err(Failure::new(code.unwrap_or(exit::LAB_FAILED), message));
+/// One run on the module, whose profile is then in [`RESULT`].
+fn measure(build: &Build, spec: &RunSpec) -> Result<(), Failure> {
+    let measurement = Measurement { module: build.name.clone(), spec: spec.clone() };
+    let output = child(&Task::Measure(measurement))?;
+    if output.status.success() {
+        return Ok(());
     }
-    let profile = Profile::read(result).map_err(Failure::from)?;
-    // A name for the next one.
-    let _ = fs::remove_file(result);
-    Ok(profile)
+    let message = message_of(&output);
+    match output.status.code().and_then(|code| u8::try_from(code).ok()) {
+        Some(code) => Err(Failure::new(code, message)),
+        None => Err(Failure::new(exit::LAB_FAILED, format!("{}: {message}", output.status))),
+    }
 }
 
-fn keep(step: &Step, profile: &Profile) -> Result<(), Failure> {
-    let bytes = serde_json::to_vec(profile).map_err(|error| internal(error.to_string()))?;
-    fs::write(&step.result, bytes)
-        .map_err(|error| internal(format!("cannot write {}: {error}", step.result.display())))
+fn keep_costs(step: &Step, cost: &CostPlan, without: &[f64], with: &[f64]) -> Result<(), Failure> {
+    let costs = cost.loads.iter().zip(without).zip(with);
+    let costs: Vec<DriverCost> = costs
+        .map(|((&load, &without_ns), &with_ns)| DriverCost {
+            load,
+            operations: cost.operations,
+            without_ns,
+            with_ns,
+        })
+        .collect();
+    write_json(&step.costs, &costs)
+}
+
+fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(), Failure> {
+    let bytes = serde_json::to_vec(value).map_err(|error| internal(error.to_string()))?;
+    fs::write(path, bytes)
+        .map_err(|error| internal(format!("cannot write {}: {error}", path.display())))
+}
+
+fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
+    fs::copy(from, to).map(drop).map_err(|error| {
+        internal(format!("cannot copy {} to {}: {error}", from.display(), to.display()))
+    })
 }
 
 /// The last lines of the kernel's log that name the module.
@@ -216,7 +238,7 @@ fn kernel_log(module: &str) -> String {
 
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    // The host does without.
+    // The host can do without the line.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 

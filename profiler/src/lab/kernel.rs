@@ -8,7 +8,7 @@ use profiler_vm::{ImageError, KernelImage};
 /// Why no kernel could be found.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
-    /// The file is no kernel.
+    /// The file is not a kernel.
     #[error(transparent)]
     Image(#[from] ImageError),
     /// A folder without a kernel, or with several.
@@ -34,7 +34,7 @@ pub enum KernelError {
         /// Versions in /boot.
         installed: String,
     },
-    /// Its modules are missing: the guest's file system is one.
+    /// Its modules are missing: the guest needs that of its file system.
     #[error(
         "no modules of kernel {release} in {}: the guest needs its 9p drivers; install the \
          kernel's package, or unpack it whole with `dpkg -x` and run `depmod -b FOLDER {release}`",

@@ -2,28 +2,31 @@
 //!
 //! Under virtual time a nanosecond is an instruction of the guest, so that a handler's figures
 //! repeat on any machine. [`quiet`] has what is done against the rest of the spread, and [`spread`]
-//! says what is left. [`guest`] is the part that runs inside.
+//! measures what is left. [`guest`] is the part that runs inside.
 
+pub mod builds;
 pub mod guest;
 pub mod kernel;
 pub mod plan;
 pub mod quiet;
 mod root;
+mod settings;
 pub mod spread;
+pub mod table;
 pub mod tools;
 mod vm;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
 
 use profiler_vm::KernelImage;
 
 use crate::error::{Failure, exit};
-use crate::profile::{Clock, Profile};
-use plan::{Build, CostPlan, Plan, Side, Step, sides};
+use crate::profile::{Place, Profile};
+use plan::{Build, Plan, Side, Step, Task, sides};
+pub use settings::{Options, Settings, has_cost};
 
 /// A kernel with the build or the two builds that are measured on it.
 #[derive(Debug, Clone)]
@@ -34,41 +37,6 @@ pub struct Bench {
     pub baseline: Build,
     /// The build that is compared.
     pub candidate: Option<Build>,
-}
-
-/// How it is measured.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// What a nanosecond is.
-    pub clock: Clock,
-    /// CPUs of the guest; virtual time wants one.
-    pub cpus: u32,
-    /// Memory of the guest, as QEMU takes it.
-    pub memory: String,
-    /// Longest that one boot may take on the host's clock.
-    pub timeout: Duration,
-    /// virtme-ng's program.
-    pub vng: PathBuf,
-    /// Boots.
-    pub boots: u32,
-    /// Boots that run side by side.
-    pub jobs: u32,
-    /// Runs in each boot, or rounds of ABBA.
-    pub repeat: u32,
-    /// Arguments of `profiler run` that all runs share.
-    pub run: Vec<String>,
-    /// The same for the run that warms up.
-    pub warmup: Vec<String>,
-    /// What is timed without the driver and with it.
-    pub cost: Option<CostPlan>,
-    /// The program that runs in the guest.
-    pub program: PathBuf,
-    /// The folder that guests may write to: it holds all that they need.
-    pub shared: PathBuf,
-    /// The folder below it for the files of this kernel's boots.
-    pub folder: PathBuf,
-    /// Where the logs of the VMs go.
-    pub logs: PathBuf,
 }
 
 /// What came out of the boots of one kernel.
@@ -82,7 +50,7 @@ pub struct Measured {
     pub failure: Option<Failure>,
 }
 
-/// Runs all boots; `on_run` is told of each run that begins.
+/// Runs all boots; `on_run` is called at the start of each run.
 pub fn run(bench: &Bench, settings: &Settings, on_run: &(dyn Fn() + Sync)) -> Measured {
     let next = AtomicU32::new(0);
     let failed = AtomicBool::new(false);
@@ -95,7 +63,7 @@ pub fn run(bench: &Bench, settings: &Settings, on_run: &(dyn Fn() + Sync)) -> Me
             }
             let (runs, failure) = one_boot(bench, settings, boot, on_run);
             failed.fetch_or(failure.is_some(), Ordering::Relaxed);
-            // Poisoned only if another worker has panicked, which the scope tells.
+            // Poisoned only if another worker has panicked, and then the scope panics, too.
             if let Ok(mut results) = results.lock() {
                 results.0.extend(runs);
                 results.1 = results.1.take().or(failure);
@@ -132,23 +100,23 @@ fn one_boot(
     let plan = make_plan(bench, settings, boot, &folder);
     let written = fs::create_dir_all(&folder)
         .map_err(|error| error.to_string())
-        .and_then(|()| serde_json::to_vec(&plan).map_err(|error| error.to_string()))
-        .and_then(|text| fs::write(folder.join(vm::PLAN), text).map_err(|error| error.to_string()));
+        .and_then(|()| {
+            serde_json::to_vec(&Task::Boot(Box::new(plan.clone())))
+                .map_err(|error| error.to_string())
+        })
+        .and_then(|text| fs::write(folder.join(vm::TASK), text).map_err(|error| error.to_string()));
     if let Err(error) = written {
         let text = format!("cannot write below {}: {error}", folder.display());
         return (Vec::new(), Some(Failure::new(exit::INTERNAL, text)));
     }
     let failure = vm::run(bench, settings, &plan, &folder, on_run).err();
     let mut runs = Vec::new();
-    for step in &plan.steps {
-        if !step.result.exists() {
-            continue;
-        }
-        match Profile::read(&step.result) {
+    for step in plan.steps.iter().filter(|step| step.result.exists()) {
+        match result(&plan, step) {
             Ok(profile) => runs.push((step.side, profile)),
-            // Cut off by the end of the guest: that end is what is told.
+            // Cut off by the end of the guest, which is the error to report.
             Err(_) if failure.is_some() => {}
-            Err(error) => return (runs, Some(error.into())),
+            Err(error) => return (runs, Some(error)),
         }
     }
     let failure = failure.or_else(|| {
@@ -164,13 +132,32 @@ fn one_boot(
     (runs, failure)
 }
 
+/// The profile of one run, with its place and what the driver costs an operation.
+fn result(plan: &Plan, step: &Step) -> Result<Profile, Failure> {
+    let mut profile = Profile::read(&step.result)?;
+    profile.place = Some(Place { boot: plan.boot, order: step.order, part: None });
+    if plan.cost.is_some() {
+        let unreadable = |error: &dyn std::fmt::Display| {
+            let text = format!("cannot read {}: {error}", step.costs.display());
+            Failure::new(exit::INTERNAL, text)
+        };
+        let bytes = fs::read(&step.costs).map_err(|error| unreadable(&error))?;
+        profile.driver_costs =
+            serde_json::from_slice(&bytes).map_err(|error| unreadable(&error))?;
+    }
+    Ok(profile)
+}
+
 fn make_plan(bench: &Bench, settings: &Settings, boot: u32, folder: &Path) -> Plan {
     let sides = sides(boot, settings.repeat, bench.candidate.is_some());
-    let step =
-        |(order, side)| Step { side, order, result: folder.join(format!("run-{order}.json")) };
+    let step = |(order, side)| Step {
+        side,
+        order,
+        result: folder.join(format!("run-{order}.json")),
+        costs: folder.join(format!("costs-{order}.json")),
+    };
     Plan {
         boot,
-        clock: settings.clock,
         baseline: bench.baseline.clone(),
         candidate: bench.candidate.clone(),
         run: settings.run.clone(),

@@ -1,13 +1,25 @@
 //! What happens in one boot, and in which order.
 //!
-//! The host writes a [`Plan`], and the same program reads it in the guest.
+//! The host writes a [`Task`] as JSON, and the same program reads it in the guest.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::load::BuiltinKind;
+use crate::load::{BuiltinKind, Rate};
 use crate::profile::Clock;
+
+/// What the program is started for in the guest.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Task {
+    /// All runs of a boot. The other tasks are processes that this one starts.
+    Boot(Box<Plan>),
+    /// One run on a module that is loaded.
+    Measure(Measurement),
+    /// Time the loads without probes.
+    TimeLoads(CostPlan),
+}
 
 /// Which of two builds a run is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -39,6 +51,8 @@ pub struct Step {
     pub order: u32,
     /// Where the profile goes.
     pub result: PathBuf,
+    /// Where the costs go, before the profile, if they are measured.
+    pub costs: PathBuf,
 }
 
 /// Everything that one boot does.
@@ -46,22 +60,66 @@ pub struct Step {
 pub struct Plan {
     /// Number of the boot, from 0.
     pub boot: u32,
-    /// What a nanosecond is.
-    pub clock: Clock,
     /// The build of [`Side::Baseline`].
     pub baseline: Build,
     /// The build of [`Side::Candidate`], if two are compared.
     pub candidate: Option<Build>,
-    /// Arguments of `profiler run` that every run has in common.
-    pub run: Vec<String>,
+    /// What every run measures.
+    pub run: RunSpec,
     /// The same for the run that warms up before each: nothing of it is kept.
-    pub warmup: Vec<String>,
+    pub warmup: RunSpec,
     /// Loads whose operations are timed without the driver and with it, probes off.
     pub cost: Option<CostPlan>,
     /// The runs, in order.
     pub steps: Vec<Step>,
-    /// Where the guest tells why it failed.
+    /// Where the guest writes why it failed.
     pub failure: PathBuf,
+}
+
+/// What a run measures, under which load and for how long.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunSpec {
+    /// What a nanosecond is.
+    pub clock: Clock,
+    /// Handlers, by name or glob.
+    pub handlers: Vec<String>,
+    /// Built-in loads that run side by side.
+    pub loads: Vec<BuiltinKind>,
+    /// Threads of each load.
+    pub workers: u32,
+    /// Operations per second of each load; `None` is as fast as it goes.
+    pub rate: Option<Rate>,
+    /// When it ends.
+    pub length: Length,
+}
+
+/// When a run ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Length {
+    /// After this many operations of each load.
+    Operations(u64),
+    /// After this time on the guest's clock.
+    Time(Duration),
+}
+
+impl Length {
+    /// One `part`-th of it, and not less than one operation or millisecond.
+    #[must_use]
+    pub fn part(self, part: u32) -> Self {
+        match self {
+            Self::Operations(count) => Self::Operations((count / u64::from(part)).max(1)),
+            Self::Time(time) => Self::Time((time / part).max(Duration::from_millis(1))),
+        }
+    }
+}
+
+/// One run: what it measures, and on which module.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Measurement {
+    /// Name of the module.
+    pub module: String,
+    /// What is measured.
+    pub spec: RunSpec,
 }
 
 /// What is timed to learn what the driver costs an operation.
@@ -75,7 +133,7 @@ pub struct CostPlan {
     pub workers: u32,
 }
 
-/// Why the guest failed, as the host reads it.
+/// Why the guest failed, for the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestFailure {
     /// Exit code of the program.

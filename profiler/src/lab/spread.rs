@@ -3,7 +3,7 @@
 use crate::profile::{HandlerProfile, Profile, Series};
 use crate::stats;
 
-/// Statistics whose spread is told, with the quantile behind each; the average has none.
+/// Statistics whose spread is given, each with its quantile; the average has none.
 pub const STATISTICS: [(&str, Option<f64>); 4] =
     [("average", None), ("TP90", Some(0.90)), ("TP95", Some(0.95)), ("TP99", Some(0.99))];
 
@@ -15,7 +15,7 @@ pub struct HandlerSpread {
     /// Fewest and most calls that a run had.
     pub calls: (u64, u64),
     /// For each of [`STATISTICS`] the median over the runs in nanoseconds, and the spread: largest
-    /// less smallest, in parts of that median. `None` where a run had no call.
+    /// minus smallest, as a share of that median. `None` where a run had no call.
     pub statistics: [Option<(f64, f64)>; 4],
 }
 
@@ -46,7 +46,7 @@ pub fn of(series: &Series) -> Vec<HandlerSpread> {
     first.handlers.iter().filter_map(spread).collect()
 }
 
-/// Median, and largest less smallest in parts of it.
+/// Median, and largest minus smallest as a share of it.
 fn range(values: &[f64]) -> Option<(f64, f64)> {
     Some((stats::median(values)?, stats::spread(values).unwrap_or(0.0)))
 }

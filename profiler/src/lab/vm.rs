@@ -16,7 +16,7 @@ use crate::load::changeable;
 use crate::profile::Clock;
 
 /// Names of the files in a boot's folder.
-pub(super) const PLAN: &str = "plan.json";
+pub(super) const TASK: &str = "task.json";
 pub(super) const FAILURE: &str = "failure.json";
 
 /// Lines of the kernel's report that an error carries.
@@ -39,14 +39,14 @@ pub(super) fn run(
         }
     })
     .map_err(failed)?;
-    let told = fs::read(&plan.failure).ok();
-    let told: Option<GuestFailure> = told.and_then(|text| serde_json::from_slice(&text).ok());
-    match (outcome.code, told) {
+    let report = fs::read(&plan.failure).ok();
+    let report: Option<GuestFailure> = report.and_then(|text| serde_json::from_slice(&text).ok());
+    match (outcome.code, report) {
         (0, None) => Ok(()),
-        (_, Some(told)) => {
-            let run = told.order.map_or(String::new(), |order| format!(", run {order}"));
-            let text = format!("boot {}{run}: {}", plan.boot, told.message);
-            Err(Failure::new(told.code, text))
+        (_, Some(report)) => {
+            let run = report.order.map_or(String::new(), |order| format!(", run {order}"));
+            let text = format!("boot {}{run}: {}", plan.boot, report.message);
+            Err(Failure::new(report.code, text))
         }
         (code, None) => {
             let said = outcome.lines[outcome.lines.len().saturating_sub(REPORT_LINES)..].join("\n");
@@ -63,10 +63,10 @@ fn spec(bench: &Bench, settings: &Settings, plan: &Plan, folder: &Path) -> VmSpe
     let is_virtual = settings.clock == Clock::Virtual;
     let word = |path: &Path| profiler_vm::quote(&path.to_string_lossy());
     let script = format!(
-        "mkdir -p {home} && cp {program} {PROGRAM} && exec {PROGRAM} __lab-guest {plan}",
+        "mkdir -p {home} && cp {program} {PROGRAM} && exec {PROGRAM} __lab-guest {task}",
         home = word(Path::new(PROGRAM).parent().unwrap_or(Path::new("/"))),
         program = word(&settings.program),
-        plan = word(&folder.join(PLAN)),
+        task = word(&folder.join(TASK)),
     );
     let words = |pairs: &[(&str, &str)]| -> Vec<String> {
         pairs.iter().filter(|_| is_virtual).map(|(word, _)| (*word).to_owned()).collect()
@@ -89,7 +89,7 @@ fn spec(bench: &Bench, settings: &Settings, plan: &Plan, folder: &Path) -> VmSpe
     }
 }
 
-/// Where it is remembered whether KVM works here: a folder that nobody else can write to, or none.
+/// The folder that keeps whether KVM works here: one that nobody else can write to, or none.
 fn cache() -> Option<PathBuf> {
     let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
     let usual = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
@@ -156,17 +156,24 @@ fn failure_of(error: &VmError, plan: &Plan, log: &Path) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::plan::Build;
+    use crate::lab::plan::{Build, Length, RunSpec};
 
     fn plan() -> Plan {
+        let run = RunSpec {
+            clock: Clock::Virtual,
+            handlers: Vec::new(),
+            loads: Vec::new(),
+            workers: 1,
+            rate: None,
+            length: Length::Operations(1),
+        };
         let build = Build { file: "/d.ko".into(), name: "driver".into(), params: String::new() };
         Plan {
             boot: 3,
-            clock: Clock::Virtual,
             baseline: build,
             candidate: None,
-            run: Vec::new(),
-            warmup: Vec::new(),
+            run: run.clone(),
+            warmup: run,
             cost: None,
             steps: Vec::new(),
             failure: "/f.json".into(),

@@ -1,4 +1,4 @@
-//! Absolute budgets: what a handler may take, whatever it took before.
+//! Absolute budgets: upper bounds of a handler's duration.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,7 +19,7 @@ pub struct Budget {
     pub text: String,
 }
 
-/// Text that is no budget.
+/// Text that is not a budget.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{given}` is no budget: {reason}; write it as 'connect_*:tp99<2us'")]
 pub struct BudgetError {
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_told_why() {
+    fn errors_have_their_reason() {
         for (text, reason) in [
             ("connect_*", "no `:`"),
             ("connect_*:tp99", "no `<`"),

@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Part, Run, Statistic};
+use super::{Part, Run, Side, Statistic};
 use crate::profile::HandlerProfile;
 use crate::stats::{self, Bounds, Change, RankTest};
 
 /// Confidence of each bound.
-pub(super) const CONFIDENCE: f64 = 0.95;
+pub const CONFIDENCE: f64 = 0.95;
 
 /// One figure of one handler on both sides, with the runs behind it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -80,7 +80,16 @@ impl ChangeRecord {
             .map(|[lower, upper]| Bounds { lower: lower / 100.0, upper: upper / 100.0 })
     }
 
-    /// The handler with its module where it has one.
+    /// Calls of a side.
+    #[must_use]
+    pub fn calls(&self, side: Side) -> Calls {
+        match side {
+            Side::Baseline => self.base_calls,
+            Side::Candidate => self.candidate_calls,
+        }
+    }
+
+    /// The handler, with its load profile where there are several.
     #[must_use]
     pub fn subject(&self) -> String {
         match &self.part {
@@ -93,7 +102,7 @@ impl ChangeRecord {
 /// Every figure of every handler that either side has, in the order of the baseline's handlers, those
 /// of the candidate alone after them.
 #[must_use]
-pub fn changes(part: &Part) -> Vec<ChangeRecord> {
+pub fn changes(part: &Part<'_>) -> Vec<ChangeRecord> {
     let mut handlers: Vec<(Option<String>, String)> = Vec::new();
     for run in part.base.iter().chain(&part.candidate) {
         for handler in &run.profile.handlers {
@@ -111,17 +120,16 @@ pub fn changes(part: &Part) -> Vec<ChangeRecord> {
         .collect()
 }
 
-fn find<'a>(run: &'a Run, module: Option<&str>, name: &str) -> Option<&'a HandlerProfile> {
-    run.profile
-        .handlers
-        .iter()
-        .find(|handler| handler.name == name && handler.module.as_deref() == module)
+/// The share of a handler's calls that was not measured.
+pub(super) fn lost_share(handler: &HandlerProfile) -> f64 {
+    let lost = handler.losses.unmeasured() as f64;
+    if lost > 0.0 { lost / (lost + handler.count as f64) } else { 0.0 }
 }
 
-fn record(part: &Part, module: Option<&str>, name: &str, statistic: Statistic) -> ChangeRecord {
-    let of = |side: &[Run]| -> Vec<Option<super::Observed>> {
+fn record(part: &Part<'_>, module: Option<&str>, name: &str, statistic: Statistic) -> ChangeRecord {
+    let of = |side: &[&Run]| -> Vec<Option<super::Observed>> {
         side.iter()
-            .map(|run| find(run, module, name).and_then(|handler| statistic.of(handler)))
+            .map(|run| run.handler(module, name).and_then(|handler| statistic.of(handler)))
             .collect()
     };
     let (base, candidate) = (of(&part.base), of(&part.candidate));
@@ -146,12 +154,7 @@ fn record(part: &Part, module: Option<&str>, name: &str, statistic: Statistic) -
     let bounds = |bounds: Option<Bounds>, scale: f64| {
         bounds.map(|bounds| [bounds.lower * scale, bounds.upper * scale])
     };
-    let lost = |run: &Run| {
-        find(run, module, name).map_or(0.0, |handler| {
-            let lost = handler.losses.unmeasured() as f64;
-            if lost > 0.0 { lost / (lost + handler.count as f64) } else { 0.0 }
-        })
-    };
+    let lost = |run: &&Run| run.handler(module, name).map_or(0.0, lost_share);
     ChangeRecord {
         part: part.name.clone(),
         handler: name.to_owned(),
@@ -179,9 +182,9 @@ fn record(part: &Part, module: Option<&str>, name: &str, statistic: Statistic) -
     }
 }
 
-fn calls(side: &[Run], module: Option<&str>, name: &str) -> Calls {
+fn calls(side: &[&Run], module: Option<&str>, name: &str) -> Calls {
     let counts: Vec<Option<u64>> =
-        side.iter().map(|run| find(run, module, name).map(|handler| handler.count)).collect();
+        side.iter().map(|run| run.handler(module, name).map(|handler| handler.count)).collect();
     Calls {
         total: counts.iter().flatten().fold(0, |total, count| total.saturating_add(*count)),
         fewest: counts.iter().map(|count| count.unwrap_or(0)).min().unwrap_or(0),

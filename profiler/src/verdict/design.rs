@@ -1,4 +1,4 @@
-//! Which runs stand beside which: what a comparison can rest on.
+//! Which runs are compared with which.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::profile::Profile;
 use crate::stats::{Block, smallest_p};
 
-/// How the runs of the two sides lie to each other.
+/// Which runs of the two sides share boots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Design {
     /// Both sides ran in the same boots of one machine: runs are compared within each boot, so that
@@ -39,6 +39,26 @@ pub struct Boot {
     pub interleaved: bool,
 }
 
+/// Runs that would be enough to show a regression.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Enough {
+    /// Boots that both sides share.
+    Boots {
+        /// Boots of this size.
+        boots: usize,
+        /// Runs of the baseline in each.
+        base: usize,
+        /// Runs of the candidate in each.
+        candidate: usize,
+        /// Or this many runs of each side in each of so many boots, the ones there are.
+        here: Option<(usize, usize)>,
+    },
+    /// Runs of each side, each in a boot of its own.
+    Runs(usize),
+    /// Boots of each side, each with several runs.
+    BootsApart(usize),
+}
+
 /// Whether boots are shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -50,7 +70,7 @@ pub enum DesignKind {
     Apart,
 }
 
-/// What tells boots apart; of a run that knows neither, nothing is known to be shared.
+/// The identity of a boot. A run without either part shares its boot with no other.
 type Key<'a> = (Option<&'a str>, Option<u32>);
 
 fn key(profile: &Profile) -> Option<Key<'_>> {
@@ -158,78 +178,25 @@ impl Design {
         smallest_p(self.sizes())
     }
 
-    /// In words: `2 boots with 4 v 4 and 4 v 4 runs`.
+    /// What would be enough for the smallest chance to be at most `level`.
     #[must_use]
-    pub fn words(&self) -> String {
-        let plural = |count: usize| if count == 1 { "" } else { "s" };
-        match self {
-            Self::Shared { boots, left_out } => {
-                let mut sizes: Vec<String> = boots
-                    .iter()
-                    .map(|boot| format!("{} v {}", boot.base.len(), boot.candidate.len()))
-                    .collect();
-                let count = sizes.len();
-                sizes.dedup();
-                let each = if count > 1 && sizes.len() == 1 { " each" } else { "" };
-                let turns = if self.is_interleaved() { "in turns" } else { "not in turns" };
-                let mut text = format!(
-                    "{count} boot{} of both sides, {} runs{each}, {turns}",
-                    plural(count),
-                    sizes.join(", ")
-                );
-                if *left_out > 0 {
-                    text.push_str(&format!("; {left_out} runs of other boots are left out"));
-                }
-                text
-            }
-            Self::Apart { base, candidate } => {
-                let runs = |groups: &[Vec<usize>]| groups.iter().map(Vec::len).sum::<usize>();
-                let side = |groups: &[Vec<usize>], name: &str| {
-                    let (boots, runs) = (groups.len(), runs(groups));
-                    if boots == runs {
-                        format!("{runs} run{} of the {name}", plural(runs))
-                    } else {
-                        format!("{runs} runs of the {name} in {boots} boot{}", plural(boots))
-                    }
-                };
-                format!("{}, {}, apart", side(base, "baseline"), side(candidate, "candidate"))
-            }
-        }
-    }
-
-    /// What would be enough for the smallest chance to be at most `level`, in words.
-    #[must_use]
-    pub fn enough(&self, level: f64) -> String {
+    pub fn enough(&self, level: f64) -> Enough {
+        let runs_in =
+            |boots: usize| (1..=1_000).find(|n| smallest_p(vec![(*n, *n); boots]) <= level);
         match self {
             Self::Shared { boots, .. } => {
-                let (base, candidate) = boots
-                    .iter()
-                    .map(|boot| (boot.base.len(), boot.candidate.len()))
-                    .max()
-                    .unwrap_or((2, 2));
+                let sizes = self.sizes();
+                let (base, candidate) = sizes.iter().copied().max().unwrap_or((2, 2));
                 let more = (1..=10_000)
                     .find(|count| smallest_p(vec![(base, candidate); *count]) <= level)
                     .unwrap_or(10_000);
-                let longer =
-                    (1..=1_000).find(|n| smallest_p(boots.iter().map(|_| (*n, *n))) <= level);
-                let longer = longer.map_or(String::new(), |n| {
-                    format!(", or {n} v {n} runs in each of these {}", boots.len())
-                });
-                format!("{more} boots with {base} v {candidate} runs each{longer}")
+                let here = runs_in(boots.len()).map(|n| (n, boots.len()));
+                Enough::Boots { boots: more, base, candidate, here }
             }
             Self::Apart { base, candidate } => {
-                let n = (1..=1_000).find(|n| smallest_p([(*n, *n)]) <= level).unwrap_or(1_000);
-                let one = |groups: &[Vec<usize>]| groups.iter().all(|runs| runs.len() == 1);
-                if one(base) && one(candidate) {
-                    format!(
-                        "{n} v {n} runs, each in a boot of its own, or runs in turns in one boot"
-                    )
-                } else {
-                    format!(
-                        "{n} v {n} boots (runs of one boot count as one value, for they are not \
-                         independent), or runs of both sides in turns in the same boots"
-                    )
-                }
+                let n = runs_in(1).unwrap_or(1_000);
+                let single = base.iter().chain(candidate).all(|runs| runs.len() == 1);
+                if single { Enough::Runs(n) } else { Enough::BootsApart(n) }
             }
         }
     }

@@ -1,13 +1,12 @@
-//! The whole gate: runs and a rule in, a report out.
+//! The whole gate: runs and a rule in, findings out.
 
-use super::change::CONFIDENCE;
+use super::change::{CONFIDENCE, lost_share};
 use super::judge::{self, Terms};
-use super::report::{GATE_SCHEMA, REPORT_VERSION};
 use super::{
-    Budget, ChangeRecord, GateReport, Limit, Line, Outcome, Part, PartRecord, Refusal, Rule, Run,
-    Sides, Statistic, Verdict, changes,
+    Budget, ChangeRecord, Conclusion, Evidence, Gate, Limit, Line, Note, Part, Refusal, Rule, Run,
+    Sides, Statistic, Tally, TooFewRuns, Verdict, changes,
 };
-use crate::profile::{Clock, Tool};
+use crate::profile::Clock;
 use crate::stats;
 
 /// One figure that is to be judged, before it is.
@@ -20,16 +19,10 @@ struct Pending {
 
 /// Judges the candidate against the baseline and against the rule's budgets.
 #[must_use]
-pub fn gate(sides: Result<Sides, Refusal>, rule: &Rule) -> GateReport {
-    let mut report = GateReport {
-        schema: GATE_SCHEMA.to_owned(),
-        version: REPORT_VERSION,
-        tool: Tool::this(),
-        outcome: Outcome::Pass,
-        exit_code: 0,
-        summary: String::new(),
+pub fn gate<'a>(sides: Result<Sides<'a>, Refusal>, rule: &Rule) -> Gate<'a> {
+    let mut gate = Gate {
+        conclusion: Conclusion::Judged(Tally::default()),
         alpha: rule.alpha,
-        confidence: CONFIDENCE,
         comparisons: 0,
         parts: Vec::new(),
         notes: Vec::new(),
@@ -37,65 +30,54 @@ pub fn gate(sides: Result<Sides, Refusal>, rule: &Rule) -> GateReport {
     };
     let sides = match sides {
         Ok(sides) => sides,
-        Err(refusal) => return conclude(report, Outcome::NotComparable, refusal.to_string()),
+        Err(refusal) => return Gate { conclusion: Conclusion::NotComparable(refusal), ..gate },
     };
-    report.parts = sides.parts.iter().map(PartRecord::of).collect();
-    report.notes = notes(&sides, rule);
-
+    gate.notes = notes(&sides, rule);
+    gate.parts = sides.parts;
     let mut pending = Vec::new();
-    let with_baseline = sides.parts.iter().enumerate().filter(|(_, part)| !part.base.is_empty());
+    let with_baseline = gate.parts.iter().enumerate().filter(|(_, part)| !part.base.is_empty());
     for (number, part) in with_baseline {
         for record in changes(part) {
-            sort(record, part, number, rule, &mut pending, &mut report.lines);
+            sort(record, part, number, rule, &mut pending, &mut gate.lines);
         }
     }
-    report.comparisons = pending.len();
-    if let Some(text) = too_few_runs(&sides, &pending, rule) {
-        return conclude(report, Outcome::TooFewRuns, text);
+    gate.comparisons = pending.len();
+    if let Some(found) = too_few_runs(&gate.parts, &pending, rule) {
+        return Gate { conclusion: Conclusion::TooFewRuns(found), ..gate };
     }
-    report.lines.extend(judged(pending));
-    report.lines.extend(rule.budgets.iter().flat_map(|budget| budget_lines(budget, &sides, rule)));
+    gate.lines.extend(judged(pending));
+    for budget in &rule.budgets {
+        gate.lines.extend(budget_lines(budget, &gate.parts, rule));
+    }
     // Stable: within a kind, in the order of the handlers.
-    report.lines.sort_by_key(|line| match line.verdict {
+    gate.lines.sort_by_key(|line| match line.verdict {
         Verdict::Fail => 0,
         Verdict::Vanished | Verdict::Inconclusive => 1,
         Verdict::Insufficient => 2,
         Verdict::Pass | Verdict::New => 3,
     });
-    let (outcome, summary) = sum_up(&report.lines, rule);
-    conclude(report, outcome, summary)
+    gate.conclusion = Conclusion::Judged(tally(&gate.lines, rule));
+    gate
 }
 
-fn conclude(mut report: GateReport, outcome: Outcome, summary: String) -> GateReport {
-    report.outcome = outcome;
-    report.exit_code = outcome.exit_code();
-    report.summary = summary;
-    report
-}
-
-/// Puts one figure where it belongs: to be judged, or said at once.
+/// Puts one figure where it belongs: to be judged, or decided at once.
 fn sort(
     record: ChangeRecord,
-    part: &Part,
+    part: &Part<'_>,
     number: usize,
     rule: &Rule,
     pending: &mut Vec<Pending>,
     lines: &mut Vec<Line>,
 ) {
+    let presence = presence(&record);
     if record.statistic == Statistic::Count {
         // One line for the handler as a whole.
-        if let Some((verdict, evidence)) = presence(&record) {
-            lines.push(Line { statistic: None, ..line(record, verdict, evidence) });
-        }
-        return;
-    }
-    if presence(&record).is_some() {
+        lines.extend(presence.map(|evidence| Line { statistic: None, ..line(record, evidence) }));
         return;
     }
     let (clock, in_turns) = (part.clock(), part.design.is_interleaved());
-    let Limit::Share(share) = rule.limit(&record.handler, record.statistic, clock, in_turns) else {
-        return;
-    };
+    let limit = rule.limit(&record.handler, record.statistic, clock, in_turns);
+    let (None, Limit::Share(share)) = (presence, limit) else { return };
     let terms = Terms {
         share,
         floor_ns: rule.floor_ns(&record.handler, clock),
@@ -103,50 +85,26 @@ fn sort(
         alpha: rule.alpha,
     };
     match judge::insufficient(&record) {
-        Some(evidence) => {
-            let limits = limits(&record, &terms);
-            lines.push(Line {
-                limit_percent: limits.0,
-                floor_ns: limits.1,
-                ..line(record, Verdict::Insufficient, evidence)
-            });
-        }
+        Some(evidence) => lines.push(limited(record, &terms, evidence)),
         None => pending.push(Pending { record, terms, part: number }),
     }
 }
 
-/// What is to be said of a handler that only one side has, or that only one side called.
-fn presence(record: &ChangeRecord) -> Option<(Verdict, String)> {
-    let (base, candidate) = (record.base_calls, record.candidate_calls);
-    match (base.total > 0, candidate.total > 0) {
+/// Evidence about a handler that only one side called, or neither.
+fn presence(record: &ChangeRecord) -> Option<Evidence> {
+    match (record.base_calls.total > 0, record.candidate_calls.total > 0) {
         (true, true) => None,
-        (true, false) if !candidate.known => Some((
-            Verdict::Vanished,
-            format!(
-                "{} calls in the baseline, and the candidate has no such handler: renamed, inlined or no \
-                 longer measured",
-                base.total
-            ),
-        )),
-        (true, false) => Some((
-            Verdict::Vanished,
-            format!("{} calls in the baseline, and none in the candidate", base.total),
-        )),
-        (false, true) => Some((
-            Verdict::New,
-            format!("{} calls in the candidate, and none in the baseline", candidate.total),
-        )),
-        (false, false) => Some((
-            Verdict::Insufficient,
-            "no call on either side: the load does not reach it".to_owned(),
-        )),
+        (true, false) => Some(Evidence::Gone),
+        (false, true) => Some(Evidence::New),
+        (false, false) => Some(Evidence::NeverCalled),
     }
 }
 
-fn line(record: ChangeRecord, verdict: Verdict, evidence: String) -> Line {
+/// A line on a change.
+fn line(record: ChangeRecord, evidence: Evidence) -> Line {
     Line {
-        verdict,
-        improved: false,
+        verdict: evidence.verdict(),
+        improved: evidence.improved(),
         evidence,
         part: record.part.clone(),
         handler: record.handler.clone(),
@@ -159,184 +117,123 @@ fn line(record: ChangeRecord, verdict: Verdict, evidence: String) -> Line {
     }
 }
 
-fn limits(record: &ChangeRecord, terms: &Terms) -> (Option<f64>, Option<f64>) {
-    (Some(terms.share * 100.0), Some(terms.floor_ns + record.resolution))
+/// A line on a change that has limits.
+fn limited(record: ChangeRecord, terms: &Terms, evidence: Evidence) -> Line {
+    Line {
+        limit_percent: Some(terms.share * 100.0),
+        floor_ns: Some(terms.floor_ns + record.resolution),
+        ..line(record, evidence)
+    }
 }
 
 /// Why none of the comparisons could fail, if so.
-fn too_few_runs(sides: &Sides, pending: &[Pending], rule: &Rule) -> Option<String> {
+fn too_few_runs(parts: &[Part<'_>], pending: &[Pending], rule: &Rule) -> Option<TooFewRuns> {
     let comparisons = pending.len().max(1);
     let level = rule.alpha / comparisons as f64;
     // A hair more, for the chance is a quotient and so is the level.
-    let hopeless = |part: &&Part| part.design.smallest_p() > level * (1.0 + 1e-9);
-    let has_comparisons =
+    let hopeless = |part: &Part<'_>| part.design.smallest_p() > level * (1.0 + 1e-9);
+    let is_compared =
         |number: usize| pending.is_empty() || pending.iter().any(|p| p.part == number);
-    let part = sides
-        .parts
+    let (_, part) = parts
         .iter()
         .enumerate()
-        .filter(|(number, _)| has_comparisons(*number))
-        .map(|(_, part)| part)
-        .filter(|part| !part.base.is_empty())
-        .find(hopeless)?;
-    let name = part.name.as_ref().map_or(String::new(), |name| format!("{name}: "));
-    Some(format!(
-        "too few runs to find any regression, however large: {name}{} can show a chance of {:.5} at best, \
-         and {comparisons} comparison{} at alpha {} need {level:.5}: measure {}",
-        part.design.words(),
-        part.design.smallest_p(),
-        if comparisons == 1 { "" } else { "s" },
-        rule.alpha,
-        part.design.enough(level),
-    ))
+        .find(|(number, part)| is_compared(*number) && !part.base.is_empty() && hopeless(part))?;
+    Some(TooFewRuns {
+        part: part.name.clone(),
+        design: part.design.clone(),
+        comparisons,
+        level,
+        enough: part.design.enough(level),
+    })
 }
 
-fn judged(pending: Vec<Pending>) -> Vec<Line> {
+fn judged(pending: Vec<Pending>) -> impl Iterator<Item = Line> {
     let chances = |of: fn(&ChangeRecord) -> Option<f64>| {
         let chances: Vec<f64> = pending.iter().map(|p| of(&p.record).unwrap_or(1.0)).collect();
         stats::adjust(&chances)
     };
     let slower = chances(|record| record.p_slower);
     let faster = chances(|record| record.p_faster);
-    pending
-        .into_iter()
-        .zip(slower.into_iter().zip(faster))
-        .map(|(Pending { record, terms, .. }, (slower, faster))| {
-            let (verdict, improved, evidence) = judge::judge(&record, &terms, slower, faster);
-            let (limit_percent, floor_ns) = limits(&record, &terms);
-            Line {
-                improved,
-                limit_percent,
-                floor_ns,
-                p_adjusted: Some(slower),
-                ..line(record, verdict, evidence)
-            }
-        })
-        .collect()
+    pending.into_iter().zip(slower.into_iter().zip(faster)).map(|(pending, (slower, faster))| {
+        let Pending { record, terms, .. } = pending;
+        let evidence = judge::judge(&record, &terms, slower, faster);
+        Line { p_adjusted: Some(slower), ..limited(record, &terms, evidence) }
+    })
 }
 
 /// Lines of one budget: one for each handler of the candidate that it matches.
-fn budget_lines(budget: &Budget, sides: &Sides, rule: &Rule) -> Vec<Line> {
+fn budget_lines(budget: &Budget, parts: &[Part<'_>], rule: &Rule) -> Vec<Line> {
+    let line = |part: Option<String>, handler: &str, evidence: Evidence| Line {
+        verdict: evidence.verdict(),
+        improved: false,
+        evidence,
+        part,
+        handler: handler.to_owned(),
+        statistic: Some(budget.statistic),
+        budget: Some(budget.text.clone()),
+        limit_percent: None,
+        floor_ns: None,
+        p_adjusted: None,
+        change: None,
+    };
     let mut lines = Vec::new();
-    for part in &sides.parts {
+    for part in parts {
         let mut seen: Vec<(Option<&str>, &str)> = Vec::new();
         for handler in part.candidate.iter().flat_map(|run| &run.profile.handlers) {
             let key = (handler.module.as_deref(), handler.name.as_str());
-            if !budget.pattern.matches(&handler.name) || seen.contains(&key) {
-                continue;
+            if budget.pattern.matches(&handler.name) && !seen.contains(&key) {
+                seen.push(key);
+                let evidence = spent(budget, &part.candidate, key, rule);
+                lines.push(line(part.name.clone(), &handler.name, evidence));
             }
-            seen.push(key);
-            let (verdict, evidence) = spent(budget, &part.candidate, key, rule);
-            lines.push(Line {
-                verdict,
-                improved: false,
-                evidence,
-                part: part.name.clone(),
-                handler: handler.name.clone(),
-                statistic: Some(budget.statistic),
-                budget: Some(budget.text.clone()),
-                limit_percent: None,
-                floor_ns: None,
-                p_adjusted: None,
-                change: None,
-            });
         }
     }
     if lines.is_empty() {
-        lines.push(Line {
-            verdict: Verdict::Inconclusive,
-            improved: false,
-            evidence: format!("no handler of the candidate matches `{}`", budget.pattern),
-            part: None,
-            handler: budget.pattern.to_string(),
-            statistic: Some(budget.statistic),
-            budget: Some(budget.text.clone()),
-            limit_percent: None,
-            floor_ns: None,
-            p_adjusted: None,
-            change: None,
-        });
+        lines.push(line(None, budget.pattern.as_str(), Evidence::NoMatch));
     }
     lines
 }
 
-/// Whether a handler keeps a budget.
+/// What a handler takes of a budget.
 fn spent(
     budget: &Budget,
-    runs: &[Run],
+    runs: &[&Run],
     (module, name): (Option<&str>, &str),
     rule: &Rule,
-) -> (Verdict, String) {
-    let statistic = budget.statistic;
-    let (mut values, mut fewest, mut lost_share) = (Vec::new(), u64::MAX, 0.0_f64);
-    for run in runs {
-        let handler = run
-            .profile
-            .handlers
-            .iter()
-            .find(|handler| handler.name == name && handler.module.as_deref() == module);
-        fewest = fewest.min(handler.map_or(0, |handler| handler.count));
-        if let Some(handler) = handler {
-            let lost = handler.losses.unmeasured() as f64;
-            if lost > 0.0 {
-                lost_share = lost_share.max(lost / (lost + handler.count as f64));
-            }
-            values.extend(statistic.of(handler).map(|observed| observed.value));
-        }
-    }
-    let needed = statistic.calls_needed();
+) -> Evidence {
+    let handlers: Vec<_> = runs.iter().map(|run| run.handler(module, name)).collect();
+    let fewest = handlers.iter().map(|found| found.map_or(0, |handler| handler.count)).min();
+    let (needed, fewest) = (budget.statistic.calls_needed(), fewest.unwrap_or(0));
     if fewest < needed {
-        let text = format!("{statistic} needs {needed} calls in every run, and a run has {fewest}");
-        return (Verdict::Insufficient, text);
+        return Evidence::FewCalls { needed, fewest, side: None };
     }
-    let below = judge::ns(budget.below_ns);
+    let handlers = || handlers.iter().flatten();
+    let values: Vec<f64> =
+        handlers().filter_map(|handler| Some(budget.statistic.of(handler)?.value)).collect();
     let Some((value, bounds)) = stats::level(&values, CONFIDENCE) else {
-        return (Verdict::Insufficient, "it has no call".to_owned());
+        return Evidence::NoCall;
     };
-    let shown = judge::ns(value);
-    if lost_share > rule.max_loss {
-        let text = format!(
-            "{shown}, and {} of the calls of a run were lost, where {} may be",
-            judge::percent(lost_share),
-            judge::percent(rule.max_loss)
-        );
-        return (Verdict::Inconclusive, text);
+    let share = handlers().map(|handler| lost_share(handler)).fold(0.0, f64::max);
+    if share > rule.max_loss {
+        return Evidence::SpentLost { value, share, allowed: rule.max_loss };
     }
-    let runs = match values.len() {
-        1 => "one run".to_owned(),
-        count => format!("{count} runs"),
-    };
-    let (lower, upper) = bounds.map_or((value, value), |bounds| (bounds.lower, bounds.upper));
-    if upper < budget.below_ns {
-        (Verdict::Pass, format!("{shown}, at most {}, below {below}; {runs}", judge::ns(upper)))
-    } else if lower >= budget.below_ns {
-        (
-            Verdict::Fail,
-            format!("{shown}, at least {}, not below {below}; {runs}", judge::ns(lower)),
-        )
-    } else {
-        let text = format!(
-            "{shown}, between {} and {}, and the budget is {below}; {runs}",
-            judge::ns(lower),
-            judge::ns(upper)
-        );
-        (Verdict::Inconclusive, text)
-    }
+    let bounds = bounds.map_or([value; 2], |bounds| [bounds.lower, bounds.upper]);
+    Evidence::Spent { value, bounds, below_ns: budget.below_ns, runs: values.len() }
 }
 
-fn notes(sides: &Sides, rule: &Rule) -> Vec<String> {
+fn notes(sides: &Sides<'_>, rule: &Rule) -> Vec<Note> {
     let mut notes = sides.notes.clone();
     for part in &sides.parts {
-        let name = part.name.as_ref().map_or(String::new(), |name| format!("{name}: "));
-        let record = PartRecord::of(part);
-        if !record.base.modules.is_empty() && record.base.modules == record.candidate.modules {
-            notes.push(format!("{name}both sides are of the same build"));
+        let builds = |side: &[&Run]| -> Vec<(String, Option<String>)> {
+            let builds = side.first().into_iter().flat_map(|run| run.builds());
+            builds.map(|(name, id)| (name.to_owned(), id.map(str::to_owned))).collect()
+        };
+        let base = builds(&part.base);
+        if !base.is_empty() && base == builds(&part.candidate) {
+            notes.push(Note::SameBuild(part.name.clone()));
         }
         if part.clock() == Clock::Wall && !part.design.is_interleaved() {
-            notes.push(format!(
-                "{name}the sides did not take turns on the wall clock, so a drift of the machine looks like \
-                 a change: the limits are doubled unless they were given"
-            ));
+            notes.push(Note::NotInTurns(part.name.clone()));
         }
     }
     let names = || {
@@ -345,46 +242,22 @@ fn notes(sides: &Sides, rule: &Rule) -> Vec<String> {
     };
     for handler in &rule.handlers {
         if !names().any(|name| handler.pattern.matches(name)) {
-            notes.push(format!("no handler matches `{}` of the rule file", handler.pattern));
+            notes.push(Note::Unmatched(handler.pattern.to_string()));
         }
     }
     notes
 }
 
-fn sum_up(lines: &[Line], rule: &Rule) -> (Outcome, String) {
+fn tally(lines: &[Line], rule: &Rule) -> Tally {
     let count = |verdict: Verdict| lines.iter().filter(|line| line.verdict == verdict).count();
-    let vanished = if rule.allow_vanished { 0 } else { count(Verdict::Vanished) };
-    let undecided = count(Verdict::Inconclusive) + count(Verdict::Insufficient) + vanished;
-    let passed = count(Verdict::Pass);
-    let improved = lines.iter().filter(|line| line.improved).count();
-    let failed: Vec<&Line> = lines.iter().filter(|line| line.verdict == Verdict::Fail).collect();
-    let mut tail = format!("{passed} passed");
-    if improved > 0 {
-        tail.push_str(&format!(" ({improved} faster)"));
+    let vanished = count(Verdict::Vanished);
+    let not_allowed = if rule.allow_vanished { 0 } else { vanished };
+    Tally {
+        failed: count(Verdict::Fail),
+        undecided: count(Verdict::Inconclusive) + count(Verdict::Insufficient) + not_allowed,
+        passed: count(Verdict::Pass),
+        improved: lines.iter().filter(|line| line.improved).count(),
+        new: count(Verdict::New),
+        vanished,
     }
-    for (verdict, what) in [(Verdict::New, "new"), (Verdict::Vanished, "vanished")] {
-        if count(verdict) > 0 {
-            tail.push_str(&format!(", {} {what}", count(verdict)));
-        }
-    }
-    if let Some(first) = failed.first() {
-        let more = match failed.len() {
-            1 => String::new(),
-            all => format!(" and {} more", all - 1),
-        };
-        let summary = format!(
-            "{} {}{more} failed: {}; {undecided} undecided, {tail}",
-            first.subject(),
-            first.figure(),
-            first.evidence
-        );
-        return (Outcome::Fail, summary);
-    }
-    if undecided > 0 {
-        return (Outcome::Inconclusive, format!("none failed, {undecided} undecided, {tail}"));
-    }
-    if passed == 0 {
-        return (Outcome::Inconclusive, "nothing was judged: every limit is off".to_owned());
-    }
-    (Outcome::Pass, tail)
 }

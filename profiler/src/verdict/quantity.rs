@@ -1,12 +1,12 @@
-//! Durations and shares as people write them.
+//! Parser of durations and shares.
 
-/// Text that is no such quantity.
+/// Text that is not such a quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
-    /// No duration.
+    /// Not a duration.
     #[error("`{0}` is no duration: write it with its unit, such as 250ns, 2us or 1.5ms")]
     Duration(String),
-    /// No share.
+    /// Not a share.
     #[error("`{0}` is no share: write it in percent, such as 5% or 0.5%")]
     Share(String),
 }

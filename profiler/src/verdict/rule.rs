@@ -28,7 +28,7 @@ impl FromStr for Limit {
 pub struct Limits([Option<Limit>; Statistic::GATED.len()]);
 
 impl Limits {
-    /// The limit of one figure; `None` where nothing is said of it.
+    /// The limit of one figure; `None` if it has none.
     #[must_use]
     pub fn get(&self, statistic: Statistic) -> Option<Limit> {
         let place = Statistic::GATED.iter().position(|other| *other == statistic)?;
@@ -45,7 +45,7 @@ impl Limits {
     }
 }
 
-/// Text that is no list of limits.
+/// Text that is not a list of limits.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{given}` is no limit: {reason}; write it as 'tp99=10%,avg=5%'")]
 pub struct LimitsError {
@@ -90,17 +90,17 @@ pub struct HandlerRule {
 pub struct Rule {
     /// Chance of a false alarm over the whole family of comparisons.
     pub alpha: f64,
-    /// Limits for all handlers; figures that are not named are not judged. `None` is what
-    /// [`Rule::limit`] says of the clock.
+    /// Limits for all handlers; figures that are not named are not judged. `None` is the
+    /// clock's, see [`Rule::limit`].
     pub limits: Option<Limits>,
-    /// Least change that counts, in nanoseconds; `None` is what [`Rule::floor_ns`] says of the clock.
+    /// Least change that counts, in nanoseconds; `None` is the clock's, see [`Rule::floor_ns`].
     pub floor_ns: Option<f64>,
     /// Largest share of a handler's calls that may be missing from a run.
     pub max_loss: f64,
     /// Whether a handler may be gone.
     pub allow_vanished: bool,
-    /// What differs for some handlers; of several that match, the last one that speaks of a thing
-    /// holds.
+    /// What differs for some handlers; of several that match, the last one that has a value
+    /// counts.
     pub handlers: Vec<HandlerRule>,
     /// Absolute bounds.
     pub budgets: Vec<Budget>,

@@ -12,7 +12,7 @@ use super::{Budget, Limit, Limits, Rule, Statistic, parse_ns, parse_share};
 /// Largest file that is read.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// A file that is no rule.
+/// A file that is not a rule.
 #[derive(Debug, thiserror::Error)]
 pub enum RuleFileError {
     /// It could not be read.
@@ -23,7 +23,7 @@ pub enum RuleFileError {
         /// The system's reason.
         source: std::io::Error,
     },
-    /// What it says is not understood.
+    /// It has a mistake.
     #[error("{}:{line}:{column}: {message}", path.display())]
     Bad {
         /// The file.
@@ -127,11 +127,10 @@ impl From<FileLimits> for Limits {
 }
 
 impl Rule {
-    /// Reads a rule from a file; what it does not say is as in [`Rule::default`].
+    /// Reads a rule from a file; keys that it lacks are as in [`Rule::default`].
     ///
     /// # Errors
-    /// If it cannot be read, or says something that is not understood: an unknown key is an error, with its
-    /// line and column.
+    /// If it cannot be read or has a mistake, which is given with its line and column. An unknown key is one.
     pub fn read(path: &Path) -> Result<Self, RuleFileError> {
         let io_error = |source| RuleFileError::Io { path: path.to_owned(), source };
         let mut text = String::new();
@@ -172,7 +171,7 @@ impl Rule {
     }
 }
 
-/// Line and column, from 1, of the begin of a range of bytes.
+/// Line and column, from 1, of the start of a range of bytes.
 fn position(text: &str, span: Option<Range<usize>>) -> (usize, usize) {
     let before = text.get(..span.map_or(0, |span| span.start)).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |at| at + 1);

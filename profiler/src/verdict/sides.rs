@@ -1,16 +1,14 @@
-//! The runs of both sides, once it is certain that they may be compared.
+//! The runs of both sides, checked to be comparable.
 
-use std::fmt;
-
-use super::Design;
-use crate::load::LoadStatus;
-use crate::profile::Profile;
+use super::{Design, Note, Side};
+use crate::load::{LoadFailure, LoadStatus};
 use crate::profile::unlike::{Difference, Use, What, differences};
+use crate::profile::{Clock, HandlerProfile, Profile};
 
 /// One run, with a name for messages: its file, and its number in there.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
-    /// What messages call it.
+    /// Its name in messages.
     pub name: String,
     /// What was measured.
     pub profile: Profile,
@@ -18,55 +16,59 @@ pub struct Run {
 
 /// Runs of a baseline and of a candidate, in parts that are compared each for itself.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Sides {
+pub struct Sides<'a> {
     /// The parts; one, unless the runs are of several load profiles.
-    pub parts: Vec<Part>,
+    pub parts: Vec<Part<'a>>,
     /// What a reader has to know of the choice of runs.
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
 }
 
 /// Runs of one load.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Part {
+pub struct Part<'a> {
     /// Name of the load profile, where runs have one.
     pub name: Option<String>,
     /// The baseline.
-    pub base: Vec<Run>,
+    pub base: Vec<&'a Run>,
     /// The candidate.
-    pub candidate: Vec<Run>,
-    /// How they lie to each other.
+    pub candidate: Vec<&'a Run>,
+    /// Which of them share boots.
     pub design: Design,
 }
 
 /// Why runs may not be compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// Some cannot be used at all.
-    Unfit(Vec<Unfit>),
+    /// Some cannot be used at all: their names, and why.
+    Unfit(Vec<(String, Unfit)>),
     /// They differ in more than the driver's build.
     Unlike(Vec<Unlike>),
     /// No part is on both sides.
     NothingInCommon {
         /// Parts of the baseline.
-        base: String,
+        base: Vec<Option<String>>,
         /// Parts of the candidate.
-        candidate: String,
+        candidate: Vec<Option<String>>,
     },
 }
 
-/// A run that cannot be used.
+/// Why a run cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unfit {
-    /// Its name.
-    pub run: String,
-    /// Why.
-    pub reason: String,
+pub enum Unfit {
+    /// It was interrupted.
+    Interrupted,
+    /// Its load failed.
+    LoadFailed(LoadFailure),
+    /// The calls of this handler do not add up.
+    Unbalanced(String),
+    /// It is a copy of this run.
+    CopyOf(String),
 }
 
 /// Runs that differ in one thing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unlike {
-    /// The run that it is held against.
+    /// The run that the others are compared with.
     pub first: String,
     /// The runs that differ from it in the same way.
     pub others: Vec<String>,
@@ -74,80 +76,53 @@ pub struct Unlike {
     pub difference: Difference,
 }
 
-impl fmt::Display for Unlike {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Difference { what, first, second } = &self.difference;
-        let others = match self.others.as_slice() {
-            [other] => other.clone(),
-            [other, rest @ ..] => format!("{other} and {} more", rest.len()),
-            [] => "another".to_owned(),
-        };
-        write!(f, "{what}: {first} in {}, {second} in {others}", self.first)
+impl Run {
+    /// What was measured of a handler; a handler without a module is of the kernel image.
+    pub(super) fn handler(&self, module: Option<&str>, name: &str) -> Option<&HandlerProfile> {
+        let mut handlers = self.profile.handlers.iter();
+        handlers.find(|handler| handler.name == name && handler.module.as_deref() == module)
+    }
+
+    /// Its modules, by name and build.
+    pub fn builds(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        self.profile.modules.iter().map(|module| {
+            let id = module.build_id.as_deref().or(module.srcversion.as_deref());
+            (module.name.as_str(), id)
+        })
     }
 }
 
-impl Refusal {
-    /// One line for each reason.
+impl Part<'_> {
+    /// What a nanosecond of its runs is. If `--allow-different` lets them disagree it is the wall's, whose
+    /// limits are the wider ones.
     #[must_use]
-    pub fn reasons(&self) -> Vec<String> {
-        match self {
-            Self::Unfit(runs) => {
-                runs.iter().map(|run| format!("{}: {}", run.run, run.reason)).collect()
-            }
-            Self::Unlike(found) => found.iter().map(ToString::to_string).collect(),
-            Self::NothingInCommon { base, candidate } => {
-                vec![format!("the baseline has runs of {base}, the candidate of {candidate}")]
-            }
+    pub fn clock(&self) -> Clock {
+        let is_virtual = |run: &&Run| run.profile.clock == Clock::Virtual;
+        if self.base.iter().chain(&self.candidate).all(is_virtual) {
+            Clock::Virtual
+        } else {
+            Clock::Wall
         }
     }
 }
 
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let reasons = self.reasons().join("\n  ");
-        match self {
-            Self::Unfit(_) => write!(
-                f,
-                "not comparable: runs that cannot be used:\n  {reasons}\nmeasure these again"
-            ),
-            Self::Unlike(found) => {
-                let mut whats: Vec<&str> =
-                    found.iter().map(|found| found.difference.what.name()).collect();
-                whats.dedup();
-                write!(
-                    f,
-                    "not comparable: the runs differ in more than the driver's build:\n  {reasons}\nmeasure \
-                     both sides alike, or, if this cannot matter, add --allow-different {}",
-                    whats.join(",")
-                )
-            }
-            Self::NothingInCommon { .. } => {
-                write!(f, "not comparable: {reasons}: measure both with the same load profiles")
-            }
-        }
-    }
-}
-
-impl Sides {
+impl<'a> Sides<'a> {
     /// Runs of a candidate alone, which can be held against budgets.
     ///
     /// # Errors
     /// If a run was cut short, its load failed or its account of calls does not add up.
-    pub fn of_candidate(candidate: Vec<Run>) -> Result<Self, Refusal> {
-        let unfit: Vec<Unfit> = candidate.iter().filter_map(unfit_for).collect();
+    pub fn of_candidate(candidate: &'a [Run]) -> Result<Self, Refusal> {
+        let unfit: Vec<_> = candidate.iter().filter_map(unfit_for).collect();
         if !unfit.is_empty() {
             return Err(Refusal::Unfit(unfit));
         }
-        let mut parts = Vec::new();
-        for name in part_names(&candidate) {
-            let candidate: Vec<Run> =
-                candidate.iter().filter(|run| part_name(run) == name).cloned().collect();
-            let profiles: Vec<&Profile> = candidate.iter().map(|run| &run.profile).collect();
-            let design = Design::of(&[], &profiles, false);
-            parts.push(Part { name, base: Vec::new(), candidate, design });
-        }
-        let notes = vec!["no baseline: only budgets are judged".to_owned()];
-        Ok(Self { parts, notes })
+        let part = |name| {
+            let candidate = of_part(candidate, &name);
+            let design = Design::of(&[], &profiles(&candidate), false);
+            Part { name, base: Vec::new(), candidate, design }
+        };
+        let parts = part_names(candidate).into_iter().map(part).collect();
+        Ok(Self { parts, notes: vec![Note::OnlyBudgets] })
     }
 
     /// Sorts the runs of both sides into parts.
@@ -156,59 +131,47 @@ impl Sides {
     /// If a run was cut short, its load failed or its account of calls does not add up; if one is a
     /// copy of another; or if runs differ in what is not in `allowed`.
     pub fn new(
-        base: Vec<Run>,
-        candidate: Vec<Run>,
+        base: &'a [Run],
+        candidate: &'a [Run],
         allowed: &[What],
         independent: bool,
     ) -> Result<Self, Refusal> {
-        let mut unfit: Vec<Unfit> = Vec::new();
-        for side in [&base, &candidate] {
+        let mut unfit = Vec::new();
+        for side in [base, candidate] {
             unfit.extend(side.iter().filter_map(unfit_for));
             unfit.extend(copies(side));
         }
         if !unfit.is_empty() {
             return Err(Refusal::Unfit(unfit));
         }
-        let (names_of_base, names_of_candidate) = (part_names(&base), part_names(&candidate));
-        let mut notes = Vec::new();
-        for name in names_of_base.iter().filter(|name| !names_of_candidate.contains(name)) {
-            notes.push(format!("{}: only the baseline has runs of it", words(name)));
-        }
-        for name in names_of_candidate.iter().filter(|name| !names_of_base.contains(name)) {
-            notes.push(format!("{}: only the candidate has runs of it", words(name)));
-        }
-        let common: Vec<Option<String>> = names_of_base
-            .iter()
-            .filter(|name| names_of_candidate.contains(name))
-            .cloned()
-            .collect();
+        let (of_base, of_candidate) = (part_names(base), part_names(candidate));
+        let (common, base_alone): (Vec<_>, Vec<_>) =
+            of_base.iter().cloned().partition(|name| of_candidate.contains(name));
         if common.is_empty() {
-            let list =
-                |names: &[Option<String>]| names.iter().map(words).collect::<Vec<_>>().join(", ");
-            return Err(Refusal::NothingInCommon {
-                base: list(&names_of_base),
-                candidate: list(&names_of_candidate),
-            });
+            return Err(Refusal::NothingInCommon { base: of_base, candidate: of_candidate });
         }
+        let candidate_alone = of_candidate.into_iter().filter(|name| !common.contains(name));
+        let base_alone = base_alone.into_iter().map(|name| Note::OnlyOn(Side::Baseline, name));
+        let notes = base_alone
+            .chain(candidate_alone.map(|name| Note::OnlyOn(Side::Candidate, name)))
+            .collect();
         let (mut parts, mut unlike) = (Vec::new(), Vec::new());
-        for name in common {
-            let of = |side: &[Run]| -> Vec<Run> {
-                side.iter().filter(|run| part_name(run) == name).cloned().collect()
-            };
-            let (base, candidate) = (of(&base), of(&candidate));
+        for name in common.iter().cloned() {
+            let (base, candidate) = (of_part(base, &name), of_part(candidate, &name));
             unlike.extend(unlike_runs(&base, &candidate, allowed));
-            let profiles =
-                |side: &[Run]| side.iter().map(|run| run.profile.clone()).collect::<Vec<_>>();
-            let (of_base, of_candidate) = (profiles(&base), profiles(&candidate));
-            let design = Design::of(
-                &of_base.iter().collect::<Vec<_>>(),
-                &of_candidate.iter().collect::<Vec<_>>(),
-                independent,
-            );
+            let design = Design::of(&profiles(&base), &profiles(&candidate), independent);
             parts.push(Part { name, base, candidate, design });
         }
         if unlike.is_empty() { Ok(Self { parts, notes }) } else { Err(Refusal::Unlike(unlike)) }
     }
+}
+
+fn of_part<'a>(side: &'a [Run], name: &Option<String>) -> Vec<&'a Run> {
+    side.iter().filter(|run| part_name(run) == *name).collect()
+}
+
+fn profiles<'a>(side: &[&'a Run]) -> Vec<&'a Profile> {
+    side.iter().map(|run| &run.profile).collect()
 }
 
 fn part_name(run: &Run) -> Option<String> {
@@ -227,32 +190,26 @@ fn part_names(side: &[Run]) -> Vec<Option<String>> {
     names
 }
 
-fn words(part: &Option<String>) -> String {
-    part.as_ref().map_or("no load profile".to_owned(), |name| format!("load profile {name}"))
-}
-
-fn unfit_for(run: &Run) -> Option<Unfit> {
+fn unfit_for(run: &Run) -> Option<(String, Unfit)> {
     let profile = &run.profile;
-    let unbalanced =
-        profile.handlers.iter().find(|handler| handler.losses.imbalance(handler.count) != 0);
     let failed = profile.loads.iter().find_map(|load| match &load.outcome.status {
-        LoadStatus::Failed(failure) => Some(failure.to_string()),
+        LoadStatus::Failed(failure) => Some(Unfit::LoadFailed(failure.clone())),
         _ => None,
     });
-    let reason = if profile.interrupted {
-        "the run was interrupted".to_owned()
-    } else if let Some(failure) = failed {
-        format!("its load failed: {failure}")
-    } else if let Some(handler) = unbalanced {
-        format!("its account of calls of {} does not add up", handler.name)
-    } else {
-        return None;
+    let unbalanced = || {
+        let mut handlers = profile.handlers.iter();
+        let found = handlers.find(|handler| handler.losses.imbalance(handler.count) != 0)?;
+        Some(Unfit::Unbalanced(found.name.clone()))
     };
-    Some(Unfit { run: run.name.clone(), reason })
+    let reason = match profile.interrupted {
+        true => Some(Unfit::Interrupted),
+        false => failed.or_else(unbalanced),
+    };
+    Some((run.name.clone(), reason?))
 }
 
-/// Runs that are there twice: a copy is no second measurement.
-fn copies(side: &[Run]) -> Vec<Unfit> {
+/// Runs that are given twice: a copy is not a second measurement.
+fn copies(side: &[Run]) -> impl Iterator<Item = (String, Unfit)> {
     let is_copy = |a: &Run, b: &Run| {
         a.profile.started == b.profile.started
             && a.profile.place == b.profile.place
@@ -260,19 +217,14 @@ fn copies(side: &[Run]) -> Vec<Unfit> {
             && a.profile.handlers == b.profile.handlers
             && a.profile.loads == b.profile.loads
     };
-    let mut found = Vec::new();
-    for (number, run) in side.iter().enumerate() {
-        if let Some(first) = side.iter().take(number).find(|first| is_copy(first, run)) {
-            let reason =
-                format!("is a copy of {}, and a copy is no second measurement", first.name);
-            found.push(Unfit { run: run.name.clone(), reason });
-        }
-    }
-    found
+    side.iter().enumerate().filter_map(move |(number, run)| {
+        let first = side.iter().take(number).find(|first| is_copy(first, run))?;
+        Some((run.name.clone(), Unfit::CopyOf(first.name.clone())))
+    })
 }
 
-/// Each way in which runs differ, told once.
-fn unlike_runs(base: &[Run], candidate: &[Run], allowed: &[What]) -> Vec<Unlike> {
+/// Each way in which runs differ, once.
+fn unlike_runs(base: &[&Run], candidate: &[&Run], allowed: &[What]) -> Vec<Unlike> {
     let mut found: Vec<Unlike> = Vec::new();
     let mut hold = |first: &Run, other: &Run, purpose: Use| {
         for difference in differences(&first.profile, &other.profile, purpose) {

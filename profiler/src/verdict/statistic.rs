@@ -103,7 +103,7 @@ impl fmt::Display for Statistic {
     }
 }
 
-/// A name that is no figure which can be judged.
+/// A name that is not one of [`Statistic::GATED`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no statistic that can be judged: choose of avg, tp90, tp95, tp99")]
 pub struct UnknownStatistic(pub(super) String);

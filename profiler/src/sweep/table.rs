@@ -1,14 +1,15 @@
 //! The table of a sweep: one line a cell, made of the profiles alone.
 
 use super::grid::Cell;
-use crate::cmd::grid;
 use crate::export::Unit;
+use crate::export::grid::words as grid;
 use crate::load::{LoadSpec, OperationTimes};
 use crate::profile::Profile;
 use crate::watch::Watched;
 
 /// All tables of the cells, which are in order.
-pub(super) fn text(cells: &[(Cell, Profile)], unit: Unit, width: Option<u16>) -> String {
+#[must_use]
+pub fn text(cells: &[(Cell, Profile)], unit: Unit, width: Option<u16>) -> String {
     let mut text = loads(cells, unit, width);
     if cells.iter().any(|(_, profile)| !profile.handlers.is_empty()) {
         text.push('\n');

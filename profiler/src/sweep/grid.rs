@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cli::SweepArgs;
 use crate::error::{Failure, exit};
 use crate::kernel::host;
 use crate::load::Rate;
@@ -18,9 +17,22 @@ const SCHEMA: &str = "profiler/sweep";
 /// Version of the record.
 const VERSION: u32 = 1;
 
+/// The axes of the grid.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Axes {
+    /// Rates of the loads; `None` is as fast as it goes.
+    pub rates: Vec<Option<Rate>>,
+    /// Numbers of workers.
+    pub workers: Vec<u32>,
+    /// Delays of the loopback interface; none is no delay.
+    pub net_delays: Vec<Duration>,
+    /// Runs of each combination.
+    pub repeat: u32,
+}
+
 /// The whole grid.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Plan {
+pub struct Plan {
     schema: String,
     version: u32,
     /// `null` is as fast as it goes.
@@ -36,13 +48,17 @@ pub(super) struct Plan {
 
 /// One run of the grid.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Cell {
+pub struct Cell {
     /// Place of the combination, then of the run.
-    pub(super) at: (usize, u32),
-    pub(super) rate: Option<Rate>,
-    pub(super) workers: u32,
-    pub(super) delay: Duration,
-    pub(super) run: u32,
+    pub at: (usize, u32),
+    /// Rate of the loads; `None` is as fast as it goes.
+    pub rate: Option<Rate>,
+    /// Workers of each load.
+    pub workers: u32,
+    /// Delay of the loopback interface.
+    pub delay: Duration,
+    /// Number of the run, from 1.
+    pub run: u32,
 }
 
 impl Plan {
@@ -50,18 +66,20 @@ impl Plan {
     ///
     /// # Errors
     /// If a value is there twice: its cells would be the same.
-    pub(super) fn of(args: &SweepArgs) -> Result<Self, Failure> {
+    pub fn new(axes: Axes, run: &[OsString]) -> Result<Self, Failure> {
         let host = host::collect();
-        let delays =
-            if args.net_delay.is_empty() { vec![Duration::ZERO] } else { args.net_delay.clone() };
+        let mut delays = axes.net_delays;
+        if delays.is_empty() {
+            delays.push(Duration::ZERO);
+        }
         let plan = Self {
             schema: SCHEMA.to_owned(),
             version: VERSION,
-            rates_per_s: args.rate.iter().map(|asked| asked.0).collect(),
-            workers: args.workers.clone(),
+            rates_per_s: axes.rates,
+            workers: axes.workers,
             net_delays_ns: delays.into_iter().map(crate::stats::nanoseconds).collect(),
-            repeat: args.repeat,
-            run: args.run.iter().map(super::shown).collect(),
+            repeat: axes.repeat,
+            run: run.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             kernel: host.kernel_release,
             cpu_model: host.cpu_model,
         };
@@ -78,7 +96,7 @@ impl Plan {
     }
 
     /// All cells in the order in which they are measured: a run of each combination, then another.
-    pub(super) fn cells(&self) -> impl Iterator<Item = Cell> {
+    pub fn cells(&self) -> impl Iterator<Item = Cell> {
         let mut points = Vec::new();
         for &delay in &self.net_delays_ns {
             for &rate in &self.rates_per_s {
@@ -103,7 +121,7 @@ impl Plan {
     ///
     /// # Errors
     /// If it is not, or is no record.
-    pub(super) fn compare(&self, path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    pub fn compare(&self, path: &Path, bytes: &[u8]) -> Result<(), Failure> {
         let other: Self = serde_json::from_slice(bytes).map_err(|error| {
             let text = format!(
                 "{} is no record of a sweep: {error}: choose another --out",
@@ -139,7 +157,7 @@ impl Plan {
 
 impl Cell {
     /// Name of its file.
-    pub(super) fn file_name(&self) -> String {
+    pub fn file_name(&self) -> String {
         let rate = self.rate.map_or("max".to_owned(), |rate| rate.get().to_string());
         let mut name = format!("rate-{rate}_workers-{}", self.workers);
         if !self.delay.is_zero() {
@@ -148,13 +166,8 @@ impl Cell {
         format!("{name}_run-{}.json", self.run)
     }
 
-    /// Its place in the table: combinations together.
-    pub(super) fn order(&self) -> (usize, u32) {
-        self.at
-    }
-
     /// Arguments of `profiler run`.
-    pub(super) fn arguments(&self, shared: &[OsString], json: &Path) -> Vec<OsString> {
+    pub fn arguments(&self, shared: &[OsString], json: &Path) -> Vec<OsString> {
         // Before those of the user, which may end with a command.
         let mut words: Vec<OsString> = vec!["--workers".into(), self.workers.to_string().into()];
         if let Some(rate) = self.rate {
@@ -169,7 +182,7 @@ impl Cell {
     ///
     /// # Errors
     /// If its file is no sound profile.
-    pub(super) fn read(&self, folder: &Path) -> Result<Option<Profile>, Failure> {
+    pub fn read(&self, folder: &Path) -> Result<Option<Profile>, Failure> {
         let path = folder.join(self.file_name());
         if !path.exists() {
             return Ok(None);

@@ -5,32 +5,26 @@ use std::path::{Path, PathBuf};
 
 use profiler_vm::{ImageError, KernelImage};
 
-use super::cannot_write;
-use super::work::Work;
-use crate::cli::{LabArgs, PrepareArgs};
-use crate::cmd::prepare::{self, Inspected};
+use super::plan::Build;
+use super::{Bench, Options, kernel};
 use crate::error::{Failure, exit};
-use crate::lab::plan::Build;
-use crate::lab::{Bench, kernel};
+use crate::prepare::{self, Inspected};
 
-/// A kernel for each `--kernel`, or the one that the first module was built for, with the modules
+/// The kernels that are asked for, or the one that the first module was built for, each with the modules
 /// that were built for it, prepared below `folder`.
-pub(super) fn benches(args: &LabArgs, work: &Work, folder: &Path) -> Result<Vec<Bench>, Failure> {
-    let firsts = inspect(if args.baseline.is_empty() { &args.module } else { &args.baseline })?;
-    let candidates = inspect(&args.candidate)?;
-    let asked = if args.kernel.is_empty() { default_kernel(&firsts)? } else { args.kernel.clone() };
-    let mut kernels: Vec<KernelImage> = Vec::new();
-    for given in &asked {
-        let kernel = kernel::find(given)
-            .map_err(|error| Failure::new(exit::CANNOT_MEASURE, error.to_string()))?;
-        if kernels.iter().any(|other| other.release == kernel.release) {
-            let text = format!("kernel {} was given twice", kernel.release);
-            return Err(Failure::new(exit::USAGE, text));
-        }
-        kernels.push(kernel);
-    }
-    let mut benches = Vec::new();
-    for kernel in kernels {
+///
+/// # Errors
+/// If a kernel is missing or is there twice, no module was built for one of them, or the modules cannot be
+/// prepared or are two different ones.
+pub fn benches(options: &Options, folder: &Path) -> Result<Vec<Bench>, Failure> {
+    let baselines = inspect(&options.baseline)?;
+    let candidates = inspect(&options.candidate)?;
+    let kernels = if options.kernels.is_empty() {
+        find_kernels(&default_kernel(&baselines)?)?
+    } else {
+        find_kernels(&options.kernels)?
+    };
+    let bench = |kernel: KernelImage| {
         let below = folder.join(&kernel.release);
         fs::create_dir_all(&below).map_err(|error| cannot_write(&below, &error))?;
         let btf = kernel_btf(&kernel, &below)?;
@@ -38,18 +32,12 @@ pub(super) fn benches(args: &LabArgs, work: &Work, folder: &Path) -> Result<Vec<
             let module = of_kernel(modules, &kernel)?;
             let output = below.join(name);
             make(module, btf.as_deref(), &output)?;
-            let params = [work.module_params.as_str(), &args.module_params, params]
-                .map(str::trim)
-                .into_iter()
-                .filter(|params| !params.is_empty())
-                .collect::<Vec<_>>()
-                .join(" ");
-            Ok(Build { file: output, name: module.name.clone(), params })
+            Ok(Build { file: output, name: module.name.clone(), params: params.to_owned() })
         };
-        let baseline = build(&firsts, &args.baseline_params, "baseline.ko")?;
+        let baseline = build(&baselines, &options.baseline_params, "baseline.ko")?;
         let candidate = match candidates.as_slice() {
             [] => None,
-            some => Some(build(some, &args.candidate_params, "candidate.ko")?),
+            some => Some(build(some, &options.candidate_params, "candidate.ko")?),
         };
         if let Some(candidate) = &candidate
             && candidate.name != baseline.name
@@ -60,9 +48,23 @@ pub(super) fn benches(args: &LabArgs, work: &Work, folder: &Path) -> Result<Vec<
             );
             return Err(Failure::new(exit::BAD_INPUT, text));
         }
-        benches.push(Bench { kernel, baseline, candidate });
+        Ok(Bench { kernel, baseline, candidate })
+    };
+    kernels.into_iter().map(bench).collect()
+}
+
+fn find_kernels(asked: &[String]) -> Result<Vec<KernelImage>, Failure> {
+    let mut kernels: Vec<KernelImage> = Vec::new();
+    for given in asked {
+        let kernel = kernel::find(given)
+            .map_err(|error| Failure::new(exit::CANNOT_MEASURE, error.to_string()))?;
+        if kernels.iter().any(|other| other.release == kernel.release) {
+            let text = format!("kernel {} was given twice", kernel.release);
+            return Err(Failure::new(exit::USAGE, text));
+        }
+        kernels.push(kernel);
     }
-    Ok(benches)
+    Ok(kernels)
 }
 
 fn inspect(files: &[PathBuf]) -> Result<Vec<Inspected>, Failure> {
@@ -101,7 +103,7 @@ fn of_kernel<'a>(modules: &'a [Inspected], kernel: &KernelImage) -> Result<&'a I
     })
 }
 
-/// The kernel's BTF in a file, if it has any: without it, modules are loaded as they are.
+/// The kernel's BTF in a file. A kernel without BTF loads modules as they are.
 fn kernel_btf(kernel: &KernelImage, folder: &Path) -> Result<Option<PathBuf>, Failure> {
     let bytes = match kernel.btf() {
         Ok(bytes) => bytes,
@@ -117,19 +119,23 @@ fn kernel_btf(kernel: &KernelImage, folder: &Path) -> Result<Option<PathBuf>, Fa
 fn make(module: &Inspected, btf: Option<&Path>, output: &Path) -> Result<(), Failure> {
     match btf {
         Some(btf) if !module.has_btf => {
-            let args = PrepareArgs {
+            let options = prepare::Options {
                 file: module.file.clone(),
                 btf: Some(btf.to_owned()),
                 output: Some(output.to_owned()),
                 in_place: false,
             };
-            prepare::prepare(&args, None)?;
+            prepare::prepare(&options, None)?;
         }
         _ => {
             fs::copy(&module.file, output).map_err(|error| cannot_write(output, &error))?;
         }
     }
     Ok(())
+}
+
+fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(exit::BAD_OUTPUT, format!("cannot write {}: {error}", path.display()))
 }
 
 #[cfg(test)]

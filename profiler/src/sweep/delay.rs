@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::error::{Failure, exit};
 use crate::load::{CleanupCommand, ProfilerProgram};
 
-/// The delay; the interface is as before when it is gone, even if this program is killed.
+/// The delay. It ends when this value is dropped, and also if this program is killed.
 pub(super) struct Delay(CleanupCommand);
 
 impl Delay {
@@ -31,7 +31,7 @@ impl Delay {
                 queue.trim()
             )));
         }
-        // First who takes it back, then the delay.
+        // What removes it comes first: then it is removed even if this program is killed in between.
         let args = ["qdisc", "del", "dev", "lo", "root"].map(Into::into);
         let cleanup = CleanupCommand::new(&ProfilerProgram::this(), "tc", args)
             .map_err(|error| cannot(format!("nobody to take it back: {error}")))?;

@@ -1,0 +1,82 @@
+//! What a gate writes: its files, standard output, and the summary of a job on GitHub.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::Path;
+
+use crate::atomic_file::OutputFile;
+use crate::cli::compare::Format;
+use crate::cli::gate::GateArgs;
+use crate::cmd::{report::stdout_width, to_stdout};
+use crate::error::{Failure, exit};
+use crate::export::verdict::GateReport;
+use crate::export::{gate as export, json::indented};
+
+/// The files that were asked for.
+pub(super) struct Outputs {
+    json: Option<OutputFile>,
+    junit: Option<OutputFile>,
+    markdown: Option<OutputFile>,
+}
+
+impl Outputs {
+    /// Opens all of them.
+    pub(super) fn open(args: &GateArgs) -> Result<Self, Failure> {
+        let open = |path: Option<&Path>| path.map(OutputFile::open).transpose();
+        Ok(Self {
+            json: open(args.json.as_deref())?,
+            junit: open(args.junit.as_deref())?,
+            markdown: open(args.markdown.as_deref())?,
+        })
+    }
+
+    /// Writes everything.
+    pub(super) fn write(self, args: &GateArgs, report: &GateReport) -> Result<(), Failure> {
+        if let Some(file) = self.json {
+            file.commit(&indented(report))?;
+        }
+        if let Some(file) = self.junit {
+            file.commit(&export::junit(report))?;
+        }
+        if let Some(file) = self.markdown {
+            file.commit(export::markdown(report).as_bytes())?;
+        }
+        show(args, report)?;
+        match std::env::var_os("GITHUB_STEP_SUMMARY").filter(|path| !path.is_empty()) {
+            Some(path) => append(Path::new(&path), &export::markdown(report)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Writes to standard output.
+fn show(args: &GateArgs, report: &GateReport) -> Result<(), Failure> {
+    let on_github = std::env::var_os("GITHUB_ACTIONS").is_some_and(|value| value == "true");
+    match args.format {
+        Format::Json => to_stdout(&String::from_utf8_lossy(&indented(report))),
+        Format::Markdown => to_stdout(&export::markdown(report)),
+        Format::Text => {
+            let mut text = export::text(report, stdout_width());
+            if on_github || args.annotations {
+                text.push_str(&export::annotations(report));
+            }
+            to_stdout(&text)
+        }
+    }
+}
+
+/// The summary of a job is what its steps append to one file.
+fn append(path: &Path, text: &str) -> Result<(), Failure> {
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(path)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .map_err(|error| {
+            let text = format!(
+                "cannot append to {}, which GITHUB_STEP_SUMMARY names: {error}: unset it or make it writable",
+                path.display()
+            );
+            Failure::new(exit::BAD_OUTPUT, text)
+        })
+}

@@ -1,0 +1,173 @@
+//! From arguments to the lab's options.
+
+use std::path::Path;
+
+use super::absolute;
+use crate::cli::LabArgs;
+use crate::error::{Failure, exit};
+use crate::lab::Options;
+use crate::lab::plan::Length;
+use crate::load::BuiltinKind;
+use crate::load_profile::{Builtin, Hook, Library};
+
+/// The options of these arguments; `vng` is virtme-ng's program.
+///
+/// # Errors
+/// If the load profile cannot be found or read or has no built-in load of its own, or if arguments contradict
+/// each other.
+pub(super) fn of(args: &LabArgs, vng: &Path) -> Result<Options, Failure> {
+    let Work { handlers, loads, module_params } = Work::of(args)?;
+    let params = |own: &str| {
+        let all = [&module_params, &args.module_params, own].map(|params| params.trim());
+        all.into_iter().filter(|params| !params.is_empty()).collect::<Vec<_>>().join(" ")
+    };
+    let operations = args.operations.map(Length::Operations);
+    let options = Options {
+        kernels: args.kernel.clone(),
+        baseline: if args.baseline.is_empty() { &args.module } else { &args.baseline }.clone(),
+        baseline_params: params(&args.baseline_params),
+        candidate: args.candidate.clone(),
+        candidate_params: params(&args.candidate_params),
+        handlers,
+        loads,
+        workers: args.workers,
+        rate: args.rate,
+        length: args.duration.map(Length::Time).or(operations),
+        repeat: args.repeat,
+        boots: args.boots,
+        jobs: args.jobs,
+        clock: args.clock.into(),
+        cpus: args.cpus,
+        memory: args.memory.clone(),
+        timeout: args.timeout,
+        cost: !args.no_cost,
+        vng: vng.to_owned(),
+        logs: args.logs.as_deref().map(absolute),
+    };
+    options.check()?;
+    Ok(options)
+}
+
+/// Handlers and the loads that call them: of the arguments, or of a load profile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Work {
+    /// Names or globs.
+    handlers: Vec<String>,
+    /// Loads that run side by side.
+    loads: Vec<BuiltinKind>,
+    /// Parameters without which the hook is not there.
+    module_params: String,
+}
+
+impl Work {
+    fn of(args: &LabArgs) -> Result<Self, Failure> {
+        let Some(name) = &args.profile else {
+            return Ok(Self {
+                handlers: args.handlers.clone(),
+                loads: args.builtin.clone(),
+                module_params: String::new(),
+            });
+        };
+        let library = Library::of_user(&args.profile_folders);
+        let profile = library.find(name)?;
+        let usage = |text: String| Err(Failure::new(exit::USAGE, text));
+        let Some(Hook { handlers, parameter, builtin, .. }) = profile.hook() else {
+            let parts: Vec<String> =
+                library.parts(&profile)?.into_iter().map(|part| part.name).collect();
+            return usage(format!(
+                "the load profile {name} is made of parts, and the lab runs one at a time: name one of {}",
+                parts.join(", ")
+            ));
+        };
+        let Some(Builtin { kind, .. }) = builtin else {
+            return usage(format!(
+                "the load profile {name} has no built-in load, and the lab has no other: say which of \
+                 its handlers to measure with --handler, and under which load with --builtin"
+            ));
+        };
+        let handlers = if args.handlers.is_empty() {
+            handlers.iter().map(|handler| handler.name.clone()).collect()
+        } else {
+            args.handlers.clone()
+        };
+        let module_params = parameter.as_ref().map_or(String::new(), |name| format!("{name}=1"));
+        Ok(Self { handlers, loads: vec![*kind], module_params })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn options(line: &str) -> Result<Options, Failure> {
+        let line = format!("profiler lab {line}");
+        match Cli::try_parse_from(line.split_whitespace()).unwrap().command {
+            Command::Lab(args) => of(&args, Path::new("/vng")),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn arguments_become_values() {
+        let one = options("-m d.ko -H a,b --builtin bind --operations 5 --no-cost").unwrap();
+        assert_eq!((one.baseline, one.candidate), (vec!["d.ko".into()], Vec::new()));
+        assert_eq!((one.length, one.cost), (Some(Length::Operations(5)), false));
+        let two = options(
+            "--baseline a.ko --candidate b.ko -H x --builtin bind --module-params m=1 \
+             --candidate-params c=2 --duration 3s",
+        )
+        .unwrap();
+        assert_eq!((two.baseline, two.candidate), (vec!["a.ko".into()], vec!["b.ko".into()]));
+        assert_eq!(
+            (two.baseline_params.as_str(), two.candidate_params.as_str()),
+            ("m=1", "m=1 c=2")
+        );
+        assert_eq!(two.length, Some(Length::Time(std::time::Duration::from_secs(3))));
+        let failure = options("-m d.ko -H x --builtin bind --cpus 2").unwrap_err();
+        assert_eq!(failure.code, exit::USAGE);
+    }
+
+    #[test]
+    fn a_load_profile_names_handlers_and_load() {
+        let of_profile = options("-m d.ko --profile connect").unwrap();
+        assert_eq!(of_profile.loads, [BuiltinKind::Connect]);
+        let handlers = ["connect_syscall_handler", "connect_syscall_entry_handler"];
+        assert_eq!(of_profile.handlers, handlers);
+        let one = options("-m d.ko --profile connect -H connect_syscall_handler").unwrap();
+        assert_eq!(one.handlers, ["connect_syscall_handler"]);
+    }
+
+    #[test]
+    fn a_profile_of_parts_is_refused_with_its_parts() {
+        let failure = options("-m d.ko --profile elkeid").unwrap_err();
+        assert_eq!(failure.code, exit::USAGE);
+        assert!(failure.message.contains("name one of") && failure.message.contains("connect"));
+        assert!(options("-m d.ko --profile no-such-profile").is_err());
+    }
+
+    #[test]
+    fn what_clap_can_tell_is_refused_by_it() {
+        let parse = |more: &str| {
+            let line = format!("profiler lab -H x --builtin bind {more}");
+            Cli::try_parse_from(line.split_whitespace()).map(|_| ())
+        };
+        for wrong in [
+            "",
+            "--baseline a.ko",
+            "--candidate a.ko",
+            "-m a.ko --baseline a.ko --candidate b.ko",
+            "-m a.ko --baseline-params x=1",
+            "-m a.ko --operations 0",
+            "-m a.ko --operations 5 --duration 1s",
+            "--baseline a.ko --candidate b.ko --json x.json",
+            "-m a.ko --repeat 0",
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+        assert!(parse("-m a.ko --profile connect").is_err(), "a profile has its own load");
+        assert!(parse("--baseline a.ko --candidate b.ko --candidate-params x=1 --out o").is_ok());
+    }
+}

@@ -1,0 +1,71 @@
+//! `profiler sweep`: a grid of runs, one profile a cell, that can be stopped and continued.
+
+use std::path::Path;
+
+use clap::Parser as _;
+
+use super::run::Signals;
+use super::{report::stdout_width, to_stdout};
+use crate::cli::{Cli, Command, SweepArgs};
+use crate::error::{Failure, exit};
+use crate::progress::Progress;
+use crate::sweep::{Axes, Plan, Sweep, table};
+
+/// Runs what is left of the grid, and prints its table.
+///
+/// # Errors
+/// If the folder holds another grid, or a cell cannot be measured: those before it are kept. After a
+/// signal, with its code.
+pub fn run(args: &SweepArgs) -> Result<(), Failure> {
+    let axes = Axes {
+        rates: args.rate.iter().map(|asked| asked.0).collect(),
+        workers: args.workers.clone(),
+        net_delays: args.net_delay.clone(),
+        repeat: args.repeat,
+    };
+    let plan = Plan::new(axes, &args.run)?;
+    check_arguments(args, &plan)?;
+    let (mut sweep, left) = Sweep::open(&plan, &args.out, args.run.clone())?;
+    let all = sweep.done.len() + left.len();
+    let mut progress = Progress::new(args.quiet);
+    if !sweep.done.is_empty() {
+        progress.say(&format!("{} of {all} cells are there already", sweep.done.len()));
+    }
+    // One thread: the runs are to die with it.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| {
+        Failure::new(exit::INTERNAL, format!("cannot start the async runtime: {error}"))
+    })?;
+    let mut signals = runtime.block_on(async { Signals::new() })?;
+    for cell in left {
+        progress.say(&format!("cell {} of {all}: {cell}", sweep.done.len() + 1));
+        let measured = sweep.measure(cell, async || signals.next().await);
+        if let Some((code, name)) = runtime.block_on(measured)? {
+            let text = format!(
+                "ended by {name} with {} of {all} cells measured; the same command goes on with the rest",
+                sweep.done.len()
+            );
+            return Err(Failure::new(code, text));
+        }
+    }
+    progress.end();
+    sweep.done.sort_by_key(|(cell, _)| cell.at);
+    to_stdout(&table::text(&sweep.done, args.unit, stdout_width()))
+}
+
+/// Whether `profiler run` takes these arguments, found out before anything is measured.
+fn check_arguments(args: &SweepArgs, plan: &Plan) -> Result<(), Failure> {
+    let Some(cell) = plan.cells().next() else { return Ok(()) };
+    let words = ["profiler".into(), "run".into()].into_iter();
+    match Cli::try_parse_from(words.chain(cell.arguments(&args.run, Path::new("cell.json")))) {
+        Ok(Cli { command: Command::Run(run), .. }) if run.repeat > 1 => Err(Failure::new(
+            exit::USAGE,
+            "--repeat is the sweep's: write it before the `--`, and each run has a file of its own",
+        )),
+        Ok(_) => Ok(()),
+        Err(error) => Err(Failure::new(
+            exit::USAGE,
+            format!("`profiler run` does not take the arguments behind `--`: {error}"),
+        )),
+    }
+}

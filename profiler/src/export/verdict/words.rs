@@ -1,0 +1,422 @@
+//! The sentences of a comparison and of a gate.
+
+use crate::profile::unlike::Difference;
+use crate::verdict::{
+    Calls, ChangeRecord, Conclusion, Design, Enough, Evidence, Gate, Line, Note, Refusal, Shown,
+    Side, Tally, Threshold, TooFewRuns, Unfit, Unlike, Verdict,
+};
+
+/// Why a line has its verdict, in one line.
+pub(super) fn evidence(line: &Line) -> String {
+    let statistic = line.statistic.map_or(String::new(), |statistic| statistic.to_string());
+    // Lines about a budget have no change, and their evidence needs none.
+    let change = line.change.as_ref();
+    let [base, candidate] = [Side::Baseline, Side::Candidate]
+        .map(|side| change.map_or(Calls::default(), |change| change.calls(side)));
+    let values = change.map_or(String::new(), values);
+    match line.evidence {
+        Evidence::Gone if !candidate.known => format!(
+            "{} calls in the baseline, and the candidate has no such handler: renamed, inlined or no \
+             longer measured",
+            base.total
+        ),
+        Evidence::Gone => {
+            format!("{} calls in the baseline, and none in the candidate", base.total)
+        }
+        Evidence::New => {
+            format!("{} calls in the candidate, and none in the baseline", candidate.total)
+        }
+        Evidence::NeverCalled => "no call on either side: the load does not reach it".to_owned(),
+        Evidence::FewCalls { needed, fewest, side: None } => {
+            format!("{statistic} needs {needed} calls in every run, and a run has {fewest}")
+        }
+        Evidence::FewCalls { needed, fewest, side: Some(side) } => format!(
+            "{statistic} needs {needed} calls in every run, and a run of the {} has {fewest}: raise the \
+             load's operations, or turn {statistic} off for this handler",
+            name(side)
+        ),
+        Evidence::NoValue => "one side has no value".to_owned(),
+        Evidence::Lost { share, allowed } => format!(
+            "{} of the calls of a run were lost, and {} may be: {values} says nothing certain; lower the \
+             load's workers",
+            percent(share),
+            percent(allowed)
+        ),
+        Evidence::NoBounds => format!("{values}: too few runs for bounds"),
+        Evidence::Change { limit, shown } => {
+            change.map_or(String::new(), |change| changed(change, limit, shown))
+        }
+        Evidence::Spent { value, bounds, below_ns, runs } => {
+            spent(line.verdict, value, bounds, below_ns, runs)
+        }
+        Evidence::SpentLost { value, share, allowed } => format!(
+            "{}, and {} of the calls of a run were lost, where {} may be",
+            ns(value),
+            percent(share),
+            percent(allowed)
+        ),
+        Evidence::NoCall => "it has no call".to_owned(),
+        Evidence::NoMatch => format!("no handler of the candidate matches `{}`", line.handler),
+    }
+}
+
+/// The values of both sides.
+fn values(record: &ChangeRecord) -> String {
+    format!("{} to {}", ns(record.base.unwrap_or(0.0)), ns(record.candidate.unwrap_or(0.0)))
+}
+
+fn changed(record: &ChangeRecord, limit: Threshold, shown: Shown) -> String {
+    let change = record.percent.map_or_else(
+        || signed_ns(record.change.unwrap_or(0.0)),
+        |percent| format!("{percent:+.2} % ({})", values(record)),
+    );
+    let limit = match limit {
+        Threshold::Floor(floor) => format!("limit {} (floor)", ns(floor)),
+        Threshold::Share(share) => format!("limit {}", percent(share)),
+    };
+    let [low, high] = match (record.percent_bounds, record.change_bounds) {
+        (Some(bounds), _) => bounds.map(|bound| format!("{bound:+.2} %")),
+        (None, bounds) => bounds.unwrap_or_default().map(signed_ns),
+    };
+    match shown {
+        Shown::Slower { p } => {
+            format!("{change}, at least {low}, {limit}; p {} adjusted", chance(p))
+        }
+        Shown::Overlap { p } => format!(
+            "{change}, at least {low}, {limit}, and yet runs of both sides overlap (p {} adjusted): more runs",
+            chance(p)
+        ),
+        Shown::Faster { p } => {
+            format!("faster: {change}, at most {high}; p {} adjusted", chance(p))
+        }
+        Shown::Within => format!("{change}, at most {high}, {limit}"),
+        Shown::Undecided => {
+            format!("{change}, between {low} and {high}, {limit}: more runs, or a quieter machine")
+        }
+    }
+}
+
+fn spent(
+    verdict: Verdict,
+    value: f64,
+    [lower, upper]: [f64; 2],
+    below_ns: f64,
+    runs: usize,
+) -> String {
+    let (value, below) = (ns(value), ns(below_ns));
+    let (lower, upper) = (ns(lower), ns(upper));
+    let runs = if runs == 1 { "one run".to_owned() } else { format!("{runs} runs") };
+    match verdict {
+        Verdict::Pass => format!("{value}, at most {upper}, below {below}; {runs}"),
+        Verdict::Fail => format!("{value}, at least {lower}, not below {below}; {runs}"),
+        _ => format!("{value}, between {lower} and {upper}, and the budget is {below}; {runs}"),
+    }
+}
+
+/// What a gate comes to, in a sentence; a refusal has several lines.
+pub(super) fn summary(gate: &Gate<'_>) -> String {
+    match &gate.conclusion {
+        Conclusion::NotComparable(reasons) => refusal(reasons),
+        Conclusion::TooFewRuns(shortage) => too_few_runs(shortage, gate.alpha),
+        Conclusion::Judged(tally) => judged(gate, tally),
+    }
+}
+
+fn judged(gate: &Gate<'_>, tally: &Tally) -> String {
+    let mut tail = format!("{} passed", tally.passed);
+    if tally.improved > 0 {
+        tail.push_str(&format!(" ({} faster)", tally.improved));
+    }
+    for (count, what) in [(tally.new, "new"), (tally.vanished, "vanished")] {
+        if count > 0 {
+            tail.push_str(&format!(", {count} {what}"));
+        }
+    }
+    let undecided = tally.undecided;
+    if let Some(first) = gate.lines.iter().find(|line| line.verdict == Verdict::Fail) {
+        let more = match tally.failed {
+            1 => String::new(),
+            all => format!(" and {} more", all - 1),
+        };
+        return format!(
+            "{} {}{more} failed: {}; {undecided} undecided, {tail}",
+            first.subject(),
+            first.figure(),
+            evidence(first)
+        );
+    }
+    if undecided > 0 {
+        format!("none failed, {undecided} undecided, {tail}")
+    } else if tally.passed == 0 {
+        "nothing was judged: every limit is off".to_owned()
+    } else {
+        tail
+    }
+}
+
+fn too_few_runs(found: &TooFewRuns, alpha: f64) -> String {
+    let TooFewRuns { part, design: runs, comparisons, level, enough } = found;
+    let enough = match *enough {
+        Enough::Boots { boots, base, candidate, here } => {
+            let longer = here.map_or(String::new(), |(runs, boots)| {
+                format!(", or {runs} v {runs} runs in each of these {boots}")
+            });
+            format!("{boots} boots with {base} v {candidate} runs each{longer}")
+        }
+        Enough::Runs(n) => {
+            format!("{n} v {n} runs, each in a boot of its own, or runs in turns in one boot")
+        }
+        Enough::BootsApart(n) => format!(
+            "{n} v {n} boots (runs of one boot count as one value, for they are not independent), or \
+             runs of both sides in turns in the same boots"
+        ),
+    };
+    format!(
+        "too few runs to find any regression, however large: {}{} can show a chance of {:.5} at best, and \
+         {comparisons} comparison{} at alpha {alpha} need {level:.5}: measure {enough}",
+        prefix(part),
+        design(runs),
+        runs.smallest_p(),
+        plural(*comparisons),
+    )
+}
+
+/// How the runs lie to each other: `2 boots of both sides, 4 v 4 runs each, in turns`.
+pub(super) fn design(design: &Design) -> String {
+    match design {
+        Design::Shared { boots, left_out } => {
+            let mut sizes: Vec<String> = boots
+                .iter()
+                .map(|boot| format!("{} v {}", boot.base.len(), boot.candidate.len()))
+                .collect();
+            let count = sizes.len();
+            sizes.dedup();
+            let each = if count > 1 && sizes.len() == 1 { " each" } else { "" };
+            let turns = if design.is_interleaved() { "in turns" } else { "not in turns" };
+            let mut text = format!(
+                "{count} boot{} of both sides, {} runs{each}, {turns}",
+                plural(count),
+                sizes.join(", ")
+            );
+            if *left_out > 0 {
+                text.push_str(&format!("; {left_out} runs of other boots are left out"));
+            }
+            text
+        }
+        Design::Apart { base, candidate } => {
+            let side = |boots: &[Vec<usize>], name: &str| {
+                let runs = boots.iter().map(Vec::len).sum::<usize>();
+                let boots = boots.len();
+                if boots == runs {
+                    format!("{runs} run{} of the {name}", plural(runs))
+                } else {
+                    format!("{runs} runs of the {name} in {boots} boot{}", plural(boots))
+                }
+            };
+            format!("{}, {}, apart", side(base, "baseline"), side(candidate, "candidate"))
+        }
+    }
+}
+
+/// What a reader has to know.
+pub(super) fn note(note: &Note) -> String {
+    match note {
+        Note::OnlyBudgets => "no baseline: only budgets are judged".to_owned(),
+        Note::OnlyOn(side, part) => {
+            format!("{}: only the {} has runs of it", part_name(part), name(*side))
+        }
+        Note::SameBuild(part) => format!("{}both sides are of the same build", prefix(part)),
+        Note::NotInTurns(part) => format!(
+            "{}the sides did not take turns on the wall clock, so a drift of the machine looks like a \
+             change: the limits are doubled unless they were given",
+            prefix(part)
+        ),
+        Note::Unmatched(pattern) => format!("no handler matches `{pattern}` of the rule file"),
+    }
+}
+
+/// Why runs may not be compared, and what to do about it.
+pub(crate) fn refusal(refusal: &Refusal) -> String {
+    let lines = |reasons: Vec<String>| reasons.join("\n  ");
+    match refusal {
+        Refusal::Unfit(runs) => format!(
+            "not comparable: runs that cannot be used:\n  {}\nmeasure these again",
+            lines(runs.iter().map(|(run, reason)| format!("{run}: {}", unfit(reason))).collect())
+        ),
+        Refusal::Unlike(found) => {
+            let mut whats: Vec<&str> =
+                found.iter().map(|found| found.difference.what.name()).collect();
+            whats.dedup();
+            format!(
+                "not comparable: the runs differ in more than the driver's build:\n  {}\nmeasure both \
+                 sides alike, or, if this cannot matter, add --allow-different {}",
+                lines(found.iter().map(unlike).collect()),
+                whats.join(",")
+            )
+        }
+        Refusal::NothingInCommon { base, candidate } => {
+            let list = |parts: &[Option<String>]| {
+                parts.iter().map(part_name).collect::<Vec<_>>().join(", ")
+            };
+            format!(
+                "not comparable: the baseline has runs of {}, the candidate of {}: measure both with the \
+                 same load profiles",
+                list(base),
+                list(candidate)
+            )
+        }
+    }
+}
+
+fn unfit(reason: &Unfit) -> String {
+    match reason {
+        Unfit::Interrupted => "the run was interrupted".to_owned(),
+        Unfit::LoadFailed(failure) => format!("its load failed: {failure}"),
+        Unfit::Unbalanced(handler) => {
+            format!("its account of calls of {handler} does not add up")
+        }
+        Unfit::CopyOf(first) => {
+            format!("is a copy of {first}, and a copy is no second measurement")
+        }
+    }
+}
+
+fn unlike(unlike: &Unlike) -> String {
+    let Difference { what, first, second } = &unlike.difference;
+    let others = match unlike.others.as_slice() {
+        [other] => other.clone(),
+        [other, rest @ ..] => format!("{other} and {} more", rest.len()),
+        [] => "another".to_owned(),
+    };
+    format!("{what}: {first} in {}, {second} in {others}", unlike.first)
+}
+
+fn part_name(part: &Option<String>) -> String {
+    part.as_ref().map_or("no load profile".to_owned(), |name| format!("load profile {name}"))
+}
+
+fn prefix(part: &Option<String>) -> String {
+    part.as_ref().map_or(String::new(), |name| format!("{name}: "))
+}
+
+fn name(side: Side) -> &'static str {
+    match side {
+        Side::Baseline => "baseline",
+        Side::Candidate => "candidate",
+    }
+}
+
+fn plural(count: usize) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}
+
+/// A duration in words: 6215.2 ns, 62.152 us.
+pub(crate) fn ns(ns: f64) -> String {
+    let size = ns.abs();
+    if size < 1e4 {
+        format!("{ns:.1} ns")
+    } else if size < 1e7 {
+        format!("{:.3} us", ns / 1e3)
+    } else {
+        format!("{:.3} ms", ns / 1e6)
+    }
+}
+
+fn signed_ns(value: f64) -> String {
+    format!("{}{}", if value < 0.0 { "" } else { "+" }, ns(value))
+}
+
+/// A share in percent.
+fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    let places = if percent != 0.0 && percent.abs() < 0.095 { 3 } else { 2 };
+    let text = format!("{percent:.places$}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    format!("{text} %")
+}
+
+fn chance(p: f64) -> String {
+    if p < 0.0001 { "below 0.0001".to_owned() } else { format!("{p:.4}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_in_words() {
+        assert_eq!(
+            [6215.23, 62_152.3, 62_152_345.0].map(ns),
+            ["6215.2 ns", "62.152 us", "62.152 ms"]
+        );
+        assert_eq!(
+            [0.005, 0.1, 0.0005, 0.0, 1.0].map(percent),
+            ["0.5 %", "10 %", "0.05 %", "0 %", "100 %"]
+        );
+        assert_eq!((signed_ns(2.0), signed_ns(-2.0)), ("+2.0 ns".to_owned(), "-2.0 ns".to_owned()));
+        assert_eq!(chance(0.000_01), "below 0.0001");
+    }
+
+    fn line(evidence: Evidence) -> Line {
+        let calls = serde_json::json!({ "total": 800, "fewest": 99, "known": true });
+        let change = serde_json::json!({
+            "handler": "h", "module": null, "statistic": "tp90", "unit": "ns",
+            "base": 1000.0, "candidate": 1030.0,
+            "change": 30.0, "change_bounds": [20.0, 40.0],
+            "percent": 3.0, "percent_bounds": [2.0, 4.0],
+            "p_slower": null, "p_faster": null, "base_runs": [], "candidate_runs": [],
+            "base_calls": calls, "candidate_calls": calls,
+            "resolution": 0.0, "lost_share": 0.0, "base_spread": null,
+        });
+        let change: ChangeRecord = serde_json::from_value(change).unwrap();
+        Line {
+            verdict: evidence.verdict(),
+            improved: evidence.improved(),
+            evidence,
+            part: None,
+            handler: "h".to_owned(),
+            statistic: Some(change.statistic),
+            budget: None,
+            limit_percent: None,
+            floor_ns: None,
+            p_adjusted: None,
+            change: Some(change),
+        }
+    }
+
+    #[test]
+    fn evidence_in_words() {
+        let change = |limit, shown| Evidence::Change { limit, shown };
+        let share = Threshold::Share(0.01);
+        let side = Some(Side::Candidate);
+        for (found, expected) in [
+            (
+                change(share, Shown::Slower { p: 0.049 }),
+                "+3.00 % (1000.0 ns to 1030.0 ns), at least +2.00 %, limit 1 %; p 0.0490 adjusted",
+            ),
+            (
+                change(share, Shown::Overlap { p: 0.05 }),
+                "+3.00 % (1000.0 ns to 1030.0 ns), at least +2.00 %, limit 1 %, and yet runs of both \
+                 sides overlap (p 0.0500 adjusted): more runs",
+            ),
+            (
+                change(Threshold::Floor(20.0), Shown::Undecided),
+                "+3.00 % (1000.0 ns to 1030.0 ns), between +2.00 % and +4.00 %, limit 20.0 ns (floor): \
+                 more runs, or a quieter machine",
+            ),
+            (
+                Evidence::Lost { share: 0.0011, allowed: 0.001 },
+                "0.11 % of the calls of a run were lost, and 0.1 % may be: 1000.0 ns to 1030.0 ns says \
+                 nothing certain; lower the load's workers",
+            ),
+            (Evidence::NoBounds, "1000.0 ns to 1030.0 ns: too few runs for bounds"),
+            (
+                Evidence::FewCalls { needed: 100, fewest: 99, side },
+                "tp90 needs 100 calls in every run, and a run of the candidate has 99: raise the load's \
+                 operations, or turn tp90 off for this handler",
+            ),
+        ] {
+            assert_eq!(evidence(&line(found)), expected);
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! From what is asked for to what each boot does.
+
+use std::path::{Path, PathBuf};
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use super::plan::{CostPlan, Length, RunSpec};
+use crate::error::{Failure, exit};
+use crate::load::{BuiltinKind, Rate};
+use crate::profile::Clock;
+
+/// Operations of a run where none were asked for: enough calls for a TP99, and so many timer
+/// interrupts that one more or less in a handler hardly moves its average.
+const OPERATIONS: u64 = 20_000;
+
+/// Operations that start a process or mount, of which one takes the guest a thousand times as long.
+const SLOW: [BuiltinKind; 4] =
+    [BuiltinKind::Execve, BuiltinKind::Setsid, BuiltinKind::CallUsermodehelper, BuiltinKind::Mount];
+
+/// Operations of a run with one of these.
+const OPERATIONS_IF_SLOW: u64 = 400;
+
+/// Operations that warm up, as a part of those that are measured.
+const WARMUP_PART: u32 = 10;
+
+/// CPUs under wall clock: the fewest that can get in each other's way.
+const CPUS: u32 = 2;
+
+/// What a lab is asked for. `None` is a default that depends on the rest.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Kernels to boot; none is the one that the module was built for.
+    pub kernels: Vec<String>,
+    /// The only module, or the baseline: one file for each kernel.
+    pub baseline: Vec<PathBuf>,
+    /// Parameters of the module.
+    pub baseline_params: String,
+    /// The modules that are compared; none if there is one module alone.
+    pub candidate: Vec<PathBuf>,
+    /// Parameters of these.
+    pub candidate_params: String,
+    /// Handlers, by name or glob.
+    pub handlers: Vec<String>,
+    /// Built-in loads that run side by side.
+    pub loads: Vec<BuiltinKind>,
+    /// Threads of each load.
+    pub workers: u32,
+    /// Operations per second of each load; `None` is as fast as it goes.
+    pub rate: Option<Rate>,
+    /// When a run ends.
+    pub length: Option<Length>,
+    /// Runs in each boot, or rounds of ABBA.
+    pub repeat: Option<u32>,
+    /// Boots of each kernel.
+    pub boots: Option<u32>,
+    /// Boots that run side by side.
+    pub jobs: Option<u32>,
+    /// What a nanosecond is.
+    pub clock: Clock,
+    /// CPUs of the guest.
+    pub cpus: Option<u32>,
+    /// Memory of the guest, as QEMU takes it.
+    pub memory: String,
+    /// Longest that one boot may take on the host's clock.
+    pub timeout: Duration,
+    /// Whether the loads are timed without the driver and with it.
+    pub cost: bool,
+    /// virtme-ng's program.
+    pub vng: PathBuf,
+    /// Where the logs of the VMs are kept.
+    pub logs: Option<PathBuf>,
+}
+
+/// How one kernel is measured: nothing is left open.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// What a nanosecond is.
+    pub clock: Clock,
+    /// CPUs of the guest; virtual time takes one.
+    pub cpus: u32,
+    /// Memory of the guest, as QEMU takes it.
+    pub memory: String,
+    /// Longest that one boot may take on the host's clock.
+    pub timeout: Duration,
+    /// virtme-ng's program.
+    pub vng: PathBuf,
+    /// Boots.
+    pub boots: u32,
+    /// Boots that run side by side.
+    pub jobs: u32,
+    /// Runs in each boot, or rounds of ABBA.
+    pub repeat: u32,
+    /// What each run measures.
+    pub run: RunSpec,
+    /// The same for the run that warms up.
+    pub warmup: RunSpec,
+    /// What is timed without the driver and with it.
+    pub cost: Option<CostPlan>,
+    /// The program that runs in the guest.
+    pub program: PathBuf,
+    /// The folder that guests may write to: it holds all that they need.
+    pub shared: PathBuf,
+    /// The folder below it for the files of this kernel's boots.
+    pub folder: PathBuf,
+    /// Where the logs of the VMs go.
+    pub logs: PathBuf,
+}
+
+impl Options {
+    /// Refuses options that contradict each other.
+    ///
+    /// # Errors
+    /// With what contradicts what.
+    pub fn check(&self) -> Result<(), Failure> {
+        let usage = |text: &str| Err(Failure::new(exit::USAGE, text));
+        if self.clock == Clock::Virtual && self.cpus.is_some_and(|cpus| cpus != 1) {
+            return usage("virtual time needs one CPU: leave out --cpus, or say --clock wall");
+        }
+        if !self.candidate.is_empty() && self.baseline.len() != self.candidate.len() {
+            return usage("give as many --candidate as --baseline: one of each for each kernel");
+        }
+        Ok(())
+    }
+
+    /// The settings for one kernel; `folder` is the one that guests share, `below` the kernel's part of it.
+    #[must_use]
+    pub fn settings(&self, folder: &Path, below: &Path) -> Settings {
+        let (cpus, side_by_side) = match self.clock {
+            Clock::Virtual => {
+                let cpus = available_parallelism().map_or(1, std::num::NonZero::get);
+                (1, u32::try_from(cpus).unwrap_or(1))
+            }
+            Clock::Wall => (self.cpus.unwrap_or(CPUS), 1),
+        };
+        // Two rounds of ABBA in two boots: enough runs for a gate over many handlers.
+        let usual = if self.candidate.is_empty() { 1 } else { 2 };
+        let boots = self.boots.unwrap_or(usual);
+        let run = self.run();
+        Settings {
+            clock: self.clock,
+            cpus,
+            memory: self.memory.clone(),
+            timeout: self.timeout,
+            vng: self.vng.clone(),
+            boots,
+            jobs: self.jobs.unwrap_or(side_by_side).min(boots),
+            repeat: self.repeat.unwrap_or(usual),
+            warmup: RunSpec { length: run.length.part(WARMUP_PART), ..run.clone() },
+            cost: self.cost_plan(run.length),
+            run,
+            program: folder.join("profiler"),
+            shared: folder.to_owned(),
+            folder: below.to_owned(),
+            logs: self.logs.clone().unwrap_or_else(|| below.join("logs")),
+        }
+    }
+
+    fn run(&self) -> RunSpec {
+        let slow = self.loads.iter().any(|kind| SLOW.contains(kind));
+        let usual = Length::Operations(if slow { OPERATIONS_IF_SLOW } else { OPERATIONS });
+        RunSpec {
+            clock: self.clock,
+            handlers: self.handlers.clone(),
+            loads: self.loads.clone(),
+            workers: self.workers,
+            rate: self.rate,
+            length: self.length.unwrap_or(usual),
+        }
+    }
+
+    fn cost_plan(&self, length: Length) -> Option<CostPlan> {
+        let loads: Vec<BuiltinKind> =
+            self.loads.iter().copied().filter(|kind| has_cost(*kind)).collect();
+        match length {
+            Length::Operations(operations)
+                if self.cost && self.rate.is_none() && !loads.is_empty() =>
+            {
+                Some(CostPlan { loads, operations, workers: self.workers })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Whether the CPU time of an operation is the load's: the kernel starts modprobe as its own.
+#[must_use]
+pub fn has_cost(kind: BuiltinKind) -> bool {
+    kind != BuiltinKind::CallUsermodehelper
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options() -> Options {
+        Options {
+            kernels: Vec::new(),
+            baseline: vec!["d.ko".into()],
+            baseline_params: String::new(),
+            candidate: Vec::new(),
+            candidate_params: String::new(),
+            handlers: vec!["bind_*".to_owned()],
+            loads: vec![BuiltinKind::Bind],
+            workers: 1,
+            rate: None,
+            length: None,
+            repeat: None,
+            boots: None,
+            jobs: None,
+            clock: Clock::Virtual,
+            cpus: None,
+            memory: "2G".to_owned(),
+            timeout: Duration::from_secs(900),
+            cost: true,
+            vng: "/vng".into(),
+            logs: None,
+        }
+    }
+
+    fn settings(options: &Options) -> Settings {
+        options.settings(Path::new("/lab"), Path::new("/lab/kernel-0"))
+    }
+
+    #[test]
+    fn virtual_time_counts_operations() {
+        let two = settings(&Options { candidate: vec!["b.ko".into()], ..options() });
+        assert_eq!((two.boots, two.repeat), (2, 2));
+        let one = settings(&Options { boots: Some(2), ..options() });
+        let run = RunSpec {
+            clock: Clock::Virtual,
+            handlers: vec!["bind_*".to_owned()],
+            loads: vec![BuiltinKind::Bind],
+            workers: 1,
+            rate: None,
+            length: Length::Operations(20_000),
+        };
+        assert_eq!(one.run, run);
+        assert_eq!(one.warmup, RunSpec { length: Length::Operations(2_000), ..run });
+        assert_eq!((one.cpus, one.boots), (1, 2));
+        assert_eq!(one.cost.unwrap().operations, 20_000);
+        let with = |kind| Options { loads: vec![BuiltinKind::Bind, kind], ..options() };
+        let helper = settings(&with(BuiltinKind::CallUsermodehelper));
+        assert_eq!(helper.cost.unwrap().loads, [BuiltinKind::Bind]);
+        let execve = settings(&with(BuiltinKind::Execve));
+        assert_eq!(execve.run.length, Length::Operations(400));
+    }
+
+    #[test]
+    fn wall_clock_runs_one_vm_at_a_time() {
+        let settings = settings(&Options {
+            clock: Clock::Wall,
+            length: Some(Length::Time(Duration::from_secs(10))),
+            boots: Some(3),
+            ..options()
+        });
+        assert_eq!((settings.cpus, settings.jobs), (2, 1));
+        assert_eq!(settings.run.length, Length::Time(Duration::from_secs(10)));
+        assert_eq!(settings.warmup.length, Length::Time(Duration::from_secs(1)));
+        assert!(settings.cost.is_none(), "there is no number of operations to time");
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        let refused = |options: &Options| {
+            let failure = options.check().unwrap_err();
+            assert_eq!(failure.code, exit::USAGE);
+            failure.message
+        };
+        let two_cpus = Options { cpus: Some(2), ..options() };
+        assert!(refused(&two_cpus).contains("virtual time needs one CPU"));
+        assert!(Options { clock: Clock::Wall, ..two_cpus }.check().is_ok());
+        let baseline = vec!["a.ko".into(), "b.ko".into()];
+        let uneven = Options { baseline, candidate: vec!["c.ko".into()], ..options() };
+        assert!(refused(&uneven).contains("as many"));
+    }
+}

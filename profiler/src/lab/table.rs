@@ -1,0 +1,169 @@
+//! The tables of a lab: how far runs are apart, and what the driver costs an operation.
+
+use std::collections::BTreeSet;
+
+use comfy_table::{Cell, Row};
+
+use super::plan::Build;
+use super::spread::{self, STATISTICS};
+use super::{Bench, has_cost};
+use crate::export::grid;
+use crate::load::LoadSpec;
+use crate::profile::{Profile, Series};
+use crate::stats::median;
+
+/// What was measured, and medians and spreads over the runs of `build`.
+#[must_use]
+pub fn spreads(
+    series: &Series,
+    build: Option<&Build>,
+    bench: &Bench,
+    width: Option<u16>,
+) -> String {
+    format!("{}{}\n", head(series, build, bench), spread_table(series, width))
+}
+
+fn head(series: &Series, build: Option<&Build>, bench: &Bench) -> String {
+    let boots: BTreeSet<u32> =
+        series.runs.iter().filter_map(|run| run.place.as_ref().map(|place| place.boot)).collect();
+    let clock = series.runs.first().map_or(String::new(), |run| run.clock.to_string());
+    let label = if series.label.is_empty() { String::new() } else { format!("{}: ", series.label) };
+    let module = series.runs.first().and_then(|run| run.modules.first());
+    let id = module.and_then(|module| module.build_id.as_deref()).unwrap_or("unknown");
+    let params = build.map_or("", |build| build.params.as_str());
+    let params = if params.is_empty() { String::new() } else { format!(", {params}") };
+    format!(
+        "{label}{} (build id {id}{params}) on Linux {}, clock {clock}, {} runs in {} boots\n\
+         medians over the runs in nanoseconds, and in percent of them how far the runs are apart\n",
+        bench.baseline.name,
+        bench.kernel.release,
+        series.runs.len(),
+        boots.len(),
+    )
+}
+
+fn spread_table(series: &Series, width: Option<u16>) -> String {
+    let mut header = vec!["handler", "calls"];
+    for (name, _) in STATISTICS {
+        header.extend([name, "spread"]);
+    }
+    let rows = spread::of(series).into_iter().map(|handler| {
+        let (fewest, most) = handler.calls;
+        let calls = if fewest == most { most.to_string() } else { format!("{fewest}..{most}") };
+        let mut cells = vec![handler.handler, calls];
+        for (statistic, (_, quantile)) in handler.statistics.iter().zip(STATISTICS) {
+            match statistic {
+                Some((median, spread)) => {
+                    let digits = if quantile.is_none() { 2 } else { 0 };
+                    cells.push(format!("{median:.digits$}"));
+                    cells.push(format!("{:.3} %", spread * 100.0));
+                }
+                None => cells.extend(["-".to_owned(), "-".to_owned()]),
+            }
+        }
+        Row::from(cells.into_iter().map(Cell::new))
+    });
+    grid::figures(&header, rows, width)
+}
+
+/// What one load's operations took without the driver and with it, in each run.
+#[derive(Debug, PartialEq)]
+enum Added {
+    /// Medians over the runs, in nanoseconds.
+    Cost { without: f64, with: f64 },
+    /// Why there is no meaningful figure.
+    Unknown(String),
+}
+
+/// A driver cannot make an operation cheaper: if one run took no longer with it, the differences of the
+/// other runs have another cause, too.
+fn added(runs: &[(f64, f64)]) -> Added {
+    let is_time = |ns: &f64| ns.is_finite() && *ns > 0.0;
+    if !runs.iter().all(|(without, with)| is_time(without) && is_time(with)) {
+        return Added::Unknown("no CPU time was measured".to_owned());
+    }
+    let no_longer = runs.iter().filter(|(without, with)| with <= without).count();
+    let of_each = |side: fn(&(f64, f64)) -> f64| median(&runs.iter().map(side).collect::<Vec<_>>());
+    match (of_each(|run| run.0), of_each(|run| run.1)) {
+        (Some(without), Some(with)) if no_longer == 0 => Added::Cost { without, with },
+        (Some(_), Some(_)) => Added::Unknown(format!(
+            "in {no_longer} of {} runs it took no longer with the driver: the cost cannot be distinguished from zero",
+            runs.len()
+        )),
+        _ => Added::Unknown("there is no run".to_owned()),
+    }
+}
+
+/// What the driver costs an operation, if that was measured: medians over the runs.
+#[must_use]
+pub fn costs(series: &Series, width: Option<u16>) -> Option<String> {
+    let first = series.runs.first()?;
+    if first.driver_costs.is_empty() {
+        return None;
+    }
+    let handlers: Option<Vec<f64>> =
+        series.runs.iter().map(Profile::handlers_ns_per_operation).collect();
+    let handlers = handlers.and_then(|values| median(&values));
+    let mut notes = String::new();
+    let rows: Vec<Row> = (0..first.driver_costs.len())
+        .map(|index| cost_row(series, index, handlers, &mut notes))
+        .collect();
+    let uncounted = first.loads.iter().filter_map(|load| match &load.spec {
+        LoadSpec::Builtin { name, .. } if !has_cost(*name) => Some(*name),
+        _ => None,
+    });
+    for kind in uncounted {
+        notes.push_str(&format!("{kind}: a process of the kernel does its work, not the load\n"));
+    }
+    let header =
+        ["an operation of", "without driver", "with it", "added", "in the handlers", "around them"];
+    let table = grid::figures(&header, rows.into_iter(), width);
+    Some(format!(
+        "what the driver costs an operation of the load, in nanoseconds of CPU time, one load after \
+         another, probes off\n{table}\n{notes}"
+    ))
+}
+
+/// The row of the load at `index`; a figure that cannot be given gets a note.
+fn cost_row(series: &Series, index: usize, handlers: Option<f64>, notes: &mut String) -> Row {
+    let costs: Option<Vec<_>> = series.runs.iter().map(|run| run.driver_costs.get(index)).collect();
+    let costs = costs.unwrap_or_default();
+    let load = costs.first().map_or(String::new(), |cost| cost.load.to_string());
+    let runs: Vec<(f64, f64)> = costs.iter().map(|cost| (cost.without_ns, cost.with_ns)).collect();
+    let figure = |value: f64| format!("{value:.1}");
+    let mut cells = vec![load.clone()];
+    match added(&runs) {
+        Added::Cost { without, with } => {
+            let around = handlers.map(|handlers| with - without - handlers);
+            cells.extend([figure(without), figure(with), figure(with - without)]);
+            cells.extend([handlers, around].map(|cell| cell.map_or("-".into(), figure)));
+        }
+        Added::Unknown(why) => {
+            cells.extend(["-"; 5].map(str::to_owned));
+            notes.push_str(&format!("{load}: {why}\n"));
+        }
+    }
+    Row::from(cells)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_that_seems_to_save_time_has_no_cost() {
+        assert_eq!(
+            added(&[(2_000.0, 5_000.0), (2_010.0, 5_040.0), (2_002.0, 5_010.0)]),
+            Added::Cost { without: 2_002.0, with: 5_010.0 }
+        );
+        let why = |runs: &[(f64, f64)]| match added(runs) {
+            Added::Unknown(why) => why,
+            Added::Cost { .. } => panic!("{runs:?} has a cost"),
+        };
+        let reason = why(&[(1_266_546_908.9, 961_791_735.4), (3_700.0, 3_900.0)]);
+        assert!(reason.starts_with("in 1 of 2 runs it took no longer with the driver"), "{reason}");
+        assert!(why(&[(0.0, 5.0)]).contains("no CPU time"));
+        assert!(why(&[(f64::NAN, 5.0)]).contains("no CPU time"));
+        assert_eq!(why(&[]), "there is no run");
+    }
+}

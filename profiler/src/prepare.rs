@@ -1,0 +1,396 @@
+//! Gives the file of a kernel module the BTF that probes need.
+//!
+//! Modules built outside the kernel's tree mostly come without BTF. pahole makes it from their
+//! debug information, on top of the BTF of the kernel that will load them.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use object::{Object as _, ObjectKind, ObjectSection as _};
+use tempfile::NamedTempFile;
+
+use crate::error::{Failure, exit};
+use crate::kernel::btf::{BTF_FOLDER, Btf};
+
+/// Why a module could not be given BTF.
+#[derive(Debug, thiserror::Error)]
+pub enum PrepareError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {error}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The file is compressed.
+    #[error(
+        "{} is compressed ({tool}): decompress it with `{tool} -d --keep` and prepare what comes out",
+        path.display()
+    )]
+    Compressed {
+        /// The file.
+        path: PathBuf,
+        /// The program that decompresses it.
+        tool: &'static str,
+    },
+    /// The file is no module.
+    #[error("{} is no kernel module: {what}; give the .ko file of the driver", path.display())]
+    NoModule {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// There is nothing to make BTF from.
+    #[error(
+        "{} has no debug information (no section .debug_info), from which BTF is made: build it with \
+         -g (for a driver: `make KCFLAGS=-g`) and do not strip it",
+        path.display()
+    )]
+    NoDebugInfo {
+        /// The file.
+        path: PathBuf,
+    },
+    /// There is nothing to do.
+    #[error("{} has BTF already: load it as it is", path.display())]
+    HasBtf {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The module would not fit on that BTF.
+    #[error(
+        "{} was built for kernel {built_for}, and {running} runs: name that kernel's BTF with --btf \
+         (its vmlinux, or /sys/kernel/btf/vmlinux copied from a machine that runs it)",
+        path.display()
+    )]
+    OtherKernel {
+        /// The file.
+        path: PathBuf,
+        /// Release in the module's version magic.
+        built_for: String,
+        /// Release of the kernel that runs.
+        running: String,
+    },
+    /// The kernel's BTF is not there or is none.
+    #[error("{} cannot be used as the kernel's BTF: {what}", path.display())]
+    Base {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// pahole is not installed.
+    #[error(
+        "pahole is missing, which makes BTF: install package `pahole` (Debian, Ubuntu) or `dwarves` \
+         (Fedora, RHEL, Arch, Debian 11)"
+    )]
+    NoPahole,
+    /// pahole did not do it.
+    #[error("pahole gave {} no BTF: {said}", path.display())]
+    Pahole {
+        /// The file.
+        path: PathBuf,
+        /// What it said.
+        said: String,
+    },
+    /// The output cannot be written.
+    #[error("cannot write {}: {error}: choose another file with -o", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// Input and output are one file.
+    #[error("{} is the module itself: say --in-place to change it", path.display())]
+    SameFile {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+impl From<PrepareError> for Failure {
+    fn from(error: PrepareError) -> Self {
+        let code = match &error {
+            PrepareError::NoPahole | PrepareError::Base { .. } => exit::CANNOT_MEASURE,
+            PrepareError::Write { .. } => exit::BAD_OUTPUT,
+            PrepareError::SameFile { .. } => exit::USAGE,
+            _ => exit::BAD_INPUT,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+/// What is prepared, and for which kernel.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The module's file.
+    pub file: PathBuf,
+    /// BTF of the kernel that will load it; `None` is the running kernel's.
+    pub btf: Option<PathBuf>,
+    /// Where the copy goes; `None` is beside the module.
+    pub output: Option<PathBuf>,
+    /// Whether the file itself is changed.
+    pub in_place: bool,
+}
+
+/// What was done.
+#[derive(Debug)]
+pub struct Prepared {
+    /// The file with BTF.
+    pub output: PathBuf,
+    /// The module's name.
+    pub module: String,
+    /// BTF that it builds on.
+    pub base: PathBuf,
+    /// Functions that its BTF describes.
+    pub functions: usize,
+    /// Release of the kernel that it was built for.
+    pub built_for: Option<String>,
+    /// Whether the original carries a signature, which the copy cannot.
+    pub was_signed: bool,
+}
+
+/// Gives a module BTF; `running` is the release of the kernel that runs.
+///
+/// # Errors
+/// See [`PrepareError`].
+pub fn prepare(args: &Options, running: Option<&str>) -> Result<Prepared, PrepareError> {
+    let path = &args.file;
+    let bytes = fs::read(path).map_err(|error| PrepareError::Read { path: path.clone(), error })?;
+    let module = Module::parse(&bytes, path)?;
+    if module.has_btf {
+        return Err(PrepareError::HasBtf { path: path.clone() });
+    }
+    if !module.has_debug_info {
+        return Err(PrepareError::NoDebugInfo { path: path.clone() });
+    }
+    if let (None, Some(built_for), Some(running)) = (&args.btf, &module.built_for, running)
+        && built_for != running
+    {
+        let (built_for, running) = (built_for.clone(), running.to_owned());
+        return Err(PrepareError::OtherKernel { path: path.clone(), built_for, running });
+    }
+    let base = args.btf.clone().unwrap_or_else(|| Path::new(BTF_FOLDER).join("vmlinux"));
+    let base_btf = raw_btf(&base)?;
+    let output = output_of(args)?;
+
+    // Written beside the output and moved there at the end: a failure leaves what was there.
+    let cannot_write = |error| PrepareError::Write { path: output.clone(), error };
+    let folder = match output.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let mut copy = NamedTempFile::new_in(folder).map_err(cannot_write)?;
+    copy.write_all(&bytes[..module.elf_bytes]).map_err(cannot_write)?;
+    let said = pahole(&base, copy.path(), path)?;
+
+    let made = fs::read(copy.path()).map_err(cannot_write)?;
+    let unusable = |said: String| PrepareError::Pahole { path: path.clone(), said };
+    let btf = section(&made, ".BTF").ok_or_else(|| {
+        unusable(format!(
+            "it wrote no section .BTF, for which it needs objcopy (package binutils); it said: {said}"
+        ))
+    })?;
+    let functions = Btf::in_blobs((&base_btf, &base), (btf, path))
+        .map_err(|error| unusable(error.to_string()))?
+        .count();
+    if functions == 0 {
+        return Err(unusable("it found no function in the debug information".into()));
+    }
+    let permissions = fs::metadata(path).map_err(cannot_write)?.permissions();
+    fs::set_permissions(copy.path(), permissions).map_err(cannot_write)?;
+    copy.persist(&output).map_err(|error| cannot_write(error.error))?;
+    Ok(Prepared {
+        output,
+        module: module.name,
+        base,
+        functions,
+        built_for: module.built_for,
+        was_signed: module.elf_bytes < bytes.len(),
+    })
+}
+
+/// The file that gets the BTF.
+fn output_of(options: &Options) -> Result<PathBuf, PrepareError> {
+    if options.in_place {
+        return Ok(options.file.clone());
+    }
+    let beside = || options.file.with_extension("btf.ko");
+    let output = options.output.clone().unwrap_or_else(beside);
+    if same_file(&options.file, &output) {
+        return Err(PrepareError::SameFile { path: output });
+    }
+    Ok(output)
+}
+
+/// What a module's file says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inspected {
+    /// The file.
+    pub file: PathBuf,
+    /// The module's name once it is loaded.
+    pub name: String,
+    /// Release of the kernel that it was built for.
+    pub built_for: Option<String>,
+    /// Whether it has BTF already.
+    pub has_btf: bool,
+}
+
+/// Reads what a module's file says of itself.
+///
+/// # Errors
+/// If it cannot be read, is compressed, or is no module.
+pub fn inspect(path: &Path) -> Result<Inspected, PrepareError> {
+    let file = path.to_owned();
+    let bytes = fs::read(path).map_err(|error| PrepareError::Read { path: file.clone(), error })?;
+    let Module { name, built_for, has_btf, .. } = Module::parse(&bytes, path)?;
+    Ok(Inspected { file, name, built_for, has_btf })
+}
+
+/// What is known of the module's file.
+struct Module {
+    name: String,
+    built_for: Option<String>,
+    has_btf: bool,
+    has_debug_info: bool,
+    /// Length without a signature at the end.
+    elf_bytes: usize,
+}
+
+/// What the kernel's signing tool ends a module with (include/linux/module_signature.h).
+const SIGNATURE_MAGIC: &[u8] = b"~Module signature appended~\n";
+
+/// Length of `struct module_signature`, which precedes the magic and ends with the signature's
+/// length, big endian.
+const SIGNATURE_INFO: usize = 12;
+
+impl Module {
+    fn parse(bytes: &[u8], path: &Path) -> Result<Self, PrepareError> {
+        let compressed = |tool| PrepareError::Compressed { path: path.to_owned(), tool };
+        match bytes {
+            [0x1f, 0x8b, ..] => return Err(compressed("gzip")),
+            [0xfd, b'7', b'z', b'X', b'Z', ..] => return Err(compressed("xz")),
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => return Err(compressed("zstd")),
+            _ => {}
+        }
+        let no_module =
+            |what: &str| PrepareError::NoModule { path: path.to_owned(), what: what.to_owned() };
+        let file = object::File::parse(bytes).map_err(|error| no_module(&error.to_string()))?;
+        let sections = |name: &str| file.section_by_name(name);
+        let info = sections(".modinfo").and_then(|section| section.data().ok());
+        let (Some(info), Some(_)) = (info, sections(".gnu.linkonce.this_module")) else {
+            return Err(no_module("it lacks the sections .modinfo and .gnu.linkonce.this_module"));
+        };
+        if file.kind() != ObjectKind::Relocatable {
+            return Err(no_module("it is no relocatable object"));
+        }
+        let value = |key: &str| {
+            info.split(|&byte| byte == 0)
+                .find_map(|entry| entry.strip_prefix(key.as_bytes()))
+                .map(|value| String::from_utf8_lossy(value).into_owned())
+        };
+        let stem = || path.file_stem().unwrap_or_default().to_string_lossy().replace('-', "_");
+        Ok(Self {
+            name: value("name=").unwrap_or_else(stem),
+            built_for: value("vermagic=")
+                .and_then(|magic| magic.split_whitespace().next().map(str::to_owned)),
+            has_btf: sections(".BTF").is_some(),
+            has_debug_info: sections(".debug_info").is_some(),
+            elf_bytes: unsigned_length(bytes),
+        })
+    }
+}
+
+fn unsigned_length(bytes: &[u8]) -> usize {
+    let without = || {
+        let rest = bytes.strip_suffix(SIGNATURE_MAGIC)?;
+        let info = rest.len().checked_sub(SIGNATURE_INFO)?;
+        let length = rest.get(info + 8..)?.try_into().ok().map(u32::from_be_bytes)?;
+        info.checked_sub(usize::try_from(length).ok()?)
+    };
+    without().unwrap_or(bytes.len())
+}
+
+fn section<'a>(elf: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    object::File::parse(elf).ok()?.section_by_name(name)?.data().ok()
+}
+
+/// The kernel's BTF out of a raw file or of a vmlinux.
+fn raw_btf(path: &Path) -> Result<Vec<u8>, PrepareError> {
+    let unusable = |what: String| PrepareError::Base { path: path.to_owned(), what };
+    let bytes = fs::read(path).map_err(|error| {
+        unusable(format!(
+            "{error}; name the BTF of the kernel that will load the module with --btf"
+        ))
+    })?;
+    if bytes.starts_with(b"\x7fELF") {
+        return section(&bytes, ".BTF")
+            .map(<[u8]>::to_vec)
+            .ok_or_else(|| unusable("it has no section .BTF".to_owned()));
+    }
+    if bytes.starts_with(&0xeb9f_u16.to_ne_bytes()) {
+        return Ok(bytes);
+    }
+    Err(unusable("it is neither raw BTF nor an ELF file (a compressed vmlinuz is neither)".into()))
+}
+
+fn same_file(a: &Path, b: &Path) -> bool {
+    match (fs::canonicalize(a), fs::canonicalize(b)) {
+        (Ok(a), Ok(b)) => a == b,
+        _ => false,
+    }
+}
+
+/// Runs pahole and gives what it said on standard error: it may fail and still end well.
+fn pahole(base: &Path, file: &Path, original: &Path) -> Result<String, PrepareError> {
+    let mut command = Command::new("pahole");
+    command.arg("-J").arg("--btf_base").arg(base).arg(file);
+    // It adds the section by llvm-objcopy unless told of another.
+    if std::env::var_os("LLVM_OBJCOPY").is_none() && !in_path("llvm-objcopy") {
+        command.env("LLVM_OBJCOPY", "objcopy");
+    }
+    let failed = |said: String| PrepareError::Pahole { path: original.to_owned(), said };
+    match command.output() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(PrepareError::NoPahole),
+        Err(error) => Err(failed(error.to_string())),
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            if output.status.success() {
+                Ok(said)
+            } else {
+                Err(failed(format!("{}: {said}", output.status)))
+            }
+        }
+    }
+}
+
+fn in_path(program: &str) -> bool {
+    std::env::var_os("PATH").is_some_and(|path| {
+        std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signature_is_no_part_of_the_module() {
+        let mut signed = b"module".to_vec();
+        signed.extend(b"signature");
+        signed.extend([0; 8]);
+        signed.extend(9_u32.to_be_bytes());
+        signed.extend(SIGNATURE_MAGIC);
+        assert_eq!(unsigned_length(&signed), 6);
+        assert_eq!(unsigned_length(b"module"), 6);
+        // A length that does not fit.
+        let mut broken = vec![0xff; 12];
+        broken.extend(SIGNATURE_MAGIC);
+        assert_eq!(unsigned_length(&broken), broken.len());
+        assert_eq!(unsigned_length(SIGNATURE_MAGIC), SIGNATURE_MAGIC.len());
+    }
+}
