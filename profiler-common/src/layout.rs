@@ -5,7 +5,7 @@
 /// Per CPU and handler: the start of the call that is running, and counters that only grow.
 ///
 /// One cache line. The owner CPU alone writes it, but for `frame`, which another CPU may take
-/// (compare and exchange to 0) for a call that migrated there.
+/// (compare and exchange) for a call that migrated there.
 ///
 /// `entries` and `lost` are written by the entry program alone, `unpaired_exits` by the exit
 /// program alone: the kernel never runs one program on top of itself on the same CPU
@@ -17,7 +17,8 @@ pub struct Slot {
     ///
     /// On the trampoline the address of the argument block in its stack frame, elsewhere that of
     /// the return address: the same for the entry and the exit program of one call, and unique
-    /// among the handler's calls under way.
+    /// among the handler's calls under way. A multiple of 8: in the low bits the programs mark a start
+    /// that is being moved to the map of displaced starts.
     pub frame: u64,
     /// When that call entered, nanoseconds of the monotonic clock.
     pub start: u64,

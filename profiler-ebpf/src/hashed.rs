@@ -8,13 +8,13 @@
 
 use core::{
     arch::asm,
-    ptr::{addr_of, addr_of_mut, read_volatile, write_volatile},
+    ptr::{addr_of_mut, read_volatile, write_volatile},
 };
 
 use aya_ebpf::{
     EbpfContext as _,
     bindings::{BPF_ANY, BPF_NOEXIST},
-    helpers::generated::{bpf_ktime_get_ns, bpf_map_lookup_elem},
+    helpers::generated::bpf_ktime_get_ns,
     macros::{fentry, fexit, kprobe},
     programs::{FEntryContext, FExitContext, ProbeContext},
 };
@@ -24,9 +24,9 @@ use profiler_common::{
 };
 
 use crate::{
-    record::{is_backwards, note_key},
+    record::{find_record, is_backwards, note_key},
     registers::{frame_at_exit, stack_pointer},
-    state::{DISPLACED, RECORDS, handler, slot_of, this_cpu},
+    state::{DISPLACED, handler, slot_of, this_cpu},
 };
 
 #[inline(always)]
@@ -92,9 +92,7 @@ fn record<const MAGNITUDE: u32, const COUNTERS: usize>(key: &u32, duration: u64)
     // SAFETY: `record` is checked and points to a value of RECORDS, whose size user space made that
     // of `Record<COUNTERS>`.
     unsafe {
-        let record =
-            bpf_map_lookup_elem(addr_of!(RECORDS).cast_mut().cast(), (&raw const *key).cast())
-                .cast::<Record<COUNTERS>>();
+        let record = find_record::<COUNTERS>(key);
         if record.is_null() {
             return;
         }

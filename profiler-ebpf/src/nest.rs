@@ -15,16 +15,16 @@ use core::{
 
 use aya_ebpf::{
     bindings::BPF_NOEXIST,
-    helpers::generated::{bpf_get_current_pid_tgid, bpf_ktime_get_ns, bpf_map_lookup_elem},
+    helpers::generated::{bpf_get_current_pid_tgid, bpf_ktime_get_ns},
 };
 use profiler_common::{
     bucket::COUNTERS_3,
-    layout::{LEVELS_MAX, Level, Nest, PHASES, Record, Slot},
+    layout::{LEVELS_MAX, Level, Nest, PHASES, Slot},
 };
 
 use crate::{
-    record::{is_backwards, note_key, record},
-    state::{NESTS, RECORDS, cpus, handler, inside, outside, slot_of, this_cpu},
+    record::{find_record, is_backwards, note_key, record},
+    state::{NESTS, cpus, handler, inside, outside, slot_of, this_cpu},
 };
 
 /// Idle tasks of all CPUs have number 0: each gets one of its own.
@@ -169,9 +169,7 @@ unsafe fn record_probes(key: &u32, probes: u64) {
     // SAFETY: the record is checked and points to a value of RECORDS, whose head is that of all
     // precisions.
     unsafe {
-        let record =
-            bpf_map_lookup_elem(addr_of!(RECORDS).cast_mut().cast(), (&raw const *key).cast())
-                .cast::<Record<COUNTERS_3>>();
+        let record = find_record::<COUNTERS_3>(key);
         if !record.is_null() {
             (*record).head.probes += probes;
         }

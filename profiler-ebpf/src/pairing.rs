@@ -60,27 +60,56 @@ pub(crate) fn enter(frame: u64) {
     }
 }
 
+/// In the low bits of a slot's frame, which are free (frames are multiples of 8): the start is being
+/// moved to the map, and may be in both places.
+const MOVING: u64 = 1;
+/// In their place: the exit has taken the start meanwhile. What is in the map, or will be, is nobody's.
+const GONE: u64 = 2;
+const MARKS: u64 = MOVING | GONE;
+
 /// Makes room in a slot whose call has not left: the newer call is the likelier to leave first.
+///
+/// A CPU runs this at most once at a time (the kernel skips an entry program on top of itself), but where
+/// tasks are preempted within programs one run may take long. Meanwhile A leaves on any CPU, and a later
+/// call may have A's frame: its entry program is skipped on this CPU, its exit program is not. So that no
+/// start is taken twice, both sides change the slot by an exchange, which one of them loses:
+///
+/// | slot's frame | start of A | changed by this program to | by the exit of A to |
+/// |---|---|---|---|
+/// | A | in the slot | A + MOVING | 0: nothing is left to move |
+/// | A + MOVING | in the slot, and copied to the map | B, the newer call | A + GONE |
+/// | A + GONE | taken, and perhaps still copied | B, once the copy is removed | - |
+/// | B | in the map | - | B; it removes the map's |
+///
+/// A later call of A's frame that is displaced on another CPU while the slot says GONE is lost with the copy;
+/// if it leaves before it is moved, it is counted as both lost and measured.
 #[inline(never)]
 fn displace(slot: *mut Slot, running: u64, frame: u64) -> u64 {
-    // SAFETY: `slot` points into SLOTS. The start is read before the frame is given up, and only
-    // this CPU's entry program, which never runs on top of itself, replaces both.
+    // SAFETY: `slot` points into SLOTS. A start does not change while its frame is in the slot.
     unsafe {
         if running == frame {
             // A call cannot enter twice: the exit of the earlier one was never run.
             (*slot).lost += 1;
             return 0;
         }
+        let place = addr_of_mut!((*slot).frame);
+        let moving = running | MOVING;
+        if exchange_frame(place, running, moving) != running {
+            return 0;
+        }
         let key = Frame { frame: running, handler: handler() };
         let displaced = Displaced { start: read_volatile(addr_of!((*slot).start)) };
+        let mut is_kept = true;
         if DISPLACED.insert(key, displaced, BPF_NOEXIST.into()).is_err() {
             // Full, or the leftover of an earlier call whose exit was never run.
-            (*slot).lost += 1;
-            let _ = DISPLACED.insert(key, displaced, BPF_ANY.into());
+            is_kept = DISPLACED.insert(key, displaced, BPF_ANY.into()).is_ok();
+            (*slot).lost += u64::from(is_kept);
         }
         (*slot).displaced += 1;
-        if exchange_frame(addr_of_mut!((*slot).frame), running, frame) != running {
-            // The call has migrated and left meanwhile: it took its start from the slot.
+        if exchange_frame(place, moving, frame) == moving {
+            (*slot).lost += u64::from(!is_kept);
+        } else if is_kept {
+            // Before the mark is overwritten, which keeps other exits from the copy.
             let _ = DISPLACED.remove(key);
         }
     }
@@ -93,43 +122,46 @@ fn find_start(slot: *mut Slot, frame: u64) -> u64 {
     // Slots first: `displace` writes the map before it gives up the slot, so a start that is
     // moved meanwhile is seen in at least one of the two.
     let mut cpu = 0;
+    let mut is_stale = false;
     while cpu < cpus() && cpu < SLOTS_MAX as u64 {
         let other = slot_of(cpu);
         // SAFETY: both point into SLOTS; a start does not change while its frame is in the slot.
         unsafe {
-            if read_volatile(addr_of!((*other).frame)) == frame {
+            let place = addr_of_mut!((*other).frame);
+            if read_volatile(place) & !MARKS == frame {
                 let start = read_volatile(addr_of!((*other).start));
-                if exchange_frame(addr_of_mut!((*other).frame), frame, 0) == frame {
+                let found = exchange_frame(place, frame, 0);
+                if found == frame {
                     (*slot).migrated += 1;
                     return start;
+                }
+                if found & !MARKS == frame {
+                    if found & GONE != 0 {
+                        is_stale = true;
+                    } else if exchange_frame(place, found, found ^ MARKS) == found {
+                        (*slot).migrated += u64::from(other != slot);
+                        return start;
+                    }
                 }
             }
         }
         cpu += 1;
     }
-    let key = Frame { frame, handler: handler() };
-    // SAFETY: the entry belongs to this call alone, which removes it itself.
+    // SAFETY: `slot` points into SLOTS. The map's entry is of this call alone, or of one that user space
+    // has given up: who removes it has it.
     unsafe {
-        if let Some(found) = DISPLACED.get(key) {
-            let start = found.start;
-            let _ = DISPLACED.remove(key);
-            return start;
+        if !is_stale {
+            let key = Frame { frame, handler: handler() };
+            if let Some(found) = DISPLACED.get(key) {
+                let start = found.start;
+                if DISPLACED.remove(key).is_ok() {
+                    return start;
+                }
+            }
         }
         (*slot).unpaired_exits += 1;
     }
     0
-}
-
-/// Frees a slot that another call may have taken between the look at it and this: then the start of this
-/// one was displaced.
-#[inline(always)]
-fn give_up(slot: *mut Slot, frame: u64) {
-    // SAFETY: `slot` points into SLOTS.
-    unsafe {
-        if exchange_frame(addr_of_mut!((*slot).frame), frame, 0) != frame {
-            let _ = DISPLACED.remove(Frame { frame, handler: handler() });
-        }
-    }
 }
 
 /// Finds the start of a call that leaves and counts its duration; `now` is the clock read first thing.
@@ -156,8 +188,8 @@ pub(crate) fn leave<const MAGNITUDE: u32, const COUNTERS: usize>(frame: u64, now
 }
 
 /// The same where another task may run between two instructions of this. Upon [`leave`] only an
-/// interrupt may, whose calls have left when that goes on, or their exits were skipped. Apart, so that the
-/// code of the one does not move the other's.
+/// interrupt may, whose calls have left when that goes on, or their exits were skipped. Two functions, because
+/// one with a constant for the difference takes a jump more on the faster path.
 #[inline(always)]
 pub(crate) fn leave_preempted<const MAGNITUDE: u32, const COUNTERS: usize>(frame: u64, now: u64) {
     let cpu = this_cpu();
@@ -167,9 +199,8 @@ pub(crate) fn leave_preempted<const MAGNITUDE: u32, const COUNTERS: usize>(frame
     unsafe {
         note_key(&raw mut key, cpu);
         let mut start = read_volatile(addr_of!((*slot).start));
-        if read_volatile(addr_of!((*slot).frame)) == frame {
-            give_up(slot, frame);
-        } else {
+        let place = addr_of_mut!((*slot).frame);
+        if read_volatile(place) != frame || exchange_frame(place, frame, 0) != frame {
             start = find_start(slot, frame);
             if start == 0 {
                 return;

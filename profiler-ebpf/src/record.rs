@@ -29,6 +29,18 @@ pub(crate) const fn is_backwards(duration: u64) -> bool {
     duration > i64::MAX as u64
 }
 
+/// The record of `key`; null if there is none.
+///
+/// # Safety
+/// User space must have made the values of RECORDS no smaller than what is used of a `Record<COUNTERS>`.
+#[inline(always)]
+pub(crate) unsafe fn find_record<const COUNTERS: usize>(key: &u32) -> *mut Record<COUNTERS> {
+    // SAFETY: a map and a key of its size.
+    unsafe {
+        bpf_map_lookup_elem(addr_of!(RECORDS).cast_mut().cast(), (&raw const *key).cast()).cast()
+    }
+}
+
 /// Counts a duration in the record of `key`.
 #[inline(always)]
 pub(crate) fn record<const MAGNITUDE: u32, const COUNTERS: usize>(key: &u32, mut duration: u64) {
@@ -37,9 +49,7 @@ pub(crate) fn record<const MAGNITUDE: u32, const COUNTERS: usize>(key: &u32, mut
     unsafe {
         // Worked out here, so that one value and not two has to be kept across the helper's call.
         asm!("/* {0} */", inout(reg) duration);
-        let record =
-            bpf_map_lookup_elem(addr_of!(RECORDS).cast_mut().cast(), (&raw const *key).cast())
-                .cast::<Record<COUNTERS>>();
+        let record = find_record::<COUNTERS>(key);
         if record.is_null() {
             return;
         }

@@ -50,7 +50,12 @@ pub struct BpfSession {
     /// Tasks' calls under way, where own time is told.
     nests: Option<BpfHashMap<MapData, u64, [u64; NEST_WORDS]>>,
     grace: GracePeriod,
+    /// The one that programs write.
     phase: u32,
+    /// The other one until it has been read, and the calls that had begun before.
+    closed: Option<(u32, Vec<Option<u64>>)>,
+    /// What was read and not given yet, because a later phase could not be read.
+    pending: Option<Vec<Drained>>,
     cpus: u32,
     precision: Precision,
     /// Until when the last drain has all calls.
@@ -101,23 +106,11 @@ struct Program {
 }
 
 impl BpfSession {
-    /// Attaches the programs of `backend` to every target: all exits first, so that no entry is
-    /// counted whose exit is not.
+    /// Attaches the programs of `backend` to all targets that the kernel does not refuse: all exits first,
+    /// so that no entry is counted whose exit is not.
     ///
     /// # Errors
-    /// When the kernel refuses a program, or another tool is on a handler. Nothing stays attached.
-    pub fn attach(
-        targets: &[Target],
-        backend: Backend,
-        options: Options,
-    ) -> Result<Self, ProbeError> {
-        all_or_error(Self::attach_each(targets, backend, options)?)
-    }
-
-    /// As [`attach`](Self::attach), to all targets that the kernel does not refuse.
-    ///
-    /// # Errors
-    /// What is not about a single handler; when another tool is on one.
+    /// What is not about a single handler; when another tool is on one. Nothing stays attached.
     pub(super) fn attach_each(
         targets: &[Target],
         backend: Backend,
@@ -133,7 +126,10 @@ impl BpfSession {
         Self::attach_each_with(targets, backend, options, costs)
     }
 
-    /// As [`attach`](Self::attach), with the costs of nested probes known.
+    /// The same to all targets or none, with the costs of nested probes known.
+    ///
+    /// # Errors
+    /// When the kernel refuses a program, or another tool is on a handler. Nothing stays attached.
     pub(super) fn attach_with(
         targets: &[Target],
         backend: Backend,
@@ -256,6 +252,8 @@ impl BpfSession {
                 .transpose()?,
             grace: GracePeriod::new(),
             phase: 0,
+            closed: None,
+            pending: None,
             cpus,
             precision: options.precision,
             drained_until: None,
@@ -326,30 +324,52 @@ impl BpfSession {
         }
     }
 
-    /// Takes left-over starts out of the shared maps, where these are crowded and exits were skipped.
-    fn sweep(&mut self) -> Result<(), ProbeError> {
-        if self.probed.iter().all(|probed| probed.missed == 0) {
-            return Ok(());
-        }
+    /// Whether the kernel has skipped runs: only then are there starts that are left over.
+    fn has_skipped(&self) -> bool {
+        self.probed.iter().any(|probed| probed.missed > 0)
+    }
+
+    /// Starts that wait in the map of displaced starts, by handler number. Those that are left over are
+    /// taken out of it first, where it is crowded.
+    fn displaced_starts(&mut self) -> Result<Vec<u64>, ProbeError> {
         let failed = |error| ProbeError::Map {
-            doing: "looking for starts that are left over".to_owned(),
+            doing: "reading the displaced starts".to_owned(),
             error: Box::new(error),
         };
-        let now = left_over::now_ns();
-        let waiting = each_once(self.displaced.keys(), DISPLACED_MAX as usize).map_err(failed)?;
-        if left_over::is_crowded(waiting.len(), DISPLACED_MAX) {
-            for key in waiting {
+        let mut found = each_once(self.displaced.keys(), DISPLACED_MAX as usize).map_err(failed)?;
+        if self.has_skipped() && left_over::is_crowded(found.len(), DISPLACED_MAX) {
+            let now = left_over::now_ns();
+            let mut swept = Vec::new();
+            found.retain(|key| {
                 // One that is gone has left meanwhile.
-                let start = self.displaced.get(&key, 0);
-                if start.is_ok_and(|start| left_over::is_left_over(start, now))
-                    && self.displaced.remove(&key).is_ok()
-                {
-                    self.count_swept(key[1]);
-                }
+                let start = self.displaced.get(key, 0);
+                let is_swept = start.is_ok_and(|start| left_over::is_left_over(start, now))
+                    && self.displaced.remove(key).is_ok();
+                swept.extend(is_swept.then_some(key[1]));
+                !is_swept
+            });
+            swept.into_iter().for_each(|handler| self.count_swept(handler));
+        }
+        let mut waiting = vec![0; self.handlers];
+        for [_, handler] in found {
+            if let Some(count) = usize::try_from(handler).ok().and_then(|at| waiting.get_mut(at)) {
+                *count += 1;
             }
         }
+        Ok(waiting)
+    }
+
+    /// Takes left-over calls out of the map of nests, where it is crowded.
+    fn sweep_nests(&mut self) -> Result<(), ProbeError> {
+        if !self.has_skipped() {
+            return Ok(());
+        }
         let Some(mut nests) = self.nests.take() else { return Ok(()) };
-        let tasks = each_once(nests.keys(), NESTS_MAX as usize).map_err(failed);
+        let now = left_over::now_ns();
+        let tasks = each_once(nests.keys(), NESTS_MAX as usize).map_err(|error| ProbeError::Map {
+            doing: "looking for starts that are left over".to_owned(),
+            error: Box::new(error),
+        });
         if tasks.as_ref().is_ok_and(|tasks| left_over::is_crowded(tasks.len(), NESTS_MAX)) {
             for task in tasks.iter().flatten() {
                 let calls = nests.get(task, 0).ok();
@@ -363,22 +383,6 @@ impl BpfSession {
         }
         self.nests = Some(nests);
         tasks.map(drop)
-    }
-
-    /// Starts that wait in the map of displaced starts, by handler number.
-    fn displaced_starts(&self) -> Result<Vec<u64>, ProbeError> {
-        let failed = |error| ProbeError::Map {
-            doing: "reading the displaced starts".to_owned(),
-            error: Box::new(error),
-        };
-        let mut waiting = vec![0; self.handlers];
-        let found = each_once(self.displaced.keys(), DISPLACED_MAX as usize).map_err(failed)?;
-        for [_, handler] in found {
-            if let Some(count) = usize::try_from(handler).ok().and_then(|at| waiting.get_mut(at)) {
-                *count += 1;
-            }
-        }
-        Ok(waiting)
     }
 
     fn books(
@@ -545,6 +549,50 @@ impl BpfSession {
         }
         Ok(())
     }
+
+    /// Has programs write the other phase, whose records were read, from here on.
+    fn close(&mut self) -> Result<(), ProbeError> {
+        let old = self.phase;
+        let new = (old + 1) % PHASES;
+        self.clear(new)?;
+        let entered = self.entries()?;
+        self.phase_map.set(0, self.record_key(0, new), 0).map_err(|error| ProbeError::Map {
+            doing: "flipping the phase".to_owned(),
+            error: Box::new(error),
+        })?;
+        self.phase = new;
+        self.closed = Some((old, entered));
+        self.drained_until = self.detached.or_else(|| Some(Instant::now()));
+        Ok(())
+    }
+
+    /// Waits until no program writes the phase that was closed, and reads it.
+    fn read_closed(&mut self) -> Result<(), ProbeError> {
+        self.grace.wait();
+        let displaced = self.displaced_starts()?;
+        self.sweep_nests()?;
+        let events = match self.backend {
+            Backend::Kprobe => kprobe_event::profile()
+                .map_err(|error| ProbeError::System { doing: "reading kprobe_profile", error })?,
+            _ => HashMap::new(),
+        };
+        let Some((phase, entered)) = &self.closed else { return Ok(()) };
+        let mut all = Vec::with_capacity(self.probed.len());
+        for (probed, entered) in self.probed.iter().zip(entered) {
+            let displaced = displaced.get(probed.number).copied().unwrap_or_default();
+            let mut books = self.books(probed, displaced, &events)?;
+            books.entered_before = *entered;
+            all.push(self.read_handler(probed, *phase, books)?);
+        }
+        self.closed = None;
+        for (probed, drained) in self.probed.iter_mut().zip(&all) {
+            probed.lost = drained.books.lost;
+            probed.missed = drained.books.missed;
+            probed.backwards = drained.books.backwards;
+            probed.doubtful = drained.books.doubtful;
+        }
+        Drained::append(&mut self.pending, all)
+    }
 }
 
 impl Session for BpfSession {
@@ -572,49 +620,21 @@ impl Session for BpfSession {
         }))
     }
 
-    /// Flips the phase, waits until no program writes the old one, reads it and empties it. So
-    /// each call is in exactly one drain, and count, sum, minimum and maximum of a drain agree.
+    /// Each call is in exactly one drain, and count, sum, minimum and maximum of a drain agree.
     fn drain(&mut self) -> Result<Vec<Drained>, ProbeError> {
-        let entered = self.entries()?;
-        let old = self.phase;
-        let new = (old + 1) % PHASES;
-        self.phase_map.set(0, self.record_key(0, new), 0).map_err(|error| ProbeError::Map {
-            doing: "flipping the phase".to_owned(),
-            error: Box::new(error),
-        })?;
-        self.phase = new;
-        self.drained_until = self.detached.or_else(|| Some(Instant::now()));
-        self.grace.wait();
-        self.sweep()?;
-        let displaced = self.displaced_starts()?;
-        let events = match self.backend {
-            Backend::Kprobe => kprobe_event::profile()
-                .map_err(|error| ProbeError::System { doing: "reading kprobe_profile", error })?,
-            _ => HashMap::new(),
-        };
-        let mut all = Vec::with_capacity(self.probed.len());
-        for (probed, entered) in self.probed.iter().zip(entered) {
-            let displaced = displaced.get(probed.number).copied().unwrap_or_default();
-            let mut books = self.books(probed, displaced, &events)?;
-            books.entered_before = entered;
-            all.push(self.read_handler(probed, old, books)?);
+        // A drain that failed has left it.
+        if self.closed.is_some() {
+            self.read_closed()?;
         }
-        for (probed, drained) in self.probed.iter_mut().zip(&all) {
-            probed.lost = drained.books.lost;
-            probed.missed = drained.books.missed;
-            probed.backwards = drained.books.backwards;
-            probed.doubtful = drained.books.doubtful;
-        }
-        self.clear(old)?;
-        Ok(all)
+        self.close()?;
+        self.read_closed()?;
+        Ok(self.pending.take().unwrap_or_default())
     }
 
     fn drained_until(&self) -> Option<Instant> {
         self.drained_until
     }
 
-    /// Entries first, so that the exits of calls under way are still counted where the kernel
-    /// runs them.
     fn entries(&mut self) -> Result<Vec<Option<u64>>, ProbeError> {
         let entries = |probed| {
             let slots = self.read_slots(probed)?;
@@ -623,6 +643,8 @@ impl Session for BpfSession {
         self.probed.iter().map(entries).collect()
     }
 
+    /// Entries first, so that the exits of calls under way are still counted where the kernel
+    /// runs them.
     fn detach(&mut self) {
         for side in [Side::Entry, Side::Both, Side::Exit] {
             if side == Side::Exit {

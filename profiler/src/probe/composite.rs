@@ -52,35 +52,8 @@ impl Part {
     fn drain(&mut self) -> Result<(), ProbeError> {
         let drained = self.session.drain()?;
         self.books = drained.iter().map(|drained| drained.books).collect();
-        match &mut self.pending {
-            None => self.pending = Some(drained),
-            Some(pending) => {
-                for (sum, newer) in pending.iter_mut().zip(drained) {
-                    add(sum, newer).map_err(|error| ProbeError::System {
-                        doing: "adding up what was drained",
-                        error: io::Error::other(error),
-                    })?;
-                }
-            }
-        }
-        Ok(())
+        Drained::append(&mut self.pending, drained)
     }
-}
-
-/// Adds what the same handler's next drain gave.
-fn add(sum: &mut Drained, newer: Drained) -> Result<(), hdrhistogram::AdditionError> {
-    let Drained { histogram, sum_ns, min_ns, max_ns, over_range, self_time, books } = newer;
-    sum.histogram.add(&histogram)?;
-    sum.sum_ns += sum_ns;
-    sum.min_ns = [sum.min_ns, min_ns].into_iter().flatten().min();
-    sum.max_ns = sum.max_ns.max(max_ns);
-    sum.over_range += over_range;
-    match (&mut sum.self_time, self_time) {
-        (Some(sum), Some(more)) => sum.add(&more)?,
-        (sum, more) => *sum = sum.take().or(more),
-    }
-    sum.books = books;
-    Ok(())
 }
 
 /// A handler whose best backend the kernel refused when it was attached.

@@ -299,6 +299,42 @@ pub struct Books {
     pub backwards: u64,
 }
 
+impl Drained {
+    /// Adds what the next drain gave to what is `pending` of those before.
+    ///
+    /// # Errors
+    /// Never for histograms of one precision; the library's own check is passed on.
+    fn append(pending: &mut Option<Vec<Self>>, drained: Vec<Self>) -> Result<(), ProbeError> {
+        let Some(pending) = pending else {
+            *pending = Some(drained);
+            return Ok(());
+        };
+        for (sum, newer) in pending.iter_mut().zip(drained) {
+            sum.add(newer).map_err(|error| ProbeError::System {
+                doing: "adding up what was drained",
+                error: std::io::Error::other(error),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Adds what the same handler's next drain gave.
+    fn add(&mut self, newer: Self) -> Result<(), hdrhistogram::AdditionError> {
+        let Self { histogram, sum_ns, min_ns, max_ns, over_range, self_time, books } = newer;
+        self.histogram.add(&histogram)?;
+        self.sum_ns += sum_ns;
+        self.min_ns = [self.min_ns, min_ns].into_iter().flatten().min();
+        self.max_ns = self.max_ns.max(max_ns);
+        self.over_range += over_range;
+        match (&mut self.self_time, self_time) {
+            (Some(sum), Some(more)) => sum.add(&more)?,
+            (sum, more) => *sum = sum.take().or(more),
+        }
+        self.books = books;
+        Ok(())
+    }
+}
+
 impl Books {
     /// Counts starts whose exit the kernel skipped, and which therefore wait for ever, as lost and no
     /// longer as under way. `lost_before` is what was told to be lost so far.

@@ -611,16 +611,14 @@ impl GracePeriod {
         Self { maps: maps.ok() }
     }
 
-    /// Waits. Returns whether the kernel said that it did; else this has waited longer than a program
-    /// takes that is not preempted.
-    pub(super) fn wait(&self) -> bool {
+    /// Waits: where the kernel makes no such maps, longer than a program takes that is not preempted.
+    pub(super) fn wait(&self) {
         let updated = self.maps.as_ref().is_some_and(|(outer, inner)| {
             map_update(outer.as_fd(), 0, &fd_number(inner.as_fd()).to_ne_bytes()).is_ok()
         });
         if !updated {
             membarrier_or_sleep();
         }
-        updated
     }
 }
 

@@ -100,6 +100,49 @@ fn what_was_missed_is_still_known_after_detaching() {
     }
 }
 
+/// Empty folders over those of tracefs, until this is dropped.
+struct Covered(Vec<&'static str>);
+
+impl Covered {
+    fn tracefs() -> Self {
+        let mut covered = Self(Vec::new());
+        for folder in ["/sys/kernel/tracing", "/sys/kernel/debug"] {
+            let mut mount = Command::new("mount");
+            assert!(mount.args(["-t", "tmpfs", "none", folder]).status().unwrap().success());
+            covered.0.push(folder);
+        }
+        covered
+    }
+}
+
+impl Drop for Covered {
+    fn drop(&mut self) {
+        for folder in &self.0 {
+            let _ = Command::new("umount").arg(folder).status();
+        }
+    }
+}
+
+/// The kernel's counts of an event are read in tracefs, once the records are closed.
+#[test]
+fn the_calls_of_a_drain_that_failed_are_in_the_next() {
+    testbed::load();
+    let force = !testbed::has_btf();
+    let options = Options { backend: Some(Backend::Kprobe), force, ..Options::default() };
+    let mut probes = Probes::attach(&resolve(&["testbed_inner"]), options).unwrap();
+    probes.drain().unwrap();
+    let covered = Covered::tracefs();
+    for calls in [100, 20] {
+        testbed::trigger(&format!("nested {calls}"));
+        let error = probes.drain().expect_err("tracefs cannot be read").to_string();
+        assert!(error.contains("kprobe_events"), "{error}");
+    }
+    drop(covered);
+    testbed::trigger("nested 3");
+    let mut calls = || probes.drain().unwrap()[0].histogram.len();
+    assert_eq!((calls(), calls()), (123, 0));
+}
+
 #[test]
 #[ignore = "VM 5.10 6.12: without and with BTF of modules; matrix:: has kprobes on the others"]
 fn events_of_a_killed_process_are_removed() {

@@ -73,10 +73,7 @@ fn assert_none_longer(backend: Backend, self_time: bool) {
         measured.truth
     );
     println!("{text}");
-    // A task that is taken off while its program moves another call's start to the map leaves it in two
-    // places for that time, where two exits may take it: seen once in many runs, and told by the books.
-    let taken_twice = if backend == Backend::Fentry { -3 } else { 0 };
-    assert!((taken_twice..=0).contains(&losses.imbalance(count)), "{text}");
+    assert_eq!(losses.imbalance(count), 0, "{text}");
     assert!(losses.entries <= measured.truth, "{text}");
     assert!(count > measured.truth / 4 && count + losses.unmeasured() >= losses.entries, "{text}");
     // What is left after durations were withheld is known by buckets.
