@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 
-use super::model::{LoadFailure, LoadOutcome, LoadSpec, LoadStatus};
 use super::run::{Load, Running};
 use super::sandbox::{
     Exit, ProfilerProgram, SandboxOptions, SupervisedCommand, SupervisorMessage, SupervisorReport,
 };
+use crate::profile::loads::{LoadFailure, LoadOutcome, LoadSpec, LoadStatus};
 use crate::stats::nanoseconds;
 use crate::stop::StopSignal;
 

@@ -11,14 +11,13 @@
 //! | [`ltp::LtpLoad`] | runs tests of the Linux Test Project | after its rounds, or when stopped |
 //! | [`IdleLoad`] | nothing: measures what the machine does by itself | when stopped |
 //!
-//! `model` has what a recording stores of a load, `sandbox` what keeps its processes together. Loads
+//! [`profile::loads`](crate::profile::loads) has what a recording stores of a load, `sandbox` what keeps its processes together. Loads
 //! start the program itself again as a subprocess: its `main` has to call [`run_subprocess_if_asked`].
 
 pub mod builtin;
 mod command;
 mod hits;
 pub mod ltp;
-mod model;
 mod run;
 mod sandbox;
 mod sandboxed;
@@ -28,11 +27,6 @@ mod syscalls;
 pub use builtin::{BuiltinLoad, cpu_time_of_builtin, time_builtin};
 pub use command::CommandLoad;
 pub use hits::{HitCount, HitCounter, HitQuestion};
-pub(crate) use model::LATENCY_DIGITS;
-pub use model::{
-    BadRate, BuiltinKind, CpuTime, Latency, LoadFailure, LoadOutcome, LoadRun, LoadSpec,
-    LoadStatus, NoSuchBuiltin, OperationErrors, OperationTimes, OwnCalls, Rate,
-};
 pub use run::{IdleLoad, Load, Running, run_all};
 pub(crate) use sandbox::changeable;
 pub use sandbox::{BadUser, CleanupCommand, LoadUser, ProfilerProgram, SandboxOptions};
@@ -40,4 +34,8 @@ pub use sandboxed::SandboxedLoad;
 pub use subprocess::run_subprocess_if_asked;
 pub(crate) use syscalls::dying_with_parent;
 
+pub use crate::profile::loads::{
+    BadRate, BuiltinKind, CpuTime, Latency, LoadFailure, LoadOutcome, LoadRun, LoadSpec,
+    LoadStatus, NoSuchBuiltin, OperationErrors, OperationTimes, OwnCalls, Rate,
+};
 pub use crate::stop::{StopReason, StopSignal};

@@ -9,11 +9,11 @@ use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use super::builtin::BuiltinLoad;
-use super::model::{LoadFailure, LoadOutcome, LoadSpec, LoadStatus, OwnCalls};
 use super::run::{Load, Running};
 use super::sandbox::{
     LoadUser, Role, SandboxOptions, SupervisedCommand, SupervisorMessage, SupervisorReport,
 };
+use crate::profile::loads::{LoadFailure, LoadOutcome, LoadSpec, LoadStatus, OwnCalls};
 use crate::stats::nanoseconds;
 use crate::stop::{StopReason, StopSignal};
 

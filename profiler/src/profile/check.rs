@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use crate::load::OperationTimes;
+use super::loads::OperationTimes;
 
 use super::{HandlerProfile, HistogramLayout, Interval, Profile, SCHEMA, SelfTimeProfile, VERSION};
 

@@ -9,8 +9,10 @@
 //! that they do not know.
 
 mod check;
+pub mod costs;
 mod distribution;
 pub mod json;
+pub mod loads;
 pub mod measure;
 mod merge;
 mod read;
@@ -31,8 +33,8 @@ pub use series::{SERIES_SCHEMA, SERIES_VERSION, Series};
 use crate::kernel::host::HostFacts;
 use crate::kernel::module::ModuleFacts;
 use crate::kernel::target::LeftOut;
-use crate::load::{BuiltinKind, LoadRun, LoadSpec};
-use crate::watch::Costs;
+use costs::Costs;
+use loads::{BuiltinKind, LoadRun, LoadSpec};
 use measure::{HandlerMeasure, Losses, SelfTime, is_zero};
 use warning::{Warning, WarningRecord};
 

@@ -7,10 +7,10 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::loads::{LoadStatus, TestRuns, mix_changes};
 use super::{Backend, Clock, HandlerProfile, Profile};
 use crate::kernel::module::ModuleFacts;
-use crate::load::ltp::{TestRuns, mix_changes};
-use crate::load::{LoadStatus, StopReason};
+use crate::stop::StopReason;
 
 /// How far two windows of the same length may be apart: timers are late, more so on a busy machine.
 const WINDOW_TOLERANCE: f64 = 0.05;

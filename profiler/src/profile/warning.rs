@@ -4,10 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::load::ltp::{TestResult, TestRuns};
-use crate::load::{LoadRun, LoadSpec};
+use super::costs::Watched;
+use super::loads::{LoadRun, LoadSpec, TestResult, TestRuns};
 use crate::profile::{HandlerProfile, Profile};
-use crate::watch::Watched;
 
 /// Below this many calls the 99th percentile is nothing but the longest call.
 const FEW_CALLS: u64 = 100;

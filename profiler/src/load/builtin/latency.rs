@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use profiler_common::bucket::HIGHEST_NS;
 
-use crate::load::model::{Latency, OperationTimes};
 use crate::profile::Distribution;
+use crate::profile::loads::{Latency, OperationTimes};
 use crate::stats::nanoseconds;
 
 /// Running totals of one kind of time.

@@ -2,7 +2,7 @@
 
 use super::worker::{PrivateDirectory, Shared, Worker};
 use super::{BuiltinLoad, files, net, process, thread};
-use crate::load::model::{BuiltinKind, OwnCalls};
+use crate::profile::loads::{BuiltinKind, OwnCalls};
 
 /// Makes a worker, on its own thread.
 pub(super) fn worker(

@@ -41,9 +41,9 @@ use std::time::Instant;
 
 use tokio::sync::oneshot;
 
-use super::model::{BuiltinKind, LoadFailure, LoadOutcome, LoadSpec, LoadStatus, Rate};
 use super::run::{Load, Running};
 use super::sandbox::ProfilerProgram;
+use crate::profile::loads::{BuiltinKind, LoadFailure, LoadOutcome, LoadSpec, LoadStatus, Rate};
 use crate::stop::{StopReason, StopSignal};
 
 mod files;

@@ -12,8 +12,8 @@ use nix::sys::socket::{
 use nix::sys::time::TimeVal;
 
 use super::worker::{OperationError, Worker};
-use crate::load::model::OwnCalls;
 use crate::load::syscalls;
+use crate::profile::loads::OwnCalls;
 
 /// Port of the discard service. A UDP `connect` sends nothing, so nobody has to listen.
 const DISCARD: u16 = 9;

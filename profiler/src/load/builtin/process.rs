@@ -11,9 +11,9 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::worker::{OperationError, Worker};
-use crate::load::model::OwnCalls;
 use crate::load::sandbox::{ProfilerProgram, Role, wait_for_end_of_input};
 use crate::load::syscalls;
+use crate::profile::loads::OwnCalls;
 
 pub(super) struct Execve {
     profiler: ProfilerProgram,

@@ -12,8 +12,8 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
 use super::worker::{OperationError, Shared, Worker};
-use crate::load::model::OwnCalls;
 use crate::load::syscalls;
+use crate::profile::loads::OwnCalls;
 
 pub(super) struct MemfdCreate;
 

@@ -1,9 +1,9 @@
 //! The time that operations take, to compare them with and without a probe or driver.
 
 use super::BuiltinLoad;
-use crate::load::model::{BuiltinKind, LoadFailure, LoadOutcome, LoadStatus};
 use crate::load::run::Load as _;
 use crate::load::sandbox::ProfilerProgram;
+use crate::profile::loads::{BuiltinKind, LoadFailure, LoadOutcome, LoadStatus};
 use crate::stop::StopSignal;
 
 /// Makes `operations` on `workers` threads, as fast as they go. Returns the time from the start of the

@@ -5,8 +5,8 @@ use std::path::Path;
 use nix::errno::Errno;
 use tempfile::TempDir;
 
-use crate::load::model::OwnCalls;
 use crate::load::sandbox::{CleanupProcess, ProfilerProgram, Role};
+use crate::profile::loads::OwnCalls;
 
 /// What all workers of one load share.
 pub(super) struct Shared {

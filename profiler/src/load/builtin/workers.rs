@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use super::latency::LatencyRecorder;
 use super::worker::{OperationError, Shared, Worker};
 use super::{BuiltinLoad, make};
-use crate::load::model::{
+use crate::profile::loads::{
     CpuTime, LoadFailure, LoadOutcome, LoadStatus, OperationErrors, OwnCalls,
 };
 use crate::stats::nanoseconds;

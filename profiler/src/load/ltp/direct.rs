@@ -9,9 +9,9 @@ use tokio::process::Child;
 use super::controller::{AgentConnection, TestController};
 use super::future_set::FutureSet;
 use super::test_folder::TestFolder;
-use crate::load::model::{LoadFailure, LoadStatus};
 use crate::load::sandbox::{ProfilerProgram, Role, Sandbox};
 use crate::load::syscalls::with_own_limits;
+use crate::profile::loads::{LoadFailure, LoadStatus};
 use crate::stop::StopReason;
 
 /// Runs the list, round after round, in the control group of `sandbox` if it has one, and returns when no

@@ -30,16 +30,16 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::hits::HitCounter;
-use super::model::{LoadFailure, LoadOutcome, LoadSpec, LoadStatus};
 use super::run::{Load, Running};
 use super::sandbox::{ProfilerProgram, Sandbox, SandboxOptions};
+use crate::profile::loads::{LoadFailure, LoadOutcome, LoadSpec, LoadStatus};
 use crate::stats::nanoseconds;
 use crate::stop::StopSignal;
 use controller::TestController;
 use kirk::Kirk;
 use test_folder::TestFolder;
 
-pub use super::model::{
+pub use crate::profile::loads::{
     LtpSpec, LtpTest, ResultCount, Runner, TIMED_OUT, TestResult, TestRuns, mix_changes,
 };
 pub use error::LtpError;

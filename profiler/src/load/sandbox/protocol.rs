@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::process_tree::Exit;
-use crate::load::model::LoadOutcome;
+use crate::profile::loads::LoadOutcome;
 
 /// How to run the command.
 #[derive(Debug, Clone, Serialize, Deserialize)]

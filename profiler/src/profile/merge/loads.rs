@@ -3,11 +3,12 @@
 use super::super::EncodeError;
 use super::durations::{Durations, Stored};
 use super::{TooLarge, checked};
-use crate::load::ltp::TestRuns;
-use crate::load::{
+use crate::profile::loads::TestRuns;
+use crate::profile::loads::{
     CpuTime, Latency, LoadOutcome, LoadRun, LoadSpec, LoadStatus, OperationErrors, OperationTimes,
-    OwnCalls, StopReason,
+    OwnCalls,
 };
+use crate::stop::StopReason;
 
 /// The loads of all sources: the second of a kind is added to the second of that kind.
 #[derive(Debug, Default)]

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Which operation a built-in load repeats. The table of [`crate::load::builtin`] says what each does.
+/// Which operation a built-in load repeats. docs/loads.md says what each does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(strum::VariantArray, strum::IntoStaticStr)]
@@ -73,7 +73,7 @@ impl BuiltinKind {
     }
 
     /// Whether it works in a directory of its own.
-    pub(in crate::load) fn needs_directory(self) -> bool {
+    pub(crate) fn needs_directory(self) -> bool {
         matches!(
             self,
             Self::Open
