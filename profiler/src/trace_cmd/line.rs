@@ -187,9 +187,7 @@ fn record<'a>(columns: &Columns<'_>, after: &'a [u8]) -> Option<Line<'a>> {
     match (text(&after[spaces..]), columns.duration) {
         (Text::Comment, _) => Some(Line::Other),
         (Text::Call { name, tail }, Some(duration)) => match duration {
-            Ok(ps) if tail.iter().any(|&byte| byte == b';') => {
-                Some(Line::Leaf { name, ps, source })
-            }
+            Ok(ps) if tail.contains(&b';') => Some(Line::Leaf { name, ps, source }),
             Ok(_) => faulty(Fault::Function, None),
             Err(fault) => faulty(fault, Some(name)),
         },
