@@ -603,11 +603,12 @@ async fn a_sandboxed_load_stops_when_told_and_counts_what_it_did() {
     scene.assert_nothing_left();
 }
 
-/// A program that runs `script` first where a load is to be started.
-fn program_with(scene: &Scene, script: &str) -> ProfilerProgram {
+/// The program, after `script` in Perl where it is to run a load. Shells change the blocked signals.
+fn program_after(scene: &Scene, script: &str) -> ProfilerProgram {
     let folder = scene.folder.path().display();
     let text = format!(
-        "#!/bin/sh\n[ $1 = __load ] && {{ echo $$ > {folder}/pid; {script}; }}\nexec {folder}/helper \"$@\"\n"
+        "#!/usr/bin/perl\nif ($ARGV[0] eq '__load') {{ open F, '>', '{folder}/pid'; print F \"$$\\n\"; close F; \
+         {script} }}\nexec '{folder}/helper', @ARGV;\n"
     );
     let program = scene.path("slow");
     std::fs::write(&program, text).unwrap();
@@ -619,7 +620,7 @@ fn program_with(scene: &Scene, script: &str) -> ProfilerProgram {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sandboxed_load_that_is_stopped_before_it_runs_reports_it() {
     let scene = Scene::new();
-    let load = scene.builtin(BuiltinKind::Prctl).profiler(program_with(&scene, "sleep 0.5"));
+    let load = scene.builtin(BuiltinKind::Prctl).profiler(program_after(&scene, "sleep 1;"));
     let stop = StopSignal::new();
     let running = tokio::spawn(Box::new(SandboxedLoad::new(load, as_oneself())).run(stop.clone()));
     pids(&scene.path("pid"), 1);
@@ -632,7 +633,7 @@ async fn a_sandboxed_load_that_is_stopped_before_it_runs_reports_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sandboxed_load_that_hangs_is_killed_and_told() {
     let scene = Scene::new();
-    let hanging = program_with(&scene, "trap '' TERM; exec sleep 1000");
+    let hanging = program_after(&scene, "$SIG{TERM} = 'IGNORE'; sleep 1000;");
     let load = scene.builtin(BuiltinKind::Open).profiler(hanging);
     let load = SandboxedLoad::new(load, as_oneself()).grace(Duration::from_millis(300));
     let stop = StopSignal::new();
