@@ -11,6 +11,8 @@ pub mod error;
 pub mod export;
 pub mod kernel;
 pub mod lab;
+#[cfg(test)]
+mod layers;
 pub mod limits;
 pub mod load;
 pub mod load_profile;
