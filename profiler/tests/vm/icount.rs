@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use profiler::cmd::cost;
-use profiler::kernel::btf::{BTF_FOLDER, Functions};
+use profiler::kernel::btf::{BTF_FOLDER, Btf};
 use profiler::load::BuiltinKind;
 use profiler::probe::feature::try_backend;
 use profiler::probe::{Options, Probes, Session as _};
@@ -147,7 +147,7 @@ fn the_backends_agree_after_their_floors() {
     const SPIN: u64 = 500;
     const CALLS: u64 = 4_000;
     testbed::load();
-    let functions = Functions::of(None, Path::new(BTF_FOLDER)).unwrap();
+    let functions = Btf::of(None, Path::new(BTF_FOLDER)).unwrap();
     let plain = |backend, handler, command: &str| {
         for warm in [true, false] {
             let window = Window::by(backend, &[handler]);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use profiler::kernel::btf::{BTF_FOLDER, Functions};
+use profiler::kernel::btf::{BTF_FOLDER, Btf};
 use profiler::probe::feature::try_backend;
 use profiler::probe::select::needs_btf;
 use profiler::profile::Backend;
@@ -16,7 +16,7 @@ use crate::window::{Measured, Window};
 pub(crate) fn backends() -> Vec<Backend> {
     testbed::load();
     let has_btf = testbed::has_btf();
-    let functions = Functions::of(None, Path::new(BTF_FOLDER)).unwrap();
+    let functions = Btf::of(None, Path::new(BTF_FOLDER)).unwrap();
     let works = |backend: &Backend| {
         *backend != Backend::FunctionGraph
             && (has_btf || !needs_btf(*backend))
