@@ -125,6 +125,7 @@ impl Drop for Covered {
 
 /// The kernel's counts of an event are read in tracefs, once the records are closed.
 #[test]
+#[ignore = "VM 5.10 6.12: without and with BTF of modules; matrix:: has kprobes on the others"]
 fn the_calls_of_a_drain_that_failed_are_in_the_next() {
     testbed::load();
     let force = !testbed::has_btf();
