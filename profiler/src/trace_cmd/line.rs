@@ -8,6 +8,8 @@
 
 use memchr::{memchr, memchr_iter, memmem, memrchr};
 
+use super::names::Recent;
+
 /// Longest function name: the kernel's own limit (`KSYM_NAME_LEN`).
 pub const MAX_NAME: usize = 512;
 /// Bars that are tried as the one before the function; raw text has up to four before it.
@@ -147,6 +149,15 @@ enum Context<'a> {
     Graph(&'a [u8]),
 }
 
+impl Context<'_> {
+    fn source(self) -> Source {
+        match self {
+            Self::Event(_, source) => source,
+            Self::Graph(_) => Source::Ftrace,
+        }
+    }
+}
+
 /// What stands after the bar.
 enum Text<'a> {
     Call {
@@ -175,14 +186,36 @@ pub fn parse(line: &[u8]) -> Line<'_> {
     unbarred(line)
 }
 
+/// A call in one line: the number of what stands after its bar, its picoseconds, and what printed it.
+///
+/// A trace has few different texts there, so the worker parses each once: `known` numbers those that it has seen,
+/// `number` a function that is new. `None` of any other line, and of one whose first bar is not the one before the
+/// function: [`parse`] is for those, and says the same of these.
+#[inline]
+pub(super) fn known_leaf(
+    line: &[u8],
+    known: &mut Recent,
+    number: impl FnOnce(&[u8]) -> Option<u32>,
+) -> Option<(u32, u64, Source)> {
+    let bar = memchr(b'|', line)?;
+    let columns = columns(&line[..bar])?;
+    let ps = columns.duration?.ok()?;
+    let source = columns.context.source();
+    let after = &line[bar + 1..];
+    if let Some(id) = known.get(after) {
+        return Some((id, ps, source));
+    }
+    let Some(Line::Leaf { name, .. }) = record(&columns, after) else { return None };
+    let id = number(name)?;
+    known.put(after.into(), id);
+    Some((id, ps, source))
+}
+
 #[inline]
 fn record<'a>(columns: &Columns<'_>, after: &'a [u8]) -> Option<Line<'a>> {
     let spaces = leading_spaces(after);
     let depth = spaces.saturating_sub(2) / 2;
-    let source = match columns.context {
-        Context::Event(_, source) => source,
-        Context::Graph(_) => Source::Ftrace,
-    };
+    let source = columns.context.source();
     let faulty = |fault, name| Some(Line::Faulty { fault, name });
     match (text(&after[spaces..]), columns.duration) {
         (Text::Comment, _) => Some(Line::Other),
@@ -219,9 +252,16 @@ fn record<'a>(columns: &Columns<'_>, after: &'a [u8]) -> Option<Line<'a>> {
 fn columns(before: &[u8]) -> Option<Columns<'_>> {
     let trimmed = trim_end(before);
     if let Some((number, exponent)) = split_unit(trimmed) {
-        let start = number.iter().rposition(|&byte| byte == b' ').map_or(0, |space| space + 1);
-        let context = context(without_mark(trim_end(trim_spaces(&number[..start]))))?;
-        return Some(Columns { duration: Some(picoseconds(&number[start..], exponent)), context });
+        let (head, duration) = match three_decimals(number) {
+            Some((head, thousandths)) if exponent == 6 => (head, Ok(1000 * thousandths)),
+            _ => {
+                let space = number.iter().rposition(|&byte| byte == b' ');
+                let (head, number) = number.split_at(space.map_or(0, |space| space + 1));
+                (head, picoseconds(number, exponent))
+            }
+        };
+        let context = context(without_mark(trim_end(trim_spaces(head))))?;
+        return Some(Columns { duration: Some(duration), context });
     }
     let context = context(trimmed)?;
     let blank = before.len() - trimmed.len() >= BLANK_DURATION;
@@ -243,6 +283,28 @@ fn split_unit(text: &[u8]) -> Option<(&[u8], usize)> {
         _ => return None,
     };
     Some((trim_end(head), exponent))
+}
+
+/// The number at the end of `text` in thousandths, and what stands before it, if it has up to nine digits, a point
+/// and three decimals: what both programs print. Much faster than [`picoseconds`], which says the same of it.
+#[inline]
+fn three_decimals(text: &[u8]) -> Option<(&[u8], u64)> {
+    let [head @ .., b'.', a, b, c] = text else { return None };
+    let digit = |byte: u8| u64::from(byte.wrapping_sub(b'0'));
+    let (a, b, c) = (digit(*a), digit(*b), digit(*c));
+    if a > 9 || b > 9 || c > 9 {
+        return None;
+    }
+    let mut value = 100 * a + 10 * b + c;
+    let (mut rest, mut scale) = (head, 1000);
+    while let [before @ .., byte @ b'0'..=b'9'] = rest {
+        value += digit(*byte) * scale;
+        (rest, scale) = (before, scale * 10);
+        if scale > 1_000_000_000_000 {
+            return None;
+        }
+    }
+    (scale > 1000 && matches!(rest.last(), None | Some(b' '))).then_some((rest, value))
 }
 
 fn without_mark(text: &[u8]) -> &[u8] {
@@ -419,8 +481,8 @@ fn word(text: &[u8]) -> usize {
     let ends = |bytes: &[u8]| {
         bytes
             .iter()
-            .rev()
-            .fold(0, |ends, &byte| ends << 1 | u32::from(NAME_ENDS[usize::from(byte)]))
+            .enumerate()
+            .fold(0, |ends, (at, &byte)| ends | u32::from(NAME_ENDS[usize::from(byte)]) << at)
     };
     let (eights, rest) = text.as_chunks::<8>();
     for (at, eight) in eights.iter().enumerate() {
@@ -599,6 +661,22 @@ mod tests {
 
     use super::*;
 
+    /// What [`known_leaf`] says, of a new text and of one that is known, has to be what [`parse`] does.
+    fn assert_leaf_agrees(line: &[u8]) {
+        let mut known = Recent::default();
+        let mut named = None;
+        let first = known_leaf(line, &mut known, |name| {
+            named = Some(name.to_vec());
+            Some(7)
+        });
+        let again = known_leaf(line, &mut known, |_| Some(7));
+        assert_eq!(first, again, "{line:?}");
+        if let Some((id, ps, source)) = first {
+            let name = named.expect("a new text");
+            assert_eq!((parse(line), id), (Line::Leaf { name: &name, ps, source }, 7), "{line:?}");
+        }
+    }
+
     fn leaf(name: &str, ps: u64, source: Source) -> Line<'_> {
         Line::Leaf { name: name.as_bytes(), ps, source }
     }
@@ -758,6 +836,7 @@ mod tests {
         ];
         for (text, expected) in table {
             assert_eq!(parse(text.as_bytes()), expected, "{text}");
+            assert_leaf_agrees(text.as_bytes());
         }
     }
 
@@ -807,6 +886,7 @@ mod tests {
         ];
         for (text, expected) in table {
             assert_eq!(parse(text.as_bytes()), expected, "{text}");
+            assert_leaf_agrees(text.as_bytes());
         }
     }
 
@@ -830,6 +910,7 @@ mod tests {
         ];
         for (text, expected) in table {
             assert_eq!(parse(text.as_bytes()), expected, "{text}");
+            assert_leaf_agrees(text.as_bytes());
         }
     }
 
@@ -862,6 +943,7 @@ mod tests {
         #[test]
         fn any_bytes(line in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = parse(&line);
+            assert_leaf_agrees(&line);
         }
 
         #[test]
@@ -871,6 +953,7 @@ mod tests {
             "6020.1:", "3d..1", "+", "!", "CPU:", "1 [LOST ", "5", " EVENTS]", "cpus=", "\r", "(+", "graph_", ":",
         ]), 0..16)) {
             let _ = parse(pieces.concat().as_bytes());
+            assert_leaf_agrees(pieces.concat().as_bytes());
         }
 
         #[test]

@@ -5,37 +5,58 @@ use std::rc::Rc;
 
 use foldhash::fast::RandomState;
 
+use super::line::MAX_NAME;
+
 /// Distinct functions. A trace of everything in a busy kernel has a few thousand; each takes about
 /// 2 KB here and in the table.
 pub(super) const MAX_FUNCTIONS: usize = 16_384;
 /// Bytes of their names.
 const MAX_BYTES: usize = 2 << 20;
-/// Names that are found without the table.
+/// Texts that are found without the table.
 const RECENT: usize = 256;
 
-/// Names with their numbers, from 0.
+/// Texts with their numbers: the latest of each [`slot`].
 #[derive(Debug)]
+pub(super) struct Recent(Vec<Option<(Rc<[u8]>, u32)>>);
+
+impl Default for Recent {
+    fn default() -> Self {
+        Self(vec![None; RECENT])
+    }
+}
+
+impl Recent {
+    #[inline]
+    pub(super) fn get(&self, text: &[u8]) -> Option<u32> {
+        match self.0.get(slot(text)) {
+            Some(Some((recent, number))) if **recent == *text => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// Keeps the number of `text`, unless that is too long to be worth it.
+    pub(super) fn put(&mut self, text: Rc<[u8]>, number: u32) {
+        if text.len() <= 2 * MAX_NAME
+            && let Some(recent) = self.0.get_mut(slot(&text))
+        {
+            *recent = Some((text, number));
+        }
+    }
+}
+
+/// Names with their numbers, from 0.
+#[derive(Debug, Default)]
 pub(super) struct Names {
     ids: HashMap<Rc<[u8]>, u32, RandomState>,
     bytes: usize,
-    /// The latest name of each [`slot`].
-    recent: Vec<Option<(Rc<[u8]>, u32)>>,
-}
-
-impl Default for Names {
-    fn default() -> Self {
-        Self { ids: HashMap::default(), bytes: 0, recent: vec![None; RECENT] }
-    }
+    recent: Recent,
 }
 
 impl Names {
     /// The number of `name`, a new one for a new name; `None` if there are too many.
     #[inline]
     pub(super) fn id(&mut self, name: &[u8]) -> Option<u32> {
-        match self.recent.get(slot(name)) {
-            Some(Some((recent, id))) if **recent == *name => Some(*id),
-            _ => self.find_or_add(name),
-        }
+        self.recent.get(name).or_else(|| self.find_or_add(name))
     }
 
     fn find_or_add(&mut self, name: &[u8]) -> Option<u32> {
@@ -53,14 +74,12 @@ impl Names {
                 (name, id)
             }
         };
-        if let Some(recent) = self.recent.get_mut(slot(&name)) {
-            *recent = Some((name, id));
-        }
+        self.recent.put(name, id);
         Some(id)
     }
 }
 
-/// Place among the recent names, from the length and the first, middle and last eight bytes: much
+/// Place among the recent texts, from the length and the first, middle and last eight bytes: much
 /// faster than a hash of all bytes.
 #[inline]
 fn slot(name: &[u8]) -> usize {

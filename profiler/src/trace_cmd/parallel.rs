@@ -13,8 +13,8 @@ use std::thread::Scope;
 use memchr::memchr_iter;
 
 use super::collect::{Collector, Tally};
-use super::line::{Line, Source, parse};
-use super::names::Names;
+use super::line::{Line, Source, known_leaf, parse};
+use super::names::{Names, Recent};
 use super::values::ShortCounts;
 
 /// Functions that one worker counts: 64 KiB each.
@@ -38,6 +38,8 @@ struct Chunk {
 
 #[derive(Debug, Default)]
 struct Worker {
+    /// What stands after the bar of calls, with the numbers of `names`.
+    known: Recent,
     names: Names,
     /// By the numbers of `names`.
     tallies: Vec<Tally>,
@@ -63,19 +65,29 @@ impl Worker {
     /// Counts the line if it is a short call of a known function; makes its function known otherwise.
     #[inline]
     fn count_line(&mut self, line: &[u8]) -> bool {
-        let Line::Leaf { name, ps, source } = parse(line) else { return false };
-        let Some(id) = self.names.id(name) else { return false };
+        let names = &mut self.names;
+        let Some((id, ps, source)) = known_leaf(line, &mut self.known, |name| names.id(name))
+        else {
+            return false;
+        };
         let Some(tally) = self.tallies.get_mut(id as usize) else {
-            if self.tallies.len() < MAX_FUNCTIONS {
-                let short = ShortCounts::default();
-                self.tallies.push(Tally { name: name.into(), short, lines: [0; 2] });
-            }
+            self.add_tally(line);
             return false;
         };
         let Some(count) = tally.short.get_mut(ps) else { return false };
         *count += 1;
         tally.lines[usize::from(source == Source::Ftrace)] += 1;
         true
+    }
+
+    /// Makes the function of a call that [`known_leaf`] has just numbered known.
+    fn add_tally(&mut self, line: &[u8]) {
+        if let Line::Leaf { name, .. } = parse(line)
+            && self.tallies.len() < MAX_FUNCTIONS
+        {
+            let short = ShortCounts::default();
+            self.tallies.push(Tally { name: name.into(), short, lines: [0; 2] });
+        }
     }
 }
 
