@@ -141,7 +141,7 @@ fn a_gate_that_fails_ends_a_script() {
     script.args(["-ec", "\"$0\" gate baseline.json candidate.json; echo NOT-REACHED"]);
     let output = script.arg(env!("CARGO_BIN_EXE_profiler")).current_dir(out()).output().unwrap();
     let all = text(&output.stdout) + &text(&output.stderr);
-    assert_eq!(output.status.code(), Some(exit::REGRESSION.into()), "{all}");
+    assert_eq!(output.status.code(), Some(i32::from(exit::REGRESSION)), "{all}");
     assert!(!all.contains("NOT-REACHED"), "{all}");
     let failed: Vec<&str> =
         all.lines().filter(|line| line.to_lowercase().contains("fail")).collect();
@@ -176,7 +176,7 @@ fn the_kernel_says_why_a_driver_does_not_load() {
     command.arg("--module").arg(baseline()).args(["--module-params", "maxactive=1"]);
     let output = command.output().unwrap();
     let error = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(exit::LAB_FAILED.into()), "{error}");
+    assert_eq!(output.status.code(), Some(i32::from(exit::LAB_FAILED)), "{error}");
     for part in ["did not load hids_testbed with `maxactive=1`", "maxactive=1 is outside"] {
         assert!(error.contains(part), "no `{part}` in\n{error}");
     }
