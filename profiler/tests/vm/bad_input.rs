@@ -53,7 +53,11 @@ fn names_that_cannot_be_measured() {
             exit::NO_TARGET,
             &["`nothing_*` matches no function", "hids_testbed"],
         ),
-        (&format!("{in_module} testbed_[a"), exit::NO_TARGET, &["`testbed_[a` is not a valid pattern"]),
+        (
+            &format!("{in_module} testbed_[a"),
+            exit::NO_TARGET,
+            &["`testbed_[a` is not a valid pattern"],
+        ),
         (
             // The first of the two exists, and is not measured alone.
             &format!("{in_module} testbed_hold --handler testbed_holt"),
