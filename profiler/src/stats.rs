@@ -44,7 +44,7 @@ pub fn nearest_rank(count: u64, quantile: f64) -> Option<u64> {
     Some((product.ceil() as u64).clamp(1, count))
 }
 
-/// Nearest-rank quantile in nanoseconds: the upper end of its bucket (HdrHistogram's highest equivalent
+/// Nearest-rank quantile in nanoseconds, 0.99 for TP99: the upper end of its bucket (HdrHistogram's highest equivalent
 /// value). `None` without values.
 ///
 /// The exact value at that rank is lower by less than the width of the bucket: 1/1000 of the value at

@@ -1,4 +1,4 @@
-//! What a hit costs: instructions that the probes add to a call, counted in a VM under virtual time.
+//! Cost of a hit: instructions that the probes add to a call, counted in a VM under virtual time.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Builds by cargo whose outputs are found by what cargo says, not by guessed paths.
+//! Builds by cargo. Outputs are found in cargo's messages, not by guessed paths.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -15,33 +15,34 @@ pub(crate) fn build_profiler(paths: &Paths) -> Result<PathBuf> {
     build(paths, &["build", "--release", "--package", "profiler", "--bin", "profiler"], "profiler")
 }
 
-/// What all tests are built of. Always the same, so that one build of the dependencies serves all: cargo
-/// chooses their features by what is built together. Release: under TCG a debug build spends its time on
-/// itself, and no second build is needed.
+/// Cargo's arguments for all tests. Always the same packages, so that dependencies are built once: cargo selects their
+/// features by what is built together. Release, because a debug build is slow under TCG and would be a second build.
 pub(crate) const TESTED: [&str; 5] =
     ["--release", "--workspace", "--exclude", "profiler-ebpf", "--locked"];
 
 /// Programs of the tests.
 #[derive(Debug, Clone)]
 pub(crate) struct Tested {
-    /// `profiler`, as tests start it.
+    /// The program that tests start.
     pub(crate) profiler: PathBuf,
+    /// The tests for this machine.
+    pub(crate) host_tests: PathBuf,
     /// The tests for the VM.
     pub(crate) vm_tests: PathBuf,
 }
 
-/// Builds the tests for the VM, and the program that they start.
+/// Builds both test binaries, and the program that they start.
 pub(crate) fn build_tests(paths: &Paths) -> Result<Tested> {
-    println!("build: VM tests, release");
+    println!("build: tests, release");
     let mut args = vec!["test"];
     args.extend(TESTED);
-    args.extend(["--test", "vm", "--no-run"]);
+    args.extend(["--test", "host", "--test", "vm", "--no-run"]);
     let messages = messages(paths, &args)?;
     let find = |target| {
         executable(&messages, target)
             .with_context(|| format!("cargo built no executable `{target}`"))
     };
-    Ok(Tested { profiler: find("profiler")?, vm_tests: find("vm")? })
+    Ok(Tested { profiler: find("profiler")?, host_tests: find("host")?, vm_tests: find("vm")? })
 }
 
 fn build(paths: &Paths, args: &[&str], target: &str) -> Result<PathBuf> {
@@ -51,7 +52,7 @@ fn build(paths: &Paths, args: &[&str], target: &str) -> Result<PathBuf> {
         .with_context(|| format!("`cargo {}` built no executable `{target}`", args.join(" ")))
 }
 
-/// What cargo says of what it builds, one JSON object a line.
+/// Cargo's messages about a build, one JSON object per line.
 fn messages(paths: &Paths, args: &[&str]) -> Result<String> {
     let mut cargo = Command::new("cargo");
     cargo.args(args).args(["--quiet", "--message-format=json-render-diagnostics"]);
@@ -64,7 +65,7 @@ fn messages(paths: &Paths, args: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The executable of a target among cargo's messages, one JSON object a line.
+/// The executable of a target in cargo's messages.
 fn executable(messages: &str, target: &str) -> Option<PathBuf> {
     let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     messages

@@ -32,11 +32,13 @@ pub(crate) enum Task {
     Testbed(TestbedArgs),
     /// The main job: handlers of a driver under load in a VM; table and JSON.
     Demo(DemoArgs),
+    /// Draw docs/report.png: run the demo, and show its HTML report in a browser.
+    Picture,
     /// Count the instructions that the probes add to a call, in a VM under virtual time.
     Bench(BenchArgs),
-    /// Feed the parsers what a fuzzer finds; a finding is an error.
+    /// Run each parser under libFuzzer; a finding is an error.
     Fuzz(FuzzArgs),
-    /// The gate's own record: its false alarms, and what it finds of slow-downs of known size.
+    /// Measure the gate's false alarms, and its detection of slow-downs of known size.
     GatePower(GatePowerArgs),
     /// Check formatting and lints; warnings are errors.
     Lint,
@@ -70,7 +72,7 @@ impl TestArgs {
 /// Arguments of `demo`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArgs {
-    /// Whose handlers: the project's test module, or Falco's driver from Debian 12.
+    /// The driver: the project's test module, or Falco's driver from Debian 12.
     #[arg(long, value_enum, default_value_t = Driver::Testbed)]
     pub(crate) driver: Driver,
     /// The kernel.
@@ -84,7 +86,7 @@ pub(crate) struct BenchArgs {
     /// The kernel series.
     #[arg(long, value_enum, default_value = "6.1")]
     pub(crate) kernel: Series,
-    /// Measure the import of a generated trace instead, of so many MiB, and the merge of 1,000
+    /// Instead measure the import of a generated trace of MIB mebibytes and the merge of 1,000
     /// shards; needs no VM.
     #[arg(long, value_name = "MIB", num_args = 0..=1, default_missing_value = "1024",
           value_parser = clap::value_parser!(u64).range(1..=65_536))]
@@ -113,10 +115,10 @@ pub(crate) struct KernelArgs {
 /// Arguments of `ebpf`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct EbpfArgs {
-    /// Write nothing; fail when the committed object is not that of its sources.
+    /// Write nothing; fail if the committed object does not match its sources.
     #[arg(long)]
     pub(crate) check: bool,
-    /// With --check: also build, below target/, and compare.
+    /// With --check: also build below target/ and compare.
     #[arg(long, requires = "check")]
     pub(crate) rebuild: bool,
 }
@@ -127,13 +129,13 @@ pub(crate) struct TestbedArgs {
     /// The kernel series [default: all].
     #[arg(long, value_enum)]
     pub(crate) kernel: Vec<Series>,
-    /// `slow`: one handler takes longer, by a change of its code.
+    /// `slow`: the code of one handler takes longer.
     #[arg(long, value_enum, default_value_t = Variant::Standard)]
     pub(crate) variant: Variant,
     /// The handler that is slower.
     #[arg(long, default_value = "connect_syscall_handler")]
     pub(crate) handler: String,
-    /// Iterations that each of its calls does more, of two instructions each.
+    /// Additional iterations per call, of two instructions each.
     #[arg(long, default_value_t = 64)]
     pub(crate) iterations: u64,
 }
@@ -148,7 +150,7 @@ pub(crate) enum Variant {
 }
 
 impl TestbedArgs {
-    /// What is slower, if anything is.
+    /// The slower handler, if any.
     pub(crate) fn slow(&self) -> Option<Slow> {
         let slow = || Slow { handler: self.handler.clone(), iterations: self.iterations };
         (self.variant == Variant::Slow).then(slow)
@@ -161,7 +163,7 @@ Examples:
   cargo xtask gate-power
   # on the wall clock, with a second load on every CPU
   cargo xtask gate-power --clock wall --noise --decisions 0=10,50=10
-What was measured stays in target/gate-power and is not measured again; remove it to begin anew.";
+What was measured stays in target/gate-power and is not measured again; remove it to start again.";
 
 /// Arguments of `gate-power`.
 #[derive(Debug, clap::Args)]
@@ -181,7 +183,7 @@ pub(crate) struct GatePowerArgs {
     /// The clock.
     #[arg(long, value_enum, default_value_t = PowerClock::Virtual)]
     pub(crate) clock: PowerClock,
-    /// Keep every CPU of this machine busy by turns while it measures.
+    /// Keep the CPUs of this machine busy by turns meanwhile.
     #[arg(long)]
     pub(crate) noise: bool,
     /// Operations of the load in each run.

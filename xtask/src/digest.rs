@@ -1,4 +1,4 @@
-//! SHA-256 digests of files, by which stale outputs are found.
+//! SHA-256 digests of files, to detect stale outputs.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -18,10 +18,10 @@ use crate::setup::{self, LLVM_MAJOR, LLVM_PREFIX, Part};
 const OBJECT: &str = "profiler-bpf.o";
 const RECORD: &str = "SOURCES.sha256";
 
-/// The dependency whose code ends in the object.
+/// The dependency that is compiled into the object.
 const DEPENDENCY: &str = "aya-ebpf";
 
-/// Builds the object and puts it with its record where it is committed.
+/// Updates the committed object and its record.
 pub(crate) fn update(paths: &Paths) -> Result<()> {
     let (object, compiler) = build(paths)?;
     let prebuilt = prebuilt(paths);
@@ -36,8 +36,8 @@ pub(crate) fn update(paths: &Paths) -> Result<()> {
     Ok(())
 }
 
-/// Builds the object below `target/` alone, and says whether it is the committed one to the byte.
-/// Another compiler's may well differ.
+/// Builds the object below `target/` and compares it with the committed one. Objects of different compilers may
+/// differ.
 pub(crate) fn rebuild(paths: &Paths) -> Result<Rebuilt> {
     let (object, compiler) = build(paths)?;
     let committed = prebuilt(paths).join(OBJECT);
@@ -50,15 +50,15 @@ pub(crate) fn rebuild(paths: &Paths) -> Result<Rebuilt> {
     Ok(Rebuilt { object, same })
 }
 
-/// An object that was built anew.
+/// A rebuilt object.
 pub(crate) struct Rebuilt {
-    /// Where it is.
+    /// Its path.
     pub(crate) object: PathBuf,
-    /// Whether it is the committed one, byte for byte.
+    /// Whether it equals the committed one.
     pub(crate) same: bool,
 }
 
-/// Fails when the committed object was built from other sources than those in the tree.
+/// Fails if the sources have changed since the committed object was built.
 pub(crate) fn check(paths: &Paths) -> Result<()> {
     let path = prebuilt(paths).join(RECORD);
     let text = fs::read_to_string(&path).with_context(|| {
@@ -247,7 +247,7 @@ impl Record {
         record
     }
 
-    /// What is not as recorded, a line each.
+    /// One line per difference from the record.
     fn differences(&self, tree: &Self) -> Vec<String> {
         let find = |record: &Self, name: &str| {
             let entry = record.files.iter().find(|(_, file)| file == name);

@@ -1,6 +1,5 @@
-//! Fuzzing of every parser: `fuzz/` holds the targets and a small corpus. libFuzzer's instrumentation
-//! is a matter of compiler flags that stable Rust has, so that neither nightly nor cargo-fuzz is
-//! needed; `cargo fuzz` works in that folder, too.
+//! Fuzzing of every parser: `fuzz/` holds the targets and a small corpus. Stable Rust has the compiler flags of
+//! libFuzzer's instrumentation, so neither nightly nor cargo-fuzz is needed; `cargo fuzz` works in that folder, too.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,10 +18,10 @@ const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// With a target of its own, build scripts and macros are not instrumented.
+/// With an explicit target, build scripts and macros are not instrumented.
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 
-/// Longest input: parsers meet their limits below it.
+/// Longest input; the parsers' limits are lower.
 const MAX_BYTES: u32 = 64 << 10;
 
 /// Builds the targets; gives the folder with their programs.

@@ -13,8 +13,8 @@ use crate::setup::{BUILD_FOLDER, Kernel};
 /// This machine's compiler, for kernels that it can build for.
 const COMPILER: &str = "gcc-12";
 
-/// Shell text: the kernel's folder, the sources, the release. Mounts are seen by this process and its
-/// children alone, and go with them.
+/// Shell script; arguments: the kernel's folder, the sources, the release. Its mounts are visible to it and its
+/// children only, and end with them.
 const IN_KERNELS_ROOT: &str = r#"
 set -e
 mount --rbind /dev "$1/dev"
@@ -25,8 +25,8 @@ exec chroot "$1" env -i PATH=/usr/bin HOME=/root LC_ALL=C make -C "/usr/src/linu
 
 /// Builds the module whose Kbuild file lies in `source`.
 ///
-/// A kernel that came with its own tools has them run in its folder as their root, in a mount
-/// namespace: they need another C library than this machine's.
+/// Tools that came with the kernel need another C library than this machine's: they run in a chroot and a mount
+/// namespace.
 pub(crate) fn make_foreign(kernel: &Kernel, source: &Path, log: &Path) -> Result<()> {
     let mut command;
     if kernel.series.has_own_tools() {
@@ -55,24 +55,24 @@ pub(crate) fn make(kernel: &Kernel, source: &Path, log: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Warnings of the compiler, objtool and modpost. kbuild's remark that the compiler is another build
-/// of the one that built the kernel is none of ours.
+/// Warnings of the compiler, objtool and modpost, without kbuild's remark that another build of the compiler built the
+/// kernel.
 fn is_warning(line: &str) -> bool {
     let word = line.contains("warning:") || line.contains("WARNING:");
     word && !line.contains("the compiler differs from the one used to build the kernel")
 }
 
-/// Which compiler builds for a kernel: part of what decides whether a module is up to date.
+/// The compiler for a kernel; a module is rebuilt if it changes.
 pub(crate) fn compiler(kernel: &Kernel) -> Result<String> {
     if kernel.series.has_own_tools() {
-        // Came with the kernel's packages, and goes with them.
+        // It came with the kernel's packages.
         return Ok("the kernel's own".to_owned());
     }
     let text = process::stdout(Command::new(COMPILER).arg("--version"))?;
     Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
-/// Whether a kernel keeps BTF of modules.
+/// Whether a kernel supports BTF of modules.
 pub(crate) fn kernel_takes_module_btf(kernel: &Kernel) -> Result<bool> {
     let config = kernel.headers().join(".config");
     let text =
@@ -80,13 +80,13 @@ pub(crate) fn kernel_takes_module_btf(kernel: &Kernel) -> Result<bool> {
     Ok(text.lines().any(|line| line == "CONFIG_DEBUG_INFO_BTF_MODULES=y"))
 }
 
-/// Adds BTF that stands on the kernel's own, unless the kernel's makefiles have done so.
+/// Adds split BTF, unless the kernel's makefiles did.
 pub(crate) fn add_btf(kernel: &Kernel, module: &Path, folder: &Path) -> Result<()> {
     if !has_btf(module)? {
         let base = folder.join("vmlinux.btf");
         extract_btf(kernel, &base)?;
         let mut pahole = Command::new("pahole");
-        // pahole adds the section by llvm-objcopy unless told of another; binutils' does it as well.
+        // pahole's default is llvm-objcopy; that of binutils will do.
         pahole.env("LLVM_OBJCOPY", "objcopy");
         process::run(pahole.arg("-J").arg("--btf_base").arg(&base).arg(module))?;
     }
@@ -101,7 +101,7 @@ fn has_btf(module: &Path) -> Result<bool> {
     Ok(sections.split_whitespace().any(|word| word == ".BTF"))
 }
 
-/// Takes the kernel's BTF out of its compressed image.
+/// Extracts the kernel's BTF from its compressed image.
 pub(crate) fn extract_btf(kernel: &Kernel, to: &Path) -> Result<()> {
     process::write(to, KernelImage::open(&kernel.image())?.btf()?)
 }

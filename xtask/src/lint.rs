@@ -22,7 +22,7 @@ pub(crate) fn run(paths: &Paths) -> Result<()> {
             .args(["clippy", "--quiet", "--locked", "--all-targets"])
             .args(["--", "--deny", "warnings"]),
     )?;
-    // The VM tests are no target of a plain `cargo test`, so not of `--all-targets` either.
+    // `--all-targets` leaves the VM tests out, because they have `test = false`.
     process::run(
         cargo()
             .args(["clippy", "--quiet", "--locked", "--package", "profiler", "--test", "vm"])

@@ -13,6 +13,7 @@ mod gate_power;
 mod kbuild;
 mod lint;
 mod paths;
+mod picture;
 mod process;
 mod series;
 mod setup;
@@ -98,6 +99,7 @@ fn dispatch(task: Task) -> Result<ExitCode> {
             }
         }
         Task::Lint => lint::run(&paths)?,
+        Task::Picture => picture::run(&paths)?,
         Task::Test(args) => {
             if !test::run(&paths, &args.selection())? {
                 return Ok(ExitCode::FAILURE);
@@ -117,7 +119,7 @@ fn dispatch(task: Task) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The command's exit code as our own.
+/// A command's exit code as that of this program.
 fn exit_code(code: i32) -> ExitCode {
     u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from)
 }

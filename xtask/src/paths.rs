@@ -1,4 +1,4 @@
-//! Where everything lies: nothing is written outside `target/` but the committed BPF object.
+//! Paths: nothing is written outside `target/` but what is committed (the BPF object, docs/report.png).
 
 use std::path::{Path, PathBuf};
 

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 
 pub(crate) use profiler_vm::text;
 
-/// Runs the command with our own output and no input.
+/// Runs the command without input; it inherits our output.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let text = text(command);
     let status =
@@ -19,7 +19,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs the command and gives its standard output; its error output is part of the error.
+/// Runs the command and returns its standard output; its error output is part of the error.
 pub(crate) fn stdout(command: &mut Command) -> Result<String> {
     let output = capture(command)?;
     if !output.status.success() {
@@ -30,13 +30,13 @@ pub(crate) fn stdout(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Runs the command and gives what it wrote, whatever its exit status.
+/// Runs the command and returns its output, whatever its exit status.
 pub(crate) fn capture(command: &mut Command) -> Result<Output> {
     let text = text(command);
     command.stdin(Stdio::null()).output().with_context(|| format!("cannot run `{text}`"))
 }
 
-/// Runs a talkative command with its output in `log`; the last lines of it are part of the error.
+/// Runs a command with its output in `log`, whose last lines are part of the error.
 pub(crate) fn run_logged(command: &mut Command, log: &Path) -> Result<()> {
     const TAIL: usize = 30;
     let text = text(command);
@@ -70,7 +70,7 @@ pub(crate) fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
     fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Removes a folder with all that is in it; none there is fine.
+/// Removes a folder and its content, if it exists.
 pub(crate) fn remove_dir(folder: &Path) -> Result<()> {
     match fs::remove_dir_all(folder) {
         Ok(()) => Ok(()),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use clap::ValueEnum;
 
-/// A kernel series of Debian. The newest package of the series is taken.
+/// A kernel series of Debian, of which the newest package is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Series {
     /// Debian 11.
@@ -45,8 +45,8 @@ impl Series {
         }
     }
 
-    /// Whether modules for it are built with the compiler and tools of its own Debian release: flags and
-    /// tools of the newest kernels are too new for Debian 12.
+    /// Whether modules for it are built with the compiler and tools of its own Debian release, because those of
+    /// Debian 12 are too old.
     pub(crate) fn has_own_tools(self) -> bool {
         self == Self::V7_2
     }

@@ -52,7 +52,7 @@ fn row(function: &Function) -> Vec<String> {
             None => prototype.clone(),
         }),
         (None, Some(variant)) => Some(format!("({variant} of {})", function.source_name())),
-        (None, None) if function.same_name > 1 => Some(match function.twin {
+        (None, None) if function.same_name > 1 => Some(match function.duplicate_index {
             Some(number) => {
                 format!("(`{}#{number}` of {} of this name)", function.name, function.same_name)
             }
@@ -85,7 +85,7 @@ mod tests {
             prototype: None,
             variant: None,
             same_name: 1,
-            twin: None,
+            duplicate_index: None,
             taken_for: None,
         }
     }
@@ -100,10 +100,10 @@ mod tests {
             },
             Function { size_bytes: None, traceable: None, ..function("asm_handler") },
             Function { variant: Some("isra".to_owned()), ..function("split_handler.isra.0") },
-            Function { same_name: 2, twin: Some(1), ..function("twice_handler") },
+            Function { same_name: 2, duplicate_index: Some(1), ..function("twice_handler") },
             Function {
                 same_name: 2,
-                twin: Some(2),
+                duplicate_index: Some(2),
                 address: Some(0xffff_ffff_c000_2000),
                 ..function("twice_handler")
             },

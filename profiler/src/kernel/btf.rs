@@ -1,7 +1,7 @@
 //! The kernel's type information (BTF), also that of modules: functions by name, and any type by its id.
 //!
-//! A module's BTF is *split*: its type ids go on where those of vmlinux end, and so do its string
-//! offsets. aya-obj parses whole BTF only, so what is needed of it is read here. Format: Documentation/bpf/btf.rst.
+//! A module's BTF is *split*: its type ids and string offsets continue those of vmlinux.
+//! aya-obj parses only complete BTF, so split BTF is parsed here. Format: Documentation/bpf/btf.rst.
 
 use std::{
     fs, io,
@@ -24,10 +24,10 @@ pub enum BtfError {
     Read {
         /// The file.
         path: String,
-        /// What the system said.
+        /// The system's reason.
         error: io::Error,
     },
-    /// The bytes are not BTF as this program knows it.
+    /// The bytes are not BTF of a known form.
     #[error("{path} is not BTF that this program can read: {what}")]
     Malformed {
         /// The file.
@@ -37,17 +37,17 @@ pub enum BtfError {
     },
 }
 
-/// Types of the kernel image, or of one module on those of the image: functions by name, with their type ids.
+/// Types of the kernel image, or of one module and the image: type ids of functions by name.
 #[derive(Debug)]
 pub struct Btf {
-    /// What a module's blob builds on.
+    /// The image's types, which a module's refer to.
     base: Option<Arc<Blob>>,
     own: Arc<Blob>,
 }
 
 impl Btf {
-    /// Those of the kernel image, or of a module that is loaded. The running kernel's image is read once a
-    /// process: it has some 150,000 types, and does not change.
+    /// Types of the kernel image, or of a loaded module. The running kernel's image is parsed once per process:
+    /// it has some 150,000 types and does not change.
     ///
     /// # Errors
     /// When the BTF is not there or cannot be understood.
@@ -74,7 +74,7 @@ impl Btf {
         })
     }
 
-    /// Those of a module's blob that is in memory, such as one just made, on its base.
+    /// Types of a module whose BTF is in memory, and those of its base.
     ///
     /// # Errors
     /// When one of the two cannot be understood; the paths are for the message.
@@ -84,7 +84,7 @@ impl Btf {
         Ok(Self { base: Some(base), own })
     }
 
-    /// Ids of the functions of this name: two where a name stands twice. Of a module, its own functions alone.
+    /// Type ids of the functions of this name, more than one if they share it. Of a module: without the image's.
     #[must_use]
     pub fn ids(&self, name: &str) -> &[u32] {
         let ids = &self.own.functions;
@@ -93,7 +93,7 @@ impl Btf {
         &ids[from..to]
     }
 
-    /// How many functions there are. Of a module, its own alone.
+    /// Number of functions. Of a module: without the image's.
     #[must_use]
     pub fn count(&self) -> usize {
         self.own.functions.len()
@@ -103,7 +103,7 @@ impl Btf {
         self.header(function).and_then(|header| self.string(header.name)).unwrap_or_default()
     }
 
-    /// The blob that holds a type, and where in its types that one begins.
+    /// The blob that holds a type, and the type's offset in it.
     fn place(&self, id: u32) -> Option<(&Blob, usize)> {
         let mut blob = &*self.own;
         let mut index = usize::try_from(id.checked_sub(1)?).ok()?;
@@ -126,13 +126,13 @@ impl Btf {
         self.own.string(offset, self.base.as_deref())
     }
 
-    /// How many types there are, with those of the base: ids go from 1 to this.
+    /// Number of types, including the base's: the highest id.
     pub(super) fn types(&self) -> u32 {
         self.base.as_ref().map_or(0, |base| base.count()) + self.own.count()
     }
 }
 
-/// The three words that each type begins with, and what follows them.
+/// A type's header of three words, and the bytes that follow it.
 pub(super) struct Header<'a> {
     pub(super) name: u32,
     info: u32,
@@ -164,12 +164,12 @@ impl<'a> Header<'a> {
     }
 }
 
-/// One BTF blob: every type and every function's name was found to lie within it.
+/// One BTF blob, checked: each type and each function's name lies within it.
 #[derive(Debug)]
 struct Blob {
     types: Vec<u8>,
     strings: Vec<u8>,
-    /// Where each type begins in `types`; the first has the id behind the base's last.
+    /// Offset of each type in `types`; the first id follows the base's last.
     places: Vec<u32>,
     /// Ids of the functions, in order of name, then of id.
     functions: Vec<u32>,
@@ -243,7 +243,7 @@ impl Blob {
     }
 }
 
-/// Where each type begins, in order of id; or where what is wrong.
+/// Offset of each type, in order of id; or the offset and description of the first error.
 fn places(types: &[u8]) -> Result<Vec<u32>, (usize, String)> {
     let mut places = Vec::new();
     let mut at = 0;
@@ -303,7 +303,7 @@ pub(crate) mod testing {
         pub(crate) const FUNC_PROTO: u32 = 13;
     }
 
-    /// A blob under construction; ids go on from those of its base.
+    /// A blob under construction; its ids follow those of its base.
     pub(crate) struct Builder {
         pub(crate) types: Vec<u8>,
         strings: Vec<u8>,

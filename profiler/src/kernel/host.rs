@@ -1,7 +1,7 @@
 //! Facts about this machine that a latency depends on, read from procfs and sysfs.
 //!
-//! The host name is left out on purpose: profiles are attached to bug reports and committed to
-//! repositories. The boot id tells two runs of one boot apart from two boots, and names nobody.
+//! The host name is left out on purpose: recordings are attached to bug reports and committed to
+//! repositories. The boot id shows whether two runs are of one boot, and identifies nobody.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,11 +10,11 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// Longest pseudo file that is read, in bytes; all of them are far shorter than that, but for
-/// `/proc/cpuinfo` of large machines, whose first processor is all that is wanted.
+/// Bytes that are read of a pseudo file. Only `/proc/cpuinfo` of large machines is longer, and its first processor is
+/// enough.
 const MAX_FACT_BYTES: u64 = 64 * 1024;
 
-/// What the kernel tells about itself and its machine. A fact that cannot be read is `None`.
+/// Facts about the kernel and its machine. One that cannot be read is `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HostFacts {
@@ -26,17 +26,17 @@ pub struct HostFacts {
     pub arch: String,
     /// Model name of the first CPU.
     pub cpu_model: Option<String>,
-    /// Flags of the first CPU, with blanks between them: the kernel chooses its code by them. Older
+    /// Flags of the first CPU, separated by blanks: the kernel selects its code by them. Older
     /// files lack them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_flags: Option<String>,
     /// Number of CPUs online.
     pub cpus_online: Option<u32>,
-    /// Each CPU vulnerability known to the kernel, with what it does about it.
+    /// Each CPU vulnerability known to the kernel, with its mitigation.
     pub mitigations: BTreeMap<String, String>,
     /// Clock source in use, such as `tsc` or `kvm-clock`.
     pub clock_source: Option<String>,
-    /// Present when the CPU says that it runs under a hypervisor.
+    /// Present if the CPU reports a hypervisor.
     pub hypervisor: Option<Hypervisor>,
     /// Preemption model: `none`, `voluntary`, `full`, `lazy` or `rt`.
     pub preemption: Option<String>,
@@ -54,7 +54,7 @@ pub struct Hypervisor {
     pub product: Option<String>,
 }
 
-/// Facts of the machine that this process runs on.
+/// Facts about the machine that this process runs on.
 #[must_use]
 pub fn collect() -> HostFacts {
     collect_at(Path::new("/"))
@@ -123,7 +123,7 @@ fn cpuinfo_value(cpuinfo: &str, key: &str) -> Option<String> {
     })
 }
 
-/// Number of CPUs in a kernel list such as `0-3,8`; `None` if it is no such list.
+/// Number of CPUs in a kernel list such as `0-3,8`; `None` if the text is not such a list.
 fn count_cpu_list(list: &str) -> Option<u32> {
     list.split(',').try_fold(0_u32, |count, range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -148,8 +148,7 @@ fn hypervisor(root: &Path, cpuinfo: &str) -> Option<Hypervisor> {
     })
 }
 
-/// Whether this kernel may take a task off its CPU within the kernel's own code. If that is not known, it
-/// may.
+/// Whether this kernel may preempt a task in kernel code; true also if that is not known.
 #[must_use]
 pub(crate) fn may_preempt() -> bool {
     let debugfs = read_fact(Path::new("/sys/kernel/debug/sched/preempt"));
@@ -160,7 +159,7 @@ pub(crate) fn may_preempt() -> bool {
 fn may_preempt_by(debugfs: Option<&str>, build: Option<&str>) -> bool {
     match (preemption(debugfs, build), build) {
         (Some(model), _) => !matches!(model.as_str(), "none" | "voluntary"),
-        // A kernel that cannot do it says nothing of it.
+        // The build line of a kernel without preemption lacks the word.
         (None, Some(build)) => {
             build.split_ascii_whitespace().any(|word| word.starts_with("PREEMPT"))
         }
@@ -168,8 +167,8 @@ fn may_preempt_by(debugfs: Option<&str>, build: Option<&str>) -> bool {
     }
 }
 
-/// `debugfs` marks the model in force with brackets; without it, the build line names what the
-/// kernel was built for. A kernel built with `PREEMPT_DYNAMIC` alone leaves it open.
+/// `debugfs` marks the active model with brackets. Without debugfs, the build line names the configured
+/// model, unless that is `PREEMPT_DYNAMIC`, which is set at boot.
 fn preemption(debugfs: Option<&str>, build: Option<&str>) -> Option<String> {
     if let Some(chosen) = debugfs
         .and_then(|text| text.split_once('('))
@@ -190,7 +189,7 @@ fn preemption(debugfs: Option<&str>, build: Option<&str>) -> Option<String> {
     }
 }
 
-/// Where control groups of version 2 are mounted, if they are.
+/// Mount point of control groups version 2, if mounted.
 #[must_use]
 pub fn cgroup2_mount() -> Option<std::path::PathBuf> {
     let mounts = procfs::process::Process::myself().and_then(|this| this.mountinfo()).ok()?;

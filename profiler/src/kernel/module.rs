@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::kernel::host::{read_dir_facts, read_fact};
 
-/// Longest notes file that is read, in bytes.
+/// Bytes that are read of a notes file.
 const MAX_NOTE_BYTES: u64 = 64 * 1024;
 /// `NT_GNU_BUILD_ID` of elf.h.
 const NT_GNU_BUILD_ID: u32 = 3;
 
-/// Which build of a module was measured, and how it was set up.
+/// Build and parameters of a measured module.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ModuleFacts {
@@ -23,9 +23,9 @@ pub struct ModuleFacts {
     pub name: String,
     /// `MODULE_VERSION` of its source.
     pub version: Option<String>,
-    /// Checksum of its sources, made at build time.
+    /// Checksum of its sources, computed at build time.
     pub srcversion: Option<String>,
-    /// GNU build id in hexadecimal: two builds of different code differ in it.
+    /// GNU build id in hexadecimal: builds of different code have different ids.
     pub build_id: Option<String>,
     /// Taint letters, such as `OE` (out of tree, unsigned).
     pub taint: Option<String>,
@@ -35,16 +35,16 @@ pub struct ModuleFacts {
     pub parameters: BTreeMap<String, String>,
 }
 
-/// Why a module's facts could not be had.
+/// Why a module's facts could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ModuleError {
-    /// The name could not be one of a module.
+    /// Not a possible module name.
     #[error("`{0}` cannot be the name of a kernel module: give it as lsmod lists it")]
     BadName(String),
-    /// No such module is loaded.
+    /// The module is not loaded.
     #[error("module `{0}` is not loaded: load it with insmod or modprobe first")]
     NotLoaded(String),
-    /// Its folder exists and cannot be read.
+    /// Its folder exists but cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Unreadable {
         /// The folder.
@@ -57,7 +57,7 @@ pub enum ModuleError {
 /// Facts of the loaded module `name`. Parameters without read permission are left out.
 ///
 /// # Errors
-/// If no module of that name is loaded, or its folder in sysfs cannot be read.
+/// If the module is not loaded, or its folder in sysfs cannot be read.
 pub fn collect(name: &str) -> Result<ModuleFacts, ModuleError> {
     collect_at(Path::new("/"), name)
 }
@@ -67,7 +67,7 @@ pub fn collect(name: &str) -> Result<ModuleFacts, ModuleError> {
 /// # Errors
 /// As [`collect`].
 pub fn collect_at(root: &Path, name: &str) -> Result<ModuleFacts, ModuleError> {
-    // modprobe takes either spelling; the kernel knows the one with underscores.
+    // modprobe accepts dashes; the kernel uses underscores.
     let name = name.replace('-', "_");
     if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
         return Err(ModuleError::BadName(name));
@@ -91,8 +91,8 @@ pub fn collect_at(root: &Path, name: &str) -> Result<ModuleFacts, ModuleError> {
     })
 }
 
-/// Build id among the module's ELF notes: some kernels give each note section a file of its own,
-/// some linker scripts merge them.
+/// Build id among the module's ELF notes: some kernels have a file for each note section,
+/// some linker scripts merge the sections.
 fn build_id(notes: &Path) -> Option<String> {
     let mut files: Vec<PathBuf> =
         fs::read_dir(notes).ok()?.flatten().map(|entry| entry.path()).collect();

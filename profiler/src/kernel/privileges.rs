@@ -1,18 +1,18 @@
-//! What this process may do: found out before anything is tried, so that the error names it.
+//! Capabilities of this process, checked first so that the error names the missing one.
 
 use std::fs;
 
-/// Capabilities that measuring takes, with their bits (include/uapi/linux/capability.h).
+/// Capabilities needed to measure, with their bits (include/uapi/linux/capability.h).
 const NEEDED: [(&str, u32, &str); 3] = [
     ("CAP_SYS_ADMIN", SYS_ADMIN, "to find the BTF of modules and other tools' probes by their ids"),
     ("CAP_BPF", 39, "to load BPF programs and make maps"),
     ("CAP_PERFMON", 38, "to attach them to kernel functions"),
 ];
 
-/// Before Linux 5.8 this one stood for the other two, and it still does.
+/// Implies the other two: before Linux 5.8 they did not exist.
 const SYS_ADMIN: u32 = 21;
 
-/// Capabilities that this process lacks, each with what it is for.
+/// Capabilities that this process lacks, each with its purpose.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this process lacks {0}: run as root, or give it the capability")]
 pub struct MissingCapabilities(String);
@@ -20,24 +20,24 @@ pub struct MissingCapabilities(String);
 /// Checks that this process may measure.
 ///
 /// # Errors
-/// Names the capability that is missing.
+/// Names the missing capabilities.
 pub fn check() -> Result<(), MissingCapabilities> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     match effective(&status) {
         Some(bits) => missing(bits).map_or(Ok(()), Err),
-        // No /proc: let the kernel say no.
+        // Without /proc the kernel decides.
         None => Ok(()),
     }
 }
 
-/// The capabilities that measuring takes, with whether `status` (a `/proc/PID/status`) shows them,
-/// and what for; `None` if it shows none.
+/// The capabilities needed to measure: name, whether `status` (a `/proc/PID/status`) has it, purpose; `None`
+/// without a line of capabilities.
 #[must_use]
 pub fn capabilities(status: &str) -> Option<Vec<(&'static str, bool, &'static str)>> {
     effective(status).map(|bits| held(bits).collect())
 }
 
-/// Whether `status` shows that the process may raise its resource limits: `CAP_SYS_RESOURCE`.
+/// Whether `status` has `CAP_SYS_RESOURCE`: the process may raise its resource limits.
 #[must_use]
 pub fn may_raise_limits(status: &str) -> bool {
     const SYS_RESOURCE: u32 = 24;

@@ -2,7 +2,7 @@
 
 use super::btf::{Btf, KIND_FUNC, word};
 
-/// Most types visited for one prototype: damaged BTF may be a circle or a tree without end.
+/// Most types visited for one prototype: damaged BTF may contain cycles.
 const MAX_STEPS: u32 = 500;
 
 // Kinds of include/uapi/linux/btf.h.
@@ -35,7 +35,7 @@ impl Btf {
         Some(self.declare(header.third, name.to_owned(), &mut MAX_STEPS.clone()))
     }
 
-    /// Whether a struct of this name has a direct member of that name; `None` if BTF knows no such
+    /// Whether a struct has a direct member of this name; `None` if BTF does not describe the
     /// struct.
     #[must_use]
     pub fn has_member(&self, structure: &str, member: &str) -> Option<bool> {
@@ -53,8 +53,8 @@ impl Btf {
         found
     }
 
-    /// The declaration of `declarator` with the type `id`. C declares inside out: what a pointer
-    /// points to stands around the pointer.
+    /// The declaration of `declarator` with the type `id`. C declares inside out: the type that a pointer
+    /// points to surrounds the pointer.
     fn declare(&self, id: u32, declarator: String, steps: &mut u32) -> String {
         *steps = steps.saturating_sub(1);
         if *steps == 0 {
@@ -73,7 +73,7 @@ impl Btf {
             ENUM | ENUM64 => tagged("enum"),
             FWD => tagged(if header.flag() { "union" } else { "struct" }),
             PTR => {
-                // Brackets and parentheses bind closer than the star.
+                // Brackets and parentheses bind tighter than the star.
                 let inner = if matches!(self.kind(header.third), Some(ARRAY | FUNC_PROTO)) {
                     format!("(*{declarator})")
                 } else {
@@ -114,7 +114,7 @@ impl Btf {
         }
     }
 
-    /// A qualifier of a pointer stands behind its star, any other before the type.
+    /// A pointer's qualifier follows its star, any other precedes the type.
     fn qualify(&self, word: &str, id: u32, declarator: &str, steps: &mut u32) -> String {
         if self.kind(id) == Some(PTR) {
             let inner = if declarator.is_empty() {

@@ -1,4 +1,4 @@
-//! From the names that a user gives to the functions that the kernel knows.
+//! Resolves the names and globs that a user gives to functions of the kernel.
 
 use std::{
     cell::OnceCell,
@@ -24,15 +24,15 @@ pub struct Target {
     pub module: Option<String>,
     /// Address at this boot; 0 where the kernel hides it (`kptr_restrict`).
     pub address: u64,
-    /// Which it is of several functions of this name in the same place, counted from 1 in order of
-    /// address; `None` for the only one. Then its name tells nothing, and its address all.
-    pub twin: Option<usize>,
-    /// Type id of the function in the BTF of its module (or of vmlinux); `None` where that does not
-    /// describe it, or where there is none: backends on the trampoline need it.
+    /// 1-based index among the functions of this name in the same module, by address; `None` if the name is unique.
+    /// With an index, only the address identifies the function.
+    pub duplicate_index: Option<usize>,
+    /// Type id of the function in the BTF of its module (or of vmlinux), which backends on the trampoline need; `None`
+    /// without BTF or if that does not describe the function.
     pub btf_id: Option<u32>,
-    /// Another symbol of this name in the kernel image or in a module, where there is one.
+    /// Another symbol of this name, in the kernel image or another module.
     pub namesake: Option<Namesake>,
-    /// Whether a glob found it, and nobody named it: then it is left out where it cannot be measured.
+    /// Matched by a glob, not given by name: left out if it cannot be measured.
     pub by_glob: bool,
 }
 
@@ -41,16 +41,16 @@ pub struct Target {
 pub struct Namesake {
     /// Where it is, in words.
     pub place: String,
-    /// Whether programs that name the function by its BTF would get to that symbol.
+    /// Whether a program attached by BTF would attach to that symbol instead.
     pub taken_by_btf: bool,
 }
 
-/// What names and globs stand for.
+/// The functions that names and globs resolve to.
 #[derive(Debug, Clone, Default)]
 pub struct Resolved {
     /// The functions to measure, in the order given, each once.
     pub targets: Vec<Target>,
-    /// What a glob matches and no probe can be placed on.
+    /// Functions that a glob matches and that cannot be probed.
     pub left_out: Vec<LeftOut>,
 }
 
@@ -67,11 +67,11 @@ pub struct LeftOut {
 }
 
 impl Target {
-    /// Its name in results: `NAME#2` for the second of several functions of one name. It stays the same
-    /// over boots, which an address does not.
+    /// Its name in recordings: `NAME#2` for the second of several functions of one name. Unlike an address, it is the
+    /// same on each boot.
     #[must_use]
     pub fn label(&self) -> String {
-        match self.twin {
+        match self.duplicate_index {
             Some(number) => format!("{}#{number}", self.name),
             None => self.name.clone(),
         }
@@ -87,7 +87,7 @@ const SUGGESTIONS: usize = 3;
 /// Why names could not be resolved.
 #[derive(Debug, thiserror::Error)]
 pub enum ResolveError {
-    /// No such module is loaded.
+    /// The module is not loaded.
     #[error(
         "module `{module}` is not loaded: load it with insmod or modprobe first{}",
         also(nearest)
@@ -115,7 +115,7 @@ pub enum ResolveError {
         /// The name given.
         module: String,
     },
-    /// Type information is there and cannot be read.
+    /// The BTF exists but cannot be parsed.
     #[error(transparent)]
     Btf(#[from] BtfError),
     /// A file of the kernel cannot be read.
@@ -123,7 +123,7 @@ pub enum ResolveError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's reason.
         error: io::Error,
     },
     /// No function has this name.
@@ -140,7 +140,7 @@ pub enum ResolveError {
         /// Names like it.
         nearest: Vec<String>,
     },
-    /// The compiler made variants of the function and left none under its own name.
+    /// The compiler left only variants of the function, under other names.
     #[error(
         "the compiler turned `{handler}` into {}: BTF does not describe such variants; mark the \
          function `noinline __used` or build it with -fno-ipa-sra -fno-ipa-cp to measure it",
@@ -152,7 +152,7 @@ pub enum ResolveError {
         /// Symbols of the variants.
         variants: Vec<String>,
     },
-    /// A pattern matches nothing that can be measured.
+    /// A pattern matches no function that can be measured.
     #[error(
         "pattern `{pattern}` matches no function of {} that can be probed{}",
         place(module.as_deref()), reasons(*not_traceable)
@@ -165,8 +165,8 @@ pub enum ResolveError {
         /// Matching functions that ftrace cannot trace.
         not_traceable: usize,
     },
-    /// The pattern is no glob.
-    #[error("`{pattern}` is no pattern: {what}")]
+    /// The pattern is not a valid glob.
+    #[error("`{pattern}` is not a valid pattern: {what}")]
     BadPattern {
         /// The pattern.
         pattern: String,
@@ -197,22 +197,22 @@ pub enum ResolveError {
         module: Option<String>,
         /// How many there are.
         count: usize,
-        /// Where those lie that have a symbol, in order; 0 where the kernel hides it.
+        /// Addresses of those that have a symbol, sorted; 0 if the kernel hides them.
         addresses: Vec<u64>,
     },
-    /// No function of the name is the one that was picked.
+    /// No function of this name has the given index or address.
     #[error(
         "`{given}` is none of the functions called `{handler}` in {}: there {}",
         place(module.as_deref()), choices(handler, addresses)
     )]
-    NoSuchTwin {
-        /// What was given.
+    NoSuchDuplicate {
+        /// The name with index or address.
         given: String,
-        /// The name in it.
+        /// The name alone.
         handler: String,
         /// Where it was looked for.
         module: Option<String>,
-        /// Where the functions lie, in order.
+        /// Addresses of the functions, sorted.
         addresses: Vec<u64>,
     },
     /// More functions than one run may measure.
@@ -227,7 +227,7 @@ pub enum ResolveError {
 }
 
 impl ResolveError {
-    /// Whether the machine, not the name, is what has to change.
+    /// Whether the cause is the machine, not the name.
     #[must_use]
     pub fn machine_lacks_something(&self) -> bool {
         matches!(self, Self::NoModules { .. } | Self::Btf(_) | Self::Unreadable { .. })
@@ -246,7 +246,7 @@ fn also(nearest: &[String]) -> String {
     }
 }
 
-/// The ways to name each of several functions of one name.
+/// How to name each of several functions of one name.
 fn choices(handler: &str, addresses: &[u64]) -> String {
     let one = |(index, address): (usize, &u64)| match address {
         0 => format!("`{handler}#{}`", index + 1),
@@ -263,7 +263,7 @@ fn reasons(not_traceable: usize) -> String {
     }
 }
 
-/// Where the kernel tells about itself; another root for tests.
+/// The kernel's pseudo files; below another root in tests.
 #[derive(Debug, Clone)]
 pub struct KernelFiles {
     root: PathBuf,
@@ -278,9 +278,9 @@ impl Default for KernelFiles {
 /// Function symbols of one module or of the kernel image: name to addresses.
 type Symbols = BTreeMap<String, Vec<u64>>;
 
-/// Names that ftrace can trace; `None` where tracefs cannot be read: then the kernel decides.
+/// Names that ftrace can trace; `None` if tracefs cannot be read: then the kernel decides.
 ///
-/// Asked for only when there is need: the kernel takes long to write the list.
+/// Read on first use: the kernel takes long to produce the list.
 struct Traceable<'a> {
     files: &'a KernelFiles,
     module: Option<&'a str>,
@@ -294,7 +294,7 @@ impl KernelFiles {
         Self { root: root.into() }
     }
 
-    /// The functions of [`resolve_all`](Self::resolve_all).
+    /// The targets of [`resolve_all`](Self::resolve_all).
     ///
     /// # Errors
     /// As that.
@@ -318,24 +318,24 @@ impl KernelFiles {
         self.find(module, patterns.iter().map(|pattern| (pattern.as_str(), false)))
     }
 
-    /// The same functions in the module as it is loaded now. What only a glob had found, and cannot be measured
-    /// in this build, is left out.
+    /// The same functions in the module as loaded now. Functions that a glob matched are left out if they cannot be measured
+    /// in this build.
     ///
     /// # Errors
-    /// As [`resolve_all`](Self::resolve_all) for functions that were named; also where none is left.
+    /// As [`resolve_all`](Self::resolve_all) for functions given by name; also if none is left.
     pub fn resolve_again(&self, targets: &[Target]) -> Result<Resolved, ResolveError> {
         let module = targets.first().and_then(|target| target.module.as_deref());
         let labels: Vec<String> = targets.iter().map(Target::label).collect();
         let by_glob = targets.iter().map(|target| target.by_glob);
         let found = self.find(module, labels.iter().map(String::as_str).zip(by_glob))?;
         match found.targets.is_empty() {
-            // Says why of the first.
+            // Its error names the first.
             true => self.resolve_all(module, &labels),
             false => Ok(found),
         }
     }
 
-    /// Each name with whether a glob had found it before: then it is left out where it cannot be measured.
+    /// Resolves patterns; `true` with a name means that a glob matched it before: it is left out if it cannot be measured.
     fn find<'a>(
         &self,
         module: Option<&str>,
@@ -355,7 +355,7 @@ impl KernelFiles {
 
         let mut resolved = Resolved::default();
         let Resolved { targets, left_out } = &mut resolved;
-        // Places of targets, by label.
+        // Indices of targets, by label.
         let mut seen: HashMap<String, usize> = HashMap::new();
         for (pattern, by_glob) in patterns {
             let found = if is_glob(pattern) {
@@ -400,7 +400,7 @@ impl KernelFiles {
         Ok(resolved)
     }
 
-    /// Functions that BTF describes; `None` without BTF of that place.
+    /// BTF of the image or a module; `None` if the kernel has none.
     fn described(&self, module: Option<&str>) -> Result<Option<Btf>, BtfError> {
         let folder = self.btf_folder();
         let present = |name: &str| folder.join(name).exists();
@@ -446,13 +446,13 @@ impl KernelFiles {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Whether ftrace can place a probe on a function; true also where it cannot be known.
+    /// Whether ftrace can trace a function; true also if that cannot be known.
     #[must_use]
     pub fn is_traceable(&self, module: Option<&str>, name: &str) -> bool {
         Traceable { files: self, module, names: OnceCell::new() }.contains(name)
     }
 
-    /// Other symbols of these names of functions of a place.
+    /// Other symbols of these names.
     fn namesakes(
         &self,
         kallsyms: &str,
@@ -478,8 +478,8 @@ impl KernelFiles {
     }
 }
 
-/// Symbols of `/proc/kallsyms`: address, kind, name and module, in the order in which the kernel looks
-/// for a name: those of its image, then those of modules, the newest first.
+/// Symbols of `/proc/kallsyms`: address, kind, name and module, in the order in which the kernel looks up
+/// a name: its image, then modules, the newest first.
 fn lines_of(kallsyms: &str) -> impl Iterator<Item = (&str, &str, &str, Option<&str>)> {
     kallsyms.lines().filter_map(|line| {
         let mut fields = line.split_whitespace();
@@ -504,14 +504,14 @@ fn symbols(kallsyms: &str, module: Option<&str>) -> Symbols {
     by_name
 }
 
-/// The first symbol of each of these names that is no function of `module`. It is taken by a look-up by
-/// name alone where it comes before the function.
+/// For each name the first symbol that is not a function of `module`. A look-up by name alone finds it if it precedes
+/// the function.
 fn namesakes(
     kallsyms: &str,
     module: Option<&str>,
     names: &HashSet<String>,
 ) -> HashMap<String, Namesake> {
-    // Not modules: the kernel shows its own trampolines and programs like those.
+    // Not modules: the kernel lists its trampolines and BPF programs under these names.
     const NO_MODULES: [&str; 4] =
         ["bpf", "__builtin__ftrace", "__builtin__kprobes", "__builtin__klp"];
     let mut passed: HashSet<&str> = HashSet::new();
@@ -552,7 +552,7 @@ impl Traceable<'_> {
         self.known(name).unwrap_or(true)
     }
 
-    /// `None` where tracefs cannot be read.
+    /// `None` if tracefs cannot be read.
     fn known(&self, name: &str) -> Option<bool> {
         let names = self.names.get_or_init(|| self.read());
         names.as_ref().map(|names| names.contains(name))
@@ -575,7 +575,7 @@ impl Traceable<'_> {
     }
 }
 
-/// Which of several functions of one name is meant.
+/// Selects one of several functions of one name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pick {
     /// The only one.
@@ -587,7 +587,7 @@ enum Pick {
 }
 
 impl Pick {
-    /// Takes a name apart. Neither character can be in a symbol of a C function.
+    /// Splits a name from its index or address. A symbol of a C function contains neither character.
     fn parse(given: &str) -> (&str, Self) {
         if let Some((name, address)) = given.split_once('@')
             && let Ok(address) = u64::from_str_radix(address.trim_start_matches("0x"), 16)
@@ -602,7 +602,7 @@ impl Pick {
         (given, Self::Only)
     }
 
-    /// The place of the function that is meant, among the sorted addresses.
+    /// Position of the selected function among the sorted addresses.
     fn place(self, addresses: &[u64]) -> Option<usize> {
         match self {
             Self::Only => (addresses.len() == 1).then_some(0),
@@ -639,7 +639,7 @@ fn exact(
         return Err(ResolveError::NoSuchHandler { handler, module, nearest });
     };
     let ids = functions.map_or(&[][..], |functions| functions.ids(name));
-    // Two functions of one name may share one BTF entry: either count tells.
+    // Two functions of one name may share one BTF entry.
     let count = ids.len().max(addresses.len());
     let mut addresses = addresses.clone();
     addresses.sort_unstable();
@@ -654,26 +654,28 @@ fn exact(
             btf_id: ids.first().copied(),
             ..Target::default()
         }),
-        // BTF knows functions by their names alone.
+        // BTF identifies functions by name alone.
         Some(place) if pick != Pick::Only => Ok(Target {
             name: handler,
             module,
             address: addresses[place],
-            twin: Some(place + 1),
+            duplicate_index: Some(place + 1),
             ..Target::default()
         }),
-        None if pick != Pick::Only => {
-            Err(ResolveError::NoSuchTwin { given: given.to_owned(), handler, module, addresses })
-        }
+        None if pick != Pick::Only => Err(ResolveError::NoSuchDuplicate {
+            given: given.to_owned(),
+            handler,
+            module,
+            addresses,
+        }),
         _ => Err(ResolveError::Ambiguous { handler, module, count, addresses }),
     }
 }
 
-/// Names that are not functions of their own: the bytes before a function, which the kernel's build gives
-/// symbols where it pads functions.
+/// Prefixes of symbols for the padding before a function.
 const PADDING: [&str; 2] = ["__pfx_", "__cfi_"];
 
-/// Why no probe can be placed on a function that a glob matches; `None` if one may be.
+/// Why a function that a glob matches cannot be probed; `None` if it may be.
 fn unprobeable(name: &str, traceable: &Traceable<'_>) -> Option<&'static str> {
     if name.ends_with(".cold") || name.contains(".cold.") {
         Some("the unlikely half of a function, split off by the compiler: it is measured with that")
@@ -711,7 +713,7 @@ fn matching(
         }
         let count = addresses.len();
         let ids = functions.map_or(0, |functions| functions.ids(name).len());
-        // Each of several of one name is meant.
+        // A glob matches all functions of one name.
         let names = (1..=count).map(|number| match count.max(ids) {
             1 => name.clone(),
             _ => format!("{name}#{number}"),
@@ -731,7 +733,7 @@ fn matching(
     Ok(found)
 }
 
-/// The names most like `wanted`, nearest first; none that is not like it at all.
+/// The most similar names, best first.
 fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut scored: HashMap<&str, f64> = HashMap::new();
     for name in names {

@@ -1,4 +1,4 @@
-//! Which module goes with which kernel, and its BTF.
+//! Matches modules to kernels, and adds BTF.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,12 +10,12 @@ use super::{Bench, Options, kernel};
 use crate::error::{Failure, exit};
 use crate::prepare::{self, Inspected};
 
-/// The kernels that are asked for, or the one that the first module was built for, each with the modules
-/// that were built for it, prepared below `folder`.
+/// The given kernels, or the one that the first module was built for, each with its modules, prepared below
+/// `folder`.
 ///
 /// # Errors
-/// If a kernel is missing or is there twice, no module was built for one of them, or the modules cannot be
-/// prepared or are two different ones.
+/// If a kernel is missing or given twice, no module was built for one of them, or the modules cannot be
+/// prepared or have different names.
 pub fn benches(options: &Options, folder: &Path) -> Result<Vec<Bench>, Failure> {
     let baselines = inspect(&options.baseline)?;
     let candidates = inspect(&options.candidate)?;
@@ -115,7 +115,7 @@ fn kernel_btf(kernel: &KernelImage, folder: &Path) -> Result<Option<PathBuf>, Fa
     Ok(Some(file))
 }
 
-/// A copy of the module that can be measured.
+/// A copy of the module with BTF.
 fn make(module: &Inspected, btf: Option<&Path>, output: &Path) -> Result<(), Failure> {
     match btf {
         Some(btf) if !module.has_btf => {

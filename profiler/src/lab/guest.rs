@@ -15,17 +15,17 @@ use crate::error::{Failure, exit};
 use crate::load::{ProfilerProgram, cpu_time_of_builtin};
 use crate::profile::DriverCost;
 
-/// Prefix of a line that tells the host which run begins.
+/// Prefix of the line that announces a run to the host.
 pub(super) const STEP_LINE: &str = "PROFILER-LAB-STEP ";
 
-/// The program's own copy in the guest's memory: pages of the host's files come over 9p, at times
-/// that the host decides.
+/// Copy of the program in the guest's memory: pages of the host's files come over 9p, at times
+/// that depend on the host.
 pub(super) const PROGRAM: &str = "/run/profiler-lab/profiler";
 
 /// The task of a process that [`child`] starts.
 const TASK: &str = "/run/profiler-lab/task.json";
 
-/// The profile of the last run. It is in memory, for the same reason as [`PROGRAM`].
+/// The recording of the last run, in memory for the same reason as [`PROGRAM`].
 pub const RESULT: &str = "/run/profiler-lab/run.json";
 
 /// Attempts to unload a module that is still in use.
@@ -55,7 +55,7 @@ fn boot(plan: &Plan) -> Result<(), Failure> {
     let mut order = None;
     steps(plan, &mut order).inspect_err(|failure| {
         let failure = GuestFailure { code: failure.code, message: failure.message.clone(), order };
-        // Without the file the host still has what we print.
+        // Without the file the host still has the output.
         let _ = serde_json::to_vec(&failure).map(|bytes| fs::write(&plan.failure, bytes));
     })
 }
@@ -79,15 +79,15 @@ fn steps(plan: &Plan, order: &mut Option<u32>) -> Result<(), Failure> {
         if let (Some(cost), Some(without), Some(with)) = (&plan.cost, &without, &with) {
             keep_costs(step, cost, without, with)?;
         }
-        // As it is: the host alone parses it.
+        // Unparsed: the host parses it.
         copy(Path::new(RESULT), &step.result)?;
         remove(&build.name)?;
     }
     Ok(())
 }
 
-/// Runs `task` in a process of its own, as outside of the lab. Its output goes through a pipe, so that
-/// nothing is written to the console meanwhile.
+/// Runs `task` in a separate process, as outside of the lab. Its output goes to a pipe, so that nothing is
+/// written to the console meanwhile.
 fn child(task: &Task) -> Result<Output, Failure> {
     write_json(Path::new(TASK), task)?;
     Command::new(PROGRAM)
@@ -114,14 +114,14 @@ fn times(cost: &CostPlan) -> Result<Vec<f64>, Failure> {
         .map_err(|error| internal(format!("cannot read the times of the loads: {error}")))
 }
 
-/// The process that times. All that it needs is in the guest's memory: nothing waits for a file of the host.
+/// The process that times operations, with all files in the guest's memory, so that nothing waits for the host.
 fn print_times(cost: &CostPlan) -> Result<(), Failure> {
     root::enter().map_err(|error| internal(format!("cannot enter {}: {error}", root::FOLDER)))?;
     let time = |operations, kind| {
         cpu_time_of_builtin(kind, operations, cost.workers, ProfilerProgram::at(root::PROGRAM))
     };
     let one = |kind: &_| {
-        // Once for the caches.
+        // Warms the caches.
         time(cost.operations / 10 + 1, *kind)?;
         time(cost.operations, *kind).map(|ns| ns as f64 / cost.operations as f64)
     };
@@ -189,7 +189,7 @@ fn remove(name: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One run on the module, whose profile is then in [`RESULT`].
+/// One run on the module; its recording is in [`RESULT`].
 fn measure(build: &Build, spec: &RunSpec) -> Result<(), Failure> {
     let measurement = Measurement { module: build.name.clone(), spec: spec.clone() };
     let output = child(&Task::Measure(measurement))?;
@@ -238,7 +238,7 @@ fn kernel_log(module: &str) -> String {
 
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    // The host can do without the line.
+    // The line is optional for the host.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 

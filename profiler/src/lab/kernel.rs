@@ -1,4 +1,4 @@
-//! Which kernel to boot.
+//! Finds the kernel to boot.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub enum KernelError {
     Folder {
         /// The folder.
         folder: PathBuf,
-        /// How many there are.
+        /// Number of kernels.
         found: usize,
     },
     /// Neither a path nor an installed version.
@@ -34,7 +34,7 @@ pub enum KernelError {
         /// Versions in /boot.
         installed: String,
     },
-    /// Its modules are missing: the guest needs that of its file system.
+    /// Its modules are missing, one of which the guest needs for its file system.
     #[error(
         "no modules of kernel {release} in {}: the guest needs its 9p drivers; install the \
          kernel's package, or unpack it whole with `dpkg -x` and run `depmod -b FOLDER {release}`",
@@ -108,7 +108,7 @@ fn images_in(folder: &Path) -> Vec<PathBuf> {
 mod tests {
     use super::*;
 
-    /// A bzImage's setup code, as far as it is looked at.
+    /// The checked part of a bzImage's setup code.
     fn image(release: &str) -> Vec<u8> {
         let mut image = vec![0; 1024];
         image[0x202..0x206].copy_from_slice(b"HdrS");

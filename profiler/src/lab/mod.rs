@@ -1,8 +1,8 @@
-//! The lab: boots a kernel in a VM, runs this same program in it, and brings the profiles out.
+//! The lab: boots a kernel in a VM, runs this program in it, and collects the recordings.
 //!
 //! Under virtual time a nanosecond is an instruction of the guest, so that a handler's figures
-//! repeat on any machine. [`quiet`] has what is done against the rest of the spread, and [`spread`]
-//! measures what is left. [`guest`] is the part that runs inside.
+//! repeat on any machine. [`quiet`] has the options that reduce the remaining spread, [`spread`]
+//! measures it. [`guest`] runs in the VM.
 
 pub mod builds;
 pub mod guest;
@@ -28,25 +28,25 @@ use crate::profile::{Place, Profile};
 use plan::{Build, Plan, Side, Step, Task, sides};
 pub use settings::{Options, Settings, has_cost};
 
-/// A kernel with the build or the two builds that are measured on it.
+/// A kernel, and the one or two builds to measure on it.
 #[derive(Debug, Clone)]
 pub struct Bench {
     /// The kernel.
     pub kernel: KernelImage,
-    /// The only build, or the one that is compared to.
+    /// The only build, or the baseline.
     pub baseline: Build,
-    /// The build that is compared.
+    /// The candidate.
     pub candidate: Option<Build>,
 }
 
-/// What came out of the boots of one kernel.
+/// Results of the boots of one kernel.
 #[derive(Debug, Default)]
 pub struct Measured {
     /// Runs of the only build, or of the baseline, by boot and order.
     pub baseline: Vec<Profile>,
     /// Runs of the candidate.
     pub candidate: Vec<Profile>,
-    /// Why it ended early, if it did: what was measured until then is here all the same.
+    /// Why it ended early, if it did; earlier runs are kept.
     pub failure: Option<Failure>,
 }
 
@@ -89,7 +89,7 @@ pub fn run(bench: &Bench, settings: &Settings, on_run: &(dyn Fn() + Sync)) -> Me
     measured
 }
 
-/// One boot: the profiles that came out of it, and why there are no more.
+/// One boot: its recordings, and why there are no more.
 fn one_boot(
     bench: &Bench,
     settings: &Settings,
@@ -132,7 +132,7 @@ fn one_boot(
     (runs, failure)
 }
 
-/// The profile of one run, with its place and what the driver costs an operation.
+/// The recording of one run, with its place and the driver's cost per operation.
 fn result(plan: &Plan, step: &Step) -> Result<Profile, Failure> {
     let mut profile = Profile::read(&step.result)?;
     profile.place = Some(Place { boot: plan.boot, order: step.order, part: None });

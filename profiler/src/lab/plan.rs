@@ -1,4 +1,4 @@
-//! What happens in one boot, and in which order.
+//! The steps of one boot, in order.
 //!
 //! The host writes a [`Task`] as JSON, and the same program reads it in the guest.
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::load::{BuiltinKind, Rate};
 use crate::profile::Clock;
 
-/// What the program is started for in the guest.
+/// The task of a process in the guest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Task {
     /// All runs of a boot. The other tasks are processes that this one starts.
@@ -21,13 +21,13 @@ pub enum Task {
     TimeLoads(CostPlan),
 }
 
-/// Which of two builds a run is of.
+/// The build that a run measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Side {
-    /// The only build, or the one that is compared to.
+    /// The only build, or the baseline.
     Baseline,
-    /// The build that is compared.
+    /// The candidate.
     Candidate,
 }
 
@@ -49,13 +49,13 @@ pub struct Step {
     pub side: Side,
     /// Number of the run in this boot.
     pub order: u32,
-    /// Where the profile goes.
+    /// File for the recording.
     pub result: PathBuf,
-    /// Where the costs go, before the profile, if they are measured.
+    /// File for the costs, written before the recording, if they are measured.
     pub costs: PathBuf,
 }
 
-/// Everything that one boot does.
+/// All steps of one boot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// Number of the boot, from 0.
@@ -66,20 +66,20 @@ pub struct Plan {
     pub candidate: Option<Build>,
     /// What every run measures.
     pub run: RunSpec,
-    /// The same for the run that warms up before each: nothing of it is kept.
+    /// The same for the warm-up run before each, which is discarded.
     pub warmup: RunSpec,
-    /// Loads whose operations are timed without the driver and with it, probes off.
+    /// Loads whose operations are timed without the driver and with it, both without probes.
     pub cost: Option<CostPlan>,
     /// The runs, in order.
     pub steps: Vec<Step>,
-    /// Where the guest writes why it failed.
+    /// File for the guest's failure.
     pub failure: PathBuf,
 }
 
 /// What a run measures, under which load and for how long.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunSpec {
-    /// What a nanosecond is.
+    /// The guest's clock.
     pub clock: Clock,
     /// Handlers, by name or glob.
     pub handlers: Vec<String>,
@@ -87,7 +87,7 @@ pub struct RunSpec {
     pub loads: Vec<BuiltinKind>,
     /// Threads of each load.
     pub workers: u32,
-    /// Operations per second of each load; `None` is as fast as it goes.
+    /// Operations per second of each load; `None`: as fast as possible.
     pub rate: Option<Rate>,
     /// When it ends.
     pub length: Length,
@@ -103,7 +103,7 @@ pub enum Length {
 }
 
 impl Length {
-    /// One `part`-th of it, and not less than one operation or millisecond.
+    /// A `part`-th of it, at least one operation or millisecond.
     #[must_use]
     pub fn part(self, part: u32) -> Self {
         match self {
@@ -113,7 +113,7 @@ impl Length {
     }
 }
 
-/// One run: what it measures, and on which module.
+/// One run on one module.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
     /// Name of the module.
@@ -122,7 +122,7 @@ pub struct Measurement {
     pub spec: RunSpec,
 }
 
-/// What is timed to learn what the driver costs an operation.
+/// Loads to time for the driver's cost per operation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CostPlan {
     /// Built-in loads, one after the other.
@@ -145,7 +145,7 @@ pub struct GuestFailure {
 }
 
 impl Plan {
-    /// The build of a side; the baseline's where there is one build alone.
+    /// The build of a side; the baseline if there is only one build.
     #[must_use]
     pub fn build(&self, side: Side) -> &Build {
         match (side, &self.candidate) {
@@ -157,8 +157,8 @@ impl Plan {
 
 /// The sides of the runs of one boot.
 ///
-/// Two builds run as ABBA, `repeat` times over, and as BAAB in every other boot: what drifts
-/// steadily in a boot, and what the first run of a boot has for itself, is shared evenly.
+/// Two builds run as ABBA, `repeat` times, and as BAAB in every other boot: a steady drift within a boot and
+/// peculiarities of its first run affect both equally.
 #[must_use]
 pub fn sides(boot: u32, repeat: u32, two: bool) -> Vec<Side> {
     use Side::{Baseline as A, Candidate as B};

@@ -1,4 +1,4 @@
-//! What is done so that two boots run the same instructions. docs/lab.md has the measurements.
+//! Options that make two boots run the same instructions. docs/lab.md has the measurements.
 
 /// Words for the kernel's command line, each with its reason.
 pub const KERNEL_ARGS: &[(&str, &str)] = &[

@@ -1,8 +1,8 @@
 //! A root folder in the guest's memory, in which loads are timed.
 //!
-//! The guest's own root is the host's, over 9p: a program that starts from it waits for the host, which
-//! under virtual time is up to the next timer. Here are the program and its libraries, so that an `execve`
-//! reads nothing from the host, and an empty folder for files.
+//! The guest's root is the host's, over 9p: a program that starts from it waits for the host, under virtual time
+//! until the next timer. This root has the program and its libraries, so that an `execve` reads nothing from the host, and
+//! an empty folder for files.
 
 use std::fs;
 use std::io;
@@ -14,13 +14,13 @@ use nix::mount::{MsFlags, mount};
 /// The program within the root.
 pub(super) const PROGRAM: &str = "/profiler";
 
-/// Where it lies in the guest.
+/// Its path in the guest.
 pub(super) const FOLDER: &str = "/run/profiler-lab/root";
 
 /// Makes the root with the program in the file `program`.
 ///
 /// # Errors
-/// Says which file or mount could not be made.
+/// Names the file or mount that could not be made.
 pub(super) fn make(program: &Path) -> io::Result<()> {
     let root = Path::new(FOLDER);
     let mut files = vec![(program.to_owned(), PathBuf::from(PROGRAM))];
@@ -55,10 +55,9 @@ pub(super) fn enter() -> io::Result<()> {
     std::env::set_current_dir("/")
 }
 
-/// The shared libraries of the program and the loader that loads them, under the names by which it finds
-/// them; none for a static program.
+/// The program's shared libraries and their loader, by the paths that it uses; empty for a static program.
 fn libraries(program: &Path) -> io::Result<Vec<PathBuf>> {
-    // What ldd does: ld.so(8).
+    // As ldd does: ld.so(8).
     let output =
         Command::new(program).arg("--version").env("LD_TRACE_LOADED_OBJECTS", "1").output();
     let output = output.map_err(|error| with(&error, &format!("run {}", program.display())))?;

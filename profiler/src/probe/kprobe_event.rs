@@ -81,7 +81,9 @@ impl Event {
         let function = match &target.module {
             // The name alone could be another function's, and kernels that look for it in modules, too, take
             // none that is there twice (kernel commit b022f0c7e404, Linux 6.7).
-            _ if target.twin.is_some() || target.namesake.is_some() && target.address != 0 => {
+            _ if target.duplicate_index.is_some()
+                || target.namesake.is_some() && target.address != 0 =>
+            {
                 format!("{:#x}", target.address)
             }
             Some(module) => format!("{module}:{}", target.name),

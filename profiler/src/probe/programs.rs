@@ -215,7 +215,7 @@ pub(super) fn attach(kind: Kind, program: &OwnedFd, target: &Target) -> io::Resu
         AttachType::KprobeMulti | AttachType::KprobeSession => {
             let name = CString::new(target.name.as_str())?;
             let place = match target.address {
-                0 if target.twin.is_some() => {
+                0 if target.duplicate_index.is_some() => {
                     let what = "its address is hidden, and others have its name: sysctl \
                                 kernel.kptr_restrict=1";
                     return Err(io::Error::other(what));

@@ -166,7 +166,7 @@ pub fn needs_btf(backend: Backend) -> bool {
 
 impl Subject for Target {
     fn btf_obstacle(&self) -> Option<String> {
-        if self.twin.is_some() {
+        if self.duplicate_index.is_some() {
             return Some(SAME_NAME.to_owned());
         }
         if self.btf_id.is_none() {
@@ -263,7 +263,7 @@ mod tests {
             prototype: Some(format!("int {name}(struct pt_regs *regs)")),
             variant: None,
             same_name: 1,
-            twin: None,
+            duplicate_index: None,
             taken_for: None,
         }
     }

@@ -1,4 +1,4 @@
-//! The documents say what the program does: tables of backends, commands, links. The table of exit codes is in `shell.rs`.
+//! The documents are true: tables of backends, commands, links, paths. The table of exit codes is in `shell.rs`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -98,6 +98,27 @@ fn links_lead_to_files_and_headings() {
         }
     }
     assert!(followed > 30, "only {followed} links were found");
+}
+
+/// What stands between backticks and starts with a tracked folder of this repository exists.
+#[test]
+fn paths_lead_to_files() {
+    const FOLDERS: [&str; 6] =
+        ["docs/", "ltp-profiles/", "profiler/", "profiler-common/", "profiler-ebpf/", "xtask/"];
+    let mut found = 0;
+    for document in documents() {
+        for quoted in prose(&document).split('`').skip(1).step_by(2) {
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+            if FOLDERS.iter().any(|folder| quoted.starts_with(folder))
+                && quoted.chars().all(is_plain)
+            {
+                let name = document.strip_prefix(root()).unwrap().display();
+                assert!(root().join(quoted).exists(), "{name} names `{quoted}`: no such file");
+                found += 1;
+            }
+        }
+    }
+    assert!(found > 15, "only {found} paths were found");
 }
 
 #[test]

@@ -106,7 +106,7 @@ fn own_time_is_in_the_formats_of_figures() {
         "| `testbed_outer` | 1.0000 | 0.6000 | 0.600 | 0.600 | 0.600 | 0.3000 | 0.1000 | 10.0% |"
     );
     assert!(markdown.contains("| self average, us |"), "{markdown}");
-    // Only what was asked for its own time has a row of it.
+    // Only handlers with self time have a row of it.
     assert_eq!(markdown.matches("`bind_handler`").count(), 1, "{markdown}");
 }
 

@@ -91,7 +91,7 @@ impl Recipe {
     }
 }
 
-/// Runs of both sides in turns, ABBA within each boot, changed as told.
+/// Runs of both sides in turns, ABBA within each boot, modified by `change`.
 fn abba(boots: u32, rounds: u32, change: impl Fn(&mut Recipe)) -> (Vec<Profile>, Vec<Profile>) {
     let (mut base, mut candidate) = (Vec::new(), Vec::new());
     for boot in 0..boots {
@@ -252,7 +252,7 @@ fn a_faster_handler_passes_and_is_shown() {
     assert!(ended.out.contains("gate: pass: 8 passed (4 faster)"), "{ended:#?}");
 }
 
-/// Under virtual time runs may agree to the instruction: there is no scatter at all to judge by.
+/// Under virtual time runs may agree to the instruction, so that there is no scatter.
 #[test]
 fn runs_without_scatter_are_judged() {
     let same = |change: u64| {

@@ -74,7 +74,7 @@ fn who_pays_is_a_table_and_curves_over_time() {
     }
     assert_eq!(section.matches("percent of one CPU").count(), 1);
 
-    // Begin and end alone are a line, too.
+    // Two samples make a line, too.
     for row in &mut profile.costs.as_mut().unwrap().rows {
         row.samples.drain(1..10);
     }

@@ -218,7 +218,7 @@ async fn every_builtin_stops_when_told_and_counts_what_it_did() {
         let outcome = outcome.unwrap();
         let operations = outcome.operations.unwrap();
         assert!(operations > 0, "{kind}");
-        // Told between two operations, where nothing is prepared.
+        // Stopped between two operations, where nothing is prepared.
         let expected = expected_calls(kind, operations, operations, 2);
         assert_eq!(outcome.calls, Some(expected), "{kind}");
         assert_eq!(outcome.errors, [], "{kind}");
@@ -242,7 +242,7 @@ async fn a_rate_is_held_over_all_workers() {
         (latency.service.count, response.count),
         (outcome.operations.unwrap(), response.count)
     );
-    // What the application waits holds the operation itself, and the lateness of its begin.
+    // The response time includes the operation itself and its late start.
     assert!(response.sum_ns >= latency.service.sum_ns);
     assert!(response.max_ns.unwrap() <= late + latency.service.max_ns.unwrap() + 1_000_000);
 }
@@ -493,7 +493,7 @@ async fn a_command_that_cannot_start_says_why() {
     let load = scene.shell("true").profiler(ProfilerProgram::at(scene.path("not-there")));
     let text = could_not_start(&run(load, &StopSignal::new()).await);
     assert!(text.contains("not-there"), "{text}");
-    // A guard that says nothing is no success.
+    // A supervisor without a report is a failure.
     let load = scene.shell("true").profiler(ProfilerProgram::at("/bin/true"));
     let outcome = run(load, &StopSignal::new()).await;
     assert!(matches!(outcome.status, LoadStatus::Failed(LoadFailure::BrokeOff { .. })));

@@ -576,7 +576,7 @@ fn nothing_of_direct_outlives_a_killed_profiler() {
     tree.assert_nothing_left();
 }
 
-/// Programs that tell who runs them, or that root alone can run, by LTP's two libraries.
+/// Programs that report their user, or that only root can run, by LTP's two libraries.
 const USERS: [(&str, &str); 3] = [
     (
         "who01",
@@ -693,7 +693,7 @@ round=0; while [ $round -lt "${rounds:-1}" ]; do "$LTPROOT/bin/ltp-pan" "$list" 
     assert_ends(&outcome, 2);
     tree.assert_nothing_left();
 
-    // A runner that runs nothing is no success.
+    // A runner that runs nothing is a failure.
     tree.program("runltp", "echo 'I would rather not'; exit 1");
     let options = LtpOptions { runner: Some(Runner::Runltp), ..tree.options() };
     let outcome = tree.run(options).await;

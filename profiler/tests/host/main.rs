@@ -1,4 +1,4 @@
-//! The library and the program on this machine: no test needs privileges or a kernel of its own; those are in `tests/vm`.
+//! The library and the program on this machine: no test needs privileges or a kernel of its own; those are in `tests/vm`. `lab_in_vm` boots VMs.
 //!
 //! All run in one process, on several threads: what changes the environment, limits, signals or the folder is done in a
 //! program that the test starts.
@@ -16,6 +16,7 @@ mod gate;
 mod html;
 mod import;
 mod keeper;
+mod lab_in_vm;
 mod load;
 mod ltp;
 mod ltp_profiles;

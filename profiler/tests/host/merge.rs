@@ -67,13 +67,13 @@ fn a_sum_is_exact_in_every_figure() {
     assert_eq!(merged.loads.len(), 1);
     assert_eq!(merged.loads[0].outcome.operations, Some(20_000));
     assert_eq!(merged.loads[0].outcome.held_rate_per_s, None);
-    // Each source is still told apart.
+    // The sources are still distinguishable.
     let sources: Vec<_> =
         merged.sources.iter().map(|s| (s.name.as_str(), s.window_ns, s.calls)).collect();
     let window = before.window_ns;
     assert_eq!(sources, [("shard-0.json", window, 4), ("shard-1.json", after.window_ns, 3)]);
     assert_eq!(merged.sources[1].boot_id, after.host.boot_id);
-    // The sum's warnings are of its figures: `b` is no handler without a hit any more.
+    // The sum's warnings are of its figures: `b` now has hits.
     let codes: Vec<_> = merged.warnings.iter().map(|warning| warning.code.as_str()).collect();
     assert_eq!(codes, ["interrupted", "missed", "lost", "over-range", "few-calls"]);
 }

@@ -192,7 +192,7 @@ fn a_rate_that_cannot_be_held_is_told() {
     assert!(warning.text.contains("1000000/s") && warning.text.contains(&format!("{held:.1}/s")));
 }
 
-/// CPU time of a process in nanoseconds, as the kernel tells it.
+/// CPU time of a process in nanoseconds, as the kernel reports it.
 fn cpu_of(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();

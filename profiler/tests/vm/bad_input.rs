@@ -1,4 +1,4 @@
-//! What cannot be done is said before anything is done.
+//! Requests that cannot be met are refused before anything changes.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
@@ -53,9 +53,13 @@ fn names_that_cannot_be_measured() {
             exit::NO_TARGET,
             &["`nothing_*` matches no function", "hids_testbed"],
         ),
-        (&format!("{in_module} testbed_[a"), exit::NO_TARGET, &["`testbed_[a` is no pattern"]),
         (
-            // The first of the two is there, and is not measured alone.
+            &format!("{in_module} testbed_[a"),
+            exit::NO_TARGET,
+            &["`testbed_[a` is not a valid pattern"],
+        ),
+        (
+            // The first of the two exists, and is not measured alone.
             &format!("{in_module} testbed_hold --handler testbed_holt"),
             exit::NO_TARGET,
             &["no function `testbed_holt`", "testbed_hold"],
@@ -66,7 +70,7 @@ fn names_that_cannot_be_measured() {
             &["no function `__sys_connekt`", "kernel image", "__sys_connect"],
         ),
         (
-            // A function of the module is none of the kernel image.
+            // It is a function of the module, not of the kernel image.
             "--handler connect_syscall_handler",
             exit::NO_TARGET,
             &["no function `connect_syscall_handler` in the kernel image"],

@@ -14,13 +14,13 @@ use tempfile::TempDir;
 use crate::common::assert_valid;
 use crate::window::{MEMORY, preempts, program};
 
-/// Longest time that anything here is waited for.
+/// Timeout of all waits here.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A folder of a test in memory.
 pub(crate) fn folder() -> TempDir {
     let folder = tempfile::tempdir_in(MEMORY).unwrap();
-    // For tests as another user.
+    // Accessible to tests as another user.
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     fs::set_permissions(folder.path(), open).unwrap();
     folder
@@ -51,7 +51,7 @@ impl Ended {
         self
     }
 
-    /// The last line of standard error, which says why it failed.
+    /// The last line of standard error: the error message.
     pub(crate) fn assert_error(&self, words: &[&str]) -> &Self {
         let at = self.stderr.find("error: ").unwrap_or_else(|| panic!("no error: {self:?}"));
         for word in words {
@@ -60,7 +60,7 @@ impl Ended {
         self
     }
 
-    /// Nothing was measured, or even attached.
+    /// No probe was attached.
     pub(crate) fn assert_nothing_done(&self) -> &Self {
         assert_eq!(self.stdout, "", "{self:?}");
         assert!(!self.stderr.contains("probes on"), "{self:?}");
@@ -110,7 +110,7 @@ impl Started {
         Pid::from_raw(self.child.id().cast_signed())
     }
 
-    /// Waits until the window has begun.
+    /// Waits for the window's start.
     pub(crate) fn wait_measuring(&mut self) {
         eventually("the window does not begin", || {
             let text = self.read("stderr");
@@ -141,7 +141,7 @@ impl Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // Of a test that failed: the next one must not find its probes.
+        // After a failed test the next one must not find its probes.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -156,8 +156,8 @@ pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// The profile in a file that the program wrote. It has to be what the schema says, and what
-/// `profiler report` makes of it has to be the table of the run.
+/// The recording in a file that the program wrote. It has to conform to the schema, and `profiler report` has to
+/// print the run's table.
 pub(crate) fn saved(file: PathBuf, table: &str) -> Profile {
     let bytes = fs::read(&file).unwrap();
     assert_valid(&serde_json::from_slice(&bytes).unwrap());
@@ -181,7 +181,7 @@ pub(crate) fn assert_whole(handler: &HandlerProfile) {
 }
 
 /// Every one of these calls was counted. Tasks that call at once may be preempted within a trampoline's
-/// program where the kernel does that: what it then skipped for the other has to be told.
+/// program where the kernel does that: what it then skipped for the other has to be reported.
 pub(crate) fn assert_every_call(handler: &HandlerProfile, calls: u64) {
     let losses = &handler.losses;
     let trampoline = matches!(handler.backend, Backend::Fsession | Backend::Fentry);

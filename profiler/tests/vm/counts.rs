@@ -1,4 +1,4 @@
-//! Every call is counted, whatever else goes on.
+//! Every call is counted under all conditions.
 
 use std::time::Instant;
 
@@ -45,7 +45,7 @@ fn sixty_handlers_attach_at_once_and_are_all_counted() {
     assert_eq!(targets.len(), 60);
     let attaching = Instant::now();
     let session = Probes::attach(&targets, Options::default()).unwrap();
-    // An emulated CPU gets what the machine's other work leaves it: `icount::` has the limit.
+    // An emulated CPU shares the machine with other work: `icount::` checks the time.
     println!("sixty handlers: resolved in {resolved:?}, attached in {:?}", attaching.elapsed());
     assert_eq!(session.targets().len(), 60);
 

@@ -17,13 +17,13 @@ use crate::window::{MEMORY, program};
 
 const CONNECT: &str = "--module hids_testbed --handler connect_*";
 
-/// What the kernel has of the profiler.
+/// The profiler's objects in the kernel.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Left {
     /// Ids of programs.
     pub(crate) programs: Vec<u64>,
     maps: Vec<u64>,
-    /// Links of tracing programs, whoever's: nobody else here makes any.
+    /// Links of tracing programs: the VM has no others.
     links: Vec<u64>,
 }
 
@@ -31,7 +31,7 @@ impl Left {
     pub(crate) fn now() -> Self {
         let ids = |kind: &str, is_ours: &dyn Fn(&Value) -> bool| {
             let text = testbed::run(Command::new("bpftool").args(["-j", kind, "show"]));
-            // Without any it may write nothing at all.
+            // Without links the output may be empty.
             let list: Value = serde_json::from_str(&text).unwrap_or_default();
             let list = list.as_array().cloned().unwrap_or_default();
             list.iter()
@@ -48,7 +48,7 @@ impl Left {
         }
     }
 
-    /// The kernel frees programs and maps a little later, after a grace period.
+    /// The kernel frees programs and maps after a grace period.
     pub(crate) fn assert_nothing() {
         eventually("programs, maps or links are left", || {
             let left = Self::now();
@@ -61,7 +61,7 @@ impl Left {
     }
 }
 
-/// Processes of the program, but for one.
+/// Processes of the program except one.
 pub(crate) fn processes(except: Option<nix::unistd::Pid>) -> Vec<String> {
     let except = except.map(|pid| pid.to_string());
     let entries = fs::read_dir("/proc").unwrap().flatten();
@@ -120,7 +120,7 @@ fn the_driver_can_be_unloaded_when_the_first_byte_of_a_report_is_out() {
     let folder = folder();
     let fifo = folder.path().join("fifo");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    // There is a reader, which does not read yet; and no room for all of it.
+    // The reader does not read yet, and the pipe is smaller than the output.
     let mut reader = fs::OpenOptions::new().read(true).write(true).open(&fifo).unwrap();
     fcntl(&reader, FcntlArg::F_SETPIPE_SZ(4096)).unwrap();
     let fifo = fifo.display();
@@ -135,7 +135,7 @@ fn the_driver_can_be_unloaded_when_the_first_byte_of_a_report_is_out() {
     testbed::remove();
     assert!(!testbed::is_loaded());
 
-    // It is blocked for good in the end: the pipe has this process for a writer, too.
+    // The reader stays blocked at the end: this process is a writer of the pipe, too.
     std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
     let ended = run.end();
     testbed::load();
@@ -177,7 +177,7 @@ fn signals_end_a_run_with_its_report() {
 #[ignore = "VM 6.1: not about the kernel"]
 fn a_load_that_will_not_end_is_ended() {
     testbed::load();
-    // Ignores what asks it to end, and so does the child it leaves to itself.
+    // It and its orphaned child ignore SIGTERM.
     let script = "trap '' TERM INT HUP; (setsid sleep 1234.5 &); echo $$ >\"$0\"; \
                   while :; do echo x >/dev/udp/127.0.0.1/9; sleep 0.1; done";
     let pids = tempfile::NamedTempFile::new_in(MEMORY).unwrap();

@@ -70,7 +70,7 @@ pub(crate) fn tracefs() -> BTreeMap<PathBuf, String> {
     texts
 }
 
-/// `enabled_functions` without the flag `M`, which a function keeps that ever had a trampoline of its own
+/// `enabled_functions` without the flag `M`, which a function keeps if it ever had a trampoline
 /// (Documentation/trace/ftrace.rst).
 fn without_history(text: &str) -> String {
     let line = |line: &str| match line.split_once(") ") {
@@ -83,8 +83,8 @@ fn without_history(text: &str) -> String {
     text.lines().map(line).collect()
 }
 
-/// tracefs as found, with buffers as large as the kernel makes them for their first user, which
-/// nobody can undo; and settings that are not the defaults.
+/// State of tracefs with settings that differ from the defaults. Buffers are allocated, because the kernel keeps those of
+/// the first user.
 pub(crate) fn found() -> BTreeMap<PathBuf, String> {
     set("trace_clock", "boot");
     set("buffer_size_kb", "200");
@@ -174,7 +174,7 @@ fn a_traced_call_under_way_is_in_flight() {
     holding.join().unwrap();
 }
 
-/// The reader cannot come in time to a buffer of so few pages.
+/// The reader is too slow for a buffer of so few pages.
 #[test]
 #[ignore = "VM 5.10 7.2: without and with instances of the tracer"]
 fn what_a_small_buffer_drops_adds_up() {
@@ -198,8 +198,7 @@ fn what_a_small_buffer_drops_adds_up() {
         assert!(handler.count() + losses.unmeasured() >= handler.truth, "{losses:?}");
     }
     assert!(overrun > 0, "nothing was dropped");
-    // A call that is thought to be under way, because its task has made no other since, shows as
-    // dropped as well.
+    // A call that seems to be in flight, because its task has made no other since, counts as dropped, too.
     let open: u64 = measured.iter().map(|handler| handler.measure.losses.in_flight).sum();
     assert!(known >= truth && known <= truth + open, "{known} of {truth} calls, {open} open");
 }
@@ -256,7 +255,7 @@ fn tracefs_is_as_it_was_found_after_a_run_a_signal_and_a_panic() {
     assert_as_found(&found);
 }
 
-/// Its keeper was killed before it: `killed::` has those that were not.
+/// The keeper was killed first; `killed::` tests the others.
 #[test]
 #[ignore = "VM 5.10 7.2: without and with instances of the tracer"]
 fn the_next_start_puts_back_what_a_killed_tracer_left() {
@@ -268,7 +267,7 @@ fn the_next_start_puts_back_what_a_killed_tracer_left() {
             &[],
         );
         killed.wait_measuring();
-        // Two at once: the second is told of the first, and changes nothing.
+        // Two at once: the second reports the first, and changes nothing.
         let second =
             Ended::of(&mut profiler(&format!("run {RUN} --duration 1s --quiet --allow-shared")));
         second.assert_code(exit::CANNOT_MEASURE);
@@ -299,7 +298,7 @@ fn the_next_start_puts_back_what_a_killed_tracer_left() {
     assert_as_found(&found);
 }
 
-/// Where the tracer cannot have an instance of its own, somebody else's settings are left alone.
+/// If the tracer cannot have a separate instance, settings of other users stay.
 #[test]
 #[ignore = "VM 5.10 7.2: without and with instances of the tracer"]
 fn a_tracer_in_use_is_refused_or_left_alone() {

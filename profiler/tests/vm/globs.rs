@@ -1,4 +1,4 @@
-//! What a glob matches is measured, or left out with its reason; only what was named is an error.
+//! Functions that a glob matches are measured, or left out with a reason; only a name that cannot be measured is an error.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +54,7 @@ fn a_glob_of_all_measures_every_function_that_runs() {
         assert_whole(found);
         assert!(ended.stdout.contains(&format!("\n{name} ")), "{name} has no row: {ended:?}");
     }
-    // Whatever else ran has its row, too.
+    // Other handlers with calls have a row, too.
     for found in &profile.handlers {
         let name = match found.name.as_str() {
             "testbed_twin#1" => "testbed_twin_first",
@@ -76,7 +76,7 @@ fn a_glob_of_all_measures_every_function_that_runs() {
     assert!(other.text.contains("ENOTSUPP") && !other.text.contains("Unknown"), "{other:?}");
     assert_eq!(other.handlers, ["testbed_many"]);
 
-    // One line for all that was not called, and one for each reason.
+    // One line for all handlers without a call, and one for each reason.
     let lines = |start: &str| ended.stdout.lines().filter(|line| line.starts_with(start)).count();
     assert_eq!(lines("no hit: "), 1, "{ended:?}");
     let reasons: BTreeMap<&str, usize> =
@@ -102,7 +102,7 @@ fn what_was_named_and_cannot_be_measured_as_asked_is_an_error() {
     assert_eq!(handler(&profile, "testbed_many").count, 30);
     assert_eq!(profile.warnings[0].code, "other-backend", "{:?}", profile.warnings);
 
-    // By one backend alone the glob leaves out what it cannot reach.
+    // With one backend only, functions that it cannot reach are left out.
     let (ended, profile) = run("--handler testbed_[mt]* --backend fentry");
     ended.assert_code(exit::OK);
     let profile = profile.unwrap();

@@ -200,7 +200,7 @@ fn a_test_that_exchanges_its_folder_has_nothing_unmounted_removed_or_given_away(
 #[ignore = "VM 6.1: not about the kernel"]
 fn links_deep_trees_and_races_lead_the_clean_up_nowhere() {
     let root = LINK.replace("PLACE", "/");
-    // Tells the racer outside where it is.
+    // Its path, for the racer outside.
     let tops = "dirname \"$TMPDIR\" >> MARKS/tops; sleep 0.3; echo done >> MARKS/tried";
     let tests = [("tops01", tops), ("slash01", &root), ("inside01", INSIDE), ("deep01", DEEP)];
     let scene = Scene::new(&tests);

@@ -1,7 +1,7 @@
 //! Virtual time: a nanosecond of the guest's clock is one instruction, on one CPU.
 //!
-//! Code that runs for the first time is more instructions than later (pages are mapped, caches
-//! filled), so every measurement is of a second round.
+//! The first run of code takes more instructions (pages are mapped, caches
+//! filled), so each measurement is of a second run.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::nested;
 use crate::testbed::{self, TEN};
 use crate::window::{Measured, Window, builtin, resolve, run_loads};
 
-/// How far a measured difference may be from the known one.
+/// Largest error of a measured difference.
 const TOLERANCE: f64 = 0.01;
 
 /// Instructions of one iteration of the module's loop.
@@ -66,7 +66,7 @@ fn an_added_delay_is_measured_to_one_percent() {
     }
 }
 
-/// Writes what two boots have to agree on.
+/// Writes the values that two boots have to agree on.
 #[test]
 #[ignore = "VM 6.1, virtual time, twice"]
 fn two_boots_measure_the_same() {
@@ -136,11 +136,11 @@ fn each_level_of_a_recursion_contains_the_next() {
     assert_eq!(levels, [1; DEPTH as usize], "{:?}", measured.measure);
 }
 
-/// Most instructions by which two backends may differ on one handler, each after its own floor.
+/// Largest difference in instructions between two backends on one handler, after subtracting their floors.
 const AGREEMENT: f64 = 30.0;
 
-/// What each backend says one handler takes, less what it says an empty one does: the bias of a
-/// backend is the same for both.
+/// Each backend's duration of a handler less its floor, since both contain the backend's
+/// bias.
 #[test]
 #[ignore = "VM 6.1 6.12, virtual time"]
 fn the_backends_agree_after_their_floors() {
@@ -174,7 +174,7 @@ fn the_backends_agree_after_their_floors() {
         testbed::spin("testbed_inner", SPIN);
         let outside = plain(backend, "testbed_inner", "nested");
         testbed::spin("testbed_inner", 0);
-        // A kprobe counts nothing there.
+        // A kprobe counts nothing in a kprobe.
         let inside = (backend != Backend::Kprobe).then(|| {
             let handler = "connect_syscall_entry_handler";
             let mut mean = 0.0;
@@ -229,11 +229,11 @@ fn sixty_handlers_attach_in_three_seconds() {
     assert!(took < LIMIT, "attaching took {took:?}");
 }
 
-/// Most instructions by which own time and the probes' share may be off.
+/// Largest error in instructions of self time and of the probes' share.
 const SELF_AGREEMENT: f64 = 30.0;
 
-/// With an inner handler probed, the outer one's own time is what the outer one takes when the inner
-/// one is not probed, less what the inner one takes; and what it takes more is the probes' time.
+/// With a probed inner handler, the outer one's self time is its duration without that probe less the inner one's
+/// duration; the outer one's increase is the probes' time.
 #[test]
 #[ignore = "VM 6.1 6.12, virtual time"]
 fn self_time_is_that_of_the_call_without_the_inner_one() {
@@ -287,7 +287,7 @@ fn self_time_is_that_of_the_call_without_the_inner_one() {
     assert_eq!(failures, 0, "\n{table}");
 }
 
-/// Each level of a recursion takes the same itself, however much is within it.
+/// All levels of a recursion have the same self time.
 #[test]
 #[ignore = "VM 6.12, virtual time"]
 fn each_level_of_a_recursion_takes_the_same_itself() {
@@ -310,7 +310,7 @@ fn each_level_of_a_recursion_takes_the_same_itself() {
     }
 }
 
-/// Flags of CPUs that clear and copy a byte at a time, fast: the kernel then has an instruction a byte.
+/// Flags of CPUs with fast `rep stosb` and `rep movsb`: the kernel then uses them, one step per byte.
 const FAST_STRINGS: [&str; 5] = ["erms", "fsrm", "fzrm", "fsrs", "fsrc"];
 
 /// Hardware clears 4 KiB in less than a hundred cycles, and QEMU counts each step of `rep stosb`.

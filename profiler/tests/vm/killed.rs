@@ -1,4 +1,4 @@
-//! What is left of a profiler that was killed: nothing.
+//! A killed profiler leaves nothing.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,10 +21,10 @@ use crate::ftrace::{assert_as_found, found, tracefs};
 use crate::matrix::{CORE, kernel};
 use crate::window::MEMORY;
 
-/// Until when all has to be gone on a machine that does nothing else.
+/// Time until everything has to be gone, on an idle machine.
 const SOON: Duration = Duration::from_secs(5);
 
-/// How many runs may be started for one kill: those that end before it are none.
+/// Most runs for one kill: some end before it.
 const TRIES: u32 = 20;
 
 /// The keeper of a running profiler, if it has one.
@@ -51,7 +51,7 @@ fn kept() -> Vec<Backend> {
     kernel().core.works.into_iter().filter(outlives).collect()
 }
 
-/// Changes that the journal has and nobody has undone. The line of its owner is none.
+/// Changes in the journal that were not undone, without the line of its owner.
 fn open_changes() -> Vec<String> {
     let text = fs::read_to_string("/run/profiler/ftrace.journal").unwrap_or_default();
     let is_change = |line: &&str| {
@@ -61,7 +61,7 @@ fn open_changes() -> Vec<String> {
     text.lines().filter(is_change).map(str::to_owned).collect()
 }
 
-/// What differs from `before`, or is of a profiler.
+/// Differences from `before`, and objects of a profiler.
 fn left(before: &BTreeMap<PathBuf, String>) -> Vec<String> {
     let mut left: Vec<String> =
         processes(None).into_iter().map(|pid| format!("process {pid}")).collect();
@@ -73,7 +73,7 @@ fn left(before: &BTreeMap<PathBuf, String>) -> Vec<String> {
         }
     }
     left.extend(open_changes());
-    // Asked last: it takes long.
+    // Last, because it takes long.
     if left.is_empty() {
         let programs = Left::now();
         if programs != Left::default() {
@@ -92,7 +92,7 @@ fn start(backend: Backend) -> Child {
     command.process_group(0).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// Waits until nothing is left: how long after `since` that was.
+/// Waits until nothing is left; returns the time since `since`.
 fn until_nothing_is_left(
     before: &BTreeMap<PathBuf, String>,
     since: Instant,
@@ -110,8 +110,8 @@ fn until_nothing_is_left(
     }
 }
 
-/// Kills a run of a backend at a part of its life: after how long, and when that was. A run that ends before
-/// is no kill: the life, which was that of the first run, is shortened then, and the next run started.
+/// Kills a run of a backend after a fraction of its life; returns that time, and when it was. If the run ends before, the
+/// life, at first that of the first run, is shortened for the next attempt.
 fn killed_at(
     part: f64,
     backend: Backend,
@@ -138,11 +138,10 @@ fn killed_at(
     panic!("{backend}: {TRIES} runs ended before they were killed");
 }
 
-/// The moments are spread over the life of the process, one at random in each part of it.
+/// The life of the process is divided into equal parts, with a kill at random in each.
 ///
-/// The 5 s are asked for where `PROFILER_VM_KILLS` is set, by hand and on a machine that does nothing else.
-/// Beside other VMs that emulate a CPU each, a stall of this one or three calls of `bpftool` take as long:
-/// there the time is printed, and what has not gone after a minute does not go.
+/// The limit is 5 s if `PROFILER_VM_KILLS` is set, by hand and on an idle machine. Beside other VMs that emulate a CPU each,
+/// a stall of this one or three calls of `bpftool` take as long: there the time is printed, and the limit is a minute.
 #[test]
 #[ignore = "VM 5.10 6.12: without and with instances of the tracer"]
 fn killed_at_any_moment_nothing_is_left_after_five_seconds() {
@@ -160,7 +159,7 @@ fn killed_at_any_moment_nothing_is_left_after_five_seconds() {
             let status = start(*backend).wait().unwrap();
             let life = begun.elapsed();
             assert!(status.success(), "{backend}: {status}");
-            // Maps go a grace period after their process.
+            // The kernel frees maps a grace period after their process.
             let of = format!("{backend}, at its own end");
             until_nothing_is_left(&before, Instant::now(), PATIENCE, &of);
             life
@@ -172,7 +171,7 @@ fn killed_at_any_moment_nothing_is_left_after_five_seconds() {
         let backend = backends[number % backends.len()];
         let life = &mut lives[number % backends.len()];
         let part = (number as f64 + fastrand::f64()) / f64::from(kills as u32);
-        // Alone, and with all that is in its group.
+        // The process alone, and its group.
         let (moment, end) = killed_at(part, backend, life, number % 2 == 1, &before);
         let of = format!("{backend}, killed after {moment:?}");
         let after = until_nothing_is_left(&before, end, limit, &of);
@@ -183,7 +182,7 @@ fn killed_at_any_moment_nothing_is_left_after_five_seconds() {
     assert_as_found(&before);
 }
 
-/// The keeper is stopped, so that it still is there while all else is over.
+/// The keeper is stopped, so that it outlives everything else.
 #[test]
 #[ignore = "VM 5.10 6.12: without and with instances of the tracer"]
 fn nobody_but_the_profiler_holds_what_it_writes_to() {
@@ -235,7 +234,7 @@ fn nobody_but_the_profiler_holds_what_it_writes_to() {
     }
 }
 
-/// Whoever is first puts tracefs back, and the other leaves it alone.
+/// The first of both restores tracefs, and the other leaves it alone.
 #[test]
 #[ignore = "VM 5.10 6.12: without and with instances of the tracer"]
 fn who_starts_right_after_a_kill_measures() {

@@ -1,4 +1,4 @@
-//! Kprobes: where they would count nothing they are refused, and what they miss is told.
+//! Kprobes are refused where they would count nothing, and what they miss is reported.
 
 use std::process::Command;
 
@@ -26,7 +26,7 @@ fn a_kprobe_in_a_kprobe_handler_is_refused() {
         .assert_error(&[
             "connect_syscall_entry_handler",
             "inside a kprobe",
-            // Without BTF of modules it is the only one that reaches the handler.
+            // Without BTF of modules no other backend reaches the handler.
             if testbed::has_btf() { "use fentry" } else { "use function-graph" },
             "--force",
         ])
@@ -53,7 +53,7 @@ fn forced_past_it_the_kprobe_counts_nothing_and_says_so() {
     assert!(ended.stdout.contains(&handler.losses.missed.to_string()), "{ended:?}");
 }
 
-/// What takes no `struct kprobe` may run inside one as well: then the count of misses tells.
+/// A function without a `struct kprobe` argument may run inside a kprobe, too: then the count of misses shows it.
 #[test]
 #[ignore = "VM 5.10 6.12: without and with BTF of modules; matrix:: has kprobes on the others"]
 fn a_kprobe_that_only_misses_ends_the_session() {
@@ -69,7 +69,7 @@ fn a_kprobe_that_only_misses_ends_the_session() {
     assert!(error.contains("inside a kprobe") && error.contains("100 times"), "{error}");
 }
 
-/// The kernel's own counts of a hook are gone with the hook.
+/// The kernel drops its counts of a hook with the hook.
 #[test]
 #[ignore = "VM 5.10 6.12: without and with BTF of modules; matrix:: has kprobes on the others"]
 fn what_was_missed_is_still_known_after_detaching() {
@@ -88,11 +88,11 @@ fn what_was_missed_is_still_known_after_detaching() {
         attached.missed
     };
     let by = |backend| Options { backend: Some(backend), force: true, ..Options::default() };
-    // It runs inside a kprobe, and nobody else connects.
+    // It runs inside a kprobe, and no other process connects.
     let connects = || drop(run_loads(vec![builtin(BuiltinKind::Connect, 300)]));
     let entry = "connect_syscall_entry_handler";
     assert!(missed(by(Backend::Kprobe), entry, &connects) >= 300);
-    // Where the kernel has room for the returns of few calls alone, a recursion needs more.
+    // A recursion needs more room for returns than some kernels have.
     for backend in kernel().few_returns {
         let recursion = || testbed::trigger("recurse 32");
         let missed = missed(by(backend), "testbed_recurse", &recursion);
@@ -154,20 +154,20 @@ fn events_of_a_killed_process_are_removed() {
     let namespace = namespace.to_str().unwrap().trim_matches(|c: char| !c.is_ascii_digit());
     let stat = std::fs::read_to_string("/proc/1/stat").unwrap();
     let started = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(19).unwrap();
-    // The largest process id there can be belongs to nobody here, and 1 to one that began then alone.
+    // No process has the largest possible id, and the one with id 1 started at another time.
     let of_nobody = [
         "profiler_4194303_7".to_owned(),
         format!("profiler_{namespace}_4194303_5_0"),
         format!("profiler_{namespace}_1_{started}9_0"),
     ];
-    // The last is nobody's that is known here.
+    // The owner of the last is unknown.
     let of_others =
         [format!("profiler_{namespace}_1_{started}_0"), "profiler_7_4194303_5_0".to_owned()];
     for name in of_nobody.iter().chain(&of_others) {
         change_events(&format!("p:profiler/{name} vfs_open"));
         assert!(read().contains(name), "{name}: {}", read());
     }
-    // Without BTF of modules it is not known that this one is not called by kprobes.
+    // Without BTF of modules it is unknown whether kprobes call this one.
     let force = !testbed::has_btf();
     let options = Options { backend: Some(Backend::Kprobe), force, ..Options::default() };
     let probes = Probes::attach(&resolve(&["testbed_inner"]), options).unwrap();
@@ -182,19 +182,19 @@ fn events_of_a_killed_process_are_removed() {
     assert!(!read().contains("profiler_"), "{}", read());
 }
 
-/// Appends a line: opened otherwise, the file would lose all events of everybody.
+/// Appends a line: opened for writing, the file would drop the events of all users.
 fn change_events(line: &str) {
     let mut file =
         std::fs::OpenOptions::new().append(true).open("/sys/kernel/tracing/kprobe_events").unwrap();
     std::io::Write::write_all(&mut file, format!("{line}\n").as_bytes()).unwrap();
 }
 
-/// Two probes of one name are one event to the kernel, which a program on it cannot tell apart.
+/// The kernel makes one event of two probes of one name, and a program on it cannot distinguish them.
 #[test]
 #[ignore = "VM 5.10 6.12: without and with BTF of modules; matrix:: has kprobes on the others"]
 fn an_event_of_an_earlier_process_of_the_same_number_is_not_joined() {
     testbed::load();
-    // More than this process has made before.
+    // More than this process made before.
     let earlier: Vec<String> =
         (0..200).map(|number| format!("profiler_{}_{number}", std::process::id())).collect();
     for name in &earlier {
@@ -217,7 +217,7 @@ fn an_event_of_an_earlier_process_of_the_same_number_is_not_joined() {
     assert!(own.iter().all(|name| !earlier.contains(name)), "joined: {own:?}");
 }
 
-/// Programs that are given registers are fitted to the kernel by calls of the profiler itself.
+/// Programs that receive registers are calibrated on this kernel by calls of the profiler itself.
 #[test]
 #[ignore = "VM 5.10 7.2: by each backend, and 7.2 has all of them"]
 fn in_a_pid_namespace_the_profilers_own_calls_are_known() {

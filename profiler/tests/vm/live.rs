@@ -1,4 +1,4 @@
-//! What a terminal shows while a run goes on, and that a pipe shows none of it.
+//! The live display of a run on a terminal, which a pipe does not get.
 
 use std::process::Command;
 
@@ -19,7 +19,7 @@ fn on_a_terminal(more: &str, interrupt_after: Option<&str>) -> Ended {
 }
 
 fn assert_terminal_is_whole(text: &str) {
-    // A cursor that was hidden is shown again, and what was typed is echoed as before.
+    // The cursor is visible again, and typed keys are echoed.
     let (hidden, shown) = (text.rfind("\u{1b}[?25l"), text.rfind("\u{1b}[?25h"));
     assert!(hidden <= shown, "{text:?}");
     let settings = text.rfind("speed ").map_or("", |at| &text[at..]);

@@ -1,4 +1,4 @@
-//! What loads are kept to, and what is left of them: nothing.
+//! Limits of loads, and their clean-up.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::ends::{load_folders, processes};
 use crate::testbed;
 use crate::window::MEMORY;
 
-/// Mounts the control groups of version 2 where they are not.
+/// Mounts control groups version 2 if they are not mounted.
 pub(crate) fn mount_groups() {
     if cgroup2_mount().is_none() {
         testbed::run(Command::new("mount").args(["-t", "cgroup2", "none", "/sys/fs/cgroup"]));
@@ -31,12 +31,12 @@ pub(crate) fn groups() -> Vec<String> {
     names.filter(|name| name.starts_with("profiler-load-")).collect()
 }
 
-/// What the threads of the machine say in a file of theirs, or in a link.
+/// The content of a `/proc` file or link of each thread.
 fn of_threads(read: impl Fn(&Path) -> Option<String>) -> BTreeSet<String> {
     let entries = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
     let processes = entries(Path::new("/proc"));
     let threads = processes.flat_map(|process| entries(&process.path().join("task")));
-    // One that ended meanwhile says nothing.
+    // A thread may have ended meanwhile.
     threads.filter_map(|thread| read(&thread.path())).collect()
 }
 
@@ -46,7 +46,7 @@ fn is_mounted() -> bool {
     mounts.iter().any(|mounts| mounts.contains(" profiler-load "))
 }
 
-/// How many mount namespaces there are: the load that mounts has one for each worker.
+/// Number of mount namespaces: the load `mount` has one per worker.
 fn mount_namespaces() -> usize {
     let link = |thread: &Path| fs::read_link(thread.join("ns/mnt")).ok();
     of_threads(|thread| Some(link(thread)?.to_string_lossy().into_owned())).len()
@@ -59,7 +59,7 @@ fn ports() -> BTreeSet<String> {
         let line = |line: &str| {
             let mut fields = line.split_whitespace().skip(1);
             let (local, state) = (fields.next()?, fields.nth(1)?);
-            // A connection that ended lingers for a minute, as TCP has it.
+            // A closed TCP connection stays in TIME_WAIT for a minute.
             let taken = !protocol.starts_with("tcp") || state == "0A";
             taken.then(|| format!("{protocol} {local}"))
         };
@@ -100,7 +100,7 @@ fn nothing_is_left_of_any_builtin_load_however_it_ends() {
     for (signal, code) in ENDS {
         let mut run = Started::run(&format!("{all} --rate 20/s --duration 600s"), &[]);
         run.wait_measuring();
-        // All that may be left is there: of a mount, which comes and goes, the namespace that it is in.
+        // Everything that could remain exists; mounts come and go, but their namespace stays.
         eventually("a load mounts", || mount_namespaces() == namespaces + 2);
         eventually("the loads have folders", || load_folders() >= 5);
         eventually("the loads have ports", || !ports().is_subset(&before));
@@ -113,7 +113,7 @@ fn nothing_is_left_of_any_builtin_load_however_it_ends() {
     }
 }
 
-/// Among all loads a mount is there too shortly to be met; as fast as it goes it is.
+/// Beside other loads a mount is too short to be seen; alone at full speed it is seen.
 #[test]
 #[ignore = "VM 6.1: not about the kernel"]
 fn nothing_is_left_of_a_load_that_mounts() {
@@ -148,7 +148,7 @@ fn a_load_gets_no_more_than_its_limits() {
     mount_groups();
     let (free, limited) = (share_of_a_cpu(""), share_of_a_cpu("--load-cpu-max 0.2"));
     assert!(free > 0.5, "{free}: there is nothing to limit");
-    // The kernel gives it in periods of a tenth of a second.
+    // The kernel's period is a tenth of a second.
     assert!((0.1..0.25).contains(&limited), "{limited} of a CPU, and 0.2 was the limit");
 
     let folder = folder();
@@ -199,8 +199,7 @@ fn a_sweep_delays_the_loopback_interface_and_takes_it_back() {
         median("rate-max_workers-1_run-1.json"),
         median("rate-max_workers-1_delay-30000us_run-1.json"),
     );
-    // Each connection is accepted as soon as its client holds it for made: its last word is still on
-    // its way.
+    // A client considers its connection made before its last packet of the handshake arrives.
     assert!((30_000_000..60_000_000).contains(&with), "{with} ns");
     assert!(with > without + 25_000_000, "{without} ns, then {with} ns");
 

@@ -21,7 +21,7 @@ use crate::window::{MEMORY, assert_completed, expected, own_calls};
 
 const CONNECT: &str = "--module hids_testbed --handler connect_syscall_entry_handler";
 
-/// Connects seven times, and nothing else that connects.
+/// Connects seven times; no other test connects.
 const SEVEN: &str = "exec python3 -c 'import socket
 for _ in range(7): socket.socket(socket.AF_INET, socket.SOCK_DGRAM).connect((\"127.0.0.1\", 9))'";
 
@@ -55,13 +55,13 @@ impl Tree {
         self.folder.path().join(name)
     }
 
-    /// Lets every user leave marks.
+    /// Makes the folder writable for all users.
     pub(crate) fn open_marks(&self) {
         let open = fs::Permissions::from_mode(0o1777);
         fs::set_permissions(self.path("marks"), open).unwrap();
     }
 
-    /// The options that choose its tests.
+    /// The options that select its tests.
     pub(crate) fn options(&self) -> String {
         format!(
             "--ltp-root {} --ltp-suite unit --load-dir {}",
@@ -149,7 +149,7 @@ fn every_profile_keeps_its_promise_on_the_testbed() {
         if hook.builtin.is_none() {
             continue;
         }
-        // Another test says what becomes of a profile whose handlers are not there.
+        // Another test covers a load profile whose handlers are missing.
         if !hook.handlers.iter().any(|wanted| calls.has(&wanted.name)) {
             continue;
         }
@@ -189,7 +189,7 @@ fn fewer_hits_than_the_profile_wants_are_told() {
     Ended::of(&mut profiler(line)).assert_code(exit::NO_HITS);
 }
 
-/// What the runners have in common: hits are each test's own.
+/// Both runners count hits per test.
 fn assert_hits(runner: &str, expected_runner: Runner, path: &str) {
     testbed::load();
     let programs = [("seven01", SEVEN), ("pass01", "exit 0"), ("conf01", "echo nothing; exit 32")];
@@ -233,13 +233,13 @@ fn hits_of_each_test_run_by_kirk() {
     assert_hits("", Runner::Kirk, &with_kirk());
 }
 
-/// Tells who runs it, where, and in which control group; and one that root alone can run.
+/// A test that reports its user, folder and control group; and one that only root can run.
 const WHO: &str = "cat /proc/self/cgroup > \"$TMPDIR/group\" && [ \"$HOME\" = \"$TMPDIR\" ] || exit 2; \
     echo \"$(id -u) $(stat -c %u \"$TMPDIR\") $(tail -n 1 \"$TMPDIR/group\")\" >> MARKS/who";
 const ROOT: &str = "[ \"$(id -u)\" = 0 ] && exit 0; \
     echo 'root01.c:10: TCONF: Test needs to be run as root'; exit 32";
 
-/// What the runners have in common: the tests alone are another user's, and all is within the limits.
+/// Both runners run only the tests as another user, and everything within the limits.
 fn assert_confined(runner: &str, path: &str) {
     testbed::load();
     loads::mount_groups();
@@ -267,7 +267,7 @@ fn assert_confined(runner: &str, path: &str) {
     tree.assert_nothing_left();
     assert_eq!(loads::groups(), [] as [String; 0]);
 
-    // Unless asked otherwise they are root's, as most of LTP wants it.
+    // Root is the default, because most of LTP needs it.
     let line = format!("run --no-probe {} --iterations 1 {runner}", tree.options());
     let ended = Ended::of(profiler(&line).env("PATH", path));
     ended.assert_code(exit::OK);

@@ -1,11 +1,11 @@
-//! The profiler on a real kernel, against a module that knows its own truth.
+//! The profiler on a real kernel, compared with a module that counts its own calls.
 //!
 //! Root in a virtual machine only, where `cargo xtask test` runs it, one test at a time: the tests
-//! load and unload a kernel module and share its counters. Where a test runs it says itself, as the
-//! reason why a plain run ignores it: `#[ignore = "VM 6.1 6.12, virtual time"]`. Kernels, then
-//! `virtual time` if the guest's clock has to count instructions (such a guest has one CPU, the
-//! others have two), then why the test does not run on the other kernels. `xtask/src/test/plan.rs`
-//! reads it; `cargo xtask test --list` prints what runs where.
+//! load and unload a kernel module and share its counters. The reason why a plain run ignores a test
+//! says where it runs: `#[ignore = "VM 6.1 6.12, virtual time"]`. Kernels, then `virtual time` if the
+//! guest's clock has to count instructions (such a guest has one CPU, the others have two), then why
+//! the test does not run on the other kernels. `xtask/src/test/plan.rs` parses it; `cargo xtask test
+//! --list` prints what runs where; `testbed::series` is the running kernel.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed step is a failed test")]
 
 #[path = "../common/mod.rs"]

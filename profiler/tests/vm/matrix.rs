@@ -1,5 +1,4 @@
-//! Each backend that the table of expected backends names for this kernel counts right, and no other
-//! is there.
+//! The backends that the table of expected backends names for this kernel count correctly, and there are no others.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,14 +25,14 @@ pub(crate) const CORE: &str = "__sys_connect";
 /// Runs outside of kprobes, in the module.
 const PLAIN: &str = "testbed_outer";
 
-/// What the table says of the running kernel.
+/// The table's entry for the running kernel.
 pub(crate) fn kernel() -> Kernel {
-    let series = std::env::var("PROFILER_VM_KERNEL").expect("PROFILER_VM_KERNEL is the series");
+    let series = testbed::series();
     let found = backends::table().into_iter().find(|(name, _)| *name == series);
     found.unwrap_or_else(|| panic!("backends.toml has no Linux {series}")).1
 }
 
-/// Programs that the chosen backend has on a handler.
+/// Number of programs of the chosen backend per handler.
 pub(crate) fn programs_of_a_handler() -> usize {
     match kernel().handler.chosen {
         Some(Backend::Fsession | Backend::KprobeSession) => 1,
@@ -68,7 +67,7 @@ fn core() -> Target {
     KernelFiles::default().resolve(None, &[CORE.to_owned()]).unwrap().remove(0)
 }
 
-/// What the choice gives when one backend is asked for, and when none is.
+/// The selection with one backend requested, and with none.
 fn found(target: &Target) -> (Vec<Backend>, Option<Backend>) {
     let mut features = Features::new();
     let mut chosen = |backend| {
@@ -128,7 +127,7 @@ fn doctor_says_what_the_table_says() {
     let mut no = Vec::new();
     for check in report["checks"].as_array().unwrap() {
         let id = check["id"].as_str().unwrap();
-        // What is installed on this machine is no matter of the kernel.
+        // What is installed on this machine does not depend on the kernel.
         if check["status"] == "no" && !["ltp", "kirk", "qemu"].contains(&id) {
             assert!(check["remedy"].as_str().is_some_and(|remedy| remedy.len() > 20), "{check}");
             no.push(id.to_owned());
@@ -138,13 +137,13 @@ fn doctor_says_what_the_table_says() {
     assert_eq!(no, kernel.doctor_no, "{ended:?}");
 }
 
-/// What the kernel decides of what `doctor` prints, to the letter: `profiler/tests/vm/doctor` has
+/// The part of `doctor`'s output that depends on the kernel alone, exactly: `profiler/tests/vm/doctor` has
 /// a file for each kernel.
 #[test]
 #[ignore = "VM 5.10 6.1 6.12 7.2"]
 fn doctor_prints_what_it_printed() {
     testbed::load();
-    let series = std::env::var("PROFILER_VM_KERNEL").expect("the series");
+    let series = testbed::series();
     let line = format!("doctor --module {} --handler {HANDLER} --handler {PLAIN}", testbed::NAME);
     let ended = Ended::of(&mut profiler(&line));
     ended.assert_code(exit::OK);
@@ -268,7 +267,7 @@ fn each_backend_pairs_hard_calls_or_says_what_it_lost() {
             assert_eq!((handler.name(), handler.truth), (name, ROUNDS * calls), "{backend}");
             handler.assert_accounted(backend);
         }
-        // Durations of the right calls: a start handed to another call's exit is too short or too long.
+        // Calls are paired correctly: with another call's start a duration is too short or too long.
         let [recurse, sleep, migrate, irq] = measured.as_slice() else { panic!("{measured:?}") };
         let ends =
             |handler: &Measured| (handler.measure.min_ns.unwrap(), handler.measure.max_ns.unwrap());

@@ -1,4 +1,4 @@
-//! Two modules with functions of the same names: each is measured for itself, in either order of loading.
+//! Two modules with functions of the same names: each is measured separately, in either order of loading.
 
 use std::fs;
 use std::process::Command;
@@ -11,12 +11,12 @@ use crate::cli::{Ended, assert_whole, folder, profiler, saved};
 use crate::matrix::kernel;
 use crate::testbed;
 
-/// As long as the testbed's own name, in whose place it is put.
+/// As long as the testbed's name, which it replaces.
 const OTHER: &str = "hids_nametwo";
 
 const FUNCTION: &str = "testbed_outer";
 
-/// The testbed under another name, which its functions do not have in theirs.
+/// The testbed under another name; its functions keep theirs.
 fn other(folder: &std::path::Path) -> std::path::PathBuf {
     let mut bytes = fs::read(testbed::file()).unwrap();
     let (name, length) = (testbed::NAME.as_bytes(), OTHER.len());
@@ -78,7 +78,7 @@ fn of_two_modules_with_one_name_each_is_measured_for_itself() {
             let doctor = Ended::of(&mut profiler(&line));
             doctor.assert_code(exit::OK);
             assert_eq!(doctor.stdout.contains("has this name, too"), taken, "{doctor:?}");
-            // By each other backend, too: once, where there is most to mix up.
+            // By each other backend, too, in the most ambiguous case.
             let older = newest == OTHER && module == testbed::NAME;
             for backend in kernel().core.works.into_iter().filter(|_| older) {
                 match measured(module, Some(backend)) {

@@ -11,7 +11,7 @@ use crate::cli::{Ended, folder, handler, profiler, saved};
 use crate::testbed::{self, Counters};
 use crate::window::{Measured, Window};
 
-/// Backends of this kernel that tell own time of functions of the module. Without BTF of modules that is
+/// Backends of this kernel that measure self time of functions of the module. Without BTF of modules that is
 /// the kprobe alone.
 pub(crate) fn backends() -> Vec<Backend> {
     testbed::load();
@@ -32,7 +32,7 @@ pub(crate) fn sees_recursion(backend: Backend) -> bool {
     !matches!(backend, Backend::KprobeSession | Backend::KprobeMulti)
 }
 
-/// Own time is a part of the whole, call by call, and so is the probes' time.
+/// Self time is a part of the whole, call by call, and so is the probes' time.
 fn assert_parts(measured: &Measured) {
     let measure = &measured.measure;
     let own = measure.self_time.as_ref().expect("asked for");
@@ -77,8 +77,8 @@ fn calls_that_nest_sleep_migrate_and_are_interrupted() {
     }
 }
 
-/// A call that an interrupt makes is within the one that it came upon. A program that the kernel
-/// skipped, as it was running already, is a call missed.
+/// A call from an interrupt is nested in the interrupted call. If the kernel skips a program that is running
+/// already, that call is missed.
 #[test]
 #[ignore = "VM 5.10 7.2: 7.2 has all backends of the others"]
 fn an_interrupts_call_is_within_the_one_it_came_upon() {
@@ -109,7 +109,7 @@ fn the_program_tells_own_time() {
     let folder = folder();
     let file = folder.path().join("nested.json");
     testbed::load();
-    // Without BTF of modules function-graph would be chosen, which does not tell it.
+    // Without BTF of modules function-graph would be chosen, which does not measure it.
     let by = if testbed::has_btf() { "" } else { "--backend kprobe --force" };
     let both = "run --module hids_testbed --handler testbed_outer --handler testbed_inner";
     let run = Ended::of(profiler(&format!("{both} --self-time {by} --json")).arg(&file).args([
@@ -132,13 +132,13 @@ fn the_program_tells_own_time() {
     refused.assert_code(3).assert_error(&["testbed_outer", "function-graph"]).assert_nothing_done();
 }
 
-/// Before 5.12 an interrupt may run a tracing program on top of itself, which own time's are not made for.
+/// Before 5.12 an interrupt may run a tracing program on top of itself, which those of self time do not support.
 #[test]
 #[ignore = "VM 5.10 7.2: 7.2 has all backends of the others"]
 fn own_time_by_fentry_is_told_or_refused() {
     let line = "run --handler __sys_connect --self-time --backend fentry --builtin connect --operations 500";
     let ended = Ended::of(&mut profiler(line));
-    if std::env::var("PROFILER_VM_KERNEL").as_deref() == Ok("5.10") {
+    if testbed::series() == "5.10" {
         ended.assert_code(3).assert_error(&["before 5.12"]).assert_nothing_done();
     } else {
         ended.assert_code(0);

@@ -18,8 +18,8 @@ const HARD: [&str; 4] =
 
 const DEPTH: u64 = 32;
 
-/// Of the backends that keep starts themselves the one with the most places to keep them in; the matrix
-/// has the others. Before 5.11 fentry does not reach the module: there the kprobe keeps all in a map.
+/// The backend with the most places for starts; the matrix tests the others. Before 5.11 fentry does not reach
+/// the module, and the kprobe keeps all starts in a map.
 fn paired(patterns: &[&str]) -> Window {
     let targets = resolve(patterns);
     let force = !has_slots();
@@ -50,7 +50,7 @@ fn a_function_that_recurses() {
 }
 
 /// A caller's time contains its callee's: the outermost of 32 levels takes many times the
-/// innermost. Starts handed to the wrong exits would make them alike.
+/// innermost. Wrong pairs would make them alike.
 fn assert_nested(recurse: &Measured) {
     let (min, max) = (recurse.measure.min_ns.unwrap(), recurse.measure.max_ns.unwrap());
     assert!(min * DEPTH / 4 <= max, "recursion of {DEPTH} levels takes {min} to {max} ns");
@@ -154,7 +154,7 @@ fn all_of_them_from_several_threads() {
     }
     assert_hard(&measured, 2 * ROUNDS, |handler| {
         if has_slots() && handler.measure.losses.missed > 0 && preempts() {
-            // How many is up to the scheduler: all calls on the CPU until the task is back.
+            // The number depends on the scheduler: all calls on the CPU until the task is back.
             handler.assert_accounted(Backend::Fentry);
         } else {
             handler.assert_exact();
@@ -237,8 +237,8 @@ fn a_call_under_way_when_the_probes_come_is_an_unpaired_exit_at_most() {
     assert!(measured.measure.max_ns.unwrap() < 1_000_000_000, "{measured:?}");
 }
 
-/// A clock that steps back within a call cannot be made here; that a start is a thousand seconds too late
-/// is the same to the exit program.
+/// The exit program cannot distinguish a start that is a thousand seconds too late from a clock that stepped
+/// back, which cannot be provoked here.
 #[test]
 #[ignore = "VM 5.10 6.1 7.2: 6.12 has the backend of 6.1, and is as little preempted"]
 fn a_call_that_leaves_before_it_entered_has_no_duration() {
@@ -274,7 +274,7 @@ fn put_off_starts(by_ns: u64) -> u64 {
     const WORDS: usize = size_of::<Slot>() / 8;
     let mut found = 0;
     for mut slots in maps(names::SLOTS) {
-        // Without slots the map is this one's calibration, or empty.
+        // Without slots the map belongs to the calibration, or is empty.
         let Ok(mut map) = Array::<_, [u64; SLOTS_MAX * WORDS]>::try_from(&mut slots) else {
             continue;
         };

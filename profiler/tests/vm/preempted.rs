@@ -1,4 +1,5 @@
-//! Tasks that the kernel takes off their CPU within a trampoline's programs (Linux 7.2 does).
+//! Linux 7.2 preempts tasks within a trampoline's programs. Four tasks call one function on one CPU, and no duration may be longer than
+//! the longest that the module itself counted.
 
 use std::fs;
 use std::process::{Child, Command};
@@ -44,8 +45,8 @@ impl Drop for Hammers {
     }
 }
 
-/// Each task calls from 32 places on its stack in turn, and comes back to one after more than a second: a
-/// start that was left there is that old.
+/// Each task calls from 32 places on its stack in turn, and returns to each after more than a second, which is the age
+/// of a start that was left there.
 ///
 /// Calls of one task do not lie on top of another's, but the programs' starts do: a start whose exit the
 /// kernel skipped may be taken for that of a later call. The module itself times each call by the same
@@ -76,7 +77,7 @@ fn assert_none_longer(backend: Backend, self_time: bool) {
     assert_eq!(losses.imbalance(count), 0, "{text}");
     assert!(losses.entries <= measured.truth, "{text}");
     assert!(count > measured.truth / 4 && count + losses.unmeasured() >= losses.entries, "{text}");
-    // What is left after durations were withheld is known by buckets.
+    // After doubtful durations are removed, the rest is known by bucket.
     let bound = |histogram: &Histogram<u64>| histogram.highest_equivalent(longest);
     assert!(max <= bound(&measure.histogram), "{text}");
     if let Some(own) = &measure.self_time {
@@ -126,8 +127,8 @@ impl Drop for OneCpu {
     }
 }
 
-/// With one CPU every program that is under way when a drain begins is one of a task that was taken off
-/// within it: a drain that does not wait for these reads half of what they write.
+/// With one CPU every program that is running when a drain starts belongs to a preempted task. A drain that does not
+/// wait for these reads half of what they write.
 #[test]
 #[ignore = "VM 7.2: other kernels take no task off its CPU within a program"]
 fn drains_are_whole_on_one_cpu() {

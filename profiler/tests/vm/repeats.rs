@@ -14,7 +14,7 @@ use crate::window::{assert_completed, expected, own_calls};
 
 const ENTRY: &str = "connect_syscall_entry_handler";
 
-/// The series in a file: what the schema says, and a report that is the table of the runs.
+/// The series in a file, which conforms to the schema; its report is the table of the runs.
 fn saved(file: &PathBuf, table: &str) -> Series {
     let bytes = std::fs::read(file).unwrap();
     assert_valid_series(&serde_json::from_slice(&bytes).unwrap());
@@ -41,7 +41,7 @@ fn repeated_runs_are_kept_apart_and_compared() {
         for run in &series.runs {
             assert_completed(&run.loads);
             let measured = handler(run, ENTRY);
-            // Not one call of another run is in it.
+            // It has no call of another run.
             assert_eq!(measured.count, expected(&own_calls(&run.loads), ENTRY));
             assert_whole(measured);
         }

@@ -22,7 +22,7 @@ fn build_id() -> String {
     facts.build_id.expect("the testbed is built with one")
 }
 
-/// The testbed as if it had been built once more: its build id is another.
+/// The testbed with another build id, as after a new build.
 fn other_build(folder: &Path) -> PathBuf {
     let mut bytes = fs::read(testbed::file()).unwrap();
     let id = build_id();
@@ -56,7 +56,7 @@ fn a_run_that_saw_two_builds_says_so_and_fails() {
     put_back();
     for backend in ["function-graph", "kprobe"] {
         let first = build_id();
-        // The load ends when the test says so.
+        // The test ends the load.
         let load = "while [ ! -e \"$1/over\" ]; do sleep 0.1; done";
         let out = folder();
         let at = out.path().to_string_lossy().into_owned();
@@ -100,8 +100,8 @@ fn a_driver_that_was_unloaded_meanwhile_is_said_to_be_gone() {
     put_back();
 }
 
-/// Two rounds of a run, with the testbed built anew in `change` between them: what it said on standard error, its
-/// series, and the two builds. It ends by the exit code of a driver that was replaced.
+/// Two rounds of a run between which `change` replaces the testbed: standard error, the series and the two builds. The exit
+/// code is that of a replaced driver.
 ///
 /// Standard error is a FIFO that the test fills up, so that the program waits between its two rounds.
 fn two_rounds(handlers: &str, change: impl Fn(&mut Vec<u8>)) -> (Vec<String>, Series, [String; 2]) {

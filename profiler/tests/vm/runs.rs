@@ -1,4 +1,4 @@
-//! Runs of the program that end as they should.
+//! Runs that succeed.
 
 use std::time::{Duration, Instant};
 
@@ -158,8 +158,8 @@ fn intervals_add_up_to_the_whole() {
     assert_whole(measured);
 }
 
-/// Somebody keeps the handlers so busy that their books balance only when the probes are off, and makes
-/// calls until then, which are none of the window's. Two handlers, because code is patched under that load when the probes come off.
+/// Another process keeps the handlers so busy that their books balance only when the probes are off. Its calls after the
+/// window are not counted. Two handlers, because code is patched under that load when the probes come off.
 #[test]
 #[ignore = "VM 6.1: not about the kernel"]
 fn intervals_and_calls_per_second_hold_while_the_books_are_settled() {
@@ -189,7 +189,7 @@ fn intervals_and_calls_per_second_hold_while_the_books_are_settled() {
     let window = Duration::from_nanos(profile.window_ns);
     let measured = handler(&profile, TRIVIAL);
     let made_in = |time| made.iter().filter(|at| **at - from <= time).count() as u64;
-    // The window's begin and the end that it tells are known to a drain.
+    // A drain knows the window's start and reported end.
     let late = Duration::try_from(seen.duration_since(profile.started)).unwrap_or_default();
     let least = made_in(window.saturating_sub(late + Duration::from_secs(1)));
     let most = made_in(window);
@@ -219,7 +219,7 @@ fn what_the_warm_up_saw_is_left_out() {
     let measured = &profile.handlers[0];
     let own = own_calls(&profile.loads).connect;
     assert_whole(measured);
-    // About half of the calls were of the warm-up; the load itself takes a while to start.
+    // About half of the calls were in the warm-up; the load takes a while to start.
     assert!(measured.count * 4 <= own * 3, "{} of {own} calls", measured.count);
     assert!(measured.count * 4 >= own, "{} of {own} calls", measured.count);
 }
@@ -289,7 +289,7 @@ fn two_runs_on_one_handler() {
     assert_eq!(codes, ["shared"]);
     assert!(ended.stdout.contains("warning: another tracing program"), "{ended:?}");
 
-    // The first has measured the other's load, and lost nothing by its coming and going.
+    // The first measured the other's load, too, and lost nothing when that started and ended.
     first.signal(Signal::SIGINT);
     let ended = first.end();
     ended.assert_code(exit::INTERRUPTED);
@@ -320,7 +320,7 @@ fn without_a_load_what_happens_anyway_is_measured() {
     testbed::trigger("trivial 7");
     let ended = idle.end();
     ended.assert_code(exit::OK);
-    // The table of latencies and the account of the calls, a row a handler in each.
+    // The table of latencies and the account of the calls, each with one row per handler.
     let rows_of =
         |table: &str| table.lines().filter(|line| line.contains("testbed_trivial_0")).count();
     let tables = ended.stdout.split("\n\n").filter(|part| part.starts_with("handler "));

@@ -1,4 +1,4 @@
-//! The module `hids_testbed` and what it says of itself.
+//! The module `hids_testbed` and its counters.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,6 +8,11 @@ use std::process::Command;
 pub(crate) const NAME: &str = "hids_testbed";
 
 pub(crate) use crate::common::ten::TEN;
+
+/// Series of the running kernel, such as `6.1`, as `xtask/src/test/mod.rs` names it.
+pub(crate) fn series() -> String {
+    std::env::var("PROFILER_VM_KERNEL").expect("PROFILER_VM_KERNEL is the kernel's series")
+}
 
 /// The module built for the running kernel.
 pub(crate) fn file() -> PathBuf {
@@ -33,7 +38,7 @@ pub(crate) fn insert(file: &Path) {
     let _ = Command::new("udevadm").args(["settle", "--timeout=30"]).status();
 }
 
-/// Whether the kernel has the module's BTF: before 5.11 it keeps none of modules.
+/// Whether the kernel has the module's BTF, as it may since 5.11.
 pub(crate) fn has_btf() -> bool {
     Path::new("/sys/kernel/btf").join(NAME).exists()
 }
@@ -90,7 +95,7 @@ impl Counters {
     }
 }
 
-/// The longest call of `testbed_timed` since the last reset, in nanoseconds, with all that probes add.
+/// The longest call of `testbed_timed` since the last reset, in nanoseconds, including what probes add.
 pub(crate) fn longest() -> u64 {
     Counters::read("longest").of("testbed_timed")
 }
@@ -99,7 +104,7 @@ pub(crate) fn reset_longest() {
     fs::write(proc("longest"), "0").unwrap();
 }
 
-/// Makes every call of a handler that many iterations, of two instructions each, longer.
+/// Makes each call of a handler longer by iterations of two instructions each.
 pub(crate) fn spin(handler: &str, iterations: u64) {
     fs::write(proc("spin"), format!("{handler} {iterations}")).unwrap();
 }

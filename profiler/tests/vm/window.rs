@@ -16,12 +16,12 @@ use profiler::profile::measure::HandlerMeasure;
 
 use crate::testbed::{self, Counters};
 
-/// A folder in memory. Files are not made on the root file system: it is one laid over another,
-/// and both are asked whether a file may be created.
+/// A folder in memory. The root file system is an overlay, of which both layers call the hook when a file is
+/// created.
 pub(crate) const MEMORY: &str = "/dev/shm";
 
-/// The program, from memory: the guest reads the machine's files slowly, and a user without
-/// rights may not get to where they lie.
+/// The program, in memory: the guest reads the machine's files slowly, and an unprivileged user may not
+/// have access to them.
 pub(crate) fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
@@ -73,7 +73,7 @@ pub(crate) fn own_calls(runs: &[LoadRun]) -> OwnCalls {
     sum
 }
 
-/// What a handler's return and entry handlers should have been called, by the load's own count.
+/// Expected calls of a hook's handlers, by the load's count.
 pub(crate) fn expected(calls: &OwnCalls, handler: &str) -> u64 {
     match handler {
         "connect_syscall_entry_handler" | "connect_syscall_handler" => calls.connect,
@@ -100,9 +100,9 @@ pub(crate) struct Measured {
     pub(crate) measure: HandlerMeasure,
     /// Calls in the window by the module's own count.
     pub(crate) truth: u64,
-    /// Starts that had to leave their slot in the window.
+    /// Starts that were displaced from their slot in the window.
     pub(crate) displaced: u64,
-    /// Calls of the window that left on another CPU.
+    /// Calls of the window that returned on another CPU.
     pub(crate) migrated: u64,
 }
 
@@ -117,7 +117,7 @@ impl Window {
         Self::attached(Probes::attach(&resolve(patterns), options).unwrap())
     }
 
-    /// The same, that tells calls' own time; forced where it is not known that none of them runs inside a
+    /// The same with self time; forced where it is not known that none of them runs inside a
     /// kprobe.
     pub(crate) fn telling_self_time(backend: Backend, patterns: &[&str]) -> Self {
         let targets = resolve(patterns);
@@ -127,7 +127,7 @@ impl Window {
         Self::attached(Probes::attach(&targets, options).unwrap())
     }
 
-    /// Begins a window of a session where no counted call begins meanwhile.
+    /// Starts a window of a session while no counted call starts.
     pub(crate) fn attached(mut session: Probes) -> Self {
         let mut recorder = Recorder::new(&session, Precision::Three).unwrap();
         let (before, drained) = between_calls(|| {
@@ -139,7 +139,7 @@ impl Window {
         Self { session, recorder, before, books_before }
     }
 
-    /// Ends the window where no counted call begins.
+    /// Ends the window while no counted call starts.
     pub(crate) fn end(self) -> Vec<Measured> {
         let Self { mut session, mut recorder, before, books_before } = self;
         let (after, drained) = between_calls(|| {
@@ -162,17 +162,17 @@ impl Window {
     }
 }
 
-/// What the module calls the counter of a function.
+/// Name of a function's counter in the module.
 fn counter(target: &Target) -> &str {
-    match (target.name.as_str(), target.twin) {
+    match (target.name.as_str(), target.duplicate_index) {
         ("testbed_twin", Some(1)) => "testbed_twin_first",
         ("testbed_twin", Some(2)) => "testbed_twin_second",
         (name, _) => name,
     }
 }
 
-/// Whether the kernel may take a task off its CPU within a trampoline's program. Until the task is back it
-/// skips that program for all others on the CPU, and counts what it skipped.
+/// Whether the kernel may preempt a task in a trampoline's program. Until the task is back, the kernel skips that
+/// program for all others on the CPU, and counts the skips.
 pub(crate) fn preempts() -> bool {
     let model = profiler::kernel::host::collect().preemption;
     !matches!(model.expect("debugfs tells").as_str(), "none" | "voluntary")

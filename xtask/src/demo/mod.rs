@@ -1,6 +1,6 @@
 //! The main job from nothing: set-up, build, boot, a driver, its handlers under load, table, JSON.
 //!
-//! Under virtual time, so that whoever runs it sees nearly the same figures, whatever the machine.
+//! Under virtual time, so that figures are nearly the same on every machine.
 
 mod scap;
 mod testbed;
@@ -17,7 +17,7 @@ use crate::process;
 use crate::series::Series;
 use crate::vm::{self, VmOutcome, VmSpec, quote};
 
-/// Whose handlers are measured.
+/// The driver whose handlers are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Driver {
     /// The project's own test module: ten handlers of Elkeid's names.
@@ -34,7 +34,7 @@ pub(crate) fn run(paths: &Paths, driver: Driver, series: Series) -> Result<i32> 
     }
 }
 
-/// An empty folder for what a demo leaves.
+/// An empty folder for a demo's output.
 fn output(paths: &Paths, name: &str) -> Result<PathBuf> {
     let out = paths.target().join(name);
     process::remove_dir(&out)?;
@@ -53,7 +53,7 @@ fn boot(paths: &Paths, name: &str, series: Series, script: &str) -> Result<VmOut
     vm::run(paths, &spec)
 }
 
-/// Says where the result is, or what went wrong.
+/// Prints the path of the result, or the exit code and the log.
 fn conclude(outcome: &VmOutcome, result: &Path) -> Result<()> {
     if outcome.code == 0 {
         let size = fs::metadata(result)

@@ -28,9 +28,8 @@ const HANDLERS: [&str; 10] = [
 /// The built-in loads that call them.
 const LOADS: &str = "connect,bind,execve,open,ptrace,udp-recv";
 
-/// Rate of each load: one that goes as fast as it can would leave the others, execve above all, little
-/// of the one CPU. Out of step with the timer interrupt (250 Hz): at 100/s it came into the same
-/// handler over and over, in some runs and not in others.
+/// Rate of each load: without one, a load would leave the others, execve above all, little of the one CPU. Not a
+/// divisor of the timer interrupt's 250 Hz: at 100/s some runs had it in the same handler again and again.
 const RATE: &str = "97/s";
 
 /// Long enough for hundreds of calls of every handler.
@@ -47,8 +46,8 @@ pub(super) fn run(paths: &Paths, series: Series) -> Result<i32> {
     Ok(outcome.code)
 }
 
-/// What runs in the guest. The program runs from the guest's memory: the execve load executes it over
-/// and over, and every page of a file of the host comes over 9p.
+/// The guest's script. The program is copied to the guest's memory: the execve load executes it again and again, and
+/// each page of a file of the host comes over 9p.
 fn script(profiler: &Path, testbed: &Path, result: &Path) -> String {
     let handlers: String = HANDLERS.iter().map(|name| format!(" --handler {name}")).collect();
     format!(

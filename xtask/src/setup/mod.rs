@@ -1,4 +1,4 @@
-//! What the other subcommands need, installed only where it is missing.
+//! Installs what the other subcommands need, if it is missing.
 //!
 //! The plan is printed before anything is touched. Host packages need root and Debian; all the
 //! rest lands under `target/`.
@@ -37,7 +37,7 @@ pub(crate) enum Part {
     Kernel(Series),
     /// Other programs that read what is exported, a browser among them.
     Readers,
-    /// What fuzzes the parsers and measures their speed.
+    /// Tools that fuzz the parsers and measure their speed.
     Parsers,
     /// Sources of Falco's driver.
     ScapDriver,
@@ -46,7 +46,7 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    /// All there is.
+    /// All parts.
     pub(crate) fn all() -> Vec<Self> {
         let mut parts = vec![Self::Vm, Self::ModuleBuild, Self::Readers, Self::Parsers];
         parts.extend(Series::ALL.map(Self::Kernel));
@@ -68,7 +68,7 @@ impl Part {
     }
 }
 
-/// Makes sure that all `parts` are there. Prints nothing when they are.
+/// Installs what is missing of `parts`; prints nothing if nothing is.
 pub(crate) fn ensure(paths: &Paths, parts: &[Part]) -> Result<()> {
     if Missing::find(paths, parts)?.is_empty() {
         return Ok(());
@@ -82,8 +82,8 @@ pub(crate) fn ensure(paths: &Paths, parts: &[Part]) -> Result<()> {
     missing.install(paths)
 }
 
-/// Waits for any other xtask that installs or builds under `target/`: two at once would fight over
-/// dpkg and over the folders. Held until dropped.
+/// Waits for any other xtask that installs or builds under `target/`: two at once would collide in
+/// dpkg and in the folders. Held until dropped.
 pub(crate) fn lock(paths: &Paths) -> Result<Flock<File>> {
     process::create_dir(&paths.target())?;
     let path = paths.target().join("xtask.lock");
@@ -93,7 +93,7 @@ pub(crate) fn lock(paths: &Paths) -> Result<Flock<File>> {
         .with_context(|| format!("cannot lock {}", path.display()))
 }
 
-/// What of the wanted parts is not there.
+/// What is missing of the wanted parts.
 struct Missing {
     packages: Vec<&'static str>,
     venv: bool,

@@ -1,5 +1,4 @@
-//! Other implementations of the formats that the profiler writes, and what steers a browser, in a
-//! Python environment of their own.
+//! A Python environment with other implementations of the formats that the profiler writes, and with Playwright.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,9 +9,12 @@ use anyhow::Result;
 use crate::paths::Paths;
 use crate::process;
 
-/// Pinned, so that a test that fails means a change of ours.
+/// Pinned, so that a failing test shows a change of the profiler.
 pub(crate) const PACKAGES: [&str; 3] =
     ["hdrhistogram==0.10.8", "prometheus_client==0.26.0", "playwright==1.64.1"];
+
+/// Debian's Chromium.
+pub(crate) const BROWSER: &str = "/usr/bin/chromium";
 
 fn stamp(paths: &Paths) -> (PathBuf, String) {
     let folder = paths.readers();
@@ -25,13 +27,13 @@ pub(crate) fn python(paths: &Paths) -> PathBuf {
     paths.readers().join("bin/python3")
 }
 
-/// True when the pinned versions are there.
+/// Whether the pinned versions are installed.
 pub(crate) fn is_ready(paths: &Paths) -> bool {
     let (path, content) = stamp(paths);
     fs::read_to_string(path).is_ok_and(|found| found == content) && python(paths).exists()
 }
 
-/// Makes the environment anew.
+/// Creates the environment, replacing an older one.
 pub(crate) fn install(paths: &Paths) -> Result<()> {
     let folder = paths.readers();
     let log = paths.target().join("logs").join("readers.log");

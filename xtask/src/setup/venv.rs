@@ -1,4 +1,4 @@
-//! virtme-ng and kirk in a Python environment of their own.
+//! A Python environment with virtme-ng and kirk.
 
 use std::fs;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ fn stamp(paths: &Paths) -> (PathBuf, String) {
     (venv.join("stamp"), content)
 }
 
-/// True when the pinned version is there.
+/// Whether the pinned versions are installed.
 pub(crate) fn is_ready(paths: &Paths) -> bool {
     let (path, content) = stamp(paths);
     let complete = fs::read_to_string(path).is_ok_and(|found| found == content);
@@ -30,7 +30,7 @@ pub(crate) fn is_ready(paths: &Paths) -> bool {
     complete && paths.venv().join("bin/python3").exists()
 }
 
-/// Makes the environment anew.
+/// Creates the environment, replacing an older one.
 pub(crate) fn install(paths: &Paths) -> Result<()> {
     let venv = paths.venv();
     let log = paths.target().join("logs").join("venv.log");

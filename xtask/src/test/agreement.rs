@@ -10,21 +10,21 @@ use anyhow::{Context as _, Result, bail};
 /// The file in each boot's output folder.
 pub(crate) const FILE: &str = "values.tsv";
 
-/// How far two boots may be apart: one percent.
+/// Largest difference between two boots: one percent.
 const TOLERANCE: f64 = 0.01;
 
-/// What timer interrupts may add to an average besides, in ns: a run of 4,000 operations of 10 us has ten of
-/// them, 2,500 ns each, and where an operation's length divides the timer's period all ten come into the same
-/// handler in one boot and into none in the other. Percentiles do not have them.
+/// What timer interrupts may add to an average, in ns: a run of 4,000 operations of 10 us has ten of
+/// them, 2,500 ns each. If an operation's length divides the timer's period, all ten may hit the same
+/// handler in one boot and none in the other. They do not affect percentiles.
 const INTERRUPTS_NS: f64 = 7.0;
 
-/// What two values of a name may be apart.
+/// Largest difference of two values of a name.
 fn tolerance(name: &str, a: f64, b: f64) -> f64 {
     let interrupts = if name.ends_with(".mean") { INTERRUPTS_NS } else { 0.0 };
     TOLERANCE * a.abs().max(b.abs()) + interrupts
 }
 
-/// Fails when a value of one boot is more than one percent off the other's, or missing there.
+/// Fails if a value of one boot differs too much from the other's, or is missing there.
 pub(crate) fn check(first: &Path, second: &Path) -> Result<usize> {
     let read = |folder: &Path| {
         let path = folder.join(FILE);
@@ -55,7 +55,7 @@ fn compare(first: &Values, second: &Values) -> Result<usize> {
     for (name, a) in first {
         match second.iter().find(|(other, _)| other == name) {
             None => apart.push(format!("{name}: {a} and nothing")),
-            // Written so that a NaN is apart too.
+            // A NaN fails, too.
             Some((_, b)) if (a - b).abs() <= tolerance(name, *a, *b) => {}
             Some((_, b)) => apart.push(format!("{name}: {a} and {b}")),
         }

@@ -1,13 +1,13 @@
-//! What a Rust test binary says about its tests.
+//! Parses the output of a Rust test binary.
 
 /// How one test ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// It held.
+    /// It passed.
     Ok,
-    /// It did not.
+    /// It failed.
     Failed,
-    /// Marked as such in the source.
+    /// It has `#[ignore]`.
     Ignored,
 }
 
@@ -22,9 +22,9 @@ impl Ending {
     }
 }
 
-/// Reads a test binary's output line by line.
+/// Parses a test binary's output line by line.
 ///
-/// The programs a test starts may write in the middle of its line, so the ending may come later.
+/// Programs that a test starts may write into its line, so the ending may be on a later one.
 #[derive(Debug, Default)]
 pub(crate) struct Parser {
     pending: Option<String>,
@@ -33,7 +33,7 @@ pub(crate) struct Parser {
 }
 
 impl Parser {
-    /// Takes a line.
+    /// Parses a line.
     pub(crate) fn line(&mut self, line: &str) {
         let named = line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... "));
         if let Some((name, rest)) = named {

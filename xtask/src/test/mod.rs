@@ -1,14 +1,13 @@
-//! Every test: on the host, of the committed BPF object, and in VMs.
+//! Runs every test: on the host, of the committed BPF object, and in VMs.
 //!
-//! The VM tests are one test binary, `profiler/tests/vm`, run as root in each VM. A boot tells
-//! it by variables what is there:
+//! The VM tests are one test binary, `profiler/tests/vm`, run as root in each VM with these variables:
 //!
 //! | variable | value |
 //! |---|---|
 //! | `PROFILER_VM_KERNEL` | series, such as `6.1` |
 //! | `PROFILER_VM_TESTBED` | path of the testbed module for this kernel |
 //! | `PROFILER_VM_OUT` | an empty folder that the host can read |
-//! | `PROFILER_VM_KILLS` | how many runs `killed::` kills, each with nothing left after 5 s; passed on, without it 12, and a minute |
+//! | `PROFILER_VM_KILLS` | number of runs that `killed::` kills, with 5 s for each; by default 12, with a minute for each |
 //! | `PROFILER_BPF_OBJECT` | path of the rebuilt object; not set: the committed one |
 
 mod agreement;
@@ -41,16 +40,13 @@ use plan::Boot;
 use report::{Report, Status};
 use side_by_side::Job;
 
-/// What the places of VM tests begin with in the report.
+/// Prefix of the places of VM tests in the report.
 pub(crate) const VM_PLACE: &str = "vm ";
 
 /// The place of the tests that need no kernel of their own.
 const HOST: &str = "host";
 
-/// Debian's Chromium.
-const BROWSER: &str = "/usr/bin/chromium";
-
-/// How many runs the tests of kills kill.
+/// See the table above; passed on from this process's environment.
 const KILLS: &str = "PROFILER_VM_KILLS";
 
 /// Which BPF object.
@@ -60,7 +56,7 @@ enum Object {
     Rebuilt,
 }
 
-/// Far more than a boot with its tests takes on a slow machine.
+/// More than a boot with its tests takes on a slow machine.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(2700);
 
 /// What to run; empty means everything.
@@ -77,14 +73,14 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// Whether `place` is to be run, whose tests boot VMs of their own: it is a boot by name, and has no
+    /// Whether to run `place`, whose tests boot VMs themselves: it has a name like a boot, but no
     /// filters.
     fn wants(&self, place: &str) -> bool {
         self.boots.iter().any(|name| name == place)
             || (self.boots.is_empty() && self.filters.is_empty())
     }
 
-    /// The boots that are to be run, with those of their tests. A name or filter that matches nothing is an
+    /// The selected boots with their selected tests. A name or filter that matches nothing is an
     /// error.
     fn of(&self, boots: Vec<Boot>) -> Result<Vec<Boot>> {
         let known: Vec<String> = boots.iter().map(|boot| boot.name.clone()).collect();
@@ -124,7 +120,7 @@ pub(crate) fn run(paths: &Paths, selection: &Selection) -> Result<bool> {
     }
     let in_vm = !selection.host;
     let on_host = selection.boots.is_empty();
-    // All of it first, so that the plan is printed once.
+    // Everything at once, so that the plan is printed once.
     let parts = if in_vm { Part::all() } else { vec![Part::Python, Part::Readers, Part::Parsers] };
     setup::ensure(paths, &parts)?;
     let mut report = Report::default();
@@ -150,9 +146,10 @@ fn host_tests(paths: &Paths, report: &mut Report) -> Result<()> {
     println!("test: on this machine");
     let mut cargo = Command::new("cargo");
     cargo.arg("test").args(cargo::TESTED).arg("--no-fail-fast");
-    // What plain `cargo test` ignores needs programs, and here they are.
-    cargo.args(["--", "--include-ignored"]);
-    cargo.env("PROFILER_READERS_PYTHON", readers::python(paths)).env("PROFILER_BROWSER", BROWSER);
+    // Ignored tests need programs, which are installed here. Those of the lab run beside the other boots.
+    cargo.args(["--", "--include-ignored", "--skip", lab::TESTS]);
+    cargo.env("PROFILER_READERS_PYTHON", readers::python(paths));
+    cargo.env("PROFILER_BROWSER", readers::BROWSER);
     cargo.current_dir(paths.root()).stdin(Stdio::null()).stdout(Stdio::piped());
     let text = process::text(&cargo);
     let mut child = cargo.spawn().with_context(|| format!("cannot run `{text}`"))?;
@@ -189,11 +186,11 @@ struct Bench<'a> {
 
 /// The tests in VMs, side by side.
 fn vm_tests(paths: &Paths, selection: &Selection, report: &mut Report) -> Result<()> {
-    let Some(tested) = report.step("build", "VM tests", cargo::build_tests(paths)) else {
+    let Some(tested) = report.step("build", "tests", cargo::build_tests(paths)) else {
         return Ok(());
     };
     let mut boots = selection.of(plan::boots(&tested.vm_tests)?)?;
-    // Virtual time keeps a CPU busy all the time: such a boot at the end would leave the other one idle.
+    // Virtual time keeps a CPU busy: such a boot at the end would leave the other CPU idle.
     boots.sort_by_key(|boot| !boot.virtual_time);
     let boots: Vec<Boot> = boots.into_iter().flat_map(Boot::parts).collect();
     let bench = Bench::build(paths, tested.vm_tests, &boots, report);
@@ -204,7 +201,7 @@ fn vm_tests(paths: &Paths, selection: &Selection, report: &mut Report) -> Result
         jobs.push(Job { place: format!("{VM_PLACE}{}", boot.vm()), run });
     }
     if selection.wants(lab::PLACE) {
-        let run = Box::new(|report: &mut Report| lab::run(paths, report));
+        let run = Box::new(|report: &mut Report| lab::run(paths, &tested.host_tests, report));
         jobs.push(Job { place: lab::PLACE.to_owned(), run });
     }
     side_by_side::run(jobs, report);
@@ -214,7 +211,7 @@ fn vm_tests(paths: &Paths, selection: &Selection, report: &mut Report) -> Result
 }
 
 impl<'a> Bench<'a> {
-    /// Builds what the boots share; what does not build is a failure in the report.
+    /// Builds what the boots share; a failed build is a failure in the report.
     fn build(paths: &'a Paths, binary: PathBuf, boots: &[Boot], report: &mut Report) -> Self {
         const PLACE: &str = "build";
         let rebuilt = boots.iter().any(Boot::has_rebuilt).then(|| ebpf::rebuild(paths));
@@ -230,7 +227,7 @@ impl<'a> Bench<'a> {
         Self { paths, binary, rebuilt, testbeds }
     }
 
-    /// Whether boots measured the same as those they repeat.
+    /// Compares boots with those that they repeat.
     fn agreement(&self, boots: &[Boot], report: &mut Report) {
         for second in boots {
             let first = second.name.strip_suffix(plan::TWICE);
@@ -255,7 +252,7 @@ impl<'a> Bench<'a> {
 
     /// Boots once and runs the tests with each of the objects.
     fn boot(&self, boot: &Boot, report: &mut Report) -> Result<()> {
-        // What is equal byte for byte passes and fails alike.
+        // An equal object needs no second pass.
         let same = self.rebuilt.as_ref().is_some_and(|rebuilt| rebuilt.same);
         let mut objects = vec![Object::Committed];
         objects.extend((boot.has_rebuilt() && !same).then_some(Object::Rebuilt));
@@ -299,7 +296,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// The shell text that runs the tests with one object, or why it cannot be.
+    /// The shell script that runs the tests with one object, or why there is none.
     fn pass(&self, boot: &Boot, object: Object) -> Result<Result<Pass, String>> {
         let Some(testbed) = self.testbeds.get(&boot.series) else {
             return Ok(Err(format!("no testbed for {}", boot.series)));
@@ -358,7 +355,7 @@ fn pass_line(object: Object) -> String {
     format!("PROFILER-VM-PASS {}", object.name())
 }
 
-/// The endings between the line that begins the pass and the next such line.
+/// The endings of one pass: those after its line and before the next pass's.
 fn endings_of_pass(lines: &[String], object: Object) -> Vec<(String, Ending)> {
     let begin = pass_line(object);
     let mut parser = Parser::default();

@@ -1,4 +1,4 @@
-//! The parsers under the fuzzer for a short while, and how fast imports and merges are.
+//! Short fuzzing of the parsers; speed of imports and merges.
 
 use std::thread;
 
@@ -12,8 +12,7 @@ use crate::speed;
 
 /// How long each parser is fuzzed.
 const SECONDS: u32 = 20;
-/// Size of the trace that is imported: long enough for start and end not to count, and short enough
-/// for the script.
+/// Size of the imported trace: large enough for start and end to be negligible, small enough for the script.
 const MEGABYTES: u64 = 128;
 
 pub(super) fn run(paths: &Paths, report: &mut Report) {

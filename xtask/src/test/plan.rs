@@ -1,4 +1,5 @@
-//! Where each VM test runs. The test says so itself, as the reason why a plain run ignores it:
+//! Where each VM test runs: the reason why a plain run ignores it names the kernels.
+//! [`super`] passes the kernel on as `PROFILER_VM_KERNEL`.
 //!
 //! | in the source | runs on |
 //! |---|---|
@@ -17,7 +18,7 @@ use super::libtest;
 use crate::process;
 use crate::series::Series;
 
-/// What a test says of itself.
+/// Where a test runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Place {
     kernels: Vec<Series>,
@@ -58,11 +59,11 @@ pub(super) struct Boot {
     pub(super) tests: Vec<String>,
     /// Tests that run on other kernels, with the reason.
     pub(super) left_out: Vec<(String, String)>,
-    /// Which one of several VMs with a part of the tests each, from 1.
+    /// 1-based index among VMs that share the tests of this boot.
     pub(super) part: usize,
 }
 
-/// The most tests in one VM. A VM of more is two that run side by side, each with one CPU of this machine.
+/// Most tests in one VM. More are split among VMs that run side by side, each on one CPU of this machine.
 const PART: usize = 32;
 
 impl Boot {
@@ -71,7 +72,7 @@ impl Boot {
         if self.part == 1 { self.name.clone() } else { format!("{}-part{}", self.name, self.part) }
     }
 
-    /// This boot as VMs of equal numbers of tests.
+    /// This boot, split into VMs with equal numbers of tests.
     pub(super) fn parts(self) -> Vec<Self> {
         let vms = self.tests.len().div_ceil(PART).max(1);
         let each = self.tests.len().div_ceil(vms).max(1);
@@ -90,20 +91,20 @@ impl Boot {
         parts
     }
 
-    /// Whether tests run with the rebuilt BPF object, too, where it differs from the committed one.
+    /// Whether tests also run with the rebuilt BPF object, if it differs from the committed one.
     pub(super) fn has_rebuilt(&self) -> bool {
         !self.virtual_time && [Series::V6_1, Series::V6_12].contains(&self.series)
     }
 }
 
-/// All boots that the tests of the binary ask for.
+/// All boots that the binary's tests name.
 pub(super) fn boots(binary: &Path) -> Result<Vec<Boot>> {
     let list = |more: &[&str]| -> Result<Vec<String>> {
         let mut command = Command::new(binary);
         Ok(libtest::listed(&process::stdout(command.arg("--list").args(more))?))
     };
     let (all, ignored) = (list(&[])?, list(&["--ignored"])?);
-    // Such a test must not be started here.
+    // A test that is not ignored would run on this machine below.
     if let Some(silent) = all.iter().find(|test| !ignored.contains(test)) {
         bail!("{silent} does not say where it runs: `#[ignore = \"VM ...\"]`, as others do");
     }
@@ -147,7 +148,7 @@ fn plan(said: &[(String, String)]) -> Result<Vec<Boot>> {
     Ok(boots)
 }
 
-/// How the name of a boot ends that has to measure what another one measured.
+/// Suffix of a boot's name that repeats another one and has to agree with it.
 pub(super) const TWICE: &str = "-again";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What was tested where, and how it ended.
+//! Results of all tests, by place.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -8,13 +8,13 @@ use super::libtest::Ending;
 /// How one test ended in one place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Status {
-    /// It held.
+    /// It passed.
     Passed,
-    /// It did not.
+    /// It failed.
     Failed,
-    /// Left out by its author.
+    /// It has `#[ignore]`.
     Skipped,
-    /// It means nothing there, for this reason.
+    /// It does not apply there, for this reason.
     LeftOut(String),
     /// It should have run and did not: a failure.
     NotRun(String),
@@ -57,20 +57,20 @@ impl Report {
         self.entries.push(Entry { place: place.to_owned(), test: test.to_owned(), status });
     }
 
-    /// Adds all of another report behind this one's.
+    /// Appends another report.
     pub(crate) fn append(&mut self, mut other: Self) {
         self.entries.append(&mut other.entries);
         self.laps.append(&mut other.laps);
     }
 
-    /// Ends a part, which has taken the time since the one before it, or since the report was begun.
+    /// Ends a part, which took the time since the end of the part before or the report's creation.
     pub(crate) fn lap(&mut self, part: &str) {
         let now = Instant::now();
         self.laps.push((part.to_owned(), now - self.lap));
         self.lap = now;
     }
 
-    /// Adds the result of a step; gives its value if it went well.
+    /// Adds the result of a step; returns its value if it succeeded.
     pub(crate) fn step<T>(
         &mut self,
         place: &str,
@@ -90,8 +90,8 @@ impl Report {
         }
     }
 
-    /// Compares what ran with what should have run. A test without an ending, a test that nobody
-    /// listed and an empty list are failures.
+    /// Adds the tests of a run. A listed test without an ending, an ending that was not listed and an empty
+    /// list are failures.
     pub(crate) fn add_run(
         &mut self,
         place: &str,
@@ -119,13 +119,13 @@ impl Report {
         self.entries.iter().filter(|entry| is_it(&entry.status)).count()
     }
 
-    /// True when nothing failed and something ran.
+    /// True if no test failed and some ran.
     pub(crate) fn is_green(&self) -> bool {
         self.count(|s| *s == Status::Passed) > 0
             && self.count(|s| matches!(s, Status::Failed | Status::NotRun(_))) == 0
     }
 
-    /// A table of what ran in the VMs, the reasons for what did not, and the totals as last line.
+    /// A table of the tests in VMs, the reasons for those that did not run, and the totals as last line.
     pub(crate) fn summary(&self) -> String {
         let mut text = String::new();
         // Writing to a String cannot fail.
@@ -143,7 +143,7 @@ impl Report {
         text
     }
 
-    /// One row a test, one column a place; places that share no test get tables of their own.
+    /// One row per test, one column per place; places that share no test get tables of their own.
     fn write_places(&self, text: &mut String) -> std::fmt::Result {
         let places = unique(self.entries.iter().map(|entry| entry.place.as_str()));
         let (tabled, plain): (Vec<&str>, Vec<&str>) =

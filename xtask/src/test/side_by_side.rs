@@ -1,4 +1,4 @@
-//! Boots side by side: each takes one CPU of this machine at most, and waits for much of its time. Two at a time left two
+//! Runs boots side by side. Each uses one CPU of this machine at most and waits much of the time: two at a time left two
 //! CPUs idle for 40 % of a whole run.
 
 use std::num::NonZero;
@@ -14,14 +14,14 @@ type Run<'a> = Box<dyn FnOnce(&mut Report) -> Result<()> + Send + 'a>;
 
 /// Tests of one place.
 pub(super) struct Job<'a> {
-    /// Where they run, as the report calls it.
+    /// Its name in the report.
     pub(super) place: String,
     /// Runs them.
     pub(super) run: Run<'a>,
 }
 
-/// Runs all jobs, three at a time for two CPUs, and adds what came of them to the report, in
-/// the jobs' order. A job that ends with an error or a panic is a failure at its place.
+/// Runs all jobs, three at a time on two CPUs, and adds their results to the report in the jobs' order. A
+/// job that returns an error or panics is a failure at its place.
 pub(super) fn run(jobs: Vec<Job<'_>>, report: &mut Report) {
     let width = thread::available_parallelism().map_or(1, NonZero::get);
     on(width + width / 2, jobs, report);

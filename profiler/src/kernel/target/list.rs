@@ -21,30 +21,30 @@ pub struct Function {
     pub size_bytes: Option<u64>,
     /// Whether ftrace can trace it; `None` where tracefs cannot be read.
     pub traceable: Option<bool>,
-    /// Whether BTF describes it: fentry needs that.
+    /// Whether BTF describes it, as fentry needs.
     pub btf: bool,
     /// Its prototype in C, from BTF.
     pub prototype: Option<String>,
-    /// What the compiler made of a function, such as `isra`, `constprop`, `part` or `cold`.
+    /// The compiler's suffix, such as `isra`, `constprop`, `part` or `cold`.
     pub variant: Option<String>,
-    /// Functions of this name in the same place: more than one cannot be told apart by name.
+    /// Number of functions of this name in the same module.
     pub same_name: usize,
-    /// Which it is of several symbols of this name, from 1 in order of address: `NAME#NUMBER` names it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub twin: Option<usize>,
-    /// The symbol of this name elsewhere that programs would get to which name it by its BTF.
+    /// 1-based index among several symbols of this name, by address, as in `NAME#2`.
+    #[serde(rename = "twin", skip_serializing_if = "Option::is_none")]
+    pub duplicate_index: Option<usize>,
+    /// The other symbol of this name to which a program attached by BTF would attach instead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taken_for: Option<String>,
 }
 
 impl Function {
-    /// The name in the source: without the suffixes of the compiler.
+    /// The name in the source, without the compiler's suffixes.
     #[must_use]
     pub fn source_name(&self) -> &str {
         self.name.split('.').next().unwrap_or(&self.name)
     }
 
-    /// Why no probe at all can be placed on it; `None` if one can.
+    /// Why it cannot be probed; `None` if it can.
     #[must_use]
     pub fn obstacle(&self) -> Option<String> {
         if self.variant.as_deref().is_some_and(|kinds| kinds.ends_with("cold")) {
@@ -69,8 +69,8 @@ fn hexadecimal<S: serde::Serializer>(
 
 impl KernelFiles {
     /// Functions whose name, with or without the compiler's suffix, one of the patterns matches:
-    /// all for no pattern. In order of name and address. Works without BTF and tracefs: what they
-    /// would tell is then left open.
+    /// all without a pattern. Sorted by name and address. Without BTF or tracefs the fields that they
+    /// fill are `None`.
     ///
     /// # Errors
     /// When the module is not loaded, the symbols cannot be read, or a pattern is no glob or
@@ -120,7 +120,7 @@ impl KernelFiles {
             }
             let ids = types.as_ref().map_or(&[][..], |types| types.ids(name));
             let prototype = match (ids, &types) {
-                // Of two functions it would be anyone's.
+                // Of two functions of one name it may belong to either.
                 (&[id], Some(types)) if addresses.len() == 1 => types.prototype(id),
                 _ => None,
             };
@@ -137,7 +137,7 @@ impl KernelFiles {
                 prototype: prototype.clone(),
                 variant: suffix.map(variant),
                 same_name: ids.len().max(addresses.len()),
-                twin: several.then_some(place + 1),
+                duplicate_index: several.then_some(place + 1),
                 taken_for: None,
             }));
         }
@@ -174,8 +174,8 @@ fn variant(suffix: &str) -> String {
     if kinds.is_empty() { suffix.to_owned() } else { kinds.join(".") }
 }
 
-/// Bytes from a function to the next one of the same place; `starts` is sorted. So large a gap
-/// that the next function must lie in another section tells nothing.
+/// Bytes from a function to the next one of the same module; `starts` is sorted. `None` if the gap is so large that the
+/// next function must be in another section.
 fn size(address: u64, starts: &[u64]) -> Option<u64> {
     const LARGEST: u64 = 1 << 16;
     if address == 0 {

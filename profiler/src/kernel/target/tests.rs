@@ -212,7 +212,11 @@ fn one_of_two_functions_of_one_name_is_picked_by_number_or_address() {
     let resolve = |pattern: &str| files.resolve(driver, &[pattern.to_owned()]);
     let second = resolve("twice_handler#2").unwrap().remove(0);
     assert_eq!((second.name.as_str(), second.address), ("twice_handler", 0xffff_ffff_c000_1180));
-    assert_eq!((second.twin, second.btf_id), (Some(2), None), "BTF cannot tell them apart");
+    assert_eq!(
+        (second.duplicate_index, second.btf_id),
+        (Some(2), None),
+        "BTF cannot tell them apart"
+    );
     assert_eq!(second.label(), "twice_handler#2");
     for given in ["twice_handler@0xffffffffc0001180", "twice_handler@ffffffffc0001180"] {
         assert_eq!(resolve(given).unwrap(), std::slice::from_ref(&second));
@@ -227,7 +231,7 @@ fn one_of_two_functions_of_one_name_is_picked_by_number_or_address() {
     assert_eq!(only, resolve("connect_handler").unwrap());
     for wrong in ["twice_handler#0", "twice_handler#3", "twice_handler@ffffffffc0001101"] {
         let error = resolve(wrong).unwrap_err();
-        assert!(matches!(error, ResolveError::NoSuchTwin { .. }), "{error}");
+        assert!(matches!(error, ResolveError::NoSuchDuplicate { .. }), "{error}");
         let text = error.to_string();
         assert!(
             text.contains("`twice_handler#2` (or `twice_handler@0xffffffffc0001180`)"),

@@ -1,0 +1,183 @@
+//! `profiler lab` and what the gate says of its recordings: two builds of the testbed, one of which is slower by a change of its
+//! code. `cargo xtask test --boot lab` builds them, runs this and sets the variables. The recordings and logs stay in
+//! `target/test/lab`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+
+use profiler::error::exit;
+use profiler::profile::{Clock, Profile, Series};
+use profiler::stats::{median, spread};
+
+use super::program::text;
+
+/// The handler that is slower in the candidate, by 64 iterations of two instructions.
+const CHANGED: &str = "connect_syscall_handler";
+const UNCHANGED: &str = "connect_syscall_entry_handler";
+
+/// The two instructions of each iteration, and those that set up the loop; the timer interrupts that an average
+/// holds move it by a few.
+const ADDED_NS: std::ops::RangeInclusive<f64> = 127.0..=135.0;
+
+/// What xtask built.
+fn given(variable: &str) -> PathBuf {
+    let path = std::env::var_os(variable);
+    path.unwrap_or_else(|| panic!("no {variable}: `cargo xtask test --boot lab` sets it")).into()
+}
+
+fn baseline() -> PathBuf {
+    given("PROFILER_LAB_BASELINE")
+}
+
+/// An empty folder.
+fn out() -> &'static Path {
+    static OUT: LazyLock<PathBuf> = LazyLock::new(|| {
+        let out = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/test/lab");
+        if out.exists() {
+            std::fs::remove_dir_all(&out).unwrap();
+        }
+        std::fs::create_dir_all(&out).unwrap();
+        out
+    });
+    &OUT
+}
+
+fn lab() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_profiler"));
+    command.arg("lab").arg("--kernel").arg(given("PROFILER_LAB_KERNEL"));
+    command.arg("--vng").arg(given("PROFILER_LAB_VNG")).arg("--logs").arg(out().join("logs"));
+    command.args(["--quiet", "--handler", "connect_*", "--builtin", "connect"]);
+    command
+}
+
+/// Runs a command that has to succeed.
+fn succeed(mut command: Command) {
+    let output = command.output().unwrap();
+    println!("{}", text(&output.stdout));
+    assert!(output.status.success(), "{}: {}", output.status, text(&output.stderr));
+}
+
+/// Baseline and candidate, measured in turns in two boots, once for all tests.
+fn measured() -> &'static [Series; 2] {
+    static MEASURED: LazyLock<[Series; 2]> = LazyLock::new(|| {
+        let mut command = lab();
+        command.arg("--baseline").arg(baseline());
+        command.arg("--candidate").arg(given("PROFILER_LAB_CANDIDATE")).arg("--out").arg(out());
+        succeed(command);
+        ["baseline.json", "candidate.json"].map(|name| Series::read(&out().join(name)).unwrap())
+    });
+    &MEASURED
+}
+
+/// A figure of a handler in each run: a quantile, or the average.
+fn figures(series: &Series, handler: &str, quantile: Option<f64>) -> Vec<f64> {
+    let of_run = |run: &Profile| {
+        let found = run.handlers.iter().find(|found| found.name == handler).unwrap();
+        assert!(found.count >= 1_000, "{handler} was called {} times", found.count);
+        match quantile {
+            None => found.mean_ns().unwrap(),
+            Some(quantile) => found.quantile_ns(quantile).unwrap() as f64,
+        }
+    };
+    series.runs.iter().map(of_run).collect()
+}
+
+#[test]
+#[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
+fn both_builds_are_measured_in_turns() {
+    // ABBAABBA in one boot, BAABBAAB in the other.
+    let (outer, inner) = ([0, 3, 4, 7], [1, 2, 5, 6]);
+    for (series, boots) in measured().iter().zip([[outer, inner], [inner, outer]]) {
+        let expected: Vec<(u32, u32)> =
+            (0..).zip(boots).flat_map(|(boot, orders)| orders.map(|order| (boot, order))).collect();
+        let places = series.runs.iter().map(|run| run.place.as_ref().unwrap());
+        let places: Vec<(u32, u32)> = places.map(|place| (place.boot, place.order)).collect();
+        assert_eq!(places, expected, "{}", series.label);
+        for run in &series.runs {
+            assert_eq!(run.clock, Clock::Virtual);
+            let cost = &run.driver_costs[0];
+            assert!(cost.with_ns > cost.without_ns * 1.5, "{cost:?}");
+        }
+    }
+    let [baseline, candidate] = measured().each_ref().map(|series| &series.runs[0].modules[0]);
+    assert!(baseline.build_id.is_some());
+    assert_ne!(baseline.build_id, candidate.build_id);
+}
+
+#[test]
+#[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
+fn runs_of_one_build_are_within_half_a_percent() {
+    for series in measured() {
+        for handler in [CHANGED, UNCHANGED] {
+            for quantile in [None, Some(0.90), Some(0.95), Some(0.99)] {
+                let figures = figures(series, handler, quantile);
+                let spread = spread(&figures).unwrap();
+                assert!(spread <= 0.005, "{}: {handler}, {quantile:?}: {figures:?}", series.label);
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
+fn a_change_of_the_code_is_measured() {
+    let added = |handler| {
+        let [baseline, candidate] =
+            measured().each_ref().map(|series| median(&figures(series, handler, None)).unwrap());
+        candidate - baseline
+    };
+    let (changed, unchanged) = (added(CHANGED), added(UNCHANGED));
+    println!("{CHANGED} takes {changed:.2} ns more, {UNCHANGED} {unchanged:.2} ns");
+    assert!(ADDED_NS.contains(&changed), "{CHANGED}: {changed} ns more, not {ADDED_NS:?}");
+    assert!(unchanged.abs() < 2.0, "{UNCHANGED}: {unchanged} ns more");
+}
+
+#[test]
+#[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
+fn a_gate_that_fails_ends_a_script() {
+    measured();
+    let mut script = Command::new("sh");
+    script.args(["-ec", "\"$0\" gate baseline.json candidate.json; echo NOT-REACHED"]);
+    let output = script.arg(env!("CARGO_BIN_EXE_profiler")).current_dir(out()).output().unwrap();
+    let all = text(&output.stdout) + &text(&output.stderr);
+    assert_eq!(output.status.code(), Some(i32::from(exit::REGRESSION)), "{all}");
+    assert!(!all.contains("NOT-REACHED"), "{all}");
+    let failed: Vec<&str> =
+        all.lines().filter(|line| line.to_lowercase().contains("fail")).collect();
+    assert!(failed.iter().any(|line| line.contains(CHANGED)), "{all}");
+    assert!(!failed.iter().any(|line| line.contains(UNCHANGED)), "{all}");
+}
+
+/// The costs of loads that run side by side are timed one after another: what the driver adds to a `connect` is
+/// what it adds where `connect` is the only load. Waiting is not a cost, so no operation gets cheaper by the driver.
+#[test]
+#[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
+fn a_driver_costs_the_same_beside_other_loads() {
+    let file = out().join("costs.json");
+    let mut command = lab();
+    command.args(["--builtin", "execve,bind,open", "--operations", "400", "--module"]);
+    command.arg(baseline()).arg("--json").arg(&file);
+    succeed(command);
+    let costs = Profile::read(&file).unwrap().driver_costs;
+    assert_eq!(costs.len(), 4, "{costs:?}");
+    assert!(costs.iter().all(|cost| cost.added_ns() > 0.0), "{costs:?}");
+    let connect = costs.iter().find(|cost| cost.load.name() == "connect").unwrap();
+    let (beside, alone) = (connect.added_ns(), measured()[0].runs[0].driver_costs[0].added_ns());
+    println!("the driver adds {beside:.1} ns to a connect, {alone:.1} ns to one alone");
+    // There are fewer operations to share a timer interrupt.
+    assert!((beside - alone).abs() <= 0.05 * alone, "{beside} ns are added, and {alone} ns alone");
+}
+
+#[test]
+#[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
+fn the_kernel_says_why_a_driver_does_not_load() {
+    let mut command = lab();
+    command.arg("--module").arg(baseline()).args(["--module-params", "maxactive=1"]);
+    let output = command.output().unwrap();
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(i32::from(exit::LAB_FAILED)), "{error}");
+    for part in ["did not load hids_testbed with `maxactive=1`", "maxactive=1 is outside"] {
+        assert!(error.contains(part), "no `{part}` in\n{error}");
+    }
+}
