@@ -13,7 +13,7 @@ const ROWS: &[&[&str]] = &[
     &["cmd"],
     &["cli"],
     &["doctor", "lab", "sweep"],
-    &["prepare", "trace_cmd"],
+    &["prepare", "run", "trace_cmd"],
     &["export"],
     &["verdict"],
     &["load_profile"],
