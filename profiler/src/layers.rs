@@ -12,7 +12,7 @@ use syn::{Attribute, Item, ItemMod};
 const ROWS: &[&[&str]] = &[
     &["cmd"],
     &["cli"],
-    &["doctor", "lab", "sweep"],
+    &["cost", "doctor", "lab", "sweep"],
     &["prepare", "run", "trace_cmd"],
     &["export"],
     &["verdict"],

@@ -7,6 +7,7 @@
 pub mod atomic_file;
 pub mod cli;
 pub mod cmd;
+pub mod cost;
 pub mod doctor;
 pub mod error;
 pub mod export;
