@@ -12,8 +12,8 @@ use syn::{Attribute, Item, ItemMod};
 const ROWS: &[&[&str]] = &[
     &["cmd"],
     &["cli"],
-    &["doctor", "lab", "sweep"],
-    &["prepare", "trace_cmd"],
+    &["cost", "doctor", "lab", "sweep"],
+    &["prepare", "run", "trace_cmd"],
     &["export"],
     &["verdict"],
     &["load_profile"],

@@ -1,11 +1,13 @@
 //! Latency profiler for the hook handlers of kernel modules.
 //!
 //! Data flows one way: [`kernel`] resolves names, [`probe`] measures them while a [`load`] runs,
-//! and what comes out is a [`profile`], which [`export`] shows. [`cmd`] joins these.
+//! and what comes out is a [`profile`], which [`export`] shows. [`run`] is one measurement over time; [`cmd`]
+//! joins these.
 
 pub mod atomic_file;
 pub mod cli;
 pub mod cmd;
+pub mod cost;
 pub mod doctor;
 pub mod error;
 pub mod export;
@@ -20,6 +22,7 @@ pub mod prepare;
 pub mod probe;
 pub mod profile;
 pub mod progress;
+pub mod run;
 #[cfg(test)]
 #[cfg(test)]
 mod schema;

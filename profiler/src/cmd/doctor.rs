@@ -1,8 +1,8 @@
 //! `profiler doctor`: what this machine can measure, and what to do where it cannot.
 
-use super::{grid, json, report::stdout_width, to_stdout};
+use super::{json, report::stdout_width, to_stdout};
 use crate::cli::DoctorArgs;
-use crate::doctor::{Answer, Check, Machine, Report, Status, examine};
+use crate::doctor::{Machine, examine, table};
 use crate::error::{Failure, exit};
 
 /// Prints what was found.
@@ -12,7 +12,7 @@ use crate::error::{Failure, exit};
 pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     super::put_back();
     let report = examine(&Machine::this(), args.module.as_deref(), &args.handlers);
-    let text = if args.json { json(&report)? } else { table(&report, stdout_width()) };
+    let text = if args.json { json(&report)? } else { table::text(&report, stdout_width()) };
     to_stdout(&text)?;
     if report.can_measure {
         return Ok(());
@@ -23,99 +23,4 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     };
     let text = format!("this machine cannot measure {what}: the remedies are in the output above");
     Err(Failure::new(exit::CANNOT_MEASURE, text))
-}
-
-/// The tables for people; `width` is the terminal's, in columns.
-#[must_use]
-pub fn table(report: &Report, width: Option<u16>) -> String {
-    let kernel = report.kernel.as_deref().unwrap_or("unknown");
-    let mut text = format!("kernel {kernel} {}\n\n", report.arch);
-    let rows = report.checks.iter().map(|check| {
-        vec![check.title.to_owned(), word(check.status).to_owned(), check.detail.clone()]
-    });
-    text.push_str(&grid(&["check", "", "found"], rows.collect(), width));
-
-    text.push('\n');
-    let module = match &report.module {
-        Some(module) => format!("functions of {module}"),
-        None => "functions of modules".to_owned(),
-    };
-    let mut rows = Vec::new();
-    for backend in &report.backends {
-        for (place, answer) in [
-            ("functions of the kernel", &backend.kernel_functions),
-            (module.as_str(), &backend.module_functions),
-        ] {
-            let answer_word = if answer.available { "yes" } else { "no" };
-            rows.push(vec![
-                backend.backend.to_string(),
-                place.to_owned(),
-                answer_word.to_owned(),
-                reasons(answer, &report.checks),
-            ]);
-        }
-    }
-    text.push_str(&grid(&["backend", "for", "", "because of"], rows, width));
-
-    if !report.handlers.is_empty() {
-        text.push('\n');
-        let rows = report.handlers.iter().map(|handler| {
-            let backend = handler.backend.map_or("none".to_owned(), |backend| backend.to_string());
-            vec![handler.name.clone(), backend, handler.obstacle.clone().unwrap_or_default()]
-        });
-        text.push_str(&grid(
-            &["handler", "backend", "why not a better one"],
-            rows.collect(),
-            width,
-        ));
-    } else if let Some(why) = &report.no_handlers {
-        text.push_str(&format!("\nno handler looked at: {why}\n"));
-    }
-    text.push_str(&remedies(report));
-    text
-}
-
-fn word(status: Status) -> &'static str {
-    match status {
-        Status::Yes => "yes",
-        Status::No => "no",
-        Status::Unknown => "?",
-    }
-}
-
-fn reasons(answer: &Answer, checks: &[Check]) -> String {
-    let titles: Vec<&str> = checks
-        .iter()
-        .filter(|check| answer.because_of.contains(&check.id))
-        .map(|check| check.title)
-        .collect();
-    titles.join(", ")
-}
-
-/// What to do, first where it keeps a backend from working.
-fn remedies(report: &Report) -> String {
-    let blocks = |check: &Check| {
-        report.backends.iter().any(|backend| {
-            [&backend.kernel_functions, &backend.module_functions]
-                .iter()
-                .any(|answer| answer.because_of.contains(&check.id))
-        })
-    };
-    let mut text = String::new();
-    // One backend is enough: what the others lack is then no obstacle.
-    let heading = if report.can_measure { "for other backends:" } else { "to measure:" };
-    for (heading, wanted) in [(heading, true), ("not needed to measure:", false)] {
-        let lines: Vec<String> = report
-            .checks
-            .iter()
-            .filter(|check| blocks(check) == wanted)
-            .filter_map(|check| {
-                check.remedy.as_ref().map(|remedy| format!("  {}: {remedy}\n", check.title))
-            })
-            .collect();
-        if !lines.is_empty() {
-            text.push_str(&format!("\n{heading}\n{}", lines.concat()));
-        }
-    }
-    text
 }

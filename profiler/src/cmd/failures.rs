@@ -10,7 +10,27 @@ use crate::load::ltp::LtpError;
 use crate::load_profile::LibraryError;
 use crate::probe::ProbeError;
 use crate::profile::ReadError;
+use crate::run::{self, Signal};
 use crate::trace_cmd::ImportError;
+
+/// Errors that all have one code, whatever happened.
+macro_rules! of_one_code {
+    ($($error:ty => $code:ident),*) => {$(
+        impl From<$error> for Failure {
+            fn from(error: $error) -> Self {
+                Self::new(exit::$code, error.to_string())
+            }
+        }
+    )*};
+}
+
+of_one_code!(
+    MissingCapabilities => CANNOT_MEASURE,
+    ModuleError => NO_TARGET,
+    OutputError => BAD_OUTPUT,
+    ReadError => BAD_INPUT,
+    ImportError => BAD_INPUT
+);
 
 impl From<ResolveError> for Failure {
     fn from(error: ResolveError) -> Self {
@@ -27,30 +47,6 @@ impl From<ProbeError> for Failure {
             _ => exit::CANNOT_MEASURE,
         };
         Self::new(code, error.to_string())
-    }
-}
-
-impl From<MissingCapabilities> for Failure {
-    fn from(error: MissingCapabilities) -> Self {
-        Self::new(exit::CANNOT_MEASURE, error.to_string())
-    }
-}
-
-impl From<ModuleError> for Failure {
-    fn from(error: ModuleError) -> Self {
-        Self::new(exit::NO_TARGET, error.to_string())
-    }
-}
-
-impl From<OutputError> for Failure {
-    fn from(error: OutputError) -> Self {
-        Self::new(exit::BAD_OUTPUT, error.to_string())
-    }
-}
-
-impl From<ReadError> for Failure {
-    fn from(error: ReadError) -> Self {
-        Self::new(exit::BAD_INPUT, error.to_string())
     }
 }
 
@@ -83,9 +79,36 @@ impl From<LtpError> for Failure {
     }
 }
 
-impl From<ImportError> for Failure {
-    fn from(error: ImportError) -> Self {
-        Self::new(exit::BAD_INPUT, error.to_string())
+impl From<run::Error> for Failure {
+    fn from(error: run::Error) -> Self {
+        let message = error.to_string();
+        let code = match error {
+            run::Error::Resolve(error) | run::Error::LoadedAnew { error, .. } => {
+                Self::from(error).code
+            }
+            run::Error::Module(error) => Self::from(error).code,
+            run::Error::Probe(error) => Self::from(error).code,
+            run::Error::Library(error) => Self::from(error).code,
+            run::Error::Ltp(error) => Self::from(error).code,
+            run::Error::NoModule { .. } => exit::NO_TARGET,
+            run::Error::Options(_) => exit::USAGE,
+            run::Error::Internal(_) => exit::INTERNAL,
+            run::Error::Signal(signal) => of_signal(signal),
+            run::Error::DriverReplaced(_) => exit::DRIVER_REPLACED,
+            run::Error::LoadFailed(_) => exit::LOAD_FAILED,
+            run::Error::NoHits => exit::NO_HITS,
+            run::Error::FewHits(_) => exit::FEW_HITS,
+            run::Error::Losses { .. } => exit::LOSSES,
+        };
+        Self { code, message }
+    }
+}
+
+/// The exit code after a signal.
+pub(super) fn of_signal(signal: Signal) -> u8 {
+    match signal {
+        Signal::Interrupt => exit::INTERRUPTED,
+        Signal::Terminate => exit::TERMINATED,
     }
 }
 

@@ -1,6 +1,5 @@
 //! `profiler lab`: measures a driver in VMs, under virtual time by default.
 
-mod guest;
 mod options;
 mod output;
 
@@ -10,10 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cli::LabArgs;
 use crate::error::{Failure, exit};
+pub use crate::lab::guest::run as guest;
 use crate::lab::{self, Bench, Measured, builds, tools};
 use crate::progress::Progress;
 
-pub use guest::run as guest;
 use output::Outputs;
 
 /// Boots, measures and reports: see the [command line](LabArgs).

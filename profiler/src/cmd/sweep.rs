@@ -4,11 +4,12 @@ use std::path::Path;
 
 use clap::Parser as _;
 
-use super::run::Signals;
+use super::failures::of_signal;
 use super::{report::stdout_width, to_stdout};
 use crate::cli::{Cli, Command, SweepArgs};
 use crate::error::{Failure, exit};
 use crate::progress::Progress;
+use crate::run::Signals;
 use crate::sweep::{Axes, Plan, Sweep, table};
 
 /// Runs what is left of the grid, and prints its table.
@@ -40,12 +41,12 @@ pub fn run(args: &SweepArgs) -> Result<(), Failure> {
     for cell in left {
         progress.say(&format!("cell {} of {all}: {cell}", sweep.done.len() + 1));
         let measured = sweep.measure(cell, async || signals.next().await);
-        if let Some((code, name)) = runtime.block_on(measured)? {
+        if let Some(signal) = runtime.block_on(measured)? {
             let text = format!(
-                "ended by {name} with {} of {all} cells measured; the same command goes on with the rest",
+                "ended by {signal} with {} of {all} cells measured; the same command goes on with the rest",
                 sweep.done.len()
             );
-            return Err(Failure::new(code, text));
+            return Err(Failure::new(of_signal(signal), text));
         }
     }
     progress.end();

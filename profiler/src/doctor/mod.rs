@@ -4,6 +4,7 @@
 
 mod backends;
 mod checks;
+pub mod table;
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::*;
-use crate::cmd::doctor::table;
+use crate::doctor::table::text as table;
 use crate::kernel::btf::testing::Builder;
 
 fn write(root: &Path, path: &str, text: impl AsRef<[u8]>) {

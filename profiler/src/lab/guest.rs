@@ -9,11 +9,16 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::kmod::{DeleteModuleFlags, ModuleInitFlags, delete_module, finit_module};
 
-use super::plan::{Build, CostPlan, GuestFailure, Measurement, Plan, RunSpec, Step, Task};
+use super::plan::{Build, CostPlan, GuestFailure, Length, Measurement, Plan, RunSpec, Step, Task};
 use super::root;
+use crate::atomic_file::OutputFile;
 use crate::error::{Failure, exit};
+use crate::export::{Exporter as _, Json};
+use crate::kernel::privileges;
 use crate::load::{ProfilerProgram, cpu_time_of_builtin};
 use crate::profile::DriverCost;
+use crate::progress::Progress;
+use crate::run::{Options, Run};
 
 /// Prefix of the line that announces a run to the host.
 pub(super) const STEP_LINE: &str = "PROFILER-LAB-STEP ";
@@ -26,19 +31,16 @@ pub(super) const PROGRAM: &str = "/run/profiler-lab/profiler";
 const TASK: &str = "/run/profiler-lab/task.json";
 
 /// The recording of the last run, in memory for the same reason as [`PROGRAM`].
-pub const RESULT: &str = "/run/profiler-lab/run.json";
+const RESULT: &str = "/run/profiler-lab/run.json";
 
 /// Attempts to unload a module that is still in use.
 const REMOVE_ATTEMPTS: u32 = 50;
 
-/// Runs the task in the file `path`; `measure` is `profiler run`.
+/// Runs the task in the file `path`.
 ///
 /// # Errors
-/// With the exit code of what failed: of `measure` if it was that.
-pub fn run(
-    path: &Path,
-    measure: impl FnOnce(&Measurement) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+/// With the exit code of what failed.
+pub fn run(path: &Path) -> Result<(), Failure> {
     let unreadable = |error: &dyn std::fmt::Display| {
         internal(format!("cannot read {}: {error}", path.display()))
     };
@@ -73,9 +75,9 @@ fn steps(plan: &Plan, order: &mut Option<u32>) -> Result<(), Failure> {
         say(&format!("{STEP_LINE}{}", step.order));
         let build = plan.build(step.side);
         insert(build)?;
-        measure(build, &plan.warmup)?;
+        measure_on(build, &plan.warmup)?;
         let with = plan.cost.as_ref().map(times).transpose()?;
-        measure(build, &plan.run)?;
+        measure_on(build, &plan.run)?;
         if let (Some(cost), Some(without), Some(with)) = (&plan.cost, &without, &with) {
             keep_costs(step, cost, without, with)?;
         }
@@ -136,6 +138,37 @@ fn print_times(cost: &CostPlan) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The process that measures: one run, whose profile is then in [`RESULT`].
+fn measure(measurement: &Measurement) -> Result<(), Failure> {
+    privileges::check()?;
+    let run = Run::prepare(options(measurement))?;
+    let file = OutputFile::open(Path::new(RESULT))?;
+    let mut measured = run.measure(&mut Progress::new(true))?;
+    if let Some(profile) = measured.profiles.pop() {
+        file.commit(&Json.serialize(&profile))?;
+    }
+    Ok(measured.end?)
+}
+
+/// What is measured, as `profiler run` would.
+pub(crate) fn options(Measurement { module, spec }: &Measurement) -> Options {
+    let (operations, duration) = match spec.length {
+        Length::Operations(count) => (Some(count), None),
+        Length::Time(time) => (None, Some(time)),
+    };
+    Options {
+        module: Some(module.clone()),
+        handlers: spec.handlers.clone(),
+        clock: spec.clock,
+        builtin: Some(spec.loads.clone()),
+        workers: Some(spec.workers),
+        rate: spec.rate,
+        operations,
+        duration,
+        ..Options::default()
+    }
+}
+
 /// The plan with the modules' files in the guest's own memory.
 fn in_memory(plan: &Plan) -> Result<Plan, Failure> {
     let copy = |build: &Build, name: &str| -> Result<Build, Failure> {
@@ -189,8 +222,8 @@ fn remove(name: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One run on the module; its recording is in [`RESULT`].
-fn measure(build: &Build, spec: &RunSpec) -> Result<(), Failure> {
+/// One run on the module, in a process of its own.
+fn measure_on(build: &Build, spec: &RunSpec) -> Result<(), Failure> {
     let measurement = Measurement { module: build.name.clone(), spec: spec.clone() };
     let output = child(&Task::Measure(measurement))?;
     if output.status.success() {

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use profiler::cmd::cost;
+use profiler::cost;
 use profiler::kernel::btf::{BTF_FOLDER, Btf};
 use profiler::load::BuiltinKind;
 use profiler::probe::feature::try_backend;

@@ -5,9 +5,9 @@ use std::fs;
 use super::cannot_write;
 use crate::atomic_file::OutputFile;
 use crate::cli::LabArgs;
-use crate::cmd::{report, to_stdout};
+use crate::cmd::{report::stdout_width, to_stdout};
 use crate::error::{Failure, exit};
-use crate::export::{Exporter as _, Json, Unit};
+use crate::export::{Exporter as _, Json, Unit, series::tables};
 use crate::lab::plan::Build;
 use crate::lab::{Bench, Measured, table};
 use crate::profile::{Profile, Series};
@@ -29,8 +29,8 @@ impl Outputs {
                 of_kernel[0] = Some(OutputFile::open(json)?);
             }
             if let Some(out) = &args.out {
-                let folder =
-                    if benches.len() == 1 { out.clone() } else { out.join(&kernel.release) };
+                let of_one = benches.len() == 1;
+                let folder = if of_one { out.clone() } else { out.join(&kernel.release) };
                 fs::create_dir_all(&folder).map_err(|error| cannot_write(&folder, &error))?;
                 let open = |name: &str| OutputFile::open(&folder.join(name));
                 if !args.candidate.is_empty() {
@@ -84,13 +84,10 @@ impl Outputs {
 
 /// The tables of one series.
 fn printed(series: &Series, build: Option<&Build>, bench: &Bench) -> String {
-    let width = report::stdout_width();
+    let width = stdout_width();
     let mut text = match series.runs.as_slice() {
-        [run] if bench.candidate.is_none() => {
-            let mut bytes = Vec::new();
-            // Writing to memory cannot fail.
-            let _ = report::print(run, Unit::Auto, width, &mut bytes);
-            String::from_utf8_lossy(&bytes).into_owned()
+        [_] if bench.candidate.is_none() => {
+            String::from_utf8_lossy(&tables(series, Unit::Auto, width)).into_owned()
         }
         _ => table::spreads(series, build, bench, width),
     };

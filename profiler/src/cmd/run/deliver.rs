@@ -1,4 +1,4 @@
-//! What becomes of a profile at the end of a run: its table, its file, and the exit code.
+//! What becomes of a profile at the end of a run: its table and its file.
 
 use std::io::Write;
 
@@ -6,9 +6,8 @@ use super::super::exports::Exports;
 use super::super::report;
 use crate::atomic_file::{OutputFile, rescue};
 use crate::cli::RunArgs;
-use crate::error::{Failure, exit};
+use crate::error::Failure;
 use crate::export::{Exporter as _, Json};
-use crate::load::LoadStatus;
 use crate::profile::{Profile, Series};
 
 /// What a run has brought.
@@ -21,7 +20,7 @@ pub(super) enum Delivery {
 
 impl Delivery {
     /// All profiles.
-    pub(super) fn profiles(&self) -> &[Profile] {
+    fn profiles(&self) -> &[Profile] {
         match self {
             Self::One(profile) => std::slice::from_ref(profile),
             Self::Runs(series) => &series.runs,
@@ -83,64 +82,6 @@ fn print(
     }
     if args.plot {
         report::print_plots(result.profiles(), out)?;
-    }
-    Ok(())
-}
-
-/// The exit code after a report; `max_loss` is in percent.
-pub(super) fn verdict(
-    profiles: &[Profile],
-    signal: Option<(u8, &'static str)>,
-    max_loss: f64,
-) -> Result<(), Failure> {
-    if let Some((code, name)) = signal {
-        return Err(Failure::new(
-            code,
-            format!("ended by {name}; the report covers the time until then"),
-        ));
-    }
-    for run in profiles.iter().flat_map(|profile| &profile.loads) {
-        if let LoadStatus::Failed(failure) = &run.outcome.status {
-            return Err(Failure::new(
-                exit::LOAD_FAILED,
-                format!("{failure}; the report covers what was measured"),
-            ));
-        }
-    }
-    let mut handlers = profiles.iter().flat_map(|profile| &profile.handlers).peekable();
-    if handlers.peek().is_some() && handlers.all(|handler| handler.count == 0) {
-        return Err(Failure::new(
-            exit::NO_HITS,
-            "no handler had a single hit: the warnings above say why that may be",
-        ));
-    }
-    let mut short: Vec<&str> = Vec::new();
-    for (name, ..) in profiles.iter().flat_map(|profile| profile.short_of_hits()) {
-        if !short.contains(&name) {
-            short.push(name);
-        }
-    }
-    if !short.is_empty() {
-        return Err(Failure::new(
-            exit::FEW_HITS,
-            format!("fewer hits than the load profile wants: {}", short.join(", ")),
-        ));
-    }
-    let worst = profiles
-        .iter()
-        .flat_map(|profile| &profile.handlers)
-        .map(|handler| (handler.losses.share(handler.count) * 100.0, handler))
-        .filter(|(percent, _)| *percent > max_loss)
-        .max_by(|one, other| one.0.total_cmp(&other.0));
-    if let Some((percent, handler)) = worst {
-        return Err(Failure::new(
-            exit::LOSSES,
-            format!(
-                "{percent:.2} % of the calls of {} were not measured, and --max-loss is {max_loss} %: \
-                 the table says what became of them, and the warnings what to do",
-                handler.name
-            ),
-        ));
     }
     Ok(())
 }

@@ -5,8 +5,7 @@ use std::time::Instant;
 
 use hdrhistogram::Histogram;
 
-use super::{internal, nanoseconds};
-use crate::error::Failure;
+use super::{Error, internal, nanoseconds};
 use crate::kernel::target::Target;
 use crate::probe::{Drained, Precision};
 use crate::profile::measure::doubtful::Durations;
@@ -61,7 +60,7 @@ impl Open {
         at_begin: &[Drained],
         precision: Precision,
         began: Instant,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, Error> {
         let empty = precision.histogram().map_err(|error| internal(&error.to_string()))?;
         let handler = |drained: &Drained| OfInterval {
             histogram: empty.clone(),
@@ -74,7 +73,7 @@ impl Open {
         Ok(Self { began, handlers: at_begin.iter().map(handler).collect(), lost: 0 })
     }
 
-    pub(super) fn add(&mut self, drained: &[Drained]) -> Result<(), Failure> {
+    pub(super) fn add(&mut self, drained: &[Drained]) -> Result<(), Error> {
         self.lost = 0;
         for (handler, drained) in self.handlers.iter_mut().zip(drained) {
             let added = handler.histogram.add(&drained.histogram);

@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 use comfy_table::Row;
 use hdrhistogram::Histogram;
 
-use super::internal;
-use crate::error::Failure;
+use super::{Error, internal};
 use crate::export::grid;
 use crate::export::table::clean;
 use crate::kernel::target::Target;
@@ -44,7 +43,7 @@ impl Live {
         targets: &[&Target],
         precision: Precision,
         now: Instant,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, Error> {
         let handlers = targets.iter().map(|target| {
             Ok(Handler {
                 name: target.label(),
@@ -55,11 +54,11 @@ impl Live {
                 rates: VecDeque::new(),
             })
         });
-        Ok(Self { handlers: handlers.collect::<Result<_, Failure>>()?, last: now })
+        Ok(Self { handlers: handlers.collect::<Result<_, Error>>()?, last: now })
     }
 
     /// Adds what was measured since the last time.
-    pub(super) fn add(&mut self, drained: &[Drained], now: Instant) -> Result<(), Failure> {
+    pub(super) fn add(&mut self, drained: &[Drained], now: Instant) -> Result<(), Error> {
         let seconds = (now - self.last).as_secs_f64().max(1e-3);
         self.last = now;
         for (handler, drained) in self.handlers.iter_mut().zip(drained) {

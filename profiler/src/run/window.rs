@@ -8,9 +8,7 @@ use tokio::time::sleep_until;
 
 use super::interval::Open;
 use super::live::{self, Live};
-use super::signals::Signals;
-use super::{internal, seconds};
-use crate::error::Failure;
+use super::{Error, Signal, Signals, internal, seconds};
 use crate::load::{
     HitCount, HitQuestion, Load, LoadFailure, LoadOutcome, LoadRun, LoadSpec, LoadStatus,
     StopReason, StopSignal, run_all,
@@ -64,144 +62,171 @@ pub(super) struct Window {
     open: Option<Open>,
     /// Who paid.
     pub(super) costs: Option<Costs>,
-    /// The signal that ended it, if one did: its exit code and name.
-    pub(super) signal: Option<(u8, &'static str)>,
+    /// The signal that ended it, if one did.
+    pub(super) signal: Option<Signal>,
     /// The error that ended it, if one did: what was measured until then is kept.
-    pub(super) trouble: Option<Failure>,
+    pub(super) trouble: Option<Error>,
 }
 
-/// Runs warm-up and window. When this returns no load is running any more.
-///
-/// # Errors
-/// Only if nothing could be measured at all; later trouble is told in [`Window::trouble`].
-pub(super) async fn measure(
-    plan: Plan,
-    precision: Precision,
-    session: &mut dyn Session,
-    signals: &mut Signals,
-    progress: &mut Progress,
-) -> Result<Window, Failure> {
-    let Plan { warmup, duration, interval: every, loads, questions, watch, sample } = plan;
-    let mut recorder =
-        Recorder::new(session, precision).map_err(|error| internal(&error.to_string()))?;
-
-    // Exits of calls that had entered before the probes were there.
-    let mut at_begin = session.drain()?;
-    recorder.begin(&at_begin);
-    let mut window_began = drained_until(session);
-    let load_began = Instant::now();
-    let mut started = jiff::Timestamp::now();
-    let mut running = Running::start(loads, questions);
-    let mut signal = None;
-
-    if !warmup.is_zero() {
-        progress.say(&format!("warming up for {}", seconds(warmup)));
-        progress.begin("warming up", Some(warmup));
-        let until = load_began + warmup;
-        let wake = running.wait(until, session, signals, progress, load_began).await;
-        let drained = session.drain()?;
-        match wake {
-            Wake::Time => {
-                recorder.begin(&drained);
-                window_began = drained_until(session);
-                started = jiff::Timestamp::now();
-                at_begin = drained;
-            }
-            // The load did not outlast the warm-up: what there is, is of the warm-up.
-            Wake::LoadEnded => add(&mut recorder, &drained)?,
-            Wake::Signal(caught) => {
-                signal = Some(caught);
-                add(&mut recorder, &drained)?;
-            }
-        }
-    }
-    let warmup = window_began.saturating_duration_since(load_began);
-    running.measured = true;
-    let watch = Watch::start(&watch, sample)
-        .map_err(|error| internal(&format!("no thread that watches the costs: {error}")))?;
-
-    match duration {
-        Some(duration) => progress.say(&format!("measuring for {}", seconds(duration))),
-        None => progress.say("measuring until the load has ended"),
-    }
-    progress.begin("measuring", duration);
-    let end = duration.map(|duration| window_began.max(load_began) + duration);
-    let mut intervals = Vec::new();
-    let mut interval = Open::new(&at_begin, precision, window_began)?;
-    drop(at_begin);
-    let mut live = match progress.is_drawn() {
-        true => Some(Live::new(&session.targets(), precision, window_began)?),
-        false => None,
-    };
-    let drain_every = if live.is_some() { live::EVERY } else { DRAIN_EVERY };
-    let mut next_drain = window_began + FIRST_DRAIN;
-    let mut next_interval = every.map(|every| window_began + every);
-    let mut trouble = None;
-    let mut ended = window_began;
-    while running.ended.is_none() && signal.is_none() {
-        let until = [end, next_interval, Some(next_drain)].into_iter().flatten().min();
-        let until = until.unwrap_or(next_drain);
-        match running.wait(until, session, signals, progress, window_began).await {
-            Wake::Time if end.is_some_and(|end| Instant::now() >= end) => break,
-            Wake::Time => {}
-            Wake::LoadEnded => break,
-            Wake::Signal(caught) => {
-                signal = Some(caught);
-                break;
-            }
-        }
-        let drained = session.drain().map_err(Failure::from).and_then(|drained| {
-            add(&mut recorder, &drained)?;
-            if let Some(live) = &mut live {
-                live.add(&drained, Instant::now())?;
-                progress.table(|lines| live.text(lines));
-            }
-            interval.add(&drained)
-        });
-        if let Err(error) = drained {
-            trouble = Some(error);
-            break;
-        }
-        ended = drained_until(session);
-        let now = Instant::now();
-        next_drain = now + drain_every;
-        if let (Some(due), Some(every)) = (next_interval, every)
-            && now >= due
-        {
-            progress.say(&interval.line(window_began, ended, &session.targets()));
-            intervals.push(interval.close(window_began, ended));
-            next_interval = Some(due.max(now - every) + every);
-        }
-    }
-
-    // Before the loads are taken down, which costs something too.
-    let costs = watch.end();
-    let reason = if signal.is_some() { StopReason::Interrupted } else { StopReason::Duration };
-    let (loads, second) = running.finish(reason, session, signals).await;
-    signal = second.or(signal);
-    let mut window = Window {
-        recorder,
-        started,
-        began: window_began,
-        ended,
-        warmup,
-        loads,
-        intervals,
-        open: every.map(|_| interval),
-        costs,
-        signal,
-        trouble,
-    };
-    let last = session
-        .drain()
-        .map_err(Failure::from)
-        .and_then(|drained| window.add(&drained, drained_until(session)));
-    // After trouble this may fail again: the first error is the one to tell.
-    window.trouble = window.trouble.or(last.err());
-    Ok(window)
+/// What a run uses all along.
+pub(super) struct Context<'a> {
+    pub(super) session: &'a mut dyn Session,
+    pub(super) signals: &'a mut Signals,
+    pub(super) progress: &'a mut Progress,
 }
 
 impl Window {
+    /// Runs warm-up and window. When this returns no load is running any more.
+    ///
+    /// # Errors
+    /// Only if nothing could be measured at all; later trouble is told in [`Window::trouble`].
+    pub(super) async fn record(
+        plan: Plan,
+        precision: Precision,
+        context: &mut Context<'_>,
+    ) -> Result<Self, Error> {
+        let Plan { warmup, duration, interval: every, loads, questions, watch, sample } = plan;
+        let mut recorder = Recorder::new(context.session, precision)
+            .map_err(|error| internal(&error.to_string()))?;
+        // Exits of calls that had entered before the probes were there.
+        let mut at_begin = context.session.drain()?;
+        recorder.begin(&at_begin);
+        let mut window = Self::new(recorder, drained_until(context.session));
+        let mut running = Running::start(loads, questions);
+        if !warmup.is_zero()
+            && let Some(drained) = window.warm_up(warmup, &mut running, context).await?
+        {
+            at_begin = drained;
+        }
+        window.warmup = window.began.saturating_duration_since(running.began);
+        running.measured = true;
+        let watch = Watch::start(&watch, sample)
+            .map_err(|error| internal(&format!("no thread that watches the costs: {error}")))?;
+        match duration {
+            Some(duration) => context.progress.say(&format!("measuring for {}", seconds(duration))),
+            None => context.progress.say("measuring until the load has ended"),
+        }
+        context.progress.begin("measuring", duration);
+        if every.is_some() {
+            window.open = Some(Open::new(&at_begin, precision, window.began)?);
+        }
+        drop(at_begin);
+        let mut live = match context.progress.is_drawn() {
+            true => Some(Live::new(&context.session.targets(), precision, window.began)?),
+            false => None,
+        };
+        window.drain_until_over(duration, every, &mut live, &mut running, context).await;
+
+        // Before the loads are taken down, which costs something too.
+        window.costs = watch.end();
+        let reason = match window.signal {
+            Some(_) => StopReason::Interrupted,
+            None => StopReason::Duration,
+        };
+        let (loads, second) = running.finish(reason, context).await;
+        window.loads = loads;
+        window.signal = second.or(window.signal);
+        // After trouble this may fail again: the first error is the one to tell.
+        let last = window.drain(&mut None, context);
+        window.trouble = window.trouble.or(last.err());
+        Ok(window)
+    }
+
+    /// One that begins at `began`, in which nothing has happened.
+    fn new(recorder: Recorder, began: Instant) -> Self {
+        Self {
+            recorder,
+            started: jiff::Timestamp::now(),
+            began,
+            ended: began,
+            warmup: Duration::ZERO,
+            loads: Vec::new(),
+            intervals: Vec::new(),
+            open: None,
+            costs: None,
+            signal: None,
+            trouble: None,
+        }
+    }
+
+    /// Lets the loads run, and begins anew with what is drained then, which it returns.
+    async fn warm_up(
+        &mut self,
+        length: Duration,
+        running: &mut Running,
+        context: &mut Context<'_>,
+    ) -> Result<Option<Vec<Drained>>, Error> {
+        context.progress.say(&format!("warming up for {}", seconds(length)));
+        context.progress.begin("warming up", Some(length));
+        let wake = running.wait(running.began + length, context, running.began).await;
+        let drained = context.session.drain()?;
+        match wake {
+            Wake::Time => {
+                self.recorder.begin(&drained);
+                self.began = drained_until(context.session);
+                self.ended = self.began;
+                self.started = jiff::Timestamp::now();
+                return Ok(Some(drained));
+            }
+            // The load did not outlast the warm-up: what there is, is of the warm-up.
+            Wake::LoadEnded => {}
+            Wake::Signal(caught) => self.signal = Some(caught),
+        }
+        add(&mut self.recorder, &drained)?;
+        Ok(None)
+    }
+
+    /// Drains from time to time until `duration` is over, the loads have ended, or a signal or an error ends it.
+    async fn drain_until_over(
+        &mut self,
+        duration: Option<Duration>,
+        every: Option<Duration>,
+        live: &mut Option<Live>,
+        running: &mut Running,
+        context: &mut Context<'_>,
+    ) {
+        let end = duration.map(|duration| self.began.max(running.began) + duration);
+        let drain_every = if live.is_some() { live::EVERY } else { DRAIN_EVERY };
+        let mut next_drain = self.began + FIRST_DRAIN;
+        let mut next_interval = every.map(|every| self.began + every);
+        while running.ended.is_none() && self.signal.is_none() {
+            let until = [end, next_interval].into_iter().flatten().fold(next_drain, Instant::min);
+            match running.wait(until, context, self.began).await {
+                Wake::Time if end.is_some_and(|end| Instant::now() >= end) => break,
+                Wake::Time => {}
+                Wake::LoadEnded => break,
+                Wake::Signal(caught) => {
+                    self.signal = Some(caught);
+                    break;
+                }
+            }
+            if let Err(error) = self.drain(live, context) {
+                self.trouble = Some(error);
+                break;
+            }
+            let now = Instant::now();
+            next_drain = now + drain_every;
+            if let (Some(due), Some(every), Some(open)) = (next_interval, every, &mut self.open)
+                && now >= due
+            {
+                let line = open.line(self.began, self.ended, &context.session.targets());
+                context.progress.say(&line);
+                self.intervals.push(open.close(self.began, self.ended));
+                next_interval = Some(due.max(now - every) + every);
+            }
+        }
+    }
+
+    /// Adds what has come in since the last time, here and to the table on the terminal.
+    fn drain(&mut self, live: &mut Option<Live>, context: &mut Context<'_>) -> Result<(), Error> {
+        let drained = context.session.drain()?;
+        if let Some(live) = live {
+            live.add(&drained, Instant::now())?;
+            context.progress.table(|lines| live.text(lines));
+        }
+        self.add(&drained, drained_until(context.session))
+    }
+
     /// How long calls were counted.
     pub(super) fn length(&self) -> Duration {
         self.ended - self.began
@@ -209,7 +234,7 @@ impl Window {
 
     /// Adds what was drained at its end, which has all calls `until` then: the window, and its last
     /// interval, are as long as the time in which what they count could come in.
-    fn add(&mut self, drained: &[Drained], until: Instant) -> Result<(), Failure> {
+    fn add(&mut self, drained: &[Drained], until: Instant) -> Result<(), Error> {
         add(&mut self.recorder, drained)?;
         if let Some(interval) = &mut self.open {
             interval.add(drained)?;
@@ -244,7 +269,7 @@ impl Window {
     /// the report does not wait for it, unless other processes keep the handlers too busy for a moment
     /// in which no call began or ended. The window has ended: calls that come in meanwhile are in the books
     /// that have to balance, and in no figure.
-    fn balance(&mut self, session: &mut dyn Session) -> Result<(), Failure> {
+    fn balance(&mut self, session: &mut dyn Session) -> Result<(), Error> {
         for attempt in 0..=SETTLE_ATTEMPTS {
             if self.recorder.is_balanced() {
                 break;
@@ -263,7 +288,7 @@ fn drained_until(session: &dyn Session) -> Instant {
     session.drained_until().unwrap_or_else(Instant::now)
 }
 
-fn add(recorder: &mut Recorder, drained: &[Drained]) -> Result<(), Failure> {
+fn add(recorder: &mut Recorder, drained: &[Drained]) -> Result<(), Error> {
     recorder.add(drained).map_err(|error| internal(&error.to_string()))
 }
 
@@ -283,7 +308,7 @@ struct Running {
 enum Wake {
     Time,
     LoadEnded,
-    Signal((u8, &'static str)),
+    Signal(Signal),
 }
 
 impl Running {
@@ -307,17 +332,10 @@ impl Running {
     }
 
     /// Waits for a time, the end of the loads or a signal, and moves the bar meanwhile.
-    async fn wait(
-        &mut self,
-        until: Instant,
-        session: &mut dyn Session,
-        signals: &mut Signals,
-        progress: &Progress,
-        since: Instant,
-    ) -> Wake {
+    async fn wait(&mut self, until: Instant, context: &mut Context<'_>, since: Instant) -> Wake {
         loop {
             let now = Instant::now();
-            progress.at(now - since);
+            context.progress.at(now - since);
             if now >= until {
                 return Wake::Time;
             }
@@ -328,8 +346,8 @@ impl Running {
                     self.ended = Some(result.unwrap_or_else(|_| self.broken(&text())));
                     return Wake::LoadEnded;
                 }
-                signal = signals.next() => return Wake::Signal(signal),
-                Some(question) = self.questions.recv() => self.answer(question, session),
+                signal = context.signals.next() => return Wake::Signal(signal),
+                Some(question) = self.questions.recv() => self.answer(question, context.session),
             }
         }
     }
@@ -339,9 +357,8 @@ impl Running {
     async fn finish(
         mut self,
         reason: StopReason,
-        session: &mut dyn Session,
-        signals: &mut Signals,
-    ) -> (Vec<LoadRun>, Option<(u8, &'static str)>) {
+        context: &mut Context<'_>,
+    ) -> (Vec<LoadRun>, Option<Signal>) {
         if let Some(ended) = self.ended.take() {
             return (ended, None);
         }
@@ -352,13 +369,13 @@ impl Running {
                     Ok(runs) => (runs, None),
                     Err(_) => (self.broken(&format!("its task broke off; {FAULT}")), None),
                 },
-                signal = signals.next() => {
+                signal = context.signals.next() => {
                     self.task.abort();
                     let _ = (&mut self.task).await;
-                    let text = format!("killed by a second {} while it was being stopped", signal.1);
+                    let text = format!("killed by a second {signal} while it was being stopped");
                     return (self.broken(&text), Some(signal));
                 }
-                Some(question) = self.questions.recv() => self.answer(question, session),
+                Some(question) = self.questions.recv() => self.answer(question, context.session),
             }
         }
     }
@@ -460,7 +477,9 @@ mod tests {
             };
             let mut signals = Signals::new().unwrap();
             let mut progress = Progress::new(true);
-            let window = measure(plan, Precision::Three, &mut session, &mut signals, &mut progress);
+            let (signals, progress) = (&mut signals, &mut progress);
+            let mut context = Context { session: &mut session, signals, progress };
+            let window = Window::record(plan, Precision::Three, &mut context);
             let mut window = window.await.unwrap();
             window.settle(&mut session);
             assert!(window.trouble.is_none(), "{:?}", window.trouble);

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::DirEntryExt as _;
 use std::path::Path;
 
-use crate::error::{Failure, exit};
+use super::Error;
 use crate::kernel::module::{self, ModuleError, ModuleFacts};
 use crate::kernel::target::{KernelFiles, Resolved, Target};
 use crate::profile::Profile;
@@ -75,16 +75,13 @@ impl Driver {
         &self,
         targets: &[Target],
         known: &Loads,
-    ) -> Result<Option<Resolved>, Failure> {
+    ) -> Result<Option<Resolved>, Error> {
         if self.loads.agree(known, &self.facts.name) {
             return Ok(None);
         }
-        let found = KernelFiles::default().resolve_again(targets).map_err(|error| {
-            let Failure { code, message } = error.into();
-            let text = format!("module {} was loaded anew, and {message}", self.facts.name);
-            Failure::new(code, text)
-        })?;
-        Ok(Some(found))
+        let module = self.facts.name.clone();
+        let found = KernelFiles::default().resolve_again(targets);
+        found.map(Some).map_err(|error| Error::LoadedAnew { module, error })
     }
 
     /// What became of the module since, if anything did.
@@ -143,17 +140,16 @@ impl Change {
         }
     }
 
-    pub(super) fn failure(&self) -> Failure {
-        let text = self.text();
-        Failure::new(exit::DRIVER_REPLACED, format!("{text}; what was measured has been reported"))
+    pub(super) fn error(&self) -> Error {
+        Error::DriverReplaced(format!("{}; what was measured has been reported", self.text()))
     }
 }
 
-/// The warning and the failure if a run measured another build of its module than one before it.
+/// The warning and the error if a run measured another build of its module than one before it.
 pub(super) fn changed_between(
     earlier: &[Profile],
     run: &Profile,
-) -> Option<(WarningRecord, Failure)> {
+) -> Option<(WarningRecord, Error)> {
     let of_name = |name: &str| {
         let mut modules = earlier.iter().rev().flat_map(|profile| &profile.modules);
         modules.find(|module| module.name == name)
@@ -177,7 +173,7 @@ pub(super) fn changed_between(
         ),
         handlers: Vec::new(),
     };
-    Some((warning, Failure::new(exit::DRIVER_REPLACED, format!("{text}; all runs are reported"))))
+    Some((warning, Error::DriverReplaced(format!("{text}; all runs are reported"))))
 }
 
 #[cfg(test)]

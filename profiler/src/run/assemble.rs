@@ -3,27 +3,36 @@
 use profiler_common::bucket::{HIGHEST_NS, LOWEST_NS};
 
 use super::window::Window;
-use super::{internal, nanoseconds};
-use crate::error::Failure;
+use super::{Error, internal, nanoseconds};
 use crate::kernel::host::HostFacts;
 use crate::kernel::module::ModuleFacts;
+use crate::kernel::target::LeftOut;
 use crate::probe::Precision;
-use crate::profile::{Clock, HandlerProfile, HistogramLayout, Profile, SCHEMA, Tool, VERSION};
+use crate::profile::warning::WarningRecord;
+use crate::profile::{
+    Clock, HandlerProfile, HistogramLayout, LoadProfileUsed, Profile, SCHEMA, Tool, VERSION,
+};
 
-/// What all windows of a run share.
-pub(super) struct Common {
+/// What is known of a run beside its window.
+pub(super) struct Facts {
     pub(super) clock: Clock,
     pub(super) precision: Precision,
     pub(super) kernel_memory_bytes: u64,
     pub(super) host: HostFacts,
     pub(super) modules: Vec<ModuleFacts>,
+    pub(super) load_profile: Option<LoadProfileUsed>,
+    pub(super) left_out: Vec<LeftOut>,
+    /// Whether a signal or an error ended it.
+    pub(super) interrupted: bool,
+    /// Those that do not follow from the measurements.
+    pub(super) warnings: Vec<WarningRecord>,
 }
 
-/// The profile of one window, without warnings.
+/// The profile of one window.
 ///
 /// # Errors
 /// If a histogram has more calls in one bucket than its format can hold (2^63).
-pub(super) fn profile(common: &Common, window: Window) -> Result<Profile, Failure> {
+pub(super) fn profile(facts: Facts, window: Window) -> Result<Profile, Error> {
     let length = window.length();
     let mut handlers = Vec::new();
     for measure in window.recorder.finish() {
@@ -37,32 +46,34 @@ pub(super) fn profile(common: &Common, window: Window) -> Result<Profile, Failur
             of_interval.keep_within(handler);
         }
     }
-    Ok(Profile {
+    let mut profile = Profile {
         schema: SCHEMA.to_owned(),
         version: VERSION,
         tool: Tool::this(),
         started: window.started,
         place: None,
-        load_profile: None,
-        clock: common.clock,
+        load_profile: facts.load_profile,
+        clock: facts.clock,
         window_ns: nanoseconds(length),
         warmup_ns: nanoseconds(window.warmup),
-        interrupted: window.signal.is_some() || window.trouble.is_some(),
+        interrupted: facts.interrupted,
         histogram: HistogramLayout {
-            precision_digits: common.precision.digits(),
+            precision_digits: facts.precision.digits(),
             lowest_ns: LOWEST_NS,
             highest_ns: HIGHEST_NS,
-            kernel_memory_bytes: common.kernel_memory_bytes,
+            kernel_memory_bytes: facts.kernel_memory_bytes,
         },
-        host: common.host.clone(),
-        modules: common.modules.clone(),
+        host: facts.host,
+        modules: facts.modules,
         loads: window.loads,
         handlers,
-        left_out: Vec::new(),
+        left_out: facts.left_out,
         driver_costs: Vec::new(),
         costs: window.costs,
         intervals,
         sources: Vec::new(),
-        warnings: Vec::new(),
-    })
+        warnings: facts.warnings,
+    };
+    profile.warn();
+    Ok(profile)
 }

@@ -2,8 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::cli::RunArgs;
-use crate::error::{Failure, exit};
+use super::{Error, Options};
 use crate::kernel::target::{KernelFiles, LeftOut, ResolveError, Resolved, Target};
 use crate::load::ltp::{LtpLoad, LtpOptions};
 use crate::load::{
@@ -39,60 +38,60 @@ enum JobLoad {
 }
 
 /// All jobs of a run, in order, checked as far as can be without measuring.
-pub(super) fn of(args: &RunArgs) -> Result<Vec<Job>, Failure> {
-    let Some(name) = &args.ltp.profile else {
-        let Resolved { targets, left_out } = if args.no_probe {
+pub(super) fn of(options: &Options) -> Result<Vec<Job>, Error> {
+    let Some(name) = &options.profile else {
+        let Resolved { targets, left_out } = if options.no_probe {
             Resolved::default()
         } else {
-            KernelFiles::default().resolve_all(args.module.as_deref(), &args.handlers)?
+            KernelFiles::default().resolve_all(options.module.as_deref(), &options.handlers)?
         };
-        let load = load(args, None)?;
+        let load = load(options, None)?;
         return Ok(vec![Job {
             profile: None,
             least_hits: vec![None; targets.len()],
-            duration: args.duration.or((!load.ends_by_itself()).then_some(DEFAULT_DURATION)),
+            duration: options.duration.or((!load.ends_by_itself()).then_some(DEFAULT_DURATION)),
             targets,
             left_out,
             warnings: notices(&load),
             load,
         }]);
     };
-    let library = Library::of_user(&args.ltp.profiles_folders);
+    let library = Library::of_user(&options.profiles_folders);
     let profile = library.find(name)?;
     let parts = library.parts(&profile)?;
     let mut jobs: Vec<Job> = Vec::new();
     let mut absent = Vec::new();
     let mut first_error = None;
     for part in &parts {
-        match of_part(args, part) {
+        match of_part(options, part) {
             Ok(job) => jobs.push(job),
             // Drivers differ in their hooks: a table with a part missing is better than none.
-            Err(failure) if parts.len() > 1 && failure.code == exit::NO_TARGET => {
+            Err(error) if parts.len() > 1 && error.is_absence() => {
                 absent.push(WarningRecord {
                     code: "part-missing".to_owned(),
-                    text: format!("part {} was left out: {failure}", part.name),
+                    text: format!("part {} was left out: {error}", part.name),
                     handlers: Vec::new(),
                 });
-                first_error.get_or_insert(failure);
+                first_error.get_or_insert(error);
             }
-            Err(failure) => return Err(failure),
+            Err(error) => return Err(error),
         }
     }
     match (jobs.first_mut(), first_error) {
         (Some(first), _) => first.warnings.extend(absent),
-        (None, Some(failure)) => return Err(failure),
+        (None, Some(error)) => return Err(error),
         (None, None) => {}
     }
     Ok(jobs)
 }
 
-fn of_part(args: &RunArgs, part: &LoadProfile) -> Result<Job, Failure> {
+fn of_part(options: &Options, part: &LoadProfile) -> Result<Job, Error> {
     let Some(hook) = part.hook() else {
-        return Err(Failure::new(exit::INTERNAL, format!("{} has no handlers", part.origin)));
+        return Err(Error::Internal(format!("{} has no handlers", part.origin)));
     };
     // First, so that a load that cannot be is told also where no driver is loaded.
-    let load = load(args, Some((part, hook)))?;
-    let module = module(args, part)?;
+    let load = load(options, Some((part, hook)))?;
+    let module = module(options, part)?;
     let mut warnings = Vec::new();
     let Resolved { targets, left_out } = resolve(module.as_deref(), hook, part, &mut warnings)?;
     let wanted = |target: &Target| {
@@ -107,7 +106,7 @@ fn of_part(args: &RunArgs, part: &LoadProfile) -> Result<Job, Failure> {
     Ok(Job {
         profile: Some(part.name.clone()),
         least_hits: targets.iter().map(wanted).collect(),
-        duration: args.duration.or((!load.ends_by_itself()).then_some(DEFAULT_DURATION)),
+        duration: options.duration.or((!load.ends_by_itself()).then_some(DEFAULT_DURATION)),
         targets,
         left_out,
         warnings,
@@ -131,21 +130,16 @@ fn matches(wanted: &Wanted, name: &str) -> bool {
 }
 
 /// The module that holds the handlers: the one asked for, or the first of the profile's that is loaded.
-fn module(args: &RunArgs, part: &LoadProfile) -> Result<Option<String>, Failure> {
-    if args.module.is_some() || part.modules.is_empty() {
-        return Ok(args.module.clone());
+fn module(options: &Options, part: &LoadProfile) -> Result<Option<String>, Error> {
+    if options.module.is_some() || part.modules.is_empty() {
+        return Ok(options.module.clone());
     }
     let files = KernelFiles::default();
     match part.modules.iter().find(|module| files.require_loaded(module).is_ok()) {
         Some(module) => Ok(Some(module.clone())),
-        None => Err(Failure::new(
-            exit::NO_TARGET,
-            format!(
-                "load profile {}: none of its modules is loaded ({}): insmod one, or name yours with --module",
-                part.name,
-                part.modules.join(", ")
-            ),
-        )),
+        None => {
+            Err(Error::NoModule { profile: part.name.clone(), modules: part.modules.join(", ") })
+        }
     }
 }
 
@@ -155,7 +149,7 @@ fn resolve(
     hook: &Hook,
     part: &LoadProfile,
     warnings: &mut Vec<WarningRecord>,
-) -> Result<Resolved, Failure> {
+) -> Result<Resolved, Error> {
     let files = KernelFiles::default();
     let names: Vec<String> = hook.handlers.iter().map(|wanted| wanted.name.clone()).collect();
     let error = match files.resolve_all(module, &names) {
@@ -203,74 +197,68 @@ fn switched_off(module: &str, parameter: &str) -> Option<WarningRecord> {
     })
 }
 
-fn load(args: &RunArgs, profile: Option<(&LoadProfile, &Hook)>) -> Result<JobLoad, Failure> {
-    if !args.load.is_empty() {
-        return Ok(JobLoad::Command(args.load.clone()));
+fn load(options: &Options, profile: Option<(&LoadProfile, &Hook)>) -> Result<JobLoad, Error> {
+    if !options.command.is_empty() {
+        return Ok(JobLoad::Command(options.command.clone()));
     }
     let hook = profile.map(|(_, hook)| hook);
-    if let Some(kinds) = &args.builtin {
-        return builtin(args, kinds, profile);
+    if let Some(kinds) = &options.builtin {
+        return builtin(options, kinds, profile);
     }
     let of_profile = hook.and_then(|hook| hook.ltp.as_ref());
-    let suite = args.ltp.suite.clone().or(of_profile.map(|ltp| ltp.suite.clone()));
+    let suite = options.ltp.suite.clone().or(of_profile.map(|ltp| ltp.suite.clone()));
     let Some(suite) = suite else {
         if let Some((profile, _)) = profile {
-            return Err(Failure::new(
-                exit::USAGE,
-                format!(
-                    "load profile {} has no tests of LTP: add --builtin for its built-in load",
-                    profile.name
-                ),
-            ));
+            return Err(Error::Options(format!(
+                "load profile {} has no tests of LTP: add --builtin for its built-in load",
+                profile.name
+            )));
         }
-        if args.ltp.tests.is_some() {
+        if options.ltp.tests.is_some() {
             let text = "--ltp-tests needs a list of tests: add --ltp-suite, such as syscalls";
-            return Err(Failure::new(exit::USAGE, text));
+            return Err(Error::Options(text.to_owned()));
         }
         return Ok(JobLoad::Idle);
     };
     // A pattern of the profile is one for its own list.
     let same = of_profile.filter(|ltp| ltp.suite == suite).map(|ltp| ltp.tests.clone());
     let load = LtpLoad::prepare(LtpOptions {
-        root: args.ltp.root.clone(),
-        runner: args.ltp.runner.map(Into::into),
+        root: options.ltp.root.clone(),
+        runner: options.ltp.runner,
         suite,
-        pattern: args.ltp.tests.clone().or(same),
-        iterations: args.ltp.iterations.or(args.duration.is_none().then_some(1)),
-        workers: args.workers.unwrap_or(1),
-        time_limit: args.ltp.time_limit,
-        allow_destructive: args.ltp.allow_destructive,
-        sandbox: args.confine.sandbox(args.load_dir.clone()),
+        pattern: options.ltp.tests.clone().or(same),
+        iterations: options.ltp.iterations.or(options.duration.is_none().then_some(1)),
+        workers: options.workers.unwrap_or(1),
+        time_limit: options.ltp.time_limit,
+        allow_destructive: options.ltp.allow_destructive,
+        sandbox: options.sandbox.clone(),
     })?;
     Ok(JobLoad::Ltp(Box::new(load)))
 }
 
 fn builtin(
-    args: &RunArgs,
+    options: &Options,
     kinds: &[BuiltinKind],
     profile: Option<(&LoadProfile, &Hook)>,
-) -> Result<JobLoad, Failure> {
+) -> Result<JobLoad, Error> {
     let plain = |kind: &BuiltinKind| Builtin { kind: *kind, workers: 1, rate: None, operations: 0 };
     match (kinds, profile) {
-        ([], None) => Err(Failure::new(
-            exit::USAGE,
-            "--builtin needs the name of a load, such as connect; without one it is for a --profile",
+        ([], None) => Err(Error::Options(
+            "--builtin needs the name of a load, such as connect; without one it is for a --profile"
+                .to_owned(),
         )),
         ([], Some((profile, hook))) => match hook.builtin {
             Some(builtin) => {
                 let operations =
-                    args.operations.or(args.duration.is_none().then_some(builtin.operations));
+                    options.operations.or(options.duration.is_none().then_some(builtin.operations));
                 Ok(JobLoad::Builtin(vec![builtin], operations))
             }
-            None => Err(Failure::new(
-                exit::USAGE,
-                format!(
-                    "load profile {} has no built-in load: leave --builtin out for its tests of LTP",
-                    profile.name
-                ),
-            )),
+            None => Err(Error::Options(format!(
+                "load profile {} has no built-in load: leave --builtin out for its tests of LTP",
+                profile.name
+            ))),
         },
-        (kinds, _) => Ok(JobLoad::Builtin(kinds.iter().map(plain).collect(), args.operations)),
+        (kinds, _) => Ok(JobLoad::Builtin(kinds.iter().map(plain).collect(), options.operations)),
     }
 }
 
@@ -296,27 +284,28 @@ impl Job {
     }
 
     /// The loads, to be run side by side, which may ask `counter` for the handlers' hits.
-    pub(super) fn loads(&self, args: &RunArgs, counter: HitCounter) -> Vec<Box<dyn Load>> {
+    pub(super) fn loads(&self, options: &Options, counter: HitCounter) -> Vec<Box<dyn Load>> {
         match &self.load {
             JobLoad::Idle => vec![Box::new(IdleLoad)],
             JobLoad::Command(argv) => match argv.as_slice() {
                 [program, rest @ ..] => {
                     let load = CommandLoad::new(program, rest.to_vec());
-                    vec![Box::new(load.sandbox(args.confine.sandbox(args.load_dir.clone())))]
+                    vec![Box::new(load.sandbox(options.sandbox.clone()))]
                 }
                 [] => vec![Box::new(IdleLoad)],
             },
             JobLoad::Ltp(load) => vec![Box::new((**load).clone().counter(counter))],
             JobLoad::Builtin(all, operations) => {
-                let measured_from = (!args.warmup.is_zero()).then(|| Instant::now() + args.warmup);
+                let measured_from =
+                    (!options.warmup.is_zero()).then(|| Instant::now() + options.warmup);
                 let make = |builtin: &Builtin| -> Box<dyn Load> {
                     let load = BuiltinLoad::new(builtin.kind)
-                        .workers(args.workers.unwrap_or(builtin.workers))
-                        .rate(args.rate.or(builtin.rate))
+                        .workers(options.workers.unwrap_or(builtin.workers))
+                        .rate(options.rate.or(builtin.rate))
                         .operations(*operations)
-                        .pin(args.pin)
+                        .pin(options.pin)
                         .measured_from(measured_from);
-                    let sandbox = args.confine.sandbox(args.load_dir.clone());
+                    let sandbox = options.sandbox.clone();
                     Box::new(SandboxedLoad::new(load, sandbox))
                 };
                 all.iter().map(make).collect()

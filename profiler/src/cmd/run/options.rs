@@ -1,0 +1,120 @@
+//! From arguments to the options of a run.
+
+use crate::cli::{LtpArgs, RunArgs};
+use crate::probe;
+use crate::run::{Ltp, Options};
+
+impl From<&RunArgs> for Options {
+    fn from(args: &RunArgs) -> Self {
+        Self {
+            module: args.module.clone(),
+            handlers: args.handlers.clone(),
+            no_probe: args.no_probe,
+            probes: probe::Options {
+                precision: args.precision.into(),
+                allow_shared: args.allow_shared,
+                empty: false,
+                backend: args.backend,
+                force: args.force,
+                trace_buffer_kib: args.trace_buffer,
+                self_time: args.self_time,
+                keeper: true,
+            },
+            clock: args.clock.into(),
+            duration: args.duration,
+            warmup: args.warmup,
+            interval: args.interval,
+            repeat: args.repeat,
+            profile: args.ltp.profile.clone(),
+            profiles_folders: args.ltp.profiles_folders.clone(),
+            command: args.load.clone(),
+            builtin: args.builtin.clone(),
+            rate: args.rate,
+            workers: args.workers,
+            pin: args.pin,
+            operations: args.operations,
+            ltp: (&args.ltp).into(),
+            sandbox: args.confine.sandbox(args.load_dir.clone()),
+            watch: args.watch.watch.clone(),
+            sample: args.watch.every(),
+            max_loss: args.max_loss,
+        }
+    }
+}
+
+impl From<&LtpArgs> for Ltp {
+    fn from(args: &LtpArgs) -> Self {
+        Self {
+            suite: args.suite.clone(),
+            tests: args.tests.clone(),
+            root: args.root.clone(),
+            runner: args.runner.map(Into::into),
+            time_limit: args.time_limit,
+            iterations: args.iterations,
+            allow_destructive: args.allow_destructive,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use crate::lab::guest;
+    use crate::lab::plan::{Length, Measurement, RunSpec, Task};
+    use crate::load::BuiltinKind;
+    use crate::profile::Clock;
+
+    fn parsed(line: &str) -> Options {
+        let line = format!("profiler run {line}");
+        let command = Cli::try_parse_from(line.split_whitespace()).unwrap().command;
+        let Command::Run(args) = command else { panic!("{command:?}") };
+        Options::from(&*args)
+    }
+
+    #[test]
+    fn what_is_not_asked_for_is_the_default() {
+        let handlers = vec!["x".to_owned()];
+        let default = Options { handlers, ..Options::default() };
+        assert_eq!(format!("{default:?}"), format!("{:?}", parsed("-H x")));
+    }
+
+    /// The same as the command line that a user would write, after the way into the guest.
+    #[test]
+    fn a_measurement_of_the_lab_is_a_run_with_its_defaults() {
+        let measurement = |length, clock, rate: Option<&str>| Measurement {
+            module: "driver".to_owned(),
+            spec: RunSpec {
+                clock,
+                handlers: vec!["a_*".to_owned(), "b".to_owned()],
+                loads: vec![BuiltinKind::Connect, BuiltinKind::Bind],
+                workers: 2,
+                rate: rate.map(|rate| rate.parse().unwrap()),
+                length,
+            },
+        };
+        let second = Duration::from_secs(1);
+        for (measurement, more) in [
+            (
+                measurement(Length::Operations(20_000), Clock::Virtual, None),
+                "--clock virtual --operations 20000",
+            ),
+            (
+                measurement(Length::Time(second), Clock::Wall, Some("97/s")),
+                "--clock wall --rate 97/s --duration 1000ms",
+            ),
+        ] {
+            let task = serde_json::to_vec(&Task::Measure(measurement)).unwrap();
+            let Ok(Task::Measure(read)) = serde_json::from_slice(&task) else { panic!("{task:?}") };
+            let line = format!(
+                "--quiet --module driver --handler a_* --handler b --builtin connect --builtin bind \
+                 --workers 2 {more}"
+            );
+            assert_eq!(format!("{:?}", guest::options(&read)), format!("{:?}", parsed(&line)));
+        }
+    }
+}

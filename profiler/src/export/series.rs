@@ -1,0 +1,26 @@
+//! Several runs in one document.
+
+use super::{Exporter as _, Format, Table, Unit, repeats, table};
+use crate::profile::Series;
+
+/// The bytes of `series`; `None` if the format holds one run and there are several.
+#[must_use]
+pub fn render(series: &Series, format: Format, unit: Unit, width: Option<u16>) -> Option<Vec<u8>> {
+    let exporter = format.exporter(unit, width);
+    match (series.runs.as_slice(), format) {
+        ([profile], _) => Some(exporter.serialize(profile)),
+        (_, Format::Table) => Some(tables(series, unit, width)),
+        (_, Format::Json) => Some(series.to_json()),
+        (runs, _) => exporter.serialize_runs(runs),
+    }
+}
+
+/// The table of the only run, of the parts of one, or of all runs together: medians and spreads.
+#[must_use]
+pub fn tables(series: &Series, unit: Unit, width: Option<u16>) -> Vec<u8> {
+    match series.runs.as_slice() {
+        [profile] => Table { unit, width }.serialize(profile),
+        parts if series.is_of_parts() => table::of_parts(parts, unit, width),
+        runs => repeats::table(runs, unit, width),
+    }
+}

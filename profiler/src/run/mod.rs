@@ -1,0 +1,277 @@
+//! What happens in a run over time: probes on, load, probes off, and a recording of it.
+
+mod assemble;
+mod driver;
+mod error;
+mod interval;
+mod jobs;
+mod live;
+mod options;
+mod repeat;
+mod signals;
+mod verdict;
+mod window;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::kernel::host::{self, HostFacts};
+use crate::kernel::target::{KernelFiles, LeftOut, ResolveError, Resolved, Target};
+use crate::load::HitCounter;
+use crate::probe::{FellBack, ProbeError, Probes, Session as _};
+use crate::profile::warning::{WarningRecord, listed};
+use crate::profile::{Backend, LoadProfileUsed, Profile};
+use crate::progress::Progress;
+
+use assemble::Facts;
+use driver::{Change, Driver, Loads};
+pub use error::Error;
+use jobs::Job;
+pub use options::{Ltp, Options};
+pub use signals::{Signal, Signals};
+use window::{Context, Plan, Window};
+
+/// Probes on so many handlers come off before anybody waits.
+const SOON_OFF: usize = 20;
+
+/// A run that can begin: its handlers and loads are there.
+pub struct Run {
+    options: Options,
+    /// What was loaded before the handlers were looked up.
+    known: Loads,
+    jobs: Vec<Job>,
+}
+
+/// What a run has brought.
+pub struct Measured {
+    /// One profile, or one for each part and repetition, in order.
+    pub profiles: Vec<Profile>,
+    /// Why there are no more, or what is wrong with these.
+    pub end: Result<(), Error>,
+}
+
+impl Run {
+    /// Looks up all that the options name.
+    ///
+    /// # Errors
+    /// If something of it is not there or cannot be measured, or options do not go together.
+    pub fn prepare(options: Options) -> Result<Self, Error> {
+        let known = Loads::now();
+        let jobs = jobs::of(&options)?;
+        Ok(Self { options, known, jobs })
+    }
+
+    /// Whether it has parts or repetitions, which are profiles of their own.
+    #[must_use]
+    pub fn is_several(&self) -> bool {
+        self.jobs.len() > 1 || self.options.repeat > 1
+    }
+
+    /// Measures all of it, unless a signal or an error ends it before.
+    ///
+    /// # Errors
+    /// If the system has no threads for it, or refuses to hand over signals.
+    pub fn measure(&self, progress: &mut Progress) -> Result<Measured, Error> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .map_err(|error| internal(&format!("cannot start the async runtime: {error}")))?;
+        let mut signals = runtime.block_on(async { Signals::new() })?;
+        let bench = Bench { run: self, host: &host::collect(), runtime: &runtime };
+        Ok(repeat::all(&bench, &mut signals, progress))
+    }
+}
+
+/// What all jobs of a run share.
+struct Bench<'a> {
+    run: &'a Run,
+    host: &'a HostFacts,
+    runtime: &'a tokio::runtime::Runtime,
+}
+
+/// One job, measured.
+struct Done {
+    profile: Profile,
+    end: Result<(), Error>,
+}
+
+impl Bench<'_> {
+    /// Probes on, load, and what came of it.
+    fn one(
+        &self,
+        job: &Job,
+        signals: &mut Signals,
+        progress: &mut Progress,
+    ) -> Result<Done, Error> {
+        let driver = Driver::of(&job.targets)?;
+        let (targets, gone) = self.targets(job, driver.as_ref(), progress)?;
+        warn(progress, &job.warnings);
+        let mut session = self.attach(&targets, progress)?;
+        let count = session.targets().len();
+        let other_backends = fell_back(session.fell_back());
+        warn(progress, &other_backends);
+        let load_profile = job.profile.clone().map(|name| {
+            let least_hits = job.least_hits_of(&session.targets());
+            LoadProfileUsed { name, least_hits }
+        });
+        let mut left_out = [&job.left_out[..], &gone, session.left_out()].concat();
+        left_out.sort();
+        let mut window = {
+            let plan = self.plan(job);
+            let mut context = Context { session: &mut session, signals, progress };
+            let recorded = Window::record(plan, self.run.options.probes.precision, &mut context);
+            self.runtime.block_on(recorded)?
+        };
+        progress.end();
+
+        // Before the probes come off: afterwards nothing tells that somebody else had been there.
+        let foreign = session.foreign_program();
+        window.settle(&mut session);
+        let change = driver.as_ref().and_then(Driver::change);
+        let kernel_memory_bytes = session.memory_bytes();
+        // Now, and not when all is written: programs on its functions keep a module loaded, and whoever
+        // reads a report may want to load the next build.
+        if count > SOON_OFF {
+            progress.say("taking the probes off");
+        }
+        drop(session);
+        let (signal, trouble) = (window.signal.map(Error::Signal), window.trouble.take());
+        let mut warnings = job.warnings.clone();
+        warnings.extend(change.as_ref().map(Change::warning));
+        warnings.extend(other_backends);
+        warnings.extend(trouble.as_ref().map(ended_by_error));
+        warnings.extend(foreign.as_ref().ok().and_then(Option::as_ref).map(shared));
+        let facts = Facts {
+            clock: self.run.options.clock,
+            precision: self.run.options.probes.precision,
+            kernel_memory_bytes,
+            host: self.host.clone(),
+            modules: driver.iter().map(|driver| driver.facts().clone()).collect(),
+            load_profile,
+            left_out,
+            interrupted: signal.is_some() || trouble.is_some(),
+            warnings,
+        };
+        let profile = assemble::profile(facts, window)?;
+        let error = signal.or(foreign.err().map(Error::from)).or(trouble);
+        let error = error.or(change.as_ref().map(Change::error));
+        Ok(Done { profile, end: error.map_or(Ok(()), Err) })
+    }
+
+    /// The handlers, and what was left out of them if they had to be looked up again.
+    fn targets(
+        &self,
+        job: &Job,
+        driver: Option<&Driver>,
+        progress: &Progress,
+    ) -> Result<(Vec<Target>, Vec<LeftOut>), Error> {
+        let again = driver.map(|driver| driver.look_up(&job.targets, &self.run.known));
+        let Some(Resolved { targets, left_out }) = again.transpose()?.flatten() else {
+            return Ok((job.targets.clone(), Vec::new()));
+        };
+        progress.say("the module was loaded anew: its handlers were looked up again");
+        Ok((targets, left_out))
+    }
+
+    /// Attaches, and finds out why where the kernel said only that it will not.
+    fn attach(&self, targets: &[Target], progress: &Progress) -> Result<Probes, Error> {
+        let attaching = Instant::now();
+        let session = Probes::attach(targets, self.run.options.probes)
+            .map_err(|error| refused(targets, error))?;
+        let count = session.targets().len();
+        let probes = format!(
+            "probes on {count} handler{} attached in {:.2} s; their histograms take {:.1} MiB of kernel memory",
+            if count == 1 { "" } else { "s" },
+            attaching.elapsed().as_secs_f64(),
+            session.memory_bytes() as f64 / f64::from(1 << 20),
+        );
+        let without = "no probes: the load and its costs alone are measured";
+        progress.say(if self.run.options.no_probe { without } else { &probes });
+        Ok(session)
+    }
+
+    fn plan(&self, job: &Job) -> Plan {
+        let options = &self.run.options;
+        let (counter, questions) = HitCounter::channel();
+        Plan {
+            warmup: options.warmup,
+            duration: job.duration,
+            interval: options.interval,
+            loads: job.loads(options, counter),
+            questions,
+            watch: options.watch.clone(),
+            sample: options.sample,
+        }
+    }
+}
+
+fn warn(progress: &Progress, warnings: &[WarningRecord]) {
+    for warning in warnings {
+        progress.say(&format!("warning: {}", warning.text));
+    }
+}
+
+/// A warning for each way in which backends were refused: figures of two backends do not compare.
+fn fell_back(handlers: &[FellBack]) -> Vec<WarningRecord> {
+    let mut ways: BTreeMap<(Backend, &str), Vec<String>> = BTreeMap::new();
+    for FellBack { handler, backend, reason } in handlers {
+        ways.entry((*backend, reason)).or_default().push(handler.clone());
+    }
+    let record = |((backend, reason), handlers): (_, Vec<String>)| WarningRecord {
+        code: "other-backend".to_owned(),
+        text: format!("measured by {backend} instead: {}: {reason}", listed(&handlers)),
+        handlers,
+    };
+    ways.into_iter().map(record).collect()
+}
+
+fn ended_by_error(trouble: &Error) -> WarningRecord {
+    WarningRecord {
+        code: "ended-by-error".to_owned(),
+        text: format!("the run was ended by an error: {trouble}; this covers the time until then"),
+        handlers: Vec::new(),
+    }
+}
+
+fn shared((handler, prog_id): &(String, u32)) -> WarningRecord {
+    WarningRecord {
+        code: "shared".to_owned(),
+        text: format!(
+            "another tracing program (id {prog_id}) was on {handler} during the run: its time is \
+             counted as the handler's, and calls under way when it came or went were not \
+             measured; measure again without it"
+        ),
+        handlers: vec![handler.clone()],
+    }
+}
+
+/// Why probes on `targets` were refused.
+fn refused(targets: &[Target], error: ProbeError) -> Error {
+    let refused = match &error {
+        ProbeError::Handler { handler, .. } | ProbeError::Refused { handler, .. } => {
+            targets.iter().find(|target| target.name == *handler)
+        }
+        _ => None,
+    };
+    match refused {
+        Some(Target { name, module, .. })
+            if !KernelFiles::default().is_traceable(module.as_deref(), name) =>
+        {
+            ResolveError::NotTraceable { handler: name.clone(), module: module.clone() }.into()
+        }
+        _ => error.into(),
+    }
+}
+
+fn internal(what: &str) -> Error {
+    Error::Internal(what.to_owned())
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn seconds(duration: Duration) -> String {
+    format!("{:.1} s", duration.as_secs_f64())
+}

@@ -1,0 +1,64 @@
+//! The signals that end a run early.
+
+use std::fmt;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{Error, internal};
+
+/// A signal that ends a run early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    /// SIGINT: Ctrl-C.
+    Interrupt,
+    /// SIGTERM.
+    Terminate,
+}
+
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Interrupt => "SIGINT",
+            Self::Terminate => "SIGTERM",
+        })
+    }
+}
+
+/// Waits for the signals that end a run early.
+pub struct Signals {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    /// From now on they do not end the process. To be called within a runtime.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn new() -> Result<Self, Error> {
+        let listen = |kind| {
+            signal(kind).map_err(|error| internal(&format!("cannot listen for signals: {error}")))
+        };
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+        })
+    }
+
+    /// One that has come already.
+    pub(super) async fn pending(&mut self) -> Option<Signal> {
+        tokio::select! {
+            biased;
+            signal = self.next() => Some(signal),
+            () = std::future::ready(()) => None,
+        }
+    }
+
+    /// The next one.
+    pub async fn next(&mut self) -> Signal {
+        tokio::select! {
+            _ = self.interrupt.recv() => Signal::Interrupt,
+            _ = self.terminate.recv() => Signal::Terminate,
+        }
+    }
+}
