@@ -404,19 +404,11 @@ impl Session for Probes {
         if self.parts.iter().all(|part| part.pending.is_none()) {
             return Ok(Vec::new());
         }
-        let empty = self.precision.histogram().map_err(|error| ProbeError::System {
+        let empty = self.precision.durations().map_err(|error| ProbeError::System {
             doing: "adding up what was drained",
             error: io::Error::other(error),
         })?;
-        let nothing = |books| Drained {
-            histogram: empty.clone(),
-            sum_ns: 0,
-            min_ns: None,
-            max_ns: None,
-            over_range: 0,
-            self_time: None,
-            books,
-        };
+        let nothing = |books| Drained { durations: empty.clone(), self_time: None, books };
         let mut all: Vec<Option<Drained>> = self.targets.iter().map(|_| None).collect();
         for part in &mut self.parts {
             let pending = part.pending.take();
@@ -521,7 +513,8 @@ mod tests {
 
     /// Calls, their sum, and entries of each handler.
     fn figures(drained: &[Drained]) -> Vec<(u64, u64, u64)> {
-        let figures = |one: &Drained| (one.histogram.len(), one.sum_ns, one.books.entries);
+        let figures =
+            |one: &Drained| (one.durations.len(), one.durations.sum_ns(), one.books.entries);
         drained.iter().map(figures).collect()
     }
 

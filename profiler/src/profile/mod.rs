@@ -35,7 +35,7 @@ use crate::kernel::module::ModuleFacts;
 use crate::kernel::target::LeftOut;
 use costs::Costs;
 use loads::{BuiltinKind, LoadRun, LoadSpec};
-use measure::{HandlerMeasure, Losses, SelfTime, is_zero};
+use measure::{HandlerMeasure, Losses, SelfTime};
 use warning::{Warning, WarningRecord};
 
 /// What the field `schema` of every profile says.
@@ -298,13 +298,13 @@ impl HandlerProfile {
             module: measure.target.module.clone(),
             by_glob: measure.target.by_glob,
             backend: measure.backend,
-            count: measure.histogram.len(),
-            sum_ns: measure.sum_ns,
-            min_ns: measure.min_ns,
-            max_ns: measure.max_ns,
+            count: measure.durations.len(),
+            sum_ns: measure.durations.sum_ns(),
+            min_ns: measure.durations.min_ns(),
+            max_ns: measure.durations.max_ns(),
             self_time: measure.self_time.as_ref().map(SelfTimeProfile::from_measure).transpose()?,
             losses: measure.losses,
-            histogram: Distribution::encode(&measure.histogram)?,
+            histogram: Distribution::encode(measure.durations.histogram())?,
         })
     }
 
@@ -350,11 +350,11 @@ pub struct SelfTimeProfile {
 impl SelfTimeProfile {
     fn from_measure(measure: &SelfTime) -> Result<Self, EncodeError> {
         Ok(Self {
-            sum_ns: measure.sum_ns,
-            min_ns: measure.min_ns,
-            max_ns: measure.max_ns,
+            sum_ns: measure.durations.sum_ns(),
+            min_ns: measure.durations.min_ns(),
+            max_ns: measure.durations.max_ns(),
             probes_ns: measure.probes_ns,
-            histogram: Distribution::encode(&measure.histogram)?,
+            histogram: Distribution::encode(measure.durations.histogram())?,
         })
     }
 
@@ -400,6 +400,11 @@ pub struct IntervalStats {
     pub p99_ns: Option<u64>,
     /// Longest; `null` without a call.
     pub max_ns: Option<u64>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl IntervalStats {
@@ -505,15 +510,12 @@ mod tests {
     use crate::probe::Precision;
 
     fn whole(durations: &[u64], doubtful: u64) -> HandlerProfile {
-        let mut histogram = Precision::Three.histogram().unwrap();
-        durations.iter().for_each(|ns| histogram.record(*ns).unwrap());
+        let mut all = Precision::Three.durations().unwrap();
+        durations.iter().for_each(|ns| all.record(*ns));
         let measure = HandlerMeasure {
             target: Target::default(),
             backend: Backend::Fentry,
-            histogram,
-            sum_ns: durations.iter().sum(),
-            min_ns: durations.iter().min().copied(),
-            max_ns: durations.iter().max().copied(),
+            durations: all,
             self_time: None,
             losses: Losses { doubtful, ..Losses::default() },
         };

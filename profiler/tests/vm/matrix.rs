@@ -270,8 +270,12 @@ fn each_backend_pairs_hard_calls_or_says_what_it_lost() {
         }
         // Durations of the right calls: a start handed to another call's exit is too short or too long.
         let [recurse, sleep, migrate, irq] = measured.as_slice() else { panic!("{measured:?}") };
-        let ends =
-            |handler: &Measured| (handler.measure.min_ns.unwrap(), handler.measure.max_ns.unwrap());
+        let ends = |handler: &Measured| {
+            (
+                handler.measure.durations.min_ns().unwrap(),
+                handler.measure.durations.max_ns().unwrap(),
+            )
+        };
         assert!(ends(sleep).0 >= 100_000, "{backend}: {sleep:?}");
         for exact in [sleep, migrate] {
             exact.assert_exact();

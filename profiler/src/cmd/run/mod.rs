@@ -25,6 +25,7 @@ use crate::probe::{FellBack, Options, Precision, ProbeError, Probes, Session as 
 use crate::profile::warning::{WarningRecord, listed};
 use crate::profile::{Backend, LoadProfileUsed, Profile, Series};
 use crate::progress::Progress;
+use crate::stats::nanoseconds;
 
 use assemble::Common;
 use deliver::Delivery;
@@ -259,10 +260,6 @@ fn attach(targets: &[Target], options: Options) -> Result<Probes, Failure> {
 
 fn internal(what: &str) -> Failure {
     Failure::new(exit::INTERNAL, what)
-}
-
-fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn seconds(duration: Duration) -> String {
