@@ -26,6 +26,7 @@ mod schema;
 pub mod stats;
 pub mod stop;
 pub mod sweep;
+pub mod text;
 pub mod trace_cmd;
 pub mod verdict;
 pub mod watch;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::table::plural;
 use crate::kernel::target::LeftOut;
-use crate::profile::warning::listed;
 use crate::profile::{HandlerProfile, Profile};
+use crate::text::listed;
 
 /// A line on handlers without a hit, and one for each reason why functions were left out.
 pub(super) fn lines(profile: &Profile) -> Vec<String> {

@@ -430,8 +430,7 @@ impl Profile {
     /// Adds the warnings that follow from the measurements themselves, after those in place.
     /// To be called once, when all other fields are filled in.
     pub fn warn(&mut self) {
-        let warnings = Warning::of(self);
-        self.warnings.extend(warnings.iter().map(WarningRecord::from));
+        self.warnings.extend(Warning::of(self).into_iter().map(WarningRecord::from));
     }
 
     /// Handlers that have rows in reports. Those that a pattern found and that did nothing have none, but

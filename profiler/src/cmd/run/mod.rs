@@ -22,7 +22,7 @@ use crate::kernel::target::{KernelFiles, ResolveError, Resolved, Target};
 use crate::kernel::{host, privileges};
 use crate::load::HitCounter;
 use crate::probe::{FellBack, Options, Precision, ProbeError, Probes, Session as _};
-use crate::profile::warning::{WarningRecord, listed};
+use crate::profile::warning::{Handlers, Warning, WarningRecord};
 use crate::profile::{Backend, LoadProfileUsed, Profile, Series};
 use crate::progress::Progress;
 use crate::stats::nanoseconds;
@@ -210,32 +210,18 @@ fn fell_back(handlers: &[FellBack]) -> Vec<WarningRecord> {
     for FellBack { handler, backend, reason } in handlers {
         ways.entry((*backend, reason)).or_default().push(handler.clone());
     }
-    let record = |((backend, reason), handlers): (_, Vec<String>)| WarningRecord {
-        code: "other-backend".to_owned(),
-        text: format!("measured by {backend} instead: {}: {reason}", listed(&handlers)),
-        handlers,
+    let record = |((backend, reason), handlers): ((_, &str), _)| {
+        Warning::OtherBackend(Handlers(handlers), backend, reason.to_owned()).into()
     };
     ways.into_iter().map(record).collect()
 }
 
 fn ended_by_error(trouble: &Failure) -> WarningRecord {
-    WarningRecord {
-        code: "ended-by-error".to_owned(),
-        text: format!("the run was ended by an error: {trouble}; this covers the time until then"),
-        handlers: Vec::new(),
-    }
+    Warning::EndedByError(trouble.to_string()).into()
 }
 
 fn shared((handler, prog_id): &(String, u32)) -> WarningRecord {
-    WarningRecord {
-        code: "shared".to_owned(),
-        text: format!(
-            "another tracing program (id {prog_id}) was on {handler} during the run: its time is \
-             counted as the handler's, and calls under way when it came or went were not \
-             measured; measure again without it"
-        ),
-        handlers: vec![handler.clone()],
-    }
+    Warning::Shared(Handlers(vec![handler.clone()]), *prog_id).into()
 }
 
 /// Attaches, and finds out why where the kernel said only that it will not.
