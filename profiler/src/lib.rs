@@ -4,6 +4,7 @@
 //! and what comes out is a [`profile`], which [`export`] shows. [`cmd`] joins these.
 
 pub mod atomic_file;
+mod bytes;
 pub mod cli;
 pub mod cmd;
 pub mod doctor;

@@ -12,6 +12,7 @@ use crate::cli::LabArgs;
 use crate::error::{Failure, exit};
 use crate::lab::{self, Bench, Measured, builds, tools};
 use crate::progress::Progress;
+use crate::text::plural;
 
 pub use guest::run as guest;
 use output::Outputs;
@@ -54,7 +55,7 @@ fn watch(bench: &Bench, settings: &lab::Settings, progress: &mut Progress) -> Me
         "Linux {}: {} boot{}, {runs} run{}, {} at a time, clock {}",
         bench.kernel.release,
         settings.boots,
-        plural(settings.boots.into()),
+        plural(settings.boots),
         plural(runs),
         settings.jobs,
         settings.clock,
@@ -67,10 +68,6 @@ fn watch(bench: &Bench, settings: &lab::Settings, progress: &mut Progress) -> Me
     });
     progress.end();
     measured
-}
-
-fn plural(count: u64) -> &'static str {
-    if count == 1 { "" } else { "s" }
 }
 
 fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {

@@ -28,6 +28,7 @@ use super::{
     sys::{self, AttachType, GracePeriod},
 };
 use crate::{
+    bytes::array,
     kernel::{
         btf::{BTF_FOLDER, Btf},
         target::Target,
@@ -300,7 +301,7 @@ impl BpfSession {
             .chunks_exact(size_of::<Slot>())
             .take(self.cpus as usize)
             .map(|bytes| {
-                let word = |at: usize| u64_at(bytes, at * 8);
+                let word = |at: usize| array(bytes, at * 8).map_or(0, u64::from_ne_bytes);
                 Slot {
                     frame: word(0),
                     start: word(1),
@@ -782,7 +783,7 @@ fn each_once<Key: std::hash::Hash + Eq>(
 /// The head of a record.
 fn head_of(record: &[u8]) -> RecordHead {
     use std::mem::offset_of;
-    let word = |at| u64_at(record, at);
+    let word = |at| array(record, at).map_or(0, u64::from_ne_bytes);
     let mut nested = [Extremes::default(); NESTED_MAX];
     for (at, pair) in nested.iter_mut().enumerate() {
         let at = offset_of!(RecordHead, nested) + at * size_of::<Extremes>();
@@ -807,12 +808,6 @@ fn extremes(head: &RecordHead) -> (u64, u64) {
     head.nested
         .iter()
         .fold(lowest, |(not_min, max), pair| (not_min.max(pair.not_min), max.max(pair.max)))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    let mut word = [0; 8];
-    word.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_ne_bytes(word)
 }
 
 #[cfg(test)]

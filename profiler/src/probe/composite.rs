@@ -101,7 +101,7 @@ impl Probes {
         let mut keeper = None;
         let mut parts = Vec::new();
         let mut refusals: Vec<Vec<Obstacle>> = vec![Vec::new(); candidates.len()];
-        for backend in Backend::ALL {
+        for &backend in Backend::ALL {
             let mut places: Vec<usize> = (0..candidates.len())
                 .filter(|&at| candidates[at].1.as_ref().is_some_and(|c| c.backend == backend))
                 .collect();
@@ -235,7 +235,7 @@ fn one_backend(
     let named = named.and_then(|(_, choice)| Some(choice.as_ref()?.backend));
     // The last of the largest, which is the best.
     let main =
-        named.or_else(|| Backend::ALL.into_iter().rev().max_by_key(|backend| with(*backend)));
+        named.or_else(|| Backend::ALL.iter().copied().rev().max_by_key(|backend| with(*backend)));
     let Some(main) = main else { return Ok(None) };
     for (target, choice) in candidates.iter_mut() {
         let Some(other) = choice.as_ref().filter(|c| target.by_glob && c.backend != main) else {

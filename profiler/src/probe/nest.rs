@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn one_backend_with_programs_has_to_measure_all() {
-        for backend in Backend::ALL {
+        for &backend in Backend::ALL {
             let programs = backend != Backend::FunctionGraph;
             assert_eq!(chosen(&[backend, backend]).is_ok(), programs, "{backend}");
         }

@@ -20,8 +20,6 @@ mod series;
 pub mod unlike;
 pub mod warning;
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 pub use check::Inconsistent;
@@ -176,7 +174,9 @@ impl Tool {
 /// What one nanosecond of a duration is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(strum::Display)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Clock {
     /// Time as it passes.
     Wall,
@@ -184,19 +184,12 @@ pub enum Clock {
     Virtual,
 }
 
-impl fmt::Display for Clock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Wall => "wall",
-            Self::Virtual => "virtual",
-        })
-    }
-}
-
 /// How a handler's calls were observed, in order of preference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(strum::VariantArray, strum::IntoStaticStr, strum::Display, strum::EnumString)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case", parse_err_ty = String, parse_err_fn = no_such_backend)]
 pub enum Backend {
     /// One BPF program on the trampoline, for entry and exit, with a cookie between the two.
     Fsession,
@@ -214,43 +207,18 @@ pub enum Backend {
 
 impl Backend {
     /// All of them, best first.
-    pub const ALL: [Self; 6] = [
-        Self::Fsession,
-        Self::Fentry,
-        Self::KprobeSession,
-        Self::KprobeMulti,
-        Self::FunctionGraph,
-        Self::Kprobe,
-    ];
+    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// Its name on the command line and in files.
     #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Fsession => "fsession",
-            Self::Fentry => "fentry",
-            Self::KprobeSession => "kprobe-session",
-            Self::KprobeMulti => "kprobe-multi",
-            Self::FunctionGraph => "function-graph",
-            Self::Kprobe => "kprobe",
-        }
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 }
 
-impl fmt::Display for Backend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl std::str::FromStr for Backend {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|backend| backend.name() == text).ok_or_else(|| {
-            format!("there is no such backend: {}", Self::ALL.map(Self::name).join(", "))
-        })
-    }
+fn no_such_backend(_: &str) -> String {
+    let names: Vec<&str> = Backend::ALL.iter().map(|backend| backend.name()).collect();
+    format!("there is no such backend: {}", names.join(", "))
 }
 
 /// One handler's measurements over the whole window.

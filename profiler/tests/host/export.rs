@@ -210,7 +210,7 @@ fn report_in_each_format() {
     let path = folder.path().join("run.json");
     sample().write(&path).unwrap();
     let file = path.to_str().unwrap();
-    for format in Format::ALL {
+    for &format in Format::ALL {
         let expected = format.exporter(Unit::Us, None).serialize(&sample());
         let printed = profiler(&["report", file, "--unit", "us", "--format", format.name()]);
         assert!(printed.status.success(), "{printed:?}");

@@ -170,7 +170,7 @@ fn the_backends_agree_after_their_floors() {
         "backend", "empty", "in kprobe", "less", "plain", "less"
     );
     let mut compared: Vec<(Backend, Option<f64>, f64)> = Vec::new();
-    for backend in Backend::ALL {
+    for &backend in Backend::ALL {
         if let Err(refusal) = try_backend(backend, Some(&functions)) {
             writeln!(table, "{backend:<15} not on this kernel: {}", refusal.what).unwrap();
             continue;

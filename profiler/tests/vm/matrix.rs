@@ -79,7 +79,7 @@ fn found(target: &Target) -> (Vec<Backend>, Option<Backend>) {
         }
         choice.ok().map(|choice| choice.backend)
     };
-    let works = Backend::ALL.into_iter().filter(|&backend| chosen(Some(backend)).is_some());
+    let works = Backend::ALL.iter().copied().filter(|&backend| chosen(Some(backend)).is_some());
     (works.collect(), chosen(None))
 }
 

@@ -23,7 +23,7 @@ pub(crate) fn backends() -> Vec<Backend> {
             && (has_btf || !needs_btf(*backend))
             && try_backend(*backend, Some(&functions)).is_ok()
     };
-    let found: Vec<Backend> = Backend::ALL.into_iter().filter(works).collect();
+    let found: Vec<Backend> = Backend::ALL.iter().copied().filter(works).collect();
     assert!(found.len() >= if has_btf { 2 } else { 1 }, "{found:?}");
     found
 }

@@ -26,6 +26,7 @@ use crate::profile::warning::{Handlers, Warning, WarningRecord};
 use crate::profile::{Backend, LoadProfileUsed, Profile, Series};
 use crate::progress::Progress;
 use crate::stats::nanoseconds;
+use crate::text::plural;
 
 use assemble::Common;
 use deliver::Delivery;
@@ -141,7 +142,7 @@ impl Bench<'_> {
         let count = session.targets().len();
         let probes = format!(
             "probes on {count} handler{} attached in {:.2} s; their histograms take {:.1} MiB of kernel memory",
-            if count == 1 { "" } else { "s" },
+            plural(count),
             attaching.elapsed().as_secs_f64(),
             session.memory_bytes() as f64 / f64::from(1 << 20),
         );
