@@ -403,3 +403,34 @@ fn together(handlers: &Handlers) -> &'static str {
         ""
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(warning: Warning) -> (String, Vec<String>, String, bool) {
+        let record = WarningRecord::from(warning);
+        let is_derived = record.is_derived();
+        (record.code, record.handlers, record.text, is_derived)
+    }
+
+    #[test]
+    fn a_code_says_whether_its_warning_follows_from_the_figures() {
+        let names = || Handlers(["a", "b"].map(str::to_owned).into());
+        let (code, handlers, text, is_derived) = record(Warning::Overrun(names(), 1));
+        assert_eq!((code.as_str(), handlers, is_derived), ("overrun", names().0, true));
+        let begin =
+            "the trace buffer had no room for 1 call of a, b together (which were whose is not";
+        assert!(text.starts_with(begin), "{text}");
+        let (code, handlers, text, is_derived) =
+            record(Warning::TestsLeftRunning("x".to_owned(), 2));
+        assert_eq!((code.as_str(), handlers.len(), is_derived), ("tests-left-running", 0, true));
+        assert!(text.starts_with("2 processes of x went on"), "{text}");
+        let backend = Warning::OtherBackend(names(), Backend::KprobeMulti, "why".to_owned());
+        let text = "measured by kprobe-multi instead: a, b: why".to_owned();
+        assert_eq!(record(backend), ("other-backend".to_owned(), names().0, text, false));
+        let later =
+            WarningRecord { code: "later".to_owned(), handlers: vec![], text: String::new() };
+        assert!(!later.is_derived(), "of a newer version: nothing here makes it again");
+    }
+}

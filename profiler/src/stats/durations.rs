@@ -45,8 +45,11 @@ impl Durations {
     /// # Errors
     /// If `ns` is beyond the histogram's range.
     pub fn record_n(&mut self, ns: u64, count: u64) -> Result<(), RecordError> {
-        self.add_exact(ns.saturating_mul(count), ns, ns, 0);
-        self.record_bucket(ns, count)
+        self.record_bucket(ns, count)?;
+        if count > 0 {
+            self.add_exact(ns.saturating_mul(count), ns, ns, 0);
+        }
+        Ok(())
     }
 
     /// Records `count` durations by a value of their bucket alone; the exact figures of these are for
@@ -210,6 +213,7 @@ mod tests {
         one.record(0);
         two.record(HIGHEST_NS + 7);
         two.record_n(100_001, 2).unwrap();
+        two.record_n(1, 0).unwrap();
         one.add(&two).unwrap();
         assert_eq!((one.len(), one.sum_ns(), one.over_range()), (4, HIGHEST_NS + 200_009, 1));
         assert_eq!((one.min_ns(), one.max_ns()), (Some(0), Some(HIGHEST_NS + 7)));
