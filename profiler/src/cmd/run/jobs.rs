@@ -61,7 +61,7 @@ pub(super) fn of(args: &RunArgs) -> Result<Vec<Job>, Failure> {
     let profile = library.find(name)?;
     let parts = library.parts(&profile)?;
     let mut jobs: Vec<Job> = Vec::new();
-    let mut absent = Vec::new();
+    let mut absent: Vec<WarningRecord> = Vec::new();
     let mut first_error = None;
     for part in &parts {
         match of_part(args, part) {

@@ -211,7 +211,7 @@ fn fell_back(handlers: &[FellBack]) -> Vec<WarningRecord> {
     for FellBack { handler, backend, reason } in handlers {
         ways.entry((*backend, reason)).or_default().push(handler.clone());
     }
-    let record = |((backend, reason), handlers): ((_, &str), _)| {
+    let record = |((backend, reason), handlers): ((_, &str), _)| -> WarningRecord {
         Warning::OtherBackend(Handlers(handlers), backend, reason.to_owned()).into()
     };
     ways.into_iter().map(record).collect()
