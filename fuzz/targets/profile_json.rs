@@ -13,7 +13,7 @@ fuzz_target!(|text: &[u8]| {
         let bytes = Json.serialize(profile);
         let back = Profile::parse(&bytes, Path::new("again")).expect("what was written is read");
         assert_eq!(&back, profile);
-        for format in Format::ALL {
+        for &format in Format::ALL {
             let _ = format.exporter(Unit::Auto, Some(80)).serialize(profile);
         }
     }

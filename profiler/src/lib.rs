@@ -5,6 +5,7 @@
 //! joins these.
 
 pub mod atomic_file;
+mod bytes;
 pub mod cli;
 pub mod cmd;
 pub mod cost;
@@ -29,6 +30,7 @@ mod schema;
 pub mod stats;
 pub mod stop;
 pub mod sweep;
+pub mod text;
 pub mod trace_cmd;
 pub mod verdict;
 pub mod watch;

@@ -3,6 +3,7 @@
 mod block;
 mod bootstrap;
 mod bucket;
+mod durations;
 mod holm;
 mod rank;
 mod samples;
@@ -10,6 +11,7 @@ mod samples;
 pub use block::{Block, median, spread};
 pub use bootstrap::{Bounds, Change, change, level};
 pub use bucket::Bucket;
+pub use durations::Durations;
 pub use holm::adjust;
 pub use rank::{RankTest, rank_test, smallest_p};
 pub use samples::{for_a_bound, for_a_gate};

@@ -34,6 +34,6 @@ pub struct MergeArgs {
 }
 
 fn what() -> impl TypedValueParser<Value = What> {
-    PossibleValuesParser::new(What::all().iter().map(|what| what.name()))
+    PossibleValuesParser::new(What::ALL.iter().map(|what| what.name()))
         .try_map(|name| name.parse::<What>())
 }

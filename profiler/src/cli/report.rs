@@ -49,5 +49,6 @@ pub struct ReportArgs {
 
 /// Formats by their names, so that help and completions list them.
 pub(super) fn format() -> impl TypedValueParser<Value = Format> {
-    PossibleValuesParser::new(Format::ALL.map(Format::name)).try_map(|name| name.parse::<Format>())
+    PossibleValuesParser::new(Format::ALL.iter().map(|format| format.name()))
+        .try_map(|name| name.parse::<Format>())
 }

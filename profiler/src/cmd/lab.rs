@@ -12,6 +12,7 @@ use crate::error::{Failure, exit};
 pub use crate::lab::guest::run as guest;
 use crate::lab::{self, Bench, Measured, builds, tools};
 use crate::progress::Progress;
+use crate::text::plural;
 
 use output::Outputs;
 
@@ -53,7 +54,7 @@ fn watch(bench: &Bench, settings: &lab::Settings, progress: &mut Progress) -> Me
         "Linux {}: {} boot{}, {runs} run{}, {} at a time, clock {}",
         bench.kernel.release,
         settings.boots,
-        plural(settings.boots.into()),
+        plural(settings.boots),
         plural(runs),
         settings.jobs,
         settings.clock,
@@ -66,10 +67,6 @@ fn watch(bench: &Bench, settings: &lab::Settings, progress: &mut Progress) -> Me
     });
     progress.end();
     measured
-}
-
-fn plural(count: u64) -> &'static str {
-    if count == 1 { "" } else { "s" }
 }
 
 fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {

@@ -5,6 +5,7 @@ use super::{grid, json, report::stdout_width, to_stdout};
 use crate::cli::ListArgs;
 use crate::error::Failure;
 use crate::kernel::target::{Function, KernelFiles};
+use crate::text::plural;
 
 /// Prints the functions that match.
 ///
@@ -29,7 +30,7 @@ pub fn table(functions: &[Function], width: Option<u16>) -> String {
     let described = functions.iter().filter(|function| function.btf).count();
     text.push_str(&format!(
         "\n{count} function{}, {described} of them described by BTF\n",
-        if count == 1 { "" } else { "s" }
+        plural(count)
     ));
     if functions.iter().any(|function| function.address.is_none()) {
         text.push_str("the kernel hides addresses from this process: run as root to see them\n");

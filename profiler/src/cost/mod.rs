@@ -145,8 +145,8 @@ impl Round {
         if let Some(session) = &mut session {
             round.backend = session.backends().first().copied();
             for drained in session.drain()? {
-                round.hits += drained.histogram.len();
-                round.sum_ns += drained.sum_ns;
+                round.hits += drained.durations.len();
+                round.sum_ns += drained.durations.sum_ns();
             }
         }
         Ok(round)

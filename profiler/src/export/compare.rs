@@ -8,6 +8,7 @@ use super::grid;
 use super::markdown::escape;
 use super::table::clean;
 use super::verdict::{CompareReport, PartRecord, ns};
+use crate::text::plural;
 use crate::verdict::{ChangeRecord, Statistic};
 
 const HEADER: [&str; 8] =
@@ -74,7 +75,7 @@ pub(super) fn heading(parts: &[PartRecord]) -> String {
                 side.modules.join(", ")
             };
             let runs = side.runs.len();
-            let plural = if runs == 1 { "" } else { "s" };
+            let plural = plural(runs);
             let _ = writeln!(text, "{label:<10} {}, {runs} run{plural}", clean(&modules));
         }
         let _ = writeln!(text, "{:<10} {}, {} clock", "design", part.words, part.clock);

@@ -6,6 +6,7 @@ use super::compare::{describe, heading, markdown_cell};
 use super::junit::{self, Case, Status};
 use super::verdict::{GateReport, ns};
 use super::{grid, table::clean};
+use crate::text::plural;
 use crate::verdict::{Outcome, Verdict};
 
 type Line = crate::verdict::Line<String>;
@@ -163,7 +164,7 @@ fn rule(report: &GateReport) -> String {
     format!(
         "{} comparison{} together at alpha {} (Holm), bounds at {:.0} %",
         report.comparisons,
-        if report.comparisons == 1 { "" } else { "s" },
+        plural(report.comparisons),
         report.alpha,
         report.confidence * 100.0
     )

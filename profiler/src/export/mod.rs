@@ -23,7 +23,6 @@ pub mod table;
 mod unseen;
 pub mod verdict;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -50,7 +49,18 @@ pub trait Exporter {
 }
 
 /// The formats, as they are named on the command line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    strum::VariantArray,
+    strum::IntoStaticStr,
+    strum::Display,
+    strum::EnumString,
+)]
+#[strum(serialize_all = "lowercase", parse_err_ty = UnknownFormat, parse_err_fn = unknown_format)]
 pub enum Format {
     /// The table for people.
     Table,
@@ -86,30 +96,12 @@ pub enum UnknownFormat {
 
 impl Format {
     /// Everything there is.
-    pub const ALL: [Self; 8] = [
-        Self::Table,
-        Self::Markdown,
-        Self::Csv,
-        Self::Json,
-        Self::Hlog,
-        Self::Hgrm,
-        Self::OpenMetrics,
-        Self::Html,
-    ];
+    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// Its name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Table => "table",
-            Self::Markdown => "markdown",
-            Self::Csv => "csv",
-            Self::Json => "json",
-            Self::Hlog => "hlog",
-            Self::Hgrm => "hgrm",
-            Self::OpenMetrics => "openmetrics",
-            Self::Html => "html",
-        }
+        self.into()
     }
 
     /// Endings of files in this format, the usual one first.
@@ -131,7 +123,7 @@ impl Format {
     #[must_use]
     pub fn of_file(path: &Path) -> Option<Self> {
         let ending = path.extension()?.to_str()?.to_ascii_lowercase();
-        Self::ALL.into_iter().find(|format| format.extensions().contains(&ending.as_str()))
+        Self::ALL.iter().copied().find(|format| format.extensions().contains(&ending.as_str()))
     }
 
     /// What writes this format. Formats for programs have their own unit, whatever `unit` is;
@@ -151,25 +143,12 @@ impl Format {
     }
 
     fn names() -> String {
-        Self::ALL.map(Self::name).join(", ")
+        Self::ALL.iter().map(|format| format.name()).collect::<Vec<_>>().join(", ")
     }
 }
 
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Format {
-    type Err = UnknownFormat;
-
-    fn from_str(text: &str) -> Result<Self, UnknownFormat> {
-        Self::ALL
-            .into_iter()
-            .find(|format| format.name() == text)
-            .ok_or_else(|| UnknownFormat::Name(text.to_owned()))
-    }
+fn unknown_format(name: &str) -> UnknownFormat {
+    UnknownFormat::Name(name.to_owned())
 }
 
 /// A file to be written in a format: `FORMAT=FILE`, or a file whose ending tells the format.
@@ -215,7 +194,7 @@ mod tests {
 
     #[test]
     fn names_and_endings_are_of_one_format_each() {
-        for format in Format::ALL {
+        for &format in Format::ALL {
             assert_eq!(format.name().parse(), Ok(format));
             for ending in format.extensions() {
                 assert_eq!(Format::of_file(Path::new(&format!("x.{ending}"))), Some(format));

@@ -3,11 +3,12 @@
 
 use comfy_table::Row;
 
-use super::table::{Unit, clean, describe_outcome, heading, paragraph, plural, seconds};
+use super::table::{Unit, clean, describe_outcome, heading, paragraph, seconds};
 use super::{grid, unseen};
 use crate::load::{LoadRun, LoadSpec, OperationTimes};
 use crate::profile::{HandlerProfile, Profile};
 use crate::stats::{median, spread};
+use crate::text::plural;
 
 /// Runs that have a line of their own above the table.
 const NAMED: usize = 20;
@@ -266,7 +267,7 @@ fn warnings(runs: &[Profile]) -> String {
         let numbers: Vec<String> = of.iter().map(usize::to_string).collect();
         let whose = match of.len() {
             all if all == runs.len() => String::new(),
-            several => format!("run{} {}: ", plural(several as u64), numbers.join(", ")),
+            several => format!("run{} {}: ", plural(several), numbers.join(", ")),
         };
         format!("warning: {whose}{warning}")
     }))

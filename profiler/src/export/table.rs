@@ -2,8 +2,6 @@
 //! on its file print the same bytes.
 
 use std::borrow::Cow;
-use std::fmt;
-use std::str::FromStr;
 
 use comfy_table::Row;
 
@@ -11,9 +9,13 @@ use super::{Exporter, accounts, grid, loads, self_time, unseen};
 use crate::kernel::module::ModuleFacts;
 use crate::load::{LoadRun, LoadStatus, StopReason};
 use crate::profile::{HandlerProfile, Profile, Source};
+use crate::text::plural;
 
 /// Unit of the durations in a table.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, strum::Display, strum::EnumString,
+)]
+#[strum(serialize_all = "lowercase", parse_err_ty = UnknownUnit, parse_err_fn = unknown_unit)]
 pub enum Unit {
     /// The one of the three in which the largest average is a number below 1000.
     #[default]
@@ -31,29 +33,8 @@ pub enum Unit {
 #[error("`{0}` is no unit: choose auto, ns, us or ms")]
 pub struct UnknownUnit(String);
 
-impl FromStr for Unit {
-    type Err = UnknownUnit;
-
-    fn from_str(text: &str) -> Result<Self, UnknownUnit> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "ns" => Ok(Self::Ns),
-            "us" => Ok(Self::Us),
-            "ms" => Ok(Self::Ms),
-            _ => Err(UnknownUnit(text.to_owned())),
-        }
-    }
-}
-
-impl fmt::Display for Unit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Auto => "auto",
-            Self::Ns => "ns",
-            Self::Us => "us",
-            Self::Ms => "ms",
-        })
-    }
+fn unknown_unit(text: &str) -> UnknownUnit {
+    UnknownUnit(text.to_owned())
 }
 
 impl Unit {
@@ -240,7 +221,7 @@ pub(super) fn heading(profile: &Profile, unit: Unit) -> Vec<(&'static str, Strin
     }
     let mut machine = known(&host.cpu_model);
     if let Some(cpus) = host.cpus_online {
-        machine.push_str(&format!(", {cpus} CPU{}", plural(cpus.into())));
+        machine.push_str(&format!(", {cpus} CPU{}", plural(cpus)));
     }
     if let Some(hypervisor) = &host.hypervisor {
         let vendor = hypervisor.vendor.as_deref().unwrap_or("an unknown hypervisor");
@@ -292,8 +273,7 @@ pub(super) fn heading(profile: &Profile, unit: Unit) -> Vec<(&'static str, Strin
 fn describe_sources(sources: &[Source]) -> String {
     const NAMED: usize = 4;
     let names: Vec<&str> = sources.iter().take(NAMED).map(|source| source.name.as_str()).collect();
-    let mut text =
-        format!("{} run{}: {}", sources.len(), plural(sources.len() as u64), names.join(", "));
+    let mut text = format!("{} run{}: {}", sources.len(), plural(sources.len()), names.join(", "));
     if sources.len() > NAMED {
         text.push_str(", ...");
     }
@@ -394,10 +374,6 @@ fn lost(handler: &HandlerProfile) -> String {
     }
     let share = handler.losses.share(handler.count) * 100.0;
     if share < 0.01 { format!("{lost} (<0.01%)") } else { format!("{lost} ({share:.2}%)") }
-}
-
-pub(super) fn plural(count: u64) -> &'static str {
-    if count == 1 { "" } else { "s" }
 }
 
 /// Seconds to the millisecond; whole ones without decimals.

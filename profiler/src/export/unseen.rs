@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::table::plural;
 use crate::kernel::target::LeftOut;
-use crate::profile::warning::listed;
 use crate::profile::{HandlerProfile, Profile};
+use crate::text::{listed, plural};
 
 /// A line on handlers without a hit, and one for each reason why functions were left out.
 pub(super) fn lines(profile: &Profile) -> Vec<String> {
@@ -39,7 +38,7 @@ fn no_hit(names: Vec<&str>) -> Option<String> {
         let count = names.len();
         format!(
             "no hit: {count} function{} that a pattern matches: {}",
-            plural(count as u64),
+            plural(count),
             listed(&names)
         )
     })
@@ -53,7 +52,7 @@ fn left_out(left_out: &[LeftOut]) -> impl Iterator<Item = String> {
     by_reason.into_iter().map(|(reason, names)| {
         let count = names.len();
         let names = listed(&names);
-        format!("left out: {count} function{} ({names}): {reason}", plural(count as u64))
+        format!("left out: {count} function{} ({names}): {reason}", plural(count))
     })
 }
 

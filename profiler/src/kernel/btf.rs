@@ -9,6 +9,8 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use crate::bytes::array;
+
 /// Where the kernel shows its BTF.
 pub const BTF_FOLDER: &str = "/sys/kernel/btf";
 
@@ -185,7 +187,7 @@ impl Blob {
     fn parse(bytes: &[u8], path: &Path, base: Option<&Self>) -> Result<Self, BtfError> {
         let malformed =
             |what: String| BtfError::Malformed { path: path.display().to_string(), what };
-        let magic = bytes.get(..2).map(|magic| u16::from_ne_bytes([magic[0], magic[1]]));
+        let magic = array(bytes, 0).map(u16::from_ne_bytes);
         if magic != Some(MAGIC) {
             return Err(malformed(
                 "it does not begin with the magic number of this byte order".to_owned(),
@@ -263,8 +265,7 @@ fn places(types: &[u8]) -> Result<Vec<u32>, (usize, String)> {
 }
 
 pub(super) fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    let bytes = bytes.get(at..at.checked_add(4)?)?;
-    Some(u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+    array(bytes, at).map(u32::from_ne_bytes)
 }
 
 pub(super) const KIND_FUNC: u32 = 12;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::bytes::array;
 use crate::kernel::host::{read_dir_facts, read_fact};
 
 /// Bytes that are read of a notes file.
@@ -110,9 +111,7 @@ fn build_id(notes: &Path) -> Option<String> {
 /// Walks ELF notes (header of three words, then name and descriptor, each padded to four bytes).
 fn find_build_id(mut notes: &[u8]) -> Option<String> {
     while let Some((header, rest)) = notes.split_at_checked(12) {
-        let word = |at: usize| -> Option<u32> {
-            Some(u32::from_ne_bytes(header.get(at..at + 4)?.try_into().ok()?))
-        };
+        let word = |at| array(header, at).map(u32::from_ne_bytes);
         let (name_len, desc_len, kind) = (word(0)? as usize, word(4)? as usize, word(8)?);
         let (name, rest) = rest.split_at_checked(name_len.checked_next_multiple_of(4)?)?;
         let desc = rest.get(..desc_len)?;

@@ -28,6 +28,7 @@ use super::{
     sys::{self, AttachType, GracePeriod},
 };
 use crate::{
+    bytes::array,
     kernel::{
         btf::{BTF_FOLDER, Btf},
         target::Target,
@@ -66,8 +67,7 @@ pub struct BpfSession {
 
 /// What records of all CPUs add up to.
 struct Totals {
-    durations: SelfTime,
-    over_range: u64,
+    of_calls: SelfTime,
     backwards: u64,
 }
 
@@ -301,7 +301,7 @@ impl BpfSession {
             .chunks_exact(size_of::<Slot>())
             .take(self.cpus as usize)
             .map(|bytes| {
-                let word = |at: usize| u64_at(bytes, at * 8);
+                let word = |at: usize| array(bytes, at * 8).map_or(0, u64::from_ne_bytes);
                 Slot {
                     frame: word(0),
                     start: word(1),
@@ -465,17 +465,16 @@ impl BpfSession {
         phase: u32,
         mut books: Books,
     ) -> Result<Drained, ProbeError> {
-        let Totals { durations, over_range, backwards } =
+        let Totals { of_calls, backwards } =
             self.read_records(probed, self.record_key(0, phase))?;
         books.backwards = probed.backwards + backwards;
         let self_time = if self.tells_self_time() {
             let own = self.record_key(0, phase) + PHASES * self.cpus;
-            Some(self.read_records(probed, own)?.durations)
+            Some(self.read_records(probed, own)?.of_calls)
         } else {
             None
         };
-        let SelfTime { histogram, sum_ns, min_ns, max_ns, .. } = durations;
-        Ok(Drained { histogram, sum_ns, min_ns, max_ns, over_range, self_time, books })
+        Ok(Drained { durations: of_calls.durations, self_time, books })
     }
 
     /// The sum of the records of all CPUs, of which `first` is the key of the first.
@@ -485,9 +484,8 @@ impl BpfSession {
             handler: probed.target.name.clone(),
             error: std::io::Error::other(what),
         };
-        let mut histogram =
-            self.precision.histogram().map_err(|error| invalid(error.to_string()))?;
-        let (mut sum_ns, mut min_ns, mut max_ns, mut over_range) = (0, u64::MAX, 0, 0);
+        let mut durations =
+            self.precision.durations().map_err(|error| invalid(error.to_string()))?;
         let (mut probes_ns, mut backwards) = (0, 0);
         let mut bytes = vec![0; record_bytes(self.precision)];
         let head = size_of::<RecordHead>();
@@ -500,11 +498,8 @@ impl BpfSession {
                 continue;
             }
             // The head knows the long durations alone; a short one is its counter's only value.
-            sum_ns += found.sum;
             let (not_min, max) = extremes(&found);
-            min_ns = min_ns.min(!not_min);
-            max_ns = max_ns.max(max);
-            over_range += found.over_range;
+            durations.add_exact(found.sum, !not_min, max, found.over_range);
             probes_ns += found.probes;
             for (counter, count) in bytes[head..].chunks_exact(4).enumerate() {
                 let count = u64::from(u32::from_ne_bytes([count[0], count[1], count[2], count[3]]));
@@ -512,23 +507,15 @@ impl BpfSession {
                     continue;
                 }
                 let value = lowest_value(magnitude, counter);
-                if value < 1 << magnitude {
-                    sum_ns += value * count;
-                    min_ns = min_ns.min(value);
-                    max_ns = max_ns.max(value);
-                }
-                histogram.record_n(value, count).map_err(|error| invalid(error.to_string()))?;
+                let recorded = if value < 1 << magnitude {
+                    durations.record_n(value, count)
+                } else {
+                    durations.record_bucket(value, count)
+                };
+                recorded.map_err(|error| invalid(error.to_string()))?;
             }
         }
-        let any = !histogram.is_empty();
-        let durations = SelfTime {
-            histogram,
-            sum_ns,
-            min_ns: any.then_some(min_ns),
-            max_ns: any.then_some(max_ns),
-            probes_ns,
-        };
-        Ok(Totals { durations, over_range, backwards })
+        Ok(Totals { of_calls: SelfTime { durations, probes_ns }, backwards })
     }
 
     fn record_key(&self, cpu: u32, phase: u32) -> u32 {
@@ -796,7 +783,7 @@ fn each_once<Key: std::hash::Hash + Eq>(
 /// The head of a record.
 fn head_of(record: &[u8]) -> RecordHead {
     use std::mem::offset_of;
-    let word = |at| u64_at(record, at);
+    let word = |at| array(record, at).map_or(0, u64::from_ne_bytes);
     let mut nested = [Extremes::default(); NESTED_MAX];
     for (at, pair) in nested.iter_mut().enumerate() {
         let at = offset_of!(RecordHead, nested) + at * size_of::<Extremes>();
@@ -821,12 +808,6 @@ fn extremes(head: &RecordHead) -> (u64, u64) {
     head.nested
         .iter()
         .fold(lowest, |(not_min, max), pair| (not_min.max(pair.not_min), max.max(pair.max)))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    let mut word = [0; 8];
-    word.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_ne_bytes(word)
 }
 
 #[cfg(test)]

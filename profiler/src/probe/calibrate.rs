@@ -14,6 +14,7 @@ use super::{
     programs::{self, Kind, Side},
     sys::{self, AttachType},
 };
+use crate::bytes::array;
 use crate::kernel::target::Target;
 
 /// A system call that few processes make, and that this one makes for the purpose.
@@ -76,11 +77,7 @@ pub(super) fn exit_shift(
         sys::call_getpgid();
         let mut bytes = vec![0; SLOTS_MAX * size_of::<Slot>()];
         instance.read(names::SLOTS, 0, &mut bytes).map_err(system("reading a map"))?;
-        let word = |at: usize| {
-            let mut word = [0; 8];
-            word.copy_from_slice(&bytes[at..at + 8]);
-            u64::from_ne_bytes(word)
-        };
+        let word = |at| array(&bytes, at).map_or(0, u64::from_ne_bytes);
         let (place, registers) = (word(0), word(8));
         let distance = place.wrapping_sub(registers);
         if place == 0 || registers == 0 || found.is_some_and(|before| before != distance) {

@@ -101,7 +101,7 @@ impl Probes {
         let mut keeper = None;
         let mut parts = Vec::new();
         let mut refusals: Vec<Vec<Obstacle>> = vec![Vec::new(); candidates.len()];
-        for backend in Backend::ALL {
+        for &backend in Backend::ALL {
             let mut places: Vec<usize> = (0..candidates.len())
                 .filter(|&at| candidates[at].1.as_ref().is_some_and(|c| c.backend == backend))
                 .collect();
@@ -235,7 +235,7 @@ fn one_backend(
     let named = named.and_then(|(_, choice)| Some(choice.as_ref()?.backend));
     // The last of the largest, which is the best.
     let main =
-        named.or_else(|| Backend::ALL.into_iter().rev().max_by_key(|backend| with(*backend)));
+        named.or_else(|| Backend::ALL.iter().copied().rev().max_by_key(|backend| with(*backend)));
     let Some(main) = main else { return Ok(None) };
     for (target, choice) in candidates.iter_mut() {
         let Some(other) = choice.as_ref().filter(|c| target.by_glob && c.backend != main) else {
@@ -404,19 +404,11 @@ impl Session for Probes {
         if self.parts.iter().all(|part| part.pending.is_none()) {
             return Ok(Vec::new());
         }
-        let empty = self.precision.histogram().map_err(|error| ProbeError::System {
+        let empty = self.precision.durations().map_err(|error| ProbeError::System {
             doing: "adding up what was drained",
             error: io::Error::other(error),
         })?;
-        let nothing = |books| Drained {
-            histogram: empty.clone(),
-            sum_ns: 0,
-            min_ns: None,
-            max_ns: None,
-            over_range: 0,
-            self_time: None,
-            books,
-        };
+        let nothing = |books| Drained { durations: empty.clone(), self_time: None, books };
         let mut all: Vec<Option<Drained>> = self.targets.iter().map(|_| None).collect();
         for part in &mut self.parts {
             let pending = part.pending.take();
@@ -521,7 +513,8 @@ mod tests {
 
     /// Calls, their sum, and entries of each handler.
     fn figures(drained: &[Drained]) -> Vec<(u64, u64, u64)> {
-        let figures = |one: &Drained| (one.histogram.len(), one.sum_ns, one.books.entries);
+        let figures =
+            |one: &Drained| (one.durations.len(), one.durations.sum_ns(), one.books.entries);
         drained.iter().map(figures).collect()
     }
 

@@ -11,6 +11,7 @@ use std::{
 use profiler_common::layout::{DISPLACED_MAX, NESTS_MAX, Nest, PHASES, SLOTS_MAX, Slot};
 
 use super::{Precision, bpf::record_bytes};
+use crate::text::plural;
 
 /// Share of what is available that maps may take. The rest is for the histograms that the profiler itself
 /// keeps, for the load, and because part of what the kernel calls available are caches that it has to
@@ -144,7 +145,7 @@ impl std::error::Error for TooLittle {}
 impl fmt::Display for TooLittle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { maps, may_take, available } = self;
-        let handlers = |count: u64| format!("{count} handler{}", if count == 1 { "" } else { "s" });
+        let handlers = |count: u64| format!("{count} handler{}", plural(count));
         write!(
             f,
             "histograms of {} need {} of kernel memory for {} possible CPUs with {} digits, and {} may be taken: \

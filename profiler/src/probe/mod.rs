@@ -29,6 +29,7 @@ use profiler_common::bucket::{
 use crate::kernel::target::Target;
 use crate::profile::Backend;
 use crate::profile::measure::SelfTime;
+use crate::stats::Durations;
 pub use composite::{FellBack, Probes};
 pub use memory::TooLittle;
 pub use sys::LoadRefused;
@@ -71,12 +72,12 @@ impl Precision {
         }
     }
 
-    /// An empty histogram of this precision, from 1 ns to 60 s.
+    /// No durations, in a histogram of this precision from 1 ns to 60 s.
     ///
     /// # Errors
     /// Never for the bounds used here; the library's own check is passed on.
-    pub fn histogram(self) -> Result<Histogram<u64>, hdrhistogram::CreationError> {
-        Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, self.digits())
+    pub fn durations(self) -> Result<Durations, hdrhistogram::CreationError> {
+        Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, self.digits()).map(Durations::new)
     }
 }
 
@@ -229,15 +230,7 @@ pub enum ProbeError {
 #[derive(Debug, Clone)]
 pub struct Drained {
     /// Durations of the calls that left since the last drain.
-    pub histogram: Histogram<u64>,
-    /// Exact sum of them, in nanoseconds.
-    pub sum_ns: u64,
-    /// Exact shortest, in nanoseconds; `None` without a call.
-    pub min_ns: Option<u64>,
-    /// Exact longest, in nanoseconds; `None` without a call.
-    pub max_ns: Option<u64>,
-    /// How many lay beyond the histogram's range.
-    pub over_range: u64,
+    pub durations: Durations,
     /// The same calls' own time, where that was asked for.
     pub self_time: Option<SelfTime>,
     /// Counters since the probes were attached.
@@ -247,18 +240,10 @@ pub struct Drained {
 #[cfg(test)]
 impl Drained {
     /// What a session gives that saw calls of these durations, in nanoseconds.
-    pub(crate) fn of(durations: &[u64], books: Books) -> Self {
-        let mut histogram = Precision::Three.histogram().unwrap();
-        durations.iter().for_each(|ns| histogram.record(*ns).unwrap());
-        Self {
-            histogram,
-            sum_ns: durations.iter().sum(),
-            min_ns: durations.iter().min().copied(),
-            max_ns: durations.iter().max().copied(),
-            over_range: 0,
-            self_time: None,
-            books,
-        }
+    pub(crate) fn of(all: &[u64], books: Books) -> Self {
+        let mut durations = Precision::Three.durations().unwrap();
+        all.iter().for_each(|ns| durations.record(*ns));
+        Self { durations, self_time: None, books }
     }
 }
 
@@ -310,7 +295,7 @@ impl Drained {
             return Ok(());
         };
         for (sum, newer) in pending.iter_mut().zip(drained) {
-            sum.add(newer).map_err(|error| ProbeError::System {
+            sum.add(&newer).map_err(|error| ProbeError::System {
                 doing: "adding up what was drained",
                 error: std::io::Error::other(error),
             })?;
@@ -319,18 +304,10 @@ impl Drained {
     }
 
     /// Adds what the same handler's next drain gave.
-    fn add(&mut self, newer: Self) -> Result<(), hdrhistogram::AdditionError> {
-        let Self { histogram, sum_ns, min_ns, max_ns, over_range, self_time, books } = newer;
-        self.histogram.add(&histogram)?;
-        self.sum_ns += sum_ns;
-        self.min_ns = [self.min_ns, min_ns].into_iter().flatten().min();
-        self.max_ns = self.max_ns.max(max_ns);
-        self.over_range += over_range;
-        match (&mut self.self_time, self_time) {
-            (Some(sum), Some(more)) => sum.add(&more)?,
-            (sum, more) => *sum = sum.take().or(more),
-        }
-        self.books = books;
+    fn add(&mut self, newer: &Self) -> Result<(), hdrhistogram::AdditionError> {
+        self.durations.add(&newer.durations)?;
+        SelfTime::add(&mut self.self_time, newer.self_time.as_ref())?;
+        self.books = newer.books;
         Ok(())
     }
 }

@@ -3,8 +3,6 @@
 
 use std::os::fd::AsFd as _;
 
-use hdrhistogram::Histogram;
-
 use super::{
     Drained, Options, Precision, ProbeError, Session as _,
     bpf::BpfSession,
@@ -15,6 +13,7 @@ use super::{
 use crate::{
     kernel::target::{KernelFiles, Target},
     profile::Backend,
+    stats::Durations,
 };
 
 /// Calls the next one, and is called by a test run of a program (kernel 5.7, commit da00d2f117a0).
@@ -106,7 +105,7 @@ pub(super) fn measure_costs(backend: Backend, options: Options) -> Result<Costs,
     let both = measure(&[outer.clone(), inner.clone()])?;
     costs(&alone, &both).ok_or_else(|| {
         let batches = alone.iter().chain(&both).flatten();
-        let seen: Vec<u64> = batches.map(|drained| drained.histogram.len()).collect();
+        let seen: Vec<u64> = batches.map(|drained| drained.durations.len()).collect();
         refused(format!("of {RUNS} calls of {OUTER} with {INNER} these were seen: {seen:?}"))
     })
 }
@@ -117,13 +116,13 @@ fn costs(alone: &[Vec<Drained>], both: &[Vec<Drained>]) -> Option<Costs> {
     let mut bare = Vec::new();
     for batch in alone {
         let [outer] = batch.as_slice() else { return None };
-        bare.push(&outer.histogram);
+        bare.push(&outer.durations);
     }
     let (mut own, mut within) = (Vec::new(), Vec::new());
     for batch in both {
         let [outer, inner] = batch.as_slice() else { return None };
-        own.push(&outer.self_time.as_ref()?.histogram);
-        within.push(&inner.histogram);
+        own.push(&outer.self_time.as_ref()?.durations);
+        within.push(&inner.durations);
     }
     Some(Costs {
         // It knows what lies between the inner call's start and the end of its exit program.
@@ -133,11 +132,11 @@ fn costs(alone: &[Vec<Drained>], both: &[Vec<Drained>]) -> Option<Costs> {
 }
 
 /// The least median, in ns: a median, because of interrupts.
-fn fastest(batches: &[&Histogram<u64>]) -> Option<u64> {
+fn fastest(batches: &[&Durations]) -> Option<u64> {
     if batches.iter().any(|batch| batch.len() < u64::from(RUNS)) {
         return None;
     }
-    batches.iter().map(|batch| batch.value_at_quantile(0.5)).min()
+    batches.iter().map(|batch| batch.histogram().value_at_quantile(0.5)).min()
 }
 
 #[cfg(test)]
@@ -159,7 +158,7 @@ mod tests {
 
     #[test]
     fn one_backend_with_programs_has_to_measure_all() {
-        for backend in Backend::ALL {
+        for &backend in Backend::ALL {
             let programs = backend != Backend::FunctionGraph;
             assert_eq!(chosen(&[backend, backend]).is_ok(), programs, "{backend}");
         }
@@ -168,29 +167,15 @@ mod tests {
     }
 
     fn drained(duration: u64, own: u64, calls: u32) -> Drained {
-        let histogram = |value| {
-            let mut histogram = Precision::Three.histogram().unwrap();
-            histogram.record_n(value, calls.into()).unwrap();
+        let durations = |ns| {
+            let mut durations = Precision::Three.durations().unwrap();
+            durations.record_n(ns, calls.into()).unwrap();
             // An interrupt came in.
-            histogram.record_n(1_000_000, u64::from(calls) / 10).unwrap();
-            histogram
+            durations.record_n(1_000_000, u64::from(calls) / 10).unwrap();
+            durations
         };
-        let histogram_of_self = histogram(own);
-        Drained {
-            histogram: histogram(duration),
-            sum_ns: 0,
-            min_ns: None,
-            max_ns: None,
-            over_range: 0,
-            self_time: Some(SelfTime {
-                histogram: histogram_of_self,
-                sum_ns: 0,
-                min_ns: None,
-                max_ns: None,
-                probes_ns: 0,
-            }),
-            books: Books::default(),
-        }
+        let self_time = Some(SelfTime { durations: durations(own), probes_ns: 0 });
+        Drained { durations: durations(duration), self_time, books: Books::default() }
     }
 
     #[test]

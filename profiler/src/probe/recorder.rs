@@ -1,11 +1,10 @@
 //! Adds up what is drained from a session over one measured window.
 
-use hdrhistogram::Histogram;
-
 use super::{Books, Drained, Precision, Session};
 use crate::kernel::target::Target;
 use crate::profile::Backend;
-use crate::profile::measure::{HandlerMeasure, Losses, SelfTime, doubtful::Durations};
+use crate::profile::measure::{HandlerMeasure, Losses, SelfTime};
+use crate::stats::Durations;
 
 /// The sum of all drains of a window, a handler at a time.
 pub struct Recorder {
@@ -15,11 +14,7 @@ pub struct Recorder {
 struct Handler {
     target: Target,
     backend: Backend,
-    histogram: Histogram<u64>,
-    sum_ns: u64,
-    min_ns: Option<u64>,
-    max_ns: Option<u64>,
-    over_range: u64,
+    durations: Durations,
     self_time: Option<SelfTime>,
     /// Calls paired since the probes were attached, before the window.
     paired_before: u64,
@@ -52,12 +47,8 @@ impl Recorder {
     /// Begins the window: what was counted until `drained` is not of it.
     pub fn begin(&mut self, drained: &[Drained]) {
         for (handler, drained) in self.handlers.iter_mut().zip(drained) {
-            handler.paired_before += handler.histogram.len() + drained.histogram.len();
-            handler.histogram.reset();
-            handler.sum_ns = 0;
-            handler.min_ns = None;
-            handler.max_ns = None;
-            handler.over_range = 0;
+            handler.paired_before += handler.durations.len() + drained.durations.len();
+            handler.durations.reset();
             handler.self_time = None;
             handler.before = drained.books;
             handler.now = drained.books;
@@ -71,15 +62,8 @@ impl Recorder {
     /// Never for histograms of one precision; the library's own check is passed on.
     pub fn add(&mut self, drained: &[Drained]) -> Result<(), hdrhistogram::AdditionError> {
         for (handler, drained) in self.handlers.iter_mut().zip(drained) {
-            handler.histogram.add(&drained.histogram)?;
-            handler.sum_ns += drained.sum_ns;
-            handler.min_ns = [handler.min_ns, drained.min_ns].into_iter().flatten().min();
-            handler.max_ns = handler.max_ns.max(drained.max_ns);
-            handler.over_range += drained.over_range;
-            match (&mut handler.self_time, &drained.self_time) {
-                (Some(sum), Some(more)) => sum.add(more)?,
-                (sum, more) => *sum = sum.take().or_else(|| more.clone()),
-            }
+            handler.durations.add(&drained.durations)?;
+            SelfTime::add(&mut handler.self_time, drained.self_time.as_ref())?;
             handler.waiting_next.get_or_insert(drained.books.in_flight);
             handler.now = drained.books;
         }
@@ -96,7 +80,7 @@ impl Recorder {
     /// Takes a drain after the window's end, so that the books may balance.
     pub fn settle(&mut self, drained: &[Drained]) {
         for (handler, drained) in self.handlers.iter_mut().zip(drained) {
-            handler.paired_after += drained.histogram.len();
+            handler.paired_after += drained.durations.len();
             handler.now = drained.books;
         }
     }
@@ -124,11 +108,7 @@ impl Handler {
         Ok(Self {
             target: target.clone(),
             backend,
-            histogram: precision.histogram()?,
-            sum_ns: 0,
-            min_ns: None,
-            max_ns: None,
-            over_range: 0,
+            durations: precision.durations()?,
             self_time: None,
             paired_before: 0,
             before: Books::default(),
@@ -140,7 +120,7 @@ impl Handler {
     }
 
     fn is_balanced(&self) -> bool {
-        self.losses_by(&self.now).imbalance(self.histogram.len() + self.paired_after) == 0
+        self.losses_by(&self.now).imbalance(self.durations.len() + self.paired_after) == 0
     }
 
     /// Those of the window. Where the books balance in the end, calls under way at its ends are those that had
@@ -153,7 +133,7 @@ impl Handler {
         let at_end = self.at_end.as_ref().unwrap_or(&self.now);
         let mut losses = self.losses_by(at_end);
         if self.at_end.is_some() && self.is_balanced() {
-            let counted = self.histogram.len() + losses.backwards;
+            let counted = self.durations.len() + losses.backwards;
             let gone = self.paired_before + self.before.lost + self.before.backwards;
             let under_way = |books: &Books, gone: u64, waiting_next: u64| {
                 let at_most = books.entries.saturating_sub(gone);
@@ -180,14 +160,14 @@ impl Handler {
                 .entries
                 .saturating_sub(self.paired_before + before.lost + before.backwards),
             entries: now.entries.saturating_sub(before.entries),
-            exits: self.histogram.len() + unpaired_exits + backwards,
+            exits: self.durations.len() + unpaired_exits + backwards,
             in_flight: now.in_flight,
             lost: now.lost.saturating_sub(before.lost),
             unpaired_exits,
             missed: now.missed.saturating_sub(before.missed),
             missed_unknown: now.missed_unknown,
             overrun: now.overrun.saturating_sub(before.overrun),
-            over_range: self.over_range,
+            over_range: self.durations.over_range(),
             doubtful: 0,
             backwards,
         }
@@ -198,26 +178,15 @@ impl Handler {
     fn finish(mut self) -> HandlerMeasure {
         let mut losses = self.losses();
         let doubtful = self.at_end.as_ref().unwrap_or(&self.now).doubtful;
-        let (histogram, sum_ns) = (&mut self.histogram, &mut self.sum_ns);
-        losses.doubtful =
-            Durations { histogram, sum_ns, max_ns: &mut self.max_ns }.withhold(doubtful);
-        if losses.doubtful > 0 {
-            losses.over_range = losses.over_range.saturating_sub(losses.doubtful);
-            self.min_ns = self.max_ns.and(self.min_ns);
-            if let Some(own) = &mut self.self_time {
-                own.withhold(doubtful, self.sum_ns);
-            }
+        losses.doubtful = self.durations.withhold(doubtful);
+        losses.over_range = self.durations.over_range();
+        if losses.doubtful > 0
+            && let Some(own) = &mut self.self_time
+        {
+            own.withhold(doubtful, self.durations.sum_ns());
         }
-        HandlerMeasure {
-            losses,
-            backend: self.backend,
-            target: self.target,
-            histogram: self.histogram,
-            sum_ns: self.sum_ns,
-            min_ns: self.min_ns,
-            max_ns: self.max_ns,
-            self_time: self.self_time,
-        }
+        let Self { target, backend, durations, self_time, .. } = self;
+        HandlerMeasure { target, backend, durations, self_time, losses }
     }
 }
 
@@ -261,7 +230,7 @@ mod tests {
         let measure = recorder.finish().remove(0);
         let losses = measure.losses;
         assert_eq!((losses.carried_in, losses.entries, losses.in_flight), (1, 102, 2));
-        assert_eq!((losses.exits, losses.imbalance(measure.histogram.len())), (101, 0));
+        assert_eq!((losses.exits, losses.imbalance(measure.durations.len())), (101, 0));
     }
 
     /// One call lasts over the whole window. Two enter and leave between the first reading of entries and
@@ -279,7 +248,7 @@ mod tests {
         let measure = recorder.finish().remove(0);
         let losses = measure.losses;
         assert_eq!((losses.carried_in, losses.entries, losses.in_flight), (1, 13, 1));
-        assert_eq!((losses.exits, losses.imbalance(measure.histogram.len())), (13, 0));
+        assert_eq!((losses.exits, losses.imbalance(measure.durations.len())), (13, 0));
     }
 
     #[test]
@@ -295,7 +264,7 @@ mod tests {
         let measure = recorder.finish().remove(0);
         let losses = measure.losses;
         assert_eq!((losses.carried_in, losses.entries, losses.in_flight), (0, 24, 0));
-        assert_eq!(losses.imbalance(measure.histogram.len()), 0);
+        assert_eq!(losses.imbalance(measure.durations.len()), 0);
     }
 
     #[test]

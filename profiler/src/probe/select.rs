@@ -100,7 +100,7 @@ pub fn select(
     mut obstacles: Vec<Obstacle>,
 ) -> Result<Choice, Vec<Obstacle>> {
     let tried = obstacles.last().map(|obstacle| obstacle.backend);
-    for backend in Backend::ALL.into_iter().filter(|&backend| Some(backend) > tried) {
+    for backend in Backend::ALL.iter().copied().filter(|&backend| Some(backend) > tried) {
         if wish.backend.is_some_and(|wanted| wanted != backend) {
             continue;
         }
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn the_best_that_the_kernel_takes_and_that_reaches_the_function() {
         let plain = function("f");
-        assert_eq!(on(&Backend::ALL, &plain, false).unwrap().backend, Backend::Fsession);
+        assert_eq!(on(Backend::ALL, &plain, false).unwrap().backend, Backend::Fsession);
         let choice = on(&Backend::ALL[3..], &plain, false).unwrap();
         assert_eq!(choice.backend, Backend::KprobeMulti);
         let refused: Vec<Backend> = choice.obstacles.iter().map(|found| found.backend).collect();
@@ -303,7 +303,7 @@ mod tests {
                 "a function of `other` has this name, too, and this kernel would attach to that",
             ),
         ] {
-            let choice = on(&Backend::ALL, &function, false).unwrap();
+            let choice = on(Backend::ALL, &function, false).unwrap();
             assert_eq!(choice.backend, Backend::KprobeSession, "{}", function.name);
             for obstacle in &choice.obstacles {
                 assert!(obstacle.reason.contains(why), "{obstacle}");

@@ -14,6 +14,8 @@ use std::{
 
 use aya_obj::generated::{bpf_cmd, bpf_insn};
 
+use crate::bytes::array;
+
 pub(super) mod perf;
 
 /// `BPF_PROG_TYPE_KPROBE`.
@@ -574,8 +576,7 @@ pub(super) fn multi_misses(link: BorrowedFd<'_>) -> io::Result<Option<u64>> {
 }
 
 fn word_within(bytes: &[u8], at: usize, known: usize) -> Option<u64> {
-    let word = bytes.get(at..at + 8).filter(|_| at + 8 <= known)?;
-    Some(u64::from_ne_bytes(word.try_into().ok()?))
+    array(bytes, at).filter(|_| at + 8 <= known).map(u64::from_ne_bytes)
 }
 
 /// A way to wait until no CPU runs a program that began before the call.

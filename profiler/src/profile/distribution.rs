@@ -10,6 +10,7 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer as _, V2DeflateSerializer};
 use serde::{Deserialize, Serialize};
 
+use crate::bytes::array;
 pub use crate::stats::Bucket;
 
 /// Cookie of the uncompressed V2 form, with the bits that say its words are LEB128.
@@ -247,11 +248,11 @@ fn zig_zag_leb128(bytes: &[u8]) -> Option<(i64, &[u8])> {
 }
 
 fn be_u32(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+    array(bytes, at).map(u32::from_be_bytes)
 }
 
 fn be_u64(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_be_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+    array(bytes, at).map(u64::from_be_bytes)
 }
 
 /// The buckets with calls in them, ascending.

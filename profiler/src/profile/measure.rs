@@ -1,13 +1,11 @@
 //! What a probe session hands over: one histogram and one account of losses a handler.
 
-pub(crate) mod doubtful;
-
-use hdrhistogram::Histogram;
+use hdrhistogram::AdditionError;
 use serde::{Deserialize, Serialize};
 
 use crate::kernel::target::Target;
-use crate::profile::Backend;
-use doubtful::Durations;
+use crate::profile::{Backend, is_zero};
+use crate::stats::Durations;
 
 /// What happened to every call of one handler that the probes saw, in the measured window.
 ///
@@ -107,23 +105,12 @@ impl Losses {
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
-pub(crate) fn is_zero(count: &u64) -> bool {
-    *count == 0
-}
-
 /// What the calls took themselves: without the calls of probed handlers within them, and without what
 /// those calls' probes took. In nanoseconds.
 #[derive(Debug, Clone)]
 pub struct SelfTime {
-    /// A duration for each call of the other histogram.
-    pub histogram: Histogram<u64>,
-    /// Exact sum of them.
-    pub sum_ns: u64,
-    /// Exact shortest; `None` without a call.
-    pub min_ns: Option<u64>,
-    /// Exact longest; `None` without a call.
-    pub max_ns: Option<u64>,
+    /// One for each call.
+    pub durations: Durations,
     /// How much of the calls' whole durations the probes of the calls within took, in sum.
     pub probes_ns: u64,
 }
@@ -132,23 +119,24 @@ impl SelfTime {
     /// Takes the `count` longest away, and keeps what is left within `whole_ns`, the sum of the calls' whole
     /// durations: own times are no longer than these, and what is known of both is known by buckets.
     pub(crate) fn withhold(&mut self, count: u64, whole_ns: u64) {
-        let (histogram, sum_ns) = (&mut self.histogram, &mut self.sum_ns);
-        Durations { histogram, sum_ns, max_ns: &mut self.max_ns }.withhold(count);
-        self.min_ns = self.max_ns.and(self.min_ns);
-        self.sum_ns = self.sum_ns.min(whole_ns);
-        self.probes_ns = self.probes_ns.min(whole_ns - self.sum_ns);
+        self.durations.withhold(count);
+        self.durations.limit_sum(whole_ns);
+        self.probes_ns = self.probes_ns.min(whole_ns - self.durations.sum_ns());
     }
 
-    /// Adds those of other calls.
+    /// Adds those of `more` calls, where they are known, to the `sum` so far.
     ///
     /// # Errors
     /// Never for histograms of one precision; the library's own check is passed on.
-    pub fn add(&mut self, more: &Self) -> Result<(), hdrhistogram::AdditionError> {
-        self.histogram.add(&more.histogram)?;
-        self.sum_ns = self.sum_ns.saturating_add(more.sum_ns);
-        self.min_ns = [self.min_ns, more.min_ns].into_iter().flatten().min();
-        self.max_ns = self.max_ns.max(more.max_ns);
-        self.probes_ns = self.probes_ns.saturating_add(more.probes_ns);
+    pub(crate) fn add(sum: &mut Option<Self>, more: Option<&Self>) -> Result<(), AdditionError> {
+        match (sum.as_mut(), more) {
+            (Some(sum), Some(more)) => {
+                sum.probes_ns = sum.probes_ns.saturating_add(more.probes_ns);
+                sum.durations.add(&more.durations)?;
+            }
+            (None, more) => *sum = more.cloned(),
+            (Some(_), None) => {}
+        }
         Ok(())
     }
 }
@@ -160,14 +148,8 @@ pub struct HandlerMeasure {
     pub target: Target,
     /// How it was measured.
     pub backend: Backend,
-    /// Durations; its length is the exact number of paired calls.
-    pub histogram: Histogram<u64>,
-    /// Exact sum of all durations.
-    pub sum_ns: u64,
-    /// Exact shortest duration; `None` without a call.
-    pub min_ns: Option<u64>,
-    /// Exact longest duration; `None` without a call.
-    pub max_ns: Option<u64>,
+    /// Durations of all paired calls.
+    pub durations: Durations,
     /// What the calls took themselves; only where that was asked for.
     pub self_time: Option<SelfTime>,
     /// What was not measured, and why.

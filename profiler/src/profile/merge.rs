@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::unlike::{Difference, Use, What, differences};
-use super::warning::{Warning, WarningRecord};
+use super::warning::WarningRecord;
 use super::{EncodeError, HistogramLayout, Profile, SCHEMA, Tool, VERSION};
 use handlers::Handlers;
 use loads::Loads;
@@ -139,7 +139,9 @@ impl<'a> Merge<'a> {
     /// If it is unlike the first one, is in the sum already, or the sum is too large.
     pub fn add(&mut self, mut profile: Profile, name: &str) -> Result<(), MergeError> {
         let sources = sources(&profile, name);
-        let warnings = own_warnings(&profile);
+        // Those that follow from the figures will be made of the sum's.
+        let own = profile.warnings.iter().filter(|warning| !warning.is_derived());
+        let warnings: Vec<WarningRecord> = own.cloned().collect();
         let too_large = |TooLarge(what)| MergeError::Overflow { name: name.to_owned(), what };
         let Some(sum) = &mut self.sum else {
             let like = stripped(profile.clone());
@@ -220,13 +222,6 @@ fn sources(profile: &Profile, name: &str) -> Vec<Source> {
         cpu_model: profile.host.cpu_model.clone(),
         boot_id: profile.host.boot_id.clone(),
     }]
-}
-
-/// Warnings that do not follow from the figures: those that do will be made of the sum's.
-fn own_warnings(profile: &Profile) -> Vec<WarningRecord> {
-    let derived = Warning::of(profile);
-    let is_own = |record: &&WarningRecord| derived.iter().all(|w| w.code() != record.code);
-    profile.warnings.iter().filter(is_own).cloned().collect()
 }
 
 /// A profile without what the sum keeps elsewhere, or not at all. Its handlers and loads are needed

@@ -20,8 +20,6 @@ mod series;
 pub mod unlike;
 pub mod warning;
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 pub use check::Inconsistent;
@@ -35,7 +33,7 @@ use crate::kernel::module::ModuleFacts;
 use crate::kernel::target::LeftOut;
 use costs::Costs;
 use loads::{BuiltinKind, LoadRun, LoadSpec};
-use measure::{HandlerMeasure, Losses, SelfTime, is_zero};
+use measure::{HandlerMeasure, Losses, SelfTime};
 use warning::{Warning, WarningRecord};
 
 /// What the field `schema` of every profile says.
@@ -176,7 +174,9 @@ impl Tool {
 /// What one nanosecond of a duration is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(strum::Display)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Clock {
     /// Time as it passes.
     Wall,
@@ -184,19 +184,12 @@ pub enum Clock {
     Virtual,
 }
 
-impl fmt::Display for Clock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Wall => "wall",
-            Self::Virtual => "virtual",
-        })
-    }
-}
-
 /// How a handler's calls were observed, in order of preference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(strum::VariantArray, strum::IntoStaticStr, strum::Display, strum::EnumString)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case", parse_err_ty = String, parse_err_fn = no_such_backend)]
 pub enum Backend {
     /// One BPF program on the trampoline, for entry and exit, with a cookie between the two.
     Fsession,
@@ -214,43 +207,18 @@ pub enum Backend {
 
 impl Backend {
     /// All of them, best first.
-    pub const ALL: [Self; 6] = [
-        Self::Fsession,
-        Self::Fentry,
-        Self::KprobeSession,
-        Self::KprobeMulti,
-        Self::FunctionGraph,
-        Self::Kprobe,
-    ];
+    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// Its name on the command line and in files.
     #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Fsession => "fsession",
-            Self::Fentry => "fentry",
-            Self::KprobeSession => "kprobe-session",
-            Self::KprobeMulti => "kprobe-multi",
-            Self::FunctionGraph => "function-graph",
-            Self::Kprobe => "kprobe",
-        }
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 }
 
-impl fmt::Display for Backend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl std::str::FromStr for Backend {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|backend| backend.name() == text).ok_or_else(|| {
-            format!("there is no such backend: {}", Self::ALL.map(Self::name).join(", "))
-        })
-    }
+fn no_such_backend(_: &str) -> String {
+    let names: Vec<&str> = Backend::ALL.iter().map(|backend| backend.name()).collect();
+    format!("there is no such backend: {}", names.join(", "))
 }
 
 /// One handler's measurements over the whole window.
@@ -298,13 +266,13 @@ impl HandlerProfile {
             module: measure.target.module.clone(),
             by_glob: measure.target.by_glob,
             backend: measure.backend,
-            count: measure.histogram.len(),
-            sum_ns: measure.sum_ns,
-            min_ns: measure.min_ns,
-            max_ns: measure.max_ns,
+            count: measure.durations.len(),
+            sum_ns: measure.durations.sum_ns(),
+            min_ns: measure.durations.min_ns(),
+            max_ns: measure.durations.max_ns(),
             self_time: measure.self_time.as_ref().map(SelfTimeProfile::from_measure).transpose()?,
             losses: measure.losses,
-            histogram: Distribution::encode(&measure.histogram)?,
+            histogram: Distribution::encode(measure.durations.histogram())?,
         })
     }
 
@@ -350,11 +318,11 @@ pub struct SelfTimeProfile {
 impl SelfTimeProfile {
     fn from_measure(measure: &SelfTime) -> Result<Self, EncodeError> {
         Ok(Self {
-            sum_ns: measure.sum_ns,
-            min_ns: measure.min_ns,
-            max_ns: measure.max_ns,
+            sum_ns: measure.durations.sum_ns(),
+            min_ns: measure.durations.min_ns(),
+            max_ns: measure.durations.max_ns(),
             probes_ns: measure.probes_ns,
-            histogram: Distribution::encode(&measure.histogram)?,
+            histogram: Distribution::encode(measure.durations.histogram())?,
         })
     }
 
@@ -402,6 +370,11 @@ pub struct IntervalStats {
     pub max_ns: Option<u64>,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
 impl IntervalStats {
     /// Where durations of `whole` were left out as doubtful, no interval shows one that is longer than the
     /// whole's.
@@ -425,8 +398,7 @@ impl Profile {
     /// Adds the warnings that follow from the measurements themselves, after those in place.
     /// To be called once, when all other fields are filled in.
     pub fn warn(&mut self) {
-        let warnings = Warning::of(self);
-        self.warnings.extend(warnings.iter().map(WarningRecord::from));
+        self.warnings.extend(Warning::of(self).into_iter().map(WarningRecord::from));
     }
 
     /// Handlers that have rows in reports. Those that a pattern found and that did nothing have none, but
@@ -505,15 +477,12 @@ mod tests {
     use crate::probe::Precision;
 
     fn whole(durations: &[u64], doubtful: u64) -> HandlerProfile {
-        let mut histogram = Precision::Three.histogram().unwrap();
-        durations.iter().for_each(|ns| histogram.record(*ns).unwrap());
+        let mut all = Precision::Three.durations().unwrap();
+        durations.iter().for_each(|ns| all.record(*ns));
         let measure = HandlerMeasure {
             target: Target::default(),
             backend: Backend::Fentry,
-            histogram,
-            sum_ns: durations.iter().sum(),
-            min_ns: durations.iter().min().copied(),
-            max_ns: durations.iter().max().copied(),
+            durations: all,
             self_time: None,
             losses: Losses { doubtful, ..Losses::default() },
         };

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +19,9 @@ const WINDOW_SLACK_NS: u64 = 100_000_000;
 /// One thing in which two profiles can differ, apart from what was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(strum::VariantArray, strum::IntoStaticStr, strum::Display, strum::EnumString)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case", parse_err_ty = UnknownWhat, parse_err_fn = unknown)]
 pub enum What {
     /// What a nanosecond is, and the kernel's clock source.
     Clock,
@@ -50,44 +51,6 @@ pub enum What {
     Tool,
 }
 
-/// Everything there is, in the order in which differences are listed.
-const ALL: [What; 13] = [
-    What::Clock,
-    What::Backend,
-    What::Kernel,
-    What::Machine,
-    What::Mitigations,
-    What::Modules,
-    What::ModuleBuild,
-    What::Parameters,
-    What::Load,
-    What::Tests,
-    What::Precision,
-    What::Window,
-    What::Tool,
-];
-
-/// What has to be alike in two profiles of which one is the baseline and the other the candidate:
-/// everything but the module's build, which is what they are compared for.
-const COMPARISON: [What; 12] = [
-    What::Clock,
-    What::Backend,
-    What::Kernel,
-    What::Machine,
-    What::Mitigations,
-    What::Modules,
-    What::Parameters,
-    What::Load,
-    What::Tests,
-    What::Precision,
-    What::Window,
-    What::Tool,
-];
-
-/// What has to be alike in two profiles that are to become one, or that are runs of one side of a
-/// comparison: everything.
-const SAME: [What; 13] = ALL;
-
 /// What two profiles are wanted for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
@@ -102,39 +65,23 @@ pub enum Use {
 impl Use {
     /// What has to be alike for this.
     pub fn demands(self) -> impl Iterator<Item = What> {
-        let list: &[What] = match self {
-            Self::Comparison => &COMPARISON,
-            Self::Repetition | Self::Merge => &SAME,
-        };
-        list.iter().copied().filter(move |what| self != Self::Merge || *what != What::Window)
+        What::ALL.iter().copied().filter(move |what| match self {
+            // The module's build is what they are compared for.
+            Self::Comparison => *what != What::ModuleBuild,
+            Self::Repetition => true,
+            Self::Merge => *what != What::Window,
+        })
     }
 }
 
 impl What {
     /// Everything there is, in the order in which differences are listed.
-    #[must_use]
-    pub fn all() -> &'static [Self] {
-        &ALL
-    }
+    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// Its name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Clock => "clock",
-            Self::Backend => "backend",
-            Self::Kernel => "kernel",
-            Self::Machine => "machine",
-            Self::Mitigations => "mitigations",
-            Self::Modules => "modules",
-            Self::ModuleBuild => "module-build",
-            Self::Parameters => "parameters",
-            Self::Load => "load",
-            Self::Tests => "tests",
-            Self::Precision => "precision",
-            Self::Window => "window",
-            Self::Tool => "tool",
-        }
+        self.into()
     }
 
     /// Both values in words where they differ.
@@ -226,12 +173,6 @@ impl What {
     }
 }
 
-impl fmt::Display for What {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
 /// A name that is not one of [`What`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown aspect `{given}`: expected one of {}", names())]
@@ -240,17 +181,11 @@ pub struct UnknownWhat {
 }
 
 fn names() -> String {
-    ALL.map(What::name).join(", ")
+    What::ALL.iter().map(|what| what.name()).collect::<Vec<_>>().join(", ")
 }
 
-impl FromStr for What {
-    type Err = UnknownWhat;
-
-    fn from_str(given: &str) -> Result<Self, UnknownWhat> {
-        ALL.into_iter()
-            .find(|what| what.name() == given)
-            .ok_or_else(|| UnknownWhat { given: given.to_owned() })
-    }
+fn unknown(given: &str) -> UnknownWhat {
+    UnknownWhat { given: given.to_owned() }
 }
 
 /// One difference between two profiles, in words.
@@ -439,7 +374,7 @@ mod tests {
 
     #[test]
     fn names_are_read_back() {
-        for what in ALL {
+        for &what in What::ALL {
             assert_eq!(what.name().parse(), Ok(what));
             assert_eq!(serde_json::to_string(&what).unwrap(), format!("\"{what}\""));
         }
@@ -453,7 +388,7 @@ mod tests {
         assert!(!asks(Use::Comparison, What::ModuleBuild));
         assert!(asks(Use::Merge, What::ModuleBuild) && asks(Use::Repetition, What::ModuleBuild));
         assert!(!asks(Use::Merge, What::Window) && asks(Use::Repetition, What::Window));
-        for what in ALL {
+        for &what in What::ALL {
             assert!(asks(Use::Repetition, what));
             assert_eq!(asks(Use::Comparison, what), what != What::ModuleBuild, "{what}");
         }

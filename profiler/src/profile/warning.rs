@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::costs::Watched;
 use super::loads::{LoadRun, LoadSpec, TestResult, TestRuns};
-use crate::profile::{HandlerProfile, Profile};
+use crate::profile::{Backend, HandlerProfile, Profile};
+use crate::text::{listed, plural};
 
 /// Below this many calls the 99th percentile is nothing but the longest call.
 const FEW_CALLS: u64 = 100;
@@ -23,63 +24,231 @@ pub struct WarningRecord {
     pub text: String,
 }
 
-impl From<&Warning> for WarningRecord {
-    fn from(warning: &Warning) -> Self {
-        Self {
-            code: warning.code().to_owned(),
-            handlers: warning.handlers().to_vec(),
-            text: warning.to_string(),
-        }
+impl WarningRecord {
+    /// Whether it follows from the figures of its recording, so that [`Warning::of`] makes it again.
+    pub(crate) fn is_derived(&self) -> bool {
+        self.code.parse().is_ok_and(Code::is_derived)
     }
 }
 
-/// Something about a run that its numbers alone do not show.
-#[derive(Debug, Clone, PartialEq)]
+impl From<Warning> for WarningRecord {
+    fn from(warning: Warning) -> Self {
+        let (code, text) = (warning.code().to_owned(), warning.to_string());
+        Self { code, handlers: warning.into_handlers(), text }
+    }
+}
+
+/// Names of the handlers that a warning is about; shown as the first of them, and how many more there are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Handlers(pub Vec<String>);
+
+impl fmt::Display for Handlers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&listed(&self.0))
+    }
+}
+
+/// Something about a run that its numbers alone do not show. Its code is the variant's name; its text is what
+/// happened, and what to do about it.
+#[derive(Debug, Clone, PartialEq, thiserror::Error, strum::EnumDiscriminants)]
+#[strum_discriminants(name(Code), doc = "Kind of a [`Warning`].")]
+#[strum_discriminants(derive(strum::EnumString, strum::IntoStaticStr))]
+#[strum_discriminants(strum(serialize_all = "kebab-case"))]
 pub enum Warning {
     /// A signal ended the run early.
+    #[error(
+        "the run was interrupted: the figures cover the time until then; run it again to the end before \
+         you compare it"
+    )]
     Interrupted,
     /// Fewer calls of these than the load profile wants: with the counts in words.
-    FewHits(Vec<String>, String),
+    #[error(
+        "fewer hits than the load profile wants: {1}: the figures say little of these; run longer with \
+         --duration, or with more --iterations or --operations"
+    )]
+    FewHits(Handlers, String),
     /// Tests of LTP that did not pass, in words.
+    #[error(
+        "tests that did not pass: {0}: they may not have done what the load is for; the JSON has the last \
+         that each wrote"
+    )]
     TestsNotPassed(String),
     /// Tests of LTP that ended in different ways, in words.
+    #[error(
+        "tests that ended in different ways from round to round: {0}: the mix of calls changed within the \
+         run, and runs with such tests do not compare; leave them out with --ltp-tests"
+    )]
     TestsVaried(String),
     /// Tests of LTP that left processes running, and how many.
-    TestsLeft(String, u64),
+    #[error(
+        "{1} process{es} of {0} went on after the end of the test and had to be killed",
+        es = if *.1 == 1 { "" } else { "es" }
+    )]
+    TestsLeftRunning(String, u64),
     /// No call of these was seen.
-    ZeroHits(Vec<String>),
+    #[error(
+        "0 hits: {0}: the load never made the call that leads there, the module has not registered that \
+         hook, or the compiler inlined the function into its caller; check the load and the module's \
+         parameters"
+    )]
+    ZeroHits(Handlers),
     /// Calls of these began and none ended within the window.
-    NeverLeft(Vec<String>),
+    #[error(
+        "0 hits: {0}: entered, and no call ended within the window; measure longer with --duration"
+    )]
+    NeverLeft(Handlers),
     /// The kernel skipped every probe run of these.
-    AllMissed(Vec<String>),
+    #[error(
+        "0 hits: {0}: the kernel skipped every probe there, so this is not the same as no call; stop \
+         other tracers and measure again"
+    )]
+    AllMissed(Handlers),
     /// The kernel skipped some probes of these.
-    Missed(Vec<String>, u64),
+    #[error(
+        "the kernel skipped {1} probe runs in {0}, because that probe was already running on the CPU: the \
+         figures leave those calls out; spread the load, stop other tracers, or, where the kernel \
+         preempts tasks within fsession and fentry, take --backend kprobe-session"
+    )]
+    Missed(Handlers, u64),
     /// Calls that the trace buffer had no room for.
-    Overrun(Vec<String>, u64),
+    #[error(
+        "the trace buffer had no room for {calls} of {0}{together}: the figures leave them out; enlarge \
+         it with --trace-buffer KIB, or lower the load",
+        calls = calls(*.1), together = together(.0)
+    )]
+    Overrun(Handlers, u64),
     /// Calls whose start was overwritten or found no room.
-    Lost(Vec<String>, u64),
+    #[error(
+        "{calls} of {0} began and could not be paired with an end: the function nests, sleeps or migrates \
+         more than its slots allow, and the figures leave those calls out; lower the load's workers to \
+         see whether that is all",
+        calls = calls(*.1)
+    )]
+    Lost(Handlers, u64),
     /// Durations that were left out, because so many may be from one call's start to another's end.
-    Doubtful(Vec<String>, u64),
+    #[error(
+        "the {1} longest durations of {0} are left out: the kernel skipped entry and exit programs there, \
+         so as many may be from the start of one call to the end of another, and which is not known; \
+         --backend fsession or kprobe-session, on kernels that have them, keep each start with its own \
+         call"
+    )]
+    Doubtful(Handlers, u64),
     /// Calls whose exit is before their entry, by the clock.
-    Backwards(Vec<String>, u64),
+    #[error(
+        "the kernel's clock stepped back during {calls} of {0}, whose end is before the start: the \
+         figures leave those calls out; if there are many, look at the machine's clock source \
+         (/sys/devices/system/clocksource)",
+        calls = calls(*.1)
+    )]
+    Backwards(Handlers, u64),
     /// Exits without a known start.
-    Unpaired(Vec<String>, u64),
+    #[error(
+        "{calls} of {0} ended, and the start was not seen: the figures leave those calls out; if the \
+         share in column `lost` matters to you, measure again with fewer workers",
+        calls = calls(*.1)
+    )]
+    Unpaired(Handlers, u64),
     /// The kernel does not report how many probe runs of these it skipped.
-    MissedUnknown(Vec<String>),
+    #[error(
+        "this kernel does not report how many probe runs it skipped in {0}: losses may be larger than \
+         shown; kernels from 6.7 on report it for every backend"
+    )]
+    MissedUnknown(Handlers),
     /// Calls still running when the window ended.
-    InFlight(Vec<String>, u64),
+    #[error(
+        "{calls} of {0} had not ended when the window did: the figures leave those calls out; if they are \
+         the long ones, measure longer with --duration",
+        calls = calls(*.1)
+    )]
+    InFlight(Handlers, u64),
     /// Calls longer than the histograms reach.
-    OverRange(Vec<String>, u64),
+    #[error(
+        "{calls} of {0} took longer than the histograms reach: average and max are exact, and percentiles \
+         that fall on such a call are too low",
+        calls = calls(*.1)
+    )]
+    OverRange(Handlers, u64),
     /// The account of calls does not add up.
-    Unbalanced(Vec<String>),
+    #[error(
+        "the account of {0} does not add up (carried in + entries = count + in flight + lost): an error \
+         of the profiler; do not use these figures, and report it with the JSON"
+    )]
+    Unbalanced(Handlers),
     /// Too few calls for the tail.
-    FewCalls(Vec<String>),
+    #[error(
+        "fewer than {FEW_CALLS} calls: {0}: TP99 there is the longest call, and little is known of the \
+         tail; measure longer or raise the load"
+    )]
+    FewCalls(Handlers),
     /// A load did not make the operations that its rate asks for: name, rate asked, rate held.
+    #[error(
+        "the load {0} was to make {1}/s and held {2:.1}/s: the machine was too slow or too busy for more; \
+         lower --rate, or raise --workers if CPUs are idle, and compare runs of one rate alone"
+    )]
     RateNotHeld(String, f64, f64),
     /// So many processes that were watched by this name ended during the run.
+    #[error(
+        "{1} process{es} of {0}, which was watched, ended during the run: what it used after the last \
+         sample before that is not in its costs; a shorter --sample loses less",
+        es = if *.1 == 1 { "" } else { "es" }
+    )]
     WatchedEnded(String, u32),
     /// Nothing was there to watch.
+    #[error(
+        "nothing to watch: {0} was not there at any sample; check the name (`ps -e` prints it), the \
+         process number or the control group's path"
+    )]
     WatchedNever(String),
+    /// A part of a load profile was left out: its name, and why.
+    #[error("part {0} was left out: {1}")]
+    PartMissing(String, String),
+    /// What the load of LTP has to say before it runs.
+    #[error("{0}")]
+    Ltp(String),
+    /// Handlers of a load profile that are not there: with its name, and why not.
+    #[error("load profile {1} names handlers that cannot be measured here: {2}")]
+    HandlerMissing(Handlers, String, String),
+    /// A module's parameter switches the hook off: module, parameter and value.
+    #[error(
+        "{0} was loaded with {1}={2}, so this hook is not there: unload it, and load it with {1}=1"
+    )]
+    HookOff(String, String, String),
+    /// Another backend than the best one measured these, and why.
+    #[error("measured by {1} instead: {0}: {2}")]
+    OtherBackend(Handlers, Backend, String),
+    /// The driver did not stay the same during a run: what became of it.
+    #[error("{0}; measure again, and leave the driver alone meanwhile")]
+    DriverReplaced(String),
+    /// The driver was another one in the run before: how they differ.
+    #[error("{0}; each run is of one build, and runs of two must not be taken together")]
+    DriverChanged(String),
+    /// An error ended the run.
+    #[error("the run was ended by an error: {0}; this covers the time until then")]
+    EndedByError(String),
+    /// Another tracing program was on this handler: its id.
+    #[error(
+        "another tracing program (id {1}) was on {0} during the run: its time is counted as the \
+         handler's, and calls under way when it came or went were not measured; measure again without it"
+    )]
+    Shared(Handlers, u32),
+}
+
+impl Code {
+    /// Whether [`Warning::of`] makes it of a recording's figures: a run adds the others.
+    fn is_derived(self) -> bool {
+        !matches!(
+            self,
+            Self::PartMissing
+                | Self::Ltp
+                | Self::HandlerMissing
+                | Self::HookOff
+                | Self::OtherBackend
+                | Self::DriverReplaced
+                | Self::DriverChanged
+                | Self::EndedByError
+                | Self::Shared
+        )
+    }
 }
 
 impl Warning {
@@ -95,13 +264,13 @@ impl Warning {
             warnings.extend(Self::of_tests(&load.outcome.tests));
         }
         // A warning of one kind names all handlers that it is about: fifty idle ones are one line.
-        let mut add = |make: &dyn Fn(Vec<String>, u64) -> Self,
+        let mut add = |make: &dyn Fn(Handlers, u64) -> Self,
                        count: &dyn Fn(&HandlerProfile) -> u64| {
             let concerned = || profile.handlers.iter().filter(|handler| count(handler) > 0);
             let total = concerned().map(count).fold(0, u64::saturating_add);
             if total > 0 {
                 let names = concerned().map(|handler| handler.name.clone()).collect();
-                warnings.push(make(names, total));
+                warnings.push(make(Handlers(names), total));
             }
         };
         let idle = |h: &HandlerProfile| h.count == 0 && h.losses.doubtful == 0;
@@ -151,7 +320,7 @@ impl Warning {
         let names = short.iter().map(|(name, ..)| (*name).to_owned()).collect();
         let counts = short.iter().map(|(name, count, least)| format!("{name} {count} of {least}"));
         let counts = counts.collect::<Vec<_>>().join(", ");
-        (!short.is_empty()).then_some(Self::FewHits(names, counts))
+        (!short.is_empty()).then_some(Self::FewHits(Handlers(names), counts))
     }
 
     fn of_tests(tests: &[TestRuns]) -> Vec<Self> {
@@ -168,7 +337,7 @@ impl Warning {
         [
             words(&|test| !passed(test)).map(Self::TestsNotPassed),
             words(&|test| test.results.len() > 1).map(Self::TestsVaried),
-            (count > 0).then_some(Self::TestsLeft(names, count)),
+            (count > 0).then_some(Self::TestsLeftRunning(names, count)),
         ]
         .into_iter()
         .flatten()
@@ -178,43 +347,12 @@ impl Warning {
     /// Stable name of this kind.
     #[must_use]
     pub fn code(&self) -> &'static str {
-        match self {
-            Self::Interrupted => "interrupted",
-            Self::FewHits(..) => "few-hits",
-            Self::TestsNotPassed(_) => "tests-not-passed",
-            Self::TestsVaried(_) => "tests-varied",
-            Self::TestsLeft(..) => "tests-left-running",
-            Self::ZeroHits(_) => "zero-hits",
-            Self::NeverLeft(_) => "never-left",
-            Self::AllMissed(_) => "all-missed",
-            Self::Missed(..) => "missed",
-            Self::Overrun(..) => "overrun",
-            Self::Lost(..) => "lost",
-            Self::Doubtful(..) => "doubtful",
-            Self::Backwards(..) => "backwards",
-            Self::Unpaired(..) => "unpaired",
-            Self::MissedUnknown(_) => "missed-unknown",
-            Self::InFlight(..) => "in-flight",
-            Self::OverRange(..) => "over-range",
-            Self::Unbalanced(_) => "unbalanced",
-            Self::FewCalls(_) => "few-calls",
-            Self::RateNotHeld(..) => "rate-not-held",
-            Self::WatchedEnded(..) => "watched-ended",
-            Self::WatchedNever(_) => "watched-never",
-        }
+        Code::from(self).into()
     }
 
     /// The handlers that it is about; empty is the whole run.
-    #[must_use]
-    pub fn handlers(&self) -> &[String] {
+    fn into_handlers(self) -> Vec<String> {
         match self {
-            Self::Interrupted
-            | Self::TestsNotPassed(_)
-            | Self::TestsVaried(_)
-            | Self::TestsLeft(..)
-            | Self::RateNotHeld(..)
-            | Self::WatchedEnded(..)
-            | Self::WatchedNever(_) => &[],
             Self::ZeroHits(names)
             | Self::NeverLeft(names)
             | Self::AllMissed(names)
@@ -229,7 +367,11 @@ impl Warning {
             | Self::OverRange(names, _)
             | Self::Unbalanced(names)
             | Self::FewCalls(names)
-            | Self::FewHits(names, _) => names,
+            | Self::FewHits(names, _)
+            | Self::HandlerMissing(names, ..)
+            | Self::OtherBackend(names, ..)
+            | Self::Shared(names, _) => names.0,
+            _ => Vec::new(),
         }
     }
 }
@@ -250,154 +392,45 @@ fn rate_not_held(load: &LoadRun) -> Option<Warning> {
 
 /// `1 call`, `2 calls`.
 fn calls(count: u64) -> String {
-    format!("{count} call{}", if count == 1 { "" } else { "s" })
+    format!("{count} call{}", plural(count))
 }
 
-/// Names for a line: the first of them, and how many more there are.
-pub(crate) fn listed<S: AsRef<str>>(names: &[S]) -> String {
-    const MOST: usize = 12;
-    let first: Vec<&str> = names.iter().take(MOST).map(AsRef::as_ref).collect();
-    match names.len().checked_sub(MOST) {
-        None | Some(0) => first.join(", "),
-        Some(more) => format!("{} and {more} more", first.join(", ")),
+/// The end of a sentence about all of several handlers.
+fn together(handlers: &Handlers) -> &'static str {
+    if handlers.0.len() > 1 {
+        " together (which were whose is not known: each shows the most that it can be)"
+    } else {
+        ""
     }
 }
 
-impl fmt::Display for Warning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = listed(self.handlers());
-        match self {
-            Self::Interrupted => write!(
-                f,
-                "the run was interrupted: the figures cover the time until then; run it again to the \
-                 end before you compare it"
-            ),
-            Self::FewHits(_, counts) => write!(
-                f,
-                "fewer hits than the load profile wants: {counts}: the figures say little of these; run \
-                 longer with --duration, or with more --iterations or --operations"
-            ),
-            Self::TestsNotPassed(results) => write!(
-                f,
-                "tests that did not pass: {results}: they may not have done what the load is for; the \
-                 JSON has the last that each wrote"
-            ),
-            Self::TestsVaried(results) => write!(
-                f,
-                "tests that ended in different ways from round to round: {results}: the mix of calls \
-                 changed within the run, and runs with such tests do not compare; leave them out with \
-                 --ltp-tests"
-            ),
-            Self::TestsLeft(names, n) => write!(
-                f,
-                "{n} process{} of {names} went on after the end of the test and had to be killed",
-                if *n == 1 { "" } else { "es" }
-            ),
-            Self::ZeroHits(_) => write!(
-                f,
-                "0 hits: {names}: the load never made the call that leads there, the module has not \
-                 registered that hook, or the compiler inlined the function into its caller; check \
-                 the load and the module's parameters"
-            ),
-            Self::NeverLeft(_) => write!(
-                f,
-                "0 hits: {names}: entered, and no call ended within the window; measure longer with \
-                 --duration"
-            ),
-            Self::AllMissed(_) => write!(
-                f,
-                "0 hits: {names}: the kernel skipped every probe there, so this is not the same as \
-                 no call; stop other tracers and measure again"
-            ),
-            Self::Missed(_, n) => write!(
-                f,
-                "the kernel skipped {n} probe runs in {names}, because that probe was already \
-                 running on the CPU: the figures leave those calls out; spread the load, stop other \
-                 tracers, or, where the kernel preempts tasks within fsession and fentry, take \
-                 --backend kprobe-session"
-            ),
-            Self::Overrun(_, n) => write!(
-                f,
-                "the trace buffer had no room for {} of {names}{}: the figures leave them out; enlarge \
-                 it with --trace-buffer KIB, or lower the load",
-                calls(*n),
-                if self.handlers().len() > 1 {
-                    " together (which were whose is not known: each shows the most that it can be)"
-                } else {
-                    ""
-                },
-            ),
-            Self::Lost(_, n) => write!(
-                f,
-                "{} of {names} began and could not be paired with an end: the function nests, sleeps \
-                 or migrates more than its slots allow, and the figures leave those calls out; lower \
-                 the load's workers to see whether that is all",
-                calls(*n)
-            ),
-            Self::Doubtful(_, n) => write!(
-                f,
-                "the {n} longest durations of {names} are left out: the kernel skipped entry and exit \
-                 programs there, so as many may be from the start of one call to the end of another, and \
-                 which is not known; --backend fsession or kprobe-session, on kernels that have them, \
-                 keep each start with its own call"
-            ),
-            Self::Backwards(_, n) => write!(
-                f,
-                "the kernel's clock stepped back during {} of {names}, whose end is before the start: the \
-                 figures leave those calls out; if there are many, look at the machine's clock source \
-                 (/sys/devices/system/clocksource)",
-                calls(*n)
-            ),
-            Self::Unpaired(_, n) => write!(
-                f,
-                "{} of {names} ended, and the start was not seen: the figures leave those calls \
-                 out; if the share in column `lost` matters to you, measure again with fewer workers",
-                calls(*n)
-            ),
-            Self::MissedUnknown(_) => write!(
-                f,
-                "this kernel does not report how many probe runs it skipped in {names}: losses may be \
-                 larger than shown; kernels from 6.7 on report it for every backend"
-            ),
-            Self::InFlight(_, n) => write!(
-                f,
-                "{} of {names} had not ended when the window did: the figures leave those calls out; \
-                 if they are the long ones, measure longer with --duration",
-                calls(*n)
-            ),
-            Self::OverRange(_, n) => write!(
-                f,
-                "{} of {names} took longer than the histograms reach: average and max are exact, and \
-                 percentiles that fall on such a call are too low",
-                calls(*n)
-            ),
-            Self::Unbalanced(_) => write!(
-                f,
-                "the account of {names} does not add up (carried in + entries = count + in flight + \
-                 lost): an error of the profiler; do not use these figures, and report it with the JSON"
-            ),
-            Self::RateNotHeld(name, asked, held) => write!(
-                f,
-                "the load {name} was to make {asked}/s and held {held:.1}/s: the machine was too slow or \
-                 too busy for more; lower --rate, or raise --workers if CPUs are idle, and compare \
-                 runs of one rate alone"
-            ),
-            Self::WatchedEnded(name, count) => write!(
-                f,
-                "{count} process{} of {name}, which was watched, ended during the run: what it used \
-                 after the last sample before that is not in its costs; a shorter --sample loses less",
-                if *count == 1 { "" } else { "es" }
-            ),
-            Self::WatchedNever(name) => write!(
-                f,
-                "nothing to watch: {name} was not there at any sample; check the name (`ps -e` prints \
-                 it), the process number or the control group's path"
-            ),
-            Self::FewCalls(_) => write!(
-                f,
-                "fewer than {FEW_CALLS} calls: {names}: TP99 there is the longest call, and little is \
-                 known of the tail; measure longer or raise the load"
-            ),
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(warning: Warning) -> (String, Vec<String>, String, bool) {
+        let record = WarningRecord::from(warning);
+        let is_derived = record.is_derived();
+        (record.code, record.handlers, record.text, is_derived)
+    }
+
+    #[test]
+    fn a_code_says_whether_its_warning_follows_from_the_figures() {
+        let names = || Handlers(["a", "b"].map(str::to_owned).into());
+        let (code, handlers, text, is_derived) = record(Warning::Overrun(names(), 1));
+        assert_eq!((code.as_str(), handlers, is_derived), ("overrun", names().0, true));
+        let begin =
+            "the trace buffer had no room for 1 call of a, b together (which were whose is not";
+        assert!(text.starts_with(begin), "{text}");
+        let (code, handlers, text, is_derived) =
+            record(Warning::TestsLeftRunning("x".to_owned(), 2));
+        assert_eq!((code.as_str(), handlers.len(), is_derived), ("tests-left-running", 0, true));
+        assert!(text.starts_with("2 processes of x went on"), "{text}");
+        let backend = Warning::OtherBackend(names(), Backend::KprobeMulti, "why".to_owned());
+        let text = "measured by kprobe-multi instead: a, b: why".to_owned();
+        assert_eq!(record(backend), ("other-backend".to_owned(), names().0, text, false));
+        let later =
+            WarningRecord { code: "later".to_owned(), handlers: vec![], text: String::new() };
+        assert!(!later.is_derived(), "of a newer version: nothing here makes it again");
     }
 }

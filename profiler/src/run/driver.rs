@@ -10,13 +10,7 @@ use super::Error;
 use crate::kernel::module::{self, ModuleError, ModuleFacts};
 use crate::kernel::target::{KernelFiles, Resolved, Target};
 use crate::profile::Profile;
-use crate::profile::warning::WarningRecord;
-
-/// Code of the warning on a run within which the driver was replaced or unloaded.
-const REPLACED: &str = "driver-replaced";
-
-/// Code of the warning on a run that measured another build than the run before it.
-const CHANGED: &str = "driver-changed";
+use crate::profile::warning::{Warning, WarningRecord};
 
 /// All loaded modules, each with a number that another load of it does not have: the inode of its folder
 /// in sysfs, which the kernel gives out in turn (`idr_alloc_cyclic()` in fs/kernfs/dir.c).
@@ -133,11 +127,7 @@ impl Change {
     }
 
     pub(super) fn warning(&self) -> WarningRecord {
-        WarningRecord {
-            code: REPLACED.to_owned(),
-            text: format!("{}; measure again, and leave the driver alone meanwhile", self.text()),
-            handlers: Vec::new(),
-        }
+        Warning::DriverReplaced(self.text()).into()
     }
 
     pub(super) fn error(&self) -> Error {
@@ -166,13 +156,7 @@ pub(super) fn changed_between(
         build(of_name(&now.name)?),
         build(now)
     );
-    let warning = WarningRecord {
-        code: CHANGED.to_owned(),
-        text: format!(
-            "{text}; each run is of one build, and runs of two must not be taken together"
-        ),
-        handlers: Vec::new(),
-    };
+    let warning = Warning::DriverChanged(text.clone()).into();
     Some((warning, Error::DriverReplaced(format!("{text}; all runs are reported"))))
 }
 

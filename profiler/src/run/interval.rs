@@ -3,13 +3,11 @@
 use std::borrow::Cow;
 use std::time::Instant;
 
-use hdrhistogram::Histogram;
-
-use super::{Error, internal, nanoseconds};
+use super::{Error, internal};
 use crate::kernel::target::Target;
 use crate::probe::{Drained, Precision};
-use crate::profile::measure::doubtful::Durations;
 use crate::profile::{Interval, IntervalStats};
+use crate::stats::{Durations, nanoseconds};
 
 /// The interval that is being measured.
 pub(super) struct Open {
@@ -21,9 +19,7 @@ pub(super) struct Open {
 /// One handler in it.
 #[derive(Clone)]
 struct OfInterval {
-    histogram: Histogram<u64>,
-    sum_ns: u64,
-    max_ns: Option<u64>,
+    durations: Durations,
     /// Durations that are doubtful since the probes were attached.
     doubtful: u64,
     /// Entries that the kernel skipped since then.
@@ -36,20 +32,14 @@ impl OfInterval {
     /// Without what is doubtful, and how much that is. A false duration ends with a call whose entry was
     /// skipped: in this interval, or in the one before if it was under way in between. The start that it
     /// took may be of any time.
-    fn sure(&self) -> (Cow<'_, Self>, u64) {
+    fn sure(&self) -> (Cow<'_, Durations>, u64) {
         let doubtful = self.doubtful.min(self.skipped.saturating_sub(self.skipped_by[0]));
         if doubtful == 0 {
-            return (Cow::Borrowed(self), 0);
+            return (Cow::Borrowed(&self.durations), 0);
         }
-        let mut sure = self.clone();
-        let (histogram, sum_ns) = (&mut sure.histogram, &mut sure.sum_ns);
-        let withheld = Durations { histogram, sum_ns, max_ns: &mut sure.max_ns }.withhold(doubtful);
+        let mut sure = self.durations.clone();
+        let withheld = sure.withhold(doubtful);
         (Cow::Owned(sure), withheld)
-    }
-
-    /// Never above the longest call, though its bucket may reach further.
-    fn quantile_ns(&self, quantile: f64) -> Option<u64> {
-        self.max_ns.map(|max| self.histogram.value_at_quantile(quantile).min(max))
     }
 }
 
@@ -61,11 +51,9 @@ impl Open {
         precision: Precision,
         began: Instant,
     ) -> Result<Self, Error> {
-        let empty = precision.histogram().map_err(|error| internal(&error.to_string()))?;
+        let empty = precision.durations().map_err(|error| internal(&error.to_string()))?;
         let handler = |drained: &Drained| OfInterval {
-            histogram: empty.clone(),
-            sum_ns: 0,
-            max_ns: None,
+            durations: empty.clone(),
             doubtful: drained.books.doubtful,
             skipped: drained.books.skipped_entries,
             skipped_by: [0, drained.books.skipped_entries],
@@ -76,10 +64,8 @@ impl Open {
     pub(super) fn add(&mut self, drained: &[Drained]) -> Result<(), Error> {
         self.lost = 0;
         for (handler, drained) in self.handlers.iter_mut().zip(drained) {
-            let added = handler.histogram.add(&drained.histogram);
+            let added = handler.durations.add(&drained.durations);
             added.map_err(|error| internal(&error.to_string()))?;
-            handler.sum_ns += drained.sum_ns;
-            handler.max_ns = handler.max_ns.max(drained.max_ns);
             handler.doubtful = drained.books.doubtful;
             handler.skipped = drained.books.skipped_entries;
             self.lost += drained.books.lost
@@ -94,8 +80,8 @@ impl Open {
     /// One line on the interval: calls, their rate, the handler with the highest TP99, losses.
     pub(super) fn line(&self, window_began: Instant, now: Instant, targets: &[&Target]) -> String {
         let handlers: Vec<_> = self.handlers.iter().map(|handler| handler.sure().0).collect();
-        let calls: u64 = handlers.iter().map(|handler| handler.histogram.len()).sum();
-        let idle = self.handlers.iter().filter(|handler| handler.histogram.is_empty()).count();
+        let calls: u64 = handlers.iter().map(|handler| handler.len()).sum();
+        let idle = self.handlers.iter().filter(|handler| handler.durations.is_empty()).count();
         let length = (now - self.began).as_secs_f64().max(1e-9);
         let slowest = handlers
             .iter()
@@ -121,12 +107,12 @@ impl Open {
         let statistics = |handler: &OfInterval| {
             let (handler, doubtful) = handler.sure();
             IntervalStats {
-                count: handler.histogram.len(),
+                count: handler.len(),
                 doubtful,
-                sum_ns: handler.sum_ns,
+                sum_ns: handler.sum_ns(),
                 p50_ns: handler.quantile_ns(0.5),
                 p99_ns: handler.quantile_ns(0.99),
-                max_ns: handler.max_ns,
+                max_ns: handler.max_ns(),
             }
         };
         let interval = Interval {
@@ -135,9 +121,7 @@ impl Open {
             handlers: self.handlers.iter().map(statistics).collect(),
         };
         for handler in &mut self.handlers {
-            handler.histogram.reset();
-            handler.sum_ns = 0;
-            handler.max_ns = None;
+            handler.durations.reset();
             handler.skipped_by = [handler.skipped_by[1], handler.skipped];
         }
         self.began = now;

@@ -9,7 +9,7 @@ use crate::load::{
     BuiltinKind, BuiltinLoad, CommandLoad, HitCounter, IdleLoad, Load, SandboxedLoad,
 };
 use crate::load_profile::{Builtin, Hook, Library, LoadProfile, Wanted};
-use crate::profile::warning::WarningRecord;
+use crate::profile::warning::{Handlers, Warning, WarningRecord};
 
 /// Window of a load that does not end by itself, where no other was asked for.
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
@@ -60,18 +60,14 @@ pub(super) fn of(options: &Options) -> Result<Vec<Job>, Error> {
     let profile = library.find(name)?;
     let parts = library.parts(&profile)?;
     let mut jobs: Vec<Job> = Vec::new();
-    let mut absent = Vec::new();
+    let mut absent: Vec<WarningRecord> = Vec::new();
     let mut first_error = None;
     for part in &parts {
         match of_part(options, part) {
             Ok(job) => jobs.push(job),
             // Drivers differ in their hooks: a table with a part missing is better than none.
             Err(error) if parts.len() > 1 && error.is_absence() => {
-                absent.push(WarningRecord {
-                    code: "part-missing".to_owned(),
-                    text: format!("part {} was left out: {error}", part.name),
-                    handlers: Vec::new(),
-                });
+                absent.push(Warning::PartMissing(part.name.clone(), error.to_string()).into());
                 first_error.get_or_insert(error);
             }
             Err(error) => return Err(error),
@@ -117,12 +113,7 @@ fn of_part(options: &Options, part: &LoadProfile) -> Result<Job, Error> {
 /// What the load has to say before it runs.
 fn notices(load: &JobLoad) -> Vec<WarningRecord> {
     let JobLoad::Ltp(load) = load else { return Vec::new() };
-    let record = |text: &String| WarningRecord {
-        code: "ltp".to_owned(),
-        text: text.clone(),
-        handlers: Vec::new(),
-    };
-    load.notices().iter().map(record).collect()
+    load.notices().iter().map(|text| Warning::Ltp(text.clone()).into()).collect()
 }
 
 fn matches(wanted: &Wanted, name: &str) -> bool {
@@ -169,15 +160,9 @@ fn resolve(
         return Err(error.into());
     }
     let line = |(_, error): &(String, ResolveError)| error.to_string();
-    warnings.push(WarningRecord {
-        code: "handler-missing".to_owned(),
-        text: format!(
-            "load profile {} names handlers that cannot be measured here: {}",
-            part.name,
-            missing.iter().map(line).collect::<Vec<_>>().join("; ")
-        ),
-        handlers: missing.into_iter().map(|(name, _)| name).collect(),
-    });
+    let why = missing.iter().map(line).collect::<Vec<_>>().join("; ");
+    let missing = Handlers(missing.into_iter().map(|(name, _)| name).collect());
+    warnings.push(Warning::HandlerMissing(missing, part.name.clone(), why).into());
     Ok(files.resolve_all(module, &present)?)
 }
 
@@ -185,16 +170,9 @@ fn resolve(
 fn switched_off(module: &str, parameter: &str) -> Option<WarningRecord> {
     let module = module.replace('-', "_");
     let file = format!("/sys/module/{module}/parameters/{parameter}");
-    let value = std::fs::read_to_string(file).ok()?;
-    matches!(value.trim(), "0" | "N").then(|| WarningRecord {
-        code: "hook-off".to_owned(),
-        text: format!(
-            "{module} was loaded with {parameter}={}, so this hook is not there: unload it, and load it \
-             with {parameter}=1",
-            value.trim()
-        ),
-        handlers: Vec::new(),
-    })
+    let value = std::fs::read_to_string(file).ok()?.trim().to_owned();
+    let is_off = matches!(value.as_str(), "0" | "N");
+    is_off.then(|| Warning::HookOff(module, parameter.to_owned(), value).into())
 }
 
 fn load(options: &Options, profile: Option<(&LoadProfile, &Hook)>) -> Result<JobLoad, Error> {

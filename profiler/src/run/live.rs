@@ -5,14 +5,13 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use comfy_table::Row;
-use hdrhistogram::Histogram;
 
 use super::{Error, internal};
 use crate::export::grid;
 use crate::export::table::clean;
 use crate::kernel::target::Target;
 use crate::probe::{Drained, Precision};
-use crate::profile::measure::doubtful::Durations;
+use crate::stats::Durations;
 
 /// How often it is drawn anew; each time the records are drained.
 pub(super) const EVERY: Duration = Duration::from_secs(1);
@@ -28,8 +27,7 @@ pub(super) struct Live {
 
 struct Handler {
     name: String,
-    histogram: Histogram<u64>,
-    max_ns: Option<u64>,
+    durations: Durations,
     lost: u64,
     /// How many of the longest are not shown.
     doubtful: u64,
@@ -47,8 +45,7 @@ impl Live {
         let handlers = targets.iter().map(|target| {
             Ok(Handler {
                 name: target.label(),
-                histogram: precision.histogram().map_err(|error| internal(&error.to_string()))?,
-                max_ns: None,
+                durations: precision.durations().map_err(|error| internal(&error.to_string()))?,
                 lost: 0,
                 doubtful: 0,
                 rates: VecDeque::new(),
@@ -62,9 +59,8 @@ impl Live {
         let seconds = (now - self.last).as_secs_f64().max(1e-3);
         self.last = now;
         for (handler, drained) in self.handlers.iter_mut().zip(drained) {
-            let added = handler.histogram.add(&drained.histogram);
+            let added = handler.durations.add(&drained.durations);
             added.map_err(|error| internal(&error.to_string()))?;
-            handler.max_ns = handler.max_ns.max(drained.max_ns);
             let books = &drained.books;
             let skipped = books.missed.max(books.unpaired_exits);
             handler.lost = books.lost + skipped + books.backwards + books.doubtful;
@@ -72,7 +68,7 @@ impl Live {
             if handler.rates.len() == HISTORY {
                 handler.rates.pop_front();
             }
-            handler.rates.push_back(drained.histogram.len() as f64 / seconds);
+            handler.rates.push_back(drained.durations.len() as f64 / seconds);
         }
         Ok(())
     }
@@ -97,20 +93,18 @@ impl Handler {
         let micros = |ns: Option<u64>| {
             ns.map_or("-".to_owned(), |ns| format!("{}.{:03}", ns / 1000, ns % 1000))
         };
-        let (mut histogram, mut max_ns) = (Cow::Borrowed(&self.histogram), self.max_ns);
+        let mut durations = Cow::Borrowed(&self.durations);
         if self.doubtful > 0 {
-            let (histogram, sum_ns) = (histogram.to_mut(), &mut 0);
-            Durations { histogram, sum_ns, max_ns: &mut max_ns }.withhold(self.doubtful);
+            durations.to_mut().withhold(self.doubtful);
         }
-        let quantile = |quantile| max_ns.map(|max| histogram.value_at_quantile(quantile).min(max));
         Row::from([
             clean(&self.name).into_owned(),
             format!("{:.0}", self.rates.back().copied().unwrap_or(0.0)),
             sparkline(&self.rates),
-            histogram.len().to_string(),
-            micros(quantile(0.5)),
-            micros(quantile(0.99)),
-            micros(max_ns),
+            durations.len().to_string(),
+            micros(durations.quantile_ns(0.5)),
+            micros(durations.quantile_ns(0.99)),
+            micros(durations.max_ns()),
             self.lost.to_string(),
         ])
     }

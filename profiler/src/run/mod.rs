@@ -19,9 +19,11 @@ use crate::kernel::host::{self, HostFacts};
 use crate::kernel::target::{KernelFiles, LeftOut, ResolveError, Resolved, Target};
 use crate::load::HitCounter;
 use crate::probe::{FellBack, ProbeError, Probes, Session as _};
-use crate::profile::warning::{WarningRecord, listed};
+use crate::profile::warning::{Handlers, Warning, WarningRecord};
 use crate::profile::{Backend, LoadProfileUsed, Profile};
 use crate::progress::Progress;
+use crate::stats::nanoseconds;
+use crate::text::plural;
 
 use assemble::Facts;
 use driver::{Change, Driver, Loads};
@@ -182,7 +184,7 @@ impl Bench<'_> {
         let count = session.targets().len();
         let probes = format!(
             "probes on {count} handler{} attached in {:.2} s; their histograms take {:.1} MiB of kernel memory",
-            if count == 1 { "" } else { "s" },
+            plural(count),
             attaching.elapsed().as_secs_f64(),
             session.memory_bytes() as f64 / f64::from(1 << 20),
         );
@@ -218,32 +220,18 @@ fn fell_back(handlers: &[FellBack]) -> Vec<WarningRecord> {
     for FellBack { handler, backend, reason } in handlers {
         ways.entry((*backend, reason)).or_default().push(handler.clone());
     }
-    let record = |((backend, reason), handlers): (_, Vec<String>)| WarningRecord {
-        code: "other-backend".to_owned(),
-        text: format!("measured by {backend} instead: {}: {reason}", listed(&handlers)),
-        handlers,
+    let record = |((backend, reason), handlers): ((_, &str), _)| -> WarningRecord {
+        Warning::OtherBackend(Handlers(handlers), backend, reason.to_owned()).into()
     };
     ways.into_iter().map(record).collect()
 }
 
 fn ended_by_error(trouble: &Error) -> WarningRecord {
-    WarningRecord {
-        code: "ended-by-error".to_owned(),
-        text: format!("the run was ended by an error: {trouble}; this covers the time until then"),
-        handlers: Vec::new(),
-    }
+    Warning::EndedByError(trouble.to_string()).into()
 }
 
 fn shared((handler, prog_id): &(String, u32)) -> WarningRecord {
-    WarningRecord {
-        code: "shared".to_owned(),
-        text: format!(
-            "another tracing program (id {prog_id}) was on {handler} during the run: its time is \
-             counted as the handler's, and calls under way when it came or went were not \
-             measured; measure again without it"
-        ),
-        handlers: vec![handler.clone()],
-    }
+    Warning::Shared(Handlers(vec![handler.clone()]), *prog_id).into()
 }
 
 /// Why probes on `targets` were refused.
@@ -266,10 +254,6 @@ fn refused(targets: &[Target], error: ProbeError) -> Error {
 
 fn internal(what: &str) -> Error {
     Error::Internal(what.to_owned())
-}
-
-fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn seconds(duration: Duration) -> String {

@@ -495,7 +495,7 @@ mod tests {
             let length = window.length();
             let intervals = window.intervals;
             let measure = window.recorder.finish().remove(0);
-            let (count, due) = (measure.histogram.len(), length.as_micros() * PER_MS / 1000);
+            let (count, due) = (measure.durations.len(), length.as_micros() * PER_MS / 1000);
             assert!(u128::from(count).abs_diff(due) <= 2, "{count} calls in {length:?}, not {due}");
             let of_intervals: u64 =
                 intervals.iter().map(|interval| interval.handlers[0].count).sum();

@@ -11,6 +11,7 @@ use crate::error::{Failure, exit};
 use crate::kernel::host;
 use crate::load::Rate;
 use crate::profile::Profile;
+use crate::text::plural;
 
 /// What the field `schema` of the record says.
 const SCHEMA: &str = "profiler/sweep";
@@ -197,7 +198,7 @@ impl fmt::Display for Cell {
             Some(rate) => write!(f, "{rate}")?,
             None => f.write_str("as fast as it goes")?,
         }
-        write!(f, ", {} worker{}", self.workers, if self.workers == 1 { "" } else { "s" })?;
+        write!(f, ", {} worker{}", self.workers, plural(self.workers))?;
         if !self.delay.is_zero() {
             write!(f, ", {:?} of delay", self.delay)?;
         }

@@ -5,6 +5,7 @@ use comfy_table::Row;
 use super::collect::Function;
 use super::{Import, Percentile};
 use crate::export::{grid, table::clean};
+use crate::text::plural;
 
 /// Percentiles of the table.
 const PERCENTS: [u32; 3] = [90, 95, 99];
@@ -17,7 +18,7 @@ pub fn table(import: &Import, percentile: Percentile, width: Option<u16>) -> Str
     let counts = &import.counts;
     let mut format = format!("function_graph text of {}", import.format());
     if let Some(cpus) = counts.cpus {
-        format.push_str(&format!(", {cpus} CPU{}", plural(cpus.into())));
+        format.push_str(&format!(", {cpus} CPU{}", plural(cpus)));
     }
     let calls = import.calls();
     let functions = import.functions.len() as u64;
@@ -73,8 +74,4 @@ fn row(function: &Function, percentile: Percentile) -> Row {
     cells.push(micros(values.max_ps().map(|ps| ps as f64)));
     cells.push((function.unparsable + function.unreturned).to_string());
     Row::from(cells)
-}
-
-fn plural(count: u64) -> &'static str {
-    if count == 1 { "" } else { "s" }
 }

@@ -5,12 +5,12 @@
 pub(crate) mod backends;
 pub(crate) mod ten;
 
-use hdrhistogram::Histogram;
 use jsonschema::Validator;
 use profiler::kernel::host::{HostFacts, Hypervisor};
 use profiler::kernel::module::ModuleFacts;
 use profiler::kernel::target::Target;
 use profiler::load::{BuiltinKind, LoadOutcome, LoadRun, LoadSpec, LoadStatus, StopReason};
+use profiler::probe::Precision;
 use profiler::profile::measure::{HandlerMeasure, Losses};
 use profiler::profile::{
     Backend, Clock, HandlerProfile, HistogramLayout, Interval, IntervalStats, Profile, SCHEMA,
@@ -61,15 +61,9 @@ fn compiled(schema: &str) -> Validator {
 
 /// What a session would hand over for a handler of the test module with these calls.
 pub(crate) fn measure(name: &str, durations_ns: &[u64]) -> HandlerMeasure {
-    let mut histogram =
-        Histogram::new_with_bounds(LAYOUT.lowest_ns, LAYOUT.highest_ns, LAYOUT.precision_digits)
-            .expect("the layout is sound");
-    let mut over_range = 0;
-    for &ns in durations_ns {
-        over_range += u64::from(ns > LAYOUT.highest_ns);
-        histogram.saturating_record(ns.min(LAYOUT.highest_ns));
-    }
-    let calls = durations_ns.len() as u64;
+    let mut durations = Precision::Three.durations().expect("the layout is sound");
+    durations_ns.iter().for_each(|&ns| durations.record(ns));
+    let (calls, over_range) = (durations.len(), durations.over_range());
     HandlerMeasure {
         target: Target {
             name: name.to_owned(),
@@ -79,10 +73,7 @@ pub(crate) fn measure(name: &str, durations_ns: &[u64]) -> HandlerMeasure {
             ..Target::default()
         },
         backend: Backend::Fentry,
-        histogram,
-        sum_ns: durations_ns.iter().sum(),
-        min_ns: durations_ns.iter().min().copied(),
-        max_ns: durations_ns.iter().max().copied(),
+        durations,
         self_time: None,
         losses: Losses { entries: calls, exits: calls, over_range, ..Losses::default() },
     }

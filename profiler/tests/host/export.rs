@@ -11,6 +11,7 @@ use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use nix::sys::stat::Mode;
 use profiler::export::{Exporter as _, Format, Json, Unit};
+use profiler::probe::Precision;
 use profiler::profile::measure::SelfTime;
 use profiler::profile::{Profile, Series};
 
@@ -76,13 +77,7 @@ fn csv() {
 fn told_own_time() -> Profile {
     let mut outer = measure("testbed_outer", &[1_000; 10]);
     let own = measure("testbed_outer", &[600; 10]);
-    outer.self_time = Some(SelfTime {
-        histogram: own.histogram,
-        sum_ns: own.sum_ns,
-        min_ns: own.min_ns,
-        max_ns: own.max_ns,
-        probes_ns: 1_000,
-    });
+    outer.self_time = Some(SelfTime { durations: own.durations, probes_ns: 1_000 });
     let mut profile = sample();
     profile.handlers = vec![handler(&outer), handler(&measure("bind_handler", &[5; 3]))];
     profile
@@ -143,15 +138,14 @@ fn openmetrics() {
 /// Buckets end where the histogram's own do, so that every cumulative count is exact.
 #[test]
 fn openmetrics_buckets_are_exact() {
-    for digits in [2, 3] {
+    for precision in [Precision::Two, Precision::Three] {
         let mut durations: Vec<u64> = (0..36).flat_map(|e| [(1 << e) - 1, 1 << e]).collect();
         durations.extend((1..35).flat_map(|e| [(3_u64 << (e - 1)) - 1, 3 << (e - 1)]));
         let mut measured = measure("a", &durations);
-        let mut histogram = Histogram::new_with_bounds(1, 60_000_000_000, digits).unwrap();
-        durations.iter().for_each(|&ns| histogram.record(ns).unwrap());
-        measured.histogram = histogram;
+        measured.durations = precision.durations().unwrap();
+        durations.iter().for_each(|&ns| measured.durations.record(ns));
         let mut profile = sample();
-        profile.histogram.precision_digits = digits;
+        profile.histogram.precision_digits = precision.digits();
         profile.handlers = vec![handler(&measured)];
         profile.intervals.clear();
         assert_eq!(profile.check(), Ok(()));
@@ -216,7 +210,7 @@ fn report_in_each_format() {
     let path = folder.path().join("run.json");
     sample().write(&path).unwrap();
     let file = path.to_str().unwrap();
-    for format in Format::ALL {
+    for &format in Format::ALL {
         let expected = format.exporter(Unit::Us, None).serialize(&sample());
         let printed = profiler(&["report", file, "--unit", "us", "--format", format.name()]);
         assert!(printed.status.success(), "{printed:?}");

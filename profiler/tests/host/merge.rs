@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use hdrhistogram::Histogram;
 use profiler::export::{Exporter as _, Json};
+use profiler::probe::Precision;
 use profiler::profile::unlike::What;
 use profiler::profile::{Backend, Clock, Merge, MergeError, Profile, Series};
 use proptest::prelude::*;
@@ -117,9 +117,8 @@ fn unlike_profiles_are_refused_by_name() {
         (What::Backend, |p| p.handlers[0].backend = Backend::KprobeMulti),
         (What::Precision, |p| {
             p.histogram.precision_digits = 2;
-            let histogram = Histogram::new_with_bounds(1, 60_000_000_000, 2).unwrap();
             let mut measured = measure("a", &[]);
-            measured.histogram = histogram;
+            measured.durations = Precision::Two.durations().unwrap();
             p.handlers = vec![handler(&measured)];
         }),
         (What::Kernel, |p| p.host.kernel_release = Some("6.12".to_owned())),
@@ -155,9 +154,7 @@ fn a_run_is_counted_once() {
 fn a_sum_that_is_too_large_is_refused() {
     let large = |at: usize, count: u64| {
         let mut measured = measure("a", &[]);
-        measured.histogram.record_n(1, count).unwrap();
-        measured.sum_ns = count;
-        (measured.min_ns, measured.max_ns) = (Some(1), Some(1));
+        measured.durations.record_n(1, count).unwrap();
         let mut profile = shard(at, &[]);
         profile.handlers = vec![handler(&measured)];
         profile

@@ -154,9 +154,10 @@ fn traced_calls_that_nest_sleep_migrate_or_are_interrupted() {
         handler.assert_exact();
     }
     assert_eq!((recurse.count(), recurse.displaced), (ROUNDS * DEPTH, ROUNDS * (DEPTH - 1)));
-    let (min, max) = (recurse.measure.min_ns.unwrap(), recurse.measure.max_ns.unwrap());
+    let (min, max) =
+        (recurse.measure.durations.min_ns().unwrap(), recurse.measure.durations.max_ns().unwrap());
     assert!(min * DEPTH / 4 <= max, "recursion takes {min} to {max} ns");
-    assert!(sleep.measure.min_ns.unwrap() >= 100_000, "{sleep:?}");
+    assert!(sleep.measure.durations.min_ns().unwrap() >= 100_000, "{sleep:?}");
     assert_eq!((migrate.count(), migrate.migrated), (200, 200));
     assert_eq!(irq.count(), 400);
 }
@@ -170,7 +171,7 @@ fn a_traced_call_under_way_is_in_flight() {
     let Measured { measure, .. } = window.end().remove(0);
     let losses = measure.losses;
     assert_eq!((losses.entries, losses.in_flight, losses.lost), (1, 1, 0), "{losses:?}");
-    assert_eq!((measure.histogram.len(), losses.imbalance(0)), (0, 0));
+    assert_eq!((measure.durations.len(), losses.imbalance(0)), (0, 0));
     holding.join().unwrap();
 }
 

@@ -84,7 +84,7 @@ fn two_boots_measure_the_same() {
         };
         measure(handler, kind, operations / 8);
         let measured = measure(handler, kind, operations);
-        let quantile = |q| measured.measure.histogram.value_at_quantile(q) as f64;
+        let quantile = |q| measured.measure.durations.histogram().value_at_quantile(q) as f64;
         for (statistic, value) in [
             ("mean", measured.mean_ns()),
             ("tp90", quantile(0.90)),
@@ -96,10 +96,10 @@ fn two_boots_measure_the_same() {
         println!(
             "{handler}: {} calls, min {:?}, mean {:.2}, TP99 {}, max {:?}",
             measured.count(),
-            measured.measure.min_ns,
+            measured.measure.durations.min_ns(),
             measured.mean_ns(),
             quantile(0.99),
-            measured.measure.max_ns
+            measured.measure.durations.max_ns()
         );
     }
     let out = std::env::var_os("PROFILER_VM_OUT").expect("PROFILER_VM_OUT names the output folder");
@@ -131,8 +131,13 @@ fn each_level_of_a_recursion_contains_the_next() {
     testbed::trigger(&format!("recurse {DEPTH}"));
     let measured = window.end().remove(0);
     measured.assert_exact();
-    let levels: Vec<u64> =
-        measured.measure.histogram.iter_recorded().map(|bucket| bucket.count_at_value()).collect();
+    let levels: Vec<u64> = measured
+        .measure
+        .durations
+        .histogram()
+        .iter_recorded()
+        .map(|bucket| bucket.count_at_value())
+        .collect();
     assert_eq!(levels, [1; DEPTH as usize], "{:?}", measured.measure);
 }
 
@@ -165,7 +170,7 @@ fn the_backends_agree_after_their_floors() {
         "backend", "empty", "in kprobe", "less", "plain", "less"
     );
     let mut compared: Vec<(Backend, Option<f64>, f64)> = Vec::new();
-    for backend in Backend::ALL {
+    for &backend in Backend::ALL {
         if let Err(refusal) = try_backend(backend, Some(&functions)) {
             writeln!(table, "{backend:<15} not on this kernel: {}", refusal.what).unwrap();
             continue;
@@ -269,7 +274,8 @@ fn self_time_is_that_of_the_call_without_the_inner_one() {
             testbed::spin("testbed_inner", 0);
             let own = both.measure.self_time.as_ref().unwrap();
             let calls = both.count() as f64;
-            let (self_ns, probes) = (own.sum_ns as f64 / calls, own.probes_ns as f64 / calls);
+            let (self_ns, probes) =
+                (own.durations.sum_ns() as f64 / calls, own.probes_ns as f64 / calls);
             let (difference, added) = (self_ns - (bare - inner), both.mean_ns() - bare);
             writeln!(
                 table,
@@ -301,9 +307,9 @@ fn each_level_of_a_recursion_takes_the_same_itself() {
             }
             let measured = window.end().remove(0);
             measured.assert_exact();
-            let own = &measured.measure.self_time.as_ref().unwrap().histogram;
+            let own = measured.measure.self_time.as_ref().unwrap().durations.histogram();
             let (low, high) = (own.value_at_quantile(0.05), own.value_at_quantile(0.95));
-            println!("{backend}: {low} to {high} of {:?} ns", measured.measure.max_ns);
+            println!("{backend}: {low} to {high} of {:?} ns", measured.measure.durations.max_ns());
             let agree = high - low <= 2 * SELF_AGREEMENT as u64;
             assert!(warm || agree, "{backend}: {low} to {high}: {measured:?}");
         }

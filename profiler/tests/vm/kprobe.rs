@@ -140,7 +140,7 @@ fn the_calls_of_a_drain_that_failed_are_in_the_next() {
     }
     drop(covered);
     testbed::trigger("nested 3");
-    let mut calls = || probes.drain().unwrap()[0].histogram.len();
+    let mut calls = || probes.drain().unwrap()[0].durations.len();
     assert_eq!((calls(), calls()), (123, 0));
 }
 

@@ -78,7 +78,7 @@ fn found(target: &Target) -> (Vec<Backend>, Option<Backend>) {
         }
         choice.ok().map(|choice| choice.backend)
     };
-    let works = Backend::ALL.into_iter().filter(|&backend| chosen(Some(backend)).is_some());
+    let works = Backend::ALL.iter().copied().filter(|&backend| chosen(Some(backend)).is_some());
     (works.collect(), chosen(None))
 }
 
@@ -269,8 +269,12 @@ fn each_backend_pairs_hard_calls_or_says_what_it_lost() {
         }
         // Calls are paired correctly: with another call's start a duration is too short or too long.
         let [recurse, sleep, migrate, irq] = measured.as_slice() else { panic!("{measured:?}") };
-        let ends =
-            |handler: &Measured| (handler.measure.min_ns.unwrap(), handler.measure.max_ns.unwrap());
+        let ends = |handler: &Measured| {
+            (
+                handler.measure.durations.min_ns().unwrap(),
+                handler.measure.durations.max_ns().unwrap(),
+            )
+        };
         assert!(ends(sleep).0 >= 100_000, "{backend}: {sleep:?}");
         for exact in [sleep, migrate] {
             exact.assert_exact();

@@ -6,6 +6,7 @@ use profiler::kernel::btf::{BTF_FOLDER, Btf};
 use profiler::probe::feature::try_backend;
 use profiler::probe::select::needs_btf;
 use profiler::profile::Backend;
+use profiler::stats::Durations;
 
 use crate::cli::{Ended, folder, handler, profiler, saved};
 use crate::testbed::{self, Counters};
@@ -22,7 +23,7 @@ pub(crate) fn backends() -> Vec<Backend> {
             && (has_btf || !needs_btf(*backend))
             && try_backend(*backend, Some(&functions)).is_ok()
     };
-    let found: Vec<Backend> = Backend::ALL.into_iter().filter(works).collect();
+    let found: Vec<Backend> = Backend::ALL.iter().copied().filter(works).collect();
     assert!(found.len() >= if has_btf { 2 } else { 1 }, "{found:?}");
     found
 }
@@ -36,9 +37,11 @@ pub(crate) fn sees_recursion(backend: Backend) -> bool {
 fn assert_parts(measured: &Measured) {
     let measure = &measured.measure;
     let own = measure.self_time.as_ref().expect("asked for");
-    assert_eq!(own.histogram.len(), measured.count(), "{measured:?}");
-    assert!(own.sum_ns + own.probes_ns <= measure.sum_ns, "{measured:?}");
-    assert!(own.max_ns <= measure.max_ns && own.min_ns <= measure.min_ns, "{measured:?}");
+    assert_eq!(own.durations.len(), measured.count(), "{measured:?}");
+    assert!(own.durations.sum_ns() + own.probes_ns <= measure.durations.sum_ns(), "{measured:?}");
+    let ends = |durations: &Durations| (durations.max_ns(), durations.min_ns());
+    let ((own_max, own_min), (max, min)) = (ends(&own.durations), ends(&measure.durations));
+    assert!(own_max <= max && own_min <= min, "{measured:?}");
 }
 
 #[test]
@@ -66,7 +69,8 @@ fn calls_that_nest_sleep_migrate_and_are_interrupted() {
             measured.assert_exact();
             assert_parts(measured);
             let own = measured.measure.self_time.as_ref().unwrap();
-            let alone = own.probes_ns == 0 && own.sum_ns == measured.measure.sum_ns;
+            let sums = (own.durations.sum_ns(), measured.measure.durations.sum_ns());
+            let alone = own.probes_ns == 0 && sums.0 == sums.1;
             let outer = match measured.name() {
                 "testbed_outer" => true,
                 "testbed_recurse" => sees_recursion(backend),

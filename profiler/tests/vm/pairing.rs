@@ -52,7 +52,8 @@ fn a_function_that_recurses() {
 /// A caller's time contains its callee's: the outermost of 32 levels takes many times the
 /// innermost. Wrong pairs would make them alike.
 fn assert_nested(recurse: &Measured) {
-    let (min, max) = (recurse.measure.min_ns.unwrap(), recurse.measure.max_ns.unwrap());
+    let (min, max) =
+        (recurse.measure.durations.min_ns().unwrap(), recurse.measure.durations.max_ns().unwrap());
     assert!(min * DEPTH / 4 <= max, "recursion of {DEPTH} levels takes {min} to {max} ns");
 }
 
@@ -64,7 +65,7 @@ fn a_function_that_sleeps() {
     let measured = only(window.end());
     measured.assert_exact();
     assert_eq!(measured.count(), 200);
-    assert!(measured.measure.min_ns.unwrap() >= 100_000, "{measured:?}");
+    assert!(measured.measure.durations.min_ns().unwrap() >= 100_000, "{measured:?}");
 }
 
 #[test]
@@ -173,7 +174,7 @@ fn assert_hard(measured: &[Measured], rounds: u64, assert_counted: impl Fn(&Meas
     let displaced = recurse.displaced + 2 * recurse.measure.losses.missed;
     assert!(displaced >= (DEPTH - 1) * rounds || !has_slots(), "{recurse:?}");
     assert_nested(recurse);
-    assert!(sleep.measure.min_ns.unwrap() >= 100_000, "{sleep:?}");
+    assert!(sleep.measure.durations.min_ns().unwrap() >= 100_000, "{sleep:?}");
     assert_interrupted(irq);
 }
 
@@ -203,7 +204,7 @@ fn a_call_under_way_is_in_flight_and_then_counted() {
     };
     assert_eq!((drained[0].books.entries, drained[0].books.in_flight), (1, 1));
     let before = recorder.finish().remove(0);
-    assert!(before.histogram.is_empty());
+    assert!(before.durations.is_empty());
     assert_eq!((before.losses.entries, before.losses.in_flight), (1, 1));
     assert_eq!(before.losses.exits, 0);
     assert_eq!(before.losses.imbalance(0), 0);
@@ -214,11 +215,11 @@ fn a_call_under_way_is_in_flight_and_then_counted() {
     holding.join().unwrap();
     recorder.add(&session.drain().unwrap()).unwrap();
     let after = recorder.finish().remove(0);
-    assert_eq!(after.histogram.len(), 1);
+    assert_eq!(after.durations.len(), 1);
     assert_eq!((after.losses.carried_in, after.losses.entries), (1, 0));
     assert_eq!((after.losses.in_flight, after.losses.lost, after.losses.exits), (0, 0, 1));
     assert_eq!(after.losses.imbalance(1), 0);
-    assert!(after.min_ns.unwrap() >= 4_000_000_000, "{after:?}");
+    assert!(after.durations.min_ns().unwrap() >= 4_000_000_000, "{after:?}");
 }
 
 #[test]
@@ -234,7 +235,7 @@ fn a_call_under_way_when_the_probes_come_is_an_unpaired_exit_at_most() {
     assert_eq!((measured.truth, measured.count(), losses.entries), (1, 1, 1), "{losses:?}");
     assert_eq!((losses.lost, losses.in_flight, losses.carried_in), (0, 0, 0), "{losses:?}");
     assert_eq!(losses.imbalance(1), 0, "{losses:?}");
-    assert!(measured.measure.max_ns.unwrap() < 1_000_000_000, "{measured:?}");
+    assert!(measured.measure.durations.max_ns().unwrap() < 1_000_000_000, "{measured:?}");
 }
 
 /// The exit program cannot distinguish a start that is a thousand seconds too late from a clock that stepped
@@ -265,7 +266,7 @@ fn a_call_that_leaves_before_it_entered_has_no_duration() {
     assert_eq!((losses.entries, losses.exits, losses.over_range), (3, 3, 0), "{losses:?}");
     assert_eq!((losses.lost, losses.in_flight, losses.unmeasured()), (0, 0, 1), "{losses:?}");
     assert_eq!(losses.imbalance(2), 0, "{losses:?}");
-    assert!(measured.measure.min_ns.unwrap() >= 1_000_000, "{measured:?}");
+    assert!(measured.measure.durations.min_ns().unwrap() >= 1_000_000, "{measured:?}");
     measured.assert_ordered();
 }
 

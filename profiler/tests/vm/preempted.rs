@@ -4,10 +4,10 @@
 use std::fs;
 use std::process::{Child, Command};
 
-use hdrhistogram::Histogram;
 use profiler::probe::recorder::Recorder;
 use profiler::probe::{Drained, Options, Precision, Probes, Session as _};
 use profiler::profile::Backend;
+use profiler::stats::Durations;
 
 use crate::nested::backends;
 use crate::testbed;
@@ -67,7 +67,7 @@ fn assert_none_longer(backend: Backend, self_time: bool) {
     let measured = window.end().remove(0);
     let (measure, count) = (&measured.measure, measured.count());
     let losses = measure.losses;
-    let max = measure.max_ns.unwrap();
+    let max = measure.durations.max_ns().unwrap();
     let text = format!(
         "{backend}, own time {self_time}: {count} of {} calls, the longest measured {max} of {longest} ns: \
          {losses:?}",
@@ -78,12 +78,13 @@ fn assert_none_longer(backend: Backend, self_time: bool) {
     assert!(losses.entries <= measured.truth, "{text}");
     assert!(count > measured.truth / 4 && count + losses.unmeasured() >= losses.entries, "{text}");
     // After doubtful durations are removed, the rest is known by bucket.
-    let bound = |histogram: &Histogram<u64>| histogram.highest_equivalent(longest);
-    assert!(max <= bound(&measure.histogram), "{text}");
+    let bound = |durations: &Durations| durations.histogram().highest_equivalent(longest);
+    assert!(max <= bound(&measure.durations), "{text}");
     if let Some(own) = &measure.self_time {
-        assert!(own.max_ns.unwrap() <= bound(&own.histogram), "{text}, {:?}", own.max_ns);
-        assert_eq!(own.histogram.len(), count, "{text}");
-        assert!(own.sum_ns + own.probes_ns <= measure.sum_ns, "{text}, {own:?}");
+        let (longest, sum_ns) = (own.durations.max_ns(), own.durations.sum_ns());
+        assert!(longest.unwrap() <= bound(&own.durations), "{text}, {longest:?}");
+        assert_eq!(own.durations.len(), count, "{text}");
+        assert!(sum_ns + own.probes_ns <= measure.durations.sum_ns(), "{text}, {own:?}");
     }
     if backend == Backend::Fsession || backend == Backend::KprobeSession {
         assert_eq!(losses.doubtful, 0, "{text}");
@@ -144,7 +145,7 @@ fn drains_are_whole_on_one_cpu() {
     for at in 0..DRAINS {
         let drained = session.drain().unwrap();
         assert_whole(&drained[0], at);
-        with_calls += usize::from(!drained[0].histogram.is_empty());
+        with_calls += usize::from(!drained[0].durations.is_empty());
         recorder.add(&drained).unwrap();
     }
     drop(hammers);
@@ -156,10 +157,12 @@ fn drains_are_whole_on_one_cpu() {
 
 /// Sum, minimum and maximum are of the durations that the buckets count.
 fn assert_whole(drained: &Drained, at: usize) {
-    let Drained { histogram, sum_ns, min_ns, max_ns, .. } = drained;
+    let durations = &drained.durations;
+    let (histogram, sum_ns) = (durations.histogram(), durations.sum_ns());
+    let (min_ns, max_ns) = (durations.min_ns(), durations.max_ns());
     let text = format!("drain {at}: {} calls, {sum_ns} {min_ns:?} {max_ns:?}", histogram.len());
-    let (Some(min), Some(max)) = (*min_ns, *max_ns) else {
-        assert_eq!((histogram.len(), *sum_ns, *min_ns, *max_ns), (0, 0, None, None), "{text}");
+    let (Some(min), Some(max)) = (min_ns, max_ns) else {
+        assert_eq!((histogram.len(), sum_ns, min_ns, max_ns), (0, 0, None, None), "{text}");
         return;
     };
     assert!(histogram.equivalent(histogram.min(), min), "{text}");
@@ -170,5 +173,5 @@ fn assert_whole(drained: &Drained, at: usize) {
         least += histogram.lowest_equivalent(value).max(min) * bucket.count_at_value();
         most += histogram.highest_equivalent(value).min(max) * bucket.count_at_value();
     }
-    assert!((least..=most).contains(sum_ns), "{text}: {least} to {most}");
+    assert!((least..=most).contains(&sum_ns), "{text}: {least} to {most}");
 }

@@ -199,11 +199,11 @@ impl Measured {
     }
 
     pub(crate) fn count(&self) -> u64 {
-        self.measure.histogram.len()
+        self.measure.durations.len()
     }
 
     pub(crate) fn mean_ns(&self) -> f64 {
-        self.measure.sum_ns as f64 / self.count() as f64
+        self.measure.durations.sum_ns() as f64 / self.count() as f64
     }
 
     /// Every call of the window was measured, and nothing else was.
@@ -243,16 +243,20 @@ impl Measured {
 
     /// Minimum, mean and maximum are those of one set of durations, and of the histogram's.
     pub(crate) fn assert_ordered(&self) {
-        let (measure, name) = (&self.measure, self.name());
+        let (durations, name) = (&self.measure.durations, self.name());
         if self.count() == 0 {
-            assert_eq!((measure.sum_ns, measure.min_ns, measure.max_ns), (0, None, None), "{name}");
+            assert_eq!(
+                (durations.sum_ns(), durations.min_ns(), durations.max_ns()),
+                (0, None, None),
+                "{name}"
+            );
             return;
         }
-        let (min, max) = (measure.min_ns.unwrap(), measure.max_ns.unwrap());
+        let (min, max) = (durations.min_ns().unwrap(), durations.max_ns().unwrap());
         let mean = self.mean_ns();
         assert!(min > 0 && min as f64 <= mean && mean <= max as f64, "{name}: {min} {mean} {max}");
         // Buckets are 1/1024 wide at most.
-        let histogram = &measure.histogram;
+        let histogram = durations.histogram();
         assert!(histogram.equivalent(histogram.min(), min), "{name}: {} {min}", histogram.min());
         assert!(histogram.equivalent(histogram.max(), max), "{name}: {} {max}", histogram.max());
         let off = (histogram.mean() - mean).abs() / mean;

@@ -1,6 +1,7 @@
 //! The sentences of a comparison and of a gate.
 
 use crate::profile::unlike::Difference;
+use crate::text::plural;
 use crate::verdict::{
     Calls, ChangeRecord, Conclusion, Design, Enough, Evidence, Gate, Line, Note, Refusal, Shown,
     Side, Tally, Threshold, TooFewRuns, Unfit, Unlike, Verdict,
@@ -304,10 +305,6 @@ fn name(side: Side) -> &'static str {
         Side::Baseline => "baseline",
         Side::Candidate => "candidate",
     }
-}
-
-fn plural(count: usize) -> &'static str {
-    if count == 1 { "" } else { "s" }
 }
 
 /// A duration in words: 6215.2 ns, 62.152 us.

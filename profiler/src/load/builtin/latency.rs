@@ -2,72 +2,22 @@
 
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
-use profiler_common::bucket::HIGHEST_NS;
-
-use crate::profile::Distribution;
 use crate::profile::loads::{Latency, OperationTimes};
-use crate::stats::nanoseconds;
-
-/// Running totals of one kind of time.
-#[derive(Debug, Clone)]
-struct Times {
-    histogram: Histogram<u64>,
-    sum_ns: u64,
-    min_ns: Option<u64>,
-    max_ns: Option<u64>,
-    over_range: u64,
-}
-
-impl Times {
-    fn new() -> Result<Self, String> {
-        let histogram = OperationTimes::empty_histogram()?;
-        Ok(Self { histogram, sum_ns: 0, min_ns: None, max_ns: None, over_range: 0 })
-    }
-
-    fn record(&mut self, time: Duration) {
-        let ns = nanoseconds(time);
-        self.histogram.saturating_record(ns);
-        self.sum_ns = self.sum_ns.saturating_add(ns);
-        self.min_ns = Some(self.min_ns.map_or(ns, |min| min.min(ns)));
-        self.max_ns = self.max_ns.max(Some(ns));
-        self.over_range += u64::from(ns > HIGHEST_NS);
-    }
-
-    fn add(&mut self, other: &Self) -> Result<(), String> {
-        self.histogram.add(&other.histogram).map_err(|error| error.to_string())?;
-        self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
-        self.min_ns = [self.min_ns, other.min_ns].into_iter().flatten().min();
-        self.max_ns = self.max_ns.max(other.max_ns);
-        self.over_range += other.over_range;
-        Ok(())
-    }
-
-    fn store(&self) -> Result<OperationTimes, String> {
-        Ok(OperationTimes {
-            count: self.histogram.len(),
-            sum_ns: self.sum_ns,
-            min_ns: self.min_ns,
-            max_ns: self.max_ns,
-            over_range: self.over_range,
-            histogram: Distribution::encode(&self.histogram).map_err(|error| error.to_string())?,
-        })
-    }
-}
+use crate::stats::{Durations, nanoseconds};
 
 /// Records the latency of operations, of one worker or of all.
 #[derive(Debug, Clone)]
 pub(super) struct LatencyRecorder {
-    service: Times,
-    response: Option<Times>,
+    service: Durations,
+    response: Option<Durations>,
     /// Operations that started or were due before are warm-up.
     from: Option<Instant>,
 }
 
 impl LatencyRecorder {
     pub(super) fn new(at_a_rate: bool, from: Option<Instant>) -> Result<Self, String> {
-        let response = if at_a_rate { Some(Times::new()?) } else { None };
-        Ok(Self { service: Times::new()?, response, from })
+        let response = if at_a_rate { Some(OperationTimes::none()?) } else { None };
+        Ok(Self { service: OperationTimes::none()?, response, from })
     }
 
     /// Records one operation from `start` to `end`, which at a fixed rate was `due`.
@@ -75,24 +25,31 @@ impl LatencyRecorder {
         if self.from.is_some_and(|from| due.unwrap_or(start) < from) {
             return;
         }
-        self.service.record(end.duration_since(start));
+        record(&mut self.service, end.duration_since(start));
         if let (Some(due), Some(response)) = (due, &mut self.response) {
-            response.record(end.duration_since(due));
+            record(response, end.duration_since(due));
         }
     }
 
     pub(super) fn add(&mut self, other: &Self) -> Result<(), String> {
-        self.service.add(&other.service)?;
+        self.service.add(&other.service).map_err(|error| error.to_string())?;
         if let (Some(mine), Some(other)) = (&mut self.response, &other.response) {
-            mine.add(other)?;
+            mine.add(other).map_err(|error| error.to_string())?;
         }
         Ok(())
     }
 
     pub(super) fn store(&self) -> Result<Latency, String> {
-        let response = self.response.as_ref().map(Times::store).transpose()?;
-        Ok(Latency { service: self.service.store()?, response })
+        let store = |times| OperationTimes::of(times).map_err(|error| error.to_string());
+        let response = self.response.as_ref().map(store).transpose()?;
+        Ok(Latency { service: store(&self.service)?, response })
     }
+}
+
+/// A time above the range that still has a bucket is recorded there, unlike a handler's.
+fn record(times: &mut Durations, time: Duration) {
+    let ns = nanoseconds(time);
+    times.record_as(ns, ns);
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Events of one page of the ring buffer. Whatever the bytes are, it does not panic.
 
 use super::format::{Kind, Layout};
+use crate::bytes::array;
 
 /// The page follows events that were lost.
 const MISSED_EVENTS: u64 = 1 << 31;
@@ -179,9 +180,9 @@ fn split(word: u32, type_bits: u32, delta_bits: u32) -> (u32, u32) {
 
 #[inline]
 fn word32(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(bytes.get(at..)?.get(..4)?.try_into().ok()?))
+    array(bytes, at).map(u32::from_ne_bytes)
 }
 
 fn word64(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_ne_bytes(bytes.get(at..)?.get(..8)?.try_into().ok()?))
+    array(bytes, at).map(u64::from_ne_bytes)
 }

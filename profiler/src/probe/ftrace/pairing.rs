@@ -7,11 +7,10 @@
 use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
-use hdrhistogram::Histogram;
-use profiler_common::bucket::HIGHEST_NS;
 
 use super::page::{Event, Exit};
 use crate::probe::{Books, Drained, Precision};
+use crate::stats::Durations;
 
 /// Most bytes between a function's symbol and the address that the tracer calls it by.
 const CALL_SITE: u64 = 16;
@@ -41,11 +40,7 @@ struct Open {
 
 /// One handler.
 struct Tally {
-    histogram: Histogram<u64>,
-    sum_ns: u64,
-    min_ns: u64,
-    max_ns: u64,
-    over_range: u64,
+    durations: Durations,
     books: Books,
     paired: u64,
 }
@@ -90,15 +85,7 @@ impl Pairing {
         let mut sorted: Vec<(u64, u32)> = addresses.iter().copied().zip(0..).collect();
         sorted.sort_unstable();
         let handlers = addresses.iter().map(|_| {
-            Ok(Tally {
-                histogram: precision.histogram()?,
-                sum_ns: 0,
-                min_ns: u64::MAX,
-                max_ns: 0,
-                over_range: 0,
-                books: Books::default(),
-                paired: 0,
-            })
+            Ok(Tally { durations: precision.durations()?, books: Books::default(), paired: 0 })
         });
         Ok(Self {
             addresses: sorted,
@@ -300,22 +287,12 @@ impl Pairing {
         let unseen = events_lost.saturating_sub(self.exits_missing).saturating_add(too_deep);
         let precision = self.precision;
         let drain = |tally: &mut Tally| {
-            let empty = precision.histogram()?;
-            let any = !tally.histogram.is_empty();
+            let empty = precision.durations()?;
             let mut books = tally.books;
             books.overrun = unseen;
             books.in_flight = books.entries.saturating_sub(tally.paired + books.lost);
-            let drained = Drained {
-                histogram: std::mem::replace(&mut tally.histogram, empty),
-                sum_ns: tally.sum_ns,
-                min_ns: any.then_some(tally.min_ns),
-                max_ns: any.then_some(tally.max_ns),
-                over_range: tally.over_range,
-                self_time: None,
-                books,
-            };
-            (tally.sum_ns, tally.min_ns, tally.max_ns, tally.over_range) = (0, u64::MAX, 0, 0);
-            Ok(drained)
+            let durations = std::mem::replace(&mut tally.durations, empty);
+            Ok(Drained { durations, self_time: None, books })
         };
         self.handlers.iter_mut().map(drain).collect()
     }
@@ -325,13 +302,6 @@ impl Tally {
     #[inline]
     fn record(&mut self, duration: u64) {
         self.paired += 1;
-        self.sum_ns = self.sum_ns.saturating_add(duration);
-        self.min_ns = self.min_ns.min(duration);
-        self.max_ns = self.max_ns.max(duration);
-        if duration > HIGHEST_NS {
-            self.over_range += 1;
-        }
-        // Within the bounds, so that it cannot fail.
-        self.histogram.saturating_record(duration.min(HIGHEST_NS));
+        self.durations.record(duration);
     }
 }

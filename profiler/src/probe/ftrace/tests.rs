@@ -70,7 +70,7 @@ fn a_captured_page_gives_what_the_kernels_own_text_gives() {
             let [irq, recurse] = &pairing.take(0).unwrap()[..] else { panic!() };
             assert_whole(irq, 6);
             assert_whole(recurse, 32);
-            assert_eq!(recurse.min_ns.map(|min| min / 1000), Some(innermost[0] / 1000));
+            assert_eq!(recurse.durations.min_ns().map(|min| min / 1000), Some(innermost[0] / 1000));
             assert_eq!(recurse.books.displaced, 31, "{kernel}");
             assert_eq!(irq.books.displaced, 3, "{kernel}");
             assert_eq!(pairing.foreign, 0);
@@ -79,7 +79,7 @@ fn a_captured_page_gives_what_the_kernels_own_text_gives() {
 }
 
 fn assert_whole(drained: &Drained, calls: u64) {
-    assert_eq!(drained.histogram.len(), calls, "{:?}", drained.books);
+    assert_eq!(drained.durations.len(), calls, "{:?}", drained.books);
     assert_eq!(drained.books.entries, calls);
     let books = drained.books;
     assert_eq!((books.lost, books.in_flight, books.unpaired_exits, books.overrun), (0, 0, 0, 0));
@@ -245,7 +245,7 @@ proptest! {
             pairing.finish();
             for drained in pairing.take(3).unwrap() {
                 let books = drained.books;
-                let known = drained.histogram.len() + books.in_flight + books.lost;
+                let known = drained.durations.len() + books.in_flight + books.lost;
                 prop_assert_eq!(books.entries, known);
             }
         }
@@ -315,7 +315,11 @@ fn calls_that_change_the_cpu_are_paired_whatever_is_read_first() {
             let drained = only(&mut pairing, 0);
             assert_whole(&drained, 2);
             assert_eq!(drained.books.migrated, 2);
-            assert_eq!((drained.min_ns, drained.max_ns), (Some(100), Some(600)), "{order:?}");
+            assert_eq!(
+                (drained.durations.min_ns(), drained.durations.max_ns()),
+                (Some(100), Some(600)),
+                "{order:?}"
+            );
         }
     }
 }
@@ -329,7 +333,7 @@ fn a_call_that_changed_the_cpu_is_timed_by_a_clock_of_both() {
     pairing.finish();
     let drained = only(&mut pairing, 0);
     assert_whole(&drained, 1);
-    assert_eq!(drained.sum_ns, 500);
+    assert_eq!(drained.durations.sum_ns(), 500);
 }
 
 #[test]
@@ -355,7 +359,7 @@ fn idle_tasks_of_two_cpus_are_two() {
     pairing.finish();
     let drained = only(&mut pairing, 0);
     assert_whole(&drained, 2);
-    assert_eq!((drained.min_ns, drained.max_ns), (Some(50), Some(150)));
+    assert_eq!((drained.durations.min_ns(), drained.durations.max_ns()), (Some(50), Some(150)));
 }
 
 #[test]
@@ -371,7 +375,7 @@ fn what_was_dropped_is_lost_or_was_never_seen() {
     let drained = only(&mut pairing, 3);
     let books = drained.books;
     assert_eq!((books.entries, books.lost, books.in_flight, books.overrun), (3, 1, 1, 2));
-    assert_eq!(drained.histogram.len(), 1);
+    assert_eq!(drained.durations.len(), 1);
     // The other task has ended, and with it the call.
     pairing.lossy(|task| task != 8);
     let books = only(&mut pairing, 3).books;
@@ -388,7 +392,7 @@ fn what_an_ended_call_had_called_has_ended() {
     pairing.add(0, event(300, 7, 0, Some((99, 299))));
     pairing.finish();
     let drained = only(&mut pairing, 2);
-    assert_eq!(drained.histogram.len(), 1);
+    assert_eq!(drained.durations.len(), 1);
     assert_eq!((drained.books.lost, drained.books.in_flight, drained.books.overrun), (2, 0, 0));
 }
 
@@ -399,7 +403,7 @@ fn an_exit_without_entry_counts_if_it_tells_all() {
     pairing.add(0, event(400, 7, 0, UNTIMED));
     pairing.finish();
     let drained = only(&mut pairing, 0);
-    assert_eq!((drained.histogram.len(), drained.sum_ns), (1, 190));
+    assert_eq!((drained.durations.len(), drained.durations.sum_ns()), (1, 190));
     assert_eq!((drained.books.entries, drained.books.unpaired_exits), (1, 1));
     assert_eq!(drained.books.in_flight, 0);
 }
@@ -416,8 +420,11 @@ fn a_drain_has_only_what_came_since() {
     call(&mut pairing, 200);
     call(&mut pairing, 300);
     let drained = only(&mut pairing, 0);
-    assert_eq!((drained.histogram.len(), drained.sum_ns, drained.books.entries), (2, 80, 3));
-    assert_eq!(only(&mut pairing, 0).min_ns, None);
+    assert_eq!(
+        (drained.durations.len(), drained.durations.sum_ns(), drained.books.entries),
+        (2, 80, 3)
+    );
+    assert_eq!(only(&mut pairing, 0).durations.min_ns(), None);
 }
 
 #[test]

@@ -4,8 +4,8 @@ use hdrhistogram::Histogram;
 use profiler_common::bucket::{HIGHEST_NS, LOWEST_NS};
 use serde::{Deserialize, Serialize};
 
-use crate::profile::distribution::Distribution;
-use crate::stats::{mean, quantile_within};
+use crate::profile::distribution::{Distribution, EncodeError};
+use crate::stats::{Durations, mean, quantile_within};
 
 /// Significant digits of these histograms; range as those of the handlers.
 pub(crate) const LATENCY_DIGITS: u8 = 3;
@@ -44,10 +44,23 @@ pub struct OperationTimes {
 }
 
 impl OperationTimes {
-    /// An empty histogram with the layout of [`OperationTimes::histogram`].
-    pub(crate) fn empty_histogram() -> Result<Histogram<u64>, String> {
+    /// No times, in the layout of [`OperationTimes::histogram`].
+    pub(crate) fn none() -> Result<Durations, String> {
         Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, LATENCY_DIGITS)
+            .map(Durations::new)
             .map_err(|error| format!("its histogram: {error}"))
+    }
+
+    /// The stored form.
+    pub(crate) fn of(times: &Durations) -> Result<Self, EncodeError> {
+        Ok(Self {
+            count: times.len(),
+            sum_ns: times.sum_ns(),
+            min_ns: times.min_ns(),
+            max_ns: times.max_ns(),
+            over_range: times.over_range(),
+            histogram: Distribution::encode(times.histogram())?,
+        })
     }
 
     /// Exact average in nanoseconds; `None` without an operation.

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::text::plural;
+
 /// What runs the tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -70,9 +72,8 @@ pub struct LtpSpec {
 
 impl fmt::Display for LtpSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let plural = |count: u64| if count == 1 { "" } else { "s" };
         let count = self.tests.len();
-        write!(f, "LTP {}, {count} test{}", self.suite, plural(count as u64))?;
+        write!(f, "LTP {}, {count} test{}", self.suite, plural(count))?;
         if let Some(pattern) = &self.pattern {
             write!(f, " {pattern}")?;
         }

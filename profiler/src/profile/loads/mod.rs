@@ -22,7 +22,4 @@ pub use spec::LoadSpec;
 pub use test_runs::{ResultCount, TIMED_OUT, TestResult, TestRuns, mix_changes};
 pub(crate) use test_runs::{TestEnd, TestRun};
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
-fn is_zero(count: &u64) -> bool {
-    *count == 0
-}
+use super::is_zero;

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{BuiltinKind, LtpSpec, Rate};
+use crate::text::plural;
 
 /// What a load is: enough to run the same load again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -45,7 +46,7 @@ impl fmt::Display for LoadSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Builtin { name, workers, rate_per_s, operations, pin, user } => {
-                let plural = if *workers == 1 { "" } else { "s" };
+                let plural = plural(*workers);
                 write!(f, "builtin {name}, {workers} worker{plural}")?;
                 if *pin {
                     f.write_str(" pinned to CPUs")?;

@@ -4,46 +4,16 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use super::super::unlike::{Difference, What};
-use super::super::{Backend, EncodeError, HandlerProfile, Profile, SelfTimeProfile};
-use super::durations::{Durations, Stored};
+use super::super::{EncodeError, HandlerProfile, Profile, SelfTimeProfile};
+use super::durations::Stored;
 use super::{TooLarge, checked};
-use crate::profile::measure::Losses;
+use crate::kernel::target::Target;
+use crate::profile::measure::{HandlerMeasure, Losses, SelfTime};
+use crate::stats::Durations;
 
 /// The handlers of all sources, by module and name.
 #[derive(Debug, Default)]
-pub(super) struct Handlers(BTreeMap<(Option<String>, String), Handler>);
-
-#[derive(Debug)]
-struct Handler {
-    /// In all of them.
-    by_glob: bool,
-    backend: Backend,
-    losses: Losses,
-    durations: Durations,
-    self_time: Option<SelfSum>,
-}
-
-/// Own time, where it is told.
-#[derive(Debug)]
-struct SelfSum {
-    durations: Durations,
-    probes_ns: u64,
-}
-
-impl SelfSum {
-    fn add(&mut self, more: SelfTimeProfile, count: u64, of: &str) -> Result<(), TooLarge> {
-        let SelfTimeProfile { sum_ns, min_ns, max_ns, probes_ns, histogram } = more;
-        self.probes_ns =
-            checked(self.probes_ns, probes_ns, &format!("the time of probes within {of}"))?;
-        self.durations.add(&Stored { count, sum_ns, min_ns, max_ns, histogram }, of)
-    }
-
-    fn finish(self) -> Result<SelfTimeProfile, EncodeError> {
-        let Self { durations, probes_ns } = self;
-        let Stored { count: _, sum_ns, min_ns, max_ns, histogram } = durations.finish()?;
-        Ok(SelfTimeProfile { sum_ns, min_ns, max_ns, probes_ns, histogram })
-    }
-}
+pub(super) struct Handlers(BTreeMap<(Option<String>, String), HandlerMeasure>);
 
 impl Handlers {
     /// A handler of `profile` that was measured in another way before.
@@ -75,14 +45,20 @@ impl Handlers {
             let sum = match self.0.entry(key(&more)) {
                 Entry::Occupied(entry) => entry.into_mut(),
                 Entry::Vacant(entry) => {
-                    let empty = profile.histogram.empty().map_err(TooLarge)?;
-                    let (backend, losses) = (more.backend, Losses::default());
-                    let self_time = more.self_time.is_some().then(|| SelfSum {
-                        durations: Durations::new(empty.clone()),
-                        probes_ns: 0,
-                    });
-                    let durations = Durations::new(empty);
-                    entry.insert(Handler { by_glob: true, backend, losses, durations, self_time })
+                    let empty = Durations::new(profile.histogram.empty().map_err(TooLarge)?);
+                    let (module, name) = entry.key().clone();
+                    let self_time = more
+                        .self_time
+                        .is_some()
+                        .then(|| SelfTime { durations: empty.clone(), probes_ns: 0 });
+                    entry.insert(HandlerMeasure {
+                        // By a glob in all of them.
+                        target: Target { name, module, by_glob: true, ..Target::default() },
+                        backend: more.backend,
+                        durations: empty,
+                        self_time,
+                        losses: Losses::default(),
+                    })
                 }
             };
             // Taken apart by name, so that a new field cannot be forgotten here.
@@ -99,37 +75,25 @@ impl Handlers {
                 losses,
                 histogram,
             } = more;
-            sum.by_glob &= by_glob;
+            sum.target.by_glob &= by_glob;
             if let (Some(sum), Some(more)) = (&mut sum.self_time, self_time) {
-                sum.add(more, count, &name)?;
+                let SelfTimeProfile { sum_ns, min_ns, max_ns, probes_ns, histogram } = more;
+                let what = format!("the time of probes within {name}");
+                sum.probes_ns = checked(sum.probes_ns, probes_ns, &what)?;
+                let stored = Stored { count, sum_ns, min_ns, max_ns, histogram: &histogram };
+                stored.add_to(&mut sum.durations, &name)?;
             }
             sum.losses = add_losses(&sum.losses, &losses)
                 .ok_or_else(|| TooLarge(format!("the losses of {name}")))?;
-            sum.durations.add(&Stored { count, sum_ns, min_ns, max_ns, histogram }, &name)?;
+            let stored = Stored { count, sum_ns, min_ns, max_ns, histogram: &histogram };
+            stored.add_to(&mut sum.durations, &name)?;
         }
         Ok(())
     }
 
     /// The sums, by module and name.
     pub(super) fn finish(self) -> Result<Vec<HandlerProfile>, EncodeError> {
-        let finish = |((module, name), sum): (_, Handler)| {
-            let Handler { by_glob, backend, losses, durations, self_time } = sum;
-            let Stored { count, sum_ns, min_ns, max_ns, histogram } = durations.finish()?;
-            Ok(HandlerProfile {
-                name,
-                module,
-                by_glob,
-                backend,
-                count,
-                sum_ns,
-                min_ns,
-                max_ns,
-                self_time: self_time.map(SelfSum::finish).transpose()?,
-                losses,
-                histogram,
-            })
-        };
-        self.0.into_iter().map(finish).collect()
+        self.0.values().map(HandlerProfile::from_measure).collect()
     }
 }
 

@@ -1,13 +1,14 @@
 //! Sums of loads: what was asked for stays apart, what came of it is added up.
 
 use super::super::EncodeError;
-use super::durations::{Durations, Stored};
+use super::durations::Stored;
 use super::{TooLarge, checked};
 use crate::profile::loads::TestRuns;
 use crate::profile::loads::{
     CpuTime, Latency, LoadOutcome, LoadRun, LoadSpec, LoadStatus, OperationErrors, OperationTimes,
     OwnCalls,
 };
+use crate::stats::Durations;
 use crate::stop::StopReason;
 
 /// The loads of all sources: the second of a kind is added to the second of that kind.
@@ -19,15 +20,8 @@ struct Load {
     spec: LoadSpec,
     /// Without its latency, which is kept as it can be added to.
     outcome: LoadOutcome,
-    service: Option<Times>,
-    response: Option<Times>,
-}
-
-/// Times of operations.
-#[derive(Debug)]
-struct Times {
-    durations: Durations,
-    over_range: u64,
+    service: Option<Durations>,
+    response: Option<Durations>,
 }
 
 impl Loads {
@@ -59,8 +53,9 @@ impl Loads {
         let mut loads = Vec::with_capacity(self.0.len());
         for Load { spec, mut outcome, service, response } in self.0 {
             if let Some(service) = service {
-                let response = response.map(Times::finish).transpose()?;
-                outcome.latency = Some(Latency { service: service.finish()?, response });
+                let response = response.as_ref().map(OperationTimes::of).transpose()?;
+                let service = OperationTimes::of(&service)?;
+                outcome.latency = Some(Latency { service, response });
             }
             loads.push(LoadRun { spec, outcome });
         }
@@ -73,18 +68,17 @@ fn parts(latency: Option<Latency>) -> (Option<OperationTimes>, Option<OperationT
     latency.map_or((None, None), |latency| (Some(latency.service), latency.response))
 }
 
-fn begin(times: Option<OperationTimes>) -> Result<Option<Times>, TooLarge> {
+fn begin(times: Option<OperationTimes>) -> Result<Option<Durations>, TooLarge> {
     let Some(times) = times else { return Ok(None) };
-    let empty = OperationTimes::empty_histogram().map_err(TooLarge)?;
-    let mut sum = Times { durations: Durations::new(empty), over_range: 0 };
-    sum.add(times)?;
+    let mut sum = OperationTimes::none().map_err(TooLarge)?;
+    add(&mut sum, &times)?;
     Ok(Some(sum))
 }
 
 /// Latencies that not all sources have are none of the sum.
-fn add_times(sum: &mut Option<Times>, more: Option<OperationTimes>) -> Result<(), TooLarge> {
+fn add_times(sum: &mut Option<Durations>, more: Option<OperationTimes>) -> Result<(), TooLarge> {
     match (sum.as_mut(), more) {
-        (Some(sum), Some(more)) => sum.add(more),
+        (Some(sum), Some(more)) => add(sum, &more),
         _ => {
             *sum = None;
             Ok(())
@@ -92,19 +86,11 @@ fn add_times(sum: &mut Option<Times>, more: Option<OperationTimes>) -> Result<()
     }
 }
 
-impl Times {
-    fn add(&mut self, more: OperationTimes) -> Result<(), TooLarge> {
-        let OperationTimes { count, sum_ns, min_ns, max_ns, over_range, histogram } = more;
-        self.over_range = checked(self.over_range, over_range, "the number of operations")?;
-        self.durations
-            .add(&Stored { count, sum_ns, min_ns, max_ns, histogram }, "a load's operations")
-    }
-
-    fn finish(self) -> Result<OperationTimes, EncodeError> {
-        let Self { durations, over_range } = self;
-        let Stored { count, sum_ns, min_ns, max_ns, histogram } = durations.finish()?;
-        Ok(OperationTimes { count, sum_ns, min_ns, max_ns, over_range, histogram })
-    }
+fn add(sum: &mut Durations, more: &OperationTimes) -> Result<(), TooLarge> {
+    let OperationTimes { count, sum_ns, min_ns, max_ns, over_range, ref histogram } = *more;
+    checked(sum.over_range(), over_range, "the number of operations")?;
+    sum.add_exact(0, u64::MAX, 0, over_range);
+    Stored { count, sum_ns, min_ns, max_ns, histogram }.add_to(sum, "a load's operations")
 }
 
 fn add_outcome(sum: &mut LoadOutcome, more: LoadOutcome) -> Result<(), TooLarge> {
