@@ -3,8 +3,8 @@
 use comfy_table::Row;
 
 use super::{
+    cell::{clean, full_name},
     grid,
-    table::{clean, full_name},
 };
 use crate::profile::measure::Losses;
 use crate::profile::{Backend, Profile};

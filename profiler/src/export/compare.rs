@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use comfy_table::Row;
 
+use super::cell::clean;
 use super::grid;
 use super::markdown::escape;
-use super::table::clean;
 use super::verdict::{CompareReport, PartRecord, ns};
 use crate::text::plural;
 use crate::verdict::{ChangeRecord, Statistic};

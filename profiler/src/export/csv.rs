@@ -1,7 +1,7 @@
 //! CSV: one row a handler and run, with the units in the heads, for spreadsheets and scripts.
 
 use super::Exporter;
-use super::table::clean;
+use super::cell::clean;
 use crate::profile::measure::Losses;
 use crate::profile::{HandlerProfile, Profile};
 

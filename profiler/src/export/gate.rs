@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::compare::{describe, heading, markdown_cell};
 use super::junit::{self, Case, Status};
 use super::verdict::{GateReport, ns};
-use super::{grid, table::clean};
+use super::{cell::clean, grid};
 use crate::text::plural;
 use crate::verdict::{Outcome, Verdict};
 

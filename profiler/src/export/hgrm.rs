@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 
 use super::Exporter;
-use super::table::{Unit, clean, full_name};
+use super::cell::{Unit, clean, full_name};
 use crate::profile::{HandlerProfile, Profile};
 
 /// Steps in each half of the distance to 100 %: what other implementations take by default.

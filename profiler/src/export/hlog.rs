@@ -6,7 +6,7 @@ use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 
 use super::Exporter;
-use super::table::{clean, full_name};
+use super::cell::{clean, full_name};
 use crate::profile::{HandlerProfile, Profile};
 
 /// The log's own figure of the longest duration is in microseconds; the histograms are in

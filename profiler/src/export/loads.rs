@@ -2,8 +2,8 @@
 
 use comfy_table::Row;
 
+use super::cell::{Unit, bytes, clean};
 use super::grid;
-use super::table::{Unit, bytes, clean};
 use crate::load::{LoadRun, LoadSpec, OperationTimes};
 use crate::profile::Profile;
 

@@ -1,6 +1,7 @@
 //! Markdown as GitHub and GitLab show it: for a comment on a change.
 
-use super::table::{HEADER, Unit, cells, clean, heading};
+use super::cell::{Unit, clean};
+use super::table::{HEADER, cells, heading};
 use super::{Exporter, self_time, unseen};
 use crate::profile::Profile;
 

@@ -1,6 +1,7 @@
 //! A profile as bytes for a person or a program. No exporter reads or writes anything but those.
 
 mod accounts;
+pub(crate) mod cell;
 pub mod compare;
 pub mod csv;
 mod curve;
@@ -26,6 +27,7 @@ pub mod verdict;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+pub use cell::Unit;
 pub use csv::Csv;
 pub use hgrm::Hgrm;
 pub use hlog::Hlog;
@@ -33,7 +35,7 @@ pub use html::Html;
 pub use json::Json;
 pub use markdown::Markdown;
 pub use openmetrics::OpenMetrics;
-pub use table::{Table, Unit};
+pub use table::Table;
 
 use crate::profile::Profile;
 

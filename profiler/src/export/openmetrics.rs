@@ -9,7 +9,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::Exporter;
-use super::table::clean;
+use super::cell::clean;
 use crate::profile::{HandlerProfile, HistogramLayout, Profile};
 
 /// Exponent of the first bound of the classic buckets: 31 ns.

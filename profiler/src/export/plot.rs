@@ -2,8 +2,8 @@
 
 use textplots::{Chart, LabelBuilder as _, LabelFormat, Plot as _, Shape};
 
+use super::cell::clean;
 use super::curve::{duration, percentile, percentile_points};
-use super::table::clean;
 use crate::profile::{HandlerProfile, Profile};
 
 /// Dots of a plot: two to a column and four to a line.

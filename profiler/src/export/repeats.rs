@@ -3,7 +3,8 @@
 
 use comfy_table::Row;
 
-use super::table::{Unit, clean, describe_outcome, heading, paragraph, seconds};
+use super::cell::{Unit, clean};
+use super::table::{describe_outcome, heading, paragraph, seconds};
 use super::{grid, unseen};
 use crate::load::{LoadRun, LoadSpec, OperationTimes};
 use crate::profile::{HandlerProfile, Profile};

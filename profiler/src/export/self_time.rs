@@ -3,8 +3,8 @@
 use comfy_table::Row;
 
 use super::{
+    cell::{Unit, clean, full_name},
     grid,
-    table::{Unit, clean, full_name},
 };
 use crate::profile::{HandlerProfile, Profile, SelfTimeProfile};
 

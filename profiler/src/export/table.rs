@@ -1,97 +1,14 @@
 //! The table for people: plain text, made of the profile alone, so that a run and a later report
 //! on its file print the same bytes.
 
-use std::borrow::Cow;
-
 use comfy_table::Row;
 
+use super::cell::{Unit, bytes, clean, full_name};
 use super::{Exporter, accounts, grid, loads, self_time, unseen};
 use crate::kernel::module::ModuleFacts;
 use crate::load::{LoadRun, LoadStatus, StopReason};
 use crate::profile::{HandlerProfile, Profile, Source};
 use crate::text::plural;
-
-/// Unit of the durations in a table.
-#[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, strum::Display, strum::EnumString,
-)]
-#[strum(serialize_all = "lowercase", parse_err_ty = UnknownUnit, parse_err_fn = unknown_unit)]
-pub enum Unit {
-    /// The one of the three in which the largest average is a number below 1000.
-    #[default]
-    Auto,
-    /// Nanoseconds.
-    Ns,
-    /// Microseconds.
-    Us,
-    /// Milliseconds.
-    Ms,
-}
-
-/// A unit that this program does not know.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no unit: choose auto, ns, us or ms")]
-pub struct UnknownUnit(String);
-
-fn unknown_unit(text: &str) -> UnknownUnit {
-    UnknownUnit(text.to_owned())
-}
-
-impl Unit {
-    /// This unit, or for `Auto` the one that suits `profile`: one for all handlers, so that a
-    /// column can be compared by eye.
-    pub(super) fn resolve(self, profile: &Profile) -> Self {
-        if profile.handlers.is_empty() {
-            let latencies = profile.loads.iter().filter_map(|load| load.outcome.latency.as_ref());
-            return self.for_means(latencies.filter_map(|latency| latency.service.mean_ns()));
-        }
-        self.for_means(profile.handlers.iter().filter_map(HandlerProfile::mean_ns))
-    }
-
-    /// This unit, or for `Auto` the one that suits the largest of these averages, in nanoseconds.
-    pub(crate) fn for_means(self, means: impl Iterator<Item = f64>) -> Self {
-        self.or_for(means.fold(0.0, f64::max))
-    }
-
-    /// This unit, or for `Auto` the one that suits durations of that many nanoseconds.
-    fn or_for(self, largest: f64) -> Self {
-        if self != Self::Auto {
-            return self;
-        }
-        if largest < 1e3 {
-            Self::Ns
-        } else if largest < 1e6 {
-            Self::Us
-        } else {
-            Self::Ms
-        }
-    }
-
-    /// Decimal places of this unit that make one nanosecond.
-    pub(super) fn places(self) -> usize {
-        match self {
-            Self::Auto | Self::Ns => 0,
-            Self::Us => 3,
-            Self::Ms => 6,
-        }
-    }
-
-    /// A whole number of nanoseconds, exactly.
-    pub(crate) fn exact(self, ns: u64) -> String {
-        let places = self.places();
-        if places == 0 {
-            return ns.to_string();
-        }
-        let scale = 10_u64.pow(places as u32);
-        format!("{}.{:0places$}", ns / scale, ns % scale)
-    }
-
-    /// An average, to a tenth of a nanosecond.
-    pub(crate) fn average(self, ns: f64) -> String {
-        let places = self.places();
-        format!("{:.*}", places + 1, ns / 10_f64.powi(places as i32))
-    }
-}
 
 /// The table, with what was measured above it and warnings below.
 #[derive(Debug, Clone, Copy, Default)]
@@ -136,7 +53,7 @@ impl Exporter for Table {
 pub fn of_parts(profiles: &[Profile], unit: Unit, width: Option<u16>) -> Vec<u8> {
     let Some(first) = profiles.first() else { return Vec::new() };
     let means = profiles.iter().flat_map(|profile| &profile.handlers);
-    let unit = unit.or_for(means.filter_map(HandlerProfile::mean_ns).fold(0.0, f64::max));
+    let unit = unit.for_means(means.filter_map(HandlerProfile::mean_ns));
     let mut text = String::new();
     let mut line = |label: &str, value: &str| {
         text.push_str(format!("{label:<10} {}", clean(value)).trim_end());
@@ -193,21 +110,6 @@ fn describe_part(profile: &Profile) -> String {
 pub(super) fn paragraph(lines: impl IntoIterator<Item = String>) -> String {
     let text: String = lines.into_iter().map(|line| format!("{}\n", clean(&line))).collect();
     if text.is_empty() { text } else { format!("\n{text}") }
-}
-
-/// Text from a file must not steer the reader's terminal.
-pub(crate) fn clean(text: &str) -> Cow<'_, str> {
-    if text.chars().any(is_unsafe) {
-        Cow::Owned(text.chars().map(|c| if is_unsafe(c) { '\u{fffd}' } else { c }).collect())
-    } else {
-        Cow::Borrowed(text)
-    }
-}
-
-/// Control characters, and those that reorder the text around them.
-fn is_unsafe(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Lines of `label value` above the table.
@@ -340,15 +242,6 @@ fn grid(profile: &Profile, unit: Unit, width: Option<u16>) -> String {
     grid::figures(&HEADER, rows, width)
 }
 
-/// The handler's name, with its module where the name alone would be ambiguous.
-pub(super) fn full_name(profile: &Profile, handler: &HandlerProfile) -> String {
-    let one_module = profile.handlers.iter().all(|other| other.module == handler.module);
-    match &handler.module {
-        Some(module) if !one_module => format!("{} [{module}]", handler.name),
-        _ => handler.name.clone(),
-    }
-}
-
 /// What the table says of one handler.
 pub(super) fn cells(profile: &Profile, handler: &HandlerProfile, unit: Unit) -> [String; 9] {
     let duration = |ns: Option<u64>| ns.map_or("-".to_owned(), |ns| unit.exact(ns));
@@ -383,18 +276,4 @@ pub(super) fn seconds(ns: u64) -> String {
     } else {
         format!("{:.3} s", ns as f64 / 1e9)
     }
-}
-
-pub(super) fn bytes(bytes: u64) -> String {
-    const UNITS: [&str; 3] = ["KiB", "MiB", "GiB"];
-    if bytes < 1024 {
-        return format!("{bytes} bytes");
-    }
-    let mut value = bytes as f64 / 1024.0;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    format!("{value:.1} {}", UNITS.get(unit).unwrap_or(&"GiB"))
 }

@@ -20,10 +20,9 @@ use super::{
     Books, Drained, OTHER_FILES, Options, Precision, ProbeError, Session, calibrate,
     kprobe_event::{self, Counted},
     left_over::{self, NEST_WORDS},
-    memory::{Available, Maps},
+    memory::{Available, Maps, record_bytes},
     missed::HookMisses,
-    nest::{self, Costs},
-    object::{Instance, Parameters, Shared, Template},
+    object::{Costs, Instance, Parameters, Shared, Template},
     programs::{self, Hook, Kind, Set, Side, Starts},
     sys::{self, AttachType, GracePeriod},
 };
@@ -107,7 +106,7 @@ struct Program {
 
 impl BpfSession {
     /// Attaches the programs of `backend` to all targets that the kernel does not refuse: all exits first,
-    /// so that no entry is counted whose exit is not.
+    /// so that no entry is counted whose exit is not. `costs` are those of calls within, for own time.
     ///
     /// # Errors
     /// What is not about a single handler; when another tool is on one. Nothing stays attached.
@@ -115,36 +114,10 @@ impl BpfSession {
         targets: &[Target],
         backend: Backend,
         options: Options,
+        costs: Costs,
     ) -> Result<(Self, Vec<Refused>), ProbeError> {
         limits::raise_locked_memory();
         limits::raise_open_files(targets.len() * FILES_OF_A_HANDLER + OTHER_FILES);
-        let costs = if options.self_time && !options.empty {
-            nest::measure_costs(backend, options)?
-        } else {
-            Costs::default()
-        };
-        Self::attach_each_with(targets, backend, options, costs)
-    }
-
-    /// The same to all targets or none, with the costs of nested probes known.
-    ///
-    /// # Errors
-    /// When the kernel refuses a program, or another tool is on a handler. Nothing stays attached.
-    pub(super) fn attach_with(
-        targets: &[Target],
-        backend: Backend,
-        options: Options,
-        costs: Costs,
-    ) -> Result<Self, ProbeError> {
-        all_or_error(Self::attach_each_with(targets, backend, options, costs)?)
-    }
-
-    fn attach_each_with(
-        targets: &[Target],
-        backend: Backend,
-        options: Options,
-        costs: Costs,
-    ) -> Result<(Self, Vec<Refused>), ProbeError> {
         let Options { precision, empty, self_time, .. } = options;
         let kernel = programs::Kernel {
             exchanges: sys::has_exchange(),
@@ -266,6 +239,19 @@ impl BpfSession {
             return Err(ProbeError::Shared { handler, prog_id });
         }
         Ok((session, refused))
+    }
+
+    /// The same to all targets or none.
+    ///
+    /// # Errors
+    /// When the kernel refuses a program, or another tool is on a handler. Nothing stays attached.
+    pub(super) fn attach_with(
+        targets: &[Target],
+        backend: Backend,
+        options: Options,
+        costs: Costs,
+    ) -> Result<Self, ProbeError> {
+        all_or_error(Self::attach_each(targets, backend, options, costs)?)
     }
 
     /// Attaches all programs of the first kind, then all of the next. What the kernel refuses to attach
@@ -763,11 +749,6 @@ fn btf_objects(targets: &[Target]) -> Result<BtfObjects, ProbeError> {
         objects.insert(target.module.clone(), object);
     }
     Ok(objects)
-}
-
-pub(super) fn record_bytes(precision: Precision) -> usize {
-    // The kernel rounds values up to 8 bytes and so do we.
-    (size_of::<RecordHead>() + precision.counters() * size_of::<u32>()).next_multiple_of(8)
 }
 
 /// The keys of a map, each once: when one is deleted that has just been read, the kernel begins again at

@@ -9,6 +9,7 @@ use super::{
     ftrace::{FtraceError, FtraceSession},
     keeper::Keeper,
     nest,
+    object::Costs,
     select::{Choice, Features, Obstacle, Wish, better_than_kprobe, needs_btf, no_backend, select},
 };
 use crate::{
@@ -321,7 +322,12 @@ fn attach_by(
     if backend == Backend::FunctionGraph {
         return trace(targets, options);
     }
-    let (session, refused) = BpfSession::attach_each(&targets, backend, options)?;
+    let costs = if options.self_time && !options.empty {
+        nest::measure_costs(backend, options)?
+    } else {
+        Costs::default()
+    };
+    let (session, refused) = BpfSession::attach_each(&targets, backend, options, costs)?;
     let session: Option<Box<dyn Session>> = match refused.len() < targets.len() {
         true => Some(Box::new(session)),
         false => None,

@@ -8,9 +8,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use profiler_common::layout::{DISPLACED_MAX, NESTS_MAX, Nest, PHASES, SLOTS_MAX, Slot};
+use profiler_common::layout::{
+    DISPLACED_MAX, NESTS_MAX, Nest, PHASES, RecordHead, SLOTS_MAX, Slot,
+};
 
-use super::{Precision, bpf::record_bytes};
+use super::Precision;
 use crate::text::plural;
 
 /// Share of what is available that maps may take. The rest is for the histograms that the profiler itself
@@ -184,6 +186,11 @@ impl fmt::Display for TooLittle {
 
 fn mebibytes(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
+pub(super) fn record_bytes(precision: Precision) -> usize {
+    // The kernel rounds values up to 8 bytes and so do we.
+    (size_of::<RecordHead>() + precision.counters() * size_of::<u32>()).next_multiple_of(8)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use super::{
     Drained, Options, Precision, ProbeError, Session as _,
     bpf::BpfSession,
     feature,
+    object::Costs,
     select::Choice,
     sys::{self, AttachType},
 };
@@ -27,15 +28,6 @@ const INNER: &str = "bpf_fentry_test1";
 const RUNS: u32 = 200;
 const BATCHES: u32 = 10;
 const WARM: u32 = 200;
-
-/// What the probes of one call add, in nanoseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Costs {
-    /// To the call around it, besides what lies between the call's start and the end of its exit program.
-    pub(super) outside_ns: u64,
-    /// To its own duration: that of a call that does nothing.
-    pub(super) inside_ns: u64,
-}
 
 /// Refuses what own time cannot be told of.
 ///

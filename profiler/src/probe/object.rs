@@ -13,7 +13,6 @@ use profiler_common::layout::{kfunc, names};
 
 use super::{
     ProbeError,
-    nest::Costs,
     programs::{Kind, Side},
     sys::{self, LoadRefused, Program},
 };
@@ -37,6 +36,15 @@ pub(super) struct Instance {
     programs: HashMap<String, Vec<bpf_insn>>,
     pub(super) maps: HashMap<String, MapData>,
     pub(super) license: CString,
+}
+
+/// What the probes of one call add, in nanoseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Costs {
+    /// To the call around it, besides what lies between the call's start and the end of its exit program.
+    pub(super) outside_ns: u64,
+    /// To its own duration: that of a call that does nothing.
+    pub(super) inside_ns: u64,
 }
 
 /// Maps that all instances of a session share, by name.

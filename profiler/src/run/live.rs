@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use comfy_table::Row;
 
 use super::{Error, internal};
+use crate::export::cell::clean;
 use crate::export::grid;
-use crate::export::table::clean;
 use crate::kernel::target::Target;
 use crate::probe::{Drained, Precision};
 use crate::stats::Durations;

@@ -105,7 +105,7 @@ fn handlers(cells: &[(Cell, Profile)], unit: Unit, width: Option<u16>) -> String
             };
             let mut row = place(cell);
             row.extend([
-                crate::export::table::clean(&handler.name).into_owned(),
+                crate::export::cell::clean(&handler.name).into_owned(),
                 handler.count.to_string(),
                 handler.mean_ns().map_or("-".to_owned(), |ns| unit.average(ns)),
                 at(0.90),

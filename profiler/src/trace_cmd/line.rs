@@ -8,10 +8,8 @@
 
 use memchr::{memchr, memchr_iter, memmem, memrchr};
 
-use super::names::Recent;
+use super::names::{MAX_NAME, Recent};
 
-/// Longest function name: the kernel's own limit (`KSYM_NAME_LEN`).
-pub const MAX_NAME: usize = 512;
 /// Bars that are tried as the one before the function; raw text has up to four before it.
 const MAX_BARS: usize = 8;
 /// Fewest spaces that mean "no duration" in raw text.

@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use foldhash::fast::RandomState;
 
-use super::line::MAX_NAME;
-
+/// Longest function name: the kernel's own limit (`KSYM_NAME_LEN`).
+pub(super) const MAX_NAME: usize = 512;
 /// Distinct functions. A trace of everything in a busy kernel has a few thousand; each takes about
 /// 2 KB here and in the table.
 pub(super) const MAX_FUNCTIONS: usize = 16_384;

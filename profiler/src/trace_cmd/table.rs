@@ -4,7 +4,7 @@ use comfy_table::Row;
 
 use super::collect::Function;
 use super::{Import, Percentile};
-use crate::export::{grid, table::clean};
+use crate::export::{cell::clean, grid};
 use crate::text::plural;
 
 /// Percentiles of the table.

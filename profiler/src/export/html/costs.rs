@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::Side;
 use super::chart::{self, Axis, Curve, Scale};
 use super::rows::{Cell, Grid};
-use crate::export::table::{bytes, clean};
+use crate::export::cell::{bytes, clean};
 use crate::watch::{CostRow, Sample, Usage, Watched};
 
 const MEBIBYTE: f64 = 1_048_576.0;

@@ -3,7 +3,8 @@
 use serde::Serialize;
 
 use super::Side;
-use crate::export::table::{Unit, clean, heading};
+use crate::export::cell::{Unit, clean};
+use crate::export::table::heading;
 
 /// A line of facts.
 #[derive(Serialize)]

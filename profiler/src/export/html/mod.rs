@@ -16,7 +16,7 @@ use minijinja::{AutoEscape, Environment, context};
 use serde::Serialize;
 
 use super::Exporter;
-use super::table::clean;
+use super::cell::clean;
 use crate::profile::Profile;
 
 const PAGE: &str = include_str!("page.html");

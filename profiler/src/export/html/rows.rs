@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use super::Side;
-use crate::export::table::{Unit, clean};
+use crate::export::cell::{Unit, clean};
 use crate::profile::HandlerProfile;
 use crate::profile::measure::Losses;
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::journal::Journal;
-use super::tracefs::{CURRENT, Folder, TRACER};
+use super::tracefs::{CURRENT, Folder, TRACER, stat};
 use super::{FtraceError, filter, users};
 use crate::kernel::host::read_fact;
 use crate::kernel::target::Target;
@@ -201,7 +201,7 @@ fn check_free(root: &Path, top: &Folder) -> Result<(), FtraceError> {
     }
     for cpu in cpus(top)? {
         let stats = top.read(&format!("per_cpu/cpu{cpu}/stats"))?;
-        if super::stream::stat(&stats, "entries").is_some_and(|entries| entries > 0) {
+        if stat(&stats, "entries").is_some_and(|entries| entries > 0) {
             let what = format!("per_cpu/cpu{cpu} holds a recorded trace");
             let remedy = format!(
                 "save what is needed of it, then empty it: echo > {}",
@@ -342,7 +342,7 @@ fn buffer(
     const FILE: &str = "buffer_size_kb";
     let wanted = asked.unwrap_or_else(|| {
         let meminfo = fs::read_to_string(root.join("proc/meminfo")).unwrap_or_default();
-        let total = super::stream::stat(&meminfo, "MemTotal").unwrap_or(0);
+        let total = stat(&meminfo, "MemTotal").unwrap_or(0);
         (total / MEMORY_SHARE / cpus.len().max(1) as u64).clamp(BUFFER_LEAST_KIB, BUFFER_KIB)
     });
     let is = place.read(FILE)?;

@@ -10,6 +10,7 @@ use super::format::Layout;
 use super::page;
 use super::pairing::Pairing;
 use super::setup::Tracing;
+use super::tracefs::stat;
 use crate::probe::Drained;
 
 /// Pages of one CPU that a round of the reader reads before it turns to the next CPU.
@@ -51,12 +52,6 @@ struct Stats {
     commit_overrun: u64,
     dropped: u64,
     read: u64,
-}
-
-/// The counter `name` in lines of `name: value`.
-pub(super) fn stat(text: &str, name: &str) -> Option<u64> {
-    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-    value.split_whitespace().next()?.parse().ok()
 }
 
 impl Stats {

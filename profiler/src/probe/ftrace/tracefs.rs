@@ -95,3 +95,9 @@ pub(super) fn write(path: &Path, value: &str) -> io::Result<()> {
     // At once: the kernel takes each write for a value of its own.
     file.write_all(format!("{value}\n").as_bytes())
 }
+
+/// The counter `name` in lines of `name: value`.
+pub(super) fn stat(text: &str, name: &str) -> Option<u64> {
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    value.split_whitespace().next()?.parse().ok()
+}
