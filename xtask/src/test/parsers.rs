@@ -13,7 +13,7 @@ use crate::speed;
 /// How long each parser is fuzzed.
 const SECONDS: u32 = 20;
 /// Size of the imported trace: large enough for start and end to be negligible, small enough for the script.
-const MEGABYTES: u64 = 128;
+const MEGABYTES: u64 = 256;
 
 pub(super) fn run(paths: &Paths, report: &mut Report) {
     fuzzed(paths, report);
