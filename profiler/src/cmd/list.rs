@@ -76,19 +76,7 @@ mod tests {
     use super::*;
 
     fn function(name: &str) -> Function {
-        Function {
-            name: name.to_owned(),
-            module: Some("driver".to_owned()),
-            address: Some(0xffff_ffff_c000_1000),
-            size_bytes: Some(64),
-            traceable: Some(true),
-            btf: false,
-            prototype: None,
-            variant: None,
-            same_name: 1,
-            duplicate_index: None,
-            taken_for: None,
-        }
+        Function { btf: false, prototype: None, ..Function::example(name) }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::profile::{Clock, Tool};
 use crate::verdict::{
-    self, CONFIDENCE, ChangeRecord, DesignKind, Gate, Line, Outcome, Part, Run, Sides,
+    self, CONFIDENCE, ChangeRecord, DesignKind, Gate, Line, Outcome, Part, Run, Sides, subject,
 };
 pub(crate) use words::{ns, refusal};
 
@@ -182,10 +182,7 @@ impl<E> Line<E> {
     /// The handler, with its load profile where there are several.
     #[must_use]
     pub fn subject(&self) -> String {
-        match &self.part {
-            Some(part) => format!("{part}: {}", self.handler),
-            None => self.handler.clone(),
-        }
+        subject(self.part.as_deref(), &self.handler)
     }
 
     /// The figure, or the budget, or what happened to the whole handler.

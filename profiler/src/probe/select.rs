@@ -213,7 +213,7 @@ impl Subject for Function {
     }
 
     fn address_obstacle(&self) -> Option<String> {
-        // The kernel looks for a name in its image first, and in modules after that.
+        // What else has its name is looked up here for backends that go by BTF alone.
         None
     }
 
@@ -253,19 +253,7 @@ mod tests {
     use super::*;
 
     fn function(name: &str) -> Function {
-        Function {
-            name: name.to_owned(),
-            module: Some("driver".to_owned()),
-            address: Some(0x1000),
-            size_bytes: None,
-            traceable: Some(true),
-            btf: true,
-            prototype: Some(format!("int {name}(struct pt_regs *regs)")),
-            variant: None,
-            same_name: 1,
-            duplicate_index: None,
-            taken_for: None,
-        }
+        Function::example(name)
     }
 
     /// On a kernel that takes programs of these alone.

@@ -342,8 +342,7 @@ impl Running {
             tokio::select! {
                 () = sleep_until(until.min(now + TICK).into()) => {}
                 result = &mut self.task => {
-                    let text = || format!("its task broke off; {}", FAULT);
-                    self.ended = Some(result.unwrap_or_else(|_| self.broken(&text())));
+                    self.ended = Some(result.unwrap_or_else(|_| self.broken(BROKE_OFF)));
                     return Wake::LoadEnded;
                 }
                 signal = context.signals.next() => return Wake::Signal(signal),
@@ -367,7 +366,7 @@ impl Running {
             tokio::select! {
                 result = &mut self.task => return match result {
                     Ok(runs) => (runs, None),
-                    Err(_) => (self.broken(&format!("its task broke off; {FAULT}")), None),
+                    Err(_) => (self.broken(BROKE_OFF), None),
                 },
                 signal = context.signals.next() => {
                     self.task.abort();
@@ -393,7 +392,7 @@ impl Running {
     }
 }
 
-const FAULT: &str = "this is a fault of the profiler";
+const BROKE_OFF: &str = "its task broke off; this is a fault of the profiler";
 
 #[cfg(test)]
 mod tests {

@@ -92,10 +92,15 @@ impl ChangeRecord {
     /// The handler, with its load profile where there are several.
     #[must_use]
     pub fn subject(&self) -> String {
-        match &self.part {
-            Some(part) => format!("{part}: {}", self.handler),
-            None => self.handler.clone(),
-        }
+        subject(self.part.as_deref(), &self.handler)
+    }
+}
+
+/// A handler, with its load profile where there are several.
+pub(crate) fn subject(part: Option<&str>, handler: &str) -> String {
+    match part {
+        Some(part) => format!("{part}: {handler}"),
+        None => handler.to_owned(),
     }
 }
 

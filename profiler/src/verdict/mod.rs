@@ -17,6 +17,7 @@ mod sides;
 mod statistic;
 
 pub use budget::{Budget, BudgetError};
+pub(crate) use change::subject;
 pub use change::{CONFIDENCE, Calls, ChangeRecord, changes};
 pub use design::{Design, DesignKind, Enough};
 pub use finding::{
