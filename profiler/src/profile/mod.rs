@@ -8,6 +8,7 @@
 //! Within one version fields may be added and none changes its meaning; readers ignore fields
 //! that they do not know.
 
+pub mod call_tree;
 mod check;
 pub mod costs;
 mod distribution;
@@ -22,6 +23,7 @@ pub mod warning;
 
 use serde::{Deserialize, Serialize};
 
+pub use call_tree::CallTree;
 pub use check::Inconsistent;
 pub use distribution::{Bucket, Distribution, EncodeError, HistogramLayout};
 pub use merge::{Merge, MergeError, Source};
@@ -64,6 +66,9 @@ pub struct Profile {
     pub load_profile: Option<LoadProfileUsed>,
     /// What a nanosecond means here.
     pub clock: Clock,
+    /// What the handlers' figures are: durations on that clock, or instructions.
+    #[serde(default, skip_serializing_if = "Meter::is_probes")]
+    pub meter: Meter,
     /// Length of the measured window, in nanoseconds of that clock.
     pub window_ns: u64,
     /// Time before the window in which the load ran and nothing was kept.
@@ -93,6 +98,9 @@ pub struct Profile {
     /// The window cut into pieces, oldest first; empty unless asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub intervals: Vec<Interval>,
+    /// What the handlers called, where instructions were counted from outside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_tree: Option<CallTree>,
     /// The profiles that this one is the sum of, by their begin; empty for a run itself. The window
     /// of a merged profile is the sum of theirs, so that its rates are those of one run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -182,6 +190,26 @@ pub enum Clock {
     Wall,
     /// A guest's clock that advances by one nanosecond an instruction.
     Virtual,
+}
+
+/// What the figures of handlers are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(strum::Display)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum Meter {
+    /// Durations between probes at entry and exit, in nanoseconds of the profile's clock.
+    #[default]
+    Probes,
+    /// Instructions of each call, counted by the emulator that the kernel runs in. There are no probes.
+    Exact,
+}
+
+impl Meter {
+    fn is_probes(&self) -> bool {
+        *self == Self::Probes
+    }
 }
 
 /// How a handler's calls were observed, in order of preference.

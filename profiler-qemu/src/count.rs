@@ -1,0 +1,562 @@
+//! Which function, called by whom, each instruction belongs to.
+//!
+//! Blocks come in the order in which they are executed. What the last instruction of one did to the stack is told
+//! before the next. From both this follows the stack of calls of each task that is inside a watched function.
+//! Everything here is safe code without QEMU, so that tests can play any order of events.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as Slot;
+
+use crate::symbols::{Place, Symbols};
+use crate::x86;
+
+/// No parent: a call from outside of all watched functions.
+pub(crate) const ROOT: u32 = u32::MAX;
+
+/// Sums over all instructions of the kernel so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Sums {
+    /// Instructions begun.
+    pub(crate) instructions: u64,
+    /// Reads and writes.
+    pub(crate) accesses: u64,
+    /// Writes.
+    pub(crate) stores: u64,
+    /// Halves of iterations of string instructions.
+    pub(crate) half_iterations: u64,
+}
+
+/// Instructions that are executed one after the other.
+#[derive(Debug, Clone)]
+pub(crate) struct Block {
+    pub(crate) address: u64,
+    pub(crate) instructions: u32,
+    /// Address of the last one.
+    pub(crate) last: u64,
+    pub(crate) place: Option<Place>,
+    /// The last one goes back to what an interrupt interrupted.
+    pub(crate) ends_interrupt: bool,
+    /// The first one is a string instruction that repeats, and thus the only one.
+    pub(crate) repeats: bool,
+    /// Index in [`Counter::blocks`].
+    pub(crate) id: u32,
+    /// The node that it ran in last, and its cell there.
+    cell: (u32, u32),
+}
+
+impl Block {
+    pub(crate) fn new(id: u32, address: u64, instructions: u32, last: u64) -> Self {
+        Self { address, instructions, last, place: None, ends_interrupt: false, repeats: false, id, cell: (ROOT, 0) }
+    }
+}
+
+/// What the last instruction of a block did to the stack.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// Nothing.
+    #[default]
+    None,
+    /// Wrote a return address here.
+    Call(u64),
+    /// Read its return address from here.
+    Return(u64),
+}
+
+impl Event {
+    fn slot(self) -> Option<u64> {
+        match self {
+            Self::None => None,
+            Self::Call(slot) | Self::Return(slot) => Some(slot),
+        }
+    }
+}
+
+/// A function as it was called from its parent.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Node {
+    pub(crate) parent: u32,
+    pub(crate) function: u32,
+    pub(crate) calls: u64,
+    pub(crate) sums: Sums,
+}
+
+/// How often a block ran in a node.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cell {
+    pub(crate) node: u32,
+    pub(crate) block: u32,
+    pub(crate) times: u64,
+}
+
+/// Calls of a watched function.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Calls {
+    pub(crate) entered: u64,
+    pub(crate) ended: u64,
+    /// Whose stack was left without a return.
+    pub(crate) abandoned: u64,
+    /// Into which an interrupt or exception fell.
+    pub(crate) interrupted: u64,
+    /// Instructions of these interrupts, which are in no other figure.
+    pub(crate) interrupts: u64,
+    /// Calls by their instructions, those of what they called among them.
+    pub(crate) inclusive: HashMap<u64, u64>,
+    /// Calls by the instructions of the function itself.
+    pub(crate) own: HashMap<u64, u64>,
+}
+
+#[derive(Debug)]
+struct Frame {
+    node: u32,
+    function: u32,
+    watched: bool,
+    own: u64,
+    clock_before: u64,
+    interrupts_before: u64,
+}
+
+/// A return address that is on the stack.
+#[derive(Debug)]
+struct Entry {
+    slot: u64,
+    /// False if `slot` is only its lower bound.
+    sure: bool,
+    /// None if the call did not lead to a function's beginning.
+    frame: Option<Frame>,
+}
+
+/// What runs on a task's stacks between two interrupts.
+#[derive(Debug, Default)]
+struct Level {
+    entries: Vec<Entry>,
+    /// Instructions executed on this level.
+    clock: u64,
+    /// Those of interrupts of this level.
+    interrupts: u64,
+    /// Address of the instruction before the interrupt.
+    interrupted: u64,
+}
+
+#[derive(Debug)]
+struct Task {
+    stack: u64,
+    levels: Vec<Level>,
+}
+
+/// What the instructions of a block count for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Running {
+    Outside,
+    Interrupt,
+    Node(u32),
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Previous {
+    id: u32,
+    instructions: u32,
+    address: u64,
+    last: u64,
+    ends_interrupt: bool,
+    interrupt: bool,
+    /// It went on with a string instruction that was counted before.
+    goes_on: bool,
+    cell: Option<u32>,
+}
+
+/// All that is counted between two requests.
+#[derive(Debug)]
+pub(crate) struct Counter {
+    pub(crate) symbols: Symbols,
+    pub(crate) nodes: Vec<Node>,
+    children: HashMap<(u32, u32), u32>,
+    pub(crate) cells: Vec<Cell>,
+    cell_of: HashMap<(u32, u32), u32>,
+    /// Address and length of each block.
+    pub(crate) blocks: Vec<(u64, u32)>,
+    parts: HashMap<(u32, u32), u32>,
+    pub(crate) calls: HashMap<u32, Calls>,
+    tasks: HashMap<u64, Task>,
+    current: Option<Task>,
+    event: Event,
+    last_slot: u64,
+    switching: Option<u64>,
+    running: Running,
+    started: Sums,
+    previous: Previous,
+}
+
+impl Counter {
+    pub(crate) fn new(symbols: Symbols) -> Self {
+        Self {
+            symbols,
+            nodes: Vec::new(),
+            children: HashMap::new(),
+            cells: Vec::new(),
+            cell_of: HashMap::new(),
+            blocks: Vec::new(),
+            parts: HashMap::new(),
+            calls: HashMap::new(),
+            tasks: HashMap::new(),
+            current: None,
+            event: Event::None,
+            last_slot: 0,
+            switching: None,
+            running: Running::Outside,
+            started: Sums::default(),
+            previous: Previous::default(),
+        }
+    }
+
+    /// A block with these instructions; `kind` is the last one's.
+    pub(crate) fn block(&mut self, address: u64, instructions: u32, last: u64) -> Block {
+        let id = self.new_block(address, instructions);
+        Block { place: self.symbols.place(address), ..Block::new(id, address, instructions, last) }
+    }
+
+    fn new_block(&mut self, address: u64, instructions: u32) -> u32 {
+        self.blocks.push((address, instructions));
+        self.blocks.len() as u32 - 1
+    }
+
+    /// Tells what the last instruction of the block does. Later accesses are the processor's own, such as those of an
+    /// interrupt after it.
+    #[inline]
+    pub(crate) fn tell(&mut self, event: Event) {
+        if self.event != Event::None {
+            return;
+        }
+        self.event = event;
+        match event {
+            Event::Call(slot) => self.last_slot = slot,
+            Event::Return(slot) => self.last_slot = slot + x86::SLOT,
+            Event::None => {}
+        }
+    }
+
+    /// A block begins.
+    #[inline]
+    pub(crate) fn begin(&mut self, block: &mut Block, sums: impl FnOnce() -> Sums) {
+        let event = std::mem::take(&mut self.event);
+        let place = block.place.unwrap_or_default();
+        if self.current.is_none() && self.switching.is_none() {
+            if place.switch && !self.tasks.is_empty() {
+                self.switching = Some(x86::stack_of(self.last_slot));
+            }
+            if !place.watched {
+                return;
+            }
+        }
+        self.begin_inside(block, place, event, sums());
+    }
+
+    fn begin_inside(&mut self, block: &mut Block, place: Place, event: Event, now: Sums) {
+        self.settle(now, place);
+        self.finish_switch(event);
+        self.apply(event);
+        if place.interrupt && !(self.previous.interrupt && event == Event::None) {
+            self.interrupt();
+        }
+        if place.entry {
+            self.enter(place, event);
+        }
+        if place.switch {
+            self.switching = Some(x86::stack_of(self.last_slot));
+        }
+        self.start(block, place, now);
+    }
+
+    /// Counts the block before this one.
+    fn settle(&mut self, now: Sums, place: Place) {
+        let previous = self.previous;
+        if self.running == Running::Outside {
+            return;
+        }
+        let begun = now.instructions - self.started.instructions;
+        let whole = begun == u64::from(previous.instructions);
+        // A fault's instruction is begun again afterwards.
+        let executed = begun - u64::from(previous.goes_on && begun > 0);
+        let executed = executed - u64::from(place.fault && executed > 0);
+        if !whole || place.fault {
+            self.previous.ends_interrupt = false;
+        }
+        if place.fault && !previous.goes_on {
+            self.previous.last = 0;
+        }
+        let Some(level) = self.current.as_mut().and_then(|task| task.levels.last_mut()) else { return };
+        level.clock += executed;
+        let Running::Node(node) = self.running else { return };
+        if let Some(frame) = level.entries.iter_mut().rev().find_map(|entry| entry.frame.as_mut()) {
+            frame.own += executed;
+        }
+        let sums = &mut self.nodes[node as usize].sums;
+        sums.instructions += executed;
+        sums.accesses += now.accesses - self.started.accesses;
+        sums.stores += now.stores - self.started.stores;
+        sums.half_iterations += now.half_iterations - self.started.half_iterations;
+        if executed == u64::from(previous.instructions) {
+            if let Some(cell) = previous.cell {
+                self.cells[cell as usize].times += 1;
+            }
+        } else if executed > 0 {
+            let part = (previous.id, executed as u32);
+            let block = match self.parts.get(&part) {
+                Some(block) => *block,
+                None => {
+                    let block = self.new_block(previous.address, part.1);
+                    self.parts.insert(part, block);
+                    block
+                }
+            };
+            let cell = self.cell(node, block);
+            self.cells[cell as usize].times += 1;
+        }
+    }
+
+    /// After `__switch_to_asm` the first access to another stack tells which task runs.
+    fn finish_switch(&mut self, event: Event) {
+        let (Some(from), Some(slot)) = (self.switching, event.slot()) else { return };
+        let stack = x86::stack_of(slot);
+        if stack == from {
+            return;
+        }
+        self.switching = None;
+        if let Some(task) = self.current.take() {
+            self.tasks.insert(task.stack, task);
+        }
+        self.current = self.tasks.remove(&stack);
+    }
+
+    fn apply(&mut self, event: Event) {
+        if std::mem::take(&mut self.previous.ends_interrupt) {
+            self.end_interrupt();
+        }
+        match event {
+            Event::None => {}
+            Event::Call(slot) => self.call(slot),
+            Event::Return(slot) => self.ret(slot),
+        }
+    }
+
+    fn call(&mut self, slot: u64) {
+        while let Some(top) = self.top() {
+            if x86::stack_of(top.slot) != x86::stack_of(slot) || slot < top.slot {
+                break;
+            }
+            if !top.sure {
+                top.slot = slot + x86::SLOT;
+                break;
+            }
+            self.pop(false);
+        }
+        if let Some(level) = self.current.as_mut().and_then(|task| task.levels.last_mut())
+            && !level.entries.is_empty()
+        {
+            level.entries.push(Entry { slot, sure: true, frame: None });
+        }
+        self.leave_if_empty();
+    }
+
+    fn ret(&mut self, slot: u64) {
+        let has = |level: &Level| level.entries.iter().any(|entry| entry.sure && entry.slot == slot);
+        let known = self.level().is_some_and(has);
+        while let Some(top) = self.top() {
+            let (at, sure) = (top.slot, top.sure);
+            if sure && at == slot {
+                // A function that was jumped to returns for the one that jumped.
+                while self.top().is_some_and(|top| top.sure && top.slot == slot) {
+                    self.pop(true);
+                }
+                break;
+            }
+            if known {
+                self.pop(false);
+                continue;
+            }
+            if x86::stack_of(at) != x86::stack_of(slot) || slot < at {
+                break;
+            }
+            if !sure {
+                while self.top().is_some_and(|top| !top.sure && top.slot == at) {
+                    self.pop(true);
+                }
+                break;
+            }
+            self.pop(false);
+        }
+        self.leave_if_empty();
+    }
+
+    fn level(&self) -> Option<&Level> {
+        self.current.as_ref()?.levels.last()
+    }
+
+    fn top(&mut self) -> Option<&mut Entry> {
+        self.current.as_mut()?.levels.last_mut()?.entries.last_mut()
+    }
+
+    /// The innermost call is over: it returned, or its stack was left otherwise.
+    fn pop(&mut self, returned: bool) {
+        let Some(level) = self.current.as_mut().and_then(|task| task.levels.last_mut()) else { return };
+        let Some(Some(frame)) = level.entries.pop().map(|entry| entry.frame) else { return };
+        if !frame.watched {
+            return;
+        }
+        let calls = self.calls.entry(frame.function).or_default();
+        if !returned {
+            calls.abandoned += 1;
+            return;
+        }
+        calls.ended += 1;
+        *calls.inclusive.entry(level.clock - frame.clock_before).or_default() += 1;
+        *calls.own.entry(frame.own).or_default() += 1;
+        let interrupts = level.interrupts - frame.interrupts_before;
+        calls.interrupted += u64::from(interrupts > 0);
+        calls.interrupts += interrupts;
+    }
+
+    fn leave_if_empty(&mut self) {
+        if self.current.as_ref().is_some_and(|task| task.levels.len() == 1 && task.levels[0].entries.is_empty()) {
+            self.current = None;
+        }
+    }
+
+    fn interrupt(&mut self) {
+        let interrupted = self.previous.last;
+        if let Some(task) = &mut self.current {
+            task.levels.push(Level { interrupted, ..Level::default() });
+        }
+    }
+
+    fn end_interrupt(&mut self) {
+        if self.current.as_ref().is_none_or(|task| task.levels.len() < 2) {
+            return;
+        }
+        while self.level().is_some_and(|level| !level.entries.is_empty()) {
+            self.pop(false);
+        }
+        let Some(task) = &mut self.current else { return };
+        let Some(ended) = task.levels.pop() else { return };
+        self.previous.last = ended.interrupted;
+        if let Some(level) = task.levels.last_mut() {
+            level.interrupts += ended.clock + ended.interrupts;
+        }
+    }
+
+    /// A function begins.
+    fn enter(&mut self, place: Place, event: Event) {
+        let outside = self.level().is_none_or(|level| level.entries.is_empty());
+        if outside {
+            if place.watched {
+                self.enter_root(place, event);
+            }
+            return;
+        }
+        let Some(top) = self.top() else { return };
+        let (slot, sure) = (top.slot, top.sure);
+        match top.frame.as_ref().map(|frame| frame.function) {
+            None => {
+                if let Some(level) = self.current.as_mut().and_then(|task| task.levels.last_mut()) {
+                    level.entries.pop();
+                }
+            }
+            // A loop whose first instruction is the function's.
+            Some(function) if function == place.function => return,
+            Some(function) if x86::is_thunk(&self.symbols.functions[function as usize].name) => self.pop(true),
+            Some(_) => {}
+        }
+        self.push(place, slot, sure);
+    }
+
+    fn enter_root(&mut self, place: Place, event: Event) {
+        let (slot, sure) = match event {
+            Event::Call(slot) => (slot, true),
+            Event::Return(slot) => (slot + x86::SLOT, true),
+            Event::None => (self.last_slot, false),
+        };
+        if self.current.is_none() {
+            let stack = x86::stack_of(slot);
+            // Left over from a task that ended inside a call.
+            if let Some(stale) = self.tasks.remove(&stack) {
+                self.current = Some(stale);
+                self.abandon();
+            }
+            self.current = Some(Task { stack, levels: vec![Level::default()] });
+        }
+        self.push(place, slot, sure);
+    }
+
+    fn abandon(&mut self) {
+        while self.current.as_ref().is_some_and(|task| !task.levels.is_empty()) {
+            while self.level().is_some_and(|level| !level.entries.is_empty()) {
+                self.pop(false);
+            }
+            if let Some(task) = &mut self.current {
+                task.levels.pop();
+            }
+        }
+        self.current = None;
+    }
+
+    fn push(&mut self, place: Place, slot: u64, sure: bool) {
+        let Some(level) = self.current.as_mut().and_then(|task| task.levels.last_mut()) else { return };
+        let parent = level.entries.iter().rev().find_map(|entry| entry.frame.as_ref()).map_or(ROOT, |frame| frame.node);
+        let node = match self.children.entry((parent, place.function)) {
+            Slot::Occupied(node) => *node.get(),
+            Slot::Vacant(vacant) => {
+                self.nodes.push(Node { parent, function: place.function, ..Node::default() });
+                *vacant.insert(self.nodes.len() as u32 - 1)
+            }
+        };
+        self.nodes[node as usize].calls += 1;
+        let frame = Frame {
+            node,
+            function: place.function,
+            watched: place.watched,
+            own: 0,
+            clock_before: level.clock,
+            interrupts_before: level.interrupts,
+        };
+        level.entries.push(Entry { slot, sure, frame: Some(frame) });
+        if place.watched {
+            self.calls.entry(place.function).or_default().entered += 1;
+        }
+    }
+
+    /// Remembers what the block's instructions are for.
+    fn start(&mut self, block: &mut Block, place: Place, now: Sums) {
+        let node = self.level().and_then(|level| level.entries.iter().rev().find_map(|entry| entry.frame.as_ref())).map(|frame| frame.node);
+        self.running = match (&self.current, node) {
+            (None, _) => Running::Outside,
+            (Some(_), None) => Running::Interrupt,
+            (Some(_), Some(node)) => Running::Node(node),
+        };
+        let cell = node.map(|node| {
+            if block.cell.0 != node {
+                block.cell = (node, self.cell(node, block.id));
+            }
+            block.cell.1
+        });
+        self.started = now;
+        self.previous = Previous {
+            id: block.id,
+            instructions: block.instructions,
+            address: block.address,
+            last: block.last,
+            ends_interrupt: block.ends_interrupt,
+            interrupt: place.interrupt,
+            goes_on: block.repeats && self.previous.last == block.address,
+            cell,
+        };
+    }
+
+    fn cell(&mut self, node: u32, block: u32) -> u32 {
+        match self.cell_of.entry((node, block)) {
+            Slot::Occupied(cell) => *cell.get(),
+            Slot::Vacant(vacant) => {
+                self.cells.push(Cell { node, block, times: 0 });
+                *vacant.insert(self.cells.len() as u32 - 1)
+            }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! A QEMU plugin that counts the instructions of a kernel module's functions from outside of the guest.
+//!
+//! `profiler lab` loads it into QEMU. [`api`] is QEMU's interface, [`x86`] the architecture, [`symbols`] the guest's
+//! functions, [`count`] says to which function and caller each instruction belongs, [`report`] writes it down. This
+//! file joins them: it sees each block when it is translated, and each of the kernel's when it runs.
+//!
+//! Until the guest asks for it by a NOP (request 1) nothing is counted and no code is changed; request 2 writes the
+//! counts and ends that. `-plugin FILE,symbols=FILE,counts=FILE` has the files.
+
+mod api;
+mod count;
+mod report;
+mod symbols;
+mod x86;
+
+use std::cell::UnsafeCell;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use api::{Access, Api, Id, Info, Sum, Tb, Unfit};
+use count::{Block, Counter, Event, Sums};
+use x86::Kind;
+
+/// The sums that translated code adds to.
+#[derive(Clone, Copy)]
+struct Meters {
+    instructions: Sum,
+    accesses: Sum,
+    stores: Sum,
+    half_iterations: Sum,
+}
+
+struct Plugin {
+    api: Api,
+    meters: Meters,
+    symbols: PathBuf,
+    counts: PathBuf,
+    counter: Option<Counter>,
+}
+
+struct Only(UnsafeCell<Option<Plugin>>);
+
+// SAFETY: see `with`.
+unsafe impl Sync for Only {}
+
+static PLUGIN: Only = Only(UnsafeCell::new(None));
+
+/// Runs `then` on the plugin.
+fn with<R>(then: impl FnOnce(&mut Plugin) -> R) -> Option<R> {
+    // SAFETY: QEMU calls back from the thread of the one vCPU (`Api::new` refuses more), after it has installed the
+    // plugin on its own; no callback is called within another.
+    unsafe { (*PLUGIN.0.get()).as_mut() }.map(then)
+}
+
+impl Meters {
+    fn sums(self) -> Sums {
+        Sums {
+            instructions: self.instructions.get(),
+            accesses: self.accesses.get(),
+            stores: self.stores.get(),
+            half_iterations: self.half_iterations.get(),
+        }
+    }
+}
+
+impl Plugin {
+    fn translated(&mut self, tb: *mut Tb) {
+        // SAFETY: of the callback that is running.
+        let block = unsafe { self.api.block(tb) };
+        let (address, length) = (block.address(), block.len());
+        let mut bytes = [0; 16];
+        if !x86::is_kernel(address) {
+            for index in 0..length {
+                let size = block.bytes(index, &mut bytes);
+                if let Kind::Request(number) = x86::kind(&bytes[..size]) {
+                    block.on_instruction(index, on_request, usize::from(number));
+                }
+            }
+            return;
+        }
+        let Some(counter) = &mut self.counter else { return };
+        let mut at = address;
+        let mut last = (address, Kind::Other);
+        let mut repeats = false;
+        for index in 0..length {
+            let size = block.bytes(index, &mut bytes);
+            let kind = x86::kind(&bytes[..size]);
+            block.count(index, self.meters.instructions);
+            block.count_accesses(index, Access::Any, self.meters.accesses, 1);
+            block.count_accesses(index, Access::Write, self.meters.stores, 1);
+            if let Kind::Repeat(accesses) = kind {
+                block.count_accesses(index, Access::Any, self.meters.half_iterations, 2 / accesses);
+                repeats |= index == 0;
+            }
+            last = (at, kind);
+            at += size as u64;
+        }
+        match last.1 {
+            Kind::Call => block.on_access(length - 1, Access::Write, on_call),
+            Kind::Return => block.on_access(length - 1, Access::Any, on_return),
+            _ => {}
+        }
+        let mut known = counter.block(address, length as u32, last.0);
+        known.repeats = repeats;
+        known.ends_interrupt = last.1 == Kind::InterruptReturn && counter.symbols.is_entry_text(last.0);
+        // QEMU keeps the pointer as long as the code; there are as many as the kernel has blocks.
+        block.on_start(on_block, Box::into_raw(Box::new(known)) as usize);
+    }
+
+    fn arm(&mut self) {
+        match fs::read_to_string(&self.symbols).map_err(|error| error.to_string()).and_then(|text| symbols::parse(&text)) {
+            Ok(symbols) => {
+                self.counter = Some(Counter::new(symbols));
+                self.api.translate_anew(translate);
+            }
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    fn disarm(&mut self) {
+        if let Some(counter) = self.counter.take() {
+            if let Err(error) = report::write(&counter, &self.counts) {
+                self.fail(&error.to_string());
+            }
+            self.api.translate_anew(translate);
+        }
+    }
+
+    fn fail(&self, error: &str) {
+        // The host reads it; without the file it sees that there are no counts.
+        let _ = fs::write(self.counts.with_extension("error"), error);
+    }
+}
+
+extern "C" fn translate(_: Id) {
+    with(|plugin| plugin.api.on_translation(on_translation));
+}
+
+extern "C" fn on_translation(_: Id, tb: *mut Tb) {
+    with(|plugin| plugin.translated(tb));
+}
+
+extern "C" fn on_block(_: c_uint, block: *mut c_void) {
+    with(|plugin| {
+        if let Some(counter) = &mut plugin.counter {
+            // SAFETY: `translated` made it, and nobody else uses it.
+            let block = unsafe { &mut *block.cast::<Block>() };
+            counter.begin(block, || plugin.meters.sums());
+        }
+    });
+}
+
+extern "C" fn on_call(_: c_uint, _: u32, slot: u64, _: *mut c_void) {
+    with(|plugin| plugin.counter.as_mut().map(|counter| counter.tell(Event::Call(slot))));
+}
+
+extern "C" fn on_return(_: c_uint, _: u32, slot: u64, _: *mut c_void) {
+    with(|plugin| plugin.counter.as_mut().map(|counter| counter.tell(Event::Return(slot))));
+}
+
+extern "C" fn on_request(_: c_uint, number: *mut c_void) {
+    with(|plugin| match number as usize {
+        1 => plugin.arm(),
+        2 => plugin.disarm(),
+        _ => {}
+    });
+}
+
+/// QEMU calls it when it has loaded the plugin.
+///
+/// # Safety
+/// The arguments are as QEMU's interface has them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qemu_plugin_install(id: Id, info: *const Info, argc: c_int, argv: *const *const c_char) -> c_int {
+    let mut files = [None, None];
+    for index in 0..usize::try_from(argc).unwrap_or(0) {
+        // SAFETY: `argv` has `argc` strings.
+        let word = unsafe { CStr::from_ptr(*argv.add(index)) }.to_string_lossy().into_owned();
+        for (file, name) in files.iter_mut().zip(["symbols=", "counts="]) {
+            if let Some(path) = word.strip_prefix(name) {
+                *file = Some(Path::new(path).to_owned());
+            }
+        }
+    }
+    let [Some(symbols), Some(counts)] = files else {
+        eprintln!("profiler-qemu: symbols=FILE and counts=FILE are needed");
+        return 1;
+    };
+    // SAFETY: as the caller promises.
+    let made = unsafe { Api::new(id, info) }.and_then(|api| {
+        Ok(Plugin {
+            meters: Meters {
+                instructions: api.sum()?,
+                accesses: api.sum()?,
+                stores: api.sum()?,
+                half_iterations: api.sum()?,
+            },
+            api,
+            symbols,
+            counts,
+            counter: None,
+        })
+    });
+    match made {
+        Ok(plugin) => {
+            plugin.api.on_translation(on_translation);
+            // SAFETY: no callback is running yet.
+            unsafe { *PLUGIN.0.get() = Some(plugin) };
+            0
+        }
+        Err(Unfit::Vcpus(count)) => {
+            eprintln!("profiler-qemu: counts one vCPU of a whole machine, and this has {count}");
+            1
+        }
+        Err(Unfit::Missing(name)) => {
+            eprintln!("profiler-qemu: this QEMU has no {}", name.to_string_lossy());
+            1
+        }
+    }
+}

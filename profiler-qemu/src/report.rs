@@ -1,0 +1,59 @@
+//! The file of counts, which `profiler` reads: see `profiler::lab::counts` for its form.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write as _};
+use std::path::Path;
+
+use crate::count::{Counter, ROOT};
+
+/// Writes all counts to `path`, which is complete or not there.
+pub(crate) fn write(counter: &Counter, path: &Path) -> io::Result<()> {
+    let unfinished = path.with_extension("part");
+    let mut out = BufWriter::new(File::create(&unfinished)?);
+    writeln!(out, "profiler-qemu 1")?;
+    let mut used: Vec<u32> = counter.nodes.iter().map(|node| node.function).collect();
+    used.sort_unstable();
+    used.dedup();
+    for id in used {
+        let function = &counter.symbols.functions[id as usize];
+        let module = if function.module.is_empty() { "-" } else { &function.module };
+        writeln!(out, "function {id} {:x} {} {module}", function.address, function.name)?;
+    }
+    let mut watched: Vec<_> = counter.calls.iter().collect();
+    watched.sort_unstable_by_key(|(id, _)| **id);
+    for (id, calls) in watched {
+        writeln!(
+            out,
+            "calls {id} {} {} {} {} {}",
+            calls.entered, calls.ended, calls.abandoned, calls.interrupted, calls.interrupts
+        )?;
+        for (word, values) in [("inclusive", &calls.inclusive), ("own", &calls.own)] {
+            let mut values: Vec<_> = values.iter().collect();
+            values.sort_unstable();
+            for (instructions, times) in values {
+                writeln!(out, "{word} {id} {instructions} {times}")?;
+            }
+        }
+    }
+    for (id, node) in counter.nodes.iter().enumerate() {
+        let parent = if node.parent == ROOT { "-".to_owned() } else { node.parent.to_string() };
+        let sums = node.sums;
+        writeln!(
+            out,
+            "node {id} {parent} {} {} {} {} {} {}",
+            node.function,
+            node.calls,
+            sums.instructions,
+            sums.accesses - sums.stores,
+            sums.stores,
+            sums.half_iterations / 2
+        )?;
+    }
+    for cell in counter.cells.iter().filter(|cell| cell.times > 0) {
+        let (address, instructions) = counter.blocks[cell.block as usize];
+        writeln!(out, "block {} {address:x} {instructions} {}", cell.node, cell.times)?;
+    }
+    writeln!(out, "end")?;
+    out.into_inner().map_err(|error| error.into_error())?.sync_all()?;
+    fs::rename(unfinished, path)
+}

@@ -1,0 +1,130 @@
+//! The functions of the guest's kernel, as its `/proc/kallsyms` names them.
+
+use std::collections::HashMap;
+
+use crate::x86;
+
+/// Where a block's first instruction lies.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The function's index; that of the function that a `.cold` part was split from.
+    pub(crate) function: u32,
+    /// It is the function's first instruction.
+    pub(crate) entry: bool,
+    /// An interrupt or exception begins here.
+    pub(crate) interrupt: bool,
+    /// That is a fault.
+    pub(crate) fault: bool,
+    /// Calls of the function are recorded one by one.
+    pub(crate) watched: bool,
+    /// The function exchanges stacks.
+    pub(crate) switch: bool,
+}
+
+/// A function.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Function {
+    pub(crate) address: u64,
+    pub(crate) name: String,
+    /// Empty for the kernel's own.
+    pub(crate) module: String,
+}
+
+/// All functions, by address.
+#[derive(Debug, Default)]
+pub(crate) struct Symbols {
+    pub(crate) functions: Vec<Function>,
+    places: Vec<(u64, Place)>,
+    entry_text: (u64, u64),
+}
+
+/// What a request says: the module whose functions are watched, others that are, and the kernel's symbols.
+///
+/// Lines `module NAME` and `function NAME`, then those of `/proc/kallsyms`.
+///
+/// # Errors
+/// If there is no function, or none that is watched.
+pub(crate) fn parse(text: &str) -> Result<Symbols, String> {
+    let mut modules = Vec::new();
+    let mut named = Vec::new();
+    let mut functions: Vec<Function> = Vec::new();
+    let mut entry_text = [0; 2];
+    for line in text.lines() {
+        let mut words = line.split_ascii_whitespace();
+        let (Some(first), Some(second)) = (words.next(), words.next()) else { continue };
+        match first {
+            "module" => modules.push(second.to_owned()),
+            "function" => named.push(second.to_owned()),
+            _ => {
+                let (Ok(address), Some(name)) = (u64::from_str_radix(first, 16), words.next()) else {
+                    return Err(format!("not a line of /proc/kallsyms: {line}"));
+                };
+                if let Some(index) = x86::ENTRY_TEXT.iter().position(|bound| *bound == name) {
+                    entry_text[index] = address;
+                } else if matches!(second, "t" | "T" | "w" | "W") && !is_bound(name) {
+                    let module = words.next().unwrap_or("").trim_matches(['[', ']']);
+                    functions.push(Function { address, name: name.to_owned(), module: module.to_owned() });
+                }
+            }
+        }
+    }
+    if functions.iter().all(|function| function.address == 0) {
+        return Err("the addresses of /proc/kallsyms are hidden: kernel.kptr_restrict".to_owned());
+    }
+    functions.sort_by_key(|function| function.address);
+    functions.dedup_by_key(|function| function.address);
+    let whole: HashMap<(String, String), u32> = (0..)
+        .zip(&functions)
+        .map(|(index, function)| ((function.module.clone(), function.name.clone()), index))
+        .collect();
+    let place = |(index, function): (u32, &Function)| {
+        let name = function.name.as_str();
+        let of = name.find(".cold").and_then(|end| whole.get(&(function.module.clone(), name[..end].to_owned())));
+        let watched = (!function.module.is_empty() && modules.contains(&function.module)) || named.contains(&function.name);
+        (
+            function.address,
+            Place {
+                function: of.copied().unwrap_or(index),
+                entry: of.is_none(),
+                interrupt: x86::is_interrupt(name),
+                fault: x86::is_fault(name),
+                watched: watched && of.is_none(),
+                switch: name == x86::SWITCH,
+            },
+        )
+    };
+    let places: Vec<_> = (0..).zip(&functions).map(place).collect();
+    if !places.iter().any(|(_, place)| place.watched) {
+        return Err(format!("no function of {} is in /proc/kallsyms", modules.iter().chain(&named).cloned().collect::<Vec<_>>().join(", ")));
+    }
+    Ok(Symbols { functions, places, entry_text: (entry_text[0], entry_text[1]) })
+}
+
+/// Names of addresses that are no functions and would hide one.
+fn is_bound(name: &str) -> bool {
+    matches!(name, "_text" | "_stext" | "_etext") || name.ends_with("_text_start") || name.ends_with("_text_end")
+}
+
+impl Symbols {
+    /// Where `address` lies; `None` below the first function.
+    pub(crate) fn place(&self, address: u64) -> Option<Place> {
+        let after = self.places.partition_point(|(begin, _)| *begin <= address);
+        let (begin, place) = *self.places.get(after.checked_sub(1)?)?;
+        let stub = self.functions[place.function as usize].name.ends_with("_entries_start");
+        let at = begin == address;
+        // Each vector has its own few instructions there.
+        Some(Place {
+            entry: place.entry && at,
+            interrupt: place.interrupt && (at || stub),
+            fault: place.fault && at,
+            watched: place.watched && at,
+            switch: place.switch && at,
+            ..place
+        })
+    }
+
+    /// Whether an `iret` there ends an interrupt.
+    pub(crate) fn is_entry_text(&self, address: u64) -> bool {
+        (self.entry_text.0..self.entry_text.1).contains(&address)
+    }
+}

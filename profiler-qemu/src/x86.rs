@@ -1,0 +1,115 @@
+//! What is of x86-64: opcodes of calls and returns, entries of interrupts, where return addresses lie.
+
+/// Whether code at this address is the kernel's.
+pub(crate) fn is_kernel(address: u64) -> bool {
+    address >> 63 == 1
+}
+
+/// A task's stack has this many bytes and is aligned to them (`THREAD_SIZE`, without KASAN).
+const STACK_BITS: u32 = 14;
+
+/// The stack that an address lies on.
+pub(crate) fn stack_of(slot: u64) -> u64 {
+    slot >> STACK_BITS
+}
+
+/// Bytes of a return address on the stack.
+pub(crate) const SLOT: u64 = 8;
+
+/// What an instruction does to the control flow or to its own count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Writes its return address and goes elsewhere.
+    Call,
+    /// Goes to the address that it reads from the stack.
+    Return,
+    /// Goes back to what an interrupt or exception interrupted.
+    InterruptReturn,
+    /// A string instruction with a prefix that repeats it, and the number of its accesses per iteration.
+    Repeat(u64),
+    /// The guest's request, see [`request`].
+    Request(u8),
+    /// None of these.
+    Other,
+}
+
+/// The guest speaks to the plugin by a NOP of eight bytes, whose operand is a request's number and `ROF`.
+fn request(bytes: &[u8]) -> Option<u8> {
+    match bytes {
+        [0x0f, 0x1f, 0x84, 0x00, number, b'R', b'O', b'F'] => Some(*number),
+        _ => None,
+    }
+}
+
+/// The kind of the instruction with these bytes. Intel's manual, volume 2, appendix A, has the opcodes.
+pub(crate) fn kind(bytes: &[u8]) -> Kind {
+    if let Some(number) = request(bytes) {
+        return Kind::Request(number);
+    }
+    let is_prefix = |byte: &u8| matches!(byte, 0x66 | 0x67 | 0xf2 | 0xf3 | 0x2e | 0x36 | 0x3e | 0x26 | 0x64 | 0x65 | 0x40..=0x4f);
+    let prefixes = bytes.iter().take_while(|byte| is_prefix(byte)).count();
+    let repeats = bytes[..prefixes].iter().any(|byte| matches!(byte, 0xf2 | 0xf3));
+    match bytes[prefixes..] {
+        [0xe8, ..] => Kind::Call,
+        [0xff, operand, ..] if matches!((operand >> 3) & 7, 2 | 3) => Kind::Call,
+        [0xc2 | 0xc3, ..] => Kind::Return,
+        [0xcf, ..] => Kind::InterruptReturn,
+        [0xa4..=0xa7, ..] if repeats => Kind::Repeat(2),
+        [0x6c..=0x6f | 0xaa..=0xaf, ..] if repeats => Kind::Repeat(1),
+        _ => Kind::Other,
+    }
+}
+
+/// Whether an interrupt or exception begins at the function of this name.
+pub(crate) fn is_interrupt(name: &str) -> bool {
+    name.starts_with("asm_exc_")
+        || name.starts_with("asm_sysvec_")
+        || matches!(name, "asm_common_interrupt" | "asm_spurious_interrupt" | "irq_entries_start" | "spurious_entries_start")
+}
+
+/// Whether the exception that begins at the function of this name is a fault: it comes before its instruction has
+/// ended, which is then executed again. Intel's manual, volume 3, chapter "Interrupt and Exception Handling".
+pub(crate) fn is_fault(name: &str) -> bool {
+    name.starts_with("asm_exc_")
+        && !matches!(name, "asm_exc_int3" | "asm_exc_debug" | "asm_exc_nmi" | "asm_exc_overflow" | "asm_exc_machine_check" | "asm_exc_double_fault")
+}
+
+/// The function in which a task's stack is exchanged for another's.
+pub(crate) const SWITCH: &str = "__switch_to_asm";
+
+/// Whether the function of this name goes on to one that its caller chose. Its own return is that function's.
+pub(crate) fn is_thunk(name: &str) -> bool {
+    name.starts_with("__x86_indirect_")
+}
+
+/// Symbols around the code of entries, the only code whose `iret` ends an interrupt: `sync_core()` has one, too.
+pub(crate) const ENTRY_TEXT: [&str; 2] = ["__entry_text_start", "__entry_text_end"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instruction_is_known_by_its_bytes() {
+        for (bytes, expected) in [
+            (&[0xe8, 1, 2, 3, 4][..], Kind::Call),
+            (&[0xff, 0xd0], Kind::Call),                // call *%rax
+            (&[0x41, 0xff, 0xd3], Kind::Call),          // call *%r11
+            (&[0xff, 0x14, 0xc5, 0, 0, 0, 0], Kind::Call), // call *0(,%rax,8)
+            (&[0xff, 0xe0], Kind::Other),               // jmp *%rax
+            (&[0xff, 0x75, 0x10], Kind::Other),         // push
+            (&[0xc3], Kind::Return),
+            (&[0xf3, 0xc3], Kind::Return),
+            (&[0xc2, 8, 0], Kind::Return),
+            (&[0x48, 0xcf], Kind::InterruptReturn),
+            (&[0xf3, 0x48, 0xab], Kind::Repeat(1)),     // rep stosq
+            (&[0xf3, 0xa4], Kind::Repeat(2)),           // rep movsb
+            (&[0xa4], Kind::Other),                     // movsb
+            (&[0xf3, 0x0f, 0x1e, 0xfa], Kind::Other),   // endbr64
+            (&[0x0f, 0x1f, 0x84, 0, 1, b'R', b'O', b'F'], Kind::Request(1)),
+            (&[0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0], Kind::Other),
+        ] {
+            assert_eq!(kind(bytes), expected, "{bytes:x?}");
+        }
+    }
+}
