@@ -62,9 +62,25 @@ unsafe extern "C" {
     fn qemu_plugin_tb_vaddr(tb: *const Tb) -> u64;
     fn qemu_plugin_tb_get_insn(tb: *const Tb, index: usize) -> *mut Insn;
     fn qemu_plugin_insn_size(insn: *const Insn) -> usize;
-    fn qemu_plugin_register_vcpu_tb_exec_cb(tb: *mut Tb, callback: OnExecution, flags: c_int, data: *mut c_void);
-    fn qemu_plugin_register_vcpu_insn_exec_cb(insn: *mut Insn, callback: OnExecution, flags: c_int, data: *mut c_void);
-    fn qemu_plugin_register_vcpu_mem_cb(insn: *mut Insn, callback: OnAccess, flags: c_int, access: c_int, data: *mut c_void);
+    fn qemu_plugin_register_vcpu_tb_exec_cb(
+        tb: *mut Tb,
+        callback: OnExecution,
+        flags: c_int,
+        data: *mut c_void,
+    );
+    fn qemu_plugin_register_vcpu_insn_exec_cb(
+        insn: *mut Insn,
+        callback: OnExecution,
+        flags: c_int,
+        data: *mut c_void,
+    );
+    fn qemu_plugin_register_vcpu_mem_cb(
+        insn: *mut Insn,
+        callback: OnAccess,
+        flags: c_int,
+        access: c_int,
+        data: *mut c_void,
+    );
     fn qemu_plugin_reset(id: Id, callback: OnId);
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
 }
@@ -159,7 +175,8 @@ impl Api {
         let make = find(new).ok_or(Unfit::Missing(new))?;
         let look = find(at).ok_or(Unfit::Missing(at))?;
         // SAFETY: the forms of these functions since version 2.
-        let (make, at): (extern "C" fn(usize) -> *mut c_void, _) = unsafe { (std::mem::transmute(make), std::mem::transmute(look)) };
+        let (make, at): (extern "C" fn(usize) -> *mut c_void, _) =
+            unsafe { (std::mem::transmute(make), std::mem::transmute(look)) };
         Ok(Sum::OfVcpu(PerVcpuSum { entry: PerVcpu { scoreboard: make(8), offset: 0 }, at }))
     }
 
@@ -225,7 +242,14 @@ impl Translation<'_> {
     /// Calls `callback` with `data` when the block begins.
     pub(crate) fn on_start(&self, callback: OnExecution, data: usize) {
         // SAFETY: see above; `data` is not read through by QEMU.
-        unsafe { qemu_plugin_register_vcpu_tb_exec_cb(self.tb, callback, NO_REGISTERS, data as *mut c_void) }
+        unsafe {
+            qemu_plugin_register_vcpu_tb_exec_cb(
+                self.tb,
+                callback,
+                NO_REGISTERS,
+                data as *mut c_void,
+            )
+        }
     }
 
     /// Calls `callback` with `data` before the instruction.
@@ -233,7 +257,12 @@ impl Translation<'_> {
         // SAFETY: see above.
         unsafe {
             let insn = qemu_plugin_tb_get_insn(self.tb, index);
-            qemu_plugin_register_vcpu_insn_exec_cb(insn, callback, NO_REGISTERS, data as *mut c_void);
+            qemu_plugin_register_vcpu_insn_exec_cb(
+                insn,
+                callback,
+                NO_REGISTERS,
+                data as *mut c_void,
+            );
         }
     }
 
@@ -242,7 +271,13 @@ impl Translation<'_> {
         // SAFETY: see above.
         unsafe {
             let insn = qemu_plugin_tb_get_insn(self.tb, index);
-            qemu_plugin_register_vcpu_mem_cb(insn, callback, NO_REGISTERS, access as c_int, std::ptr::null_mut());
+            qemu_plugin_register_vcpu_mem_cb(
+                insn,
+                callback,
+                NO_REGISTERS,
+                access as c_int,
+                std::ptr::null_mut(),
+            );
         }
     }
 
@@ -253,11 +288,13 @@ impl Translation<'_> {
             let insn = qemu_plugin_tb_get_insn(self.tb, index);
             match sum {
                 Sum::Here(at) => {
-                    let add: extern "C" fn(*mut Insn, c_int, *mut u64, u64) = std::mem::transmute(self.api.insn_sum);
+                    let add: extern "C" fn(*mut Insn, c_int, *mut u64, u64) =
+                        std::mem::transmute(self.api.insn_sum);
                     add(insn, ADD, at, 1);
                 }
                 Sum::OfVcpu(sum) => {
-                    let add: extern "C" fn(*mut Insn, c_int, PerVcpu, u64) = std::mem::transmute(self.api.insn_sum);
+                    let add: extern "C" fn(*mut Insn, c_int, PerVcpu, u64) =
+                        std::mem::transmute(self.api.insn_sum);
                     add(insn, ADD, sum.entry, 1);
                 }
             }
@@ -271,11 +308,13 @@ impl Translation<'_> {
             let insn = qemu_plugin_tb_get_insn(self.tb, index);
             match sum {
                 Sum::Here(at) => {
-                    let add: extern "C" fn(*mut Insn, c_int, c_int, *mut u64, u64) = std::mem::transmute(self.api.memory_sum);
+                    let add: extern "C" fn(*mut Insn, c_int, c_int, *mut u64, u64) =
+                        std::mem::transmute(self.api.memory_sum);
                     add(insn, access as c_int, ADD, at, weight);
                 }
                 Sum::OfVcpu(sum) => {
-                    let add: extern "C" fn(*mut Insn, c_int, c_int, PerVcpu, u64) = std::mem::transmute(self.api.memory_sum);
+                    let add: extern "C" fn(*mut Insn, c_int, c_int, PerVcpu, u64) =
+                        std::mem::transmute(self.api.memory_sum);
                     add(insn, access as c_int, ADD, sum.entry, weight);
                 }
             }
@@ -296,7 +335,9 @@ impl Sum {
         unsafe {
             match self {
                 Self::Here(at) => at.read_volatile(),
-                Self::OfVcpu(sum) => (sum.at)(sum.entry.scoreboard, 0).cast::<u64>().read_volatile(),
+                Self::OfVcpu(sum) => {
+                    (sum.at)(sum.entry.scoreboard, 0).cast::<u64>().read_volatile()
+                }
             }
         }
     }

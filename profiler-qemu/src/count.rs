@@ -38,16 +38,10 @@ pub(crate) struct Block {
     pub(crate) ends_interrupt: bool,
     /// The first one is a string instruction that repeats, and thus the only one.
     pub(crate) repeats: bool,
-    /// Index in [`Counter::blocks`].
-    pub(crate) id: u32,
+    /// Index in [`Counter::code`]; `None` outside of modules, whose source lines are not asked for.
+    pub(crate) code: Option<u32>,
     /// The node that it ran in last, and its cell there.
     cell: (u32, u32),
-}
-
-impl Block {
-    pub(crate) fn new(id: u32, address: u64, instructions: u32, last: u64) -> Self {
-        Self { address, instructions, last, place: None, ends_interrupt: false, repeats: false, id, cell: (ROOT, 0) }
-    }
 }
 
 /// What the last instruction of a block did to the stack.
@@ -80,11 +74,19 @@ pub(crate) struct Node {
     pub(crate) sums: Sums,
 }
 
-/// How often a block ran in a node.
+/// Instructions one after the other.
+#[derive(Debug, Clone)]
+pub(crate) struct Code {
+    pub(crate) address: u64,
+    /// Bytes of each.
+    pub(crate) sizes: Box<[u8]>,
+}
+
+/// How often code ran in a node.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cell {
     pub(crate) node: u32,
-    pub(crate) block: u32,
+    pub(crate) code: u32,
     pub(crate) times: u64,
 }
 
@@ -153,14 +155,13 @@ enum Running {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Previous {
-    id: u32,
     instructions: u32,
-    address: u64,
     last: u64,
     ends_interrupt: bool,
     interrupt: bool,
     /// It went on with a string instruction that was counted before.
     goes_on: bool,
+    code: Option<u32>,
     cell: Option<u32>,
 }
 
@@ -172,8 +173,7 @@ pub(crate) struct Counter {
     children: HashMap<(u32, u32), u32>,
     pub(crate) cells: Vec<Cell>,
     cell_of: HashMap<(u32, u32), u32>,
-    /// Address and length of each block.
-    pub(crate) blocks: Vec<(u64, u32)>,
+    pub(crate) code: Vec<Code>,
     parts: HashMap<(u32, u32), u32>,
     pub(crate) calls: HashMap<u32, Calls>,
     tasks: HashMap<u64, Task>,
@@ -194,7 +194,7 @@ impl Counter {
             children: HashMap::new(),
             cells: Vec::new(),
             cell_of: HashMap::new(),
-            blocks: Vec::new(),
+            code: Vec::new(),
             parts: HashMap::new(),
             calls: HashMap::new(),
             tasks: HashMap::new(),
@@ -208,15 +208,32 @@ impl Counter {
         }
     }
 
-    /// A block with these instructions; `kind` is the last one's.
-    pub(crate) fn block(&mut self, address: u64, instructions: u32, last: u64) -> Block {
-        let id = self.new_block(address, instructions);
-        Block { place: self.symbols.place(address), ..Block::new(id, address, instructions, last) }
+    /// A block at `address`; `sizes` are the bytes of its instructions.
+    pub(crate) fn block(
+        &mut self,
+        address: u64,
+        sizes: &[u8],
+        ends_interrupt: bool,
+        repeats: bool,
+    ) -> Block {
+        let place = self.symbols.place(address);
+        let before: &[u8] = sizes.split_last().map_or(&[], |(_, before)| before);
+        let last = address + before.iter().map(|size| u64::from(*size)).sum::<u64>();
+        Block {
+            instructions: sizes.len() as u32,
+            last,
+            place,
+            ends_interrupt: ends_interrupt && self.symbols.is_entry_text(last),
+            repeats,
+            code: place.filter(|place| place.module).map(|_| self.new_code(address, sizes)),
+            cell: (ROOT, 0),
+            address,
+        }
     }
 
-    fn new_block(&mut self, address: u64, instructions: u32) -> u32 {
-        self.blocks.push((address, instructions));
-        self.blocks.len() as u32 - 1
+    fn new_code(&mut self, address: u64, sizes: &[u8]) -> u32 {
+        self.code.push(Code { address, sizes: sizes.into() });
+        self.code.len() as u32 - 1
     }
 
     /// Tells what the last instruction of the block does. Later accesses are the processor's own, such as those of an
@@ -283,7 +300,9 @@ impl Counter {
         if place.fault && !previous.goes_on {
             self.previous.last = 0;
         }
-        let Some(level) = self.current.as_mut().and_then(|task| task.levels.last_mut()) else { return };
+        let Some(level) = self.current.as_mut().and_then(|task| task.levels.last_mut()) else {
+            return;
+        };
         level.clock += executed;
         let Running::Node(node) = self.running else { return };
         if let Some(frame) = level.entries.iter_mut().rev().find_map(|entry| entry.frame.as_mut()) {
@@ -298,19 +317,22 @@ impl Counter {
             if let Some(cell) = previous.cell {
                 self.cells[cell as usize].times += 1;
             }
-        } else if executed > 0 {
-            let part = (previous.id, executed as u32);
-            let block = match self.parts.get(&part) {
-                Some(block) => *block,
-                None => {
-                    let block = self.new_block(previous.address, part.1);
-                    self.parts.insert(part, block);
-                    block
-                }
-            };
-            let cell = self.cell(node, block);
+        } else if let (Some(code), 1..) = (previous.code, executed) {
+            let part = self.part(code, executed as u32);
+            let cell = self.cell(node, part);
             self.cells[cell as usize].times += 1;
         }
+    }
+
+    /// The first instructions of `code`.
+    fn part(&mut self, code: u32, instructions: u32) -> u32 {
+        if let Some(part) = self.parts.get(&(code, instructions)) {
+            return *part;
+        }
+        let Code { address, sizes } = self.code[code as usize].clone();
+        let part = self.new_code(address, &sizes[..instructions as usize]);
+        self.parts.insert((code, instructions), part);
+        part
     }
 
     /// After `__switch_to_asm` the first access to another stack tells which task runs.
@@ -358,7 +380,8 @@ impl Counter {
     }
 
     fn ret(&mut self, slot: u64) {
-        let has = |level: &Level| level.entries.iter().any(|entry| entry.sure && entry.slot == slot);
+        let has =
+            |level: &Level| level.entries.iter().any(|entry| entry.sure && entry.slot == slot);
         let known = self.level().is_some_and(has);
         while let Some(top) = self.top() {
             let (at, sure) = (top.slot, top.sure);
@@ -397,7 +420,9 @@ impl Counter {
 
     /// The innermost call is over: it returned, or its stack was left otherwise.
     fn pop(&mut self, returned: bool) {
-        let Some(level) = self.current.as_mut().and_then(|task| task.levels.last_mut()) else { return };
+        let Some(level) = self.current.as_mut().and_then(|task| task.levels.last_mut()) else {
+            return;
+        };
         let Some(Some(frame)) = level.entries.pop().map(|entry| entry.frame) else { return };
         if !frame.watched {
             return;
@@ -416,7 +441,11 @@ impl Counter {
     }
 
     fn leave_if_empty(&mut self) {
-        if self.current.as_ref().is_some_and(|task| task.levels.len() == 1 && task.levels[0].entries.is_empty()) {
+        if self
+            .current
+            .as_ref()
+            .is_some_and(|task| task.levels.len() == 1 && task.levels[0].entries.is_empty())
+        {
             self.current = None;
         }
     }
@@ -462,7 +491,9 @@ impl Counter {
             }
             // A loop whose first instruction is the function's.
             Some(function) if function == place.function => return,
-            Some(function) if x86::is_thunk(&self.symbols.functions[function as usize].name) => self.pop(true),
+            Some(function) if x86::is_thunk(&self.symbols.functions[function as usize].name) => {
+                self.pop(true)
+            }
             Some(_) => {}
         }
         self.push(place, slot, sure);
@@ -499,8 +530,15 @@ impl Counter {
     }
 
     fn push(&mut self, place: Place, slot: u64, sure: bool) {
-        let Some(level) = self.current.as_mut().and_then(|task| task.levels.last_mut()) else { return };
-        let parent = level.entries.iter().rev().find_map(|entry| entry.frame.as_ref()).map_or(ROOT, |frame| frame.node);
+        let Some(level) = self.current.as_mut().and_then(|task| task.levels.last_mut()) else {
+            return;
+        };
+        let parent = level
+            .entries
+            .iter()
+            .rev()
+            .find_map(|entry| entry.frame.as_ref())
+            .map_or(ROOT, |frame| frame.node);
         let node = match self.children.entry((parent, place.function)) {
             Slot::Occupied(node) => *node.get(),
             Slot::Vacant(vacant) => {
@@ -525,36 +563,38 @@ impl Counter {
 
     /// Remembers what the block's instructions are for.
     fn start(&mut self, block: &mut Block, place: Place, now: Sums) {
-        let node = self.level().and_then(|level| level.entries.iter().rev().find_map(|entry| entry.frame.as_ref())).map(|frame| frame.node);
+        let node = self
+            .level()
+            .and_then(|level| level.entries.iter().rev().find_map(|entry| entry.frame.as_ref()))
+            .map(|frame| frame.node);
         self.running = match (&self.current, node) {
             (None, _) => Running::Outside,
             (Some(_), None) => Running::Interrupt,
             (Some(_), Some(node)) => Running::Node(node),
         };
-        let cell = node.map(|node| {
+        let cell = node.zip(block.code).map(|(node, code)| {
             if block.cell.0 != node {
-                block.cell = (node, self.cell(node, block.id));
+                block.cell = (node, self.cell(node, code));
             }
             block.cell.1
         });
         self.started = now;
         self.previous = Previous {
-            id: block.id,
             instructions: block.instructions,
-            address: block.address,
             last: block.last,
             ends_interrupt: block.ends_interrupt,
             interrupt: place.interrupt,
             goes_on: block.repeats && self.previous.last == block.address,
+            code: block.code,
             cell,
         };
     }
 
-    fn cell(&mut self, node: u32, block: u32) -> u32 {
-        match self.cell_of.entry((node, block)) {
+    fn cell(&mut self, node: u32, code: u32) -> u32 {
+        match self.cell_of.entry((node, code)) {
             Slot::Occupied(cell) => *cell.get(),
             Slot::Vacant(vacant) => {
-                self.cells.push(Cell { node, block, times: 0 });
+                self.cells.push(Cell { node, code, times: 0 });
                 *vacant.insert(self.cells.len() as u32 - 1)
             }
         }

@@ -80,36 +80,36 @@ impl Plugin {
             return;
         }
         let Some(counter) = &mut self.counter else { return };
-        let mut at = address;
-        let mut last = (address, Kind::Other);
+        let mut sizes = Vec::with_capacity(length);
+        let mut last = Kind::Other;
         let mut repeats = false;
         for index in 0..length {
             let size = block.bytes(index, &mut bytes);
-            let kind = x86::kind(&bytes[..size]);
+            last = x86::kind(&bytes[..size]);
             block.count(index, self.meters.instructions);
             block.count_accesses(index, Access::Any, self.meters.accesses, 1);
             block.count_accesses(index, Access::Write, self.meters.stores, 1);
-            if let Kind::Repeat(accesses) = kind {
+            if let Kind::Repeat(accesses) = last {
                 block.count_accesses(index, Access::Any, self.meters.half_iterations, 2 / accesses);
                 repeats |= index == 0;
             }
-            last = (at, kind);
-            at += size as u64;
+            sizes.push(size as u8);
         }
-        match last.1 {
+        match last {
             Kind::Call => block.on_access(length - 1, Access::Write, on_call),
             Kind::Return => block.on_access(length - 1, Access::Any, on_return),
             _ => {}
         }
-        let mut known = counter.block(address, length as u32, last.0);
-        known.repeats = repeats;
-        known.ends_interrupt = last.1 == Kind::InterruptReturn && counter.symbols.is_entry_text(last.0);
+        let known = counter.block(address, &sizes, last == Kind::InterruptReturn, repeats);
         // QEMU keeps the pointer as long as the code; there are as many as the kernel has blocks.
         block.on_start(on_block, Box::into_raw(Box::new(known)) as usize);
     }
 
     fn arm(&mut self) {
-        match fs::read_to_string(&self.symbols).map_err(|error| error.to_string()).and_then(|text| symbols::parse(&text)) {
+        match fs::read_to_string(&self.symbols)
+            .map_err(|error| error.to_string())
+            .and_then(|text| symbols::parse(&text))
+        {
             Ok(symbols) => {
                 self.counter = Some(Counter::new(symbols));
                 self.api.translate_anew(translate);
@@ -172,7 +172,12 @@ extern "C" fn on_request(_: c_uint, number: *mut c_void) {
 /// # Safety
 /// The arguments are as QEMU's interface has them.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn qemu_plugin_install(id: Id, info: *const Info, argc: c_int, argv: *const *const c_char) -> c_int {
+pub unsafe extern "C" fn qemu_plugin_install(
+    id: Id,
+    info: *const Info,
+    argc: c_int,
+    argv: *const *const c_char,
+) -> c_int {
     let mut files = [None, None];
     for index in 0..usize::try_from(argc).unwrap_or(0) {
         // SAFETY: `argv` has `argc` strings.

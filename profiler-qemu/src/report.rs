@@ -50,8 +50,12 @@ pub(crate) fn write(counter: &Counter, path: &Path) -> io::Result<()> {
         )?;
     }
     for cell in counter.cells.iter().filter(|cell| cell.times > 0) {
-        let (address, instructions) = counter.blocks[cell.block as usize];
-        writeln!(out, "block {} {address:x} {instructions} {}", cell.node, cell.times)?;
+        let code = &counter.code[cell.code as usize];
+        write!(out, "code {} {} {:x}", cell.node, cell.times, code.address)?;
+        for size in &code.sizes {
+            write!(out, " {size}")?;
+        }
+        writeln!(out)?;
     }
     writeln!(out, "end")?;
     out.into_inner().map_err(|error| error.into_error())?.sync_all()?;

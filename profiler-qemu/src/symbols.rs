@@ -19,6 +19,8 @@ pub(crate) struct Place {
     pub(crate) watched: bool,
     /// The function exchanges stacks.
     pub(crate) switch: bool,
+    /// It is in a module.
+    pub(crate) module: bool,
 }
 
 /// A function.
@@ -56,14 +58,19 @@ pub(crate) fn parse(text: &str) -> Result<Symbols, String> {
             "module" => modules.push(second.to_owned()),
             "function" => named.push(second.to_owned()),
             _ => {
-                let (Ok(address), Some(name)) = (u64::from_str_radix(first, 16), words.next()) else {
+                let (Ok(address), Some(name)) = (u64::from_str_radix(first, 16), words.next())
+                else {
                     return Err(format!("not a line of /proc/kallsyms: {line}"));
                 };
                 if let Some(index) = x86::ENTRY_TEXT.iter().position(|bound| *bound == name) {
                     entry_text[index] = address;
                 } else if matches!(second, "t" | "T" | "w" | "W") && !is_bound(name) {
                     let module = words.next().unwrap_or("").trim_matches(['[', ']']);
-                    functions.push(Function { address, name: name.to_owned(), module: module.to_owned() });
+                    functions.push(Function {
+                        address,
+                        name: name.to_owned(),
+                        module: module.to_owned(),
+                    });
                 }
             }
         }
@@ -79,8 +86,11 @@ pub(crate) fn parse(text: &str) -> Result<Symbols, String> {
         .collect();
     let place = |(index, function): (u32, &Function)| {
         let name = function.name.as_str();
-        let of = name.find(".cold").and_then(|end| whole.get(&(function.module.clone(), name[..end].to_owned())));
-        let watched = (!function.module.is_empty() && modules.contains(&function.module)) || named.contains(&function.name);
+        let of = name
+            .find(".cold")
+            .and_then(|end| whole.get(&(function.module.clone(), name[..end].to_owned())));
+        let watched = (!function.module.is_empty() && modules.contains(&function.module))
+            || named.contains(&function.name);
         (
             function.address,
             Place {
@@ -90,19 +100,25 @@ pub(crate) fn parse(text: &str) -> Result<Symbols, String> {
                 fault: x86::is_fault(name),
                 watched: watched && of.is_none(),
                 switch: name == x86::SWITCH,
+                module: !function.module.is_empty(),
             },
         )
     };
     let places: Vec<_> = (0..).zip(&functions).map(place).collect();
     if !places.iter().any(|(_, place)| place.watched) {
-        return Err(format!("no function of {} is in /proc/kallsyms", modules.iter().chain(&named).cloned().collect::<Vec<_>>().join(", ")));
+        return Err(format!(
+            "no function of {} is in /proc/kallsyms",
+            modules.iter().chain(&named).cloned().collect::<Vec<_>>().join(", ")
+        ));
     }
     Ok(Symbols { functions, places, entry_text: (entry_text[0], entry_text[1]) })
 }
 
 /// Names of addresses that are no functions and would hide one.
 fn is_bound(name: &str) -> bool {
-    matches!(name, "_text" | "_stext" | "_etext") || name.ends_with("_text_start") || name.ends_with("_text_end")
+    matches!(name, "_text" | "_stext" | "_etext")
+        || name.ends_with("_text_start")
+        || name.ends_with("_text_end")
 }
 
 impl Symbols {

@@ -46,7 +46,12 @@ pub(crate) fn kind(bytes: &[u8]) -> Kind {
     if let Some(number) = request(bytes) {
         return Kind::Request(number);
     }
-    let is_prefix = |byte: &u8| matches!(byte, 0x66 | 0x67 | 0xf2 | 0xf3 | 0x2e | 0x36 | 0x3e | 0x26 | 0x64 | 0x65 | 0x40..=0x4f);
+    let is_prefix = |byte: &u8| {
+        matches!(
+            byte,
+            0x66 | 0x67 | 0xf2 | 0xf3 | 0x2e | 0x36 | 0x3e | 0x26 | 0x64 | 0x65 | 0x40..=0x4f
+        )
+    };
     let prefixes = bytes.iter().take_while(|byte| is_prefix(byte)).count();
     let repeats = bytes[..prefixes].iter().any(|byte| matches!(byte, 0xf2 | 0xf3));
     match bytes[prefixes..] {
@@ -64,14 +69,28 @@ pub(crate) fn kind(bytes: &[u8]) -> Kind {
 pub(crate) fn is_interrupt(name: &str) -> bool {
     name.starts_with("asm_exc_")
         || name.starts_with("asm_sysvec_")
-        || matches!(name, "asm_common_interrupt" | "asm_spurious_interrupt" | "irq_entries_start" | "spurious_entries_start")
+        || matches!(
+            name,
+            "asm_common_interrupt"
+                | "asm_spurious_interrupt"
+                | "irq_entries_start"
+                | "spurious_entries_start"
+        )
 }
 
 /// Whether the exception that begins at the function of this name is a fault: it comes before its instruction has
 /// ended, which is then executed again. Intel's manual, volume 3, chapter "Interrupt and Exception Handling".
 pub(crate) fn is_fault(name: &str) -> bool {
     name.starts_with("asm_exc_")
-        && !matches!(name, "asm_exc_int3" | "asm_exc_debug" | "asm_exc_nmi" | "asm_exc_overflow" | "asm_exc_machine_check" | "asm_exc_double_fault")
+        && !matches!(
+            name,
+            "asm_exc_int3"
+                | "asm_exc_debug"
+                | "asm_exc_nmi"
+                | "asm_exc_overflow"
+                | "asm_exc_machine_check"
+                | "asm_exc_double_fault"
+        )
 }
 
 /// The function in which a task's stack is exchanged for another's.
@@ -93,19 +112,19 @@ mod tests {
     fn an_instruction_is_known_by_its_bytes() {
         for (bytes, expected) in [
             (&[0xe8, 1, 2, 3, 4][..], Kind::Call),
-            (&[0xff, 0xd0], Kind::Call),                // call *%rax
-            (&[0x41, 0xff, 0xd3], Kind::Call),          // call *%r11
+            (&[0xff, 0xd0], Kind::Call),                   // call *%rax
+            (&[0x41, 0xff, 0xd3], Kind::Call),             // call *%r11
             (&[0xff, 0x14, 0xc5, 0, 0, 0, 0], Kind::Call), // call *0(,%rax,8)
-            (&[0xff, 0xe0], Kind::Other),               // jmp *%rax
-            (&[0xff, 0x75, 0x10], Kind::Other),         // push
+            (&[0xff, 0xe0], Kind::Other),                  // jmp *%rax
+            (&[0xff, 0x75, 0x10], Kind::Other),            // push
             (&[0xc3], Kind::Return),
             (&[0xf3, 0xc3], Kind::Return),
             (&[0xc2, 8, 0], Kind::Return),
             (&[0x48, 0xcf], Kind::InterruptReturn),
-            (&[0xf3, 0x48, 0xab], Kind::Repeat(1)),     // rep stosq
-            (&[0xf3, 0xa4], Kind::Repeat(2)),           // rep movsb
-            (&[0xa4], Kind::Other),                     // movsb
-            (&[0xf3, 0x0f, 0x1e, 0xfa], Kind::Other),   // endbr64
+            (&[0xf3, 0x48, 0xab], Kind::Repeat(1)), // rep stosq
+            (&[0xf3, 0xa4], Kind::Repeat(2)),       // rep movsb
+            (&[0xa4], Kind::Other),                 // movsb
+            (&[0xf3, 0x0f, 0x1e, 0xfa], Kind::Other), // endbr64
             (&[0x0f, 0x1f, 0x84, 0, 1, b'R', b'O', b'F'], Kind::Request(1)),
             (&[0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0], Kind::Other),
         ] {

@@ -20,7 +20,7 @@ const ROWS: &[&[&str]] = &[
     &["load", "probe", "watch"],
     &["profile"],
     &["kernel"],
-    &["atomic_file", "bytes", "error", "limits", "progress", "stats", "stop", "text"],
+    &["atomic_file", "bytes", "emulator", "error", "limits", "progress", "stats", "stop", "text"],
 ];
 
 /// Modules used, by the module that uses them: where, and which.

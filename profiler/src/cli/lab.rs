@@ -7,6 +7,7 @@ use clap::Args;
 
 use super::{ClockArg, duration};
 use crate::load::{BuiltinKind, Rate};
+use crate::profile::Meter;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -95,6 +96,10 @@ pub struct LabArgs {
     /// several CPUs, to see contention.
     #[arg(long, value_enum, default_value_t = ClockArg::Virtual)]
     pub clock: ClockArg,
+    /// How handlers are measured [default: exact under virtual time, else probes]. `exact`: the emulator
+    /// counts the instructions of each call, without probes. `probes`: as `profiler run` does.
+    #[arg(long, value_enum)]
+    pub meter: Option<MeterArg>,
     /// CPUs of the guest under wall clock [default: 2].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub cpus: Option<u32>,
@@ -123,6 +128,26 @@ pub struct LabArgs {
     /// No progress on standard error.
     #[arg(long, short)]
     pub quiet: bool,
+}
+
+impl LabArgs {
+    /// How handlers are measured.
+    #[must_use]
+    pub fn meter(&self) -> Meter {
+        match (self.meter, self.clock) {
+            (Some(MeterArg::Exact), _) | (None, ClockArg::Virtual) => Meter::Exact,
+            (Some(MeterArg::Probes), _) | (None, ClockArg::Wall) => Meter::Probes,
+        }
+    }
+}
+
+/// How handlers are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum MeterArg {
+    /// The emulator counts instructions.
+    Exact,
+    /// Probes at entry and exit.
+    Probes,
 }
 
 /// Arguments of the part of `profiler lab` that runs in the guest.

@@ -11,6 +11,7 @@ use crate::cli::LabArgs;
 use crate::error::{Failure, exit};
 pub use crate::lab::guest::run as guest;
 use crate::lab::{self, Bench, Measured, builds, tools};
+use crate::profile::Meter;
 use crate::progress::Progress;
 use crate::text::plural;
 
@@ -33,6 +34,10 @@ pub fn run(args: &LabArgs) -> Result<(), Failure> {
     let mut outputs = Outputs::open(args, &benches)?;
     let program = folder.path().join("profiler");
     fs::copy("/proc/self/exe", &program).map_err(|error| cannot_write(&program, &error))?;
+
+    if options.meter == Meter::Exact {
+        lab::plugin::write(folder.path()).map_err(|error| cannot_write(folder.path(), &error))?;
+    }
 
     let mut progress = Progress::new(args.quiet);
     for (number, bench) in benches.iter().enumerate() {

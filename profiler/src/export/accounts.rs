@@ -25,7 +25,8 @@ const HEADER: [&str; 10] = [
 /// The account of each handler; `width` is the terminal's.
 pub(super) fn accounts(profile: &Profile, width: Option<u16>) -> String {
     // What overran is known of all of them together: of each it is the most that there can be.
-    let traced = profile.handlers.iter().filter(|h| h.backend == Backend::FunctionGraph).count();
+    let traced =
+        profile.handlers.iter().filter(|h| h.backend == Some(Backend::FunctionGraph)).count();
     let overrun = |count: u64| match count {
         1.. if traced > 1 => format!("<={count}"),
         _ => count.to_string(),
@@ -38,7 +39,7 @@ pub(super) fn accounts(profile: &Profile, width: Option<u16>) -> String {
         let unknown = if losses.missed_unknown { "+?" } else { "" };
         let mut row = Row::from([
             clean(&full_name(profile, handler)).into_owned(),
-            handler.backend.to_string(),
+            handler.way(),
             losses.carried_in.to_string(),
             losses.entries.to_string(),
             losses.exits.to_string(),

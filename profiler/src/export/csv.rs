@@ -106,7 +106,7 @@ fn row(run: usize, profile: &Profile, handler: &HandlerProfile) -> [String; 40] 
         text(&handler.name),
         fact(handler.module.as_deref()),
         fact(build_id),
-        handler.backend.to_string(),
+        handler.way(),
         profile.clock.to_string(),
         fact(profile.host.kernel_release.as_deref()),
         text(&profile.host.arch),

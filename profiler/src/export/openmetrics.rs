@@ -111,7 +111,7 @@ impl Handler {
         let mut labels = vec![
             ("handler", text(&handler.name)),
             ("module", handler.module.as_deref().map_or_else(String::new, text)),
-            ("backend", handler.backend.to_string()),
+            ("backend", handler.way()),
         ];
         labels.extend(run.iter().cloned());
         let losses = &handler.losses;

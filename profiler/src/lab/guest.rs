@@ -9,14 +9,18 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::kmod::{DeleteModuleFlags, ModuleInitFlags, delete_module, finit_module};
 
-use super::plan::{Build, CostPlan, GuestFailure, Length, Measurement, Plan, RunSpec, Step, Task};
+use super::plan::{
+    Build, CostPlan, CountedHandler, CountingFiles, GuestFailure, Length, Measurement, Plan,
+    RunSpec, Step, Task,
+};
 use super::root;
 use crate::atomic_file::OutputFile;
 use crate::error::{Failure, exit};
 use crate::export::{Exporter as _, Json};
-use crate::kernel::privileges;
+use crate::kernel::target::KernelFiles;
+use crate::kernel::{module, privileges};
 use crate::load::{ProfilerProgram, cpu_time_of_builtin};
-use crate::profile::DriverCost;
+use crate::profile::{DriverCost, Meter};
 use crate::progress::Progress;
 use crate::run::{Options, Run};
 
@@ -75,9 +79,12 @@ fn steps(plan: &Plan, order: &mut Option<u32>) -> Result<(), Failure> {
         say(&format!("{STEP_LINE}{}", step.order));
         let build = plan.build(step.side);
         insert(build)?;
-        measure_on(build, &plan.warmup)?;
+        measure_on(build, &plan.warmup, false)?;
         let with = plan.cost.as_ref().map(times).transpose()?;
-        measure_on(build, &plan.run)?;
+        match &plan.counting {
+            None => measure_on(build, &plan.run, false)?,
+            Some(files) => count_on(build, &plan.run, files, step)?,
+        }
         if let (Some(cost), Some(without), Some(with)) = (&plan.cost, &without, &with) {
             keep_costs(step, cost, without, with)?;
         }
@@ -144,21 +151,27 @@ fn measure(measurement: &Measurement) -> Result<(), Failure> {
     let run = Run::prepare(options(measurement))?;
     let file = OutputFile::open(Path::new(RESULT))?;
     let mut measured = run.measure(&mut Progress::new(true))?;
-    if let Some(profile) = measured.profiles.pop() {
+    if let Some(mut profile) = measured.profiles.pop() {
+        if measurement.counting {
+            profile.modules = vec![module::collect(&measurement.module)?];
+        }
         file.commit(&Json.serialize(&profile))?;
     }
     Ok(measured.end?)
 }
 
 /// What is measured, as `profiler run` would.
-pub(crate) fn options(Measurement { module, spec }: &Measurement) -> Options {
+pub(crate) fn options(Measurement { module, spec, counting }: &Measurement) -> Options {
+    let probes = spec.meter == Meter::Probes;
     let (operations, duration) = match spec.length {
         Length::Operations(count) => (Some(count), None),
         Length::Time(time) => (None, Some(time)),
     };
     Options {
-        module: Some(module.clone()),
-        handlers: spec.handlers.clone(),
+        module: probes.then(|| module.clone()),
+        handlers: if probes { spec.handlers.clone() } else { Vec::new() },
+        no_probe: !probes,
+        counting: *counting,
         clock: spec.clock,
         builtin: Some(spec.loads.clone()),
         workers: Some(spec.workers),
@@ -222,9 +235,56 @@ fn remove(name: &str) -> Result<(), Failure> {
     Ok(())
 }
 
+/// One run on the module that the emulator counts.
+fn count_on(
+    build: &Build,
+    spec: &RunSpec,
+    files: &CountingFiles,
+    step: &Step,
+) -> Result<(), Failure> {
+    let handlers = counted(&build.name, &spec.handlers)?;
+    write_json(&step.handlers, &handlers)?;
+    let mut request = format!("module {}\n", build.name);
+    for handler in handlers.iter().filter(|handler| handler.module.is_none()) {
+        request.push_str(&format!("function {}\n", handler.name));
+    }
+    let symbols = fs::read_to_string("/proc/kallsyms")
+        .map_err(|error| internal(format!("cannot read /proc/kallsyms: {error}")))?;
+    let unwritable = |error| internal(format!("cannot write {}: {error}", files.symbols.display()));
+    fs::write(&files.symbols, request + &symbols).map_err(unwritable)?;
+    measure_on(build, spec, true)?;
+    if let Ok(why) = fs::read_to_string(files.counts.with_extension("error")) {
+        let text = format!("the plugin in QEMU could not count: {why}");
+        return Err(Failure::new(exit::LAB_FAILED, text));
+    }
+    fs::rename(&files.counts, &step.counts).map_err(|error| {
+        let text = format!("QEMU's plugin has written no counts ({error})");
+        Failure::new(exit::LAB_FAILED, text)
+    })
+}
+
+/// The functions whose calls are counted one by one: of the module, or named ones of the kernel.
+fn counted(module: &str, patterns: &[String]) -> Result<Vec<CountedHandler>, Failure> {
+    let files = KernelFiles::default();
+    let mut handlers = Vec::new();
+    for pattern in patterns {
+        let one = std::slice::from_ref(pattern);
+        let found = files
+            .resolve_all(Some(module), one)
+            .or_else(|error| files.resolve_all(None, one).map_err(|_| error))?;
+        handlers.extend(found.targets.into_iter().map(|target| CountedHandler {
+            name: target.label(),
+            module: target.module,
+            by_glob: target.by_glob,
+            address: target.address,
+        }));
+    }
+    Ok(handlers)
+}
+
 /// One run on the module, in a process of its own.
-fn measure_on(build: &Build, spec: &RunSpec) -> Result<(), Failure> {
-    let measurement = Measurement { module: build.name.clone(), spec: spec.clone() };
+fn measure_on(build: &Build, spec: &RunSpec, counting: bool) -> Result<(), Failure> {
+    let measurement = Measurement { module: build.name.clone(), spec: spec.clone(), counting };
     let output = child(&Task::Measure(measurement))?;
     if output.status.success() {
         return Ok(());

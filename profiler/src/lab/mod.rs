@@ -5,9 +5,13 @@
 //! measures it. [`guest`] runs in the VM.
 
 pub mod builds;
+mod counts;
+mod exact;
 pub mod guest;
 pub mod kernel;
+mod lines;
 pub mod plan;
+pub mod plugin;
 pub mod quiet;
 mod root;
 mod settings;
@@ -24,8 +28,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use profiler_vm::KernelImage;
 
 use crate::error::{Failure, exit};
-use crate::profile::{Place, Profile};
-use plan::{Build, Plan, Side, Step, Task, sides};
+use crate::profile::{Meter, Place, Profile};
+use plan::{Build, CountingFiles, Plan, Side, Step, Task, sides};
 pub use settings::{Options, Settings, has_cost};
 
 /// A kernel, and the one or two builds to measure on it.
@@ -136,6 +140,9 @@ fn one_boot(
 fn result(plan: &Plan, step: &Step) -> Result<Profile, Failure> {
     let mut profile = Profile::read(&step.result)?;
     profile.place = Some(Place { boot: plan.boot, order: step.order, part: None });
+    if plan.counting.is_some() {
+        exact::add(&mut profile, plan, step)?;
+    }
     if plan.cost.is_some() {
         let unreadable = |error: &dyn std::fmt::Display| {
             let text = format!("cannot read {}: {error}", step.costs.display());
@@ -155,6 +162,8 @@ fn make_plan(bench: &Bench, settings: &Settings, boot: u32, folder: &Path) -> Pl
         order,
         result: folder.join(format!("run-{order}.json")),
         costs: folder.join(format!("costs-{order}.json")),
+        counts: folder.join(format!("counts-{order}")),
+        handlers: folder.join(format!("handlers-{order}.json")),
     };
     Plan {
         boot,
@@ -163,6 +172,10 @@ fn make_plan(bench: &Bench, settings: &Settings, boot: u32, folder: &Path) -> Pl
         run: settings.run.clone(),
         warmup: settings.warmup.clone(),
         cost: settings.cost.clone(),
+        counting: (settings.run.meter == Meter::Exact).then(|| CountingFiles {
+            symbols: folder.join("symbols"),
+            counts: folder.join("counts"),
+        }),
         steps: (0..).zip(sides).map(step).collect(),
         failure: folder.join(vm::FAILURE),
     }

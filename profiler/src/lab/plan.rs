@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::load::{BuiltinKind, Rate};
-use crate::profile::Clock;
+use crate::profile::{Clock, Meter};
 
 /// The task of a process in the guest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -51,8 +51,34 @@ pub struct Step {
     pub order: u32,
     /// File for the recording.
     pub result: PathBuf,
+    /// File for what the emulator counted, if it did.
+    pub counts: PathBuf,
+    /// File for the handlers that were counted.
+    pub handlers: PathBuf,
     /// File for the costs, written before the recording, if they are measured.
     pub costs: PathBuf,
+}
+
+/// Files that the plugin in the emulator was given the names of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountingFiles {
+    /// What is to be counted, and the kernel's symbols.
+    pub symbols: PathBuf,
+    /// What was counted; another ends in `.error`, with the reason why there is nothing.
+    pub counts: PathBuf,
+}
+
+/// A function whose calls were counted one by one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountedHandler {
+    /// As a recording names it.
+    pub name: String,
+    /// Module that holds it.
+    pub module: Option<String>,
+    /// Matched by a glob.
+    pub by_glob: bool,
+    /// Where it was loaded.
+    pub address: u64,
 }
 
 /// All steps of one boot.
@@ -70,6 +96,8 @@ pub struct Plan {
     pub warmup: RunSpec,
     /// Loads whose operations are timed without the driver and with it, both without probes.
     pub cost: Option<CostPlan>,
+    /// Files between the guest and the plugin in its emulator, if that counts.
+    pub counting: Option<CountingFiles>,
     /// The runs, in order.
     pub steps: Vec<Step>,
     /// File for the guest's failure.
@@ -81,6 +109,8 @@ pub struct Plan {
 pub struct RunSpec {
     /// The guest's clock.
     pub clock: Clock,
+    /// Whether the emulator counts, or probes measure.
+    pub meter: Meter,
     /// Handlers, by name or glob.
     pub handlers: Vec<String>,
     /// Built-in loads that run side by side.
@@ -120,6 +150,8 @@ pub struct Measurement {
     pub module: String,
     /// What is measured.
     pub spec: RunSpec,
+    /// Count it, rather than probe it.
+    pub counting: bool,
 }
 
 /// Loads to time for the driver's cost per operation.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::plan::{CostPlan, Length, RunSpec};
 use crate::error::{Failure, exit};
 use crate::load::{BuiltinKind, Rate};
-use crate::profile::Clock;
+use crate::profile::{Clock, Meter};
 
 /// Operations of a run where none were asked for: enough calls for a TP99, and so many timer
 /// interrupts that one more or less in a handler hardly moves its average.
@@ -57,6 +57,8 @@ pub struct Options {
     pub jobs: Option<u32>,
     /// What a nanosecond is.
     pub clock: Clock,
+    /// Whether the emulator counts, or probes measure.
+    pub meter: Meter,
     /// CPUs of the guest.
     pub cpus: Option<u32>,
     /// Memory of the guest, as QEMU takes it.
@@ -116,6 +118,11 @@ impl Options {
         if self.clock == Clock::Virtual && self.cpus.is_some_and(|cpus| cpus != 1) {
             return usage("virtual time needs one CPU: leave out --cpus, or say --clock wall");
         }
+        if self.meter == Meter::Exact && self.clock == Clock::Wall {
+            return usage(
+                "the emulator counts under virtual time: leave out --clock wall, or say --meter probes",
+            );
+        }
         if !self.candidate.is_empty() && self.baseline.len() != self.candidate.len() {
             return usage("give as many --candidate as --baseline: one of each for each kernel");
         }
@@ -160,6 +167,7 @@ impl Options {
         let usual = Length::Operations(if slow { OPERATIONS_IF_SLOW } else { OPERATIONS });
         RunSpec {
             clock: self.clock,
+            meter: self.meter,
             handlers: self.handlers.clone(),
             loads: self.loads.clone(),
             workers: self.workers,

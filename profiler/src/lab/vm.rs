@@ -10,7 +10,7 @@ use profiler_vm::{Time, VmError, VmSpec, kvm};
 use super::guest::{PROGRAM, STEP_LINE};
 use super::plan::{GuestFailure, Plan};
 use super::quiet::{KERNEL_ARGS, QEMU_ARGS};
-use super::{Bench, Settings};
+use super::{Bench, Settings, plugin};
 use crate::error::{Failure, exit};
 use crate::load::changeable;
 use crate::profile::Clock;
@@ -71,6 +71,10 @@ fn spec(bench: &Bench, settings: &Settings, plan: &Plan, folder: &Path) -> VmSpe
     let words = |pairs: &[(&str, &str)]| -> Vec<String> {
         pairs.iter().filter(|_| is_virtual).map(|(word, _)| (*word).to_owned()).collect()
     };
+    let mut qemu_args = words(QEMU_ARGS);
+    if let Some(files) = &plan.counting {
+        qemu_args.extend(["-plugin".to_owned(), plugin::argument(&settings.shared, files)]);
+    }
     VmSpec {
         kernel: bench.kernel.clone(),
         cpus: settings.cpus,
@@ -85,7 +89,7 @@ fn spec(bench: &Bench, settings: &Settings, plan: &Plan, folder: &Path) -> VmSpe
         vng: settings.vng.clone(),
         home: None,
         kernel_args: words(KERNEL_ARGS),
-        qemu_args: words(QEMU_ARGS),
+        qemu_args,
     }
 }
 

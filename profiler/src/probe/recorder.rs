@@ -186,7 +186,7 @@ impl Handler {
             own.withhold(doubtful, self.durations.sum_ns());
         }
         let Self { target, backend, durations, self_time, .. } = self;
-        HandlerMeasure { target, backend, durations, self_time, losses }
+        HandlerMeasure { target, backend: Some(backend), durations, self_time, losses }
     }
 }
 

@@ -102,7 +102,7 @@ impl HistogramLayout {
     }
 
     /// An empty histogram of this layout.
-    pub(super) fn empty(&self) -> Result<Histogram<u64>, String> {
+    pub(crate) fn empty(&self) -> Result<Histogram<u64>, String> {
         Histogram::new_with_bounds(self.lowest_ns, self.highest_ns, self.precision_digits)
             .map_err(|error| error.to_string())
     }

@@ -146,8 +146,8 @@ impl SelfTime {
 pub struct HandlerMeasure {
     /// The function measured.
     pub target: Target,
-    /// How it was measured.
-    pub backend: Backend,
+    /// How it was probed; `None` where the emulator counted.
+    pub backend: Option<Backend>,
     /// Durations of all paired calls.
     pub durations: Durations,
     /// What the calls took themselves; only where that was asked for.

@@ -258,6 +258,7 @@ fn add_common(sum: &mut Profile, more: Profile) -> Result<(), TooLarge> {
         place: _,
         load_profile: _,
         clock: _,
+        meter: _,
         window_ns,
         warmup_ns,
         interrupted,
@@ -270,6 +271,7 @@ fn add_common(sum: &mut Profile, more: Profile) -> Result<(), TooLarge> {
         driver_costs: _,
         costs: _,
         intervals: _,
+        call_tree: _,
         sources: _,
         warnings: _,
     } = more;

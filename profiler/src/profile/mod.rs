@@ -249,6 +249,11 @@ fn no_such_backend(_: &str) -> String {
     format!("there is no such backend: {}", names.join(", "))
 }
 
+/// How a handler was measured: by a backend, or exactly.
+pub(crate) fn way(backend: Option<Backend>) -> String {
+    backend.map_or(Meter::Exact.to_string(), |backend| backend.to_string())
+}
+
 /// One handler's measurements over the whole window.
 ///
 /// Its address is left out: it changes with every load of the module, and would undo the kernel's
@@ -264,8 +269,9 @@ pub struct HandlerProfile {
     /// Whether a pattern matches it, and nobody named it; absent is no.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_glob: bool,
-    /// How it was measured.
-    pub backend: Backend,
+    /// How it was probed; absent where the emulator counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend: Option<Backend>,
     /// Exact number of durations in the histogram.
     pub count: u64,
     /// Exact sum of all durations.
@@ -302,6 +308,12 @@ impl HandlerProfile {
             losses: measure.losses,
             histogram: Distribution::encode(measure.durations.histogram())?,
         })
+    }
+
+    /// How it was measured, in a word.
+    #[must_use]
+    pub fn way(&self) -> String {
+        way(self.backend)
     }
 
     /// Whether nothing at all was seen of it: no call, and none that was lost.
@@ -490,8 +502,10 @@ impl Profile {
     pub fn backends(&self) -> Vec<Backend> {
         let mut backends = Vec::new();
         for handler in &self.handlers {
-            if !backends.contains(&handler.backend) {
-                backends.push(handler.backend);
+            if let Some(backend) = handler.backend
+                && !backends.contains(&backend)
+            {
+                backends.push(backend);
             }
         }
         backends
@@ -509,7 +523,7 @@ mod tests {
         durations.iter().for_each(|ns| all.record(*ns));
         let measure = HandlerMeasure {
             target: Target::default(),
-            backend: Backend::Fentry,
+            backend: Some(Backend::Fentry),
             durations: all,
             self_time: None,
             losses: Losses { doubtful, ..Losses::default() },

@@ -314,7 +314,7 @@ fn describe_build(module: &ModuleFacts) -> String {
 fn backends(first: &Profile, second: &Profile) -> Option<(String, String)> {
     // The probes that tell own time add more to a call.
     let way = |handler: &HandlerProfile| (handler.backend, handler.self_time.is_some());
-    let mut pairs: Vec<[(Backend, bool); 2]> = Vec::new();
+    let mut pairs: Vec<[(Option<Backend>, bool); 2]> = Vec::new();
     for a in &first.handlers {
         let same = second.handlers.iter().find(|b| b.name == a.name && b.module == a.module);
         if let Some(b) = same
@@ -325,9 +325,9 @@ fn backends(first: &Profile, second: &Profile) -> Option<(String, String)> {
         }
     }
     let words = |side: usize| {
-        let word = |(backend, tells): (Backend, bool)| match (backend, tells) {
-            (backend, true) => format!("{backend} with --self-time"),
-            (backend, false) => backend.to_string(),
+        let word = |(backend, tells): (Option<Backend>, bool)| match (backend, tells) {
+            (Some(backend), true) => format!("{backend} with --self-time"),
+            (backend, _) => super::way(backend),
         };
         pairs.iter().map(|pair| word(pair[side])).collect::<Vec<_>>().join(", ")
     };

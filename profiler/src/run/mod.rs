@@ -15,6 +15,7 @@ mod window;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use crate::emulator::Counting;
 use crate::kernel::host::{self, HostFacts};
 use crate::kernel::target::{KernelFiles, LeftOut, ResolveError, Resolved, Target};
 use crate::load::HitCounter;
@@ -123,7 +124,10 @@ impl Bench<'_> {
             let plan = self.plan(job);
             let mut context = Context { session: &mut session, signals, progress };
             let recorded = Window::record(plan, self.run.options.probes.precision, &mut context);
-            self.runtime.block_on(recorded)?
+            let counting = self.run.options.counting.then(Counting::begin);
+            let window = self.runtime.block_on(recorded)?;
+            drop(counting);
+            window
         };
         progress.end();
 

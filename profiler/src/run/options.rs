@@ -22,6 +22,8 @@ pub struct Options {
     pub no_probe: bool,
     /// How the handlers are probed.
     pub probes: probe::Options,
+    /// Have the emulator count during the window.
+    pub counting: bool,
     /// What a nanosecond is.
     pub clock: Clock,
     /// Length of the window; `None` is until the load has ended, or ten seconds.
@@ -67,6 +69,7 @@ impl Default for Options {
             handlers: Vec::new(),
             no_probe: false,
             probes: probe::Options { keeper: true, ..probe::Options::default() },
+            counting: false,
             clock: Clock::Wall,
             duration: None,
             warmup: Duration::ZERO,

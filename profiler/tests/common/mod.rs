@@ -156,6 +156,7 @@ pub(crate) fn sample() -> Profile {
         driver_costs: Vec::new(),
         costs: None,
         intervals: Vec::new(),
+        call_tree: None,
         sources: Vec::new(),
         warnings: Vec::new(),
     };

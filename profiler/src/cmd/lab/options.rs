@@ -37,6 +37,7 @@ pub(super) fn of(args: &LabArgs, vng: &Path) -> Result<Options, Failure> {
         boots: args.boots,
         jobs: args.jobs,
         clock: args.clock.into(),
+        meter: args.meter(),
         cpus: args.cpus,
         memory: args.memory.clone(),
         timeout: args.timeout,

@@ -7,6 +7,7 @@ use crate::run::{Ltp, Options};
 impl From<&RunArgs> for Options {
     fn from(args: &RunArgs) -> Self {
         Self {
+            counting: false,
             module: args.module.clone(),
             handlers: args.handlers.clone(),
             no_probe: args.no_probe,

@@ -108,7 +108,7 @@ pub(super) fn summary(sides: &[Side<'_>]) -> Grid {
                 row.push(Cell::text(side.mark));
             }
             let per_second = handler.count as f64 / (side.profile.window_ns as f64 / 1e9);
-            row.push(Cell::text(handler.backend.to_string()));
+            row.push(Cell::text(handler.way()));
             row.push(Cell::count(handler.count));
             row.push(Cell { text: format!("{per_second:.1}"), value: Some(per_second) });
             let mean = handler.mean_ns();

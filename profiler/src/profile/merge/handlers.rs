@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use super::super::unlike::{Difference, What};
-use super::super::{EncodeError, HandlerProfile, Profile, SelfTimeProfile};
+use super::super::{EncodeError, HandlerProfile, Profile, SelfTimeProfile, way};
 use super::durations::Stored;
 use super::{TooLarge, checked};
 use crate::kernel::target::Target;
@@ -23,8 +23,8 @@ impl Handlers {
             (known.backend != handler.backend)
                 .then(|| Difference {
                     what: What::Backend,
-                    first: format!("{} by {}", handler.name, known.backend),
-                    second: format!("{} by {}", handler.name, handler.backend),
+                    first: format!("{} by {}", handler.name, way(known.backend)),
+                    second: format!("{} by {}", handler.name, way(handler.backend)),
                 })
                 .or_else(|| {
                     let words =

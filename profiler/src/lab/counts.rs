@@ -1,0 +1,193 @@
+//! What the plugin in QEMU has counted: reads its file, which `profiler-qemu/src/report.rs` writes.
+//!
+//! Lines of words: `profiler-qemu 1`; `function ID ADDRESS NAME MODULE` (`-` is the kernel image); `calls FUNCTION
+//! ENTERED ENDED ABANDONED INTERRUPTED INTERRUPTS`; `inclusive` and `own FUNCTION INSTRUCTIONS CALLS`; `node ID PARENT FUNCTION
+//! CALLS INSTRUCTIONS LOADS STORES ITERATIONS`; `code NODE TIMES ADDRESS SIZE...`, instructions one after the other by
+//! their sizes; `end`. Addresses are hexadecimal. The guest can write to the file, so nothing in it is believed.
+
+use std::collections::HashMap;
+
+/// A function that ran.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Function {
+    pub(super) address: u64,
+    pub(super) name: String,
+    pub(super) module: Option<String>,
+}
+
+/// Calls of a function, counted one by one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Calls {
+    pub(super) entered: u64,
+    pub(super) ended: u64,
+    pub(super) abandoned: u64,
+    /// Into which an interrupt or exception fell.
+    pub(super) interrupted: u64,
+    /// Instructions of these.
+    pub(super) interrupts: u64,
+    /// Instructions of a call, with how many calls took so many.
+    pub(super) inclusive: Vec<(u64, u64)>,
+    pub(super) own: Vec<(u64, u64)>,
+}
+
+/// A function as it was called by its parent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Node {
+    pub(super) parent: Option<u32>,
+    pub(super) function: u32,
+    /// Calls, instructions, loads, stores, iterations.
+    pub(super) sums: [u64; 5],
+}
+
+/// Instructions one after the other, in a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Code {
+    pub(super) node: u32,
+    pub(super) times: u64,
+    pub(super) address: u64,
+    pub(super) sizes: Vec<u8>,
+}
+
+/// All that was counted in a run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) functions: HashMap<u32, Function>,
+    pub(super) calls: HashMap<u32, Calls>,
+    pub(super) nodes: Vec<Node>,
+    pub(super) code: Vec<Code>,
+}
+
+/// Reads the file's text.
+///
+/// # Errors
+/// Names the line that is not as it has to be.
+pub(super) fn parse(text: &str) -> Result<Counts, String> {
+    let mut counts = Counts::default();
+    let mut lines = (1..).zip(text.lines());
+    if lines.next().map(|(_, line)| line) != Some("profiler-qemu 1") {
+        return Err("it does not begin with `profiler-qemu 1`".to_owned());
+    }
+    let mut ended = false;
+    for (number, line) in lines {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        if ended {
+            return Err(format!("line {number} comes after the end"));
+        }
+        match counts.line(&words) {
+            Some(end) => ended = end,
+            None => return Err(format!("line {number} is not as it has to be")),
+        }
+    }
+    if !ended {
+        return Err("its end is missing".to_owned());
+    }
+    Ok(counts)
+}
+
+impl Counts {
+    /// Takes a line; whether it is the last.
+    fn line(&mut self, words: &[&str]) -> Option<bool> {
+        let number = |word: &str| word.parse::<u64>().ok();
+        let numbers =
+            |words: &[&str]| words.iter().map(|word| number(word)).collect::<Option<Vec<u64>>>();
+        match words {
+            ["end"] => return Some(true),
+            ["function", id, address, name, module] => {
+                let function = Function {
+                    address: u64::from_str_radix(address, 16).ok()?,
+                    name: (*name).to_owned(),
+                    module: (*module != "-").then(|| (*module).to_owned()),
+                };
+                self.functions.insert(id.parse().ok()?, function);
+            }
+            ["calls", id, rest @ ..] => {
+                let &[entered, ended, abandoned, interrupted, interrupts] =
+                    numbers(rest)?.as_slice()
+                else {
+                    return None;
+                };
+                let calls = Calls {
+                    entered,
+                    ended,
+                    abandoned,
+                    interrupted,
+                    interrupts,
+                    ..Calls::default()
+                };
+                self.calls.insert(self.known(id)?, calls);
+            }
+            [kind @ ("inclusive" | "own"), id, instructions, times] => {
+                let calls = self.calls.get_mut(&id.parse().ok()?)?;
+                let values = if *kind == "own" { &mut calls.own } else { &mut calls.inclusive };
+                values.push((number(instructions)?, number(times)?));
+            }
+            ["node", id, parent, function, rest @ ..] => {
+                // In their order, so that a parent is there before its children.
+                let at = self.nodes.len();
+                let parent = if *parent == "-" {
+                    None
+                } else {
+                    Some(parent.parse::<u32>().ok().filter(|parent| (*parent as usize) < at)?)
+                };
+                let sums = numbers(rest)?.try_into().ok()?;
+                let node = Node { parent, function: self.known(function)?, sums };
+                (number(id)? == at as u64).then(|| self.nodes.push(node))?;
+            }
+            ["code", node, times, address, sizes @ ..] => {
+                let node =
+                    node.parse::<u32>().ok().filter(|node| (*node as usize) < self.nodes.len())?;
+                let sizes = sizes.iter().map(|size| size.parse().ok()).collect::<Option<_>>()?;
+                self.code.push(Code {
+                    node,
+                    times: number(times)?,
+                    address: u64::from_str_radix(address, 16).ok()?,
+                    sizes,
+                });
+            }
+            _ => return None,
+        }
+        Some(false)
+    }
+
+    fn known(&self, id: &str) -> Option<u32> {
+        id.parse().ok().filter(|id| self.functions.contains_key(id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "profiler-qemu 1\nfunction 7 ffffffffc0000000 bind_handler driver\nfunction 9 ffffffff81000000 memcpy -\n\
+        calls 7 3 2 0 1 50\ninclusive 7 12 2\nown 7 9 2\nnode 0 - 7 3 27 4 2 0\nnode 1 0 9 2 6 0 0 1\n\
+        code 0 3 ffffffffc0000000 1 4 3\nend\n";
+
+    #[test]
+    fn a_file_is_read() {
+        let counts = parse(TEXT).unwrap();
+        let calls = &counts.calls[&7];
+        assert_eq!((calls.entered, calls.ended, &calls.inclusive[..]), (3, 2, &[(12, 2)][..]));
+        assert_eq!(counts.nodes[1], Node { parent: Some(0), function: 9, sums: [2, 6, 0, 0, 1] });
+        assert_eq!(counts.functions[&9].module, None);
+        assert_eq!(counts.code[0].sizes, [1, 4, 3]);
+    }
+
+    #[test]
+    fn what_a_guest_may_write_is_refused() {
+        for (from, to, expected) in [
+            ("profiler-qemu 1", "profiler-qemu 2", "it does not begin with `profiler-qemu 1`"),
+            ("end\n", "", "its end is missing"),
+            ("end\n", "end\nend\n", "line 11 comes after the end"),
+            ("node 1 0 9", "node 1 1 9", "line 8 is not as it has to be"),
+            ("node 1 0 9", "node 1 0 8", "line 8 is not as it has to be"),
+            ("node 1 0", "node 2 0", "line 8 is not as it has to be"),
+            ("code 0", "code 2", "line 9 is not as it has to be"),
+            ("inclusive 7", "inclusive 9", "line 5 is not as it has to be"),
+            ("calls 7 3 2 0 1 50", "calls 7 3 2 0 1", "line 4 is not as it has to be"),
+            ("12 2", "-12 2", "line 5 is not as it has to be"),
+        ] {
+            let text = TEXT.replacen(from, to, 1);
+            assert_eq!(parse(&text), Err(expected.to_owned()), "{from} -> {to}");
+        }
+    }
+}
