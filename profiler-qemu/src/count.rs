@@ -600,3 +600,6 @@ impl Counter {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

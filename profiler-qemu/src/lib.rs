@@ -18,7 +18,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use api::{Access, Api, Id, Info, Sum, Tb, Unfit};
+use api::{Access, Api, Id, Sum, Tb, Unfit};
 use count::{Block, Counter, Event, Sums};
 use x86::Kind;
 
@@ -174,7 +174,7 @@ extern "C" fn on_request(_: c_uint, number: *mut c_void) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qemu_plugin_install(
     id: Id,
-    info: *const Info,
+    info: *const c_void,
     argc: c_int,
     argv: *const *const c_char,
 ) -> c_int {
@@ -193,7 +193,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
         return 1;
     };
     // SAFETY: as the caller promises.
-    let made = unsafe { Api::new(id, info) }.and_then(|api| {
+    let made = unsafe { Api::new(id, info.cast()) }.and_then(|api| {
         Ok(Plugin {
             meters: Meters {
                 instructions: api.sum()?,

@@ -2,12 +2,12 @@
 
 /// Counting, until it is dropped.
 #[derive(Debug)]
-pub struct Counting(());
+pub(crate) struct Counting(());
 
 impl Counting {
     /// Begins. Only in a VM whose emulator has the plugin does this do anything.
     #[must_use]
-    pub fn begin() -> Self {
+    pub(crate) fn begin() -> Self {
         request::<1>();
         Self(())
     }

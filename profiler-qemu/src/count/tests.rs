@@ -1,0 +1,293 @@
+//! Orders of events as a kernel makes them, played without QEMU.
+
+use super::*;
+use crate::symbols;
+
+/// Two functions of the driver, functions of the kernel, and the entries of interrupts.
+const KALLSYMS: &str = "module driver\n\
+    ffffffff81000000 T __entry_text_start\n\
+    ffffffff81000000 t asm_sysvec_apic_timer_interrupt\n\
+    ffffffff81000100 t asm_exc_page_fault\n\
+    ffffffff81000200 t common_interrupt_return\n\
+    ffffffff81001000 T __entry_text_end\n\
+    ffffffff81002000 T __switch_to_asm\n\
+    ffffffff81002100 T __switch_to\n\
+    ffffffff81003000 T schedule\n\
+    ffffffff81004000 T memcpy\n\
+    ffffffff81005000 T __x86_indirect_thunk_rax\n\
+    ffffffff81006000 t do_syscall\n\
+    ffffffffc0000000 t handler\t[driver]\n\
+    ffffffffc0000100 t helper\t[driver]\n\
+    ffffffffc0000200 t helper.cold\t[driver]\n";
+
+const TIMER: u64 = 0xffff_ffff_8100_0000;
+const FAULT: u64 = TIMER + 0x100;
+const INTERRUPT_RETURN: u64 = TIMER + 0x200;
+const SWITCH: u64 = 0xffff_ffff_8100_2000;
+const SWITCH_C: u64 = SWITCH + 0x100;
+const SCHEDULE: u64 = 0xffff_ffff_8100_3000;
+const MEMCPY: u64 = 0xffff_ffff_8100_4000;
+const THUNK: u64 = 0xffff_ffff_8100_5000;
+const SYSCALL: u64 = 0xffff_ffff_8100_6010;
+const HANDLER: u64 = 0xffff_ffff_c000_0000;
+const HELPER: u64 = HANDLER + 0x100;
+const COLD: u64 = HANDLER + 0x200;
+
+/// Tops of two tasks' stacks and of the stack of interrupts.
+const A: u64 = 0xffff_c900_0000_4000 - 0x100;
+const B: u64 = 0xffff_c900_0001_4000 - 0x100;
+const IRQ: u64 = 0xffff_c900_0010_4000 - 0x100;
+
+/// Plays blocks: each is executed as a whole when the next begins.
+struct Player {
+    counter: Counter,
+    sums: Sums,
+    executing: u64,
+}
+
+impl Player {
+    fn new() -> Self {
+        let symbols = symbols::parse(KALLSYMS).unwrap();
+        Self { counter: Counter::new(symbols), sums: Sums::default(), executing: 0 }
+    }
+
+    /// A block of `instructions` at `address`, whose last does `event`.
+    fn run(&mut self, address: u64, instructions: usize, event: Event) -> &mut Self {
+        self.part(address, instructions, instructions, event)
+    }
+
+    /// Of whose instructions only `executed` are begun.
+    fn part(
+        &mut self,
+        address: u64,
+        instructions: usize,
+        executed: usize,
+        event: Event,
+    ) -> &mut Self {
+        self.block(address, instructions, executed, event, false)
+    }
+
+    fn block(
+        &mut self,
+        address: u64,
+        instructions: usize,
+        executed: usize,
+        event: Event,
+        repeats: bool,
+    ) -> &mut Self {
+        self.sums.instructions += std::mem::take(&mut self.executing);
+        let returns = address == INTERRUPT_RETURN;
+        let mut block = self.counter.block(address, &vec![1; instructions], returns, repeats);
+        let sums = self.sums;
+        self.counter.begin(&mut block, || sums);
+        self.counter.tell(event);
+        self.executing = executed as u64;
+        self
+    }
+
+    /// Leaves the handler that was entered with its return address at `slot`, and goes on outside.
+    fn end(&mut self, address: u64, slot: u64) -> &mut Self {
+        self.run(address, 1, Event::Return(slot)).run(SYSCALL, 1, Event::None)
+    }
+
+    fn calls(&self, address: u64) -> &Calls {
+        let at = self.counter.symbols.place(address).unwrap().function;
+        &self.counter.calls[&at]
+    }
+
+    /// Instructions of each call, ascending.
+    fn inclusive(&self, address: u64) -> Vec<(u64, u64)> {
+        let mut values: Vec<_> = self.calls(address).inclusive.clone().into_iter().collect();
+        values.sort_unstable();
+        values
+    }
+}
+
+#[test]
+fn a_call_has_its_own_instructions_and_those_of_what_it_called() {
+    let mut player = Player::new();
+    player
+        .run(SYSCALL, 5, Event::Call(A))
+        .run(HANDLER, 3, Event::Call(A - 0x40))
+        .run(MEMCPY, 10, Event::Return(A - 0x40))
+        .run(HANDLER + 0x20, 4, Event::Return(A))
+        .run(SYSCALL + 0x20, 5, Event::None);
+    assert_eq!(player.inclusive(HANDLER), [(17, 1)]);
+    assert_eq!(player.calls(HANDLER).own, HashMap::from([(7, 1)]));
+    let of = |node: &Node| (node.parent, node.calls, node.sums.instructions);
+    assert_eq!(player.counter.nodes.iter().map(of).collect::<Vec<_>>(), [(ROOT, 1, 7), (0, 1, 10)]);
+}
+
+#[test]
+fn a_recursion_has_a_call_for_each_level() {
+    let mut player = Player::new();
+    player.run(SYSCALL, 1, Event::Call(A)).run(HANDLER, 3, Event::Call(A - 0x40)).run(
+        HANDLER,
+        3,
+        Event::Call(A - 0x80),
+    );
+    player.run(HANDLER, 3, Event::None).run(HANDLER + 0x30, 2, Event::Return(A - 0x80));
+    player.run(HANDLER + 0x40, 1, Event::Return(A - 0x40)).end(HANDLER + 0x40, A);
+    assert_eq!(player.inclusive(HANDLER), [(5, 1), (9, 1), (13, 1)]);
+    assert_eq!(player.counter.nodes.len(), 3);
+}
+
+#[test]
+fn a_function_that_is_jumped_to_returns_for_its_caller() {
+    let mut player = Player::new();
+    player.run(SYSCALL, 1, Event::Call(A)).run(HANDLER, 3, Event::None).end(HELPER, A);
+    assert_eq!(player.inclusive(HANDLER), [(4, 1)]);
+    assert_eq!(player.inclusive(HELPER), [(1, 1)]);
+}
+
+#[test]
+fn a_retpoline_leads_to_the_function_it_goes_to() {
+    let mut player = Player::new();
+    // `call __x86_indirect_thunk_rax`, which calls within itself, overwrites the address, and returns to it.
+    player
+        .run(SYSCALL, 1, Event::Call(A))
+        .run(HANDLER, 3, Event::Call(A - 0x40))
+        .run(THUNK, 1, Event::Call(A - 0x48))
+        .run(THUNK + 0x10, 2, Event::Return(A - 0x48))
+        .run(HELPER, 6, Event::Return(A - 0x40))
+        .end(HANDLER + 0x20, A);
+    assert_eq!(player.inclusive(HANDLER), [(13, 1)]);
+    assert_eq!(player.inclusive(HELPER), [(6, 1)]);
+    let helper = &player.counter.nodes[2];
+    assert_eq!((helper.parent, helper.calls), (0, 1));
+    // A root that is entered so.
+    let mut player = Player::new();
+    player.run(SYSCALL, 1, Event::Call(A)).run(THUNK, 1, Event::Call(A - 8)).run(
+        THUNK + 0x10,
+        2,
+        Event::Return(A - 8),
+    );
+    player.run(HANDLER, 6, Event::Return(A)).run(SYSCALL, 1, Event::None);
+    assert_eq!(player.inclusive(HANDLER), [(6, 1)]);
+}
+
+#[test]
+fn a_cold_part_is_its_function() {
+    let mut player = Player::new();
+    player
+        .run(SYSCALL, 1, Event::Call(A))
+        .run(HELPER, 3, Event::None)
+        .run(COLD, 4, Event::None)
+        .end(HELPER + 0x20, A);
+    assert_eq!(player.inclusive(HELPER), [(8, 1)]);
+    assert_eq!(player.counter.nodes.len(), 1);
+}
+
+#[test]
+fn an_interrupt_is_in_no_call_and_a_handler_in_it_is() {
+    let mut player = Player::new();
+    player
+        .run(SYSCALL, 1, Event::Call(A))
+        .run(HANDLER, 3, Event::None)
+        .run(TIMER, 20, Event::Call(IRQ))
+        .run(HANDLER, 3, Event::None)
+        .run(HANDLER + 0x20, 4, Event::Return(IRQ))
+        .run(INTERRUPT_RETURN, 2, Event::None)
+        .run(HANDLER + 0x20, 4, Event::Return(A))
+        .run(SYSCALL, 1, Event::None);
+    let calls = player.calls(HANDLER);
+    assert_eq!((calls.entered, calls.ended, calls.abandoned), (2, 2, 0));
+    assert_eq!((calls.interrupted, calls.interrupts), (1, 29));
+    assert_eq!(player.inclusive(HANDLER), [(7, 2)]);
+}
+
+#[test]
+fn the_instruction_of_a_fault_counts_once() {
+    let mut player = Player::new();
+    player
+        .run(SYSCALL, 1, Event::Call(A))
+        // The third of five faults, and is begun again after it.
+        .part(HANDLER, 5, 3, Event::None)
+        .run(FAULT, 30, Event::None)
+        .run(INTERRUPT_RETURN, 1, Event::None)
+        .run(HANDLER + 2, 3, Event::Return(A))
+        .run(SYSCALL, 1, Event::None);
+    assert_eq!(player.inclusive(HANDLER), [(5, 1)]);
+    assert_eq!(player.calls(HANDLER).interrupts, 31);
+    let lines: Vec<_> = player
+        .counter
+        .cells
+        .iter()
+        .filter(|cell| cell.times > 0)
+        .map(|cell| player.counter.code[cell.code as usize].sizes.len())
+        .collect();
+    assert_eq!(lines, [2, 3]);
+}
+
+#[test]
+fn a_string_instruction_counts_once_however_often_it_repeats() {
+    let mut player = Player::new();
+    player.run(SYSCALL, 1, Event::Call(A)).run(HANDLER, 3, Event::None);
+    let last = HANDLER + 2;
+    for _ in 0..10 {
+        player.block(last, 1, 1, Event::None, true);
+    }
+    // Interrupted between two iterations.
+    player.run(TIMER, 9, Event::None).run(INTERRUPT_RETURN, 1, Event::None);
+    player.block(last, 1, 1, Event::None, true).end(HANDLER + 3, A);
+    assert_eq!(player.inclusive(HANDLER), [(4, 1)]);
+}
+
+#[test]
+fn tasks_that_sleep_inside_a_call_do_not_mix() {
+    let mut player = Player::new();
+    let sleep = |player: &mut Player, from: u64, to: u64| {
+        player.run(HANDLER, 3, Event::Call(from - 0x40)).run(
+            SCHEDULE,
+            10,
+            Event::Call(from - 0x80),
+        );
+        player.run(SWITCH, 4, Event::None).run(SWITCH_C, 2, Event::Return(to - 0x80));
+    };
+    let wake = |player: &mut Player, slot: u64| {
+        player.run(SCHEDULE + 0x20, 5, Event::Return(slot - 0x40)).end(HANDLER + 0x20, slot);
+    };
+    player.run(SYSCALL, 1, Event::Call(A));
+    sleep(&mut player, A, B);
+    // The other task, which had called `schedule` from elsewhere, enters the handler and sleeps, too.
+    player.run(SCHEDULE + 0x20, 5, Event::Return(B - 0x40)).run(SYSCALL, 50, Event::Call(B));
+    sleep(&mut player, B, A);
+    wake(&mut player, A);
+    player.run(SYSCALL, 70, Event::Call(A - 0x40)).run(SCHEDULE, 10, Event::Call(A - 0x80));
+    player.run(SWITCH, 4, Event::None).run(SWITCH_C, 2, Event::Return(B - 0x80));
+    wake(&mut player, B);
+    let calls = player.calls(HANDLER);
+    assert_eq!((calls.entered, calls.ended, calls.abandoned), (2, 2, 0));
+    assert_eq!(player.inclusive(HANDLER), [(25, 2)]);
+}
+
+#[test]
+fn a_call_whose_stack_is_left_is_told() {
+    let mut player = Player::new();
+    player.run(SYSCALL, 1, Event::Call(A - 0x200)).run(HANDLER, 3, Event::Call(A - 0x240));
+    // The task has ended, and another begins on its stack.
+    player.run(MEMCPY, 1, Event::Call(A)).run(HANDLER, 3, Event::Return(A)).run(
+        SYSCALL,
+        1,
+        Event::None,
+    );
+    let calls = player.calls(HANDLER);
+    assert_eq!((calls.entered, calls.ended, calls.abandoned), (2, 1, 1));
+}
+
+#[test]
+fn a_handler_that_is_jumped_to_from_outside_ends_with_its_return() {
+    let mut player = Player::new();
+    // Its caller was called, called and returned, took its own frame down, and jumps.
+    player
+        .run(SYSCALL, 1, Event::Call(A))
+        .run(SYSCALL + 0x40, 1, Event::Call(A - 0x40))
+        .run(MEMCPY, 3, Event::Return(A - 0x40))
+        .run(SYSCALL + 0x60, 2, Event::None)
+        .run(HANDLER, 3, Event::Call(A - 0x18))
+        .run(MEMCPY, 3, Event::Return(A - 0x18))
+        .end(HANDLER + 0x20, A);
+    let calls = player.calls(HANDLER);
+    assert_eq!((calls.entered, calls.ended, calls.abandoned), (1, 1, 0));
+    assert_eq!(player.inclusive(HANDLER), [(7, 1)]);
+}
