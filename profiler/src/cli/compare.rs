@@ -9,11 +9,11 @@ use crate::profile::unlike::What;
 /// The runs of both sides.
 #[derive(Debug, Args)]
 pub struct SidesArgs {
-    /// Runs of the baseline: files of `profiler run --json` or `profiler lab`; with two files and no
+    /// Recordings of the baseline, by `profiler run --json` or `profiler lab`; with two files and no
     /// `--`, the second is the candidate.
     #[arg(value_name = "BASE")]
     pub base: Vec<PathBuf>,
-    /// Runs of the candidate.
+    /// Recordings of the candidate.
     #[arg(last = true, value_name = "CANDIDATE")]
     pub candidate: Vec<PathBuf>,
     /// Compare although the runs differ in this: clock, backend, kernel, machine, mitigations, modules,
@@ -21,8 +21,8 @@ pub struct SidesArgs {
     /// (repeatable, or several with commas).
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     pub allow_different: Vec<What>,
-    /// Take each run for itself, whatever its boot. Without it, runs of one boot that the other side did
-    /// not share count as one value, for they are alike for reasons that are not the driver's.
+    /// Treat runs as independent, whatever their boot. Without it, runs of a boot that the other side
+    /// does not share count as one value, because a boot makes its runs alike.
     #[arg(long)]
     pub independent_runs: bool,
 }
@@ -54,7 +54,7 @@ pub struct CompareArgs {
 pub enum Format {
     /// A table for people.
     Text,
-    /// Everything.
+    /// All figures, as JSON.
     Json,
     /// A comment on a change.
     Markdown,

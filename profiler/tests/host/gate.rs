@@ -502,7 +502,7 @@ fn a_baseline_that_is_missing_or_damaged_is_told_apart() {
     let bench = Bench::new(slower(0.0));
     bench
         .run("gate none.json candidate.json")
-        .refused(7, "the baseline none.json is not there: measure the accepted driver");
+        .refused(7, "the baseline none.json does not exist: measure the accepted driver");
     let text = bench.read("base.json");
     bench.write("cut.json", &text[..text.len() / 2]);
     bench
@@ -517,7 +517,7 @@ fn a_baseline_that_is_missing_or_damaged_is_told_apart() {
         .run("gate other.json candidate.json")
         .refused(7, "bad baseline: other.json is JSON and no profile");
     bench.run("gate base.json none.json").refused(7, "cannot read none.json");
-    bench.run("compare none.json candidate.json").refused(7, "the baseline none.json is not there");
+    bench.run("compare none.json candidate.json").refused(7, "the baseline none.json does not exist");
 }
 
 #[test]
@@ -525,7 +525,7 @@ fn the_baseline_moves_on_with_a_pass_alone() {
     let bench = Bench::new(slower(2.0));
     let before = bench.read("base.json");
     let ended = bench.gate("--update-baseline base.json");
-    ended.refused(10, "; base.json stays as it was");
+    ended.refused(10, "; base.json is unchanged");
     assert_eq!(bench.read("base.json"), before);
 
     let bench = Bench::new(slower(0.2));
