@@ -237,9 +237,6 @@ pub struct RunArgs {
     /// Folder in which loads create their files.
     #[arg(long, value_name = "DIR")]
     pub load_dir: Option<PathBuf>,
-    /// Load profiles and LTP.
-    #[command(flatten)]
-    pub ltp: LtpArgs,
     /// Fail, after the report, if more than this percentage of a handler's calls was lost.
     #[arg(long, value_name = "PERCENT", default_value_t = 0.1, value_parser = percent)]
     pub max_loss: f64,
@@ -279,6 +276,9 @@ pub struct RunArgs {
     /// Command that is the load, with its arguments.
     #[arg(last = true, value_name = "COMMAND")]
     pub load: Vec<std::ffi::OsString>,
+    /// Load profiles and LTP. The last field, because its heading holds for all options after it.
+    #[command(flatten)]
+    pub ltp: LtpArgs,
 }
 
 /// Arguments of `profiler import`.

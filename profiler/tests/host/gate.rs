@@ -407,7 +407,7 @@ fn runs_that_cannot_be_used_are_refused() {
             p.loads[0].outcome.status = LoadStatus::Failed(LoadFailure::ExitCode { code: 3 });
         }),
         (
-            "candidate.json run 1: its account of calls of connect_syscall_handler does not add up",
+            "candidate.json run 1: its books of connect_syscall_handler do not balance",
             |p| p.handlers[1].losses.entries += 1,
         ),
     ];
@@ -422,7 +422,7 @@ fn a_copy_is_no_second_run() {
     let ended = bench.run("gate base.json base.json -- candidate.json");
     ended.refused(
         12,
-        "base.json run 1: is a copy of base.json run 1, and a copy is no second measurement",
+        "base.json run 1: is a copy of base.json run 1, not a second measurement",
     );
 }
 
@@ -432,7 +432,7 @@ fn too_few_runs_are_refused_with_the_number_needed() {
     let ended = bench.gate("");
     ended.refused(
         13,
-        "2 boots of both sides, 2 v 2 runs each, in turns can show a chance of 0.02778 at best",
+        "2 boots of both sides, 2 v 2 runs each, in turns give a p-value of 0.02778 at best",
     );
     ended.refused(13, "8 comparisons at alpha 0.05 need 0.00625");
     ended.refused(13, "measure 3 boots with 2 v 2 runs each, or 3 v 3 runs in each of these 2");
@@ -609,7 +609,7 @@ fn lost_calls_leave_it_open() {
     let ended = bench.gate("");
     ended.refused(11, "none failed");
     assert!(
-        ended.line(EXIT, "avg").contains("0.5 % of the calls of a run were lost, and 0.1 % may be"),
+        ended.line(EXIT, "avg").contains("0.5 % of a run's calls were lost, and the limit is 0.1 %"),
         "{ended:#?}"
     );
     bench.gate("--max-loss 1%").refused(10, EXIT);
@@ -629,8 +629,8 @@ fn budgets_are_judged_with_and_without_a_baseline() {
     bench.run("gate base.json").refused(2, "no candidate");
     // A budget that nothing matches must not pass for one that is kept.
     bench.gate("--budget conect_*:tp99<2us").refused(11, "none failed, 1 undecided");
-    bench.gate("--budget connect_*:tp99").refused(2, "`connect_*:tp99` is no budget");
-    bench.gate("--max-regression p99=1%").refused(2, "`p99` is no statistic");
+    bench.gate("--budget connect_*:tp99").refused(2, "invalid budget `connect_*:tp99`");
+    bench.gate("--max-regression p99=1%").refused(2, "unknown statistic `p99`");
 }
 
 #[test]
@@ -759,7 +759,7 @@ fn two_single_runs_have_no_bounds() {
     let bench = Bench::new((base[..1].to_vec(), candidate[..1].to_vec()));
     let ended = bench.run("compare base.json candidate.json");
     ended.passed();
-    assert!(ended.out.contains("the change may be chance; measure several runs"), "{ended:#?}");
+    assert!(ended.out.contains("and the change may be chance: measure several runs"), "{ended:#?}");
 }
 
 #[test]
