@@ -430,7 +430,9 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 fn percent(text: &str) -> Result<f64, String> {
-    let value: f64 = text.parse().map_err(|_| format!("invalid percentage `{text}`: give a number from 0 to 100"))?;
+    let value: f64 = text
+        .parse()
+        .map_err(|_| format!("invalid percentage `{text}`: give a number from 0 to 100"))?;
     if (0.0..=100.0).contains(&value) {
         Ok(value)
     } else {

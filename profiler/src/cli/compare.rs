@@ -41,7 +41,7 @@ pub struct CompareArgs {
     /// The runs.
     #[command(flatten)]
     pub sides: SidesArgs,
-    /// What is printed.
+    /// Format of standard output.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
     /// Write everything as JSON to this file.
@@ -49,13 +49,13 @@ pub struct CompareArgs {
     pub json: Option<PathBuf>,
 }
 
-/// What is printed on standard output.
+/// Format of standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// A table for people.
+    /// A table.
     Text,
     /// All figures, as JSON.
     Json,
-    /// A comment on a change.
+    /// Markdown, for a comment on a change.
     Markdown,
 }

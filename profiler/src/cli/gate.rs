@@ -30,8 +30,8 @@ pub struct GateArgs {
     #[arg(long, short, value_name = "gate.toml")]
     pub config: Option<PathBuf>,
     /// Limits: how much slower a handler may become, such as 'tp99=10%,avg=5%'; figures that are not named are
-    /// not judged [default: avg, tp90, tp95 and tp99 by 0.5% under virtual time; avg=10%,tp90=10%,
-    /// tp95=15%,tp99=25% on the wall clock with sides in turns, else twice that].
+    /// not judged [default: 0.5% for avg, tp90, tp95 and tp99 under virtual time; on the wall clock with
+    /// sides in turns avg=10%,tp90=10%,tp95=15%,tp99=25%, else twice that].
     #[arg(long, value_name = "LIMITS")]
     pub max_regression: Option<Limits>,
     /// Absolute bound on the candidate, such as 'connect_*:tp99<2us' (repeatable).
@@ -53,7 +53,7 @@ pub struct GateArgs {
     /// Write the candidate's runs to this file as the next baseline, on a pass only.
     #[arg(long, value_name = "FILE")]
     pub update_baseline: Option<PathBuf>,
-    /// What is printed.
+    /// Format of standard output.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
     /// Write everything as JSON to this file.

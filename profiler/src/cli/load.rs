@@ -59,9 +59,9 @@ impl WatchArgs {
 fn period(text: &str) -> Result<Duration, String> {
     let shortest = Duration::from_millis(10);
     match duration(text)? {
-        period if period < shortest => {
-            Err(format!("`{text}` is less than {shortest:?}, the resolution of the kernel's CPU times"))
-        }
+        period if period < shortest => Err(format!(
+            "`{text}` is less than {shortest:?}, the resolution of the kernel's CPU times"
+        )),
         period => Ok(period),
     }
 }

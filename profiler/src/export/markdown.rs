@@ -27,8 +27,8 @@ impl Exporter for Markdown {
             line(&mut text, std::iter::once(code(&name)).chain(figures));
         }
         text.push('\n');
-        let own: Vec<_> = self_time::rows(profile, unit).collect();
-        if !own.is_empty() {
+        let self_times: Vec<_> = self_time::rows(profile, unit).collect();
+        if !self_times.is_empty() {
             header(
                 &mut text,
                 self_time::HEADER.map(|name| match name {
@@ -36,7 +36,7 @@ impl Exporter for Markdown {
                     _ => format!("{name}, {unit}"),
                 }),
             );
-            for [name, figures @ ..] in &own {
+            for [name, figures @ ..] in &self_times {
                 let figures = figures.iter().map(|cell| escape(cell));
                 line(&mut text, std::iter::once(code(name)).chain(figures));
             }

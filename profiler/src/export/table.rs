@@ -28,12 +28,11 @@ impl Exporter for Table {
             text.push('\n');
         }
         let handlers = (!profile.handlers.is_empty()).then(|| grid(profile, unit, self.width));
-        let books =
-            (!profile.handlers.is_empty()).then(|| books::books(profile, self.width));
-        let own = self_time::self_times(profile, unit, self.width);
+        let books = (!profile.handlers.is_empty()).then(|| books::books(profile, self.width));
+        let self_times = self_time::self_times(profile, unit, self.width);
         let operations = loads::operations(profile, unit, self.width);
         let costs = loads::costs(profile, self.width);
-        for table in [handlers, own, books, operations, costs].into_iter().flatten() {
+        for table in [handlers, self_times, books, operations, costs].into_iter().flatten() {
             text.push('\n');
             for line in table.lines() {
                 text.push_str(line.trim_end());

@@ -45,7 +45,7 @@ pub struct Options {
     pub loads: Vec<BuiltinKind>,
     /// Threads of each load.
     pub workers: u32,
-    /// Operations per second of each load; `None` is as fast as it goes.
+    /// Operations per second of each load; `None` is as fast as possible.
     pub rate: Option<Rate>,
     /// When a run ends.
     pub length: Option<Length>,

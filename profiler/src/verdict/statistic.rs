@@ -130,10 +130,7 @@ mod tests {
         }
         assert!("count".parse::<Statistic>().is_err());
         let error = "p99".parse::<Statistic>().unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "unknown statistic `p99`: expected one of avg, tp90, tp95, tp99"
-        );
+        assert_eq!(error, "unknown statistic `p99`: expected one of avg, tp90, tp95, tp99");
     }
 
     #[test]

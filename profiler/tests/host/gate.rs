@@ -321,8 +321,8 @@ fn unlike_runs_are_refused_with_both_values_unless_told() {
         }),
         (
             "load",
-            "load: builtin connect, 1 worker, as fast as it goes, 2000 operations in base.json run 1, \
-             builtin bind, 1 worker, as fast as it goes, 2000 operations in candidate.json run 1",
+            "load: builtin connect, 1 worker, as fast as possible, 2000 operations in base.json run 1, \
+             builtin bind, 1 worker, as fast as possible, 2000 operations in candidate.json run 1",
             |p| {
                 if let LoadSpec::Builtin { name, .. } = &mut p.loads[0].spec {
                     *name = BuiltinKind::Bind;
@@ -406,10 +406,9 @@ fn runs_that_cannot_be_used_are_refused() {
         ("candidate.json run 1: its load failed: the load command ended with exit code 3", |p| {
             p.loads[0].outcome.status = LoadStatus::Failed(LoadFailure::ExitCode { code: 3 });
         }),
-        (
-            "candidate.json run 1: its books of connect_syscall_handler do not balance",
-            |p| p.handlers[1].losses.entries += 1,
-        ),
+        ("candidate.json run 1: its books of connect_syscall_handler do not balance", |p| {
+            p.handlers[1].losses.entries += 1
+        }),
     ];
     for (text, change) in cases {
         refusal(change).gate("").refused(12, text);
@@ -420,10 +419,7 @@ fn runs_that_cannot_be_used_are_refused() {
 fn a_copy_is_no_second_run() {
     let bench = Bench::new(slower(0.0));
     let ended = bench.run("gate base.json base.json -- candidate.json");
-    ended.refused(
-        12,
-        "base.json run 1: is a copy of base.json run 1, not a second measurement",
-    );
+    ended.refused(12, "base.json run 1: is a copy of base.json run 1, not a second measurement");
 }
 
 #[test]
@@ -517,7 +513,9 @@ fn a_baseline_that_is_missing_or_damaged_is_told_apart() {
         .run("gate other.json candidate.json")
         .refused(7, "bad baseline: other.json is JSON and no profile");
     bench.run("gate base.json none.json").refused(7, "cannot read none.json");
-    bench.run("compare none.json candidate.json").refused(7, "the baseline none.json does not exist");
+    bench
+        .run("compare none.json candidate.json")
+        .refused(7, "the baseline none.json does not exist");
 }
 
 #[test]
@@ -609,7 +607,9 @@ fn lost_calls_leave_it_open() {
     let ended = bench.gate("");
     ended.refused(11, "none failed");
     assert!(
-        ended.line(EXIT, "avg").contains("0.5 % of a run's calls were lost, and the limit is 0.1 %"),
+        ended
+            .line(EXIT, "avg")
+            .contains("0.5 % of a run's calls were lost, and the limit is 0.1 %"),
         "{ended:#?}"
     );
     bench.gate("--max-loss 1%").refused(10, EXIT);

@@ -32,10 +32,8 @@ fn keep_handlers(series: &mut Series, file: &Path, wanted: &[String]) -> Result<
             Failure::new(exit::USAGE, format!("invalid glob `{text}`: {error}"))
         })?;
         if !series.runs.iter().flat_map(|run| &run.handlers).any(|h| pattern.matches(&h.name)) {
-            let message = format!(
-                "{} has no handler `{text}`: its table lists them",
-                file.display()
-            );
+            let message =
+                format!("{} has no handler `{text}`: its table lists them", file.display());
             return Err(Failure::new(exit::NO_TARGET, message));
         }
         patterns.push(pattern);

@@ -50,7 +50,14 @@ fn table(sides: &[Side<'_>], things: &[&Watched]) -> Grid {
     if both {
         headers.push("recording");
     }
-    headers.extend(["processes", "user [s]", "system [s]", "of one CPU", "most memory", "switches"]);
+    headers.extend([
+        "processes",
+        "user [s]",
+        "system [s]",
+        "of one CPU",
+        "most memory",
+        "switches",
+    ]);
     let mut rows = Vec::new();
     for of in things {
         for side in sides {

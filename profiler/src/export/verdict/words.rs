@@ -92,7 +92,9 @@ fn changed(record: &ChangeRecord, limit: Threshold, shown: Shown) -> String {
         }
         Shown::Within => format!("{change}, at most {high}, {limit}"),
         Shown::Undecided => {
-            format!("{change}, between {low} and {high}, {limit}: measure more runs, or on a quieter machine")
+            format!(
+                "{change}, between {low} and {high}, {limit}: measure more runs, or on a quieter machine"
+            )
         }
     }
 }
