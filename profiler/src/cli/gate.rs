@@ -37,8 +37,8 @@ pub struct GateArgs {
     /// Absolute bound on the candidate, such as 'connect_*:tp99<2us' (repeatable).
     #[arg(long, value_name = "BUDGET")]
     pub budget: Vec<Budget>,
-    /// Floor: the smallest change that may fail, such as 50ns [default: 1ns under virtual time, 20ns on the wall clock];
-    /// percentiles add the width of the histogram's bucket.
+    /// Floor: the smallest change that may fail, such as 50ns [default: 1ns under virtual time, 20ns on
+    /// the wall clock]; percentiles add the width of the histogram's bucket.
     #[arg(long, value_name = "DURATION", value_parser = parse_ns)]
     pub floor: Option<f64>,
     /// Largest share of a handler's calls that a run may have lost [default: 0.1%].
