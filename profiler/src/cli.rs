@@ -44,9 +44,9 @@ pub struct Cli {
 const EXIT_CODES: &str = "\
 Exit codes: 0 success, 1 internal error, 2 wrong usage, 3 this machine cannot measure,
 4 module or handler not found, 5 the load failed, 6 no handler had a hit, 7 bad input file,
-8 output not writable, 9 fewer hits than the load profile wants, 10 the gate failed,
+8 output not writable, 9 fewer hits than the load profile requires, 10 the gate failed,
 11 inconclusive, 12 not comparable, 13 too few runs, 14 more losses than --max-loss allows,
-15 the VM of a lab failed, 16 the driver was replaced or unloaded meanwhile,
+15 the VM of a lab failed, 16 the driver was replaced or unloaded during the run,
 130 interrupted (Ctrl-C), 143 terminated. With 5, 6, 9, 14, 15, 16, 130
 and 143 what was measured has been reported and saved.";
 
@@ -55,17 +55,17 @@ and 143 what was measured has been reported and saved.";
 pub enum Command {
     /// Measure handlers under a load, and print a table of their latencies.
     Run(Box<RunArgs>),
-    /// Run a load at several rates and numbers of workers, one profile each; goes on after a stop.
+    /// Run a load at several rates and numbers of workers, one recording each; continues after a stop.
     Sweep(SweepArgs),
-    /// Print a run from its JSON file, as a table or in another format.
+    /// Print a recording as a table, or write it in another format.
     Report(ReportArgs),
-    /// Make one profile out of several: the exact sum of their histograms and losses.
+    /// Merge recordings into one: the exact sum of their histograms and losses.
     Merge(MergeArgs),
-    /// Say what differs between runs of a baseline and of a candidate.
+    /// Show what differs between runs of a baseline and of a candidate.
     Compare(compare::CompareArgs),
-    /// Say whether a candidate is slower than it may be; the exit code tells.
+    /// Decide whether a candidate is slower than it may be; the exit code is the decision.
     Gate(Box<gate::GateArgs>),
-    /// Print the table of latencies that another tool recorded.
+    /// Print statistics of latencies that another tool recorded.
     Import(ImportArgs),
     /// Measure what the probes themselves add to each call of a handler on this machine.
     Cost(CostArgs),
@@ -73,9 +73,9 @@ pub enum Command {
     Completions(CompletionsArgs),
     /// Print the man page of a subcommand, or write all of them to a folder.
     Man(ManArgs),
-    /// Say what this machine can measure, and what to do where it cannot.
+    /// Check what this machine can measure, and what to do where it cannot.
     Doctor(DoctorArgs),
-    /// List functions: address, size, whether they can be traced, prototype.
+    /// List functions with address, size, prototype, and whether they can be traced.
     List(ListArgs),
     /// Give a driver's .ko file the BTF that probes need, before it is loaded.
     Prepare(PrepareArgs),
@@ -98,10 +98,10 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = DOCTOR_EXAMPLES)]
 pub struct DoctorArgs {
-    /// Kernel module that is to be measured.
+    /// Kernel module to measure.
     #[arg(long, short)]
     pub module: Option<String>,
-    /// Functions to look at, by name or glob (repeatable).
+    /// Functions to check, by name or glob (repeatable).
     #[arg(long = "handler", short = 'H', value_name = "NAME|GLOB", default_value = "*_handler")]
     pub handlers: Vec<String>,
     /// Print JSON.
@@ -122,7 +122,7 @@ pub struct ListArgs {
     /// Kernel module that holds the functions; without it those of the kernel image.
     #[arg(long, short)]
     pub module: Option<String>,
-    /// Names or globs; variants that the compiler made are found by the name in the source too.
+    /// Names or globs; a name in the source also finds the compiler's variants of the function.
     #[arg(value_name = "PATTERN")]
     pub patterns: Vec<String>,
     /// Print JSON.
@@ -132,9 +132,9 @@ pub struct ListArgs {
 
 const PREPARE_EXAMPLES: &str = "\
 Examples:
-  # makes hids_driver.btf.ko for the running kernel
+  # writes hids_driver.btf.ko for the running kernel
   profiler prepare hids_driver.ko
-  # for another kernel, whose BTF a file holds
+  # for another kernel, with its BTF from a file
   profiler prepare hids_driver.ko --btf /boot/vmlinux-6.1.0-56-amd64 --output /tmp/hids.ko";
 
 /// Arguments of `profiler prepare`.
@@ -158,14 +158,14 @@ pub struct PrepareArgs {
 
 const RUN_EXAMPLES: &str = "\
 Examples:
-  # two handlers of Elkeid's driver under the built-in connect load, as fast as it goes
+  # two handlers of Elkeid's driver under the built-in load connect, as fast as possible
   profiler run --module hids_driver --handler connect_syscall_handler \\
       --handler connect_syscall_entry_handler --builtin connect --duration 30s
-  # all handlers of bind under a command of your own, with the result as JSON
+  # all handlers of bind under a command of your own, with the recording as JSON
   profiler run --module hids_driver --handler 'bind_*' --json bind.json -- ./my-load --fast
-  # what the load profile bind says: its handlers, for five minutes under LTP's tests of bind
+  # the handlers of the load profile bind, for five minutes under LTP's tests of bind
   profiler run --profile bind --duration 5m
-  # the ten handlers of Elkeid's table, load after load, without LTP
+  # Elkeid's ten handlers, one load after the other, without LTP
   profiler run --profile elkeid --builtin";
 
 /// Arguments of `profiler run`.
@@ -184,45 +184,45 @@ pub struct RunArgs {
         value_name = "NAME|GLOB"
     )]
     pub handlers: Vec<String>,
-    /// Measure the load and its costs without any probe; needs no privileges.
+    /// Measure the load and its costs without probes; needs no privileges.
     #[arg(long, conflicts_with_all = ["handlers", "module", "profile"])]
     pub no_probe: bool,
-    /// Length of the measured window, such as 30s or 5m [default: 10s, or until the load has
-    /// ended if it ends by itself].
+    /// Length of the measured window, such as 30s or 5m [default: 10s, or until a load that ends by
+    /// itself has ended].
     #[arg(long, short, value_parser = duration)]
     pub duration: Option<Duration>,
     /// How long the load runs before the window begins.
     #[arg(long, value_parser = duration, default_value = "0s")]
     pub warmup: Duration,
-    /// Measure that many times, each with probes, load and warm-up of its own. The runs are kept apart:
-    /// the table has medians and spreads, and the JSON is what `compare` and `gate` read.
+    /// Measure N times, each with its own probes, load and warm-up. The runs are kept apart: the table
+    /// has medians and spreads, and the JSON is what `compare` and `gate` read.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: u32,
-    /// Print a line every so often, and keep figures of each such interval in the JSON.
+    /// Print a line per interval of this length, and keep each interval's figures in the JSON.
     #[arg(long, value_parser = duration)]
     pub interval: Option<Duration>,
-    /// Write the whole profile as JSON to this file (`-` is standard output).
+    /// Write the recording as JSON to this file (`-` is standard output).
     #[arg(long, short = 'o', value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Write the profile to this file in another format, too: FORMAT=FILE, or a file whose ending
-    /// tells the format (repeatable).
+    /// Also write the recording in another format: FORMAT=FILE, or a file whose extension names the
+    /// format (repeatable).
     #[arg(long, value_name = "[FORMAT=]FILE")]
     pub export: Vec<Export>,
     /// Unit of durations in the table: auto, ns, us or ms.
     #[arg(long, default_value_t = Unit::Auto)]
     pub unit: Unit,
-    /// Significant digits of the histograms.
+    /// Significant decimal digits of the histograms.
     #[arg(long, value_enum, default_value_t = Digits::Three)]
     pub precision: Digits,
-    /// What the machine's clock measures: `virtual` for a guest under `-icount`, whose clock
-    /// counts instructions. It is recorded, so that unlike profiles are never compared.
+    /// What the machine's clock measures: `virtual` for a guest under `-icount`, whose clock counts
+    /// instructions. The recording has it, and recordings of different clocks are not compared.
     #[arg(long, value_enum, default_value_t = ClockArg::Wall)]
     pub clock: ClockArg,
-    /// Built-in load, such as connect (repeatable, or several with commas: they run side by side).
-    /// One that does not exist is answered with the list. Without a name: that of the --profile.
+    /// Built-in load, such as connect (repeatable, or several with commas: they run side by side); an
+    /// unknown name prints the list. Without a name: the one of --profile.
     #[arg(long, value_delimiter = ',', num_args = 0..=1, value_name = "KIND", conflicts_with = "load")]
     pub builtin: Option<Vec<BuiltinKind>>,
-    /// Operations per second of each built-in load, such as 200/s; without it, as fast as it goes.
+    /// Operations per second of each built-in load, such as 200/s [default: as fast as possible].
     #[arg(long, requires = "builtin", value_name = "N/s")]
     pub rate: Option<Rate>,
     /// Threads of each built-in load, or tests of LTP side by side [default: 1].
@@ -231,36 +231,34 @@ pub struct RunArgs {
     /// Keep each of these threads on one CPU.
     #[arg(long, requires = "builtin")]
     pub pin: bool,
-    /// Operations of each built-in load in all, after which it ends.
+    /// Total operations of each built-in load, after which it ends.
     #[arg(long, requires = "builtin", value_name = "N")]
     pub operations: Option<u64>,
     /// Folder in which loads create their files.
     #[arg(long, value_name = "DIR")]
     pub load_dir: Option<PathBuf>,
-    /// Load profiles and LTP.
-    #[command(flatten)]
-    pub ltp: LtpArgs,
-    /// Fail, after the report, if more than this share of a handler's calls was not measured.
+    /// Fail, after the report, if more than this percentage of a handler's calls was lost.
     #[arg(long, value_name = "PERCENT", default_value_t = 0.1, value_parser = percent)]
     pub max_loss: f64,
-    /// What loads are kept to.
+    /// Limits of loads.
     #[command(flatten)]
     pub confine: ConfineArgs,
-    /// Whose costs are watched.
+    /// Programs whose costs are watched.
     #[command(flatten)]
     pub watch: WatchArgs,
-    /// Measure also where another tracing program is on a handler: its time is counted with it.
+    /// Measure a handler even if another tracing program is attached to it, whose time is then counted
+    /// as the handler's.
     #[arg(long)]
     pub allow_shared: bool,
-    /// Measure all handlers with this backend alone: fsession, fentry, kprobe-session, kprobe-multi,
+    /// Measure all handlers with this backend: fsession, fentry, kprobe-session, kprobe-multi,
     /// function-graph or kprobe [default: for each handler the first of these that works].
     #[arg(long, value_name = "NAME")]
     pub backend: Option<Backend>,
-    /// Use that backend even where it is known to count nothing.
+    /// Use the backend even where it is known to count nothing.
     #[arg(long, requires = "backend")]
     pub force: bool,
-    /// Of handlers that call one another, tell also what each takes itself: without the calls of the
-    /// others within it, and without what their probes take. Costs more per call, and twice the memory.
+    /// Also measure self time: a handler's duration less that of handlers inside it and of their probes.
+    /// Costs more per call, and twice the memory.
     #[arg(long, conflicts_with = "no_probe")]
     pub self_time: bool,
     /// Buffer of the function-graph backend on each CPU, in KiB [default: up to 8192, by the memory].
@@ -269,21 +267,24 @@ pub struct RunArgs {
     /// Plot each handler below the table, in text: latency by percentile.
     #[arg(long)]
     pub plot: bool,
-    /// No bar and no table on the terminal while it runs; lines that tell what happens remain.
+    /// No progress bar and no live table on the terminal, only lines about what happens.
     #[arg(long)]
     pub no_progress: bool,
     /// No progress on standard error.
     #[arg(long, short)]
     pub quiet: bool,
-    /// Command that makes the load, with its arguments.
+    /// Command that is the load, with its arguments.
     #[arg(last = true, value_name = "COMMAND")]
     pub load: Vec<std::ffi::OsString>,
+    /// Load profiles and LTP. The last field, because its heading holds for all options after it.
+    #[command(flatten)]
+    pub ltp: LtpArgs,
 }
 
 /// Arguments of `profiler import`.
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// What recorded them.
+    /// The tool that recorded them.
     #[command(subcommand)]
     pub source: ImportSource,
 }
@@ -297,9 +298,9 @@ pub enum ImportSource {
 
 const TRACE_CMD_EXAMPLES: &str = "\
 Examples:
-  # the text that trace-cmd printed some time ago
+  # a file with the output of trace-cmd report
   profiler import trace-cmd bind_entry_handler.txt
-  # a recording, without a file in between, and with the percentiles of older scripts
+  # straight from trace.dat, with the percentiles of older scripts
   trace-cmd report -i trace.dat | profiler import trace-cmd --percentile seed -";
 
 /// Arguments of `profiler import trace-cmd`.
@@ -308,7 +309,7 @@ Examples:
 pub struct TraceCmdArgs {
     /// The text (`-` is standard input).
     pub file: PathBuf,
-    /// How percentiles are found: interpolated between the two nearest values (numpy's default),
+    /// How percentiles are computed: interpolated between the two nearest values (numpy's default),
     /// the nearest rank, or `sorted[int(r * n) - 1]`.
     #[arg(long, value_enum, default_value_t = PercentileArg::Linear)]
     pub percentile: PercentileArg,
@@ -320,12 +321,12 @@ pub struct TraceCmdArgs {
     pub quiet: bool,
 }
 
-/// How percentiles are found.
+/// How percentiles are computed.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum PercentileArg {
     /// Interpolated linearly between the two nearest values.
     Linear,
-    /// The smallest value that at least that share of all does not exceed.
+    /// The smallest value that at least that share of the values does not exceed.
     NearestRank,
     /// `sorted[int(r * n) - 1]`.
     Seed,
@@ -349,7 +350,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = COST_EXAMPLES)]
 pub struct CostArgs {
-    /// Kernel module that holds the handler; without it it is a function of the kernel image.
+    /// Kernel module that holds the handler; without it, the handler is a function of the kernel image.
     #[arg(long, short)]
     pub module: Option<String>,
     /// The handler.
@@ -358,13 +359,13 @@ pub struct CostArgs {
     /// Built-in load that calls it, such as connect.
     #[arg(long, value_name = "KIND")]
     pub builtin: BuiltinKind,
-    /// Backend to measure the cost of: see `profiler run --help`.
+    /// Backend whose cost is measured: see `profiler run --help`.
     #[arg(long, value_name = "NAME")]
     pub backend: Option<Backend>,
     /// Operations in each measurement.
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub operations: u64,
-    /// Measurements of each kind; medians are printed.
+    /// Rounds of measurements; medians over them are printed.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
     /// What the machine's clock measures: see `profiler run --help`.
@@ -375,7 +376,7 @@ pub struct CostArgs {
     pub json: Option<PathBuf>,
 }
 
-/// Significant digits.
+/// Significant decimal digits.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum Digits {
     /// 1 part in 100.
@@ -398,7 +399,7 @@ impl From<Digits> for Precision {
 /// What a nanosecond is.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum ClockArg {
-    /// Time as it passes.
+    /// The machine's own time.
     Wall,
     /// One instruction of a guest.
     Virtual,
@@ -413,27 +414,29 @@ impl From<ClockArg> for Clock {
     }
 }
 
-/// Longest duration taken, so that sums with "now" cannot overflow: a year.
+/// Longest duration accepted, a year, so that sums with "now" cannot overflow.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
 fn duration(text: &str) -> Result<Duration, String> {
     let example = "give a number with its unit, such as 30s, 500ms or 5m";
     let parsed: jiff::SignedDuration =
-        text.parse().map_err(|_| format!("`{text}` is no duration: {example}"))?;
+        text.parse().map_err(|_| format!("invalid duration `{text}`: {example}"))?;
     let parsed =
-        Duration::try_from(parsed).map_err(|_| format!("`{text}` is negative: {example}"))?;
+        Duration::try_from(parsed).map_err(|_| format!("negative duration `{text}`: {example}"))?;
     if parsed > LONGEST {
-        return Err(format!("`{text}` is more than a year"));
+        return Err(format!("duration `{text}` is more than a year"));
     }
     Ok(parsed)
 }
 
 fn percent(text: &str) -> Result<f64, String> {
-    let value: f64 = text.parse().map_err(|_| format!("`{text}` is no number of percent"))?;
+    let value: f64 = text
+        .parse()
+        .map_err(|_| format!("invalid percentage `{text}`: give a number from 0 to 100"))?;
     if (0.0..=100.0).contains(&value) {
         Ok(value)
     } else {
-        Err(format!("`{text}` is not 0 to 100"))
+        Err(format!("percentage `{text}` is not between 0 and 100"))
     }
 }
 

@@ -9,11 +9,11 @@ use crate::profile::unlike::What;
 /// The runs of both sides.
 #[derive(Debug, Args)]
 pub struct SidesArgs {
-    /// Runs of the baseline: files of `profiler run --json` or `profiler lab`; with two files and no
+    /// Recordings of the baseline, by `profiler run --json` or `profiler lab`; with two files and no
     /// `--`, the second is the candidate.
     #[arg(value_name = "BASE")]
     pub base: Vec<PathBuf>,
-    /// Runs of the candidate.
+    /// Recordings of the candidate.
     #[arg(last = true, value_name = "CANDIDATE")]
     pub candidate: Vec<PathBuf>,
     /// Compare although the runs differ in this: clock, backend, kernel, machine, mitigations, modules,
@@ -21,8 +21,8 @@ pub struct SidesArgs {
     /// (repeatable, or several with commas).
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     pub allow_different: Vec<What>,
-    /// Take each run for itself, whatever its boot. Without it, runs of one boot that the other side did
-    /// not share count as one value, for they are alike for reasons that are not the driver's.
+    /// Treat runs as independent, whatever their boot. Without it, runs of a boot that the other side
+    /// does not share count as one value, because a boot makes its runs alike.
     #[arg(long)]
     pub independent_runs: bool,
 }
@@ -41,7 +41,7 @@ pub struct CompareArgs {
     /// The runs.
     #[command(flatten)]
     pub sides: SidesArgs,
-    /// What is printed.
+    /// Format of standard output.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
     /// Write everything as JSON to this file.
@@ -49,13 +49,13 @@ pub struct CompareArgs {
     pub json: Option<PathBuf>,
 }
 
-/// What is printed on standard output.
+/// Format of standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// A table for people.
+    /// A table.
     Text,
-    /// Everything.
+    /// All figures, as JSON.
     Json,
-    /// A comment on a change.
+    /// Markdown, for a comment on a change.
     Markdown,
 }

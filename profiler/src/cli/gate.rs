@@ -23,37 +23,37 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct GateArgs {
-    /// The runs. The baseline may be left out if there is a budget.
+    /// The recordings. The baseline may be left out if there is a budget.
     #[command(flatten)]
     pub sides: SidesArgs,
     /// Rule file: limits, floors and budgets, also for single handlers.
     #[arg(long, short, value_name = "gate.toml")]
     pub config: Option<PathBuf>,
-    /// How much slower a handler may become, such as 'tp99=10%,avg=5%'; figures that are not named are
-    /// not judged [default: avg, tp90, tp95 and tp99 by 0.5% under virtual time; avg=10%,tp90=10%,
-    /// tp95=15%,tp99=25% on the wall clock with sides in turns, else twice that].
+    /// Limits: how much slower a handler may become, such as 'tp99=10%,avg=5%'; figures that are not named are
+    /// not judged [default: 0.5% for avg, tp90, tp95 and tp99 under virtual time; on the wall clock with
+    /// sides in turns avg=10%,tp90=10%,tp95=15%,tp99=25%, else twice that].
     #[arg(long, value_name = "LIMITS")]
     pub max_regression: Option<Limits>,
     /// Absolute bound on the candidate, such as 'connect_*:tp99<2us' (repeatable).
     #[arg(long, value_name = "BUDGET")]
     pub budget: Vec<Budget>,
-    /// Least change that counts, such as 50ns [default: 1ns under virtual time, 20ns on the wall clock];
-    /// percentiles add the width of the histogram's bucket.
+    /// Floor: the smallest change that may fail, such as 50ns [default: 1ns under virtual time, 20ns on
+    /// the wall clock]; percentiles add the width of the histogram's bucket.
     #[arg(long, value_name = "DURATION", value_parser = parse_ns)]
     pub floor: Option<f64>,
-    /// Largest share of a handler's calls that may be missing from a run [default: 0.1%].
+    /// Largest share of a handler's calls that a run may have lost [default: 0.1%].
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     pub max_loss: Option<f64>,
-    /// Chance of a false alarm over all comparisons together [default: 0.05].
+    /// Bound on the probability of a false alarm over all comparisons [default: 0.05].
     #[arg(long, value_name = "P", value_parser = alpha)]
     pub alpha: Option<f64>,
-    /// Let handlers be gone; without it that is inconclusive.
+    /// Accept handlers that have vanished; without it they make the gate inconclusive.
     #[arg(long)]
     pub allow_vanished: bool,
-    /// On a pass, and only then, write the candidate's runs to this file as the next baseline.
+    /// Write the candidate's runs to this file as the next baseline, on a pass only.
     #[arg(long, value_name = "FILE")]
     pub update_baseline: Option<PathBuf>,
-    /// What is printed.
+    /// Format of standard output.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
     /// Write everything as JSON to this file.
@@ -65,7 +65,7 @@ pub struct GateArgs {
     /// Write Markdown to this file; it is also appended to the file that $GITHUB_STEP_SUMMARY names.
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
-    /// Print annotations for GitHub Actions after the table; done by itself where $GITHUB_ACTIONS is true.
+    /// Print annotations for GitHub Actions after the table; the default where $GITHUB_ACTIONS is true.
     #[arg(long)]
     pub annotations: bool,
 }
@@ -73,6 +73,6 @@ pub struct GateArgs {
 fn alpha(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(alpha) if alpha > 0.0 && alpha <= 0.5 => Ok(alpha),
-        _ => Err(format!("`{text}` is no chance above 0 and up to 0.5")),
+        _ => Err(format!("invalid alpha `{text}`: give a probability above 0, at most 0.5")),
     }
 }

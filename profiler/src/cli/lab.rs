@@ -15,7 +15,7 @@ Examples:
   profiler lab --module hids_driver.ko --handler 'connect_*' --builtin connect --json connect.json
   # before and after a change, in turns: two series for `profiler compare` and `profiler gate`
   profiler lab --baseline base.ko --candidate head.ko --profile connect --out lab/
-  # how well it repeats
+  # how well figures repeat
   profiler lab --module hids_driver.ko --profile connect --boots 20";
 
 /// Arguments of `profiler lab`.
@@ -26,7 +26,7 @@ pub struct LabArgs {
     /// version in /boot [default: the version in /boot that the module was built for].
     #[arg(long, value_name = "FILE|FOLDER|VERSION")]
     pub kernel: Vec<String>,
-    /// The driver's file (repeatable: one for each kernel). BTF is added to a copy where it lacks it.
+    /// The driver's file (repeatable: one for each kernel). If it has no BTF, a copy gets it.
     #[arg(long, short, value_name = "FILE.ko", required_unless_present = "baseline")]
     pub module: Vec<PathBuf>,
     /// The driver before the change (repeatable: one for each kernel).
@@ -38,10 +38,10 @@ pub struct LabArgs {
     /// Parameters of the module, as insmod takes them.
     #[arg(long, value_name = "NAME=VALUE ...", default_value = "")]
     pub module_params: String,
-    /// More parameters of the baseline alone.
+    /// Further parameters of the baseline.
     #[arg(long, value_name = "NAME=VALUE ...", requires = "baseline", default_value = "")]
     pub baseline_params: String,
-    /// More parameters of the candidate alone.
+    /// Further parameters of the candidate.
     #[arg(long, value_name = "NAME=VALUE ...", requires = "baseline", default_value = "")]
     pub candidate_params: String,
     /// Handler to measure, by name or glob (repeatable) [default: those of --profile].
@@ -52,11 +52,11 @@ pub struct LabArgs {
         value_name = "NAME|GLOB"
     )]
     pub handlers: Vec<String>,
-    /// Load profile with a built-in load: its handlers, its load, and the parameter of the module
-    /// that it needs. `profiler profiles` lists them.
+    /// Load profile with a built-in load, which gives the handlers, the load and the module's parameter
+    /// that they need. `profiler profiles` lists them.
     #[arg(long, short, value_name = "NAME|FILE")]
     pub profile: Option<String>,
-    /// Folder of load profiles that comes before all others (repeatable).
+    /// Folder of load profiles that is searched before all others (repeatable).
     #[arg(long = "profiles-dir", value_name = "DIR", requires = "profile")]
     pub profile_folders: Vec<PathBuf>,
     /// Built-in load: connect, bind, execve, open, ptrace or udp-recv (repeatable, or several with
@@ -76,7 +76,7 @@ pub struct LabArgs {
     /// Length of a run on the guest's clock, in place of a number of operations.
     #[arg(long, short, value_parser = duration, conflicts_with = "operations")]
     pub duration: Option<Duration>,
-    /// Operations per second of each built-in load, such as 97/s; without it, as fast as it goes.
+    /// Operations per second of each built-in load, such as 97/s [default: as fast as possible].
     #[arg(long, value_name = "N/s")]
     pub rate: Option<Rate>,
     /// Threads of each built-in load.
@@ -88,11 +88,11 @@ pub struct LabArgs {
     /// Boots of each kernel [default: 1; 2 with --baseline].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub boots: Option<u32>,
-    /// Boots that run side by side [default: one for each CPU under virtual time, which does not
-    /// mind; else one].
+    /// Boots that run side by side [default: one per CPU under virtual time, which changes no figure;
+    /// else one].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub jobs: Option<u32>,
-    /// `virtual`: one CPU, and a clock that counts instructions. `wall`: time as it passes, on
+    /// `virtual`: one CPU, and a clock that counts instructions. `wall`: the host's time, on
     /// several CPUs, to see contention.
     #[arg(long, value_enum, default_value_t = ClockArg::Virtual)]
     pub clock: ClockArg,
@@ -100,23 +100,23 @@ pub struct LabArgs {
     /// counts the instructions of each call, without probes. `probes`: as `profiler run` does.
     #[arg(long, value_enum)]
     pub meter: Option<MeterArg>,
-    /// CPUs of the guest under wall clock [default: 2].
+    /// CPUs of the guest on the wall clock [default: 2].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub cpus: Option<u32>,
     /// Memory of the guest, as QEMU takes it.
     #[arg(long, default_value = "2G")]
     pub memory: String,
-    /// Longest that one boot with its runs may take on the host's clock.
+    /// Longest time that one boot with its runs may take, on the host's clock.
     #[arg(long, value_parser = duration, default_value = "15m")]
     pub timeout: Duration,
-    /// Do not time the load without the driver and with it.
+    /// Do not measure what the driver costs an operation of the load.
     #[arg(long)]
     pub no_cost: bool,
-    /// Write the profile of one run, or the series of several, as JSON to this file.
+    /// Write the recording of the run, or the series of several, as JSON to this file.
     #[arg(long, value_name = "FILE", conflicts_with = "baseline")]
     pub json: Option<PathBuf>,
     /// Write the series as JSON into this folder: baseline.json and candidate.json, or series.json;
-    /// with several kernels in a folder for each.
+    /// with several kernels, in a folder for each.
     #[arg(long, value_name = "FOLDER")]
     pub out: Option<PathBuf>,
     /// The program vng of virtme-ng.

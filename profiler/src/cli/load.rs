@@ -1,4 +1,4 @@
-//! Arguments of `run` for the sandbox of its loads, and for the programs whose costs are watched.
+//! Arguments of `run` for the sandbox of its loads and for watched programs.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use super::duration;
 use crate::load::{LoadUser, SandboxOptions};
 use crate::watch::Watched;
 
-/// What a load is kept to.
+/// Limits of a load.
 #[derive(Debug, Clone, Args)]
 pub struct ConfineArgs {
-    /// User that the load runs as [default, as root: nobody for built-in loads that need no more, and
-    /// root for a command and for LTP, many of whose tests need it].
+    /// User that the load runs as [default, as root: nobody for built-in loads that need no
+    /// privileges; root for a command and for LTP, many of whose tests need it].
     #[arg(long, value_name = "NAME")]
     pub load_user: Option<LoadUser>,
-    /// CPUs that the load may use in all, such as 0.5; needs root and cgroups of version 2.
+    /// CPUs that the load may use in total, such as 0.5; needs root and control groups of version 2.
     #[arg(long, value_name = "CPUS", value_parser = cpus)]
     pub load_cpu_max: Option<f64>,
-    /// Memory that the load may use in all, such as 200M; needs root and cgroups of version 2.
+    /// Memory that the load may use in total, such as 200M; needs root and control groups of version 2.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub load_memory_max: Option<u64>,
 }
@@ -36,14 +36,14 @@ impl ConfineArgs {
     }
 }
 
-/// Whose costs are watched.
+/// Programs whose costs are watched.
 #[derive(Debug, Clone, Args)]
 pub struct WatchArgs {
     /// Watch the costs of a program by name, of a process by its number, or of a control group by its
     /// path, such as /system.slice/auditd.service (repeatable).
     #[arg(long, value_name = "NAME|PID|CGROUP")]
     pub watch: Vec<Watched>,
-    /// Time between two samples of all costs [default: 1s with --watch; else only begin and end].
+    /// Time between two samples of all costs [default: 1s with --watch; else only at start and end].
     #[arg(long, value_name = "TIME", value_parser = period)]
     pub sample: Option<Duration>,
 }
@@ -59,9 +59,9 @@ impl WatchArgs {
 fn period(text: &str) -> Result<Duration, String> {
     let shortest = Duration::from_millis(10);
     match duration(text)? {
-        period if period < shortest => {
-            Err(format!("`{text}` is less than {shortest:?}, the kernel's own step"))
-        }
+        period if period < shortest => Err(format!(
+            "`{text}` is less than {shortest:?}, the resolution of the kernel's CPU times"
+        )),
         period => Ok(period),
     }
 }
@@ -69,13 +69,13 @@ fn period(text: &str) -> Result<Duration, String> {
 fn cpus(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(cpus) if (0.01..=4096.0).contains(&cpus) => Ok(cpus),
-        _ => Err(format!("`{text}` is no number of CPUs: give 0.01 to 4096, such as 0.5")),
+        _ => Err(format!("invalid number of CPUs `{text}`: give 0.01 to 4096, such as 0.5")),
     }
 }
 
 fn size(text: &str) -> Result<u64, String> {
     let bad =
-        || format!("`{text}` is no size: give bytes, or a number with K, M or G, such as 200M");
+        || format!("invalid size `{text}`: give bytes, or a number with K, M or G, such as 200M");
     let (number, shift) = match text.strip_suffix(['K', 'M', 'G']) {
         Some(number) if text.ends_with('K') => (number, 10),
         Some(number) if text.ends_with('M') => (number, 20),

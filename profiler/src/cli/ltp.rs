@@ -12,31 +12,31 @@ use crate::load::ltp::Runner;
 #[command(next_help_heading = "Load profiles and LTP")]
 pub struct LtpArgs {
     /// Load profile, by name or file: its handlers under LTP's tests, or with a bare --builtin under
-    /// its built-in load; one made of parts runs them in turn. `profiler profiles` lists them.
+    /// its built-in load; one made of parts runs them one after the other. `profiler profiles` lists them.
     #[arg(long, value_name = "NAME|FILE", conflicts_with_all = ["handlers", "load"])]
     pub profile: Option<String>,
-    /// Folder of load profiles that comes before all others (repeatable).
+    /// Folder of load profiles that is searched before all others (repeatable).
     #[arg(long = "profiles-dir", value_name = "DIR", requires = "profile")]
     pub profiles_folders: Vec<PathBuf>,
-    /// List of tests in LTP's runtest folder, as the load or instead of the profile's.
+    /// List of tests in LTP's runtest folder, as the load or instead of the load profile's.
     #[arg(long = "ltp-suite", value_name = "SUITE", conflicts_with_all = ["builtin", "load"])]
     pub suite: Option<String>,
-    /// Regular expression: only the tests whose name it is found in.
+    /// Run only tests whose name this regular expression matches.
     #[arg(long = "ltp-tests", value_name = "PATTERN", conflicts_with_all = ["builtin", "load"])]
     pub tests: Option<String>,
     /// Where LTP is installed [default: LTPROOT, or /opt/ltp].
     #[arg(long = "ltp-root", value_name = "DIR")]
     pub root: Option<PathBuf>,
-    /// What runs the tests [default: kirk where a known one is installed, else direct].
+    /// What runs the tests [default: kirk if a supported version is installed, else direct].
     #[arg(long = "ltp-runner", value_enum)]
     pub runner: Option<RunnerArg>,
-    /// Time after which one test is killed.
+    /// Timeout of one test, after which it is killed.
     #[arg(long = "ltp-timeout", value_name = "TIME", value_parser = super::duration, default_value = "5m")]
     pub time_limit: Duration,
     /// Rounds through the list of tests [default: 1, or with --duration as many as fit].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub iterations: Option<u64>,
-    /// Run tests that are known to harm the machine: to set its clock, use up its memory, crash it.
+    /// Also run tests known to harm the machine: that set its clock, use up its memory, crash it.
     #[arg(long)]
     pub allow_destructive: bool,
 }

@@ -9,16 +9,16 @@ use crate::profile::unlike::What;
 
 const EXAMPLES: &str = "\
 Examples:
-  # the shards of one measurement
+  # parts of one measurement
   profiler merge shard-*.json -o all.json
-  # runs on machines with other CPUs, which do not matter here
+  # runs on machines with different CPUs, where that does not matter
   profiler merge a.json b.json --allow-different machine --allow-different mitigations -o both.json";
 
 /// Arguments of `profiler merge`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct MergeArgs {
-    /// JSON files of runs and series (`-` is standard input).
+    /// Recordings (`-` is standard input).
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// Write the sum to this file as JSON (`-` is standard output).
@@ -28,7 +28,7 @@ pub struct MergeArgs {
     /// never merged.
     #[arg(long = "allow-different", value_name = "WHAT", value_parser = what())]
     pub allowed: Vec<What>,
-    /// Nothing on standard error but errors.
+    /// Only errors on standard error.
     #[arg(long, short)]
     pub quiet: bool,
 }

@@ -1,4 +1,4 @@
-//! Arguments of `profiler report`, and what `run` has in common with it.
+//! Arguments of `profiler report`.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ const EXAMPLES: &str = "\
 Examples:
   # the table that the run printed
   profiler report run.json
-  # a comment on a change, and a log for HdrHistogram's viewers
+  # Markdown for a merge request, and a log for HdrHistogram's viewers
   profiler report run.json --format markdown --unit us
   profiler report run.json --output run.hlog
   # one handler for a percentile plotter; one run of a series
@@ -22,18 +22,18 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ReportArgs {
-    /// JSON file of a run or of a series (`-` is standard input; a pipe will do).
+    /// The recording (`-` is standard input; a pipe works, too).
     pub file: PathBuf,
-    /// A second one, laid over the first; for HTML alone.
+    /// A second recording to overlay; HTML only.
     #[arg(value_name = "OTHER")]
     pub other: Option<PathBuf>,
     /// Unit of durations: auto, ns, us or ms.
     #[arg(long, default_value_t = Unit::Auto)]
     pub unit: Unit,
-    /// Format [default: what the ending of --output tells, else table].
+    /// Format [default: by the extension of --output, else table].
     #[arg(long, short, value_parser = format())]
     pub format: Option<Format>,
-    /// Write to this file instead of standard output; an older file is replaced in one step.
+    /// Write to this file instead of standard output; an existing file is replaced atomically.
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Plot each handler below the table, in text: latency by percentile.

@@ -1,4 +1,4 @@
-//! Arguments of the commands that tell a shell and `man` about the program.
+//! Arguments of `profiler completions` and `profiler man`.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use clap_complete::Shell;
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
-  # for this shell; in a start-up file for all
+  # for this shell; in its start-up file, for every shell
   source <(profiler completions bash)
   # where zsh and fish look for them
   profiler completions zsh > /usr/local/share/zsh/site-functions/_profiler
@@ -23,16 +23,16 @@ pub struct CompletionsArgs {
 
 const MAN_EXAMPLES: &str = "\
 Examples:
-  # read one at once
+  # read one page now
   profiler man run | man -l -
-  # one file a subcommand, where man looks for them
+  # one file per subcommand, where man looks for them
   profiler man --dir /usr/local/share/man/man1";
 
 /// Arguments of `profiler man`.
 #[derive(Debug, Args)]
 #[command(after_help = MAN_EXAMPLES)]
 pub struct ManArgs {
-    /// The page of this subcommand; without it that of the program.
+    /// The page of this subcommand [default: the program's].
     #[arg(conflicts_with = "dir")]
     pub command: Option<String>,
     /// Write all pages to this folder.

@@ -12,30 +12,30 @@ use crate::load::Rate;
 
 const EXAMPLES: &str = "\
 Examples:
-  # how Elkeid's connect handlers and the connects themselves fare as the rate grows
+  # latency of Elkeid's connect handlers and of the connects themselves, by rate
   profiler sweep --out connects --rate 1000/s,5000/s,max --workers 1,2 --repeat 5 -- \\
       --module hids_driver --handler 'connect_*' --builtin connect --duration 10s --warmup 1s
-  # the same load without probes, with no privileges
+  # the same load without probes or privileges
   profiler sweep --out bare --rate 1000/s,5000/s -- --no-probe --builtin connect";
 
 /// Arguments of `profiler sweep`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct SweepArgs {
-    /// Folder for the profiles, one file a cell. A sweep that was stopped goes on where it was.
+    /// Folder for the recordings, one file per cell. A sweep that was stopped continues there.
     #[arg(long, short, value_name = "DIR")]
     pub out: PathBuf,
-    /// Rates of the built-in loads, with commas: such as 100/s,200/s; `max` is as fast as it goes.
+    /// Rates of the built-in loads, with commas, such as 100/s,200/s; `max` is as fast as possible.
     #[arg(long, value_delimiter = ',', required = true, value_name = "N/s", value_parser = rate)]
     pub rate: Vec<Asked>,
     /// Numbers of workers, with commas.
     #[arg(long, value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub workers: Vec<u32>,
-    /// Runs of each combination. All combinations are run once, then all again, so that a machine
-    /// that changes slowly does so for each of them.
+    /// Runs of each combination. All combinations are run once, then all again, so that a drift of the
+    /// machine affects all of them.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: u32,
-    /// Delays of the loopback interface in each direction, with commas: such as 0ms,1ms. Needs root
+    /// Delays of the loopback interface in each direction, with commas, such as 0ms,1ms. Needs root
     /// and tc; the whole machine has them while a cell is measured.
     #[arg(long, value_delimiter = ',', value_name = "TIME", value_parser = duration)]
     pub net_delay: Vec<Duration>,
@@ -60,5 +60,5 @@ fn rate(text: &str) -> Result<Asked, String> {
     }
     text.parse()
         .map(|rate| Asked(Some(rate)))
-        .map_err(|error: crate::load::BadRate| format!("{error}; or `max`, as fast as it goes"))
+        .map_err(|error: crate::load::BadRate| format!("{error}; or `max`, as fast as possible"))
 }

@@ -8,11 +8,11 @@ use crate::export::verdict::{CompareReport, refusal};
 use crate::export::{compare, json::indented};
 use crate::verdict::Sides;
 
-/// Compares: see the [command line](CompareArgs).
+/// See the [command line](CompareArgs).
 ///
 /// # Errors
-/// If a file cannot be read or is no sound profile, the runs may not be compared, or an output cannot
-/// be written.
+/// If a file cannot be read or is not a valid recording, the runs are not comparable, or an output
+/// cannot be written.
 pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     let files = Files::of(&args.sides, true)?;
     let json = args.json.as_deref().map(OutputFile::open).transpose()?;

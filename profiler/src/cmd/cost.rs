@@ -1,4 +1,4 @@
-//! `profiler cost`: what the probes themselves add to each call of a handler on this machine.
+//! `profiler cost`: what the probes add to each call of a handler on this machine.
 
 use super::{json, to_stdout};
 use crate::atomic_file::OutputFile;
@@ -8,13 +8,13 @@ use crate::error::{Failure, exit};
 use crate::kernel::privileges;
 use crate::kernel::target::KernelFiles;
 
-/// Runs the measurement and prints it.
+/// Measures the cost and prints it.
 ///
 /// # Errors
 /// As [`measure`]; and when the output cannot be written.
 pub fn run(args: &CostArgs) -> Result<(), Failure> {
     privileges::check()?;
-    super::put_back();
+    super::restore_tracefs();
     let handlers = [args.handler.clone()];
     let targets = KernelFiles::default().resolve(args.module.as_deref(), &handlers)?;
     let [target] = targets.as_slice() else {

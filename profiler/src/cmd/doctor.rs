@@ -5,12 +5,12 @@ use crate::cli::DoctorArgs;
 use crate::doctor::{Machine, examine, table};
 use crate::error::{Failure, exit};
 
-/// Prints what was found.
+/// Prints the checks and their remedies.
 ///
 /// # Errors
 /// With [`exit::CANNOT_MEASURE`] when nothing can be measured, after the output.
 pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
-    super::put_back();
+    super::restore_tracefs();
     let report = examine(&Machine::this(), args.module.as_deref(), &args.handlers);
     let text = if args.json { json(&report)? } else { table::text(&report, stdout_width()) };
     to_stdout(&text)?;
@@ -21,6 +21,6 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
         Some(module) => format!("functions of module {module}"),
         None => "functions of the kernel".to_owned(),
     };
-    let text = format!("this machine cannot measure {what}: the remedies are in the output above");
+    let text = format!("this machine cannot measure {what}: see the remedies above");
     Err(Failure::new(exit::CANNOT_MEASURE, text))
 }

@@ -1,19 +1,19 @@
-//! The files that a run writes beside its JSON: opened before anything is measured.
+//! Files that a run exports besides its JSON, opened before anything is measured.
 
 use crate::atomic_file::OutputFile;
 use crate::error::{Failure, exit};
 use crate::export::{Export, Format, Unit};
 use crate::profile::Profile;
 
-/// Files that are open and not yet written.
+/// Open files, not yet written.
 #[derive(Debug, Default)]
 pub(super) struct Exports(Vec<(Format, OutputFile)>);
 
 impl Exports {
-    /// Opens all of `wanted`; `json` is the file that has been opened already, if any.
+    /// Opens all of `wanted`; `json` is the file of `--json`, which is open already.
     ///
     /// # Errors
-    /// If one cannot be written, or two would go to standard output.
+    /// If one cannot be written, or two go to standard output.
     pub(super) fn open(wanted: &[Export], json: Option<&OutputFile>) -> Result<Self, Failure> {
         let mut files = Vec::new();
         for Export { format, path } in wanted {
@@ -32,10 +32,10 @@ impl Exports {
         self.0.iter().any(|(_, file)| file.is_stdout())
     }
 
-    /// Writes `profile` to all of them; each is tried, whatever becomes of the others.
+    /// Writes `profile` to all of them, even if one fails.
     ///
     /// # Errors
-    /// The first that could not be written.
+    /// The first failure.
     pub(super) fn commit(self, profile: &Profile, unit: Unit) -> Result<(), Failure> {
         let mut first = Ok(());
         for (format, file) in self.0 {

@@ -1,4 +1,4 @@
-//! Which exit code each error of the layers below ends the program with.
+//! The exit code of each error of the layers below.
 
 use super::report::ReportError;
 use crate::atomic_file::OutputError;
@@ -13,7 +13,7 @@ use crate::profile::ReadError;
 use crate::run::{self, Signal};
 use crate::trace_cmd::ImportError;
 
-/// Errors that all have one code, whatever happened.
+/// Error types with one exit code each.
 macro_rules! of_one_code {
     ($($error:ty => $code:ident),*) => {$(
         impl From<$error> for Failure {

@@ -1,4 +1,4 @@
-//! `profiler gate`: whether the candidate is slower than it may be.
+//! `profiler gate`: decides whether the candidate is slower than it may be.
 
 mod output;
 
@@ -12,16 +12,16 @@ use crate::verdict::{self, Outcome, Rule, Sides};
 
 use output::Outputs;
 
-/// Judges: see the [command line](GateArgs). All outputs are written whatever the outcome, but for the
-/// new baseline, which takes a pass.
+/// See the [command line](GateArgs). All outputs are written whatever the outcome, except the new
+/// baseline, which needs a pass.
 ///
 /// # Errors
-/// With the outcome's exit code unless it is a pass; or if a file is not what it should be, or an
-/// output cannot be written.
+/// With the outcome's exit code unless it is a pass; or if a file is not a valid recording or rule, or
+/// an output cannot be written.
 pub fn run(args: &GateArgs) -> Result<(), Failure> {
     let rule = rule(args)?;
     let files = Files::of(&args.sides, rule.budgets.is_empty())?;
-    // Before reading: what cannot be written is known before there is a verdict to lose.
+    // Opened before anything is judged, so that no decision is lost to an output that cannot be written.
     let outputs = Outputs::open(args)?;
     let new_baseline = args.update_baseline.as_deref().map(OutputFile::open).transpose()?;
     let (base, candidate) = files.read()?;
@@ -43,7 +43,7 @@ pub fn run(args: &GateArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let kept = match &args.update_baseline {
-        Some(path) => format!("; {} stays as it was", path.display()),
+        Some(path) => format!("; {} is unchanged", path.display()),
         None => String::new(),
     };
     Err(Failure::new(code, format!("gate: {}: {}{kept}", report.outcome, report.summary)))
@@ -59,7 +59,7 @@ fn exit_code(outcome: Outcome) -> u8 {
     }
 }
 
-/// The rule of the file, with what the command line says over it.
+/// The rule of the file, overridden by the command line.
 fn rule(args: &GateArgs) -> Result<Rule, Failure> {
     let mut rule = match &args.config {
         Some(path) => {

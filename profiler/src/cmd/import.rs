@@ -9,14 +9,14 @@ use crate::error::{Failure, exit};
 use crate::progress::Progress;
 use crate::trace_cmd::{Import, ImportError, Percentile, json, table};
 
-/// What to import, and how to show it.
+/// Options of an import.
 #[derive(Debug)]
 pub struct Options<'a> {
     /// The file; `-` is standard input.
     pub file: &'a Path,
-    /// How percentiles are found.
+    /// How percentiles are computed.
     pub percentile: Percentile,
-    /// Where the JSON goes, if anywhere; `-` is standard output, and then takes the table's place.
+    /// The file of the JSON, if any; `-` is standard output, and then replaces the table.
     pub json: Option<&'a Path>,
     /// No progress on standard error.
     pub quiet: bool,
@@ -24,11 +24,11 @@ pub struct Options<'a> {
     pub width: Option<u16>,
 }
 
-/// Prints the table of a file of function_graph text to `out`, and writes its JSON.
+/// Prints the statistics of a file of function_graph text to `out`, and writes its JSON.
 ///
 /// # Errors
-/// If the file cannot be read or has no call, or an output cannot be written. A reader that has seen
-/// enough and closes the pipe is no error.
+/// If the file cannot be read or has no call, or an output cannot be written. A closed pipe is not an
+/// error.
 pub fn trace_cmd(options: &Options<'_>, out: &mut dyn Write) -> Result<(), Failure> {
     let json = options.json.map(OutputFile::open).transpose()?;
     let stdin = options.file == Path::new("-");

@@ -17,7 +17,7 @@ use crate::text::plural;
 
 use output::Outputs;
 
-/// Boots, measures and reports: see the [command line](LabArgs).
+/// See the [command line](LabArgs).
 ///
 /// # Errors
 /// With the exit code of the [table](exit). What was measured before a failure has been reported and
@@ -51,7 +51,7 @@ pub fn run(args: &LabArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs the boots of one kernel with a bar that counts runs.
+/// Runs the boots of one kernel with a progress bar of runs.
 fn watch(bench: &Bench, settings: &lab::Settings, progress: &mut Progress) -> Measured {
     let sides = if bench.candidate.is_some() { 4 } else { 1 };
     let runs = u64::from(settings.boots) * u64::from(settings.repeat) * sides;
@@ -65,10 +65,10 @@ fn watch(bench: &Bench, settings: &lab::Settings, progress: &mut Progress) -> Me
         settings.clock,
     ));
     progress.begin_steps("runs", runs);
-    let begun = AtomicU64::new(0);
+    let started = AtomicU64::new(0);
     let bar = &*progress;
     let measured = lab::run(bench, settings, &|| {
-        bar.at_step(begun.fetch_add(1, Ordering::Relaxed));
+        bar.at_step(started.fetch_add(1, Ordering::Relaxed));
     });
     progress.end();
     measured
@@ -78,7 +78,7 @@ fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
     Failure::new(exit::BAD_OUTPUT, format!("cannot write {}: {error}", path.display()))
 }
 
-/// A path as the guest will see it.
+/// The guest has another working directory.
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }

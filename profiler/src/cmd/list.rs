@@ -1,5 +1,4 @@
-//! `profiler list`: the functions of a module or of the kernel image, and what can be done with
-//! each.
+//! `profiler list`: the functions of a module or of the kernel image, and whether each can be traced.
 
 use super::{grid, json, report::stdout_width, to_stdout};
 use crate::cli::ListArgs;
@@ -10,9 +9,9 @@ use crate::text::plural;
 /// Prints the functions that match.
 ///
 /// # Errors
-/// When the module is not loaded, a pattern matches nothing, or the output cannot be written.
+/// If the module is not loaded, a pattern matches nothing, or the output cannot be written.
 pub fn run(args: &ListArgs) -> Result<(), Failure> {
-    super::put_back();
+    super::restore_tracefs();
     let functions = KernelFiles::default().functions(args.module.as_deref(), &args.patterns)?;
     if args.json {
         return to_stdout(&json(&functions)?);
@@ -20,7 +19,7 @@ pub fn run(args: &ListArgs) -> Result<(), Failure> {
     to_stdout(&table(&functions, stdout_width()))
 }
 
-/// The table for people.
+/// The functions as a table.
 #[must_use]
 pub fn table(functions: &[Function], width: Option<u16>) -> String {
     let rows = functions.iter().map(row).collect();

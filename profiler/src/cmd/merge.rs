@@ -1,4 +1,4 @@
-//! `profiler merge`: one profile out of several.
+//! `profiler merge`: the exact sum of several recordings.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -11,27 +11,26 @@ use crate::profile::unlike::What;
 use crate::profile::{Merge, MergeError, Series};
 use crate::progress::Progress;
 
-/// What to merge, and where to.
+/// Options of a merge.
 #[derive(Debug, Clone, Copy)]
 pub struct Options<'a> {
-    /// Files of runs and series; `-` is standard input.
+    /// Recordings; `-` is standard input.
     pub files: &'a [PathBuf],
-    /// The file of the sum; `-` is standard output.
+    /// File of the sum; `-` is standard output.
     pub output: &'a Path,
-    /// What the profiles may differ in.
+    /// Aspects in which the recordings may differ.
     pub allowed: &'a [What],
-    /// Nothing on standard error but errors.
+    /// Only errors on standard error.
     pub quiet: bool,
 }
 
-/// Files that are read ahead of the sum.
+/// Files that are read ahead: few, to bound the memory.
 const AHEAD: usize = 2;
 
-/// Merges all runs of `options.files`. A few files are held in memory at a time: one is added while the
-/// next are read.
+/// Merges all runs of `options.files`, reading the next files while one is added.
 ///
 /// # Errors
-/// If one cannot be read, is unlike the first, or is there twice; then nothing is written.
+/// If one cannot be read, differs from the first, or is given twice; then nothing is written.
 pub fn run(options: &Options<'_>) -> Result<(), Failure> {
     let output = OutputFile::open(options.output)?;
     let mut merge = Merge::new(options.allowed);
@@ -41,7 +40,7 @@ pub fn run(options: &Options<'_>) -> Result<(), Failure> {
         scope.spawn(move || {
             for file in options.files {
                 if read.send((file, Series::read(file))).is_err() {
-                    // The sum was given up.
+                    // The merge failed.
                     break;
                 }
             }
@@ -53,7 +52,7 @@ pub fn run(options: &Options<'_>) -> Result<(), Failure> {
     })?;
     let profile = merge.finish().map_err(|error| refused(&error))?;
     profile.check().map_err(|error| {
-        Failure::new(exit::INTERNAL, format!("the merged profile contradicts itself: {error}"))
+        Failure::new(exit::INTERNAL, format!("the merged recording contradicts itself: {error}"))
     })?;
     output.commit(&Json.serialize(&profile))?;
     let progress = Progress::new(options.quiet);
@@ -65,13 +64,13 @@ pub fn run(options: &Options<'_>) -> Result<(), Failure> {
     ));
     if with_intervals > 0 {
         progress.say(&format!(
-            "the intervals of {with_intervals} of them are not in the sum: their windows are not one"
+            "{with_intervals} of them have intervals, which are left out: a sum has no single window"
         ));
     }
     Ok(())
 }
 
-/// Adds all runs of a file; gives how many of them have intervals.
+/// Adds all runs of a file; returns how many of them have intervals.
 fn add(merge: &mut Merge<'_>, file: &Path, series: Series) -> Result<u64, Failure> {
     let several = series.runs.len() > 1;
     let name = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy();

@@ -1,4 +1,4 @@
-//! One module a subcommand.
+//! One module per subcommand.
 
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -26,7 +26,7 @@ pub mod run;
 pub mod shell;
 pub mod sweep;
 
-/// Writes to standard output; a reader that has seen enough and closes the pipe is no error.
+/// Writes to standard output; a closed pipe is not an error.
 fn to_stdout(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -37,16 +37,16 @@ fn to_stdout(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Puts back what a profiler that was killed had changed in tracefs, and says so.
-fn put_back() {
+/// Restores what a killed profiler had changed in tracefs, and reports it.
+fn restore_tracefs() {
     match keeper::put_back(Path::new("/")) {
         Ok(Some(recovered)) => eprintln!("{recovered}"),
         Ok(None) => {}
-        Err(error) => eprintln!("warning: the journal of changes to tracefs: {error}"),
+        Err(error) => eprintln!("warning: tracefs was not restored after an earlier run: {error}"),
     }
 }
 
-/// JSON for machines, with a line end.
+/// Indented JSON with a newline at its end.
 fn json<T: serde::Serialize>(value: &T) -> Result<String, Failure> {
     serde_json::to_string_pretty(value)
         .map(|text| text + "\n")

@@ -8,10 +8,10 @@ use crate::error::Failure;
 use crate::kernel::host::read_fact;
 use crate::prepare::{Options, prepare};
 
-/// Makes the copy and prints what was done.
+/// Writes the copy with BTF and prints what was done.
 ///
 /// # Errors
-/// See [`PrepareError`](crate::prepare::PrepareError). The module's own file is whole in every case.
+/// See [`PrepareError`](crate::prepare::PrepareError). The module's own file is never left half-written.
 pub fn run(args: &PrepareArgs) -> Result<(), Failure> {
     let running = read_fact(Path::new("/proc/sys/kernel/osrelease"));
     let options = Options {
@@ -29,7 +29,7 @@ pub fn run(args: &PrepareArgs) -> Result<(), Failure> {
         done.base.display()
     );
     if let Some(release) = &done.built_for {
-        text.push_str(&format!("it loads on kernel {release} alone, as before\n"));
+        text.push_str(&format!("it loads on kernel {release} only, as before\n"));
     }
     if done.was_signed {
         text.push_str("its signature is gone: sign it again where the kernel asks for one\n");

@@ -1,4 +1,4 @@
-//! `profiler profiles`: the load profiles there are, and whether they are sound.
+//! `profiler profiles`: lists and checks load profiles.
 
 use serde::Serialize;
 
@@ -8,10 +8,10 @@ use crate::error::{Failure, exit};
 use crate::export::load_profiles::{in_full, table};
 use crate::load_profile::{Library, Listed, LoadProfile, Origin};
 
-/// Lists and checks the profiles, or shows those named.
+/// Lists and checks all load profiles, or shows the named ones.
 ///
 /// # Errors
-/// When one that is named is not there, any is no good, or the output cannot be written.
+/// If a named one does not exist, any cannot be used, or the output cannot be written.
 pub fn run(args: &ProfilesArgs) -> Result<(), Failure> {
     let library = Library::of_user(&args.folders);
     if !args.names.is_empty() {
@@ -54,7 +54,7 @@ pub fn run(args: &ProfilesArgs) -> Result<(), Failure> {
     }
 }
 
-/// One profile of the listing, in JSON.
+/// One load profile of the list, in JSON.
 #[derive(Serialize)]
 struct Entry<'a> {
     name: &'a str,

@@ -1,4 +1,4 @@
-//! `profiler report`: a run from its file, as a table or in another format.
+//! `profiler report`: a recording as a table or in another format.
 
 mod print;
 mod select;
@@ -16,20 +16,20 @@ use print::write;
 pub use print::{ReportError, print, print_plots, print_series, report, stdout_width};
 use select::read;
 
-/// What to report, and how.
+/// Options of a report.
 #[derive(Debug, Clone, Copy)]
 pub struct Options<'a> {
     /// The file; `-` is standard input.
     pub file: &'a Path,
-    /// A second file that is laid over the first, in HTML.
+    /// A second file to overlay, in HTML.
     pub other: Option<&'a Path>,
-    /// The format; without it what the ending of `output` tells, else the table.
+    /// The format [default: by the extension of `output`, else the table].
     pub format: Option<Format>,
-    /// Where it goes; without it to the caller's output.
+    /// The output file [default: the caller's output].
     pub output: Option<&'a Path>,
-    /// The only run of a series that is wanted, from 1.
+    /// The only run of a series to show, from 1.
     pub run: Option<usize>,
-    /// Names and globs of the only handlers that are wanted; empty is all.
+    /// Names and globs of the handlers to show; empty is all.
     pub handlers: &'a [String],
     /// Whether each handler is plotted below the table.
     pub plot: bool,
@@ -39,25 +39,24 @@ pub struct Options<'a> {
     pub width: Option<u16>,
 }
 
-/// Makes the report of `options.file` and writes it to `out`, or to `options.output` in one step.
+/// Writes the report of `options.file` to `out`, or atomically to `options.output`.
 ///
 /// # Errors
-/// If the file is no sound profile or series, has no such run or handler, the format holds one run
-/// and there are several, or the output cannot be written. A reader that has seen enough and closes
-/// the pipe is no error.
+/// If the file is not a valid recording or has no such run or handler, the format holds one run and
+/// there are several, or the output cannot be written. A closed pipe is not an error.
 pub fn run(options: &Options<'_>, out: &mut dyn Write) -> Result<(), Failure> {
     let output = options.output.map(OutputFile::open).transpose()?;
     let format = options.format.or_else(|| options.output.and_then(Format::of_file));
     let format = format.unwrap_or(Format::Table);
     if options.other.is_some() && format != Format::Html {
         let message = format!(
-            "two profiles are laid over each other in html alone, and the format is {format}: say \
-             --format html, or use `profiler compare`"
+            "only html overlays two recordings, and the format is {format}: use --format html, or \
+             `profiler compare`"
         );
         return Err(Failure::new(exit::USAGE, message));
     }
     if options.plot && format != Format::Table {
-        let message = format!("--plot goes below a table, and the format is {format}");
+        let message = format!("--plot needs the format table, and the format is {format}");
         return Err(Failure::new(exit::USAGE, message));
     }
     let series = read(options.file, options)?;
@@ -92,7 +91,7 @@ fn one<'a>(series: &'a Series, file: &Path, format: Format) -> Result<&'a Profil
 
 fn several(file: &Path, series: &Series, format: Format) -> Failure {
     let message = format!(
-        "{} holds {} runs, and {format} holds one: say which with --run",
+        "{} has {} runs, and {format} holds one: choose it with --run",
         file.display(),
         series.runs.len()
     );

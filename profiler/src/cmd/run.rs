@@ -14,15 +14,14 @@ use crate::run::{Measured, Run};
 
 use deliver::Delivery;
 
-/// Runs one profile, or the parts of a load profile in turn, as often as asked for: see the
-/// [command line](RunArgs).
+/// See the [command line](RunArgs).
 ///
 /// # Errors
 /// With the exit code of the [table](exit). Codes 5, 6, 9, 130 and 143 come after the report.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
     if !args.no_probe {
         privileges::check()?;
-        super::put_back();
+        super::restore_tracefs();
     }
     let run = Run::prepare(args.into())?;
     // Several runs make a series, which has no form but JSON.

@@ -1,5 +1,4 @@
-//! `profiler completions` and `profiler man`: made of the command line itself, so that they cannot
-//! differ from it.
+//! `profiler completions` and `profiler man`, generated from the command line's definition.
 
 use std::path::Path;
 
@@ -43,13 +42,13 @@ pub fn man(args: &ManArgs) -> Result<(), Failure> {
         None => {
             let known: Vec<&str> =
                 pages.iter().filter_map(|(name, _)| name.strip_prefix("profiler-")).collect();
-            let message = format!("`{wanted}` has no page: there are {}", known.join(", "));
+            let message = format!("`{wanted}` has no man page: choose one of {}", known.join(", "));
             Err(Failure::new(exit::USAGE, message))
         }
     }
 }
 
-/// Every page with its name.
+/// All pages with their names.
 fn pages() -> Result<Vec<(String, Vec<u8>)>, Failure> {
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();

@@ -1,4 +1,4 @@
-//! The files of both sides: what `compare` and `gate` read.
+//! The recordings that `compare` and `gate` read.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,14 +11,14 @@ use crate::verdict::Run;
 /// Files of the baseline and of the candidate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Files {
-    /// The baseline's.
+    /// Files of the baseline.
     pub(super) base: Vec<PathBuf>,
-    /// The candidate's.
+    /// Files of the candidate.
     pub(super) candidate: Vec<PathBuf>,
 }
 
 impl Files {
-    /// Sorts the arguments: `BASE... -- CANDIDATE...`, or two files.
+    /// From the arguments `BASE... -- CANDIDATE...`, or two files.
     ///
     /// # Errors
     /// If a side has no file.
@@ -41,14 +41,14 @@ impl Files {
     /// The runs of both sides.
     ///
     /// # Errors
-    /// If a file is missing or no sound profile or series.
+    /// If a file is missing or not a valid recording.
     pub(super) fn read(&self) -> Result<(Vec<Run>, Vec<Run>), Failure> {
         let missing = |path: &Path, error: ReadError| match error {
             ReadError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
                 Failure::new(
                     exit::BAD_INPUT,
                     format!(
-                        "the baseline {} is not there: measure the accepted driver with `profiler lab` or `profiler \
+                        "the baseline {} does not exist: measure the accepted driver with `profiler lab` or `profiler \
                      run --json {}`, and keep that file",
                         path.display(),
                         path.display()

@@ -1,4 +1,4 @@
-//! `profiler sweep`: a grid of runs, one profile a cell, that can be stopped and continued.
+//! `profiler sweep`: a grid of runs, one recording per cell, that can be stopped and continued.
 
 use std::path::Path;
 
@@ -12,11 +12,11 @@ use crate::progress::Progress;
 use crate::run::Signals;
 use crate::sweep::{Axes, Plan, Sweep, table};
 
-/// Runs what is left of the grid, and prints its table.
+/// Runs the cells that are missing, and prints the table of all.
 ///
 /// # Errors
-/// If the folder holds another grid, or a cell cannot be measured: those before it are kept. After a
-/// signal, with its code.
+/// If the folder holds another grid, or a cell cannot be measured (earlier cells are kept); after a
+/// signal, with its exit code.
 pub fn run(args: &SweepArgs) -> Result<(), Failure> {
     let axes = Axes {
         rates: args.rate.iter().map(|asked| asked.0).collect(),
@@ -30,9 +30,9 @@ pub fn run(args: &SweepArgs) -> Result<(), Failure> {
     let all = sweep.done.len() + left.len();
     let mut progress = Progress::new(args.quiet);
     if !sweep.done.is_empty() {
-        progress.say(&format!("{} of {all} cells are there already", sweep.done.len()));
+        progress.say(&format!("{} of {all} cells exist already", sweep.done.len()));
     }
-    // One thread: the runs are to die with it.
+    // One thread, because a run dies with the thread that started it.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| {
         Failure::new(exit::INTERNAL, format!("cannot start the async runtime: {error}"))
@@ -43,7 +43,7 @@ pub fn run(args: &SweepArgs) -> Result<(), Failure> {
         let measured = sweep.measure(cell, async || signals.next().await);
         if let Some(signal) = runtime.block_on(measured)? {
             let text = format!(
-                "ended by {signal} with {} of {all} cells measured; the same command goes on with the rest",
+                "ended by {signal} with {} of {all} cells measured; the same command continues with the rest",
                 sweep.done.len()
             );
             return Err(Failure::new(of_signal(signal), text));
@@ -54,19 +54,19 @@ pub fn run(args: &SweepArgs) -> Result<(), Failure> {
     to_stdout(&table::text(&sweep.done, args.unit, stdout_width()))
 }
 
-/// Whether `profiler run` takes these arguments, found out before anything is measured.
+/// Checks that `profiler run` accepts the arguments, before anything is measured.
 fn check_arguments(args: &SweepArgs, plan: &Plan) -> Result<(), Failure> {
     let Some(cell) = plan.cells().next() else { return Ok(()) };
     let words = ["profiler".into(), "run".into()].into_iter();
     match Cli::try_parse_from(words.chain(cell.arguments(&args.run, Path::new("cell.json")))) {
         Ok(Cli { command: Command::Run(run), .. }) if run.repeat > 1 => Err(Failure::new(
             exit::USAGE,
-            "--repeat is the sweep's: write it before the `--`, and each run has a file of its own",
+            "--repeat is an option of the sweep: write it before the `--`, and each run gets its own file",
         )),
         Ok(_) => Ok(()),
         Err(error) => Err(Failure::new(
             exit::USAGE,
-            format!("`profiler run` does not take the arguments behind `--`: {error}"),
+            format!("`profiler run` does not accept the arguments after `--`: {error}"),
         )),
     }
 }

@@ -1,4 +1,4 @@
-//! What stands in a cell of a table: durations in a unit, names, sizes.
+//! Texts of table cells: durations in a unit, names, sizes.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use crate::profile::{HandlerProfile, Profile};
 )]
 #[strum(serialize_all = "lowercase", parse_err_ty = UnknownUnit, parse_err_fn = unknown_unit)]
 pub enum Unit {
-    /// The one of the three in which the largest average is a number below 1000.
+    /// The first of the three in which the largest average is below 1000.
     #[default]
     Auto,
     /// Nanoseconds.
@@ -23,7 +23,7 @@ pub enum Unit {
 
 /// A unit that this program does not know.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no unit: choose auto, ns, us or ms")]
+#[error("unknown unit `{0}`: expected auto, ns, us or ms")]
 pub struct UnknownUnit(String);
 
 fn unknown_unit(text: &str) -> UnknownUnit {
@@ -31,8 +31,8 @@ fn unknown_unit(text: &str) -> UnknownUnit {
 }
 
 impl Unit {
-    /// This unit, or for `Auto` the one that suits `profile`: one for all handlers, so that a
-    /// column can be compared by eye.
+    /// This unit, or for `Auto` one that suits all handlers of `profile`, so that a column can be
+    /// compared by eye.
     pub(super) fn resolve(self, profile: &Profile) -> Self {
         if profile.handlers.is_empty() {
             let latencies = profile.loads.iter().filter_map(|load| load.outcome.latency.as_ref());
@@ -46,7 +46,7 @@ impl Unit {
         self.or_for(means.fold(0.0, f64::max))
     }
 
-    /// This unit, or for `Auto` the one that suits durations of that many nanoseconds.
+    /// This unit, or for `Auto` the one that suits durations up to `largest` nanoseconds.
     fn or_for(self, largest: f64) -> Self {
         if self != Self::Auto {
             return self;
@@ -60,7 +60,7 @@ impl Unit {
         }
     }
 
-    /// Decimal places of this unit that make one nanosecond.
+    /// Decimal places of this unit that resolve one nanosecond.
     pub(super) fn places(self) -> usize {
         match self {
             Self::Auto | Self::Ns => 0,
@@ -86,7 +86,7 @@ impl Unit {
     }
 }
 
-/// Text from a file must not steer the reader's terminal.
+/// Replaces characters by which text from a file could control the reader's terminal.
 pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     if text.chars().any(is_unsafe) {
         Cow::Owned(text.chars().map(|c| if is_unsafe(c) { '\u{fffd}' } else { c }).collect())

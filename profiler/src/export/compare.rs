@@ -22,7 +22,7 @@ pub fn text(report: &CompareReport, width: Option<u16>) -> String {
     let mut before = String::new();
     let rows = report.changes.iter().map(|change| {
         let subject = change.subject();
-        // A handler's name once, on its first line.
+        // A handler's name only on its first line.
         let shown = if subject == before { String::new() } else { clean(&subject).into_owned() };
         before = subject;
         let mut row = cells(change);
@@ -61,7 +61,7 @@ pub fn markdown(report: &CompareReport) -> String {
     text
 }
 
-/// Lines that say what was compared.
+/// The compared runs, in lines of `label value`.
 pub(super) fn heading(parts: &[PartRecord]) -> String {
     let mut text = String::new();
     for part in parts {
@@ -83,7 +83,7 @@ pub(super) fn heading(parts: &[PartRecord]) -> String {
     text
 }
 
-/// The same in one line.
+/// The compared runs in one line.
 pub(super) fn describe(part: &PartRecord) -> String {
     let modules = |modules: &[String]| {
         if modules.is_empty() { "kernel image".to_owned() } else { modules.join(", ") }
@@ -102,13 +102,13 @@ fn footing(report: &CompareReport) -> Vec<String> {
     let mut lines: Vec<String> =
         report.notes.iter().map(|note| format!("note: {}", clean(note))).collect();
     lines.push(format!(
-        "bounds: each holds with {:.0} % confidence (bootstrap of runs); p: exact chance of ranks as high if \
-         nothing had changed (not adjusted for the number of lines)",
+        "bounds: each holds with {:.0} % confidence (bootstrap of runs); p: exact p-value of the ranks \
+         (not adjusted for the number of lines)",
         report.confidence * 100.0
     ));
     if report.changes.iter().all(|change| change.change_bounds.is_none()) {
         lines.push(
-            "one run of a side has no bounds: the change may be chance; measure several runs"
+            "a side with one run has no bounds, and the change may be chance: measure several runs"
                 .to_owned(),
         );
     }
@@ -145,7 +145,7 @@ fn cells(change: &ChangeRecord) -> [String; 8] {
     ]
 }
 
-/// Text for a cell of a Markdown table: no mark-up and no cell border comes out of it.
+/// Text for a cell of a Markdown table, with markup and cell borders escaped.
 pub(super) fn markdown_cell(text: &str) -> String {
     escape(&clean(text))
 }

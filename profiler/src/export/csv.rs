@@ -1,11 +1,11 @@
-//! CSV: one row a handler and run, with the units in the heads, for spreadsheets and scripts.
+//! CSV for spreadsheets and scripts: one row per handler and run, units in the header.
 
 use super::Exporter;
 use super::cell::clean;
 use crate::profile::measure::Losses;
 use crate::profile::{HandlerProfile, Profile};
 
-/// Heads of the columns; within one major version none is renamed, and new ones come last.
+/// Column names; within one major version none is renamed, and new ones come last.
 const HEADER: [&str; 40] = [
     "run",
     "handler",
@@ -49,7 +49,7 @@ const HEADER: [&str; 40] = [
     "backwards",
 ];
 
-/// A row a handler. What is not known is empty; a count of zero is `0`.
+/// One row per handler. Unknown values are empty; a count of zero is `0`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Csv;
 

@@ -1,13 +1,12 @@
-//! The curve that the plots of this program draw: latency by percentile.
+//! Curve of latency by percentile.
 
 use crate::profile::HandlerProfile;
 
-/// Points of a curve: more than its pixels would be drawn over each other.
+/// Most points of a curve: more would share its pixels.
 const MAX_POINTS: usize = 600;
 
-/// The curve of latency by percentile. The first coordinate is the share of the calls that took no
-/// longer, as its number of nines; the second is the duration in nanoseconds, 1 at least. Empty
-/// without a call.
+/// Points of the curve: the share of the calls that took no longer, as its number of nines, and the
+/// duration in nanoseconds, at least 1. Empty without a call.
 pub(super) fn percentile_points(handler: &HandlerProfile) -> Vec<(f64, f64)> {
     let mut points = Vec::new();
     let mut below = 0_u64;
@@ -19,7 +18,7 @@ pub(super) fn percentile_points(handler: &HandlerProfile) -> Vec<(f64, f64)> {
         if below < handler.count {
             points.push((nines(below as f64 / handler.count as f64), value));
         } else {
-            // The longest call has no finite number of nines: half a call beyond it.
+            // 100 % has no finite number of nines: half a call less.
             points.push((nines(1.0 - 0.5 / handler.count as f64), value));
         }
     }
@@ -27,7 +26,7 @@ pub(super) fn percentile_points(handler: &HandlerProfile) -> Vec<(f64, f64)> {
     let last = points.len().saturating_sub(1);
     let mut kept = Vec::with_capacity(points.len() / every + 1);
     for (at, point) in points.into_iter().enumerate() {
-        // The tail is what is looked at, and it has few points.
+        // The tail matters most and has few points.
         if at.is_multiple_of(every) || point.0 > 2.0 || at == last {
             kept.push(point);
         }
@@ -39,14 +38,14 @@ fn nines(share: f64) -> f64 {
     -(1.0 - share).log10()
 }
 
-/// The share that a number of nines stands for, with as many decimals as it needs.
+/// The percentile of a number of nines, with as many decimals as it needs.
 pub(super) fn percentile(nines: f64) -> String {
     let share = (1.0 - 10_f64.powf(-nines)) * 100.0;
     let decimals = ((nines - 1e-6).ceil() as usize).saturating_sub(2);
     format!("{share:.decimals$} %")
 }
 
-/// Nanoseconds in the unit in which they are read best.
+/// A duration in the unit that suits it.
 pub(super) fn duration(ns: f64) -> String {
     let (value, unit) = if ns < 1e3 {
         (ns, "ns")

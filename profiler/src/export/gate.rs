@@ -1,4 +1,4 @@
-//! What a gate found, as text, Markdown, JUnit XML and annotations.
+//! The report of a gate as text, Markdown, JUnit XML and annotations.
 
 use std::fmt::Write as _;
 
@@ -36,7 +36,7 @@ pub fn text(report: &GateReport, width: Option<u16>) -> String {
     for note in &report.notes {
         let _ = writeln!(text, "note: {}", clean(note));
     }
-    // A refusal has lines of its own.
+    // A refusal has several lines.
     let summary: Vec<_> = report.summary.lines().map(clean).collect();
     let _ = writeln!(text, "gate: {}: {}", report.outcome, summary.join("\n"));
     text
@@ -57,11 +57,11 @@ pub fn markdown(report: &GateReport) -> String {
     for note in &report.notes {
         let _ = writeln!(text, "- {}", markdown_cell(note));
     }
-    let (passed, told): (Vec<&Line>, Vec<&Line>) =
+    let (passed, listed): (Vec<&Line>, Vec<&Line>) =
         report.lines.iter().partition(|line| line.verdict == Verdict::Pass && !line.improved);
-    if !told.is_empty() {
+    if !listed.is_empty() {
         text.push('\n');
-        text.push_str(&markdown_table(&told));
+        text.push_str(&markdown_table(&listed));
     }
     if !passed.is_empty() {
         let _ = write!(
@@ -89,7 +89,7 @@ fn markdown_table(lines: &[&Line]) -> String {
     text
 }
 
-/// The report as JUnit XML: a suite a handler, a case a figure.
+/// The report as JUnit XML: one suite per handler, one case per figure.
 #[must_use]
 pub fn junit(report: &GateReport) -> Vec<u8> {
     let mut cases: Vec<Case> = report
@@ -120,8 +120,8 @@ pub fn junit(report: &GateReport) -> Vec<u8> {
     junit::document("profiler gate", &cases)
 }
 
-/// Commands of GitHub Actions that show what did not pass beside the change, one a line: errors for what
-/// failed and for a refusal, warnings for what is undecided, notices for what is new or faster.
+/// Workflow commands of GitHub Actions, one per line: errors for failed figures and a refusal, warnings
+/// for undecided ones, notices for new or faster ones.
 #[must_use]
 pub fn annotations(report: &GateReport) -> String {
     let mut text = String::new();
@@ -146,12 +146,12 @@ pub fn annotations(report: &GateReport) -> String {
     text
 }
 
-/// A line of a workflow command ends it, and `%` begins an escape.
+/// Escapes the message of a workflow command, which ends with its line and in which `%` starts an escape.
 fn escape_data(text: &str) -> String {
     text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
 }
 
-/// In a property `:` and `,` end it, too.
+/// Escapes a property of a workflow command, which `:` and `,` end, too.
 fn escape_property(text: &str) -> String {
     escape_data(text).replace(':', "%3A").replace(',', "%2C")
 }

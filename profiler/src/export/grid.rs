@@ -1,13 +1,13 @@
-//! The one look of all tables: no borders, a rule below the head.
+//! The layout of all tables: no borders, a rule below the header.
 
 use comfy_table::{
     CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Row, Table, Width, presets,
 };
 
-/// Narrowest column of names in a terminal: below it, lines overflow rather than break names up.
+/// Minimum width of a column of names: in a narrower terminal lines overflow.
 const NAME_COLUMNS: u16 = 20;
 
-/// An empty table of that look, with these column heads.
+/// An empty table of that layout.
 pub(crate) fn plain(header: &[&str]) -> Table {
     let mut grid = Table::new();
     grid.load_style(presets::NOTHING.header_separator(LineStyle::none().fill('-').junction(' ')));
@@ -28,7 +28,7 @@ pub(crate) fn fit(grid: &mut Table, width: Option<u16>) {
     }
 }
 
-/// A table of names with figures: names on the left and all else on the right of their columns.
+/// A table of names with figures: names aligned left, figures right.
 pub(crate) fn figures(
     header: &[&str],
     rows: impl Iterator<Item = Row>,
@@ -48,7 +48,7 @@ pub(crate) fn figures(
     grid.to_string()
 }
 
-/// A plain grid with a rule below its head; the last column takes what the terminal has left.
+/// A table of text; the last column takes the rest of the terminal's width.
 pub(crate) fn words(header: &[&str], rows: Vec<Vec<String>>, width: Option<u16>) -> String {
     let mut grid = plain(header);
     grid.add_rows(rows);

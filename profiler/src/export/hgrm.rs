@@ -1,4 +1,4 @@
-//! HdrHistogram's percentile distribution as text, which its plotters draw.
+//! HdrHistogram's percentile distribution as text, for its plotters.
 
 use std::fmt::{self, Write as _};
 
@@ -6,11 +6,11 @@ use super::Exporter;
 use super::cell::{Unit, clean, full_name};
 use crate::profile::{HandlerProfile, Profile};
 
-/// Steps in each half of the distance to 100 %: what other implementations take by default.
+/// Steps in each half of the distance to 100 %, the default of other implementations.
 const STEPS: u32 = 5;
 
-/// A distribution for each handler, one after the other, each below a comment with its name. Most
-/// plotters take one a file: see `profiler report --handler`.
+/// A distribution per handler, each below a comment with its name. Most plotters take one per file: see
+/// `profiler report --handler`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Hgrm {
     /// Unit of the durations; microseconds unless one is named.
@@ -53,7 +53,7 @@ fn section(
         Err(error) => return writeln!(text, "#[{}]", clean(&error)),
     };
     let scale = 10_f64.powi(unit.places() as i32);
-    // One place more than a nanosecond has would be invented; these files have three in any unit.
+    // The format has three decimals in any unit.
     let scaled = |ns: f64| ns / scale;
     writeln!(
         text,

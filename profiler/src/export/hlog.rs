@@ -1,4 +1,4 @@
-//! HdrHistogram's interval log, which its viewers and its other implementations read.
+//! HdrHistogram's interval log, for its viewers and other implementations.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,11 +9,10 @@ use super::Exporter;
 use super::cell::{clean, full_name};
 use crate::profile::{HandlerProfile, Profile};
 
-/// The log's own figure of the longest duration is in microseconds; the histograms are in
-/// nanoseconds.
+/// The log's field for the maximum is in microseconds; the histograms are in nanoseconds.
 const MAX_VALUE_DIVISOR: f64 = 1e3;
 
-/// A line a run and handler, tagged with the handler; times count from the first run's window.
+/// One line per run and handler, tagged with the handler; times count from the first run's window.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Hlog;
 
@@ -25,7 +24,7 @@ impl Exporter for Hlog {
     fn serialize_runs(&self, runs: &[Profile]) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
         let result = write(runs, &mut bytes);
-        // Memory takes every byte, and what a profile holds has been encoded before.
+        // Writing to memory cannot fail, and these histograms have been encoded before.
         debug_assert!(result.is_ok(), "{result:?}");
         Some(bytes)
     }
@@ -36,7 +35,7 @@ fn write(runs: &[Profile], bytes: &mut Vec<u8>) -> Result<(), Box<dyn std::error
     let mut builder = IntervalLogWriterBuilder::new();
     builder.add_comment("[Histogram log format version 1.3]");
     builder.with_max_value_divisor(MAX_VALUE_DIVISOR);
-    // Runs of a series are in the order in which they were made; merged ones may not be.
+    // Runs of a series are in order of time; those of a merge may not be.
     let mut ordered: Vec<&Profile> = runs.iter().collect();
     ordered.sort_by_key(|run| run.started);
     let first = ordered.first().map(|run| SystemTime::from(run.started));
@@ -72,7 +71,7 @@ fn write(runs: &[Profile], bytes: &mut Vec<u8>) -> Result<(), Box<dyn std::error
     Ok(())
 }
 
-/// What the histogram leaves out, or has too low.
+/// The losses, and the calls over range.
 fn losses(handler: &HandlerProfile) -> Option<String> {
     let losses = &handler.losses;
     let (unmeasured, over, flight) = (losses.unmeasured(), losses.over_range, losses.in_flight);
@@ -84,7 +83,7 @@ fn losses(handler: &HandlerProfile) -> Option<String> {
     })
 }
 
-/// A name without what ends a tag.
+/// A name without the characters that end a tag.
 fn tag(name: &str) -> String {
     clean(name).replace([',', ' ', '\r', '\n'], "_")
 }

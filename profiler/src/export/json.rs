@@ -1,10 +1,10 @@
-//! JSON: the lossless form, which `profiler report` and every later command read.
+//! JSON: the lossless format, which all later commands read.
 
 use super::Exporter;
 use crate::profile::Profile;
 pub(crate) use crate::profile::json::indented;
 
-/// Indented JSON with each bucket on one line, and an end of line at its end.
+/// Indented JSON with each bucket on one line, and a newline at its end.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Json;
 

@@ -1,17 +1,17 @@
-//! JUnit XML: how continuous integration shows verdicts. Plain cases in, a document out.
+//! JUnit XML, in which continuous integration shows verdicts.
 
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite, XmlString};
 
 /// How a case ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// It held.
+    /// The figure passed.
     Passed,
-    /// It did not: what was to be found out was found out, and is bad.
+    /// The figure failed.
     Failed,
-    /// It could not be decided.
+    /// The figure could not be decided.
     Error,
-    /// It was left out, and that is no fault.
+    /// There was nothing to decide.
     Skipped,
 }
 
@@ -24,14 +24,14 @@ pub struct Case {
     pub name: String,
     /// How it ended.
     pub status: Status,
-    /// Why, in one line; not shown of a case that passed.
+    /// The reason in one line; not shown if the case passed.
     pub message: String,
     /// The evidence, as plain text; may be empty.
     pub system_out: String,
 }
 
 /// The document `name` of `cases`, whose suites are in the order of their first case. Characters that
-/// XML 1.0 cannot hold are left out. Equal cases give equal bytes.
+/// XML 1.0 forbids are left out. Equal cases give equal bytes.
 #[must_use]
 pub fn document(name: &str, cases: &[Case]) -> Vec<u8> {
     let mut report = Report::new(text(name));
@@ -51,13 +51,13 @@ pub fn document(name: &str, cases: &[Case]) -> Vec<u8> {
     report.add_test_suites(suites);
     let mut bytes = Vec::new();
     let result = report.serialize(&mut bytes);
-    // Memory takes every byte.
+    // Writing to memory cannot fail.
     debug_assert!(result.is_ok(), "always representable: {result:?}");
     bytes
 }
 
-/// Without the two characters that XML 1.0 cannot hold and the library leaves in; it drops the
-/// control characters itself.
+/// Without the two characters that XML 1.0 forbids and the library leaves in; it drops control
+/// characters itself.
 fn text(text: &str) -> XmlString {
     XmlString::new(text.replace(['\u{fffe}', '\u{ffff}'], ""))
 }

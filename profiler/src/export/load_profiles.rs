@@ -1,4 +1,4 @@
-//! Load profiles as text: the list of all, and one in full.
+//! Load profiles as text: a list, and one in full.
 
 use super::grid::words as grid;
 use crate::load_profile::{Hook, Listed, LoadProfile, Origin, Work};
@@ -29,7 +29,7 @@ fn row(listed: &Listed) -> Vec<String> {
     vec![listed.name.clone(), handlers, or_dash(builtin), or_dash(ltp), from]
 }
 
-/// All that a load profile says.
+/// A load profile in full.
 #[must_use]
 pub fn in_full(profile: &LoadProfile) -> String {
     let mut text =
@@ -59,7 +59,7 @@ fn of_hook(hook: &Hook, line: &mut impl FnMut(&str, &str)) {
         line("LTP", &format!("runtest/{}: {}", ltp.suite, ltp.tests));
     }
     if let Some(builtin) = &hook.builtin {
-        let rate = builtin.rate.map_or("as fast as it goes".to_owned(), |rate| rate.to_string());
+        let rate = builtin.rate.map_or("as fast as possible".to_owned(), |rate| rate.to_string());
         let workers = if builtin.workers == 1 { "worker" } else { "workers" };
         line(
             "built-in",

@@ -1,4 +1,4 @@
-//! What the application feels, and who pays: the tables below that of the handlers.
+//! Latencies of the loads' operations, and costs of the watched programs: the tables below that of the handlers.
 
 use comfy_table::Row;
 
@@ -7,7 +7,7 @@ use super::grid;
 use crate::load::{LoadRun, LoadSpec, OperationTimes};
 use crate::profile::Profile;
 
-/// Latencies of the loads' own operations; `None` if no load knows them.
+/// Latencies of the loads' operations; `None` if no load recorded any.
 pub(super) fn operations(profile: &Profile, unit: Unit, width: Option<u16>) -> Option<String> {
     let mut rows = Vec::new();
     for load in &profile.loads {
@@ -15,10 +15,10 @@ pub(super) fn operations(profile: &Profile, unit: Unit, width: Option<u16>) -> O
         else {
             continue;
         };
-        // Only the first line of a load tells its CPU time: there is one for both.
-        rows.push(row(&format!("{name}: from its begin"), &latency.service, unit, cpu(load)));
+        // A load has one CPU time for both of its rows: the first shows it.
+        rows.push(row(&format!("{name}: service time"), &latency.service, unit, cpu(load)));
         if let Some(response) = &latency.response {
-            rows.push(row(&format!("{name}: from when due"), response, unit, String::new()));
+            rows.push(row(&format!("{name}: response time"), response, unit, String::new()));
         }
     }
     if rows.is_empty() {
@@ -47,7 +47,7 @@ fn row(name: &str, times: &OperationTimes, unit: Unit, cpu: String) -> Row {
     ])
 }
 
-/// CPU time, memory and context switches of what was watched.
+/// CPU time, memory and context switches of the watched programs.
 pub(super) fn costs(profile: &Profile, width: Option<u16>) -> Option<String> {
     let costs = profile.costs.as_ref()?;
     let window = costs.window_ns.max(1) as f64;

@@ -1,11 +1,11 @@
-//! Markdown as GitHub and GitLab show it: for a comment on a change.
+//! Markdown for GitHub and GitLab.
 
 use super::cell::{Unit, clean};
 use super::table::{HEADER, cells, heading};
 use super::{Exporter, self_time, unseen};
 use crate::profile::Profile;
 
-/// The table, its warnings, and how it was measured in a part that is folded up.
+/// The table, its warnings, and a folded section on how it was measured.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Markdown {
     /// Unit of the durations.
@@ -16,27 +16,27 @@ impl Exporter for Markdown {
     fn serialize(&self, profile: &Profile) -> Vec<u8> {
         let unit = self.unit.resolve(profile);
         let mut text = String::new();
-        let columns = HEADER.map(|head| match head {
-            "average" | "TP90" | "TP95" | "TP99" | "max" => format!("{head}, {unit}"),
-            _ => head.to_owned(),
+        let columns = HEADER.map(|name| match name {
+            "average" | "TP90" | "TP95" | "TP99" | "max" => format!("{name}, {unit}"),
+            _ => name.to_owned(),
         });
-        heads(&mut text, columns);
+        header(&mut text, columns);
         for handler in profile.shown() {
             let [name, figures @ ..] = cells(profile, handler, unit);
             let figures = figures.iter().map(|cell| escape(cell));
             line(&mut text, std::iter::once(code(&name)).chain(figures));
         }
         text.push('\n');
-        let own: Vec<_> = self_time::rows(profile, unit).collect();
-        if !own.is_empty() {
-            heads(
+        let self_times: Vec<_> = self_time::rows(profile, unit).collect();
+        if !self_times.is_empty() {
+            header(
                 &mut text,
-                self_time::HEADER.map(|head| match head {
-                    "handler" | "of average" => head.to_owned(),
-                    _ => format!("{head}, {unit}"),
+                self_time::HEADER.map(|name| match name {
+                    "handler" | "of average" => name.to_owned(),
+                    _ => format!("{name}, {unit}"),
                 }),
             );
-            for [name, figures @ ..] in &own {
+            for [name, figures @ ..] in &self_times {
                 let figures = figures.iter().map(|cell| escape(cell));
                 line(&mut text, std::iter::once(code(name)).chain(figures));
             }
@@ -71,9 +71,9 @@ impl Exporter for Markdown {
     }
 }
 
-/// Heads of a table whose first column is words.
-fn heads<const COLUMNS: usize>(text: &mut String, heads: [String; COLUMNS]) {
-    line(text, heads.into_iter());
+/// Header of a table whose first column is text.
+fn header<const COLUMNS: usize>(text: &mut String, names: [String; COLUMNS]) {
+    line(text, names.into_iter());
     let rules = (0..COLUMNS).map(|at| if at == 0 { ":--" } else { "--:" }.to_owned());
     line(text, rules);
 }
@@ -86,14 +86,13 @@ fn line(text: &mut String, cells: impl Iterator<Item = String>) {
     text.push('\n');
 }
 
-/// A name as code, if it is one of a function; a file may hold anything.
+/// A name as code if it looks like a function's; a file may contain anything.
 fn code(name: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_.$[] -".contains(c);
     if name.chars().all(plain) { format!("`{name}`") } else { escape(name) }
 }
 
-/// Text that shows as it is written: neither markup nor a tag nor a column. An underscore within a
-/// word is no markup.
+/// Escapes markup, tags and column borders. An underscore within a word is not markup.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     let mut before = ' ';

@@ -1,6 +1,6 @@
-//! A profile as bytes for a person or a program. No exporter reads or writes anything but those.
+//! Recordings in all formats, as bytes: exporters do no I/O.
 
-mod accounts;
+mod books;
 pub(crate) mod cell;
 pub mod compare;
 pub mod csv;
@@ -44,13 +44,13 @@ pub trait Exporter {
     /// The whole of `profile` in this format. Equal profiles give equal bytes.
     fn serialize(&self, profile: &Profile) -> Vec<u8>;
 
-    /// Several runs in one document, kept apart; `None` if the format holds one run alone.
+    /// Several runs in one document, kept apart; `None` if the format holds only one run.
     fn serialize_runs(&self, _runs: &[Profile]) -> Option<Vec<u8>> {
         None
     }
 }
 
-/// The formats, as they are named on the command line.
+/// Formats.
 #[derive(
     Debug,
     Clone,
@@ -64,13 +64,13 @@ pub trait Exporter {
 )]
 #[strum(serialize_all = "lowercase", parse_err_ty = UnknownFormat, parse_err_fn = unknown_format)]
 pub enum Format {
-    /// The table for people.
+    /// Text tables.
     Table,
     /// Markdown for a comment on a change.
     Markdown,
-    /// One row a handler.
+    /// One row per handler.
     Csv,
-    /// The lossless form.
+    /// The recording itself.
     Json,
     /// HdrHistogram's interval log.
     Hlog,
@@ -78,26 +78,26 @@ pub enum Format {
     Hgrm,
     /// OpenMetrics text.
     OpenMetrics,
-    /// One page for a browser.
+    /// One page with plots.
     Html,
 }
 
-/// A format that this program does not know, or a file name that does not tell one.
+/// An unknown format or file name extension.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownFormat {
     /// The name of a format.
-    #[error("`{0}` is no format: choose {names}", names = Format::names())]
+    #[error("unknown format `{0}`: expected one of {names}", names = Format::names())]
     Name(String),
     /// A file's name.
     #[error(
-        "the name of `{0}` does not tell its format: write FORMAT=FILE, with one of {names}",
+        "the extension of `{0}` is not that of a format: write FORMAT=FILE, with one of {names}",
         names = Format::names()
     )]
     File(String),
 }
 
 impl Format {
-    /// Everything there is.
+    /// All formats.
     pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// Its name on the command line.
@@ -106,7 +106,7 @@ impl Format {
         self.into()
     }
 
-    /// Endings of files in this format, the usual one first.
+    /// File name extensions of this format, the usual one first.
     #[must_use]
     pub fn extensions(self) -> &'static [&'static str] {
         match self {
@@ -121,15 +121,14 @@ impl Format {
         }
     }
 
-    /// The format that the ending of `path` tells.
+    /// The format of the extension of `path`.
     #[must_use]
     pub fn of_file(path: &Path) -> Option<Self> {
-        let ending = path.extension()?.to_str()?.to_ascii_lowercase();
-        Self::ALL.iter().copied().find(|format| format.extensions().contains(&ending.as_str()))
+        let extension = path.extension()?.to_str()?.to_ascii_lowercase();
+        Self::ALL.iter().copied().find(|format| format.extensions().contains(&extension.as_str()))
     }
 
-    /// What writes this format. Formats for programs have their own unit, whatever `unit` is;
-    /// `width` is a terminal's, for the table.
+    /// The exporter. Formats for programs ignore `unit`; `width` is the terminal's, for the table.
     #[must_use]
     pub fn exporter(self, unit: Unit, width: Option<u16>) -> Box<dyn Exporter> {
         match self {
@@ -153,7 +152,7 @@ fn unknown_format(name: &str) -> UnknownFormat {
     UnknownFormat::Name(name.to_owned())
 }
 
-/// A file to be written in a format: `FORMAT=FILE`, or a file whose ending tells the format.
+/// An export: `FORMAT=FILE`, or a file whose extension names the format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Export {
     /// The format.
@@ -183,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_tells_its_format_or_it_is_named() {
+    fn the_format_is_named_or_the_extension() {
         let parse = |text: &str| text.parse::<Export>().map(|export| (export.format, export.path));
         assert_eq!(parse("hlog=a.txt"), Ok((Format::Hlog, "a.txt".into())));
         assert_eq!(parse("out/a=b.CSV"), Ok((Format::Csv, "out/a=b.CSV".into())));
@@ -195,11 +194,11 @@ mod tests {
     }
 
     #[test]
-    fn names_and_endings_are_of_one_format_each() {
+    fn names_and_extensions_are_of_one_format_each() {
         for &format in Format::ALL {
             assert_eq!(format.name().parse(), Ok(format));
-            for ending in format.extensions() {
-                assert_eq!(Format::of_file(Path::new(&format!("x.{ending}"))), Some(format));
+            for extension in format.extensions() {
+                assert_eq!(Format::of_file(Path::new(&format!("x.{extension}"))), Some(format));
             }
         }
     }

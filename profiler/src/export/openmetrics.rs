@@ -1,4 +1,4 @@
-//! OpenMetrics text, for Prometheus and what speaks its language. Base units throughout: seconds.
+//! OpenMetrics text, for Prometheus and compatible programs, in seconds.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,15 +14,15 @@ use crate::profile::{HandlerProfile, HistogramLayout, Profile};
 
 /// Exponent of the first bound of the classic buckets: 31 ns.
 const FIRST_BOUND: u32 = 5;
-/// Quantiles that are given beside the buckets: buckets this wide would say too little of them.
+/// Quantiles given besides the buckets, which are too wide to compute them from.
 const QUANTILES: [(&str, f64); 5] =
     [("0.5", 0.50), ("0.9", 0.90), ("0.95", 0.95), ("0.99", 0.99), ("0.999", 0.999)];
 
 /// Metrics of each handler, and of the run.
 ///
-/// Buckets end one nanosecond below each power of two and each 1.5 times one, where buckets of the
-/// profile's own histograms end, too: so their counts are exact. They are the same for every
-/// handler, run and machine, so that they can be added up.
+/// Buckets end one nanosecond below each power of two and 1.5 times each power of two. Buckets of the
+/// recording end there, too, so counts are exact. All handlers, runs and machines have the same ones, so
+/// that they can be added up.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OpenMetrics;
 
@@ -39,7 +39,7 @@ impl Exporter for OpenMetrics {
         registry.register_collector(Box::new(Runs(runs)));
         let mut text = String::new();
         let result = prometheus_client::encoding::text::encode(&mut text, &registry);
-        // Memory takes every byte.
+        // Writing to memory cannot fail.
         debug_assert!(result.is_ok(), "{result:?}");
         Some(text.into_bytes())
     }
@@ -47,7 +47,7 @@ impl Exporter for OpenMetrics {
 
 type Labels = Vec<(&'static str, String)>;
 
-/// What is told, apart from the profile: a collector owns all it has.
+/// The collector; it has to own its data, so it cannot borrow the recording.
 #[derive(Debug)]
 struct Runs(Vec<Run>);
 
@@ -68,18 +68,18 @@ struct Handler {
     min_s: Option<f64>,
     max_s: Option<f64>,
     quantiles: Vec<(&'static str, f64)>,
-    /// Upper bound in seconds, and number of calls above the bound before.
+    /// Upper bound in seconds, and number of calls above the previous bound.
     buckets: Vec<(f64, u64)>,
     in_flight: u64,
     unmeasured: u64,
-    /// What is counted apart, with why.
+    /// Losses by kind.
     losses: Vec<(&'static str, u64)>,
 }
 
 impl Run {
     fn of(profile: &Profile, number: Option<usize>) -> Self {
         let text = |text: &str| clean(text).into_owned();
-        // A nanosecond of virtual time is none of wall time: a query must be able to tell.
+        // A query must be able to separate virtual time from the wall clock.
         let mut labels: Labels = vec![("clock", profile.clock.to_string())];
         labels.extend(number.map(|number| ("run", number.to_string())));
         let mut info = labels.clone();
@@ -175,7 +175,7 @@ impl Collector for Runs {
         };
         gauges(
             encoder,
-            ("run_start_time", "Begin of the measured window, since the epoch."),
+            ("run_start_time", "Start of the measured window, since the epoch."),
             of_runs(|run| run.started_s),
         )?;
         gauges(
@@ -217,7 +217,7 @@ impl Collector for Runs {
 }
 
 fn info(encoder: &mut DescriptorEncoder<'_>, runs: &[Run]) -> fmt::Result {
-    let help = "What was measured, and on what.";
+    let help = "Version, machine, kernel and module of the run.";
     let mut metric = encoder.encode_descriptor("run", help, None, MetricType::Info)?;
     for run in runs {
         metric.encode_info(&run.info)?;
@@ -248,7 +248,7 @@ fn losses(encoder: &mut DescriptorEncoder<'_>, runs: &[Run]) -> fmt::Result {
         let mut metric = metric.encode_family(&handler.labels)?;
         metric.encode_counter::<NoLabelSet, _, f64>(&handler.unmeasured, None)?;
     }
-    let help = "What could not be measured, or not whole, by kind.";
+    let help = "Calls that were not measured, or not fully, by kind.";
     let mut metric =
         encoder.encode_descriptor("handler_losses", help, None, MetricType::Counter)?;
     for handler in handlers() {
@@ -259,7 +259,7 @@ fn losses(encoder: &mut DescriptorEncoder<'_>, runs: &[Run]) -> fmt::Result {
             metric.encode_counter::<NoLabelSet, _, f64>(&count, None)?;
         }
     }
-    let help = "Calls that had not ended when the window did.";
+    let help = "Calls that had not returned when the window ended.";
     let mut metric =
         encoder.encode_descriptor("handler_calls_in_flight", help, None, MetricType::Gauge)?;
     for handler in handlers() {

@@ -1,4 +1,4 @@
-//! A small plot of each handler for a terminal: latency by percentile, in braille dots.
+//! Text plots of latency by percentile for a terminal, in braille dots.
 
 use textplots::{Chart, LabelBuilder as _, LabelFormat, Plot as _, Shape};
 
@@ -10,7 +10,7 @@ use crate::profile::{HandlerProfile, Profile};
 const WIDTH: u32 = 120;
 const HEIGHT: u32 = 40;
 
-/// The plots of all handlers that had a hit, each below its name, with an empty line before each.
+/// The plots of all handlers with a hit, each below an empty line and its name.
 #[must_use]
 pub fn plots(profile: &Profile) -> String {
     profile.handlers.iter().filter(|handler| handler.count > 0).map(one).collect()
@@ -29,7 +29,7 @@ fn one(handler: &HandlerProfile) -> String {
         .collect();
     let nines = points.last().map_or(1.0, |(nines, _)| *nines).max(0.1);
     let (bottom, top) = if logarithmic { (low.log10(), high.log10()) } else { (low, high) };
-    // A flat curve has room above and below.
+    // A flat curve needs room above and below.
     let room = ((top - bottom) * 0.02).max(top.abs() * 0.001).max(0.01);
     let value = move |y: f32| {
         let y = f64::from(y);

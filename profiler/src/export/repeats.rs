@@ -1,5 +1,5 @@
-//! The table of several runs of one thing: each figure is the median over the runs, which are never
-//! pooled, and beside it stands how far the runs are apart.
+//! The table of a series: each figure is the median over the runs, which are never pooled, with the
+//! spread beside it.
 
 use comfy_table::Row;
 
@@ -14,7 +14,7 @@ use crate::text::plural;
 /// Runs that have a line of their own above the table.
 const NAMED: usize = 20;
 
-/// Labels of the heading that are each run's own.
+/// Labels of the heading that differ from run to run.
 const OF_EACH_RUN: [&str; 4] = ["window", "sum of", "load", "histograms"];
 
 /// The table of `runs`; `width` is the terminal's.
@@ -94,16 +94,16 @@ fn describe(run: &Profile) -> String {
     format!("{text}; {}", loads.collect::<Vec<_>>().join("; "))
 }
 
-/// One thing over the runs that have it.
+/// A handler or an operation over the runs that have it.
 #[derive(Default)]
-struct Over {
+struct Subject {
     name: String,
     counts: Vec<u64>,
     means: Vec<f64>,
     /// TP90, TP95 and TP99.
     quantiles: [Vec<f64>; 3],
     max_ns: Option<u64>,
-    /// What the last column says of all runs.
+    /// The last column, over all runs.
     last: Last,
 }
 
@@ -123,7 +123,7 @@ impl Default for Last {
 
 const QUANTILES: [f64; 3] = [0.90, 0.95, 0.99];
 
-impl Over {
+impl Subject {
     fn add(
         &mut self,
         count: u64,
@@ -147,7 +147,7 @@ impl Over {
             (Some(fewest), Some(most)) => format!("{fewest}..{most}"),
             _ => dash(),
         };
-        // Between two whole nanoseconds there may be half a one.
+        // The median of two runs may lie between two whole nanoseconds.
         let quantile = |values: &Vec<f64>| {
             median(values).map_or_else(dash, |ns| unit.exact(ns.round().max(0.0) as u64))
         };
@@ -177,21 +177,21 @@ impl Over {
 }
 
 /// `None` if there is no row.
-fn grid_of(name: &str, rows: Vec<Over>, unit: Unit, width: Option<u16>) -> Option<String> {
+fn grid_of(name: &str, rows: Vec<Subject>, unit: Unit, width: Option<u16>) -> Option<String> {
     let last = match &rows.first()?.last {
         Last::Lost(_) => "lost",
         Last::Cpu(_) => "CPU us/op",
     };
     let header =
         [name, "runs", "count", "average", "spread", "TP90", "TP95", "TP99", "spread", "max", last];
-    let rows = rows.into_iter().map(|over| Row::from(over.cells(unit)));
+    let rows = rows.into_iter().map(|subject| Row::from(subject.cells(unit)));
     Some(grid::figures(&header, rows, width))
 }
 
-/// The row of that name, which is made if it is not there.
-fn named(rows: &mut Vec<Over>, name: String, last: Last) -> Option<&mut Over> {
-    let at = rows.iter().position(|over| over.name == name).unwrap_or_else(|| {
-        rows.push(Over { name, last, ..Over::default() });
+/// The row of that name, added if it is missing.
+fn named(rows: &mut Vec<Subject>, name: String, last: Last) -> Option<&mut Subject> {
+    let at = rows.iter().position(|subject| subject.name == name).unwrap_or_else(|| {
+        rows.push(Subject { name, last, ..Subject::default() });
         rows.len() - 1
     });
     rows.get_mut(at)
@@ -201,8 +201,8 @@ fn part(run: &Profile) -> Option<&str> {
     run.place.as_ref().and_then(|place| place.part.as_deref())
 }
 
-fn handler_rows(runs: &[Profile]) -> Vec<Over> {
-    // A name alone may stand for functions of two modules, or for one under two loads.
+fn handler_rows(runs: &[Profile]) -> Vec<Subject> {
+    // Two modules may have functions of one name, and one function may run under two loads.
     let all = || runs.iter().flat_map(|run| run.handlers.iter().map(move |handler| (run, handler)));
     let ambiguous = |run: &Profile, handler: &HandlerProfile| {
         let same = all().filter(|(_, other)| other.name == handler.name);
@@ -221,33 +221,33 @@ fn handler_rows(runs: &[Profile]) -> Vec<Over> {
         if let (true, Some(part)) = (load, part(run)) {
             name.push_str(&format!(" ({part})"));
         }
-        let Some(over) = named(&mut rows, name, Last::Lost(0)) else { continue };
+        let Some(subject) = named(&mut rows, name, Last::Lost(0)) else { continue };
         let quantile = |at| handler.quantile_ns(at);
-        over.add(handler.count, handler.mean_ns(), quantile, handler.max_ns);
-        if let Last::Lost(lost) = &mut over.last {
+        subject.add(handler.count, handler.mean_ns(), quantile, handler.max_ns);
+        if let Last::Lost(lost) = &mut subject.last {
             *lost = lost.saturating_add(handler.losses.unmeasured());
         }
     }
     rows
 }
 
-fn operation_rows(runs: &[Profile]) -> Vec<Over> {
+fn operation_rows(runs: &[Profile]) -> Vec<Subject> {
     let mut rows = Vec::new();
     for load in runs.iter().flat_map(|run| &run.loads) {
         let LoadRun { spec: LoadSpec::Builtin { name, .. }, outcome } = load else { continue };
         let Some(latency) = &outcome.latency else { continue };
         let mut add = |name: String, times: &OperationTimes, cpu: Option<f64>| {
-            let Some(over) = named(&mut rows, name, Last::Cpu(Vec::new())) else { return };
-            over.add(times.count, times.mean_ns(), |at| times.quantile_ns(at), times.max_ns);
-            if let Last::Cpu(each) = &mut over.last {
+            let Some(subject) = named(&mut rows, name, Last::Cpu(Vec::new())) else { return };
+            subject.add(times.count, times.mean_ns(), |at| times.quantile_ns(at), times.max_ns);
+            if let Last::Cpu(each) = &mut subject.last {
                 each.extend(cpu);
             }
         };
         let cpu = outcome.cpu_ns_per_operation();
-        add(format!("{name}: from its begin"), &latency.service, cpu);
+        add(format!("{name}: service time"), &latency.service, cpu);
         if let Some(response) = &latency.response {
-            // One CPU time of an operation is enough.
-            add(format!("{name}: from when due"), response, None);
+            // The row above has the CPU time.
+            add(format!("{name}: response time"), response, None);
         }
     }
     rows

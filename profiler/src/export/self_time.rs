@@ -1,4 +1,4 @@
-//! What handlers took without those within them: the table of `--self-time`.
+//! The table of `--self-time`: durations without handlers inside and their probes.
 
 use comfy_table::Row;
 
@@ -8,7 +8,6 @@ use super::{
 };
 use crate::profile::{HandlerProfile, Profile, SelfTimeProfile};
 
-/// Heads of the columns.
 pub(super) const HEADER: [&str; 9] = [
     "handler",
     "average",
@@ -21,14 +20,14 @@ pub(super) const HEADER: [&str; 9] = [
     "of average",
 ];
 
-/// Averages of each handler that was asked for its own time, in parts that add up: itself, handlers
-/// within it, and their probes. `None` if none was.
+/// Averages of each handler with a self time, in parts that add up: self time, handlers inside it, and
+/// their probes. `None` if there are none.
 pub(super) fn self_times(profile: &Profile, unit: Unit, width: Option<u16>) -> Option<String> {
     let rows: Vec<Row> = rows(profile, unit).map(Row::from).collect();
     (!rows.is_empty()).then(|| grid::figures(&HEADER, rows.into_iter(), width))
 }
 
-/// The same as cells.
+/// The table's cells.
 pub(super) fn rows(profile: &Profile, unit: Unit) -> impl Iterator<Item = [String; 9]> {
     profile.shown().filter_map(move |handler| {
         let name = clean(&full_name(profile, handler)).into_owned();

@@ -1,4 +1,4 @@
-//! Several runs in one document.
+//! A series in any format.
 
 use super::{Exporter as _, Format, Table, Unit, repeats, table};
 use crate::profile::Series;

@@ -1,16 +1,16 @@
-//! The table for people: plain text, made of the profile alone, so that a run and a later report
-//! on its file print the same bytes.
+//! Text tables, made from the recording alone, so that a run and a later report on its file print the
+//! same bytes.
 
 use comfy_table::Row;
 
 use super::cell::{Unit, bytes, clean, full_name};
-use super::{Exporter, accounts, grid, loads, self_time, unseen};
+use super::{Exporter, books, grid, loads, self_time, unseen};
 use crate::kernel::module::ModuleFacts;
 use crate::load::{LoadRun, LoadStatus, StopReason};
 use crate::profile::{HandlerProfile, Profile, Source};
 use crate::text::plural;
 
-/// The table, with what was measured above it and warnings below.
+/// All tables, below lines on what was measured and above warnings.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Table {
     /// Unit of the durations.
@@ -28,12 +28,11 @@ impl Exporter for Table {
             text.push('\n');
         }
         let handlers = (!profile.handlers.is_empty()).then(|| grid(profile, unit, self.width));
-        let accounts =
-            (!profile.handlers.is_empty()).then(|| accounts::accounts(profile, self.width));
-        let own = self_time::self_times(profile, unit, self.width);
+        let books = (!profile.handlers.is_empty()).then(|| books::books(profile, self.width));
+        let self_times = self_time::self_times(profile, unit, self.width);
         let operations = loads::operations(profile, unit, self.width);
         let costs = loads::costs(profile, self.width);
-        for table in [handlers, own, accounts, operations, costs].into_iter().flatten() {
+        for table in [handlers, self_times, books, operations, costs].into_iter().flatten() {
             text.push('\n');
             for line in table.lines() {
                 text.push_str(line.trim_end());
@@ -47,8 +46,7 @@ impl Exporter for Table {
     }
 }
 
-/// One table of profiles that are parts of one run, each with its own window: what they share above it,
-/// and their loads and warnings by part.
+/// One table of the parts of a run, each with its own window; loads and warnings are listed by part.
 #[must_use]
 pub fn of_parts(profiles: &[Profile], unit: Unit, width: Option<u16>) -> Vec<u8> {
     let Some(first) = profiles.first() else { return Vec::new() };
@@ -60,7 +58,7 @@ pub fn of_parts(profiles: &[Profile], unit: Unit, width: Option<u16>) -> Vec<u8>
         text.push('\n');
     };
     for (label, value) in heading(first, unit) {
-        // These are each part's own.
+        // These differ from part to part.
         if ["window", "load", "histograms"].contains(&label) {
             continue;
         }
@@ -106,7 +104,7 @@ fn describe_part(profile: &Profile) -> String {
     format!("{text}; {}", loads.join("; "))
 }
 
-/// `lines` behind a blank one; nothing if there are none.
+/// `lines` below an empty one; nothing if there are none.
 pub(super) fn paragraph(lines: impl IntoIterator<Item = String>) -> String {
     let text: String = lines.into_iter().map(|line| format!("{}\n", clean(&line))).collect();
     if text.is_empty() { text } else { format!("\n{text}") }
@@ -207,7 +205,7 @@ fn describe_load(load: &LoadRun) -> String {
     format!("{}{}", load.spec, describe_outcome(load))
 }
 
-/// What came of a load, to be read behind what it was.
+/// The outcome of a load, to follow its description.
 pub(super) fn describe_outcome(load: &LoadRun) -> String {
     let mut text = String::new();
     let outcome = &load.outcome;
@@ -233,7 +231,7 @@ pub(super) fn describe_outcome(load: &LoadRun) -> String {
     text
 }
 
-/// The heads of the columns of [`cells`].
+/// Column headers of [`cells`].
 pub(super) const HEADER: [&str; 9] =
     ["handler", "count", "calls/s", "average", "TP90", "TP95", "TP99", "max", "lost"];
 
@@ -242,7 +240,7 @@ fn grid(profile: &Profile, unit: Unit, width: Option<u16>) -> String {
     grid::figures(&HEADER, rows, width)
 }
 
-/// What the table says of one handler.
+/// The row of one handler.
 pub(super) fn cells(profile: &Profile, handler: &HandlerProfile, unit: Unit) -> [String; 9] {
     let duration = |ns: Option<u64>| ns.map_or("-".to_owned(), |ns| unit.exact(ns));
     let per_second = handler.count as f64 / (profile.window_ns as f64 / 1e9);
@@ -259,7 +257,7 @@ pub(super) fn cells(profile: &Profile, handler: &HandlerProfile, unit: Unit) -> 
     ]
 }
 
-/// Calls that are not in the histogram, with their share of all calls.
+/// Lost calls, with their share of all calls.
 fn lost(handler: &HandlerProfile) -> String {
     let lost = handler.losses.unmeasured();
     if lost == 0 {
@@ -269,7 +267,7 @@ fn lost(handler: &HandlerProfile) -> String {
     if share < 0.01 { format!("{lost} (<0.01%)") } else { format!("{lost} ({share:.2}%)") }
 }
 
-/// Seconds to the millisecond; whole ones without decimals.
+/// Seconds to the millisecond; whole seconds without decimals.
 pub(super) fn seconds(ns: u64) -> String {
     if ns.is_multiple_of(1_000_000_000) {
         format!("{} s", ns / 1_000_000_000)

@@ -1,4 +1,4 @@
-//! What has no row: functions that a pattern matches and that were not called, or not measured.
+//! Functions that a pattern matches and that have no row: not called, or left out.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub(super) fn lines(profile: &Profile) -> Vec<String> {
     no_hit(idle).into_iter().chain(left_out(&profile.left_out)).collect()
 }
 
-/// The same of several runs of one thing: handlers without a hit in any.
+/// The same for several runs: handlers without a hit in any.
 pub(super) fn lines_of_runs(runs: &[Profile]) -> Vec<String> {
     let mut idle: Vec<&str> = Vec::new();
     for handler in runs.iter().flat_map(Profile::without_a_hit) {
@@ -26,7 +26,7 @@ pub(super) fn lines_of_runs(runs: &[Profile]) -> Vec<String> {
     no_hit(idle).into_iter().chain(left_out(&left)).collect()
 }
 
-/// Whether a handler has a row in the table of several runs: one of them saw something of it.
+/// Whether a handler has a row in the table of several runs.
 pub(super) fn is_shown(handler: &HandlerProfile, runs: &[Profile]) -> bool {
     let same =
         |other: &&HandlerProfile| other.name == handler.name && other.module == handler.module;

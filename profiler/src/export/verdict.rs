@@ -1,4 +1,4 @@
-//! What a comparison or a gate found, as it is stored: numbers, and the sentences about them.
+//! Results of a comparison and of a gate as they are stored: numbers, and sentences about them.
 
 mod words;
 
@@ -10,14 +10,14 @@ use crate::verdict::{
 };
 pub(crate) use words::{ns, refusal};
 
-/// What the field `schema` of a stored comparison says.
+/// The field `schema` of a stored comparison.
 pub const COMPARE_SCHEMA: &str = "profiler/compare";
-/// What the field `schema` of a stored gate says.
+/// The field `schema` of a stored gate.
 pub const GATE_SCHEMA: &str = "profiler/gate";
 /// Version of both formats.
 pub const REPORT_VERSION: u32 = 1;
 
-/// What differs between a baseline and a candidate.
+/// Differences between a baseline and a candidate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CompareReport {
@@ -31,28 +31,28 @@ pub struct CompareReport {
     pub tool: Tool,
     /// Confidence of each bound.
     pub confidence: f64,
-    /// The parts that were compared, one a load profile.
+    /// The compared parts, one per load profile.
     pub parts: Vec<PartRecord>,
-    /// What a reader has to know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
     /// Every figure of every handler.
     pub changes: Vec<ChangeRecord>,
 }
 
-/// The runs of one load.
+/// The runs of one load profile.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PartRecord {
     /// Name of the load profile, where runs have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What a nanosecond is.
+    /// The clock of the durations.
     pub clock: Clock,
     /// Whether runs were compared within boots.
     pub design: DesignKind,
-    /// How the runs lie to each other, in words.
+    /// The design of the comparison, in words.
     pub words: String,
-    /// The smallest chance that the test can give with these runs.
+    /// The smallest p-value that these runs can give.
     pub smallest_p: f64,
     /// The baseline.
     pub base: SideRecord,
@@ -71,7 +71,7 @@ pub struct SideRecord {
 }
 
 impl CompareReport {
-    /// Everything that differs between the sides.
+    /// The differences between the sides.
     #[must_use]
     pub fn of(sides: &Sides<'_>) -> Self {
         Self {
@@ -109,7 +109,7 @@ impl PartRecord {
     }
 }
 
-/// What a gate found.
+/// The result of a gate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GateReport {
@@ -121,28 +121,28 @@ pub struct GateReport {
     pub version: u32,
     /// The program that wrote this.
     pub tool: Tool,
-    /// What it says in all.
+    /// The outcome.
     pub outcome: Outcome,
-    /// The exit code that goes with it.
+    /// The exit code of the outcome.
     pub exit_code: u8,
-    /// The same in a sentence.
+    /// The outcome in a sentence.
     pub summary: String,
-    /// Chance of a false alarm that was allowed over all comparisons together.
+    /// Bound on the probability of a false alarm over all comparisons.
     pub alpha: f64,
     /// Confidence of each bound.
     pub confidence: f64,
-    /// Number of comparisons that were adjusted for.
+    /// Number of comparisons, for which p-values are adjusted.
     pub comparisons: usize,
-    /// The parts that were compared; empty if they may not be.
+    /// The compared parts; empty if the runs are not comparable.
     pub parts: Vec<PartRecord>,
-    /// What a reader has to know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
-    /// The judged figures: what failed first, then what is undecided, then the rest.
+    /// The judged figures: failed ones first, then undecided ones, then the rest.
     pub lines: Vec<Line<String>>,
 }
 
 impl GateReport {
-    /// What `gate` found; `exit_code` is what the program ends with.
+    /// The report of `gate`; `exit_code` is the program's.
     #[must_use]
     pub fn of(gate: Gate<'_>, exit_code: u8) -> Self {
         Self {
@@ -179,13 +179,13 @@ fn in_words(line: Line) -> Line<String> {
 }
 
 impl<E> Line<E> {
-    /// The handler, with its load profile where there are several.
+    /// The handler, with its load profile if there are several.
     #[must_use]
     pub fn subject(&self) -> String {
         subject(self.part.as_deref(), &self.handler)
     }
 
-    /// The figure, or the budget, or what happened to the whole handler.
+    /// The figure or the budget, or `handler` if the line is about the whole handler.
     #[must_use]
     pub fn figure(&self) -> String {
         match (self.statistic, &self.budget) {

@@ -45,7 +45,7 @@ pub struct Options {
     pub loads: Vec<BuiltinKind>,
     /// Threads of each load.
     pub workers: u32,
-    /// Operations per second of each load; `None` is as fast as it goes.
+    /// Operations per second of each load; `None` is as fast as possible.
     pub rate: Option<Rate>,
     /// When a run ends.
     pub length: Option<Length>,
@@ -216,6 +216,7 @@ mod tests {
             boots: None,
             jobs: None,
             clock: Clock::Virtual,
+            meter: Meter::Probes,
             cpus: None,
             memory: "2G".to_owned(),
             timeout: Duration::from_secs(900),
@@ -236,6 +237,7 @@ mod tests {
         let one = settings(&Options { boots: Some(2), ..options() });
         let run = RunSpec {
             clock: Clock::Virtual,
+            meter: Meter::Probes,
             handlers: vec!["bind_*".to_owned()],
             loads: vec![BuiltinKind::Bind],
             workers: 1,

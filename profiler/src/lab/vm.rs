@@ -161,10 +161,12 @@ fn failure_of(error: &VmError, plan: &Plan, log: &Path) -> Failure {
 mod tests {
     use super::*;
     use crate::lab::plan::{Build, Length, RunSpec};
+    use crate::profile::Meter;
 
     fn plan() -> Plan {
         let run = RunSpec {
             clock: Clock::Virtual,
+            meter: Meter::Probes,
             handlers: Vec::new(),
             loads: Vec::new(),
             workers: 1,
@@ -179,6 +181,7 @@ mod tests {
             run: run.clone(),
             warmup: run,
             cost: None,
+            counting: None,
             steps: Vec::new(),
             failure: "/f.json".into(),
         }

@@ -93,7 +93,7 @@ fn check_self_time(
     of.histogram.decode(layout)?;
     let held = of.histogram.count();
     if held != Some(count) {
-        return Err(format!("has {count} calls, and own times of {held:?}"));
+        return Err(format!("has {count} calls, and self times of {held:?}"));
     }
     match (count, of.min_ns, of.max_ns) {
         (0, None, None) if (of.sum_ns, of.probes_ns) == (0, 0) => Ok(()),

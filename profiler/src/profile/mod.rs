@@ -139,7 +139,7 @@ pub struct LoadProfileUsed {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DriverCost {
-    /// The load, on its own, as fast as it goes.
+    /// The load, on its own, as fast as possible.
     pub load: BuiltinKind,
     /// Operations that were timed each time.
     pub operations: u64,

@@ -168,9 +168,9 @@ pub enum Warning {
         calls = calls(*.1)
     )]
     OverRange(Handlers, u64),
-    /// The account of calls does not add up.
+    /// The books do not balance.
     #[error(
-        "the account of {0} does not add up (carried in + entries = count + in flight + lost): an error \
+        "the books of {0} do not balance (carried in + entries = count + in flight + lost): an error \
          of the profiler; do not use these figures, and report it with the JSON"
     )]
     Unbalanced(Handlers),

@@ -42,7 +42,7 @@ pub struct Options {
     pub command: Vec<OsString>,
     /// Built-in loads; without any in it, that of the load profile.
     pub builtin: Option<Vec<BuiltinKind>>,
-    /// Operations per second of each built-in load; `None` is as fast as it goes.
+    /// Operations per second of each built-in load; `None` is as fast as possible.
     pub rate: Option<Rate>,
     /// Threads of each built-in load, or tests of LTP side by side.
     pub workers: Option<u32>,

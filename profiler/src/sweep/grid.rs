@@ -21,7 +21,7 @@ const VERSION: u32 = 1;
 /// The axes of the grid.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Axes {
-    /// Rates of the loads; `None` is as fast as it goes.
+    /// Rates of the loads; `None` is as fast as possible.
     pub rates: Vec<Option<Rate>>,
     /// Numbers of workers.
     pub workers: Vec<u32>,
@@ -36,7 +36,7 @@ pub struct Axes {
 pub struct Plan {
     schema: String,
     version: u32,
-    /// `null` is as fast as it goes.
+    /// `null` is as fast as possible.
     rates_per_s: Vec<Option<Rate>>,
     workers: Vec<u32>,
     net_delays_ns: Vec<u64>,
@@ -52,7 +52,7 @@ pub struct Plan {
 pub struct Cell {
     /// Place of the combination, then of the run.
     pub at: (usize, u32),
-    /// Rate of the loads; `None` is as fast as it goes.
+    /// Rate of the loads; `None` is as fast as possible.
     pub rate: Option<Rate>,
     /// Workers of each load.
     pub workers: u32,
@@ -196,7 +196,7 @@ impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.rate {
             Some(rate) => write!(f, "{rate}")?,
-            None => f.write_str("as fast as it goes")?,
+            None => f.write_str("as fast as possible")?,
         }
         write!(f, ", {} worker{}", self.workers, plural(self.workers))?;
         if !self.delay.is_zero() {

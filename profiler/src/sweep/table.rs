@@ -75,7 +75,7 @@ fn loads(cells: &[(Cell, Profile)], unit: Unit, width: Option<u16>) -> String {
         "machine CPU",
         &service_50,
         "TP99",
-        "TP99 from when due",
+        "TP99 response time",
     ];
     grid(&header, rows, width)
 }

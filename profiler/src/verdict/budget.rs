@@ -9,19 +9,19 @@ use super::{QuantityError, Statistic, parse_ns};
 /// A bound on one figure of the handlers that a pattern matches, such as `connect_*:tp99<2us`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Budget {
-    /// Which handlers.
+    /// The handlers.
     pub pattern: glob::Pattern,
-    /// Which figure.
+    /// The figure.
     pub statistic: Statistic,
-    /// What it has to stay below, in nanoseconds.
+    /// Upper bound in nanoseconds.
     pub below_ns: f64,
-    /// As it was written.
+    /// The budget as written.
     pub text: String,
 }
 
 /// Text that is not a budget.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{given}` is no budget: {reason}; write it as 'connect_*:tp99<2us'")]
+#[error("invalid budget `{given}`: {reason}; write it as 'connect_*:tp99<2us'")]
 pub struct BudgetError {
     given: String,
     reason: String,
@@ -39,7 +39,7 @@ impl FromStr for Budget {
             .split_once('<')
             .ok_or_else(|| bad("it has no `<` before the duration".to_owned()))?;
         let pattern = glob::Pattern::new(pattern.trim())
-            .map_err(|error| bad(format!("its pattern is broken: {}", error.msg)))?;
+            .map_err(|error| bad(format!("invalid pattern: {}", error.msg)))?;
         if pattern.as_str().is_empty() {
             return Err(bad("it names no handler".to_owned()));
         }
@@ -75,13 +75,13 @@ mod tests {
         for (text, reason) in [
             ("connect_*", "no `:`"),
             ("connect_*:tp99", "no `<`"),
-            ("connect_*:p99<2us", "`p99` is no statistic"),
-            ("connect_*:tp99<2", "`2` is no duration"),
-            ("a[:tp99<2us", "its pattern is broken"),
+            ("connect_*:p99<2us", "unknown statistic `p99`"),
+            ("connect_*:tp99<2", "invalid duration `2`"),
+            ("a[:tp99<2us", "invalid pattern"),
             (":tp99<2us", "it names no handler"),
         ] {
             let error = text.parse::<Budget>().unwrap_err().to_string();
-            assert!(error.starts_with(&format!("`{text}` is no budget: ")), "{error}");
+            assert!(error.starts_with(&format!("invalid budget `{text}`: ")), "{error}");
             assert!(error.contains(reason), "{error}");
         }
     }

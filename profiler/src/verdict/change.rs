@@ -1,4 +1,4 @@
-//! What changed, figure by figure.
+//! Changes of figures.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,50 +9,50 @@ use crate::stats::{self, Bounds, Change, RankTest};
 /// Confidence of each bound.
 pub const CONFIDENCE: f64 = 0.95;
 
-/// One figure of one handler on both sides, with the runs behind it.
+/// A figure of a handler on both sides, with its runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ChangeRecord {
-    /// Name of the load profile, where runs have one.
+    /// Name of the load profile, if runs have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
     /// The handler.
     pub handler: String,
     /// Module that holds it; `null` is the kernel image.
     pub module: Option<String>,
-    /// Which figure.
+    /// The figure.
     pub statistic: Statistic,
     /// `ns` or `calls`.
     pub unit: String,
-    /// The baseline's value; `null` where it has none.
+    /// The baseline's value, if any.
     pub base: Option<f64>,
-    /// The candidate's value; `null` where it has none.
+    /// The candidate's value, if any.
     pub candidate: Option<f64>,
     /// Candidate minus baseline.
     pub change: Option<f64>,
-    /// Lower and upper bound of the change, each at 95 %; `null` where runs are too few for any.
+    /// Lower and upper bound of the change, each at 95 %; `null` if there are too few runs.
     pub change_bounds: Option<[f64; 2]>,
     /// The change in percent of the baseline.
     pub percent: Option<f64>,
-    /// Lower and upper bound of that, each at 95 %.
+    /// Lower and upper bound in percent, each at 95 %.
     pub percent_bounds: Option<[f64; 2]>,
-    /// Exact chance of the candidate's runs ranking this high if nothing had changed; not adjusted.
+    /// Exact p-value of the candidate being slower; not adjusted.
     pub p_slower: Option<f64>,
-    /// The same for ranking this low.
+    /// Exact p-value of the candidate being faster; not adjusted.
     pub p_faster: Option<f64>,
-    /// Each run of the baseline; `null` is a run without a call.
+    /// Values of the baseline's runs; `null` is a run without a call.
     pub base_runs: Vec<Option<f64>>,
-    /// Each run of the candidate.
+    /// Values of the candidate's runs.
     pub candidate_runs: Vec<Option<f64>>,
-    /// Calls in all runs of the baseline, and in the run with the fewest.
+    /// Calls in the baseline.
     pub base_calls: Calls,
-    /// Calls in all runs of the candidate, and in the run with the fewest.
+    /// Calls in the candidate.
     pub candidate_calls: Calls,
-    /// How far the value may be above the true one for the width of a histogram's bucket.
+    /// Error bound from the width of a histogram's bucket: the value may be this much too high.
     pub resolution: f64,
-    /// Share of calls that were not measured, in the run with the largest.
+    /// Share of lost calls, of the run with the largest.
     pub lost_share: f64,
-    /// How far the runs of the baseline are apart: greatest minus smallest over the median.
+    /// Spread of the baseline's runs: largest minus smallest, over the median.
     pub base_spread: Option<f64>,
 }
 
@@ -62,7 +62,7 @@ pub struct ChangeRecord {
 pub struct Calls {
     /// In all runs.
     pub total: u64,
-    /// In the run with the fewest; 0 if a run has not got the handler.
+    /// In the run with the fewest; 0 if a run lacks the handler.
     pub fewest: u64,
     /// Whether any run has the handler at all.
     pub known: bool,
@@ -74,7 +74,7 @@ impl ChangeRecord {
         self.change_bounds.map(|[lower, upper]| Bounds { lower, upper })
     }
 
-    /// Bounds of the change as a share of the baseline.
+    /// Bounds of the change, as a share of the baseline.
     pub(super) fn relative(&self) -> Option<Bounds> {
         self.percent_bounds
             .map(|[lower, upper]| Bounds { lower: lower / 100.0, upper: upper / 100.0 })
@@ -89,14 +89,14 @@ impl ChangeRecord {
         }
     }
 
-    /// The handler, with its load profile where there are several.
+    /// The handler, with its load profile if there are several.
     #[must_use]
     pub fn subject(&self) -> String {
         subject(self.part.as_deref(), &self.handler)
     }
 }
 
-/// A handler, with its load profile where there are several.
+/// A handler, with its load profile if there are several.
 pub(crate) fn subject(part: Option<&str>, handler: &str) -> String {
     match part {
         Some(part) => format!("{part}: {handler}"),
@@ -104,8 +104,8 @@ pub(crate) fn subject(part: Option<&str>, handler: &str) -> String {
     }
 }
 
-/// Every figure of every handler that either side has, in the order of the baseline's handlers, those
-/// of the candidate alone after them.
+/// All figures of all handlers, in the order of the baseline's; handlers that only the candidate has
+/// come last.
 #[must_use]
 pub fn changes(part: &Part<'_>) -> Vec<ChangeRecord> {
     let mut handlers: Vec<(Option<String>, String)> = Vec::new();
@@ -125,7 +125,7 @@ pub fn changes(part: &Part<'_>) -> Vec<ChangeRecord> {
         .collect()
 }
 
-/// The share of a handler's calls that was not measured.
+/// The share of a handler's calls that was lost.
 pub(super) fn lost_share(handler: &HandlerProfile) -> f64 {
     let lost = handler.losses.unmeasured() as f64;
     if lost > 0.0 { lost / (lost + handler.count as f64) } else { 0.0 }

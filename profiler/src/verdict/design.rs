@@ -1,4 +1,4 @@
-//! Which runs are compared with which.
+//! The design of a comparison: which runs are compared with which.
 
 use std::collections::HashSet;
 
@@ -7,19 +7,19 @@ use serde::{Deserialize, Serialize};
 use crate::profile::Profile;
 use crate::stats::{Block, smallest_p};
 
-/// Which runs of the two sides share boots.
+/// How the runs of the two sides share boots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Design {
-    /// Both sides ran in the same boots of one machine: runs are compared within each boot, so that
-    /// what differs from boot to boot cancels.
+    /// Both sides ran in the same boots of one machine. Runs are compared within each boot, so that
+    /// differences between boots cancel.
     Shared {
         /// The boots that both sides have.
         boots: Vec<Boot>,
-        /// Runs in boots that only one side has; they are left out.
+        /// Number of runs in boots that only one side has, which are left out.
         left_out: usize,
     },
-    /// No boot in common. Runs of one boot are alike for reasons that are not the driver's, so each
-    /// boot counts as one value, the average of its runs.
+    /// No boot in common. A boot makes its runs alike, so each boot counts as one value, the average of
+    /// its runs.
     Apart {
         /// Runs of the baseline, by boot.
         base: Vec<Vec<usize>>,
@@ -28,29 +28,29 @@ pub enum Design {
     },
 }
 
-/// One boot with runs of both sides, by their numbers.
+/// A boot with runs of both sides, by index.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Boot {
     /// Runs of the baseline.
     pub base: Vec<usize>,
     /// Runs of the candidate.
     pub candidate: Vec<usize>,
-    /// Whether the two took turns, so that a drift of the machine does not look like a change.
+    /// Whether the sides took turns, so that a drift of the machine does not look like a change.
     pub interleaved: bool,
 }
 
-/// Runs that would be enough to show a regression.
+/// Runs that suffice to show a regression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enough {
     /// Boots that both sides share.
     Boots {
-        /// Boots of this size.
+        /// Number of boots.
         boots: usize,
         /// Runs of the baseline in each.
         base: usize,
         /// Runs of the candidate in each.
         candidate: usize,
-        /// Or this many runs of each side in each of so many boots, the ones there are.
+        /// Or this many runs of each side in each of the existing boots, and their number.
         here: Option<(usize, usize)>,
     },
     /// Runs of each side, each in a boot of its own.
@@ -66,11 +66,11 @@ pub enum Enough {
 pub enum DesignKind {
     /// Runs are compared within the boots that both sides have.
     Shared,
-    /// Boots, or runs of which no boot is known, are compared with each other.
+    /// Boots are compared with each other; a run of an unknown boot counts as one.
     Apart,
 }
 
-/// The identity of a boot. A run without either part shares its boot with no other.
+/// The identity of a boot. A run with neither part shares its boot with no other.
 type Key<'a> = (Option<&'a str>, Option<u32>);
 
 fn key(profile: &Profile) -> Option<Key<'_>> {
@@ -79,7 +79,7 @@ fn key(profile: &Profile) -> Option<Key<'_>> {
 }
 
 impl Design {
-    /// The design of these runs. With `independent`, each run counts for itself, whatever its boot.
+    /// The design of these runs. `independent` treats runs as independent, whatever their boot.
     #[must_use]
     pub fn of(base: &[&Profile], candidate: &[&Profile], independent: bool) -> Self {
         if independent {
@@ -172,13 +172,13 @@ impl Design {
         }
     }
 
-    /// The smallest chance that the test can give with these runs.
+    /// The smallest p-value that these runs can give.
     #[must_use]
     pub fn smallest_p(&self) -> f64 {
         smallest_p(self.sizes())
     }
 
-    /// What would be enough for the smallest chance to be at most `level`.
+    /// Runs that suffice for the smallest p-value to be at most `level`.
     #[must_use]
     pub fn enough(&self, level: f64) -> Enough {
         let runs_in =
@@ -215,8 +215,8 @@ fn by_boot<'a>(runs: &[&'a Profile]) -> Vec<(Option<Key<'a>>, Vec<usize>)> {
     boots
 }
 
-/// Whether runs of both sides claim one place in the boot. Then they are of two boots that only look
-/// alike: under virtual time with a fixed seed even the kernel's random boot id can come out the same.
+/// Whether runs of both sides have the same place in the boot. Then they are of two boots: under virtual
+/// time with a fixed seed even the random boot id can be the same.
 fn collide(
     base: &[&Profile],
     base_runs: &[usize],
@@ -232,7 +232,7 @@ fn collide(
 }
 
 /// Whether the sides took turns: in order of time, the side changes twice or more. ABBA and ABAB do,
-/// AABB does not. A boot with one run a side can only be in turns with other boots.
+/// AABB does not. A boot with one run per side can only take turns together with other boots.
 fn take_turns(
     base: &[&Profile],
     base_runs: &[usize],
@@ -244,7 +244,7 @@ fn take_turns(
         .filter_map(|run| base.get(*run).map(|run| (*run, false)))
         .chain(candidate_runs.iter().filter_map(|run| candidate.get(*run).map(|run| (*run, true))))
         .map(|(run, side)| {
-            // One that has no place in its boot is placed by its time stamp.
+            // A run without a place in its boot is ordered by its time stamp.
             (run.place.as_ref().map(|place| place.order), run.started, side)
         })
         .collect();

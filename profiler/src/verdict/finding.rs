@@ -1,4 +1,4 @@
-//! What a gate found, in numbers. The sentences are `export`'s.
+//! Results of a gate, in numbers. The sentences are in `export::verdict`.
 
 use std::fmt;
 
@@ -6,22 +6,22 @@ use serde::{Deserialize, Serialize};
 
 use super::{ChangeRecord, Design, Enough, Part, Refusal, Statistic};
 
-/// What is said of one figure of one handler.
+/// The verdict on one figure of one handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// It is not slower by more than its limit: the upper bound shows it.
+    /// Not slower by more than its limit, as the upper bound shows.
     Pass,
-    /// It is slower by more than its limit: chance, lower bound and floor all show it.
+    /// Slower by more than its limit, as p-value, lower bound and floor show.
     Fail,
-    /// Neither can be shown.
+    /// Neither is shown.
     Inconclusive,
-    /// Too few calls for the figure to mean anything.
+    /// Too few calls for the figure.
     Insufficient,
-    /// The baseline has not got the handler.
+    /// The baseline lacks the handler.
     New,
-    /// The candidate has not got the handler, or it was never called there.
+    /// The candidate lacks the handler or never called it.
     Vanished,
 }
 
@@ -51,32 +51,32 @@ impl fmt::Display for Verdict {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "Line"))]
 pub struct Line<E = Evidence> {
-    /// What is said of it.
+    /// The verdict.
     pub verdict: Verdict,
     /// Whether it became faster by more than its limit.
     pub improved: bool,
     /// Why, in one line.
     pub evidence: E,
-    /// The load profile, where runs have one.
+    /// The load profile, if runs have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
     /// The handler, or the pattern of a budget that no handler matches.
     pub handler: String,
-    /// The figure; `null` where the whole handler is new or gone.
+    /// The figure; `null` if the whole handler is new or has vanished.
     pub statistic: Option<Statistic>,
-    /// The budget that this is about; `null` where it is about a change.
+    /// The budget; `null` if the line is about a change.
     pub budget: Option<String>,
-    /// How much slower it may become, in percent of the baseline.
+    /// The limit, in percent of the baseline.
     pub limit_percent: Option<f64>,
-    /// Least change that counts, with what the histogram's bucket adds to it.
+    /// The floor, with the width of the histogram's bucket added.
     pub floor_ns: Option<f64>,
-    /// Chance of its being slower by chance, adjusted for all comparisons.
+    /// p-value of being slower, adjusted for all comparisons.
     pub p_adjusted: Option<f64>,
-    /// The figures behind it.
+    /// The figures of both sides.
     pub change: Option<ChangeRecord>,
 }
 
-/// What a gate says in all.
+/// The outcome of a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -87,9 +87,9 @@ pub enum Outcome {
     Fail,
     /// None failed, and at least one could not be decided.
     Inconclusive,
-    /// The runs may not be compared.
+    /// The runs are not comparable.
     NotComparable,
-    /// So few runs that none could fail.
+    /// Too few runs for any figure to fail.
     TooFewRuns,
 }
 
@@ -113,7 +113,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Why a line has its verdict. What its [`ChangeRecord`] has is not repeated.
+/// The reason of a verdict, apart from what [`ChangeRecord`] has.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Evidence {
     /// Only the baseline called the handler.
@@ -128,7 +128,7 @@ pub enum Evidence {
         needed: u64,
         /// Calls of the run with the fewest.
         fewest: u64,
-        /// Whose run it is; `None` where there is no baseline.
+        /// The side of that run; `None` if there is no baseline.
         side: Option<Side>,
     },
     /// A side has no value.
@@ -137,39 +137,39 @@ pub enum Evidence {
     Lost {
         /// The share that was lost.
         share: f64,
-        /// The share that may be.
+        /// The share that may be lost.
         allowed: f64,
     },
     /// Too few runs for bounds of the change.
     NoBounds,
-    /// The change and its bounds, held against a limit.
+    /// The change and its bounds against a limit.
     Change {
         /// The limit that decided.
         limit: Threshold,
-        /// What they show.
+        /// What the bounds show.
         shown: Shown,
     },
-    /// The level of the candidate, held against a budget.
+    /// The candidate's figure against a budget.
     Spent {
-        /// The level, in nanoseconds.
+        /// The figure, in nanoseconds.
         value: f64,
         /// Its lower and upper bound.
         bounds: [f64; 2],
-        /// What it has to stay below.
+        /// The budget in nanoseconds.
         below_ns: f64,
         /// Runs that have a value.
         runs: usize,
     },
     /// Too many calls were lost for a budget.
     SpentLost {
-        /// The level, in nanoseconds.
+        /// The figure, in nanoseconds.
         value: f64,
         /// The share that was lost.
         share: f64,
-        /// The share that may be.
+        /// The share that may be lost.
         allowed: f64,
     },
-    /// No call that a budget could be held against.
+    /// No call to compare with a budget.
     NoCall,
     /// No handler of the candidate matches a budget's pattern.
     NoMatch,
@@ -178,37 +178,37 @@ pub enum Evidence {
 /// The baseline or the candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// What is compared to.
+    /// The accepted build.
     Baseline,
-    /// What is judged.
+    /// The judged build.
     Candidate,
 }
 
-/// Which of the two limits of a figure is the wider one.
+/// The wider one of a figure's limit and floor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Threshold {
     /// A share of the baseline.
     Share(f64),
-    /// The least change that counts, in nanoseconds.
+    /// The floor, in nanoseconds.
     Floor(f64),
 }
 
-/// What a change's bounds and chances show. Chances are adjusted for all comparisons.
+/// What a change's bounds and p-values show.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Shown {
     /// Slower by more than the limit.
     Slower {
-        /// The chance of that without a change.
+        /// Adjusted p-value.
         p: f64,
     },
-    /// The bounds are above the limit, and the chance is too high.
+    /// The bounds are above the limit, but the p-value is not below alpha.
     Overlap {
-        /// The chance of that without a change.
+        /// Adjusted p-value.
         p: f64,
     },
     /// Faster by more than the limit.
     Faster {
-        /// The chance of that without a change.
+        /// Adjusted p-value.
         p: f64,
     },
     /// Not slower by more than the limit.
@@ -217,52 +217,52 @@ pub enum Shown {
     Undecided,
 }
 
-/// What a gate found.
+/// The result of a gate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Gate<'a> {
-    /// What it comes to.
+    /// The conclusion.
     pub conclusion: Conclusion,
-    /// Chance of a false alarm that was allowed over all comparisons together.
+    /// Bound on the probability of a false alarm over all comparisons.
     pub alpha: f64,
-    /// Number of comparisons that were adjusted for.
+    /// Number of comparisons, for which p-values are adjusted.
     pub comparisons: usize,
-    /// The parts that were compared; empty if they may not be.
+    /// The compared parts; empty if the runs are not comparable.
     pub parts: Vec<Part<'a>>,
-    /// What a reader has to know.
+    /// Notes for the reader.
     pub notes: Vec<Note>,
-    /// The judged figures: what failed first, then what is undecided, then the rest.
+    /// The judged figures: failed ones first, then undecided ones, then the rest.
     pub lines: Vec<Line>,
 }
 
-/// What a gate comes to.
+/// The conclusion of a gate.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Conclusion {
     /// The figures were judged.
     Judged(Tally),
-    /// The runs may not be compared.
+    /// The runs are not comparable.
     NotComparable(Refusal),
     /// No figure could fail.
     TooFewRuns(TooFewRuns),
 }
 
-/// How many lines have which verdict.
+/// Number of lines by verdict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Slower.
     pub failed: usize,
-    /// Not decided, for whatever reason; handlers that are gone are among them unless that is allowed.
+    /// Not decided for any reason, including vanished handlers unless allowed.
     pub undecided: usize,
     /// Not slower.
     pub passed: usize,
     /// Faster, among those that passed.
     pub improved: usize,
-    /// Handlers of the candidate alone.
+    /// Handlers that only the candidate has.
     pub new: usize,
-    /// Handlers of the baseline alone.
+    /// Handlers that only the baseline has.
     pub vanished: usize,
 }
 
-/// Runs of which even the largest regression could not be shown.
+/// Runs that are too few to show any regression.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TooFewRuns {
     /// The part.
@@ -271,16 +271,16 @@ pub struct TooFewRuns {
     pub design: Design,
     /// Comparisons that share alpha.
     pub comparisons: usize,
-    /// The chance that each of them has to fall below.
+    /// Level that the smallest p-value has to reach.
     pub level: f64,
-    /// Runs that would do.
+    /// Runs that suffice.
     pub enough: Enough,
 }
 
-/// What a reader has to know of the runs and the rule.
+/// A note on the runs or the rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Note {
-    /// There is no baseline, so that only budgets are judged.
+    /// There is no baseline, so only budgets are judged.
     OnlyBudgets,
     /// A part that only one side has.
     OnlyOn(Side, Option<String>),
@@ -330,7 +330,7 @@ impl Evidence {
 }
 
 impl Conclusion {
-    /// The outcome. That nothing was judged is inconclusive.
+    /// The outcome: inconclusive if nothing was judged.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         match self {

@@ -1,4 +1,4 @@
-//! The whole gate: runs and a rule in, findings out.
+//! The gate: judges runs by a rule.
 
 use super::change::{CONFIDENCE, lost_share};
 use super::judge::{self, Terms};
@@ -9,7 +9,7 @@ use super::{
 use crate::profile::Clock;
 use crate::stats;
 
-/// One figure that is to be judged, before it is.
+/// A figure that is still to be judged.
 struct Pending {
     record: ChangeRecord,
     terms: Terms,
@@ -60,7 +60,7 @@ pub fn gate<'a>(sides: Result<Sides<'a>, Refusal>, rule: &Rule) -> Gate<'a> {
     gate
 }
 
-/// Puts one figure where it belongs: to be judged, or decided at once.
+/// Decides a figure at once, or leaves it to be judged.
 fn sort(
     record: ChangeRecord,
     part: &Part<'_>,
@@ -71,7 +71,7 @@ fn sort(
 ) {
     let presence = presence(&record);
     if record.statistic == Statistic::Count {
-        // One line for the handler as a whole.
+        // One line for the whole handler.
         lines.extend(presence.map(|evidence| Line { statistic: None, ..line(record, evidence) }));
         return;
     }
@@ -90,7 +90,7 @@ fn sort(
     }
 }
 
-/// Evidence about a handler that only one side called, or neither.
+/// Evidence for a handler that not both sides called.
 fn presence(record: &ChangeRecord) -> Option<Evidence> {
     match (record.base_calls.total > 0, record.candidate_calls.total > 0) {
         (true, true) => None,
@@ -126,11 +126,11 @@ fn limited(record: ChangeRecord, terms: &Terms, evidence: Evidence) -> Line {
     }
 }
 
-/// Why none of the comparisons could fail, if so.
+/// The design for which no comparison can fail, if any.
 fn too_few_runs(parts: &[Part<'_>], pending: &[Pending], rule: &Rule) -> Option<TooFewRuns> {
     let comparisons = pending.len().max(1);
     let level = rule.alpha / comparisons as f64;
-    // A hair more, for the chance is a quotient and so is the level.
+    // Both are quotients: allow for rounding.
     let hopeless = |part: &Part<'_>| part.design.smallest_p() > level * (1.0 + 1e-9);
     let is_compared =
         |number: usize| pending.is_empty() || pending.iter().any(|p| p.part == number);
@@ -148,12 +148,12 @@ fn too_few_runs(parts: &[Part<'_>], pending: &[Pending], rule: &Rule) -> Option<
 }
 
 fn judged(pending: Vec<Pending>) -> impl Iterator<Item = Line> {
-    let chances = |of: fn(&ChangeRecord) -> Option<f64>| {
-        let chances: Vec<f64> = pending.iter().map(|p| of(&p.record).unwrap_or(1.0)).collect();
-        stats::adjust(&chances)
+    let adjusted = |of: fn(&ChangeRecord) -> Option<f64>| {
+        let p_values: Vec<f64> = pending.iter().map(|p| of(&p.record).unwrap_or(1.0)).collect();
+        stats::adjust(&p_values)
     };
-    let slower = chances(|record| record.p_slower);
-    let faster = chances(|record| record.p_faster);
+    let slower = adjusted(|record| record.p_slower);
+    let faster = adjusted(|record| record.p_faster);
     pending.into_iter().zip(slower.into_iter().zip(faster)).map(|(pending, (slower, faster))| {
         let Pending { record, terms, .. } = pending;
         let evidence = judge::judge(&record, &terms, slower, faster);
@@ -161,7 +161,7 @@ fn judged(pending: Vec<Pending>) -> impl Iterator<Item = Line> {
     })
 }
 
-/// Lines of one budget: one for each handler of the candidate that it matches.
+/// Lines of a budget: one per handler of the candidate that it matches.
 fn budget_lines(budget: &Budget, parts: &[Part<'_>], rule: &Rule) -> Vec<Line> {
     let line = |part: Option<String>, handler: &str, evidence: Evidence| Line {
         verdict: evidence.verdict(),
@@ -194,7 +194,7 @@ fn budget_lines(budget: &Budget, parts: &[Part<'_>], rule: &Rule) -> Vec<Line> {
     lines
 }
 
-/// What a handler takes of a budget.
+/// Judges a handler by a budget.
 fn spent(
     budget: &Budget,
     runs: &[&Run],

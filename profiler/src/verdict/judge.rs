@@ -1,21 +1,21 @@
-//! The decision on one figure.
+//! The verdict on one figure.
 
 use super::{ChangeRecord, Evidence, Shown, Side, Threshold};
 
 /// The limits of one figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Terms {
-    /// How much slower it may become, as a share of the baseline.
+    /// The limit, as a share of the baseline.
     pub(super) share: f64,
-    /// Least change that counts, in nanoseconds, the bucket's width not included.
+    /// The floor in nanoseconds, without the bucket's width.
     pub(super) floor_ns: f64,
-    /// Largest share of the calls that may be missing.
+    /// Largest share of the calls that may be lost.
     pub(super) max_loss: f64,
-    /// Chance of a false alarm over all comparisons.
+    /// Bound on the probability of a false alarm over all comparisons.
     pub(super) alpha: f64,
 }
 
-/// Too few calls of a side; `None` if they are enough.
+/// The evidence if a side has too few calls.
 pub(super) fn insufficient(record: &ChangeRecord) -> Option<Evidence> {
     let needed = record.statistic.calls_needed();
     let fewest = record.base_calls.fewest.min(record.candidate_calls.fewest);
@@ -23,11 +23,11 @@ pub(super) fn insufficient(record: &ChangeRecord) -> Option<Evidence> {
     (fewest < needed).then_some(Evidence::FewCalls { needed, fewest, side: Some(side) })
 }
 
-/// Judges a change. `p` is the chance of its being slower by chance, adjusted for all comparisons.
+/// Judges a change; `p` and `p_faster` are its adjusted p-values of being slower and faster.
 ///
-/// It fails if that chance is below alpha, and the lower bound of the change is above the limit, and
-/// that of the absolute change above the floor, and no more calls were lost than may be. It passes if an
-/// upper bound shows that limit or floor is kept. Everything else is undecided.
+/// It fails if `p` is below alpha, the lower bound of the change is above the limit, that of the absolute
+/// change is above the floor, and not too many calls were lost. It passes if an upper bound shows that
+/// the limit or the floor is kept. Everything else is undecided.
 pub(super) fn judge(record: &ChangeRecord, terms: &Terms, p: f64, p_faster: f64) -> Evidence {
     let Some(base) = record.base.filter(|_| record.candidate.is_some()) else {
         return Evidence::NoValue;

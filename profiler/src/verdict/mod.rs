@@ -1,8 +1,8 @@
-//! What changed between a baseline and a candidate, and whether it may be: pure functions of
-//! profiles, with numbers for results. `export::verdict` has the sentences.
+//! What changed between a baseline and a candidate, and whether that is allowed: pure functions from
+//! recordings to numbers. `export::verdict` has the sentences.
 //!
-//! [`Sides`] are runs that may be compared, [`changes`] are what [`Sides`] differ in, and [`gate()`]
-//! judges these by a [`Rule`].
+//! [`Sides`] are comparable runs, [`changes`] are their differences, and [`gate()`] judges these by a
+//! [`Rule`].
 
 mod budget;
 mod change;

@@ -1,17 +1,17 @@
-//! Parser of durations and shares.
+//! Parses durations and shares.
 
-/// Text that is not such a quantity.
+/// Text that is not a duration or a share.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
     /// Not a duration.
-    #[error("`{0}` is no duration: write it with its unit, such as 250ns, 2us or 1.5ms")]
+    #[error("invalid duration `{0}`: write it with its unit, such as 250ns, 2us or 1.5ms")]
     Duration(String),
     /// Not a share.
-    #[error("`{0}` is no share: write it in percent, such as 5% or 0.5%")]
+    #[error("invalid share `{0}`: write it in percent, such as 5% or 0.5%")]
     Share(String),
 }
 
-/// Nanoseconds of a duration of up to a day, such as `2us`.
+/// Parses a duration of up to a day, such as `2us`, into nanoseconds.
 ///
 /// # Errors
 /// If there is no number, no unit (`ns`, `us`, `ms`, `s`), or the number is negative.
@@ -32,7 +32,7 @@ pub fn parse_ns(text: &str) -> Result<f64, QuantityError> {
     if (0.0..=DAY_NS).contains(&ns) { Ok(ns) } else { Err(bad()) }
 }
 
-/// A share from percent: `5%` is 0.05. Up to 10,000 %.
+/// Parses a percentage up to 10,000 % into a share: `5%` is 0.05.
 ///
 /// # Errors
 /// If there is no number, no `%`, or the number is negative.

@@ -1,4 +1,4 @@
-//! What a gate lets pass.
+//! The rule of a gate: limits, floors and budgets.
 
 use std::str::FromStr;
 
@@ -6,12 +6,12 @@ use super::statistic::UnknownStatistic;
 use super::{Budget, QuantityError, Statistic, parse_share};
 use crate::profile::Clock;
 
-/// How much slower one figure may become.
+/// Limit of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Limit {
-    /// It is not judged.
+    /// The figure is not judged.
     Off,
-    /// By at most this share of the baseline.
+    /// It may become slower by this share of the baseline.
     Share(f64),
 }
 
@@ -23,19 +23,19 @@ impl FromStr for Limit {
     }
 }
 
-/// A limit for some of the figures.
+/// Limits of some of the figures.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Limits([Option<Limit>; Statistic::GATED.len()]);
 
 impl Limits {
-    /// The limit of one figure; `None` if it has none.
+    /// The limit of a figure, if it has one.
     #[must_use]
     pub fn get(&self, statistic: Statistic) -> Option<Limit> {
         let place = Statistic::GATED.iter().position(|other| *other == statistic)?;
         self.0.get(place).copied().flatten()
     }
 
-    /// Sets the limit of one figure.
+    /// Sets the limit of a figure.
     pub fn set(&mut self, statistic: Statistic, limit: Limit) {
         if let Some(place) = Statistic::GATED.iter().position(|other| *other == statistic)
             && let Some(slot) = self.0.get_mut(place)
@@ -47,7 +47,7 @@ impl Limits {
 
 /// Text that is not a list of limits.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{given}` is no limit: {reason}; write it as 'tp99=10%,avg=5%'")]
+#[error("invalid limit `{given}`: {reason}; write it as 'tp99=10%,avg=5%'")]
 pub struct LimitsError {
     given: String,
     reason: String,
@@ -66,7 +66,7 @@ impl FromStr for Limits {
                 name.trim().parse().map_err(|error: UnknownStatistic| bad(error.to_string()))?;
             let limit = limit.parse().map_err(|error: QuantityError| bad(error.to_string()))?;
             if limits.get(statistic).is_some() {
-                return Err(bad(format!("{statistic} is there twice")));
+                return Err(bad(format!("{statistic} is given twice")));
             }
             limits.set(statistic, limit);
         }
@@ -74,33 +74,32 @@ impl FromStr for Limits {
     }
 }
 
-/// What differs for some handlers.
+/// The rule for some handlers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HandlerRule {
-    /// Which handlers.
+    /// The handlers.
     pub pattern: glob::Pattern,
-    /// Limits of the figures that it names; the others stay as they are.
+    /// Limits of these figures; other figures keep the general ones.
     pub limits: Limits,
-    /// Least change that counts, in nanoseconds.
+    /// The floor, in nanoseconds.
     pub floor_ns: Option<f64>,
 }
 
-/// All that a gate judges by.
+/// The rule of a gate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rule {
-    /// Chance of a false alarm over the whole family of comparisons.
+    /// Bound on the probability of a false alarm over all comparisons.
     pub alpha: f64,
-    /// Limits for all handlers; figures that are not named are not judged. `None` is the
-    /// clock's, see [`Rule::limit`].
+    /// Limits for all handlers; figures without one are not judged. `None` takes the default for the
+    /// clock: see [`Rule::limit`].
     pub limits: Option<Limits>,
-    /// Least change that counts, in nanoseconds; `None` is the clock's, see [`Rule::floor_ns`].
+    /// The floor in nanoseconds; `None` takes the default for the clock: see [`Rule::floor_ns`].
     pub floor_ns: Option<f64>,
-    /// Largest share of a handler's calls that may be missing from a run.
+    /// Largest share of a handler's calls that a run may have lost.
     pub max_loss: f64,
-    /// Whether a handler may be gone.
+    /// Whether handlers may vanish.
     pub allow_vanished: bool,
-    /// What differs for some handlers; of several that match, the last one that has a value
-    /// counts.
+    /// Rules for some handlers; the last one that matches and has a value counts.
     pub handlers: Vec<HandlerRule>,
     /// Absolute bounds.
     pub budgets: Vec<Budget>,
@@ -112,7 +111,7 @@ impl Default for Rule {
             alpha: 0.05,
             limits: None,
             floor_ns: None,
-            // A tenth of what lies beyond the 99th percentile.
+            // A tenth of the calls beyond the 99th percentile.
             max_loss: 0.001,
             allow_vanished: false,
             handlers: Vec::new(),
@@ -122,8 +121,8 @@ impl Default for Rule {
 }
 
 impl Rule {
-    /// The limit of a handler's figure: that of the last entry for handlers that names it, else the
-    /// general one, else the clock's:
+    /// The limit of a handler's figure: from the last rule for the handler that has one, else the
+    /// general one, else the default for the clock:
     ///
     /// | clock | avg | tp90 | tp95 | tp99 |
     /// |---|---|---|---|---|
@@ -131,9 +130,9 @@ impl Rule {
     /// | wall, sides in turns | 10 % | 10 % | 15 % | 25 % |
     /// | wall, not in turns | 20 % | 20 % | 30 % | 50 % |
     ///
-    /// Under virtual time boots of one build are at most half a percent apart. On the wall clock runs
-    /// are 8 to 12 % apart on a busy machine, more so in the tail, and a drift of the machine adds to it
-    /// where the sides do not take turns.
+    /// Under virtual time, boots of one build differ by at most half a percent. On the wall clock, runs
+    /// differ by 8 to 12 % on a busy machine, more in the tail, and a drift of the machine adds to that
+    /// unless the sides take turns.
     #[must_use]
     pub fn limit(
         &self,
@@ -161,9 +160,9 @@ impl Rule {
         }
     }
 
-    /// Least change of a handler that counts, in nanoseconds: 1 (one instruction) under virtual time,
-    /// 20 on the wall clock, which is about what the probes' own cost varies by. For percentiles the
-    /// width of the histogram's bucket comes on top of it.
+    /// The floor of a handler, in nanoseconds: by default 1 (one instruction) under virtual time, and 20
+    /// on the wall clock, about the variation of the probes' cost. For percentiles the width of the
+    /// histogram's bucket is added.
     #[must_use]
     pub fn floor_ns(&self, handler: &str, clock: Clock) -> f64 {
         let own = self.matching(handler).filter_map(|rule| rule.floor_ns).last();
@@ -194,10 +193,10 @@ mod tests {
         assert_eq!(limits.get(Statistic::Tp90), Some(Limit::Off));
         assert_eq!(limits.get(Statistic::Tp95), None);
         for (text, part) in [
-            ("tp99", "`tp99` is no limit: it has no `=`"),
-            ("tp99=10", "`10` is no share"),
-            ("max=10%", "`max` is no statistic"),
-            ("avg=1%,avg=2%", "avg is there twice"),
+            ("tp99", "invalid limit `tp99`: it has no `=`"),
+            ("tp99=10", "invalid share `10`"),
+            ("max=10%", "unknown statistic `max`"),
+            ("avg=1%,avg=2%", "avg is given twice"),
             ("", "it has no `=`"),
         ] {
             let error = text.parse::<Limits>().unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! `gate.toml`: a rule in a file, beside the driver it is for.
+//! `gate.toml`: a rule in a file.
 
 use std::io::Read as _;
 use std::ops::Range;
@@ -9,21 +9,21 @@ use serde::Deserialize;
 use super::rule::HandlerRule;
 use super::{Budget, Limit, Limits, Rule, Statistic, parse_ns, parse_share};
 
-/// Largest file that is read.
+/// Largest size of a rule file.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// A file that is not a rule.
 #[derive(Debug, thiserror::Error)]
 pub enum RuleFileError {
-    /// It could not be read.
+    /// The file cannot be read.
     #[error("cannot read {}: {source}: check the path and its permissions", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's reason.
+        /// The reason.
         source: std::io::Error,
     },
-    /// It has a mistake.
+    /// The file has a mistake.
     #[error("{}:{line}:{column}: {message}", path.display())]
     Bad {
         /// The file.
@@ -32,7 +32,7 @@ pub enum RuleFileError {
         line: usize,
         /// Column in characters, from 1.
         column: usize,
-        /// What is wrong there.
+        /// The mistake.
         message: String,
     },
 }
@@ -68,7 +68,7 @@ struct FileLimits {
     tp99: Option<FileLimit>,
 }
 
-/// A value of a file that is written as text.
+/// A value that the file gives as a string.
 macro_rules! text_value {
     ($name:ident, $inner:ty, $parse:expr) => {
         #[derive(Debug, Deserialize)]
@@ -95,7 +95,7 @@ text_value!(FileBudget, Budget, |text| text
     .parse()
     .map_err(|error: super::BudgetError| error.to_string()));
 text_value!(Pattern, glob::Pattern, |text| glob::Pattern::new(text)
-    .map_err(|error| format!("`{text}` is no pattern: {}", error.msg)));
+    .map_err(|error| format!("invalid pattern `{text}`: {}", error.msg)));
 
 #[derive(Debug, Deserialize)]
 #[serde(try_from = "f64")]
@@ -108,7 +108,7 @@ impl TryFrom<f64> for Alpha {
         if alpha > 0.0 && alpha <= 0.5 {
             Ok(Self(alpha))
         } else {
-            Err(format!("alpha is {alpha}, and has to be above 0 and at most 0.5"))
+            Err(format!("alpha is {alpha}, but has to be above 0 and at most 0.5"))
         }
     }
 }
@@ -130,7 +130,7 @@ impl Rule {
     /// Reads a rule from a file; keys that it lacks are as in [`Rule::default`].
     ///
     /// # Errors
-    /// If it cannot be read or has a mistake, which is given with its line and column. An unknown key is one.
+    /// If it cannot be read or has a mistake, such as an unknown key; the error has line and column.
     pub fn read(path: &Path) -> Result<Self, RuleFileError> {
         let io_error = |source| RuleFileError::Io { path: path.to_owned(), source };
         let mut text = String::new();
@@ -171,7 +171,7 @@ impl Rule {
     }
 }
 
-/// Line and column, from 1, of the start of a range of bytes.
+/// Line and column, from 1, of the start of a byte range.
 fn position(text: &str, span: Option<Range<usize>>) -> (usize, usize) {
     let before = text.get(..span.map_or(0, |span| span.start)).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |at| at + 1);
@@ -226,16 +226,16 @@ mod tests {
         for (text, start) in [
             ("alpha = 0.05\nmax-los = \"1%\"\n", "gate.toml:2:1: unknown field `max-los`"),
             ("[max-regression]\np99 = \"1%\"\n", "gate.toml:2:1: unknown field `p99`"),
-            ("[max-regression]\ntp99 = \"1\"\n", "gate.toml:2:8: `1` is no share"),
+            ("[max-regression]\ntp99 = \"1\"\n", "gate.toml:2:8: invalid share `1`"),
             ("[max-regression]\ntp99 = 1\n", "gate.toml:2:8: invalid type"),
             ("alpha = 0.9\n", "gate.toml:1:9: alpha is 0.9"),
-            ("floor = \"5\"\n", "gate.toml:1:9: `5` is no duration"),
+            ("floor = \"5\"\n", "gate.toml:1:9: invalid duration `5`"),
             (
                 "[[handler]]\nname = \"a\"\n\n[[handler]]\nnam = \"b\"\n",
                 "gate.toml:5:1: unknown field `nam`",
             ),
-            ("[[handler]]\nname = \"a[\"\n", "gate.toml:2:8: `a[` is no pattern"),
-            ("budgets = [\n  \"connect_*\",\n]\n", "gate.toml:1:11: `connect_*` is no budget"),
+            ("[[handler]]\nname = \"a[\"\n", "gate.toml:2:8: invalid pattern `a[`"),
+            ("budgets = [\n  \"connect_*\",\n]\n", "gate.toml:1:11: invalid budget `connect_*`"),
             ("alpha = \n", "gate.toml:1:9: "),
         ] {
             let error = parse(text).expect_err(text);

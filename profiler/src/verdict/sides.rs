@@ -5,45 +5,45 @@ use crate::load::{LoadFailure, LoadStatus};
 use crate::profile::unlike::{Difference, Use, What, differences};
 use crate::profile::{Clock, HandlerProfile, Profile};
 
-/// One run, with a name for messages: its file, and its number in there.
+/// A run, with a name for messages: its file, and its number in it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
     /// Its name in messages.
     pub name: String,
-    /// What was measured.
+    /// The recording.
     pub profile: Profile,
 }
 
-/// Runs of a baseline and of a candidate, in parts that are compared each for itself.
+/// Runs of a baseline and of a candidate, in parts that are compared separately.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sides<'a> {
-    /// The parts; one, unless the runs are of several load profiles.
+    /// The parts, one per load profile.
     pub parts: Vec<Part<'a>>,
-    /// What a reader has to know of the choice of runs.
+    /// Notes on the choice of runs.
     pub notes: Vec<Note>,
 }
 
-/// Runs of one load.
+/// Runs of one load profile.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Part<'a> {
-    /// Name of the load profile, where runs have one.
+    /// Name of the load profile, if runs have one.
     pub name: Option<String>,
     /// The baseline.
     pub base: Vec<&'a Run>,
     /// The candidate.
     pub candidate: Vec<&'a Run>,
-    /// Which of them share boots.
+    /// Which runs share boots.
     pub design: Design,
 }
 
-/// Why runs may not be compared.
+/// Why runs are not comparable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// Some cannot be used at all: their names, and why.
+    /// Runs that cannot be used, by name, with the reason.
     Unfit(Vec<(String, Unfit)>),
     /// They differ in more than the driver's build.
     Unlike(Vec<Unlike>),
-    /// No part is on both sides.
+    /// No load profile is on both sides.
     NothingInCommon {
         /// Parts of the baseline.
         base: Vec<Option<String>>,
@@ -59,7 +59,7 @@ pub enum Unfit {
     Interrupted,
     /// Its load failed.
     LoadFailed(LoadFailure),
-    /// The calls of this handler do not add up.
+    /// The books of this handler do not balance.
     Unbalanced(String),
     /// It is a copy of this run.
     CopyOf(String),
@@ -70,14 +70,14 @@ pub enum Unfit {
 pub struct Unlike {
     /// The run that the others are compared with.
     pub first: String,
-    /// The runs that differ from it in the same way.
+    /// The runs that differ from it in that way.
     pub others: Vec<String>,
-    /// In what.
+    /// The difference.
     pub difference: Difference,
 }
 
 impl Run {
-    /// What was measured of a handler; a handler without a module is of the kernel image.
+    /// The figures of a handler; without a module it is a function of the kernel image.
     pub(super) fn handler(&self, module: Option<&str>, name: &str) -> Option<&HandlerProfile> {
         let mut handlers = self.profile.handlers.iter();
         handlers.find(|handler| handler.name == name && handler.module.as_deref() == module)
@@ -93,8 +93,8 @@ impl Run {
 }
 
 impl Part<'_> {
-    /// What a nanosecond of its runs is. If `--allow-different` lets them disagree it is the wall's, whose
-    /// limits are the wider ones.
+    /// The clock of the runs. If `--allow-different` lets them differ it is the wall clock, whose limits
+    /// are wider.
     #[must_use]
     pub fn clock(&self) -> Clock {
         let is_virtual = |run: &&Run| run.profile.clock == Clock::Virtual;
@@ -107,10 +107,10 @@ impl Part<'_> {
 }
 
 impl<'a> Sides<'a> {
-    /// Runs of a candidate alone, which can be held against budgets.
+    /// Runs of a candidate only, to judge by budgets.
     ///
     /// # Errors
-    /// If a run was cut short, its load failed or its account of calls does not add up.
+    /// If a run was interrupted, its load failed or its books do not balance.
     pub fn of_candidate(candidate: &'a [Run]) -> Result<Self, Refusal> {
         let unfit: Vec<_> = candidate.iter().filter_map(unfit_for).collect();
         if !unfit.is_empty() {
@@ -128,8 +128,8 @@ impl<'a> Sides<'a> {
     /// Sorts the runs of both sides into parts.
     ///
     /// # Errors
-    /// If a run was cut short, its load failed or its account of calls does not add up; if one is a
-    /// copy of another; or if runs differ in what is not in `allowed`.
+    /// If a run was interrupted, its load failed or its books do not balance; if one is a copy of another;
+    /// or if runs differ in an aspect that is not in `allowed`.
     pub fn new(
         base: &'a [Run],
         candidate: &'a [Run],
@@ -223,7 +223,7 @@ fn copies(side: &[Run]) -> impl Iterator<Item = (String, Unfit)> {
     })
 }
 
-/// Each way in which runs differ, once.
+/// The differences between runs, each once.
 fn unlike_runs(base: &[&Run], candidate: &[&Run], allowed: &[What]) -> Vec<Unlike> {
     let mut found: Vec<Unlike> = Vec::new();
     let mut hold = |first: &Run, other: &Run, purpose: Use| {

@@ -1,4 +1,4 @@
-//! The figures of a handler that are compared.
+//! Figures of a handler that are compared.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ use crate::stats;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Statistic {
-    /// Number of calls: compared and never gated, since it is the load's.
+    /// Number of calls: compared but not judged, because the load determines it.
     Count,
     /// Exact average.
     Avg,
@@ -30,14 +30,14 @@ pub enum Statistic {
 pub struct Observed {
     /// Its value, in nanoseconds or calls.
     pub value: f64,
-    /// How far below it the true value may lie: the rest of the histogram's bucket. 0 is exact.
+    /// Error bound from the histogram's bucket: the true value may be this much lower. 0 is exact.
     pub resolution: f64,
 }
 
 impl Statistic {
-    /// All figures, in the order in which they are shown.
+    /// All figures, in display order.
     pub const ALL: [Self; 5] = [Self::Count, Self::Avg, Self::Tp90, Self::Tp95, Self::Tp99];
-    /// The durations among them, which a gate can judge.
+    /// The durations, which a gate can judge.
     pub const GATED: [Self; 4] = [Self::Avg, Self::Tp90, Self::Tp95, Self::Tp99];
 
     /// Its name on the command line and in files.
@@ -69,7 +69,7 @@ impl Statistic {
         if self == Self::Count { "calls" } else { "ns" }
     }
 
-    /// Fewest calls of a run by which it is judged: see [`stats::for_a_gate`].
+    /// Calls that each run needs for it to be judged: see [`stats::for_a_gate`].
     #[must_use]
     pub fn calls_needed(self) -> u64 {
         self.quantile().map_or(1, stats::for_a_gate)
@@ -105,7 +105,7 @@ impl fmt::Display for Statistic {
 
 /// A name that is not one of [`Statistic::GATED`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no statistic that can be judged: choose of avg, tp90, tp95, tp99")]
+#[error("unknown statistic `{0}`: expected one of avg, tp90, tp95, tp99")]
 pub struct UnknownStatistic(pub(super) String);
 
 impl FromStr for Statistic {
@@ -130,10 +130,7 @@ mod tests {
         }
         assert!("count".parse::<Statistic>().is_err());
         let error = "p99".parse::<Statistic>().unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "`p99` is no statistic that can be judged: choose of avg, tp90, tp95, tp99"
-        );
+        assert_eq!(error, "unknown statistic `p99`: expected one of avg, tp90, tp95, tp99");
     }
 
     #[test]

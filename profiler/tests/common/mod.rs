@@ -13,8 +13,8 @@ use profiler::load::{BuiltinKind, LoadOutcome, LoadRun, LoadSpec, LoadStatus, St
 use profiler::probe::Precision;
 use profiler::profile::measure::{HandlerMeasure, Losses};
 use profiler::profile::{
-    Backend, Clock, HandlerProfile, HistogramLayout, Interval, IntervalStats, Profile, SCHEMA,
-    Tool, VERSION,
+    Backend, Clock, HandlerProfile, HistogramLayout, Interval, IntervalStats, Meter, Profile,
+    SCHEMA, Tool, VERSION,
 };
 use profiler::watch::{CostRow, Costs, Sample, Usage, Watched};
 use serde_json::Value;
@@ -72,7 +72,7 @@ pub(crate) fn measure(name: &str, durations_ns: &[u64]) -> HandlerMeasure {
             btf_id: Some(130_000),
             ..Target::default()
         },
-        backend: Backend::Fentry,
+        backend: Some(Backend::Fentry),
         durations,
         self_time: None,
         losses: Losses { entries: calls, exits: calls, over_range, ..Losses::default() },
@@ -157,6 +157,7 @@ pub(crate) fn sample() -> Profile {
         costs: None,
         intervals: Vec::new(),
         call_tree: None,
+        meter: Meter::Probes,
         sources: Vec::new(),
         warnings: Vec::new(),
     };

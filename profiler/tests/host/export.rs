@@ -239,7 +239,7 @@ fn report_of_one_handler_and_of_one_run() {
     assert_eq!(code(&["report", many, "--run", "0"]), Some(2));
     let of_one = profiler(&["report", many, "--format", "hgrm"]);
     assert_eq!(of_one.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&of_one.stderr).contains("say which with --run"));
+    assert!(String::from_utf8_lossy(&of_one.stderr).contains("choose it with --run"));
     let second = profiler(&["report", many, "--run", "2", "--format", "json"]);
     let second: Profile = serde_json::from_slice(&second.stdout).unwrap();
     assert_eq!(second, series().runs[1]);

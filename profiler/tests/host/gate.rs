@@ -321,8 +321,8 @@ fn unlike_runs_are_refused_with_both_values_unless_told() {
         }),
         (
             "load",
-            "load: builtin connect, 1 worker, as fast as it goes, 2000 operations in base.json run 1, \
-             builtin bind, 1 worker, as fast as it goes, 2000 operations in candidate.json run 1",
+            "load: builtin connect, 1 worker, as fast as possible, 2000 operations in base.json run 1, \
+             builtin bind, 1 worker, as fast as possible, 2000 operations in candidate.json run 1",
             |p| {
                 if let LoadSpec::Builtin { name, .. } = &mut p.loads[0].spec {
                     *name = BuiltinKind::Bind;
@@ -406,10 +406,9 @@ fn runs_that_cannot_be_used_are_refused() {
         ("candidate.json run 1: its load failed: the load command ended with exit code 3", |p| {
             p.loads[0].outcome.status = LoadStatus::Failed(LoadFailure::ExitCode { code: 3 });
         }),
-        (
-            "candidate.json run 1: its account of calls of connect_syscall_handler does not add up",
-            |p| p.handlers[1].losses.entries += 1,
-        ),
+        ("candidate.json run 1: its books of connect_syscall_handler do not balance", |p| {
+            p.handlers[1].losses.entries += 1
+        }),
     ];
     for (text, change) in cases {
         refusal(change).gate("").refused(12, text);
@@ -420,10 +419,7 @@ fn runs_that_cannot_be_used_are_refused() {
 fn a_copy_is_no_second_run() {
     let bench = Bench::new(slower(0.0));
     let ended = bench.run("gate base.json base.json -- candidate.json");
-    ended.refused(
-        12,
-        "base.json run 1: is a copy of base.json run 1, and a copy is no second measurement",
-    );
+    ended.refused(12, "base.json run 1: is a copy of base.json run 1, not a second measurement");
 }
 
 #[test]
@@ -432,7 +428,7 @@ fn too_few_runs_are_refused_with_the_number_needed() {
     let ended = bench.gate("");
     ended.refused(
         13,
-        "2 boots of both sides, 2 v 2 runs each, in turns can show a chance of 0.02778 at best",
+        "2 boots of both sides, 2 v 2 runs each, in turns give a p-value of 0.02778 at best",
     );
     ended.refused(13, "8 comparisons at alpha 0.05 need 0.00625");
     ended.refused(13, "measure 3 boots with 2 v 2 runs each, or 3 v 3 runs in each of these 2");
@@ -502,7 +498,7 @@ fn a_baseline_that_is_missing_or_damaged_is_told_apart() {
     let bench = Bench::new(slower(0.0));
     bench
         .run("gate none.json candidate.json")
-        .refused(7, "the baseline none.json is not there: measure the accepted driver");
+        .refused(7, "the baseline none.json does not exist: measure the accepted driver");
     let text = bench.read("base.json");
     bench.write("cut.json", &text[..text.len() / 2]);
     bench
@@ -517,7 +513,9 @@ fn a_baseline_that_is_missing_or_damaged_is_told_apart() {
         .run("gate other.json candidate.json")
         .refused(7, "bad baseline: other.json is JSON and no profile");
     bench.run("gate base.json none.json").refused(7, "cannot read none.json");
-    bench.run("compare none.json candidate.json").refused(7, "the baseline none.json is not there");
+    bench
+        .run("compare none.json candidate.json")
+        .refused(7, "the baseline none.json does not exist");
 }
 
 #[test]
@@ -525,7 +523,7 @@ fn the_baseline_moves_on_with_a_pass_alone() {
     let bench = Bench::new(slower(2.0));
     let before = bench.read("base.json");
     let ended = bench.gate("--update-baseline base.json");
-    ended.refused(10, "; base.json stays as it was");
+    ended.refused(10, "; base.json is unchanged");
     assert_eq!(bench.read("base.json"), before);
 
     let bench = Bench::new(slower(0.2));
@@ -609,7 +607,9 @@ fn lost_calls_leave_it_open() {
     let ended = bench.gate("");
     ended.refused(11, "none failed");
     assert!(
-        ended.line(EXIT, "avg").contains("0.5 % of the calls of a run were lost, and 0.1 % may be"),
+        ended
+            .line(EXIT, "avg")
+            .contains("0.5 % of a run's calls were lost, and the limit is 0.1 %"),
         "{ended:#?}"
     );
     bench.gate("--max-loss 1%").refused(10, EXIT);
@@ -629,8 +629,8 @@ fn budgets_are_judged_with_and_without_a_baseline() {
     bench.run("gate base.json").refused(2, "no candidate");
     // A budget that nothing matches must not pass for one that is kept.
     bench.gate("--budget conect_*:tp99<2us").refused(11, "none failed, 1 undecided");
-    bench.gate("--budget connect_*:tp99").refused(2, "`connect_*:tp99` is no budget");
-    bench.gate("--max-regression p99=1%").refused(2, "`p99` is no statistic");
+    bench.gate("--budget connect_*:tp99").refused(2, "invalid budget `connect_*:tp99`");
+    bench.gate("--max-regression p99=1%").refused(2, "unknown statistic `p99`");
 }
 
 #[test]
@@ -759,7 +759,7 @@ fn two_single_runs_have_no_bounds() {
     let bench = Bench::new((base[..1].to_vec(), candidate[..1].to_vec()));
     let ended = bench.run("compare base.json candidate.json");
     ended.passed();
-    assert!(ended.out.contains("the change may be chance; measure several runs"), "{ended:#?}");
+    assert!(ended.out.contains("and the change may be chance: measure several runs"), "{ended:#?}");
 }
 
 #[test]

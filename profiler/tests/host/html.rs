@@ -54,7 +54,7 @@ fn a_second_profile_is_laid_over_the_first() {
     let text = String::from_utf8(text).unwrap();
     // 79.5 to 100 ns.
     assert!(text.contains(">+25.79 %<"), "{text}");
-    assert!(text.contains("Not in profile B.") && text.contains("Not in profile A."));
+    assert!(text.contains("Not in recording B.") && text.contains("Not in recording A."));
     assert!(text.contains("A: base.json") && text.contains("B: head.json"));
     assert!(text.contains("class=\"differs\""));
     // One drawing of each kind for the handler that both have, and for each that one has.
@@ -64,11 +64,11 @@ fn a_second_profile_is_laid_over_the_first() {
 #[test]
 fn who_pays_is_a_table_and_curves_over_time() {
     let mut profile = sample();
-    assert!(!page(&profile).contains("Who pays"));
+    assert!(!page(&profile).contains("<h2>Costs</h2>"));
     profile.costs = Some(costs(25));
     let text = page(&profile);
     assert_eq!(text.matches("<svg").count(), 6);
-    let section = text.split("Who pays").nth(1).unwrap().split("</section>").next().unwrap();
+    let section = text.split("<h2>Costs</h2>").nth(1).unwrap().split("</section>").next().unwrap();
     for figure in ["auditd", ">1.77<", ">0.76<", ">25.2 %<", ">52.5 MiB<", ">1010<"] {
         assert!(section.contains(figure), "{figure} in {section}");
     }
@@ -93,7 +93,7 @@ fn costs_of_two_profiles_are_laid_over_each_other() {
     second.costs.as_mut().unwrap().rows.remove(1);
     let text = Html.overlay(("base.json", &first), ("head.json", &second));
     let text = String::from_utf8(text).unwrap();
-    let section = text.split("Who pays").nth(1).unwrap().split("</section>").next().unwrap();
+    let section = text.split("<h2>Costs</h2>").nth(1).unwrap().split("</section>").next().unwrap();
     for plot in section.split("<svg").skip(1) {
         for curve in ["A the machine", "B the machine", "A profiler", "A auditd", "B auditd"] {
             assert!(plot.contains(&format!("\n{curve}\n")), "{curve} in {plot}");

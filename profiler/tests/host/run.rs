@@ -126,8 +126,8 @@ fn what_was_measured_outlives_a_full_disk() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(8), "{said}");
     assert!(said.contains("cannot write /dev/full: No space left on device"), "{said}");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("nanosleep: from its begin"));
-    let saved = said.split("what was measured is in ").nth(1).unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains("nanosleep: service time"));
+    let saved = said.split("the recording is in ").nth(1).unwrap();
     let saved = saved.split(" instead").next().unwrap();
     assert!(Path::new(saved).starts_with(scene.0.path()), "{saved}");
     let profile = Profile::read(Path::new(saved)).unwrap();
@@ -151,8 +151,8 @@ fn a_full_disk_leaves_the_old_file_and_the_table() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(8), "{said}");
     assert!(said.contains("an older file of that name is left as it was"), "{said}");
-    assert!(said.contains("what was measured is in the table alone"), "{said}");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("nanosleep: from its begin"));
+    assert!(said.contains("and it could not be saved elsewhere"), "{said}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("nanosleep: service time"));
     assert_eq!(fs::read(scene.path("out.json")).unwrap(), b"what was there before");
     let left = fs::read_dir(scene.0.path()).unwrap();
     let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
@@ -175,7 +175,7 @@ fn a_rate_is_held_within_one_in_a_hundred() {
     // Each second of the window has its sample only where somebody is watched.
     assert_eq!(profile.costs.unwrap().rows[0].samples.len(), 2);
     let table = String::from_utf8(output.stdout).unwrap();
-    for words in ["execve: from its begin", "execve: from when due", "CPU us/op", "the machine"] {
+    for words in ["execve: service time", "execve: response time", "CPU us/op", "the machine"] {
         assert!(table.contains(words), "{table}");
     }
     scene.assert_nothing_left();
@@ -382,7 +382,7 @@ fn repeated_runs_are_kept_apart() {
     }
     assert!(series.runs.windows(2).all(|pair| pair[0].started < pair[1].started));
     let table = String::from_utf8(output.stdout).unwrap();
-    let cells = row(&table, "kill: from its begin");
+    let cells = row(&table, "kill: service time");
     let mut of_runs: Vec<f64> = series
         .runs
         .iter()

@@ -184,7 +184,7 @@ pub(crate) fn assert_whole(handler: &HandlerProfile) {
 /// program where the kernel does that: what it then skipped for the other has to be reported.
 pub(crate) fn assert_every_call(handler: &HandlerProfile, calls: u64) {
     let losses = &handler.losses;
-    let trampoline = matches!(handler.backend, Backend::Fsession | Backend::Fentry);
+    let trampoline = matches!(handler.backend, Some(Backend::Fsession | Backend::Fentry));
     if trampoline && losses.missed > 0 && preempts() {
         let text = format!("{}: {} of {calls}: {losses:?}", handler.name, handler.count);
         assert_eq!(losses.imbalance(handler.count), 0, "{text}");

@@ -239,7 +239,7 @@ fn tracefs_is_as_it_was_found_after_a_run_a_signal_and_a_panic() {
         ended.assert_code(code);
         let profile = saved(run.path("result.json"), &ended.stdout);
         for handler in &profile.handlers {
-            assert_eq!(handler.backend, Backend::FunctionGraph);
+            assert_eq!(handler.backend, Some(Backend::FunctionGraph));
             assert!(handler.count > 0, "{handler:?}");
             assert_whole(handler);
         }

@@ -68,10 +68,10 @@ fn a_glob_of_all_measures_every_function_that_runs() {
         let row = ended.stdout.lines().any(|line| line.starts_with(&format!("{} ", found.name)));
         assert_eq!(row, found.count > 0 || !found.is_idle(), "{name}: {found:?}");
     }
-    assert_eq!(handler(&profile, "testbed_twin#1").backend, Backend::FunctionGraph);
-    assert_eq!(handler(&profile, "testbed_trivial_00").backend, Backend::Fentry);
+    assert_eq!(handler(&profile, "testbed_twin#1").backend, Some(Backend::FunctionGraph));
+    assert_eq!(handler(&profile, "testbed_trivial_00").backend, Some(Backend::Fentry));
     let many = handler(&profile, "testbed_many");
-    assert_eq!(many.backend, Backend::FunctionGraph);
+    assert_eq!(many.backend, Some(Backend::FunctionGraph));
     let other = profile.warnings.iter().find(|warning| warning.code == "other-backend").unwrap();
     assert!(other.text.contains("ENOTSUPP") && !other.text.contains("Unknown"), "{other:?}");
     assert_eq!(other.handlers, ["testbed_many"]);

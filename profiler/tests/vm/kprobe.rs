@@ -45,7 +45,7 @@ fn forced_past_it_the_kprobe_counts_nothing_and_says_so() {
     ended.assert_code(exit::NO_HITS).assert_error(&["no handler had a single hit"]);
     let profile = saved(file, &ended.stdout);
     let handler = &profile.handlers[0];
-    assert_eq!((handler.backend, handler.count), (Backend::Kprobe, 0));
+    assert_eq!((handler.backend, handler.count), (Some(Backend::Kprobe), 0));
     assert_eq!(handler.losses.entries, 0);
     // Each call's entry; the kretprobe is not even tried then.
     assert!(handler.losses.missed >= 500, "{:?}", handler.losses);
@@ -235,7 +235,7 @@ fn in_a_pid_namespace_the_profilers_own_calls_are_known() {
         ended.assert_code(exit::OK);
         let profile = saved(file, &ended.stdout);
         assert!(profile.handlers[0].count >= 100, "{backend}: {:?}", profile.handlers[0].losses);
-        assert_eq!(profile.handlers[0].backend, backend);
+        assert_eq!(profile.handlers[0].backend, Some(backend));
     }
 }
 

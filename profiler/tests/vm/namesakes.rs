@@ -48,7 +48,7 @@ fn measured(module: &str, backend: Option<Backend>) -> Result<(Backend, u64), En
     let profile = saved(file, &ended.stdout);
     let handler = &profile.handlers[0];
     assert_whole(handler);
-    Ok((handler.backend, handler.count))
+    Ok((handler.backend.unwrap(), handler.count))
 }
 
 #[test]

@@ -14,14 +14,14 @@ use super::decision::Decision;
 const HEAD: &str = "\
 # How well the gate judges
 
-Decisions of `profiler gate` with its default settings on builds of the test module of which one is slower by a known
-number of instructions in every call of one handler, compiled in: no parameter and no file tells. Each decision has boots
-of its own. *False alarms* are decisions in which a handler failed that is not slower; *found* are those in which the
-slower handler failed, and no other. *Others pass* are those in which every handler that is not slower passed, and none was
-left undecided. On the wall clock the share is of the handler's fastest call, and the length of one iteration that of the
-fastest calls of two builds, both in a boot of their own on the quiet machine; averages under a second load are longer.
+Decisions of `profiler gate` with its default settings on builds of the test module, one of which is slower by a known
+number of instructions in every call of one handler. They are compiled in, so no parameter or file reveals them. Each
+decision has its own boots. *False alarms* are decisions in which a handler failed that is not slower; *found* are those in
+which only the slower handler failed. *Others pass* are those in which every handler that is not slower passed. On the wall
+clock, the percentage is of the handler's fastest call, and the length of one iteration comes from the fastest calls of two
+builds, both measured in a boot of their own on the quiet machine; averages under a second load are longer.
 
-Made by `cargo xtask gate-power`, which says how in its help; [gate.md](gate.md) has the rule.
+Written by `cargo xtask gate-power` (see its help); [gate.md](gate.md) has the rule.
 ";
 
 /// Decisions of one kind: clock, noise, handler, and the change in thousandths of a percent.

@@ -1,4 +1,4 @@
-//! What a gate writes: its files, standard output, and the summary of a job on GitHub.
+//! Output of a gate: files, standard output, and the job summary of GitHub Actions.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -12,7 +12,7 @@ use crate::error::{Failure, exit};
 use crate::export::verdict::GateReport;
 use crate::export::{gate as export, json::indented};
 
-/// The files that were asked for.
+/// The requested files.
 pub(super) struct Outputs {
     json: Option<OutputFile>,
     junit: Option<OutputFile>,
@@ -20,7 +20,6 @@ pub(super) struct Outputs {
 }
 
 impl Outputs {
-    /// Opens all of them.
     pub(super) fn open(args: &GateArgs) -> Result<Self, Failure> {
         let open = |path: Option<&Path>| path.map(OutputFile::open).transpose();
         Ok(Self {
@@ -30,7 +29,7 @@ impl Outputs {
         })
     }
 
-    /// Writes everything.
+    /// Writes the files, standard output and the job summary.
     pub(super) fn write(self, args: &GateArgs, report: &GateReport) -> Result<(), Failure> {
         if let Some(file) = self.json {
             file.commit(&indented(report))?;
@@ -49,7 +48,6 @@ impl Outputs {
     }
 }
 
-/// Writes to standard output.
 fn show(args: &GateArgs, report: &GateReport) -> Result<(), Failure> {
     let on_github = std::env::var_os("GITHUB_ACTIONS").is_some_and(|value| value == "true");
     match args.format {
@@ -65,7 +63,7 @@ fn show(args: &GateArgs, report: &GateReport) -> Result<(), Failure> {
     }
 }
 
-/// The summary of a job is what its steps append to one file.
+/// All steps of a job append to one summary file.
 fn append(path: &Path, text: &str) -> Result<(), Failure> {
     OpenOptions::new()
         .append(true)

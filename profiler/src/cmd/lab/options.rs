@@ -13,8 +13,8 @@ use crate::load_profile::{Builtin, Hook, Library};
 /// The options of these arguments; `vng` is virtme-ng's program.
 ///
 /// # Errors
-/// If the load profile cannot be found or read or has no built-in load of its own, or if arguments contradict
-/// each other.
+/// If the load profile cannot be found or read or has no built-in load, or if arguments contradict each
+/// other.
 pub(super) fn of(args: &LabArgs, vng: &Path) -> Result<Options, Failure> {
     let Work { handlers, loads, module_params } = Work::of(args)?;
     let params = |own: &str| {
@@ -49,14 +49,14 @@ pub(super) fn of(args: &LabArgs, vng: &Path) -> Result<Options, Failure> {
     Ok(options)
 }
 
-/// Handlers and the loads that call them: of the arguments, or of a load profile.
+/// Handlers and the loads that call them, from the arguments or from a load profile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Work {
     /// Names or globs.
     handlers: Vec<String>,
     /// Loads that run side by side.
     loads: Vec<BuiltinKind>,
-    /// Parameters without which the hook is not there.
+    /// Module parameters that enable the hook.
     module_params: String,
 }
 
@@ -82,8 +82,8 @@ impl Work {
         };
         let Some(Builtin { kind, .. }) = builtin else {
             return usage(format!(
-                "the load profile {name} has no built-in load, and the lab has no other: say which of \
-                 its handlers to measure with --handler, and under which load with --builtin"
+                "the load profile {name} has no built-in load, and the lab runs no other: give its handlers with \
+                 --handler, and a load with --builtin"
             ));
         };
         let handlers = if args.handlers.is_empty() {

@@ -1,4 +1,4 @@
-//! The files of a lab, and what it prints.
+//! Output of a lab: files and tables.
 
 use std::fs;
 
@@ -12,14 +12,13 @@ use crate::lab::plan::Build;
 use crate::lab::{Bench, Measured, table};
 use crate::profile::{Profile, Series};
 
-/// The files that were asked for, opened before anything is measured: for each kernel one for each side.
+/// The requested files of each kernel and side, opened before anything is measured.
 pub(super) struct Outputs(Vec<[Option<OutputFile>; 2]>);
 
 impl Outputs {
-    /// Opens all of them.
     pub(super) fn open(args: &LabArgs, benches: &[Bench]) -> Result<Self, Failure> {
         if args.json.is_some() && benches.len() > 1 {
-            let text = "--json is for one kernel: give a folder with --out for several";
+            let text = "--json takes one kernel: for several, give a folder with --out";
             return Err(Failure::new(exit::USAGE, text));
         }
         let mut files = Vec::new();
@@ -67,7 +66,7 @@ impl Outputs {
             let series = Series::new(label, runs);
             if let Some(file) = self.0.get_mut(number).and_then(|files| files[side].take()) {
                 let bytes = match series.runs.as_slice() {
-                    // A run on its own has no place among others.
+                    // A single run is not part of a series, so it has no place in one.
                     [run] if bench.candidate.is_none() && boots == 1 => {
                         Json.serialize(&Profile { place: None, ..run.clone() })
                     }

@@ -7,10 +7,10 @@ use crate::export::plot::plots;
 use crate::export::{Exporter as _, Table, Unit, series};
 use crate::profile::{Profile, ReadError, Series};
 
-/// Why a report could not be made.
+/// Why a report failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// The file is no profile.
+    /// The file is not a valid recording.
     #[error(transparent)]
     Read(#[from] ReadError),
     /// The table could not be written.
@@ -18,13 +18,12 @@ pub enum ReportError {
     Write(#[source] io::Error),
 }
 
-/// Prints the profile in `path` (`-` is standard input) to `out`: byte for byte the table that the
-/// run itself printed, if unit and width are the same; a series has one table of all its runs. `width` is the
-/// terminal's, in columns; `None` never wraps.
+/// Prints the recording in `path` (`-` is standard input) to `out`: byte for byte the table that the
+/// run printed, if unit and width are the same; a series has one table of all its runs. `width` is
+/// the terminal's, in columns; `None` never wraps.
 ///
 /// # Errors
-/// If the file is no sound profile, or `out` cannot be written. A reader that has seen enough and
-/// closes the pipe is no error.
+/// If the file is not a valid recording, or `out` cannot be written. A closed pipe is not an error.
 pub fn report(
     path: &Path,
     unit: Unit,
@@ -35,10 +34,10 @@ pub fn report(
     write(out, &series::tables(&series, unit, width)).map_err(ReportError::Write)
 }
 
-/// Prints the table of `profile`: what a run does at its end, and [`report`] later.
+/// Prints the table of `profile`, at the end of a run and for [`report`].
 ///
 /// # Errors
-/// If `out` cannot be written, but for a closed pipe.
+/// If `out` cannot be written. A closed pipe is not an error.
 pub fn print(
     profile: &Profile,
     unit: Unit,
@@ -48,10 +47,10 @@ pub fn print(
     write(out, &Table { unit, width }.serialize(profile))
 }
 
-/// Prints the table of `series`: what several runs print at their end, and [`report`] later.
+/// Prints the table of `series`, at the end of several runs and for [`report`].
 ///
 /// # Errors
-/// If `out` cannot be written, but for a closed pipe.
+/// If `out` cannot be written. A closed pipe is not an error.
 pub fn print_series(
     series: &Series,
     unit: Unit,
@@ -61,15 +60,15 @@ pub fn print_series(
     write(out, &series::tables(series, unit, width))
 }
 
-/// Prints the plots of all handlers, as they stand below the table.
+/// Prints the plots of all handlers.
 ///
 /// # Errors
-/// If `out` cannot be written, but for a closed pipe.
+/// If `out` cannot be written. A closed pipe is not an error.
 pub fn print_plots(profiles: &[Profile], out: &mut dyn Write) -> io::Result<()> {
     profiles.iter().try_for_each(|profile| write(out, plots(profile).as_bytes()))
 }
 
-/// Writes all; a reader that has seen enough and closes the pipe is no error.
+/// Writes `bytes`; a closed pipe is not an error.
 pub(super) fn write(out: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -77,7 +76,7 @@ pub(super) fn write(out: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Columns of the terminal that standard output is; `None` if it is none.
+/// Columns of the terminal; `None` if standard output is not one.
 #[must_use]
 pub fn stdout_width() -> Option<u16> {
     terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0)

@@ -1,4 +1,4 @@
-//! The runs and handlers of a file that are wanted.
+//! Selects runs and handlers of a file.
 
 use std::path::Path;
 
@@ -6,13 +6,13 @@ use super::Options;
 use crate::error::{Failure, exit};
 use crate::profile::Series;
 
-/// The runs and handlers of `file` that are wanted.
+/// Reads the selected runs and handlers of `file`.
 pub(super) fn read(file: &Path, options: &Options<'_>) -> Result<Series, Failure> {
     let mut series = Series::read(file)?;
     if let Some(number) = options.run {
         let all = series.runs.len();
         if number == 0 || number > all {
-            let message = format!("{} has no run {number}: runs are 1 to {all}", file.display());
+            let message = format!("{} has no run {number}: give 1 to {all}", file.display());
             return Err(Failure::new(exit::USAGE, message));
         }
         let run = series.runs.swap_remove(number - 1);
@@ -29,13 +29,11 @@ fn keep_handlers(series: &mut Series, file: &Path, wanted: &[String]) -> Result<
     let mut patterns = Vec::new();
     for text in wanted {
         let pattern = glob::Pattern::new(text).map_err(|error| {
-            Failure::new(exit::USAGE, format!("`{text}` is no name or glob: {error}"))
+            Failure::new(exit::USAGE, format!("invalid glob `{text}`: {error}"))
         })?;
         if !series.runs.iter().flat_map(|run| &run.handlers).any(|h| pattern.matches(&h.name)) {
-            let message = format!(
-                "{} has no handler `{text}`: look at its table for those that it has",
-                file.display()
-            );
+            let message =
+                format!("{} has no handler `{text}`: its table lists them", file.display());
             return Err(Failure::new(exit::NO_TARGET, message));
         }
         patterns.push(pattern);

@@ -1,4 +1,4 @@
-//! What becomes of a profile at the end of a run: its table and its file.
+//! Output at the end of a run: its table and its files.
 
 use std::io::Write;
 
@@ -10,16 +10,15 @@ use crate::error::Failure;
 use crate::export::{Exporter as _, Json};
 use crate::profile::{Profile, Series};
 
-/// What a run has brought.
+/// The result of the command.
 pub(super) enum Delivery {
-    /// One profile.
+    /// One run.
     One(Box<Profile>),
-    /// Several, kept apart.
+    /// Several runs, kept apart.
     Runs(Series),
 }
 
 impl Delivery {
-    /// All profiles.
     fn profiles(&self) -> &[Profile] {
         match self {
             Self::One(profile) => std::slice::from_ref(profile),
@@ -28,7 +27,7 @@ impl Delivery {
     }
 }
 
-/// Prints the table and writes the files; each is tried, whatever becomes of the others.
+/// Prints the table and writes the files, even if one fails.
 pub(super) fn deliver(
     args: &RunArgs,
     result: &Delivery,
@@ -51,7 +50,7 @@ pub(super) fn deliver(
         false => rescued(failure, &document),
     });
     let printed = if to_stdout {
-        // Standard output is taken; the table goes where people read.
+        // A file goes to standard output, so the table goes to standard error.
         print(args, result, None, &mut std::io::stderr().lock())
     } else {
         let out = &mut std::io::stdout().lock();
@@ -61,11 +60,11 @@ pub(super) fn deliver(
     printed.map_err(|error| Failure::from(report::ReportError::Write(error)))
 }
 
-/// What was measured is not lost with the disk that it should have gone to.
+/// Saves the recording elsewhere if its file cannot be written, because a run cannot be repeated.
 fn rescued(failure: Failure, document: &[u8]) -> Failure {
     let where_to = match rescue(document) {
-        Ok(path) => format!("what was measured is in {} instead", path.display()),
-        Err(error) => format!("what was measured is in the table alone: {error}"),
+        Ok(path) => format!("the recording is in {} instead", path.display()),
+        Err(error) => format!("and it could not be saved elsewhere: {error}"),
     };
     Failure::new(failure.code, format!("{}; {where_to}", failure.message))
 }

@@ -68,7 +68,7 @@ mod tests {
     use crate::lab::guest;
     use crate::lab::plan::{Length, Measurement, RunSpec, Task};
     use crate::load::BuiltinKind;
-    use crate::profile::Clock;
+    use crate::profile::{Clock, Meter};
 
     fn parsed(line: &str) -> Options {
         let line = format!("profiler run {line}");
@@ -89,7 +89,9 @@ mod tests {
     fn a_measurement_of_the_lab_is_a_run_with_its_defaults() {
         let measurement = |length, clock, rate: Option<&str>| Measurement {
             module: "driver".to_owned(),
+            counting: false,
             spec: RunSpec {
+                meter: Meter::Probes,
                 clock,
                 handlers: vec!["a_*".to_owned(), "b".to_owned()],
                 loads: vec![BuiltinKind::Connect, BuiltinKind::Bind],

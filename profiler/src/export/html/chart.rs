@@ -6,17 +6,17 @@ use plotters::prelude::*;
 use super::paint;
 
 const SIZE: (u32, u32) = (520, 320);
-/// Height that a line of a legend takes, as a share of the plot's.
+/// Height of a line of the legend, as a share of the plot's.
 const LEGEND_LINE: f64 = 0.085;
 
-/// What a plot is drawn on.
+/// The drawing area of a plot.
 pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 /// Whether it was drawn.
 pub(super) type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 /// A plot with its axes.
 pub(super) type Chart<'a, X, Y> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, Y>>;
 
-/// A curve with its name and the number of its colour.
+/// A curve with its name and colour.
 pub(super) struct Curve {
     pub(super) name: String,
     pub(super) colour: usize,
@@ -30,12 +30,12 @@ pub(super) struct Axis {
     pub(super) what: &'static str,
     pub(super) labels: usize,
     pub(super) format: fn(f64) -> String,
-    /// The curves leave the upper left free, where the legend is; else it gets room above them.
+    /// The curves leave room for the legend at the upper left; otherwise it is placed above them.
     pub(super) free_corner: bool,
 }
 
 impl Axis {
-    /// The seconds of the window, as far as the curves reach; `None` if they have no length.
+    /// The window in seconds, as far as the curves reach; `None` if they have no length.
     pub(super) fn seconds(curves: &[Curve]) -> Option<Self> {
         let times = curves.iter().flat_map(|curve| &curve.points).map(|(x, _)| *x);
         let end = times.fold(0.0, f64::max);
@@ -49,7 +49,7 @@ impl Axis {
     }
 }
 
-/// Where the axis of the curves begins.
+/// Start of the vertical axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scale {
     /// Below the lowest point; logarithmic where the points, all above 0, span a decade.
@@ -106,7 +106,7 @@ where
     legend(&mut chart, curves.len(), SeriesLabelPosition::UpperLeft)
 }
 
-/// The sample of a line that a legend shows: its first half alone stands for a dashed one.
+/// The legend's sample of a line: a dashed one is half as long.
 pub(super) fn key(
     style: ShapeStyle,
     dashed: bool,
@@ -115,7 +115,7 @@ pub(super) fn key(
     move |(x, y)| PathElement::new([(x, y), (x + length, y)], style)
 }
 
-/// The frame: axes with their labels, and the lines of the grid.
+/// The frame: axes, labels and grid lines.
 pub(super) fn framed<'a, X, Y>(
     area: &Area<'a>,
     axis: &Axis,
@@ -131,7 +131,7 @@ where
 {
     let mut chart = ChartBuilder::on(area)
         .margin(8)
-        // Half of the last label of the lower axis.
+        // Room for half of the lower axis' last label.
         .margin_right(20)
         .x_label_area_size(38)
         .y_label_area_size(64)
@@ -174,7 +174,7 @@ where
         .draw()
 }
 
-/// The text of the SVG; a drawing that fails is left out, and debug builds say why.
+/// The SVG; a drawing that fails is left out, and panics in debug builds.
 pub(super) fn drawn(draw: impl FnOnce(&Area<'_>) -> Drawn) -> Option<String> {
     let mut text = String::new();
     let done = {

@@ -1,4 +1,4 @@
-//! Who pays: CPU time and memory of what was watched, as a table and over the window.
+//! CPU time and memory of the watched programs, as a table and over the window.
 
 use serde::Serialize;
 
@@ -10,7 +10,7 @@ use crate::watch::{CostRow, Sample, Usage, Watched};
 
 const MEBIBYTE: f64 = 1_048_576.0;
 
-/// What the page says of the costs.
+/// The page's section on costs.
 #[derive(Serialize)]
 pub(super) struct Costs {
     table: Grid,
@@ -18,7 +18,7 @@ pub(super) struct Costs {
     memory: Option<String>,
 }
 
-/// The costs of all profiles; `None` if none were taken.
+/// The costs of all recordings; `None` if none have any.
 pub(super) fn of(sides: &[Side<'_>]) -> Option<Costs> {
     let things = things(sides);
     (!things.is_empty()).then(|| Costs {
@@ -28,7 +28,7 @@ pub(super) fn of(sides: &[Side<'_>]) -> Option<Costs> {
     })
 }
 
-/// All that was watched, in the order of the profiles, each once.
+/// The watched programs, each once, in the order of the recordings.
 fn things<'a>(sides: &[Side<'a>]) -> Vec<&'a Watched> {
     let mut things: Vec<&Watched> = Vec::new();
     for row in sides.iter().flat_map(|side| &side.profile.costs).flat_map(|costs| &costs.rows) {
@@ -43,14 +43,21 @@ fn find<'a>(side: &Side<'a>, of: &Watched) -> Option<&'a CostRow> {
     side.profile.costs.as_ref()?.rows.iter().find(|row| row.of == *of)
 }
 
-/// A row for each thing and profile.
+/// One row per watched program and recording.
 fn table(sides: &[Side<'_>], things: &[&Watched]) -> Grid {
     let both = sides.len() > 1;
-    let mut heads = vec!["costs of"];
+    let mut headers = vec!["costs of"];
     if both {
-        heads.push("profile");
+        headers.push("recording");
     }
-    heads.extend(["processes", "user [s]", "system [s]", "of one CPU", "most memory", "switches"]);
+    headers.extend([
+        "processes",
+        "user [s]",
+        "system [s]",
+        "of one CPU",
+        "most memory",
+        "switches",
+    ]);
     let mut rows = Vec::new();
     for of in things {
         for side in sides {
@@ -80,10 +87,10 @@ fn table(sides: &[Side<'_>], things: &[&Watched]) -> Grid {
             rows.push(cells);
         }
     }
-    Grid::new(heads, rows)
+    Grid::new(headers, rows)
 }
 
-/// A colour for each thing; the second profile's curves are dashed.
+/// One colour per watched program; the second recording's curves are dashed.
 fn plot(
     sides: &[Side<'_>],
     things: &[&Watched],
@@ -119,7 +126,7 @@ fn cpu(samples: &[Sample]) -> Vec<(f64, f64)> {
     points
 }
 
-/// Mebibytes held at each sample; none where there was no process to hold any.
+/// Memory in MiB at each sample; samples without a process are left out.
 fn memory(samples: &[Sample]) -> Vec<(f64, f64)> {
     let held = samples.iter().filter_map(|sample| Some((sample, sample.usage.memory_bytes?)));
     held.filter(|(_, bytes)| *bytes > 0)
@@ -127,7 +134,7 @@ fn memory(samples: &[Sample]) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// A label of an axis, whose logarithmic marks are powers of ten.
+/// A label of the axis, whose logarithmic ticks are powers of ten.
 fn mebibytes(held: f64) -> String {
     let decimals = if held < 10.0 { 1 } else { 0 };
     format!("{held:.decimals$} MiB")

@@ -1,4 +1,4 @@
-//! What was measured, and on what, beside each other where there are two profiles.
+//! What was measured, and on which machine; side by side for two recordings.
 
 use serde::Serialize;
 
@@ -10,13 +10,13 @@ use crate::export::table::heading;
 #[derive(Serialize)]
 pub(super) struct Fact {
     label: &'static str,
-    /// One a profile.
+    /// One per recording.
     values: Vec<String>,
-    /// Whether two profiles differ in it.
+    /// Whether two recordings differ in it.
     differs: bool,
 }
 
-/// The lines above the text table, which are the facts of this page, too.
+/// The same facts as above the text table.
 pub(super) fn of(sides: &[Side<'_>]) -> Vec<Fact> {
     let all: Vec<Vec<(&'static str, String)>> =
         sides.iter().map(|side| heading(side.profile, Unit::Auto.resolve(side.profile))).collect();
@@ -26,7 +26,7 @@ pub(super) fn of(sides: &[Side<'_>]) -> Vec<Fact> {
             labels.push(label);
         }
     }
-    // The page's tables have their units in the heads.
+    // The page's tables have units in their headers.
     labels.retain(|label| *label != "unit");
     let fact = |label| {
         let values: Vec<String> = all

@@ -1,9 +1,8 @@
-//! HTML: one file that needs nothing else, no network either: plots, tables, losses and what was
-//! measured on, for one profile or for two laid over each other.
+//! HTML: one self-contained file with plots, tables, losses and facts of one recording, or of two
+//! overlaid.
 //!
-//! The page is a template; the plots are SVG whose colours the page's style sheet sets, so that one
-//! drawing serves light, dark and print. The script sorts tables and switches the theme, and
-//! without it the page still shows everything.
+//! The page's style sheet sets the colours of the SVG plots, so that one drawing serves light, dark and
+//! print. The script sorts tables and switches the theme; without it the page shows everything.
 
 mod chart;
 mod costs;
@@ -23,25 +22,25 @@ const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 
-/// The page of one profile, or of two for comparison by eye.
+/// The page of one recording, or of two to compare by eye.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Html;
 
-/// One profile of the page.
+/// One recording of the page.
 #[derive(Clone, Copy)]
 struct Side<'a> {
-    /// `A` or `B`, and nothing where there is one profile alone.
+    /// `A` or `B`; empty if there is only one recording.
     mark: &'static str,
     /// 0 for the first, 1 for the second.
     number: usize,
     profile: &'a Profile,
 }
 
-/// What the page says of one handler.
+/// The page's section on a handler.
 #[derive(Serialize)]
 struct HandlerSection {
     name: String,
-    /// A fragment of the page's address, unlike that of any other handler.
+    /// Unique fragment of the page's address.
     anchor: String,
     note: Option<String>,
     percentiles: Option<String>,
@@ -56,8 +55,8 @@ impl Exporter for Html {
 }
 
 impl Html {
-    /// The page of `first` with `second` laid over it: handlers are matched by module and name, and
-    /// those that only one of them has are shown alone.
+    /// The page of `first` overlaid with `second`: handlers are matched by module and name, and those that
+    /// only one of them has are shown alone.
     #[must_use]
     pub fn overlay(&self, first: (&str, &Profile), second: (&str, &Profile)) -> Vec<u8> {
         self.page(&[first, second])
@@ -102,13 +101,13 @@ impl Html {
                 labels,
                 facts => facts::of(&sides),
                 summary => rows::summary(&sides),
-                losses => rows::losses(&sides),
+                books => rows::books(&sides),
                 costs => costs::of(&sides),
                 handlers,
                 warnings,
             })
         });
-        // The template is part of this program and a test renders it.
+        // A test renders the template.
         debug_assert!(rendered.is_ok(), "{rendered:?}");
         rendered
             .unwrap_or_else(|error| format!("the page's template is broken: {error}"))
@@ -116,7 +115,7 @@ impl Html {
     }
 }
 
-/// What a browser's tab shows.
+/// The title of the browser's tab.
 fn title(sides: &[Side<'_>]) -> String {
     let names = rows::names(sides);
     match names.as_slice() {
@@ -137,7 +136,7 @@ fn section(sides: &[Side<'_>], number: usize, name: &rows::Name) -> HandlerSecti
     let note = if !hits {
         Some("No hit: the warnings above say why that may be.".to_owned())
     } else if !missing.is_empty() {
-        Some(format!("Not in profile {}.", missing.join(", ")))
+        Some(format!("Not in recording {}.", missing.join(", ")))
     } else {
         None
     };

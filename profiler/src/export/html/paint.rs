@@ -1,5 +1,5 @@
-//! Colours of the plots. The drawing has marker colours that nothing else uses; the page's style
-//! sheet gives each its real one, for each theme.
+//! Colours of the plots: placeholders, to which the page's style sheet assigns the colours of each
+//! theme.
 
 use plotters::style::RGBColor;
 
@@ -19,7 +19,7 @@ pub(super) const SERIES: [RGBColor; 8] = [
     RGBColor(0, 0, 10),
 ];
 
-/// The colour of a series.
+/// The colour of a curve.
 pub(super) fn series(number: usize) -> RGBColor {
     SERIES[number % SERIES.len()]
 }

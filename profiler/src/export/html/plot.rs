@@ -11,12 +11,12 @@ use super::paint;
 use crate::export::curve::{duration, percentile, percentile_points};
 use crate::profile::{Bucket, HandlerProfile};
 
-/// Bars of a histogram at most.
+/// Most bars of a histogram.
 const MAX_BARS: usize = 60;
 
 type Of<'a> = (Side<'a>, &'a HandlerProfile);
 
-/// Latency by percentile: the axis of percentiles is the logarithm of the share that took longer.
+/// Latency by percentile; the lower axis is logarithmic in the share of the calls that took longer.
 pub(super) fn percentiles(handlers: &[Of<'_>]) -> Option<String> {
     let mut curves = Vec::new();
     for (side, handler) in handlers {
@@ -57,7 +57,7 @@ pub(super) fn histogram(handlers: &[Of<'_>]) -> Option<String> {
     })
 }
 
-/// How a stretch of durations is cut into bars.
+/// The bars of a histogram.
 struct Bars {
     low: f64,
     /// Width of a bar in nanoseconds, or the factor from one edge to the next.
@@ -67,7 +67,7 @@ struct Bars {
 }
 
 impl Bars {
-    /// No bar is narrower than a nanosecond: between two whole ones there is no call.
+    /// No bar is narrower than a nanosecond, because durations are whole nanoseconds.
     fn over(shortest: u64, longest: u64) -> Self {
         if longest / shortest < 10 {
             let width = (longest - shortest + 1).div_ceil(MAX_BARS as u64).max(1);
@@ -90,7 +90,7 @@ impl Bars {
         }
     }
 
-    /// Percent of the handler's calls in each bar; a bucket counts where its middle lies.
+    /// Percentage of the handler's calls in each bar; a bucket counts where its middle lies.
     fn shares(&self, handler: &HandlerProfile) -> Vec<f64> {
         let mut shares = vec![0.0; self.number];
         for bucket in &handler.histogram.buckets {
@@ -106,7 +106,7 @@ impl Bars {
         shares
     }
 
-    /// The upper outline of the bars.
+    /// The outline of the bars.
     fn outline(&self, shares: &[f64]) -> Vec<(f64, f64)> {
         let mut points = vec![(self.edge(0), 0.0)];
         for (bar, share) in shares.iter().enumerate() {
@@ -118,7 +118,7 @@ impl Bars {
     }
 }
 
-/// The first profile's bars are filled and the second's are an outline, so that both are seen.
+/// The first recording's bars are filled and the second's outlined, so that both are visible.
 fn draw_bars<X>(
     area: &Area<'_>,
     x: X,
@@ -172,7 +172,7 @@ pub(super) fn intervals(handlers: &[Of<'_>]) -> Option<String> {
                         Some((middle as f64 / 1e9, value.max(1) as f64))
                     })
                     .collect();
-                // Two profiles keep their colours apart: each has every second one.
+                // Every second colour for each of two recordings.
                 let colour = side.number + which * handlers.len();
                 let name = format!("{} {name}", side.mark).trim().to_owned();
                 Curve { name, colour, dashed: false, points }

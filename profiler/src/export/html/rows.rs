@@ -1,5 +1,4 @@
-//! The rows of the page's tables. Every cell has the text that is read and the number that it is
-//! sorted by.
+//! The page's tables. Every cell has a text and the number to sort by.
 
 use serde::Serialize;
 
@@ -8,11 +7,11 @@ use crate::export::cell::{Unit, clean};
 use crate::profile::HandlerProfile;
 use crate::profile::measure::Losses;
 
-/// Percentiles of the summary, with their heads.
+/// Percentiles of the summary, with their column headers.
 pub(super) const QUANTILES: [(&str, f64); 5] =
     [("TP50", 0.5), ("TP90", 0.9), ("TP95", 0.95), ("TP99", 0.99), ("TP99.9", 0.999)];
 
-/// A handler as both profiles know it.
+/// A handler, matched between the recordings by name and module.
 #[derive(Clone, PartialEq)]
 pub(super) struct Name {
     name: String,
@@ -23,13 +22,13 @@ pub(super) struct Name {
 /// A table of the page.
 #[derive(Serialize)]
 pub(super) struct Grid {
-    heads: Vec<String>,
+    headers: Vec<String>,
     rows: Vec<Vec<Cell>>,
 }
 
 impl Grid {
-    pub(super) fn new(heads: Vec<&str>, rows: Vec<Vec<Cell>>) -> Self {
-        Self { heads: heads.into_iter().map(str::to_owned).collect(), rows }
+    pub(super) fn new(headers: Vec<&str>, rows: Vec<Vec<Cell>>) -> Self {
+        Self { headers: headers.into_iter().map(str::to_owned).collect(), rows }
     }
 }
 
@@ -60,7 +59,7 @@ impl Cell {
     }
 }
 
-/// All handlers, in the order of the profiles, each once.
+/// All handlers, each once, in the order of the recordings.
 pub(super) fn names(sides: &[Side<'_>]) -> Vec<Name> {
     let mut names: Vec<Name> = Vec::new();
     for handler in sides.iter().flat_map(|side| &side.profile.handlers) {
@@ -77,28 +76,28 @@ pub(super) fn names(sides: &[Side<'_>]) -> Vec<Name> {
     names
 }
 
-/// The handler of that name in each profile that has it.
+/// The handler of that name in each recording that has it.
 pub(super) fn find<'a>(sides: &[Side<'a>], name: &Name) -> Vec<(Side<'a>, &'a HandlerProfile)> {
     let is = |handler: &&HandlerProfile| handler.name == name.name && handler.module == name.module;
     sides.iter().filter_map(|side| Some((*side, side.profile.handlers.iter().find(is)?))).collect()
 }
 
-/// Latencies, a row a handler and profile; with two profiles also the change from A to B.
+/// Latencies, one row per handler and recording; with two recordings also the change from A to B.
 pub(super) fn summary(sides: &[Side<'_>]) -> Grid {
     let both = sides.len() > 1;
     let unit = sides.iter().map(|side| Unit::Auto.resolve(side.profile)).max().unwrap_or(Unit::Ns);
-    let mut heads = vec!["handler".to_owned()];
+    let mut headers = vec!["handler".to_owned()];
     if both {
-        heads.push("profile".to_owned());
+        headers.push("recording".to_owned());
     }
-    heads.extend(["backend".to_owned(), "calls".to_owned(), "calls/s".to_owned()]);
-    heads.push(format!("average [{unit}]"));
-    heads.extend(QUANTILES.iter().map(|(head, _)| format!("{head} [{unit}]")));
-    heads.push(format!("max [{unit}]"));
+    headers.extend(["backend".to_owned(), "calls".to_owned(), "calls/s".to_owned()]);
+    headers.push(format!("average [{unit}]"));
+    headers.extend(QUANTILES.iter().map(|(name, _)| format!("{name} [{unit}]")));
+    headers.push(format!("max [{unit}]"));
     if both {
-        heads.extend(["average, change".to_owned(), "TP99, change".to_owned()]);
+        headers.extend(["average, change".to_owned(), "TP99, change".to_owned()]);
     }
-    heads.push("lost".to_owned());
+    headers.push("lost".to_owned());
     let mut rows = Vec::new();
     for name in names(sides) {
         let handlers = find(sides, &name);
@@ -132,7 +131,7 @@ pub(super) fn summary(sides: &[Side<'_>]) -> Grid {
             rows.push(row);
         }
     }
-    Grid { heads, rows }
+    Grid { headers, rows }
 }
 
 fn change(from: Option<f64>, to: Option<f64>) -> Cell {
@@ -145,12 +144,12 @@ fn change(from: Option<f64>, to: Option<f64>) -> Cell {
     }
 }
 
-/// The account of every call that was seen.
-pub(super) fn losses(sides: &[Side<'_>]) -> Grid {
-    let mut heads = vec!["handler".to_owned()];
+/// The books of each handler.
+pub(super) fn books(sides: &[Side<'_>]) -> Grid {
+    let mut headers = vec!["handler".to_owned()];
     let both = sides.len() > 1;
     if both {
-        heads.push("profile".to_owned());
+        headers.push("recording".to_owned());
     }
     let counted = [
         "carried in",
@@ -163,11 +162,11 @@ pub(super) fn losses(sides: &[Side<'_>]) -> Grid {
         "missed by the kernel",
         "over range",
     ];
-    heads.extend(counted.map(str::to_owned));
+    headers.extend(counted.map(str::to_owned));
     let names = names(sides);
     let shown = names.iter().flat_map(|name| find(sides, name));
     let further = Losses::rare_names(shown.map(|(_, handler)| &handler.losses));
-    heads.extend(further.iter().map(|&rare| rare.to_owned()));
+    headers.extend(further.iter().map(|&rare| rare.to_owned()));
     let mut rows = Vec::new();
     for name in names {
         for (side, handler) in find(sides, &name) {
@@ -194,5 +193,5 @@ pub(super) fn losses(sides: &[Side<'_>]) -> Grid {
             rows.push(row);
         }
     }
-    Grid { heads, rows }
+    Grid { headers, rows }
 }

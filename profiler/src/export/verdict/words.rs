@@ -1,4 +1,4 @@
-//! The sentences of a comparison and of a gate.
+//! The sentences of comparisons and gates.
 
 use crate::profile::unlike::Difference;
 use crate::text::plural;
@@ -7,10 +7,10 @@ use crate::verdict::{
     Side, Tally, Threshold, TooFewRuns, Unfit, Unlike, Verdict,
 };
 
-/// Why a line has its verdict, in one line.
+/// The reason of a verdict, in one line.
 pub(super) fn evidence(line: &Line) -> String {
     let statistic = line.statistic.map_or(String::new(), |statistic| statistic.to_string());
-    // Lines about a budget have no change, and their evidence needs none.
+    // Lines about a budget have no change.
     let change = line.change.as_ref();
     let [base, candidate] = [Side::Baseline, Side::Candidate]
         .map(|side| change.map_or(Calls::default(), |change| change.calls(side)));
@@ -38,7 +38,7 @@ pub(super) fn evidence(line: &Line) -> String {
         ),
         Evidence::NoValue => "one side has no value".to_owned(),
         Evidence::Lost { share, allowed } => format!(
-            "{} of the calls of a run were lost, and {} may be: {values} says nothing certain; lower the \
+            "{} of a run's calls were lost, and the limit is {}: {values} is not certain; lower the \
              load's workers",
             percent(share),
             percent(allowed)
@@ -51,12 +51,12 @@ pub(super) fn evidence(line: &Line) -> String {
             spent(line.verdict, value, bounds, below_ns, runs)
         }
         Evidence::SpentLost { value, share, allowed } => format!(
-            "{}, and {} of the calls of a run were lost, where {} may be",
+            "{}, but {} of a run's calls were lost, and the limit is {}",
             ns(value),
             percent(share),
             percent(allowed)
         ),
-        Evidence::NoCall => "it has no call".to_owned(),
+        Evidence::NoCall => "it has no calls".to_owned(),
         Evidence::NoMatch => format!("no handler of the candidate matches `{}`", line.handler),
     }
 }
@@ -81,18 +81,20 @@ fn changed(record: &ChangeRecord, limit: Threshold, shown: Shown) -> String {
     };
     match shown {
         Shown::Slower { p } => {
-            format!("{change}, at least {low}, {limit}; p {} adjusted", chance(p))
+            format!("{change}, at least {low}, {limit}; p {} adjusted", p_value(p))
         }
         Shown::Overlap { p } => format!(
-            "{change}, at least {low}, {limit}, and yet runs of both sides overlap (p {} adjusted): more runs",
-            chance(p)
+            "{change}, at least {low}, {limit}, but runs of both sides overlap (p {} adjusted): measure more runs",
+            p_value(p)
         ),
         Shown::Faster { p } => {
-            format!("faster: {change}, at most {high}; p {} adjusted", chance(p))
+            format!("faster: {change}, at most {high}; p {} adjusted", p_value(p))
         }
         Shown::Within => format!("{change}, at most {high}, {limit}"),
         Shown::Undecided => {
-            format!("{change}, between {low} and {high}, {limit}: more runs, or a quieter machine")
+            format!(
+                "{change}, between {low} and {high}, {limit}: measure more runs, or on a quieter machine"
+            )
         }
     }
 }
@@ -110,11 +112,11 @@ fn spent(
     match verdict {
         Verdict::Pass => format!("{value}, at most {upper}, below {below}; {runs}"),
         Verdict::Fail => format!("{value}, at least {lower}, not below {below}; {runs}"),
-        _ => format!("{value}, between {lower} and {upper}, and the budget is {below}; {runs}"),
+        _ => format!("{value}, between {lower} and {upper}, budget {below}; {runs}"),
     }
 }
 
-/// What a gate comes to, in a sentence; a refusal has several lines.
+/// The outcome of a gate in a sentence; a refusal has several lines.
 pub(super) fn summary(gate: &Gate<'_>) -> String {
     match &gate.conclusion {
         Conclusion::NotComparable(reasons) => refusal(reasons),
@@ -149,7 +151,7 @@ fn judged(gate: &Gate<'_>, tally: &Tally) -> String {
     if undecided > 0 {
         format!("none failed, {undecided} undecided, {tail}")
     } else if tally.passed == 0 {
-        "nothing was judged: every limit is off".to_owned()
+        "nothing was judged: all limits are off".to_owned()
     } else {
         tail
     }
@@ -168,12 +170,12 @@ fn too_few_runs(found: &TooFewRuns, alpha: f64) -> String {
             format!("{n} v {n} runs, each in a boot of its own, or runs in turns in one boot")
         }
         Enough::BootsApart(n) => format!(
-            "{n} v {n} boots (runs of one boot count as one value, for they are not independent), or \
+            "{n} v {n} boots (runs of one boot count as one value, because they are not independent), or \
              runs of both sides in turns in the same boots"
         ),
     };
     format!(
-        "too few runs to find any regression, however large: {}{} can show a chance of {:.5} at best, and \
+        "too few runs to find any regression, however large: {}{} give a p-value of {:.5} at best, and \
          {comparisons} comparison{} at alpha {alpha} need {level:.5}: measure {enough}",
         prefix(part),
         design(runs),
@@ -182,7 +184,7 @@ fn too_few_runs(found: &TooFewRuns, alpha: f64) -> String {
     )
 }
 
-/// How the runs lie to each other: `2 boots of both sides, 4 v 4 runs each, in turns`.
+/// The design of a comparison: `2 boots of both sides, 4 v 4 runs each, in turns`.
 pub(super) fn design(design: &Design) -> String {
     match design {
         Design::Shared { boots, left_out } => {
@@ -219,7 +221,7 @@ pub(super) fn design(design: &Design) -> String {
     }
 }
 
-/// What a reader has to know.
+/// A note for the reader.
 pub(super) fn note(note: &Note) -> String {
     match note {
         Note::OnlyBudgets => "no baseline: only budgets are judged".to_owned(),
@@ -236,7 +238,7 @@ pub(super) fn note(note: &Note) -> String {
     }
 }
 
-/// Why runs may not be compared, and what to do about it.
+/// Why runs are not comparable, and the remedy.
 pub(crate) fn refusal(refusal: &Refusal) -> String {
     let lines = |reasons: Vec<String>| reasons.join("\n  ");
     match refusal {
@@ -250,7 +252,7 @@ pub(crate) fn refusal(refusal: &Refusal) -> String {
             whats.dedup();
             format!(
                 "not comparable: the runs differ in more than the driver's build:\n  {}\nmeasure both \
-                 sides alike, or, if this cannot matter, add --allow-different {}",
+                 sides alike, or, if the difference does not matter, add --allow-different {}",
                 lines(found.iter().map(unlike).collect()),
                 whats.join(",")
             )
@@ -274,10 +276,10 @@ fn unfit(reason: &Unfit) -> String {
         Unfit::Interrupted => "the run was interrupted".to_owned(),
         Unfit::LoadFailed(failure) => format!("its load failed: {failure}"),
         Unfit::Unbalanced(handler) => {
-            format!("its account of calls of {handler} does not add up")
+            format!("its books of {handler} do not balance")
         }
         Unfit::CopyOf(first) => {
-            format!("is a copy of {first}, and a copy is no second measurement")
+            format!("is a copy of {first}, not a second measurement")
         }
     }
 }
@@ -332,7 +334,7 @@ fn percent(share: f64) -> String {
     format!("{text} %")
 }
 
-fn chance(p: f64) -> String {
+fn p_value(p: f64) -> String {
     if p < 0.0001 { "below 0.0001".to_owned() } else { format!("{p:.4}") }
 }
 
@@ -351,7 +353,7 @@ mod tests {
             ["0.5 %", "10 %", "0.05 %", "0 %", "100 %"]
         );
         assert_eq!((signed_ns(2.0), signed_ns(-2.0)), ("+2.0 ns".to_owned(), "-2.0 ns".to_owned()));
-        assert_eq!(chance(0.000_01), "below 0.0001");
+        assert_eq!(p_value(0.000_01), "below 0.0001");
     }
 
     fn line(evidence: Evidence) -> Line {
@@ -393,18 +395,18 @@ mod tests {
             ),
             (
                 change(share, Shown::Overlap { p: 0.05 }),
-                "+3.00 % (1000.0 ns to 1030.0 ns), at least +2.00 %, limit 1 %, and yet runs of both \
-                 sides overlap (p 0.0500 adjusted): more runs",
+                "+3.00 % (1000.0 ns to 1030.0 ns), at least +2.00 %, limit 1 %, but runs of both \
+                 sides overlap (p 0.0500 adjusted): measure more runs",
             ),
             (
                 change(Threshold::Floor(20.0), Shown::Undecided),
                 "+3.00 % (1000.0 ns to 1030.0 ns), between +2.00 % and +4.00 %, limit 20.0 ns (floor): \
-                 more runs, or a quieter machine",
+                 measure more runs, or on a quieter machine",
             ),
             (
                 Evidence::Lost { share: 0.0011, allowed: 0.001 },
-                "0.11 % of the calls of a run were lost, and 0.1 % may be: 1000.0 ns to 1030.0 ns says \
-                 nothing certain; lower the load's workers",
+                "0.11 % of a run's calls were lost, and the limit is 0.1 %: 1000.0 ns to 1030.0 ns is \
+                 not certain; lower the load's workers",
             ),
             (Evidence::NoBounds, "1000.0 ns to 1030.0 ns: too few runs for bounds"),
             (

@@ -59,7 +59,7 @@ mod workers;
 pub(super) use process::ptrace_child_main;
 pub use timing::{cpu_time_of_builtin, time_builtin};
 
-/// Repeats one operation on threads of its own: by default on one, as fast as it goes, until stopped.
+/// Repeats one operation on threads of its own: by default on one, as fast as possible, until stopped.
 #[derive(Debug, Clone)]
 pub struct BuiltinLoad {
     pub(super) kind: BuiltinKind,

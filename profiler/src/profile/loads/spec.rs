@@ -18,7 +18,7 @@ pub enum LoadSpec {
         name: BuiltinKind,
         /// Threads that make the operations.
         workers: u32,
-        /// Operations per second over all workers; `None` is a closed loop, as fast as it goes.
+        /// Operations per second over all workers; `None` is a closed loop, as fast as possible.
         #[serde(default)]
         rate_per_s: Option<Rate>,
         /// Operations in total over all workers; `None` is until stopped.
@@ -56,7 +56,7 @@ impl fmt::Display for LoadSpec {
                 }
                 match rate_per_s {
                     Some(rate) => write!(f, ", {rate}")?,
-                    None => f.write_str(", as fast as it goes")?,
+                    None => f.write_str(", as fast as possible")?,
                 }
                 match operations {
                     Some(operations) => write!(f, ", {operations} operations"),

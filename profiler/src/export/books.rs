@@ -1,4 +1,4 @@
-//! What became of every call: the second table.
+//! The books: what became of every call.
 
 use comfy_table::Row;
 
@@ -22,9 +22,9 @@ const HEADER: [&str; 10] = [
     "overrun",
 ];
 
-/// The account of each handler; `width` is the terminal's.
-pub(super) fn accounts(profile: &Profile, width: Option<u16>) -> String {
-    // What overran is known of all of them together: of each it is the most that there can be.
+/// The books of each handler; `width` is the terminal's.
+pub(super) fn books(profile: &Profile, width: Option<u16>) -> String {
+    // The kernel counts overruns of all functions together, so the sum bounds each handler's.
     let traced =
         profile.handlers.iter().filter(|h| h.backend == Some(Backend::FunctionGraph)).count();
     let overrun = |count: u64| match count {
@@ -35,7 +35,7 @@ pub(super) fn accounts(profile: &Profile, width: Option<u16>) -> String {
     let header = [&HEADER[..], &further].concat();
     let rows = profile.shown().map(|handler| {
         let losses = &handler.losses;
-        // The kernel may not tell all.
+        // Some backends do not learn of every skipped program.
         let unknown = if losses.missed_unknown { "+?" } else { "" };
         let mut row = Row::from([
             clean(&full_name(profile, handler)).into_owned(),
