@@ -7,6 +7,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
 use crate::export::verdict::{CompareReport, GateReport};
+use crate::profile::json::OF_METER;
 use crate::profile::{Profile, Series};
 
 /// Set to `1`, this variable makes the test write the file instead of comparing it.
@@ -18,9 +19,31 @@ fn generated<T: schemars::JsonSchema>(title: &str) -> String {
     if let Value::Object(fields) = &mut schema {
         fields.insert("title".to_owned(), json!(title));
     }
+    for name in ["HandlerProfile", "SelfTimeProfile", "HistogramLayout"] {
+        if let Some(definition) = schema.pointer_mut(&format!("/$defs/{name}")) {
+            or_in_instructions(definition);
+        }
+    }
     let mut text = serde_json::to_string_pretty(&schema).expect("a schema is JSON");
     text.push('\n');
     text
+}
+
+/// Fields in the unit of the meter: an exact recording has the others.
+fn or_in_instructions(definition: &mut Value) {
+    for name in OF_METER {
+        let (of_probes, exact) = (format!("{name}_ns"), format!("{name}_instructions"));
+        let Some(field) = definition["properties"].get(&of_probes).cloned() else { continue };
+        definition["properties"][&exact] = field;
+        let required = definition["required"].as_array_mut().expect("some are required");
+        let before = required.len();
+        required.retain(|field| *field != json!(of_probes));
+        if required.len() < before {
+            let either = json!({"oneOf": [{"required": [of_probes]}, {"required": [exact]}]});
+            let all = definition.as_object_mut().expect("an object").entry("allOf");
+            all.or_insert(json!([])).as_array_mut().expect("an array").push(either);
+        }
+    }
 }
 
 fn committed_is(file: &str, generated: &str) {

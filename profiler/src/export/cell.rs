@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::profile::{HandlerProfile, Profile};
+use crate::profile::{HandlerProfile, Meter, Profile};
 
 /// Unit of the durations in a table.
 #[derive(
@@ -19,6 +19,9 @@ pub enum Unit {
     Us,
     /// Milliseconds.
     Ms,
+    /// Instructions, of recordings that counted them. Not one to choose.
+    #[strum(to_string = "instructions", serialize = "")]
+    Instructions,
 }
 
 /// A unit that this program does not know.
@@ -35,10 +38,25 @@ impl Unit {
     /// compared by eye.
     pub(super) fn resolve(self, profile: &Profile) -> Self {
         if profile.handlers.is_empty() {
-            let latencies = profile.loads.iter().filter_map(|load| load.outcome.latency.as_ref());
-            return self.for_means(latencies.filter_map(|latency| latency.service.mean_ns()));
+            return self.for_operations(profile);
         }
-        self.for_means(profile.handlers.iter().filter_map(HandlerProfile::mean_ns))
+        self.for_handlers(std::slice::from_ref(profile))
+    }
+
+    /// The unit of all handlers of these runs, which have one meter.
+    pub(super) fn for_handlers(self, runs: &[Profile]) -> Self {
+        if runs.iter().any(|run| run.meter == Meter::Exact) {
+            return Self::Instructions;
+        }
+        let handlers = runs.iter().flat_map(|run| &run.handlers);
+        self.for_means(handlers.filter_map(HandlerProfile::mean_ns))
+    }
+
+    /// This unit, or the one that suits the operations of the loads, which are timed in any case.
+    pub(super) fn for_operations(self, profile: &Profile) -> Self {
+        let wish = if self == Self::Instructions { Self::Auto } else { self };
+        let latencies = profile.loads.iter().filter_map(|load| load.outcome.latency.as_ref());
+        wish.for_means(latencies.filter_map(|latency| latency.service.mean_ns()))
     }
 
     /// This unit, or for `Auto` the one that suits the largest of these averages, in nanoseconds.
@@ -63,7 +81,7 @@ impl Unit {
     /// Decimal places of this unit that resolve one nanosecond.
     pub(super) fn places(self) -> usize {
         match self {
-            Self::Auto | Self::Ns => 0,
+            Self::Auto | Self::Ns | Self::Instructions => 0,
             Self::Us => 3,
             Self::Ms => 6,
         }

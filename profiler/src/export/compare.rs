@@ -7,7 +7,7 @@ use comfy_table::Row;
 use super::cell::clean;
 use super::grid;
 use super::markdown::escape;
-use super::verdict::{CompareReport, PartRecord, ns};
+use super::verdict::{CompareReport, PartRecord, figure};
 use crate::text::plural;
 use crate::verdict::{ChangeRecord, Statistic};
 
@@ -120,7 +120,7 @@ fn cells(change: &ChangeRecord) -> [String; 8] {
     let value = |value: Option<f64>| {
         value.map_or_else(dash, |value| match change.statistic {
             Statistic::Count => format!("{value:.1}"),
-            _ => ns(value),
+            _ => figure(value, change.meter()),
         })
     };
     let bounds = match change.percent_bounds {

@@ -3,9 +3,10 @@
 use super::Exporter;
 use super::cell::clean;
 use crate::profile::measure::Losses;
-use crate::profile::{HandlerProfile, Profile};
+use crate::profile::{HandlerProfile, Meter, Profile};
 
-/// Column names; within one major version none is renamed, and new ones come last.
+/// Column names; within one major version none is renamed, and new ones come last. Of exact recordings,
+/// `_instructions` stands in place of `_ns`, but for `window_ns`.
 const HEADER: [&str; 40] = [
     "run",
     "handler",
@@ -65,7 +66,11 @@ impl Exporter for Csv {
             // Memory takes every byte, and all rows have one length.
             debug_assert!(result.is_ok(), "{result:?}");
         };
-        write(&mut HEADER.iter().map(|&head| head.to_owned()));
+        let exact = runs.iter().any(|run| run.meter == Meter::Exact);
+        write(&mut HEADER.iter().map(|head| match head.strip_suffix("_ns") {
+            Some(of_calls) if exact && *head != "window_ns" => format!("{of_calls}_instructions"),
+            _ => (*head).to_owned(),
+        }));
         for (at, profile) in runs.iter().enumerate() {
             for handler in &profile.handlers {
                 write(&mut row(at + 1, profile, handler).into_iter());

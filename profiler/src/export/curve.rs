@@ -1,6 +1,6 @@
 //! Curve of latency by percentile.
 
-use crate::profile::HandlerProfile;
+use crate::profile::{HandlerProfile, Meter};
 
 /// Most points of a curve: more would share its pixels.
 const MAX_POINTS: usize = 600;
@@ -45,8 +45,16 @@ pub(super) fn percentile(nines: f64) -> String {
     format!("{share:.decimals$} %")
 }
 
+/// How the figures of this meter are read best; instructions have their unit on the axis.
+pub(super) fn label(meter: Meter) -> fn(f64) -> String {
+    match meter {
+        Meter::Probes => duration,
+        Meter::Exact => |instructions| format!("{instructions:.0}"),
+    }
+}
+
 /// A duration in the unit that suits it.
-pub(super) fn duration(ns: f64) -> String {
+fn duration(ns: f64) -> String {
     let (value, unit) = if ns < 1e3 {
         (ns, "ns")
     } else if ns < 1e6 {

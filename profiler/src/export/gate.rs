@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::compare::{describe, heading, markdown_cell};
 use super::junit::{self, Case, Status};
-use super::verdict::{GateReport, ns};
+use super::verdict::{GateReport, figure};
 use super::{cell::clean, grid};
 use crate::text::plural;
 use crate::verdict::{Outcome, Verdict};
@@ -173,7 +173,7 @@ fn rule(report: &GateReport) -> String {
 fn runs_behind(line: &Line) -> String {
     let Some(change) = &line.change else { return String::new() };
     let list = |runs: &[Option<f64>]| {
-        let shown = |run: &Option<f64>| run.map_or("-".to_owned(), ns);
+        let shown = |run: &Option<f64>| run.map_or("-".to_owned(), |value| figure(value, change.meter()));
         runs.iter().map(shown).collect::<Vec<_>>().join(", ")
     };
     if line.statistic.is_none() {

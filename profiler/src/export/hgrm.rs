@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 
 use super::Exporter;
 use super::cell::{Unit, clean, full_name};
-use crate::profile::{HandlerProfile, Profile};
+use crate::profile::{HandlerProfile, Meter, Profile};
 
 /// Steps in each half of the distance to 100 %, the default of other implementations.
 const STEPS: u32 = 5;
@@ -19,7 +19,11 @@ pub struct Hgrm {
 
 impl Exporter for Hgrm {
     fn serialize(&self, profile: &Profile) -> Vec<u8> {
-        let unit = if self.unit == Unit::Auto { Unit::Us } else { self.unit };
+        let unit = match (profile.meter, self.unit) {
+            (Meter::Exact, _) => Unit::Instructions,
+            (Meter::Probes, Unit::Auto) => Unit::Us,
+            (Meter::Probes, unit) => unit,
+        };
         let mut text = String::new();
         for (at, handler) in profile.handlers.iter().enumerate() {
             if at > 0 {

@@ -42,10 +42,11 @@ fn write(runs: &[Profile], bytes: &mut Vec<u8>) -> Result<(), Box<dyn std::error
     for run in &ordered {
         let window = Duration::from_nanos(run.window_ns);
         builder.add_comment(&format!(
-            "run from {} for {:.3} s, clock {}, values in nanoseconds",
+            "run from {} for {:.3} s, clock {}, values in {}",
             run.started,
             window.as_secs_f64(),
-            run.clock
+            run.clock,
+            run.meter.unit()
         ));
     }
     if let Some(first) = first {

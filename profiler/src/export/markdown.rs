@@ -20,7 +20,7 @@ impl Exporter for Markdown {
             "average" | "TP90" | "TP95" | "TP99" | "max" => format!("{name}, {unit}"),
             _ => name.to_owned(),
         });
-        header(&mut text, columns);
+        header(&mut text, &columns);
         for handler in profile.shown() {
             let [name, figures @ ..] = cells(profile, handler, unit);
             let figures = figures.iter().map(|cell| escape(cell));
@@ -29,16 +29,18 @@ impl Exporter for Markdown {
         text.push('\n');
         let self_times: Vec<_> = self_time::rows(profile, unit).collect();
         if !self_times.is_empty() {
-            header(
-                &mut text,
-                self_time::HEADER.map(|name| match name {
-                    "handler" | "of average" => name.to_owned(),
-                    _ => format!("{name}, {unit}"),
-                }),
-            );
+            let columns = self_time::HEADER.iter().take(self_time::columns(profile));
+            let names = columns.map(|name| match *name {
+                "handler" | "of average" => (*name).to_owned(),
+                _ => format!("{name}, {unit}"),
+            });
+            header(&mut text, &names.collect::<Vec<_>>());
             for [name, figures @ ..] in &self_times {
-                let figures = figures.iter().map(|cell| escape(cell));
-                line(&mut text, std::iter::once(code(name)).chain(figures));
+                let figures = figures.iter().take(self_time::columns(profile) - 1);
+                line(
+                    &mut text,
+                    std::iter::once(code(name)).chain(figures.map(|cell| escape(cell))),
+                );
             }
             text.push('\n');
         }
@@ -72,9 +74,9 @@ impl Exporter for Markdown {
 }
 
 /// Header of a table whose first column is text.
-fn header<const COLUMNS: usize>(text: &mut String, names: [String; COLUMNS]) {
-    line(text, names.into_iter());
-    let rules = (0..COLUMNS).map(|at| if at == 0 { ":--" } else { "--:" }.to_owned());
+fn header(text: &mut String, names: &[String]) {
+    line(text, names.iter().cloned());
+    let rules = (0..names.len()).map(|at| if at == 0 { ":--" } else { "--:" }.to_owned());
     line(text, rules);
 }
 

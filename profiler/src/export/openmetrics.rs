@@ -10,7 +10,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::Exporter;
 use super::cell::clean;
-use crate::profile::{HandlerProfile, HistogramLayout, Profile};
+use crate::profile::{HandlerProfile, HistogramLayout, Meter, Profile};
 
 /// Exponent of the first bound of the classic buckets: 31 ns.
 const FIRST_BOUND: u32 = 5;
@@ -60,15 +60,17 @@ struct Run {
     handlers: Vec<Handler>,
 }
 
+/// Figures in seconds, or in instructions.
 #[derive(Debug)]
 struct Handler {
     labels: Labels,
+    meter: Meter,
     count: u64,
-    sum_s: f64,
-    min_s: Option<f64>,
-    max_s: Option<f64>,
+    sum: f64,
+    min: Option<f64>,
+    max: Option<f64>,
     quantiles: Vec<(&'static str, f64)>,
-    /// Upper bound in seconds, and number of calls above the previous bound.
+    /// Upper bound, and number of calls above the previous bound.
     buckets: Vec<(f64, u64)>,
     in_flight: u64,
     unmeasured: u64,
@@ -94,7 +96,7 @@ impl Run {
             fact("module", &Some(module.name.clone()));
             fact("module_build_id", &module.build_id);
         }
-        let handler = |handler| Handler::of(handler, &profile.histogram, &labels);
+        let handler = |handler| Handler::of(handler, profile, &labels);
         Self {
             started_s: profile.started.as_millisecond() as f64 / 1e3,
             window_s: seconds(profile.window_ns),
@@ -106,7 +108,11 @@ impl Run {
 }
 
 impl Handler {
-    fn of(handler: &HandlerProfile, layout: &HistogramLayout, run: &Labels) -> Self {
+    fn of(handler: &HandlerProfile, profile: &Profile, run: &Labels) -> Self {
+        let figure = match profile.meter {
+            Meter::Probes => seconds,
+            Meter::Exact => |instructions| instructions as f64,
+        };
         let text = |text: &str| clean(text).into_owned();
         let mut labels = vec![
             ("handler", text(&handler.name)),
@@ -116,16 +122,17 @@ impl Handler {
         labels.extend(run.iter().cloned());
         let losses = &handler.losses;
         let quantile = |&(label, quantile): &(&'static str, f64)| {
-            handler.quantile_ns(quantile).map(|ns| (label, seconds(ns)))
+            handler.quantile_ns(quantile).map(|ns| (label, figure(ns)))
         };
         Self {
             labels,
             count: handler.count,
-            sum_s: seconds(handler.sum_ns),
-            min_s: handler.min_ns.map(seconds),
-            max_s: handler.max_ns.map(seconds),
+            meter: profile.meter,
+            sum: figure(handler.sum_ns),
+            min: handler.min_ns.map(figure),
+            max: handler.max_ns.map(figure),
             quantiles: QUANTILES.iter().filter_map(quantile).collect(),
-            buckets: buckets(handler, layout),
+            buckets: buckets(handler, &profile.histogram, figure),
             in_flight: losses.in_flight,
             unmeasured: losses.unmeasured(),
             losses: [
@@ -147,7 +154,11 @@ fn seconds(ns: u64) -> f64 {
 }
 
 /// Calls up to each bound and above the one before, the last bound being infinity.
-fn buckets(handler: &HandlerProfile, layout: &HistogramLayout) -> Vec<(f64, u64)> {
+fn buckets(
+    handler: &HandlerProfile,
+    layout: &HistogramLayout,
+    figure: fn(u64) -> f64,
+) -> Vec<(f64, u64)> {
     let bounds = (FIRST_BOUND..u64::BITS - 1)
         .flat_map(|exponent| [(1_u64 << exponent) - 1, (3_u64 << (exponent - 1)) - 1])
         .take_while(|&bound| bound < layout.highest_ns);
@@ -158,7 +169,7 @@ fn buckets(handler: &HandlerProfile, layout: &HistogramLayout) -> Vec<(f64, u64)
             while let Some(bucket) = stored.next_if(|bucket| bucket.to_ns <= bound) {
                 count = count.saturating_add(bucket.count);
             }
-            (seconds(bound), count)
+            (figure(bound), count)
         })
         .collect();
     let rest = stored.fold(0_u64, |sum, bucket| sum.saturating_add(bucket.count));
@@ -176,44 +187,87 @@ impl Collector for Runs {
         gauges(
             encoder,
             ("run_start_time", "Start of the measured window, since the epoch."),
+            &Unit::Seconds,
             of_runs(|run| run.started_s),
         )?;
         gauges(
             encoder,
             ("run_window", "Length of the measured window."),
+            &Unit::Seconds,
             of_runs(|run| run.window_s),
         )?;
-        let handlers = || self.0.iter().flat_map(|run| &run.handlers);
-        let name = "handler_duration";
-        let help = "Durations of a handler's calls in the measured window.";
-        let mut metric =
-            encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
-        for handler in handlers() {
-            metric.encode_family(&handler.labels)?.encode_histogram::<NoLabelSet>(
-                handler.sum_s,
-                handler.count,
-                &handler.buckets,
-                None,
-            )?;
+        for of in [&DURATIONS, &INSTRUCTIONS] {
+            figures(encoder, &self.0, of)?;
         }
-        let quantiles = handlers().flat_map(|handler| {
-            handler.quantiles.iter().map(|&(quantile, value)| {
-                let mut labels = handler.labels.clone();
-                labels.push(("quantile", quantile.to_owned()));
-                (Cow::Owned(labels), value)
-            })
-        });
-        let help = "Duration that this share of the calls did not exceed, by nearest rank.";
-        gauges(encoder, ("handler_duration_quantile", help), quantiles)?;
-        let of_handlers = |value: fn(&Handler) -> Option<f64>| {
-            handlers().filter_map(move |h| Some((Cow::Borrowed(&h.labels), value(h)?)))
-        };
-        let help = "Exact shortest duration.";
-        gauges(encoder, ("handler_duration_min", help), of_handlers(|handler| handler.min_s))?;
-        let help = "Exact longest duration.";
-        gauges(encoder, ("handler_duration_max", help), of_handlers(|handler| handler.max_s))?;
         losses(encoder, &self.0)
     }
+}
+
+/// Names of the metrics of a meter's figures, with their help.
+struct Names {
+    meter: Meter,
+    unit: fn() -> Unit,
+    calls: (&'static str, &'static str),
+    quantile: (&'static str, &'static str),
+    min: (&'static str, &'static str),
+    max: (&'static str, &'static str),
+}
+
+const DURATIONS: Names = Names {
+    meter: Meter::Probes,
+    unit: || Unit::Seconds,
+    calls: ("handler_duration", "Durations of a handler's calls in the measured window."),
+    quantile: (
+        "handler_duration_quantile",
+        "Duration that this share of the calls did not exceed, by nearest rank.",
+    ),
+    min: ("handler_duration_min", "Exact shortest duration."),
+    max: ("handler_duration_max", "Exact longest duration."),
+};
+
+const INSTRUCTIONS: Names = Names {
+    meter: Meter::Exact,
+    unit: || Unit::Other("instructions".to_owned()),
+    calls: ("handler_call", "Instructions of a handler's calls in the measured window."),
+    quantile: (
+        "handler_call_quantile",
+        "Instructions that this share of the calls did not exceed, by nearest rank.",
+    ),
+    min: ("handler_call_min", "Fewest instructions of a call."),
+    max: ("handler_call_max", "Most instructions of a call."),
+};
+
+/// The figures of the handlers that one meter measured; nothing without such a handler.
+fn figures(encoder: &mut DescriptorEncoder<'_>, runs: &[Run], of: &Names) -> fmt::Result {
+    let all = runs.iter().flat_map(|run| &run.handlers);
+    let handlers: Vec<&Handler> = all.filter(|handler| handler.meter == of.meter).collect();
+    if handlers.is_empty() && of.meter == Meter::Exact {
+        return Ok(());
+    }
+    let unit = (of.unit)();
+    let (name, help) = of.calls;
+    let mut metric = encoder.encode_descriptor(name, help, Some(&unit), MetricType::Histogram)?;
+    for handler in &handlers {
+        metric.encode_family(&handler.labels)?.encode_histogram::<NoLabelSet>(
+            handler.sum,
+            handler.count,
+            &handler.buckets,
+            None,
+        )?;
+    }
+    let quantiles = handlers.iter().flat_map(|handler| {
+        handler.quantiles.iter().map(|&(quantile, value)| {
+            let mut labels = handler.labels.clone();
+            labels.push(("quantile", quantile.to_owned()));
+            (Cow::Owned(labels), value)
+        })
+    });
+    gauges(encoder, of.quantile, &unit, quantiles)?;
+    let of_handlers = |value: fn(&Handler) -> Option<f64>| {
+        handlers.iter().filter_map(move |h| Some((Cow::Borrowed(&h.labels), value(h)?)))
+    };
+    gauges(encoder, of.min, &unit, of_handlers(|handler| handler.min))?;
+    gauges(encoder, of.max, &unit, of_handlers(|handler| handler.max))
 }
 
 fn info(encoder: &mut DescriptorEncoder<'_>, runs: &[Run]) -> fmt::Result {
@@ -225,14 +279,14 @@ fn info(encoder: &mut DescriptorEncoder<'_>, runs: &[Run]) -> fmt::Result {
     Ok(())
 }
 
-/// A gauge in seconds for each of `values`.
+/// A gauge for each of `values`.
 fn gauges<'a>(
     encoder: &mut DescriptorEncoder<'_>,
     (name, help): (&str, &str),
+    unit: &Unit,
     values: impl Iterator<Item = (Cow<'a, Labels>, f64)>,
 ) -> fmt::Result {
-    let mut metric =
-        encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Gauge)?;
+    let mut metric = encoder.encode_descriptor(name, help, Some(unit), MetricType::Gauge)?;
     for (labels, value) in values {
         metric.encode_family(labels.as_ref())?.encode_gauge(&value)?;
     }

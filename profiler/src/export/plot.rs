@@ -3,8 +3,8 @@
 use textplots::{Chart, LabelBuilder as _, LabelFormat, Plot as _, Shape};
 
 use super::cell::clean;
-use super::curve::{duration, percentile, percentile_points};
-use crate::profile::{HandlerProfile, Profile};
+use super::curve::{label, percentile, percentile_points};
+use crate::profile::{HandlerProfile, Meter, Profile};
 
 /// Dots of a plot: two to a column and four to a line.
 const WIDTH: u32 = 120;
@@ -13,12 +13,14 @@ const HEIGHT: u32 = 40;
 /// The plots of all handlers with a hit, each below an empty line and its name.
 #[must_use]
 pub fn plots(profile: &Profile) -> String {
-    profile.handlers.iter().filter(|handler| handler.count > 0).map(one).collect()
+    let called = profile.handlers.iter().filter(|handler| handler.count > 0);
+    called.map(|handler| one(handler, profile.meter)).collect()
 }
 
 /// The axis of percentiles is that of the number of nines, that of durations logarithmic where
 /// they span a decade.
-fn one(handler: &HandlerProfile) -> String {
+fn one(handler: &HandlerProfile, meter: Meter) -> String {
+    let label = label(meter);
     let curve = percentile_points(handler);
     let low = curve.iter().map(|(_, ns)| *ns).fold(f64::MAX, f64::min);
     let high = curve.iter().map(|(_, ns)| *ns).fold(0.0, f64::max);
@@ -34,7 +36,7 @@ fn one(handler: &HandlerProfile) -> String {
     let value = move |y: f32| {
         let y = f64::from(y);
         let ns = if logarithmic { 10_f64.powf(y) } else { y };
-        duration(ns.clamp(low, high))
+        label(ns.clamp(low, high))
     };
     let shape = Shape::Lines(&points);
     let mut chart = Chart::new_with_y_range(
@@ -53,7 +55,11 @@ fn one(handler: &HandlerProfile) -> String {
     chart.figures();
     let drawn = chart.to_string();
     let scale = if logarithmic { ", logarithmic" } else { "" };
-    let mut text = format!("\n{}: latency by percentile{scale}\n", clean(&handler.name));
+    let what = match meter {
+        Meter::Probes => "latency",
+        Meter::Exact => "instructions",
+    };
+    let mut text = format!("\n{}: {what} by percentile{scale}\n", clean(&handler.name));
     for line in drawn.lines() {
         text.push_str(line.trim_end());
         text.push('\n');

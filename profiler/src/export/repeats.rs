@@ -21,10 +21,9 @@ const OF_EACH_RUN: [&str; 4] = ["window", "sum of", "load", "histograms"];
 #[must_use]
 pub fn table(runs: &[Profile], unit: Unit, width: Option<u16>) -> Vec<u8> {
     let Some(first) = runs.first() else { return Vec::new() };
-    let handlers = runs.iter().flat_map(|run| &run.handlers);
     let unit = match first.handlers.is_empty() {
         true => unit.resolve(first),
-        false => unit.for_means(handlers.filter_map(HandlerProfile::mean_ns)),
+        false => unit.for_handlers(runs),
     };
     let mut text = head(first, runs, unit);
     let tables = [

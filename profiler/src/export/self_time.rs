@@ -6,7 +6,7 @@ use super::{
     cell::{Unit, clean, full_name},
     grid,
 };
-use crate::profile::{HandlerProfile, Profile, SelfTimeProfile};
+use crate::profile::{HandlerProfile, Meter, Profile, SelfTimeProfile};
 
 pub(super) const HEADER: [&str; 9] = [
     "handler",
@@ -23,8 +23,18 @@ pub(super) const HEADER: [&str; 9] = [
 /// Averages of each handler with a self time, in parts that add up: self time, handlers inside it, and
 /// their probes. `None` if there are none.
 pub(super) fn self_times(profile: &Profile, unit: Unit, width: Option<u16>) -> Option<String> {
-    let rows: Vec<Row> = rows(profile, unit).map(Row::from).collect();
-    (!rows.is_empty()).then(|| grid::figures(&HEADER, rows.into_iter(), width))
+    let columns = columns(profile);
+    let rows: Vec<Row> =
+        rows(profile, unit).map(|row| Row::from(row.into_iter().take(columns))).collect();
+    (!rows.is_empty()).then(|| grid::figures(&HEADER[..columns], rows.into_iter(), width))
+}
+
+/// How many of the columns there are: without probes, none of theirs.
+pub(super) fn columns(profile: &Profile) -> usize {
+    match profile.meter {
+        Meter::Probes => HEADER.len(),
+        Meter::Exact => HEADER.len() - 2,
+    }
 }
 
 /// The table's cells.

@@ -7,7 +7,7 @@ use super::cell::{Unit, bytes, clean, full_name};
 use super::{Exporter, books, grid, loads, self_time, unseen};
 use crate::kernel::module::ModuleFacts;
 use crate::load::{LoadRun, LoadStatus, StopReason};
-use crate::profile::{HandlerProfile, Profile, Source};
+use crate::profile::{HandlerProfile, Meter, Profile, Source};
 use crate::text::plural;
 
 /// All tables, below lines on what was measured and above warnings.
@@ -30,7 +30,7 @@ impl Exporter for Table {
         let handlers = (!profile.handlers.is_empty()).then(|| grid(profile, unit, self.width));
         let books = (!profile.handlers.is_empty()).then(|| books::books(profile, self.width));
         let self_times = self_time::self_times(profile, unit, self.width);
-        let operations = loads::operations(profile, unit, self.width);
+        let operations = loads::operations(profile, unit.for_operations(profile), self.width);
         let costs = loads::costs(profile, self.width);
         for table in [handlers, self_times, books, operations, costs].into_iter().flatten() {
             text.push('\n');
@@ -50,8 +50,7 @@ impl Exporter for Table {
 #[must_use]
 pub fn of_parts(profiles: &[Profile], unit: Unit, width: Option<u16>) -> Vec<u8> {
     let Some(first) = profiles.first() else { return Vec::new() };
-    let means = profiles.iter().flat_map(|profile| &profile.handlers);
-    let unit = unit.for_means(means.filter_map(HandlerProfile::mean_ns));
+    let unit = unit.for_handlers(profiles);
     let mut text = String::new();
     let mut line = |label: &str, value: &str| {
         text.push_str(format!("{label:<10} {}", clean(value)).trim_end());
@@ -114,7 +113,6 @@ pub(super) fn paragraph(lines: impl IntoIterator<Item = String>) -> String {
 pub(super) fn heading(profile: &Profile, unit: Unit) -> Vec<(&'static str, String)> {
     let host = &profile.host;
     let known = |fact: &Option<String>| fact.clone().unwrap_or_else(|| "unknown".to_owned());
-    let backends: Vec<String> = profile.backends().iter().map(ToString::to_string).collect();
     let mut kernel = format!("{} {}", known(&host.kernel_release), host.arch);
     if let Some(model) = &host.preemption {
         kernel.push_str(&format!(", preemption {model}"));
@@ -135,13 +133,19 @@ pub(super) fn heading(profile: &Profile, unit: Unit) -> Vec<(&'static str, Strin
         window.push_str(", interrupted");
     }
     let layout = &profile.histogram;
-    let histogram = format!(
-        "{} significant digits, {} ns to {}, {} in the kernel",
-        layout.precision_digits,
-        layout.lowest_ns,
-        seconds(layout.highest_ns),
-        bytes(layout.kernel_memory_bytes)
-    );
+    let digits = layout.precision_digits;
+    let histogram = match profile.meter {
+        Meter::Exact => format!(
+            "{digits} significant digits, {} to {} instructions",
+            layout.lowest_ns, layout.highest_ns
+        ),
+        Meter::Probes => format!(
+            "{digits} significant digits, {} ns to {}, {} in the kernel",
+            layout.lowest_ns,
+            seconds(layout.highest_ns),
+            bytes(layout.kernel_memory_bytes)
+        ),
+    };
     let clock = match &host.clock_source {
         Some(source) => format!("{} ({source})", profile.clock),
         None => profile.clock.to_string(),
@@ -149,7 +153,7 @@ pub(super) fn heading(profile: &Profile, unit: Unit) -> Vec<(&'static str, Strin
 
     let mut lines = vec![
         ("profiler", profile.tool.version.clone()),
-        ("backend", if backends.is_empty() { "none".to_owned() } else { backends.join(", ") }),
+        ("backend", measured_by(profile)),
         ("clock", clock),
         ("kernel", kernel),
         ("machine", machine),
@@ -165,9 +169,20 @@ pub(super) fn heading(profile: &Profile, unit: Unit) -> Vec<(&'static str, Strin
         Unit::Auto | Unit::Ns => "nanoseconds",
         Unit::Us => "microseconds",
         Unit::Ms => "milliseconds",
+        Unit::Instructions => "instructions, those of interrupts left out",
     };
     lines.push(("unit", format!("{unit}; average and max are exact")));
     lines
+}
+
+/// What measured the handlers.
+fn measured_by(profile: &Profile) -> String {
+    let backends: Vec<String> = profile.backends().iter().map(ToString::to_string).collect();
+    match (profile.meter, backends.is_empty()) {
+        (Meter::Exact, _) => "none: the emulator counted each instruction".to_owned(),
+        (Meter::Probes, true) => "none".to_owned(),
+        (Meter::Probes, false) => backends.join(", "),
+    }
 }
 
 fn describe_sources(sources: &[Source]) -> String {

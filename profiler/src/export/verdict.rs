@@ -8,7 +8,7 @@ use crate::profile::{Clock, Tool};
 use crate::verdict::{
     self, CONFIDENCE, ChangeRecord, DesignKind, Gate, Line, Outcome, Part, Run, Sides, subject,
 };
-pub(crate) use words::{ns, refusal};
+pub(crate) use words::{figure, refusal};
 
 /// The field `schema` of a stored comparison.
 pub const COMPARE_SCHEMA: &str = "profiler/compare";
@@ -173,6 +173,8 @@ fn in_words(line: Line) -> Line<String> {
         budget: line.budget,
         limit_percent: line.limit_percent,
         floor_ns: line.floor_ns,
+        floor_instructions: line.floor_instructions,
+        meter: line.meter,
         p_adjusted: line.p_adjusted,
         change: line.change,
     }

@@ -38,9 +38,11 @@ pub struct HistogramLayout {
     pub precision_digits: u8,
     /// Shortest duration told apart from zero.
     #[cfg_attr(test, schemars(range(min = 1)))]
+    #[serde(alias = "lowest_instructions")]
     pub lowest_ns: u64,
     /// Longest duration that is kept to that precision; longer ones are in the last bucket.
     #[cfg_attr(test, schemars(range(min = 2)))]
+    #[serde(alias = "highest_instructions")]
     pub highest_ns: u64,
     /// Memory that the kernel held for the histograms of this run, over all CPUs.
     pub kernel_memory_bytes: u64,

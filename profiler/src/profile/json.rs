@@ -3,16 +3,17 @@
 use std::io;
 use std::path::Path;
 
+use serde_json::Value;
 use serde_json::ser::{Formatter, PrettyFormatter};
 
-use super::Profile;
+use super::{Meter, Profile};
 use crate::atomic_file::{OutputError, OutputFile};
 
 impl Profile {
     /// This profile as JSON, with a line end.
     #[must_use]
     pub fn to_json(&self) -> Vec<u8> {
-        indented(self)
+        to_json(self, self.meter)
     }
 
     /// Writes it to the file `path`; an older file is replaced in one step.
@@ -21,6 +22,40 @@ impl Profile {
     /// As [`OutputFile::open`] and [`OutputFile::commit`].
     pub fn write(&self, path: &Path) -> Result<(), OutputError> {
         OutputFile::open(path)?.commit(&self.to_json())
+    }
+}
+
+/// Fields of handlers and of the histograms' layout whose unit is the meter's.
+pub(crate) const OF_METER: [&str; 6] = ["sum", "min", "max", "probes", "lowest", "highest"];
+
+/// A profile, or a series of some, as JSON: figures of an exact one end in `_instructions` in place of `_ns`.
+pub(super) fn to_json(recording: &impl serde::Serialize, meter: Meter) -> Vec<u8> {
+    match (meter, serde_json::to_value(recording)) {
+        (Meter::Exact, Ok(mut value)) => {
+            in_instructions(&mut value);
+            indented(&value)
+        }
+        _ => indented(recording),
+    }
+}
+
+fn in_instructions(value: &mut Value) {
+    for profile in value.get_mut("runs").and_then(Value::as_array_mut).into_iter().flatten() {
+        in_instructions(profile);
+    }
+    rename(value.get_mut("histogram"));
+    for handler in value.get_mut("handlers").and_then(Value::as_array_mut).into_iter().flatten() {
+        rename(handler.get_mut("self_time"));
+        rename(Some(handler));
+    }
+}
+
+fn rename(object: Option<&mut Value>) {
+    let Some(fields) = object.and_then(Value::as_object_mut) else { return };
+    for name in OF_METER {
+        if let Some(value) = fields.remove(&format!("{name}_ns")) {
+            fields.insert(format!("{name}_instructions"), value);
+        }
     }
 }
 

@@ -238,6 +238,7 @@ fn stripped(mut profile: Profile) -> Profile {
     // Samples of different times make no series.
     profile.costs = None;
     profile.intervals.clear();
+    profile.call_tree = None;
     profile.sources.clear();
     profile.warnings.clear();
     for handler in &mut profile.handlers {

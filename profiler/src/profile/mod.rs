@@ -207,7 +207,16 @@ pub enum Meter {
 }
 
 impl Meter {
-    fn is_probes(&self) -> bool {
+    /// The unit of its figures, in full.
+    #[must_use]
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::Probes => "nanoseconds",
+            Self::Exact => "instructions",
+        }
+    }
+
+    pub(crate) fn is_probes(&self) -> bool {
         *self == Self::Probes
     }
 }
@@ -275,10 +284,13 @@ pub struct HandlerProfile {
     /// Exact number of durations in the histogram.
     pub count: u64,
     /// Exact sum of all durations.
+    #[serde(alias = "sum_instructions")]
     pub sum_ns: u64,
     /// Exact shortest duration; `null` without a call.
+    #[serde(alias = "min_instructions")]
     pub min_ns: Option<u64>,
     /// Exact longest duration; `null` without a call.
+    #[serde(alias = "max_instructions")]
     pub max_ns: Option<u64>,
     /// What the calls took themselves; only where `--self-time` asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -343,13 +355,17 @@ impl HandlerProfile {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SelfTimeProfile {
     /// Exact sum, of as many calls as the handler's `count`.
+    #[serde(alias = "sum_instructions")]
     pub sum_ns: u64,
     /// Exact shortest; `null` without a call.
+    #[serde(alias = "min_instructions")]
     pub min_ns: Option<u64>,
     /// Exact longest; `null` without a call.
+    #[serde(alias = "max_instructions")]
     pub max_ns: Option<u64>,
     /// How much of the handler's `sum_ns` the probes of the calls within took. Partly calculated: from what
     /// probes add to a call on this machine, as measured when they were attached.
+    #[serde(alias = "probes_instructions")]
     pub probes_ns: u64,
     /// All of them, to the layout's precision.
     pub histogram: Distribution,

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::json::indented;
+use super::json::to_json;
 use super::read::{Kind, kind_of, read_bounded};
 use super::{Inconsistent, Profile, ReadError, Tool};
 use crate::atomic_file::{OutputError, OutputFile};
@@ -119,7 +119,7 @@ impl Series {
     /// This series as JSON, with a line end.
     #[must_use]
     pub fn to_json(&self) -> Vec<u8> {
-        indented(self)
+        to_json(self, self.runs.first().map(|run| run.meter).unwrap_or_default())
     }
 
     /// Writes it to the file `path`; an older file is replaced in one step.

@@ -7,7 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::loads::{LoadStatus, TestRuns, mix_changes};
-use super::{Backend, Clock, HandlerProfile, Profile};
+use super::{Backend, Clock, HandlerProfile, Meter, Profile};
 use crate::kernel::module::ModuleFacts;
 use crate::stop::StopReason;
 
@@ -23,7 +23,7 @@ const WINDOW_SLACK_NS: u64 = 100_000_000;
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case", parse_err_ty = UnknownWhat, parse_err_fn = unknown)]
 pub enum What {
-    /// What a nanosecond is, and the kernel's clock source.
+    /// What a nanosecond is, or that instructions were counted, and the kernel's clock source.
     Clock,
     /// How a handler that both have was observed: each backend adds its own cost to a duration.
     Backend,
@@ -116,7 +116,11 @@ impl What {
         let known = |fact: &Option<String>| fact.clone().unwrap_or_else(|| "unknown".to_owned());
         let host = &profile.host;
         match self {
-            Self::Clock => format!("{} ({})", profile.clock, known(&host.clock_source)),
+            Self::Clock => {
+                let exact =
+                    if profile.meter == Meter::Exact { ", instructions counted" } else { "" };
+                format!("{} ({}){exact}", profile.clock, known(&host.clock_source))
+            }
             Self::Kernel => format!(
                 "{} {}, preemption {}",
                 known(&host.kernel_release),

@@ -3,18 +3,23 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::quantity::parse_instructions;
 use super::statistic::UnknownStatistic;
 use super::{QuantityError, Statistic, parse_ns};
+use crate::profile::Meter;
 
-/// A bound on one figure of the handlers that a pattern matches, such as `connect_*:tp99<2us`.
+/// A bound on one figure of the handlers that a pattern matches, such as `connect_*:tp99<2us` or
+/// `connect_*:tp99<3000 instructions`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Budget {
     /// The handlers.
     pub pattern: glob::Pattern,
     /// The figure.
     pub statistic: Statistic,
-    /// Upper bound in nanoseconds.
-    pub below_ns: f64,
+    /// Upper bound, in nanoseconds or instructions.
+    pub below: f64,
+    /// Which of the two.
+    pub meter: Meter,
     /// The budget as written.
     pub text: String,
 }
@@ -45,8 +50,14 @@ impl FromStr for Budget {
         }
         let statistic =
             statistic.trim().parse().map_err(|error: UnknownStatistic| bad(error.to_string()))?;
-        let below_ns = parse_ns(bound).map_err(|error: QuantityError| bad(error.to_string()))?;
-        Ok(Self { pattern, statistic, below_ns, text: text.to_owned() })
+        let (below, meter) = match parse_instructions(bound) {
+            Some(instructions) => (instructions, Meter::Exact),
+            None => {
+                let ns = parse_ns(bound).map_err(|error: QuantityError| bad(error.to_string()))?;
+                (ns, Meter::Probes)
+            }
+        };
+        Ok(Self { pattern, statistic, below, meter, text: text.to_owned() })
     }
 }
 
@@ -63,11 +74,13 @@ mod tests {
     #[test]
     fn budgets_are_read() {
         let budget: Budget = "connect_*:tp99<2us".parse().unwrap();
-        assert_eq!((budget.statistic, budget.below_ns), (Statistic::Tp99, 2e3));
+        assert_eq!((budget.statistic, budget.below), (Statistic::Tp99, 2e3));
         assert!(budget.pattern.matches("connect_syscall_handler"));
         assert!(!budget.pattern.matches("bind_handler"));
         assert_eq!(budget.to_string(), "connect_*:tp99<2us");
-        assert_eq!("x : avg < 1.5 ms".parse::<Budget>().unwrap().below_ns, 1.5e6);
+        let exact = "x:avg<3000 instructions".parse::<Budget>().unwrap();
+        assert_eq!((exact.below, exact.meter), (3000.0, Meter::Exact));
+        assert_eq!("x : avg < 1.5 ms".parse::<Budget>().unwrap().below, 1.5e6);
     }
 
     #[test]

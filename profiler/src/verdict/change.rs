@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Part, Run, Side, Statistic};
-use crate::profile::HandlerProfile;
+use crate::profile::{HandlerProfile, Meter};
 use crate::stats::{self, Bounds, Change, RankTest};
 
 /// Confidence of each bound.
@@ -89,6 +89,12 @@ impl ChangeRecord {
         }
     }
 
+    /// What its figures are.
+    #[must_use]
+    pub fn meter(&self) -> Meter {
+        if self.unit == Statistic::Avg.unit(Meter::Exact) { Meter::Exact } else { Meter::Probes }
+    }
+
     /// The handler, with its load profile if there are several.
     #[must_use]
     pub fn subject(&self) -> String {
@@ -165,7 +171,7 @@ fn record(part: &Part<'_>, module: Option<&str>, name: &str, statistic: Statisti
         handler: name.to_owned(),
         module: module.map(str::to_owned),
         statistic,
-        unit: statistic.unit().to_owned(),
+        unit: statistic.unit(part.meter()).to_owned(),
         base: change.as_ref().map(|change| change.base).or_else(|| alone(&base_runs)),
         candidate: change
             .as_ref()

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::profile::Meter;
+
 use super::{ChangeRecord, Design, Enough, Part, Refusal, Statistic};
 
 /// The verdict on one figure of one handler.
@@ -57,6 +59,9 @@ pub struct Line<E = Evidence> {
     pub improved: bool,
     /// Why, in one line.
     pub evidence: E,
+    /// What its figures are.
+    #[serde(default, skip_serializing_if = "Meter::is_probes")]
+    pub meter: Meter,
     /// The load profile, if runs have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
@@ -70,6 +75,9 @@ pub struct Line<E = Evidence> {
     pub limit_percent: Option<f64>,
     /// The floor, with the width of the histogram's bucket added.
     pub floor_ns: Option<f64>,
+    /// The same where instructions were counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub floor_instructions: Option<f64>,
     /// p-value of being slower, adjusted for all comparisons.
     pub p_adjusted: Option<f64>,
     /// The figures of both sides.
@@ -156,7 +164,7 @@ pub enum Evidence {
         /// Its lower and upper bound.
         bounds: [f64; 2],
         /// The budget in nanoseconds.
-        below_ns: f64,
+        below: f64,
         /// Runs that have a value.
         runs: usize,
     },
@@ -171,6 +179,8 @@ pub enum Evidence {
     },
     /// No call to compare with a budget.
     NoCall,
+    /// The budget is in the other unit than the figures.
+    OtherUnit,
     /// No handler of the candidate matches a budget's pattern.
     NoMatch,
 }
@@ -305,7 +315,9 @@ impl Evidence {
         match *self {
             Self::Gone => Verdict::Vanished,
             Self::New => Verdict::New,
-            Self::NeverCalled | Self::FewCalls { .. } | Self::NoCall => Verdict::Insufficient,
+            Self::NeverCalled | Self::FewCalls { .. } | Self::NoCall | Self::OtherUnit => {
+                Verdict::Insufficient
+            }
             Self::NoValue
             | Self::Lost { .. }
             | Self::NoBounds
@@ -316,10 +328,10 @@ impl Evidence {
                 Shown::Faster { .. } | Shown::Within => Verdict::Pass,
                 Shown::Overlap { .. } | Shown::Undecided => Verdict::Inconclusive,
             },
-            Self::Spent { bounds: [lower, upper], below_ns, .. } => {
-                if upper < below_ns {
+            Self::Spent { bounds: [lower, upper], below, .. } => {
+                if upper < below {
                     Verdict::Pass
-                } else if lower >= below_ns {
+                } else if lower >= below {
                     Verdict::Fail
                 } else {
                     Verdict::Inconclusive

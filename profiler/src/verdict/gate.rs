@@ -6,7 +6,7 @@ use super::{
     Budget, ChangeRecord, Conclusion, Evidence, Gate, Limit, Line, Note, Part, Refusal, Rule, Run,
     Sides, Statistic, Tally, TooFewRuns, Verdict, changes,
 };
-use crate::profile::Clock;
+use crate::profile::{Clock, Meter};
 use crate::stats;
 
 /// A figure that is still to be judged.
@@ -112,16 +112,24 @@ fn line(record: ChangeRecord, evidence: Evidence) -> Line {
         budget: None,
         limit_percent: None,
         floor_ns: None,
+        floor_instructions: None,
         p_adjusted: None,
+        meter: record.meter(),
         change: Some(record),
     }
 }
 
 /// A line on a change that has limits.
 fn limited(record: ChangeRecord, terms: &Terms, evidence: Evidence) -> Line {
+    let floor = Some(terms.floor_ns + record.resolution);
+    let (floor_ns, floor_instructions) = match record.meter() {
+        Meter::Probes => (floor, None),
+        Meter::Exact => (None, floor),
+    };
     Line {
         limit_percent: Some(terms.share * 100.0),
-        floor_ns: Some(terms.floor_ns + record.resolution),
+        floor_ns,
+        floor_instructions,
         ..line(record, evidence)
     }
 }
@@ -173,7 +181,9 @@ fn budget_lines(budget: &Budget, parts: &[Part<'_>], rule: &Rule) -> Vec<Line> {
         budget: Some(budget.text.clone()),
         limit_percent: None,
         floor_ns: None,
+        floor_instructions: None,
         p_adjusted: None,
+        meter: budget.meter,
         change: None,
     };
     let mut lines = Vec::new();
@@ -183,7 +193,10 @@ fn budget_lines(budget: &Budget, parts: &[Part<'_>], rule: &Rule) -> Vec<Line> {
             let key = (handler.module.as_deref(), handler.name.as_str());
             if budget.pattern.matches(&handler.name) && !seen.contains(&key) {
                 seen.push(key);
-                let evidence = spent(budget, &part.candidate, key, rule);
+                let evidence = match part.meter() == budget.meter {
+                    true => spent(budget, &part.candidate, key, rule),
+                    false => Evidence::OtherUnit,
+                };
                 lines.push(line(part.name.clone(), &handler.name, evidence));
             }
         }
@@ -218,7 +231,7 @@ fn spent(
         return Evidence::SpentLost { value, share, allowed: rule.max_loss };
     }
     let bounds = bounds.map_or([value; 2], |bounds| [bounds.lower, bounds.upper]);
-    Evidence::Spent { value, bounds, below_ns: budget.below_ns, runs: values.len() }
+    Evidence::Spent { value, bounds, below: budget.below, runs: values.len() }
 }
 
 fn notes(sides: &Sides<'_>, rule: &Rule) -> Vec<Note> {

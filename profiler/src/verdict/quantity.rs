@@ -32,6 +32,12 @@ pub fn parse_ns(text: &str) -> Result<f64, QuantityError> {
     if (0.0..=DAY_NS).contains(&ns) { Ok(ns) } else { Err(bad()) }
 }
 
+/// Parses a number of instructions, such as `3000 instructions`; `None` if it has another unit or none.
+pub(super) fn parse_instructions(text: &str) -> Option<f64> {
+    let number = text.trim().strip_suffix("instructions")?.trim().parse::<f64>().ok()?;
+    (number.is_finite() && number >= 0.0).then_some(number)
+}
+
 /// Parses a percentage up to 10,000 % into a share: `5%` is 0.05.
 ///
 /// # Errors

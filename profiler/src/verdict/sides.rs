@@ -3,7 +3,7 @@
 use super::{Design, Note, Side};
 use crate::load::{LoadFailure, LoadStatus};
 use crate::profile::unlike::{Difference, Use, What, differences};
-use crate::profile::{Clock, HandlerProfile, Profile};
+use crate::profile::{Clock, HandlerProfile, Meter, Profile};
 
 /// A run, with a name for messages: its file, and its number in it.
 #[derive(Debug, Clone, PartialEq)]
@@ -93,6 +93,17 @@ impl Run {
 }
 
 impl Part<'_> {
+    /// What the figures of handlers are: all runs have one meter, unless `--allow-different` let them differ.
+    #[must_use]
+    pub fn meter(&self) -> Meter {
+        let exact = |run: &&Run| run.profile.meter == Meter::Exact;
+        if self.base.iter().chain(&self.candidate).all(exact) {
+            Meter::Exact
+        } else {
+            Meter::Probes
+        }
+    }
+
     /// The clock of the runs. If `--allow-different` lets them differ it is the wall clock, whose limits
     /// are wider.
     #[must_use]

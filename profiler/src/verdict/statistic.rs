@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::profile::HandlerProfile;
+use crate::profile::{HandlerProfile, Meter};
 use crate::stats;
 
 /// One figure of a handler.
@@ -63,10 +63,14 @@ impl Statistic {
         }
     }
 
-    /// `ns` or `calls`.
+    /// `calls`, `ns` or `instructions`.
     #[must_use]
-    pub fn unit(self) -> &'static str {
-        if self == Self::Count { "calls" } else { "ns" }
+    pub fn unit(self, meter: Meter) -> &'static str {
+        match (self, meter) {
+            (Self::Count, _) => "calls",
+            (_, Meter::Probes) => "ns",
+            (_, Meter::Exact) => "instructions",
+        }
     }
 
     /// Calls that each run needs for it to be judged: see [`stats::for_a_gate`].

@@ -8,13 +8,18 @@ use plotters::prelude::*;
 use super::Side;
 use super::chart::{self, Area, Axis, Curve, Drawn, Scale};
 use super::paint;
-use crate::export::curve::{duration, percentile, percentile_points};
-use crate::profile::{Bucket, HandlerProfile};
+use crate::export::curve::{self, percentile, percentile_points};
+use crate::profile::{Bucket, HandlerProfile, Meter};
 
 /// Most bars of a histogram.
 const MAX_BARS: usize = 60;
 
 type Of<'a> = (Side<'a>, &'a HandlerProfile);
+
+/// What the figures of all sides are: unlike ones are not drawn together.
+fn meter(handlers: &[Of<'_>]) -> Meter {
+    handlers.first().map(|(side, _)| side.profile.meter).unwrap_or_default()
+}
 
 /// Latency by percentile; the lower axis is logarithmic in the share of the calls that took longer.
 pub(super) fn percentiles(handlers: &[Of<'_>]) -> Option<String> {
@@ -29,12 +34,15 @@ pub(super) fn percentiles(handlers: &[Of<'_>]) -> Option<String> {
     let nines = curves.iter().flat_map(|curve| &curve.points).map(|(x, _)| *x).fold(1.0, f64::max);
     let axis = Axis {
         range: 0.0..nines,
-        what: "percentile",
+        what: match meter(handlers) {
+            Meter::Probes => "percentile",
+            Meter::Exact => "percentile of the instructions of a call",
+        },
         labels: nines.ceil() as usize + 1,
         format: percentile,
         free_corner: true,
     };
-    chart::curves(&curves, &axis, Scale::Fitted, duration)
+    chart::curves(&curves, &axis, Scale::Fitted, curve::label(meter(handlers)))
 }
 
 /// Share of the calls by duration; the axis is logarithmic where the durations span a decade.
@@ -133,9 +141,12 @@ where
 {
     let axis = Axis {
         range: bars.edge(0)..bars.edge(bars.number),
-        what: "duration",
+        what: match meter(handlers) {
+            Meter::Probes => "duration",
+            Meter::Exact => "instructions",
+        },
         labels: 6,
-        format: duration,
+        format: curve::label(meter(handlers)),
         free_corner: true,
     };
     let mut chart = chart::framed(area, &axis, x, 0.0..top, |y| format!("{y:.1} %"))?;
@@ -184,7 +195,7 @@ pub(super) fn intervals(handlers: &[Of<'_>]) -> Option<String> {
         }
     }
     curves.retain(|curve| curve.points.len() > 1);
-    chart::curves(&curves, &Axis::seconds(&curves)?, Scale::Fitted, duration)
+    chart::curves(&curves, &Axis::seconds(&curves)?, Scale::Fitted, curve::label(meter(handlers)))
 }
 
 fn middle(bucket: &Bucket, handler: &HandlerProfile) -> f64 {

@@ -1,5 +1,6 @@
 //! The sentences of comparisons and gates.
 
+use crate::profile::Meter;
 use crate::profile::unlike::Difference;
 use crate::text::plural;
 use crate::verdict::{
@@ -47,37 +48,45 @@ pub(super) fn evidence(line: &Line) -> String {
         Evidence::Change { limit, shown } => {
             change.map_or(String::new(), |change| changed(change, limit, shown))
         }
-        Evidence::Spent { value, bounds, below_ns, runs } => {
-            spent(line.verdict, value, bounds, below_ns, runs)
+        Evidence::Spent { value, bounds, below, runs } => {
+            let values = [value, bounds[0], bounds[1], below];
+            spent(line.verdict, values.map(|value| figure(value, line.meter)), runs)
         }
         Evidence::SpentLost { value, share, allowed } => format!(
             "{}, but {} of a run's calls were lost, and the limit is {}",
-            ns(value),
+            figure(value, line.meter),
             percent(share),
             percent(allowed)
         ),
         Evidence::NoCall => "it has no calls".to_owned(),
+        Evidence::OtherUnit => match line.meter {
+            Meter::Probes => "its recordings count instructions: write the budget as 'HANDLER:tp99<3000 instructions'",
+            Meter::Exact => "its recordings have durations: write the budget as 'HANDLER:tp99<2us'",
+        }
+        .to_owned(),
         Evidence::NoMatch => format!("no handler of the candidate matches `{}`", line.handler),
     }
 }
 
 /// The values of both sides.
 fn values(record: &ChangeRecord) -> String {
-    format!("{} to {}", ns(record.base.unwrap_or(0.0)), ns(record.candidate.unwrap_or(0.0)))
+    let value = |value: Option<f64>| figure(value.unwrap_or(0.0), record.meter());
+    format!("{} to {}", value(record.base), value(record.candidate))
 }
 
 fn changed(record: &ChangeRecord, limit: Threshold, shown: Shown) -> String {
+    let meter = record.meter();
     let change = record.percent.map_or_else(
-        || signed_ns(record.change.unwrap_or(0.0)),
+        || signed(record.change.unwrap_or(0.0), meter),
         |percent| format!("{percent:+.2} % ({})", values(record)),
     );
     let limit = match limit {
-        Threshold::Floor(floor) => format!("limit {} (floor)", ns(floor)),
+        Threshold::Floor(floor) => format!("limit {} (floor)", figure(floor, meter)),
         Threshold::Share(share) => format!("limit {}", percent(share)),
     };
     let [low, high] = match (record.percent_bounds, record.change_bounds) {
         (Some(bounds), _) => bounds.map(|bound| format!("{bound:+.2} %")),
-        (None, bounds) => bounds.unwrap_or_default().map(signed_ns),
+        (None, bounds) => bounds.unwrap_or_default().map(|bound| signed(bound, meter)),
     };
     match shown {
         Shown::Slower { p } => {
@@ -99,15 +108,7 @@ fn changed(record: &ChangeRecord, limit: Threshold, shown: Shown) -> String {
     }
 }
 
-fn spent(
-    verdict: Verdict,
-    value: f64,
-    [lower, upper]: [f64; 2],
-    below_ns: f64,
-    runs: usize,
-) -> String {
-    let (value, below) = (ns(value), ns(below_ns));
-    let (lower, upper) = (ns(lower), ns(upper));
+fn spent(verdict: Verdict, [value, lower, upper, below]: [String; 4], runs: usize) -> String {
     let runs = if runs == 1 { "one run".to_owned() } else { format!("{runs} runs") };
     match verdict {
         Verdict::Pass => format!("{value}, at most {upper}, below {below}; {runs}"),
@@ -309,8 +310,15 @@ fn name(side: Side) -> &'static str {
     }
 }
 
-/// A duration in words: 6215.2 ns, 62.152 us.
-pub(crate) fn ns(ns: f64) -> String {
+/// A figure of this meter in words: 6215.2 ns, 62.152 us, 412.0 instructions.
+pub(crate) fn figure(value: f64, meter: Meter) -> String {
+    match meter {
+        Meter::Probes => ns(value),
+        Meter::Exact => format!("{value:.1} instructions"),
+    }
+}
+
+fn ns(ns: f64) -> String {
     let size = ns.abs();
     if size < 1e4 {
         format!("{ns:.1} ns")
@@ -321,8 +329,8 @@ pub(crate) fn ns(ns: f64) -> String {
     }
 }
 
-fn signed_ns(value: f64) -> String {
-    format!("{}{}", if value < 0.0 { "" } else { "+" }, ns(value))
+fn signed(value: f64, meter: Meter) -> String {
+    format!("{}{}", if value < 0.0 { "" } else { "+" }, figure(value, meter))
 }
 
 /// A share in percent.
@@ -352,7 +360,10 @@ mod tests {
             [0.005, 0.1, 0.0005, 0.0, 1.0].map(percent),
             ["0.5 %", "10 %", "0.05 %", "0 %", "100 %"]
         );
-        assert_eq!((signed_ns(2.0), signed_ns(-2.0)), ("+2.0 ns".to_owned(), "-2.0 ns".to_owned()));
+        assert_eq!(
+            (signed(2.0, Meter::Probes), signed(-2.0, Meter::Probes)),
+            ("+2.0 ns".to_owned(), "-2.0 ns".to_owned())
+        );
         assert_eq!(p_value(0.000_01), "below 0.0001");
     }
 
@@ -378,7 +389,9 @@ mod tests {
             budget: None,
             limit_percent: None,
             floor_ns: None,
+            floor_instructions: None,
             p_adjusted: None,
+            meter: Meter::Probes,
             change: Some(change),
         }
     }
