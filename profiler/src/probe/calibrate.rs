@@ -10,7 +10,7 @@ use profiler_common::layout::{SLOTS_MAX, Slot, names};
 
 use super::{
     ProbeError,
-    object::{Parameters, Shared, Template},
+    object::{CreatedMaps, Parameters, Template},
     programs::{self, Kind, Side},
     sys::{self, AttachType},
 };
@@ -48,7 +48,7 @@ fn is_initial(link: &Path) -> bool {
 /// When the kernel refuses the programs, they do not fire, or calls disagree.
 pub(super) fn exit_shift(
     template: &Template,
-    shared: &Shared,
+    shared: &CreatedMaps,
     parameters: &Parameters,
     attach_type: AttachType,
 ) -> Result<u64, ProbeError> {

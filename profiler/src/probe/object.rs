@@ -47,8 +47,8 @@ pub(super) struct Costs {
     pub(super) inside_ns: u64,
 }
 
-/// Maps that all instances of a session share, by name.
-pub(super) type Shared = HashMap<String, (aya_obj::Map, MapData)>;
+/// Maps in the kernel with their definitions, by name.
+pub(super) type CreatedMaps = HashMap<String, (aya_obj::Map, MapData)>;
 
 /// What one instance is made with.
 #[derive(Debug, Clone, Copy)]
@@ -91,7 +91,7 @@ impl Template {
     }
 
     /// Makes the maps that all instances share; `nests`: with room for tasks' calls under way.
-    pub(super) fn shared(&self, nests: bool) -> Result<Shared, ProbeError> {
+    pub(super) fn shared(&self, nests: bool) -> Result<CreatedMaps, ProbeError> {
         [names::PHASE, names::DISPLACED, names::NESTS]
             .into_iter()
             .map(|name| {
@@ -110,7 +110,7 @@ impl Template {
     pub(super) fn instantiate(
         &self,
         parameters: &Parameters,
-        shared: &Shared,
+        shared: &CreatedMaps,
         kinds: &[Kind],
     ) -> Result<Instance, ProbeError> {
         let mut object = self.object.clone();
@@ -122,21 +122,46 @@ impl Template {
             .map(|(_, program)| program.function_key())
             .collect();
         object.functions.retain(|key, _| !others.contains(key));
-        let handler = parameters.handler.to_ne_bytes();
-        let cpus = parameters.cpus.to_ne_bytes();
-        let exit_shift = parameters.exit_shift.to_ne_bytes();
-        let outside = parameters.costs.outside_ns.to_ne_bytes();
-        let inside = parameters.costs.inside_ns.to_ne_bytes();
-        object
-            .patch_map_data(HashMap::from([
-                (names::HANDLER, (handler.as_slice(), true)),
-                (names::CPUS, (cpus.as_slice(), true)),
-                (names::EXIT_SHIFT, (exit_shift.as_slice(), true)),
-                (names::OUTSIDE, (outside.as_slice(), true)),
-                (names::INSIDE, (inside.as_slice(), true)),
-            ]))
-            .map_err(|error| self.unusable(error))?;
+        let Parameters { handler, cpus, exit_shift, costs, .. } = parameters;
+        let constants = [
+            (names::HANDLER, handler),
+            (names::CPUS, cpus),
+            (names::EXIT_SHIFT, exit_shift),
+            (names::OUTSIDE, &costs.outside_ns),
+            (names::INSIDE, &costs.inside_ns),
+        ]
+        .map(|(name, value)| (name, value.to_ne_bytes()));
+        let constants = constants.iter().map(|(name, bytes)| (*name, (bytes.as_slice(), true)));
+        object.patch_map_data(constants.collect()).map_err(|error| self.unusable(error))?;
 
+        let own = self.own_maps(&mut object, parameters)?;
+        let text_sections: HashSet<usize> =
+            object.functions.keys().map(|&(section, _)| section).collect();
+        let maps = own
+            .iter()
+            .chain(shared.iter())
+            .map(|(name, (map, data))| (name.as_str(), data.fd().as_fd().as_raw_fd(), map));
+        object.relocate_maps(maps, &text_sections).map_err(|error| self.unusable(error))?;
+        object.relocate_calls(&text_sections).map_err(|error| self.unusable(error))?;
+
+        let mut programs = HashMap::new();
+        for (name, program) in &object.programs {
+            let function = object
+                .functions
+                .get(&program.function_key())
+                .ok_or_else(|| self.unusable(format!("program {name} has no code")))?;
+            programs.insert(name.clone(), function.instructions.clone());
+        }
+        let maps = own.into_iter().map(|(name, (_, data))| (name, data)).collect();
+        Ok(Instance { programs, maps, license: object.license })
+    }
+
+    /// Makes the maps that each handler has of its own, and writes its constants.
+    fn own_maps(
+        &self,
+        object: &mut Object,
+        parameters: &Parameters,
+    ) -> Result<CreatedMaps, ProbeError> {
         let mut own = HashMap::new();
         for name in [names::SLOTS, names::RECORDS, names::CONSTANTS] {
             let mut map =
@@ -159,29 +184,7 @@ impl Template {
             }
             own.insert(name.to_owned(), (map, data));
         }
-
-        let text_sections: HashSet<usize> =
-            object.functions.keys().map(|&(section, _)| section).collect();
-        let maps = own
-            .iter()
-            .chain(shared.iter())
-            .map(|(name, (map, data))| (name.as_str(), data.fd().as_fd().as_raw_fd(), map));
-        object.relocate_maps(maps, &text_sections).map_err(|error| self.unusable(error))?;
-        object.relocate_calls(&text_sections).map_err(|error| self.unusable(error))?;
-
-        let mut programs = HashMap::new();
-        for (name, program) in &object.programs {
-            let function = object
-                .functions
-                .get(&program.function_key())
-                .ok_or_else(|| self.unusable(format!("program {name} has no code")))?;
-            programs.insert(name.clone(), function.instructions.clone());
-        }
-        Ok(Instance {
-            programs,
-            maps: own.into_iter().map(|(name, (_, data))| (name, data)).collect(),
-            license: object.license.clone(),
-        })
+        Ok(own)
     }
 }
 
