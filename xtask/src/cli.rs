@@ -75,9 +75,9 @@ pub(crate) struct DemoArgs {
     /// The driver: the project's test module, or Falco's driver from Debian 12.
     #[arg(long, value_enum, default_value_t = Driver::Testbed)]
     pub(crate) driver: Driver,
-    /// The kernel.
-    #[command(flatten)]
-    pub(crate) kernel: KernelArgs,
+    /// The kernel series.
+    #[arg(long, value_enum, default_value = "6.1")]
+    pub(crate) kernel: Series,
 }
 
 /// Arguments of `bench`.
@@ -102,14 +102,6 @@ pub(crate) struct FuzzArgs {
     /// Only these targets.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(crate::fuzz::TARGETS))]
     pub(crate) targets: Vec<String>,
-}
-
-/// The kernel of a demo.
-#[derive(Debug, clap::Args)]
-pub(crate) struct KernelArgs {
-    /// The kernel series.
-    #[arg(long, value_enum, default_value = "6.1")]
-    pub(crate) kernel: Series,
 }
 
 /// Arguments of `ebpf`.

@@ -7,8 +7,10 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::cli::FuzzArgs;
 use crate::paths::Paths;
 use crate::process;
+use crate::setup::{self, Part};
 
 /// The targets, by the names of their corpora.
 pub(crate) const TARGETS: [&str; 3] = ["trace_cmd", "profile_json", "load_profile"];
@@ -35,6 +37,17 @@ pub(crate) fn build(paths: &Paths) -> Result<PathBuf> {
     println!("build: fuzz targets");
     process::run(&mut cargo)?;
     Ok(target.join(TRIPLE).join("release"))
+}
+
+/// Builds the targets, and runs those asked for one after another.
+pub(crate) fn run_each(paths: &Paths, args: FuzzArgs) -> Result<()> {
+    setup::ensure(paths, &[Part::Parsers])?;
+    let programs = build(paths)?;
+    let all = TARGETS.map(str::to_owned).to_vec();
+    for target in if args.targets.is_empty() { all } else { args.targets } {
+        println!("fuzz: {target}: {}", run(paths, &programs, &target, args.seconds)?);
+    }
+    Ok(())
 }
 
 /// Runs one target for a number of seconds; new inputs are kept below `target/`. A finding is an

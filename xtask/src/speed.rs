@@ -11,8 +11,10 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
+use crate::cargo;
 use crate::paths::Paths;
 use crate::process;
+use crate::setup::{self, Part};
 use crate::vm::quote;
 
 /// The import must be so many times as fast as the script, by the clock.
@@ -54,6 +56,15 @@ impl fmt::Display for Cost {
             *peak_bytes as f64 / 1e6
         )
     }
+}
+
+/// Builds the profiler, measures its import and its merge, and prints the figures.
+pub(crate) fn run(paths: &Paths, megabytes: u64) -> Result<()> {
+    setup::ensure(paths, &[Part::Parsers])?;
+    let profiler = cargo::build_profiler(paths)?;
+    println!("import: {}", import(paths, &profiler, megabytes)?);
+    println!("merge: {}", merge(paths, &profiler)?);
+    Ok(())
 }
 
 /// Imports a generated trace of `megabytes` with `profiler` and with the script; gives the figures.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 
+use crate::cli::TestbedArgs;
 use crate::digest;
 use crate::kbuild;
 use crate::paths::Paths;
@@ -21,6 +22,17 @@ pub(crate) struct Slow {
     pub(crate) handler: String,
     /// Iterations of the testbed's loop, of two instructions each.
     pub(crate) iterations: u64,
+}
+
+/// Builds the module for each of the kernels asked for, and prints its path.
+pub(crate) fn run(paths: &Paths, args: TestbedArgs) -> Result<()> {
+    let slow = args.slow();
+    let wanted = if args.kernel.is_empty() { Series::ALL.to_vec() } else { args.kernel };
+    setup::ensure(paths, &wanted.iter().copied().map(Part::Kernel).collect::<Vec<_>>())?;
+    for series in wanted {
+        println!("testbed: {}", build_variant(paths, series, slow.as_ref())?.display());
+    }
+    Ok(())
 }
 
 /// The path of the module for one kernel; builds it if its sources or the kernel have changed.
