@@ -6,7 +6,6 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::demo::Driver;
 use crate::series::Series;
-use crate::test::Selection;
 use crate::testbed::Slow;
 use crate::vm::VmSpec;
 
@@ -46,8 +45,8 @@ pub(crate) enum Task {
     Test(TestArgs),
 }
 
-/// Arguments of `test`.
-#[derive(Debug, clap::Args)]
+/// Arguments of `test`: what to run; none means everything.
+#[derive(Debug, Default, clap::Args)]
 pub(crate) struct TestArgs {
     /// Only what runs on this machine: no set-up, no VM.
     #[arg(long, conflicts_with_all = ["boot", "filters"])]
@@ -60,13 +59,6 @@ pub(crate) struct TestArgs {
     pub(crate) list: bool,
     /// In VMs, only tests whose name contains this.
     pub(crate) filters: Vec<String>,
-}
-
-impl TestArgs {
-    /// The tests these arguments ask for.
-    pub(crate) fn selection(self) -> Selection {
-        Selection { host: self.host, boots: self.boot, filters: self.filters, list: self.list }
-    }
 }
 
 /// Arguments of `demo`.
@@ -158,7 +150,7 @@ Examples:
 What was measured stays in target/gate-power and is not measured again; remove it to start again.";
 
 /// Arguments of `gate-power`.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 #[command(after_help = GATE_POWER_EXAMPLES)]
 pub(crate) struct GatePowerArgs {
     /// Decisions to make for each change: percent slower, and how many.

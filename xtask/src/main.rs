@@ -63,7 +63,7 @@ fn dispatch(task: Task) -> Result<ExitCode> {
         Task::GatePower(args) => return gate_power::run(&paths, &args).map(all_well),
         Task::Lint => lint::run(&paths)?,
         Task::Picture => picture::run(&paths)?,
-        Task::Test(args) => return test::run(&paths, &args.selection()).map(all_well),
+        Task::Test(args) => return test::run(&paths, &args).map(all_well),
         Task::Vm(args) => {
             let outcome = vm::run(&paths, &args.spec())?;
             println!(

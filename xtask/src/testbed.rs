@@ -47,8 +47,7 @@ pub(crate) fn build_slow(paths: &Paths, series: Series, slow: &Slow) -> Result<P
 
 fn build_variant(paths: &Paths, series: Series, slow: Option<&Slow>) -> Result<PathBuf> {
     setup::ensure(paths, &[Part::ModuleBuild, Part::Kernel(series)])?;
-    let kernel = Kernel::open(paths, series)
-        .with_context(|| format!("no kernel in {}", paths.kernel(series).display()))?;
+    let kernel = Kernel::require(paths, series)?;
     let _lock = setup::lock(paths)?;
     let folder = match slow {
         None => paths.testbed(series),
@@ -74,8 +73,7 @@ fn build_variant(paths: &Paths, series: Series, slow: Option<&Slow>) -> Result<P
     }
     if let Some(Slow { handler, iterations }) = slow {
         let kbuild = source.join("Kbuild");
-        let text = fs::read_to_string(&kbuild)
-            .with_context(|| format!("cannot read {}", kbuild.display()))?;
+        let text = process::read(&kbuild)?;
         let slow = format!("TB_SLOW_HANDLER := {handler}\nTB_SLOW_ITERATIONS := {iterations}\n");
         process::write(&kbuild, slow + &text)?;
     }

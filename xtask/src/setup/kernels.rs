@@ -59,6 +59,15 @@ impl Kernel {
         (kernel.image().exists() && kernel.headers().exists()).then_some(kernel)
     }
 
+    /// As [`open`](Self::open).
+    ///
+    /// # Errors
+    /// If it is not there.
+    pub(crate) fn require(paths: &Paths, series: Series) -> Result<Self> {
+        Self::open(paths, series)
+            .with_context(|| format!("no kernel in {}", paths.kernel(series).display()))
+    }
+
     /// The compressed kernel.
     pub(crate) fn image(&self) -> PathBuf {
         self.root.join("boot").join(format!("vmlinuz-{}", self.release))
@@ -147,8 +156,7 @@ impl Apt {
         self.download(series, packages, &debs)?;
 
         let partial = to.with_extension("partial");
-        process::remove_dir(&partial)?;
-        process::create_dir(&partial)?;
+        process::empty_dir(&partial)?;
         let found = extract(&debs, &partial)?;
         if found < packages.len() {
             bail!("apt-get brought {found} of {} packages: {}", packages.len(), packages.join(" "));
@@ -186,8 +194,7 @@ fn make_root(root: &Path, release: &str) -> Result<()> {
 /// Debian's makefile of the headers names the common ones where a package would install them.
 fn use_headers_in_place(root: &Path, release: &str) -> Result<()> {
     let makefile = root.join("usr/src").join(format!("linux-headers-{release}")).join("Makefile");
-    let text = fs::read_to_string(&makefile)
-        .with_context(|| format!("cannot read {}", makefile.display()))?;
+    let text = process::read(&makefile)?;
     process::write(&makefile, text.replace("include /usr/src/", "include ../"))
 }
 
