@@ -3,7 +3,7 @@
 mod bench;
 mod cargo;
 #[cfg(test)]
-mod ci;
+mod ci_tests;
 mod cli;
 mod demo;
 mod digest;

@@ -143,7 +143,7 @@ fn shows_own_namespace(root: &Path) -> bool {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;

@@ -454,18 +454,23 @@ pub(super) fn map_freeze(map: BorrowedFd<'_>) -> io::Result<()> {
     bpf(bpf_cmd::BPF_MAP_FREEZE, &mut attr).map(drop)
 }
 
-/// Ids of all objects of one kind, by its `GET_NEXT_ID` command.
-fn ids(next: bpf_cmd) -> impl Iterator<Item = io::Result<u32>> {
+/// All objects of one kind, by its `GET_NEXT_ID` and `GET_FD_BY_ID` commands.
+fn objects(next: bpf_cmd, by_id: bpf_cmd) -> impl Iterator<Item = io::Result<OwnedFd>> {
     let mut id = 0;
     std::iter::from_fn(move || {
-        let mut attr = GetId { id, ..Default::default() };
-        match bpf(next, &mut attr) {
-            Ok(_) => {
-                id = attr.next_id;
-                Some(Ok(id))
+        loop {
+            let mut attr = GetId { id, ..Default::default() };
+            match bpf(next, &mut attr) {
+                Ok(_) => id = attr.next_id,
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return None,
+                Err(error) => return Some(Err(error)),
             }
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => None,
-            Err(error) => Some(Err(error)),
+            match bpf_fd(by_id, &mut GetId { id, ..Default::default() }) {
+                // Gone since it was listed, or a link that is not complete yet.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EAGAIN)) => {
+                }
+                opened => return Some(opened),
+            }
         }
     })
 }
@@ -486,15 +491,8 @@ fn info<T>(fd: BorrowedFd<'_>, info: &mut T) -> io::Result<usize> {
 /// # Errors
 /// What the kernel said; `Ok(None)` when there is no such object.
 pub(super) fn kernel_btf(name: &str) -> io::Result<Option<(u32, OwnedFd)>> {
-    for id in ids(bpf_cmd::BPF_BTF_GET_NEXT_ID) {
-        let id = id?;
-        let fd =
-            match bpf_fd(bpf_cmd::BPF_BTF_GET_FD_BY_ID, &mut GetId { id, ..Default::default() }) {
-                Ok(fd) => fd,
-                // Gone since it was listed.
-                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => continue,
-                Err(error) => return Err(error),
-            };
+    for fd in objects(bpf_cmd::BPF_BTF_GET_NEXT_ID, bpf_cmd::BPF_BTF_GET_FD_BY_ID) {
+        let fd = fd?;
         let mut text = [0u8; 64];
         let mut found = BtfInfoRaw {
             name: address_mut(&mut text),
@@ -527,19 +525,9 @@ pub(super) fn link_id(link: BorrowedFd<'_>) -> io::Result<u32> {
 /// What the kernel said.
 pub(super) fn tracing_links() -> io::Result<Vec<TracingLink>> {
     let mut links = Vec::new();
-    for id in ids(bpf_cmd::BPF_LINK_GET_NEXT_ID) {
-        let id = id?;
-        let fd =
-            match bpf_fd(bpf_cmd::BPF_LINK_GET_FD_BY_ID, &mut GetId { id, ..Default::default() }) {
-                Ok(fd) => fd,
-                // Gone since it was listed, or not yet whole.
-                Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EAGAIN)) => {
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
+    for fd in objects(bpf_cmd::BPF_LINK_GET_NEXT_ID, bpf_cmd::BPF_LINK_GET_FD_BY_ID) {
         let mut raw = LinkInfoRaw::default();
-        info(fd.as_fd(), &mut raw)?;
+        info(fd?.as_fd(), &mut raw)?;
         if raw.link_type == LINK_TYPE_TRACING {
             links.push(TracingLink {
                 id: raw.id,

@@ -20,18 +20,7 @@ const STAMP: &str = "packages.txt";
 
 /// The file system that a compiler runs in is the kernel's folder; these come with the headers' own
 /// dependencies, which name the compiler.
-const TOOLS: [&str; 10] = [
-    "base-files",
-    "bash",
-    "coreutils",
-    "dash",
-    "findutils",
-    "grep",
-    "make",
-    "mawk",
-    "pahole",
-    "sed",
-];
+const TOOLS: &str = "base-files bash coreutils dash findutils grep make mawk pahole sed";
 
 /// Where a module's sources are seen by its own tools, below the kernel's folder.
 pub(crate) const BUILD_FOLDER: &str = "build";
@@ -147,7 +136,7 @@ impl Apt {
             .args(["-o", &format!("Dir::Cache::archives={}", debs.display())])
             .arg("install")
             .args(headers)
-            .args(TOOLS);
+            .args(TOOLS.split(' '));
         process::run_logged(&mut closure, &self.log)
     }
 

@@ -32,7 +32,8 @@ use crate::ebpf;
 use crate::paths::Paths;
 use crate::process;
 use crate::series::Series;
-use crate::setup::{self, Part, readers};
+use crate::setup::venv::{BROWSER, Venv};
+use crate::setup::{self, Part};
 use crate::testbed;
 use crate::vm::{self, VmSpec};
 
@@ -136,8 +137,8 @@ fn host_tests(paths: &Paths, report: &mut Report) -> Result<()> {
     cargo.arg("test").args(cargo::TESTED).arg("--no-fail-fast");
     // Ignored tests need programs, which are installed here. Those of the lab run beside the other boots.
     cargo.args(["--", "--include-ignored", "--skip", lab::TESTS]);
-    cargo.env("PROFILER_READERS_PYTHON", readers::python(paths));
-    cargo.env("PROFILER_BROWSER", readers::BROWSER);
+    cargo.env("PROFILER_READERS_PYTHON", Venv::readers(paths).python());
+    cargo.env("PROFILER_BROWSER", BROWSER);
     cargo.current_dir(paths.root()).stdin(Stdio::null()).stdout(Stdio::piped());
     let text = process::text(&cargo);
     let mut child = cargo.spawn().with_context(|| format!("cannot run `{text}`"))?;

@@ -54,26 +54,6 @@ impl Function {
     }
 }
 
-#[cfg(test)]
-impl Function {
-    /// One that a module of the tests has: every backend reaches it.
-    pub(crate) fn example(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            module: Some("driver".to_owned()),
-            address: Some(0xffff_ffff_c000_1000),
-            size_bytes: Some(64),
-            traceable: Some(true),
-            btf: true,
-            prototype: Some(format!("int {name}(struct pt_regs *regs)")),
-            variant: None,
-            same_name: 1,
-            duplicate_index: None,
-            taken_for: None,
-        }
-    }
-}
-
 fn hexadecimal<S: serde::Serializer>(
     address: &Option<u64>,
     serializer: S,
