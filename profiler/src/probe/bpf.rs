@@ -47,24 +47,24 @@ pub struct BpfSession {
     preempts: bool,
     phase_map: Array<MapData, u32>,
     displaced: BpfHashMap<MapData, [u64; 2], u64>,
-    /// Tasks' calls under way, where own time is told.
+    /// Tasks' calls under way, where self time is measured.
     nests: Option<BpfHashMap<MapData, u64, [u64; NEST_WORDS]>>,
     grace: GracePeriod,
-    /// The one that programs write.
+    /// The phase that programs write to.
     phase: u32,
-    /// The other one until it has been read, and the calls that had begun before.
+    /// The other phase until it has been read, with the calls entered before it was closed.
     closed: Option<(u32, Vec<Option<u64>>)>,
-    /// What was read and not given yet, because a later phase could not be read.
+    /// What was read and not yet returned, because a later phase could not be read.
     pending: Option<Vec<Drained>>,
     cpus: u32,
     precision: Precision,
-    /// Until when the last drain has all calls.
+    /// The end of the time whose calls the last drain has.
     drained_until: Option<Instant>,
-    /// When the probes of entries had come off.
+    /// When the entry probes had been removed.
     detached: Option<Instant>,
 }
 
-/// What records of all CPUs add up to.
+/// The sum of the records of all CPUs.
 struct Totals {
     of_calls: SelfTime,
     backwards: u64,
@@ -76,7 +76,7 @@ pub(super) type Refused = (usize, ProbeError);
 /// One handler with its programs and maps.
 struct Probed {
     target: Target,
-    /// Its place among the targets given, by which its programs know it.
+    /// Its index among the targets given; its programs have it as a constant.
     number: usize,
     /// Id of the BTF object that holds the function; 0 if it is not known.
     btf_object: u32,
@@ -460,7 +460,7 @@ impl BpfSession {
         }
     }
 
-    /// Whether calls' own time is told.
+    /// Whether self time is measured.
     fn tells_self_time(&self) -> bool {
         self.starts == Starts::Nests
     }
@@ -499,7 +499,7 @@ impl BpfSession {
             if bytes[head..].iter().all(|&byte| byte == 0) {
                 continue;
             }
-            // The head knows the long durations alone; a short one is its counter's only value.
+            // The head has the extremes of long durations; each short value has a counter of its own.
             let (not_min, max) = extremes(&found);
             durations.add_exact(found.sum, !not_min, max, found.over_range);
             probes_ns += found.probes;
@@ -756,8 +756,8 @@ fn btf_objects(targets: &[Target]) -> Result<BtfObjects, ProbeError> {
     Ok(objects)
 }
 
-/// The keys of a map, each once: when one is deleted that has just been read, the kernel begins again at
-/// the first. A lookup of whole batches would keep kprobes on the CPU from running meanwhile.
+/// The keys of a map, each once: if the key read last is deleted, the kernel starts over at the first. A
+/// lookup of whole batches would keep kprobes on the CPU from running meanwhile.
 fn each_once<Key: std::hash::Hash + Eq>(
     keys: impl Iterator<Item = Result<Key, MapError>>,
     capacity: usize,

@@ -235,7 +235,7 @@ impl Probes {
         let of_all = self.parts.iter().flat_map(|part| part.places.iter().zip(&part.books));
         for (&place, books) in of_all {
             let (target, choice) = (&self.targets[place], &self.choices[place]);
-            // One that a glob found is told of by a warning.
+            // For one that a glob found there is a warning.
             let skipped = books.entries == 0 && books.missed > 0;
             if choice.backend == Backend::Kprobe && skipped && !target.by_glob {
                 return Err(ProbeError::InsideKprobe {
@@ -332,7 +332,7 @@ fn reason(error: &ProbeError, backend: Backend) -> String {
             "ftrace does not know it".to_owned()
         }
         ProbeError::Ftrace(FtraceError::Ambiguous { .. }) => {
-            "several functions have this name, and ftrace's list does not tell which is which"
+            "several functions have this name, and ftrace's list does not show which is which"
                 .to_owned()
         }
         ProbeError::Ftrace(FtraceError::Hidden { .. }) => {

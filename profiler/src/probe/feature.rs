@@ -18,13 +18,13 @@ use crate::kernel::btf::Btf;
 use crate::profile::Backend;
 
 /// Functions of the kernel image to try on, first choice first: the kernel's own test function is
-/// called by nobody else, and the others are in every kernel.
+/// called by nothing else, and the others are in every kernel.
 const TRIED_ON: [&str; 4] = ["bpf_fentry_test1", "vfs_open", "vfs_fstat", "schedule"];
 
 /// `r0 = 0; exit`
 const NOTHING: [(u8, u8); 2] = [(0xb7, 0), (0x95, 0)];
 
-/// Why a try failed.
+/// Why loading or attaching failed.
 #[derive(Debug, Clone)]
 pub struct Refusal {
     /// Which step, and what the kernel said.

@@ -1,9 +1,9 @@
 //! The hidden program that puts tracefs back when the profiler is killed.
 //!
-//! What is changed in tracefs outlives the process that changed it. So the keeper is there before the
-//! first change, and waits for the end of its input, a pipe that the profiler alone can write to: a byte
-//! is the end in good order, at which it has nothing to do, and the closing is the profiler's death. Then
-//! it does what the next start of the profiler would do as well: [`put_back`].
+//! Changes in tracefs outlive the process that made them. So the keeper starts before the first change and
+//! waits on its input, a pipe that only the profiler can write to. A byte means a regular end: nothing is
+//! left to do. End of file means that the profiler was killed: then the keeper does what the next start of
+//! the profiler would do as well, [`put_back`].
 //!
 //! It leads a session of its own, blocks all signals that can be blocked, and has neither a folder nor an
 //! open file of the profiler's. What kills it together with the profiler all the same: the end of a whole
@@ -43,7 +43,7 @@ pub fn put_back(root: &Path) -> io::Result<Option<Recovered>> {
     ftrace::recover(root)
 }
 
-/// A keeper of this process. Dropping it ends the keeper and waits for that.
+/// A keeper of this process. Dropping it ends the keeper and waits for its end.
 #[derive(Debug)]
 pub(super) struct Keeper(Child);
 
@@ -97,7 +97,7 @@ fn keep(profiler: Option<OsString>) -> i32 {
     else {
         return 2;
     };
-    // A profiler that does not read it is dead, which the input tells.
+    // If this fails, the profiler is dead, and the input will end.
     let _ = io::stdout().write_all(b"\n").and_then(|()| io::stdout().flush());
     if !is_orphaned() {
         return 0;

@@ -1,6 +1,6 @@
 //! Kprobes and kretprobes as trace events: `kprobe_events` in tracefs.
 //!
-//! They are on every kernel that has kprobes, and `kprobe_profile` tells for each how often it was hit
+//! They are on every kernel that has kprobes, and `kprobe_profile` counts for each how often it was hit
 //! and how often the kernel skipped it. Such an event outlives the process that made it, so its name
 //! says whose it is, and those of processes that are gone are removed. The name is one that no other
 //! process can have: two events of one name are one event with two probes.
@@ -94,7 +94,8 @@ impl Event {
         let mut event = Self { name, tracefs, perf: None };
         let id = event.tracefs.join("events").join(GROUP).join(&event.name).join("id");
         let id = fs::read_to_string(id)?;
-        let id = id.trim().parse().map_err(|_| io::Error::other("the event's id is no number"))?;
+        let id =
+            id.trim().parse().map_err(|_| io::Error::other("the event's id is not a number"))?;
         event.perf = Some(perf::attach(id, program)?);
         Ok(event)
     }

@@ -56,7 +56,7 @@ pub(super) struct Parameters {
     pub(super) handler: u64,
     pub(super) cpus: u64,
     pub(super) exit_shift: u64,
-    /// What probes add, where own time is told.
+    /// What probes add, where self time is measured.
     pub(super) costs: Costs,
     pub(super) slots_bytes: u32,
     pub(super) record_bytes: u32,

@@ -54,7 +54,7 @@ pub(super) enum Starts {
     Nests,
 }
 
-/// What programs have to know of the kernel.
+/// The kernel's features that decide which programs are used.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kernel {
     /// Whether it has the instruction that compares and exchanges.

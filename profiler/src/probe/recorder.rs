@@ -31,7 +31,7 @@ struct Handler {
 }
 
 impl Recorder {
-    /// A recorder for the handlers of `session`, whose window has not begun.
+    /// A recorder for the handlers of `session`, before its window starts.
     ///
     /// # Errors
     /// Never for the bounds used; the histogram library's own check is passed on.

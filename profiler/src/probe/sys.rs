@@ -197,7 +197,7 @@ const RECURSION_MISSES_OFFSET: usize =
 /// Offset of `kprobe_multi.missed` in `struct bpf_link_info` (kernel 6.7, commit e2b2cd592adb).
 const MULTI_MISSED_OFFSET: usize = 32;
 
-/// Length of that struct once links tell misses: its longest part, that of kprobes by perf events, has
+/// Length of that struct once links report misses: its longest part, that of kprobes by perf events, has
 /// grown by its own count in the kernel version before (6.7, commit 3acf8ace6823).
 const LINK_INFO_WITH_MISSED: usize = 56;
 
@@ -231,7 +231,7 @@ fn bpf<T>(command: bpf_cmd, attr: &mut T) -> io::Result<c_long> {
 fn bpf_fd<T>(command: bpf_cmd, attr: &mut T) -> io::Result<OwnedFd> {
     let fd = bpf(command, attr)?;
     let fd = c_int::try_from(fd).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
-    // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+    // SAFETY: the kernel has just made this descriptor for this call, so it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -475,7 +475,7 @@ fn objects(next: bpf_cmd, by_id: bpf_cmd) -> impl Iterator<Item = io::Result<Own
     })
 }
 
-/// Fills `info` with what the kernel knows of an object; gives how many bytes of it that are.
+/// Fills `info` with the kernel's description of an object; returns how many bytes the kernel wrote.
 fn info<T>(fd: BorrowedFd<'_>, info: &mut T) -> io::Result<usize> {
     let mut attr = GetInfo {
         fd: fd_number(fd),
@@ -541,7 +541,7 @@ pub(super) fn tracing_links() -> io::Result<Vec<TracingLink>> {
 }
 
 /// How often the kernel did not run a program because it, or for kprobes another one, was running on
-/// that CPU already; `None` on kernels that do not tell.
+/// that CPU already; `None` on kernels that do not report it.
 ///
 /// # Errors
 /// What the kernel said.
@@ -552,7 +552,7 @@ pub(super) fn recursion_misses(program: BorrowedFd<'_>) -> io::Result<Option<u64
 }
 
 /// Calls for which the kernel had no room to follow them to their exit, of a link made by
-/// [`attach_multi`]; `None` on kernels that do not tell.
+/// [`attach_multi`]; `None` on kernels that do not report it.
 ///
 /// # Errors
 /// What the kernel said.

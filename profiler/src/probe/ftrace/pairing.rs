@@ -216,7 +216,7 @@ impl Pairing {
         let tally = &mut self.handlers[seen.handler as usize];
         let Some(entry) = entry else {
             match exit.times.and_then(|(call, ret)| ret.checked_sub(call)) {
-                // The exit tells all, so the entry is as good as seen.
+                // The exit event has both times: the entry is not needed.
                 Some(duration) => {
                     tally.books.entries += 1;
                     tally.record(duration);

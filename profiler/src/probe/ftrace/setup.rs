@@ -30,7 +30,7 @@ const SWITCHES: [(&str, &str); 9] = [
     ("graph-time", "1"),
     // Calls from interrupts are calls.
     ("funcgraph-irqs", "1"),
-    // What costs time in every event, and what nobody reads.
+    // Not read, and each costs time in every event.
     ("funcgraph-args", "0"),
     ("funcgraph-retaddr", "0"),
     ("stacktrace", "0"),
@@ -180,7 +180,7 @@ fn check_global(root: &Path, top: &Folder) -> Result<(), FtraceError> {
     Ok(())
 }
 
-/// The top folder is one for all: it must be nobody's now.
+/// All tools share the top folder: none may be using it now.
 fn check_free(root: &Path, top: &Folder) -> Result<(), FtraceError> {
     expect(top, CURRENT, &["nop"])?;
     expect(top, "events/enable", &["0"])?;
