@@ -1,5 +1,5 @@
-//! The backends that are BPF programs: they note each call's start and count its duration in the
-//! kernel. Which programs a backend has, and how they get to the handler, is in `programs`.
+//! The backends that are BPF programs: they store each call's start and count its duration in the kernel.
+//! `programs` has the programs of each backend, and attaches them.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -36,14 +36,14 @@ use crate::{
     profile::{Backend, measure::SelfTime},
 };
 
-/// Probes of a BPF backend. Dropping it takes them off, and so does the end of the process.
+/// Probes of a BPF backend. They are removed when it is dropped, and when the process ends.
 pub struct BpfSession {
     probed: Vec<Probed>,
     /// How many targets were given: those in `probed`, and those refused.
     handlers: usize,
     backend: Backend,
     starts: Starts,
-    /// Whether the kernel takes tasks off their CPU within the kernel.
+    /// Whether the kernel preempts tasks that run in the kernel.
     preempts: bool,
     phase_map: Array<MapData, u32>,
     displaced: BpfHashMap<MapData, [u64; 2], u64>,
@@ -189,7 +189,7 @@ impl Loader {
 
 impl BpfSession {
     /// Attaches the programs of `backend` to all targets that the kernel does not refuse: all exits first,
-    /// so that no entry is counted whose exit is not. `costs` are those of calls within, for own time.
+    /// so that no entry is counted whose exit is not. `costs` are those of inner calls, for self time.
     ///
     /// # Errors
     /// What is not about a single handler; when another tool is on one. Nothing stays attached.
@@ -265,8 +265,8 @@ impl BpfSession {
         refused.into_iter().next().map_or(Ok(session), |(_, error)| Err(error))
     }
 
-    /// Attaches all programs of the first kind, then all of the next. What the kernel refuses to attach
-    /// to is let go of.
+    /// Attaches all programs of the first kind, then all of the next. Handlers that the kernel
+    /// refuses are dropped.
     fn link(&mut self, kinds: usize) -> Vec<Refused> {
         let mut refused: Vec<Refused> = Vec::new();
         for number in 0..kinds {
@@ -335,7 +335,7 @@ impl BpfSession {
             let now = left_over::now_ns();
             let mut swept = Vec::new();
             found.retain(|key| {
-                // One that is gone has left meanwhile.
+                // If it is no longer there, the call has left since.
                 let start = self.displaced.get(key, 0);
                 let is_swept = start.is_ok_and(|start| left_over::is_left_over(start, now))
                     && self.displaced.remove(key).is_ok();
@@ -539,7 +539,7 @@ impl BpfSession {
         Ok(())
     }
 
-    /// Has programs write the other phase, whose records were read, from here on.
+    /// Switches programs to the other phase, whose records have been read.
     fn close(&mut self) -> Result<(), ProbeError> {
         let old = self.phase;
         let new = (old + 1) % PHASES;
@@ -633,7 +633,7 @@ impl Session for BpfSession {
     fn detach(&mut self) {
         for side in [Side::Entry, Side::Both, Side::Exit] {
             if side == Side::Exit {
-                // From here on no call comes in that is counted.
+                // From here on no entry is counted.
                 self.detached.get_or_insert_with(Instant::now);
             }
             let mut programs: Vec<&mut Program> = self
@@ -684,7 +684,7 @@ impl Probed {
 }
 
 impl Program {
-    /// Takes it off its function, and keeps what the hook has counted.
+    /// Detaches it from its function, and keeps what the hook has counted.
     fn detach(&mut self, events: Option<&HashMap<String, Counted>>) {
         let Some(hook) = self.hook.take() else { return };
         // Where it cannot be asked, the number is not known.
@@ -731,8 +731,8 @@ fn failed_map(doing: &str, error: MapError) -> ProbeError {
 }
 
 /// BTF objects of the modules that hold the targets, with their ids. That of the kernel image is
-/// `None` where it cannot be told by name (before 5.11, commit 5329722057d4): programs for the image
-/// do without.
+/// `None` where it cannot be found by name (before 5.11, commit 5329722057d4): programs for the image
+/// do not need it.
 type BtfObjects = HashMap<Option<String>, Option<(u32, OwnedFd)>>;
 
 fn btf_objects(targets: &[Target]) -> Result<BtfObjects, ProbeError> {
@@ -762,7 +762,7 @@ fn each_once<Key: std::hash::Hash + Eq>(
     keys: impl Iterator<Item = Result<Key, MapError>>,
     capacity: usize,
 ) -> Result<HashSet<Key>, MapError> {
-    // Where others put in and take out all the time there may be no end.
+    // While programs add and delete keys all the time, the iteration may never end.
     keys.take(capacity.saturating_mul(2)).collect()
 }
 

@@ -1,4 +1,4 @@
-//! Handlers of different backends side by side, as one session.
+//! One session for handlers that are measured by different backends.
 
 use std::{io, time::Instant};
 
@@ -35,7 +35,7 @@ pub struct Probes {
 /// The handlers of one backend.
 struct Part {
     session: Box<dyn Session>,
-    /// Where they stand among all.
+    /// Their indices among all handlers.
     places: Vec<usize>,
     /// What was drained and not delivered, because another part failed.
     pending: Option<Vec<Drained>>,
@@ -68,7 +68,7 @@ pub struct FellBack {
     pub reason: String,
 }
 
-/// Probes of one backend, unless it could be put on none of its targets; and those that it could not be put on.
+/// A session of one backend, `None` if it could be attached to none of its targets; and the refused targets.
 type Attached = (Option<Box<dyn Session>>, Vec<Refused>);
 
 /// The choice of a backend for each target, before and while the backends are attached.
@@ -343,7 +343,7 @@ fn reason(error: &ProbeError, backend: Backend) -> String {
     }
 }
 
-/// Whether what it does outlives a process that is killed; BPF programs and their links do not.
+/// Whether its changes outlive a killed process; BPF programs and their links do not.
 fn changes_tracefs(backend: Backend) -> bool {
     match backend {
         Backend::FunctionGraph | Backend::Kprobe => true,
@@ -380,7 +380,7 @@ fn attach_by(
     Ok((any.then(|| Box::new(session) as Box<dyn Session>), refused))
 }
 
-/// The tracer takes all its handlers at once: without those that it does not take it is tried again.
+/// The tracer is given all its handlers at once; if it refuses one, it is tried again without that one.
 fn trace(targets: Vec<Target>, options: Options) -> Result<Attached, ProbeError> {
     let mut left: Vec<(usize, Target)> = targets.into_iter().enumerate().collect();
     let mut refused = Vec::new();
@@ -401,7 +401,7 @@ fn trace(targets: Vec<Target>, options: Options) -> Result<Attached, ProbeError>
                 left.iter().position(|(_, target)| target.name == *handler)
             }
             FtraceError::Shared { .. } => return Err(error.into()),
-            // It cannot be used now, for any.
+            // It cannot be used for any handler now.
             _ => {
                 let text = error.to_string();
                 let mut all = left.into_iter().map(|(at, _)| at);

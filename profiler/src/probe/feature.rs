@@ -93,8 +93,8 @@ pub fn try_backend(backend: Backend, functions: Option<&Btf>) -> Result<(), Refu
     }
 }
 
-/// Programs that are given registers are fitted to the kernel by calls of this process, which they have to
-/// know from others.
+/// Programs that are given registers are calibrated by calls of this process, which they have to
+/// distinguish from others.
 fn known_outside() -> Result<(), Refusal> {
     calibrate::pid().map(drop).map_err(|error| {
         let doing = "this process is in a PID namespace (a container), and asking the kernel for its number \

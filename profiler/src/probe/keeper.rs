@@ -48,11 +48,10 @@ pub fn put_back(root: &Path) -> io::Result<Option<Recovered>> {
 pub(super) struct Keeper(Child);
 
 impl Keeper {
-    /// Starts a keeper, and waits until nothing but SIGKILL can end it.
+    /// Starts a keeper, and waits until only SIGKILL can end it.
     ///
     /// # Errors
-    /// If that fails. Nothing must be changed then: a promise that holds on most days is none, nothing has
-    /// been changed yet, and a machine that has no room for one small process has none for a load either.
+    /// If that fails. Then tracefs must not be changed, because nothing would restore it after a kill.
     pub(super) fn start() -> io::Result<Self> {
         // Found also when the program's file was replaced meanwhile.
         let mut command = Command::new("/proc/self/exe");
@@ -74,7 +73,7 @@ impl Keeper {
 impl Drop for Keeper {
     fn drop(&mut self) {
         if let Some(mut input) = self.0.stdin.take() {
-            // One that has been killed needs no word.
+            // If this fails, the keeper was killed.
             let _ = input.write_all(b"\n");
         }
         let _ = self.0.wait();
@@ -140,7 +139,7 @@ fn once_gone(
     }
 }
 
-/// Waits for the profiler's word, or its death.
+/// Waits for the profiler's byte, or for its end.
 fn is_orphaned() -> bool {
     loop {
         match io::stdin().read(&mut [0]) {
@@ -151,8 +150,8 @@ fn is_orphaned() -> bool {
     }
 }
 
-/// Closes what the profiler's own starter has left open, such as a lock's file or a pipe: whoever waits for
-/// its end waits for the profiler's.
+/// Closes files inherited from the profiler's parent, such as a lock or a pipe: who waits for their closing
+/// waits for the profiler's end, not for the keeper's.
 fn close_others() -> io::Result<()> {
     let numbers: Vec<i32> = fs::read_dir("/proc/self/fd")?
         .flatten()

@@ -125,7 +125,7 @@ impl Drop for Event {
     }
 }
 
-/// Appends a line: opened otherwise, the file would lose all events of everybody.
+/// Appends a line: without O_APPEND, opening the file would remove the events of all programs.
 fn write(tracefs: &Path, line: &str) -> io::Result<()> {
     use io::Write as _;
     let mut file = fs::OpenOptions::new().append(true).open(tracefs.join("kprobe_events"))?;
@@ -150,8 +150,8 @@ fn parse_profile(line: &str) -> Option<(String, Counted)> {
 }
 
 /// Removes events of processes of this program that were killed, unless they were in another PID namespace:
-/// whether such a process is gone cannot be told from here. Those stay listed, switched off and under names
-/// that no process has again, until somebody removes them or the machine starts again.
+/// whether such a process is gone cannot be found out from here. Those stay listed, disabled and under names
+/// that no other process uses, until a user removes them or the machine reboots.
 ///
 /// Returns whether none of those that it may remove is left in use.
 pub(super) fn remove_leftovers() -> bool {
@@ -165,7 +165,7 @@ pub(super) fn remove_leftovers() -> bool {
             continue;
         }
         while let Err(error) = write(&tracefs, &format!("-:{GROUP}/{name}")) {
-            // Whoever else removes it at the same time is welcome to.
+            // Another process may remove it at the same time.
             let busy = error.kind() == io::ErrorKind::ResourceBusy;
             if !busy || matches!(maker, Maker::Number(_)) {
                 break;

@@ -1,4 +1,4 @@
-//! The compiled BPF object: found, parsed, and made into one instance a handler.
+//! The compiled BPF object: loaded, parsed, and made into one instance for each handler.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -97,7 +97,7 @@ impl Template {
             .map(|name| {
                 let mut map = self.map(name)?;
                 if name == names::NESTS && !nests {
-                    // The object names it, and no program that is loaded uses it.
+                    // The object refers to it, but no loaded program uses it.
                     map.set_max_entries(1);
                 }
                 let data = create(name, &map)?;
@@ -115,7 +115,7 @@ impl Template {
     ) -> Result<Instance, ProbeError> {
         let mut object = self.object.clone();
         object.programs.retain(|name, _| kinds.iter().any(|kind| kind.name == name));
-        // The code of others is not made ready: most of the time goes into that.
+        // Without the code of other programs: relocating that would take most of the time.
         let all = self.object.programs.iter();
         let others: HashSet<_> = all
             .filter(|(name, _)| !object.programs.contains_key(*name))

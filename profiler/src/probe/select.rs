@@ -17,7 +17,7 @@ use crate::{
     profile::Backend,
 };
 
-/// What one handler will be measured with.
+/// The backend that will measure a handler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
     /// The backend.
@@ -213,7 +213,7 @@ impl Subject for Function {
     }
 
     fn address_obstacle(&self) -> Option<String> {
-        // What else has its name is looked up here for backends that go by BTF alone.
+        // Symbols of the same name matter only to backends that find the function by BTF.
         None
     }
 
