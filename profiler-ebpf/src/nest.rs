@@ -176,9 +176,9 @@ unsafe fn record_probes(key: &u32, probes: u64) {
     }
 }
 
-/// Counts a call that leaves, and adds it to the call around it; `now` is the clock read first thing.
-/// `own_start`: when the call itself says that it began, 0 if it was not seen to; `None` where a call keeps
-/// nothing.
+/// Counts a call that leaves at `now`, and adds it to the call around it. `own_start`: the start that the call
+/// itself keeps, 0 if its entry was not seen; `None` where it keeps none. Long on purpose: one straight path for
+/// each call, in which every exit counts what it leaves behind and the verifier sees all pointers checked.
 #[inline(always)]
 pub(crate) fn leave<const MAGNITUDE: u32, const COUNTERS: usize>(
     frame: u64,

@@ -10,7 +10,7 @@ use crate::process;
 use crate::series::Series;
 use crate::setup::{self, Part};
 use crate::testbed;
-use crate::vm::{self, VmSpec, quote};
+use crate::vm::{self, VmSpec, word};
 
 /// The handler that is measured, and the built-in load that calls it once an operation.
 const HANDLER: &str = "connect_syscall_entry_handler";
@@ -39,7 +39,6 @@ pub(crate) fn run(paths: &Paths, series: Series) -> Result<i32> {
 }
 
 fn script(profiler: &Path, testbed: &Path, json: &Path) -> String {
-    let word = |path: &Path| quote(&path.to_string_lossy());
     format!(
         "insmod {} || exit\n{} cost --module hids_testbed --handler {HANDLER} --builtin {LOAD} \
          --operations {OPERATIONS} --rounds 3 --clock virtual --json {}\n",

@@ -6,7 +6,6 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::demo::Driver;
 use crate::series::Series;
-use crate::test::Selection;
 use crate::testbed::Slow;
 use crate::vm::VmSpec;
 
@@ -46,8 +45,8 @@ pub(crate) enum Task {
     Test(TestArgs),
 }
 
-/// Arguments of `test`.
-#[derive(Debug, clap::Args)]
+/// Arguments of `test`: what to run; none means everything.
+#[derive(Debug, Default, clap::Args)]
 pub(crate) struct TestArgs {
     /// Only what runs on this machine: no set-up, no VM.
     #[arg(long, conflicts_with_all = ["boot", "filters"])]
@@ -62,22 +61,15 @@ pub(crate) struct TestArgs {
     pub(crate) filters: Vec<String>,
 }
 
-impl TestArgs {
-    /// The tests these arguments ask for.
-    pub(crate) fn selection(self) -> Selection {
-        Selection { host: self.host, boots: self.boot, filters: self.filters, list: self.list }
-    }
-}
-
 /// Arguments of `demo`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArgs {
     /// The driver: the project's test module, or Falco's driver from Debian 12.
     #[arg(long, value_enum, default_value_t = Driver::Testbed)]
     pub(crate) driver: Driver,
-    /// The kernel.
-    #[command(flatten)]
-    pub(crate) kernel: KernelArgs,
+    /// The kernel series.
+    #[arg(long, value_enum, default_value = "6.1")]
+    pub(crate) kernel: Series,
 }
 
 /// Arguments of `bench`.
@@ -102,14 +94,6 @@ pub(crate) struct FuzzArgs {
     /// Only these targets.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(crate::fuzz::TARGETS))]
     pub(crate) targets: Vec<String>,
-}
-
-/// The kernel of a demo.
-#[derive(Debug, clap::Args)]
-pub(crate) struct KernelArgs {
-    /// The kernel series.
-    #[arg(long, value_enum, default_value = "6.1")]
-    pub(crate) kernel: Series,
 }
 
 /// Arguments of `ebpf`.
@@ -166,7 +150,7 @@ Examples:
 What was measured stays in target/gate-power and is not measured again; remove it to start again.";
 
 /// Arguments of `gate-power`.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 #[command(after_help = GATE_POWER_EXAMPLES)]
 pub(crate) struct GatePowerArgs {
     /// Decisions to make for each change: percent slower, and how many.

@@ -205,8 +205,7 @@ impl Record {
             Ok((digest::of_file(file)?, name))
         });
         let lock = root.join("Cargo.lock");
-        let lock =
-            fs::read_to_string(&lock).with_context(|| format!("cannot read {}", lock.display()))?;
+        let lock = process::read(&lock)?;
         let version = locked_version(&lock, DEPENDENCY)
             .with_context(|| format!("{DEPENDENCY} is not in Cargo.lock"))?;
         Ok(Self {

@@ -1,14 +1,15 @@
 //! Fuzzing of every parser: `fuzz/` holds the targets and a small corpus. Stable Rust has the compiler flags of
 //! libFuzzer's instrumentation, so neither nightly nor cargo-fuzz is needed; `cargo fuzz` works in that folder, too.
 
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::cli::FuzzArgs;
 use crate::paths::Paths;
 use crate::process;
+use crate::setup::{self, Part};
 
 /// The targets, by the names of their corpora.
 pub(crate) const TARGETS: [&str; 3] = ["trace_cmd", "profile_json", "load_profile"];
@@ -37,6 +38,17 @@ pub(crate) fn build(paths: &Paths) -> Result<PathBuf> {
     Ok(target.join(TRIPLE).join("release"))
 }
 
+/// Builds the targets, and runs those asked for one after another.
+pub(crate) fn run_each(paths: &Paths, args: FuzzArgs) -> Result<()> {
+    setup::ensure(paths, &[Part::Parsers])?;
+    let programs = build(paths)?;
+    let all = TARGETS.map(str::to_owned).to_vec();
+    for target in if args.targets.is_empty() { all } else { args.targets } {
+        println!("fuzz: {target}: {}", run(paths, &programs, &target, args.seconds)?);
+    }
+    Ok(())
+}
+
 /// Runs one target for a number of seconds; new inputs are kept below `target/`. A finding is an
 /// error, with the input that shows it.
 pub(crate) fn run(paths: &Paths, programs: &Path, target: &str, seconds: u32) -> Result<String> {
@@ -44,38 +56,22 @@ pub(crate) fn run(paths: &Paths, programs: &Path, target: &str, seconds: u32) ->
     let corpus = out.join("corpus");
     let artifacts = out.join("findings");
     process::create_dir(&corpus)?;
-    process::remove_dir(&artifacts)?;
-    process::create_dir(&artifacts)?;
+    process::empty_dir(&artifacts)?;
     let mut fuzz = Command::new(programs.join(target));
     fuzz.arg(&corpus).arg(paths.fuzz().join("corpus").join(target));
     fuzz.arg(format!("-max_total_time={seconds}")).arg(format!("-max_len={MAX_BYTES}"));
     fuzz.args(["-timeout=10", "-rss_limit_mb=1024", "-print_final_stats=1"]);
     fuzz.arg(format!("-artifact_prefix={}/", artifacts.display()));
-    fuzz.stdin(Stdio::null());
-    let text = process::text(&fuzz);
-    let output = process::capture(&mut fuzz)?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    if !output.status.success() {
-        let tail: Vec<&str> = said.lines().rev().take(40).collect();
-        let tail: Vec<&str> = tail.into_iter().rev().collect();
-        let found = fs::read_dir(&artifacts)
-            .with_context(|| format!("cannot read {}", artifacts.display()))?
-            .filter_map(|entry| Some(entry.ok()?.path().display().to_string()))
-            .collect::<Vec<_>>();
-        bail!(
-            "`{text}` failed: {}; inputs: {}\n{}",
-            output.status,
-            found.join(", "),
-            tail.join("\n")
-        );
-    }
+    let log = out.join("log");
+    process::run_logged(&mut fuzz, &log)?;
+    let said = process::read(&log)?;
     let executed =
         said.lines().find_map(|line| line.strip_prefix("stat::number_of_executed_units:"));
     let executed: u64 = executed
         .and_then(|count| count.trim().parse().ok())
-        .with_context(|| format!("`{text}` does not say how many inputs it tried"))?;
+        .with_context(|| format!("{target} does not say how many inputs it tried"))?;
     if executed == 0 {
-        bail!("`{text}` tried no input");
+        bail!("{target} tried no input");
     }
     Ok(format!("{executed} inputs in {seconds} s"))
 }

@@ -1,10 +1,9 @@
 //! Kernel modules, built against an unpacked kernel and given BTF where that kernel can use it.
 
-use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use profiler_vm::KernelImage;
 
 use crate::process;
@@ -47,7 +46,7 @@ pub(crate) fn make_foreign(kernel: &Kernel, source: &Path, log: &Path) -> Result
 /// Like [`make_foreign`], of the project's own sources: a warning is an error.
 pub(crate) fn make(kernel: &Kernel, source: &Path, log: &Path) -> Result<()> {
     make_foreign(kernel, source, log)?;
-    let text = fs::read_to_string(log).with_context(|| format!("cannot read {}", log.display()))?;
+    let text = process::read(log)?;
     let warnings: Vec<&str> = text.lines().filter(|line| is_warning(line)).collect();
     if !warnings.is_empty() {
         bail!("{} builds with warnings:\n{}", source.display(), warnings.join("\n"));
@@ -75,8 +74,7 @@ pub(crate) fn compiler(kernel: &Kernel) -> Result<String> {
 /// Whether a kernel supports BTF of modules.
 pub(crate) fn kernel_takes_module_btf(kernel: &Kernel) -> Result<bool> {
     let config = kernel.headers().join(".config");
-    let text =
-        fs::read_to_string(&config).with_context(|| format!("cannot read {}", config.display()))?;
+    let text = process::read(&config)?;
     Ok(text.lines().any(|line| line == "CONFIG_DEBUG_INFO_BTF_MODULES=y"))
 }
 

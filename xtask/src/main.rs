@@ -3,7 +3,7 @@
 mod bench;
 mod cargo;
 #[cfg(test)]
-mod ci;
+mod ci_tests;
 mod cli;
 mod demo;
 mod digest;
@@ -29,7 +29,6 @@ use clap::Parser as _;
 
 use cli::{BenchArgs, Cli, EbpfArgs, Task};
 use paths::Paths;
-use series::Series;
 use setup::Part;
 
 fn main() -> ExitCode {
@@ -56,55 +55,15 @@ fn dispatch(task: Task) -> Result<ExitCode> {
                 ebpf::rebuild(&paths)?;
             }
         }
-        Task::Testbed(args) => {
-            let slow = args.slow();
-            let wanted = if args.kernel.is_empty() { Series::ALL.to_vec() } else { args.kernel };
-            setup::ensure(&paths, &wanted.iter().copied().map(Part::Kernel).collect::<Vec<_>>())?;
-            for series in wanted {
-                let module = match &slow {
-                    None => testbed::build(&paths, series)?,
-                    Some(slow) => testbed::build_slow(&paths, series, slow)?,
-                };
-                println!("testbed: {}", module.display());
-            }
-        }
-        Task::Bench(BenchArgs { import: Some(megabytes), .. }) => {
-            setup::ensure(&paths, &[Part::Parsers])?;
-            let profiler = cargo::build_profiler(&paths)?;
-            println!("import: {}", speed::import(&paths, &profiler, megabytes)?);
-            println!("merge: {}", speed::merge(&paths, &profiler)?);
-        }
-        Task::Fuzz(args) => {
-            setup::ensure(&paths, &[Part::Parsers])?;
-            let programs = fuzz::build(&paths)?;
-            let wanted: Vec<String> = if args.targets.is_empty() {
-                fuzz::TARGETS.map(str::to_owned).to_vec()
-            } else {
-                args.targets
-            };
-            for target in wanted {
-                println!(
-                    "fuzz: {target}: {}",
-                    fuzz::run(&paths, &programs, &target, args.seconds)?
-                );
-            }
-        }
+        Task::Testbed(args) => testbed::run(&paths, args)?,
+        Task::Bench(BenchArgs { import: Some(megabytes), .. }) => speed::run(&paths, megabytes)?,
         Task::Bench(args) => return bench::run(&paths, args.kernel).map(exit_code),
-        Task::Demo(args) => {
-            return demo::run(&paths, args.driver, args.kernel.kernel).map(exit_code);
-        }
-        Task::GatePower(args) => {
-            if !gate_power::run(&paths, &args)? {
-                return Ok(ExitCode::FAILURE);
-            }
-        }
+        Task::Fuzz(args) => fuzz::run_each(&paths, args)?,
+        Task::Demo(args) => return demo::run(&paths, args.driver, args.kernel).map(exit_code),
+        Task::GatePower(args) => return gate_power::run(&paths, &args).map(all_well),
         Task::Lint => lint::run(&paths)?,
         Task::Picture => picture::run(&paths)?,
-        Task::Test(args) => {
-            if !test::run(&paths, &args.selection())? {
-                return Ok(ExitCode::FAILURE);
-            }
-        }
+        Task::Test(args) => return test::run(&paths, &args).map(all_well),
         Task::Vm(args) => {
             let outcome = vm::run(&paths, &args.spec())?;
             println!(
@@ -117,6 +76,10 @@ fn dispatch(task: Task) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn all_well(well: bool) -> ExitCode {
+    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// A command's exit code as that of this program.

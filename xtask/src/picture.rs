@@ -9,7 +9,8 @@ use crate::demo::{self, Driver};
 use crate::paths::Paths;
 use crate::process;
 use crate::series::Series;
-use crate::setup::{self, Part, readers};
+use crate::setup::venv::{BROWSER, Venv};
+use crate::setup::{self, Part};
 
 /// Whose plots are shown.
 const HANDLER: &str = "connect_syscall_handler";
@@ -27,8 +28,8 @@ pub(crate) fn run(paths: &Paths) -> Result<()> {
     report.arg("report").arg(demo.join("result.json")).arg("--output").arg(&page);
     process::run(&mut report)?;
     let picture = paths.root().join("docs/report.png");
-    let mut browser = Command::new(readers::python(paths));
-    browser.arg(paths.root().join("xtask/src/picture.py")).arg(readers::BROWSER).arg(&page);
+    let mut browser = Command::new(Venv::readers(paths).python());
+    browser.arg(paths.root().join("xtask/src/picture.py")).arg(BROWSER).arg(&page);
     process::run(browser.arg(HANDLER).arg(&picture))?;
     println!("picture: {}", picture.display());
     Ok(())

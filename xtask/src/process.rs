@@ -65,6 +65,22 @@ pub(crate) fn create_dir(folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))
 }
 
+/// Reads a file of text.
+pub(crate) fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// Reads a file of JSON.
+pub(crate) fn read_json(path: &Path) -> Result<serde_json::Value> {
+    serde_json::from_str(&read(path)?).with_context(|| format!("{} is no JSON", path.display()))
+}
+
+/// An empty folder: an older one of that path goes with its content.
+pub(crate) fn empty_dir(folder: &Path) -> Result<()> {
+    remove_dir(folder)?;
+    create_dir(folder)
+}
+
 /// Writes a file whole.
 pub(crate) fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
     fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))

@@ -11,9 +11,11 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
+use crate::cargo;
 use crate::paths::Paths;
 use crate::process;
-use crate::vm::quote;
+use crate::setup::{self, Part};
+use crate::vm::word;
 
 /// The import must be so many times as fast as the script, by the clock.
 const RATIO: f64 = 20.0;
@@ -56,6 +58,15 @@ impl fmt::Display for Cost {
     }
 }
 
+/// Builds the profiler, measures its import and its merge, and prints the figures.
+pub(crate) fn run(paths: &Paths, megabytes: u64) -> Result<()> {
+    setup::ensure(paths, &[Part::Parsers])?;
+    let profiler = cargo::build_profiler(paths)?;
+    println!("import: {}", import(paths, &profiler, megabytes)?);
+    println!("merge: {}", merge(paths, &profiler)?);
+    Ok(())
+}
+
 /// Imports a generated trace of `megabytes` with `profiler` and with the script; gives the figures.
 ///
 /// # Errors
@@ -76,7 +87,7 @@ pub(crate) fn import(paths: &Paths, profiler: &Path, megabytes: u64) -> Result<S
     let script = paths.root().join("xtask/src/speed/script.py");
     let script = format!("python3 {} {} {}", word(&script), word(&trace), word(&theirs));
     let [import, script] = timed(&folder, [&import, &script])?;
-    same(&read(&ours)?, &read(&theirs)?)?;
+    same(&process::read_json(&ours)?, &process::read_json(&theirs)?)?;
     fs::remove_file(&trace).with_context(|| format!("cannot remove {}", trace.display()))?;
 
     let ratio = script.seconds / import.seconds;
@@ -100,11 +111,9 @@ pub(crate) fn import(paths: &Paths, profiler: &Path, megabytes: u64) -> Result<S
 pub(crate) fn merge(paths: &Paths, profiler: &Path) -> Result<String> {
     let folder = paths.target().join("speed");
     let shards = folder.join("shards");
-    process::remove_dir(&shards)?;
-    process::create_dir(&shards)?;
+    process::empty_dir(&shards)?;
     let template = paths.root().join("profiler/tests/data/shard.json");
-    let text = fs::read_to_string(&template)
-        .with_context(|| format!("cannot read {}", template.display()))?;
+    let text = process::read(&template)?;
     let calls = handler_count(&serde_json::from_str(&text)?)?;
     const STARTED: &str = "\"2026-11-21T12:00:00.25Z\"";
     ensure!(text.matches(STARTED).count() == 1, "{} began at another time", template.display());
@@ -117,7 +126,7 @@ pub(crate) fn merge(paths: &Paths, profiler: &Path) -> Result<String> {
     let out = folder.join("sum.json");
     let (program, from, to) = (word(profiler), word(&shards), word(&out));
     let [cost] = timed(&folder, [&format!("{program} merge --quiet {from}/*.json --output {to}")])?;
-    let merged = handler_count(&read(&out)?)?;
+    let merged = handler_count(&process::read_json(&out)?)?;
     ensure!(merged == calls * u64::from(SHARDS), "{merged} calls in the sum of {SHARDS} x {calls}");
     let figures = format!(
         "{SHARDS} shards of {calls} calls, {:.1} MB, best of {TRIES}: {cost}",
@@ -130,11 +139,6 @@ pub(crate) fn merge(paths: &Paths, profiler: &Path) -> Result<String> {
 
 fn handler_count(profile: &Value) -> Result<u64> {
     profile["handlers"][0]["count"].as_u64().context("no handler with a count")
-}
-
-fn read(path: &Path) -> Result<Value> {
-    let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    serde_json::from_slice(&text).with_context(|| format!("{} is no JSON", path.display()))
 }
 
 /// Writes what `trace-cmd report` prints of calls of eight handlers; gives the number of lines.
@@ -210,8 +214,7 @@ fn same(ours: &Value, theirs: &Value) -> Result<()> {
 /// Runs shell commands in turns, `TRIES` times each; gives what each took.
 fn timed<const N: usize>(folder: &Path, commands: [&str; N]) -> Result<[Cost; N]> {
     let folder = folder.join("times");
-    process::remove_dir(&folder)?;
-    process::create_dir(&folder)?;
+    process::empty_dir(&folder)?;
     let times = folder.join("times.json");
     let peak = |turn: usize| folder.join(format!("{turn}.kib"));
     let mut hyperfine = Command::new("hyperfine");
@@ -221,7 +224,7 @@ fn timed<const N: usize>(folder: &Path, commands: [&str; N]) -> Result<[Cost; N]
         hyperfine.arg(format!("env time -f %M -o {} {command} >/dev/null", word(&peak(turn))));
     }
     process::stdout(&mut hyperfine)?;
-    let times = read(&times)?;
+    let times = process::read_json(&times)?;
     let mut costs = [Cost { seconds: f64::MAX, cpu_seconds: f64::MAX, peak_bytes: 0 }; N];
     for turn in 0..TRIES * N {
         let figure = |name: &str| times["results"][turn][name].as_f64().context("no such result");
@@ -233,9 +236,4 @@ fn timed<const N: usize>(folder: &Path, commands: [&str; N]) -> Result<[Cost; N]
         cost.peak_bytes = cost.peak_bytes.max(kib << 10);
     }
     Ok(costs)
-}
-
-/// A path as a word of a shell.
-fn word(path: &Path) -> String {
-    quote(&path.to_string_lossy())
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 
+use crate::cli::TestbedArgs;
 use crate::digest;
 use crate::kbuild;
 use crate::paths::Paths;
@@ -23,6 +24,17 @@ pub(crate) struct Slow {
     pub(crate) iterations: u64,
 }
 
+/// Builds the module for each of the kernels asked for, and prints its path.
+pub(crate) fn run(paths: &Paths, args: TestbedArgs) -> Result<()> {
+    let slow = args.slow();
+    let wanted = if args.kernel.is_empty() { Series::ALL.to_vec() } else { args.kernel };
+    setup::ensure(paths, &wanted.iter().copied().map(Part::Kernel).collect::<Vec<_>>())?;
+    for series in wanted {
+        println!("testbed: {}", build_variant(paths, series, slow.as_ref())?.display());
+    }
+    Ok(())
+}
+
 /// The path of the module for one kernel; builds it if its sources or the kernel have changed.
 pub(crate) fn build(paths: &Paths, series: Series) -> Result<PathBuf> {
     build_variant(paths, series, None)
@@ -35,8 +47,7 @@ pub(crate) fn build_slow(paths: &Paths, series: Series, slow: &Slow) -> Result<P
 
 fn build_variant(paths: &Paths, series: Series, slow: Option<&Slow>) -> Result<PathBuf> {
     setup::ensure(paths, &[Part::ModuleBuild, Part::Kernel(series)])?;
-    let kernel = Kernel::open(paths, series)
-        .with_context(|| format!("no kernel in {}", paths.kernel(series).display()))?;
+    let kernel = Kernel::require(paths, series)?;
     let _lock = setup::lock(paths)?;
     let folder = match slow {
         None => paths.testbed(series),
@@ -62,8 +73,7 @@ fn build_variant(paths: &Paths, series: Series, slow: Option<&Slow>) -> Result<P
     }
     if let Some(Slow { handler, iterations }) = slow {
         let kbuild = source.join("Kbuild");
-        let text = fs::read_to_string(&kbuild)
-            .with_context(|| format!("cannot read {}", kbuild.display()))?;
+        let text = process::read(&kbuild)?;
         let slow = format!("TB_SLOW_HANDLER := {handler}\nTB_SLOW_ITERATIONS := {iterations}\n");
         process::write(&kbuild, slow + &text)?;
     }

@@ -1,6 +1,6 @@
 //! A stock Debian kernel on this machine's file tree: what is written below `target/` stays.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -29,8 +29,6 @@ pub(crate) struct VmSpec {
     pub(crate) icount: bool,
     /// The VM is stopped after this time on the host's clock.
     pub(crate) timeout: Duration,
-    /// Variables for the command.
-    pub(crate) env: Vec<(String, String)>,
     /// The command and its arguments; it runs as root in the checkout's root.
     pub(crate) command: Vec<String>,
 }
@@ -49,7 +47,6 @@ impl VmSpec {
             memory: "2G".to_owned(),
             icount: false,
             timeout: Duration::from_secs(600),
-            env: Vec::new(),
             command: command.into_iter().map(Into::into).collect(),
         }
     }
@@ -60,14 +57,17 @@ impl VmSpec {
 /// `int3` on 6.12 and 7.2, and on 6.1 a CPU that comes back to it for ever.
 const TURNS: [&str; 2] = ["-accel", "tcg,thread=single"];
 
+/// A path as one word for a shell.
+pub(crate) fn word(path: &Path) -> String {
+    quote(&path.to_string_lossy())
+}
+
 static KVM_PROBE: Mutex<()> = Mutex::new(());
 
 /// Boots and runs. Everything but a command that ran to its end is an error.
 pub(crate) fn run(paths: &Paths, spec: &VmSpec) -> Result<VmOutcome> {
     setup::ensure(paths, &[Part::Vm, Part::Kernel(spec.series)])?;
-    let Some(kernel) = Kernel::open(paths, spec.series) else {
-        bail!("no kernel in {}", paths.kernel(spec.series).display());
-    };
+    let kernel = Kernel::require(paths, spec.series)?;
     if spec.icount && spec.cpus != 1 {
         bail!("virtual time needs one CPU, not {}: leave out --cpus or say --cpus 1", spec.cpus);
     }
@@ -79,7 +79,7 @@ pub(crate) fn run(paths: &Paths, spec: &VmSpec) -> Result<VmOutcome> {
         memory: spec.memory.clone(),
         time: if spec.icount { Time::Virtual } else { Time::Wall },
         timeout: spec.timeout,
-        env: spec.env.clone(),
+        env: Vec::new(),
         command: spec.command.clone(),
         directory: paths.root().to_owned(),
         shared: paths.target(),

@@ -283,8 +283,20 @@ type Symbols = BTreeMap<String, Vec<u64>>;
 /// Read on first use: the kernel takes long to produce the list.
 struct Traceable<'a> {
     files: &'a KernelFiles,
-    module: Option<&'a str>,
+    module: Option<String>,
     names: OnceCell<Option<HashSet<String>>>,
+}
+
+/// What the kernel says of the functions of one module, or of its image.
+struct Scope<'a> {
+    /// Named as the kernel does; `None` is the image.
+    module: Option<String>,
+    /// The text of `/proc/kallsyms`.
+    kallsyms: String,
+    symbols: Symbols,
+    /// `None` if the kernel has none.
+    btf: Option<Btf>,
+    traceable: Traceable<'a>,
 }
 
 impl KernelFiles {
@@ -341,43 +353,18 @@ impl KernelFiles {
         module: Option<&str>,
         patterns: impl Iterator<Item = (&'a str, bool)>,
     ) -> Result<Resolved, ResolveError> {
-        // The kernel writes module names with underscores, whatever the file is called.
-        let module = module.map(|module| module.replace('-', "_"));
-        let module = module.as_deref();
-        if let Some(module) = module {
-            self.require_loaded(module)?;
-        }
-        let functions = self.described(module)?;
-        let functions = functions.as_ref();
-        let kallsyms = self.read("proc/kallsyms")?;
-        let symbols = symbols(&kallsyms, module);
-        let traceable = Traceable { files: self, module, names: OnceCell::new() };
-
+        let scope = self.scope(module)?;
         let mut resolved = Resolved::default();
         let Resolved { targets, left_out } = &mut resolved;
         // Indices of targets, by label.
         let mut seen: HashMap<String, usize> = HashMap::new();
         for (pattern, by_glob) in patterns {
-            let found = if is_glob(pattern) {
-                let found = matching(pattern, module, &symbols, functions, &traceable)?;
-                left_out.extend(found.left_out);
-                found.targets
-            } else {
-                match exact(pattern, module, &symbols, functions, &traceable) {
-                    Ok(target) => vec![Target { by_glob, ..target }],
-                    Err(error) if by_glob => {
-                        let name = pattern.to_owned();
-                        let reason = match error {
-                            ResolveError::NoSuchHandler { .. } => "not in this build".to_owned(),
-                            error => error.to_string(),
-                        };
-                        left_out.push(LeftOut { name, module: module.map(str::to_owned), reason });
-                        continue;
-                    }
-                    Err(error) => return Err(error),
-                }
+            let found = match is_glob(pattern) {
+                true => scope.matching(pattern)?,
+                false => scope.named(pattern, by_glob)?,
             };
-            for target in found {
+            left_out.extend(found.left_out);
+            for target in found.targets {
                 match seen.get(&target.label()).and_then(|&at| targets.get_mut(at)) {
                     Some(known) => known.by_glob &= target.by_glob,
                     None => {
@@ -392,22 +379,32 @@ impl KernelFiles {
         if targets.len() > MAX_HANDLERS {
             return Err(ResolveError::TooMany { count: targets.len() });
         }
-        let names = targets.iter().map(|target| target.name.clone()).collect();
-        let namesakes = self.namesakes(&kallsyms, module, &names);
+        let namesakes = scope.namesakes(targets.iter().map(|target| target.name.as_str()));
         for target in targets {
             target.namesake = namesakes.get(&target.name).cloned();
         }
         Ok(resolved)
     }
 
-    /// BTF of the image or a module; `None` if the kernel has none.
-    fn described(&self, module: Option<&str>) -> Result<Option<Btf>, BtfError> {
+    /// Reads what the kernel says of a loaded module, or of its image.
+    fn scope(&self, module: Option<&str>) -> Result<Scope<'_>, ResolveError> {
+        // The kernel writes module names with underscores, whatever the file is called.
+        let module = module.map(|module| module.replace('-', "_"));
+        if let Some(module) = &module {
+            self.require_loaded(module)?;
+        }
         let folder = self.btf_folder();
         let present = |name: &str| folder.join(name).exists();
-        if !present("vmlinux") || !module.is_none_or(present) {
-            return Ok(None);
-        }
-        Btf::of(module, &folder).map(Some)
+        let described = present("vmlinux") && module.as_deref().is_none_or(present);
+        let btf = described.then(|| Btf::of(module.as_deref(), &folder)).transpose()?;
+        let kallsyms = self.read("proc/kallsyms")?;
+        let symbols = symbols(&kallsyms, module.as_deref());
+        let traceable = self.traceable(module.as_deref());
+        Ok(Scope { module, kallsyms, symbols, btf, traceable })
+    }
+
+    fn traceable(&self, module: Option<&str>) -> Traceable<'_> {
+        Traceable { files: self, module: module.map(str::to_owned), names: OnceCell::new() }
     }
 
     /// Where the kernel shows its BTF.
@@ -449,24 +446,7 @@ impl KernelFiles {
     /// Whether ftrace can trace a function; true also if that cannot be known.
     #[must_use]
     pub fn is_traceable(&self, module: Option<&str>, name: &str) -> bool {
-        Traceable { files: self, module, names: OnceCell::new() }.contains(name)
-    }
-
-    /// Other symbols of these names.
-    fn namesakes(
-        &self,
-        kallsyms: &str,
-        module: Option<&str>,
-        names: &HashSet<String>,
-    ) -> HashMap<String, Namesake> {
-        let mut found = namesakes(kallsyms, module, names);
-        let any_first = found.values().any(|namesake| namesake.taken_by_btf);
-        if any_first && module.is_some() && self.looks_in_the_module() {
-            for namesake in found.values_mut() {
-                namesake.taken_by_btf = false;
-            }
-        }
-        found
+        self.traceable(module).contains(name)
     }
 
     /// Whether the kernel looks for a module's function in that module alone, when it attaches a program
@@ -509,7 +489,7 @@ fn symbols(kallsyms: &str, module: Option<&str>) -> Symbols {
 fn namesakes(
     kallsyms: &str,
     module: Option<&str>,
-    names: &HashSet<String>,
+    names: &HashSet<&str>,
 ) -> HashMap<String, Namesake> {
     // Not modules: the kernel lists its trampolines and BPF programs under these names.
     const NO_MODULES: [&str; 4] =
@@ -559,7 +539,7 @@ impl Traceable<'_> {
     }
 
     fn read(&self) -> Option<HashSet<String>> {
-        let wanted = self.module.map(|module| format!("[{module}]"));
+        let wanted = self.module.as_ref().map(|module| format!("[{module}]"));
         let places = ["sys/kernel/tracing", "sys/kernel/debug/tracing"];
         let list = places.iter().find_map(|place| {
             self.files.read(&format!("{place}/available_filter_functions")).ok()
@@ -614,61 +594,118 @@ impl Pick {
     }
 }
 
-fn exact(
-    given: &str,
-    module: Option<&str>,
-    symbols: &Symbols,
-    functions: Option<&Btf>,
-    traceable: &Traceable<'_>,
-) -> Result<Target, ResolveError> {
-    let (name, pick) = Pick::parse(given);
-    let handler = name.to_owned();
-    let module = module.map(str::to_owned);
-    let Some(addresses) = symbols.get(name) else {
-        let prefix = format!("{name}.");
-        let variants: Vec<String> = symbols
-            .range(prefix.clone()..)
-            .map(|(symbol, _)| symbol.clone())
-            .take_while(|symbol| symbol.starts_with(&prefix))
-            .collect();
-        if !variants.is_empty() {
-            return Err(ResolveError::OnlyVariants { handler, variants });
-        }
-        let names = symbols.keys().map(String::as_str);
-        let nearest = nearest(name, names.filter(|name| traceable.contains(name)));
-        return Err(ResolveError::NoSuchHandler { handler, module, nearest });
-    };
-    let ids = functions.map_or(&[][..], |functions| functions.ids(name));
-    // Two functions of one name may share one BTF entry.
-    let count = ids.len().max(addresses.len());
-    let mut addresses = addresses.clone();
-    addresses.sort_unstable();
-    if ids.is_empty() && !traceable.contains(name) {
-        return Err(ResolveError::NotTraceable { handler, module });
+impl Scope<'_> {
+    fn ids(&self, name: &str) -> &[u32] {
+        self.btf.as_ref().map_or(&[], |btf| btf.ids(name))
     }
-    match pick.place(&addresses) {
-        Some(place) if count == 1 => Ok(Target {
-            name: handler,
-            module,
-            address: addresses[place],
-            btf_id: ids.first().copied(),
-            ..Target::default()
-        }),
-        // BTF identifies functions by name alone.
-        Some(place) if pick != Pick::Only => Ok(Target {
-            name: handler,
-            module,
-            address: addresses[place],
-            duplicate_index: Some(place + 1),
-            ..Target::default()
-        }),
-        None if pick != Pick::Only => Err(ResolveError::NoSuchDuplicate {
-            given: given.to_owned(),
-            handler,
-            module,
-            addresses,
-        }),
-        _ => Err(ResolveError::Ambiguous { handler, module, count, addresses }),
+
+    /// A function by its name; `by_glob`: if it cannot be measured it is left out, and no error.
+    fn named(&self, given: &str, by_glob: bool) -> Result<Resolved, ResolveError> {
+        let mut found = Resolved::default();
+        match self.exact(given) {
+            Ok(target) => found.targets.push(Target { by_glob, ..target }),
+            Err(error) if by_glob => found.left_out.push(LeftOut {
+                name: given.to_owned(),
+                module: self.module.clone(),
+                reason: match error {
+                    ResolveError::NoSuchHandler { .. } => "not in this build".to_owned(),
+                    error => error.to_string(),
+                },
+            }),
+            Err(error) => return Err(error),
+        }
+        Ok(found)
+    }
+
+    fn exact(&self, given: &str) -> Result<Target, ResolveError> {
+        let (name, pick) = Pick::parse(given);
+        let (handler, module) = (name.to_owned(), self.module.clone());
+        let Some(addresses) = self.symbols.get(name) else {
+            let prefix = format!("{name}.");
+            let variants: Vec<String> = self
+                .symbols
+                .range(prefix.clone()..)
+                .map(|(symbol, _)| symbol.clone())
+                .take_while(|symbol| symbol.starts_with(&prefix))
+                .collect();
+            if !variants.is_empty() {
+                return Err(ResolveError::OnlyVariants { handler, variants });
+            }
+            let names = self.symbols.keys().map(String::as_str);
+            let nearest = nearest(name, names.filter(|name| self.traceable.contains(name)));
+            return Err(ResolveError::NoSuchHandler { handler, module, nearest });
+        };
+        let ids = self.ids(name);
+        // Two functions of one name may share one BTF entry.
+        let count = ids.len().max(addresses.len());
+        let mut addresses = addresses.clone();
+        addresses.sort_unstable();
+        if ids.is_empty() && !self.traceable.contains(name) {
+            return Err(ResolveError::NotTraceable { handler, module });
+        }
+        match pick.place(&addresses) {
+            Some(place) if count == 1 || pick != Pick::Only => Ok(Target {
+                name: handler,
+                module,
+                address: addresses[place],
+                // BTF identifies functions by name alone.
+                btf_id: ids.first().copied().filter(|_| count == 1),
+                duplicate_index: (count > 1).then_some(place + 1),
+                ..Target::default()
+            }),
+            None if pick != Pick::Only => Err(ResolveError::NoSuchDuplicate {
+                given: given.to_owned(),
+                handler,
+                module,
+                addresses,
+            }),
+            _ => Err(ResolveError::Ambiguous { handler, module, count, addresses }),
+        }
+    }
+
+    fn matching(&self, pattern: &str) -> Result<Resolved, ResolveError> {
+        let glob = glob(pattern)?;
+        let mut found = Resolved::default();
+        let is_padding = |name: &str| PADDING.iter().any(|prefix| name.starts_with(prefix));
+        for (name, addresses) in &self.symbols {
+            if !glob.matches(name) || is_padding(name) {
+                continue;
+            }
+            if let Some(reason) = unprobeable(name, &self.traceable) {
+                let (name, module) = (name.clone(), self.module.clone());
+                found.left_out.push(LeftOut { name, module, reason: reason.to_owned() });
+                continue;
+            }
+            let ids = self.ids(name).len();
+            // A glob matches all functions of one name.
+            for number in 1..=addresses.len() {
+                let target = match addresses.len().max(ids) {
+                    1 => self.exact(name)?,
+                    _ => self.exact(&format!("{name}#{number}"))?,
+                };
+                found.targets.push(Target { by_glob: true, ..target });
+            }
+        }
+        if found.targets.is_empty() {
+            return Err(ResolveError::NoMatch {
+                pattern: pattern.to_owned(),
+                module: self.module.clone(),
+                not_traceable: found.left_out.len(),
+            });
+        }
+        Ok(found)
+    }
+
+    /// Other symbols of these names.
+    fn namesakes<'b>(&self, names: impl Iterator<Item = &'b str>) -> HashMap<String, Namesake> {
+        let mut found = namesakes(&self.kallsyms, self.module.as_deref(), &names.collect());
+        let any_first = found.values().any(|namesake| namesake.taken_by_btf);
+        if any_first && self.module.is_some() && self.traceable.files.looks_in_the_module() {
+            for namesake in found.values_mut() {
+                namesake.taken_by_btf = false;
+            }
+        }
+        found
     }
 }
 
@@ -687,50 +724,6 @@ fn unprobeable(name: &str, traceable: &Traceable<'_>) -> Option<&'static str> {
     } else {
         None
     }
-}
-
-fn matching(
-    pattern: &str,
-    module: Option<&str>,
-    symbols: &Symbols,
-    functions: Option<&Btf>,
-    traceable: &Traceable<'_>,
-) -> Result<Resolved, ResolveError> {
-    let glob = glob(pattern)?;
-    let mut found = Resolved::default();
-    let is_padding = |name: &str| PADDING.iter().any(|prefix| name.starts_with(prefix));
-    for (name, addresses) in symbols {
-        if !glob.matches(name) || is_padding(name) {
-            continue;
-        }
-        if let Some(reason) = unprobeable(name, traceable) {
-            found.left_out.push(LeftOut {
-                name: name.clone(),
-                module: module.map(str::to_owned),
-                reason: reason.to_owned(),
-            });
-            continue;
-        }
-        let count = addresses.len();
-        let ids = functions.map_or(0, |functions| functions.ids(name).len());
-        // A glob matches all functions of one name.
-        let names = (1..=count).map(|number| match count.max(ids) {
-            1 => name.clone(),
-            _ => format!("{name}#{number}"),
-        });
-        for name in names {
-            let target = exact(&name, module, symbols, functions, traceable)?;
-            found.targets.push(Target { by_glob: true, ..target });
-        }
-    }
-    if found.targets.is_empty() {
-        return Err(ResolveError::NoMatch {
-            pattern: pattern.to_owned(),
-            module: module.map(str::to_owned),
-            not_traceable: found.left_out.len(),
-        });
-    }
-    Ok(found)
 }
 
 /// The most similar names, best first.

@@ -1,5 +1,5 @@
-//! The backends that are BPF programs: they note each call's start and count its duration in the
-//! kernel. Which programs a backend has, and how they get to the handler, is in `programs`.
+//! The backends that are BPF programs: they store each call's start and count its duration in the kernel.
+//! `programs` has the programs of each backend, and attaches them.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -22,7 +22,7 @@ use super::{
     left_over::{self, NEST_WORDS},
     memory::{Available, Maps, record_bytes},
     missed::HookMisses,
-    object::{Costs, Instance, Parameters, Shared, Template},
+    object::{Costs, CreatedMaps, Instance, Parameters, Template},
     programs::{self, Hook, Kind, Set, Side, Starts},
     sys::{self, AttachType, GracePeriod},
 };
@@ -36,35 +36,35 @@ use crate::{
     profile::{Backend, measure::SelfTime},
 };
 
-/// Probes of a BPF backend. Dropping it takes them off, and so does the end of the process.
+/// Probes of a BPF backend. They are removed when it is dropped, and when the process ends.
 pub struct BpfSession {
     probed: Vec<Probed>,
     /// How many targets were given: those in `probed`, and those refused.
     handlers: usize,
     backend: Backend,
     starts: Starts,
-    /// Whether the kernel takes tasks off their CPU within the kernel.
+    /// Whether the kernel preempts tasks that run in the kernel.
     preempts: bool,
     phase_map: Array<MapData, u32>,
     displaced: BpfHashMap<MapData, [u64; 2], u64>,
-    /// Tasks' calls under way, where own time is told.
+    /// Tasks' calls under way, where self time is measured.
     nests: Option<BpfHashMap<MapData, u64, [u64; NEST_WORDS]>>,
     grace: GracePeriod,
-    /// The one that programs write.
+    /// The phase that programs write to.
     phase: u32,
-    /// The other one until it has been read, and the calls that had begun before.
+    /// The other phase until it has been read, with the calls entered before it was closed.
     closed: Option<(u32, Vec<Option<u64>>)>,
-    /// What was read and not given yet, because a later phase could not be read.
+    /// What was read and not yet returned, because a later phase could not be read.
     pending: Option<Vec<Drained>>,
     cpus: u32,
     precision: Precision,
-    /// Until when the last drain has all calls.
+    /// The end of the time whose calls the last drain has.
     drained_until: Option<Instant>,
-    /// When the probes of entries had come off.
+    /// When the entry probes had been removed.
     detached: Option<Instant>,
 }
 
-/// What records of all CPUs add up to.
+/// The sum of the records of all CPUs.
 struct Totals {
     of_calls: SelfTime,
     backwards: u64,
@@ -76,20 +76,14 @@ pub(super) type Refused = (usize, ProbeError);
 /// One handler with its programs and maps.
 struct Probed {
     target: Target,
-    /// Its place among the targets given, by which its programs know it.
+    /// Its index among the targets given; its programs have it as a constant.
     number: usize,
     /// Id of the BTF object that holds the function; 0 if it is not known.
     btf_object: u32,
     maps: Instance,
     programs: Vec<Program>,
-    /// Lost calls so far, as last told.
-    lost: u64,
-    /// Skipped runs so far, as last reported.
-    missed: u64,
-    /// Calls so far that left before they had entered.
-    backwards: u64,
-    /// Doubtful durations so far.
-    doubtful: u64,
+    /// As of the last drain.
+    books: Books,
     /// Starts that were left over and taken out of the shared maps.
     swept: u64,
 }
@@ -104,50 +98,50 @@ struct Program {
     detached: Option<HookMisses>,
 }
 
-impl BpfSession {
-    /// Attaches the programs of `backend` to all targets that the kernel does not refuse: all exits first,
-    /// so that no entry is counted whose exit is not. `costs` are those of calls within, for own time.
-    ///
-    /// # Errors
-    /// What is not about a single handler; when another tool is on one. Nothing stays attached.
-    pub(super) fn attach_each(
+/// What the programs of all handlers are loaded with.
+struct Loader {
+    template: Template,
+    set: Set,
+    shared: CreatedMaps,
+    parameters: Parameters,
+    modules: BtfObjects,
+    /// The kernel's functions, where programs call them.
+    kernel: Option<Btf>,
+    preempts: bool,
+    cpus: u32,
+}
+
+impl Loader {
+    fn new(
         targets: &[Target],
         backend: Backend,
         options: Options,
         costs: Costs,
-    ) -> Result<(Self, Vec<Refused>), ProbeError> {
-        limits::raise_locked_memory();
-        limits::raise_open_files(targets.len() * FILES_OF_A_HANDLER + OTHER_FILES);
+    ) -> Result<Self, ProbeError> {
         let Options { precision, empty, self_time, .. } = options;
         let kernel = programs::Kernel {
             exchanges: sys::has_exchange(),
             preempts: crate::kernel::host::may_preempt(),
         };
         let set = Set::of(backend, precision, empty, kernel, self_time);
-        let preempts = kernel.preempts;
         let nests = set.starts == Starts::Nests;
         let template = Template::load()?;
         let cpus = possible_cpus()?;
-        let maps = Maps {
-            handlers: targets.len() as u64,
-            cpus: u64::from(cpus),
-            precision,
-            self_time: nests,
-        };
+        let handlers = targets.len() as u64;
+        let maps = Maps { handlers, cpus: u64::from(cpus), precision, self_time: nests };
         if let Some(available) = Available::read() {
             maps.check(&available)?;
         }
         let shared = template.shared(nests)?;
         let traces = set.kinds.iter().any(|kind| is_tracing(kind.attach_type));
-        let btf = if traces { btf_objects(targets)? } else { HashMap::new() };
-        let kernel = set.calls_kernel.then(|| Btf::of(None, Path::new(BTF_FOLDER)).ok()).flatten();
+        let modules = if traces { btf_objects(targets)? } else { HashMap::new() };
         let mut parameters = Parameters {
             handler: 0,
             cpus: u64::from(cpus),
             exit_shift: 0,
             costs,
             slots_bytes: (SLOTS_MAX * size_of::<Slot>()) as u32,
-            record_bytes: record_bytes(options.precision) as u32,
+            record_bytes: record_bytes(precision) as u32,
             // Own time has histograms of its own.
             records: cpus * PHASES * if nests { 2 } else { 1 },
         };
@@ -160,68 +154,84 @@ impl BpfSession {
             parameters.exit_shift =
                 calibrate::exit_shift(&template, &shared, &parameters, kind.attach_type)?;
         }
+        let preempts = kernel.preempts;
+        let kernel = set.calls_kernel.then(|| Btf::of(None, Path::new(BTF_FOLDER)).ok()).flatten();
+        Ok(Self { template, set, shared, parameters, modules, kernel, preempts, cpus })
+    }
 
+    /// Makes a handler's maps and loads its programs; they are not attached yet.
+    ///
+    /// # Errors
+    /// [`ProbeError::Refused`] when the kernel refuses a program of this handler; others are not about it.
+    fn load(&self, number: usize, target: &Target) -> Result<Probed, ProbeError> {
+        let parameters = Parameters { handler: number as u64, ..self.parameters };
+        let maps = self.template.instantiate(&parameters, &self.shared, &self.set.kinds)?;
+        let module = self.modules.get(&target.module).and_then(Option::as_ref);
+        let mut programs = Vec::new();
+        for &kind in &self.set.kinds {
+            let traced = is_tracing(kind.attach_type).then(|| {
+                // Without an object the kernel looks in its image.
+                let module = module.filter(|_| target.module.is_some());
+                (target.btf_id.unwrap_or_default(), module.map(|(_, fd)| fd.as_fd()))
+            });
+            let loaded = maps.load(kind, traced, self.kernel.as_ref());
+            let fd = loaded.map_err(|refused| ProbeError::Refused {
+                program: kind.side.word(),
+                handler: target.name.clone(),
+                refused,
+            })?;
+            programs.push(Program { kind, fd, hook: None, detached: None });
+        }
+        let (books, btf_object) = (Books::default(), module.map_or(0, |(id, _)| *id));
+        Ok(Probed { target: target.clone(), number, btf_object, maps, programs, books, swept: 0 })
+    }
+}
+
+impl BpfSession {
+    /// Attaches the programs of `backend` to all targets that the kernel does not refuse: all exits first,
+    /// so that no entry is counted whose exit is not. `costs` are those of inner calls, for self time.
+    ///
+    /// # Errors
+    /// What is not about a single handler; when another tool is on one. Nothing stays attached.
+    pub(super) fn attach_each(
+        targets: &[Target],
+        backend: Backend,
+        options: Options,
+        costs: Costs,
+    ) -> Result<(Self, Vec<Refused>), ProbeError> {
+        limits::raise_locked_memory();
+        limits::raise_open_files(targets.len() * FILES_OF_A_HANDLER + OTHER_FILES);
+        let loader = Loader::new(targets, backend, options, costs)?;
         let mut probed = Vec::with_capacity(targets.len());
         let mut refused = Vec::new();
-        'targets: for (number, target) in targets.iter().enumerate() {
-            parameters.handler = number as u64;
-            let instance = template.instantiate(&parameters, &shared, &set.kinds)?;
-            let object = btf.get(&target.module).and_then(Option::as_ref);
-            let mut loaded = Vec::new();
-            for &kind in &set.kinds {
-                let traced = is_tracing(kind.attach_type).then(|| {
-                    // The kernel image is what no object is named for.
-                    let module = object.filter(|_| target.module.is_some());
-                    (target.btf_id.unwrap_or_default(), module.map(|(_, fd)| fd.as_fd()))
-                });
-                match instance.load(kind, traced, kernel.as_ref()) {
-                    Ok(fd) => loaded.push(Program { kind, fd, hook: None, detached: None }),
-                    Err(error) => {
-                        let (program, handler) = (kind.side.word(), target.name.clone());
-                        refused.push((
-                            number,
-                            ProbeError::Refused { program, handler, refused: error },
-                        ));
-                        continue 'targets;
-                    }
-                }
+        for (number, target) in targets.iter().enumerate() {
+            match loader.load(number, target) {
+                Ok(loaded) => probed.push(loaded),
+                Err(error @ ProbeError::Refused { .. }) => refused.push((number, error)),
+                Err(error) => return Err(error),
             }
-            probed.push(Probed {
-                target: target.clone(),
-                number,
-                btf_object: object.map_or(0, |(id, _)| *id),
-                maps: instance,
-                programs: loaded,
-                lost: 0,
-                missed: 0,
-                backwards: 0,
-                doubtful: 0,
-                swept: 0,
-            });
         }
-
-        let mut maps = shared_maps(shared);
-        let mut take = |name: &str| {
-            maps.remove(name).ok_or_else(|| ProbeError::Object {
+        let Loader { set, mut shared, preempts, cpus, .. } = loader;
+        let mut take = |name: &str| match shared.remove(name) {
+            Some((_, data)) => Ok(data),
+            None => Err(ProbeError::Object {
                 path: "built into this program".to_owned(),
                 what: format!("no map {name}"),
-            })
+            }),
         };
-        let typed = |error| ProbeError::Map {
-            doing: "opening a shared map".to_owned(),
-            error: Box::new(error),
-        };
+        let opening = |error| failed_map("opening a shared map", error);
+        let displaced = Map::HashMap(take(names::DISPLACED)?);
+        let nests = Map::HashMap(take(names::NESTS)?);
         let mut session = Self {
             probed,
             handlers: targets.len(),
             backend,
             starts: set.starts,
             preempts,
-            phase_map: Array::try_from(Map::Array(take(names::PHASE)?)).map_err(typed)?,
-            displaced: BpfHashMap::try_from(Map::HashMap(take(names::DISPLACED)?))
-                .map_err(typed)?,
-            nests: nests
-                .then(|| BpfHashMap::try_from(Map::HashMap(take(names::NESTS)?)).map_err(typed))
+            phase_map: Array::try_from(Map::Array(take(names::PHASE)?)).map_err(opening)?,
+            displaced: BpfHashMap::try_from(displaced).map_err(opening)?,
+            nests: (set.starts == Starts::Nests)
+                .then(|| BpfHashMap::try_from(nests).map_err(opening))
                 .transpose()?,
             grace: GracePeriod::new(),
             phase: 0,
@@ -251,11 +261,12 @@ impl BpfSession {
         options: Options,
         costs: Costs,
     ) -> Result<Self, ProbeError> {
-        all_or_error(Self::attach_each(targets, backend, options, costs)?)
+        let (session, refused) = Self::attach_each(targets, backend, options, costs)?;
+        refused.into_iter().next().map_or(Ok(session), |(_, error)| Err(error))
     }
 
-    /// Attaches all programs of the first kind, then all of the next. What the kernel refuses to attach
-    /// to is let go of.
+    /// Attaches all programs of the first kind, then all of the next. Handlers that the kernel
+    /// refuses are dropped.
     fn link(&mut self, kinds: usize) -> Vec<Refused> {
         let mut refused: Vec<Refused> = Vec::new();
         for number in 0..kinds {
@@ -312,22 +323,19 @@ impl BpfSession {
 
     /// Whether the kernel has skipped runs: only then are there starts that are left over.
     fn has_skipped(&self) -> bool {
-        self.probed.iter().any(|probed| probed.missed > 0)
+        self.probed.iter().any(|probed| probed.books.missed > 0)
     }
 
     /// Starts that wait in the map of displaced starts, by handler number. Those that are left over are
     /// taken out of it first, where it is crowded.
     fn displaced_starts(&mut self) -> Result<Vec<u64>, ProbeError> {
-        let failed = |error| ProbeError::Map {
-            doing: "reading the displaced starts".to_owned(),
-            error: Box::new(error),
-        };
-        let mut found = each_once(self.displaced.keys(), DISPLACED_MAX as usize).map_err(failed)?;
+        let mut found = each_once(self.displaced.keys(), DISPLACED_MAX as usize)
+            .map_err(|error| failed_map("reading the displaced starts", error))?;
         if self.has_skipped() && left_over::is_crowded(found.len(), DISPLACED_MAX) {
             let now = left_over::now_ns();
             let mut swept = Vec::new();
             found.retain(|key| {
-                // One that is gone has left meanwhile.
+                // If it is no longer there, the call has left since.
                 let start = self.displaced.get(key, 0);
                 let is_swept = start.is_ok_and(|start| left_over::is_left_over(start, now))
                     && self.displaced.remove(key).is_ok();
@@ -352,10 +360,8 @@ impl BpfSession {
         }
         let Some(mut nests) = self.nests.take() else { return Ok(()) };
         let now = left_over::now_ns();
-        let tasks = each_once(nests.keys(), NESTS_MAX as usize).map_err(|error| ProbeError::Map {
-            doing: "looking for starts that are left over".to_owned(),
-            error: Box::new(error),
-        });
+        let tasks = each_once(nests.keys(), NESTS_MAX as usize)
+            .map_err(|error| failed_map("looking for starts that are left over", error));
         if tasks.as_ref().is_ok_and(|tasks| left_over::is_crowded(tasks.len(), NESTS_MAX)) {
             for task in tasks.iter().flatten() {
                 let calls = nests.get(task, 0).ok();
@@ -371,6 +377,7 @@ impl BpfSession {
         tasks.map(drop)
     }
 
+    /// What a handler's programs and the kernel have counted so far.
     fn books(
         &self,
         probed: &Probed,
@@ -380,8 +387,6 @@ impl BpfSession {
         let lost = probed.swept;
         let mut books = Books { in_flight: displaced_now, lost, ..Books::default() };
         let mut paired = 0;
-        let (mut skipped_entries, mut skipped_exits) = (0, 0);
-        let mut all_known = true;
         for slot in self.read_slots(probed)? {
             books.entries += slot.entries;
             books.lost += slot.lost;
@@ -392,55 +397,70 @@ impl BpfSession {
             paired += slot.paired;
         }
         if matches!(self.starts, Starts::Cookies | Starts::Nests) {
-            // A call may be counted as paired on another CPU than as entered, between two reads.
+            // Between two reads, a call may be counted as paired on one CPU and not yet as entered on another.
             books.in_flight = books.entries.saturating_sub(paired + books.lost);
         }
+        let [skipped_entries, skipped_exits] = self.add_skipped(probed, &mut books, events)?;
+        if self.may_mispair() && !books.missed_unknown {
+            books.doubtful = skipped_entries.min(skipped_exits).max(probed.books.doubtful);
+            books.skipped_entries = skipped_entries;
+        }
+        // An event's hits and its program's runs are read one after the other, so their difference may
+        // shrink. The number of skipped runs does not.
+        books.missed = books.missed.max(probed.books.missed);
+        books.settle(skipped_entries, skipped_exits, probed.books.lost);
+        Ok(books)
+    }
+
+    /// Adds the runs that the kernel skipped; returns those of entry programs and of exit programs.
+    fn add_skipped(
+        &self,
+        probed: &Probed,
+        books: &mut Books,
+        events: &HashMap<String, Counted>,
+    ) -> Result<[u64; 2], ProbeError> {
+        let mut skipped = [0, 0];
         for program in &probed.programs {
-            let missed = program.missed(&books, events).map_err(|error| ProbeError::Handler {
-                doing: "asking for missed calls",
-                handler: probed.target.name.clone(),
-                error,
-            })?;
+            let missed = program
+                .missed(books, events)
+                .map_err(|error| probed.failed("asking for missed calls", error))?;
+            books.missed_unknown |= missed.is_none();
+            let missed = missed.unwrap_or(0);
             match program.kind.side {
-                Side::Entry => skipped_entries += missed.unwrap_or(0),
-                Side::Exit => skipped_exits += missed.unwrap_or(0),
+                Side::Entry => skipped[0] += missed,
+                Side::Exit => skipped[1] += missed,
                 Side::Both => {}
             }
             // A call that is skipped is skipped at both of its kprobes.
             books.missed = match self.backend {
-                Backend::Kprobe => books.missed.max(missed.unwrap_or(0)),
-                _ => books.missed + missed.unwrap_or(0),
+                Backend::Kprobe => books.missed.max(missed),
+                _ => books.missed + missed,
             };
-            all_known &= missed.is_some();
         }
-        books.missed_unknown = !all_known;
-        // Cookies keep each start with its own call. On a trampoline the two programs of a call are skipped
-        // one without the other, because of an interrupt or another task that came in upon one of them.
-        // Programs that are given the registers run with preemption off, and what an interrupt calls upon
-        // them is skipped at both ends. But they are skipped also while a task on the CPU looks up or changes
-        // a BPF map by a system call (`bpf_disable_instrumentation` raises `bpf_prog_active`, which
-        // `kprobe_multi_link_prog_run` and `trace_call_bpf` go by). Where such a task can be taken off its
-        // CPU meanwhile, a call may be skipped at one end. How many were skipped at both is not known: each
-        // of them makes one duration of kprobe-multi doubtful that is not. For kprobe nothing can be said:
-        // the kernel counts the exit programs that it skips only since 6.7 (`trace_call_bpf`), and a skipped
-        // entry is the difference of two counts that are read at two times.
-        let mispairs = match self.backend {
+        Ok(skipped)
+    }
+
+    /// Whether the kernel may skip one program of a call and run the other, so that a start is paired with
+    /// the exit of another call.
+    ///
+    /// - Fentry: yes. An interrupt or another task that comes in during one of the two programs skips that one.
+    /// - Fsession and kprobe-session: no. The cookie keeps each start with its own call.
+    /// - Kprobe-multi runs with preemption off, so an interrupt skips both programs of the calls that it makes.
+    ///   But both are also skipped while a task on the CPU uses a BPF map by a system call:
+    ///   `bpf_disable_instrumentation` raises `bpf_prog_active`, which `kprobe_multi_link_prog_run` and
+    ///   `trace_call_bpf` check. Where such a task can be preempted, a call may be skipped at one end. How
+    ///   many were skipped at both ends is unknown; each of them makes one sound duration doubtful.
+    /// - Kprobe: unknown. The kernel counts skipped exit programs only since 6.7 (`trace_call_bpf`), and the
+    ///   number of skipped entries is the difference of two counts that are read at two times.
+    fn may_mispair(&self) -> bool {
+        match self.backend {
             Backend::Fentry => true,
             Backend::KprobeMulti => self.preempts,
             _ => false,
-        };
-        if mispairs && all_known {
-            books.doubtful = skipped_entries.min(skipped_exits).max(probed.doubtful);
-            books.skipped_entries = skipped_entries;
         }
-        // Hits of an event and runs of its program are read one after the other: fewer of the former are
-        // no fewer that were skipped.
-        books.missed = books.missed.max(probed.missed);
-        books.settle(skipped_entries, skipped_exits, probed.lost);
-        Ok(books)
     }
 
-    /// Whether calls' own time is told.
+    /// Whether self time is measured.
     fn tells_self_time(&self) -> bool {
         self.starts == Starts::Nests
     }
@@ -453,7 +473,7 @@ impl BpfSession {
     ) -> Result<Drained, ProbeError> {
         let Totals { of_calls, backwards } =
             self.read_records(probed, self.record_key(0, phase))?;
-        books.backwards = probed.backwards + backwards;
+        books.backwards = probed.books.backwards + backwards;
         let self_time = if self.tells_self_time() {
             let own = self.record_key(0, phase) + PHASES * self.cpus;
             Some(self.read_records(probed, own)?.of_calls)
@@ -465,11 +485,7 @@ impl BpfSession {
 
     /// The sum of the records of all CPUs, of which `first` is the key of the first.
     fn read_records(&self, probed: &Probed, first: u32) -> Result<Totals, ProbeError> {
-        let invalid = |what: String| ProbeError::Handler {
-            doing: "reading the histogram",
-            handler: probed.target.name.clone(),
-            error: std::io::Error::other(what),
-        };
+        let invalid = |what| probed.failed("reading the histogram", std::io::Error::other(what));
         let mut durations =
             self.precision.durations().map_err(|error| invalid(error.to_string()))?;
         let (mut probes_ns, mut backwards) = (0, 0);
@@ -483,7 +499,7 @@ impl BpfSession {
             if bytes[head..].iter().all(|&byte| byte == 0) {
                 continue;
             }
-            // The head knows the long durations alone; a short one is its counter's only value.
+            // The head has the extremes of long durations; each short value has a counter of its own.
             let (not_min, max) = extremes(&found);
             durations.add_exact(found.sum, !not_min, max, found.over_range);
             probes_ns += found.probes;
@@ -523,16 +539,15 @@ impl BpfSession {
         Ok(())
     }
 
-    /// Has programs write the other phase, whose records were read, from here on.
+    /// Switches programs to the other phase, whose records have been read.
     fn close(&mut self) -> Result<(), ProbeError> {
         let old = self.phase;
         let new = (old + 1) % PHASES;
         self.clear(new)?;
         let entered = self.entries()?;
-        self.phase_map.set(0, self.record_key(0, new), 0).map_err(|error| ProbeError::Map {
-            doing: "flipping the phase".to_owned(),
-            error: Box::new(error),
-        })?;
+        self.phase_map
+            .set(0, self.record_key(0, new), 0)
+            .map_err(|error| failed_map("flipping the phase", error))?;
         self.phase = new;
         self.closed = Some((old, entered));
         self.drained_until = self.detached.or_else(|| Some(Instant::now()));
@@ -559,10 +574,7 @@ impl BpfSession {
         }
         self.closed = None;
         for (probed, drained) in self.probed.iter_mut().zip(&all) {
-            probed.lost = drained.books.lost;
-            probed.missed = drained.books.missed;
-            probed.backwards = drained.books.backwards;
-            probed.doubtful = drained.books.doubtful;
+            probed.books = drained.books;
         }
         Drained::append(&mut self.pending, all)
     }
@@ -621,7 +633,7 @@ impl Session for BpfSession {
     fn detach(&mut self) {
         for side in [Side::Entry, Side::Both, Side::Exit] {
             if side == Side::Exit {
-                // From here on no call comes in that is counted.
+                // From here on no entry is counted.
                 self.detached.get_or_insert_with(Instant::now);
             }
             let mut programs: Vec<&mut Program> = self
@@ -672,7 +684,7 @@ impl Probed {
 }
 
 impl Program {
-    /// Takes it off its function, and keeps what the hook has counted.
+    /// Detaches it from its function, and keeps what the hook has counted.
     fn detach(&mut self, events: Option<&HashMap<String, Counted>>) {
         let Some(hook) = self.hook.take() else { return };
         // Where it cannot be asked, the number is not known.
@@ -698,13 +710,6 @@ impl Program {
 /// Maps, programs and links of a handler, and some to spare.
 const FILES_OF_A_HANDLER: usize = 8;
 
-fn all_or_error((session, refused): (BpfSession, Vec<Refused>)) -> Result<BpfSession, ProbeError> {
-    match refused.into_iter().next() {
-        Some((_, error)) => Err(error),
-        None => Ok(session),
-    }
-}
-
 fn is_tracing(attach_type: AttachType) -> bool {
     matches!(attach_type, AttachType::Fentry | AttachType::Fexit | AttachType::Fsession)
 }
@@ -721,13 +726,13 @@ fn possible_cpus() -> Result<u32, ProbeError> {
     })
 }
 
-fn shared_maps(shared: Shared) -> HashMap<String, MapData> {
-    shared.into_iter().map(|(name, (_, data))| (name, data)).collect()
+fn failed_map(doing: &str, error: MapError) -> ProbeError {
+    ProbeError::Map { doing: doing.to_owned(), error: Box::new(error) }
 }
 
 /// BTF objects of the modules that hold the targets, with their ids. That of the kernel image is
-/// `None` where it cannot be told by name (before 5.11, commit 5329722057d4): programs for the image
-/// do without.
+/// `None` where it cannot be found by name (before 5.11, commit 5329722057d4): programs for the image
+/// do not need it.
 type BtfObjects = HashMap<Option<String>, Option<(u32, OwnedFd)>>;
 
 fn btf_objects(targets: &[Target]) -> Result<BtfObjects, ProbeError> {
@@ -751,13 +756,13 @@ fn btf_objects(targets: &[Target]) -> Result<BtfObjects, ProbeError> {
     Ok(objects)
 }
 
-/// The keys of a map, each once: when one is deleted that has just been read, the kernel begins again at
-/// the first. A lookup of whole batches would keep kprobes on the CPU from running meanwhile.
+/// The keys of a map, each once: if the key read last is deleted, the kernel starts over at the first. A
+/// lookup of whole batches would keep kprobes on the CPU from running meanwhile.
 fn each_once<Key: std::hash::Hash + Eq>(
     keys: impl Iterator<Item = Result<Key, MapError>>,
     capacity: usize,
 ) -> Result<HashSet<Key>, MapError> {
-    // Where others put in and take out all the time there may be no end.
+    // While programs add and delete keys all the time, the iteration may never end.
     keys.take(capacity.saturating_mul(2)).collect()
 }
 

@@ -1,8 +1,8 @@
 //! Where the registers of a return probe lie on the stack.
 //!
-//! Programs that are given registers tell calls apart by the place of the return address. At an exit
-//! they know it from the place of the registers, at a distance that differs between kernels: it is
-//! measured by a call of this process, and by that also shown that both probes fire.
+//! Programs that are given registers identify a call by the address of its return address on the stack. At
+//! an exit they compute it from the address of the registers; the distance differs between kernels. It is
+//! measured by a call of this process, which also shows that both probes fire.
 
 use std::{io, path::Path};
 
@@ -10,7 +10,7 @@ use profiler_common::layout::{SLOTS_MAX, Slot, names};
 
 use super::{
     ProbeError,
-    object::{Parameters, Shared, Template},
+    object::{CreatedMaps, Parameters, Template},
     programs::{self, Kind, Side},
     sys::{self, AttachType},
 };
@@ -20,13 +20,13 @@ use crate::kernel::target::Target;
 /// A system call that few processes make, and that this one makes for the purpose.
 const CALLED: &str = "__x64_sys_getpgid";
 
-/// How often it is called: each call has to say the same.
+/// Number of calls; all have to give the same distance.
 const CALLS: u32 = 3;
 
-/// This process as programs see it, which know it by its number in the initial PID namespace.
+/// The number of this process in the initial PID namespace, as programs see it.
 ///
 /// # Errors
-/// When it is in another one, and the kernel does not tell.
+/// When it is in another namespace, and the kernel does not report the number.
 pub(super) fn pid() -> io::Result<u32> {
     let namespace = std::fs::read_link("/proc/self/ns/pid");
     match namespace.is_ok_and(|namespace| !is_initial(&namespace)) {
@@ -48,7 +48,7 @@ fn is_initial(link: &Path) -> bool {
 /// When the kernel refuses the programs, they do not fire, or calls disagree.
 pub(super) fn exit_shift(
     template: &Template,
-    shared: &Shared,
+    shared: &CreatedMaps,
     parameters: &Parameters,
     attach_type: AttachType,
 ) -> Result<u64, ProbeError> {

@@ -1,4 +1,4 @@
-//! Handlers of different backends side by side, as one session.
+//! One session for handlers that are measured by different backends.
 
 use std::{io, time::Instant};
 
@@ -35,7 +35,7 @@ pub struct Probes {
 /// The handlers of one backend.
 struct Part {
     session: Box<dyn Session>,
-    /// Where they stand among all.
+    /// Their indices among all handlers.
     places: Vec<usize>,
     /// What was drained and not delivered, because another part failed.
     pending: Option<Vec<Drained>>,
@@ -68,100 +68,154 @@ pub struct FellBack {
     pub reason: String,
 }
 
-/// Probes of one backend, unless it could be put on none of its targets; and those that it could not be put on.
+/// A session of one backend, `None` if it could be attached to none of its targets; and the refused targets.
 type Attached = (Option<Box<dyn Session>>, Vec<Refused>);
 
-/// A target on its way to its backend; `None` if it is left out.
-type Candidate<'a> = (&'a Target, Option<Choice>);
+/// The choice of a backend for each target, before and while the backends are attached.
+struct Selection<'a> {
+    wish: Wish,
+    features: Features,
+    candidates: Vec<Candidate<'a>>,
+    left_out: Vec<LeftOut>,
+}
 
-impl Probes {
-    /// Chooses a backend for each target and attaches it. Where the kernel refuses that, the next one
-    /// is taken; what a glob found and no backend measures is [left out](Self::left_out).
-    ///
-    /// # Errors
-    /// When a target that was named cannot be measured, or not as wished; when another tool is on a
-    /// handler. Nothing stays attached.
-    pub fn attach(targets: &[Target], options: Options) -> Result<Self, ProbeError> {
-        let mut wish = Wish { backend: options.backend, force: options.force };
-        let mut features = Features::new();
-        let mut left_out = Vec::new();
-        let mut candidates: Vec<Candidate<'_>> = Vec::new();
+/// A target whose backend is being chosen.
+struct Candidate<'a> {
+    target: &'a Target,
+    /// `None` if it is left out.
+    choice: Option<Choice>,
+    /// The backends that refused it when they were attached.
+    refused: Vec<Obstacle>,
+}
+
+impl Candidate<'_> {
+    fn is_by(&self, backend: Backend) -> bool {
+        self.choice.as_ref().is_some_and(|choice| choice.backend == backend)
+    }
+}
+
+impl<'a> Selection<'a> {
+    fn new(targets: &'a [Target], options: Options) -> Result<Self, ProbeError> {
+        let wish = Wish { backend: options.backend, force: options.force };
+        let (features, left_out) = (Features::new(), Vec::new());
+        let mut this = Self { wish, features, candidates: Vec::new(), left_out };
         for target in targets {
-            let choice = match select(target, wish, |backend| features.refusal(backend), Vec::new())
-            {
-                Ok(choice) => Some(choice),
-                Err(obstacles) => leave_out(target, &obstacles, &mut left_out)?,
-            };
-            candidates.push((target, choice));
+            let choice = this.choose(target, Vec::new())?;
+            this.candidates.push(Candidate { target, choice, refused: Vec::new() });
         }
         if options.self_time {
-            wish.backend = one_backend(&mut candidates, &mut left_out)?;
+            this.wish.backend = one_backend(&mut this.candidates, &mut this.left_out)?;
         }
+        Ok(this)
+    }
 
-        // Dropped after the parts, also by an error.
-        let mut keeper = None;
-        let mut parts = Vec::new();
-        let mut refusals: Vec<Vec<Obstacle>> = vec![Vec::new(); candidates.len()];
-        for &backend in Backend::ALL {
-            let mut places: Vec<usize> = (0..candidates.len())
-                .filter(|&at| candidates[at].1.as_ref().is_some_and(|c| c.backend == backend))
-                .collect();
-            if places.is_empty() {
-                continue;
-            }
-            let own: Vec<Target> = places.iter().map(|&at| candidates[at].0.clone()).collect();
-            if options.keeper && keeper.is_none() && changes_tracefs(backend) {
-                keeper = Some(start_keeper()?);
-            }
-            let (session, refused) = attach_by(backend, own, options)?;
-            for (at, error) in refused {
-                let Some(&place) = places.get(at) else { continue };
-                let Some((target, choice)) = candidates.get_mut(place) else { continue };
-                let mut obstacles =
-                    choice.take().map(|choice| choice.obstacles).unwrap_or_default();
-                let forced = wish.backend.is_some() || is_notrace(target);
-                if forced && !target.by_glob {
-                    return Err(error);
-                }
-                let refused = Obstacle { backend, reason: reason(&error, backend) };
-                refusals[place].push(refused.clone());
-                obstacles.push(refused);
-                *choice =
-                    match select(*target, wish, |backend| features.refusal(backend), obstacles) {
-                        Ok(choice) => Some(choice),
-                        Err(obstacles) => leave_out(target, &obstacles, &mut left_out)?,
-                    };
-            }
-            // Those that were refused are another backend's now, or nobody's.
-            places.retain(|&at| candidates[at].1.as_ref().is_some_and(|c| c.backend == backend));
-            if let Some(session) = session {
-                parts.push(Part::new(session, places));
-            }
+    /// The best backend after those with obstacles; `None` if the target is left out.
+    fn choose(
+        &mut self,
+        target: &Target,
+        obstacles: Vec<Obstacle>,
+    ) -> Result<Option<Choice>, ProbeError> {
+        match select(target, self.wish, |backend| self.features.refusal(backend), obstacles) {
+            Ok(choice) => Ok(Some(choice)),
+            Err(obstacles) => leave_out(target, &obstacles, &mut self.left_out),
         }
+    }
 
-        // Counted without those that were left out.
-        let is_in = |at: &usize| candidates.get(*at).is_some_and(|(_, choice)| choice.is_some());
+    /// Indices of the candidates that this backend is to measure.
+    fn places(&self, backend: Backend) -> Vec<usize> {
+        (0..self.candidates.len()).filter(|&at| self.candidates[at].is_by(backend)).collect()
+    }
+
+    /// Chooses the next backend for a candidate that `backend` refused.
+    ///
+    /// # Errors
+    /// The refusal, if no other backend may take it.
+    fn refuse(
+        &mut self,
+        place: usize,
+        backend: Backend,
+        error: ProbeError,
+    ) -> Result<(), ProbeError> {
+        let Some(candidate) = self.candidates.get_mut(place) else { return Ok(()) };
+        let target = candidate.target;
+        let forced = self.wish.backend.is_some() || is_notrace(target);
+        if forced && !target.by_glob {
+            return Err(error);
+        }
+        let refused = Obstacle { backend, reason: reason(&error, backend) };
+        let choice = candidate.choice.take();
+        let mut obstacles = choice.map(|choice| choice.obstacles).unwrap_or_default();
+        obstacles.push(refused.clone());
+        candidate.refused.push(refused);
+        self.candidates[place].choice = self.choose(target, obstacles)?;
+        Ok(())
+    }
+
+    /// The attached probes, without the targets that were left out.
+    fn into_probes(
+        self,
+        mut parts: Vec<Part>,
+        keeper: Option<Keeper>,
+        options: Options,
+    ) -> Result<Probes, ProbeError> {
+        let Self { candidates, left_out, .. } = self;
+        let is_in = |at: &usize| candidates[*at].choice.is_some();
         let kept: Vec<usize> = (0..candidates.len()).filter(is_in).collect();
         for part in &mut parts {
             part.places = part.places.iter().filter_map(|at| kept.binary_search(at).ok()).collect();
         }
-        let fell_back =
-            candidates.iter().zip(refusals).filter_map(|((target, choice), refused)| {
-                let reasons: Vec<String> = refused.iter().map(ToString::to_string).collect();
-                let (handler, reason) = (target.label(), reasons.join("; "));
-                let backend = choice.as_ref().filter(|_| !refused.is_empty())?.backend;
-                Some(FellBack { handler, backend, reason })
-            });
-        let fell_back = fell_back.collect();
-        let chosen = candidates.into_iter();
-        let (targets, choices): (Vec<Target>, Vec<Choice>) =
-            chosen.filter_map(|(target, choice)| Some((target.clone(), choice?))).unzip();
+        let (mut targets, mut choices, mut fell_back) = (Vec::new(), Vec::new(), Vec::new());
+        for Candidate { target, choice, refused } in candidates {
+            let Some(choice) = choice else { continue };
+            if !refused.is_empty() {
+                let (handler, reason) = (target.label(), joined(&refused));
+                fell_back.push(FellBack { handler, backend: choice.backend, reason });
+            }
+            targets.push(target.clone());
+            choices.push(choice);
+        }
         if let (true, Some(left)) = (targets.is_empty(), left_out.first()) {
             let (count, reason) = (left_out.len(), left.reason.clone());
             return Err(ProbeError::AllLeftOut { count, reason });
         }
         let Options { precision, force, .. } = options;
-        Ok(Self { targets, choices, left_out, fell_back, parts, precision, force, _keeper: keeper })
+        let _keeper = keeper;
+        Ok(Probes { targets, choices, left_out, fell_back, parts, precision, force, _keeper })
+    }
+}
+
+impl Probes {
+    /// Chooses a backend for each target and attaches it. If the kernel refuses that one, the next is
+    /// tried; a function that a glob found and no backend can measure is [left out](Self::left_out).
+    ///
+    /// # Errors
+    /// When a target that was named cannot be measured, or not as wished; when another tool is on a
+    /// handler. Nothing stays attached.
+    pub fn attach(targets: &[Target], options: Options) -> Result<Self, ProbeError> {
+        let mut selection = Selection::new(targets, options)?;
+        // Dropped after the parts, also by an error.
+        let mut keeper = None;
+        let mut parts = Vec::new();
+        for &backend in Backend::ALL {
+            let mut places = selection.places(backend);
+            if places.is_empty() {
+                continue;
+            }
+            let own = places.iter().map(|&at| selection.candidates[at].target.clone()).collect();
+            if options.keeper && keeper.is_none() && changes_tracefs(backend) {
+                keeper = Some(start_keeper()?);
+            }
+            let (session, refused) = attach_by(backend, own, options)?;
+            for (at, error) in refused {
+                selection.refuse(places[at], backend, error)?;
+            }
+            // Those that were refused now have another backend, or none.
+            places.retain(|&at| selection.candidates[at].is_by(backend));
+            if let Some(session) = session {
+                parts.push(Part::new(session, places));
+            }
+        }
+        selection.into_probes(parts, keeper, options)
     }
 
     /// Handlers whose best backend the kernel refused when it was attached.
@@ -181,7 +235,7 @@ impl Probes {
         let of_all = self.parts.iter().flat_map(|part| part.places.iter().zip(&part.books));
         for (&place, books) in of_all {
             let (target, choice) = (&self.targets[place], &self.choices[place]);
-            // One that a glob found is told of by a warning.
+            // For one that a glob found there is a warning.
             let skipped = books.entries == 0 && books.missed > 0;
             if choice.backend == Backend::Kprobe && skipped && !target.by_glob {
                 return Err(ProbeError::InsideKprobe {
@@ -210,35 +264,29 @@ fn leave_out(
     if !target.by_glob {
         return Err(no_backend(target, obstacles));
     }
-    let reasons: Vec<String> = obstacles.iter().map(ToString::to_string).collect();
-    left_out.push(LeftOut {
-        name: target.label(),
-        module: target.module.clone(),
-        reason: reasons.join("; "),
-    });
+    let (name, module) = (target.label(), target.module.clone());
+    left_out.push(LeftOut { name, module, reason: joined(obstacles) });
     Ok(None)
 }
 
-/// Own time is told by one backend for all: that of the first that was named, or that of most. What a
-/// glob found and another would measure is left out.
+fn joined(obstacles: &[Obstacle]) -> String {
+    obstacles.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// The one backend that measures self time: that of the first target given by name, else that of most. What a
+/// glob found and another backend would measure is left out.
 fn one_backend(
     candidates: &mut [Candidate<'_>],
     left_out: &mut Vec<LeftOut>,
 ) -> Result<Option<Backend>, ProbeError> {
-    let with = |backend| {
-        candidates
-            .iter()
-            .flat_map(|(_, choice)| choice)
-            .filter(move |c| c.backend == backend)
-            .count()
-    };
-    let named = candidates.iter().find(|(target, choice)| !target.by_glob && choice.is_some());
-    let named = named.and_then(|(_, choice)| Some(choice.as_ref()?.backend));
+    let with = |backend| candidates.iter().filter(|candidate| candidate.is_by(backend)).count();
+    let mut named = candidates.iter().filter(|candidate| !candidate.target.by_glob);
+    let named = named.find_map(|candidate| Some(candidate.choice.as_ref()?.backend));
     // The last of the largest, which is the best.
     let main =
         named.or_else(|| Backend::ALL.iter().copied().rev().max_by_key(|backend| with(*backend)));
     let Some(main) = main else { return Ok(None) };
-    for (target, choice) in candidates.iter_mut() {
+    for Candidate { target, choice, .. } in candidates.iter_mut() {
         let Some(other) = choice.as_ref().filter(|c| target.by_glob && c.backend != main) else {
             continue;
         };
@@ -251,7 +299,7 @@ fn one_backend(
     }
     let (targets, choices): (Vec<Target>, Vec<Choice>) = candidates
         .iter()
-        .filter_map(|(target, choice)| Some(((*target).clone(), choice.clone()?)))
+        .filter_map(|candidate| Some((candidate.target.clone(), candidate.choice.clone()?)))
         .unzip();
     nest::check(&targets, &choices)?;
     Ok(Some(main))
@@ -284,7 +332,7 @@ fn reason(error: &ProbeError, backend: Backend) -> String {
             "ftrace does not know it".to_owned()
         }
         ProbeError::Ftrace(FtraceError::Ambiguous { .. }) => {
-            "several functions have this name, and ftrace's list does not tell which is which"
+            "several functions have this name, and ftrace's list does not show which is which"
                 .to_owned()
         }
         ProbeError::Ftrace(FtraceError::Hidden { .. }) => {
@@ -295,7 +343,7 @@ fn reason(error: &ProbeError, backend: Backend) -> String {
     }
 }
 
-/// Whether what it does outlives a process that is killed; BPF programs and their links do not.
+/// Whether its changes outlive a killed process; BPF programs and their links do not.
 fn changes_tracefs(backend: Backend) -> bool {
     match backend {
         Backend::FunctionGraph | Backend::Kprobe => true,
@@ -328,14 +376,11 @@ fn attach_by(
         Costs::default()
     };
     let (session, refused) = BpfSession::attach_each(&targets, backend, options, costs)?;
-    let session: Option<Box<dyn Session>> = match refused.len() < targets.len() {
-        true => Some(Box::new(session)),
-        false => None,
-    };
-    Ok((session, refused))
+    let any = refused.len() < targets.len();
+    Ok((any.then(|| Box::new(session) as Box<dyn Session>), refused))
 }
 
-/// The tracer takes all its handlers at once: without those that it does not take it is tried again.
+/// The tracer is given all its handlers at once; if it refuses one, it is tried again without that one.
 fn trace(targets: Vec<Target>, options: Options) -> Result<Attached, ProbeError> {
     let mut left: Vec<(usize, Target)> = targets.into_iter().enumerate().collect();
     let mut refused = Vec::new();
@@ -356,7 +401,7 @@ fn trace(targets: Vec<Target>, options: Options) -> Result<Attached, ProbeError>
                 left.iter().position(|(_, target)| target.name == *handler)
             }
             FtraceError::Shared { .. } => return Err(error.into()),
-            // It cannot be used now, for any.
+            // It cannot be used for any handler now.
             _ => {
                 let text = error.to_string();
                 let mut all = left.into_iter().map(|(at, _)| at);

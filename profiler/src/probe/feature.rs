@@ -18,13 +18,13 @@ use crate::kernel::btf::Btf;
 use crate::profile::Backend;
 
 /// Functions of the kernel image to try on, first choice first: the kernel's own test function is
-/// called by nobody else, and the others are in every kernel.
+/// called by nothing else, and the others are in every kernel.
 const TRIED_ON: [&str; 4] = ["bpf_fentry_test1", "vfs_open", "vfs_fstat", "schedule"];
 
 /// `r0 = 0; exit`
 const NOTHING: [(u8, u8); 2] = [(0xb7, 0), (0x95, 0)];
 
-/// Why a try failed.
+/// Why loading or attaching failed.
 #[derive(Debug, Clone)]
 pub struct Refusal {
     /// Which step, and what the kernel said.
@@ -93,8 +93,8 @@ pub fn try_backend(backend: Backend, functions: Option<&Btf>) -> Result<(), Refu
     }
 }
 
-/// Programs that are given registers are fitted to the kernel by calls of this process, which they have to
-/// know from others.
+/// Programs that are given registers are calibrated by calls of this process, which they have to
+/// distinguish from others.
 fn known_outside() -> Result<(), Refusal> {
     calibrate::pid().map(drop).map_err(|error| {
         let doing = "this process is in a PID namespace (a container), and asking the kernel for its number \

@@ -1,9 +1,9 @@
 //! The hidden program that puts tracefs back when the profiler is killed.
 //!
-//! What is changed in tracefs outlives the process that changed it. So the keeper is there before the
-//! first change, and waits for the end of its input, a pipe that the profiler alone can write to: a byte
-//! is the end in good order, at which it has nothing to do, and the closing is the profiler's death. Then
-//! it does what the next start of the profiler would do as well: [`put_back`].
+//! Changes in tracefs outlive the process that made them. So the keeper starts before the first change and
+//! waits on its input, a pipe that only the profiler can write to. A byte means a regular end: nothing is
+//! left to do. End of file means that the profiler was killed: then the keeper does what the next start of
+//! the profiler would do as well, [`put_back`].
 //!
 //! It leads a session of its own, blocks all signals that can be blocked, and has neither a folder nor an
 //! open file of the profiler's. What kills it together with the profiler all the same: the end of a whole
@@ -43,16 +43,15 @@ pub fn put_back(root: &Path) -> io::Result<Option<Recovered>> {
     ftrace::recover(root)
 }
 
-/// A keeper of this process. Dropping it ends the keeper and waits for that.
+/// A keeper of this process. Dropping it ends the keeper and waits for its end.
 #[derive(Debug)]
 pub(super) struct Keeper(Child);
 
 impl Keeper {
-    /// Starts a keeper, and waits until nothing but SIGKILL can end it.
+    /// Starts a keeper, and waits until only SIGKILL can end it.
     ///
     /// # Errors
-    /// If that fails. Nothing must be changed then: a promise that holds on most days is none, nothing has
-    /// been changed yet, and a machine that has no room for one small process has none for a load either.
+    /// If that fails. Then tracefs must not be changed, because nothing would restore it after a kill.
     pub(super) fn start() -> io::Result<Self> {
         // Found also when the program's file was replaced meanwhile.
         let mut command = Command::new("/proc/self/exe");
@@ -74,7 +73,7 @@ impl Keeper {
 impl Drop for Keeper {
     fn drop(&mut self) {
         if let Some(mut input) = self.0.stdin.take() {
-            // One that has been killed needs no word.
+            // If this fails, the keeper was killed.
             let _ = input.write_all(b"\n");
         }
         let _ = self.0.wait();
@@ -97,7 +96,7 @@ fn keep(profiler: Option<OsString>) -> i32 {
     else {
         return 2;
     };
-    // A profiler that does not read it is dead, which the input tells.
+    // If this fails, the profiler is dead, and the input will end.
     let _ = io::stdout().write_all(b"\n").and_then(|()| io::stdout().flush());
     if !is_orphaned() {
         return 0;
@@ -140,7 +139,7 @@ fn once_gone(
     }
 }
 
-/// Waits for the profiler's word, or its death.
+/// Waits for the profiler's byte, or for its end.
 fn is_orphaned() -> bool {
     loop {
         match io::stdin().read(&mut [0]) {
@@ -151,8 +150,8 @@ fn is_orphaned() -> bool {
     }
 }
 
-/// Closes what the profiler's own starter has left open, such as a lock's file or a pipe: whoever waits for
-/// its end waits for the profiler's.
+/// Closes files inherited from the profiler's parent, such as a lock or a pipe: who waits for their closing
+/// waits for the profiler's end, not for the keeper's.
 fn close_others() -> io::Result<()> {
     let numbers: Vec<i32> = fs::read_dir("/proc/self/fd")?
         .flatten()

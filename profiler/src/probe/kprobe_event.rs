@@ -1,6 +1,6 @@
 //! Kprobes and kretprobes as trace events: `kprobe_events` in tracefs.
 //!
-//! They are on every kernel that has kprobes, and `kprobe_profile` tells for each how often it was hit
+//! They are on every kernel that has kprobes, and `kprobe_profile` counts for each how often it was hit
 //! and how often the kernel skipped it. Such an event outlives the process that made it, so its name
 //! says whose it is, and those of processes that are gone are removed. The name is one that no other
 //! process can have: two events of one name are one event with two probes.
@@ -94,7 +94,8 @@ impl Event {
         let mut event = Self { name, tracefs, perf: None };
         let id = event.tracefs.join("events").join(GROUP).join(&event.name).join("id");
         let id = fs::read_to_string(id)?;
-        let id = id.trim().parse().map_err(|_| io::Error::other("the event's id is no number"))?;
+        let id =
+            id.trim().parse().map_err(|_| io::Error::other("the event's id is not a number"))?;
         event.perf = Some(perf::attach(id, program)?);
         Ok(event)
     }
@@ -124,7 +125,7 @@ impl Drop for Event {
     }
 }
 
-/// Appends a line: opened otherwise, the file would lose all events of everybody.
+/// Appends a line: without O_APPEND, opening the file would remove the events of all programs.
 fn write(tracefs: &Path, line: &str) -> io::Result<()> {
     use io::Write as _;
     let mut file = fs::OpenOptions::new().append(true).open(tracefs.join("kprobe_events"))?;
@@ -149,8 +150,8 @@ fn parse_profile(line: &str) -> Option<(String, Counted)> {
 }
 
 /// Removes events of processes of this program that were killed, unless they were in another PID namespace:
-/// whether such a process is gone cannot be told from here. Those stay listed, switched off and under names
-/// that no process has again, until somebody removes them or the machine starts again.
+/// whether such a process is gone cannot be found out from here. Those stay listed, disabled and under names
+/// that no other process uses, until a user removes them or the machine reboots.
 ///
 /// Returns whether none of those that it may remove is left in use.
 pub(super) fn remove_leftovers() -> bool {
@@ -164,7 +165,7 @@ pub(super) fn remove_leftovers() -> bool {
             continue;
         }
         while let Err(error) = write(&tracefs, &format!("-:{GROUP}/{name}")) {
-            // Whoever else removes it at the same time is welcome to.
+            // Another process may remove it at the same time.
             let busy = error.kind() == io::ErrorKind::ResourceBusy;
             if !busy || matches!(maker, Maker::Number(_)) {
                 break;

@@ -6,22 +6,22 @@ use std::time::Duration;
 use nix::time::{ClockId, clock_gettime};
 use profiler_common::layout::{LEVELS_MAX, Level, Nest};
 
-/// How old a start is that is taken for left over, once a map is crowded. A call under way that is older is
-/// lost then, and its exit unpaired.
+/// Age from which a start counts as left over, once a map is crowded. An older call that is still under way
+/// becomes lost, and its exit unpaired.
 const OLD_NS: u64 = 10_000_000_000;
 
 /// Words of a nest in its map, and of a level in that.
 pub(super) const NEST_WORDS: usize = size_of::<Nest>() / 8;
 const LEVEL_WORDS: usize = size_of::<Level>() / 8;
 
-/// Whether a map is so full that it is worth a look at each start.
+/// Whether a map is so full that left-over starts have to be removed.
 pub(super) fn is_crowded(used: usize, capacity: u32) -> bool {
     used > capacity as usize / 2
 }
 
 /// Whether a start is left over at the time `now_ns`.
 pub(super) fn is_left_over(start_ns: u64, now_ns: u64) -> bool {
-    // A call that has not begun has the largest number.
+    // A call that has not started yet has the largest number.
     now_ns.saturating_sub(start_ns) > OLD_NS
 }
 

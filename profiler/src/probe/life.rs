@@ -26,7 +26,7 @@ pub(super) enum State {
     Unknown,
 }
 
-/// A process, told from all others of a boot: a number alone comes again.
+/// Identifies a process among all of a boot: process numbers are used again.
 ///
 /// The start time is in ticks since the boot, as `/proc/PID/stat` has it (field 22). A time namespace
 /// shifts it for those in it: a process in one is unknown to those outside it.
@@ -39,7 +39,7 @@ pub(super) struct Life {
 }
 
 impl Life {
-    /// This process; 0 is what `/proc` below `root` does not tell.
+    /// This process; fields that `/proc` below `root` lacks are 0.
     pub(super) fn this(root: &Path) -> Self {
         let stat = fs::read_to_string(root.join("proc/self/stat")).ok();
         Self {
@@ -102,7 +102,7 @@ pub(super) fn number(text: &str) -> Option<u64> {
     text.parse().ok().filter(|_| digits)
 }
 
-/// What `/proc/PID/stat` tells.
+/// Fields of `/proc/PID/stat`.
 struct Stat {
     /// A process that nobody has waited for yet: no thread of it is left, and no file of it open.
     has_ended: bool,
@@ -143,7 +143,7 @@ fn shows_own_namespace(root: &Path) -> bool {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;

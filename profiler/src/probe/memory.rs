@@ -24,7 +24,7 @@ const SHARE: (u64, u64) = (3, 4);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Maps {
     pub(super) handlers: u64,
-    /// Possible ones: the kernel makes an element for each, online or not.
+    /// Possible CPUs: the kernel makes an element for each, online or not.
     pub(super) cpus: u64,
     pub(super) precision: Precision,
     pub(super) self_time: bool,
@@ -57,7 +57,7 @@ impl Maps {
         bytes.saturating_sub(shared) / self.handler_bytes()
     }
 
-    /// Compares them with what is available.
+    /// Compares the maps with the available memory.
     ///
     /// # Errors
     /// If they need more than may be taken of it.
@@ -70,7 +70,7 @@ impl Maps {
     }
 }
 
-/// Memory that can be had, and where that is written.
+/// Available memory, and the file that says so.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Available {
     bytes: u64,
@@ -118,7 +118,7 @@ impl Available {
     }
 }
 
-/// Bytes that new work can have, in /proc/meminfo.
+/// Available bytes, from /proc/meminfo.
 fn of_machine(meminfo: &str) -> Option<u64> {
     field(meminfo, "MemAvailable:")?.checked_mul(1024)
 }

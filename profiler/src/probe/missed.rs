@@ -8,10 +8,10 @@ use super::{
     sys,
 };
 
-/// What a hook counts beside its program. It is gone with the hook, so it is read before that.
+/// Skipped runs that the hook counts, besides those that its program counts. Read before the hook is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HookMisses {
-    /// Nothing: the program's own count has all.
+    /// None: the program's own count is complete.
     None,
     /// Calls that the link could not follow; `None` on kernels that do not say.
     Link(Option<u64>),

@@ -34,7 +34,7 @@ pub use composite::{FellBack, Probes};
 pub use memory::TooLittle;
 pub use sys::LoadRefused;
 
-/// How finely durations are told apart.
+/// Resolution of durations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Precision {
     /// 2 significant digits: 15 KiB a histogram.
@@ -137,9 +137,9 @@ pub enum ProbeError {
         /// What the kernel said.
         refused: LoadRefused,
     },
-    /// Own time cannot be told.
+    /// Self time cannot be measured.
     #[error(
-        "--self-time cannot be had: {reason}; leave it out, and measure the outer handler once with and \
+        "--self-time is not possible: {reason}; leave it out, and measure the outer handler once with and \
          once without the inner one"
     )]
     NoSelfTime {
@@ -162,10 +162,10 @@ pub enum ProbeError {
         /// Why not the first of them.
         reason: String,
     },
-    /// A backend cannot be used, as was told of another handler.
+    /// A backend cannot be used, as reported for another handler.
     #[error("{what}")]
     Elsewhere {
-        /// What was told.
+        /// That report.
         what: String,
     },
     /// The kernel skipped a kprobe at every call of its handler.
@@ -255,9 +255,9 @@ const OTHER_FILES: usize = 128;
 pub struct Books {
     /// Calls entered.
     pub entries: u64,
-    /// The same just before the drain, which reads `entries` after it has closed the records: with many
-    /// handlers that is a tenth of a second later, and the calls of that time are not calls that last.
-    /// `None` where both are read at once.
+    /// The same just before the drain. The drain reads `entries` after it has closed the records, with many
+    /// handlers a tenth of a second later: calls entered in that time are not long calls under way. `None`
+    /// where both are read at once.
     pub entered_before: Option<u64>,
     /// Calls whose start can never be paired.
     pub lost: u64,
@@ -265,7 +265,7 @@ pub struct Books {
     pub unpaired_exits: u64,
     /// Programs that the kernel did not run.
     pub missed: u64,
-    /// Whether the kernel does not tell all of those.
+    /// Whether the kernel does not report all of those.
     pub missed_unknown: bool,
     /// Calls that a full buffer had no room for, of all handlers of the session together: which were
     /// whose is not known.
@@ -276,7 +276,7 @@ pub struct Books {
     pub displaced: u64,
     /// Exits on another CPU than the entry's.
     pub migrated: u64,
-    /// Durations at most that are from the start of one call to the end of another.
+    /// Upper bound on durations from the start of one call to the end of another.
     pub doubtful: u64,
     /// Entry programs that the kernel did not run, where there may be such durations: each takes one.
     pub skipped_entries: u64,
@@ -314,7 +314,7 @@ impl Drained {
 
 impl Books {
     /// Counts starts whose exit the kernel skipped, and which therefore wait for ever, as lost and no
-    /// longer as under way. `lost_before` is what was told to be lost so far.
+    /// longer as under way. `lost_before` is the number reported as lost so far.
     ///
     /// Where the kernel skipped the entry as well, no start waits; where it skipped the entry alone, the
     /// exit was unpaired.
@@ -336,7 +336,7 @@ pub trait Session {
     fn backends(&self) -> Vec<Backend>;
 
     /// A tracing program on one of the handlers that is not ours: the handler and the program's
-    /// id. `None` also where a backend cannot tell.
+    /// id. `None` also where a backend cannot find out.
     ///
     /// # Errors
     /// When the kernel's links cannot be listed.
@@ -365,8 +365,8 @@ pub trait Session {
         Ok(Vec::new())
     }
 
-    /// Calls of each handler that have begun since the probes were attached; `None` for those of which
-    /// that cannot be told without draining.
+    /// Calls of each handler entered since the probes were attached; `None` where only a drain can
+    /// count them.
     ///
     /// # Errors
     /// When the kernel's maps cannot be read.

@@ -1,5 +1,5 @@
-//! What the probes of a call add to the call around it, which is no handler's time: measured on the
-//! kernel's own test functions, whose calls are one inside the other and next to empty.
+//! The cost that an inner call's probes add to the outer call. It belongs to no handler. It is measured on
+//! two of the kernel's test functions, of which one calls the other and both do next to nothing.
 
 use std::os::fd::AsFd as _;
 
@@ -20,7 +20,7 @@ use crate::{
 /// Calls the next one, and is called by a test run of a program (kernel 5.7, commit da00d2f117a0).
 const OUTER: &str = "bpf_prog_test_run_tracing";
 
-/// Adds one to a number, and is called by nobody else (kernel 5.5, commit faeb2dce084a).
+/// Adds one to a number; nothing else calls it (kernel 5.5, commit faeb2dce084a).
 const INNER: &str = "bpf_fentry_test1";
 
 /// How often they are called, in how many batches, and before that, for caches. Whatever else the machine
@@ -29,7 +29,7 @@ const RUNS: u32 = 200;
 const BATCHES: u32 = 10;
 const WARM: u32 = 200;
 
-/// Refuses what own time cannot be told of.
+/// Refuses handlers whose self time cannot be measured.
 ///
 /// # Errors
 /// When handlers are measured by several backends, or by one without programs.
@@ -37,7 +37,7 @@ pub(super) fn check(targets: &[Target], choices: &[Choice]) -> Result<(), ProbeE
     let refused = |reason| Err(ProbeError::NoSelfTime { reason });
     let mut chosen = targets.iter().zip(choices);
     let Some((first, choice)) = chosen.next() else { return Ok(()) };
-    // A call is looked for among those of its own backend.
+    // Each backend keeps its calls under way in a map of its own.
     if let Some((other, of_other)) = chosen.find(|(_, other)| other.backend != choice.backend) {
         return refused(format!(
             "one backend has to measure all handlers, and {} is for {}, {} for {} (--backend NAME takes \
@@ -117,7 +117,7 @@ fn costs(alone: &[Vec<Drained>], both: &[Vec<Drained>]) -> Option<Costs> {
         within.push(&inner.durations);
     }
     Some(Costs {
-        // It knows what lies between the inner call's start and the end of its exit program.
+        // The program itself measures from the inner call's start to the end of its exit program.
         outside_ns: fastest(&own)?.saturating_sub(fastest(&bare)?),
         inside_ns: fastest(&within)?,
     })

@@ -1,4 +1,4 @@
-//! The compiled BPF object: found, parsed, and made into one instance a handler.
+//! The compiled BPF object: loaded, parsed, and made into one instance for each handler.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -47,8 +47,8 @@ pub(super) struct Costs {
     pub(super) inside_ns: u64,
 }
 
-/// Maps that all instances of a session share, by name.
-pub(super) type Shared = HashMap<String, (aya_obj::Map, MapData)>;
+/// Maps in the kernel with their definitions, by name.
+pub(super) type CreatedMaps = HashMap<String, (aya_obj::Map, MapData)>;
 
 /// What one instance is made with.
 #[derive(Debug, Clone, Copy)]
@@ -56,7 +56,7 @@ pub(super) struct Parameters {
     pub(super) handler: u64,
     pub(super) cpus: u64,
     pub(super) exit_shift: u64,
-    /// What probes add, where own time is told.
+    /// What probes add, where self time is measured.
     pub(super) costs: Costs,
     pub(super) slots_bytes: u32,
     pub(super) record_bytes: u32,
@@ -91,13 +91,13 @@ impl Template {
     }
 
     /// Makes the maps that all instances share; `nests`: with room for tasks' calls under way.
-    pub(super) fn shared(&self, nests: bool) -> Result<Shared, ProbeError> {
+    pub(super) fn shared(&self, nests: bool) -> Result<CreatedMaps, ProbeError> {
         [names::PHASE, names::DISPLACED, names::NESTS]
             .into_iter()
             .map(|name| {
                 let mut map = self.map(name)?;
                 if name == names::NESTS && !nests {
-                    // The object names it, and no program that is loaded uses it.
+                    // The object refers to it, but no loaded program uses it.
                     map.set_max_entries(1);
                 }
                 let data = create(name, &map)?;
@@ -110,33 +110,58 @@ impl Template {
     pub(super) fn instantiate(
         &self,
         parameters: &Parameters,
-        shared: &Shared,
+        shared: &CreatedMaps,
         kinds: &[Kind],
     ) -> Result<Instance, ProbeError> {
         let mut object = self.object.clone();
         object.programs.retain(|name, _| kinds.iter().any(|kind| kind.name == name));
-        // The code of others is not made ready: most of the time goes into that.
+        // Without the code of other programs: relocating that would take most of the time.
         let all = self.object.programs.iter();
         let others: HashSet<_> = all
             .filter(|(name, _)| !object.programs.contains_key(*name))
             .map(|(_, program)| program.function_key())
             .collect();
         object.functions.retain(|key, _| !others.contains(key));
-        let handler = parameters.handler.to_ne_bytes();
-        let cpus = parameters.cpus.to_ne_bytes();
-        let exit_shift = parameters.exit_shift.to_ne_bytes();
-        let outside = parameters.costs.outside_ns.to_ne_bytes();
-        let inside = parameters.costs.inside_ns.to_ne_bytes();
-        object
-            .patch_map_data(HashMap::from([
-                (names::HANDLER, (handler.as_slice(), true)),
-                (names::CPUS, (cpus.as_slice(), true)),
-                (names::EXIT_SHIFT, (exit_shift.as_slice(), true)),
-                (names::OUTSIDE, (outside.as_slice(), true)),
-                (names::INSIDE, (inside.as_slice(), true)),
-            ]))
-            .map_err(|error| self.unusable(error))?;
+        let Parameters { handler, cpus, exit_shift, costs, .. } = parameters;
+        let constants = [
+            (names::HANDLER, handler),
+            (names::CPUS, cpus),
+            (names::EXIT_SHIFT, exit_shift),
+            (names::OUTSIDE, &costs.outside_ns),
+            (names::INSIDE, &costs.inside_ns),
+        ]
+        .map(|(name, value)| (name, value.to_ne_bytes()));
+        let constants = constants.iter().map(|(name, bytes)| (*name, (bytes.as_slice(), true)));
+        object.patch_map_data(constants.collect()).map_err(|error| self.unusable(error))?;
 
+        let own = self.own_maps(&mut object, parameters)?;
+        let text_sections: HashSet<usize> =
+            object.functions.keys().map(|&(section, _)| section).collect();
+        let maps = own
+            .iter()
+            .chain(shared.iter())
+            .map(|(name, (map, data))| (name.as_str(), data.fd().as_fd().as_raw_fd(), map));
+        object.relocate_maps(maps, &text_sections).map_err(|error| self.unusable(error))?;
+        object.relocate_calls(&text_sections).map_err(|error| self.unusable(error))?;
+
+        let mut programs = HashMap::new();
+        for (name, program) in &object.programs {
+            let function = object
+                .functions
+                .get(&program.function_key())
+                .ok_or_else(|| self.unusable(format!("program {name} has no code")))?;
+            programs.insert(name.clone(), function.instructions.clone());
+        }
+        let maps = own.into_iter().map(|(name, (_, data))| (name, data)).collect();
+        Ok(Instance { programs, maps, license: object.license })
+    }
+
+    /// Makes the maps that each handler has of its own, and writes its constants.
+    fn own_maps(
+        &self,
+        object: &mut Object,
+        parameters: &Parameters,
+    ) -> Result<CreatedMaps, ProbeError> {
         let mut own = HashMap::new();
         for name in [names::SLOTS, names::RECORDS, names::CONSTANTS] {
             let mut map =
@@ -159,29 +184,7 @@ impl Template {
             }
             own.insert(name.to_owned(), (map, data));
         }
-
-        let text_sections: HashSet<usize> =
-            object.functions.keys().map(|&(section, _)| section).collect();
-        let maps = own
-            .iter()
-            .chain(shared.iter())
-            .map(|(name, (map, data))| (name.as_str(), data.fd().as_fd().as_raw_fd(), map));
-        object.relocate_maps(maps, &text_sections).map_err(|error| self.unusable(error))?;
-        object.relocate_calls(&text_sections).map_err(|error| self.unusable(error))?;
-
-        let mut programs = HashMap::new();
-        for (name, program) in &object.programs {
-            let function = object
-                .functions
-                .get(&program.function_key())
-                .ok_or_else(|| self.unusable(format!("program {name} has no code")))?;
-            programs.insert(name.clone(), function.instructions.clone());
-        }
-        Ok(Instance {
-            programs,
-            maps: own.into_iter().map(|(name, (_, data))| (name, data)).collect(),
-            license: object.license.clone(),
-        })
+        Ok(own)
     }
 }
 

@@ -54,7 +54,7 @@ pub(super) enum Starts {
     Nests,
 }
 
-/// What programs have to know of the kernel.
+/// The kernel's features that decide which programs are used.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kernel {
     /// Whether it has the instruction that compares and exchanges.
@@ -75,7 +75,7 @@ pub(super) struct Set {
 }
 
 impl Set {
-    /// Those of `backend`; empty ones do nothing. `self_time`: those that tell calls' own time.
+    /// Those of `backend`; `empty` ones do nothing, `self_time` asks for those that measure it.
     pub(super) fn of(
         backend: Backend,
         precision: Precision,
@@ -83,104 +83,51 @@ impl Set {
         kernel: Kernel,
         self_time: bool,
     ) -> Self {
-        if self_time && !empty {
-            return Self::telling_self_time(backend, precision);
-        }
         use AttachType as A;
-        let choose = |two, three, nothing| match (empty, precision) {
-            (true, _) => nothing,
-            (false, Precision::Two) => two,
-            (false, Precision::Three) => three,
+        use Backend as B;
+        let starts = match backend {
+            _ if self_time && !empty => Starts::Nests,
+            B::Fsession | B::KprobeSession => Starts::Cookies,
+            _ if kernel.exchanges || empty => Starts::Slots,
+            _ => Starts::Map,
         };
-        let entry = |name, attach_type| Kind { side: Side::Entry, name, attach_type };
-        let exit = |name, attach_type| Kind { side: Side::Exit, name, attach_type };
-        let both = |name, attach_type| Kind { side: Side::Both, name, attach_type };
-        // Programs for slots, or for the map alone.
-        let slots = kernel.exchanges || empty;
-        let registers = |attach_type| {
-            if slots {
-                vec![
-                    exit(choose("regs_leave_2", "regs_leave_3", "regs_empty"), attach_type),
-                    entry(choose("regs_enter", "regs_enter", "regs_empty"), attach_type),
-                ]
-            } else {
-                vec![
-                    exit(choose("hashed_regs_leave_2", "hashed_regs_leave_3", ""), attach_type),
-                    entry("hashed_regs_enter", attach_type),
-                ]
+        // At the exit with two digits and with three, at the entry.
+        let [two, three, enter] = match (backend, starts) {
+            (B::Fsession, _) if empty => ["empty_enter"; 3],
+            (B::Fentry | B::FunctionGraph, _) if empty => {
+                ["empty_leave", "empty_leave", "empty_enter"]
             }
-        };
-        let trampoline = || {
-            if slots {
-                let [two, three] = if kernel.preempts {
-                    ["preempted_leave_2", "preempted_leave_3"]
-                } else {
-                    ["leave_2", "leave_3"]
-                };
-                vec![
-                    exit(choose(two, three, "empty_leave"), A::Fexit),
-                    entry(choose("enter", "enter", "empty_enter"), A::Fentry),
-                ]
-            } else {
-                vec![
-                    exit(choose("hashed_leave_2", "hashed_leave_3", ""), A::Fexit),
-                    entry("hashed_enter", A::Fentry),
-                ]
+            _ if empty => ["regs_empty"; 3],
+            (B::Fsession, Starts::Nests) => ["nest_fsession_2", "nest_fsession_3", ""],
+            (B::Fsession, _) => ["fsession_2", "fsession_3", ""],
+            (B::KprobeSession, Starts::Nests) => ["nest_ksession_2", "nest_ksession_3", ""],
+            (B::KprobeSession, _) => ["ksession_2", "ksession_3", ""],
+            (B::KprobeMulti | B::Kprobe, Starts::Nests) => {
+                ["nest_regs_leave_2", "nest_regs_leave_3", "nest_regs_enter"]
             }
-        };
-        let paired = if slots { Starts::Slots } else { Starts::Map };
-        let (kinds, starts) = match backend {
-            Backend::Fsession => {
-                let name = choose("fsession_2", "fsession_3", "empty_enter");
-                (vec![both(name, A::Fsession)], Starts::Cookies)
+            (B::KprobeMulti | B::Kprobe, Starts::Map) => {
+                ["hashed_regs_leave_2", "hashed_regs_leave_3", "hashed_regs_enter"]
             }
-            Backend::KprobeSession => {
-                let name = choose("ksession_2", "ksession_3", "regs_empty");
-                (vec![both(name, A::KprobeSession)], Starts::Cookies)
-            }
-            Backend::KprobeMulti => (registers(A::KprobeMulti), paired),
-            Backend::Kprobe => (registers(A::Kprobe), paired),
-            Backend::Fentry | Backend::FunctionGraph => (trampoline(), paired),
+            (B::KprobeMulti | B::Kprobe, _) => ["regs_leave_2", "regs_leave_3", "regs_enter"],
+            (_, Starts::Nests) => ["nest_leave_2", "nest_leave_3", "nest_enter"],
+            (_, Starts::Map) => ["hashed_leave_2", "hashed_leave_3", "hashed_enter"],
+            _ if kernel.preempts => ["preempted_leave_2", "preempted_leave_3", "enter"],
+            _ => ["leave_2", "leave_3", "enter"],
         };
-        let calls_kernel = starts == Starts::Cookies;
-        let needs_shift = !empty && matches!(backend, Backend::KprobeMulti | Backend::Kprobe);
-        Self { kinds, starts, needs_shift, calls_kernel }
-    }
-
-    fn telling_self_time(backend: Backend, precision: Precision) -> Self {
-        use AttachType as A;
-        let choose = |two, three| match precision {
-            Precision::Two => two,
-            Precision::Three => three,
-        };
-        let pair = |leave, enter, at_exit, at_entry| {
-            vec![
-                Kind { side: Side::Exit, name: leave, attach_type: at_exit },
-                Kind { side: Side::Entry, name: enter, attach_type: at_entry },
-            ]
-        };
-        let both = |name, attach_type| vec![Kind { side: Side::Both, name, attach_type }];
-        let registers = |attach_type| {
-            let leave = choose("nest_regs_leave_2", "nest_regs_leave_3");
-            pair(leave, "nest_regs_enter", attach_type, attach_type)
-        };
+        let leave = if precision == Precision::Two { two } else { three };
+        let kind = |side, name, attach_type| Kind { side, name, attach_type };
+        let pair =
+            |exit, entry| vec![kind(Side::Exit, leave, exit), kind(Side::Entry, enter, entry)];
         let kinds = match backend {
-            Backend::Fsession => both(choose("nest_fsession_2", "nest_fsession_3"), A::Fsession),
-            Backend::KprobeSession => {
-                both(choose("nest_ksession_2", "nest_ksession_3"), A::KprobeSession)
-            }
-            Backend::KprobeMulti => registers(A::KprobeMulti),
-            Backend::Kprobe => registers(A::Kprobe),
-            Backend::Fentry | Backend::FunctionGraph => {
-                pair(choose("nest_leave_2", "nest_leave_3"), "nest_enter", A::Fexit, A::Fentry)
-            }
+            B::Fsession => vec![kind(Side::Both, leave, A::Fsession)],
+            B::KprobeSession => vec![kind(Side::Both, leave, A::KprobeSession)],
+            B::KprobeMulti => pair(A::KprobeMulti, A::KprobeMulti),
+            B::Kprobe => pair(A::Kprobe, A::Kprobe),
+            B::Fentry | B::FunctionGraph => pair(A::Fexit, A::Fentry),
         };
-        Self {
-            kinds,
-            starts: Starts::Nests,
-            needs_shift: matches!(backend, Backend::KprobeMulti | Backend::Kprobe),
-            calls_kernel: matches!(backend, Backend::Fsession | Backend::KprobeSession),
-        }
+        let needs_shift = !empty && matches!(backend, B::KprobeMulti | B::Kprobe);
+        let calls_kernel = matches!(backend, B::Fsession | B::KprobeSession);
+        Self { kinds, starts, needs_shift, calls_kernel }
     }
 }
 

@@ -31,7 +31,7 @@ struct Handler {
 }
 
 impl Recorder {
-    /// A recorder for the handlers of `session`, whose window has not begun.
+    /// A recorder for the handlers of `session`, before its window starts.
     ///
     /// # Errors
     /// Never for the bounds used; the histogram library's own check is passed on.
@@ -44,7 +44,7 @@ impl Recorder {
         Ok(Self { handlers: handlers.map(new).collect::<Result<_, _>>()? })
     }
 
-    /// Begins the window: what was counted until `drained` is not of it.
+    /// Begins the window, after everything up to `drained`.
     pub fn begin(&mut self, drained: &[Drained]) {
         for (handler, drained) in self.handlers.iter_mut().zip(drained) {
             handler.paired_before += handler.durations.len() + drained.durations.len();

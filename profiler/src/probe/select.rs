@@ -17,7 +17,7 @@ use crate::{
     profile::Backend,
 };
 
-/// What one handler will be measured with.
+/// The backend that will measure a handler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
     /// The backend.
@@ -81,7 +81,7 @@ pub trait Subject {
     /// Why a backend that takes its address, or else its name, cannot measure it; `None` if it can.
     fn address_obstacle(&self) -> Option<String>;
 
-    /// Its prototype in C, where BTF tells it.
+    /// Its prototype in C, from BTF.
     fn prototype(&self) -> Option<String>;
 
     /// Whether a module holds it: functions of the kernel are no handlers of kprobes.
@@ -125,7 +125,7 @@ pub(super) fn no_backend(target: &Target, obstacles: &[Obstacle]) -> ProbeError 
     ProbeError::NoBackend { handler: target.label(), reasons: lines.concat() }
 }
 
-/// Why a kprobe would count nothing there, as far as the function's prototype tells: a handler of a
+/// Why a kprobe would count nothing there, judged by the function's prototype: a handler of a
 /// kprobe or kretprobe is called while that is being handled, and then the kernel skips every other
 /// kprobe on the CPU (`kprobe_running()`; Documentation/trace/kprobes.rst). What such a handler calls in
 /// turn does not show this way: there [`ProbeError::InsideKprobe`] ends the run.
@@ -213,7 +213,7 @@ impl Subject for Function {
     }
 
     fn address_obstacle(&self) -> Option<String> {
-        // What else has its name is looked up here for backends that go by BTF alone.
+        // Symbols of the same name matter only to backends that find the function by BTF.
         None
     }
 

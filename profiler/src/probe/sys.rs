@@ -197,7 +197,7 @@ const RECURSION_MISSES_OFFSET: usize =
 /// Offset of `kprobe_multi.missed` in `struct bpf_link_info` (kernel 6.7, commit e2b2cd592adb).
 const MULTI_MISSED_OFFSET: usize = 32;
 
-/// Length of that struct once links tell misses: its longest part, that of kprobes by perf events, has
+/// Length of that struct once links report misses: its longest part, that of kprobes by perf events, has
 /// grown by its own count in the kernel version before (6.7, commit 3acf8ace6823).
 const LINK_INFO_WITH_MISSED: usize = 56;
 
@@ -231,7 +231,7 @@ fn bpf<T>(command: bpf_cmd, attr: &mut T) -> io::Result<c_long> {
 fn bpf_fd<T>(command: bpf_cmd, attr: &mut T) -> io::Result<OwnedFd> {
     let fd = bpf(command, attr)?;
     let fd = c_int::try_from(fd).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
-    // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+    // SAFETY: the kernel has just made this descriptor for this call, so it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -454,23 +454,28 @@ pub(super) fn map_freeze(map: BorrowedFd<'_>) -> io::Result<()> {
     bpf(bpf_cmd::BPF_MAP_FREEZE, &mut attr).map(drop)
 }
 
-/// Ids of all objects of one kind, by its `GET_NEXT_ID` command.
-fn ids(next: bpf_cmd) -> impl Iterator<Item = io::Result<u32>> {
+/// All objects of one kind, by its `GET_NEXT_ID` and `GET_FD_BY_ID` commands.
+fn objects(next: bpf_cmd, by_id: bpf_cmd) -> impl Iterator<Item = io::Result<OwnedFd>> {
     let mut id = 0;
     std::iter::from_fn(move || {
-        let mut attr = GetId { id, ..Default::default() };
-        match bpf(next, &mut attr) {
-            Ok(_) => {
-                id = attr.next_id;
-                Some(Ok(id))
+        loop {
+            let mut attr = GetId { id, ..Default::default() };
+            match bpf(next, &mut attr) {
+                Ok(_) => id = attr.next_id,
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return None,
+                Err(error) => return Some(Err(error)),
             }
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => None,
-            Err(error) => Some(Err(error)),
+            match bpf_fd(by_id, &mut GetId { id, ..Default::default() }) {
+                // Gone since it was listed, or a link that is not complete yet.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EAGAIN)) => {
+                }
+                opened => return Some(opened),
+            }
         }
     })
 }
 
-/// Fills `info` with what the kernel knows of an object; gives how many bytes of it that are.
+/// Fills `info` with the kernel's description of an object; returns how many bytes the kernel wrote.
 fn info<T>(fd: BorrowedFd<'_>, info: &mut T) -> io::Result<usize> {
     let mut attr = GetInfo {
         fd: fd_number(fd),
@@ -486,15 +491,8 @@ fn info<T>(fd: BorrowedFd<'_>, info: &mut T) -> io::Result<usize> {
 /// # Errors
 /// What the kernel said; `Ok(None)` when there is no such object.
 pub(super) fn kernel_btf(name: &str) -> io::Result<Option<(u32, OwnedFd)>> {
-    for id in ids(bpf_cmd::BPF_BTF_GET_NEXT_ID) {
-        let id = id?;
-        let fd =
-            match bpf_fd(bpf_cmd::BPF_BTF_GET_FD_BY_ID, &mut GetId { id, ..Default::default() }) {
-                Ok(fd) => fd,
-                // Gone since it was listed.
-                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => continue,
-                Err(error) => return Err(error),
-            };
+    for fd in objects(bpf_cmd::BPF_BTF_GET_NEXT_ID, bpf_cmd::BPF_BTF_GET_FD_BY_ID) {
+        let fd = fd?;
         let mut text = [0u8; 64];
         let mut found = BtfInfoRaw {
             name: address_mut(&mut text),
@@ -527,19 +525,9 @@ pub(super) fn link_id(link: BorrowedFd<'_>) -> io::Result<u32> {
 /// What the kernel said.
 pub(super) fn tracing_links() -> io::Result<Vec<TracingLink>> {
     let mut links = Vec::new();
-    for id in ids(bpf_cmd::BPF_LINK_GET_NEXT_ID) {
-        let id = id?;
-        let fd =
-            match bpf_fd(bpf_cmd::BPF_LINK_GET_FD_BY_ID, &mut GetId { id, ..Default::default() }) {
-                Ok(fd) => fd,
-                // Gone since it was listed, or not yet whole.
-                Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EAGAIN)) => {
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
+    for fd in objects(bpf_cmd::BPF_LINK_GET_NEXT_ID, bpf_cmd::BPF_LINK_GET_FD_BY_ID) {
         let mut raw = LinkInfoRaw::default();
-        info(fd.as_fd(), &mut raw)?;
+        info(fd?.as_fd(), &mut raw)?;
         if raw.link_type == LINK_TYPE_TRACING {
             links.push(TracingLink {
                 id: raw.id,
@@ -553,7 +541,7 @@ pub(super) fn tracing_links() -> io::Result<Vec<TracingLink>> {
 }
 
 /// How often the kernel did not run a program because it, or for kprobes another one, was running on
-/// that CPU already; `None` on kernels that do not tell.
+/// that CPU already; `None` on kernels that do not report it.
 ///
 /// # Errors
 /// What the kernel said.
@@ -564,7 +552,7 @@ pub(super) fn recursion_misses(program: BorrowedFd<'_>) -> io::Result<Option<u64
 }
 
 /// Calls for which the kernel had no room to follow them to their exit, of a link made by
-/// [`attach_multi`]; `None` on kernels that do not tell.
+/// [`attach_multi`]; `None` on kernels that do not report it.
 ///
 /// # Errors
 /// What the kernel said.

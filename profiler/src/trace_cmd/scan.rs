@@ -1,6 +1,7 @@
 //! Splits a stream of any length into lines, in constant memory.
 
 use std::io::{self, Read};
+use std::ops::Range;
 
 use memchr::{memchr, memchr_iter, memrchr};
 
@@ -68,27 +69,20 @@ fn scan_lines(
     // Inside a line that is too long.
     let mut skipping = false;
     loop {
-        let read = match input.read(&mut buffer[kept..]) {
+        let (mut start, end) = match input.read(&mut buffer[kept..]) {
             Ok(0) => break,
-            Ok(read) => read,
+            Ok(read) => (0, kept + read),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };
-        let (mut start, end) = (0, kept + read);
-        if scanned.head.len() < HEAD {
-            let more = (HEAD - scanned.head.len()).min(read);
-            scanned.head.extend_from_slice(&buffer[kept..kept + more]);
-        }
-        scanned.bytes += read as u64;
+        scanned.add(&buffer[kept..end]);
         progress(scanned.bytes);
         if skipping {
-            match memchr(b'\n', &buffer[..end]) {
-                Some(newline) => (start, skipping) = (newline + 1, false),
-                None => {
-                    kept = 0;
-                    continue;
-                }
-            }
+            let Some(newline) = memchr(b'\n', &buffer[..end]) else {
+                kept = 0;
+                continue;
+            };
+            (start, skipping) = (newline + 1, false);
         }
         // From the back, and only in what is new, so that many short reads cost no more.
         let fresh = start.max(kept);
@@ -108,17 +102,7 @@ fn scan_lines(
         if workers.is_none() {
             workers = start_workers(scanned.bytes)?;
         }
-        if let Some(workers) = &mut workers {
-            workers.submit(&mut buffer, start..last + 1, last + 1..end, collector)?;
-        } else {
-            let whole = &buffer[start..=last];
-            let mut from = 0;
-            for newline in memchr_iter(b'\n', whole) {
-                collector.line(&whole[from..newline]);
-                from = newline + 1;
-            }
-            buffer.copy_within(last + 1..end, 0);
-        }
+        pass(&mut buffer, start..last + 1, last + 1..end, workers.as_mut(), collector)?;
         if collector.comma().is_some() {
             return Ok(scanned);
         }
@@ -130,6 +114,35 @@ fn scan_lines(
         collector.unfinished_line(&buffer[..kept]);
     }
     Ok(scanned)
+}
+
+impl Scanned {
+    fn add(&mut self, read: &[u8]) {
+        let missing = HEAD - self.head.len();
+        self.head.extend_from_slice(&read[..missing.min(read.len())]);
+        self.bytes += read.len() as u64;
+    }
+}
+
+/// Passes whole `lines` of the buffer to the workers or the collector, and keeps the `rest` at its front.
+fn pass(
+    buffer: &mut Vec<u8>,
+    lines: Range<usize>,
+    rest: Range<usize>,
+    workers: Option<&mut Workers>,
+    collector: &mut Collector,
+) -> io::Result<()> {
+    if let Some(workers) = workers {
+        return workers.submit(buffer, lines, rest, collector);
+    }
+    let mut from = lines.start;
+    for newline in memchr_iter(b'\n', &buffer[lines.clone()]) {
+        let end = lines.start + newline;
+        collector.line(&buffer[from..end]);
+        from = end + 1;
+    }
+    buffer.copy_within(rest, 0);
+    Ok(())
 }
 
 #[cfg(test)]

@@ -46,12 +46,14 @@ impl Ended {
         Self::from(command.output().unwrap_or_else(|error| panic!("{command:?}: {error}")))
     }
 
+    #[track_caller]
     pub(crate) fn assert_code(&self, code: u8) -> &Self {
         assert_eq!(self.code, Some(i32::from(code)), "{self:?}");
         self
     }
 
     /// The last line of standard error: the error message.
+    #[track_caller]
     pub(crate) fn assert_error(&self, words: &[&str]) -> &Self {
         let at = self.stderr.find("error: ").unwrap_or_else(|| panic!("no error: {self:?}"));
         for word in words {
@@ -61,6 +63,7 @@ impl Ended {
     }
 
     /// No probe was attached.
+    #[track_caller]
     pub(crate) fn assert_nothing_done(&self) -> &Self {
         assert_eq!(self.stdout, "", "{self:?}");
         assert!(!self.stderr.contains("probes on"), "{self:?}");
@@ -148,6 +151,7 @@ impl Drop for Started {
 }
 
 /// Waits until `condition` holds.
+#[track_caller]
 pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let patience = Instant::now() + PATIENCE;
     while !condition() {
@@ -173,6 +177,7 @@ pub(crate) fn handler<'a>(profile: &'a Profile, name: &str) -> &'a HandlerProfil
 }
 
 /// Nothing was lost, and the account balances.
+#[track_caller]
 pub(crate) fn assert_whole(handler: &HandlerProfile) {
     let losses = &handler.losses;
     let text = format!("{}: {losses:?}", handler.name);
@@ -182,6 +187,7 @@ pub(crate) fn assert_whole(handler: &HandlerProfile) {
 
 /// Every one of these calls was counted. Tasks that call at once may be preempted within a trampoline's
 /// program where the kernel does that: what it then skipped for the other has to be reported.
+#[track_caller]
 pub(crate) fn assert_every_call(handler: &HandlerProfile, calls: u64) {
     let losses = &handler.losses;
     let trampoline = matches!(handler.backend, Some(Backend::Fsession | Backend::Fentry));

@@ -86,6 +86,7 @@ impl Scene {
     }
 
     /// Nothing of root's below `folder` is gone or another's.
+    #[track_caller]
     fn assert_untouched(folder: &Path) {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let point = folder.join("mnt");
@@ -104,6 +105,7 @@ impl Scene {
         }
     }
 
+    #[track_caller]
     fn assert_all_untouched(&self, others: &str) {
         let place = self.tree.path("precious");
         Self::assert_untouched(&place);

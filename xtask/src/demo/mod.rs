@@ -15,7 +15,7 @@ use clap::ValueEnum;
 use crate::paths::Paths;
 use crate::process;
 use crate::series::Series;
-use crate::vm::{self, VmOutcome, VmSpec, quote};
+use crate::vm::{self, VmOutcome, VmSpec};
 
 /// The driver whose handlers are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -37,8 +37,7 @@ pub(crate) fn run(paths: &Paths, driver: Driver, series: Series) -> Result<i32> 
 /// An empty folder for a demo's output.
 fn output(paths: &Paths, name: &str) -> Result<PathBuf> {
     let out = paths.target().join(name);
-    process::remove_dir(&out)?;
-    process::create_dir(&out)?;
+    process::empty_dir(&out)?;
     Ok(out)
 }
 
@@ -67,9 +66,4 @@ fn conclude(outcome: &VmOutcome, result: &Path) -> Result<()> {
         eprintln!("error: demo: exit code {}; log: {}", outcome.code, outcome.log.display());
     }
     Ok(())
-}
-
-/// A path as one word for the guest's shell.
-fn word(path: &Path) -> String {
-    quote(&path.to_string_lossy())
 }

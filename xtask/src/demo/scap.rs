@@ -3,20 +3,19 @@
 //! Its probes hang on the kernel's system call tracepoints and call one function (a filler) for each
 //! kind of event, so the counts of fillers are those of system calls.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-use super::word;
 use crate::cargo;
 use crate::kbuild;
 use crate::paths::Paths;
 use crate::process;
 use crate::series::Series;
 use crate::setup::{self, Kernel, Part};
+use crate::vm::word;
 
 /// Which system call of the loads calls which functions, as the loads count their calls.
 const FILLERS: [(&str, &str, &str); 4] = [
@@ -53,10 +52,7 @@ pub(super) fn run(paths: &Paths, series: Series) -> Result<i32> {
     let outcome = super::boot(paths, "demo-scap", series, &script)?;
     super::conclude(&outcome, &result)?;
     if outcome.code == 0 {
-        let text = fs::read_to_string(&result)
-            .with_context(|| format!("cannot read {}", result.display()))?;
-        let profile = serde_json::from_str(&text)
-            .with_context(|| format!("{} is no JSON", result.display()))?;
+        let profile = process::read_json(&result)?;
         let events = events(&outcome.lines)?;
         println!("\n{:18} {:>8} {:>8}  system call", "function", "counted", "made");
         for filler in check(&profile)? {
@@ -69,12 +65,10 @@ pub(super) fn run(paths: &Paths, series: Series) -> Result<i32> {
 
 /// The driver with BTF, built as its package would and prepared as a user would.
 fn build(paths: &Paths, series: Series, profiler: &Path) -> Result<PathBuf> {
-    let kernel = Kernel::open(paths, series)
-        .with_context(|| format!("no kernel in {}", paths.kernel(series).display()))?;
+    let kernel = Kernel::require(paths, series)?;
     let _lock = setup::lock(paths)?;
     let folder = paths.target().join("scap");
-    process::remove_dir(&folder)?;
-    process::create_dir(&folder)?;
+    process::empty_dir(&folder)?;
     let source = folder.join("src");
     process::run(Command::new("cp").arg("-r").arg(setup::scap_source(paths)?).arg(&source))?;
     println!("demo: building Falco's driver for {}", kernel.release);

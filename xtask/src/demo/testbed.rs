@@ -4,12 +4,12 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::word;
 use crate::cargo;
 use crate::paths::Paths;
 use crate::series::Series;
 use crate::setup::{self, Part};
 use crate::testbed;
+use crate::vm::word;
 
 /// The handlers of Elkeid's table, in its order; the testbed has them all.
 const HANDLERS: [&str; 10] = [

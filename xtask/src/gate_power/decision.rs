@@ -8,10 +8,10 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 
-use crate::cli::PowerClock;
+use crate::cli::{GatePowerArgs, PowerClock};
 use crate::process;
 
-use super::Change;
+use super::{Change, HANDLERS, LOAD};
 
 /// Written last: a folder without it is of a decision that was broken off.
 const FACTS: &str = "decision.json";
@@ -22,37 +22,31 @@ pub(super) struct Lab {
     pub(super) profiler: PathBuf,
     pub(super) kernel: PathBuf,
     pub(super) vng: PathBuf,
-    pub(super) handlers: String,
-    pub(super) load: String,
-    pub(super) clock: PowerClock,
-    pub(super) operations: u64,
-    pub(super) boots: u32,
-    pub(super) rounds: u32,
-    pub(super) jobs: Option<u32>,
+    pub(super) args: GatePowerArgs,
 }
 
 impl Lab {
     fn design(&self) -> String {
+        let GatePowerArgs { boots, rounds, operations, .. } = self.args;
+        let s = |count| if count == 1 { "" } else { "s" };
         format!(
-            "{} boot{} with {} round{} of ABBA, {} operations a run",
-            self.boots,
-            if self.boots == 1 { "" } else { "s" },
-            self.rounds,
-            if self.rounds == 1 { "" } else { "s" },
-            self.operations
+            "{boots} boot{} with {rounds} round{} of ABBA, {operations} operations a run",
+            s(boots),
+            s(rounds),
         )
     }
 
     /// Runs both builds in turns; what was measured goes to `place`.
     pub(super) fn command(&self, place: &Path, base: &Path, candidate: &Path) -> Command {
+        let GatePowerArgs { operations, boots, rounds, clock, jobs, .. } = &self.args;
         let mut command = Command::new(&self.profiler);
         command.arg("lab").arg("--kernel").arg(&self.kernel);
         command.arg("--baseline").arg(base).arg("--candidate").arg(candidate);
-        command.args(["--handler", &self.handlers, "--builtin", &self.load]);
-        command.args(["--operations", &self.operations.to_string()]);
-        command.args(["--boots", &self.boots.to_string(), "--repeat", &self.rounds.to_string()]);
-        command.args(["--clock", self.clock.name(), "--no-cost", "--quiet"]);
-        if let Some(jobs) = self.jobs {
+        command.args(["--handler", HANDLERS, "--builtin", LOAD]);
+        command.args(["--operations", &operations.to_string()]);
+        command.args(["--boots", &boots.to_string(), "--repeat", &rounds.to_string()]);
+        command.args(["--clock", clock.name(), "--no-cost", "--quiet"]);
+        if let Some(jobs) = jobs {
             command.args(["--jobs", &jobs.to_string()]);
         }
         command.arg("--vng").arg(&self.vng).arg("--out").arg(place);
@@ -95,12 +89,11 @@ impl Decision {
         candidate: &Path,
         noisy: bool,
     ) -> Result<()> {
-        process::remove_dir(place)?;
-        process::create_dir(place)?;
+        process::empty_dir(place)?;
         let started = Instant::now();
         process::run_logged(&mut lab.command(place, base, candidate), &place.join("lab.log"))?;
         let facts = json!({
-            "clock": lab.clock.name(),
+            "clock": lab.args.clock.name(),
             "handler": change.handler,
             "percent": change.percent,
             "noisy": noisy,
@@ -112,7 +105,7 @@ impl Decision {
 
     /// Lets the gate judge the runs in a folder.
     pub(super) fn judge(profiler: &Path, place: &Path) -> Result<Self> {
-        let facts = read(&place.join(FACTS))?;
+        let facts = process::read_json(&place.join(FACTS))?;
         let report = place.join("gate.json");
         let mut command = Command::new(profiler);
         command.arg("gate").arg(place.join("baseline.json")).arg(place.join("candidate.json"));
@@ -129,7 +122,7 @@ impl Decision {
                 String::from_utf8_lossy(&output.stderr).trim_end()
             );
         }
-        Self::of(&facts, &read(&report)?)
+        Self::of(&facts, &process::read_json(&report)?)
     }
 
     fn of(facts: &Value, report: &Value) -> Result<Self> {
@@ -217,13 +210,7 @@ pub(super) fn all(profiler: &Path, folder: &Path) -> Result<Vec<Decision>> {
 
 /// By how much a handler was made slower in the decision of a folder, in percent.
 pub(super) fn percent(place: &Path) -> Result<f64> {
-    read(&place.join(FACTS))?["percent"].as_f64().context("no percent")
-}
-
-pub(super) fn read(path: &Path) -> Result<Value> {
-    let text =
-        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    serde_json::from_str(&text).with_context(|| format!("{} is broken", path.display()))
+    process::read_json(&place.join(FACTS))?["percent"].as_f64().context("no percent")
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ impl Level {
         handler: &str,
         base: &Path,
     ) -> Result<Self> {
-        match lab.clock {
+        match lab.args.clock {
             PowerClock::Virtual => Ok(Self {
                 call: average(decisions, handler)?,
                 iteration: ITERATION,
@@ -57,14 +57,15 @@ impl Level {
 
     fn by_pilot(paths: &Paths, lab: &Lab, handler: &str, base: &Path) -> Result<Self> {
         let place = paths.target().join("gate-power/pilot");
-        process::remove_dir(&place)?;
-        process::create_dir(&place)?;
+        process::empty_dir(&place)?;
         let slow = Slow { handler: handler.to_owned(), iterations: PILOT_ITERATIONS };
         let slow = testbed::build_slow(paths, Series::V6_1, &slow)?;
-        let lab = Lab { boots: 1, rounds: 1, ..lab.clone() };
+        let mut lab = lab.clone();
+        (lab.args.boots, lab.args.rounds) = (1, 1);
         process::run_logged(&mut lab.command(&place, base, &slow), &place.join("lab.log"))?;
-        let fastest =
-            |name: &str| -> Result<f64> { fastest(&decision::read(&place.join(name))?, handler) };
+        let fastest = |name: &str| -> Result<f64> {
+            fastest(&process::read_json(&place.join(name))?, handler)
+        };
         let (call, slower) = (fastest("baseline.json")?, fastest("candidate.json")?);
         ensure!(
             slower > call,
@@ -114,7 +115,7 @@ fn average_in(place: &Path, handler: &str) -> Result<f64> {
     if decision::percent(place)? != 0.0 {
         bail!("{} is of a slower driver", place.display());
     }
-    let series = decision::read(&place.join("baseline.json"))?;
+    let series = process::read_json(&place.join("baseline.json"))?;
     let handlers = series["runs"][0]["handlers"].as_array().context("no handlers")?;
     let found = handlers.iter().find(|one| one["name"] == handler).context("no such handler")?;
     let sum = found["sum_ns"].as_f64().context("no sum")?;

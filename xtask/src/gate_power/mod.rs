@@ -42,13 +42,7 @@ pub(crate) fn run(paths: &Paths, args: &GatePowerArgs) -> Result<bool> {
         profiler: profiler.clone(),
         kernel: paths.kernel(series),
         vng: paths.venv().join("bin/vng"),
-        handlers: HANDLERS.to_owned(),
-        load: LOAD.to_owned(),
-        clock: args.clock,
-        operations: args.operations,
-        boots: args.boots,
-        rounds: args.rounds,
-        jobs: args.jobs,
+        args: args.clone(),
     };
     let clock = folder.join(args.clock.name());
     let mut noise = args.noise.then(Noise::start).transpose()?;

@@ -9,48 +9,27 @@ use crate::paths::Paths;
 use crate::process;
 
 /// For booting a kernel on this machine's file tree.
-pub(crate) const VM: &[&str] = &[
-    "bpftool",
-    "busybox-static",
-    "file",
-    "iproute2",
-    "kmod",
-    "procps",
-    "python3-pip",
-    "python3-venv",
-    "qemu-system-x86",
-    "trace-cmd",
-    "udev",
-];
+pub(crate) const VM: &str = "bpftool busybox-static file iproute2 kmod procps python3-pip python3-venv qemu-system-x86 \
+    trace-cmd udev";
 
 /// For Python environments.
-pub(crate) const PYTHON: &[&str] = &["python3-pip", "python3-venv"];
+pub(crate) const PYTHON: &str = "python3-pip python3-venv";
 
 /// For what reads exported files.
-pub(crate) const READERS: &[&str] = &["chromium", "python3-pip", "python3-venv"];
+pub(crate) const READERS: &str = "chromium python3-pip python3-venv";
 
 /// For kernel modules. gcc-12 builds for every series, 5.10 included.
-pub(crate) const MODULE_BUILD: &[&str] =
-    &["bc", "binutils", "gcc-12", "libelf1", "make", "pahole", "xz-utils", "zstd"];
+pub(crate) const MODULE_BUILD: &str = "bc binutils gcc-12 libelf1 make pahole xz-utils zstd";
 
 /// For libFuzzer; for the script that imports are measured against, and what measures both.
-pub(crate) const PARSERS: &[&str] = &["g++", "hyperfine", "python3", "time"];
+pub(crate) const PARSERS: &str = "g++ hyperfine python3 time";
 
 /// For unpacking a kernel's packages and indexing its modules.
-pub(crate) const KERNEL: &[&str] = &["kmod", "xz-utils", "zstd"];
+pub(crate) const KERNEL: &str = "kmod xz-utils zstd";
 
 /// For the BPF object: a Rust with library sources, and the LLVM of the same version.
-pub(crate) const BPF_BUILD: &[&str] = &[
-    "g++",
-    "gcc",
-    "libc6-dev",
-    "libpolly-22-dev",
-    "libzstd-dev",
-    "llvm-22-dev",
-    "rust-web-src",
-    "rustc-web",
-    "zlib1g-dev",
-];
+pub(crate) const BPF_BUILD: &str =
+    "g++ gcc libc6-dev libpolly-22-dev libzstd-dev llvm-22-dev rust-web-src rustc-web zlib1g-dev";
 
 /// Those of `wanted` that are not installed, each once.
 pub(crate) fn missing(wanted: impl Iterator<Item = &'static str>) -> Result<Vec<&'static str>> {

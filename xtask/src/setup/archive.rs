@@ -98,8 +98,7 @@ impl Apt {
     /// An empty folder for downloads.
     pub(super) fn empty_debs(&self) -> Result<PathBuf> {
         let debs = self.folder.join("debs");
-        process::remove_dir(&debs)?;
-        process::create_dir(&debs)?;
+        process::empty_dir(&debs)?;
         Ok(debs)
     }
 }

@@ -20,18 +20,7 @@ const STAMP: &str = "packages.txt";
 
 /// The file system that a compiler runs in is the kernel's folder; these come with the headers' own
 /// dependencies, which name the compiler.
-const TOOLS: [&str; 10] = [
-    "base-files",
-    "bash",
-    "coreutils",
-    "dash",
-    "findutils",
-    "grep",
-    "make",
-    "mawk",
-    "pahole",
-    "sed",
-];
+const TOOLS: &str = "base-files bash coreutils dash findutils grep make mawk pahole sed";
 
 /// Where a module's sources are seen by its own tools, below the kernel's folder.
 pub(crate) const BUILD_FOLDER: &str = "build";
@@ -57,6 +46,15 @@ impl Kernel {
         let release = release_in(&packages)?;
         let kernel = Self { series, root, release, packages };
         (kernel.image().exists() && kernel.headers().exists()).then_some(kernel)
+    }
+
+    /// As [`open`](Self::open).
+    ///
+    /// # Errors
+    /// If it is not there.
+    pub(crate) fn require(paths: &Paths, series: Series) -> Result<Self> {
+        Self::open(paths, series)
+            .with_context(|| format!("no kernel in {}", paths.kernel(series).display()))
     }
 
     /// The compressed kernel.
@@ -138,7 +136,7 @@ impl Apt {
             .args(["-o", &format!("Dir::Cache::archives={}", debs.display())])
             .arg("install")
             .args(headers)
-            .args(TOOLS);
+            .args(TOOLS.split(' '));
         process::run_logged(&mut closure, &self.log)
     }
 
@@ -147,8 +145,7 @@ impl Apt {
         self.download(series, packages, &debs)?;
 
         let partial = to.with_extension("partial");
-        process::remove_dir(&partial)?;
-        process::create_dir(&partial)?;
+        process::empty_dir(&partial)?;
         let found = extract(&debs, &partial)?;
         if found < packages.len() {
             bail!("apt-get brought {found} of {} packages: {}", packages.len(), packages.join(" "));
@@ -186,8 +183,7 @@ fn make_root(root: &Path, release: &str) -> Result<()> {
 /// Debian's makefile of the headers names the common ones where a package would install them.
 fn use_headers_in_place(root: &Path, release: &str) -> Result<()> {
     let makefile = root.join("usr/src").join(format!("linux-headers-{release}")).join("Makefile");
-    let text = fs::read_to_string(&makefile)
-        .with_context(|| format!("cannot read {}", makefile.display()))?;
+    let text = process::read(&makefile)?;
     process::write(&makefile, text.replace("include /usr/src/", "include ../"))
 }
 

@@ -7,9 +7,8 @@ mod apt;
 mod archive;
 mod bpf_linker;
 mod kernels;
-pub(crate) mod readers;
 mod scap;
-mod venv;
+pub(crate) mod venv;
 
 use std::fs::File;
 
@@ -23,6 +22,7 @@ use crate::series::Series;
 pub(crate) use bpf_linker::{LLVM_MAJOR, LLVM_PREFIX, VERSION as BPF_LINKER_VERSION};
 pub(crate) use kernels::{BUILD_FOLDER, Kernel};
 pub(crate) use scap::source as scap_source;
+use venv::Venv;
 
 /// A part of the set-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Part {
         parts
     }
 
-    fn packages(self) -> &'static [&'static str] {
+    fn packages(self) -> &'static str {
         match self {
             Self::Vm => apt::VM,
             Self::Python => apt::PYTHON,
@@ -62,24 +62,98 @@ impl Part {
             Self::Kernel(_) => apt::KERNEL,
             Self::Readers => apt::READERS,
             Self::Parsers => apt::PARSERS,
-            Self::ScapDriver => &[],
+            Self::ScapDriver => "",
             Self::BpfBuild => apt::BPF_BUILD,
+        }
+    }
+
+    /// Whether all but the packages is there.
+    fn is_ready(self, paths: &Paths) -> bool {
+        match self {
+            Self::Vm | Self::Python => Venv::virtme(paths).is_ready(),
+            Self::Readers => Venv::readers(paths).is_ready(),
+            Self::Kernel(series) => Kernel::open(paths, series).is_some(),
+            Self::ScapDriver => scap::source(paths).is_ok(),
+            Self::BpfBuild => bpf_linker::is_ready(paths),
+            Self::ModuleBuild | Self::Parsers => true,
+        }
+    }
+
+    /// Where it is installed, and what it is.
+    fn describe(self, paths: &Paths) -> String {
+        let below = |name: &str| paths.target().join(name).display().to_string();
+        match self {
+            Self::Vm | Self::Python => Venv::virtme(paths).describe(),
+            Self::Readers => Venv::readers(paths).describe(),
+            Self::Kernel(series) => format!(
+                "{}: Debian's Linux {series}, unpacked, not installed",
+                paths.kernel(series).display()
+            ),
+            Self::ScapDriver => {
+                format!("{}: sources of Falco's driver, of Debian 12", below("drivers"))
+            }
+            Self::BpfBuild => {
+                format!("{}: bpf-linker {BPF_LINKER_VERSION}, by cargo (minutes)", below("tools"))
+            }
+            Self::ModuleBuild | Self::Parsers => "packages alone".to_owned(),
+        }
+    }
+
+    /// Installs it; of several `missing` kernels all at once.
+    fn install(self, paths: &Paths, missing: &[Self]) -> Result<()> {
+        match self {
+            Self::Vm | Self::Python => Venv::virtme(paths).install(paths),
+            Self::Readers => Venv::readers(paths).install(paths),
+            Self::Kernel(_) => {
+                let kernel = |part: &Self| match part {
+                    Self::Kernel(series) => Some(*series),
+                    _ => None,
+                };
+                kernels::install(paths, &missing.iter().filter_map(kernel).collect::<Vec<_>>())
+            }
+            Self::ScapDriver => scap::install(paths),
+            Self::BpfBuild => bpf_linker::install(paths),
+            Self::ModuleBuild | Self::Parsers => Ok(()),
         }
     }
 }
 
 /// Installs what is missing of `parts`; prints nothing if nothing is.
 pub(crate) fn ensure(paths: &Paths, parts: &[Part]) -> Result<()> {
-    if Missing::find(paths, parts)?.is_empty() {
+    let find = || -> Result<_> {
+        let packages = parts.iter().flat_map(|part| part.packages().split_whitespace());
+        let is_missing = |part: &Part| !part.is_ready(paths);
+        let missing: Vec<Part> = parts.iter().copied().filter(is_missing).collect();
+        Ok((apt::missing(packages)?, missing))
+    };
+    let (packages, missing) = find()?;
+    if packages.is_empty() && missing.is_empty() {
         return Ok(());
     }
     let _lock = lock(paths)?;
-    let missing = Missing::find(paths, parts)?;
-    if missing.is_empty() {
+    // Another xtask may have installed it meanwhile.
+    let (packages, missing) = find()?;
+    if packages.is_empty() && missing.is_empty() {
         return Ok(());
     }
-    missing.announce(paths);
-    missing.install(paths)
+    println!("set-up: this will be installed");
+    if !packages.is_empty() {
+        println!("  on this machine, by apt: {}", packages.join(" "));
+    }
+    missing.iter().for_each(|part| println!("  {}", part.describe(paths)));
+    if !packages.is_empty() {
+        println!("set-up: apt-get install ({} packages and what they need)", packages.len());
+        apt::install(paths, &packages)?;
+    }
+    for part in &missing {
+        // One may come with another.
+        if !part.is_ready(paths) {
+            println!("set-up: {}", part.describe(paths));
+            part.install(paths, &missing)?;
+        }
+    }
+    println!("set-up: done");
+    Ok(())
 }
 
 /// Waits for any other xtask that installs or builds under `target/`: two at once would collide in
@@ -91,96 +165,4 @@ pub(crate) fn lock(paths: &Paths) -> Result<Flock<File>> {
     Flock::lock(file, FlockArg::LockExclusive)
         .map_err(|(_, errno)| errno)
         .with_context(|| format!("cannot lock {}", path.display()))
-}
-
-/// What is missing of the wanted parts.
-struct Missing {
-    packages: Vec<&'static str>,
-    venv: bool,
-    readers: bool,
-    kernels: Vec<Series>,
-    scap: bool,
-    bpf_linker: bool,
-}
-
-impl Missing {
-    fn find(paths: &Paths, parts: &[Part]) -> Result<Self> {
-        let wanted = parts.iter().flat_map(|part| part.packages()).copied();
-        let kernel = |part: &Part| match part {
-            Part::Kernel(series) if Kernel::open(paths, *series).is_none() => Some(*series),
-            _ => None,
-        };
-        Ok(Self {
-            packages: apt::missing(wanted)?,
-            venv: (parts.contains(&Part::Vm) || parts.contains(&Part::Python))
-                && !venv::is_ready(paths),
-            readers: parts.contains(&Part::Readers) && !readers::is_ready(paths),
-            kernels: parts.iter().filter_map(kernel).collect(),
-            scap: parts.contains(&Part::ScapDriver) && scap::source(paths).is_err(),
-            bpf_linker: parts.contains(&Part::BpfBuild) && !bpf_linker::is_ready(paths),
-        })
-    }
-
-    fn is_empty(&self) -> bool {
-        self.packages.is_empty()
-            && !(self.venv || self.readers || self.scap || self.bpf_linker)
-            && self.kernels.is_empty()
-    }
-
-    fn announce(&self, paths: &Paths) {
-        println!("set-up: this will be installed");
-        if !self.packages.is_empty() {
-            println!("  on this machine, by apt: {}", self.packages.join(" "));
-        }
-        let below = |name: &str| paths.target().join(name).display().to_string();
-        if self.venv {
-            let (vng, kirk) = (venv::VERSION, venv::KIRK);
-            println!("  {}: virtme-ng {vng} and kirk {kirk}, by pip", below("venv"));
-        }
-        if self.readers {
-            println!("  {}: {}, by pip", below("readers"), readers::PACKAGES.join(" and "));
-        }
-        for series in &self.kernels {
-            let folder = paths.kernel(*series);
-            println!("  {}: Debian's Linux {series}, unpacked, not installed", folder.display());
-        }
-        if self.scap {
-            println!("  {}: sources of Falco's driver, of Debian 12", below("drivers"));
-        }
-        if self.bpf_linker {
-            let version = bpf_linker::VERSION;
-            println!("  {}: bpf-linker {version}, by cargo (minutes)", below("tools"));
-        }
-    }
-
-    fn install(&self, paths: &Paths) -> Result<()> {
-        if !self.packages.is_empty() {
-            println!(
-                "set-up: apt-get install ({} packages and what they need)",
-                self.packages.len()
-            );
-            apt::install(paths, &self.packages)?;
-        }
-        if self.venv {
-            println!("set-up: virtme-ng and kirk");
-            venv::install(paths)?;
-        }
-        if self.readers {
-            println!("set-up: other implementations of exported formats");
-            readers::install(paths)?;
-        }
-        if !self.kernels.is_empty() {
-            kernels::install(paths, &self.kernels)?;
-        }
-        if self.scap {
-            println!("set-up: sources of Falco's driver");
-            scap::install(paths)?;
-        }
-        if self.bpf_linker {
-            println!("set-up: bpf-linker, built from source");
-            bpf_linker::install(paths)?;
-        }
-        println!("set-up: done");
-        Ok(())
-    }
 }

@@ -32,8 +32,7 @@ pub(crate) fn install(paths: &Paths) -> Result<()> {
     process::run_logged(&mut download, &apt.log)?;
     let folder = paths.target().join("drivers/scap");
     let partial = folder.with_extension("partial");
-    process::remove_dir(&partial)?;
-    process::create_dir(&partial)?;
+    process::empty_dir(&partial)?;
     extract(&debs, &partial)?;
     process::remove_dir(&folder)?;
     fs::rename(&partial, &folder)

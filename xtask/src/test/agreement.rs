@@ -2,10 +2,11 @@
 //!
 //! A test that measures writes lines `name<TAB>value` to `values.tsv` in its output folder.
 
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
+
+use crate::process;
 
 /// The file in each boot's output folder.
 pub(crate) const FILE: &str = "values.tsv";
@@ -28,8 +29,7 @@ fn tolerance(name: &str, a: f64, b: f64) -> f64 {
 pub(crate) fn check(first: &Path, second: &Path) -> Result<usize> {
     let read = |folder: &Path| {
         let path = folder.join(FILE);
-        let text =
-            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = process::read(&path)?;
         parse(&text).with_context(|| format!("{} is broken", path.display()))
     };
     compare(&read(first)?, &read(second)?)

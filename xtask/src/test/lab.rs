@@ -10,7 +10,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use super::libtest::{self, Parser};
 use super::report::Report;
@@ -40,7 +40,7 @@ pub(super) fn run(paths: &Paths, binary: &Path, report: &mut Report) -> Result<(
     let slow = Slow { handler: "connect_syscall_handler".to_owned(), iterations: 64 };
     let mut command = ignored();
     command.args(["--test-threads=1", "--show-output"]);
-    command.env("PROFILER_LAB_KERNEL", Kernel::open(paths, SERIES).context("no kernel")?.image());
+    command.env("PROFILER_LAB_KERNEL", Kernel::require(paths, SERIES)?.image());
     command.env("PROFILER_LAB_VNG", paths.venv().join("bin/vng"));
     command.env("PROFILER_LAB_BASELINE", testbed::build(paths, SERIES)?);
     command.env("PROFILER_LAB_CANDIDATE", testbed::build_slow(paths, SERIES, &slow)?);

@@ -1,22 +1,13 @@
 //! Parses the output of a Rust test binary.
 
-/// How one test ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ending {
-    /// It passed.
-    Ok,
-    /// It failed.
-    Failed,
-    /// It has `#[ignore]`.
-    Ignored,
-}
+use super::report::Status;
 
-impl Ending {
+impl Status {
     fn parse(word: &str) -> Option<Self> {
         match word {
-            "ok" => Some(Self::Ok),
+            "ok" => Some(Self::Passed),
             "FAILED" => Some(Self::Failed),
-            _ if word == "ignored" || word.starts_with("ignored, ") => Some(Self::Ignored),
+            _ if word == "ignored" || word.starts_with("ignored, ") => Some(Self::Skipped),
             _ => None,
         }
     }
@@ -29,7 +20,7 @@ impl Ending {
 pub(crate) struct Parser {
     pending: Option<String>,
     /// The tests that ended, in order.
-    pub(crate) endings: Vec<(String, Ending)>,
+    pub(crate) endings: Vec<(String, Status)>,
 }
 
 impl Parser {
@@ -38,7 +29,7 @@ impl Parser {
         let named = line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... "));
         if let Some((name, rest)) = named {
             let name = name.trim_end_matches(" - should panic").to_owned();
-            match Ending::parse(rest) {
+            match Status::parse(rest) {
                 Some(ending) => {
                     self.pending = None;
                     self.endings.push((name, ending));
@@ -47,9 +38,9 @@ impl Parser {
             }
             return;
         }
-        let ending = Ending::parse(line).or_else(|| {
+        let ending = Status::parse(line).or_else(|| {
             let last = line.rsplit(|c: char| !c.is_ascii_alphabetic()).next()?;
-            Ending::parse(last).filter(|_| line.ends_with("ok") || line.ends_with("FAILED"))
+            Status::parse(last).filter(|_| line.ends_with("ok") || line.ends_with("FAILED"))
         });
         if let (Some(_), Some(ending)) = (&self.pending, ending) {
             // Never empty here.
@@ -76,7 +67,7 @@ pub(crate) fn ignored(output: &str) -> Vec<(String, String)> {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Vec<(String, Ending)> {
+    fn parse(text: &str) -> Vec<(String, Status)> {
         let mut parser = Parser::default();
         text.lines().for_each(|line| parser.line(line));
         parser.endings
@@ -88,11 +79,11 @@ mod tests {
                     test e ... ignored, needs a bigger machine\ntest f - should panic ... ok\n\
                     test result: FAILED. 1 passed; 1 failed; 2 ignored\n";
         let expected = [
-            ("a", Ending::Ok),
-            ("b::c", Ending::Failed),
-            ("d", Ending::Ignored),
-            ("e", Ending::Ignored),
-            ("f", Ending::Ok),
+            ("a", Status::Passed),
+            ("b::c", Status::Failed),
+            ("d", Status::Skipped),
+            ("e", Status::Skipped),
+            ("f", Status::Passed),
         ];
         assert_eq!(parse(text), expected.map(|(name, ending)| (name.to_owned(), ending)));
     }
@@ -100,7 +91,7 @@ mod tests {
     #[test]
     fn output_of_a_child_may_split_the_line() {
         let text = "test a ... loading module\nall is fine\nok\ntest b ... x\ny FAILED\n";
-        let expected = [("a".to_owned(), Ending::Ok), ("b".to_owned(), Ending::Failed)];
+        let expected = [("a".to_owned(), Status::Passed), ("b".to_owned(), Status::Failed)];
         assert_eq!(parse(text), expected);
     }
 

@@ -20,22 +20,24 @@ mod side_by_side;
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::cargo;
+use crate::cli::TestArgs;
 use crate::ebpf;
 use crate::paths::Paths;
 use crate::process;
 use crate::series::Series;
-use crate::setup::{self, Part, readers};
+use crate::setup::venv::{BROWSER, Venv};
+use crate::setup::{self, Part};
 use crate::testbed;
 use crate::vm::{self, VmSpec};
 
-use libtest::{Ending, Parser};
+use libtest::Parser;
 use plan::Boot;
 use report::{Report, Status};
 use side_by_side::Job;
@@ -59,25 +61,12 @@ enum Object {
 /// More than a boot with its tests takes on a slow machine.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(2700);
 
-/// What to run; empty means everything.
-#[derive(Debug, Default)]
-pub(crate) struct Selection {
-    /// Only the tests on the host.
-    pub(crate) host: bool,
-    /// Only these boots.
-    pub(crate) boots: Vec<String>,
-    /// In VMs, only tests whose name contains one of these.
-    pub(crate) filters: Vec<String>,
-    /// Run nothing: print the boots, and the tests in each.
-    pub(crate) list: bool,
-}
-
-impl Selection {
+impl TestArgs {
     /// Whether to run `place`, whose tests boot VMs themselves: it has a name like a boot, but no
     /// filters.
     fn wants(&self, place: &str) -> bool {
-        self.boots.iter().any(|name| name == place)
-            || (self.boots.is_empty() && self.filters.is_empty())
+        self.boot.iter().any(|name| name == place)
+            || (self.boot.is_empty() && self.filters.is_empty())
     }
 
     /// The selected boots with their selected tests. A name or filter that matches nothing is an
@@ -85,11 +74,11 @@ impl Selection {
     fn of(&self, boots: Vec<Boot>) -> Result<Vec<Boot>> {
         let known: Vec<String> = boots.iter().map(|boot| boot.name.clone()).collect();
         let is_known = |name: &&String| known.contains(name) || *name == lab::PLACE;
-        if let Some(name) = self.boots.iter().find(|name| !is_known(name)) {
+        if let Some(name) = self.boot.iter().find(|name| !is_known(name)) {
             bail!("no boot `{name}`; there are {}, {}", known.join(", "), lab::PLACE);
         }
         let mut boots = boots;
-        boots.retain(|boot| self.boots.is_empty() || self.boots.contains(&boot.name));
+        boots.retain(|boot| self.boot.is_empty() || self.boot.contains(&boot.name));
         let is_in =
             |boot: &Boot, filter: &String| boot.tests.iter().any(|test| test.contains(filter));
         if let Some(filter) =
@@ -110,16 +99,16 @@ impl Selection {
 }
 
 /// Runs the selected tests and prints the summary; true when all is well.
-pub(crate) fn run(paths: &Paths, selection: &Selection) -> Result<bool> {
+pub(crate) fn run(paths: &Paths, wanted: &TestArgs) -> Result<bool> {
     let started = Instant::now();
-    if selection.list {
-        for boot in selection.of(plan::boots(&cargo::build_tests(paths)?.vm_tests)?)? {
+    if wanted.list {
+        for boot in wanted.of(plan::boots(&cargo::build_tests(paths)?.vm_tests)?)? {
             boot.tests.iter().for_each(|test| println!("{}\t{test}", boot.name));
         }
         return Ok(true);
     }
-    let in_vm = !selection.host;
-    let on_host = selection.boots.is_empty();
+    let in_vm = !wanted.host;
+    let on_host = wanted.boot.is_empty();
     // Everything at once, so that the plan is printed once.
     let parts = if in_vm { Part::all() } else { vec![Part::Python, Part::Readers, Part::Parsers] };
     setup::ensure(paths, &parts)?;
@@ -134,7 +123,7 @@ pub(crate) fn run(paths: &Paths, selection: &Selection) -> Result<bool> {
         report.lap("object");
     }
     if in_vm {
-        vm_tests(paths, selection, &mut report)?;
+        vm_tests(paths, wanted, &mut report)?;
     }
     println!("test: took {} s\n", started.elapsed().as_secs());
     println!("{}", report.summary());
@@ -148,8 +137,8 @@ fn host_tests(paths: &Paths, report: &mut Report) -> Result<()> {
     cargo.arg("test").args(cargo::TESTED).arg("--no-fail-fast");
     // Ignored tests need programs, which are installed here. Those of the lab run beside the other boots.
     cargo.args(["--", "--include-ignored", "--skip", lab::TESTS]);
-    cargo.env("PROFILER_READERS_PYTHON", readers::python(paths));
-    cargo.env("PROFILER_BROWSER", readers::BROWSER);
+    cargo.env("PROFILER_READERS_PYTHON", Venv::readers(paths).python());
+    cargo.env("PROFILER_BROWSER", BROWSER);
     cargo.current_dir(paths.root()).stdin(Stdio::null()).stdout(Stdio::piped());
     let text = process::text(&cargo);
     let mut child = cargo.spawn().with_context(|| format!("cannot run `{text}`"))?;
@@ -163,9 +152,9 @@ fn host_tests(paths: &Paths, report: &mut Report) -> Result<()> {
     }
     let status = child.wait().with_context(|| format!("cannot wait for `{text}`"))?;
     for (test, ending) in &parser.endings {
-        report.add(HOST, test, (*ending).into());
+        report.add(HOST, test, ending.clone());
     }
-    let failed = parser.endings.iter().any(|(_, ending)| *ending == Ending::Failed);
+    let failed = parser.endings.iter().any(|(_, ending)| *ending == Status::Failed);
     if !status.success() && !failed {
         // It did not build, or a test binary died.
         report.add(HOST, "cargo test", Status::NotRun(format!("`{text}` failed: {status}")));
@@ -185,11 +174,11 @@ struct Bench<'a> {
 }
 
 /// The tests in VMs, side by side.
-fn vm_tests(paths: &Paths, selection: &Selection, report: &mut Report) -> Result<()> {
+fn vm_tests(paths: &Paths, wanted: &TestArgs, report: &mut Report) -> Result<()> {
     let Some(tested) = report.step("build", "tests", cargo::build_tests(paths)) else {
         return Ok(());
     };
-    let mut boots = selection.of(plan::boots(&tested.vm_tests)?)?;
+    let mut boots = wanted.of(plan::boots(&tested.vm_tests)?)?;
     // Virtual time keeps a CPU busy: such a boot at the end would leave the other CPU idle.
     boots.sort_by_key(|boot| !boot.virtual_time);
     let boots: Vec<Boot> = boots.into_iter().flat_map(Boot::parts).collect();
@@ -200,7 +189,7 @@ fn vm_tests(paths: &Paths, selection: &Selection, report: &mut Report) -> Result
         let run = Box::new(|report: &mut Report| bench.boot(boot, report));
         jobs.push(Job { place: format!("{VM_PLACE}{}", boot.vm()), run });
     }
-    if selection.wants(lab::PLACE) {
+    if wanted.wants(lab::PLACE) {
         let run = Box::new(|report: &mut Report| lab::run(paths, &tested.host_tests, report));
         jobs.push(Job { place: lab::PLACE.to_owned(), run });
     }
@@ -302,20 +291,18 @@ impl<'a> Bench<'a> {
             return Ok(Err(format!("no testbed for {}", boot.series)));
         };
         let out = self.out(boot, object);
-        process::remove_dir(&out)?;
-        process::create_dir(&out)?;
-        let quote = |path: &Path| vm::quote(&path.to_string_lossy());
+        process::empty_dir(&out)?;
         let mut env = vec![
             format!("PROFILER_VM_KERNEL={}", boot.series),
-            format!("PROFILER_VM_TESTBED={}", quote(testbed)),
-            format!("PROFILER_VM_OUT={}", quote(&out)),
+            format!("PROFILER_VM_TESTBED={}", vm::word(testbed)),
+            format!("PROFILER_VM_OUT={}", vm::word(&out)),
         ];
         env.extend(std::env::var(KILLS).map(|kills| format!("{KILLS}={}", vm::quote(&kills))));
         if object == Object::Rebuilt {
             let Some(rebuilt) = &self.rebuilt else {
                 return Ok(Err("the BPF object could not be rebuilt".to_owned()));
             };
-            env.push(format!("PROFILER_BPF_OBJECT={}", quote(&rebuilt.object)));
+            env.push(format!("PROFILER_BPF_OBJECT={}", vm::word(&rebuilt.object)));
         }
         let names: Vec<String> = boot.tests.iter().map(|name| vm::quote(name)).collect();
         // Tests in one VM share its module and its clock, so they run one at a time.
@@ -323,7 +310,7 @@ impl<'a> Bench<'a> {
             "echo '{}'\n{} {} --test-threads=1 --ignored --exact {}\n",
             pass_line(object),
             env.join(" "),
-            quote(&self.binary),
+            vm::word(&self.binary),
             names.join(" ")
         );
         Ok(Ok(Pass { object, script }))
@@ -356,7 +343,7 @@ fn pass_line(object: Object) -> String {
 }
 
 /// The endings of one pass: those after its line and before the next pass's.
-fn endings_of_pass(lines: &[String], object: Object) -> Vec<(String, Ending)> {
+fn endings_of_pass(lines: &[String], object: Object) -> Vec<(String, Status)> {
     let begin = pass_line(object);
     let mut parser = Parser::default();
     lines
@@ -383,8 +370,8 @@ mod tests {
         ]
         .map(str::to_owned);
         let ending = |object| endings_of_pass(&lines, object);
-        assert_eq!(ending(Object::Committed), [("a".to_owned(), Ending::Ok)]);
-        assert_eq!(ending(Object::Rebuilt), [("a".to_owned(), Ending::Failed)]);
+        assert_eq!(ending(Object::Committed), [("a".to_owned(), Status::Passed)]);
+        assert_eq!(ending(Object::Rebuilt), [("a".to_owned(), Status::Failed)]);
     }
 
     #[test]
@@ -399,9 +386,9 @@ mod tests {
         };
         let select = |names: &[&str], filters: &[&str]| {
             let owned = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
-            let selection =
-                Selection { boots: owned(names), filters: owned(filters), ..Selection::default() };
-            let boots = selection.of(vec![boot("6.1", &["a::x", "b::y"]), boot("7.2", &["b::y"])]);
+            let wanted =
+                TestArgs { boot: owned(names), filters: owned(filters), ..TestArgs::default() };
+            let boots = wanted.of(vec![boot("6.1", &["a::x", "b::y"]), boot("7.2", &["b::y"])]);
             boots.map_err(|error| error.to_string())
         };
         assert_eq!(select(&[], &[]).unwrap().len(), 2);

@@ -3,8 +3,6 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use super::libtest::Ending;
-
 /// How one test ended in one place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Status {
@@ -18,16 +16,6 @@ pub(crate) enum Status {
     LeftOut(String),
     /// It should have run and did not: a failure.
     NotRun(String),
-}
-
-impl From<Ending> for Status {
-    fn from(ending: Ending) -> Self {
-        match ending {
-            Ending::Ok => Self::Passed,
-            Ending::Failed => Self::Failed,
-            Ending::Ignored => Self::Skipped,
-        }
-    }
 }
 
 #[derive(Debug)]
@@ -96,13 +84,13 @@ impl Report {
         &mut self,
         place: &str,
         listed: &[String],
-        endings: &[(String, Ending)],
+        endings: &[(String, Status)],
         reason: &str,
     ) {
         for test in listed {
             let ending = endings.iter().find(|(name, _)| name == test);
             let status = match ending {
-                Some((_, ending)) => (*ending).into(),
+                Some((_, ending)) => ending.clone(),
                 None => Status::NotRun(reason.to_owned()),
             };
             self.add(place, test, status);
@@ -258,7 +246,7 @@ mod tests {
     #[test]
     fn a_listed_test_that_did_not_run_is_a_failure() {
         let mut report = Report::default();
-        let endings = [("a".to_owned(), Ending::Ok)];
+        let endings = [("a".to_owned(), Status::Passed)];
         report.add_run("vm 6.1", &names(&["a", "b"]), &endings, "the VM ended");
         assert!(!report.is_green());
         let summary = report.summary();

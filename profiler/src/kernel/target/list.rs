@@ -1,11 +1,8 @@
 //! Functions as the kernel lists them, with what is known of each.
 
-use std::cell::OnceCell;
-
 use serde::Serialize;
 
-use super::{KernelFiles, ResolveError, Symbols, Traceable, glob, is_glob, nearest, symbols};
-use crate::kernel::btf::Btf;
+use super::{KernelFiles, ResolveError, Scope, glob, is_glob, nearest};
 
 /// A function as the kernel lists it, whether it can be probed or not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -57,26 +54,6 @@ impl Function {
     }
 }
 
-#[cfg(test)]
-impl Function {
-    /// One that a module of the tests has: every backend reaches it.
-    pub(crate) fn example(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            module: Some("driver".to_owned()),
-            address: Some(0xffff_ffff_c000_1000),
-            size_bytes: Some(64),
-            traceable: Some(true),
-            btf: true,
-            prototype: Some(format!("int {name}(struct pt_regs *regs)")),
-            variant: None,
-            same_name: 1,
-            duplicate_index: None,
-            taken_for: None,
-        }
-    }
-}
-
 fn hexadecimal<S: serde::Serializer>(
     address: &Option<u64>,
     serializer: S,
@@ -100,88 +77,79 @@ impl KernelFiles {
         module: Option<&str>,
         patterns: &[String],
     ) -> Result<Vec<Function>, ResolveError> {
-        let module = module.map(|module| module.replace('-', "_"));
-        let module = module.as_deref();
-        if let Some(module) = module {
-            self.require_loaded(module)?;
-        }
-        let mut globs = Vec::new();
-        for pattern in patterns {
-            globs.push(glob(pattern)?);
-        }
-        let folder = self.btf_folder();
-        let present = |name: &str| folder.join(name).exists();
-        let types = (present("vmlinux") && module.is_none_or(present))
-            .then(|| Btf::of(module, &folder))
-            .transpose()?;
-        let kallsyms = self.read("proc/kallsyms")?;
-        let symbols = symbols(&kallsyms, module);
-        let traceable = Traceable { files: self, module, names: OnceCell::new() };
-        let mut starts: Vec<u64> = symbols.values().flatten().copied().collect();
+        let scope = self.scope(module)?;
+        let globs = patterns.iter().map(|pattern| glob(pattern)).collect::<Result<Vec<_>, _>>()?;
+        let mut starts: Vec<u64> = scope.symbols.values().flatten().copied().collect();
         starts.sort_unstable();
-
         let mut matched = vec![false; globs.len()];
         let mut functions: Vec<Function> = Vec::new();
-        for (name, addresses) in &symbols {
-            let (source_name, suffix) = match name.split_once('.') {
-                Some((source_name, suffix)) if !source_name.is_empty() => {
-                    (source_name, Some(suffix))
-                }
-                _ => (name.as_str(), None),
-            };
+        for (name, addresses) in &scope.symbols {
+            let (source_name, _) = parts_of(name);
             let mut wanted = globs.is_empty();
             for (glob, matched) in globs.iter().zip(&mut matched) {
                 if glob.matches(name) || glob.matches(source_name) {
                     (wanted, *matched) = (true, true);
                 }
             }
-            if !wanted {
-                continue;
+            if wanted {
+                functions.extend(scope.functions_named(name, addresses, &starts));
             }
-            let ids = types.as_ref().map_or(&[][..], |types| types.ids(name));
-            let prototype = match (ids, &types) {
-                // Of two functions of one name it may belong to either.
-                (&[id], Some(types)) if addresses.len() == 1 => types.prototype(id),
-                _ => None,
-            };
-            let mut addresses = addresses.clone();
-            addresses.sort_unstable();
-            let several = addresses.len() > 1;
-            functions.extend(addresses.iter().enumerate().map(|(place, &address)| Function {
-                name: name.clone(),
-                module: module.map(str::to_owned),
-                address: (address != 0).then_some(address),
-                size_bytes: size(address, &starts),
-                traceable: traceable.known(name),
-                btf: !ids.is_empty(),
-                prototype: prototype.clone(),
-                variant: suffix.map(variant),
-                same_name: ids.len().max(addresses.len()),
-                duplicate_index: several.then_some(place + 1),
-                taken_for: None,
-            }));
         }
-        let names = functions.iter().map(|function| function.name.clone()).collect();
-        let namesakes = self.namesakes(&kallsyms, module, &names);
+        let namesakes = scope.namesakes(functions.iter().map(|function| function.name.as_str()));
         for function in &mut functions {
             let namesake = namesakes.get(&function.name).filter(|namesake| namesake.taken_by_btf);
             function.taken_for = namesake.map(|namesake| namesake.place.clone());
         }
         match patterns.iter().zip(matched).find(|(_, matched)| !matched) {
-            Some((pattern, _)) => Err(no_match(pattern, module, &symbols)),
+            Some((pattern, _)) => Err(scope.no_match(pattern)),
             None => Ok(functions),
         }
     }
 }
 
-fn no_match(pattern: &str, module: Option<&str>, symbols: &Symbols) -> ResolveError {
-    let module = module.map(str::to_owned);
-    if is_glob(pattern) {
-        let pattern = pattern.to_owned();
-        ResolveError::NoMatch { pattern, module, not_traceable: 0 }
-    } else {
-        let nearest = nearest(pattern, symbols.keys().map(String::as_str));
-        ResolveError::NoSuchHandler { handler: pattern.to_owned(), module, nearest }
+/// The name in the source, and the compiler's suffixes.
+fn parts_of(name: &str) -> (&str, Option<&str>) {
+    match name.split_once('.') {
+        Some((source_name, suffix)) if !source_name.is_empty() => (source_name, Some(suffix)),
+        _ => (name, None),
+    }
+}
+
+impl Scope<'_> {
+    /// All functions of one name; `starts`, those of all functions, is sorted.
+    fn functions_named(&self, name: &str, addresses: &[u64], starts: &[u64]) -> Vec<Function> {
+        let ids = self.ids(name);
+        let prototype = match (ids, &self.btf) {
+            // Of two functions of one name it may belong to either.
+            (&[id], Some(btf)) if addresses.len() == 1 => btf.prototype(id),
+            _ => None,
+        };
+        let mut addresses = addresses.to_vec();
+        addresses.sort_unstable();
+        let function = |(place, &address): (usize, &u64)| Function {
+            name: name.to_owned(),
+            module: self.module.clone(),
+            address: (address != 0).then_some(address),
+            size_bytes: size(address, starts),
+            traceable: self.traceable.known(name),
+            btf: !ids.is_empty(),
+            prototype: prototype.clone(),
+            variant: parts_of(name).1.map(variant),
+            same_name: ids.len().max(addresses.len()),
+            duplicate_index: (addresses.len() > 1).then_some(place + 1),
+            taken_for: None,
+        };
+        addresses.iter().enumerate().map(function).collect()
+    }
+
+    fn no_match(&self, pattern: &str) -> ResolveError {
+        let (module, given) = (self.module.clone(), pattern.to_owned());
+        if is_glob(pattern) {
+            ResolveError::NoMatch { pattern: given, module, not_traceable: 0 }
+        } else {
+            let nearest = nearest(pattern, self.symbols.keys().map(String::as_str));
+            ResolveError::NoSuchHandler { handler: given, module, nearest }
+        }
     }
 }
 

@@ -409,3 +409,22 @@ fn hidden_addresses_are_left_out() {
     assert_eq!((function.address, function.size_bytes), (None, None));
     assert_eq!(serde_json::to_value(function).unwrap()["address"], serde_json::Value::Null);
 }
+
+impl super::Function {
+    /// One that a module of the tests has: every backend reaches it.
+    pub(crate) fn example(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            module: Some("driver".to_owned()),
+            address: Some(0xffff_ffff_c000_1000),
+            size_bytes: Some(64),
+            traceable: Some(true),
+            btf: true,
+            prototype: Some(format!("int {name}(struct pt_regs *regs)")),
+            variant: None,
+            same_name: 1,
+            duplicate_index: None,
+            taken_for: None,
+        }
+    }
+}

@@ -268,6 +268,18 @@ mod tests {
     }
 
     #[test]
+    fn a_link_in_the_place_of_the_folder_is_not_followed() {
+        let parent = tempfile::tempdir().unwrap();
+        fs::create_dir(parent.path().join("precious")).unwrap();
+        fs::write(parent.path().join("precious/kept"), "x").unwrap();
+        symlink("precious", parent.path().join("work")).unwrap();
+        let folder = Folder::open(parent.path()).unwrap();
+        let removed = remove(&folder, OsStr::new("work"), None);
+        assert!(parent.path().join("precious/kept").exists(), "{removed:?}");
+        removed.unwrap_err();
+    }
+
+    #[test]
     fn a_tree_may_be_wide_and_deeper_than_the_limit_of_open_files() {
         removed(|work| {
             let mut here = Folder::open(work).unwrap();

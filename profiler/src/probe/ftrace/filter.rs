@@ -28,7 +28,7 @@ pub(super) type Name<'a> = (Option<&'a str>, &'a str);
 /// Limits the tracer of `place` to the handlers, and to nothing else.
 ///
 /// # Errors
-/// When a handler cannot be traced, or not be told from another function.
+/// When a handler cannot be traced, or not be distinguished from another function.
 pub(super) fn set(
     journal: &mut Journal,
     root: &Path,
@@ -52,7 +52,7 @@ pub(super) fn set(
     is.sort_unstable();
     wanted.sort_unstable();
     if is != wanted {
-        // An empty list is no limit, and a wrong one would time somebody else's functions.
+        // With an empty list the tracer traces everything; with a wrong one, other functions.
         let error = io::Error::other("it is not what was set: was a module loaded meanwhile?");
         return Err(place.failed("limiting the tracer by", FILTER, error));
     }

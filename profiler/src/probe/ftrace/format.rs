@@ -1,4 +1,4 @@
-//! Where things lie in ftrace's binary data: as the kernel says, never as it was somewhere.
+//! The layout of ftrace's binary data, read from the running kernel's format files.
 
 use super::FtraceError;
 
@@ -40,7 +40,7 @@ pub(super) struct PageHead {
 /// Head of an event, from `events/header_event`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct EventHead {
-    /// Bits of the type, which also tells the length.
+    /// Bits of the type, which also encodes the length.
     pub(super) type_bits: u32,
     /// Bits of the time since the event before.
     pub(super) delta_bits: u32,
@@ -48,9 +48,9 @@ pub(super) struct EventHead {
     pub(super) padding: u32,
     /// Type of a time too large for its bits.
     pub(super) time_extend: u32,
-    /// Type of a time that counts from 0.
+    /// Type of an absolute time stamp.
     pub(super) time_stamp: u32,
-    /// Highest type that is data; a lower one is its length in words, 0 tells it in a word of its own.
+    /// Highest type of data events. The type is the length in words; with 0 the length is in a word of its own.
     pub(super) data_max: u32,
 }
 
@@ -78,7 +78,7 @@ pub(super) struct ExitFormat {
     pub(super) times: Option<(Field, Field)>,
 }
 
-/// All of it.
+/// The whole layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Layout {
     pub(super) page: PageHead,
@@ -96,7 +96,7 @@ pub(super) struct Layout {
 pub(super) enum Kind {
     Entry,
     Exit,
-    /// Somebody else's, in a buffer that is shared.
+    /// Another tool's, in a shared buffer.
     Other,
 }
 
@@ -127,7 +127,7 @@ impl Layout {
             },
             event: event.ok_or_else(|| FtraceError::Format {
                 file: "events/header_event".to_owned(),
-                what: "it does not tell the bits and types of an event's head".to_owned(),
+                what: "it lacks the bits and types of an event's head".to_owned(),
             })?,
             kind: entry.field("common_type")?,
             pid: entry.field("common_pid")?,

@@ -1,5 +1,5 @@
-//! What was changed in tracefs, written down before it is changed, so that it is undone whatever ends
-//! the program: by the program itself, by its [keeper](crate::probe::keeper), or by its next start.
+//! The journal of changes in tracefs. Each change is noted before it is made, so that it is undone however
+//! the program ends: by the program itself, by its [keeper](crate::probe::keeper), or by its next start.
 //!
 //! The journal is a file of lines of JSON below `/run`, which is empty after a boot, as tracefs is as it
 //! was. Whoever changes anything holds a lock on it, which the kernel takes back when the process
@@ -37,7 +37,7 @@ const PATIENCE_FOR_OTHERS: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Line {
-    /// Who changes; the first line.
+    /// The process that makes the changes; the first line.
     Owner {
         pid: u32,
         started: Option<u64>,
@@ -122,7 +122,7 @@ impl Journal {
         Ok((journal, recovered))
     }
 
-    /// Sets a file to a value, to which it has to go back from `was`.
+    /// Sets a file to a value, and notes that it has to return to `was`.
     ///
     /// # Errors
     /// When it cannot be written; then it is as it was.
@@ -303,7 +303,7 @@ fn undo_stale(file: &mut File, root: &Path) -> io::Result<Option<Recovered>> {
     Ok(recovered)
 }
 
-/// Whether somebody else has begun to trace meanwhile, whose settings these are now.
+/// Whether another tool has started to trace since: then the settings are that tool's.
 fn taken_over(changes: &[Line]) -> Option<String> {
     let (file, was) = changes.iter().find_map(|change| match change {
         Line::Value { file, was } if file.ends_with(CURRENT) => Some((file, was)),

@@ -106,14 +106,14 @@ pub enum FtraceError {
     },
     /// Other functions have the same name, and it is not known which one is meant.
     #[error(
-        "several functions are called {handler}, and ftrace's list does not tell which is which on this \
+        "several functions are called {handler}, and ftrace's list does not show which is which on this \
          kernel: rename one, or measure the function that calls it"
     )]
     Ambiguous {
         /// The handler.
         handler: String,
     },
-    /// The kernel does not tell addresses.
+    /// The kernel hides addresses.
     #[error(
         "the address of handler {handler} is hidden, by which its calls are known: sysctl \
          kernel.kptr_restrict=1, and run as root"

@@ -3,13 +3,13 @@
 use super::format::{Kind, Layout};
 use crate::bytes::array;
 
-/// The page follows events that were lost.
+/// Flag: events were lost before this page.
 const MISSED_EVENTS: u64 = 1 << 31;
-/// How many stands behind the events.
+/// Flag: their number follows the events.
 const MISSED_STORED: u64 = 1 << 30;
 /// The bits of the length below the flags.
 const COMMIT: u64 = (1 << 27) - 1;
-/// A time that counts from 0 has this many bits; the higher ones are those of the time before.
+/// An absolute time stamp has this many bits; the higher ones are those of the time before.
 const STAMP_BITS: u32 = 59;
 
 /// One of the two events of a call.
@@ -23,11 +23,11 @@ pub(super) struct Event {
     pub(super) pid: u32,
     /// How many traced calls of the task it lies within.
     pub(super) depth: u32,
-    /// What only an exit tells.
+    /// What only an exit event has.
     pub(super) exit: Option<Exit>,
 }
 
-/// What an exit tells besides.
+/// Fields that only an exit event has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Exit {
     /// Calls of this task that were too deep to be traced, since it began.
@@ -45,7 +45,7 @@ pub(super) struct Summary {
     pub(super) foreign: u64,
     /// Events that were lost before this page, as far as it is known: at least one if it says so.
     pub(super) missed: u64,
-    /// It ends within an event, or is no page at all.
+    /// It ends within an event, or is not a page.
     pub(super) broken: bool,
 }
 

@@ -1,8 +1,8 @@
-//! From events of all CPUs to calls: each exit finds the entry of its own call.
+//! Pairs the events of all CPUs: each exit with the entry of its own call.
 //!
-//! An entry that the same CPU's next event ends is paired at once. All others wait until what every
-//! other CPU wrote before them has been read, and are then taken in order of time: so a call that
-//! sleeps, nests, is interrupted or ends on another CPU is found by its task and depth.
+//! An entry followed by its exit on the same CPU is paired at once. All other events wait until everything
+//! that the other CPUs wrote before them has been read, and are then paired in order of time, by task and
+//! depth: so calls that sleep, nest, are interrupted or end on another CPU are paired, too.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ const CALL_SITE: u64 = 16;
 /// Idle tasks of all CPUs have number 0: each gets one of its own.
 const IDLE: u64 = 1 << 31;
 
-/// One event, as it waits.
+/// An event that waits to be paired.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     time: u64,
@@ -55,15 +55,15 @@ pub(super) struct Pairing {
     slots: Vec<Option<Seen>>,
     waiting: Vec<Seen>,
     open: HashMap<u64, Open, FixedState>,
-    /// The times of calls and of events are of one clock, the same on all CPUs.
+    /// Calls and events are timed by one clock, the same on all CPUs.
     coherent: bool,
-    /// Events were lost: no entry is taken for that of the next exit unseen.
+    /// Events were lost: an entry is not paired with the next exit unchecked.
     lossy: bool,
     /// Latest event that was read before this round.
     read_before: u64,
     /// Latest event that was read.
     read_until: u64,
-    /// Exits that never came, of handlers all together.
+    /// Missing exits of all handlers.
     exits_missing: u64,
     /// Calls too deep to be traced, by task.
     too_deep: HashMap<u32, u64, FixedState>,
@@ -104,7 +104,7 @@ impl Pairing {
         })
     }
 
-    /// The number of the handler that begins at or shortly before an address.
+    /// The number of the handler whose symbol is at or shortly before an address.
     #[inline]
     fn handler_of(&self, func: u64) -> Option<u32> {
         let next = self.addresses.partition_point(|(address, _)| *address <= func);
@@ -112,7 +112,7 @@ impl Pairing {
         (func - address <= CALL_SITE).then_some(handler)
     }
 
-    /// Takes an event; those of one CPU in their order.
+    /// Takes an event; the caller keeps the order of each CPU's events.
     #[inline]
     pub(super) fn add(&mut self, cpu: usize, event: Event) {
         let Some(handler) = self.handler_of(event.func) else {
@@ -139,7 +139,7 @@ impl Pairing {
         }
         if let (Some(entry), Some((call, ret))) = (slot, exit.times)
             && (entry.key, entry.handler) == (seen.key, handler)
-            // Else the task has been elsewhere meanwhile, and this is the end of a later call.
+            // Otherwise the task was on another CPU in between, and this exit is of a later call.
             && (self.coherent && !self.lossy && call <= entry.time && call <= ret)
         {
             let tally = &mut self.handlers[handler as usize];
@@ -216,7 +216,7 @@ impl Pairing {
         let tally = &mut self.handlers[seen.handler as usize];
         let Some(entry) = entry else {
             match exit.times.and_then(|(call, ret)| ret.checked_sub(call)) {
-                // The exit tells all, so the entry is as good as seen.
+                // The exit event has both times: the entry is not needed.
                 Some(duration) => {
                     tally.books.entries += 1;
                     tally.record(duration);
@@ -255,7 +255,7 @@ impl Pairing {
         }
     }
 
-    /// Events are being lost. Calls of tasks that are gone have ended unseen.
+    /// Events are being lost: calls of tasks that no longer exist are lost, too.
     pub(super) fn lossy(&mut self, is_alive: impl Fn(u32) -> bool) {
         self.lossy = true;
         let gone: Vec<u64> = self

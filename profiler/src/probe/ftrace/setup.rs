@@ -1,4 +1,4 @@
-//! The tracer is set up for us alone, or not at all.
+//! Sets up the tracer. It is used only if no other tool is using it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,25 +12,25 @@ use crate::limits;
 use crate::probe::life::Life;
 use crate::probe::{OTHER_FILES, Options};
 
-/// Most of a machine's memory that all buffers take: one part in so many.
+/// All buffers together take at most this fraction of the machine's memory: 1 / 32.
 const MEMORY_SHARE: u64 = 32;
-/// Room for about 100,000 calls on a CPU: more than any makes between two looks of the reader.
+/// Room for about 100,000 calls on a CPU: more than it makes between two reads.
 const BUFFER_KIB: u64 = 8192;
-/// Still enough for a reader that comes in time.
+/// The least that lets the reader keep up.
 const BUFFER_LEAST_KIB: u64 = 256;
 
 /// Switches that change what is measured or lost, and what they have to be.
 const SWITCHES: [(&str, &str); 9] = [
-    // A full buffer drops new events, not old ones: each is then a call that was not seen or an exit
-    // that is missing, and can be accounted for.
+    // A full buffer drops new events, not old ones. Each dropped event is then a call that was not seen, or
+    // a missing exit, and can be counted.
     ("overwrite", "0"),
-    // Time in which a call sleeps is its time: BPF backends count it, too.
+    // The time in which a call sleeps counts, as with BPF backends.
     ("sleep-time", "1"),
-    // And so is the time of what it calls.
+    // The time of its callees counts, too.
     ("graph-time", "1"),
-    // Calls from interrupts are calls.
+    // Calls from interrupts count.
     ("funcgraph-irqs", "1"),
-    // What costs time in every event, and what nobody reads.
+    // Not read, and each costs time in every event.
     ("funcgraph-args", "0"),
     ("funcgraph-retaddr", "0"),
     ("stacktrace", "0"),
@@ -38,14 +38,14 @@ const SWITCHES: [(&str, &str); 9] = [
     ("record-tgid", "0"),
 ];
 
-/// Of these, what older kernels have once for all instances.
+/// Those of them that older kernels have once for all instances.
 const GLOBAL_SWITCHES: [&str; 3] = ["sleep-time", "graph-time", "funcgraph-irqs"];
 
 /// Clocks of a machine by which any two CPUs agree, so that the tracer's cheapest clock, which reads the
 /// same counter, does as well.
 const COHERENT: [&str; 5] = ["tsc", "arch_sys_counter", "timebase", "tod", "riscv_clocksource"];
 
-/// tracefs as it was set up. Dropping it puts everything back.
+/// The set-up of tracefs. Dropping it restores every setting.
 #[derive(Debug)]
 pub(super) struct Tracing {
     journal: Journal,
@@ -55,15 +55,15 @@ pub(super) struct Tracing {
     pub(super) cpus: Vec<(usize, bool)>,
     /// Bytes of all buffers.
     pub(super) buffer_bytes: u64,
-    /// Events are timed by the clock that calls are timed by.
+    /// Events and calls are timed by the same clock.
     pub(super) coherent: bool,
 }
 
 impl Tracing {
-    /// Sets all up but for the tracer itself.
+    /// Sets up everything, without starting the tracer.
     ///
     /// # Errors
-    /// When tracefs is not there, in use, or does not take it. Then it is as it was.
+    /// When tracefs is missing, in use, or refuses a setting. Then nothing stays changed.
     pub(super) fn prepare(
         root: &Path,
         targets: &[Target],
@@ -125,7 +125,7 @@ impl Tracing {
         self.journal.set(self.place.path(CURRENT), &was, TRACER)
     }
 
-    /// Writes no event any more; what was written can still be read.
+    /// Stops the writing of events; those in the buffers can still be read.
     ///
     /// # Errors
     /// When the kernel does not take it.
@@ -143,8 +143,8 @@ impl Tracing {
     }
 }
 
-/// An instance of our own, whose name nobody else can have chosen, where this kernel lets the tracer run in one: since Linux 6.11 (kernel commit
-/// c132be2c4fcc) it says so in the instance's list.
+/// An instance with a name of this process alone, if the kernel lets the tracer run in one: since Linux 6.11
+/// (kernel commit c132be2c4fcc) the instance's list of tracers says so.
 fn instance(
     journal: &mut Journal,
     root: &Path,
@@ -165,7 +165,7 @@ fn instance(
     Ok(None)
 }
 
-/// What limits every user of the tracer, instances and all.
+/// Refuses settings that limit every user of the tracer, also in instances.
 fn check_global(root: &Path, top: &Folder) -> Result<(), FtraceError> {
     const SYSCTL: &str = "proc/sys/kernel/ftrace_enabled";
     if read_fact(&root.join(SYSCTL)).is_some_and(|enabled| enabled == "0") {
@@ -180,7 +180,7 @@ fn check_global(root: &Path, top: &Folder) -> Result<(), FtraceError> {
     Ok(())
 }
 
-/// The top folder is one for all: it must be nobody's now.
+/// All tools share the top folder: none may be using it now.
 fn check_free(root: &Path, top: &Folder) -> Result<(), FtraceError> {
     expect(top, CURRENT, &["nop"])?;
     expect(top, "events/enable", &["0"])?;
@@ -248,7 +248,7 @@ fn in_use(file: PathBuf, is: &str, remedy: &str) -> FtraceError {
     FtraceError::InUse { what: format!("{} is `{is}`", file.display()), remedy: remedy.to_owned() }
 }
 
-/// A process that has a file of the top folder open, so that it reads what we would.
+/// A process with an open file of the top folder: it would take events away from us.
 fn reader(root: &Path, top: &Folder) -> Option<(u32, PathBuf)> {
     let own = std::process::id();
     let processes = fs::read_dir(root.join("proc")).ok()?.flatten();
@@ -298,7 +298,7 @@ fn cpus(place: &Folder) -> Result<Vec<usize>, FtraceError> {
     Ok(cpus)
 }
 
-/// Sets a file that not every kernel has, unless it is so already.
+/// Sets a file, if this kernel has it and it has another value.
 fn set_if_there(
     journal: &mut Journal,
     place: &Folder,
@@ -311,7 +311,7 @@ fn set_if_there(
     }
 }
 
-/// Chooses the events' clock: whether it is the one that calls are timed by.
+/// Chooses the events' clock; returns whether calls are timed by the same clock.
 fn clock(journal: &mut Journal, root: &Path, place: &Folder) -> Result<bool, FtraceError> {
     const FILE: &str = "trace_clock";
     let source = root.join("sys/devices/system/clocksource/clocksource0/current_clocksource");
@@ -331,7 +331,7 @@ fn clock(journal: &mut Journal, root: &Path, place: &Folder) -> Result<bool, Ftr
     Ok(coherent)
 }
 
-/// Makes the buffers large enough for the load: bytes of all together.
+/// Makes the buffers large enough for the load; returns the bytes of all together.
 fn buffer(
     journal: &mut Journal,
     root: &Path,
@@ -347,7 +347,7 @@ fn buffer(
     });
     let is = place.read(FILE)?;
     if is == "X" {
-        // Of each CPU another.
+        // The CPUs' buffers differ in size.
         for cpu in cpus {
             let file = format!("per_cpu/cpu{cpu}/{FILE}");
             let was = place.read(&file)?;
@@ -360,8 +360,8 @@ fn buffer(
     Ok(size(&total).parse::<u64>().unwrap_or(wanted * cpus.len() as u64) * 1024)
 }
 
-/// `1408`, or `7 (expanded: 1408)` before anybody has traced since the boot: the kernel makes the
-/// buffer that large for its first user, and cannot be told to forget that it had one.
+/// `1408`, or `7 (expanded: 1408)` if nothing has traced since the boot: the kernel enlarges the buffer for
+/// its first user, and there is no way back to the small size.
 fn size(text: &str) -> &str {
     match text.split_once("(expanded:") {
         Some((_, size)) => size.trim().trim_end_matches(')'),

@@ -16,10 +16,10 @@ use crate::probe::Drained;
 /// Pages of one CPU that a round of the reader reads before it turns to the next CPU.
 const PAGES_A_ROUND: usize = 64;
 
-/// Rounds after which the reader looks whether events were lost.
+/// Rounds after which the reader checks for lost events.
 const ROUNDS_A_LOOK: u32 = 16;
 
-/// All buffers, and what was made of them.
+/// The buffers of all CPUs, and the pairing of their events.
 pub(super) struct Stream {
     layout: Layout,
     cpus: Vec<Cpu>,
@@ -177,7 +177,7 @@ impl Stream {
         self.pairing.take(lost).map_err(|error| FtraceError::Reading(io::Error::other(error)))
     }
 
-    /// Events that the kernel has dropped, or somebody else has read, so far.
+    /// Events so far that the kernel has dropped, or another process has read.
     fn events_lost(&mut self) -> io::Result<u64> {
         let mut lost = 0;
         for cpu in &self.cpus {

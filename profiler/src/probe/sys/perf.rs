@@ -52,7 +52,7 @@ pub(in crate::probe) fn attach(event_id: u64, program: BorrowedFd<'_>) -> io::Re
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+    // SAFETY: the kernel has just made this descriptor for this call, so it has no other owner.
     let event = unsafe { OwnedFd::from_raw_fd(fd) };
     for (request, argument) in [(SET_BPF, program.as_raw_fd()), (ENABLE, 0)] {
         // SAFETY: both requests take an integer and touch no memory of ours.
@@ -63,7 +63,7 @@ pub(in crate::probe) fn attach(event_id: u64, program: BorrowedFd<'_>) -> io::Re
     Ok(event)
 }
 
-/// The first CPU of a list such as `1-3,5`; 0, which hardly ever can be taken offline, where none is told.
+/// The first CPU of a list such as `1-3,5`; 0, which can hardly ever be taken offline, if there is no list.
 fn first_cpu(list: &str) -> i32 {
     let first = list.trim().split([',', '-']).next();
     first.and_then(|number| number.parse().ok()).unwrap_or(0)
