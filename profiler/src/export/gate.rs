@@ -173,7 +173,8 @@ fn rule(report: &GateReport) -> String {
 fn runs_behind(line: &Line) -> String {
     let Some(change) = &line.change else { return String::new() };
     let list = |runs: &[Option<f64>]| {
-        let shown = |run: &Option<f64>| run.map_or("-".to_owned(), |value| figure(value, change.meter()));
+        let shown =
+            |run: &Option<f64>| run.map_or("-".to_owned(), |value| figure(value, change.meter()));
         runs.iter().map(shown).collect::<Vec<_>>().join(", ")
     };
     if line.statistic.is_none() {
