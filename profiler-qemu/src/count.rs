@@ -36,6 +36,8 @@ pub(crate) struct Block {
     pub(crate) place: Option<Place>,
     /// The last one goes back to what an interrupt interrupted.
     pub(crate) ends_interrupt: bool,
+    /// Reads and writes by the last one, of which nothing else tells.
+    pub(crate) at_end: (u64, u64),
     /// The first one is a string instruction that repeats, and thus the only one.
     pub(crate) repeats: bool,
     /// Index in [`Counter::code`]; `None` outside of modules, whose source lines are not asked for.
@@ -155,6 +157,7 @@ enum Running {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Previous {
+    at_end: (u64, u64),
     instructions: u32,
     last: u64,
     ends_interrupt: bool,
@@ -224,6 +227,7 @@ impl Counter {
             last,
             place,
             ends_interrupt: ends_interrupt && self.symbols.is_entry_text(last),
+            at_end: (0, 0),
             repeats,
             code: place.filter(|place| place.module).map(|_| self.new_code(address, sizes)),
             cell: (ROOT, 0),
@@ -310,8 +314,9 @@ impl Counter {
         }
         let sums = &mut self.nodes[node as usize].sums;
         sums.instructions += executed;
-        sums.accesses += now.accesses - self.started.accesses;
-        sums.stores += now.stores - self.started.stores;
+        let (loads, stores) = if whole && !place.fault { previous.at_end } else { (0, 0) };
+        sums.accesses += now.accesses - self.started.accesses + loads + stores;
+        sums.stores += now.stores - self.started.stores + stores;
         sums.half_iterations += now.half_iterations - self.started.half_iterations;
         if executed == u64::from(previous.instructions) {
             if let Some(cell) = previous.cell {
@@ -580,6 +585,7 @@ impl Counter {
         });
         self.started = now;
         self.previous = Previous {
+            at_end: block.at_end,
             instructions: block.instructions,
             last: block.last,
             ends_interrupt: block.ends_interrupt,

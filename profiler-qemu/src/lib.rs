@@ -71,10 +71,15 @@ impl Plugin {
         let (address, length) = (block.address(), block.len());
         let mut bytes = [0; 16];
         if !x86::is_kernel(address) {
+            let mut requests = false;
             for index in 0..length {
                 let size = block.bytes(index, &mut bytes);
                 if let Kind::Request(number) = x86::kind(&bytes[..size]) {
                     block.on_instruction(index, on_request, usize::from(number));
+                    requests = true;
+                } else if requests && x86::is_cpuid(&bytes[..size]) {
+                    // Resets QEMU's pointer to the callbacks that the request frees.
+                    block.on_access(index, Access::Write, on_nothing);
                 }
             }
             return;
@@ -83,15 +88,22 @@ impl Plugin {
         let mut sizes = Vec::with_capacity(length);
         let mut last = Kind::Other;
         let mut repeats = false;
+        let mut at_end = (0, 0);
         for index in 0..length {
             let size = block.bytes(index, &mut bytes);
             last = x86::kind(&bytes[..size]);
             block.count(index, self.meters.instructions);
-            block.count_accesses(index, Access::Any, self.meters.accesses, 1);
-            block.count_accesses(index, Access::Write, self.meters.stores, 1);
             if let Kind::Repeat(accesses) = last {
                 block.count_accesses(index, Access::Any, self.meters.half_iterations, 2 / accesses);
                 repeats |= index == 0;
+            }
+            // What is registered for an instruction that leaves its block stays registered in QEMU 7.2, and would be
+            // told of the accesses of an interrupt after it.
+            if index + 1 < length || matches!(last, Kind::Repeat(_)) {
+                block.count_accesses(index, Access::Any, self.meters.accesses, 1);
+                block.count_accesses(index, Access::Write, self.meters.stores, 1);
+            } else {
+                at_end = x86::accesses_at_end(&bytes[..size]);
             }
             sizes.push(size as u8);
         }
@@ -100,7 +112,8 @@ impl Plugin {
             Kind::Return => block.on_access(length - 1, Access::Any, on_return),
             _ => {}
         }
-        let known = counter.block(address, &sizes, last == Kind::InterruptReturn, repeats);
+        let mut known = counter.block(address, &sizes, last == Kind::InterruptReturn, repeats);
+        known.at_end = at_end;
         // QEMU keeps the pointer as long as the code; there are as many as the kernel has blocks.
         block.on_start(on_block, Box::into_raw(Box::new(known)) as usize);
     }
@@ -158,6 +171,8 @@ extern "C" fn on_call(_: c_uint, _: u32, slot: u64, _: *mut c_void) {
 extern "C" fn on_return(_: c_uint, _: u32, slot: u64, _: *mut c_void) {
     with(|plugin| plugin.counter.as_mut().map(|counter| counter.tell(Event::Return(slot))));
 }
+
+extern "C" fn on_nothing(_: c_uint, _: u32, _: u64, _: *mut c_void) {}
 
 extern "C" fn on_request(_: c_uint, number: *mut c_void) {
     with(|plugin| match number as usize {

@@ -41,17 +41,20 @@ fn request(bytes: &[u8]) -> Option<u8> {
     }
 }
 
+fn is_prefix(byte: &u8) -> bool {
+    matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67 | 0xf2 | 0xf3)
+}
+
+/// Whether the instruction is CPUID.
+pub(crate) fn is_cpuid(bytes: &[u8]) -> bool {
+    bytes == [0x0f, 0xa2]
+}
+
 /// The kind of the instruction with these bytes. Intel's manual, volume 2, appendix A, has the opcodes.
 pub(crate) fn kind(bytes: &[u8]) -> Kind {
     if let Some(number) = request(bytes) {
         return Kind::Request(number);
     }
-    let is_prefix = |byte: &u8| {
-        matches!(
-            byte,
-            0x66 | 0x67 | 0xf2 | 0xf3 | 0x2e | 0x36 | 0x3e | 0x26 | 0x64 | 0x65 | 0x40..=0x4f
-        )
-    };
     let prefixes = bytes.iter().take_while(|byte| is_prefix(byte)).count();
     let repeats = bytes[..prefixes].iter().any(|byte| matches!(byte, 0xf2 | 0xf3));
     match bytes[prefixes..] {
@@ -62,6 +65,21 @@ pub(crate) fn kind(bytes: &[u8]) -> Kind {
         [0xa4..=0xa7, ..] if repeats => Kind::Repeat(2),
         [0x6c..=0x6f | 0xaa..=0xaf, ..] if repeats => Kind::Repeat(1),
         _ => Kind::Other,
+    }
+}
+
+/// Reads and writes of memory by an instruction that ends a block, other than those of [`Kind::Repeat`].
+pub(crate) fn accesses_at_end(bytes: &[u8]) -> (u64, u64) {
+    let prefixes = bytes.iter().take_while(|byte| is_prefix(byte)).count();
+    match bytes[prefixes..] {
+        [0xe8, ..] => (0, 1),
+        [0xc2 | 0xc3, ..] => (1, 0),
+        // Of calls and jumps by a register or by memory.
+        [0xff, operand, ..] => {
+            let reads = u64::from(operand >> 6 != 3);
+            (reads, u64::from((operand >> 3) & 7 == 2))
+        }
+        _ => (0, 0),
     }
 }
 
@@ -129,6 +147,21 @@ mod tests {
             (&[0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0], Kind::Other),
         ] {
             assert_eq!(kind(bytes), expected, "{bytes:x?}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_block_has_its_accesses() {
+        for (bytes, expected) in [
+            (&[0xe8, 1, 2, 3, 4][..], (0, 1)),
+            (&[0xc3], (1, 0)),
+            (&[0xff, 0xd0], (0, 1)),                   // call *%rax
+            (&[0xff, 0x14, 0xc5, 0, 0, 0, 0], (1, 1)), // call *0(,%rax,8)
+            (&[0xff, 0xe0], (0, 0)),                   // jmp *%rax
+            (&[0xff, 0x24, 0xc5, 0, 0, 0, 0], (1, 0)), // jmp *0(,%rax,8)
+            (&[0x74, 5], (0, 0)),
+        ] {
+            assert_eq!(accesses_at_end(bytes), expected, "{bytes:x?}");
         }
     }
 }

@@ -2,12 +2,12 @@
 
 /// Counting, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Counting(());
+pub struct Counting(());
 
 impl Counting {
     /// Begins. Only in a VM whose emulator has the plugin does this do anything.
     #[must_use]
-    pub(crate) fn begin() -> Self {
+    pub fn begin() -> Self {
         request::<1>();
         Self(())
     }
@@ -19,14 +19,26 @@ impl Drop for Counting {
     }
 }
 
-/// A NOP whose operand is the request's number and `ROF`.
+/// A NOP whose operand is the request's number and `ROF`, and a CPUID.
+///
+/// On the request QEMU throws all translated code away. Before version 8.0 it keeps a pointer to callbacks of the last
+/// instruction that left the kernel, which are freed then; an instruction in the same block that is done by a function of QEMU, and
+/// that the plugin has a callback for, resets it (`plugin_mem_cbs` of its `CPUState`; patches by Richard Henderson of March 2023).
 fn request<const NUMBER: u8>() {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: `nop dword [rax + rax + 0x464f52NN]` reads and writes nothing.
+    // SAFETY: `nop dword [rax + rax + 0x464f52NN]` reads and writes nothing, and CPUID its registers alone, of which
+    // the compiler keeps RBX for itself.
     unsafe {
         std::arch::asm!(
+            "mov {kept}, rbx",
             ".byte 0x0f, 0x1f, 0x84, 0x00, {number}, 0x52, 0x4f, 0x46",
+            "cpuid",
+            "mov rbx, {kept}",
+            kept = out(reg) _,
             number = const NUMBER,
+            inout("eax") 0 => _,
+            inout("ecx") 0 => _,
+            out("edx") _,
             options(nomem, nostack, preserves_flags)
         );
     }

@@ -10,7 +10,7 @@ pub mod cli;
 pub mod cmd;
 pub mod cost;
 pub mod doctor;
-mod emulator;
+pub mod emulator;
 pub mod error;
 pub mod export;
 pub mod kernel;

@@ -1,6 +1,7 @@
 //! A stock Debian kernel on this machine's file tree: what is written below `target/` stays.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -57,6 +58,20 @@ impl VmSpec {
 /// `int3` on 6.12 and 7.2, and on 6.1 a CPU that comes back to it for ever.
 const TURNS: [&str; 2] = ["-accel", "tcg,thread=single"];
 
+const PLUGIN: &str = "profiler-qemu.so";
+
+/// The folder of a VM under virtual time with the plugin that counts its instructions, whose files go there. As long
+/// as nothing in the guest asks for it, the plugin changes nothing.
+fn counting(paths: &Paths, name: &str) -> Result<PathBuf> {
+    let folder = paths.vm().join("counting").join(name);
+    process::empty_dir(&folder)?;
+    let mut rustc = Command::new("rustc");
+    rustc.args(["--edition=2024", "--crate-name=profiler_qemu", "--crate-type=cdylib"]);
+    rustc.args(["-Copt-level=3", "-Cpanic=abort"]).arg("-o").arg(folder.join(PLUGIN));
+    process::run(rustc.arg(paths.root().join("profiler-qemu/src/lib.rs")))?;
+    Ok(folder)
+}
+
 /// A path as one word for a shell.
 pub(crate) fn word(path: &Path) -> String {
     quote(&path.to_string_lossy())
@@ -89,6 +104,14 @@ pub(crate) fn run(paths: &Paths, spec: &VmSpec) -> Result<VmOutcome> {
         kernel_args: Vec::new(),
         qemu_args: Vec::new(),
     };
+    if spec.icount {
+        let counting = counting(paths, &spec.name)?;
+        let word = |file: &str| counting.join(file).to_string_lossy().replace(',', ",,");
+        let (plugin, symbols, counts) = (word(PLUGIN), word("symbols"), word("counts"));
+        let files = format!("{plugin},symbols={symbols},counts={counts}");
+        vm.qemu_args.extend(["-plugin".to_owned(), files]);
+        vm.env.push(("PROFILER_VM_COUNTING".to_owned(), counting.to_string_lossy().into_owned()));
+    }
     let say = &mut |text: &str| println!("vm: {text}");
     // One at a time: the first finds it out for all.
     let choosing = KVM_PROBE.lock().unwrap_or_else(|broken| broken.into_inner());

@@ -9,59 +9,76 @@ use std::collections::HashMap;
 
 /// A function that ran.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Function {
-    pub(super) address: u64,
-    pub(super) name: String,
-    pub(super) module: Option<String>,
+pub struct Function {
+    /// Where it begins.
+    pub address: u64,
+    /// Its symbol.
+    pub name: String,
+    /// The module that holds it; `None` is the kernel image.
+    pub module: Option<String>,
 }
 
 /// Calls of a function, counted one by one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Calls {
-    pub(super) entered: u64,
-    pub(super) ended: u64,
-    pub(super) abandoned: u64,
+pub struct Calls {
+    /// Calls that began.
+    pub entered: u64,
+    /// Calls that returned.
+    pub ended: u64,
+    /// Calls whose stack was left without a return.
+    pub abandoned: u64,
     /// Into which an interrupt or exception fell.
-    pub(super) interrupted: u64,
+    pub interrupted: u64,
     /// Instructions of these.
-    pub(super) interrupts: u64,
+    pub interrupts: u64,
     /// Instructions of a call, with how many calls took so many.
-    pub(super) inclusive: Vec<(u64, u64)>,
-    pub(super) own: Vec<(u64, u64)>,
+    pub inclusive: Vec<(u64, u64)>,
+    /// The same for instructions of the function itself.
+    pub own: Vec<(u64, u64)>,
 }
 
 /// A function as it was called by its parent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Node {
-    pub(super) parent: Option<u32>,
-    pub(super) function: u32,
+pub struct Node {
+    /// Index of the caller's node; `None` for a call from outside.
+    pub parent: Option<u32>,
+    /// Its function's number.
+    pub function: u32,
     /// Calls, instructions, loads, stores, iterations.
-    pub(super) sums: [u64; 5],
+    pub sums: [u64; 5],
 }
 
 /// Instructions one after the other, in a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Code {
-    pub(super) node: u32,
-    pub(super) times: u64,
-    pub(super) address: u64,
-    pub(super) sizes: Vec<u8>,
+pub struct Code {
+    /// Index of the node.
+    pub node: u32,
+    /// How often they ran.
+    pub times: u64,
+    /// Where the first one lies.
+    pub address: u64,
+    /// Bytes of each.
+    pub sizes: Vec<u8>,
 }
 
 /// All that was counted in a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Counts {
-    pub(super) functions: HashMap<u32, Function>,
-    pub(super) calls: HashMap<u32, Calls>,
-    pub(super) nodes: Vec<Node>,
-    pub(super) code: Vec<Code>,
+pub struct Counts {
+    /// Functions that ran, by number.
+    pub functions: HashMap<u32, Function>,
+    /// Calls of the functions that were watched, by their number.
+    pub calls: HashMap<u32, Calls>,
+    /// Who called what; a parent comes before its children.
+    pub nodes: Vec<Node>,
+    /// The instructions of the driver.
+    pub code: Vec<Code>,
 }
 
 /// Reads the file's text.
 ///
 /// # Errors
 /// Names the line that is not as it has to be.
-pub(super) fn parse(text: &str) -> Result<Counts, String> {
+pub fn parse(text: &str) -> Result<Counts, String> {
     let mut counts = Counts::default();
     let mut lines = (1..).zip(text.lines());
     if lines.next().map(|(_, line)| line) != Some("profiler-qemu 1") {

@@ -5,7 +5,7 @@
 //! measures it. [`guest`] runs in the VM.
 
 pub mod builds;
-mod counts;
+pub mod counts;
 mod exact;
 pub mod guest;
 pub mod kernel;

@@ -15,6 +15,7 @@ mod bad_input;
 mod cli;
 mod counts;
 mod ends;
+mod exact;
 mod ftrace;
 mod globs;
 mod hostile;
