@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 
 use crate::symbols::{Place, Symbols};
-use crate::x86;
+use crate::x86::{self, Kind};
 
 /// No parent: a call from outside of all watched functions.
 pub(crate) const ROOT: u32 = u32::MAX;
@@ -34,7 +34,9 @@ pub(crate) struct Block {
     /// Address of the last one.
     pub(crate) last: u64,
     pub(crate) place: Option<Place>,
-    /// The last one goes back to what an interrupt interrupted.
+    /// What the last one does.
+    pub(crate) end: Kind,
+    /// It goes back to what an interrupt interrupted.
     pub(crate) ends_interrupt: bool,
     /// Reads and writes by the last one, of which nothing else tells.
     pub(crate) at_end: (u64, u64),
@@ -182,6 +184,8 @@ pub(crate) struct Counter {
     tasks: HashMap<u64, Task>,
     current: Option<Task>,
     event: Event,
+    /// What the last instruction of the block that is executed does.
+    end: Kind,
     last_slot: u64,
     switching: Option<u64>,
     running: Running,
@@ -203,6 +207,7 @@ impl Counter {
             tasks: HashMap::new(),
             current: None,
             event: Event::None,
+            end: Kind::Other,
             last_slot: 0,
             switching: None,
             running: Running::Outside,
@@ -212,13 +217,7 @@ impl Counter {
     }
 
     /// A block at `address`; `sizes` are the bytes of its instructions.
-    pub(crate) fn block(
-        &mut self,
-        address: u64,
-        sizes: &[u8],
-        ends_interrupt: bool,
-        repeats: bool,
-    ) -> Block {
+    pub(crate) fn block(&mut self, address: u64, sizes: &[u8], end: Kind, repeats: bool) -> Block {
         let place = self.symbols.place(address);
         let before: &[u8] = sizes.split_last().map_or(&[], |(_, before)| before);
         let last = address + before.iter().map(|size| u64::from(*size)).sum::<u64>();
@@ -226,7 +225,8 @@ impl Counter {
             instructions: sizes.len() as u32,
             last,
             place,
-            ends_interrupt: ends_interrupt && self.symbols.is_entry_text(last),
+            end,
+            ends_interrupt: end == Kind::InterruptReturn && self.symbols.is_entry_text(last),
             at_end: (0, 0),
             repeats,
             code: place.filter(|place| place.module).map(|_| self.new_code(address, sizes)),
@@ -240,11 +240,16 @@ impl Counter {
         self.code.len() as u32 - 1
     }
 
-    /// Tells what the last instruction of the block does. Later accesses are the processor's own, such as those of an
-    /// interrupt after it.
+    /// Tells what the last instruction of the block does. Other accesses are the processor's own, such as those of an
+    /// interrupt after it: QEMU 7.2 tells of them as if the last call or return had made them.
     #[inline]
     pub(crate) fn tell(&mut self, event: Event) {
-        if self.event != Event::None {
+        let expected = match event {
+            Event::None => return,
+            Event::Call(_) => Kind::Call,
+            Event::Return(_) => Kind::Return,
+        };
+        if self.event != Event::None || self.end != expected {
             return;
         }
         self.event = event;
@@ -259,6 +264,7 @@ impl Counter {
     #[inline]
     pub(crate) fn begin(&mut self, block: &mut Block, sums: impl FnOnce() -> Sums) {
         let event = std::mem::take(&mut self.event);
+        self.end = block.end;
         let place = block.place.unwrap_or_default();
         if self.current.is_none() && self.switching.is_none() {
             if place.switch && !self.tasks.is_empty() {
@@ -272,7 +278,8 @@ impl Counter {
     }
 
     fn begin_inside(&mut self, block: &mut Block, place: Place, event: Event, now: Sums) {
-        self.settle(now, place);
+        // A block that was cut short did not come to its last instruction.
+        let event = if self.settle(now, place) { event } else { Event::None };
         self.finish_switch(event);
         self.apply(event);
         if place.interrupt && !(self.previous.interrupt && event == Event::None) {
@@ -287,34 +294,35 @@ impl Counter {
         self.start(block, place, now);
     }
 
-    /// Counts the block before this one.
-    fn settle(&mut self, now: Sums, place: Place) {
+    /// Counts the block before this one; whether it was executed as a whole, as far as is known.
+    fn settle(&mut self, now: Sums, place: Place) -> bool {
         let previous = self.previous;
         if self.running == Running::Outside {
-            return;
+            return true;
         }
         let begun = now.instructions - self.started.instructions;
         let whole = begun == u64::from(previous.instructions);
         // A fault's instruction is begun again afterwards.
         let executed = begun - u64::from(previous.goes_on && begun > 0);
         let executed = executed - u64::from(place.fault && executed > 0);
-        if !whole || place.fault {
+        let whole = whole && !place.fault;
+        if !whole {
             self.previous.ends_interrupt = false;
         }
         if place.fault && !previous.goes_on {
             self.previous.last = 0;
         }
         let Some(level) = self.current.as_mut().and_then(|task| task.levels.last_mut()) else {
-            return;
+            return whole;
         };
         level.clock += executed;
-        let Running::Node(node) = self.running else { return };
+        let Running::Node(node) = self.running else { return whole };
         if let Some(frame) = level.entries.iter_mut().rev().find_map(|entry| entry.frame.as_mut()) {
             frame.own += executed;
         }
         let sums = &mut self.nodes[node as usize].sums;
         sums.instructions += executed;
-        let (loads, stores) = if whole && !place.fault { previous.at_end } else { (0, 0) };
+        let (loads, stores) = if whole { previous.at_end } else { (0, 0) };
         sums.accesses += now.accesses - self.started.accesses + loads + stores;
         sums.stores += now.stores - self.started.stores + stores;
         sums.half_iterations += now.half_iterations - self.started.half_iterations;
@@ -327,6 +335,7 @@ impl Counter {
             let cell = self.cell(node, part);
             self.cells[cell as usize].times += 1;
         }
+        whole
     }
 
     /// The first instructions of `code`.

@@ -112,7 +112,7 @@ impl Plugin {
             Kind::Return => block.on_access(length - 1, Access::Any, on_return),
             _ => {}
         }
-        let mut known = counter.block(address, &sizes, last == Kind::InterruptReturn, repeats);
+        let mut known = counter.block(address, &sizes, last, repeats);
         known.at_end = at_end;
         // QEMU keeps the pointer as long as the code; there are as many as the kernel has blocks.
         block.on_start(on_block, Box::into_raw(Box::new(known)) as usize);

@@ -76,8 +76,13 @@ impl Player {
         repeats: bool,
     ) -> &mut Self {
         self.sums.instructions += std::mem::take(&mut self.executing);
-        let returns = address == INTERRUPT_RETURN;
-        let mut block = self.counter.block(address, &vec![1; instructions], returns, repeats);
+        let end = match event {
+            _ if address == INTERRUPT_RETURN => Kind::InterruptReturn,
+            Event::None => Kind::Other,
+            Event::Call(_) => Kind::Call,
+            Event::Return(_) => Kind::Return,
+        };
+        let mut block = self.counter.block(address, &vec![1; instructions], end, repeats);
         let sums = self.sums;
         self.counter.begin(&mut block, || sums);
         self.counter.tell(event);
@@ -194,6 +199,19 @@ fn an_interrupt_is_in_no_call_and_a_handler_in_it_is() {
     assert_eq!((calls.entered, calls.ended, calls.abandoned), (2, 2, 0));
     assert_eq!((calls.interrupted, calls.interrupts), (1, 29));
     assert_eq!(player.inclusive(HANDLER), [(7, 2)]);
+}
+
+#[test]
+fn what_an_interrupt_does_to_the_stack_is_no_call_or_return() {
+    let mut player = Player::new();
+    // Between the call and the handler's first instruction. QEMU 7.2 tells of what `iret` reads as if it were a return.
+    player.run(SYSCALL, 1, Event::Call(A)).run(TIMER, 9, Event::Return(A - 0x60));
+    player.run(INTERRUPT_RETURN, 1, Event::Return(A - 0x30));
+    player.run(HANDLER, 3, Event::None).run(HANDLER + 0x20, 1, Event::Return(A));
+    player.run(SYSCALL, 1, Event::None);
+    let calls = player.calls(HANDLER);
+    assert_eq!((calls.entered, calls.ended, calls.abandoned), (1, 1, 0));
+    assert_eq!(player.inclusive(HANDLER), [(4, 1)]);
 }
 
 #[test]
