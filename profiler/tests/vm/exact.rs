@@ -188,7 +188,9 @@ fn one_more_iteration_is_two_more_instructions() {
             testbed::spin(handler, iterations);
             let counts = counted(|| drop(run_loads(vec![builtin(kind, 200)])));
             testbed::spin(handler, 0);
-            usual(one(&counts, handler))
+            let calls = one(&counts, handler);
+            println!("{handler} with {iterations}: {:?}", calls.inclusive);
+            usual(calls)
         };
         let (ten, eleven) = (with(10), with(11));
         assert_eq!(eleven, ten + 2, "{handler}");
