@@ -238,6 +238,7 @@ fn stripped(mut profile: Profile) -> Profile {
     // Samples of different times make no series.
     profile.costs = None;
     profile.intervals.clear();
+    profile.call_tree = None;
     profile.sources.clear();
     profile.warnings.clear();
     for handler in &mut profile.handlers {
@@ -258,6 +259,7 @@ fn add_common(sum: &mut Profile, more: Profile) -> Result<(), TooLarge> {
         place: _,
         load_profile: _,
         clock: _,
+        meter: _,
         window_ns,
         warmup_ns,
         interrupted,
@@ -270,6 +272,7 @@ fn add_common(sum: &mut Profile, more: Profile) -> Result<(), TooLarge> {
         driver_costs: _,
         costs: _,
         intervals: _,
+        call_tree: _,
         sources: _,
         warnings: _,
     } = more;

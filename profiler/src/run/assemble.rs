@@ -10,7 +10,7 @@ use crate::kernel::target::LeftOut;
 use crate::probe::Precision;
 use crate::profile::warning::WarningRecord;
 use crate::profile::{
-    Clock, HandlerProfile, HistogramLayout, LoadProfileUsed, Profile, SCHEMA, Tool, VERSION,
+    Clock, HandlerProfile, HistogramLayout, LoadProfileUsed, Meter, Profile, SCHEMA, Tool, VERSION,
 };
 
 /// What is known of a run beside its window.
@@ -54,6 +54,7 @@ pub(super) fn profile(facts: Facts, window: Window) -> Result<Profile, Error> {
         place: None,
         load_profile: facts.load_profile,
         clock: facts.clock,
+        meter: Meter::default(),
         window_ns: nanoseconds(length),
         warmup_ns: nanoseconds(window.warmup),
         interrupted: facts.interrupted,
@@ -71,6 +72,7 @@ pub(super) fn profile(facts: Facts, window: Window) -> Result<Profile, Error> {
         driver_costs: Vec::new(),
         costs: window.costs,
         intervals,
+        call_tree: None,
         sources: Vec::new(),
         warnings: facts.warnings,
     };

@@ -13,8 +13,8 @@ use profiler::load::{BuiltinKind, LoadOutcome, LoadRun, LoadSpec, LoadStatus, St
 use profiler::probe::Precision;
 use profiler::profile::measure::{HandlerMeasure, Losses};
 use profiler::profile::{
-    Backend, Clock, HandlerProfile, HistogramLayout, Interval, IntervalStats, Profile, SCHEMA,
-    Tool, VERSION,
+    Backend, Clock, HandlerProfile, HistogramLayout, Interval, IntervalStats, Meter, Profile,
+    SCHEMA, Tool, VERSION,
 };
 use profiler::watch::{CostRow, Costs, Sample, Usage, Watched};
 use serde_json::Value;
@@ -106,6 +106,7 @@ pub(crate) fn sample() -> Profile {
         place: None,
         load_profile: None,
         clock: Clock::Wall,
+        meter: Meter::default(),
         window_ns: 10_000_000_000,
         warmup_ns: 1_000_000_000,
         interrupted: false,
@@ -156,6 +157,7 @@ pub(crate) fn sample() -> Profile {
         driver_costs: Vec::new(),
         costs: None,
         intervals: Vec::new(),
+        call_tree: None,
         sources: Vec::new(),
         warnings: Vec::new(),
     };
