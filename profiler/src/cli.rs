@@ -1,6 +1,7 @@
 //! The command line: the only place with clap's types.
 
 pub mod compare;
+pub mod explain;
 pub mod gate;
 mod lab;
 mod load;
@@ -65,6 +66,8 @@ pub enum Command {
     Compare(compare::CompareArgs),
     /// Say whether a candidate is slower than it may be; the exit code tells.
     Gate(Box<gate::GateArgs>),
+    /// Say where the instructions of handlers go, and what differs between two builds.
+    Explain(explain::ExplainArgs),
     /// Print the table of latencies that another tool recorded.
     Import(ImportArgs),
     /// Measure what the probes themselves add to each call of a handler on this machine.

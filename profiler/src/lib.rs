@@ -11,6 +11,7 @@ pub mod cmd;
 pub mod cost;
 pub mod doctor;
 pub mod error;
+pub mod explain;
 pub mod export;
 pub mod kernel;
 pub mod lab;
