@@ -41,7 +41,7 @@ pub(super) fn explained(tree: &Tree) -> Explained {
                     }
                 }
                 let line = &mut lines[line];
-                line.within[recording].insert(branch.function.to_string());
+                line.within[recording].insert(branch.function.clone());
                 line.instructions[recording] += count;
             }
         }

@@ -8,7 +8,7 @@ mod align;
 mod difference;
 mod select;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod tree;
 
 use std::collections::BTreeSet;
@@ -155,7 +155,7 @@ pub struct SourceFunction {
     /// What became of it.
     pub fate: Fate,
     /// The functions that its code lies in, in each recording: itself, or those that it was inlined into.
-    pub within: Vec<BTreeSet<String>>,
+    pub within: Vec<BTreeSet<Function>>,
     /// Instructions of its own code, in each recording.
     pub instructions: Vec<u64>,
     /// Instructions that a call of the handler took more in the second recording.
@@ -175,7 +175,7 @@ pub struct Line {
     /// did not run, and in both for a whole function.
     pub at: Vec<Option<u64>>,
     /// The functions that its code lies in, in each recording.
-    pub within: Vec<BTreeSet<String>>,
+    pub within: Vec<BTreeSet<Function>>,
     /// Its instructions, in each recording.
     pub instructions: Vec<u64>,
     /// Instructions that a call of the handler took more in the second recording.

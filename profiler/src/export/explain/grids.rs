@@ -1,7 +1,9 @@
 //! What the tables of text and Markdown have in common: their rows, and what is summed in one.
 
+use std::collections::BTreeSet;
+
 use super::{ExplainReport, Shown};
-use crate::explain::{Exact, Explained, Fate, Figures, Line, Node, SourceFunction};
+use crate::explain::{Exact, Explained, Fate, Figures, Function, Line, Node, SourceFunction};
 use crate::text::{listed, plural};
 
 /// Most lines of the table of source lines.
@@ -18,26 +20,21 @@ pub(super) struct Grid {
 
 /// A row of the tree: a function, or several that are summed.
 #[derive(Debug, Clone)]
-struct Row {
-    depth: usize,
+pub(super) struct Row {
+    pub(super) depth: usize,
     name: String,
     /// Functions that are summed; 0 for one that is shown.
-    others: usize,
-    figures: Vec<Figures>,
-    change: Exact,
-    moved: Exact,
+    pub(super) others: usize,
+    pub(super) figures: Vec<Figures>,
+    pub(super) change: Exact,
+    pub(super) moved: Exact,
 }
 
 impl Row {
     fn of(node: &Node) -> Self {
         Self {
             depth: node.depth,
-            name: match node.symbols.iter().collect::<Vec<_>>().as_slice() {
-                [symbol] if **symbol != node.function.name => {
-                    node.function.to_string().replacen(&node.function.name, symbol, 1)
-                }
-                _ => node.function.to_string(),
-            },
+            name: name(node),
             others: 0,
             figures: node.figures.clone(),
             change: node.change,
@@ -48,7 +45,10 @@ impl Row {
     /// Adds a function that has no row of its own; `top` if its caller has one.
     fn add(&mut self, node: &Node, top: bool) {
         self.others += 1;
-        self.name = format!("({} other{})", self.others, plural(self.others as u64));
+        self.name = match self.others {
+            1 => name(node),
+            others => format!("({others} others)"),
+        };
         for (sum, more) in self.figures.iter_mut().zip(&node.figures) {
             sum.add(more);
             if top {
@@ -60,8 +60,17 @@ impl Row {
     }
 }
 
+/// A function by its symbol, if it has one alone.
+fn name(node: &Node) -> String {
+    let function = &node.function;
+    match node.symbols.iter().collect::<Vec<_>>().as_slice() {
+        [symbol] => Function { name: (*symbol).clone(), ..function.clone() }.to_string(),
+        _ => function.to_string(),
+    }
+}
+
 /// The rows of the tree; what is not shown is summed below its caller.
-fn rows(of: &Explained, shown: Shown) -> Vec<Row> {
+pub(super) fn rows(of: &Explained, shown: Shown) -> Vec<Row> {
     let two = of.is_difference();
     // A difference's weight is in instructions times calls of both.
     let calls = if two { of.calls[1] } else { 1 };
@@ -191,7 +200,7 @@ pub(super) fn lines(of: &Explained, shown: Shown) -> Option<Grid> {
     let shown: Vec<&Line> = of.lines.iter().filter(is_shown).take(MOST_LINES).collect();
     let mut rows: Vec<_> = shown
         .iter()
-        .map(|line| row(place(line), &line.instructions, line.change, line.moved))
+        .map(|line| row(place(of, line), &line.instructions, line.change, line.moved))
         .collect();
     if rows.is_empty() {
         return None;
@@ -210,30 +219,42 @@ pub(super) fn lines(of: &Explained, shown: Shown) -> Option<Grid> {
 }
 
 /// A line's function, file and number; both numbers where they differ, and what it was inlined into.
-fn place(line: &Line) -> String {
-    let number = |at: &Option<u64>| match (at, &line.file) {
-        (Some(at), Some(_)) => at.to_string(),
-        (Some(at), None) => format!("+{at:#x}"),
-        (None, _) => "-".to_owned(),
+fn place(of: &Explained, line: &Line) -> String {
+    let number = |at: u64| match line.file.as_deref() {
+        Some(file) => format!("{}:{at}", file.rsplit('/').next().unwrap_or(file)),
+        None => format!("+{at:#x}"),
     };
-    let mut numbers: Vec<String> = line.at.iter().map(number).collect();
-    numbers.dedup();
-    let file = line.file.as_deref().map(|file| file.rsplit('/').next().unwrap_or(file));
-    let mut text = line.function.to_string();
-    if line.at.iter().any(Option::is_some) {
-        text.push_str(&format!(
-            " {}{}",
-            file.map_or(String::new(), |f| format!("{f}:")),
-            numbers.join(" → ")
-        ));
+    let mut text = short(of, &line.function);
+    match line.at.as_slice() {
+        [Some(before), Some(after)] if before != after => {
+            text.push_str(&format!(" {} → {after}", number(*before)));
+        }
+        [Some(at)] | [Some(at), Some(_)] => text.push_str(&format!(" {}", number(*at))),
+        [None, Some(at)] => text.push_str(&format!(" {}, new", number(*at))),
+        [Some(at), None] => text.push_str(&format!(" {}, gone", number(*at))),
+        _ => {}
     }
-    let within: std::collections::BTreeSet<_> = line.within.iter().flatten().collect();
-    let elsewhere: Vec<_> =
-        within.into_iter().filter(|w| **w != line.function.to_string()).collect();
-    if !elsewhere.is_empty() {
-        text.push_str(&format!(" in {}", listed(&elsewhere)));
+    let within = line.within.iter().flatten().filter(|function| **function != line.function);
+    let within: BTreeSet<&Function> = within.collect();
+    if !within.is_empty() {
+        text.push_str(&format!(" in {}", names(of, &within)));
     }
     text
+}
+
+/// A function, with its module if that is not the handler's.
+fn short(of: &Explained, function: &Function) -> String {
+    if function.module == of.handler.module { function.name.clone() } else { function.to_string() }
+}
+
+/// The first functions, and how many more there are.
+fn names(of: &Explained, functions: &BTreeSet<&Function>) -> String {
+    const MOST: usize = 2;
+    let first: Vec<String> = functions.iter().take(MOST).map(|f| short(of, f)).collect();
+    match functions.len().saturating_sub(MOST) {
+        0 => first.join(" and "),
+        more => format!("{} and {more} more", first.join(", ")),
+    }
 }
 
 /// What is said of a handler above its tables: the whole, and the functions that came, went or moved.
@@ -241,8 +262,9 @@ pub(super) fn summary(report: &ExplainReport, of: &Explained) -> Vec<String> {
     let whole = |recording: usize, named: &super::RecordingRecord| {
         let (calls, runs) = (of.calls[recording], named.runs);
         format!(
-            "{} instructions a call in {} ({calls} call{}, {runs} run{})",
+            "{}{} in {} ({calls} call{}, {runs} run{})",
             figure(of.per_call(recording, of.total(recording))),
+            if recording == 0 { " instructions a call" } else { "" },
             named.name,
             plural(calls),
             plural(runs as u64)
@@ -259,22 +281,28 @@ pub(super) fn summary(report: &ExplainReport, of: &Explained) -> Vec<String> {
     for fate in [Fate::Added, Fate::Gone] {
         let functions = of.functions.iter().filter(|function| function.fate == fate);
         let names: Vec<String> =
-            functions.map(|f| format!("{} {}", f.function, signed(f.change))).collect();
+            functions.map(|f| format!("{} {}", short(of, &f.function), signed(f.change))).collect();
         if !names.is_empty() {
             lines.push(format!("{fate}: {}", listed(&names)));
         }
     }
-    lines.extend(of.functions.iter().filter(|f| f.fate == Fate::Moved).map(moved));
+    lines.extend(of.functions.iter().filter(|f| f.fate == Fate::Moved).map(|f| moved(of, f)));
     lines
 }
 
-fn moved(function: &SourceFunction) -> String {
-    let within: Vec<String> =
-        function.within.iter().map(|names| listed(&names.iter().collect::<Vec<_>>())).collect();
-    format!(
-        "moved: {} from {}, changed by {}",
-        function.function,
-        within.join(" to "),
-        signed(function.change)
-    )
+/// Where the code of a function went.
+fn moved(of: &Explained, function: &SourceFunction) -> String {
+    let others: Vec<BTreeSet<&Function>> = function
+        .within
+        .iter()
+        .map(|within| within.iter().filter(|other| **other != function.function).collect())
+        .collect();
+    let alone = |recording: usize| others[recording].is_empty();
+    let words = match (alone(0), alone(1)) {
+        (true, _) => format!("inlined into {}", names(of, &others[1])),
+        (_, true) => format!("no longer inlined into {}", names(of, &others[0])),
+        _ => format!("from {} to {}", names(of, &others[0]), names(of, &others[1])),
+    };
+    let (name, by) = (short(of, &function.function), signed(function.change));
+    format!("moved: {name}, {words}; changed by {by}")
 }

@@ -5,6 +5,8 @@ mod grids;
 mod json;
 mod markdown;
 mod svg;
+#[cfg(test)]
+mod tests;
 mod text;
 
 use std::path::Path;
