@@ -186,7 +186,7 @@ pub(super) fn lines(of: &Explained, shown: Shown) -> Option<Grid> {
             line.at[0].is_some() && line.instructions[0] as f64 >= least
         }
     };
-    let mut header = vec!["source line"];
+    let mut header = vec![if two { "line or function" } else { "source line" }];
     header.extend(if two { &["self", "change", "moved"][..] } else { &["self", "share"] });
     let row = |name: String, totals: &[u64], change: Exact, moved: Exact| {
         let mut cells = vec![name, both(of, |recording| totals[recording])];

@@ -85,7 +85,7 @@ fn rows_that_are_not_shown_are_summed() {
             assert_eq!(rows.iter().map(|row| row.moved.numerator).sum::<i128>(), 0);
         }
     }
-    let shown = Shown { min_share: 5.0, ..Shown::default() };
+    let shown = Shown { min_share: 12.0, ..Shown::default() };
     insta::assert_snapshot!("one-table-of-few", rendered(&[BASE], Format::Table, shown));
 }
 
