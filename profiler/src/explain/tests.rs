@@ -1,6 +1,7 @@
 //! Hand-made trees and random ones: what explain says of them, and that parts add up to the whole.
 
 use std::collections::BTreeMap;
+use std::slice;
 
 use proptest::prelude::*;
 
@@ -337,7 +338,7 @@ fn what_cannot_be_explained_is_refused_with_what_to_do() {
         of_trees(trees, handler).unwrap_err().to_string()
     };
     assert_eq!(
-        refused(Some("chek"), &[a.clone()]),
+        refused(Some("chek"), slice::from_ref(&a)),
         "no function `chek` was called in base.json: did you mean check?"
     );
     assert_eq!(
@@ -353,7 +354,7 @@ fn what_cannot_be_explained_is_refused_with_what_to_do() {
         refused(None, &[drawn("h 1 1=9000000000000000000")]),
         "base.json has more instructions or calls than can be: measure again"
     );
-    let bare = Profile { call_tree: None, ..runs(&[a.clone()]).remove(0) };
+    let bare = Profile { call_tree: None, ..runs(slice::from_ref(&a)).remove(0) };
     let bare = Recording { name: "bare.json".to_owned(), runs: vec![&bare] };
     assert_eq!(
         explain(&[bare], None).unwrap_err().to_string(),

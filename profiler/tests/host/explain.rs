@@ -232,7 +232,8 @@ fn what_cannot_be_explained_is_refused() {
 #[test]
 fn damaged_trees_are_refused() {
     let bench = Bench::new();
-    let damages: [(fn(&mut CallTree), &str); 6] = [
+    type Damage = fn(&mut CallTree);
+    let damages: [(Damage, &str); 6] = [
         (|tree| tree.nodes[1].parent = Some(1), "node 1 comes before its parent"),
         (|tree| tree.nodes[1].function = 3, "node 1 is of a function that is not there"),
         (|tree| tree.nodes[1].lines[0].0 = 4, "node 1 has a place that is not there"),
