@@ -1,9 +1,6 @@
 //! `profiler explain`: where the instructions of handlers go, and what differs between two builds.
 
-use std::io;
-
-use super::report::{stdout_width, write};
-use super::sides::read;
+use super::{report::stdout_width, sides::read, to_stdout};
 use crate::atomic_file::OutputFile;
 use crate::cli::explain::ExplainArgs;
 use crate::error::{Failure, exit};
@@ -41,9 +38,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
         .map_err(|error| Failure::new(exit::INTERNAL, format!("cannot draw: {error}")))?;
     match output {
         Some(output) => Ok(output.commit(&bytes)?),
-        None => write(&mut io::stdout().lock(), &bytes).map_err(|error| {
-            Failure::new(exit::BAD_OUTPUT, format!("cannot write the output: {error}"))
-        }),
+        None => to_stdout(&String::from_utf8_lossy(&bytes)),
     }
 }
 

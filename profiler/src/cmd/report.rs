@@ -12,7 +12,7 @@ use crate::export::plot::plots;
 use crate::export::{Format, Html, Unit, series};
 use crate::profile::{Profile, Series};
 
-pub(super) use print::write;
+use print::write;
 pub use print::{ReportError, print, print_plots, print_series, report, stdout_width};
 use select::read;
 

@@ -160,15 +160,17 @@ fn empty(function: &Function, file: Option<String>, at: Vec<Option<u64>>) -> Lin
 fn nodes(tree: &Tree, calls: &[u64], own: &[(i128, i128)]) -> Vec<Node> {
     let branches = &tree.branches;
     let two = calls.len() == 2;
-    let weigh = |(changed, moved): &(i128, i128)| changed.unsigned_abs() + moved.unsigned_abs();
-    let mut weights: Vec<u128> = own.iter().map(weigh).collect();
+    // Changed, and moved, in it and below it.
+    let weigh = |own: &(i128, i128)| (own.0.unsigned_abs(), own.1.unsigned_abs());
+    let mut weights: Vec<(u128, u128)> = own.iter().map(weigh).collect();
     let mut below: Vec<Vec<usize>> = vec![Vec::new(); branches.len()];
     for (at, branch) in branches.iter().enumerate().rev() {
         if !two {
-            weights[at] = branch.figures.iter().map(|figures| u128::from(figures.inclusive)).sum();
+            weights[at].0 = u128::from(branch.figures[0].inclusive);
         }
         if let Some(parent) = branch.parent {
-            weights[parent] += weights[at];
+            weights[parent].0 += weights[at].0;
+            weights[parent].1 += weights[at].1;
             below[parent].push(at);
         }
     }
@@ -195,7 +197,7 @@ fn nodes(tree: &Tree, calls: &[u64], own: &[(i128, i128)]) -> Vec<Node> {
             figures: branch.figures.clone(),
             change: Exact { numerator: own[at].0, denominator },
             moved: Exact { numerator: own[at].1, denominator },
-            weight: weights[at],
+            weight: weights[at].0,
         });
     }
     nodes

@@ -94,7 +94,7 @@ pub struct Node {
     #[serde(skip_serializing_if = "Exact::is_unset")]
     #[cfg_attr(test, schemars(with = "Option<f64>"))]
     pub moved: Exact,
-    /// How much differs in it and below it, or how much it takes: what nodes are sorted by.
+    /// How much changed in it and below it, or how much it takes: what nodes are sorted by.
     #[serde(skip)]
     pub weight: u128,
 }

@@ -70,7 +70,7 @@ pub fn print_plots(profiles: &[Profile], out: &mut dyn Write) -> io::Result<()> 
 }
 
 /// Writes all; a reader that has seen enough and closes the pipe is no error.
-pub(in crate::cmd) fn write(out: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn write(out: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => result,

@@ -176,15 +176,10 @@ fn share(part: u64, of: u64) -> String {
 }
 
 /// The source lines that take most, or differ most; `None` if there are none.
-pub(super) fn lines(of: &Explained, shown: Shown) -> Option<Grid> {
+pub(super) fn lines(of: &Explained) -> Option<Grid> {
     let two = of.is_difference();
-    let least = of.total(0) as f64 * shown.min_share / 100.0;
     let is_shown = |line: &&Line| {
-        if two {
-            line.change.numerator != 0 || line.moved.numerator != 0
-        } else {
-            line.at[0].is_some() && line.instructions[0] as f64 >= least
-        }
+        if two { line.change.numerator != 0 } else { line.at[0].is_some() }
     };
     let mut header = vec![if two { "line or function" } else { "source line" }];
     header.extend(if two { &["self", "change", "moved"][..] } else { &["self", "share"] });
@@ -224,22 +219,22 @@ fn place(of: &Explained, line: &Line) -> String {
         Some(file) => format!("{}:{at}", file.rsplit('/').next().unwrap_or(file)),
         None => format!("+{at:#x}"),
     };
-    let mut text = short(of, &line.function);
-    match line.at.as_slice() {
+    let (numbers, fate) = match line.at.as_slice() {
         [Some(before), Some(after)] if before != after => {
-            text.push_str(&format!(" {} → {after}", number(*before)));
+            (format!(" {} → {after}", number(*before)), "")
         }
-        [Some(at)] | [Some(at), Some(_)] => text.push_str(&format!(" {}", number(*at))),
-        [None, Some(at)] => text.push_str(&format!(" {}, new", number(*at))),
-        [Some(at), None] => text.push_str(&format!(" {}, gone", number(*at))),
-        _ => {}
-    }
+        [Some(at)] | [Some(at), Some(_)] => (format!(" {}", number(*at)), ""),
+        [None, Some(at)] => (format!(" {}", number(*at)), ", new"),
+        [Some(at), None] => (format!(" {}", number(*at)), ", gone"),
+        _ => (String::new(), ""),
+    };
+    let mut text = short(of, &line.function) + &numbers;
     let within = line.within.iter().flatten().filter(|function| **function != line.function);
     let within: BTreeSet<&Function> = within.collect();
     if !within.is_empty() {
         text.push_str(&format!(" in {}", names(of, &within)));
     }
-    text
+    text + fate
 }
 
 /// A function, with its module if that is not the handler's.
@@ -281,7 +276,7 @@ pub(super) fn summary(report: &ExplainReport, of: &Explained) -> Vec<String> {
     for fate in [Fate::Added, Fate::Gone] {
         let functions = of.functions.iter().filter(|function| function.fate == fate);
         let names: Vec<String> =
-            functions.map(|f| format!("{} {}", short(of, &f.function), signed(f.change))).collect();
+            functions.map(|f| format!("{} {}", f.function, signed(f.change))).collect();
         if !names.is_empty() {
             lines.push(format!("{fate}: {}", listed(&names)));
         }

@@ -12,7 +12,7 @@ pub(super) fn markdown(report: &ExplainReport, shown: Shown) -> String {
         for line in grids::summary(report, handler) {
             text.push_str(&format!("- {}\n", markdown_cell(&line)));
         }
-        if let Some(lines) = grids::lines(handler, shown) {
+        if let Some(lines) = grids::lines(handler) {
             add(&mut text, &lines);
         }
         add(&mut text, &grids::tree(handler, shown));

@@ -20,9 +20,9 @@ pub(super) fn text(report: &ExplainReport, shown: Shown) -> String {
         }
         let tree = grids::tree(handler, shown);
         let tables = if handler.is_difference() {
-            [grids::lines(handler, shown), Some(tree)]
+            [grids::lines(handler), Some(tree)]
         } else {
-            [Some(tree), grids::lines(handler, shown)]
+            [Some(tree), grids::lines(handler)]
         };
         for table in tables.into_iter().flatten() {
             text.push('\n');
