@@ -2,7 +2,7 @@
 
 use std::io;
 
-use inferno::flamegraph::{Options, from_lines};
+use inferno::flamegraph::{Options, TextTruncateDirection, from_lines};
 
 use super::ExplainReport;
 use super::folded::folded;
@@ -17,6 +17,7 @@ pub(super) fn flame_graph(report: &ExplainReport) -> io::Result<Vec<u8>> {
     options.title = clean(&handlers.join(", ")).into_owned();
     options.subtitle = Some(clean(&names.join(" → ")).into_owned());
     options.count_name = "instructions".to_owned();
+    options.text_truncate_direction = TextTruncateDirection::Right;
     // Equal reports are equal files.
     options.deterministic = true;
     // Keeps the order of the lines, from the last to the first.
