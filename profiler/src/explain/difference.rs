@@ -212,8 +212,11 @@ fn functions(lines: &[Line], calls: &[u64]) -> Vec<SourceFunction> {
             fate: Fate::Stayed,
             within: vec![BTreeSet::new(); calls.len()],
             instructions: vec![0; calls.len()],
-            change: Exact::default(),
+            change: change(calls, |_| 0),
+            moved: change(calls, |_| 0),
         });
+        function.moved.numerator += line.moved.numerator;
+        function.change.numerator += line.change.numerator;
         for recording in 0..calls.len() {
             function.instructions[recording] += line.instructions[recording];
             function.within[recording].extend(line.within[recording].iter().cloned());
@@ -224,10 +227,9 @@ fn functions(lines: &[Line], calls: &[u64]) -> Vec<SourceFunction> {
         function.fate = match (&function.within[0], &function.within[1]) {
             (before, _) if before.is_empty() => Fate::Added,
             (_, after) if after.is_empty() => Fate::Gone,
-            (before, after) if before != after => Fate::Moved,
+            (before, after) if before != after && function.moved.numerator > 0 => Fate::Moved,
             _ => Fate::Stayed,
         };
-        function.change = change(calls, |recording| function.instructions[recording]);
     }
     functions.sort_by_key(|function| std::cmp::Reverse(function.change.numerator.unsigned_abs()));
     functions

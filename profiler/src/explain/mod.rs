@@ -140,7 +140,7 @@ pub enum Fate {
     Added,
     /// It ran in the first recording alone.
     Gone,
-    /// Its code lies in other functions than before: it was inlined, or is no longer.
+    /// Code of it went to other functions: it was inlined, or is no longer.
     Moved,
     /// It lies where it did.
     Stayed,
@@ -161,6 +161,9 @@ pub struct SourceFunction {
     /// Instructions that a call of the handler took more in the second recording.
     #[cfg_attr(test, schemars(with = "f64"))]
     pub change: Exact,
+    /// Instructions a call that went from one function, or caller, to another.
+    #[cfg_attr(test, schemars(with = "f64"))]
+    pub moved: Exact,
 }
 
 /// A source line, or a whole function where no lines are known.

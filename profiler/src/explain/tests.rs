@@ -260,7 +260,7 @@ h 10 10=40 11=20 12=20 14=70 20=20 check@4=60
     assert_eq!((h.change.per_call(), h.moved.per_call()), (-1.0, 6.0));
     assert_eq!((check.change.per_call(), check.moved.per_call()), (-6.0, -6.0));
     let check = fate(&of, "check");
-    assert_eq!(check.fate, Fate::Moved);
+    assert_eq!((check.fate, check.moved.per_call()), (Fate::Moved, 6.0));
     let within = check.within.iter().flatten().map(ToString::to_string);
     assert_eq!(within.collect::<Vec<_>>(), ["check [m]", "h [m]"]);
 }
@@ -305,6 +305,15 @@ fn new_and_gone_functions_are_named() {
     );
     let order: Vec<&str> = of.nodes.iter().map(|node| &*node.function.name).collect();
     assert_eq!(order, ["h", "kfree", "slab", "old"]);
+}
+
+#[test]
+fn more_of_a_function_in_another_place_has_not_moved() {
+    let of = only(&["h 10 lock@1=10 9=5", "h 10 lock@1=10 9=5\n  check 10 lock@1=10"]);
+    adds_up(&of);
+    assert_eq!(changed(&of), [("lock", vec![Some(1), Some(1)], 1.0)]);
+    let lock = fate(&of, "lock");
+    assert_eq!((lock.fate, lock.within[1].len()), (Fate::Stayed, 2));
 }
 
 #[test]

@@ -229,8 +229,13 @@ fn place(of: &Explained, line: &Line) -> String {
         _ => (String::new(), ""),
     };
     let mut text = short(of, &line.function) + &numbers;
-    let within = line.within.iter().flatten().filter(|function| **function != line.function);
-    let within: BTreeSet<&Function> = within.collect();
+    let within: BTreeSet<&Function> = match line.within.as_slice() {
+        // Where it came to, or left.
+        [before, after] if before != after => before.symmetric_difference(after).collect(),
+        within => within.iter().flatten().collect(),
+    };
+    let within: BTreeSet<&Function> =
+        within.into_iter().filter(|function| **function != line.function).collect();
     if !within.is_empty() {
         text.push_str(&format!(" in {}", names(of, &within)));
     }
@@ -287,17 +292,22 @@ pub(super) fn summary(report: &ExplainReport, of: &Explained) -> Vec<String> {
 
 /// Where the code of a function went.
 fn moved(of: &Explained, function: &SourceFunction) -> String {
-    let others: Vec<BTreeSet<&Function>> = function
-        .within
-        .iter()
-        .map(|within| within.iter().filter(|other| **other != function.function).collect())
-        .collect();
-    let alone = |recording: usize| others[recording].is_empty();
-    let words = match (alone(0), alone(1)) {
-        (true, _) => format!("inlined into {}", names(of, &others[1])),
-        (_, true) => format!("no longer inlined into {}", names(of, &others[0])),
-        _ => format!("from {} to {}", names(of, &others[0]), names(of, &others[1])),
+    let is_other = |other: &&Function| **other != function.function;
+    let [before, after] = [0, 1].map(|recording| &function.within[recording]);
+    let left: BTreeSet<&Function> = before.difference(after).filter(is_other).collect();
+    let came: BTreeSet<&Function> = after.difference(before).filter(is_other).collect();
+    let all = |within: &BTreeSet<Function>| names(of, &within.iter().filter(is_other).collect());
+    let words = match (left.is_empty(), came.is_empty()) {
+        (true, false) => format!("inlined into {}", names(of, &came)),
+        (false, true) => format!("no longer inlined into {}", names(of, &left)),
+        (false, false) => format!("from {} to {}", names(of, &left), names(of, &came)),
+        // It lay in itself and in others, and now in one of these alone, or the reverse.
+        (true, true) if after.contains(&function.function) => {
+            format!("no longer inlined into {} alone", all(before))
+        }
+        (true, true) => format!("inlined into {}", all(after)),
     };
     let (name, by) = (short(of, &function.function), signed(function.change));
-    format!("moved: {name}, {words}; changed by {by}")
+    let amount = figure(function.moved.per_call());
+    format!("moved: {amount} of {name}, {words}; changed by {by}")
 }

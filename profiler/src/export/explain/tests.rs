@@ -89,6 +89,28 @@ fn rows_that_are_not_shown_are_summed() {
     insta::assert_snapshot!("one-table-of-few", rendered(&[BASE], Format::Table, shown));
 }
 
+#[test]
+fn where_code_moved_is_said() {
+    let (f, g) = ("h 1 1=9\n  f 1 2=9", "\n  g 1 3=9");
+    let called = format!("{f} i@7=5{g} i@7=5\n    i 1 7=5");
+    let inlined = format!("{f} i@7=5{g} i@7=10");
+    let of = |before: &str, after: &str| {
+        let text = rendered(&[before, after], Format::Table, Shown::default());
+        let line = text.lines().find(|line| line.starts_with("moved: ")).map(str::to_owned);
+        line.unwrap_or_else(|| panic!("{text}"))
+    };
+    assert_eq!(of(&called, &inlined), "moved: 5.00 of i, inlined into f and g; changed by 0");
+    assert_eq!(
+        of(&inlined, &called),
+        "moved: 5.00 of i, no longer inlined into f and g alone; changed by 0"
+    );
+    let (in_f, in_g) = (format!("{f} i@7=5{g}"), format!("{f}{g} i@7=6"));
+    assert_eq!(of(&in_f, &in_g), "moved: 5.00 of i, from f to g; changed by +1.00");
+    let itself = format!("{f}{g}\n    i 1 7=5");
+    assert_eq!(of(&itself, &in_g), "moved: 5.00 of i, inlined into g; changed by +1.00");
+    assert_eq!(of(&in_g, &itself), "moved: 5.00 of i, no longer inlined into g; changed by -1.00");
+}
+
 /// The sums of folded stacks by their first function.
 fn sums(folded: &str) -> BTreeMap<&str, Vec<u64>> {
     let mut sums: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
