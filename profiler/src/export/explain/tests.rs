@@ -111,6 +111,14 @@ fn where_code_moved_is_said() {
     assert_eq!(of(&in_g, &itself), "moved: 5.00 of i, no longer inlined into g; changed by -1.00");
 }
 
+#[test]
+fn a_line_is_named_with_the_function_that_it_came_to() {
+    let (before, after) = ("h 1 1=9 lock@5=4\n  f 1 2=9", "h 1 1=9 lock@5=4\n  f 1 2=9 lock@5=4");
+    let text = rendered(&[before, after], Format::Table, Shown::default());
+    assert!(text.contains("\nlock hooks.c:5 in f  4.00 → 8.00   +4.00"), "{text}");
+    assert!(!text.contains("moved: "), "{text}");
+}
+
 /// The sums of folded stacks by their first function.
 fn sums(folded: &str) -> BTreeMap<&str, Vec<u64>> {
     let mut sums: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
