@@ -1,6 +1,7 @@
 //! The command line: the only place with clap's types.
 
 pub mod compare;
+pub mod explain;
 pub mod gate;
 mod lab;
 mod load;
@@ -65,6 +66,8 @@ pub enum Command {
     Compare(compare::CompareArgs),
     /// Decide whether a candidate is slower than it may be; the exit code is the decision.
     Gate(Box<gate::GateArgs>),
+    /// Say where the instructions of handlers go, and what differs between two builds.
+    Explain(explain::ExplainArgs),
     /// Print statistics of latencies that another tool recorded.
     Import(ImportArgs),
     /// Measure what the probes themselves add to each call of a handler on this machine.

@@ -15,7 +15,7 @@ const ROWS: &[&[&str]] = &[
     &["cost", "doctor", "lab", "sweep"],
     &["prepare", "run", "trace_cmd"],
     &["export"],
-    &["verdict"],
+    &["explain", "verdict"],
     &["load_profile"],
     &["load", "probe", "watch"],
     &["profile"],

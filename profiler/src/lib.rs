@@ -12,6 +12,7 @@ pub mod cost;
 pub mod doctor;
 pub mod emulator;
 pub mod error;
+pub mod explain;
 pub mod export;
 pub mod kernel;
 pub mod lab;

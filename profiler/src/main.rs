@@ -14,6 +14,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(args) => cmd::run::run(&args),
         Command::Compare(args) => cmd::compare::run(&args),
+        Command::Explain(args) => cmd::explain::run(&args),
         Command::Gate(args) => cmd::gate::run(&args),
         Command::Sweep(args) => cmd::sweep::run(&args),
         Command::Cost(args) => cmd::cost::run(&args),

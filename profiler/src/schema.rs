@@ -6,6 +6,7 @@ use std::path::Path;
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
+use crate::export::explain::ExplainReport;
 use crate::export::verdict::{CompareReport, GateReport};
 use crate::profile::json::OF_METER;
 use crate::profile::{Profile, Series};
@@ -66,6 +67,10 @@ fn the_committed_schemas_are_those_of_the_types() {
     committed_is(
         "compare-v1.schema.json",
         &generated::<CompareReport>("profiler/compare version 1"),
+    );
+    committed_is(
+        "explain-v1.schema.json",
+        &generated::<ExplainReport>("profiler/explain version 1"),
     );
     committed_is("gate-v1.schema.json", &generated::<GateReport>("profiler/gate version 1"));
 }

@@ -3,6 +3,7 @@
 use super::report::ReportError;
 use crate::atomic_file::OutputError;
 use crate::error::{Failure, exit};
+use crate::explain::Refusal;
 use crate::kernel::module::ModuleError;
 use crate::kernel::privileges::MissingCapabilities;
 use crate::kernel::target::ResolveError;
@@ -37,6 +38,17 @@ impl From<ResolveError> for Failure {
         let code =
             if error.machine_lacks_something() { exit::CANNOT_MEASURE } else { exit::NO_TARGET };
         Self::new(code, error.to_string())
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        let code = match refusal {
+            Refusal::NoTree(_) | Refusal::TooMany(_) => exit::BAD_INPUT,
+            Refusal::NoSuchHandler { .. } => exit::NO_TARGET,
+            Refusal::NothingInCommon(_) => exit::NOT_COMPARABLE,
+        };
+        Self::new(code, refusal.to_string())
     }
 }
 

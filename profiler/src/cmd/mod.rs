@@ -14,6 +14,7 @@ mod sides;
 pub mod compare;
 pub mod cost;
 pub mod doctor;
+pub mod explain;
 pub mod gate;
 pub mod import;
 pub mod lab;

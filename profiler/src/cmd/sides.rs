@@ -62,7 +62,8 @@ impl Files {
     }
 }
 
-fn read(
+/// The runs in `paths`.
+pub(super) fn read(
     paths: &[PathBuf],
     failure: impl Fn(&Path, ReadError) -> Failure,
 ) -> Result<Vec<Run>, Failure> {

@@ -5,6 +5,7 @@ pub(crate) mod cell;
 pub mod compare;
 pub mod csv;
 mod curve;
+pub mod explain;
 pub mod gate;
 pub(crate) mod grid;
 pub mod hgrm;

@@ -14,7 +14,7 @@ pub struct HandlerSpread {
     pub handler: String,
     /// Fewest and most calls that a run had.
     pub calls: (u64, u64),
-    /// For each of [`STATISTICS`] the median over the runs in nanoseconds, and the spread: largest
+    /// For each of [`STATISTICS`] the median over the runs in the meter's unit, and the spread: largest
     /// minus smallest, as a share of that median. `None` where a run had no call.
     pub statistics: [Option<(f64, f64)>; 4],
 }

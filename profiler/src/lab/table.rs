@@ -27,6 +27,7 @@ fn head(series: &Series, build: Option<&Build>, bench: &Bench) -> String {
     let boots: BTreeSet<u32> =
         series.runs.iter().filter_map(|run| run.place.as_ref().map(|place| place.boot)).collect();
     let clock = series.runs.first().map_or(String::new(), |run| run.clock.to_string());
+    let unit = series.runs.first().map(|run| run.meter).unwrap_or_default().unit();
     let label = if series.label.is_empty() { String::new() } else { format!("{}: ", series.label) };
     let module = series.runs.first().and_then(|run| run.modules.first());
     let id = module.and_then(|module| module.build_id.as_deref()).unwrap_or("unknown");
@@ -34,7 +35,7 @@ fn head(series: &Series, build: Option<&Build>, bench: &Bench) -> String {
     let params = if params.is_empty() { String::new() } else { format!(", {params}") };
     format!(
         "{label}{} (build id {id}{params}) on Linux {}, clock {clock}, {} runs in {} boots\n\
-         medians over the runs in nanoseconds, and in percent of them how far the runs are apart\n",
+         medians over the runs in {unit}, and in percent of them how far the runs are apart\n",
         bench.baseline.name,
         bench.kernel.release,
         series.runs.len(),

@@ -3,6 +3,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::check::MAX_NAME_BYTES;
+
+/// Deepest tree that is read. A kernel stack of 16 KiB holds 2,048 return addresses.
+const MAX_DEPTH: u32 = 4096;
+
 /// Who called what, from each handler down through the kernel.
 ///
 /// A function's part that was split off (`.cold`) counts as the function. Interrupts and exceptions that fell into a
@@ -67,4 +72,47 @@ pub struct TreeNode {
     /// Instructions by index in `places`; of functions of the driver alone, whose `instructions` they add up to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lines: Vec<(u32, u64)>,
+}
+
+impl CallTree {
+    /// Checks that all indexes lead somewhere and that the lines of each node add up.
+    ///
+    /// # Errors
+    /// The first contradiction, in words.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let bad_name = |name: &str| name.is_empty() || name.len() > MAX_NAME_BYTES;
+        let is_bad =
+            |f: &TreeFunction| bad_name(&f.name) || f.module.as_deref().is_some_and(bad_name);
+        if self.functions.iter().any(is_bad) {
+            return Err("the name of a function is empty or too long".to_owned());
+        }
+        let mut depths: Vec<u32> = Vec::with_capacity(self.nodes.len());
+        for (number, node) in self.nodes.iter().enumerate() {
+            let depth = match node.parent {
+                None => Some(0),
+                // A parent that comes later has no depth yet.
+                Some(parent) => depths.get(parent as usize).map(|depth| depth + 1),
+            };
+            match depth {
+                None => return Err(format!("node {number} comes before its parent")),
+                Some(depth) if depth > MAX_DEPTH => {
+                    return Err(format!("has more than {MAX_DEPTH} calls within each other"));
+                }
+                Some(depth) => depths.push(depth),
+            }
+            if node.function as usize >= self.functions.len() {
+                return Err(format!("node {number} is of a function that is not there"));
+            }
+            if node.lines.iter().any(|(place, _)| *place as usize >= self.places.len()) {
+                return Err(format!("node {number} has a place that is not there"));
+            }
+            let mut counts = node.lines.iter().map(|(_, count)| *count);
+            let sum = counts.try_fold(0_u64, u64::checked_add);
+            if !node.lines.is_empty() && sum != Some(node.instructions) {
+                let all = node.instructions;
+                return Err(format!("node {number} has {all} instructions, and its lines {sum:?}"));
+            }
+        }
+        Ok(())
+    }
 }

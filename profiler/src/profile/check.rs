@@ -8,7 +8,7 @@ use super::loads::OperationTimes;
 use super::{HandlerProfile, HistogramLayout, Interval, Profile, SCHEMA, SelfTimeProfile, VERSION};
 
 /// Longest name of a function or module (`KSYM_NAME_LEN` of the kernel is 512 with its end mark).
-const MAX_NAME_BYTES: usize = 512;
+pub(super) const MAX_NAME_BYTES: usize = 512;
 /// Most histogram counters in one file: over 30,000 handlers at three digits.
 const MAX_COUNTERS_IN_ALL: u64 = 1 << 30;
 
@@ -63,6 +63,9 @@ impl Profile {
             }
             check_handler(handler, &self.histogram)
                 .map_err(|reason| Inconsistent::new(subject, reason))?;
+        }
+        if let Some(tree) = &self.call_tree {
+            tree.check().map_err(|reason| Inconsistent::new("call_tree", reason))?;
         }
         let of_sources = self.sources.iter().try_fold(0_u64, |sum, s| sum.checked_add(s.calls));
         // A report of some of the handlers has fewer.

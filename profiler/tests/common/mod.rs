@@ -106,6 +106,7 @@ pub(crate) fn sample() -> Profile {
         place: None,
         load_profile: None,
         clock: Clock::Wall,
+        meter: Meter::default(),
         window_ns: 10_000_000_000,
         warmup_ns: 1_000_000_000,
         interrupted: false,
@@ -157,7 +158,6 @@ pub(crate) fn sample() -> Profile {
         costs: None,
         intervals: Vec::new(),
         call_tree: None,
-        meter: Meter::Probes,
         sources: Vec::new(),
         warnings: Vec::new(),
     };

@@ -203,7 +203,7 @@ impl Ended {
     }
 }
 
-fn assert_schema(json: &Value, schema: &str) {
+pub(crate) fn assert_schema(json: &Value, schema: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("schema").join(schema);
     let schema: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
     let validator = jsonschema::draft202012::options().build(&schema).unwrap();

@@ -11,6 +11,7 @@ mod browser;
 mod disk_full;
 mod docs;
 mod doctor;
+mod explain;
 mod export;
 mod gate;
 mod html;

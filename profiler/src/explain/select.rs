@@ -1,0 +1,149 @@
+//! Which handlers are explained, and which recordings cannot be.
+
+use super::difference::explained;
+use super::tree::{Details, Tree, handlers, trees};
+use super::{Explained, Function, Recording};
+use crate::text::listed;
+
+/// Most instructions or calls of a recording; products of two such numbers, and their sums, are exact.
+const MOST: u64 = 1 << 62;
+/// Similar names in a message.
+const SUGGESTIONS: usize = 5;
+
+/// Why there is nothing to explain.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Without a call tree.
+    #[error("{0} has no call tree: measure with `profiler lab --meter exact`")]
+    NoTree(String),
+    /// Without a handler of that name.
+    #[error("no function `{name}` was called in {recordings}: {hint}")]
+    NoSuchHandler {
+        /// The name.
+        name: String,
+        /// The recordings.
+        recordings: String,
+        /// Similar names, or all handlers.
+        hint: String,
+    },
+    /// No handler was called in both.
+    #[error("no handler was called in both recordings: {0}")]
+    NothingInCommon(String),
+    /// Larger than any recording.
+    #[error("{0} has more instructions or calls than can be: measure again")]
+    TooMany(String),
+}
+
+/// Explains `handler`, or each function that was called from outside, in one recording or by what differs in a second.
+/// Returns that, and what a reader has to know.
+///
+/// # Errors
+/// If a recording has no call tree, there is no such handler, or none in both.
+pub fn explain(
+    recordings: &[Recording<'_>],
+    handler: Option<&str>,
+) -> Result<(Vec<Explained>, Vec<String>), Refusal> {
+    if let Some(bare) = recordings.iter().find(|recording| {
+        recording.runs.is_empty() || recording.runs.iter().any(|run| run.call_tree.is_none())
+    }) {
+        return Err(Refusal::NoTree(bare.name.clone()));
+    }
+    let details = Details::of(recordings);
+    let partial: Vec<&str> = details.partial().collect();
+    let mut notes = Vec::new();
+    if !partial.is_empty() {
+        notes.push(format!(
+            "only one recording has source lines of {}: its functions are compared as wholes; build both with debug \
+             information",
+            listed(&partial)
+        ));
+    }
+    let (mut all, mut missing) = (Vec::new(), Vec::new());
+    for function in chosen(recordings, handler)? {
+        let tree = Tree::of(&function, recordings, &details);
+        let root = &tree.branches[0].figures;
+        if let Some(without) = root.iter().position(|figures| figures.calls == 0) {
+            missing.push(format!("{function} has no call in {}", recordings[without].name));
+            continue;
+        }
+        if let Some(at) = root.iter().position(|of| of.calls.max(of.inclusive) > MOST) {
+            return Err(Refusal::TooMany(recordings[at].name.clone()));
+        }
+        let explained = explained(&tree);
+        for (number, recording) in recordings.iter().enumerate() {
+            notes.extend(other_books(&explained, number, recording));
+        }
+        all.push(explained);
+    }
+    if all.is_empty() {
+        return Err(Refusal::NothingInCommon(listed(&missing)));
+    }
+    notes.extend(missing);
+    Ok((all, notes))
+}
+
+/// The handlers that are wanted.
+fn chosen(recordings: &[Recording<'_>], name: Option<&str>) -> Result<Vec<Function>, Refusal> {
+    let mut found: Vec<Function> = Vec::new();
+    let mut add = |function: Function| {
+        if !found.contains(&function) {
+            found.push(function);
+        }
+    };
+    let Some(name) = name else {
+        recordings.iter().flat_map(handlers).for_each(add);
+        return Ok(found);
+    };
+    let functions = || recordings.iter().flat_map(trees).flat_map(|tree| &tree.functions);
+    for function in functions() {
+        let source = Function::of(&function.name, function.module.as_ref());
+        if function.name == name || source.name == name || source.to_string() == name {
+            add(source);
+        }
+    }
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    let names = functions().map(|function| function.name.as_str());
+    let likeness = |other: &str| strsim::jaro_winkler(other, name);
+    let mut near: Vec<&str> = names.filter(|other| likeness(other) > 0.8).collect();
+    near.sort_by(|a, b| likeness(b).total_cmp(&likeness(a)).then(a.cmp(b)));
+    near.dedup();
+    near.truncate(SUGGESTIONS);
+    let hint = if near.is_empty() {
+        let mut handlers: Vec<String> =
+            recordings.iter().flat_map(handlers).map(|function| function.to_string()).collect();
+        handlers.dedup();
+        format!("its handlers are {}", listed(&handlers))
+    } else {
+        format!("did you mean {}?", near.join(", "))
+    };
+    let recordings: Vec<&str> = recordings.iter().map(|recording| &*recording.name).collect();
+    let (name, recordings) = (name.to_owned(), recordings.join(" and "));
+    Err(Refusal::NoSuchHandler { name, recordings, hint })
+}
+
+/// A line where the table of handlers has other sums than the tree: it has calls that ended in the window alone.
+fn other_books(of: &Explained, number: usize, recording: &Recording<'_>) -> Option<String> {
+    // Calls of a handler within itself are calls of their own there.
+    if of.nodes.iter().skip(1).any(|node| node.function == of.handler) {
+        return None;
+    }
+    let mut table: Option<(u64, u64)> = None;
+    for handler in recording.runs.iter().flat_map(|run| &run.handlers) {
+        if Function::of(&handler.name, handler.module.as_ref()) == of.handler {
+            let (calls, sum) = table.get_or_insert((0, 0));
+            *calls = calls.saturating_add(handler.count);
+            *sum = sum.saturating_add(handler.sum_ns);
+        }
+    }
+    let (calls, sum) = table?;
+    let (tree_calls, tree_sum) = (of.calls[number], of.total(number));
+    ((calls, sum) != (tree_calls, tree_sum)).then(|| {
+        format!(
+            "{}: the table of handlers has {calls} calls and {sum} instructions of {}, and the tree {tree_calls} and \
+             {tree_sum}",
+            recording.name, of.handler
+        )
+    })
+}

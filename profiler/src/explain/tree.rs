@@ -1,0 +1,206 @@
+//! The calls of one handler in all recordings as one tree.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use super::{Figures, Function, Recording};
+use crate::profile::call_tree::{CallTree, TreePlace};
+
+/// Where instructions lie in the source.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    /// The source's function.
+    pub(super) function: Function,
+    /// The file's last name: builds lie in different folders.
+    pub(super) file: Option<String>,
+    /// The line, or the offset where there is no file; `None` is the whole function.
+    pub(super) at: Option<u64>,
+}
+
+/// A function under its caller.
+#[derive(Debug)]
+pub(super) struct Branch {
+    pub(super) parent: Option<usize>,
+    pub(super) function: Function,
+    pub(super) symbols: BTreeSet<String>,
+    /// Of each recording.
+    pub(super) figures: Vec<Figures>,
+    /// Instructions of each recording, by place.
+    pub(super) places: Vec<BTreeMap<Place, u64>>,
+}
+
+/// The tree of one handler: parents come before what they called.
+#[derive(Debug)]
+pub(super) struct Tree {
+    pub(super) branches: Vec<Branch>,
+    /// The files by their last names, as the compiler was given them.
+    pub(super) files: BTreeMap<String, String>,
+    below: HashMap<(usize, Function), usize>,
+}
+
+/// How the code of a module is told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Detail {
+    Lines,
+    Offsets,
+    Whole,
+}
+
+/// How the code of each module is told apart, in all recordings alike.
+#[derive(Debug)]
+pub(super) struct Details(BTreeMap<Option<String>, Detail>);
+
+impl Details {
+    /// Lines if each recording that saw places of the module has them.
+    pub(super) fn of(recordings: &[Recording<'_>]) -> Self {
+        let mut seen: BTreeMap<Option<String>, (usize, usize)> = BTreeMap::new();
+        for recording in recordings {
+            let mut of_this: BTreeMap<Option<&String>, bool> = BTreeMap::new();
+            for tree in trees(recording) {
+                for node in tree.nodes.iter().filter(|node| !node.lines.is_empty()) {
+                    let module = tree.functions[node.function as usize].module.as_ref();
+                    let mut places = node.lines.iter();
+                    *of_this.entry(module).or_default() |=
+                        places.any(|(place, _)| tree.places[*place as usize].line.is_some());
+                }
+            }
+            for (module, has_lines) in of_this {
+                let (with, all) = seen.entry(module.cloned()).or_default();
+                *with += usize::from(has_lines);
+                *all += 1;
+            }
+        }
+        let detail = |(with, all)| match (with, all) {
+            (0, _) => Detail::Offsets,
+            (with, all) if with == all => Detail::Lines,
+            _ => Detail::Whole,
+        };
+        Self(seen.into_iter().map(|(module, counts)| (module, detail(counts))).collect())
+    }
+
+    /// Modules whose lines one recording has and the other has not.
+    pub(super) fn partial(&self) -> impl Iterator<Item = &str> {
+        let partial = self.0.iter().filter(|(_, detail)| **detail == Detail::Whole);
+        partial.map(|(module, _)| module.as_deref().unwrap_or("the kernel image"))
+    }
+
+    fn place(&self, of: &Function, place: &TreePlace) -> Place {
+        let whole = Place { function: of.clone(), file: None, at: None };
+        match (self.0.get(&of.module), place) {
+            (Some(Detail::Lines), TreePlace { file: Some(file), line: Some(line), .. }) => {
+                let source = place.function.as_deref();
+                Place {
+                    function: source
+                        .map_or(whole.function, |s| Function::of(s, of.module.as_ref())),
+                    file: Some(last_name(file).to_owned()),
+                    at: Some(u64::from(*line)),
+                }
+            }
+            (Some(Detail::Offsets), TreePlace { offset, .. }) => Place { at: *offset, ..whole },
+            _ => whole,
+        }
+    }
+}
+
+/// The call trees of a recording's runs.
+pub(super) fn trees<'a>(recording: &'a Recording<'_>) -> impl Iterator<Item = &'a CallTree> {
+    recording.runs.iter().filter_map(|run| run.call_tree.as_ref())
+}
+
+pub(super) fn last_name(file: &str) -> &str {
+    file.rsplit('/').next().unwrap_or(file)
+}
+
+impl Tree {
+    /// The calls of `handler` from outside of itself.
+    pub(super) fn of(handler: &Function, recordings: &[Recording<'_>], details: &Details) -> Self {
+        let mut tree = Self { branches: Vec::new(), files: BTreeMap::new(), below: HashMap::new() };
+        tree.branch(None, handler.clone(), recordings.len());
+        for (number, recording) in recordings.iter().enumerate() {
+            trees(recording).for_each(|calls| tree.add(number, recordings.len(), calls, details));
+        }
+        // What was called comes after its caller.
+        for at in (0..tree.branches.len()).rev() {
+            for number in 0..recordings.len() {
+                let figures = &mut tree.branches[at].figures[number];
+                figures.inclusive = figures.inclusive.saturating_add(figures.own);
+                let all = figures.inclusive;
+                if let Some(parent) = tree.branches[at].parent {
+                    let above = &mut tree.branches[parent].figures[number].inclusive;
+                    *above = above.saturating_add(all);
+                }
+            }
+        }
+        tree
+    }
+
+    fn branch(&mut self, parent: Option<usize>, function: Function, recordings: usize) -> usize {
+        let at = self.branches.len();
+        if let Some(parent) = parent {
+            match self.below.get(&(parent, function.clone())) {
+                Some(known) => return *known,
+                None => self.below.insert((parent, function.clone()), at),
+            };
+        }
+        self.branches.push(Branch {
+            parent,
+            function,
+            symbols: BTreeSet::new(),
+            figures: vec![Figures::default(); recordings],
+            places: vec![BTreeMap::new(); recordings],
+        });
+        at
+    }
+
+    fn add(&mut self, number: usize, recordings: usize, calls: &CallTree, details: &Details) {
+        let sources: Vec<Function> =
+            calls.functions.iter().map(|f| Function::of(&f.name, f.module.as_ref())).collect();
+        for file in calls.places.iter().filter_map(|place| place.file.as_ref()) {
+            self.files.insert(last_name(file).to_owned(), file.clone());
+        }
+        let mut at: Vec<Option<usize>> = Vec::with_capacity(calls.nodes.len());
+        for node in &calls.nodes {
+            let function = &sources[node.function as usize];
+            let parent = node.parent.and_then(|parent| at[parent as usize]);
+            at.push(match parent {
+                Some(parent) => Some(self.branch(Some(parent), function.clone(), recordings)),
+                None => (*function == self.branches[0].function).then_some(0),
+            });
+            let Some(branch) = at.last().copied().flatten() else { continue };
+            let branch = &mut self.branches[branch];
+            branch.symbols.insert(calls.functions[node.function as usize].name.clone());
+            branch.figures[number].add(&Figures {
+                calls: node.calls,
+                inclusive: 0,
+                own: node.instructions,
+                loads: node.loads,
+                stores: node.stores,
+                iterations: node.iterations,
+            });
+            let mut add = |place: Place, count: u64| {
+                let sum = branch.places[number].entry(place).or_default();
+                *sum = sum.saturating_add(count);
+            };
+            if node.lines.is_empty() {
+                add(Place { function: function.clone(), file: None, at: None }, node.instructions);
+            }
+            for (place, count) in &node.lines {
+                add(details.place(function, &calls.places[*place as usize]), *count);
+            }
+        }
+    }
+}
+
+/// The functions that were called from outside of all handlers, in order.
+pub(super) fn handlers(recording: &Recording<'_>) -> Vec<Function> {
+    let (mut seen, mut found) = (HashSet::new(), Vec::new());
+    for tree in trees(recording) {
+        for node in tree.nodes.iter().filter(|node| node.parent.is_none()) {
+            let function = &tree.functions[node.function as usize];
+            let function = Function::of(&function.name, function.module.as_ref());
+            if seen.insert(function.clone()) {
+                found.push(function);
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,313 @@
+//! What the tables of text and Markdown have in common: their rows, and what is summed in one.
+
+use std::collections::BTreeSet;
+
+use super::{ExplainReport, Shown};
+use crate::explain::{Exact, Explained, Fate, Figures, Function, Line, Node, SourceFunction};
+use crate::text::{listed, plural};
+
+/// Most lines of the table of source lines.
+const MOST_LINES: usize = 20;
+
+/// A table of names and figures.
+#[derive(Debug)]
+pub(super) struct Grid {
+    /// Heads of the columns.
+    pub(super) header: Vec<&'static str>,
+    /// Each with its indentation and its cells, the first of which is a name.
+    pub(super) rows: Vec<(usize, Vec<String>)>,
+}
+
+/// A row of the tree: a function, or several that are summed.
+#[derive(Debug, Clone)]
+pub(super) struct Row {
+    pub(super) depth: usize,
+    name: String,
+    /// Functions that are summed; 0 for one that is shown.
+    pub(super) others: usize,
+    pub(super) figures: Vec<Figures>,
+    pub(super) change: Exact,
+    pub(super) moved: Exact,
+}
+
+impl Row {
+    fn of(node: &Node) -> Self {
+        Self {
+            depth: node.depth,
+            name: name(node),
+            others: 0,
+            figures: node.figures.clone(),
+            change: node.change,
+            moved: node.moved,
+        }
+    }
+
+    /// Adds a function that has no row of its own; `top` if its caller has one.
+    fn add(&mut self, node: &Node, top: bool) {
+        self.others += 1;
+        self.name = match self.others {
+            1 => name(node),
+            others => format!("({others} others)"),
+        };
+        for (sum, more) in self.figures.iter_mut().zip(&node.figures) {
+            sum.add(more);
+            if top {
+                sum.inclusive = sum.inclusive.saturating_add(more.inclusive);
+            }
+        }
+        self.change.numerator += node.change.numerator;
+        self.moved.numerator += node.moved.numerator;
+    }
+}
+
+/// A function by its symbol, if it has one alone.
+fn name(node: &Node) -> String {
+    let function = &node.function;
+    match node.symbols.iter().collect::<Vec<_>>().as_slice() {
+        [symbol] => Function { name: (*symbol).clone(), ..function.clone() }.to_string(),
+        _ => function.to_string(),
+    }
+}
+
+/// The rows of the tree; what is not shown is summed below its caller.
+pub(super) fn rows(of: &Explained, shown: Shown) -> Vec<Row> {
+    let two = of.is_difference();
+    // A difference's weight is in instructions times calls of both.
+    let calls = if two { of.calls[1] } else { 1 };
+    let least = of.total(0) as f64 * calls as f64 * shown.min_share / 100.0;
+    let is_small = |node: &Node| (node.weight as f64) < least || (two && node.weight == 0);
+    let is_hidden = |node: &Node| node.depth > shown.depth || (node.depth > 0 && is_small(node));
+    let (mut rows, mut open): (Vec<Row>, Vec<Option<Row>>) = (Vec::new(), Vec::new());
+    let mut hidden: Option<usize> = None;
+    for node in &of.nodes {
+        let top = match hidden {
+            Some(depth) if node.depth > depth => false,
+            _ => {
+                hidden = is_hidden(node).then_some(node.depth);
+                while open.len() > node.depth {
+                    rows.extend(open.pop().flatten());
+                }
+                if hidden.is_none() {
+                    rows.push(Row::of(node));
+                    open.push(None);
+                    continue;
+                }
+                true
+            }
+        };
+        if let Some(sum) = open.last_mut() {
+            let none = Row {
+                depth: node.depth,
+                name: String::new(),
+                others: 0,
+                figures: vec![Figures::default(); of.calls.len()],
+                change: Exact { numerator: 0, ..node.change },
+                moved: Exact { numerator: 0, ..node.change },
+            };
+            sum.get_or_insert(none).add(node, top);
+        }
+    }
+    while let Some(others) = open.pop() {
+        rows.extend(others);
+    }
+    rows
+}
+
+/// An average.
+fn figure(value: f64) -> String {
+    format!("{value:.2}")
+}
+
+/// A difference.
+fn signed(value: Exact) -> String {
+    match value.numerator {
+        0 => "0".to_owned(),
+        _ => format!("{:+.2}", value.per_call()),
+    }
+}
+
+/// An average, and that of the second recording where it differs.
+fn both(of: &Explained, total: impl Fn(usize) -> u64) -> String {
+    let first = figure(of.per_call(0, total(0)));
+    if of.is_difference() && of.change(&total).numerator != 0 {
+        return format!("{first} → {}", figure(of.per_call(1, total(1))));
+    }
+    first
+}
+
+/// The tree.
+pub(super) fn tree(of: &Explained, shown: Shown) -> Grid {
+    let rows = rows(of, shown);
+    let repeats = of.nodes.iter().flat_map(|node| &node.figures).any(|f| f.iterations > 0);
+    let mut header = if of.is_difference() {
+        vec!["function", "calls", "inclusive", "change", "self", "change", "moved"]
+    } else {
+        vec!["function", "calls", "inclusive", "share", "self", "loads", "stores"]
+    };
+    if repeats {
+        header.push("rep");
+    }
+    let cells = |row: Row| {
+        let total =
+            |what: fn(&Figures) -> u64| move |figures: &[Figures], at: usize| what(&figures[at]);
+        let average = |what: fn(&Figures) -> u64| {
+            let total = total(what);
+            both(of, |recording| total(&row.figures, recording))
+        };
+        let mut cells = vec![row.name.clone(), average(|f| f.calls), average(|f| f.inclusive)];
+        if of.is_difference() {
+            cells.push(signed(of.change(|recording| row.figures[recording].inclusive)));
+            cells.push(average(|f| f.own));
+            cells.extend([signed(row.change), signed(row.moved)]);
+        } else {
+            cells.push(share(row.figures[0].inclusive, of.total(0)));
+            cells.extend([average(|f| f.own), average(|f| f.loads), average(|f| f.stores)]);
+        }
+        if repeats {
+            cells.push(average(|f| f.iterations));
+        }
+        (row.depth, cells)
+    };
+    Grid { header, rows: rows.into_iter().map(cells).collect() }
+}
+
+fn share(part: u64, of: u64) -> String {
+    format!("{:.1} %", part as f64 / of.max(1) as f64 * 100.0)
+}
+
+/// The source lines that take most, or differ most; `None` if there are none.
+pub(super) fn lines(of: &Explained) -> Option<Grid> {
+    let two = of.is_difference();
+    let is_shown = |line: &&Line| {
+        if two { line.change.numerator != 0 } else { line.at[0].is_some() }
+    };
+    let mut header = vec![if two { "line or function" } else { "source line" }];
+    header.extend(if two { &["self", "change", "moved"][..] } else { &["self", "share"] });
+    let row = |name: String, totals: &[u64], change: Exact, moved: Exact| {
+        let mut cells = vec![name, both(of, |recording| totals[recording])];
+        if two {
+            cells.extend([signed(change), signed(moved)]);
+        } else {
+            cells.push(share(totals[0], of.total(0)));
+        }
+        (0, cells)
+    };
+    let shown: Vec<&Line> = of.lines.iter().filter(is_shown).take(MOST_LINES).collect();
+    let mut rows: Vec<_> = shown
+        .iter()
+        .map(|line| row(place(of, line), &line.instructions, line.change, line.moved))
+        .collect();
+    if rows.is_empty() {
+        return None;
+    }
+    let mut totals = vec![0_u64; of.calls.len()];
+    let (mut change, mut moved) = (of.change(|_| 0), of.change(|_| 0));
+    for line in of.lines.iter().filter(|line| !shown.iter().any(|s| std::ptr::eq(*s, *line))) {
+        totals.iter_mut().zip(&line.instructions).for_each(|(sum, more)| *sum += more);
+        change.numerator += line.change.numerator;
+        moved.numerator += line.moved.numerator;
+    }
+    if totals.iter().any(|total| *total > 0) {
+        rows.push(row("(all others)".to_owned(), &totals, change, moved));
+    }
+    Some(Grid { header, rows })
+}
+
+/// A line's function, file and number; both numbers where they differ, and what it was inlined into.
+fn place(of: &Explained, line: &Line) -> String {
+    let number = |at: u64| match line.file.as_deref() {
+        Some(file) => format!("{}:{at}", file.rsplit('/').next().unwrap_or(file)),
+        None => format!("+{at:#x}"),
+    };
+    let (numbers, fate) = match line.at.as_slice() {
+        [Some(before), Some(after)] if before != after => {
+            (format!(" {} → {after}", number(*before)), "")
+        }
+        [Some(at)] | [Some(at), Some(_)] => (format!(" {}", number(*at)), ""),
+        [None, Some(at)] => (format!(" {}", number(*at)), ", new"),
+        [Some(at), None] => (format!(" {}", number(*at)), ", gone"),
+        _ => (String::new(), ""),
+    };
+    let mut text = short(of, &line.function) + &numbers;
+    let within: BTreeSet<&Function> = match line.within.as_slice() {
+        // Where it came to, or left.
+        [before, after] if before != after => before.symmetric_difference(after).collect(),
+        within => within.iter().flatten().collect(),
+    };
+    let within: BTreeSet<&Function> =
+        within.into_iter().filter(|function| **function != line.function).collect();
+    if !within.is_empty() {
+        text.push_str(&format!(" in {}", names(of, &within)));
+    }
+    text + fate
+}
+
+/// A function, with its module if that is not the handler's.
+fn short(of: &Explained, function: &Function) -> String {
+    if function.module == of.handler.module { function.name.clone() } else { function.to_string() }
+}
+
+/// The first functions, and how many more there are.
+fn names(of: &Explained, functions: &BTreeSet<&Function>) -> String {
+    const MOST: usize = 2;
+    let first: Vec<String> = functions.iter().take(MOST).map(|f| short(of, f)).collect();
+    match functions.len().saturating_sub(MOST) {
+        0 => first.join(" and "),
+        more => format!("{} and {more} more", first.join(", ")),
+    }
+}
+
+/// What is said of a handler above its tables: the whole, and the functions that came, went or moved.
+pub(super) fn summary(report: &ExplainReport, of: &Explained) -> Vec<String> {
+    let whole = |recording: usize, named: &super::RecordingRecord| {
+        let (calls, runs) = (of.calls[recording], named.runs);
+        format!(
+            "{}{} in {} ({calls} call{}, {runs} run{})",
+            figure(of.per_call(recording, of.total(recording))),
+            if recording == 0 { " instructions a call" } else { "" },
+            named.name,
+            plural(calls),
+            plural(runs as u64)
+        )
+    };
+    let wholes: Vec<String> =
+        report.recordings.iter().enumerate().map(|(at, named)| whole(at, named)).collect();
+    let mut lines = vec![format!("{}: {}", of.handler, wholes.join(", "))];
+    if !of.is_difference() {
+        return lines;
+    }
+    let change = of.change(|recording| of.total(recording));
+    lines[0].push_str(&format!(": {}", signed(change)));
+    for fate in [Fate::Added, Fate::Gone] {
+        let functions = of.functions.iter().filter(|function| function.fate == fate);
+        let names: Vec<String> =
+            functions.map(|f| format!("{} {}", f.function, signed(f.change))).collect();
+        if !names.is_empty() {
+            lines.push(format!("{fate}: {}", listed(&names)));
+        }
+    }
+    lines.extend(of.functions.iter().filter(|f| f.fate == Fate::Moved).map(|f| moved(of, f)));
+    lines
+}
+
+/// Where the code of a function went.
+fn moved(of: &Explained, function: &SourceFunction) -> String {
+    let is_other = |other: &&Function| **other != function.function;
+    let [before, after] = [0, 1].map(|recording| &function.within[recording]);
+    let left: BTreeSet<&Function> = before.difference(after).filter(is_other).collect();
+    let came: BTreeSet<&Function> = after.difference(before).filter(is_other).collect();
+    let all = |within: &BTreeSet<Function>| names(of, &within.iter().filter(is_other).collect());
+    let words = match (left.is_empty(), came.is_empty()) {
+        (true, false) => format!("inlined into {}", names(of, &came)),
+        (false, true) => format!("no longer inlined into {}", names(of, &left)),
+        (false, false) => format!("from {} to {}", names(of, &left), names(of, &came)),
+        // It lay in itself and in others, and now in one of these alone, or the reverse.
+        (true, true) if after.contains(&function.function) => {
+            format!("no longer inlined into {} alone", all(before))
+        }
+        (true, true) => format!("inlined into {}", all(after)),
+    };
+    let (name, by) = (short(of, &function.function), signed(function.change));
+    let amount = figure(function.moved.per_call());
+    format!("moved: {amount} of {name}, {words}; changed by {by}")
+}

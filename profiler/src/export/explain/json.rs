@@ -1,0 +1,63 @@
+//! Everything as it is stored: `profiler/explain`.
+
+use serde::Serialize;
+
+use crate::explain::{Explained, Recording};
+use crate::profile::Tool;
+
+/// What the field `schema` says.
+pub const EXPLAIN_SCHEMA: &str = "profiler/explain";
+/// Version of the format.
+pub const EXPLAIN_VERSION: u32 = 1;
+
+/// Where the instructions of handlers go, in one recording or in two.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ExplainReport {
+    /// Always `profiler/explain`.
+    #[cfg_attr(test, schemars(extend("const" = EXPLAIN_SCHEMA)))]
+    pub schema: String,
+    /// Version of the format.
+    #[cfg_attr(test, schemars(extend("const" = EXPLAIN_VERSION)))]
+    pub version: u32,
+    /// The program that wrote this.
+    pub tool: Tool,
+    /// What is counted: always `instructions`.
+    pub unit: String,
+    /// The recording, or that of the baseline and that of the candidate.
+    pub recordings: Vec<RecordingRecord>,
+    /// What a reader has to know.
+    pub notes: Vec<String>,
+    /// The handlers.
+    pub handlers: Vec<Explained>,
+}
+
+/// A recording.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RecordingRecord {
+    /// Its file.
+    pub name: String,
+    /// Runs that were summed.
+    pub runs: usize,
+}
+
+impl ExplainReport {
+    /// What was explained of `recordings`.
+    #[must_use]
+    pub fn new(recordings: &[Recording<'_>], handlers: Vec<Explained>, notes: Vec<String>) -> Self {
+        let record = |recording: &Recording<'_>| RecordingRecord {
+            name: recording.name.clone(),
+            runs: recording.runs.len(),
+        };
+        Self {
+            schema: EXPLAIN_SCHEMA.to_owned(),
+            version: EXPLAIN_VERSION,
+            tool: Tool::this(),
+            unit: "instructions".to_owned(),
+            recordings: recordings.iter().map(record).collect(),
+            notes,
+            handlers,
+        }
+    }
+}

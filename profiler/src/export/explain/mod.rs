@@ -1,0 +1,95 @@
+//! Explained handlers as bytes: one file a format.
+
+mod folded;
+mod grids;
+mod json;
+mod markdown;
+mod svg;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::path::Path;
+
+pub use json::{EXPLAIN_SCHEMA, EXPLAIN_VERSION, ExplainReport, RecordingRecord};
+
+/// The formats, as they are named on the command line.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    strum::VariantArray,
+    strum::IntoStaticStr,
+    strum::Display,
+    strum::EnumString,
+)]
+#[strum(serialize_all = "lowercase")]
+pub enum Format {
+    /// Tables for people.
+    Table,
+    /// Markdown for a comment on a change.
+    Markdown,
+    /// Everything.
+    Json,
+    /// Folded stacks for flame graphs: `a;b;c N`, or `a;b;c N M` for two recordings.
+    Folded,
+    /// A flame graph.
+    Svg,
+}
+
+impl Format {
+    /// Everything there is.
+    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
+
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+
+    /// The format that the ending of `path` tells.
+    #[must_use]
+    pub fn of_file(path: &Path) -> Option<Self> {
+        match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+            "txt" => Some(Self::Table),
+            "md" | "markdown" => Some(Self::Markdown),
+            "json" => Some(Self::Json),
+            "folded" => Some(Self::Folded),
+            "svg" => Some(Self::Svg),
+            _ => None,
+        }
+    }
+}
+
+/// What tables show.
+#[derive(Debug, Clone, Copy)]
+pub struct Shown {
+    /// Calls within each other that are shown, from the handler down.
+    pub depth: usize,
+    /// Percent of the handler's instructions that a function has to take, or to differ by, to be shown.
+    pub min_share: f64,
+    /// Columns of the terminal; `None` never wraps.
+    pub width: Option<u16>,
+}
+
+impl Default for Shown {
+    fn default() -> Self {
+        Self { depth: usize::MAX, min_share: 0.0, width: None }
+    }
+}
+
+/// The report in a format; `shown` is for tables alone.
+///
+/// # Errors
+/// If a flame graph cannot be drawn.
+pub fn render(report: &ExplainReport, format: Format, shown: Shown) -> std::io::Result<Vec<u8>> {
+    match format {
+        Format::Table => Ok(text::text(report, shown).into_bytes()),
+        Format::Markdown => Ok(markdown::markdown(report, shown).into_bytes()),
+        Format::Json => Ok(super::json::indented(report)),
+        Format::Folded => Ok(folded::folded(report).into_bytes()),
+        Format::Svg => svg::flame_graph(report),
+    }
+}
