@@ -81,6 +81,7 @@ unsafe extern "C" {
         access: c_int,
         data: *mut c_void,
     );
+    fn qemu_plugin_mem_is_store(info: u32) -> bool;
     fn qemu_plugin_reset(id: Id, callback: OnId);
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
 }
@@ -106,6 +107,12 @@ fn find(name: &std::ffi::CStr) -> Option<*mut c_void> {
     // SAFETY: the default handle (0) searches the process, and the name ends with a NUL.
     let found = unsafe { dlsym(std::ptr::null_mut(), name.as_ptr()) };
     (!found.is_null()).then_some(found)
+}
+
+/// Whether the access that a callback was told of is a write. QEMU 7.2 does not keep to what was asked for.
+pub(crate) fn is_store(info: u32) -> bool {
+    // SAFETY: the function reads the number alone.
+    unsafe { qemu_plugin_mem_is_store(info) }
 }
 
 /// A number that the translated code itself adds to, without a call.

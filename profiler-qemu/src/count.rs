@@ -18,8 +18,8 @@ pub(crate) const ROOT: u32 = u32::MAX;
 pub(crate) struct Sums {
     /// Instructions begun.
     pub(crate) instructions: u64,
-    /// Reads and writes.
-    pub(crate) accesses: u64,
+    /// Reads of memory.
+    pub(crate) loads: u64,
     /// Writes.
     pub(crate) stores: u64,
     /// Halves of iterations of string instructions.
@@ -323,7 +323,7 @@ impl Counter {
         let sums = &mut self.nodes[node as usize].sums;
         sums.instructions += executed;
         let (loads, stores) = if whole { previous.at_end } else { (0, 0) };
-        sums.accesses += now.accesses - self.started.accesses + loads + stores;
+        sums.loads += now.loads - self.started.loads + loads;
         sums.stores += now.stores - self.started.stores + stores;
         sums.half_iterations += now.half_iterations - self.started.half_iterations;
         if executed == u64::from(previous.instructions) {

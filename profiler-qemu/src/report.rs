@@ -44,7 +44,7 @@ pub(crate) fn write(counter: &Counter, path: &Path) -> io::Result<()> {
             node.function,
             node.calls,
             sums.instructions,
-            sums.accesses - sums.stores,
+            sums.loads,
             sums.stores,
             sums.half_iterations / 2
         )?;

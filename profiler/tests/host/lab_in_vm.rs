@@ -116,7 +116,11 @@ fn runs_of_one_build_agree_to_the_instruction() {
                 let figures = figures(series, handler, quantile);
                 let spread = spread(&figures).unwrap();
                 let allowed = if quantile.is_none() { SPREAD } else { 0.0 };
-                assert!(spread <= allowed, "{}: {handler}, {quantile:?}: {figures:?}", series.label);
+                assert!(
+                    spread <= allowed,
+                    "{}: {handler}, {quantile:?}: {figures:?}",
+                    series.label
+                );
             }
         }
     }
