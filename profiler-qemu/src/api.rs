@@ -181,9 +181,13 @@ impl Api {
         let (new, at) = (c"qemu_plugin_scoreboard_new", c"qemu_plugin_scoreboard_find");
         let make = find(new).ok_or(Unfit::Missing(new))?;
         let look = find(at).ok_or(Unfit::Missing(at))?;
+        type New = extern "C" fn(usize) -> *mut c_void;
+        type Find = extern "C" fn(*mut c_void, c_uint) -> *mut c_void;
         // SAFETY: the forms of these functions since version 2.
-        let (make, at): (extern "C" fn(usize) -> *mut c_void, _) =
-            unsafe { (std::mem::transmute(make), std::mem::transmute(look)) };
+        let (make, at) = unsafe {
+            let make = std::mem::transmute::<*mut c_void, New>(make);
+            (make, std::mem::transmute::<*mut c_void, Find>(look))
+        };
         Ok(Sum::OfVcpu(PerVcpuSum { entry: PerVcpu { scoreboard: make(8), offset: 0 }, at }))
     }
 
