@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use profiler_vm::{Accel, KernelImage, Time, kvm};
+use tempfile::TempDir;
 
 use crate::paths::Paths;
 use crate::process;
@@ -62,12 +63,11 @@ const PLUGIN: &str = "profiler-qemu.so";
 
 /// The folder of a VM under virtual time with the plugin that counts its instructions, whose files go there. As long
 /// as nothing in the guest asks for it, the plugin changes nothing.
-fn counting(paths: &Paths, name: &str) -> Result<PathBuf> {
-    let folder = paths.vm().join("counting").join(name);
-    process::empty_dir(&folder)?;
+fn counting(paths: &Paths) -> Result<TempDir> {
+    let folder = TempDir::with_prefix_in("counting-", paths.vm())?;
     let mut rustc = Command::new("rustc");
     rustc.args(["--edition=2024", "--crate-name=profiler_qemu", "--crate-type=cdylib"]);
-    rustc.args(["-Copt-level=3", "-Cpanic=abort"]).arg("-o").arg(folder.join(PLUGIN));
+    rustc.args(["-Copt-level=3", "-Cpanic=abort"]).arg("-o").arg(folder.path().join(PLUGIN));
     process::run(rustc.arg(paths.root().join("profiler-qemu/src/lib.rs")))?;
     Ok(folder)
 }
@@ -104,8 +104,9 @@ pub(crate) fn run(paths: &Paths, spec: &VmSpec) -> Result<VmOutcome> {
         kernel_args: Vec::new(),
         qemu_args: Vec::new(),
     };
-    if spec.icount {
-        let counting = counting(paths, &spec.name)?;
+    let counting = if spec.icount { Some(counting(paths)?) } else { None };
+    if let Some(counting) = &counting {
+        let counting = counting.path();
         let word = |file: &str| counting.join(file).to_string_lossy().replace(',', ",,");
         let (plugin, symbols, counts) = (word(PLUGIN), word("symbols"), word("counts"));
         let files = format!("{plugin},symbols={symbols},counts={counts}");

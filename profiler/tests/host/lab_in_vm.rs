@@ -153,8 +153,15 @@ fn the_change_is_explained() {
     let whole = |series: &Series| median(&figures(series, CHANGED, None)).unwrap();
     let all = text(&output.stdout);
     assert!(all.contains("handlers.c"), "{all}");
-    let change = said["handlers"][0]["change"].as_f64().unwrap();
-    assert!((change - (whole(candidate) - whole(baseline))).abs() < 0.05, "{change}: {all}");
+    let nodes = said["handlers"][0]["nodes"].as_array().unwrap();
+    let sum = |field: &str| -> f64 { nodes.iter().map(|node| node[field].as_f64().unwrap()).sum() };
+    let (change, moved) = (sum("change"), sum("moved"));
+    let measured = whole(candidate) - whole(baseline);
+    assert!(
+        (change + moved - measured).abs() < 0.05,
+        "{change} and {moved}, not {measured}: {all}"
+    );
+    assert_eq!(moved, 0.0, "{all}");
 }
 
 #[test]
