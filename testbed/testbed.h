@@ -117,10 +117,16 @@ static __always_inline void tb_spin_loop(unsigned long n)
  * the driver, and no file or parameter tells.
  */
 #ifdef TB_SLOW_HANDLER
+#ifdef TB_SLOW_NOPS
+#define tb_slower() \
+	asm volatile(".rept " __stringify(TB_SLOW_NOPS) "\n\tnop\n\t.endr")
+#else
+#define tb_slower() tb_spin_loop(TB_SLOW_ITERATIONS)
+#endif
 #define tb_slow(name)                                   \
 	do {                                            \
 		if (TB_ID_##name == (TB_SLOW_HANDLER))  \
-			tb_spin_loop(TB_SLOW_ITERATIONS); \
+			tb_slower();                    \
 	} while (0)
 #else
 #define tb_slow(name) do { } while (0)

@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::demo::Driver;
 use crate::series::Series;
-use crate::testbed::Slow;
+use crate::testbed::{More, Slow};
 use crate::vm::VmSpec;
 
 /// Set-up, builds, VM runs and tests of the profiler.
@@ -122,6 +122,9 @@ pub(crate) struct TestbedArgs {
     /// Additional iterations per call, of two instructions each.
     #[arg(long, default_value_t = 64)]
     pub(crate) iterations: u64,
+    /// Additional instructions per call, in place of iterations.
+    #[arg(long, value_name = "N", conflicts_with = "iterations")]
+    pub(crate) nops: Option<u64>,
 }
 
 /// Builds of the testbed.
@@ -136,42 +139,45 @@ pub(crate) enum Variant {
 impl TestbedArgs {
     /// The slower handler, if any.
     pub(crate) fn slow(&self) -> Option<Slow> {
-        let slow = || Slow { handler: self.handler.clone(), iterations: self.iterations };
+        let more = self.nops.map_or(More::Iterations(self.iterations), More::Nops);
+        let slow = || Slow { handler: self.handler.clone(), more };
         (self.variant == Variant::Slow).then(slow)
     }
 }
 
 const GATE_POWER_EXAMPLES: &str = "\
 Examples:
-  # under virtual time: 20 decisions on the same driver, 10 each on one that is 1, 2 and 5 % slower
-  cargo xtask gate-power
+  # counted instructions: 40 decisions on the same driver, 20 on one that is 1 % slower, 10 on one with an instruction more
+  cargo xtask gate-power --decisions 0=40,1=20,+1=10
+  # probes under virtual time
+  cargo xtask gate-power --measure virtual --operations 5000 --decisions 0=20,1=10,2=10,5=5
   # on the wall clock, with a second load on every CPU
-  cargo xtask gate-power --clock wall --noise --decisions 0=10,50=10
+  cargo xtask gate-power --measure wall --noise --operations 5000 --decisions 0=10,50=10
 What was measured stays in target/gate-power and is not measured again; remove it to start again.";
 
 /// Arguments of `gate-power`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = GATE_POWER_EXAMPLES)]
 pub(crate) struct GatePowerArgs {
-    /// Decisions to make for each change: percent slower, and how many.
+    /// Decisions to make for each change: percent slower, or instructions more a call, and how many.
     #[arg(
         long,
         value_delimiter = ',',
-        value_name = "PERCENT=COUNT",
-        default_value = "0=20,1=10,2=10,5=5"
+        value_name = "PERCENT=COUNT|+N=COUNT",
+        default_value = "0=40,1=20,+1=10"
     )]
     pub(crate) decisions: Vec<Wanted>,
     /// The handler that is made slower.
     #[arg(long, default_value = "connect_syscall_handler")]
     pub(crate) handler: String,
-    /// The clock.
-    #[arg(long, value_enum, default_value_t = PowerClock::Virtual)]
-    pub(crate) clock: PowerClock,
+    /// How handlers are measured.
+    #[arg(long, value_enum, default_value_t = Measure::Exact)]
+    pub(crate) measure: Measure,
     /// Keep the CPUs of this machine busy by turns meanwhile.
     #[arg(long)]
     pub(crate) noise: bool,
     /// Operations of the load in each run.
-    #[arg(long, default_value_t = 5_000)]
+    #[arg(long, default_value_t = 1_000)]
     pub(crate) operations: u64,
     /// Boots of each decision.
     #[arg(long, default_value_t = 2)]
@@ -187,37 +193,58 @@ pub(crate) struct GatePowerArgs {
 /// How many decisions on which change.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Wanted {
-    /// By how much the handler is slower, in percent.
-    pub(crate) percent: f64,
+    /// By how much the handler is slower.
+    pub(crate) slower: Slower,
     /// Number of decisions.
     pub(crate) count: u32,
+}
+
+/// By how much a handler is slower.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Slower {
+    /// Percent of what a call takes.
+    Percent(f64),
+    /// Instructions a call.
+    Instructions(u64),
 }
 
 impl std::str::FromStr for Wanted {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let bad = || format!("`{text}` is not PERCENT=COUNT, such as 2=10");
-        let (percent, count) = text.split_once('=').ok_or_else(bad)?;
-        let percent: f64 = percent.parse().map_err(|_| bad())?;
+        let bad = || format!("`{text}` is neither PERCENT=COUNT, such as 2=10, nor +N=COUNT");
+        let (slower, count) = text.split_once('=').ok_or_else(bad)?;
         let count = count.parse().map_err(|_| bad())?;
-        if (0.0..=1000.0).contains(&percent) { Ok(Self { percent, count }) } else { Err(bad()) }
+        if let Some(instructions) = slower.strip_prefix('+') {
+            let instructions: u64 = instructions.parse().map_err(|_| bad())?;
+            let some = instructions > 0;
+            let slower = Slower::Instructions(instructions);
+            return some.then_some(Self { slower, count }).ok_or_else(bad);
+        }
+        let percent: f64 = slower.parse().map_err(|_| bad())?;
+        let slower = Slower::Percent(percent);
+        if (0.0..=1000.0).contains(&percent) { Ok(Self { slower, count }) } else { Err(bad()) }
     }
 }
 
-/// A clock of the record.
+/// How the handlers of a decision are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PowerClock {
-    /// Instructions of a guest.
+pub(crate) enum Measure {
+    /// Instructions, counted from outside.
+    Exact,
+    /// Probes under virtual time.
     Virtual,
-    /// Time as it passes.
+    /// Probes on the wall clock.
     Wall,
 }
 
-impl PowerClock {
+impl Measure {
+    pub(crate) const ALL: [Self; 3] = [Self::Exact, Self::Virtual, Self::Wall];
+
     /// Its name on command lines and in paths.
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Self::Exact => "exact",
             Self::Virtual => "virtual",
             Self::Wall => "wall",
         }
@@ -270,8 +297,9 @@ mod tests {
 
     #[test]
     fn decisions_are_read() {
-        assert_eq!("0.5=3".parse(), Ok(Wanted { percent: 0.5, count: 3 }));
-        for bad in ["2", "=3", "2=", "-1=3", "nan=1", "2=-1"] {
+        assert_eq!("0.5=3".parse(), Ok(Wanted { slower: Slower::Percent(0.5), count: 3 }));
+        assert_eq!("+1=3".parse(), Ok(Wanted { slower: Slower::Instructions(1), count: 3 }));
+        for bad in ["2", "=3", "2=", "-1=3", "nan=1", "2=-1", "+=1", "+0=1", "+1.5=2"] {
             assert!(bad.parse::<Wanted>().is_err(), "{bad}");
         }
     }

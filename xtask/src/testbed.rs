@@ -20,8 +20,35 @@ const MODULE: &str = "hids_testbed.ko";
 pub(crate) struct Slow {
     /// The handler.
     pub(crate) handler: String,
-    /// Iterations of the testbed's loop, of two instructions each.
-    pub(crate) iterations: u64,
+    /// What each of its calls does more.
+    pub(crate) more: More,
+}
+
+/// What a call does more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum More {
+    /// Iterations of the testbed's loop, of two instructions each, and three besides.
+    Iterations(u64),
+    /// Instructions that do nothing.
+    Nops(u64),
+}
+
+impl More {
+    /// Its variable in the Kbuild, and its value.
+    fn variable(self) -> (&'static str, u64) {
+        match self {
+            Self::Iterations(count) => ("TB_SLOW_ITERATIONS", count),
+            Self::Nops(count) => ("TB_SLOW_NOPS", count),
+        }
+    }
+
+    /// Its part of a folder's name.
+    fn folder(self) -> String {
+        match self {
+            Self::Iterations(count) => count.to_string(),
+            Self::Nops(count) => format!("{count}-nops"),
+        }
+    }
 }
 
 /// Builds the module for each of the kernels asked for, and prints its path.
@@ -53,7 +80,7 @@ fn build_variant(paths: &Paths, series: Series, slow: Option<&Slow>) -> Result<P
         None => paths.testbed(series),
         Some(slow) => paths
             .testbed(series)
-            .with_file_name(format!("{series}-{}-{}", slow.handler, slow.iterations)),
+            .with_file_name(format!("{series}-{}-{}", slow.handler, slow.more.folder())),
     };
     let module = folder.join(MODULE);
     let stamp_path = folder.join("stamp");
@@ -71,10 +98,11 @@ fn build_variant(paths: &Paths, series: Series, slow: Option<&Slow>) -> Result<P
         fs::copy(&file, source.join(name))
             .with_context(|| format!("cannot copy {}", file.display()))?;
     }
-    if let Some(Slow { handler, iterations }) = slow {
+    if let Some(Slow { handler, more }) = slow {
         let kbuild = source.join("Kbuild");
         let text = process::read(&kbuild)?;
-        let slow = format!("TB_SLOW_HANDLER := {handler}\nTB_SLOW_ITERATIONS := {iterations}\n");
+        let (variable, count) = more.variable();
+        let slow = format!("TB_SLOW_HANDLER := {handler}\n{variable} := {count}\n");
         process::write(&kbuild, slow + &text)?;
     }
     kbuild::make(&kernel, &source, &folder.join("build.log"))?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::compare::{Format, SidesArgs};
-use crate::verdict::{Budget, Limits, parse_ns, parse_share};
+use crate::verdict::{Amount, Budget, Limits, parse_share};
 
 const EXAMPLES: &str = "\
 Exit codes: 0 pass, 10 fail, 11 inconclusive, 12 not comparable, 13 too few runs to ever fail.
@@ -29,18 +29,21 @@ pub struct GateArgs {
     /// Rule file: limits, floors and budgets, also for single handlers.
     #[arg(long, short, value_name = "gate.toml")]
     pub config: Option<PathBuf>,
-    /// Limits: how much slower a handler may become, such as 'tp99=10%,avg=5%'; figures that are not named are
-    /// not judged [default: 0.5% for avg, tp90, tp95 and tp99 under virtual time; on the wall clock with
+    /// Limits: how much slower a handler may become, such as 'tp99=10%,avg=5%', or 'tp50=+5' in instructions and
+    /// 'tp50=+20ns'; figures that are not named are not judged [default: 0.5% for avg, tp90, tp95 and tp99
+    /// under virtual time, and for tp50 if instructions were counted; on the wall clock with
     /// sides in turns avg=10%,tp90=10%,tp95=15%,tp99=25%, else twice that].
     #[arg(long, value_name = "LIMITS")]
     pub max_regression: Option<Limits>,
-    /// Absolute bound on the candidate, such as 'connect_*:tp99<2us' (repeatable).
+    /// Absolute bound on the candidate, such as 'connect_*:tp99<2us' or 'connect_*:tp50<900 instructions'
+    /// (repeatable).
     #[arg(long, value_name = "BUDGET")]
     pub budget: Vec<Budget>,
-    /// Floor: the smallest change that may fail, such as 50ns [default: 1ns under virtual time, 20ns on
-    /// the wall clock]; percentiles add the width of the histogram's bucket.
-    #[arg(long, value_name = "DURATION", value_parser = parse_ns)]
-    pub floor: Option<f64>,
+    /// Floor: the smallest change that may fail, such as 50ns or '2 instructions' [default: 4 instructions where
+    /// they were counted, else 1ns under virtual time, 20ns on the wall clock]; percentiles add the
+    /// width of the histogram's bucket. A limit such as 'tp50=+5' has none.
+    #[arg(long, value_name = "AMOUNT")]
+    pub floor: Option<Amount>,
     /// Largest share of a handler's calls that a run may have lost [default: 0.1%].
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     pub max_loss: Option<f64>,

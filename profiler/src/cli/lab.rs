@@ -44,13 +44,9 @@ pub struct LabArgs {
     /// Further parameters of the candidate.
     #[arg(long, value_name = "NAME=VALUE ...", requires = "baseline", default_value = "")]
     pub candidate_params: String,
-    /// Handler to measure, by name or glob (repeatable) [default: those of --profile].
-    #[arg(
-        long = "handler",
-        short = 'H',
-        required_unless_present = "profile",
-        value_name = "NAME|GLOB"
-    )]
+    /// Handler to measure, by name or glob (repeatable) [default: those of --profile; else all functions of the
+    /// driver, if instructions are counted].
+    #[arg(long = "handler", short = 'H', value_name = "NAME|GLOB")]
     pub handlers: Vec<String>,
     /// Load profile with a built-in load, which gives the handlers, the load and the module's parameter
     /// that they need. `profiler profiles` lists them.
@@ -70,7 +66,8 @@ pub struct LabArgs {
     )]
     pub builtin: Vec<BuiltinKind>,
     /// Operations of each built-in load in a run. The same number in every run gives every run the
-    /// same calls [default: 20000; 400 with a load that starts processes or mounts].
+    /// same calls [default: 1000 where instructions are counted, else 20000; 400 with a load that starts
+    /// processes or mounts].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub operations: Option<u64>,
     /// Length of a run on the guest's clock, in place of a number of operations.
@@ -97,7 +94,8 @@ pub struct LabArgs {
     #[arg(long, value_enum, default_value_t = ClockArg::Virtual)]
     pub clock: ClockArg,
     /// How handlers are measured [default: exact under virtual time, else probes]. `exact`: the emulator
-    /// counts the instructions of each call, without probes. `probes`: as `profiler run` does.
+    /// counts the instructions of each call, without probes. `probes`: as `profiler run` does. `both`: each in
+    /// boots of its own, with a table of both; files get what was counted.
     #[arg(long, value_enum)]
     pub meter: Option<MeterArg>,
     /// CPUs of the guest on the wall clock [default: 2].
@@ -131,12 +129,13 @@ pub struct LabArgs {
 }
 
 impl LabArgs {
-    /// How handlers are measured.
+    /// How handlers are measured, what files and reports are of first.
     #[must_use]
-    pub fn meter(&self) -> Meter {
+    pub fn meters(&self) -> &'static [Meter] {
         match (self.meter, self.clock) {
-            (Some(MeterArg::Exact), _) | (None, ClockArg::Virtual) => Meter::Exact,
-            (Some(MeterArg::Probes), _) | (None, ClockArg::Wall) => Meter::Probes,
+            (Some(MeterArg::Both), _) => &[Meter::Exact, Meter::Probes],
+            (Some(MeterArg::Exact), _) | (None, ClockArg::Virtual) => &[Meter::Exact],
+            (Some(MeterArg::Probes), _) | (None, ClockArg::Wall) => &[Meter::Probes],
         }
     }
 }
@@ -148,6 +147,8 @@ pub enum MeterArg {
     Exact,
     /// Probes at entry and exit.
     Probes,
+    /// One after the other.
+    Both,
 }
 
 /// Arguments of the part of `profiler lab` that runs in the guest.

@@ -73,8 +73,8 @@ fn rule(args: &GateArgs) -> Result<Rule, Failure> {
     if let Some(share) = args.max_loss {
         rule.max_loss = share;
     }
-    if let Some(ns) = args.floor {
-        rule.floor_ns = Some(ns);
+    if let Some(floor) = args.floor {
+        rule.floor = Some(floor);
     }
     if let Some(alpha) = args.alpha {
         rule.alpha = alpha;

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::cli::LabArgs;
 use crate::error::{Failure, exit};
 pub use crate::lab::guest::run as guest;
-use crate::lab::{self, Bench, Measured, builds, tools};
+use super::{report::stdout_width, to_stdout};
+use crate::lab::{self, Bench, Measured, Options, builds, tools};
 use crate::profile::Meter;
 use crate::progress::Progress;
 use crate::text::plural;
@@ -25,12 +26,14 @@ use output::Outputs;
 pub fn run(args: &LabArgs) -> Result<(), Failure> {
     let vng = tools::find(&args.vng)
         .map_err(|error| Failure::new(exit::CANNOT_MEASURE, error.to_string()))?;
-    let options = options::of(args, &vng)?;
+    let of_meter = |meter: &Meter| options::of(args, &vng, *meter);
+    let options: Vec<Options> = args.meters().iter().map(of_meter).collect::<Result<_, _>>()?;
+    let Some((options, others)) = options.split_first() else { return Ok(()) };
     let folder = tempfile::Builder::new()
         .prefix("profiler-lab-")
         .tempdir()
         .map_err(|error| cannot_write(&std::env::temp_dir(), &error))?;
-    let benches = builds::benches(&options, folder.path())?;
+    let benches = builds::benches(options, folder.path())?;
     let mut outputs = Outputs::open(args, &benches)?;
     let program = folder.path().join("profiler");
     fs::copy("/proc/self/exe", &program).map_err(|error| cannot_write(&program, &error))?;
@@ -44,8 +47,18 @@ pub fn run(args: &LabArgs) -> Result<(), Failure> {
         let below = folder.path().join(format!("kernel-{number}"));
         let settings = options.settings(folder.path(), &below);
         let measured = watch(bench, &settings, &mut progress);
+        let counted = measured.baseline.clone();
         if let Some(failure) = outputs.deliver(number, bench, settings.boots, measured)? {
             return Err(failure);
+        }
+        for (other, options) in others.iter().enumerate() {
+            let below = folder.path().join(format!("kernel-{number}-{other}"));
+            let settings = options.settings(folder.path(), &below);
+            let measured = watch(bench, &settings, &mut progress);
+            to_stdout(&lab::table::beside(&counted, &measured.baseline, stdout_width()))?;
+            if let Some(failure) = measured.failure {
+                return Err(failure);
+            }
         }
     }
     Ok(())

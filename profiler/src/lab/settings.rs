@@ -13,6 +13,10 @@ use crate::profile::{Clock, Meter};
 /// interrupts that one more or less in a handler hardly moves its average.
 const OPERATIONS: u64 = 20_000;
 
+/// The same where instructions are counted: no interrupt is in them, and the same operations take the same. A TP99 needs
+/// 200 calls.
+const OPERATIONS_IF_EXACT: u64 = 1_000;
+
 /// Operations that start a process or mount, of which one takes the guest a thousand times as long.
 const SLOW: [BuiltinKind; 4] =
     [BuiltinKind::Execve, BuiltinKind::Setsid, BuiltinKind::CallUsermodehelper, BuiltinKind::Mount];
@@ -164,7 +168,11 @@ impl Options {
 
     fn run(&self) -> RunSpec {
         let slow = self.loads.iter().any(|kind| SLOW.contains(kind));
-        let usual = Length::Operations(if slow { OPERATIONS_IF_SLOW } else { OPERATIONS });
+        let usual = match self.meter {
+            _ if slow => OPERATIONS_IF_SLOW,
+            Meter::Exact => OPERATIONS_IF_EXACT,
+            Meter::Probes => OPERATIONS,
+        };
         RunSpec {
             clock: self.clock,
             meter: self.meter,
@@ -172,7 +180,7 @@ impl Options {
             loads: self.loads.clone(),
             workers: self.workers,
             rate: self.rate,
-            length: self.length.unwrap_or(usual),
+            length: self.length.unwrap_or(Length::Operations(usual)),
         }
     }
 
@@ -251,6 +259,8 @@ mod tests {
         let with = |kind| Options { loads: vec![BuiltinKind::Bind, kind], ..options() };
         let helper = settings(&with(BuiltinKind::CallUsermodehelper));
         assert_eq!(helper.cost.unwrap().loads, [BuiltinKind::Bind]);
+        let exact = settings(&Options { meter: Meter::Exact, ..options() });
+        assert_eq!(exact.run.length, Length::Operations(1_000));
         let execve = settings(&with(BuiltinKind::Execve));
         assert_eq!(execve.run.length, Length::Operations(400));
     }

@@ -9,7 +9,7 @@ use super::spread::{self, STATISTICS};
 use super::{Bench, has_cost};
 use crate::export::grid;
 use crate::load::LoadSpec;
-use crate::profile::{Profile, Series};
+use crate::profile::{HandlerProfile, Profile, Series};
 use crate::stats::median;
 
 /// What was measured, and medians and spreads over the runs of `build`.
@@ -65,6 +65,43 @@ fn spread_table(series: &Series, width: Option<u16>) -> String {
         Row::from(cells.into_iter().map(Cell::new))
     });
     grid::figures(&header, rows, width)
+}
+
+/// What was counted beside what probes measured in the same instructions: medians over the runs' medians.
+#[must_use]
+pub fn beside(counted: &[Profile], probed: &[Profile], width: Option<u16>) -> String {
+    let median_of = |runs: &[Profile], handler: &HandlerProfile| {
+        let same = |other: &&HandlerProfile| {
+            (&other.name, &other.module) == (&handler.name, &handler.module)
+        };
+        let of_run = |run: &Profile| run.handlers.iter().find(same)?.quantile_ns(0.5);
+        median(&runs.iter().filter_map(of_run).map(|value| value as f64).collect::<Vec<_>>())
+    };
+    let handlers = counted.first().map_or(&[][..], |run| &run.handlers);
+    let pairs: Vec<(&HandlerProfile, [Option<f64>; 2])> = handlers
+        .iter()
+        .map(|handler| (handler, [median_of(counted, handler), median_of(probed, handler)]))
+        .collect();
+    let medians: Vec<_> = pairs.iter().map(|(_, medians)| *medians).collect();
+    let rows = pairs.iter().zip(surplus(&medians)).map(|((handler, medians), surplus)| {
+        let cell = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.0}"));
+        let figures = [medians[0], medians[1], surplus.map(|it| it.0), surplus.map(|it| it.1)];
+        Row::from([handler.name.clone()].into_iter().chain(figures.map(cell)).map(Cell::new))
+    });
+    let header = ["handler", "counted", "by probes", "more", "beyond the least"];
+    format!(
+        "medians of a call in instructions, counted and by probes under virtual time, where a nanosecond is one\n\
+         instruction: what probes say more is their own, about the same for each handler\n{}\n",
+        grid::figures(&header, rows, width)
+    )
+}
+
+/// By how much the second of each pair is more than the first, and by how much that is more than where it is least.
+fn surplus(pairs: &[[Option<f64>; 2]]) -> Vec<Option<(f64, f64)>> {
+    let more: Vec<Option<f64>> =
+        pairs.iter().map(|[counted, probed]| Some((*probed)? - (*counted)?)).collect();
+    let least = more.iter().flatten().copied().fold(f64::INFINITY, f64::min);
+    more.into_iter().map(|more| more.map(|more| (more, more - least))).collect()
 }
 
 /// What one load's operations took without the driver and with it, in each run.
@@ -150,6 +187,12 @@ fn cost_row(series: &Series, index: usize, handlers: Option<f64>, notes: &mut St
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_probes_say_more_is_told_beyond_the_least() {
+        let pairs = [[Some(9.0), Some(180.0)], [Some(400.0), Some(575.0)], [Some(7.0), None]];
+        assert_eq!(surplus(&pairs), [Some((171.0, 0.0)), Some((175.0, 4.0)), None]);
+    }
 
     #[test]
     fn a_driver_that_seems_to_save_time_has_no_cost() {

@@ -3,10 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::quantity::parse_instructions;
 use super::statistic::UnknownStatistic;
-use super::{QuantityError, Statistic, parse_ns};
-use crate::profile::Meter;
+use super::{Amount, QuantityError, Statistic};
 
 /// A bound on one figure of the handlers that a pattern matches, such as `connect_*:tp99<2us` or
 /// `connect_*:tp99<3000 instructions`.
@@ -16,10 +14,8 @@ pub struct Budget {
     pub pattern: glob::Pattern,
     /// The figure.
     pub statistic: Statistic,
-    /// Upper bound, in nanoseconds or instructions.
-    pub below: f64,
-    /// Which of the two.
-    pub meter: Meter,
+    /// Upper bound.
+    pub below: Amount,
     /// The budget as written.
     pub text: String,
 }
@@ -42,7 +38,7 @@ impl FromStr for Budget {
             .ok_or_else(|| bad("it has no `:` after the handler".to_owned()))?;
         let (statistic, bound) = rest
             .split_once('<')
-            .ok_or_else(|| bad("it has no `<` before the duration".to_owned()))?;
+            .ok_or_else(|| bad("it has no `<` before the bound".to_owned()))?;
         let pattern = glob::Pattern::new(pattern.trim())
             .map_err(|error| bad(format!("invalid pattern: {}", error.msg)))?;
         if pattern.as_str().is_empty() {
@@ -50,14 +46,8 @@ impl FromStr for Budget {
         }
         let statistic =
             statistic.trim().parse().map_err(|error: UnknownStatistic| bad(error.to_string()))?;
-        let (below, meter) = match parse_instructions(bound) {
-            Some(instructions) => (instructions, Meter::Exact),
-            None => {
-                let ns = parse_ns(bound).map_err(|error: QuantityError| bad(error.to_string()))?;
-                (ns, Meter::Probes)
-            }
-        };
-        Ok(Self { pattern, statistic, below, meter, text: text.to_owned() })
+        let below = bound.parse().map_err(|error: QuantityError| bad(error.to_string()))?;
+        Ok(Self { pattern, statistic, below, text: text.to_owned() })
     }
 }
 
@@ -74,13 +64,13 @@ mod tests {
     #[test]
     fn budgets_are_read() {
         let budget: Budget = "connect_*:tp99<2us".parse().unwrap();
-        assert_eq!((budget.statistic, budget.below), (Statistic::Tp99, 2e3));
+        assert_eq!((budget.statistic, budget.below), (Statistic::Tp99, Amount::ns(2e3)));
         assert!(budget.pattern.matches("connect_syscall_handler"));
         assert!(!budget.pattern.matches("bind_handler"));
         assert_eq!(budget.to_string(), "connect_*:tp99<2us");
         let exact = "x:avg<3000 instructions".parse::<Budget>().unwrap();
-        assert_eq!((exact.below, exact.meter), (3000.0, Meter::Exact));
-        assert_eq!("x : avg < 1.5 ms".parse::<Budget>().unwrap().below, 1.5e6);
+        assert_eq!(exact.below, Amount::instructions(3000.0));
+        assert_eq!("x : avg < 1.5 ms".parse::<Budget>().unwrap().below, Amount::ns(1.5e6));
     }
 
     #[test]
@@ -89,7 +79,7 @@ mod tests {
             ("connect_*", "no `:`"),
             ("connect_*:tp99", "no `<`"),
             ("connect_*:p99<2us", "unknown statistic `p99`"),
-            ("connect_*:tp99<2", "invalid duration `2`"),
+            ("connect_*:tp99<2", "invalid amount `2`"),
             ("a[:tp99<2us", "invalid pattern"),
             (":tp99<2us", "it names no handler"),
         ] {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::profile::Meter;
 
-use super::{ChangeRecord, Design, Enough, Part, Refusal, Statistic};
+use super::{Amount, ChangeRecord, Design, Enough, Part, Refusal, Statistic};
 
 /// The verdict on one figure of one handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -179,7 +179,7 @@ pub enum Evidence {
     },
     /// No call to compare with a budget.
     NoCall,
-    /// The budget is in the other unit than the figures.
+    /// The limit or the budget is in the other unit than the figures.
     OtherUnit,
     /// No handler of the candidate matches a budget's pattern.
     NoMatch,
@@ -199,8 +199,10 @@ pub enum Side {
 pub enum Threshold {
     /// A share of the baseline.
     Share(f64),
-    /// The floor, in nanoseconds.
+    /// The floor, in the figure's unit.
     Floor(f64),
+    /// A limit in the figure's unit.
+    By(f64),
 }
 
 /// What a change's bounds and p-values show.
@@ -300,6 +302,8 @@ pub enum Note {
     NotInTurns(Option<String>),
     /// A pattern of the rule that no handler matches.
     Unmatched(String),
+    /// A floor in another unit than the figures of this part.
+    OtherFloor(Amount, Option<String>),
 }
 
 impl Evidence {

@@ -3,7 +3,7 @@
 use super::change::{CONFIDENCE, lost_share};
 use super::judge::{self, Terms};
 use super::{
-    Budget, ChangeRecord, Conclusion, Evidence, Gate, Limit, Line, Note, Part, Refusal, Rule, Run,
+    Budget, ChangeRecord, Conclusion, Evidence, Gate, Limit, Line, Measured, Note, Part, Refusal, Rule, Run,
     Sides, Statistic, Tally, TooFewRuns, Verdict, changes,
 };
 use crate::profile::{Clock, Meter};
@@ -75,15 +75,24 @@ fn sort(
         lines.extend(presence.map(|evidence| Line { statistic: None, ..line(record, evidence) }));
         return;
     }
-    let (clock, in_turns) = (part.clock(), part.design.is_interleaved());
-    let limit = rule.limit(&record.handler, record.statistic, clock, in_turns);
-    let (None, Limit::Share(share)) = (presence, limit) else { return };
-    let terms = Terms {
-        share,
-        floor_ns: rule.floor_ns(&record.handler, clock),
-        max_loss: rule.max_loss,
-        alpha: rule.alpha,
+    if presence.is_some() {
+        return;
+    }
+    let measured = Measured {
+        meter: part.meter(),
+        clock: part.clock(),
+        in_turns: part.design.is_interleaved(),
     };
+    let (share, floor) = match rule.limit(&record.handler, record.statistic, measured) {
+        Limit::Off => return,
+        Limit::Share(share) => (Some(share), rule.floor(&record.handler, measured)),
+        Limit::By(amount) if amount.meter == measured.meter => (None, amount.value),
+        Limit::By(_) => {
+            lines.push(line(record, Evidence::OtherUnit));
+            return;
+        }
+    };
+    let terms = Terms { share, floor, max_loss: rule.max_loss, alpha: rule.alpha };
     match judge::insufficient(&record) {
         Some(evidence) => lines.push(limited(record, &terms, evidence)),
         None => pending.push(Pending { record, terms, part: number }),
@@ -121,13 +130,13 @@ fn line(record: ChangeRecord, evidence: Evidence) -> Line {
 
 /// A line on a change that has limits.
 fn limited(record: ChangeRecord, terms: &Terms, evidence: Evidence) -> Line {
-    let floor = Some(terms.floor_ns + record.resolution);
+    let floor = Some(terms.floor + record.resolution);
     let (floor_ns, floor_instructions) = match record.meter() {
         Meter::Probes => (floor, None),
         Meter::Exact => (None, floor),
     };
     Line {
-        limit_percent: Some(terms.share * 100.0),
+        limit_percent: terms.share.map(|share| share * 100.0),
         floor_ns,
         floor_instructions,
         ..line(record, evidence)
@@ -183,7 +192,7 @@ fn budget_lines(budget: &Budget, parts: &[Part<'_>], rule: &Rule) -> Vec<Line> {
         floor_ns: None,
         floor_instructions: None,
         p_adjusted: None,
-        meter: budget.meter,
+        meter: budget.below.meter,
         change: None,
     };
     let mut lines = Vec::new();
@@ -193,7 +202,7 @@ fn budget_lines(budget: &Budget, parts: &[Part<'_>], rule: &Rule) -> Vec<Line> {
             let key = (handler.module.as_deref(), handler.name.as_str());
             if budget.pattern.matches(&handler.name) && !seen.contains(&key) {
                 seen.push(key);
-                let evidence = match part.meter() == budget.meter {
+                let evidence = match part.meter() == budget.below.meter {
                     true => spent(budget, &part.candidate, key, rule),
                     false => Evidence::OtherUnit,
                 };
@@ -216,7 +225,7 @@ fn spent(
 ) -> Evidence {
     let handlers: Vec<_> = runs.iter().map(|run| run.handler(module, name)).collect();
     let fewest = handlers.iter().map(|found| found.map_or(0, |handler| handler.count)).min();
-    let (needed, fewest) = (budget.statistic.calls_needed(), fewest.unwrap_or(0));
+    let (needed, fewest) = (budget.statistic.calls_needed(budget.below.meter), fewest.unwrap_or(0));
     if fewest < needed {
         return Evidence::FewCalls { needed, fewest, side: None };
     }
@@ -231,7 +240,7 @@ fn spent(
         return Evidence::SpentLost { value, share, allowed: rule.max_loss };
     }
     let bounds = bounds.map_or([value; 2], |bounds| [bounds.lower, bounds.upper]);
-    Evidence::Spent { value, bounds, below: budget.below, runs: values.len() }
+    Evidence::Spent { value, bounds, below: budget.below.value, runs: values.len() }
 }
 
 fn notes(sides: &Sides<'_>, rule: &Rule) -> Vec<Note> {
@@ -245,6 +254,12 @@ fn notes(sides: &Sides<'_>, rule: &Rule) -> Vec<Note> {
         if !base.is_empty() && base == builds(&part.candidate) {
             notes.push(Note::SameBuild(part.name.clone()));
         }
+        let floors = rule.floor.iter().chain(rule.handlers.iter().filter_map(|rule| rule.floor.as_ref()));
+        notes.extend(
+            floors
+                .filter(|floor| floor.meter != part.meter())
+                .map(|floor| Note::OtherFloor(*floor, part.name.clone())),
+        );
         if part.clock() == Clock::Wall && !part.design.is_interleaved() {
             notes.push(Note::NotInTurns(part.name.clone()));
         }

@@ -5,10 +5,10 @@ use super::{ChangeRecord, Evidence, Shown, Side, Threshold};
 /// The limits of one figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Terms {
-    /// The limit, as a share of the baseline.
-    pub(super) share: f64,
-    /// The floor in nanoseconds, without the bucket's width.
-    pub(super) floor_ns: f64,
+    /// The limit, as a share of the baseline; `None` if the floor is the limit.
+    pub(super) share: Option<f64>,
+    /// The floor in the figure's unit, without the bucket's width.
+    pub(super) floor: f64,
     /// Largest share of the calls that may be lost.
     pub(super) max_loss: f64,
     /// Bound on the probability of a false alarm over all comparisons.
@@ -17,7 +17,7 @@ pub(super) struct Terms {
 
 /// The evidence if a side has too few calls.
 pub(super) fn insufficient(record: &ChangeRecord) -> Option<Evidence> {
-    let needed = record.statistic.calls_needed();
+    let needed = record.statistic.calls_needed(record.meter());
     let fewest = record.base_calls.fewest.min(record.candidate_calls.fewest);
     let side = if record.base_calls.fewest == fewest { Side::Baseline } else { Side::Candidate };
     (fewest < needed).then_some(Evidence::FewCalls { needed, fewest, side: Some(side) })
@@ -36,19 +36,19 @@ pub(super) fn judge(record: &ChangeRecord, terms: &Terms, p: f64, p_faster: f64)
         return Evidence::Lost { share: record.lost_share, allowed: terms.max_loss };
     }
     let Some(difference) = record.difference() else { return Evidence::NoBounds };
-    let floor = terms.floor_ns + record.resolution;
-    let relative = record.relative();
-    let limit = if relative.is_none() || floor > terms.share * base {
-        Threshold::Floor(floor)
-    } else {
-        Threshold::Share(terms.share)
+    let floor = terms.floor + record.resolution;
+    let relative = terms.share.zip(record.relative());
+    let limit = match (terms.share, relative) {
+        (None, _) => Threshold::By(floor),
+        (Some(share), Some(_)) if floor <= share * base => Threshold::Share(share),
+        _ => Threshold::Floor(floor),
     };
     let above =
-        relative.is_none_or(|bounds| bounds.lower > terms.share) && difference.lower > floor;
+        relative.is_none_or(|(share, bounds)| bounds.lower > share) && difference.lower > floor;
     let within =
-        relative.is_some_and(|bounds| bounds.upper <= terms.share) || difference.upper <= floor;
+        relative.is_some_and(|(share, bounds)| bounds.upper <= share) || difference.upper <= floor;
     let faster =
-        relative.is_none_or(|bounds| bounds.upper < -terms.share) && difference.upper < -floor;
+        relative.is_none_or(|(share, bounds)| bounds.upper < -share) && difference.upper < -floor;
     let shown = if above && p < terms.alpha {
         Shown::Slower { p }
     } else if above {
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
     use crate::verdict::{Statistic, Verdict};
 
-    const TERMS: Terms = Terms { share: 0.01, floor_ns: 5.0, max_loss: 0.001, alpha: 0.05 };
+    const TERMS: Terms = Terms { share: Some(0.01), floor: 5.0, max_loss: 0.001, alpha: 0.05 };
 
     /// A handler that took `base` and whose change has these bounds.
     fn record(base: f64, change: f64, bounds: [f64; 2]) -> ChangeRecord {
@@ -114,7 +114,7 @@ mod tests {
         let near = record(1000.0, 30.0, [9.0, 51.0]);
         not_fail(&near, &TERMS, 0.001, of(share, Shown::Undecided));
         let undecided = |floor| of(Threshold::Floor(floor), Shown::Undecided);
-        not_fail(&slow, &Terms { floor_ns: 20.0, ..TERMS }, 0.001, undecided(20.0));
+        not_fail(&slow, &Terms { floor: 20.0, ..TERMS }, 0.001, undecided(20.0));
         let coarse = ChangeRecord { resolution: 16.0, ..slow.clone() };
         not_fail(&coarse, &TERMS, 0.001, undecided(21.0));
         let lossy = ChangeRecord { lost_share: 0.0011, ..slow.clone() };

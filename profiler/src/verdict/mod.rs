@@ -25,8 +25,8 @@ pub use finding::{
     Verdict,
 };
 pub use gate::gate;
-pub use quantity::{QuantityError, parse_ns, parse_share};
-pub use rule::{HandlerRule, Limit, Limits, LimitsError, Rule};
+pub use quantity::{Amount, QuantityError, parse_ns, parse_share};
+pub use rule::{HandlerRule, Limit, Limits, LimitsError, Measured, Rule};
 pub use rule_file::RuleFileError;
 pub use sides::{Part, Refusal, Run, Sides, Unfit, Unlike};
 pub use statistic::{Observed, Statistic};

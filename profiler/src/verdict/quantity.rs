@@ -1,4 +1,9 @@
-//! Parses durations and shares.
+//! Parses durations, instructions and shares.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::profile::Meter;
 
 /// Text that is not a duration or a share.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -6,6 +11,9 @@ pub enum QuantityError {
     /// Not a duration.
     #[error("invalid duration `{0}`: write it with its unit, such as 250ns, 2us or 1.5ms")]
     Duration(String),
+    /// Neither a duration nor instructions.
+    #[error("invalid amount `{0}`: write it with its unit, such as 250ns, 2us or 5 instructions")]
+    Amount(String),
     /// Not a share.
     #[error("invalid share `{0}`: write it in percent, such as 5% or 0.5%")]
     Share(String),
@@ -32,10 +40,53 @@ pub fn parse_ns(text: &str) -> Result<f64, QuantityError> {
     if (0.0..=DAY_NS).contains(&ns) { Ok(ns) } else { Err(bad()) }
 }
 
-/// Parses a number of instructions, such as `3000 instructions`; `None` if it has another unit or none.
-pub(super) fn parse_instructions(text: &str) -> Option<f64> {
-    let number = text.trim().strip_suffix("instructions")?.trim().parse::<f64>().ok()?;
-    (number.is_finite() && number >= 0.0).then_some(number)
+/// What calls may take, or take more: a duration, or instructions.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Amount {
+    /// Nanoseconds or instructions.
+    pub value: f64,
+    /// Which of the two: where instructions are counted, or where probes measure.
+    pub meter: Meter,
+}
+
+impl Amount {
+    /// Nanoseconds.
+    #[must_use]
+    pub fn ns(value: f64) -> Self {
+        Self { value, meter: Meter::Probes }
+    }
+
+    /// Instructions.
+    #[must_use]
+    pub fn instructions(value: f64) -> Self {
+        Self { value, meter: Meter::Exact }
+    }
+}
+
+impl FromStr for Amount {
+    type Err = QuantityError;
+
+    /// Reads `2us` or `3000 instructions`.
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        let bad = || QuantityError::Amount(text.trim().to_owned());
+        match text.trim().strip_suffix("instructions") {
+            Some(number) => {
+                let number: f64 = number.trim().parse().map_err(|_| bad())?;
+                let valid = number.is_finite() && number >= 0.0;
+                valid.then_some(Self::instructions(number)).ok_or_else(bad)
+            }
+            None => parse_ns(text).map(Self::ns).map_err(|_| bad()),
+        }
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.meter {
+            Meter::Probes => write!(f, "{}ns", self.value),
+            Meter::Exact => write!(f, "{} instructions", self.value),
+        }
+    }
 }
 
 /// Parses a percentage up to 10,000 % into a share: `5%` is 0.05.
@@ -67,6 +118,16 @@ mod tests {
         }
         for text in ["", "2", "us", "-1us", "2 min", "nanns", "infs", "1e30s", "2us2"] {
             assert!(parse_ns(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn amounts() {
+        assert_eq!("2us".parse(), Ok(Amount::ns(2e3)));
+        assert_eq!(" 3000 instructions".parse(), Ok(Amount::instructions(3e3)));
+        for text in ["5", "-1 instructions", "nan instructions", "instructions", "5 calls"] {
+            let error = text.parse::<Amount>().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("invalid amount `{text}`")), "{error}");
         }
     }
 

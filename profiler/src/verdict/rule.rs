@@ -3,8 +3,8 @@
 use std::str::FromStr;
 
 use super::statistic::UnknownStatistic;
-use super::{Budget, QuantityError, Statistic, parse_share};
-use crate::profile::Clock;
+use super::{Amount, Budget, QuantityError, Statistic, parse_share};
+use crate::profile::{Clock, Meter};
 
 /// Limit of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -13,13 +13,25 @@ pub enum Limit {
     Off,
     /// It may become slower by this share of the baseline.
     Share(f64),
+    /// It may become slower by this much: it replaces the floor, too.
+    By(Amount),
 }
 
 impl FromStr for Limit {
     type Err = QuantityError;
 
     fn from_str(text: &str) -> Result<Self, QuantityError> {
-        if text.trim() == "off" { Ok(Self::Off) } else { parse_share(text).map(Self::Share) }
+        let text = text.trim();
+        if text == "off" {
+            return Ok(Self::Off);
+        }
+        match text.strip_prefix('+') {
+            Some(number) if !number.contains(char::is_alphabetic) => {
+                format!("{number} instructions").parse().map(Self::By)
+            }
+            Some(amount) => amount.parse().map(Self::By),
+            None => parse_share(text).map(Self::Share),
+        }
     }
 }
 
@@ -47,7 +59,7 @@ impl Limits {
 
 /// Text that is not a list of limits.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("invalid limit `{given}`: {reason}; write it as 'tp99=10%,avg=5%'")]
+#[error("invalid limit `{given}`: {reason}; write it as 'tp99=10%,avg=5%' or 'tp50=+5 instructions'")]
 pub struct LimitsError {
     given: String,
     reason: String,
@@ -81,8 +93,19 @@ pub struct HandlerRule {
     pub pattern: glob::Pattern,
     /// Limits of these figures; other figures keep the general ones.
     pub limits: Limits,
-    /// The floor, in nanoseconds.
-    pub floor_ns: Option<f64>,
+    /// The floor.
+    pub floor: Option<Amount>,
+}
+
+/// What the defaults of a figure depend on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Measured {
+    /// How it was measured.
+    pub meter: Meter,
+    /// The clock of the load.
+    pub clock: Clock,
+    /// Whether the sides took turns.
+    pub in_turns: bool,
 }
 
 /// The rule of a gate.
@@ -90,11 +113,10 @@ pub struct HandlerRule {
 pub struct Rule {
     /// Bound on the probability of a false alarm over all comparisons.
     pub alpha: f64,
-    /// Limits for all handlers; figures without one are not judged. `None` takes the default for the
-    /// clock: see [`Rule::limit`].
+    /// Limits for all handlers; figures without one are not judged. `None` takes the defaults: see [`Rule::limit`].
     pub limits: Option<Limits>,
-    /// The floor in nanoseconds; `None` takes the default for the clock: see [`Rule::floor_ns`].
-    pub floor_ns: Option<f64>,
+    /// The floor; `None`, or one in another unit, takes the default: see [`Rule::floor`].
+    pub floor: Option<Amount>,
     /// Largest share of a handler's calls that a run may have lost.
     pub max_loss: f64,
     /// Whether handlers may vanish.
@@ -110,7 +132,7 @@ impl Default for Rule {
         Self {
             alpha: 0.05,
             limits: None,
-            floor_ns: None,
+            floor: None,
             // A tenth of the calls beyond the 99th percentile.
             max_loss: 0.001,
             allow_vanished: false,
@@ -122,25 +144,20 @@ impl Default for Rule {
 
 impl Rule {
     /// The limit of a handler's figure: from the last rule for the handler that has one, else the
-    /// general one, else the default for the clock:
+    /// general one, else the default:
     ///
-    /// | clock | avg | tp90 | tp95 | tp99 |
-    /// |---|---|---|---|---|
-    /// | virtual | 0.5 % | 0.5 % | 0.5 % | 0.5 % |
-    /// | wall, sides in turns | 10 % | 10 % | 15 % | 25 % |
-    /// | wall, not in turns | 20 % | 20 % | 30 % | 50 % |
+    /// | measured by | avg | tp50 | tp90 | tp95 | tp99 |
+    /// |---|---|---|---|---|---|
+    /// | counted instructions | 0.5 % | 0.5 % | 0.5 % | 0.5 % | 0.5 % |
+    /// | virtual time | 0.5 % | off | 0.5 % | 0.5 % | 0.5 % |
+    /// | wall clock, sides in turns | 10 % | off | 10 % | 15 % | 25 % |
+    /// | wall clock, not in turns | 20 % | off | 20 % | 30 % | 50 % |
     ///
     /// Under virtual time, boots of one build differ by at most half a percent. On the wall clock, runs
     /// differ by 8 to 12 % on a busy machine, more in the tail, and a drift of the machine adds to that
     /// unless the sides take turns.
     #[must_use]
-    pub fn limit(
-        &self,
-        handler: &str,
-        statistic: Statistic,
-        clock: Clock,
-        in_turns: bool,
-    ) -> Limit {
+    pub fn limit(&self, handler: &str, statistic: Statistic, measured: Measured) -> Limit {
         let own = self.matching(handler).filter_map(|rule| rule.limits.get(statistic)).last();
         if let Some(limit) = own {
             return limit;
@@ -149,26 +166,30 @@ impl Rule {
             return limits.get(statistic).unwrap_or(Limit::Off);
         }
         let wall = |in_turns_percent: f64| {
-            Limit::Share(in_turns_percent / 100.0 * if in_turns { 1.0 } else { 2.0 })
+            Limit::Share(in_turns_percent / 100.0 * if measured.in_turns { 1.0 } else { 2.0 })
         };
-        match (clock, statistic) {
-            (_, Statistic::Count) => Limit::Off,
-            (Clock::Virtual, _) => Limit::Share(0.005),
-            (Clock::Wall, Statistic::Avg | Statistic::Tp90) => wall(10.0),
-            (Clock::Wall, Statistic::Tp95) => wall(15.0),
-            (Clock::Wall, Statistic::Tp99) => wall(25.0),
+        match (measured.meter, measured.clock, statistic) {
+            (_, _, Statistic::Count) | (Meter::Probes, _, Statistic::Tp50) => Limit::Off,
+            (Meter::Exact, ..) | (_, Clock::Virtual, _) => Limit::Share(0.005),
+            (_, Clock::Wall, Statistic::Avg | Statistic::Tp90) => wall(10.0),
+            (_, Clock::Wall, Statistic::Tp95) => wall(15.0),
+            (_, Clock::Wall, Statistic::Tp99) => wall(25.0),
         }
     }
 
-    /// The floor of a handler, in nanoseconds: by default 1 (one instruction) under virtual time, and 20
-    /// on the wall clock, about the variation of the probes' cost. For percentiles the width of the
-    /// histogram's bucket is added.
+    /// The floor of a handler, in the unit of its figures. By default 20 ns on the wall clock, about the variation of
+    /// the probes' cost, and 1 ns (one instruction) under virtual time; 4 instructions where these are counted, since
+    /// a call takes up to that many more or less by where objects lie in memory: the kernel compares addresses one
+    /// after the other (`check_stack_object` in mm/usercopy.c by 2 instructions). For percentiles the width of
+    /// the histogram's bucket is added.
     #[must_use]
-    pub fn floor_ns(&self, handler: &str, clock: Clock) -> f64 {
-        let own = self.matching(handler).filter_map(|rule| rule.floor_ns).last();
-        own.or(self.floor_ns).unwrap_or(match clock {
-            Clock::Virtual => 1.0,
-            Clock::Wall => 20.0,
+    pub fn floor(&self, handler: &str, measured: Measured) -> f64 {
+        let own = self.matching(handler).filter_map(|rule| rule.floor);
+        let given = self.floor.into_iter().chain(own).filter(|floor| floor.meter == measured.meter);
+        given.map(|floor| floor.value).last().unwrap_or(match (measured.meter, measured.clock) {
+            (Meter::Exact, _) => 4.0,
+            (_, Clock::Virtual) => 1.0,
+            (_, Clock::Wall) => 20.0,
         })
     }
 
@@ -181,6 +202,10 @@ impl Rule {
 mod tests {
     use super::*;
 
+    const WALL: Measured = Measured { meter: Meter::Probes, clock: Clock::Wall, in_turns: true };
+    const VIRTUAL: Measured = Measured { clock: Clock::Virtual, ..WALL };
+    const EXACT: Measured = Measured { meter: Meter::Exact, ..VIRTUAL };
+
     fn share(percent: f64) -> Limit {
         Limit::Share(percent / 100.0)
     }
@@ -192,7 +217,13 @@ mod tests {
         assert_eq!(limits.get(Statistic::Avg), Some(share(5.0)));
         assert_eq!(limits.get(Statistic::Tp90), Some(Limit::Off));
         assert_eq!(limits.get(Statistic::Tp95), None);
+        let absolute: Limits = "tp50=+5,avg=+0 instructions,tp99=+20ns".parse().unwrap();
+        assert_eq!(absolute.get(Statistic::Tp50), Some(Limit::By(Amount::instructions(5.0))));
+        assert_eq!(absolute.get(Statistic::Avg), Some(Limit::By(Amount::instructions(0.0))));
+        assert_eq!(absolute.get(Statistic::Tp99), Some(Limit::By(Amount::ns(20.0))));
         for (text, part) in [
+            ("tp50=+", "invalid amount"),
+            ("tp50=+-1", "invalid amount"),
             ("tp99", "invalid limit `tp99`: it has no `=`"),
             ("tp99=10", "invalid share `10`"),
             ("max=10%", "unknown statistic `max`"),
@@ -206,38 +237,47 @@ mod tests {
 
     #[test]
     fn the_last_word_on_a_handler_holds() {
-        let handler = |pattern: &str, limits: &str, floor_ns| HandlerRule {
+        let handler = |pattern: &str, limits: &str, floor: Option<&str>| HandlerRule {
             pattern: glob::Pattern::new(pattern).unwrap(),
             limits: limits.parse().unwrap(),
-            floor_ns,
+            floor: floor.map(|floor| floor.parse().unwrap()),
         };
         let rule = Rule {
             limits: Some("tp99=10%,avg=5%".parse().unwrap()),
-            floor_ns: Some(7.0),
+            floor: Some(Amount::ns(7.0)),
             handlers: vec![
-                handler("connect_*", "tp99=20%,tp95=3%", Some(50.0)),
-                handler("connect_syscall_handler", "tp99=off", None),
+                handler("connect_*", "tp99=20%,tp95=3%", Some("50ns")),
+                handler("connect_syscall_handler", "tp99=off,tp50=+3", None),
+                handler("bind_handler", "avg=5%", Some("9 instructions")),
             ],
             ..Rule::default()
         };
-        let limit = |name, statistic| rule.limit(name, statistic, Clock::Wall, true);
+        let limit = |name, statistic| rule.limit(name, statistic, WALL);
         assert_eq!(limit("bind_handler", Statistic::Tp99), share(10.0));
         assert_eq!(limit("bind_handler", Statistic::Tp95), Limit::Off);
         assert_eq!(limit("connect_entry", Statistic::Tp99), share(20.0));
         assert_eq!(limit("connect_entry", Statistic::Tp95), share(3.0));
         assert_eq!(limit("connect_entry", Statistic::Avg), share(5.0));
         assert_eq!(limit("connect_syscall_handler", Statistic::Tp99), Limit::Off);
-        assert_eq!(rule.floor_ns("bind_handler", Clock::Wall), 7.0);
-        assert_eq!(rule.floor_ns("connect_syscall_handler", Clock::Wall), 50.0);
+        let three = Limit::By(Amount::instructions(3.0));
+        assert_eq!(limit("connect_syscall_handler", Statistic::Tp50), three);
+        assert_eq!(rule.floor("bind_handler", WALL), 7.0);
+        assert_eq!(rule.floor("connect_syscall_handler", WALL), 50.0);
+        // A floor in another unit is none.
+        assert_eq!(rule.floor("bind_handler", EXACT), 9.0);
+        assert_eq!(rule.floor("connect_syscall_handler", EXACT), 4.0);
     }
 
     #[test]
-    fn without_a_word_the_clock_decides() {
+    fn without_a_word_the_meter_and_the_clock_decide() {
         let rule = Rule::default();
-        assert_eq!(rule.limit("x", Statistic::Tp99, Clock::Virtual, false), share(0.5));
-        assert_eq!(rule.limit("x", Statistic::Tp99, Clock::Wall, true), share(25.0));
-        assert_eq!(rule.limit("x", Statistic::Avg, Clock::Wall, false), share(20.0));
-        assert_eq!(rule.floor_ns("x", Clock::Virtual), 1.0);
-        assert_eq!(rule.floor_ns("x", Clock::Wall), 20.0);
+        let apart = Measured { in_turns: false, ..WALL };
+        assert_eq!(rule.limit("x", Statistic::Tp99, VIRTUAL), share(0.5));
+        assert_eq!(rule.limit("x", Statistic::Tp99, WALL), share(25.0));
+        assert_eq!(rule.limit("x", Statistic::Avg, apart), share(20.0));
+        let of_median = [EXACT, VIRTUAL, WALL].map(|how| rule.limit("x", Statistic::Tp50, how));
+        assert_eq!(of_median, [share(0.5), Limit::Off, Limit::Off]);
+        assert_eq!([EXACT, VIRTUAL, WALL].map(|how| rule.floor("x", how)), [4.0, 1.0, 20.0]);
     }
+}
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::rule::HandlerRule;
-use super::{Budget, Limit, Limits, Rule, Statistic, parse_ns, parse_share};
+use super::{Amount, Budget, Limit, Limits, Rule, Statistic, parse_share};
 
 /// Largest size of a rule file.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -42,7 +42,7 @@ pub enum RuleFileError {
 struct FileRule {
     alpha: Option<Alpha>,
     max_loss: Option<Share>,
-    floor: Option<Duration>,
+    floor: Option<FileAmount>,
     allow_vanished: Option<bool>,
     max_regression: Option<FileLimits>,
     #[serde(default)]
@@ -56,13 +56,14 @@ struct FileRule {
 struct FileHandler {
     name: Pattern,
     max_regression: Option<FileLimits>,
-    floor: Option<Duration>,
+    floor: Option<FileAmount>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FileLimits {
     avg: Option<FileLimit>,
+    tp50: Option<FileLimit>,
     tp90: Option<FileLimit>,
     tp95: Option<FileLimit>,
     tp99: Option<FileLimit>,
@@ -87,7 +88,9 @@ macro_rules! text_value {
 }
 
 text_value!(Share, f64, |text| parse_share(text).map_err(|error| error.to_string()));
-text_value!(Duration, f64, |text| parse_ns(text).map_err(|error| error.to_string()));
+text_value!(FileAmount, Amount, |text| text
+    .parse()
+    .map_err(|error: super::QuantityError| error.to_string()));
 text_value!(FileLimit, Limit, |text| text
     .parse()
     .map_err(|error: super::QuantityError| format!("{error}, or \"off\"")));
@@ -115,9 +118,9 @@ impl TryFrom<f64> for Alpha {
 
 impl From<FileLimits> for Limits {
     fn from(file: FileLimits) -> Self {
-        let FileLimits { avg, tp90, tp95, tp99 } = file;
+        let FileLimits { avg, tp50, tp90, tp95, tp99 } = file;
         let mut limits = Self::default();
-        for (statistic, limit) in Statistic::GATED.into_iter().zip([avg, tp90, tp95, tp99]) {
+        for (statistic, limit) in Statistic::GATED.into_iter().zip([avg, tp50, tp90, tp95, tp99]) {
             if let Some(FileLimit(limit)) = limit {
                 limits.set(statistic, limit);
             }
@@ -154,7 +157,7 @@ impl Rule {
         Ok(Self {
             alpha: file.alpha.map_or(default.alpha, |Alpha(alpha)| alpha),
             limits: file.max_regression.map(Limits::from),
-            floor_ns: file.floor.map(|Duration(ns)| ns),
+            floor: file.floor.map(|FileAmount(floor)| floor),
             max_loss: file.max_loss.map_or(default.max_loss, |Share(share)| share),
             allow_vanished: file.allow_vanished.unwrap_or(default.allow_vanished),
             handlers: file
@@ -163,7 +166,7 @@ impl Rule {
                 .map(|handler| HandlerRule {
                     pattern: handler.name.0,
                     limits: handler.max_regression.map(Limits::from).unwrap_or_default(),
-                    floor_ns: handler.floor.map(|Duration(ns)| ns),
+                    floor: handler.floor.map(|FileAmount(floor)| floor),
                 })
                 .collect(),
             budgets: file.budgets.into_iter().map(|FileBudget(budget)| budget).collect(),
@@ -208,16 +211,17 @@ mod tests {
             [[handler]]
             name = "execve_*"
             max-regression = { avg = "2%", tp99 = "off" }
-            floor = "1us"
+            floor = "6 instructions"
             "#,
         )
         .unwrap();
-        assert_eq!((rule.alpha, rule.max_loss, rule.floor_ns), (0.01, 0.01, Some(15.0)));
+        assert_eq!((rule.alpha, rule.max_loss), (0.01, 0.01));
+        assert_eq!(rule.floor, Some(Amount::ns(15.0)));
         assert!(rule.allow_vanished);
         assert_eq!(rule.limits, Some("avg=5%,tp99=10%".parse().unwrap()));
         assert_eq!(rule.budgets, ["connect_*:tp99<2us".parse().unwrap()]);
         assert_eq!(rule.handlers[0].limits, "avg=2%,tp99=off".parse().unwrap());
-        assert_eq!(rule.handlers[0].floor_ns, Some(1000.0));
+        assert_eq!(rule.handlers[0].floor, Some(Amount::instructions(6.0)));
         assert!(rule.handlers[0].pattern.matches("execve_handler"));
     }
 
@@ -229,7 +233,7 @@ mod tests {
             ("[max-regression]\ntp99 = \"1\"\n", "gate.toml:2:8: invalid share `1`"),
             ("[max-regression]\ntp99 = 1\n", "gate.toml:2:8: invalid type"),
             ("alpha = 0.9\n", "gate.toml:1:9: alpha is 0.9"),
-            ("floor = \"5\"\n", "gate.toml:1:9: invalid duration `5`"),
+            ("floor = \"5\"\n", "gate.toml:1:9: invalid amount `5`"),
             (
                 "[[handler]]\nname = \"a\"\n\n[[handler]]\nnam = \"b\"\n",
                 "gate.toml:5:1: unknown field `nam`",

@@ -17,6 +17,8 @@ pub enum Statistic {
     Count,
     /// Exact average.
     Avg,
+    /// Median.
+    Tp50,
     /// 90th percentile.
     Tp90,
     /// 95th percentile.
@@ -28,7 +30,7 @@ pub enum Statistic {
 /// A figure of one run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Observed {
-    /// Its value, in nanoseconds or calls.
+    /// Its value, in nanoseconds, instructions or calls.
     pub value: f64,
     /// Error bound from the histogram's bucket: the true value may be this much lower. 0 is exact.
     pub resolution: f64,
@@ -36,9 +38,10 @@ pub struct Observed {
 
 impl Statistic {
     /// All figures, in display order.
-    pub const ALL: [Self; 5] = [Self::Count, Self::Avg, Self::Tp90, Self::Tp95, Self::Tp99];
-    /// The durations, which a gate can judge.
-    pub const GATED: [Self; 4] = [Self::Avg, Self::Tp90, Self::Tp95, Self::Tp99];
+    pub const ALL: [Self; 6] =
+        [Self::Count, Self::Avg, Self::Tp50, Self::Tp90, Self::Tp95, Self::Tp99];
+    /// What calls take, which a gate can judge.
+    pub const GATED: [Self; 5] = [Self::Avg, Self::Tp50, Self::Tp90, Self::Tp95, Self::Tp99];
 
     /// Its name on the command line and in files.
     #[must_use]
@@ -46,6 +49,7 @@ impl Statistic {
         match self {
             Self::Count => "count",
             Self::Avg => "avg",
+            Self::Tp50 => "tp50",
             Self::Tp90 => "tp90",
             Self::Tp95 => "tp95",
             Self::Tp99 => "tp99",
@@ -57,6 +61,7 @@ impl Statistic {
     pub fn quantile(self) -> Option<f64> {
         match self {
             Self::Count | Self::Avg => None,
+            Self::Tp50 => Some(0.50),
             Self::Tp90 => Some(0.90),
             Self::Tp95 => Some(0.95),
             Self::Tp99 => Some(0.99),
@@ -73,10 +78,13 @@ impl Statistic {
         }
     }
 
-    /// Calls that each run needs for it to be judged: see [`stats::for_a_gate`].
+    /// Calls that each run needs for it to be judged: see [`stats::for_a_gate`] and [`stats::for_an_exact_gate`].
     #[must_use]
-    pub fn calls_needed(self) -> u64 {
-        self.quantile().map_or(1, stats::for_a_gate)
+    pub fn calls_needed(self, meter: Meter) -> u64 {
+        self.quantile().map_or(1, match meter {
+            Meter::Probes => stats::for_a_gate,
+            Meter::Exact => stats::for_an_exact_gate,
+        })
     }
 
     /// The figure of one run; `None` without a call.
@@ -109,7 +117,7 @@ impl fmt::Display for Statistic {
 
 /// A name that is not one of [`Statistic::GATED`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown statistic `{0}`: expected one of avg, tp90, tp95, tp99")]
+#[error("unknown statistic `{0}`: expected one of avg, tp50, tp90, tp95, tp99")]
 pub struct UnknownStatistic(pub(super) String);
 
 impl FromStr for Statistic {
@@ -134,12 +142,13 @@ mod tests {
         }
         assert!("count".parse::<Statistic>().is_err());
         let error = "p99".parse::<Statistic>().unwrap_err().to_string();
-        assert_eq!(error, "unknown statistic `p99`: expected one of avg, tp90, tp95, tp99");
+        assert_eq!(error, "unknown statistic `p99`: expected one of avg, tp50, tp90, tp95, tp99");
     }
 
     #[test]
     fn calls_that_a_percentile_needs() {
-        let needed: Vec<u64> = Statistic::ALL.into_iter().map(Statistic::calls_needed).collect();
-        assert_eq!(needed, [1, 1, 100, 200, 1_000]);
+        let needed = |meter| Statistic::ALL.map(|statistic| statistic.calls_needed(meter));
+        assert_eq!(needed(Meter::Probes), [1, 1, 20, 100, 200, 1_000]);
+        assert_eq!(needed(Meter::Exact), [1, 1, 4, 20, 40, 200]);
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use profiler::load::{BuiltinKind, LoadFailure, LoadSpec, LoadStatus};
-use profiler::profile::{Clock, Place, Profile, Series};
+use profiler::profile::{Clock, Meter, Place, Profile, Series};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -766,4 +766,53 @@ fn two_single_runs_have_no_bounds() {
 fn the_table_of_a_gate() {
     let ended = Bench::new(slower(2.0)).gate("");
     insta::assert_snapshot!(ended.out);
+}
+
+/// Runs of counted instructions: `ENTRY` takes 400 or, by where objects lie, 402 in a whole run, and one call in 50 takes
+/// 300 more; the candidate's calls take `more`.
+fn counted(calls: u64, more: u64) -> (Vec<Profile>, Vec<Profile>) {
+    let of = |(at, mut profile): (usize, Profile), more: u64| {
+        let by_place = if (at * 7 + more as usize).is_multiple_of(3) { 2 } else { 0 };
+        let instructions: Vec<u64> = (0..calls)
+            .map(|call| 400 + by_place + more + if call % 50 == 0 { 300 } else { 0 })
+            .collect();
+        profile.meter = Meter::Exact;
+        profile.handlers = vec![handler(&measure(ENTRY, &instructions))];
+        profile
+    };
+    let (base, candidate) = abba(2, 2, |_| ());
+    let all = |runs: Vec<Profile>, more| runs.into_iter().enumerate().map(|run| of(run, more)).collect();
+    (all(base, 0), all(candidate, more))
+}
+
+#[test]
+fn counted_instructions_take_fewer_calls_and_have_limits_of_their_own() {
+    let same = Bench::new(counted(200, 0)).gate("");
+    same.passed();
+    assert!(same.out.contains("gate: pass: 5 passed"), "{same:#?}");
+    let slower = Bench::new(counted(200, 9)).gate("");
+    slower.refused(10, &format!("gate: fail: {ENTRY} "));
+    for figure in ["avg", "tp50", "tp90", "tp95", "tp99"] {
+        assert!(slower.line(ENTRY, figure).starts_with("fail"), "{figure}: {slower:#?}");
+    }
+    // 0.75 %, and no more than where objects lie makes.
+    Bench::new(counted(200, 3)).gate("").passed();
+    let few = Bench::new(counted(199, 0)).gate("");
+    few.refused(11, "");
+    assert!(few.line(ENTRY, "tp99").contains("200"), "{few:#?}");
+}
+
+#[test]
+fn a_limit_in_instructions_is_the_floor_too() {
+    let three = Bench::new(counted(200, 3));
+    let failed = three.gate("--max-regression tp50=+0");
+    failed.refused(10, &format!("gate: fail: {ENTRY} "));
+    assert!(failed.line(ENTRY, "tp50").contains("limit +0.0 instructions"), "{failed:#?}");
+    three.gate("--max-regression tp50=+5").passed();
+    let other = three.gate("--max-regression tp50=+20ns");
+    assert_eq!(other.code, 11, "{other:#?}");
+    assert!(other.line(ENTRY, "tp50").contains("count instructions"), "{other:#?}");
+    let floor = three.gate("--floor 20ns");
+    floor.passed();
+    assert!(floor.out.contains("the floor of 20ns does not apply"), "{floor:#?}");
 }

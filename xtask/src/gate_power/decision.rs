@@ -8,13 +8,16 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 
-use crate::cli::{GatePowerArgs, PowerClock};
+use crate::cli::{GatePowerArgs, Measure, Slower};
 use crate::process;
 
 use super::{Change, HANDLERS, LOAD};
 
 /// Written last: a folder without it is of a decision that was broken off.
 const FACTS: &str = "decision.json";
+
+/// The limit that single instructions are judged by, and the same driver once more.
+const NONE_MORE: &str = "tp50=+0";
 
 /// How runs are made.
 #[derive(Debug, Clone)]
@@ -38,14 +41,19 @@ impl Lab {
 
     /// Runs both builds in turns; what was measured goes to `place`.
     pub(super) fn command(&self, place: &Path, base: &Path, candidate: &Path) -> Command {
-        let GatePowerArgs { operations, boots, rounds, clock, jobs, .. } = &self.args;
+        let GatePowerArgs { operations, boots, rounds, measure, jobs, .. } = &self.args;
         let mut command = Command::new(&self.profiler);
         command.arg("lab").arg("--kernel").arg(&self.kernel);
         command.arg("--baseline").arg(base).arg("--candidate").arg(candidate);
         command.args(["--handler", HANDLERS, "--builtin", LOAD]);
         command.args(["--operations", &operations.to_string()]);
         command.args(["--boots", &boots.to_string(), "--repeat", &rounds.to_string()]);
-        command.args(["--clock", clock.name(), "--no-cost", "--quiet"]);
+        let how: &[&str] = match measure {
+            Measure::Exact => &["--meter", "exact"],
+            Measure::Virtual => &["--meter", "probes", "--clock", "virtual"],
+            Measure::Wall => &["--meter", "probes", "--clock", "wall"],
+        };
+        command.args(how).args(["--no-cost", "--quiet"]);
         if let Some(jobs) = jobs {
             command.args(["--jobs", &jobs.to_string()]);
         }
@@ -57,9 +65,12 @@ impl Lab {
 /// What the gate said of the runs in one folder.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Decision {
-    pub(super) clock: String,
+    /// How it was measured: a name of [`Measure`].
+    pub(super) measure: String,
     pub(super) handler: String,
-    pub(super) percent: f64,
+    pub(super) slower: Slower,
+    /// The limit that it was judged by, if it was not the default.
+    pub(super) limit: Option<String>,
     pub(super) noisy: bool,
     pub(super) design: String,
     /// Seconds that its boots took on the host.
@@ -93,9 +104,16 @@ impl Decision {
         let started = Instant::now();
         process::run_logged(&mut lab.command(place, base, candidate), &place.join("lab.log"))?;
         let facts = json!({
-            "clock": lab.args.clock.name(),
+            "clock": lab.args.measure.name(),
             "handler": change.handler,
-            "percent": change.percent,
+            "percent": match change.slower {
+                Slower::Percent(percent) => percent,
+                Slower::Instructions(_) => 0.0,
+            },
+            "instructions": match change.slower {
+                Slower::Percent(_) => None,
+                Slower::Instructions(count) => Some(count),
+            },
             "noisy": noisy,
             "design": lab.design(),
             "seconds": started.elapsed().as_secs_f64(),
@@ -103,13 +121,25 @@ impl Decision {
         process::write(&place.join(FACTS), facts.to_string())
     }
 
-    /// Lets the gate judge the runs in a folder.
-    pub(super) fn judge(profiler: &Path, place: &Path) -> Result<Self> {
+    /// Lets the gate judge the runs in a folder: by its default limits, or for single instructions by `+0`. The same
+    /// driver, where instructions were counted, is judged by both.
+    pub(super) fn judge(profiler: &Path, place: &Path) -> Result<Vec<Self>> {
         let facts = process::read_json(&place.join(FACTS))?;
+        let none_more = Some(NONE_MORE);
+        let limits: &[Option<&str>] = match slower(&facts)? {
+            Slower::Instructions(_) => &[none_more],
+            Slower::Percent(0.0) if facts["clock"] == Measure::Exact.name() => &[None, none_more],
+            Slower::Percent(_) => &[None],
+        };
+        limits.iter().map(|limit| Self::judge_by(profiler, place, &facts, *limit)).collect()
+    }
+
+    fn judge_by(profiler: &Path, place: &Path, facts: &Value, limit: Option<&str>) -> Result<Self> {
         let report = place.join("gate.json");
         let mut command = Command::new(profiler);
         command.arg("gate").arg(place.join("baseline.json")).arg(place.join("candidate.json"));
         command.arg("--json").arg(&report);
+        command.args(limit.into_iter().flat_map(|limit| ["--max-regression", limit]));
         command.env_remove("GITHUB_STEP_SUMMARY").env_remove("GITHUB_ACTIONS");
         let output = process::capture(&mut command)?;
         let code = output.status.code();
@@ -122,7 +152,9 @@ impl Decision {
                 String::from_utf8_lossy(&output.stderr).trim_end()
             );
         }
-        Self::of(&facts, &process::read_json(&report)?)
+        let mut decision = Self::of(facts, &process::read_json(&report)?)?;
+        decision.limit = limit.map(str::to_owned);
+        Ok(decision)
     }
 
     fn of(facts: &Value, report: &Value) -> Result<Self> {
@@ -145,13 +177,16 @@ impl Decision {
             handlers
         };
         let handler = text(facts, "handler")?;
-        let measured = lines
-            .iter()
-            .find(|line| line["handler"] == handler.as_str() && line["statistic"] == "avg")
+        let of_handler = |statistic: &str| {
+            lines.iter().find(|line| line["handler"] == handler.as_str() && line["statistic"] == statistic)
+        };
+        let measured = of_handler("avg")
+            .or_else(|| of_handler("tp50"))
             .and_then(|line| line["change"]["percent"].as_f64());
         Ok(Self {
-            clock: text(facts, "clock")?,
-            percent: number(facts, "percent")?,
+            measure: text(facts, "clock")?,
+            slower: slower(facts)?,
+            limit: None,
             noisy: facts["noisy"].as_bool().unwrap_or(false),
             design: text(facts, "design")?,
             seconds: number(facts, "seconds")?,
@@ -168,20 +203,26 @@ impl Decision {
         self.failed == [self.handler.clone()]
     }
 
+    /// Whether a handler was made slower.
+    pub(super) fn is_slower(&self) -> bool {
+        self.slower != Slower::Percent(0.0)
+    }
+
     /// Whether a handler failed that is not slower.
     pub(super) fn is_false_alarm(&self) -> bool {
-        self.failed.iter().any(|handler| self.percent == 0.0 || *handler != self.handler)
+        self.failed.iter().any(|handler| !self.is_slower() || *handler != self.handler)
     }
 
     /// Whether every handler that is not slower passed.
     pub(super) fn others_passed(&self) -> bool {
-        let slower = |handler: &String| self.percent > 0.0 && *handler == self.handler;
+        let slower = |handler: &String| self.is_slower() && *handler == self.handler;
         self.failed.iter().chain(&self.undecided).all(slower)
     }
 
     pub(super) fn words(&self) -> String {
         format!(
-            "{} (failed: {}; undecided: {}), average {}, {:.0} s",
+            "{}{} (failed: {}; undecided: {}), change {}, {:.0} s",
+            self.limit.as_ref().map_or(String::new(), |limit| format!("by {limit} ")),
             self.outcome,
             list(&self.failed),
             list(&self.undecided),
@@ -198,19 +239,31 @@ fn list(names: &[String]) -> String {
 /// Every decision below a folder that was measured to its end.
 pub(super) fn all(profiler: &Path, folder: &Path) -> Result<Vec<Decision>> {
     let mut places = Vec::new();
-    for clock in [PowerClock::Virtual, PowerClock::Wall] {
-        let Ok(entries) = fs::read_dir(folder.join(clock.name())) else { continue };
+    for measure in Measure::ALL {
+        let Ok(entries) = fs::read_dir(folder.join(measure.name())) else { continue };
         places.extend(
             entries.flatten().map(|entry| entry.path()).filter(|path| Decision::is_measured(path)),
         );
     }
     places.sort();
-    places.iter().map(|place| Decision::judge(profiler, place)).collect()
+    let mut decisions = Vec::new();
+    for place in places {
+        decisions.extend(Decision::judge(profiler, &place)?);
+    }
+    Ok(decisions)
 }
 
-/// By how much a handler was made slower in the decision of a folder, in percent.
-pub(super) fn percent(place: &Path) -> Result<f64> {
-    process::read_json(&place.join(FACTS))?["percent"].as_f64().context("no percent")
+/// By how much a handler was made slower.
+fn slower(facts: &Value) -> Result<Slower> {
+    match facts["instructions"].as_u64() {
+        Some(count) => Ok(Slower::Instructions(count)),
+        None => facts["percent"].as_f64().map(Slower::Percent).context("no `percent`"),
+    }
+}
+
+/// Whether the decision of a folder is about two times the same driver.
+pub(super) fn is_of_the_same(place: &Path) -> Result<bool> {
+    Ok(slower(&process::read_json(&place.join(FACTS))?)? == Slower::Percent(0.0))
 }
 
 #[cfg(test)]

@@ -10,12 +10,13 @@ use anyhow::Result;
 use crate::process;
 
 use super::decision::Decision;
+use crate::cli::Slower;
 
 const HEAD: &str = "\
 # How well the gate judges
 
 Decisions of `profiler gate` with its default settings on builds of the test module, one of which is slower by a known
-number of instructions in every call of one handler. They are compiled in, so no parameter or file reveals them. Each
+number of instructions in every call of one handler. The limits are the defaults, or those that the row names. The instructions are compiled in, so no parameter or file reveals them. Each
 decision has its own boots. *False alarms* are decisions in which a handler failed that is not slower; *found* are those in
 which only the slower handler failed. *Others pass* are those in which every handler that is not slower passed. On the wall
 clock, the percentage is of the handler's fastest call, and the length of one iteration comes from the fastest calls of two
@@ -24,15 +25,20 @@ builds, both measured in a boot of their own on the quiet machine; averages unde
 Written by `cargo xtask gate-power` (see its help); [gate.md](gate.md) has the rule.
 ";
 
-/// Decisions of one kind: clock, noise, handler, and the change in thousandths of a percent.
-type Kind = (String, bool, String, u64);
+/// Decisions of one kind: how measured, noise, handler, the change in instructions, and in thousandths of a percent,
+/// and the limit.
+type Kind = (String, bool, String, u64, u64, Option<String>);
 
 fn kinds(decisions: &[Decision]) -> BTreeMap<Kind, Vec<&Decision>> {
     let mut kinds: BTreeMap<Kind, Vec<&Decision>> = BTreeMap::new();
     for decision in decisions {
-        let change = (decision.percent * 1000.0).round() as u64;
-        let handler = if change == 0 { String::new() } else { decision.handler.clone() };
-        let kind = (decision.clock.clone(), decision.noisy, handler, change);
+        let (instructions, change) = match decision.slower {
+            Slower::Instructions(count) => (count, 0),
+            Slower::Percent(percent) => (0, (percent * 1000.0).round() as u64),
+        };
+        let handler = if decision.is_slower() { decision.handler.clone() } else { String::new() };
+        let (measure, limit) = (decision.measure.clone(), decision.limit.clone());
+        let kind = (measure, decision.noisy, handler, instructions, change, limit);
         kinds.entry(kind).or_default().push(decision);
     }
     kinds
@@ -51,19 +57,23 @@ pub(super) fn render(decisions: &[Decision]) -> Result<String> {
         machine()
     );
     text.push_str(
-        "| clock | slower handler | by | decisions | found | false alarms | others pass | undecided | measured average | seconds a decision |\n\
-         |---|---|---:|---:|---:|---:|---:|---:|---|---:|\n",
+        "| measured | slower handler | by | limit | decisions | found | false alarms | others pass | undecided | measured change | seconds a decision |\n\
+         |---|---|---:|---|---:|---:|---:|---:|---:|---|---:|\n",
     );
-    for ((clock, noisy, handler, _), decisions) in kinds(decisions) {
+    for ((measure, noisy, handler, _, _, limit), decisions) in kinds(decisions) {
         let count = |is: fn(&Decision) -> bool| decisions.iter().filter(|one| is(one)).count();
-        let percent = decisions.first().map_or(0.0, |one| one.percent);
-        let found = if percent > 0.0 { count(Decision::found).to_string() } else { "-".to_owned() };
+        let slower = decisions.first().map_or(Slower::Percent(0.0), |one| one.slower);
+        let (by, found) = match slower {
+            Slower::Percent(0.0) => ("0".to_owned(), "-".to_owned()),
+            Slower::Percent(percent) => (format!("+{percent} %"), count(Decision::found).to_string()),
+            Slower::Instructions(more) => (format!("+{more} instructions"), count(Decision::found).to_string()),
+        };
         let _ = writeln!(
             text,
-            "| {clock}{} | {} | {} | {} | {found} | {} | {} | {} | {} | {} |",
+            "| {measure}{} | {} | {by} | {} | {} | {found} | {} | {} | {} | {} | {} |",
             if noisy { ", second load on every CPU" } else { "" },
             if handler.is_empty() { "none" } else { &handler },
-            if percent > 0.0 { format!("+{percent} %") } else { "0".to_owned() },
+            limit.as_deref().unwrap_or("default"),
             decisions.len(),
             count(Decision::is_false_alarm),
             count(Decision::others_passed),
@@ -73,7 +83,7 @@ pub(super) fn render(decisions: &[Decision]) -> Result<String> {
         );
     }
     let mut designs: Vec<String> =
-        decisions.iter().map(|one| format!("{}: {}", one.clock, one.design)).collect();
+        decisions.iter().map(|one| format!("{}: {}", one.measure, one.design)).collect();
     designs.sort_unstable();
     designs.dedup();
     let _ = writeln!(text, "\nA decision rests on, {}.", designs.join("; "));
@@ -108,15 +118,18 @@ fn machine() -> String {
     }
 }
 
-/// No false alarm; everything from +2 % on is found, and +1 % eight times of ten.
+/// No false alarm; where instructions were counted, every change is found; else everything from +2 % on, and +1 %
+/// eight times of ten.
 pub(super) fn keeps_promises(decisions: &[Decision]) -> bool {
     !decisions.iter().any(Decision::is_false_alarm)
-        && kinds(decisions).into_iter().all(|((clock, ..), decisions)| {
-            let percent = decisions.first().map_or(0.0, |one| one.percent);
+        && kinds(decisions).into_iter().all(|((measure, ..), decisions)| {
+            let slower = decisions.first().map_or(Slower::Percent(0.0), |one| one.slower);
             let found = decisions.iter().filter(|one| one.found()).count() as f64;
-            let needed = match (clock.as_str(), percent) {
-                ("virtual", 2.0..) | (_, 50.0..) => 1.0,
-                ("virtual", 1.0..) => 0.8,
+            let needed = match (measure.as_str(), slower) {
+                (_, Slower::Percent(0.0)) => 0.0,
+                ("exact", _) | ("virtual", Slower::Percent(2.0..)) => 1.0,
+                (_, Slower::Percent(50.0..)) => 1.0,
+                ("virtual", Slower::Percent(1.0..)) => 0.8,
                 _ => 0.0,
             };
             found >= needed * decisions.len() as f64

@@ -6,11 +6,11 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::cli::PowerClock;
+use crate::cli::Measure;
 use crate::paths::Paths;
 use crate::process;
 use crate::series::Series;
-use crate::testbed::{self, Slow};
+use crate::testbed::{self, More, Slow};
 
 use super::decision::{self, Lab};
 
@@ -21,7 +21,7 @@ const AROUND: f64 = 3.0;
 /// Iterations of the pilot's slower build: long beside what a fastest call varies by.
 const PILOT_ITERATIONS: u64 = 5_000;
 
-/// What a handler takes, in ns of one clock.
+/// What a handler takes, in instructions or in ns of one clock.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Level {
     /// One call.
@@ -30,12 +30,14 @@ pub(super) struct Level {
     iteration: f64,
     /// What is around that loop.
     around: f64,
+    /// Whether single instructions are added in place of iterations.
+    nops: bool,
 }
 
 impl Level {
-    /// Of the clock that `lab` has.
+    /// As `lab` measures.
     ///
-    /// Under virtual time it is the average in a decision on the same driver, found in `decisions`, and an
+    /// In instructions and under virtual time it is the average in a decision on the same driver, found in `decisions`, and an
     /// iteration is two instructions. On the wall clock both are measured in a boot of their own: the fastest calls,
     /// which are those that nothing else on the machine came into.
     pub(super) fn of(
@@ -45,20 +47,22 @@ impl Level {
         handler: &str,
         base: &Path,
     ) -> Result<Self> {
-        match lab.args.clock {
-            PowerClock::Virtual => Ok(Self {
+        match lab.args.measure {
+            Measure::Exact | Measure::Virtual => Ok(Self {
                 call: average(decisions, handler)?,
                 iteration: ITERATION,
                 around: AROUND,
+                nops: lab.args.measure == Measure::Exact,
             }),
-            PowerClock::Wall => Self::by_pilot(paths, lab, handler, base),
+            Measure::Wall => Self::by_pilot(paths, lab, handler, base),
         }
     }
 
     fn by_pilot(paths: &Paths, lab: &Lab, handler: &str, base: &Path) -> Result<Self> {
         let place = paths.target().join("gate-power/pilot");
         process::empty_dir(&place)?;
-        let slow = Slow { handler: handler.to_owned(), iterations: PILOT_ITERATIONS };
+        let more = More::Iterations(PILOT_ITERATIONS);
+        let slow = Slow { handler: handler.to_owned(), more };
         let slow = testbed::build_slow(paths, Series::V6_1, &slow)?;
         let mut lab = lab.clone();
         (lab.args.boots, lab.args.rounds) = (1, 1);
@@ -75,16 +79,20 @@ impl Level {
         println!(
             "gate-power: {handler} takes {call:.0} ns at its fastest, an iteration {iteration:.3} ns"
         );
-        Ok(Self { call, iteration, around: 0.0 })
+        Ok(Self { call, iteration, around: 0.0, nops: false })
     }
 
-    /// Iterations that make a call longer by that share.
-    pub(super) fn iterations(&self, percent: f64) -> Result<u64> {
-        let iterations = ((self.call * percent / 100.0 - self.around) / self.iteration).round();
-        if iterations < 1.0 {
-            bail!("{percent} % of {:.0} ns are less than one iteration of the loop", self.call);
+    /// What makes a call longer by that share.
+    pub(super) fn more(&self, percent: f64) -> Result<More> {
+        let wanted = self.call * percent / 100.0;
+        let (count, more): (f64, fn(u64) -> More) = match self.nops {
+            true => (wanted, More::Nops),
+            false => ((wanted - self.around) / self.iteration, More::Iterations),
+        };
+        if count.round() < 1.0 {
+            bail!("{percent} % of {:.0} are less than can be added", self.call);
         }
-        Ok(iterations as u64)
+        Ok(more(count.round() as u64))
     }
 }
 
@@ -99,7 +107,7 @@ fn fastest(series: &Value, handler: &str) -> Result<f64> {
     fastest.with_context(|| format!("no call of {handler}"))
 }
 
-/// The handler's average in nanoseconds, in a decision on the same driver below a folder.
+/// The handler's average in nanoseconds or instructions, in a decision on the same driver below a folder.
 fn average(decisions: &Path, handler: &str) -> Result<f64> {
     let first = fs::read_dir(decisions)
         .with_context(|| format!("cannot read {}", decisions.display()))?
@@ -112,13 +120,14 @@ fn average(decisions: &Path, handler: &str) -> Result<f64> {
 }
 
 fn average_in(place: &Path, handler: &str) -> Result<f64> {
-    if decision::percent(place)? != 0.0 {
+    if !decision::is_of_the_same(place)? {
         bail!("{} is of a slower driver", place.display());
     }
     let series = process::read_json(&place.join("baseline.json"))?;
     let handlers = series["runs"][0]["handlers"].as_array().context("no handlers")?;
     let found = handlers.iter().find(|one| one["name"] == handler).context("no such handler")?;
-    let sum = found["sum_ns"].as_f64().context("no sum")?;
+    let sum = found["sum_ns"].as_f64().or_else(|| found["sum_instructions"].as_f64());
+    let sum = sum.context("no sum")?;
     let count = found["count"].as_f64().filter(|count| *count > 0.0).context("no call")?;
     Ok(sum / count)
 }
@@ -131,11 +140,15 @@ mod tests {
 
     #[test]
     fn a_percent_is_a_number_of_iterations() {
-        let level = Level { call: 6507.0, iteration: ITERATION, around: AROUND };
-        assert_eq!(level.iterations(1.0).unwrap(), 31);
-        assert!(level.iterations(0.01).is_err());
-        let wall = Level { call: 4900.0, iteration: 0.7, around: 0.0 };
-        assert_eq!(wall.iterations(50.0).unwrap(), 3500);
+        let level = Level { call: 6507.0, iteration: ITERATION, around: AROUND, nops: false };
+        assert_eq!(level.more(1.0).unwrap(), More::Iterations(31));
+        assert!(level.more(0.01).is_err());
+        let exact = Level { nops: true, ..level };
+        assert_eq!(exact.more(1.0).unwrap(), More::Nops(65));
+        assert_eq!(exact.more(0.01).unwrap(), More::Nops(1));
+        assert!(exact.more(0.001).is_err());
+        let wall = Level { call: 4900.0, iteration: 0.7, around: 0.0, nops: false };
+        assert_eq!(wall.more(50.0).unwrap(), More::Iterations(3500));
     }
 
     #[test]

@@ -20,7 +20,8 @@ use crate::paths::Paths;
 use crate::process;
 use crate::series::Series;
 use crate::setup::{self, Part};
-use crate::testbed::{self, Slow};
+use crate::cli::Slower;
+use crate::testbed::{self, More, Slow};
 
 use decision::{Decision, Lab};
 use level::Level;
@@ -44,30 +45,35 @@ pub(crate) fn run(paths: &Paths, args: &GatePowerArgs) -> Result<bool> {
         vng: paths.venv().join("bin/vng"),
         args: args.clone(),
     };
-    let clock = folder.join(args.clock.name());
+    let clock = folder.join(args.measure.name());
     let mut noise = args.noise.then(Noise::start).transpose()?;
     let mut level = None;
     for (number, change) in plan(args) {
         let place = clock.join(format!("{}-{number}", change.folder()));
         if !Decision::is_measured(&place) {
-            if change.percent > 0.0 && level.is_none() {
+            if matches!(change.slower, Slower::Percent(1e-9..)) && level.is_none() {
                 // What is to be known for sure is measured on a quiet machine.
                 drop(noise.take());
                 level = Some(Level::of(paths, &lab, &clock, &change.handler, &base)?);
                 noise = args.noise.then(Noise::start).transpose()?;
             }
-            let candidate = match level.filter(|_| change.percent > 0.0) {
-                Some(level) => {
-                    let iterations = level.iterations(change.percent)?;
-                    let slow = Slow { handler: change.handler.clone(), iterations };
+            let more = match (change.slower, level) {
+                (Slower::Instructions(count), _) => Some(More::Nops(count)),
+                (Slower::Percent(percent), Some(level)) if percent > 0.0 => Some(level.more(percent)?),
+                (Slower::Percent(_), _) => None,
+            };
+            let candidate = match more {
+                Some(more) => {
+                    let slow = Slow { handler: change.handler.clone(), more };
                     testbed::build_slow(paths, series, &slow)?
                 }
                 None => base.clone(),
             };
             Decision::measure(&lab, &change, &place, &base, &candidate, args.noise)?;
         }
-        let decision = Decision::judge(&profiler, &place)?;
-        println!("gate-power: {} {number}: {}", change.words(), decision.words());
+        for decision in Decision::judge(&profiler, &place)? {
+            println!("gate-power: {} {number}: {}", change.words(), decision.words());
+        }
     }
     drop(noise);
     let decisions = decision::all(&profiler, &folder)?;
@@ -83,20 +89,23 @@ pub(crate) fn run(paths: &Paths, args: &GatePowerArgs) -> Result<bool> {
 pub(crate) struct Change {
     /// The handler that is made slower.
     handler: String,
-    /// By how much, in percent of its average.
-    percent: f64,
+    /// By how much.
+    slower: Slower,
 }
 
 impl Change {
     fn folder(&self) -> String {
-        format!("{}-{}", self.handler, self.percent)
+        match self.slower {
+            Slower::Percent(percent) => format!("{}-{percent}", self.handler),
+            Slower::Instructions(count) => format!("{}+{count}", self.handler),
+        }
     }
 
     fn words(&self) -> String {
-        if self.percent == 0.0 {
-            "the same driver".to_owned()
-        } else {
-            format!("{} +{} %", self.handler, self.percent)
+        match self.slower {
+            Slower::Percent(0.0) => "the same driver".to_owned(),
+            Slower::Percent(percent) => format!("{} +{percent} %", self.handler),
+            Slower::Instructions(count) => format!("{} +{count} instructions", self.handler),
         }
     }
 }
@@ -104,11 +113,11 @@ impl Change {
 /// The decisions that are asked for; those on the same driver come first, for their runs tell how many
 /// instructions a percent is.
 fn plan(args: &GatePowerArgs) -> Vec<(u32, Change)> {
-    let change = |percent| Change { handler: args.handler.clone(), percent };
+    let change = |slower| Change { handler: args.handler.clone(), slower };
     let mut plan = Vec::new();
     for wanted in &args.decisions {
-        plan.extend((0..wanted.count).map(|number| (number, change(wanted.percent))));
+        plan.extend((0..wanted.count).map(|number| (number, change(wanted.slower))));
     }
-    plan.sort_by_key(|(_, change)| change.percent > 0.0);
+    plan.sort_by_key(|(_, change)| change.slower != Slower::Percent(0.0));
     plan
 }

@@ -9,14 +9,15 @@ use crate::lab::Options;
 use crate::lab::plan::Length;
 use crate::load::BuiltinKind;
 use crate::load_profile::{Builtin, Hook, Library};
+use crate::profile::Meter;
 
-/// The options of these arguments; `vng` is virtme-ng's program.
+/// The options of these arguments for one meter; `vng` is virtme-ng's program.
 ///
 /// # Errors
 /// If the load profile cannot be found or read or has no built-in load, or if arguments contradict each
 /// other.
-pub(super) fn of(args: &LabArgs, vng: &Path) -> Result<Options, Failure> {
-    let Work { handlers, loads, module_params } = Work::of(args)?;
+pub(super) fn of(args: &LabArgs, vng: &Path, meter: Meter) -> Result<Options, Failure> {
+    let Work { handlers, loads, module_params } = Work::of(args, meter)?;
     let params = |own: &str| {
         let all = [&module_params, &args.module_params, own].map(|params| params.trim());
         all.into_iter().filter(|params| !params.is_empty()).collect::<Vec<_>>().join(" ")
@@ -37,7 +38,7 @@ pub(super) fn of(args: &LabArgs, vng: &Path) -> Result<Options, Failure> {
         boots: args.boots,
         jobs: args.jobs,
         clock: args.clock.into(),
-        meter: args.meter(),
+        meter,
         cpus: args.cpus,
         memory: args.memory.clone(),
         timeout: args.timeout,
@@ -61,10 +62,20 @@ struct Work {
 }
 
 impl Work {
-    fn of(args: &LabArgs) -> Result<Self, Failure> {
+    fn of(args: &LabArgs, meter: Meter) -> Result<Self, Failure> {
         let Some(name) = &args.profile else {
+            // Counting costs the calls nothing; a probe on every function would.
+            let handlers = match (args.handlers.as_slice(), meter) {
+                ([], Meter::Exact) => vec!["*".to_owned()],
+                ([], Meter::Probes) => {
+                    let text = "which handlers? Name them with --handler, or give a --profile: probes are not put on \
+                                every function of a driver";
+                    return Err(Failure::new(exit::USAGE, text));
+                }
+                (handlers, _) => handlers.to_vec(),
+            };
             return Ok(Self {
-                handlers: args.handlers.clone(),
+                handlers,
                 loads: args.builtin.clone(),
                 module_params: String::new(),
             });
@@ -106,7 +117,7 @@ mod tests {
     fn options(line: &str) -> Result<Options, Failure> {
         let line = format!("profiler lab {line}");
         match Cli::try_parse_from(line.split_whitespace()).unwrap().command {
-            Command::Lab(args) => of(&args, Path::new("/vng")),
+            Command::Lab(args) => of(&args, Path::new("/vng"), args.meters()[0]),
             other => panic!("{other:?}"),
         }
     }
@@ -127,6 +138,10 @@ mod tests {
             ("m=1", "m=1 c=2")
         );
         assert_eq!(two.length, Some(Length::Time(std::time::Duration::from_secs(3))));
+        let all = options("-m d.ko --builtin bind").unwrap();
+        assert_eq!(all.handlers, ["*"]);
+        let unnamed = options("-m d.ko --builtin bind --meter probes").unwrap_err();
+        assert_eq!(unnamed.code, exit::USAGE);
         let failure = options("-m d.ko -H x --builtin bind --cpus 2").unwrap_err();
         assert_eq!(failure.code, exit::USAGE);
     }

@@ -59,9 +59,11 @@ pub(super) fn evidence(line: &Line) -> String {
             percent(allowed)
         ),
         Evidence::NoCall => "it has no calls".to_owned(),
-        Evidence::OtherUnit => match line.meter {
-            Meter::Probes => "its recordings count instructions: write the budget as 'HANDLER:tp99<3000 instructions'",
-            Meter::Exact => "its recordings have durations: write the budget as 'HANDLER:tp99<2us'",
+        Evidence::OtherUnit => match (line.meter, line.budget.is_some()) {
+            (Meter::Probes, true) => "its recordings count instructions: write the budget as 'HANDLER:tp99<3000 instructions'",
+            (Meter::Exact, true) => "its recordings have durations: write the budget as 'HANDLER:tp99<2us'",
+            (Meter::Exact, false) => "its recordings count instructions: write the limit as 'tp99=+5 instructions'",
+            (Meter::Probes, false) => "its recordings have durations: write the limit as 'tp99=+20ns'",
         }
         .to_owned(),
         Evidence::NoMatch => format!("no handler of the candidate matches `{}`", line.handler),
@@ -80,11 +82,13 @@ fn changed(record: &ChangeRecord, limit: Threshold, shown: Shown) -> String {
         || signed(record.change.unwrap_or(0.0), meter),
         |percent| format!("{percent:+.2} % ({})", values(record)),
     );
+    let percent_bounds = record.percent_bounds.filter(|_| !matches!(limit, Threshold::By(_)));
     let limit = match limit {
         Threshold::Floor(floor) => format!("limit {} (floor)", figure(floor, meter)),
         Threshold::Share(share) => format!("limit {}", percent(share)),
+        Threshold::By(most) => format!("limit {}", signed(most, meter)),
     };
-    let [low, high] = match (record.percent_bounds, record.change_bounds) {
+    let [low, high] = match (percent_bounds, record.change_bounds) {
         (Some(bounds), _) => bounds.map(|bound| format!("{bound:+.2} %")),
         (None, bounds) => bounds.unwrap_or_default().map(|bound| signed(bound, meter)),
     };
@@ -235,6 +239,13 @@ pub(super) fn note(note: &Note) -> String {
              change: the limits are doubled unless they were given",
             prefix(part)
         ),
+        Note::OtherFloor(floor, part) => {
+            let unit = match floor.meter {
+                Meter::Probes => "calls were counted in instructions",
+                Meter::Exact => "calls have durations",
+            };
+            format!("{}the floor of {floor} does not apply, for {unit}", prefix(part))
+        }
         Note::Unmatched(pattern) => format!("no handler matches `{pattern}` of the rule file"),
     }
 }
