@@ -76,7 +76,9 @@ fn assert_none_longer(backend: Backend, self_time: bool) {
     println!("{text}");
     assert_eq!(losses.imbalance(count), 0, "{text}");
     assert!(losses.entries <= measured.truth, "{text}");
-    assert!(count > measured.truth / 4 && count + losses.unmeasured() >= losses.entries, "{text}");
+    // How many are left depends on how often a task is taken off within a program: a fifth on a busy machine.
+    assert!(count > measured.truth / 10, "{text}");
+    assert!(count + losses.unmeasured() >= losses.entries, "{text}");
     // After doubtful durations are removed, the rest is known by bucket.
     let bound = |durations: &Durations| durations.histogram().highest_equivalent(longest);
     assert!(max <= bound(&measure.durations), "{text}");
