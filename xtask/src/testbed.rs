@@ -78,9 +78,11 @@ fn build_variant(paths: &Paths, series: Series, slow: Option<&Slow>) -> Result<P
     let _lock = setup::lock(paths)?;
     let folder = match slow {
         None => paths.testbed(series),
-        Some(slow) => paths
-            .testbed(series)
-            .with_file_name(format!("{series}-{}-{}", slow.handler, slow.more.folder())),
+        Some(slow) => paths.testbed(series).with_file_name(format!(
+            "{series}-{}-{}",
+            slow.handler,
+            slow.more.folder()
+        )),
     };
     let module = folder.join(MODULE);
     let stamp_path = folder.join("stamp");

@@ -7,10 +7,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::{report::stdout_width, to_stdout};
 use crate::cli::LabArgs;
 use crate::error::{Failure, exit};
 pub use crate::lab::guest::run as guest;
-use super::{report::stdout_width, to_stdout};
 use crate::lab::{self, Bench, Measured, Options, builds, tools};
 use crate::profile::Meter;
 use crate::progress::Progress;

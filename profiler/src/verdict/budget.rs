@@ -36,9 +36,8 @@ impl FromStr for Budget {
         let (pattern, rest) = text
             .split_once(':')
             .ok_or_else(|| bad("it has no `:` after the handler".to_owned()))?;
-        let (statistic, bound) = rest
-            .split_once('<')
-            .ok_or_else(|| bad("it has no `<` before the bound".to_owned()))?;
+        let (statistic, bound) =
+            rest.split_once('<').ok_or_else(|| bad("it has no `<` before the bound".to_owned()))?;
         let pattern = glob::Pattern::new(pattern.trim())
             .map_err(|error| bad(format!("invalid pattern: {}", error.msg)))?;
         if pattern.as_str().is_empty() {

@@ -290,7 +290,7 @@ pub struct TooFewRuns {
 }
 
 /// A note on the runs or the rule.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Note {
     /// There is no baseline, so only budgets are judged.
     OnlyBudgets,

@@ -3,8 +3,8 @@
 use super::change::{CONFIDENCE, lost_share};
 use super::judge::{self, Terms};
 use super::{
-    Budget, ChangeRecord, Conclusion, Evidence, Gate, Limit, Line, Measured, Note, Part, Refusal, Rule, Run,
-    Sides, Statistic, Tally, TooFewRuns, Verdict, changes,
+    Budget, ChangeRecord, Conclusion, Evidence, Gate, Limit, Line, Measured, Note, Part, Refusal,
+    Rule, Run, Sides, Statistic, Tally, TooFewRuns, Verdict, changes,
 };
 use crate::profile::{Clock, Meter};
 use crate::stats;
@@ -254,7 +254,8 @@ fn notes(sides: &Sides<'_>, rule: &Rule) -> Vec<Note> {
         if !base.is_empty() && base == builds(&part.candidate) {
             notes.push(Note::SameBuild(part.name.clone()));
         }
-        let floors = rule.floor.iter().chain(rule.handlers.iter().filter_map(|rule| rule.floor.as_ref()));
+        let floors =
+            rule.floor.iter().chain(rule.handlers.iter().filter_map(|rule| rule.floor.as_ref()));
         notes.extend(
             floors
                 .filter(|floor| floor.meter != part.meter())

@@ -59,7 +59,9 @@ impl Limits {
 
 /// Text that is not a list of limits.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("invalid limit `{given}`: {reason}; write it as 'tp99=10%,avg=5%' or 'tp50=+5 instructions'")]
+#[error(
+    "invalid limit `{given}`: {reason}; write it as 'tp99=10%,avg=5%' or 'tp50=+5 instructions'"
+)]
 pub struct LimitsError {
     given: String,
     reason: String,
@@ -279,5 +281,4 @@ mod tests {
         assert_eq!(of_median, [share(0.5), Limit::Off, Limit::Off]);
         assert_eq!([EXACT, VIRTUAL, WALL].map(|how| rule.floor("x", how)), [4.0, 1.0, 20.0]);
     }
-}
 }

@@ -81,10 +81,13 @@ impl Statistic {
     /// Calls that each run needs for it to be judged: see [`stats::for_a_gate`] and [`stats::for_an_exact_gate`].
     #[must_use]
     pub fn calls_needed(self, meter: Meter) -> u64 {
-        self.quantile().map_or(1, match meter {
-            Meter::Probes => stats::for_a_gate,
-            Meter::Exact => stats::for_an_exact_gate,
-        })
+        self.quantile().map_or(
+            1,
+            match meter {
+                Meter::Probes => stats::for_a_gate,
+                Meter::Exact => stats::for_an_exact_gate,
+            },
+        )
     }
 
     /// The figure of one run; `None` without a call.

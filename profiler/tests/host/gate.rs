@@ -781,7 +781,8 @@ fn counted(calls: u64, more: u64) -> (Vec<Profile>, Vec<Profile>) {
         profile
     };
     let (base, candidate) = abba(2, 2, |_| ());
-    let all = |runs: Vec<Profile>, more| runs.into_iter().enumerate().map(|run| of(run, more)).collect();
+    let all =
+        |runs: Vec<Profile>, more| runs.into_iter().enumerate().map(|run| of(run, more)).collect();
     (all(base, 0), all(candidate, more))
 }
 

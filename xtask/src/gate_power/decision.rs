@@ -178,7 +178,9 @@ impl Decision {
         };
         let handler = text(facts, "handler")?;
         let of_handler = |statistic: &str| {
-            lines.iter().find(|line| line["handler"] == handler.as_str() && line["statistic"] == statistic)
+            lines
+                .iter()
+                .find(|line| line["handler"] == handler.as_str() && line["statistic"] == statistic)
         };
         let measured = of_handler("avg")
             .or_else(|| of_handler("tp50"))

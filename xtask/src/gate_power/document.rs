@@ -65,8 +65,12 @@ pub(super) fn render(decisions: &[Decision]) -> Result<String> {
         let slower = decisions.first().map_or(Slower::Percent(0.0), |one| one.slower);
         let (by, found) = match slower {
             Slower::Percent(0.0) => ("0".to_owned(), "-".to_owned()),
-            Slower::Percent(percent) => (format!("+{percent} %"), count(Decision::found).to_string()),
-            Slower::Instructions(more) => (format!("+{more} instructions"), count(Decision::found).to_string()),
+            Slower::Percent(percent) => {
+                (format!("+{percent} %"), count(Decision::found).to_string())
+            }
+            Slower::Instructions(more) => {
+                (format!("+{more} instructions"), count(Decision::found).to_string())
+            }
         };
         let _ = writeln!(
             text,

@@ -16,11 +16,11 @@ use anyhow::Result;
 
 use crate::cargo;
 use crate::cli::GatePowerArgs;
+use crate::cli::Slower;
 use crate::paths::Paths;
 use crate::process;
 use crate::series::Series;
 use crate::setup::{self, Part};
-use crate::cli::Slower;
 use crate::testbed::{self, More, Slow};
 
 use decision::{Decision, Lab};
@@ -59,7 +59,9 @@ pub(crate) fn run(paths: &Paths, args: &GatePowerArgs) -> Result<bool> {
             }
             let more = match (change.slower, level) {
                 (Slower::Instructions(count), _) => Some(More::Nops(count)),
-                (Slower::Percent(percent), Some(level)) if percent > 0.0 => Some(level.more(percent)?),
+                (Slower::Percent(percent), Some(level)) if percent > 0.0 => {
+                    Some(level.more(percent)?)
+                }
                 (Slower::Percent(_), _) => None,
             };
             let candidate = match more {
