@@ -747,10 +747,10 @@ fn a_comparison_shows_what_is_behind_it() {
     let json: Value = serde_json::from_str(&bench.read("compare.json")).unwrap();
     assert_schema(&json, "compare-v1.schema.json");
     let changes = json["changes"].as_array().unwrap();
-    assert_eq!(changes.len(), 10);
+    assert_eq!(changes.len(), 12);
     assert!(changes.iter().all(|change| change["base_runs"].as_array().map(Vec::len) == Some(8)));
     let markdown = bench.run("compare base.json candidate.json --format markdown");
-    assert_eq!(markdown.out.matches("\n| connect_syscall_handler | ").count(), 5, "{markdown:#?}");
+    assert_eq!(markdown.out.matches("\n| connect_syscall_handler | ").count(), 6, "{markdown:#?}");
 }
 
 #[test]
