@@ -42,7 +42,8 @@ fuzz_target!(|text: &[u8]| {
     let recording = Recording { name: "fuzz".to_owned(), runs: vec![&profile] };
     if let Ok((handlers, _)) = explain(&[recording], None) {
         for of in handlers {
-            let own = of.nodes.iter().fold(0_u64, |sum, node| sum.saturating_add(node.figures[0].own));
+            let own =
+                of.nodes.iter().fold(0_u64, |sum, node| sum.saturating_add(node.figures[0].own));
             assert_eq!(own, of.total(0));
         }
     }

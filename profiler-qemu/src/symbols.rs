@@ -122,12 +122,7 @@ pub(crate) fn parse(text: &str) -> Result<Symbols, String> {
             modules.iter().chain(&named).cloned().collect::<Vec<_>>().join(", ")
         ));
     }
-    Ok(Symbols {
-        functions,
-        places,
-        entry_text: (entry_text[0], entry_text[1]),
-        modules: ranges,
-    })
+    Ok(Symbols { functions, places, entry_text: (entry_text[0], entry_text[1]), modules: ranges })
 }
 
 /// Names of addresses that are no functions and would hide one.

@@ -176,8 +176,7 @@ fn a_retpoline_leads_to_the_function_it_goes_to() {
 fn a_function_without_a_symbol_is_named_by_its_place() {
     let text = KALLSYMS.replace("module driver", "module driver ffffffffbffff000 8192");
     let symbols = symbols::parse(&text).unwrap();
-    let mut player =
-        Player { counter: Counter::new(symbols), sums: Sums::default(), executing: 0 };
+    let mut player = Player { counter: Counter::new(symbols), sums: Sums::default(), executing: 0 };
     for _ in 0..2 {
         player
             .run(SYSCALL, 1, Event::Call(A))
@@ -192,7 +191,9 @@ fn a_function_without_a_symbol_is_named_by_its_place() {
     assert_eq!(player.inclusive(HANDLER), [(19, 2)]);
     assert_eq!(player.calls(HANDLER).own, HashMap::from([(5, 2)]));
     let functions = &player.counter.symbols.functions;
-    let of = |node: &Node| (&*functions[node.function as usize].name, node.calls, node.sums.instructions);
+    let of = |node: &Node| {
+        (&*functions[node.function as usize].name, node.calls, node.sums.instructions)
+    };
     let nodes: Vec<_> = player.counter.nodes.iter().map(of).collect();
     let thunk = ("__x86_indirect_thunk_rax", 2, 2);
     assert_eq!(nodes, [("handler", 2, 10), ("0xff0", 2, 14), thunk, ("0x1180", 2, 12)]);

@@ -133,9 +133,14 @@ fn place(plan: &Plan, run: Option<u32>) -> String {
 
 /// What QEMU says if it cannot load the plugin: its `plugins/loader.c` and `qemu/plugin.h`, and the plugin itself.
 fn of_plugin(line: &&String) -> bool {
-    ["plugin interface not enabled", "Could not load plugin", "-plugin: invalid option", "profiler-qemu: "]
-        .iter()
-        .any(|words| line.contains(words))
+    [
+        "plugin interface not enabled",
+        "Could not load plugin",
+        "-plugin: invalid option",
+        "profiler-qemu: ",
+    ]
+    .iter()
+    .any(|words| line.contains(words))
 }
 
 /// What a failed VM means to the user.
@@ -172,10 +177,8 @@ fn failure_of(error: &VmError, plan: &Plan, run: Option<u32>, log: &Path) -> Fai
             Failure::new(exit::CANNOT_MEASURE, text)
         }
         VmError::TimedOut { last, .. } => {
-            let text = format!(
-                "{at}: {error}; give it more with --timeout\n{}\n{kept}",
-                ends(last)
-            );
+            let text =
+                format!("{at}: {error}; give it more with --timeout\n{}\n{kept}", ends(last));
             Failure::new(exit::LAB_FAILED, text)
         }
         _ => Failure::new(exit::LAB_FAILED, format!("{at}: {error}\n{kept}")),
@@ -271,7 +274,10 @@ mod tests {
         let last = vec!["last words".to_owned()];
         let (code, text) = failure(&VmError::Ended { started: true, last });
         assert_eq!(code, exit::LAB_FAILED);
-        assert!(text.starts_with("boot 3, run 2: the VM ended before the command did\nlast words"), "{text}");
+        assert!(
+            text.starts_with("boot 3, run 2: the VM ended before the command did\nlast words"),
+            "{text}"
+        );
     }
 
     #[test]

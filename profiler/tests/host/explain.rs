@@ -214,7 +214,8 @@ fn what_is_missing_in_a_module_is_said_with_the_remedy() {
     let mut bare = recording(10, 0, 9);
     let tree = bare.call_tree.as_mut().unwrap();
     for place in &mut tree.places {
-        *place = TreePlace { function: None, file: None, line: None, offset: place.line.map(u64::from) };
+        *place =
+            TreePlace { function: None, file: None, line: None, offset: place.line.map(u64::from) };
     }
     bare.write(&bench.path("no_lines.json")).unwrap();
     let text = bench.passes("no_lines.json");
@@ -226,7 +227,10 @@ fn what_is_missing_in_a_module_is_said_with_the_remedy() {
     bare.write(&bench.path("stripped.json")).unwrap();
     let text = bench.passes("stripped.json");
     assert!(text.contains("\n  0x1a0 [hids_testbed] "), "{text}");
-    assert!(text.contains("\nnote: functions of hids_testbed without a symbol are named by"), "{text}");
+    assert!(
+        text.contains("\nnote: functions of hids_testbed without a symbol are named by"),
+        "{text}"
+    );
     assert!(!bench.passes("a.json").contains("note: "), "it has lines and symbols");
 }
 

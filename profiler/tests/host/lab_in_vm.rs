@@ -263,7 +263,11 @@ fn assert_ends(script: &str, code: u8, saved: usize, parts: &[&str]) {
 #[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
 fn a_qemu_that_does_not_take_the_plugin_is_named_with_the_remedy() {
     let script = r#"set -- "${@/*profiler-qemu.so,//no/such.so,}""#;
-    let parts = ["boot 0: QEMU does not take the plugin", "Could not load plugin /no/such.so", "--meter probes"];
+    let parts = [
+        "boot 0: QEMU does not take the plugin",
+        "Could not load plugin /no/such.so",
+        "--meter probes",
+    ];
     assert_ends(script, exit::CANNOT_MEASURE, 0, &parts);
 }
 
@@ -276,9 +280,17 @@ fn complete_runs_are_kept_whatever_becomes_of_the_counts() {
     };
     // The guest asks for the second run after it has written the first recording.
     let kill = after("handlers-1.json", "kill -KILL $$");
-    assert_ends(&kill, exit::LAB_FAILED, 1, &["boot 0, run 1: the VM ended before the command did"]);
+    assert_ends(
+        &kill,
+        exit::LAB_FAILED,
+        1,
+        &["boot 0, run 1: the VM ended before the command did"],
+    );
     let full = after("run-0.json", "ln -s /dev/full $lab/counts.part");
-    let parts = ["boot 0, run 1: the plugin in QEMU could not count", "/counts cannot be written: No space left"];
+    let parts = [
+        "boot 0, run 1: the plugin in QEMU could not count",
+        "/counts cannot be written: No space left",
+    ];
     assert_ends(&full, exit::LAB_FAILED, 1, &parts);
     let garbage = after("run-2.json", "sed -i '5s/^/x/' $lab/counts-1");
     let parts = ["boot 0, run 1: the counts of QEMU's plugin are damaged: line 5 is not"];
@@ -299,6 +311,7 @@ fn source_lines_of_another_build_are_refused() {
          >/dev/null 2>&1 &",
         other.display()
     );
-    let parts = ["boot 0, run 0: the hids_testbed that ran has build id ", "it was replaced meanwhile"];
+    let parts =
+        ["boot 0, run 0: the hids_testbed that ran has build id ", "it was replaced meanwhile"];
     assert_ends(&script, exit::LAB_FAILED, 0, &parts);
 }
