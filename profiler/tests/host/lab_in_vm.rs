@@ -271,6 +271,15 @@ fn a_qemu_that_does_not_take_the_plugin_is_named_with_the_remedy() {
     assert_ends(script, exit::CANNOT_MEASURE, 0, &parts);
 }
 
+#[test]
+#[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
+fn a_request_that_nobody_hears_is_an_error() {
+    let script = "args=()\nwhile [ $# -gt 0 ]; do\n\
+                  case $1 in -plugin) shift 2 ;; *) args+=(\"$1\"); shift ;; esac\ndone\nset -- \"${args[@]}\"";
+    let parts = ["boot 0, run 0: the plugin in QEMU has written no counts", "--meter probes"];
+    assert_ends(script, exit::LAB_FAILED, 0, &parts);
+}
+
 /// Each script breaks the second of three runs; the first is saved, and the third where it took place.
 #[test]
 #[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
