@@ -180,7 +180,7 @@ fn call_trees_have_the_figures_of_explain() {
     assert_eq!(expected.len(), 4);
     // The handler and kmalloc unfold.
     assert_eq!((text.matches("<details").count(), text.matches("</details>").count()), (2, 2));
-    let unlike = "the table of handlers has 10 calls and 2070 instructions";
+    let unlike = "Note: this recording: the table of handlers has 10 calls and 2070 instructions";
     assert!(text.contains(unlike), "what explain notes");
     assert!(!page(&sample()).contains("class=\"tree\""), "no tree was recorded");
 

@@ -219,8 +219,8 @@ fn the_kernel_says_why_a_driver_does_not_load() {
 fn sabotage(script: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let path = std::env::var("PATH").unwrap();
-    let real = std::env::split_paths(&path).map(|folder| folder.join("qemu-system-x86_64"));
-    let real = real.filter(|path| path.is_file()).next().expect("QEMU is there");
+    let mut all = std::env::split_paths(&path).map(|folder| folder.join("qemu-system-x86_64"));
+    let real = all.find(|path| path.is_file()).expect("QEMU is there");
     let script = format!(
         "#!/bin/bash\nfor word; do case $word in *,counts=*) lab=${{word##*,counts=}}; lab=${{lab%/counts}};; esac; done\n\
          qemu={}\n{script}\nexec \"$qemu\" \"$@\"\n",

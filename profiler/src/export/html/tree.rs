@@ -45,7 +45,11 @@ struct Branch {
 impl Trees {
     /// None for a recording without call tree.
     pub(super) fn of(side: &Side<'_>) -> Option<Self> {
-        let recording = Recording { name: side.mark.to_owned(), runs: vec![side.profile] };
+        let name = match side.mark {
+            "" => "this recording".to_owned(),
+            mark => format!("recording {mark}"),
+        };
+        let recording = Recording { name, runs: vec![side.profile] };
         let (handlers, notes) = explain(&[recording], None).ok()?;
         let notes = notes.iter().map(|note| clean(note).into_owned()).collect();
         Some(Self { mark: side.mark, handlers, notes })
