@@ -229,7 +229,8 @@ impl Counter {
             ends_interrupt: end == Kind::InterruptReturn && self.symbols.is_entry_text(last),
             at_end: (0, 0),
             repeats,
-            code: place.filter(|place| place.module).map(|_| self.new_code(address, sizes)),
+            code: (place.is_some_and(|place| place.module) || self.symbols.is_watched(address))
+                .then(|| self.new_code(address, sizes)),
             cell: (ROOT, 0),
             address,
         }
@@ -285,6 +286,10 @@ impl Counter {
         if place.interrupt && !(self.previous.interrupt && event == Event::None) {
             self.interrupt();
         }
+        let place = match self.unnamed(block.address, place, event) {
+            Some(unnamed) => *block.place.insert(unnamed),
+            None => place,
+        };
         if place.entry {
             self.enter(place, event);
         }
@@ -484,6 +489,22 @@ impl Counter {
         if let Some(level) = task.levels.last_mut() {
             level.interrupts += ended.clock + ended.interrupts;
         }
+    }
+
+    /// The function that begins here without a symbol: a call of a function that is watched has led here.
+    fn unnamed(&mut self, address: u64, place: Place, event: Event) -> Option<Place> {
+        if place.entry || !self.symbols.is_watched(address) {
+            return None;
+        }
+        let called = match &self.top()?.frame {
+            None => matches!(event, Event::Call(_)),
+            Some(frame) => {
+                let function = frame.function;
+                place.function != function
+                    && x86::is_thunk(&self.symbols.functions[function as usize].name)
+            }
+        };
+        if called { self.symbols.add(address) } else { None }
     }
 
     /// A function begins.

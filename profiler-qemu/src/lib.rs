@@ -119,6 +119,10 @@ impl Plugin {
     }
 
     fn arm(&mut self) {
+        if self.counter.take().is_some() {
+            self.api.translate_anew(translate);
+            return self.fail("it was asked to begin a second count while one was under way");
+        }
         match fs::read_to_string(&self.symbols)
             .map_err(|error| error.to_string())
             .and_then(|text| symbols::parse(&text))
@@ -134,14 +138,16 @@ impl Plugin {
     fn disarm(&mut self) {
         if let Some(counter) = self.counter.take() {
             if let Err(error) = report::write(&counter, &self.counts) {
-                self.fail(&error.to_string());
+                let file = self.counts.display();
+                self.fail(&format!("{file} cannot be written: {error}"));
             }
             self.api.translate_anew(translate);
         }
     }
 
     fn fail(&self, error: &str) {
-        // The host reads it; without the file it sees that there are no counts.
+        eprintln!("profiler-qemu: {error}");
+        // The guest reads it; without the file it sees that there are no counts.
         let _ = fs::write(self.counts.with_extension("error"), error);
     }
 }

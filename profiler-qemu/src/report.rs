@@ -9,7 +9,13 @@ use crate::count::{Counter, ROOT};
 /// Writes all counts to `path`, which is complete or not there.
 pub(crate) fn write(counter: &Counter, path: &Path) -> io::Result<()> {
     let unfinished = path.with_extension("part");
-    let mut out = BufWriter::new(File::create(&unfinished)?);
+    let written = write_all(counter, &unfinished).and_then(|()| fs::rename(&unfinished, path));
+    // Leaves room on a full disk for the reason.
+    written.inspect_err(|_| drop(fs::remove_file(&unfinished)))
+}
+
+fn write_all(counter: &Counter, path: &Path) -> io::Result<()> {
+    let mut out = BufWriter::new(File::create(path)?);
     writeln!(out, "profiler-qemu 1")?;
     let mut used: Vec<u32> = counter.nodes.iter().map(|node| node.function).collect();
     used.sort_unstable();
@@ -58,6 +64,5 @@ pub(crate) fn write(counter: &Counter, path: &Path) -> io::Result<()> {
         writeln!(out)?;
     }
     writeln!(out, "end")?;
-    out.into_inner().map_err(|error| error.into_error())?.sync_all()?;
-    fs::rename(unfinished, path)
+    out.into_inner().map_err(|error| error.into_error())?.sync_all()
 }

@@ -38,16 +38,20 @@ pub(crate) struct Symbols {
     pub(crate) functions: Vec<Function>,
     places: Vec<(u64, Place)>,
     entry_text: (u64, u64),
+    /// Where modules that are watched lie: first address, the one after the last, name.
+    modules: Vec<(u64, u64, String)>,
 }
 
 /// What a request says: the module whose functions are watched, others that are, and the kernel's symbols.
 ///
-/// Lines `module NAME` and `function NAME`, then those of `/proc/kallsyms`.
+/// Lines `module NAME`, or `module NAME ADDRESS BYTES` as in `/proc/modules`, and `function NAME`, then those of
+/// `/proc/kallsyms`.
 ///
 /// # Errors
 /// If there is no function, or none that is watched.
 pub(crate) fn parse(text: &str) -> Result<Symbols, String> {
     let mut modules = Vec::new();
+    let mut ranges = Vec::new();
     let mut named = Vec::new();
     let mut functions: Vec<Function> = Vec::new();
     let mut entry_text = [0; 2];
@@ -55,7 +59,14 @@ pub(crate) fn parse(text: &str) -> Result<Symbols, String> {
         let mut words = line.split_ascii_whitespace();
         let (Some(first), Some(second)) = (words.next(), words.next()) else { continue };
         match first {
-            "module" => modules.push(second.to_owned()),
+            "module" => {
+                modules.push(second.to_owned());
+                let address = words.next().and_then(|word| u64::from_str_radix(word, 16).ok());
+                let bytes = words.next().and_then(|word| word.parse().ok());
+                if let (Some(address), Some(bytes)) = (address, bytes) {
+                    ranges.push((address, address.saturating_add(bytes), second.to_owned()));
+                }
+            }
             "function" => named.push(second.to_owned()),
             _ => {
                 let (Ok(address), Some(name)) = (u64::from_str_radix(first, 16), words.next())
@@ -111,7 +122,7 @@ pub(crate) fn parse(text: &str) -> Result<Symbols, String> {
             modules.iter().chain(&named).cloned().collect::<Vec<_>>().join(", ")
         ));
     }
-    Ok(Symbols { functions, places, entry_text: (entry_text[0], entry_text[1]) })
+    Ok(Symbols { functions, places, entry_text: (entry_text[0], entry_text[1]), modules: ranges })
 }
 
 /// Names of addresses that are no functions and would hide one.
@@ -137,6 +148,29 @@ impl Symbols {
             switch: place.switch && at,
             ..place
         })
+    }
+
+    /// Whether it is in a module that is watched.
+    pub(crate) fn is_watched(&self, address: u64) -> bool {
+        self.modules.iter().any(|(begin, end, _)| (*begin..*end).contains(&address))
+    }
+
+    /// Adds a function of a watched module that has no symbol: its name is its distance from the module's first byte.
+    pub(crate) fn add(&mut self, address: u64) -> Option<Place> {
+        let (begin, _, module) =
+            self.modules.iter().find(|(begin, end, _)| (*begin..*end).contains(&address))?;
+        let name = format!("{:#x}", address - begin);
+        let place = Place {
+            function: self.functions.len() as u32,
+            entry: true,
+            watched: true,
+            module: true,
+            ..Place::default()
+        };
+        self.functions.push(Function { address, name, module: module.clone() });
+        let at = self.places.partition_point(|(begin, _)| *begin < address);
+        self.places.insert(at, (address, place));
+        Some(place)
     }
 
     /// Whether an `iret` there ends an interrupt.

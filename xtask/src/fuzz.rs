@@ -12,7 +12,7 @@ use crate::process;
 use crate::setup::{self, Part};
 
 /// The targets, by the names of their corpora.
-pub(crate) const TARGETS: [&str; 3] = ["trace_cmd", "profile_json", "load_profile"];
+pub(crate) const TARGETS: [&str; 4] = ["trace_cmd", "profile_json", "load_profile", "lab_counts"];
 
 /// Coverage counters and comparisons for libFuzzer, as cargo-fuzz has them.
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \

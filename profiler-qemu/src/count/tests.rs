@@ -171,6 +171,42 @@ fn a_retpoline_leads_to_the_function_it_goes_to() {
     assert_eq!(player.inclusive(HANDLER), [(6, 1)]);
 }
 
+/// Two functions of a stripped module: one below its first symbol, and one that a thunk leads to.
+#[test]
+fn a_function_without_a_symbol_is_named_by_its_place() {
+    let text = KALLSYMS.replace("module driver", "module driver ffffffffbffff000 8192");
+    let symbols = symbols::parse(&text).unwrap();
+    let mut player = Player { counter: Counter::new(symbols), sums: Sums::default(), executing: 0 };
+    for _ in 0..2 {
+        player
+            .run(SYSCALL, 1, Event::Call(A))
+            .run(HANDLER, 3, Event::Call(A - 0x40))
+            .run(HANDLER - 0x10, 5, Event::None)
+            .run(HANDLER - 8, 2, Event::Return(A - 0x40))
+            .run(HANDLER + 0x20, 1, Event::Call(A - 0x40))
+            .run(THUNK, 1, Event::None)
+            .run(HELPER + 0x80, 6, Event::Return(A - 0x40))
+            .end(HANDLER + 0x30, A);
+    }
+    assert_eq!(player.inclusive(HANDLER), [(19, 2)]);
+    assert_eq!(player.calls(HANDLER).own, HashMap::from([(5, 2)]));
+    let functions = &player.counter.symbols.functions;
+    let of = |node: &Node| {
+        (&*functions[node.function as usize].name, node.calls, node.sums.instructions)
+    };
+    let nodes: Vec<_> = player.counter.nodes.iter().map(of).collect();
+    let thunk = ("__x86_indirect_thunk_rax", 2, 2);
+    assert_eq!(nodes, [("handler", 2, 10), ("0xff0", 2, 14), thunk, ("0x1180", 2, 12)]);
+    // Each of their instructions has its place.
+    let lines: u64 = player
+        .counter
+        .cells
+        .iter()
+        .map(|cell| cell.times * player.counter.code[cell.code as usize].sizes.len() as u64)
+        .sum();
+    assert_eq!(lines, 10 + 14 + 12);
+}
+
 #[test]
 fn a_cold_part_is_its_function() {
     let mut player = Player::new();

@@ -40,7 +40,7 @@ pub struct Function {
 
 impl Function {
     /// The function that `symbol` is of.
-    fn of(symbol: &str, module: Option<&String>) -> Self {
+    pub(crate) fn of(symbol: &str, module: Option<&String>) -> Self {
         let name = symbol.split('.').next().filter(|name| !name.is_empty()).unwrap_or(symbol);
         Self { name: name.to_owned(), module: module.cloned() }
     }

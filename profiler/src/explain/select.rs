@@ -1,5 +1,7 @@
 //! Which handlers are explained, and which recordings cannot be.
 
+use std::collections::BTreeSet;
+
 use super::difference::explained;
 use super::tree::{Details, Tree, handlers, trees};
 use super::{Explained, Function, Recording};
@@ -58,6 +60,22 @@ pub fn explain(
             listed(&partial)
         ));
     }
+    let without: Vec<&str> = details.without_lines().collect();
+    if !without.is_empty() {
+        notes.push(format!(
+            "no source lines of {} are known, and instructions stand with their distance from the function's symbol: \
+             measure a .ko with debug information (CONFIG_DEBUG_INFO, and no strip)",
+            listed(&without)
+        ));
+    }
+    let unnamed = unnamed(recordings);
+    if !unnamed.is_empty() {
+        notes.push(format!(
+            "functions of {} without a symbol are named by their distance from its start, such as 0x1a0: measure a .ko \
+             that was not stripped",
+            listed(&unnamed.into_iter().collect::<Vec<_>>())
+        ));
+    }
     let (mut all, mut missing) = (Vec::new(), Vec::new());
     for function in chosen(recordings, handler)? {
         let tree = Tree::of(&function, recordings, &details);
@@ -80,6 +98,14 @@ pub fn explain(
     }
     notes.extend(missing);
     Ok((all, notes))
+}
+
+/// The modules of functions that have no symbol.
+fn unnamed<'a>(recordings: &'a [Recording<'_>]) -> BTreeSet<&'a str> {
+    let functions = recordings.iter().flat_map(trees).flat_map(|tree| &tree.functions);
+    // No symbol begins with a digit.
+    let unnamed = functions.filter(|function| function.name.starts_with("0x"));
+    unnamed.filter_map(|function| function.module.as_deref()).collect()
 }
 
 /// The handlers that are wanted.

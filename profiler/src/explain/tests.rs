@@ -330,9 +330,11 @@ fn a_kernel_function_that_another_caller_calls_has_moved() {
 
 #[test]
 fn offsets_stand_for_lines_where_there_are_none_and_wholes_where_one_side_has_lines() {
-    let of = only(&["h 1 +0=5 +8=9", "h 1 +0=5 +4=2 +12=9"]);
-    adds_up(&of);
-    assert_eq!(changed(&of), [("h", vec![None, Some(4)], 2.0)]);
+    let trees = ["h 1 +0=5 +8=9", "h 1 +0=5 +4=2 +12=9"].map(drawn);
+    let (handlers, notes) = of_trees(&trees, None).unwrap();
+    adds_up(&handlers[0]);
+    assert_eq!(changed(&handlers[0]), [("h", vec![None, Some(4)], 2.0)]);
+    assert!(notes[0].starts_with("no source lines of m are known"), "{notes:?}");
     let trees = [drawn("h 1 +0=5 +8=9"), drawn("h 1 10=5 11=9 g@3=4")];
     let (handlers, notes) = of_trees(&trees, None).unwrap();
     adds_up(&handlers[0]);

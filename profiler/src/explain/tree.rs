@@ -83,6 +83,12 @@ impl Details {
         partial.map(|(module, _)| module.as_deref().unwrap_or("the kernel image"))
     }
 
+    /// Modules no line of which is known.
+    pub(super) fn without_lines(&self) -> impl Iterator<Item = &str> {
+        let without = self.0.iter().filter(|(_, detail)| **detail == Detail::Offsets);
+        without.filter_map(|(module, _)| module.as_deref())
+    }
+
     fn place(&self, of: &Function, place: &TreePlace) -> Place {
         let whole = Place { function: of.clone(), file: None, at: None };
         match (self.0.get(&of.module), place) {

@@ -74,11 +74,23 @@ pub struct Counts {
     pub code: Vec<Code>,
 }
 
+/// Largest file, which may take twenty times as much memory. The testbed's two connect handlers take 9 KiB.
+pub const MAX_BYTES: u64 = 64 << 20;
+
+/// Largest number: instructions of a century at one a nanosecond.
+const MOST: u64 = 1 << 62;
+
+/// Longest line: QEMU's blocks have 512 instructions at most, and the kernel's names 511 bytes.
+const MAX_LINE: usize = 4096;
+
 /// Reads the file's text.
 ///
 /// # Errors
-/// Names the line that is not as it has to be.
+/// If it is too large, or names the line that is not as it has to be.
 pub fn parse(text: &str) -> Result<Counts, String> {
+    if text.len() as u64 > MAX_BYTES {
+        return Err(format!("it has more than {} MiB", MAX_BYTES >> 20));
+    }
     let mut counts = Counts::default();
     let mut lines = (1..).zip(text.lines());
     if lines.next().map(|(_, line)| line) != Some("profiler-qemu 1") {
@@ -86,6 +98,9 @@ pub fn parse(text: &str) -> Result<Counts, String> {
     }
     let mut ended = false;
     for (number, line) in lines {
+        if line.len() > MAX_LINE {
+            return Err(format!("line {number} is too long"));
+        }
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         if ended {
             return Err(format!("line {number} comes after the end"));
@@ -98,13 +113,28 @@ pub fn parse(text: &str) -> Result<Counts, String> {
     if !ended {
         return Err("its end is missing".to_owned());
     }
-    Ok(counts)
+    match counts.calls.iter().find(|(_, calls)| !calls.add_up()) {
+        Some((id, _)) => Err(format!("calls of {} do not add up", counts.functions[id].name)),
+        None => Ok(counts),
+    }
+}
+
+impl Calls {
+    /// Each call that ended is in both distributions.
+    fn add_up(&self) -> bool {
+        let sum = |values: &[(u64, u64)]| {
+            values.iter().try_fold(0_u64, |sum, (_, times)| sum.checked_add(*times))
+        };
+        let over = self.ended.checked_add(self.abandoned);
+        over.is_some_and(|over| over <= self.entered)
+            && [&self.inclusive, &self.own].iter().all(|values| sum(values) == Some(self.ended))
+    }
 }
 
 impl Counts {
     /// Takes a line; whether it is the last.
     fn line(&mut self, words: &[&str]) -> Option<bool> {
-        let number = |word: &str| word.parse::<u64>().ok();
+        let number = |word: &str| word.parse::<u64>().ok().filter(|number| *number <= MOST);
         let numbers =
             |words: &[&str]| words.iter().map(|word| number(word)).collect::<Option<Vec<u64>>>();
         match words {
@@ -115,7 +145,7 @@ impl Counts {
                     name: (*name).to_owned(),
                     module: (*module != "-").then(|| (*module).to_owned()),
                 };
-                self.functions.insert(id.parse().ok()?, function);
+                self.functions.insert(id.parse().ok()?, function).is_none().then_some(())?;
             }
             ["calls", id, rest @ ..] => {
                 let &[entered, ended, abandoned, interrupted, interrupts] =
@@ -131,7 +161,7 @@ impl Counts {
                     interrupts,
                     ..Calls::default()
                 };
-                self.calls.insert(self.known(id)?, calls);
+                self.calls.insert(self.known(id)?, calls).is_none().then_some(())?;
             }
             [kind @ ("inclusive" | "own"), id, instructions, times] => {
                 let calls = self.calls.get_mut(&id.parse().ok()?)?;
@@ -202,6 +232,13 @@ mod tests {
             ("inclusive 7", "inclusive 9", "line 5 is not as it has to be"),
             ("calls 7 3 2 0 1 50", "calls 7 3 2 0 1", "line 4 is not as it has to be"),
             ("12 2", "-12 2", "line 5 is not as it has to be"),
+            ("12 2", "9223372036854775807 2", "line 5 is not as it has to be"),
+            ("function 9", "function 7", "line 3 is not as it has to be"),
+            ("own 7 9 2", "calls 7 3 2 0 1 50", "line 6 is not as it has to be"),
+            ("12 2", "12 3", "calls of bind_handler do not add up"),
+            ("own 7 9 2", "own 7 9 1", "calls of bind_handler do not add up"),
+            ("7 3 2 0 1 50", "7 3 2 2 1 50", "calls of bind_handler do not add up"),
+            ("1 4 3\n", &" 1".repeat(2048), "line 9 is too long"),
         ] {
             let text = TEXT.replacen(from, to, 1);
             assert_eq!(parse(&text), Err(expected.to_owned()), "{from} -> {to}");

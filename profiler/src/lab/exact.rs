@@ -1,7 +1,8 @@
 //! From what the emulator counted to a recording.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read as _;
 use std::path::Path;
 
 use super::counts::{self, Calls, Counts};
@@ -21,18 +22,57 @@ const DIGITS: u8 = 5;
 /// Most instructions of a call that are told apart; sums, minimum and maximum are exact above, too.
 const HIGHEST: u64 = 1 << 28;
 
-/// Largest file of counts that is read.
-const MAX_BYTES: u64 = 1 << 30;
-
 /// Adds to `profile`, which has the load and the machine, what was counted in `step`.
 pub(super) fn add(profile: &mut Profile, plan: &Plan, step: &Step) -> Result<(), Failure> {
-    let counts = read_counts(&step.counts)?;
+    let failed = |what: String| {
+        let text = format!("boot {}, run {}: {what}", plan.boot, step.order);
+        Failure::new(exit::LAB_FAILED, text)
+    };
+    let damaged = |why: String| {
+        failed(format!("the counts of QEMU's plugin are damaged: {why}; measure again"))
+    };
+    let text = read(&step.counts).map_err(damaged)?;
+    let counts = counts::parse(&text).map_err(damaged)?;
     let handlers: Vec<CountedHandler> = fs::read(&step.handlers)
         .map_err(|error| error.to_string())
         .and_then(|bytes| serde_json::from_slice(&bytes).map_err(|error| error.to_string()))
-        .map_err(|error| unreadable(&step.handlers, &error))?;
-    let module = &plan.build(step.side).file;
-    let lines = Lines::read(module).map_err(|error| unreadable(module, &error))?;
+        .map_err(|why| failed(format!("cannot read {}: {why}", step.handlers.display())))?;
+    let build = plan.build(step.side);
+    let lines = Lines::read(&build.file)
+        .map_err(|why| failed(format!("cannot read {}: {why}", build.file.display())))?;
+    let ran = profile.modules.first().and_then(|module| module.build_id.as_deref());
+    if let (Some(ran), Some(read)) = (ran, lines.build_id())
+        && ran != read
+    {
+        return Err(failed(format!(
+            "the {} that ran has build id {ran}, and the file that its source lines are in {read}: it was replaced \
+             meanwhile; measure again",
+            build.name
+        )));
+    }
+    fill(profile, &counts, handlers, &lines).map_err(damaged)
+}
+
+/// The file's text, if it is one and not too large.
+fn read(path: &Path) -> Result<String, String> {
+    let mut text = String::new();
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    // One more byte, and `parse` refuses it.
+    let mut file = file.take(counts::MAX_BYTES + 1);
+    file.read_to_string(&mut text).map_err(|error| error.to_string())?;
+    Ok(text)
+}
+
+/// Makes `profile` the recording of what was counted, with the source lines that `lines` knows.
+///
+/// # Errors
+/// If what was counted contradicts itself.
+pub fn fill(
+    profile: &mut Profile,
+    counts: &Counts,
+    handlers: Vec<CountedHandler>,
+    lines: &Lines,
+) -> Result<(), String> {
     profile.meter = Meter::Exact;
     profile.histogram = HistogramLayout {
         precision_digits: DIGITS,
@@ -46,40 +86,26 @@ pub(super) fn add(profile: &mut Profile, plan: &Plan, step: &Step) -> Result<(),
         let calls = by_address.get(&handler.address).copied();
         profile.handlers.push(of_handler(handler, calls, &profile.histogram)?);
     }
-    profile.call_tree = Some(tree(&counts, &lines));
+    profile.call_tree = Some(tree(counts, lines));
     profile.warnings.clear();
     profile.warn();
-    Ok(())
-}
-
-fn read_counts(path: &Path) -> Result<Counts, Failure> {
-    let length = fs::metadata(path).map_err(|error| unreadable(path, &error.to_string()))?.len();
-    if length > MAX_BYTES {
-        return Err(unreadable(path, &"more than 1 GiB"));
-    }
-    let text = fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;
-    counts::parse(&text).map_err(|error| unreadable(path, &error))
-}
-
-fn unreadable(path: &Path, error: &dyn std::fmt::Display) -> Failure {
-    Failure::new(exit::LAB_FAILED, format!("cannot read {}: {error}", path.display()))
+    profile.check().map_err(|error| error.to_string())
 }
 
 fn of_handler(
     handler: CountedHandler,
     calls: Option<&Calls>,
     layout: &HistogramLayout,
-) -> Result<HandlerProfile, Failure> {
-    let internal = |error: &dyn std::fmt::Display| Failure::new(exit::INTERNAL, error.to_string());
+) -> Result<HandlerProfile, String> {
     let none = Calls::default();
     let calls = calls.unwrap_or(&none);
-    let measured = |values: &[(u64, u64)]| -> Result<(Durations, Distribution), Failure> {
-        let mut durations = Durations::new(layout.empty().map_err(|error| internal(&error))?);
+    let measured = |values: &[(u64, u64)]| -> Result<(Durations, Distribution), String> {
+        let mut durations = Durations::new(layout.empty().map_err(|error| error.to_string())?);
         for (instructions, times) in values {
             durations.record_many(*instructions, *times, layout.highest_ns);
         }
         let stored =
-            Distribution::encode(durations.histogram()).map_err(|error| internal(&error))?;
+            Distribution::encode(durations.histogram()).map_err(|error| error.to_string())?;
         Ok((durations, stored))
     };
     let (inclusive, histogram) = measured(&calls.inclusive)?;

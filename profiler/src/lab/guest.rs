@@ -244,7 +244,7 @@ fn count_on(
 ) -> Result<(), Failure> {
     let handlers = counted(&build.name, &spec.handlers)?;
     write_json(&step.handlers, &handlers)?;
-    let mut request = format!("module {}\n", build.name);
+    let mut request = format!("module {}\n", place(&build.name)?);
     for handler in handlers.iter().filter(|handler| handler.module.is_none()) {
         request.push_str(&format!("function {}\n", handler.name));
     }
@@ -258,9 +258,25 @@ fn count_on(
         return Err(Failure::new(exit::LAB_FAILED, text));
     }
     fs::rename(&files.counts, &step.counts).map_err(|error| {
-        let text = format!("QEMU's plugin has written no counts ({error})");
+        let text = format!(
+            "the plugin in QEMU has written no counts ({error}): it was not asked to, or its disk is full; \
+             --logs FOLDER keeps what it said, --meter probes does without it"
+        );
         Failure::new(exit::LAB_FAILED, text)
     })
+}
+
+/// The module's name, where it was loaded and its bytes, to know its code where symbols are missing.
+fn place(module: &str) -> Result<String, Failure> {
+    let modules = fs::read_to_string("/proc/modules")
+        .map_err(|error| internal(format!("cannot read /proc/modules: {error}")))?;
+    let of = |line: &str| match line.split_ascii_whitespace().collect::<Vec<_>>().as_slice() {
+        [name, bytes, _, _, _, address, ..] if *name == module => {
+            Some(format!("{name} {} {bytes}", address.trim_start_matches("0x")))
+        }
+        _ => None,
+    };
+    Ok(modules.lines().find_map(of).unwrap_or_else(|| module.to_owned()))
 }
 
 /// The functions whose calls are counted one by one: of the module, or named ones of the kernel.

@@ -15,9 +15,12 @@ type Reader = EndianRcSlice<RunTimeEndian>;
 const SECTION_SHIFT: u32 = 40;
 
 /// The debug information of a module's file.
-pub(super) struct Lines {
+#[derive(Default)]
+pub struct Lines {
     /// Addresses of the functions of each name, ascending.
     functions: HashMap<String, Vec<u64>>,
+    /// In hexadecimal.
+    build_id: Option<String>,
     /// `None` without debug information.
     dwarf: Option<addr2line::Context<Reader>>,
 }
@@ -27,7 +30,7 @@ impl Lines {
     ///
     /// # Errors
     /// If it cannot be read or is damaged.
-    pub(super) fn read(path: &Path) -> Result<Self, String> {
+    pub fn read(path: &Path) -> Result<Self, String> {
         let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
         let file = object::File::parse(&*bytes).map_err(|error| error.to_string())?;
         let mut functions: HashMap<String, Vec<u64>> = HashMap::new();
@@ -36,21 +39,29 @@ impl Lines {
                 functions
                     .entry(name.to_owned())
                     .or_default()
-                    .push(base(section.0) + symbol.address());
+                    .push(base(section.0).wrapping_add(symbol.address()));
             }
         }
         for addresses in functions.values_mut() {
             addresses.sort_unstable();
         }
+        let build_id = file.build_id().ok().flatten();
+        let build_id = build_id.map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect());
         if file.section_by_name(".debug_line").is_none() {
-            return Ok(Self { functions, dwarf: None });
+            return Ok(Self { functions, build_id, dwarf: None });
         }
         let load = |id: SectionId| -> Result<Reader, gimli::Error> {
             let data = relocated(&file, id.name()).unwrap_or_default();
             Ok(EndianRcSlice::new(Rc::from(data), RunTimeEndian::Little))
         };
         let context = gimli::Dwarf::load(load).and_then(addr2line::Context::from_dwarf);
-        Ok(Self { functions, dwarf: Some(context.map_err(|error| error.to_string())?) })
+        let dwarf = context.map_err(|error| error.to_string())?;
+        Ok(Self { functions, build_id, dwarf: Some(dwarf) })
+    }
+
+    /// The GNU build id of the file, in hexadecimal; `None` if it has none.
+    pub(super) fn build_id(&self) -> Option<&str> {
+        self.build_id.as_deref()
     }
 
     /// Where the instruction lies that is `offset` bytes into the `index`-th function called `name`.
@@ -59,7 +70,7 @@ impl Lines {
         let address = self.functions.get(name).and_then(|addresses| addresses.get(index));
         let (Some(address), Some(dwarf)) = (address, &self.dwarf) else { return unknown };
         let frame = dwarf
-            .find_frames(address + offset)
+            .find_frames(address.wrapping_add(offset))
             .skip_all_loads()
             .and_then(|mut frames| frames.next());
         let Ok(Some(frame)) = frame else { return unknown };
@@ -96,7 +107,8 @@ fn relocated(file: &object::File<'_>, name: &str) -> Option<Vec<u8>> {
             .wrapping_add_signed(relocation.addend());
         let bytes = usize::from(relocation.size() / 8);
         let at = usize::try_from(at).ok()?;
-        if let (1..=8, Some(target)) = (bytes, data.get_mut(at..at + bytes)) {
+        let end = at.checked_add(bytes)?;
+        if let (1..=8, Some(target)) = (bytes, data.get_mut(at..end)) {
             target.copy_from_slice(&value.to_le_bytes()[..bytes]);
         }
     }

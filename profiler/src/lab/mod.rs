@@ -6,10 +6,10 @@
 
 pub mod builds;
 pub mod counts;
-mod exact;
+pub mod exact;
 pub mod guest;
 pub mod kernel;
-mod lines;
+pub mod lines;
 pub mod plan;
 pub mod plugin;
 pub mod quiet;
@@ -115,14 +115,15 @@ fn one_boot(
     }
     let failure = vm::run(bench, settings, &plan, &folder, on_run).err();
     let mut runs = Vec::new();
+    let mut unreadable = None;
     for step in plan.steps.iter().filter(|step| step.result.exists()) {
         match result(&plan, step) {
             Ok(profile) => runs.push((step.side, profile)),
-            // Cut off by the end of the guest, which is the error to report.
-            Err(_) if failure.is_some() => {}
-            Err(error) => return (runs, Some(error)),
+            Err(error) => unreadable = unreadable.or(Some(error)),
         }
     }
+    // What was cut off by the end of the guest is not the error to report.
+    let failure = failure.or(unreadable);
     let failure = failure.or_else(|| {
         (runs.len() < plan.steps.len()).then(|| {
             let text = format!(

@@ -1,5 +1,6 @@
 //! One boot of the lab: the VM's specification, and what its failures mean.
 
+use std::cell::Cell;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
@@ -31,10 +32,12 @@ pub(super) fn run(
     on_run: &(dyn Fn() + Sync),
 ) -> Result<(), Failure> {
     let spec = spec(bench, settings, plan, folder);
-    let failed = |error| failure_of(&error, plan, &spec.log);
+    let run = Cell::new(None);
+    let failed = |error| failure_of(&error, plan, run.get(), &spec.log);
     let (accel, _) = kvm::choose(&spec, cache().as_deref(), &mut |_| {}).map_err(failed)?;
     let outcome = profiler_vm::run(&spec, accel, &mut |line| {
-        if line.starts_with(STEP_LINE) {
+        if let Some(order) = line.strip_prefix(STEP_LINE) {
+            run.set(order.trim().parse().ok());
             on_run();
         }
     })
@@ -44,8 +47,7 @@ pub(super) fn run(
     match (outcome.code, report) {
         (0, None) => Ok(()),
         (_, Some(report)) => {
-            let run = report.order.map_or(String::new(), |order| format!(", run {order}"));
-            let text = format!("boot {}{run}: {}", plan.boot, report.message);
+            let text = format!("{}: {}", place(plan, report.order), report.message);
             Err(Failure::new(report.code, text))
         }
         (code, None) => {
@@ -124,9 +126,26 @@ fn make_private(folder: &Path) -> io::Result<()> {
     changeable(folder)?.map_or(Ok(()), |changeable| Err(shared(&changeable)))
 }
 
+/// The boot, and the run in it that was under way.
+fn place(plan: &Plan, run: Option<u32>) -> String {
+    format!("boot {}{}", plan.boot, run.map_or(String::new(), |run| format!(", run {run}")))
+}
+
+/// What QEMU says if it cannot load the plugin: its `plugins/loader.c` and `qemu/plugin.h`, and the plugin itself.
+fn of_plugin(line: &&String) -> bool {
+    [
+        "plugin interface not enabled",
+        "Could not load plugin",
+        "-plugin: invalid option",
+        "profiler-qemu: ",
+    ]
+    .iter()
+    .any(|words| line.contains(words))
+}
+
 /// What a failed VM means to the user.
-fn failure_of(error: &VmError, plan: &Plan, log: &Path) -> Failure {
-    let boot = plan.boot;
+fn failure_of(error: &VmError, plan: &Plan, run: Option<u32>, log: &Path) -> Failure {
+    let at = place(plan, run);
     let ends = |lines: &[String]| lines[..lines.len().min(REPORT_LINES)].join("\n");
     let kept = format!("the whole log is {}, kept with --logs FOLDER", log.display());
     match error {
@@ -138,7 +157,7 @@ fn failure_of(error: &VmError, plan: &Plan, log: &Path) -> Failure {
                 None => "the kernel broke".to_owned(),
             };
             let report = ends(&trouble.lines);
-            let text = format!("boot {boot}: {who}: {trouble}\n{report}\n{kept}");
+            let text = format!("{at}: {who}: {trouble}\n{report}\n{kept}");
             Failure::new(exit::LAB_FAILED, text)
         }
         VmError::Interrupted(signal) => {
@@ -146,14 +165,23 @@ fn failure_of(error: &VmError, plan: &Plan, log: &Path) -> Failure {
             Failure::new(code, error.to_string())
         }
         VmError::NotStarted { .. } => Failure::new(exit::CANNOT_MEASURE, error.to_string()),
-        VmError::TimedOut { last, .. } => {
+        VmError::Ended { started: false, last } if last.iter().any(|line| of_plugin(&line)) => {
+            let said: Vec<&str> = last.iter().filter(of_plugin).map(|line| line.trim()).collect();
             let text = format!(
-                "boot {boot}: {error}; give it more with --timeout\n{}\n{kept}",
-                ends(last)
+                "boot {}: QEMU does not take the plugin that counts instructions: {}\n\
+                 install a QEMU 7.2 or newer with plugins (--enable-plugins; qemu-system-x86 of Debian and Ubuntu \
+                 has them), or measure with --meter probes",
+                plan.boot,
+                said.join("\n")
             );
+            Failure::new(exit::CANNOT_MEASURE, text)
+        }
+        VmError::TimedOut { last, .. } => {
+            let text =
+                format!("{at}: {error}; give it more with --timeout\n{}\n{kept}", ends(last));
             Failure::new(exit::LAB_FAILED, text)
         }
-        _ => Failure::new(exit::LAB_FAILED, format!("boot {boot}: {error}\n{kept}")),
+        _ => Failure::new(exit::LAB_FAILED, format!("{at}: {error}\n{kept}")),
     }
 }
 
@@ -188,7 +216,7 @@ mod tests {
     }
 
     fn failure(error: &VmError) -> (u8, String) {
-        let failure = failure_of(error, &plan(), Path::new("/logs/boot-3.log"));
+        let failure = failure_of(error, &plan(), Some(2), Path::new("/logs/boot-3.log"));
         (failure.code, failure.message)
     }
 
@@ -222,12 +250,12 @@ mod tests {
         let (code, text) = failure(&trouble("RIP: 0010:bind_handler+0x12/0x90 [driver]"));
         assert_eq!(code, exit::LAB_FAILED);
         assert!(
-            text.starts_with("boot 3: the kernel broke in the driver driver: [ 9.0] Oops"),
+            text.starts_with("boot 3, run 2: the kernel broke in the driver driver: [ 9.0] Oops"),
             "{text}"
         );
         assert!(text.contains("bind_handler+0x12") && text.contains("/logs/boot-3.log"), "{text}");
         let (_, text) = failure(&trouble("RIP: 0010:vfs_read+0x12/0x90"));
-        assert!(text.starts_with("boot 3: the kernel broke: [ 9.0] Oops"), "{text}");
+        assert!(text.starts_with("boot 3, run 2: the kernel broke: [ 9.0] Oops"), "{text}");
     }
 
     #[test]
@@ -243,5 +271,33 @@ mod tests {
         let (code, text) = failure(&VmError::TimedOut { started: true, limit, last });
         assert_eq!(code, exit::LAB_FAILED);
         assert!(text.contains("last words") && text.contains("--timeout"), "{text}");
+        let last = vec!["last words".to_owned()];
+        let (code, text) = failure(&VmError::Ended { started: true, last });
+        assert_eq!(code, exit::LAB_FAILED);
+        assert!(
+            text.starts_with("boot 3, run 2: the VM ended before the command did\nlast words"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_qemu_without_plugins_is_named_with_the_remedy() {
+        for said in [
+            "qemu-system-x86_64: plugin interface not enabled in this build",
+            "qemu-system-x86_64: Could not load plugin /p.so: plugin requires API version 1, but this QEMU supports \
+             only a minimum version of 2",
+            "qemu-system-x86_64: -plugin: invalid option",
+        ] {
+            let last = vec!["virtme: waiting".to_owned(), format!("{said}\r")];
+            let ended = |started| failure(&VmError::Ended { started, last: last.clone() });
+            let (code, text) = ended(false);
+            assert_eq!(code, exit::CANNOT_MEASURE);
+            assert!(text.starts_with("boot 3: QEMU does not take the plugin"), "{text}");
+            for part in [said, "\ninstall a QEMU 7.2 or newer", "--meter probes"] {
+                assert!(text.contains(part), "no `{part}` in {text}");
+            }
+            assert!(!text.contains("virtme"), "{text}");
+            assert_eq!(ended(true).0, exit::LAB_FAILED);
+        }
     }
 }

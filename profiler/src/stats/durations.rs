@@ -77,7 +77,7 @@ impl Durations {
         self.sum_ns = self.sum_ns.saturating_add(sum_ns);
         self.min_ns = self.min_ns.min(min_ns);
         self.max_ns = self.max_ns.max(max_ns);
-        self.over_range += over_range;
+        self.over_range = self.over_range.saturating_add(over_range);
     }
 
     /// Adds other durations.

@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use profiler::export::{Exporter as _, Html};
+use profiler::profile::call_tree::TreeNode;
 use serde_json::Value;
 
 use crate::common::{costs, sample};
+use crate::explain::recording;
 
 /// Programs that the runner names.
 const PYTHON: &str = "PROFILER_READERS_PYTHON";
@@ -54,11 +56,19 @@ fn the_page_works_in_a_browser() {
     let mut first = sample();
     first.costs = Some(costs(25));
     second.costs = Some(costs(75));
+    let mut exact = recording(10, 7, 0);
+    let tree = exact.call_tree.as_mut().unwrap();
+    for depth in 2..5 {
+        // A function below kmalloc, and so on.
+        let below = TreeNode { parent: Some(depth), ..tree.nodes[2].clone() };
+        tree.nodes.push(below);
+    }
     let seen = look(&[
         ("one.html", Html.serialize(&timed)),
         ("two.html", Html.overlay(("a.json", &first), ("b.json", &second))),
+        ("exact.html", Html.serialize(&exact)),
     ]);
-    for (seen, plots) in seen.iter().zip([8, 8]) {
+    for (seen, plots) in seen.iter().zip([8, 8, 2]) {
         assert_eq!(seen["console"], Value::Array(vec![]), "{seen:#}");
         assert_eq!(seen["requests"], Value::Array(vec![]), "{seen:#}");
 
@@ -91,6 +101,10 @@ fn the_page_works_in_a_browser() {
         assert!(content <= window, "sticks out on a phone: {seen:#}");
         assert_eq!(seen["without_script"]["button"], false);
         assert_eq!(seen["without_script"]["plots"], plots);
-        assert!(seen["without_script"]["rows"].as_u64().unwrap() >= 3);
+        assert!(seen["without_script"]["rows"].as_u64().unwrap() >= 1);
     }
+    // The heads of the columns, the handler and two functions, and below one of these three more, of which the first is
+    // unfolded.
+    assert_eq!(seen[2]["branches"], serde_json::json!([7, 5, 7]), "{:#}", seen[2]);
+    assert_eq!(seen[0]["branches"], serde_json::json!([0, 0, 0]));
 }

@@ -58,7 +58,7 @@ fn tree(calls: u64, more: u64) -> CallTree {
     }
 }
 
-fn recording(calls: u64, more: u64, second: i64) -> Profile {
+pub(crate) fn recording(calls: u64, more: u64, second: i64) -> Profile {
     let mut profile = sample();
     profile.intervals.clear();
     profile.meter = Meter::Exact;
@@ -206,6 +206,32 @@ fn stacks_add_up_and_flame_graphs_are_xml() {
     bench.passes("a.json --output a.md");
     let markdown = fs::read_to_string(bench.path("a.md")).unwrap();
     assert!(markdown.starts_with("### connect_handler"), "{markdown}");
+}
+
+#[test]
+fn what_is_missing_in_a_module_is_said_with_the_remedy() {
+    let bench = Bench::new();
+    let mut bare = recording(10, 0, 9);
+    let tree = bare.call_tree.as_mut().unwrap();
+    for place in &mut tree.places {
+        *place =
+            TreePlace { function: None, file: None, line: None, offset: place.line.map(u64::from) };
+    }
+    bare.write(&bench.path("no_lines.json")).unwrap();
+    let text = bench.passes("no_lines.json");
+    assert!(text.contains("\nconnect_handler +0xa "), "{text}");
+    let note = "\nnote: no source lines of hids_testbed are known";
+    assert!(text.contains(note) && text.contains("CONFIG_DEBUG_INFO"), "{text}");
+    assert!(!text.contains("without a symbol"), "{text}");
+    bare.call_tree.as_mut().unwrap().functions[1].name = "0x1a0".to_owned();
+    bare.write(&bench.path("stripped.json")).unwrap();
+    let text = bench.passes("stripped.json");
+    assert!(text.contains("\n  0x1a0 [hids_testbed] "), "{text}");
+    assert!(
+        text.contains("\nnote: functions of hids_testbed without a symbol are named by"),
+        "{text}"
+    );
+    assert!(!bench.passes("a.json").contains("note: "), "it has lines and symbols");
 }
 
 #[test]

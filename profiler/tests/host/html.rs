@@ -1,10 +1,14 @@
 //! What the page of a profile says, as text; `browser.rs` looks at it in a browser.
 
+use profiler::explain::{Recording, explain};
+use profiler::export::explain::{ExplainReport, Format, Shown, render};
 use profiler::export::{Exporter as _, Html};
 use profiler::profile::Profile;
+use profiler::profile::call_tree::{TreeFunction, TreeNode};
 use profiler::watch::{CostRow, Watched};
 
 use crate::common::{costs, handler, measure, sample};
+use crate::explain::recording;
 
 fn page(profile: &Profile) -> String {
     String::from_utf8(Html.serialize(profile)).unwrap()
@@ -101,6 +105,108 @@ fn costs_of_two_profiles_are_laid_over_each_other() {
         assert!(!plot.contains("B profiler"));
     }
     assert!(section.contains("the curves of B are dashed"));
+}
+
+/// Names and figures of the call trees on a page, in order.
+fn branches(page: &str) -> Vec<Vec<String>> {
+    let of = |text: &str, tag: &str| -> Vec<String> {
+        let (begin, end) = (format!("<{tag}>"), format!("</{tag}>"));
+        let parts = text.split(begin.as_str()).skip(1);
+        parts.map(|part| part.split(end.as_str()).next().unwrap().to_owned()).collect()
+    };
+    let rows = page.split("class=\"branch\">").skip(1);
+    rows.map(|row| {
+        let row = row.split('\n').next().unwrap();
+        [of(row, "b"), of(row, "i")].concat()
+    })
+    .collect()
+}
+
+/// An exact recording with a function whose name is markup, and two that hardly ran.
+fn exact(more: u64) -> Profile {
+    let mut profile = recording(10, more, 0);
+    let tree = profile.call_tree.as_mut().unwrap();
+    tree.functions[2].name = "<i>kmalloc</i>".to_owned();
+    for name in ["rare", "rarer"] {
+        let function = tree.functions.len() as u32;
+        tree.functions.push(TreeFunction { name: name.to_owned(), module: None });
+        let hardly = TreeNode {
+            parent: Some(2),
+            function,
+            calls: 1,
+            instructions: 1,
+            ..tree.nodes[2].clone()
+        };
+        tree.nodes.push(hardly);
+    }
+    profile
+}
+
+#[test]
+fn call_trees_have_the_figures_of_explain() {
+    let profile = exact(7);
+    let recording = [Recording { name: "a.json".to_owned(), runs: vec![&profile] }];
+    let (handlers, notes) = explain(&recording, None).unwrap();
+    let report = ExplainReport::new(&recording, handlers, notes);
+    let json = render(&report, Format::Json, Shown::default()).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    let of = &json["handlers"][0];
+    let calls = of["calls"][0].as_f64().unwrap();
+    let all = of["nodes"][0]["figures"][0]["inclusive"].as_f64().unwrap();
+    let row = |name: &str, [calls_of, inclusive, own]: [f64; 3]| {
+        let figure = |total: f64| format!("{:.2}", total / calls);
+        let share = format!("{:.1} %", inclusive / all * 100.0);
+        vec![name.to_owned(), figure(calls_of), figure(inclusive), share, figure(own)]
+    };
+    let (mut expected, mut rest) = (Vec::new(), [0.0; 3]);
+    for node in of["nodes"].as_array().unwrap() {
+        let figures =
+            ["calls", "inclusive", "self"].map(|key| node["figures"][0][key].as_f64().unwrap());
+        let name = node["symbols"][0].as_str().unwrap();
+        let module =
+            node["function"]["module"].as_str().map_or(String::new(), |m| format!(" [{m}]"));
+        if name.starts_with("rare") {
+            rest.iter_mut().zip(figures).for_each(|(sum, more)| *sum += more);
+        } else {
+            let name = name.replace('<', "&lt;").replace('>', "&gt;").replace('/', "&#x2f;");
+            expected.push(row(&format!("{name}{module}"), figures));
+        }
+    }
+    // Below kmalloc.
+    expected.insert(2, row("(2 others)", rest));
+    let text = page(&profile);
+    assert_eq!(branches(&text), expected);
+    assert_eq!(expected[1][0], "&lt;i&gt;kmalloc&lt;&#x2f;i&gt;", "the largest comes first");
+    assert_eq!(expected.len(), 4);
+    // The handler and kmalloc unfold.
+    assert_eq!((text.matches("<details").count(), text.matches("</details>").count()), (2, 2));
+    let unlike = "Note: this recording: the table of handlers has 10 calls and 2070 instructions";
+    assert!(text.contains(unlike), "what explain notes");
+    assert!(!page(&sample()).contains("class=\"tree\""), "no tree was recorded");
+
+    let other = exact(0);
+    let two = Html.overlay(("a.json", &profile), ("b.json", &other));
+    let two = String::from_utf8(two).unwrap();
+    let [first, second] = [&profile, &other].map(|profile| branches(&page(profile)));
+    assert_ne!(first, second);
+    assert_eq!(branches(&two), [first, second].concat());
+}
+
+/// Browsers flatten what lies deeper than 512 elements.
+#[test]
+fn a_deep_call_tree_is_cut() {
+    let mut profile = exact(0);
+    let tree = profile.call_tree.as_mut().unwrap();
+    for _ in 0..3_000 {
+        let parent = tree.nodes.len() as u32 - 1;
+        let below = TreeNode { parent: Some(parent), instructions: 1_000, ..tree.nodes[2].clone() };
+        tree.nodes.push(below);
+    }
+    let text = page(&profile);
+    assert_eq!(text.matches("<details").count(), text.matches("</details>").count());
+    let rows = branches(&text);
+    assert!((100..110).contains(&rows.len()), "{}", rows.len());
+    assert!(rows.iter().any(|row| row[0] == "(2902 others)"), "{rows:?}");
 }
 
 #[test]

@@ -213,3 +213,114 @@ fn the_kernel_says_why_a_driver_does_not_load() {
         assert!(error.contains(part), "no `{part}` in\n{error}");
     }
 }
+
+/// A folder whose `qemu-system-x86_64` runs `script` before the real one, to which it hands `"$@"`; `$lab` is the folder of
+/// the boot.
+fn sabotage(script: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let mut all = std::env::split_paths(&path).map(|folder| folder.join("qemu-system-x86_64"));
+    let real = all.find(|path| path.is_file()).expect("QEMU is there");
+    let script = format!(
+        "#!/bin/bash\nfor word; do case $word in *,counts=*) lab=${{word##*,counts=}}; lab=${{lab%/counts}};; esac; done\n\
+         qemu={}\n{script}\nexec \"$qemu\" \"$@\"\n",
+        real.display()
+    );
+    let program = folder.path().join("qemu-system-x86_64");
+    std::fs::write(&program, script).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&program, mode).unwrap();
+    folder
+}
+
+/// Exit code and message of a lab of three runs of the baseline on that QEMU, and the runs that it saved.
+fn sabotaged(script: &str) -> (i32, String, usize) {
+    let folder = sabotage(script);
+    let mut command = lab();
+    let mut path = folder.path().as_os_str().to_owned();
+    path.push(":");
+    path.push(std::env::var_os("PATH").unwrap());
+    let file = folder.path().join("saved.json");
+    command.env("PATH", path).arg("--module").arg(baseline()).arg("--json").arg(&file);
+    command.args(["--operations", "50", "--repeat", "3", "--no-cost"]);
+    let output = command.output().unwrap();
+    let saved = Series::read(&file).map_or(0, |series| series.runs.len());
+    let error = text(&output.stderr);
+    println!("{error}");
+    (output.status.code().unwrap(), error, saved)
+}
+
+#[track_caller]
+fn assert_ends(script: &str, code: u8, saved: usize, parts: &[&str]) {
+    let (ended, error, runs) = sabotaged(script);
+    assert_eq!((ended, runs), (i32::from(code), saved), "{error}");
+    for part in parts {
+        assert!(error.contains(part), "no `{part}` in\n{error}");
+    }
+}
+
+#[test]
+#[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
+fn a_qemu_that_does_not_take_the_plugin_is_named_with_the_remedy() {
+    let script = r#"set -- "${@/*profiler-qemu.so,//no/such.so,}""#;
+    let parts = [
+        "boot 0: QEMU does not take the plugin",
+        "Could not load plugin /no/such.so",
+        "--meter probes",
+    ];
+    assert_ends(script, exit::CANNOT_MEASURE, 0, &parts);
+}
+
+#[test]
+#[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
+fn a_request_that_nobody_hears_is_an_error() {
+    let script = "args=()\nwhile [ $# -gt 0 ]; do\n\
+                  case $1 in -plugin) shift 2 ;; *) args+=(\"$1\"); shift ;; esac\ndone\nset -- \"${args[@]}\"";
+    let parts = ["boot 0, run 0: the plugin in QEMU has written no counts", "--meter probes"];
+    assert_ends(script, exit::LAB_FAILED, 0, &parts);
+}
+
+/// Each script breaks the second of three runs; the first is saved, and the third where it took place.
+#[test]
+#[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
+fn complete_runs_are_kept_whatever_becomes_of_the_counts() {
+    let after = |file: &str, what: &str| {
+        format!("(until [ -e $lab/{file} ]; do sleep 0.05; done; {what}) >/dev/null 2>&1 &")
+    };
+    // The guest asks for the second run after it has written the first recording.
+    let kill = after("handlers-1.json", "kill -KILL $$");
+    assert_ends(
+        &kill,
+        exit::LAB_FAILED,
+        1,
+        &["boot 0, run 1: the VM ended before the command did"],
+    );
+    let full = after("run-0.json", "ln -s /dev/full $lab/counts.part");
+    let parts = [
+        "boot 0, run 1: the plugin in QEMU could not count",
+        "/counts cannot be written: No space left",
+    ];
+    assert_ends(&full, exit::LAB_FAILED, 1, &parts);
+    let garbage = after("run-2.json", "sed -i '5s/^/x/' $lab/counts-1");
+    let parts = ["boot 0, run 1: the counts of QEMU's plugin are damaged: line 5 is not"];
+    assert_ends(&garbage, exit::LAB_FAILED, 2, &parts);
+    let cut = after("run-2.json", "truncate -s 1000 $lab/counts-1");
+    let parts = ["boot 0, run 1: the counts of QEMU's plugin are damaged: "];
+    assert_ends(&cut, exit::LAB_FAILED, 2, &parts);
+    let gone = after("run-2.json", "rm $lab/counts-1");
+    assert_ends(&gone, exit::LAB_FAILED, 2, &["boot 0, run 1: the counts", "No such file"]);
+}
+
+#[test]
+#[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
+fn source_lines_of_another_build_are_refused() {
+    let other = given("PROFILER_LAB_CANDIDATE");
+    let script = format!(
+        "(until [ -e $lab/run-2.json ]; do sleep 0.05; done; for ko in $lab/../../*/baseline.ko; do cp {} $ko; done) \
+         >/dev/null 2>&1 &",
+        other.display()
+    );
+    let parts =
+        ["boot 0, run 0: the hids_testbed that ran has build id ", "it was replaced meanwhile"];
+    assert_ends(&script, exit::LAB_FAILED, 0, &parts);
+}

@@ -91,7 +91,7 @@ def look(browser, path, shots):
     page.screenshot(path=str(shots / f"{path.stem}-narrow.png"), full_page=True)
     context.close()
 
-    # Without scripts the page still shows its tables and plots.
+    # Without scripts the page still shows its tables and plots, and call trees unfold.
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(address, wait_until="load")
@@ -100,6 +100,13 @@ def look(browser, path, shots):
         "plots": page.locator("figure svg").count(),
         "rows": page.locator(".sortable >> nth=0 >> tbody tr").count(),
     }
+    visible = "() => [...document.querySelectorAll('.branch b')].filter(b => b.checkVisibility()).length"
+    seen["branches"] = [page.locator(".branch").count(), page.evaluate(visible)]
+    closed = page.locator("details:not([open]) > summary")
+    while closed.count():
+        closed.first.click()
+    seen["branches"].append(page.evaluate(visible))
+    page.screenshot(path=str(shots / f"{path.stem}-unfolded.png"), full_page=True)
     context.close()
     return seen
 

@@ -35,6 +35,24 @@ fn counted(work: impl FnOnce()) -> Counts {
     counts::parse(&text).unwrap()
 }
 
+#[test]
+#[ignore = "VM 6.1, virtual time"]
+fn a_second_count_at_once_is_refused() {
+    let error = folder().join("counts.error");
+    let calls = counted(|| testbed::trigger("empty 7"));
+    assert_eq!(one(&calls, "testbed_empty").ended, 7);
+    fs::remove_file(folder().join("counts")).unwrap();
+    let both = [Counting::begin(), Counting::begin()];
+    testbed::trigger("empty 7");
+    drop(both);
+    let why = fs::read_to_string(&error).unwrap();
+    assert_eq!(why, "it was asked to begin a second count while one was under way");
+    assert!(!folder().join("counts").exists(), "half of what was asked for");
+    fs::remove_file(error).unwrap();
+    let calls = counted(|| testbed::trigger("empty 7"));
+    assert_eq!(one(&calls, "testbed_empty").ended, 7);
+}
+
 /// Calls of a function; of several with one name, by address.
 fn of<'a>(counts: &'a Counts, name: &str) -> Vec<&'a Calls> {
     let named = counts.calls.iter().map(|(id, calls)| (&counts.functions[id], calls));

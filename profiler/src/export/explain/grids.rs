@@ -20,12 +20,12 @@ pub(super) struct Grid {
 
 /// A row of the tree: a function, or several that are summed.
 #[derive(Debug, Clone)]
-pub(super) struct Row {
-    pub(super) depth: usize,
-    name: String,
+pub(in crate::export) struct Row {
+    pub(in crate::export) depth: usize,
+    pub(in crate::export) name: String,
     /// Functions that are summed; 0 for one that is shown.
     pub(super) others: usize,
-    pub(super) figures: Vec<Figures>,
+    pub(in crate::export) figures: Vec<Figures>,
     pub(super) change: Exact,
     pub(super) moved: Exact,
 }
@@ -70,7 +70,7 @@ fn name(node: &Node) -> String {
 }
 
 /// The rows of the tree; what is not shown is summed below its caller.
-pub(super) fn rows(of: &Explained, shown: Shown) -> Vec<Row> {
+pub(in crate::export) fn rows(of: &Explained, shown: Shown) -> Vec<Row> {
     let two = of.is_difference();
     // A difference's weight is in instructions times calls of both.
     let calls = if two { of.calls[1] } else { 1 };

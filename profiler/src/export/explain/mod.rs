@@ -11,6 +11,7 @@ mod text;
 
 use std::path::Path;
 
+pub(super) use grids::{Row, rows};
 pub use json::{EXPLAIN_SCHEMA, EXPLAIN_VERSION, ExplainReport, RecordingRecord};
 
 /// The formats, as they are named on the command line.

@@ -2,7 +2,7 @@
 //! overlaid.
 //!
 //! The page's style sheet sets the colours of the SVG plots, so that one drawing serves light, dark and
-//! print. The script sorts tables and switches the theme; without it the page shows everything.
+//! print. The script sorts tables and switches the theme; without it the page shows everything, and call trees unfold.
 
 mod chart;
 mod costs;
@@ -10,6 +10,7 @@ mod facts;
 mod paint;
 mod plot;
 mod rows;
+mod tree;
 
 use minijinja::{AutoEscape, Environment, context};
 use serde::Serialize;
@@ -46,6 +47,7 @@ struct HandlerSection {
     percentiles: Option<String>,
     histogram: Option<String>,
     intervals: Option<String>,
+    trees: Vec<tree::Tree>,
 }
 
 impl Exporter for Html {
@@ -75,11 +77,13 @@ impl Html {
             .zip(profiles)
             .map(|(side, (label, _))| context! { mark => side.mark, label => clean(label) })
             .collect();
+        let trees: Vec<tree::Trees> = sides.iter().filter_map(tree::Trees::of).collect();
         let handlers: Vec<HandlerSection> = rows::names(&sides)
             .into_iter()
             .enumerate()
-            .map(|(number, name)| section(&sides, number, &name))
+            .map(|(number, name)| section(&sides, &trees, number, &name))
             .collect();
+        let tree_notes: Vec<&String> = trees.iter().flat_map(|trees| &trees.notes).collect();
         let warnings: Vec<_> = sides
             .iter()
             .flat_map(|side| {
@@ -104,6 +108,7 @@ impl Html {
                 books => rows::books(&sides),
                 costs => costs::of(&sides),
                 handlers,
+                tree_notes,
                 warnings,
             })
         });
@@ -125,7 +130,12 @@ fn title(sides: &[Side<'_>]) -> String {
     }
 }
 
-fn section(sides: &[Side<'_>], number: usize, name: &rows::Name) -> HandlerSection {
+fn section(
+    sides: &[Side<'_>],
+    trees: &[tree::Trees],
+    number: usize,
+    name: &rows::Name,
+) -> HandlerSection {
     let handlers = rows::find(sides, name);
     let hits = handlers.iter().any(|(_, handler)| handler.count > 0);
     let missing: Vec<&str> = sides
@@ -147,5 +157,6 @@ fn section(sides: &[Side<'_>], number: usize, name: &rows::Name) -> HandlerSecti
         percentiles: hits.then(|| plot::percentiles(&handlers)).flatten(),
         histogram: hits.then(|| plot::histogram(&handlers)).flatten(),
         intervals: plot::intervals(&handlers),
+        trees: trees.iter().filter_map(|trees| trees.find(name)).collect(),
     }
 }

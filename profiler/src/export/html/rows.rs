@@ -14,8 +14,8 @@ pub(super) const QUANTILES: [(&str, f64); 5] =
 /// A handler, matched between the recordings by name and module.
 #[derive(Clone, PartialEq)]
 pub(super) struct Name {
-    name: String,
-    module: Option<String>,
+    pub(super) name: String,
+    pub(super) module: Option<String>,
     pub(super) shown: String,
 }
 

@@ -1,0 +1,53 @@
+//! Counts of the plugin in QEMU, which a guest can write to, and the recording that is made of them.
+#![no_main]
+
+use std::path::Path;
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+use profiler::explain::{Recording, explain};
+use profiler::export::{Exporter as _, Html, Json};
+use profiler::lab::plan::CountedHandler;
+use profiler::lab::{counts, exact, lines::Lines};
+use profiler::profile::Profile;
+
+/// A recording that has no handlers yet.
+static BARE: LazyLock<Profile> = LazyLock::new(|| {
+    let text = include_bytes!("../corpus/profile_json/run.json");
+    let mut profile = Profile::parse(text, Path::new("run.json")).expect("a recording");
+    (profile.handlers, profile.intervals) = (Vec::new(), Vec::new());
+    profile.sources.clear();
+    profile
+});
+
+fuzz_target!(|text: &[u8]| {
+    let Ok(text) = std::str::from_utf8(text) else { return };
+    let Ok(counts) = counts::parse(text) else { return };
+    // A handler takes large histograms, which few inputs have time for.
+    let watched = counts.calls.keys().min().filter(|_| text.len().is_multiple_of(16));
+    let handlers = watched.map(|id| &counts.functions[id]).map(|function| CountedHandler {
+        name: function.name.clone(),
+        module: function.module.clone(),
+        by_glob: false,
+        address: function.address,
+    });
+    let mut profile = BARE.clone();
+    let lines = Lines::default();
+    if exact::fill(&mut profile, &counts, handlers.into_iter().collect(), &lines).is_err() {
+        return;
+    }
+    let bytes = Json.serialize(&profile);
+    let back = Profile::parse(&bytes, Path::new("again")).expect("what was counted is read");
+    assert_eq!(back, profile);
+    let recording = Recording { name: "fuzz".to_owned(), runs: vec![&profile] };
+    if let Ok((handlers, _)) = explain(&[recording], None) {
+        for of in handlers {
+            let own =
+                of.nodes.iter().fold(0_u64, |sum, node| sum.saturating_add(node.figures[0].own));
+            assert_eq!(own, of.total(0));
+        }
+    }
+    let page = Html.serialize(&profile);
+    let page = String::from_utf8(page).expect("text");
+    assert_eq!(page.matches("<details").count(), page.matches("</details>").count());
+});
