@@ -96,3 +96,38 @@ fn format() -> impl TypedValueParser<Value = Format> {
     PossibleValuesParser::new(Format::ALL.iter().map(|format| format.name()))
         .try_map(|name| name.parse::<Format>())
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use crate::cli::{Cli, Command};
+
+    #[test]
+    fn files_or_a_trace_and_what_each_needs() {
+        let parsed = |line: &str| {
+            let line = format!("profiler explain {line}");
+            Cli::try_parse_from(line.split_whitespace()).map(|cli| cli.command)
+        };
+        for wrong in [
+            "",
+            "--live",
+            "--live -H h",
+            "--live --builtin connect",
+            "--live -H h --builtin connect a.json",
+            "--live -H h --builtin connect --operations 0",
+            "--live -H h --builtin connect --allow-different clock",
+            "a.json --builtin connect",
+            "a.json --operations 5",
+            "a.json --module m",
+        ] {
+            assert!(parsed(wrong).is_err(), "{wrong}");
+        }
+        assert!(parsed("a.json b.json -H h").is_ok());
+        let Ok(Command::Explain(args)) = parsed("--live -m m -H h --builtin connect") else {
+            panic!()
+        };
+        assert_eq!((args.trace.live, args.trace.operations), (true, 1000));
+        assert_eq!((args.base, args.trace.module.as_deref()), (None, Some("m")));
+    }
+}

@@ -127,9 +127,9 @@ pub struct Figures {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Memory {
-    /// Reads.
+    /// Reads of memory by its own instructions.
     pub loads: u64,
-    /// Writes.
+    /// Writes by these.
     pub stores: u64,
     /// Iterations of instructions that repeat (`rep`).
     pub iterations: u64,

@@ -19,6 +19,7 @@ use crate::emulator::Counting;
 use crate::kernel::host::{self, HostFacts};
 use crate::kernel::target::{KernelFiles, LeftOut, ResolveError, Resolved, Target};
 use crate::load::HitCounter;
+use crate::probe::ftrace::FtraceError;
 use crate::probe::{FellBack, ProbeError, Probes, Session as _};
 use crate::profile::warning::{Handlers, Warning, WarningRecord};
 use crate::profile::{Backend, LoadProfileUsed, Profile};
@@ -245,7 +246,9 @@ fn shared((handler, prog_id): &(String, u32)) -> WarningRecord {
 /// Why probes on `targets` were refused.
 fn refused(targets: &[Target], error: ProbeError) -> Error {
     let refused = match &error {
-        ProbeError::Handler { handler, .. } | ProbeError::Refused { handler, .. } => {
+        ProbeError::Handler { handler, .. }
+        | ProbeError::Refused { handler, .. }
+        | ProbeError::Ftrace(FtraceError::NotTraceable { handler }) => {
             targets.iter().find(|target| target.name == *handler)
         }
         _ => None,

@@ -4,6 +4,9 @@
 //! CPU while one sleeps are told apart. The part of a call's duration that is in none of its callees is its own, so the
 //! own parts of all calls add up to the handler's durations, to the nanosecond.
 //!
+//! **A duration** is the time between the two events, and not the tracer's own: an interrupt may fall between these two
+//! readings of the clock, and what it calls would then lie below a function within whose time it is not.
+//!
 //! **Whole calls alone are counted.** The kernel does not trace the callee whose entry it drops, but does trace what that
 //! one calls in turn, so a tree cannot show that something is missing. A call of the handler is left out if an exit is
 //! missing in it, or if it ran between two looks at the kernel's counters of which the second found dropped events.
@@ -84,25 +87,21 @@ impl Call {
     }
 
     /// Whether it is the last of those under way that has ended.
-    fn leave(&mut self, seen: &Seen, exit: Exit, coherent: bool) -> bool {
+    fn leave(&mut self, seen: &Seen) -> bool {
         let Some((depth, at)) = self.stack.pop() else { return false };
         let part = &mut self.parts[at];
-        // By one clock for all of them, so that each lies within its caller's.
-        let took = match exit.times.filter(|_| coherent) {
-            Some((call, ret)) => ret.checked_sub(call),
-            None => seen.time.checked_sub(part.entered),
-        };
-        part.took = took.unwrap_or(u64::MAX);
-        took.is_some() && (depth, part.func) == (seen.depth, seen.func)
+        // Events come in order.
+        part.took = seen.time.saturating_sub(part.entered);
+        (depth, part.func) == (seen.depth, seen.func)
     }
 
-    /// How long each part took itself; `None` if parts are longer than their callers.
-    fn own(&self) -> Option<Vec<u64>> {
+    /// How long each part took itself. A part lies within its caller, and after those that this one called before.
+    fn own(&self) -> Vec<u64> {
         let mut own: Vec<u64> = self.parts.iter().map(|part| part.took).collect();
         for part in self.parts.iter().skip(1) {
-            own[part.caller] = own[part.caller].checked_sub(part.took)?;
+            own[part.caller] = own[part.caller].saturating_sub(part.took);
         }
-        Some(own)
+        own
     }
 }
 
@@ -129,8 +128,6 @@ pub(super) struct Look {
 pub(super) struct Calls {
     /// Address of the handler.
     handler: u64,
-    /// Calls and events are timed by one clock, the same on all CPUs.
-    coherent: bool,
     precision: Precision,
     waiting: Waiting<Seen>,
     /// By task.
@@ -153,18 +150,16 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// For the handler at this address. `coherent`: calls are timed by the clock of the events.
+    /// For the handler at this address.
     ///
     /// # Errors
     /// Never for the bounds of histograms used; the library's own check is passed on.
     pub(super) fn new(
         handler: u64,
         precision: Precision,
-        coherent: bool,
     ) -> Result<Self, hdrhistogram::CreationError> {
         Ok(Self {
             handler,
-            coherent,
             precision,
             waiting: Waiting::new(),
             open: HashMap::default(),
@@ -254,7 +249,7 @@ impl Calls {
             self.books.unpaired_exits += u64::from(self.is_handler(seen.func));
             return;
         };
-        if !call.is_cut() && !call.leave(seen, exit, self.coherent) {
+        if !call.is_cut() && !call.leave(seen) {
             self.held -= call.parts.len();
             call.parts = Vec::new();
         }
@@ -285,21 +280,20 @@ impl Calls {
         let sure: Vec<Call> = sure;
         for call in sure {
             let is_in = |gap: &(u64, u64)| call.entered <= gap.1 && call.left >= gap.0;
-            match call.own() {
-                Some(own) if !call.is_cut() && !self.gaps.iter().any(is_in) => {
-                    self.count(&call, &own);
-                }
-                _ => self.lose(&call),
+            if call.is_cut() || self.gaps.iter().any(is_in) {
+                self.lose(&call);
+            } else {
+                self.count(&call);
             }
         }
     }
 
-    fn count(&mut self, call: &Call, own: &[u64]) {
+    fn count(&mut self, call: &Call) {
         self.held -= call.parts.len();
         self.paired += 1;
         self.durations.record(call.parts[0].took);
         let mut nodes: Vec<u32> = Vec::with_capacity(call.parts.len());
-        for (part, own) in call.parts.iter().zip(own) {
+        for (part, own) in call.parts.iter().zip(call.own()) {
             // The handler is its own caller, and has no node yet.
             let caller = nodes.get(part.caller).copied();
             let func = part.func;
@@ -310,7 +304,7 @@ impl Calls {
             nodes.push(node);
             let node = &mut self.nodes[node as usize];
             node.calls += 1;
-            node.own = node.own.saturating_add(*own);
+            node.own = node.own.saturating_add(own);
         }
     }
 

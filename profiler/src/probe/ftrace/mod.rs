@@ -214,7 +214,7 @@ impl FtraceSession {
         let (precision, coherent) = (options.precision, tracing.coherent);
         let sink = match addresses.as_slice() {
             [handler] if options.call_tree => {
-                Calls::new(*handler, precision, coherent).map(|calls| Sink::Calls(Box::new(calls)))
+                Calls::new(*handler, precision).map(|calls| Sink::Calls(Box::new(calls)))
             }
             _ => Pairing::new(&addresses, tracing.cpus.len(), precision, coherent)
                 .map(Sink::Durations),

@@ -31,7 +31,7 @@ fn drawn(text: &str) -> Vec<(usize, Event)> {
 }
 
 fn calls() -> Calls {
-    Calls::new(H, Precision::Three, true).unwrap()
+    Calls::new(H, Precision::Three).unwrap()
 }
 
 fn read(calls: &mut Calls, text: &str) {
@@ -190,47 +190,22 @@ fn calls_meanwhile_are_left_out_where_events_were_dropped() {
     assert_eq!(tree(&calls), "h 2 2000\n");
 }
 
+/// An interrupt fell between a function's entry event and the tracer's own reading of the clock, which is in its exit.
 #[test]
-fn calls_are_timed_by_one_clock() {
-    let timed = |coherent: bool| {
-        let mut calls = Calls::new(H, Precision::Three, coherent).unwrap();
-        for (cpu, mut event) in drawn("100 0 7 |h {\n110 0 7 |  i {\n120 0 7 |  } i\n150 0 7 |} h")
-        {
-            if let Some(exit) = &mut event.exit {
-                let call = if event.depth == 0 { 95 } else { 108 };
-                (exit.too_deep, exit.times) = (3, Some((call, event.time - 1)));
-            }
-            calls.add(cpu, event);
+fn what_an_interrupt_calls_lies_within_the_function_by_its_time_too() {
+    let mut calls = calls();
+    let text = "100 0 7 |h {\n110 0 7 |  x {\n130 0 7 |  } x\n150 0 7 |} h";
+    for (cpu, mut event) in drawn(text) {
+        if let Some(exit) = &mut event.exit {
+            let call = if event.depth == 0 { 140 } else { 111 };
+            *exit = Exit { too_deep: 3, times: Some((call, event.time - 1)) };
         }
-        look(&mut calls, 0);
-        let deep = calls.too_deep.values().sum::<u64>();
-        assert_eq!(deep, 3);
-        tree(&calls)
-    };
-    assert_eq!(timed(true), "h 1 43\n  i 1 11\n", "the tracer's own times");
-    assert_eq!(timed(false), "h 1 40\n  i 1 10\n", "those of the events");
-    // A clock that steps back.
-    let (tree, books) = of("100 0 7 |h {\n110 0 7 |  i {\n170 0 7 |  } i\n170 0 7 |} h");
-    assert_eq!((tree.as_str(), books.0), ("h 1 10\n  i 1 60\n", 1));
-    let mut back = calls();
-    let part = |took, caller| Part { func: H, caller, entered: 0, took };
-    back.books.entries = 1;
-    back.held = 2;
-    back.ended.push(Call {
-        depth: 0,
-        entered: 0,
-        left: 9,
-        parts: vec![part(5, 0), part(6, 0)],
-        stack: Vec::new(),
-    });
-    look(&mut back, 0);
-    assert_eq!(books_of_none(&mut back), (0, 1));
-}
-
-fn books_of_none(calls: &mut Calls) -> (u64, u64) {
-    let (counted, lost, ..) = books(calls);
-    assert!(calls.nodes.is_empty());
-    (counted, lost)
+        calls.add(cpu, event);
+    }
+    look(&mut calls, 0);
+    assert_eq!(tree(&calls), "h 1 30\n  x 1 20\n");
+    assert_eq!(books(&mut calls), (1, 0, 0, 50));
+    assert_eq!(calls.too_deep.values().sum::<u64>(), 3);
 }
 
 #[test]
