@@ -73,7 +73,8 @@ fn a_live_tree_has_every_call_and_tracefs_is_as_it_was_found() {
     assert_eq!(figure(&handler["calls"][0]), calls, "{report}");
     let losses = &report["recordings"][0]["losses"];
     for lost in ["lost", "overrun", "in_flight", "unpaired_exits"] {
-        assert_eq!(losses[lost], 0, "{report}");
+        // Counters that few handlers need are absent where they are 0.
+        assert!(losses.get(lost).is_none_or(|count| *count == 0), "{report}");
     }
     let notes = report["notes"].to_string();
     assert!(
