@@ -217,7 +217,7 @@ impl FtraceSession {
                 Calls::new(*handler, precision).map(|calls| Sink::Calls(Box::new(calls)))
             }
             _ => Pairing::new(&addresses, tracing.cpus.len(), precision, coherent)
-                .map(Sink::Durations),
+                .map(|pairing| Sink::Durations(Box::new(pairing))),
         };
         let sink = sink.map_err(|error| FtraceError::Reading(io::Error::other(error)))?;
         tracing.start()?;

@@ -23,7 +23,7 @@ const ROUNDS_A_LOOK: u32 = 16;
 /// What is made of the events.
 pub(super) enum Sink {
     /// Durations of the handlers.
-    Durations(Pairing),
+    Durations(Box<Pairing>),
     /// The call tree of one of them.
     Calls(Box<Calls>),
 }
