@@ -1,24 +1,32 @@
-//! `profiler explain`: where the instructions of handlers go, and what differs between two builds.
+//! `profiler explain`: where the instructions or the time of handlers go, and what differs between two builds.
 
-use super::{report::stdout_width, sides::read, to_stdout};
+use super::{report::stdout_width, restore_tracefs, sides::read, to_stdout};
 use crate::atomic_file::OutputFile;
-use crate::cli::explain::ExplainArgs;
+use crate::cli::explain::{ExplainArgs, LiveArgs};
 use crate::error::{Failure, exit};
 use crate::explain::{Recording, explain};
 use crate::export::explain::{ExplainReport, Format, Shown, render};
 use crate::export::verdict::refusal;
+use crate::kernel::privileges;
+use crate::probe;
+use crate::profile::{Backend, Profile};
+use crate::progress::Progress;
+use crate::run::{self, Measured, Options};
+use crate::text::plural;
 use crate::verdict::{Run, Sides};
 
 /// Explains: see the [command line](ExplainArgs).
 ///
 /// # Errors
-/// If a file is no sound recording, has no call tree or no such handler, the recordings may not be compared, or the
-/// output cannot be written.
+/// If a file is no sound recording, has no call tree or no such handler, the recordings may not be compared, the
+/// handler cannot be traced or was not called, or the output cannot be written.
 pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
     let output = args.output.as_deref().map(OutputFile::open).transpose()?;
-    let format = args.format.or_else(|| args.output.as_deref().and_then(Format::of_file));
+    if args.trace.live {
+        return live(args, output);
+    }
     let mut recordings = Vec::new();
-    for file in std::iter::once(&args.base).chain(&args.candidate) {
+    for file in args.base.iter().chain(&args.candidate) {
         recordings
             .push((file.display().to_string(), read(std::slice::from_ref(file), |_, e| e.into())?));
     }
@@ -27,21 +35,105 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
             .map_err(|why| Failure::new(exit::NOT_COMPARABLE, refusal(&why)))?;
     }
     let recordings: Vec<Recording<'_>> = recordings.iter().map(recording).collect();
-    let (handlers, notes) = explain(&recordings, args.handler.as_deref())?;
+    deliver(args, output, &recordings, Vec::new())
+}
+
+fn recording((name, runs): &(String, Vec<Run>)) -> Recording<'_> {
+    Recording { name: name.clone(), runs: runs.iter().map(|run| &run.profile).collect() }
+}
+
+/// Traces a handler under a load. What was traced until a signal, or under a load that failed, is shown before
+/// that is said.
+fn live(args: &ExplainArgs, output: Option<OutputFile>) -> Result<(), Failure> {
+    privileges::check()?;
+    restore_tracefs();
+    let run = run::Run::prepare(options(args.handler.as_deref(), &args.trace))?;
+    let Measured { profiles, end } = run.measure(&mut Progress::new(false).drawn(false))?;
+    let called = profiles.first().filter(|profile| profile.calls() > 0);
+    let (Some(profile), Some(load)) = (called, args.trace.builtin) else {
+        for warning in profiles.iter().flat_map(|profile| &profile.warnings) {
+            eprintln!("warning: {}", warning.text);
+        }
+        return Ok(end?);
+    };
+    let name = format!("a live trace under the load {load}");
+    let recording = Recording { name, runs: vec![profile] };
+    deliver(args, output, &[recording], notes(profile))?;
+    Ok(end?)
+}
+
+fn options(handler: Option<&str>, args: &LiveArgs) -> Options {
+    Options {
+        module: args.module.clone(),
+        handlers: handler.map(str::to_owned).into_iter().collect(),
+        builtin: Some(args.builtin.into_iter().collect()),
+        operations: Some(args.operations),
+        probes: probe::Options {
+            backend: Some(Backend::FunctionGraph),
+            call_tree: true,
+            allow_shared: args.allow_shared,
+            trace_buffer_kib: args.trace_buffer,
+            keeper: true,
+            ..probe::Options::default()
+        },
+        ..Options::default()
+    }
+}
+
+/// What a reader of a live tree has to know.
+fn notes(profile: &Profile) -> Vec<String> {
+    let mut notes = vec![
+        "durations contain the tracer's own cost, some hundred ns for each traced call: a function that makes many \
+         short calls seems longer than it is"
+            .to_owned(),
+    ];
+    for handler in &profile.handlers {
+        let (name, losses) = (&handler.name, &handler.losses);
+        let mut add = |count: u64, why: &str| {
+            if count > 0 {
+                let calls = plural(count);
+                notes.push(format!("{count} call{calls} of {name} left out: {why}"));
+            }
+        };
+        add(losses.lost, "cut off, or events were dropped meanwhile");
+        add(losses.unpaired_exits, "the start was not seen");
+        add(losses.in_flight, "not ended when the load had");
+        if losses.overrun > 0 {
+            notes.push(format!(
+                "the trace buffer had no room for {} event{}, and calls may be missing: enlarge it with \
+                 --trace-buffer KIB",
+                losses.overrun,
+                plural(losses.overrun)
+            ));
+        }
+    }
+    // The others are of handlers' figures, which are in the notes above.
+    let others = profile.warnings.iter().filter(|warning| !warning.is_derived());
+    notes.extend(others.map(|warning| warning.text.clone()));
+    notes
+}
+
+/// Explains, and writes what came of it.
+fn deliver(
+    args: &ExplainArgs,
+    output: Option<OutputFile>,
+    recordings: &[Recording<'_>],
+    mut notes: Vec<String>,
+) -> Result<(), Failure> {
+    let format = args.format.or_else(|| args.output.as_deref().and_then(Format::of_file));
+    let handler = args.handler.as_deref().filter(|_| !args.trace.live);
+    let (handlers, more) = explain(recordings, handler)?;
+    notes.extend(more);
     let shown = Shown {
         depth: args.depth.map_or(usize::MAX, |depth| depth as usize),
         min_share: args.min_share.unwrap_or(if args.candidate.is_some() { 0.0 } else { 0.1 }),
         width: if output.is_none() { stdout_width() } else { None },
     };
-    let report = ExplainReport::new(&recordings, handlers, notes);
+    let report = ExplainReport::new(recordings, handlers, notes);
     let bytes = render(&report, format.unwrap_or(Format::Table), shown)
         .map_err(|error| Failure::new(exit::INTERNAL, format!("cannot draw: {error}")))?;
     match output {
         Some(output) => Ok(output.commit(&bytes)?),
         None => to_stdout(&String::from_utf8_lossy(&bytes)),
     }
-}
-
-fn recording((name, runs): &(String, Vec<Run>)) -> Recording<'_> {
-    Recording { name: name.clone(), runs: runs.iter().map(|run| &run.profile).collect() }
 }

@@ -1,4 +1,4 @@
-//! Where the instructions of a handler's calls go, and how two builds differ in that.
+//! Where the instructions or the time of a handler's calls go, and how two builds differ in that.
 //!
 //! All runs of a recording are summed, and the calls of one handler become one tree. Of two recordings both are laid
 //! into one tree, and what differs is split into change and what only moved from function to function, as
@@ -16,7 +16,7 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-use crate::profile::Profile;
+use crate::profile::{Meter, Profile};
 pub use select::{Refusal, explain};
 
 /// Runs that are summed.
@@ -26,6 +26,14 @@ pub struct Recording<'a> {
     pub name: String,
     /// Its runs.
     pub runs: Vec<&'a Profile>,
+}
+
+impl Recording<'_> {
+    /// What its figures are; all runs of a recording are of one meter.
+    #[must_use]
+    pub fn meter(&self) -> Meter {
+        self.runs.first().map_or(Meter::default(), |run| run.meter)
+    }
 }
 
 /// A function of the source. Symbols that the compiler made of it (`.isra.0`, `.part.0`, `.cold`) are the same function.
@@ -67,7 +75,7 @@ pub struct Explained {
     /// Functions of the source, what differs most first; empty for one recording.
     pub functions: Vec<SourceFunction>,
     /// Source lines, and whole functions where no lines are known: what differs most, or takes most, first. Their
-    /// instructions add up to those of the handler.
+    /// instructions add up to those of the handler. Empty for durations.
     pub lines: Vec<Line>,
 }
 
@@ -99,22 +107,31 @@ pub struct Node {
     pub weight: u128,
 }
 
-/// Totals over all calls of the handler.
+/// Totals over all calls of the handler, in the report's unit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Figures {
     /// Calls.
     pub calls: u64,
-    /// Instructions of the function and of all that it called.
+    /// The function and all that it called.
     pub inclusive: u64,
-    /// Instructions of the function itself.
+    /// The function itself.
     #[serde(rename = "self")]
     pub own: u64,
-    /// Reads of memory by these.
+    /// What else is known of its instructions; there is nothing of durations.
+    #[serde(flatten)]
+    pub memory: Option<Memory>,
+}
+
+/// Accesses to memory by the instructions of a function itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Memory {
+    /// Reads of memory by its own instructions.
     pub loads: u64,
-    /// Writes.
+    /// Writes by these.
     pub stores: u64,
-    /// Iterations of those that repeat (`rep`).
+    /// Iterations of instructions that repeat (`rep`).
     pub iterations: u64,
 }
 
@@ -124,9 +141,12 @@ impl Figures {
         let sum = |to: &mut u64, more: u64| *to = to.saturating_add(more);
         sum(&mut self.calls, more.calls);
         sum(&mut self.own, more.own);
-        sum(&mut self.loads, more.loads);
-        sum(&mut self.stores, more.stores);
-        sum(&mut self.iterations, more.iterations);
+        if let Some(more) = &more.memory {
+            let memory = self.memory.get_or_insert_default();
+            sum(&mut memory.loads, more.loads);
+            sum(&mut memory.stores, more.stores);
+            sum(&mut memory.iterations, more.iterations);
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::difference::explained;
 use super::tree::{Details, Tree, handlers, trees};
 use super::{Explained, Function, Recording};
+use crate::profile::Meter;
 use crate::text::listed;
 
 /// Most instructions or calls of a recording; products of two such numbers, and their sums, are exact.
@@ -32,7 +33,7 @@ pub enum Refusal {
     #[error("no handler was called in both recordings: {0}")]
     NothingInCommon(String),
     /// Larger than any recording.
-    #[error("{0} has more instructions or calls than can be: measure again")]
+    #[error("{0} has more calls or larger sums than can be: measure again")]
     TooMany(String),
 }
 
@@ -87,7 +88,10 @@ pub fn explain(
         if let Some(at) = root.iter().position(|of| of.calls.max(of.inclusive) > MOST) {
             return Err(Refusal::TooMany(recordings[at].name.clone()));
         }
-        let explained = explained(&tree);
+        let mut explained = explained(&tree);
+        if recordings.iter().any(|recording| recording.meter() == Meter::Probes) {
+            explained.lines.clear();
+        }
         for (number, recording) in recordings.iter().enumerate() {
             notes.extend(other_books(&explained, number, recording));
         }
@@ -167,9 +171,10 @@ fn other_books(of: &Explained, number: usize, recording: &Recording<'_>) -> Opti
     let (tree_calls, tree_sum) = (of.calls[number], of.total(number));
     ((calls, sum) != (tree_calls, tree_sum)).then(|| {
         format!(
-            "{}: the table of handlers has {calls} calls and {sum} instructions of {}, and the tree {tree_calls} and \
-             {tree_sum}",
-            recording.name, of.handler
+            "{}: the table of handlers has {calls} calls and {sum} {} of {}, and the tree {tree_calls} and {tree_sum}",
+            recording.name,
+            recording.meter().unit(),
+            of.handler
         )
     })
 }

@@ -25,7 +25,7 @@ pub(crate) fn drawn(text: &str) -> CallTree {
             parent: depth.checked_sub(1).map(|above| open[above]),
             function: index(&mut tree.functions, function),
             calls,
-            instructions: 0,
+            own: 0,
             loads: 0,
             stores: 0,
             iterations: 0,
@@ -34,13 +34,13 @@ pub(crate) fn drawn(text: &str) -> CallTree {
         for word in words {
             let (place, count) = word.split_once('=').unwrap();
             let count: u64 = count.parse().unwrap();
-            node.instructions += count;
+            node.own += count;
             if !place.is_empty() {
                 node.lines.push((index(&mut tree.places, drawn_place(place, symbol)), count));
             }
         }
-        node.loads = node.instructions / 4;
-        node.stores = node.instructions / 5;
+        node.loads = node.own / 4;
+        node.stores = node.own / 5;
         open.truncate(depth);
         open.push(tree.nodes.len() as u32);
         tree.nodes.push(node);
@@ -172,7 +172,7 @@ fn one_recording_is_a_tree_with_the_largest_first() {
     assert_eq!(order, [(0, "h"), (1, "kmalloc"), (2, "slab"), (1, "check")]);
     assert_eq!((of.calls.clone(), of.total(0)), (vec![10], 800));
     assert_eq!(node(&of, "h/kmalloc").figures[0].inclusive, 500);
-    assert_eq!(node(&of, "h/check").figures[0].loads, 30);
+    assert_eq!(node(&of, "h/check").figures[0].memory.unwrap().loads, 30);
     assert_eq!((of.lines[0].function.name.as_str(), of.lines[0].instructions[0]), ("kmalloc", 400));
     assert!(of.functions.is_empty());
 }
@@ -363,7 +363,7 @@ fn what_cannot_be_explained_is_refused_with_what_to_do() {
     );
     assert_eq!(
         refused(None, &[drawn("h 1 1=9000000000000000000")]),
-        "base.json has more instructions or calls than can be: measure again"
+        "base.json has more calls or larger sums than can be: measure again"
     );
     let bare = Profile { call_tree: None, ..runs(slice::from_ref(&a)).remove(0) };
     let bare = Recording { name: "bare.json".to_owned(), runs: vec![&bare] };
@@ -399,7 +399,7 @@ fn random_tree() -> impl Strategy<Value = CallTree> {
                 parent: (parent < tree.nodes.len()).then_some(parent as u32),
                 function: index(&mut tree.functions, function),
                 calls,
-                instructions: if lines.is_empty() { calls * 3 } else { own },
+                own: if lines.is_empty() { calls * 3 } else { own },
                 loads: calls,
                 stores: 1,
                 iterations: 0,
@@ -432,7 +432,7 @@ proptest! {
                 *whole.get_mut("calls").unwrap() += node.calls;
             }
             if is_h || above {
-                *whole.get_mut("all").unwrap() += node.instructions;
+                *whole.get_mut("all").unwrap() += node.own;
             }
         }
         let (handlers, _) = of_trees(&[tree], Some("h")).unwrap();
@@ -445,7 +445,7 @@ proptest! {
         let mut twice = tree.clone();
         for node in &mut twice.nodes {
             node.calls *= 2;
-            node.instructions *= 2;
+            node.own *= 2;
             node.lines.iter_mut().for_each(|(_, count)| *count *= 2);
         }
         let (handlers, _) = of_trees(&[tree, twice], Some("h")).unwrap();

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use super::{Figures, Function, Recording};
+use super::{Figures, Function, Memory, Recording};
+use crate::profile::Meter;
 use crate::profile::call_tree::{CallTree, TreePlace};
 
 /// Where instructions lie in the source.
@@ -122,7 +123,10 @@ impl Tree {
         let mut tree = Self { branches: Vec::new(), files: BTreeMap::new(), below: HashMap::new() };
         tree.branch(None, handler.clone(), recordings.len());
         for (number, recording) in recordings.iter().enumerate() {
-            trees(recording).for_each(|calls| tree.add(number, recordings.len(), calls, details));
+            let meter = recording.meter();
+            for calls in trees(recording) {
+                tree.add((number, recordings.len()), meter, calls, details);
+            }
         }
         // What was called comes after its caller.
         for at in (0..tree.branches.len()).rev() {
@@ -157,7 +161,13 @@ impl Tree {
         at
     }
 
-    fn add(&mut self, number: usize, recordings: usize, calls: &CallTree, details: &Details) {
+    fn add(
+        &mut self,
+        (number, recordings): (usize, usize),
+        meter: Meter,
+        calls: &CallTree,
+        details: &Details,
+    ) {
         let sources: Vec<Function> =
             calls.functions.iter().map(|f| Function::of(&f.name, f.module.as_ref())).collect();
         for file in calls.places.iter().filter_map(|place| place.file.as_ref()) {
@@ -177,17 +187,19 @@ impl Tree {
             branch.figures[number].add(&Figures {
                 calls: node.calls,
                 inclusive: 0,
-                own: node.instructions,
-                loads: node.loads,
-                stores: node.stores,
-                iterations: node.iterations,
+                own: node.own,
+                memory: (meter == Meter::Exact).then_some(Memory {
+                    loads: node.loads,
+                    stores: node.stores,
+                    iterations: node.iterations,
+                }),
             });
             let mut add = |place: Place, count: u64| {
                 let sum = branch.places[number].entry(place).or_default();
                 *sum = sum.saturating_add(count);
             };
             if node.lines.is_empty() {
-                add(Place { function: function.clone(), file: None, at: None }, node.instructions);
+                add(Place { function: function.clone(), file: None, at: None }, node.own);
             }
             for (place, count) in &node.lines {
                 add(details.place(function, &calls.places[*place as usize]), *count);

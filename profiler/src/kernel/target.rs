@@ -275,6 +275,9 @@ impl Default for KernelFiles {
     }
 }
 
+/// A function's name and module; without one it is of the kernel image.
+pub type Named = (String, Option<String>);
+
 /// Function symbols of one module or of the kernel image: name to addresses.
 type Symbols = BTreeMap<String, Vec<u64>>;
 
@@ -441,6 +444,33 @@ impl KernelFiles {
         let bytes = fs::read(&path)
             .map_err(|error| ResolveError::Unreadable { path: path.clone(), error })?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Name and module of the function that starts at each address, or at most `most` bytes before it.
+    ///
+    /// # Errors
+    /// When the symbols cannot be read.
+    pub fn names_of(
+        &self,
+        addresses: &[u64],
+        most: u64,
+    ) -> Result<Vec<Option<Named>>, ResolveError> {
+        let kallsyms = self.read("proc/kallsyms")?;
+        let mut symbols: Vec<(u64, &str, Option<&str>)> = lines_of(&kallsyms)
+            .filter(|(_, kind, ..)| is_function(kind))
+            .filter_map(|(at, _, name, place)| {
+                Some((u64::from_str_radix(at, 16).ok()?, name, place))
+            })
+            .collect();
+        symbols.sort_by_key(|symbol| symbol.0);
+        let named = |address: &u64| {
+            let last = symbols[..symbols.partition_point(|symbol| symbol.0 <= *address)].last()?;
+            // The kernel takes the first of several names, too.
+            let first = symbols.partition_point(|symbol| symbol.0 < last.0);
+            let (at, name, place) = symbols.get(first)?;
+            (address - at <= most).then(|| ((*name).to_owned(), place.map(str::to_owned)))
+        };
+        Ok(addresses.iter().map(named).collect())
     }
 
     /// Whether ftrace can trace a function; true also if that cannot be known.

@@ -158,13 +158,13 @@ fn tree(counts: &Counts, lines: &Lines) -> CallTree {
         .nodes
         .iter()
         .map(|node| {
-            let [calls, instructions, loads, stores, iterations] = node.sums;
+            let [calls, own, loads, stores, iterations] = node.sums;
             let function = index_of[&node.function].0;
             TreeNode {
                 parent: node.parent,
                 function,
                 calls,
-                instructions,
+                own,
                 loads,
                 stores,
                 iterations,

@@ -3,7 +3,7 @@
 use std::{io, time::Instant};
 
 use super::{
-    Books, Drained, Options, Precision, ProbeError, Session,
+    Books, Drained, Options, Precision, ProbeError, Session, Traced,
     bpf::{BpfSession, Refused},
     errno,
     ftrace::{FtraceError, FtraceSession},
@@ -400,7 +400,7 @@ fn trace(targets: Vec<Target>, options: Options) -> Result<Attached, ProbeError>
             | FtraceError::Hidden { handler } => {
                 left.iter().position(|(_, target)| target.name == *handler)
             }
-            FtraceError::Shared { .. } => return Err(error.into()),
+            FtraceError::Shared { .. } | FtraceError::Several(_) => return Err(error.into()),
             // It cannot be used for any handler now.
             _ => {
                 let text = error.to_string();
@@ -487,6 +487,11 @@ impl Session for Probes {
             }
         }
         Ok(all)
+    }
+
+    fn call_tree(&mut self) -> Result<Option<Traced>, ProbeError> {
+        let first = self.parts.first_mut();
+        first.map_or(Ok(None), |part| part.session.call_tree())
     }
 
     fn detach(&mut self) {

@@ -27,8 +27,8 @@ use profiler_common::bucket::{
 };
 
 use crate::kernel::target::Target;
-use crate::profile::Backend;
 use crate::profile::measure::SelfTime;
+use crate::profile::{Backend, CallTree};
 use crate::stats::Durations;
 pub use composite::{FellBack, Probes};
 pub use memory::TooLittle;
@@ -100,6 +100,8 @@ pub struct Options {
     pub trace_buffer_kib: Option<u64>,
     /// Tell what calls take themselves from what calls of other handlers within them take.
     pub self_time: bool,
+    /// Trace all that the one handler calls, by the function-graph backend.
+    pub call_tree: bool,
     /// Before tracefs is changed, start a process that puts it back if this one is killed. For programs
     /// whose `main` calls [`become_keeper_if_asked`](keeper::become_keeper_if_asked); what another one
     /// leaves when it is killed is put back by the next start.
@@ -237,6 +239,15 @@ pub struct Drained {
     pub books: Books,
 }
 
+/// What a handler called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Traced {
+    /// The tree, in nanoseconds.
+    pub tree: CallTree,
+    /// Calls that lay too deep for the tracer, by tasks that called the handler: their time is their callers'.
+    pub too_deep: u64,
+}
+
 #[cfg(test)]
 impl Drained {
     /// What a session gives that saw calls of these durations, in nanoseconds.
@@ -372,6 +383,14 @@ pub trait Session {
     /// When the kernel's maps cannot be read.
     fn entries(&mut self) -> Result<Vec<Option<u64>>, ProbeError> {
         Ok(vec![None; self.targets().len()])
+    }
+
+    /// The call tree so far, where [`Options::call_tree`] asked for it.
+    ///
+    /// # Errors
+    /// When the functions in it cannot be named.
+    fn call_tree(&mut self) -> Result<Option<Traced>, ProbeError> {
+        Ok(None)
     }
 
     /// Takes the probes off the handlers; what they counted can still be drained.

@@ -1,5 +1,5 @@
 //! What the handlers called, and the source lines that the instructions came from, where they were counted from
-//! outside (`profiler lab --meter exact`).
+//! outside (`profiler lab --meter exact`). A tree of durations (`profiler explain --live`) is in no recording.
 
 use serde::{Deserialize, Serialize};
 
@@ -62,7 +62,9 @@ pub struct TreeNode {
     /// Calls.
     pub calls: u64,
     /// Instructions of the function itself, without what it called. One that repeats (`rep`) counts once.
-    pub instructions: u64,
+    // Of a tree of durations: nanoseconds. Recordings have no such trees, so their field is named for instructions.
+    #[serde(rename = "instructions")]
+    pub own: u64,
     /// Reads of memory by these.
     pub loads: u64,
     /// Writes.
@@ -108,8 +110,8 @@ impl CallTree {
             }
             let mut counts = node.lines.iter().map(|(_, count)| *count);
             let sum = counts.try_fold(0_u64, u64::checked_add);
-            if !node.lines.is_empty() && sum != Some(node.instructions) {
-                let all = node.instructions;
+            if !node.lines.is_empty() && sum != Some(node.own) {
+                let all = node.own;
                 return Err(format!("node {number} has {all} instructions, and its lines {sum:?}"));
             }
         }

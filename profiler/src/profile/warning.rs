@@ -231,6 +231,9 @@ pub enum Warning {
          handler's, and calls under way when it came or went were not measured; measure again without it"
     )]
     Shared(Handlers, u32),
+    /// Calls within a traced one that the tracer did not follow.
+    #[error("{calls} lay deeper than the tracer follows: their time is that of their callers", calls = calls(*.0))]
+    TooDeep(u64),
 }
 
 impl Code {
@@ -247,6 +250,7 @@ impl Code {
                 | Self::DriverChanged
                 | Self::EndedByError
                 | Self::Shared
+                | Self::TooDeep
         )
     }
 }

@@ -19,6 +19,7 @@ use crate::emulator::Counting;
 use crate::kernel::host::{self, HostFacts};
 use crate::kernel::target::{KernelFiles, LeftOut, ResolveError, Resolved, Target};
 use crate::load::HitCounter;
+use crate::probe::ftrace::FtraceError;
 use crate::probe::{FellBack, ProbeError, Probes, Session as _};
 use crate::profile::warning::{Handlers, Warning, WarningRecord};
 use crate::profile::{Backend, LoadProfileUsed, Profile};
@@ -136,16 +137,19 @@ impl Bench<'_> {
         window.settle(&mut session);
         let change = driver.as_ref().and_then(Driver::change);
         let kernel_memory_bytes = session.memory_bytes();
+        let traced = session.call_tree()?;
         // Now, and not when all is written: programs on its functions keep a module loaded, and whoever
         // reads a report may want to load the next build.
         if count > SOON_OFF {
             progress.say("taking the probes off");
         }
         drop(session);
+        let (call_tree, too_deep) = traced.map_or((None, 0), |of| (Some(of.tree), of.too_deep));
         let (signal, trouble) = (window.signal.map(Error::Signal), window.trouble.take());
         let mut warnings = job.warnings.clone();
         warnings.extend(change.as_ref().map(Change::warning));
         warnings.extend(other_backends);
+        warnings.extend((too_deep > 0).then(|| Warning::TooDeep(too_deep).into()));
         warnings.extend(trouble.as_ref().map(ended_by_error));
         warnings.extend(foreign.as_ref().ok().and_then(Option::as_ref).map(shared));
         let facts = Facts {
@@ -159,7 +163,8 @@ impl Bench<'_> {
             interrupted: signal.is_some() || trouble.is_some(),
             warnings,
         };
-        let profile = assemble::profile(facts, window)?;
+        let mut profile = assemble::profile(facts, window)?;
+        profile.call_tree = call_tree;
         let error = signal.or(foreign.err().map(Error::from)).or(trouble);
         let error = error.or(change.as_ref().map(Change::error));
         Ok(Done { profile, end: error.map_or(Ok(()), Err) })
@@ -241,7 +246,9 @@ fn shared((handler, prog_id): &(String, u32)) -> WarningRecord {
 /// Why probes on `targets` were refused.
 fn refused(targets: &[Target], error: ProbeError) -> Error {
     let refused = match &error {
-        ProbeError::Handler { handler, .. } | ProbeError::Refused { handler, .. } => {
+        ProbeError::Handler { handler, .. }
+        | ProbeError::Refused { handler, .. }
+        | ProbeError::Ftrace(FtraceError::NotTraceable { handler }) => {
             targets.iter().find(|target| target.name == *handler)
         }
         _ => None,

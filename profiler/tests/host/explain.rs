@@ -31,7 +31,7 @@ fn tree(calls: u64, more: u64) -> CallTree {
         parent,
         function,
         calls,
-        instructions: own * calls,
+        own: own * calls,
         loads: calls,
         stores: calls,
         iterations: 2 * calls,

@@ -130,13 +130,8 @@ fn exact(more: u64) -> Profile {
     for name in ["rare", "rarer"] {
         let function = tree.functions.len() as u32;
         tree.functions.push(TreeFunction { name: name.to_owned(), module: None });
-        let hardly = TreeNode {
-            parent: Some(2),
-            function,
-            calls: 1,
-            instructions: 1,
-            ..tree.nodes[2].clone()
-        };
+        let hardly =
+            TreeNode { parent: Some(2), function, calls: 1, own: 1, ..tree.nodes[2].clone() };
         tree.nodes.push(hardly);
     }
     profile
@@ -199,7 +194,7 @@ fn a_deep_call_tree_is_cut() {
     let tree = profile.call_tree.as_mut().unwrap();
     for _ in 0..3_000 {
         let parent = tree.nodes.len() as u32 - 1;
-        let below = TreeNode { parent: Some(parent), instructions: 1_000, ..tree.nodes[2].clone() };
+        let below = TreeNode { parent: Some(parent), own: 1_000, ..tree.nodes[2].clone() };
         tree.nodes.push(below);
     }
     let text = page(&profile);

@@ -90,10 +90,15 @@ pub(crate) struct Started {
 impl Started {
     /// Starts `profiler run ARGS...`; `{}` in an argument is the folder of this run.
     pub(crate) fn run(line: &str, load: &[&str]) -> Self {
+        Self::with(&format!("run {line}"), load)
+    }
+
+    /// Starts `profiler ARGS...`, in the same way.
+    pub(crate) fn with(line: &str, load: &[&str]) -> Self {
         let folder = folder();
         let line = line.replace("{}", &folder.path().to_string_lossy());
         let file = |name| File::create(folder.path().join(name)).unwrap();
-        let mut command = profiler(&format!("run {line}"));
+        let mut command = profiler(&line);
         if !load.is_empty() {
             command.arg("--").args(load.iter().map(OsStr::new));
         }

@@ -35,4 +35,5 @@ mod repeats;
 mod replaced;
 mod runs;
 mod testbed;
+mod trees;
 mod window;

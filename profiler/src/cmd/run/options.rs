@@ -19,6 +19,7 @@ impl From<&RunArgs> for Options {
                 force: args.force,
                 trace_buffer_kib: args.trace_buffer,
                 self_time: args.self_time,
+                call_tree: false,
                 keeper: true,
             },
             clock: args.clock.into(),

@@ -1,4 +1,4 @@
-//! Folded stacks: a line for each function under its callers, with its own instructions.
+//! Folded stacks: a line for each function under its callers, with its own figure.
 
 use super::ExplainReport;
 use crate::explain::{Explained, Function};

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::{ExplainReport, Shown};
-use crate::explain::{Exact, Explained, Fate, Figures, Function, Line, Node, SourceFunction};
+use crate::explain::{
+    Exact, Explained, Fate, Figures, Function, Line, Memory, Node, SourceFunction,
+};
 use crate::text::{listed, plural};
 
 /// Most lines of the table of source lines.
@@ -138,12 +140,18 @@ fn both(of: &Explained, total: impl Fn(usize) -> u64) -> String {
 /// The tree.
 pub(super) fn tree(of: &Explained, shown: Shown) -> Grid {
     let rows = rows(of, shown);
-    let repeats = of.nodes.iter().flat_map(|node| &node.figures).any(|f| f.iterations > 0);
+    let memory = |figures: &Figures| figures.memory.unwrap_or_default();
+    let all = || of.nodes.iter().flat_map(|node| &node.figures);
+    let has_memory = all().any(|figures| figures.memory.is_some());
+    let repeats = all().any(|figures| memory(figures).iterations > 0);
     let mut header = if of.is_difference() {
         vec!["function", "calls", "inclusive", "change", "self", "change", "moved"]
     } else {
-        vec!["function", "calls", "inclusive", "share", "self", "loads", "stores"]
+        vec!["function", "calls", "inclusive", "share", "self"]
     };
+    if has_memory && !of.is_difference() {
+        header.extend(["loads", "stores"]);
+    }
     if repeats {
         header.push("rep");
     }
@@ -154,6 +162,8 @@ pub(super) fn tree(of: &Explained, shown: Shown) -> Grid {
             let total = total(what);
             both(of, |recording| total(&row.figures, recording))
         };
+        let of_memory =
+            |what: fn(&Memory) -> u64| both(of, |recording| what(&memory(&row.figures[recording])));
         let mut cells = vec![row.name.clone(), average(|f| f.calls), average(|f| f.inclusive)];
         if of.is_difference() {
             cells.push(signed(of.change(|recording| row.figures[recording].inclusive)));
@@ -161,10 +171,13 @@ pub(super) fn tree(of: &Explained, shown: Shown) -> Grid {
             cells.extend([signed(row.change), signed(row.moved)]);
         } else {
             cells.push(share(row.figures[0].inclusive, of.total(0)));
-            cells.extend([average(|f| f.own), average(|f| f.loads), average(|f| f.stores)]);
+            cells.push(average(|f| f.own));
+            if has_memory {
+                cells.extend([of_memory(|m| m.loads), of_memory(|m| m.stores)]);
+            }
         }
         if repeats {
-            cells.push(average(|f| f.iterations));
+            cells.push(of_memory(|m| m.iterations));
         }
         (row.depth, cells)
     };
@@ -264,7 +277,7 @@ pub(super) fn summary(report: &ExplainReport, of: &Explained) -> Vec<String> {
         format!(
             "{}{} in {} ({calls} call{}, {runs} run{})",
             figure(of.per_call(recording, of.total(recording))),
-            if recording == 0 { " instructions a call" } else { "" },
+            if recording == 0 { format!(" {} a call", report.unit) } else { String::new() },
             named.name,
             plural(calls),
             plural(runs as u64)

@@ -3,14 +3,15 @@
 use serde::Serialize;
 
 use crate::explain::{Explained, Recording};
-use crate::profile::Tool;
+use crate::profile::measure::Losses;
+use crate::profile::{HandlerProfile, Meter, Tool};
 
 /// What the field `schema` says.
 pub const EXPLAIN_SCHEMA: &str = "profiler/explain";
 /// Version of the format.
 pub const EXPLAIN_VERSION: u32 = 1;
 
-/// Where the instructions of handlers go, in one recording or in two.
+/// Where the instructions or the time of handlers go, in one recording or in two.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ExplainReport {
@@ -22,7 +23,7 @@ pub struct ExplainReport {
     pub version: u32,
     /// The program that wrote this.
     pub tool: Tool,
-    /// What is counted: always `instructions`.
+    /// The unit of all figures but counts of calls: `instructions`, or `ns` where a live machine was traced.
     pub unit: String,
     /// The recording, or that of the baseline and that of the candidate.
     pub recordings: Vec<RecordingRecord>,
@@ -36,10 +37,20 @@ pub struct ExplainReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RecordingRecord {
-    /// Its file.
+    /// Its file, or what was traced.
     pub name: String,
     /// Runs that were summed.
     pub runs: usize,
+    /// What of the handler's calls is not in the tree, where a live machine was traced; `overrun` is events that were
+    /// dropped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub losses: Option<Losses>,
+}
+
+/// The handler that was traced.
+fn live<'a>(recording: &Recording<'a>) -> Option<&'a HandlerProfile> {
+    let live = recording.meter() == Meter::Probes;
+    recording.runs.first().filter(|_| live)?.handlers.first()
 }
 
 impl ExplainReport {
@@ -49,12 +60,17 @@ impl ExplainReport {
         let record = |recording: &Recording<'_>| RecordingRecord {
             name: recording.name.clone(),
             runs: recording.runs.len(),
+            losses: live(recording).map(|handler| handler.losses),
+        };
+        let unit = match recordings.first().map(Recording::meter) {
+            Some(Meter::Probes) => "ns",
+            _ => "instructions",
         };
         Self {
             schema: EXPLAIN_SCHEMA.to_owned(),
             version: EXPLAIN_VERSION,
             tool: Tool::this(),
-            unit: "instructions".to_owned(),
+            unit: unit.to_owned(),
             recordings: recordings.iter().map(record).collect(),
             notes,
             handlers,

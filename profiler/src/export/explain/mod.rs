@@ -69,7 +69,7 @@ impl Format {
 pub struct Shown {
     /// Calls within each other that are shown, from the handler down.
     pub depth: usize,
-    /// Percent of the handler's instructions that a function has to take, or to differ by, to be shown.
+    /// Percent of the handler's total that a function has to take, or to differ by, to be shown.
     pub min_share: f64,
     /// Columns of the terminal; `None` never wraps.
     pub width: Option<u16>,

@@ -1,4 +1,4 @@
-//! Flame graphs: the wider a function, the more instructions; of two recordings red took more, and blue less.
+//! Flame graphs: the wider a function, the more it takes; of two recordings red took more, and blue less.
 
 use std::io;
 
@@ -16,7 +16,7 @@ pub(super) fn flame_graph(report: &ExplainReport) -> io::Result<Vec<u8>> {
     let handlers: Vec<String> = report.handlers.iter().map(|of| of.handler.to_string()).collect();
     options.title = clean(&handlers.join(", ")).into_owned();
     options.subtitle = Some(clean(&names.join(" → ")).into_owned());
-    options.count_name = "instructions".to_owned();
+    options.count_name.clone_from(&report.unit);
     options.text_truncate_direction = TextTruncateDirection::Right;
     // Equal reports are equal files.
     options.deterministic = true;

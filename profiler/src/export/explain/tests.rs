@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::explain::tests::{drawn, runs};
 use crate::explain::{Recording, explain};
+use crate::profile::Meter;
 
 const BASE: &str = "
 connect_handler 10 10=40 11=30 12=20 14=70 20=20
@@ -174,6 +175,34 @@ fn flame_graphs_are_the_same_each_time_and_have_every_function() {
     let two = svg(&[BASE, CANDIDATE]);
     assert!(two.contains("kfree (900 instructions, 33.91%; +33.91%)"), "{two}");
     assert!(two.contains("slab_alloc (200 instructions, 7.54%; 0.00%)"), "{two}");
+}
+
+/// Durations have a unit of their own everywhere, and neither lines nor accesses to memory.
+#[test]
+fn a_live_tree_is_in_nanoseconds() {
+    let mut runs = runs(&[drawn("h 4 =100\n  i 8 =300\n    j 8 =40")]);
+    runs[0].meter = Meter::Probes;
+    let recording = Recording { name: "a live trace".to_owned(), runs: runs.iter().collect() };
+    let (handlers, notes) = explain(std::slice::from_ref(&recording), None).unwrap();
+    assert_eq!(handlers[0].total(0), 440);
+    let report = ExplainReport::new(&[recording], handlers, notes);
+    let rendered =
+        |format| String::from_utf8(render(&report, format, Shown::default()).unwrap()).unwrap();
+    for format in Format::ALL {
+        assert!(!rendered(*format).contains("instructions"), "{format}");
+    }
+    let table = rendered(Format::Table);
+    insta::assert_snapshot!("live-table", table);
+    assert!(rendered(Format::Markdown).contains("- h: 110.00 ns a call in a live trace (4 calls"));
+    assert_eq!(rendered(Format::Folded), "h 100\nh;i 300\nh;i;j 40\n");
+    assert!(rendered(Format::Svg).contains("i (340 ns, 77.27%)"));
+    let json: serde_json::Value = serde_json::from_str(&rendered(Format::Json)).unwrap();
+    assert_eq!(
+        (&json["unit"], &json["handlers"][0]["lines"]),
+        (&"ns".into(), &serde_json::json!([]))
+    );
+    let figures = serde_json::json!([{"calls": 8, "inclusive": 340, "self": 300}]);
+    assert_eq!(json["handlers"][0]["nodes"][1]["figures"], figures);
 }
 
 #[test]

@@ -15,6 +15,8 @@ use super::tracefs::{Folder, write};
 use crate::kernel::target::{KernelFiles, Target};
 
 const FILTER: &str = "set_ftrace_filter";
+/// Functions that are traced with all that they call. There is one for all instances, and it takes names alone.
+const GRAPH: &str = "set_graph_function";
 const LIST: &str = "available_filter_functions";
 /// The same with addresses, line by line (kernel commit 83f74441bcb1, Linux 6.5).
 const LIST_WITH_ADDRESSES: &str = "available_filter_functions_addrs";
@@ -55,6 +57,34 @@ pub(super) fn set(
         // With an empty list the tracer traces everything; with a wrong one, other functions.
         let error = io::Error::other("it is not what was set: was a module loaded meanwhile?");
         return Err(place.failed("limiting the tracer by", FILTER, error));
+    }
+    Ok(())
+}
+
+/// Limits the tracer to what runs within the handlers. Functions of the same name are traced, too; their addresses tell
+/// them apart.
+///
+/// # Errors
+/// When a handler cannot be traced.
+pub(super) fn within(
+    journal: &mut Journal,
+    root: &Path,
+    top: &Folder,
+    targets: &[Target],
+) -> Result<(), FtraceError> {
+    let list = top.read(LIST)?;
+    let addresses = top.read_if_there(LIST_WITH_ADDRESSES)?;
+    indices(&list, addresses.as_deref(), targets, &|target| symbols(root, target))?;
+    let file = top.path(GRAPH);
+    journal.filling(file.clone())?;
+    let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
+    write(&file, &names.join("\n")).map_err(|error| top.failed("writing", GRAPH, error))?;
+    let is = top.read(GRAPH)?;
+    let is: Vec<Name<'_>> = is.lines().filter_map(name).collect();
+    if !targets.iter().all(|target| is.contains(&name_of(target))) {
+        // With an empty list the tracer traces everything.
+        let error = io::Error::other("it is not what was set: was the module unloaded meanwhile?");
+        return Err(top.failed("limiting the tracer by", GRAPH, error));
     }
     Ok(())
 }

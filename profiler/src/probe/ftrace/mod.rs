@@ -13,7 +13,11 @@
 //! **Losses.** A full buffer drops new events, which the kernel counts. It does not hook the return of a
 //! call whose entry was dropped: so each dropped event is one call, either one that was not seen at
 //! all (`overrun`) or one whose exit is missing (`lost`).
+//!
+//! **A call tree** is made of the same events: the tracer is limited to what runs within one handler, and [`calls`] puts
+//! each call below its caller.
 
+mod calls;
 mod filter;
 mod format;
 mod journal;
@@ -25,6 +29,7 @@ mod stream;
 mod tests;
 mod tracefs;
 mod users;
+mod waiting;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -33,16 +38,17 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::{Drained, Options, ProbeError, Session};
-use crate::kernel::target::Target;
+use super::{Drained, Options, ProbeError, Session, Traced};
+use crate::kernel::target::{KernelFiles, ResolveError, Target};
 use crate::profile::Backend;
 
 pub use journal::{Recovered, recover};
 
+use calls::Calls;
 use format::Layout;
 use pairing::Pairing;
 use setup::Tracing;
-use stream::Stream;
+use stream::{Sink, Stream};
 use tracefs::Folder;
 
 /// How long the reader sleeps between two looks at the buffers, at least and at most.
@@ -113,6 +119,9 @@ pub enum FtraceError {
         /// The handler.
         handler: String,
     },
+    /// A call tree has one root.
+    #[error("the call tree is that of one function, and {0} were named: name one of them")]
+    Several(usize),
     /// The kernel hides addresses.
     #[error(
         "the address of handler {handler} is hidden, by which its calls are known: sysctl \
@@ -148,6 +157,9 @@ pub enum FtraceError {
         /// The files, each with what the system said.
         what: String,
     },
+    /// Functions have no names.
+    #[error("naming the functions that were called: {0}")]
+    Names(ResolveError),
     /// The reader of the buffers failed.
     #[error("reading the trace buffers: {0}")]
     Reading(io::Error),
@@ -193,15 +205,24 @@ impl FtraceSession {
         if let Some(hidden) = targets.iter().find(|target| target.address == 0) {
             return Err(FtraceError::Hidden { handler: hidden.name.clone() });
         }
+        if options.call_tree && targets.len() > 1 {
+            return Err(FtraceError::Several(targets.len()));
+        }
         let mut tracing = Tracing::prepare(root, targets, options)?;
         let layout = Layout::read(&|name| tracing.read_format(name))?;
         let addresses: Vec<u64> = targets.iter().map(|target| target.address).collect();
-        let coherent = tracing.coherent;
-        let pairing = Pairing::new(&addresses, tracing.cpus.len(), options.precision, coherent)
-            .map_err(|error| FtraceError::Reading(io::Error::other(error)))?;
+        let (precision, coherent) = (options.precision, tracing.coherent);
+        let sink = match addresses.as_slice() {
+            [handler] if options.call_tree => {
+                Calls::new(*handler, precision).map(|calls| Sink::Calls(Box::new(calls)))
+            }
+            _ => Pairing::new(&addresses, tracing.cpus.len(), precision, coherent)
+                .map(|pairing| Sink::Durations(Box::new(pairing))),
+        };
+        let sink = sink.map_err(|error| FtraceError::Reading(io::Error::other(error)))?;
         tracing.start()?;
         // The kernel changes no tracer under an open buffer, so they are opened last and closed first.
-        let stream = Arc::new(Mutex::new(Stream::open(layout, &tracing, pairing)?));
+        let stream = Arc::new(Mutex::new(Stream::open(layout, &tracing, sink)?));
         let reader = Reader::start(Arc::clone(&stream)).map_err(FtraceError::Reading)?;
         let targets = targets.to_vec();
         Ok(Self { targets, stream, reader: Some(reader), tracing, finished: false })
@@ -225,6 +246,15 @@ impl Session for FtraceSession {
 
     fn drain(&mut self) -> Result<Vec<Drained>, ProbeError> {
         Ok(self.lock()?.drain(self.finished)?)
+    }
+
+    fn call_tree(&mut self) -> Result<Option<Traced>, ProbeError> {
+        match &self.lock()?.sink {
+            Sink::Calls(calls) => {
+                Ok(Some(calls.traced(&KernelFiles::default()).map_err(FtraceError::Names)?))
+            }
+            Sink::Durations(_) => Ok(None),
+        }
     }
 
     /// Stops writing; what was written is still in the buffers.

@@ -8,15 +8,20 @@ use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
 
+use super::filter::CALL_SITE;
 use super::page::{Event, Exit};
+use super::waiting::{Timed, Waiting};
 use crate::probe::{Books, Drained, Precision};
 use crate::stats::Durations;
 
-/// Most bytes between a function's symbol and the address that the tracer calls it by.
-const CALL_SITE: u64 = 16;
-
 /// Idle tasks of all CPUs have number 0: each gets one of its own.
 const IDLE: u64 = 1 << 31;
+
+/// A task's number, which an idle task shares with no other.
+#[inline]
+pub(super) fn task_of(event: &Event, cpu: usize) -> u64 {
+    if event.pid == 0 { IDLE | cpu as u64 } else { u64::from(event.pid) }
+}
 
 /// An event that waits to be paired.
 #[derive(Debug, Clone, Copy)]
@@ -28,6 +33,12 @@ struct Seen {
     cpu: u32,
     /// `None` is an entry.
     exit: Option<Exit>,
+}
+
+impl Timed for Seen {
+    fn time(&self) -> u64 {
+        self.time
+    }
 }
 
 /// A call under way.
@@ -53,16 +64,12 @@ pub(super) struct Pairing {
     precision: Precision,
     /// Per CPU: an entry whose exit may come next.
     slots: Vec<Option<Seen>>,
-    waiting: Vec<Seen>,
+    waiting: Waiting<Seen>,
     open: HashMap<u64, Open, FixedState>,
     /// Calls and events are timed by one clock, the same on all CPUs.
     coherent: bool,
     /// Events were lost: an entry is not paired with the next exit unchecked.
     lossy: bool,
-    /// Latest event that was read before this round.
-    read_before: u64,
-    /// Latest event that was read.
-    read_until: u64,
     /// Missing exits of all handlers.
     exits_missing: u64,
     /// Calls too deep to be traced, by task.
@@ -92,12 +99,10 @@ impl Pairing {
             handlers: handlers.collect::<Result<_, _>>()?,
             precision,
             slots: vec![None; cpus],
-            waiting: Vec::new(),
+            waiting: Waiting::new(),
             open: HashMap::default(),
             coherent,
             lossy: false,
-            read_before: 0,
-            read_until: 0,
             exits_missing: 0,
             too_deep: HashMap::default(),
             foreign: 0,
@@ -119,7 +124,7 @@ impl Pairing {
             self.foreign += 1;
             return;
         };
-        let task = if event.pid == 0 { IDLE | cpu as u64 } else { u64::from(event.pid) };
+        let task = task_of(&event, cpu);
         let seen = Seen {
             time: event.time,
             key: (task << 32) | u64::from(event.depth),
@@ -127,7 +132,7 @@ impl Pairing {
             cpu: cpu as u32,
             exit: event.exit,
         };
-        self.read_until = self.read_until.max(seen.time);
+        self.waiting.read(seen.time);
         let slot = self.slots[cpu].take();
         let Some(exit) = seen.exit else {
             self.displace(slot);
@@ -148,7 +153,7 @@ impl Pairing {
             return;
         }
         if slot.is_some_and(|entry| (entry.key, entry.handler) == (seen.key, handler)) {
-            self.waiting.extend(slot);
+            slot.into_iter().for_each(|entry| self.waiting.push(entry));
         } else {
             self.displace(slot);
         }
@@ -162,36 +167,32 @@ impl Pairing {
         }
     }
 
-    /// Ends a round in which all CPUs were read, each at least to the time `read_to`, and pairs what
-    /// was read in the rounds before: whatever happened before that has been read by now.
+    /// Ends a round in which all CPUs were read, each at least to the time `read_to`, and pairs what was read in the
+    /// rounds before.
     pub(super) fn end_round(&mut self, read_to: u64) {
-        self.waiting.extend(self.slots.iter_mut().filter_map(Option::take));
-        let until = self.read_before.min(read_to);
-        self.read_before = self.read_until;
-        self.pair(until);
+        self.empty_slots();
+        let ready = self.waiting.end_round(read_to);
+        self.pair(ready);
     }
 
     /// Pairs all that waits: nothing more will come.
     pub(super) fn finish(&mut self) {
-        self.waiting.extend(self.slots.iter_mut().filter_map(Option::take));
-        self.pair(u64::MAX);
+        self.empty_slots();
+        let ready = self.waiting.finish();
+        self.pair(ready);
     }
 
-    fn pair(&mut self, until: u64) {
-        if self.waiting.is_empty() {
-            return;
-        }
-        let mut waiting = std::mem::take(&mut self.waiting);
-        // Of events with one time, those of a CPU stay in order.
-        waiting.sort_by_key(|seen| seen.time);
-        let ready = waiting.partition_point(|seen| seen.time <= until);
-        for seen in waiting.drain(..ready) {
+    fn empty_slots(&mut self) {
+        self.slots.iter_mut().filter_map(Option::take).for_each(|entry| self.waiting.push(entry));
+    }
+
+    fn pair(&mut self, ready: Vec<Seen>) {
+        for seen in ready {
             match seen.exit {
                 None => self.enter(seen),
                 Some(exit) => self.leave(seen, exit),
             }
         }
-        self.waiting = waiting;
     }
 
     fn enter(&mut self, seen: Seen) {

@@ -41,6 +41,9 @@ const SWITCHES: [(&str, &str); 9] = [
 /// Those of them that older kernels have once for all instances.
 const GLOBAL_SWITCHES: [&str; 3] = ["sleep-time", "graph-time", "funcgraph-irqs"];
 
+/// The one that a call tree has otherwise: what an interrupt runs is no callee of the function that it fell into.
+const IRQS: &str = "funcgraph-irqs";
+
 /// Clocks of a machine by which any two CPUs agree, so that the tracer's cheapest clock, which reads the
 /// same counter, does as well.
 const COHERENT: [&str; 5] = ["tsc", "arch_sys_counter", "timebase", "tod", "riscv_clocksource"];
@@ -75,6 +78,9 @@ impl Tracing {
             eprintln!("{recovered}");
         }
         check_global(root, &top)?;
+        if options.call_tree {
+            check_alone(&top)?;
+        }
         if !options.allow_shared
             && let Some((handler, line)) = users::foreign(root, &top, targets)?
         {
@@ -93,8 +99,13 @@ impl Tracing {
         // One for each CPU's buffer, and what else a run opens.
         limits::raise_open_files(cpus.len() + OTHER_FILES);
 
-        filter::set(&mut journal, root, &top, &place, targets)?;
+        if options.call_tree {
+            filter::within(&mut journal, root, &top, targets)?;
+        } else {
+            filter::set(&mut journal, root, &top, &place, targets)?;
+        }
         for (switch, value) in SWITCHES {
+            let value = if options.call_tree && switch == IRQS { "0" } else { value };
             set_if_there(&mut journal, &place, &format!("options/{switch}"), value)?;
             if is_instance && GLOBAL_SWITCHES.contains(&switch) {
                 set_if_there(&mut journal, &top, &format!("options/{switch}"), value)?;
@@ -176,6 +187,24 @@ fn check_global(root: &Path, top: &Folder) -> Result<(), FtraceError> {
     }
     for file in ["set_graph_function", "set_graph_notrace"] {
         expect_empty(top, file)?;
+    }
+    Ok(())
+}
+
+/// What limits the tracer to a handler and its callees limits it for all tools: none may be using it now.
+fn check_alone(top: &Folder) -> Result<(), FtraceError> {
+    let instances = fs::read_dir(top.path("instances")).into_iter().flatten().flatten();
+    let instances = instances.filter_map(|entry| entry.file_name().into_string().ok());
+    let others = instances.map(|name| top.below(&format!("instances/{name}")));
+    for place in std::iter::once(top.clone()).chain(others) {
+        match place.read_if_there(CURRENT)? {
+            Some(tracer) if tracer == TRACER => {
+                let file = place.path(CURRENT);
+                let remedy = format!("stop that tool, or: echo nop > {}", file.display());
+                return Err(in_use(file, TRACER, &remedy));
+            }
+            _ => {}
+        }
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 
 use super::FtraceError;
+use super::calls::{Calls, Look};
 use super::format::Layout;
 use super::page;
 use super::pairing::Pairing;
@@ -19,12 +20,20 @@ const PAGES_A_ROUND: usize = 64;
 /// Rounds after which the reader checks for lost events.
 const ROUNDS_A_LOOK: u32 = 16;
 
-/// The buffers of all CPUs, and the pairing of their events.
+/// What is made of the events.
+pub(super) enum Sink {
+    /// Durations of the handlers.
+    Durations(Box<Pairing>),
+    /// The call tree of one of them.
+    Calls(Box<Calls>),
+}
+
+/// The buffers of all CPUs, and what becomes of their events.
 pub(super) struct Stream {
     layout: Layout,
     cpus: Vec<Cpu>,
     page: Vec<u8>,
-    pairing: Pairing,
+    pub(super) sink: Sink,
     /// Bytes of the buffer of one CPU.
     buffer_bytes: u64,
     rounds: u32,
@@ -52,6 +61,8 @@ struct Stats {
     commit_overrun: u64,
     dropped: u64,
     read: u64,
+    /// When they were read, by the buffer's clock, in nanoseconds.
+    now: u64,
 }
 
 impl Stats {
@@ -62,8 +73,17 @@ impl Stats {
             commit_overrun: counter("commit overrun"),
             dropped: counter("dropped events"),
             read: counter("read events"),
+            now: now(text).unwrap_or(0),
         }
     }
+}
+
+/// `now ts:     12.345678`: seconds and microseconds.
+fn now(text: &str) -> Option<u64> {
+    let time = text.lines().find_map(|line| line.strip_prefix("now ts:"))?;
+    let (seconds, micros) = time.trim().split_once('.')?;
+    let (seconds, micros): (u64, u64) = (seconds.parse().ok()?, micros.parse().ok()?);
+    seconds.checked_mul(1_000_000)?.checked_add(micros)?.checked_mul(1000)
 }
 
 impl Stream {
@@ -71,11 +91,7 @@ impl Stream {
     ///
     /// # Errors
     /// When they cannot be opened.
-    pub(super) fn open(
-        layout: Layout,
-        tracing: &Tracing,
-        pairing: Pairing,
-    ) -> Result<Self, FtraceError> {
+    pub(super) fn open(layout: Layout, tracing: &Tracing, sink: Sink) -> Result<Self, FtraceError> {
         let place = &tracing.place;
         let cpu = |(number, runs): &(usize, bool)| {
             let name = format!("per_cpu/cpu{number}/trace_pipe_raw");
@@ -95,7 +111,7 @@ impl Stream {
         Ok(Self {
             layout,
             page: vec![0; layout.page.bytes],
-            pairing,
+            sink,
             buffer_bytes: tracing.buffer_bytes / cpus.len().max(1) as u64,
             cpus,
             rounds: 0,
@@ -115,15 +131,16 @@ impl Stream {
     pub(super) fn round(&mut self) -> io::Result<f64> {
         let pages = self.read(PAGES_A_ROUND)?;
         self.rounds += 1;
-        if self.rounds.is_multiple_of(ROUNDS_A_LOOK) {
-            self.events_lost()?;
+        // A call tree leaves out the calls between two looks of which the second finds losses.
+        if matches!(self.sink, Sink::Calls(_)) || self.rounds.is_multiple_of(ROUNDS_A_LOOK) {
+            self.events_lost(false)?;
         }
         Ok(pages as f64 * self.page.len() as f64 / self.buffer_bytes as f64)
     }
 
     /// Reads every CPU, `limit` pages at most: most pages of one.
     fn read(&mut self, limit: usize) -> io::Result<usize> {
-        let Self { layout, cpus, page, pairing, .. } = self;
+        let Self { layout, cpus, page, sink, .. } = self;
         let (mut most, mut read_to) = (0, u64::MAX);
         for (number, cpu) in cpus.iter_mut().enumerate() {
             let mut pages = 0;
@@ -137,10 +154,18 @@ impl Stream {
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                     Err(error) => return Err(error),
                 };
-                let summary = page::parse(layout, &page[..length], |event| {
-                    cpu.read_to = event.time;
-                    pairing.add(number, event);
-                });
+                let page = &page[..length];
+                let read_to = &mut cpu.read_to;
+                let summary = match sink {
+                    Sink::Durations(pairing) => page::parse(layout, page, |event| {
+                        *read_to = event.time;
+                        pairing.add(number, event);
+                    }),
+                    Sink::Calls(calls) => page::parse(layout, page, |event| {
+                        *read_to = event.time;
+                        calls.add(number, event);
+                    }),
+                };
                 cpu.events += summary.events;
                 cpu.flagged += summary.missed;
                 pages += 1;
@@ -150,7 +175,10 @@ impl Stream {
             }
             most = most.max(pages);
         }
-        pairing.end_round(read_to);
+        match sink {
+            Sink::Durations(pairing) => pairing.end_round(read_to),
+            Sink::Calls(calls) => calls.end_round(read_to),
+        }
         Ok(most)
     }
 
@@ -168,31 +196,59 @@ impl Stream {
             let limit = (2 * self.buffer_bytes / self.page.len() as u64 + 16) as usize;
             self.read(limit)?;
             self.read(limit)?;
-            if finished {
-                self.pairing.finish();
+            match &mut self.sink {
+                Sink::Durations(pairing) if finished => pairing.finish(),
+                Sink::Calls(calls) if finished => calls.finish(),
+                _ => {}
             }
-            self.events_lost()
+            self.events_lost(finished)
         })()
         .map_err(FtraceError::Reading)?;
-        self.pairing.take(lost).map_err(|error| FtraceError::Reading(io::Error::other(error)))
+        match &mut self.sink {
+            Sink::Durations(pairing) => pairing.take(lost),
+            Sink::Calls(calls) => calls.take().map(|drained| vec![drained]),
+        }
+        .map_err(|error| FtraceError::Reading(io::Error::other(error)))
     }
 
     /// Events so far that the kernel has dropped, or another process has read.
-    fn events_lost(&mut self) -> io::Result<u64> {
-        let mut lost = 0;
+    fn events_lost(&mut self, finished: bool) -> io::Result<u64> {
+        let mut look = Look { lost: 0, from: u64::MAX, to: 0 };
         for cpu in &self.cpus {
             let now = Stats::parse(&fs::read_to_string(&cpu.stats)?);
             let before = &cpu.before;
             let overrun = now.overrun.saturating_sub(before.overrun).max(cpu.flagged);
-            lost += now.dropped.saturating_sub(before.dropped)
+            look.lost += now.dropped.saturating_sub(before.dropped)
                 + now.commit_overrun.saturating_sub(before.commit_overrun)
                 + overrun
                 + now.read.saturating_sub(before.read).saturating_sub(cpu.events);
+            (look.from, look.to) = (look.from.min(now.now), look.to.max(now.now));
         }
-        if lost > 0 {
-            let is_alive = |task: u32| fs::exists(format!("/proc/{task}")).unwrap_or(true);
-            self.pairing.lossy(is_alive);
+        match &mut self.sink {
+            Sink::Calls(calls) => {
+                // Nothing is written any more.
+                calls.look(if finished { Look { from: u64::MAX, ..look } } else { look });
+            }
+            Sink::Durations(pairing) if look.lost > 0 => {
+                let is_alive = |task: u32| fs::exists(format!("/proc/{task}")).unwrap_or(true);
+                pairing.lossy(is_alive);
+            }
+            Sink::Durations(_) => {}
         }
-        Ok(lost)
+        Ok(look.lost)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_counters() {
+        let text =
+            "entries: 4\noldest event ts:     2.000001\nnow ts:    12.345678\ndropped events: 3\n";
+        let stats = Stats::parse(text);
+        assert_eq!((stats.now, stats.dropped), (12_345_678_000, 3));
+        assert_eq!(Stats::parse("now ts: 12345678\n").now, 0, "a clock that counts no time");
     }
 }

@@ -5,9 +5,11 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::FtraceError;
+use super::calls::{Calls, Look};
 use super::format::Layout;
 use super::page::{Event, Exit, Summary, parse};
 use super::pairing::Pairing;
+use crate::kernel::target::KernelFiles;
 use crate::probe::{Drained, Precision};
 
 fn captured(kernel: &str, name: &str) -> Vec<u8> {
@@ -75,6 +77,30 @@ fn a_captured_page_gives_what_the_kernels_own_text_gives() {
             assert_eq!(irq.books.displaced, 3, "{kernel}");
             assert_eq!(pairing.foreign, 0);
         }
+    }
+}
+
+/// The same page as a call tree: 32 calls, each within the one before.
+#[test]
+fn a_captured_recursion_is_one_branch() {
+    for (kernel, [recurse, _], _) in CAPTURED {
+        let (events, _) = events(&layout(kernel), &captured(kernel, "cpu0.page"));
+        let mut calls = Calls::new(recurse, Precision::Three).unwrap();
+        events.iter().for_each(|event| calls.add(0, *event));
+        calls.finish();
+        calls.look(Look { lost: 0, from: u64::MAX, to: 0 });
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("proc")).unwrap();
+        let symbol = format!("{recurse:x} t testbed_recurse\t[hids_testbed]\n");
+        std::fs::write(root.path().join("proc/kallsyms"), symbol).unwrap();
+        let tree = calls.traced(&KernelFiles::below(root.path())).unwrap().tree;
+        assert_eq!((tree.functions.len(), tree.nodes.len()), (1, 32), "{kernel}");
+        let parents: Vec<Option<u32>> = tree.nodes.iter().map(|node| node.parent).collect();
+        assert_eq!(parents[..3], [None, Some(0), Some(1)]);
+        let drained = calls.take().unwrap();
+        assert_whole(&drained, 1);
+        let own: u64 = tree.nodes.iter().map(|node| node.own).sum();
+        assert_eq!(own, drained.durations.sum_ns(), "{kernel}");
     }
 }
 
