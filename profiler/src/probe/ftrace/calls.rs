@@ -72,9 +72,10 @@ impl Call {
         self.parts.is_empty()
     }
 
-    /// Whether the callee can be below those that are under way.
+    /// Whether the callee can be below those that are under way. Its depth may be that of the last one: from 4.20 the
+    /// tracer takes a call off the task's stack before it writes the exit event, and an interrupt may fall between.
     fn enter(&mut self, seen: &Seen) -> bool {
-        let Some(&(_, caller)) = self.stack.last().filter(|(depth, _)| *depth < seen.depth) else {
+        let Some(&(_, caller)) = self.stack.last().filter(|(depth, _)| *depth <= seen.depth) else {
             return false;
         };
         self.push(seen, caller);
@@ -210,8 +211,9 @@ impl Calls {
     }
 
     fn enter(&mut self, seen: &Seen) {
+        let is_handler = self.is_handler(seen.func);
         if let Some(call) = self.open.get_mut(&seen.task)
-            && call.depth < seen.depth
+            && (call.depth < seen.depth || call.depth == seen.depth && !is_handler)
         {
             if call.is_cut() {
                 return;
@@ -229,7 +231,7 @@ impl Calls {
         if let Some(call) = self.open.remove(&seen.task) {
             self.lose(&call);
         }
-        if self.is_handler(seen.func) {
+        if is_handler {
             let Seen { time, depth, .. } = *seen;
             let mut call =
                 Call { depth, entered: time, left: 0, parts: Vec::new(), stack: Vec::new() };
@@ -244,16 +246,18 @@ impl Calls {
         if exit.too_deep != 0 {
             self.too_deep.insert(seen.task, exit.too_deep);
         }
+        let is_handler = self.is_handler(seen.func);
         let Some(call) = self.open.get_mut(&seen.task).filter(|call| call.depth <= seen.depth)
         else {
-            self.books.unpaired_exits += u64::from(self.is_handler(seen.func));
+            self.books.unpaired_exits += u64::from(is_handler);
             return;
         };
         if !call.is_cut() && !call.leave(seen) {
             self.held -= call.parts.len();
             call.parts = Vec::new();
         }
-        if call.depth == seen.depth
+        if is_handler
+            && call.depth == seen.depth
             && let Some(mut call) = self.open.remove(&seen.task)
         {
             call.left = seen.time;

@@ -145,6 +145,25 @@ fn interrupts_and_recursion_are_part_of_the_call() {
     assert_eq!(books, (1, 0, 0, 30));
 }
 
+/// The tracer has taken a call off the task's stack and not yet written its exit.
+#[test]
+fn an_interrupt_before_an_exit_event_cuts_no_call() {
+    let (tree, books) = of("
+        100 0 7 |h {
+        105 0 7 |  i {
+        110 0 7 |  s {
+        111 0 7 |    t {
+        112 0 7 |    } t
+        113 0 7 |  } s
+        120 0 7 |  } i
+        130 0 7 |s {
+        132 0 7 |} s
+        140 0 7 |} h
+    ");
+    assert_eq!(tree, "h 1 23\n  i 1 12\n    s 1 2\n      t 1 1\n  s 1 2\n");
+    assert_eq!(books, (1, 0, 0, 40));
+}
+
 #[test]
 fn cut_calls_are_counted_and_not_mixed_in() {
     let whole = "900 0 7 |h {\n910 0 7 |  i {\n915 0 7 |  } i\n950 0 7 |} h\n";
