@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
+use super::percent;
 use crate::export::explain::Format;
 use crate::load::BuiltinKind;
 use crate::profile::unlike::What;
@@ -86,6 +87,9 @@ pub struct LiveArgs {
     /// Trace buffer on each CPU, in KiB [default: up to 8192, by the memory].
     #[arg(long, requires = "live", value_name = "KIB", value_parser = clap::value_parser!(u64).range(4..=1 << 21))]
     pub trace_buffer: Option<u64>,
+    /// Largest share of the calls, in percent, that may be left out of the tree: more ends with exit code 14, after the report.
+    #[arg(long, requires = "live", value_name = "PERCENT", default_value_t = 0.1, value_parser = percent)]
+    pub max_loss: f64,
     /// Trace the handler even if another tracing program is attached to it, whose time is then counted.
     #[arg(long, requires = "live")]
     pub allow_shared: bool,
@@ -120,6 +124,8 @@ mod tests {
             "a.json --builtin connect",
             "a.json --operations 5",
             "a.json --module m",
+            "a.json --max-loss 5",
+            "--live -H h --builtin connect --max-loss 101",
         ] {
             assert!(parsed(wrong).is_err(), "{wrong}");
         }

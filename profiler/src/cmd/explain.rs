@@ -68,6 +68,7 @@ fn options(handler: Option<&str>, args: &LiveArgs) -> Options {
         handlers: handler.map(str::to_owned).into_iter().collect(),
         builtin: Some(args.builtin.into_iter().collect()),
         operations: Some(args.operations),
+        max_loss: args.max_loss,
         probes: probe::Options {
             backend: Some(Backend::FunctionGraph),
             call_tree: true,

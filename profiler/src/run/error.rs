@@ -67,7 +67,7 @@ pub enum Error {
     /// More calls were lost than allowed.
     #[error(
         "{percent:.2} % of the calls of {handler} were not measured, and --max-loss is {allowed} %: \
-         the table says what became of them, and the warnings what to do"
+         the report says what became of them and what to do"
     )]
     Losses {
         /// The handler that lost most.
