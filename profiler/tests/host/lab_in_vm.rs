@@ -233,6 +233,14 @@ fn sabotage(script: &str) -> tempfile::TempDir {
     folder
 }
 
+/// A script that waits for a file of the boot, and then runs `what`. QEMU is also asked what it can do, without a boot.
+fn after(file: &str, what: &str) -> String {
+    format!(
+        "[ -n \"$lab\" ] && (while [ -d $lab ]; do [ -e $lab/{file} ] && {{ {what}; exit; }}; sleep 0.05; done) \
+         >/dev/null 2>&1 &"
+    )
+}
+
 /// Exit code and message of a lab of three runs of the baseline on that QEMU, and the runs that it saved.
 fn sabotaged(script: &str) -> (i32, String, usize) {
     let folder = sabotage(script);
@@ -284,9 +292,6 @@ fn a_request_that_nobody_hears_is_an_error() {
 #[test]
 #[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
 fn complete_runs_are_kept_whatever_becomes_of_the_counts() {
-    let after = |file: &str, what: &str| {
-        format!("(until [ -e $lab/{file} ]; do sleep 0.05; done; {what}) >/dev/null 2>&1 &")
-    };
     // The guest asks for the second run after it has written the first recording.
     let kill = after("handlers-1.json", "kill -KILL $$");
     assert_ends(
@@ -315,11 +320,9 @@ fn complete_runs_are_kept_whatever_becomes_of_the_counts() {
 #[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
 fn source_lines_of_another_build_are_refused() {
     let other = given("PROFILER_LAB_CANDIDATE");
-    let script = format!(
-        "(until [ -e $lab/run-2.json ]; do sleep 0.05; done; for ko in $lab/../../*/baseline.ko; do cp {} $ko; done) \
-         >/dev/null 2>&1 &",
-        other.display()
-    );
+    let replace =
+        format!("for ko in $lab/../../*/baseline.ko; do cp {} $ko; done", other.display());
+    let script = after("run-2.json", &replace);
     let parts =
         ["boot 0, run 0: the hids_testbed that ran has build id ", "it was replaced meanwhile"];
     assert_ends(&script, exit::LAB_FAILED, 0, &parts);

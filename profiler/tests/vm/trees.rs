@@ -86,11 +86,12 @@ fn a_live_tree_has_every_call_and_tracefs_is_as_it_was_found() {
     assert!(names.len() > 2 && !names.iter().any(|name| name.starts_with("0x")), "{names:?}");
     assert_eq!(tracefs(), found);
 
-    // The handler sleeps, and other tasks run on its CPU meanwhile.
-    let report =
-        json("explain --live --handler hrtimer_nanosleep --builtin nanosleep --operations 30");
+    // The handler sleeps until a process has ended, and other tasks run on its CPU meanwhile.
+    let report = json(
+        "explain --live --handler call_usermodehelper_exec --builtin call-usermodehelper --operations 20",
+    );
     let handler = whole(&report);
-    assert!(figure(&handler["calls"][0]) >= 30, "{report}");
+    assert!(figure(&handler["calls"][0]) >= 20, "{report}");
     assert!(self::names(handler).contains(&"schedule"), "{report}");
 
     assert_as_found(&found);
