@@ -10,7 +10,7 @@ use super::{Bench, has_cost};
 use crate::export::grid;
 use crate::load::LoadSpec;
 use crate::profile::{HandlerProfile, Profile, Series};
-use crate::stats::median;
+use crate::stats::{mean, mean_below, median};
 
 /// What was measured, and medians and spreads over the runs of `build`.
 #[must_use]
@@ -67,39 +67,61 @@ fn spread_table(series: &Series, width: Option<u16>) -> String {
     grid::figures(&header, rows, width)
 }
 
-/// What was counted beside what probes measured in the same instructions: medians over the runs' medians.
+/// Calls above this quantile are no part of the averages of [`beside`]: under virtual time the timer interrupts far fewer.
+const UNINTERRUPTED: f64 = 0.99;
+
+/// What was counted beside what probes measured under virtual time: medians over the runs.
 #[must_use]
 pub fn beside(counted: &[Profile], probed: &[Profile], width: Option<u16>) -> String {
-    let median_of = |runs: &[Profile], handler: &HandlerProfile| {
-        let same = |other: &&HandlerProfile| {
-            (&other.name, &other.module) == (&handler.name, &handler.module)
-        };
-        let of_run = |run: &Profile| run.handlers.iter().find(same)?.quantile_ns(0.5);
-        median(&runs.iter().filter_map(of_run).map(|value| value as f64).collect::<Vec<_>>())
-    };
     let handlers = counted.first().map_or(&[][..], |run| &run.handlers);
-    let pairs: Vec<(&HandlerProfile, [Option<f64>; 2])> = handlers
-        .iter()
-        .map(|handler| (handler, [median_of(counted, handler), median_of(probed, handler)]))
-        .collect();
-    let medians: Vec<_> = pairs.iter().map(|(_, medians)| *medians).collect();
-    let rows = pairs.iter().zip(surplus(&medians)).map(|((handler, medians), surplus)| {
+    let average = |run: &Profile, handler: &HandlerProfile| {
+        mean_below(&same(run, handler)?.histogram.buckets, UNINTERRUPTED)
+    };
+    let iterations = |run: &Profile, handler: &HandlerProfile| {
+        let (tree, calls) = (run.call_tree.as_ref()?, same(run, handler)?.count);
+        mean(tree.iterations_of(&handler.name, handler.module.as_deref()), calls)
+    };
+    let of_runs = |runs: &[Profile],
+                   handler: &HandlerProfile,
+                   figure: &dyn Fn(&Profile, &HandlerProfile) -> Option<f64>| {
+        median(&runs.iter().filter_map(|run| figure(run, handler)).collect::<Vec<_>>())
+    };
+    let of_handler = |handler| {
+        [
+            of_runs(counted, handler, &average),
+            of_runs(counted, handler, &iterations),
+            of_runs(probed, handler, &average),
+        ]
+    };
+    let figures: Vec<[Option<f64>; 3]> = handlers.iter().map(of_handler).collect();
+    let rows = handlers.iter().zip(&figures).zip(surplus(&figures));
+    let rows = rows.map(|((handler, figures), surplus)| {
         let cell = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.0}"));
-        let figures = [medians[0], medians[1], surplus.map(|it| it.0), surplus.map(|it| it.1)];
-        Row::from([handler.name.clone()].into_iter().chain(figures.map(cell)).map(Cell::new))
+        let more = [surplus.map(|it| it.0), surplus.map(|it| it.1)];
+        let cells = figures.iter().copied().chain(more).map(cell);
+        Row::from([handler.name.clone()].into_iter().chain(cells).map(Cell::new))
     });
-    let header = ["handler", "counted", "by probes", "more", "beyond the least"];
+    let header = ["handler", "counted", "repeated", "by probes", "more", "beyond the least"];
     format!(
-        "medians of a call in instructions, counted and by probes under virtual time, where a nanosecond is one\n\
-         instruction: what probes say more is their own, about the same for each handler\n{}\n",
+        "averages of a call in instructions, of the calls up to TP99: counted, iterations of instructions that repeat, and by\n\
+         probes under virtual time, where each instruction and each iteration is a nanosecond: what probes say more is\n\
+         their own, about the same for each handler\n{}\n",
         grid::figures(&header, rows, width)
     )
 }
 
-/// By how much the second of each pair is more than the first, and by how much that is more than where it is least.
-fn surplus(pairs: &[[Option<f64>; 2]]) -> Vec<Option<(f64, f64)>> {
-    let more: Vec<Option<f64>> =
-        pairs.iter().map(|[counted, probed]| Some((*probed)? - (*counted)?)).collect();
+fn same<'a>(run: &'a Profile, handler: &HandlerProfile) -> Option<&'a HandlerProfile> {
+    let is_it =
+        |other: &&HandlerProfile| (&other.name, &other.module) == (&handler.name, &handler.module);
+    run.handlers.iter().find(is_it)
+}
+
+/// By how much the third figure is more than the first two, and by how much that is more than where it is least.
+fn surplus(figures: &[[Option<f64>; 3]]) -> Vec<Option<(f64, f64)>> {
+    let more: Vec<Option<f64>> = figures
+        .iter()
+        .map(|[counted, repeated, probed]| Some((*probed)? - (*counted)? - (*repeated)?))
+        .collect();
     let least = more.iter().flatten().copied().fold(f64::INFINITY, f64::min);
     more.into_iter().map(|more| more.map(|more| (more, more - least))).collect()
 }
@@ -190,8 +212,12 @@ mod tests {
 
     #[test]
     fn what_probes_say_more_is_told_beyond_the_least() {
-        let pairs = [[Some(9.0), Some(180.0)], [Some(400.0), Some(575.0)], [Some(7.0), None]];
-        assert_eq!(surplus(&pairs), [Some((171.0, 0.0)), Some((175.0, 4.0)), None]);
+        let figures = [
+            [Some(9.0), Some(0.0), Some(180.0)],
+            [Some(400.0), Some(54.0), Some(629.0)],
+            [Some(7.0), Some(0.0), None],
+        ];
+        assert_eq!(surplus(&figures), [Some((171.0, 0.0)), Some((175.0, 4.0)), None]);
     }
 
     #[test]

@@ -88,10 +88,10 @@ fn a_live_tree_has_every_call_and_tracefs_is_as_it_was_found() {
 
     // The handler sleeps until a process has ended, and other tasks run on its CPU meanwhile.
     let report = json(
-        "explain --live --handler call_usermodehelper_exec --builtin call-usermodehelper --operations 20",
+        "explain --live --handler call_usermodehelper_exec --builtin call-usermodehelper --operations 4",
     );
     let handler = whole(&report);
-    assert!(figure(&handler["calls"][0]) >= 20, "{report}");
+    assert!(figure(&handler["calls"][0]) >= 4, "{report}");
     assert!(self::names(handler).contains(&"schedule"), "{report}");
 
     assert_as_found(&found);
