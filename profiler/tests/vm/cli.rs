@@ -15,7 +15,7 @@ use crate::common::assert_valid;
 use crate::window::{MEMORY, preempts, program};
 
 /// Timeout of all waits here.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
 
 /// A folder of a test in memory.
 pub(crate) fn folder() -> TempDir {
