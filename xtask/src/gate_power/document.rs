@@ -69,7 +69,7 @@ pub(super) fn render(decisions: &[Decision]) -> Result<String> {
                 (format!("+{percent} %"), count(Decision::found).to_string())
             }
             Slower::Instructions(more) => {
-                (format!("+{more} instructions"), count(Decision::found).to_string())
+                (format!("+{}", super::instructions(more)), count(Decision::found).to_string())
             }
         };
         let _ = writeln!(

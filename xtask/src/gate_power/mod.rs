@@ -107,9 +107,13 @@ impl Change {
         match self.slower {
             Slower::Percent(0.0) => "the same driver".to_owned(),
             Slower::Percent(percent) => format!("{} +{percent} %", self.handler),
-            Slower::Instructions(count) => format!("{} +{count} instructions", self.handler),
+            Slower::Instructions(count) => format!("{} +{}", self.handler, instructions(count)),
         }
     }
+}
+
+fn instructions(count: u64) -> String {
+    format!("{count} instruction{}", if count == 1 { "" } else { "s" })
 }
 
 /// The decisions that are asked for; those on the same driver come first, for their runs tell how many
