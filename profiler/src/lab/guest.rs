@@ -78,19 +78,26 @@ fn steps(plan: &Plan, order: &mut Option<u32>) -> Result<(), Failure> {
         *order = Some(step.order);
         say(&format!("{STEP_LINE}{}", step.order));
         let build = plan.build(step.side);
-        insert(build)?;
-        measure_on(build, &plan.warmup, false)?;
+        let Some(job) = plan.work.get(step.job) else {
+            return Err(internal(format!("run {} has no job", step.order)));
+        };
+        if step.loads {
+            insert(build)?;
+        }
+        measure_on(build, &job.warmup, false)?;
         let with = plan.cost.as_ref().map(times).transpose()?;
         match &plan.counting {
-            None => measure_on(build, &plan.run, false)?,
-            Some(files) => count_on(build, &plan.run, files, step)?,
+            None => measure_on(build, &job.run, false)?,
+            Some(files) => count_on(build, &job.run, files, step)?,
         }
         if let (Some(cost), Some(without), Some(with)) = (&plan.cost, &without, &with) {
             keep_costs(step, cost, without, with)?;
         }
         // Unparsed: the host parses it.
         copy(Path::new(RESULT), &step.result)?;
-        remove(&build.name)?;
+        if step.unloads {
+            remove(&build.name)?;
+        }
     }
     Ok(())
 }

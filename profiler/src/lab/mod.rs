@@ -140,7 +140,8 @@ fn one_boot(
 /// The recording of one run, with its place and the driver's cost per operation.
 fn result(plan: &Plan, step: &Step) -> Result<Profile, Failure> {
     let mut profile = Profile::read(&step.result)?;
-    profile.place = Some(Place { boot: plan.boot, order: step.order, part: None });
+    let part = plan.work.get(step.job).and_then(|job| job.part.clone());
+    profile.place = Some(Place { boot: plan.boot, order: step.order, part });
     if plan.counting.is_some() {
         exact::add(&mut profile, plan, step)?;
     }
@@ -157,10 +158,15 @@ fn result(plan: &Plan, step: &Step) -> Result<Profile, Failure> {
 }
 
 fn make_plan(bench: &Bench, settings: &Settings, boot: u32, folder: &Path) -> Plan {
-    let sides = sides(boot, settings.repeat, bench.candidate.is_some());
-    let step = |(order, side)| Step {
+    let last = settings.work.len().saturating_sub(1);
+    let each = |side| (0..settings.work.len()).map(move |job| (side, job));
+    let sides = sides(boot, settings.repeat, bench.candidate.is_some()).into_iter().flat_map(each);
+    let step = |(order, (side, job))| Step {
         side,
         order,
+        job,
+        loads: job == 0,
+        unloads: job == last,
         result: folder.join(format!("run-{order}.json")),
         costs: folder.join(format!("costs-{order}.json")),
         counts: folder.join(format!("counts-{order}")),
@@ -170,12 +176,10 @@ fn make_plan(bench: &Bench, settings: &Settings, boot: u32, folder: &Path) -> Pl
         boot,
         baseline: bench.baseline.clone(),
         candidate: bench.candidate.clone(),
-        run: settings.run.clone(),
-        warmup: settings.warmup.clone(),
+        work: settings.work.clone(),
         cost: settings.cost.clone(),
-        counting: (settings.run.meter == Meter::Exact).then(|| CountingFiles {
-            symbols: folder.join("symbols"),
-            counts: folder.join("counts"),
+        counting: settings.work.iter().any(|job| job.run.meter == Meter::Exact).then(|| {
+            CountingFiles { symbols: folder.join("symbols"), counts: folder.join("counts") }
         }),
         steps: (0..).zip(sides).map(step).collect(),
         failure: folder.join(vm::FAILURE),

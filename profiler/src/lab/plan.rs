@@ -42,13 +42,19 @@ pub struct Build {
     pub params: String,
 }
 
-/// One load of a module, one measurement, one unload.
+/// One measurement of a module, with what loads and unloads it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
     /// Which build.
     pub side: Side,
     /// Number of the run in this boot.
     pub order: u32,
+    /// Index of the job that it does.
+    pub job: usize,
+    /// The module is loaded before it: the step before was the last of another load.
+    pub loads: bool,
+    /// The module is unloaded after it.
+    pub unloads: bool,
     /// File for the recording.
     pub result: PathBuf,
     /// File for what the emulator counted, if it did.
@@ -90,10 +96,8 @@ pub struct Plan {
     pub baseline: Build,
     /// The build of [`Side::Candidate`], if two are compared.
     pub candidate: Option<Build>,
-    /// What every run measures.
-    pub run: RunSpec,
-    /// The same for the warm-up run before each, which is discarded.
-    pub warmup: RunSpec,
+    /// What is done one after another each time that a module is loaded; never empty.
+    pub work: Vec<Job>,
     /// Loads whose operations are timed without the driver and with it, both without probes.
     pub cost: Option<CostPlan>,
     /// Files between the guest and the plugin in its emulator, if that counts.
@@ -102,6 +106,17 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// File for the guest's failure.
     pub failure: PathBuf,
+}
+
+/// A run, and the one before it that is discarded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// Its name where a module is measured under several loads: the `part` of its recordings' places.
+    pub part: Option<String>,
+    /// What it measures.
+    pub run: RunSpec,
+    /// The same for the run that warms up.
+    pub warmup: RunSpec,
 }
 
 /// What a run measures, under which load and for how long.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use super::plan::{CostPlan, Length, RunSpec};
+use super::plan::{CostPlan, Job, Length, RunSpec};
 use crate::error::{Failure, exit};
 use crate::load::{BuiltinKind, Rate};
 use crate::profile::{Clock, Meter};
@@ -96,10 +96,8 @@ pub struct Settings {
     pub jobs: u32,
     /// Runs in each boot, or rounds of ABBA.
     pub repeat: u32,
-    /// What each run measures.
-    pub run: RunSpec,
-    /// The same for the run that warms up.
-    pub warmup: RunSpec,
+    /// What is measured one after another each time that a module is loaded.
+    pub work: Vec<Job>,
     /// What is timed without the driver and with it.
     pub cost: Option<CostPlan>,
     /// The program that runs in the guest.
@@ -110,6 +108,14 @@ pub struct Settings {
     pub folder: PathBuf,
     /// Where the logs of the VMs go.
     pub logs: PathBuf,
+}
+
+impl Job {
+    /// This run, after one of a tenth of its length.
+    #[must_use]
+    pub fn warmed_up(part: Option<String>, run: RunSpec) -> Self {
+        Self { part, warmup: RunSpec { length: run.length.part(WARMUP_PART), ..run.clone() }, run }
+    }
 }
 
 impl Options {
@@ -156,9 +162,8 @@ impl Options {
             boots,
             jobs: self.jobs.unwrap_or(side_by_side).min(boots),
             repeat: self.repeat.unwrap_or(usual),
-            warmup: RunSpec { length: run.length.part(WARMUP_PART), ..run.clone() },
             cost: self.cost_plan(run.length),
-            run,
+            work: vec![Job::warmed_up(None, run)],
             program: folder.join("profiler"),
             shared: folder.to_owned(),
             folder: below.to_owned(),
@@ -252,17 +257,17 @@ mod tests {
             rate: None,
             length: Length::Operations(20_000),
         };
-        assert_eq!(one.run, run);
-        assert_eq!(one.warmup, RunSpec { length: Length::Operations(2_000), ..run });
+        assert_eq!(one.work[0].run, run);
+        assert_eq!(one.work[0].warmup, RunSpec { length: Length::Operations(2_000), ..run });
         assert_eq!((one.cpus, one.boots), (1, 2));
         assert_eq!(one.cost.unwrap().operations, 20_000);
         let with = |kind| Options { loads: vec![BuiltinKind::Bind, kind], ..options() };
         let helper = settings(&with(BuiltinKind::CallUsermodehelper));
         assert_eq!(helper.cost.unwrap().loads, [BuiltinKind::Bind]);
         let exact = settings(&Options { meter: Meter::Exact, ..options() });
-        assert_eq!(exact.run.length, Length::Operations(1_000));
+        assert_eq!(exact.work[0].run.length, Length::Operations(1_000));
         let execve = settings(&with(BuiltinKind::Execve));
-        assert_eq!(execve.run.length, Length::Operations(400));
+        assert_eq!(execve.work[0].run.length, Length::Operations(400));
     }
 
     #[test]
@@ -274,8 +279,8 @@ mod tests {
             ..options()
         });
         assert_eq!((settings.cpus, settings.jobs), (2, 1));
-        assert_eq!(settings.run.length, Length::Time(Duration::from_secs(10)));
-        assert_eq!(settings.warmup.length, Length::Time(Duration::from_secs(1)));
+        assert_eq!(settings.work[0].run.length, Length::Time(Duration::from_secs(10)));
+        assert_eq!(settings.work[0].warmup.length, Length::Time(Duration::from_secs(1)));
         assert!(settings.cost.is_none(), "there is no number of operations to time");
     }
 

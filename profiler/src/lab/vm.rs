@@ -188,7 +188,7 @@ fn failure_of(error: &VmError, plan: &Plan, run: Option<u32>, log: &Path) -> Fai
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::plan::{Build, Length, RunSpec};
+    use crate::lab::plan::{Build, Job, Length, RunSpec};
     use crate::profile::Meter;
 
     fn plan() -> Plan {
@@ -206,8 +206,7 @@ mod tests {
             boot: 3,
             baseline: build,
             candidate: None,
-            run: run.clone(),
-            warmup: run,
+            work: vec![Job { part: None, run: run.clone(), warmup: run }],
             cost: None,
             counting: None,
             steps: Vec::new(),
