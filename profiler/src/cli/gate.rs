@@ -11,6 +11,10 @@ const EXAMPLES: &str = "\
 Exit codes: 0 pass, 10 fail, 11 inconclusive, 12 not comparable, 13 too few runs to ever fail.
 
 Examples:
+  # two builds of a driver: all is chosen, measured in VMs, decided and explained
+  profiler gate --baseline base.ko --candidate head.ko
+  # what that would do, and how long it would take
+  profiler gate --baseline base.ko --candidate head.ko --plan
   # an A/B in the lab, with the limits of its clock
   profiler gate base.json candidate.json
   # limits of one's own, an absolute budget, and a report for the CI
@@ -26,6 +30,9 @@ pub struct GateArgs {
     /// The recordings. The baseline may be left out if there is a budget.
     #[command(flatten)]
     pub sides: SidesArgs,
+    /// Two builds to measure, in place of recordings.
+    #[command(flatten)]
+    pub builds: BuildsArgs,
     /// Rule file: limits, floors and budgets, also for single handlers.
     #[arg(long, short, value_name = "gate.toml")]
     pub config: Option<PathBuf>,
@@ -71,6 +78,45 @@ pub struct GateArgs {
     /// Print annotations for GitHub Actions after the table; the default where $GITHUB_ACTIONS is true.
     #[arg(long)]
     pub annotations: bool,
+}
+
+/// Two builds of a driver, which are measured first.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Two builds")]
+pub struct BuildsArgs {
+    /// The driver before the change (repeatable: one for each kernel): in place of recordings, both builds are
+    /// measured in VMs. Instructions are counted as `profiler lab` does.
+    #[arg(long = "baseline", value_name = "FILE.ko", requires = "new", conflicts_with_all = ["base", "candidate"])]
+    pub old: Vec<PathBuf>,
+    /// The driver after the change (repeatable: one for each kernel).
+    #[arg(long = "candidate", value_name = "FILE.ko", requires = "old")]
+    pub new: Vec<PathBuf>,
+    /// Kernel to boot, as for `profiler lab` (repeatable) [default: the version in /boot that the driver was built
+    /// for].
+    #[arg(long, value_name = "FILE|FOLDER|VERSION", requires = "old")]
+    pub kernel: Vec<String>,
+    /// Handler to judge, by name or glob (repeatable) [default: the functions that the driver gives to the kernel].
+    #[arg(long = "handler", short = 'H', value_name = "NAME|GLOB", requires = "old")]
+    pub handlers: Vec<glob::Pattern>,
+    /// Print what would be measured, and how long it would take, and measure nothing.
+    #[arg(long, requires = "old")]
+    pub plan: bool,
+    /// Further parameters of the driver, as insmod takes them.
+    #[arg(long, value_name = "NAME=VALUE ...", requires = "old", default_value = "")]
+    pub module_params: String,
+    /// Keep the recordings in this folder: baseline.json and candidate.json; with several kernels, in a folder for
+    /// each.
+    #[arg(long, value_name = "FOLDER", requires = "old")]
+    pub out: Option<PathBuf>,
+    /// The program vng of virtme-ng.
+    #[arg(long, value_name = "FILE", env = "PROFILER_VNG", default_value = "vng")]
+    pub vng: PathBuf,
+    /// Keep the logs of the VMs, with the kernel's messages, in this folder.
+    #[arg(long, value_name = "FOLDER", requires = "old")]
+    pub logs: Option<PathBuf>,
+    /// No progress on standard error.
+    #[arg(long, short, requires = "old")]
+    pub quiet: bool,
 }
 
 fn alpha(text: &str) -> Result<f64, String> {

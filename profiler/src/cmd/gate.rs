@@ -1,5 +1,6 @@
 //! `profiler gate`: decides whether the candidate is slower than it may be.
 
+mod builds;
 mod output;
 
 use super::sides::Files;
@@ -8,7 +9,7 @@ use crate::cli::gate::GateArgs;
 use crate::error::{Failure, exit};
 use crate::export::verdict::GateReport;
 use crate::profile::Series;
-use crate::verdict::{self, Outcome, Rule, Sides};
+use crate::verdict::{self, Outcome, Refusal, Rule, Run, Sides};
 
 use output::Outputs;
 
@@ -20,6 +21,9 @@ use output::Outputs;
 /// an output cannot be written.
 pub fn run(args: &GateArgs) -> Result<(), Failure> {
     let rule = rule(args)?;
+    if !args.builds.old.is_empty() {
+        return builds::run(args, rule);
+    }
     let files = Files::of(&args.sides, rule.budgets.is_empty())?;
     // Opened before anything is judged, so that no decision is lost to an output that cannot be written.
     let outputs = Outputs::open(args)?;
@@ -31,10 +35,24 @@ pub fn run(args: &GateArgs) -> Result<(), Failure> {
         let allowed = &args.sides.allow_different;
         Sides::new(&base, &candidate, allowed, args.sides.independent_runs)
     };
-    let gate = verdict::gate(sides, &rule);
-    let code = exit_code(gate.conclusion.outcome());
-    let report = GateReport::of(gate, code);
+    let report = judged(sides, &rule);
     outputs.write(args, &report)?;
+    conclude(args, &report, new_baseline, candidate)
+}
+
+fn judged(sides: Result<Sides<'_>, Refusal>, rule: &Rule) -> GateReport {
+    let gate = verdict::gate(sides, rule);
+    let code = exit_code(gate.conclusion.outcome());
+    GateReport::of(gate, code)
+}
+
+/// Writes the new baseline on a pass; else fails with the outcome.
+fn conclude(
+    args: &GateArgs,
+    report: &GateReport,
+    new_baseline: Option<OutputFile>,
+    candidate: Vec<Run>,
+) -> Result<(), Failure> {
     if report.outcome == Outcome::Pass {
         if let Some(file) = new_baseline {
             let runs = candidate.into_iter().map(|run| run.profile).collect();
@@ -46,7 +64,8 @@ pub fn run(args: &GateArgs) -> Result<(), Failure> {
         Some(path) => format!("; {} is unchanged", path.display()),
         None => String::new(),
     };
-    Err(Failure::new(code, format!("gate: {}: {}{kept}", report.outcome, report.summary)))
+    let text = format!("gate: {}: {}{kept}", report.outcome, report.summary);
+    Err(Failure::new(report.exit_code, text))
 }
 
 fn exit_code(outcome: Outcome) -> u8 {

@@ -33,7 +33,7 @@ pub fn run(args: &LabArgs) -> Result<(), Failure> {
         .prefix("profiler-lab-")
         .tempdir()
         .map_err(|error| cannot_write(&std::env::temp_dir(), &error))?;
-    let benches = builds::benches(options, folder.path())?;
+    let benches = builds::benches(options, true, folder.path())?;
     let mut outputs = Outputs::open(args, &benches)?;
     let program = folder.path().join("profiler");
     fs::copy("/proc/self/exe", &program).map_err(|error| cannot_write(&program, &error))?;
@@ -65,9 +65,10 @@ pub fn run(args: &LabArgs) -> Result<(), Failure> {
 }
 
 /// Runs the boots of one kernel with a progress bar of runs.
-fn watch(bench: &Bench, settings: &lab::Settings, progress: &mut Progress) -> Measured {
+pub(super) fn watch(bench: &Bench, settings: &lab::Settings, progress: &mut Progress) -> Measured {
     let sides = if bench.candidate.is_some() { 4 } else { 1 };
-    let runs = u64::from(settings.boots) * u64::from(settings.repeat) * sides;
+    let work = settings.work.len() as u64;
+    let runs = u64::from(settings.boots) * u64::from(settings.repeat) * sides * work;
     progress.say(&format!(
         "Linux {}: {} boot{}, {runs} run{}, {} at a time, clock {}",
         bench.kernel.release,
@@ -92,6 +93,6 @@ fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
 }
 
 /// The guest has another working directory.
-fn absolute(path: &Path) -> PathBuf {
+pub(super) fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use super::compare::{describe, heading, markdown_cell};
 use super::junit::{self, Case, Status};
-use super::verdict::{GateReport, figure};
+use super::verdict::{GateReport, LeftOut, Reason, figure};
 use super::{cell::clean, grid};
-use crate::text::plural;
+use crate::text::{listed, plural};
 use crate::verdict::{Outcome, Verdict};
 
 type Line = crate::verdict::Line<String>;
@@ -14,6 +14,13 @@ type Line = crate::verdict::Line<String>;
 /// The report as a table for people; `width` is the terminal's, in columns.
 #[must_use]
 pub fn text(report: &GateReport, width: Option<u16>) -> String {
+    if report.left_out.is_some() {
+        let shown = |(what, words): (&str, String)| format!("{what}: {}\n", clean(&words));
+        let points: String = points(report).into_iter().map(shown).collect();
+        let headline: Vec<_> =
+            headline_lines(report).iter().map(|line| clean(line).into_owned()).collect();
+        return format!("gate: {}: {}\n{points}", report.outcome, headline.join("\n"));
+    }
     let mut text = heading(&report.parts);
     let _ = writeln!(text, "{:<10} {}", "rule", rule(report));
     if !report.lines.is_empty() {
@@ -36,15 +43,77 @@ pub fn text(report: &GateReport, width: Option<u16>) -> String {
     for note in &report.notes {
         let _ = writeln!(text, "note: {}", clean(note));
     }
+    for reason in &report.reasons {
+        let _ = writeln!(text, "{}: {}", clean(&reason.subject()), clean(&reason.words()));
+    }
     // A refusal has several lines.
     let summary: Vec<_> = report.summary.lines().map(clean).collect();
     let _ = writeln!(text, "gate: {}: {}", report.outcome, summary.join("\n"));
     text
 }
 
+fn headline_lines(report: &GateReport) -> Vec<String> {
+    report.headline().lines().map(str::to_owned).collect()
+}
+
+/// What a reader has to know, a line each: what changed and why, what is undecided, and what was not judged.
+fn points(report: &GateReport) -> Vec<(&'static str, String)> {
+    let mut points = Vec::new();
+    for reason in &report.reasons {
+        let what = if reason.is_slower() { "slower" } else { "faster" };
+        points.push((what, format!("{}: {}", reason.subject(), reason.words())));
+    }
+    for line in &report.lines {
+        let is_explained = report.reasons.iter().any(|reason| reason.subject() == line.subject());
+        let what = match line.verdict {
+            Verdict::Fail if !is_explained || line.budget.is_some() => "fail",
+            Verdict::Inconclusive | Verdict::Insufficient | Verdict::Vanished => "undecided",
+            Verdict::New => "new",
+            _ => continue,
+        };
+        points.push((what, format!("{} {}: {}", line.subject(), line.figure(), line.evidence)));
+    }
+    if let Some(LeftOut { unreached, not_judged }) = &report.left_out {
+        if !unreached.is_empty() {
+            let count = unreached.len();
+            let names = listed(unreached);
+            points.push(("no load reached", format!("{count} handler{}: {names}", plural(count))));
+        }
+        if !not_judged.is_empty() {
+            points.push(("not judged for too few calls", not_judged.join("; ")));
+        }
+    }
+    points
+}
+
+/// The Markdown for a reader who has not made the recordings: what matters first, all else folded.
+fn markdown_for_reader(report: &GateReport) -> String {
+    let mut text = format!("### Handler latency gate: {}\n\n", report.outcome);
+    for line in headline_lines(report) {
+        let _ = writeln!(text, "{}  ", markdown_cell(&line));
+    }
+    text.push('\n');
+    for (what, words) in points(report) {
+        let _ = writeln!(text, "- **{what}**: {}", markdown_cell(&words));
+    }
+    text.push_str("\n<details><summary>all figures</summary>\n\n");
+    for part in &report.parts {
+        let _ = writeln!(text, "- {}", markdown_cell(&describe(part)));
+    }
+    let _ = writeln!(text, "- {}", markdown_cell(&rule(report)));
+    for note in &report.notes {
+        let _ = writeln!(text, "- {}", markdown_cell(note));
+    }
+    let lines: Vec<&Line> = report.lines.iter().collect();
+    text + &format!("\n{}\n</details>\n", markdown_table(&lines))
+}
+
 /// The report as Markdown: a comment on a change, or the summary of a job.
 #[must_use]
 pub fn markdown(report: &GateReport) -> String {
+    if report.left_out.is_some() {
+        return markdown_for_reader(report);
+    }
     let mut text = format!("### Handler latency gate: {}\n\n", report.outcome);
     for line in report.summary.lines() {
         let _ = writeln!(text, "{}  ", markdown_cell(line));
@@ -56,6 +125,10 @@ pub fn markdown(report: &GateReport) -> String {
     let _ = writeln!(text, "- {}", markdown_cell(&rule(report)));
     for note in &report.notes {
         let _ = writeln!(text, "- {}", markdown_cell(note));
+    }
+    for reason in &report.reasons {
+        let line = format!("{}: {}", reason.subject(), reason.words());
+        let _ = writeln!(text, "- {}", markdown_cell(&line));
     }
     let (passed, listed): (Vec<&Line>, Vec<&Line>) =
         report.lines.iter().partition(|line| line.verdict == Verdict::Pass && !line.improved);
@@ -104,10 +177,18 @@ pub fn junit(report: &GateReport) -> Vec<u8> {
                 Verdict::Inconclusive | Verdict::Insufficient | Verdict::Vanished => Status::Error,
                 Verdict::New => Status::Skipped,
             },
-            message: line.evidence.clone(),
+            message: with_reason(report, line),
             system_out: runs_behind(line),
         })
         .collect();
+    let left_out = points(report).into_iter().filter(|(what, _)| what.starts_with("no"));
+    cases.extend(left_out.map(|(what, words)| Case {
+        suite: "gate".to_owned(),
+        name: what.to_owned(),
+        status: Status::Skipped,
+        message: words,
+        system_out: String::new(),
+    }));
     if matches!(report.outcome, Outcome::NotComparable | Outcome::TooFewRuns) || cases.is_empty() {
         cases.push(Case {
             suite: "gate".to_owned(),
@@ -141,9 +222,23 @@ pub fn annotations(report: &GateReport) -> String {
             Verdict::Pass => continue,
         };
         let title = format!("{}: {} {}", word(line), line.subject(), line.figure());
-        add(level, &title, &line.evidence);
+        add(level, &title, &with_reason(report, line));
+    }
+    for (what, words) in points(report).iter().filter(|(what, _)| what.starts_with("no")) {
+        add("notice", "latency gate", &format!("{what}: {words}"));
     }
     text
+}
+
+/// The evidence, with what changed if the line failed.
+fn with_reason(report: &GateReport, line: &Line) -> String {
+    let is_its = |reason: &&Reason| reason.subject() == line.subject();
+    match report.reasons.iter().find(is_its) {
+        Some(reason) if line.verdict == Verdict::Fail => {
+            format!("{}; {}", line.evidence, reason.words())
+        }
+        _ => line.evidence.clone(),
+    }
 }
 
 /// Escapes the message of a workflow command, which ends with its line and in which `%` starts an escape.

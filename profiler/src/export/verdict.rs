@@ -1,13 +1,16 @@
 //! Results of a comparison and of a gate as they are stored: numbers, and sentences about them.
 
+mod reasons;
 mod words;
 
 use serde::{Deserialize, Serialize};
 
 use crate::profile::{Clock, Tool};
 use crate::verdict::{
-    self, CONFIDENCE, ChangeRecord, DesignKind, Gate, Line, Outcome, Part, Run, Sides, subject,
+    self, CONFIDENCE, ChangeRecord, DesignKind, Gate, Line, Outcome, Part, Run, Sides, Verdict,
+    subject,
 };
+pub use reasons::{Changed, Reason};
 pub(crate) use words::{figure, refusal};
 
 /// The field `schema` of a stored comparison.
@@ -137,8 +140,24 @@ pub struct GateReport {
     pub parts: Vec<PartRecord>,
     /// Notes for the reader.
     pub notes: Vec<String>,
+    /// What changed in handlers that failed or became faster, where calls were counted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<Reason>,
+    /// What was not judged, if the gate has chosen what to measure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<LeftOut>,
     /// The judged figures: failed ones first, then undecided ones, then the rest.
     pub lines: Vec<Line<String>>,
+}
+
+/// What a gate of two builds did not judge.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct LeftOut {
+    /// Handlers that no load called.
+    pub unreached: Vec<String>,
+    /// Figures that have too few calls, in words.
+    pub not_judged: Vec<String>,
 }
 
 impl GateReport {
@@ -157,8 +176,55 @@ impl GateReport {
             comparisons: gate.comparisons,
             parts: gate.parts.iter().map(PartRecord::of).collect(),
             notes: gate.notes.iter().map(words::note).collect(),
+            reasons: reasons::reasons(&gate),
+            left_out: None,
             lines: gate.lines.into_iter().map(in_words).collect(),
         }
+    }
+}
+
+impl GateReport {
+    /// The same with what the gate has chosen not to judge; it is shown to a reader, who has not made the recordings.
+    #[must_use]
+    pub fn without(self, left_out: LeftOut) -> Self {
+        Self { left_out: Some(left_out), ..self }
+    }
+
+    /// The outcome in a line for a reader.
+    pub(super) fn headline(&self) -> String {
+        let mut judged: Vec<String> = self.lines.iter().map(Line::subject).collect();
+        judged.sort_unstable();
+        judged.dedup();
+        let with = |is: &dyn Fn(&Line<String>) -> bool| {
+            let found = |subject: &&String| {
+                self.lines.iter().any(|line| line.subject() == **subject && is(line))
+            };
+            judged.iter().filter(found).count()
+        };
+        let slower = with(&|line| line.verdict == Verdict::Fail);
+        let faster = with(&|line| line.improved);
+        let undecided = with(&|line| {
+            matches!(
+                line.verdict,
+                Verdict::Inconclusive | Verdict::Insufficient | Verdict::Vanished
+            )
+        });
+        match self.outcome {
+            Outcome::NotComparable | Outcome::TooFewRuns => return self.summary.clone(),
+            _ if judged.is_empty() => return "no load reached a handler".to_owned(),
+            _ => {}
+        }
+        let mut text = match slower {
+            0 => "no handler became slower".to_owned(),
+            1 => "1 handler became slower".to_owned(),
+            more => format!("{more} handlers became slower"),
+        };
+        for (count, what) in [(faster, "faster"), (undecided, "undecided")] {
+            if count > 0 {
+                text.push_str(&format!(", {count} {what}"));
+            }
+        }
+        text + &format!(", of {}", judged.len())
     }
 }
 

@@ -10,13 +10,13 @@ use super::{Bench, Options, kernel};
 use crate::error::{Failure, exit};
 use crate::prepare::{self, Inspected};
 
-/// The given kernels, or the one that the first module was built for, each with its modules, prepared below
-/// `folder`.
+/// The given kernels, or the one that the first module was built for, each with its modules below `folder`, in copies
+/// that get BTF if they have none and `with_btf`.
 ///
 /// # Errors
 /// If a kernel is missing or given twice, no module was built for one of them, or the modules cannot be
 /// prepared or have different names.
-pub fn benches(options: &Options, folder: &Path) -> Result<Vec<Bench>, Failure> {
+pub fn benches(options: &Options, with_btf: bool, folder: &Path) -> Result<Vec<Bench>, Failure> {
     let baselines = inspect(&options.baseline)?;
     let candidates = inspect(&options.candidate)?;
     let kernels = if options.kernels.is_empty() {
@@ -27,7 +27,7 @@ pub fn benches(options: &Options, folder: &Path) -> Result<Vec<Bench>, Failure> 
     let bench = |kernel: KernelImage| {
         let below = folder.join(&kernel.release);
         fs::create_dir_all(&below).map_err(|error| cannot_write(&below, &error))?;
-        let btf = kernel_btf(&kernel, &below)?;
+        let btf = if with_btf { kernel_btf(&kernel, &below)? } else { None };
         let build = |modules: &[Inspected], params: &str, name: &str| -> Result<Build, Failure> {
             let module = of_kernel(modules, &kernel)?;
             let output = below.join(name);

@@ -74,6 +74,7 @@ fn steps(plan: &Plan, order: &mut Option<u32>) -> Result<(), Failure> {
         root::make(Path::new(PROGRAM)).map_err(|error| internal(error.to_string()))?;
     }
     let without = plan.cost.as_ref().map(times).transpose()?;
+    let mut counted = None;
     for step in &plan.steps {
         *order = Some(step.order);
         say(&format!("{STEP_LINE}{}", step.order));
@@ -83,12 +84,13 @@ fn steps(plan: &Plan, order: &mut Option<u32>) -> Result<(), Failure> {
         };
         if step.loads {
             insert(build)?;
+            counted = None;
         }
         measure_on(build, &job.warmup, false)?;
         let with = plan.cost.as_ref().map(times).transpose()?;
         match &plan.counting {
             None => measure_on(build, &job.run, false)?,
-            Some(files) => count_on(build, &job.run, files, step)?,
+            Some(files) => count_on(build, &job.run, files, step, &mut counted)?,
         }
         if let (Some(cost), Some(without), Some(with)) = (&plan.cost, &without, &with) {
             keep_costs(step, cost, without, with)?;
@@ -248,17 +250,14 @@ fn count_on(
     spec: &RunSpec,
     files: &CountingFiles,
     step: &Step,
+    known: &mut Option<Wanted>,
 ) -> Result<(), Failure> {
-    let handlers = counted(&build.name, &spec.handlers)?;
-    write_json(&step.handlers, &handlers)?;
-    let mut request = format!("module {}\n", place(&build.name)?);
-    for handler in handlers.iter().filter(|handler| handler.module.is_none()) {
-        request.push_str(&format!("function {}\n", handler.name));
-    }
-    let symbols = fs::read_to_string("/proc/kallsyms")
-        .map_err(|error| internal(format!("cannot read /proc/kallsyms: {error}")))?;
-    let unwritable = |error| internal(format!("cannot write {}: {error}", files.symbols.display()));
-    fs::write(&files.symbols, request + &symbols).map_err(unwritable)?;
+    let wanted = match known.take().filter(|wanted| wanted.patterns == spec.handlers) {
+        Some(wanted) => wanted,
+        None => want(build, spec, files)?,
+    };
+    write_json(&step.handlers, &wanted.handlers)?;
+    *known = Some(wanted);
     measure_on(build, spec, true)?;
     if let Ok(why) = fs::read_to_string(files.counts.with_extension("error")) {
         let text = format!("the plugin in QEMU could not count: {why}");
@@ -271,6 +270,29 @@ fn count_on(
         );
         Failure::new(exit::LAB_FAILED, text)
     })
+}
+
+/// What the plugin was told to count, which holds until the module is unloaded.
+struct Wanted {
+    /// Names or globs.
+    patterns: Vec<String>,
+    /// The functions that they match.
+    handlers: Vec<CountedHandler>,
+}
+
+/// Writes what is to be counted to the file that the plugin reads whenever it begins. The symbols of a kernel take
+/// seconds to read under a translator.
+fn want(build: &Build, spec: &RunSpec, files: &CountingFiles) -> Result<Wanted, Failure> {
+    let handlers = counted(&build.name, &spec.handlers)?;
+    let mut request = format!("module {}\n", place(&build.name)?);
+    for handler in handlers.iter().filter(|handler| handler.module.is_none()) {
+        request.push_str(&format!("function {}\n", handler.name));
+    }
+    let symbols = fs::read_to_string("/proc/kallsyms")
+        .map_err(|error| internal(format!("cannot read /proc/kallsyms: {error}")))?;
+    let unwritable = |error| internal(format!("cannot write {}: {error}", files.symbols.display()));
+    fs::write(&files.symbols, request + &symbols).map_err(unwritable)?;
+    Ok(Wanted { patterns: spec.handlers.clone(), handlers })
 }
 
 /// The module's name, where it was loaded and its bytes, to know its code where symbols are missing.

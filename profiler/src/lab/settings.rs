@@ -172,7 +172,7 @@ impl Options {
     }
 
     fn run(&self) -> RunSpec {
-        let slow = self.loads.iter().any(|kind| SLOW.contains(kind));
+        let slow = self.loads.iter().any(|kind| is_slow(*kind));
         let usual = match self.meter {
             _ if slow => OPERATIONS_IF_SLOW,
             Meter::Exact => OPERATIONS_IF_EXACT,
@@ -201,6 +201,11 @@ impl Options {
             _ => None,
         }
     }
+}
+
+/// Whether an operation starts a process or mounts.
+pub(super) fn is_slow(kind: BuiltinKind) -> bool {
+    SLOW.contains(&kind)
 }
 
 /// Whether the CPU time of an operation is the load's: the kernel starts modprobe as its own.

@@ -1,0 +1,452 @@
+//! What a gate of two builds measures when nobody says: which handlers, under which loads, and how often.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::plan::{Job, Length, RunSpec};
+use super::registered::Registered;
+use super::settings::is_slow;
+use crate::load::BuiltinKind;
+use crate::load_profile::LoadProfile;
+use crate::profile::{Clock, Meter, Profile};
+use crate::stats::smallest_p;
+use crate::text::{listed, plural};
+use crate::verdict::{HandlerRule, Limit, Limits, Statistic};
+
+/// Calls that each run needs of a handler to judge it: fewer are calls of something beside the load.
+const LEAST_CALLS: u64 = 20;
+
+/// Operations of a run: two hundred calls for a TP99, and so many more that one that refills a cache or random
+/// numbers does not move the average by half a percent.
+const OPERATIONS: u64 = 1_000;
+
+/// The same of loads that take a thousand times as long: all figures but TP99.
+const OPERATIONS_IF_SLOW: u64 = 60;
+
+/// Times of QEMU's translator on a common machine, for the expected time.
+const SECONDS_A_BOOT: f64 = 30.0;
+const SECONDS_A_RUN: f64 = 1.5;
+const SECONDS_A_RUN_IF_SLOW: f64 = 5.0;
+
+/// Most boots, and rounds in each, that are planned.
+const MOST: u32 = 4;
+
+/// A built-in load, and what load profiles use it for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Load {
+    /// The load.
+    pub kind: BuiltinKind,
+    /// The handlers that it is for, by name or glob.
+    handlers: Vec<glob::Pattern>,
+}
+
+/// What is measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Session {
+    /// The handlers, by name.
+    pub handlers: BTreeSet<String>,
+    /// The loads, one after another.
+    pub loads: Vec<Load>,
+    /// Parameters of the driver that turn on the hooks that loads are for.
+    pub module_params: String,
+    /// Boots of each kernel.
+    pub boots: u32,
+    /// Rounds of ABBA in each boot.
+    pub repeat: u32,
+}
+
+/// What the loads reached.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Reach {
+    /// Handlers without a call.
+    pub unreached: Vec<String>,
+    /// What is not judged, in words.
+    pub not_judged: Vec<String>,
+    /// The same for the gate's rule.
+    pub rules: Vec<HandlerRule>,
+}
+
+impl Session {
+    /// Chooses for two builds of the driver `name`, from `profiles`; `wanted` narrows the handlers.
+    ///
+    /// # Errors
+    /// If there is no handler or no load.
+    pub fn choose(
+        name: &str,
+        builds: &[Registered],
+        profiles: &[LoadProfile],
+        wanted: &[glob::Pattern],
+    ) -> Result<Self, String> {
+        let of_builds = |of: fn(&Registered) -> &BTreeSet<String>| -> BTreeSet<String> {
+            builds.iter().flat_map(of).cloned().collect()
+        };
+        let functions = of_builds(|build| &build.functions);
+        let (mut loads, mut parameters): (Vec<Load>, Vec<(BuiltinKind, &String)>) =
+            Default::default();
+        let hooks = profiles.iter().filter_map(|profile| Some((profile, profile.hook()?)));
+        let mut is_known = false;
+        for (profile, hook) in hooks {
+            let Some(builtin) = hook.builtin else { continue };
+            is_known |= profile.modules.iter().any(|module| module == name);
+            parameters.extend(hook.parameter.iter().map(|parameter| (builtin.kind, parameter)));
+            let patterns = hook.handlers.iter();
+            let patterns = patterns.filter_map(|wanted| glob::Pattern::new(&wanted.name).ok());
+            match loads.iter_mut().find(|load| load.kind == builtin.kind) {
+                Some(load) => load.handlers.extend(patterns),
+                None => loads.push(Load { kind: builtin.kind, handlers: patterns.collect() }),
+            }
+        }
+        let matches =
+            |patterns: &[glob::Pattern], name: &str| patterns.iter().any(|one| one.matches(name));
+        let mut handlers = of_builds(|build| &build.handlers);
+        if wanted.is_empty() {
+            let named = |name: &&String| loads.iter().any(|load| matches(&load.handlers, name));
+            handlers.extend(functions.iter().filter(named).cloned());
+        } else {
+            handlers = functions.into_iter().filter(|name| matches(wanted, name)).collect();
+        }
+        if handlers.is_empty() {
+            let whose: Vec<&str> = wanted.iter().map(glob::Pattern::as_str).collect();
+            return Err(match whose.as_slice() {
+                [] => format!(
+                    "no function of {name} is given to the kernel: is it stripped of its symbols? Name handlers of \
+                     the kernel to `profiler lab` instead"
+                ),
+                whose => format!("neither build of {name} has a function `{}`", listed(whose)),
+            });
+        }
+        // A load that no profile names a handler of this driver for may still reach some, if the driver is unknown.
+        let is_for = |load: &Load| handlers.iter().any(|name| matches(&load.handlers, name));
+        if is_known && loads.iter().any(is_for) {
+            loads.retain(is_for);
+        }
+        if loads.is_empty() {
+            return Err("no load profile has a built-in load".to_owned());
+        }
+        let has_all = |name: &String| builds.iter().all(|build| build.parameters.contains(name));
+        let on: BTreeSet<String> = parameters
+            .into_iter()
+            .filter(|(kind, name)| loads.iter().any(|load| load.kind == *kind) && has_all(name))
+            .map(|(_, name)| format!("{name}=1"))
+            .collect();
+        let module_params = Vec::from_iter(on).join(" ");
+        Ok(Self { handlers, loads, module_params, boots: 2, repeat: 2 })
+    }
+
+    /// Sets boots and rounds so that each figure can fail at `alpha` on `kernels` kernels, as far as can be known:
+    /// handlers that loads were not made for come on top.
+    #[must_use]
+    pub fn designed(mut self, alpha: f64, kernels: usize) -> Self {
+        let named = |name: &&String| {
+            self.loads.iter().any(|load| load.handlers.iter().any(|one| one.matches(name)))
+        };
+        let handlers = self.handlers.iter().filter(named).count().max(self.loads.len());
+        let comparisons = handlers * Statistic::GATED.len() * kernels;
+        let decides = |boots: u32, repeat: u32| {
+            let runs = 2 * repeat as usize;
+            smallest_p(vec![(runs, runs); boots as usize]) * comparisons as f64 <= alpha
+        };
+        let mut designs =
+            (2..=MOST).flat_map(|boots| (2..=MOST).map(move |repeat| (boots, repeat)));
+        (self.boots, self.repeat) =
+            designs.find(|(boots, repeat)| decides(*boots, *repeat)).unwrap_or((MOST, MOST));
+        self
+    }
+
+    /// The runs each time that the driver is loaded; `kernel` is in their names where there are several.
+    #[must_use]
+    pub fn work(&self, kernel: Option<&str>) -> Vec<Job> {
+        let job = |load: &Load| {
+            let operations = if is_slow(load.kind) { OPERATIONS_IF_SLOW } else { OPERATIONS };
+            let run = RunSpec {
+                clock: Clock::Virtual,
+                meter: Meter::Exact,
+                handlers: vec!["*".to_owned()],
+                loads: vec![load.kind],
+                workers: 1,
+                rate: None,
+                length: Length::Operations(operations),
+            };
+            Job::warmed_up(Some(part(kernel, load.kind)), run)
+        };
+        self.loads.iter().map(job).collect()
+    }
+
+    /// About how long it takes, with so many boots side by side.
+    #[must_use]
+    pub fn expected(&self, kernels: usize, side_by_side: u32) -> Duration {
+        let of_load = |load: &Load| match is_slow(load.kind) {
+            true => SECONDS_A_RUN_IF_SLOW,
+            false => SECONDS_A_RUN,
+        };
+        let once: f64 = self.loads.iter().map(of_load).sum();
+        let boot = SECONDS_A_BOOT + f64::from(4 * self.repeat) * once;
+        let turns = self.boots.div_ceil(side_by_side.max(1));
+        Duration::from_secs_f64(boot * f64::from(turns) * kernels as f64)
+    }
+
+    /// The plan for a reader.
+    #[must_use]
+    pub fn text(&self, kernels: &[&str], side_by_side: u32) -> String {
+        let loads: Vec<&str> = self.loads.iter().map(|load| load.kind.name()).collect();
+        let expected = self.expected(kernels.len(), side_by_side).as_secs_f64() / 60.0;
+        let runs = 4 * self.repeat as usize * self.boots as usize * loads.len() * kernels.len();
+        let with = match self.module_params.as_str() {
+            "" => String::new(),
+            params => format!("driver    loaded with {params}\n"),
+        };
+        format!(
+            "kernel    {}\nhandlers  {}: {}\n{with}loads     {}, one after another: {}\n\
+             design    {} boots, in each the builds in turns, {} v {}: {runs} runs\n\
+             time      about {:.0} minutes\n",
+            kernels.join(", "),
+            self.handlers.len(),
+            listed(&Vec::from_iter(&self.handlers)),
+            loads.len(),
+            loads.join(", "),
+            self.boots,
+            2 * self.repeat,
+            2 * self.repeat,
+            expected.max(1.0),
+        )
+    }
+
+    /// Leaves each handler to the one load that reaches it best, and says what is not judged.
+    #[must_use]
+    pub fn reach(
+        &self,
+        kernel: Option<&str>,
+        base: &mut Vec<Profile>,
+        candidate: &mut Vec<Profile>,
+    ) -> Reach {
+        let mut reach = Reach::default();
+        let mut chosen: BTreeMap<&str, String> = BTreeMap::new();
+        let mut off: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let shown = |name: &str| kernel.map_or(name.to_owned(), |of| format!("{name} on {of}"));
+        for handler in &self.handlers {
+            let under = |load: &Load| {
+                let name = part(kernel, load.kind);
+                let calls = [&*base, &*candidate].map(|runs| fewest_calls(runs, &name, handler));
+                let is_for = load.handlers.iter().any(|pattern| pattern.matches(handler));
+                (calls[0].max(calls[1]), is_for, calls, name)
+            };
+            let loads: Vec<_> = self.loads.iter().map(under).collect();
+            let best = loads
+                .iter()
+                .filter(|(most, ..)| *most >= LEAST_CALLS)
+                .max_by_key(|(most, is_for, ..)| (*is_for, *most));
+            let Some((most, _, calls, name)) = best else {
+                match loads.iter().any(|(most, ..)| *most > 0) {
+                    true => off.entry("all figures".to_owned()).or_default().push(shown(handler)),
+                    false => reach.unreached.push(shown(handler)),
+                }
+                continue;
+            };
+            chosen.insert(handler, name.clone());
+            // A build that never calls it has no figures to judge.
+            let fewest = calls.iter().copied().filter(|calls| *calls > 0).min().unwrap_or(*most);
+            let mut limits = Limits::default();
+            for statistic in Statistic::GATED {
+                if statistic.calls_needed(Meter::Exact) > fewest {
+                    limits.set(statistic, Limit::Off);
+                    off.entry(statistic.to_string()).or_default().push(shown(handler));
+                }
+            }
+            if let (true, Ok(pattern)) =
+                (limits != Limits::default(), glob::Pattern::new(&glob::Pattern::escape(handler)))
+            {
+                reach.rules.push(HandlerRule { pattern, limits, floor: None });
+            }
+        }
+        for (figure, handlers) in off {
+            let count = handlers.len();
+            let names = listed(&handlers);
+            reach
+                .not_judged
+                .push(format!("{figure} of {count} handler{} ({names})", plural(count)));
+        }
+        for runs in [base, candidate] {
+            for run in &mut *runs {
+                let name = run.place.as_ref().and_then(|place| place.part.clone());
+                run.handlers.retain(|handler| chosen.get(&*handler.name) == name.as_ref());
+                run.warnings.clear();
+                run.warn();
+            }
+            runs.retain(|run| !run.handlers.is_empty());
+        }
+        reach
+    }
+}
+
+/// The name of the runs of a load.
+fn part(kernel: Option<&str>, kind: BuiltinKind) -> String {
+    kernel.map_or(kind.name().to_owned(), |kernel| format!("{kernel}, {}", kind.name()))
+}
+
+/// Calls of a handler in the run with the fewest, of those of a part.
+fn fewest_calls(runs: &[Profile], part: &str, handler: &str) -> u64 {
+    let of_part =
+        |run: &&Profile| run.place.as_ref().and_then(|place| place.part.as_deref()) == Some(part);
+    let calls = |run: &Profile| {
+        run.handlers.iter().filter(|found| found.name == handler).map(|found| found.count).sum()
+    };
+    runs.iter().filter(of_part).map(calls).min().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::tests::runs;
+    use crate::lab::lines::Lines;
+    use crate::lab::plan::CountedHandler;
+    use crate::lab::{counts, exact};
+    use crate::load_profile::Library;
+    use crate::profile::{CallTree, Place};
+
+    fn profiles() -> Vec<LoadProfile> {
+        let listed = Library::new(Vec::new()).list().unwrap();
+        listed.into_iter().map(|listed| listed.profile.unwrap()).collect()
+    }
+
+    fn build(handlers: &[&str], parameters: &[&str]) -> Registered {
+        let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        Registered {
+            handlers: set(handlers),
+            functions: set(&[handlers, &["helper", "ptrace_pre_handler"]].concat()),
+            parameters: set(parameters),
+        }
+    }
+
+    fn kinds(session: &Session) -> Vec<&'static str> {
+        session.loads.iter().map(|load| load.kind.name()).collect()
+    }
+
+    fn wanted(glob: &str) -> Vec<glob::Pattern> {
+        vec![glob::Pattern::new(glob).unwrap()]
+    }
+
+    #[test]
+    fn a_known_driver_gets_the_loads_of_its_handlers() {
+        let old = build(&["bind_handler", "mprotect_pre_handler"], &["MPROTECT_HOOK", "EXIT_HOOK"]);
+        let new = build(&["bind_handler", "exit_pre_handler"], &["MPROTECT_HOOK"]);
+        let of = |wanted: &[glob::Pattern]| {
+            Session::choose("hids_driver", &[old.clone(), new.clone()], &profiles(), wanted)
+        };
+        let session = of(&[]).unwrap();
+        let expected =
+            ["bind_handler", "exit_pre_handler", "mprotect_pre_handler", "ptrace_pre_handler"];
+        assert_eq!(Vec::from_iter(&session.handlers), expected);
+        assert_eq!(kinds(&session), ["bind", "exit", "mprotect", "ptrace"]);
+        assert_eq!(session.module_params, "MPROTECT_HOOK=1", "only one build has EXIT_HOOK");
+        let narrow = of(&wanted("bind_*")).unwrap();
+        assert_eq!((kinds(&narrow), narrow.handlers.len()), (vec!["bind"], 1));
+        let missing = of(&wanted("nothing")).unwrap_err();
+        assert_eq!(missing, "neither build of hids_driver has a function `nothing`");
+    }
+
+    #[test]
+    fn an_unknown_driver_gets_every_load() {
+        let build = build(&["my_bind_hook"], &[]);
+        let session = Session::choose("mine", &[build.clone(), build], &profiles(), &[]).unwrap();
+        assert_eq!(kinds(&session).len(), 24);
+        assert_eq!(session.work(None).len(), 24);
+        let none = Session::choose("mine", &[Registered::default()], &profiles(), &[]);
+        assert!(none.unwrap_err().contains("stripped"));
+    }
+
+    #[test]
+    fn the_design_can_decide_each_figure() {
+        let names: Vec<String> = (0..60).map(|number| format!("bind_{number}")).collect();
+        let session = |count: usize| Session {
+            handlers: names[..count].iter().cloned().collect(),
+            loads: vec![Load { kind: BuiltinKind::Bind, handlers: wanted("bind_*") }],
+            module_params: String::new(),
+            boots: 0,
+            repeat: 0,
+        };
+        let of = |count, alpha, kernels| {
+            let session = session(count).designed(alpha, kernels);
+            (session.boots, session.repeat)
+        };
+        // 2 boots with 4 v 4 runs: 1/4900, so 245 comparisons; with 6 v 6 1/853776.
+        assert_eq!([of(2, 0.05, 1), of(49, 0.05, 1)], [(2, 2); 2]);
+        assert_eq!([of(50, 0.05, 1), of(25, 0.05, 2), of(25, 0.02, 1)], [(2, 3); 3]);
+        let session = session(1).designed(0.05, 1);
+        assert!(session.expected(2, 2) > session.expected(1, 2));
+        assert!(
+            session.text(&["6.1"], 2).contains("4 v 4: 16 runs"),
+            "{}",
+            session.text(&["6.1"], 2)
+        );
+    }
+
+    /// A run under a load, with these calls of handlers.
+    fn measured(kind: BuiltinKind, calls: &[(&str, u64)]) -> Profile {
+        let mut text = "profiler-qemu 1\n".to_owned();
+        let mut handlers = Vec::new();
+        for (number, (name, calls)) in (1_u32..).zip(calls) {
+            text += &format!(
+                "function {number} {number:x} {name} d\ncalls {number} {calls} {calls} 0 0 0\n"
+            );
+            if *calls > 0 {
+                text += &format!("inclusive {number} 9 {calls}\nown {number} 9 {calls}\n");
+            }
+            handlers.push(CountedHandler {
+                name: (*name).to_owned(),
+                module: Some("d".to_owned()),
+                by_glob: true,
+                address: u64::from(number),
+            });
+        }
+        let mut run = runs(&[CallTree::default()]).remove(0);
+        let counts = counts::parse(&(text + "end\n")).unwrap();
+        exact::fill(&mut run, &counts, handlers, &Lines::default()).unwrap();
+        run.place = Some(Place { boot: 0, order: 0, part: Some(part(None, kind)) });
+        run
+    }
+
+    #[test]
+    fn each_handler_is_left_to_the_load_that_reaches_it_best() {
+        let names = ["bind_handler", "execve_handler", "exit_handler", "rare", "never"];
+        let build = build(&names, &[]);
+        let session = Session::choose("mine", &[build.clone(), build], &profiles(), &[]).unwrap();
+        let side = |execves: u64| {
+            vec![
+                measured(BuiltinKind::Bind, &[("bind_handler", 999), ("rare", 19), ("never", 0)]),
+                measured(
+                    BuiltinKind::Execve,
+                    &[("execve_handler", execves), ("exit_handler", 500), ("bind_handler", 2_000)],
+                ),
+                measured(BuiltinKind::Mount, &[("exit_handler", 400)]),
+            ]
+        };
+        let (mut base, mut candidate) = (side(60), side(59));
+        let reach = session.reach(None, &mut base, &mut candidate);
+        assert_eq!(reach.unreached, ["never", "ptrace_pre_handler"]);
+        let expected = ["all figures of 1 handler (rare)", "tp99 of 1 handler (execve_handler)"];
+        assert_eq!(reach.not_judged, expected);
+        assert_eq!(reach.rules.len(), 1);
+        assert_eq!(reach.rules[0].limits.get(Statistic::Tp99), Some(Limit::Off));
+        assert_eq!(reach.rules[0].limits.get(Statistic::Tp95), None);
+        for side in [base, candidate] {
+            let kept: Vec<Vec<&str>> = side
+                .iter()
+                .map(|run| run.handlers.iter().map(|handler| &*handler.name).collect())
+                .collect();
+            // A profile names bind_handler for the load bind, and mount has nothing left.
+            assert_eq!(kept, [vec!["bind_handler"], vec!["execve_handler", "exit_handler"]]);
+            side.iter().for_each(|run| run.check().unwrap());
+        }
+    }
+
+    #[test]
+    fn a_handler_that_one_build_never_calls_is_kept() {
+        let build = build(&["bind_handler"], &[]);
+        let session = Session::choose("mine", &[build], &profiles(), &[]).unwrap();
+        let mut base = vec![measured(BuiltinKind::Bind, &[("bind_handler", 1_000)])];
+        let mut candidate = vec![measured(BuiltinKind::Bind, &[("bind_handler", 0)])];
+        let reach = session.reach(None, &mut base, &mut candidate);
+        assert_eq!((base.len(), candidate.len()), (1, 1));
+        assert_eq!((reach.not_judged.len(), reach.rules.len()), (0, 0));
+    }
+}
