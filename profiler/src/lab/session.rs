@@ -24,9 +24,9 @@ const OPERATIONS: u64 = 1_000;
 const OPERATIONS_IF_SLOW: u64 = 60;
 
 /// Times of QEMU's translator on a common machine, for the expected time.
-const SECONDS_A_BOOT: f64 = 30.0;
-const SECONDS_A_RUN: f64 = 1.5;
-const SECONDS_A_RUN_IF_SLOW: f64 = 5.0;
+const SECONDS_A_BOOT: f64 = 25.0;
+const SECONDS_A_RUN: f64 = 3.0;
+const SECONDS_A_RUN_IF_SLOW: f64 = 4.0;
 
 /// Most boots, and rounds in each, that are planned.
 const MOST: u32 = 4;
