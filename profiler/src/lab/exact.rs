@@ -1,5 +1,6 @@
 //! From what the emulator counted to a recording.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -7,7 +8,7 @@ use std::path::Path;
 
 use super::counts::{self, Calls, Counts};
 use super::lines::Lines;
-use super::plan::{CountedHandler, Plan, Step};
+use super::plan::{CountedHandler, Plan, Side, Step};
 use crate::error::{Failure, exit};
 use crate::profile::call_tree::{TreeFunction, TreeNode, TreePlace};
 use crate::profile::measure::Losses;
@@ -22,8 +23,14 @@ const DIGITS: u8 = 5;
 /// Most instructions of a call that are told apart; sums, minimum and maximum are exact above, too.
 const HIGHEST: u64 = 1 << 28;
 
-/// Adds to `profile`, which has the load and the machine, what was counted in `step`.
-pub(super) fn add(profile: &mut Profile, plan: &Plan, step: &Step) -> Result<(), Failure> {
+/// Adds to `profile`, which has the load and the machine, what was counted in `step`. `known` keeps the source lines of
+/// builds, which take long to read.
+pub(super) fn add(
+    profile: &mut Profile,
+    plan: &Plan,
+    step: &Step,
+    known: &mut HashMap<Side, Lines>,
+) -> Result<(), Failure> {
     let failed = |what: String| {
         let text = format!("boot {}, run {}: {what}", plan.boot, step.order);
         Failure::new(exit::LAB_FAILED, text)
@@ -38,8 +45,13 @@ pub(super) fn add(profile: &mut Profile, plan: &Plan, step: &Step) -> Result<(),
         .and_then(|bytes| serde_json::from_slice(&bytes).map_err(|error| error.to_string()))
         .map_err(|why| failed(format!("cannot read {}: {why}", step.handlers.display())))?;
     let build = plan.build(step.side);
-    let lines = Lines::read(&build.file)
-        .map_err(|why| failed(format!("cannot read {}: {why}", build.file.display())))?;
+    let lines = match known.entry(step.side) {
+        Entry::Occupied(lines) => lines.into_mut(),
+        Entry::Vacant(place) => place.insert(
+            Lines::read(&build.file)
+                .map_err(|why| failed(format!("cannot read {}: {why}", build.file.display())))?,
+        ),
+    };
     let ran = profile.modules.first().and_then(|module| module.build_id.as_deref());
     if let (Some(ran), Some(read)) = (ran, lines.build_id())
         && ran != read
@@ -50,7 +62,7 @@ pub(super) fn add(profile: &mut Profile, plan: &Plan, step: &Step) -> Result<(),
             build.name
         )));
     }
-    fill(profile, &counts, handlers, &lines).map_err(damaged)
+    fill(profile, &counts, handlers, lines).map_err(damaged)
 }
 
 /// The file's text, if it is one and not too large.

@@ -22,6 +22,7 @@ pub mod table;
 pub mod tools;
 mod vm;
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
@@ -31,6 +32,7 @@ use profiler_vm::KernelImage;
 
 use crate::error::{Failure, exit};
 use crate::profile::{Meter, Place, Profile};
+use lines::Lines;
 use plan::{Build, CountingFiles, Plan, Side, Step, Task, sides};
 pub use settings::{Options, Settings, has_cost};
 
@@ -118,8 +120,9 @@ fn one_boot(
     let failure = vm::run(bench, settings, &plan, &folder, on_run).err();
     let mut runs = Vec::new();
     let mut unreadable = None;
+    let mut lines = HashMap::new();
     for step in plan.steps.iter().filter(|step| step.result.exists()) {
-        match result(&plan, step) {
+        match result(&plan, step, &mut lines) {
             Ok(profile) => runs.push((step.side, profile)),
             Err(error) => unreadable = unreadable.or(Some(error)),
         }
@@ -140,12 +143,12 @@ fn one_boot(
 }
 
 /// The recording of one run, with its place and the driver's cost per operation.
-fn result(plan: &Plan, step: &Step) -> Result<Profile, Failure> {
+fn result(plan: &Plan, step: &Step, lines: &mut HashMap<Side, Lines>) -> Result<Profile, Failure> {
     let mut profile = Profile::read(&step.result)?;
     let part = plan.work.get(step.job).and_then(|job| job.part.clone());
     profile.place = Some(Place { boot: plan.boot, order: step.order, part });
     if plan.counting.is_some() {
-        exact::add(&mut profile, plan, step)?;
+        exact::add(&mut profile, plan, step, lines)?;
     }
     if plan.cost.is_some() {
         let unreadable = |error: &dyn std::fmt::Display| {
