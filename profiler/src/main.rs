@@ -56,6 +56,7 @@ fn main() -> ExitCode {
                 handlers: &args.handlers,
                 unit: args.unit,
                 width: cmd::report::stdout_width(),
+                commit: args.commit.as_deref(),
             },
             &mut std::io::stdout().lock(),
         ),

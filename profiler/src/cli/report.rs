@@ -16,7 +16,9 @@ Examples:
   profiler report run.json --output run.hlog
   # one handler for a percentile plotter; one run of a series
   profiler report run.json --handler bind_handler --output bind.hgrm
-  profiler report series.json --run 3 --format csv";
+  profiler report series.json --run 3 --format csv
+  # a row for Otava, which looks for changes over commits
+  profiler report run.json --format otava --commit 4c6e9a5 --output row.csv";
 
 /// Arguments of `profiler report`.
 #[derive(Debug, Args)]
@@ -42,6 +44,9 @@ pub struct ReportArgs {
     /// Only this run of a series, from 1.
     #[arg(long, value_name = "N")]
     pub run: Option<usize>,
+    /// Revision of the driver's sources: the column `commit` of otava.
+    #[arg(long, value_name = "REV")]
+    pub commit: Option<String>,
     /// Only these handlers, by name or glob (repeatable).
     #[arg(long = "handler", short = 'H', value_name = "NAME|GLOB")]
     pub handlers: Vec<String>,

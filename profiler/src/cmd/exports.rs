@@ -2,7 +2,7 @@
 
 use crate::atomic_file::OutputFile;
 use crate::error::{Failure, exit};
-use crate::export::{Export, Format, Unit};
+use crate::export::{Export, Format, Look, Unit};
 use crate::profile::Profile;
 
 /// Open files, not yet written.
@@ -38,8 +38,9 @@ impl Exports {
     /// The first failure.
     pub(super) fn commit(self, profile: &Profile, unit: Unit) -> Result<(), Failure> {
         let mut first = Ok(());
+        let look = Look { unit, ..Look::default() };
         for (format, file) in self.0 {
-            let written = file.commit(&format.exporter(unit, None).serialize(profile));
+            let written = file.commit(&format.exporter(&look).serialize(profile));
             first = first.and(written.map_err(Failure::from));
         }
         first

@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::atomic_file::OutputFile;
 use crate::error::{Failure, exit};
 use crate::export::plot::plots;
-use crate::export::{Format, Html, Unit, series};
+use crate::export::{Format, Html, Look, Unit, series};
 use crate::profile::{Profile, Series};
 
 use print::write;
@@ -37,6 +37,8 @@ pub struct Options<'a> {
     pub unit: Unit,
     /// Columns of the terminal; `None` never wraps.
     pub width: Option<u16>,
+    /// Revision of the driver's sources, for formats that have a place for it.
+    pub commit: Option<&'a str>,
 }
 
 /// Writes the report of `options.file` to `out`, or atomically to `options.output`.
@@ -69,8 +71,12 @@ pub fn run(options: &Options<'_>, out: &mut dyn Write) -> Result<(), Failure> {
             let (name, other) = (options.file.to_string_lossy(), other.to_string_lossy());
             Html.overlay((&name, first), (&other, second))
         }
-        None => series::render(&series, format, options.unit, width)
-            .ok_or_else(|| several(options.file, &series, format))?,
+        None => {
+            let commit = options.commit.map(str::to_owned);
+            let look = Look { unit: options.unit, width, commit };
+            series::render(&series, format, &look)
+                .ok_or_else(|| several(options.file, &series, format))?
+        }
     };
     if options.plot {
         bytes.extend(series.runs.iter().flat_map(|run| plots(run).into_bytes()));

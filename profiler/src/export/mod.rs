@@ -1,11 +1,13 @@
 //! Recordings in all formats, as bytes: exporters do no I/O.
 
+pub mod bmf;
 mod books;
 pub(crate) mod cell;
 pub mod compare;
 pub mod csv;
 mod curve;
 pub mod explain;
+mod figures;
 pub mod gate;
 pub(crate) mod grid;
 pub mod hgrm;
@@ -17,10 +19,12 @@ pub mod load_profiles;
 mod loads;
 pub mod markdown;
 pub mod openmetrics;
+pub mod otava;
 pub mod plot;
 pub mod repeats;
 mod self_time;
 pub mod series;
+pub mod smaller_is_better;
 pub mod table;
 mod unseen;
 pub mod verdict;
@@ -28,6 +32,7 @@ pub mod verdict;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+pub use bmf::Bmf;
 pub use cell::Unit;
 pub use csv::Csv;
 pub use hgrm::Hgrm;
@@ -36,6 +41,8 @@ pub use html::Html;
 pub use json::Json;
 pub use markdown::Markdown;
 pub use openmetrics::OpenMetrics;
+pub use otava::Otava;
+pub use smaller_is_better::SmallerIsBetter;
 pub use table::Table;
 
 use crate::profile::Profile;
@@ -81,6 +88,24 @@ pub enum Format {
     OpenMetrics,
     /// One page with plots.
     Html,
+    /// Bencher's metrics.
+    Bmf,
+    /// Metrics of github-action-benchmark.
+    #[strum(serialize = "smaller-is-better")]
+    SmallerIsBetter,
+    /// Apache Otava's CSV.
+    Otava,
+}
+
+/// How a format is written, where it leaves a choice.
+#[derive(Debug, Clone, Default)]
+pub struct Look {
+    /// Unit of durations, in formats for people.
+    pub unit: Unit,
+    /// Columns of the terminal, for the table; `None` never wraps.
+    pub width: Option<u16>,
+    /// Revision of the driver's sources, in formats that have a place for it.
+    pub commit: Option<String>,
 }
 
 /// An unknown format or file name extension.
@@ -119,6 +144,9 @@ impl Format {
             Self::Hgrm => &["hgrm"],
             Self::OpenMetrics => &["prom", "om", "openmetrics"],
             Self::Html => &["html", "htm"],
+            Self::Bmf => &["bmf"],
+            // Files of others have one's own format: `FORMAT=FILE`.
+            Self::SmallerIsBetter | Self::Otava => &[],
         }
     }
 
@@ -129,9 +157,10 @@ impl Format {
         Self::ALL.iter().copied().find(|format| format.extensions().contains(&extension.as_str()))
     }
 
-    /// The exporter. Formats for programs ignore `unit`; `width` is the terminal's, for the table.
+    /// The exporter.
     #[must_use]
-    pub fn exporter(self, unit: Unit, width: Option<u16>) -> Box<dyn Exporter> {
+    pub fn exporter(self, look: &Look) -> Box<dyn Exporter> {
+        let Look { unit, width, .. } = *look;
         match self {
             Self::Table => Box::new(Table { unit, width }),
             Self::Markdown => Box::new(Markdown { unit }),
@@ -141,6 +170,9 @@ impl Format {
             Self::Hgrm => Box::new(Hgrm { unit }),
             Self::OpenMetrics => Box::new(OpenMetrics),
             Self::Html => Box::new(Html),
+            Self::Bmf => Box::new(Bmf),
+            Self::SmallerIsBetter => Box::new(SmallerIsBetter),
+            Self::Otava => Box::new(Otava { commit: look.commit.clone() }),
         }
     }
 

@@ -1,15 +1,15 @@
 //! A series in any format.
 
-use super::{Exporter as _, Format, Table, Unit, repeats, table};
+use super::{Exporter as _, Format, Look, Table, Unit, repeats, table};
 use crate::profile::Series;
 
 /// The bytes of `series`; `None` if the format holds one run and there are several.
 #[must_use]
-pub fn render(series: &Series, format: Format, unit: Unit, width: Option<u16>) -> Option<Vec<u8>> {
-    let exporter = format.exporter(unit, width);
+pub fn render(series: &Series, format: Format, look: &Look) -> Option<Vec<u8>> {
+    let exporter = format.exporter(look);
     match (series.runs.as_slice(), format) {
         ([profile], _) => Some(exporter.serialize(profile)),
-        (_, Format::Table) => Some(tables(series, unit, width)),
+        (_, Format::Table) => Some(tables(series, look.unit, look.width)),
         (_, Format::Json) => Some(series.to_json()),
         (runs, _) => exporter.serialize_runs(runs),
     }

@@ -10,16 +10,17 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use nix::sys::stat::Mode;
-use profiler::export::{Exporter as _, Format, Json, Unit};
+use profiler::export::{Exporter as _, Format, Json, Look, Unit};
 use profiler::probe::Precision;
 use profiler::profile::measure::SelfTime;
-use profiler::profile::{Profile, Series};
+use profiler::profile::{Meter, Profile, Series};
+use serde_json::{Value, json};
 
 use crate::common::{handler, measure, names, sample};
 use crate::program::profiler;
 
 fn text(format: Format, profile: &Profile) -> String {
-    String::from_utf8(format.exporter(Unit::Auto, None).serialize(profile)).unwrap()
+    String::from_utf8(format.exporter(&Look::default()).serialize(profile)).unwrap()
 }
 
 /// Two runs, the second a minute later.
@@ -108,10 +109,78 @@ fn own_time_is_in_the_formats_of_figures() {
 #[test]
 fn csv_of_a_series_has_the_rows_of_each_run() {
     let series = series();
-    let bytes = Format::Csv.exporter(Unit::Auto, None).serialize_runs(&series.runs).unwrap();
+    let bytes = Format::Csv.exporter(&Look::default()).serialize_runs(&series.runs).unwrap();
     let mut reader = csv::Reader::from_reader(bytes.as_slice());
     let runs: Vec<String> = reader.records().map(|row| row.unwrap()[0].to_owned()).collect();
     assert_eq!(runs, ["1", "1", "1", "2", "2", "2"]);
+}
+
+/// Two runs, of which the second's calls take 2 more and one handler is called there alone.
+fn tracked(meter: Meter) -> [Profile; 2] {
+    let busy = |more: u64| (0..10_000).map(|n| 60 + n % 40 + more).collect::<Vec<u64>>();
+    [0_u64, 2].map(|more| {
+        let mut profile = sample();
+        profile.meter = meter;
+        let late: &[u64] = if more > 0 { &[7; 50] } else { &[] };
+        profile.handlers =
+            vec![handler(&measure("a", &busy(more))), handler(&measure("b,\"", late))];
+        profile
+    })
+}
+
+fn tracked_text(format: Format, runs: &[Profile]) -> String {
+    let look = Look { commit: Some("4c6e9a5".to_owned()), ..Look::default() };
+    String::from_utf8(format.exporter(&look).serialize_runs(runs).unwrap()).unwrap()
+}
+
+/// As <https://bencher.dev/bmf.json> has it: objects of objects of numbers with these names alone.
+#[test]
+fn bencher_gets_a_measure_for_each_figure() {
+    let json: Value =
+        serde_json::from_str(&tracked_text(Format::Bmf, &tracked(Meter::Probes))).unwrap();
+    let of = |value: f64, lower: f64, upper: f64| json!({ "value": value, "lower_value": lower, "upper_value": upper });
+    assert_eq!(json["a"]["avg-ns"], of(80.5, 79.5, 81.5));
+    assert_eq!(json["a"]["tp99-ns"], of(100.0, 99.0, 101.0));
+    assert_eq!(json["b,\""]["tp50-ns"], json!({ "value": 7.0 }), "one run has no bounds");
+    let measures = json["a"].as_object().unwrap().len();
+    assert_eq!((json.as_object().unwrap().len(), measures), (2, 5));
+    let exact = tracked_text(Format::Bmf, &tracked(Meter::Exact)[..1]);
+    let exact: Value = serde_json::from_str(&exact).unwrap();
+    assert_eq!(
+        exact,
+        json!({ "a": {
+            "avg-instructions": { "value": 79.5 },
+            "tp50-instructions": { "value": 79.0 },
+            "tp90-instructions": { "value": 95.0 },
+            "tp95-instructions": { "value": 97.0 },
+            "tp99-instructions": { "value": 99.0 },
+        }}),
+        "a handler without a call has no figure"
+    );
+}
+
+#[test]
+fn smaller_is_better_has_an_entry_for_each_figure() {
+    let text = tracked_text(Format::SmallerIsBetter, &tracked(Meter::Probes));
+    let json: Value = serde_json::from_str(&text).unwrap();
+    let expected = json!({ "name": "a avg", "unit": "ns", "value": 80.5, "range": "79.5 to 81.5" });
+    assert_eq!((json.as_array().unwrap().len(), &json[0]), (10, &expected));
+    assert_eq!(json[6], json!({ "name": "b,\" tp50", "unit": "ns", "value": 7.0 }));
+}
+
+#[test]
+fn otava_gets_a_row_for_each_run() {
+    let text = tracked_text(Format::Otava, &tracked(Meter::Probes));
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    let header: Vec<String> = reader.headers().unwrap().iter().map(str::to_owned).collect();
+    assert_eq!(header[..6], ["time", "commit", "build_id", "kernel", "a.avg_ns", "a.tp50_ns"]);
+    assert_eq!((header.len(), &*header[9]), (14, "b,\".avg_ns"));
+    let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
+    assert_eq!(rows.len(), 2);
+    let build = "0123456789abcdef0123456789abcdef01234567";
+    let facts = ["2026-11-21T12:00:00.25Z", "4c6e9a5", build, "6.1.0-56-amd64", "79.5", "79"];
+    assert_eq!(rows[0].iter().take(6).collect::<Vec<_>>(), facts);
+    assert_eq!([&rows[0][9], &rows[1][9], &rows[1][4]], ["nan", "7", "81.5"]);
 }
 
 #[test]
@@ -166,7 +235,7 @@ fn openmetrics_buckets_are_exact() {
 #[test]
 fn interval_log_is_read_back() {
     let series = series();
-    let bytes = Format::Hlog.exporter(Unit::Auto, None).serialize_runs(&series.runs).unwrap();
+    let bytes = Format::Hlog.exporter(&Look::default()).serialize_runs(&series.runs).unwrap();
     let mut lines = Vec::new();
     let mut base = None;
     for entry in IntervalLogIterator::new(&bytes) {
@@ -211,11 +280,13 @@ fn report_in_each_format() {
     sample().write(&path).unwrap();
     let file = path.to_str().unwrap();
     for &format in Format::ALL {
-        let expected = format.exporter(Unit::Us, None).serialize(&sample());
+        let expected =
+            format.exporter(&Look { unit: Unit::Us, ..Look::default() }).serialize(&sample());
         let printed = profiler(&["report", file, "--unit", "us", "--format", format.name()]);
         assert!(printed.status.success(), "{printed:?}");
         assert_eq!(printed.stdout, expected, "{format}");
-        let out = folder.path().join(format!("out.{}", format.extensions()[0]));
+        let Some(extension) = format.extensions().first() else { continue };
+        let out = folder.path().join(format!("out.{extension}"));
         let written =
             profiler(&["report", file, "--unit", "us", "--output", out.to_str().unwrap()]);
         assert!(written.status.success() && written.stdout.is_empty(), "{written:?}");

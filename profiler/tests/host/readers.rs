@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use profiler::export::{Format, Unit};
+use profiler::export::{Format, Look};
 use profiler::profile::{Bucket, HandlerProfile, Profile, Series};
 use profiler::stats::nearest_rank;
 use serde_json::Value;
@@ -21,7 +21,7 @@ fn read(format: Format, runs: &[Profile]) -> Value {
     );
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("export");
-    let bytes = format.exporter(Unit::Auto, None).serialize_runs(runs).unwrap();
+    let bytes = format.exporter(&Look::default()).serialize_runs(runs).unwrap();
     std::fs::write(&file, bytes).unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/host/read.py");
     let output = Command::new(python).arg(script).arg(format.name()).arg(&file).output().unwrap();
