@@ -6,6 +6,8 @@ use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::Path;
 
+use hdrhistogram::Histogram;
+
 use super::counts::{self, Calls, Counts};
 use super::lines::Lines;
 use super::plan::{CountedHandler, Plan, Side, Step};
@@ -94,9 +96,10 @@ pub fn fill(
     };
     let by_address: HashMap<u64, &Calls> =
         counts.calls.iter().map(|(id, calls)| (counts.functions[id].address, calls)).collect();
+    let none = profile.histogram.empty_distribution().map_err(|error| error.to_string())?;
     for handler in handlers {
         let calls = by_address.get(&handler.address).copied();
-        profile.handlers.push(of_handler(handler, calls, &profile.histogram)?);
+        profile.handlers.push(of_handler(handler, calls, &profile.histogram, &none)?);
     }
     profile.call_tree = Some(tree(counts, lines));
     profile.warnings.clear();
@@ -104,15 +107,22 @@ pub fn fill(
     profile.check().map_err(|error| error.to_string())
 }
 
+/// `none` is stored where there is no call: a histogram of this layout takes megabytes, and a driver has many functions
+/// that one load does not call.
 fn of_handler(
     handler: CountedHandler,
     calls: Option<&Calls>,
     layout: &HistogramLayout,
+    none: &Distribution,
 ) -> Result<HandlerProfile, String> {
-    let none = Calls::default();
-    let calls = calls.unwrap_or(&none);
+    let never = Calls::default();
+    let calls = calls.unwrap_or(&never);
     let measured = |values: &[(u64, u64)]| -> Result<(Durations, Distribution), String> {
-        let mut durations = Durations::new(layout.empty().map_err(|error| error.to_string())?);
+        if values.is_empty() {
+            let small = Histogram::new(1).map_err(|error| error.to_string())?;
+            return Ok((Durations::new(small), none.clone()));
+        }
+        let mut durations = Durations::new(layout.empty()?);
         for (instructions, times) in values {
             durations.record_many(*instructions, *times, layout.highest_ns);
         }

@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::kmod::{DeleteModuleFlags, ModuleInitFlags, delete_module, finit_module};
 
 use super::plan::{
-    Build, CostPlan, CountedHandler, CountingFiles, GuestFailure, Length, Measurement, Plan,
+    Build, CostPlan, CountedHandler, CountingFiles, GuestFailure, Job, Length, Measurement, Plan,
     RunSpec, Step, Task,
 };
 use super::root;
@@ -70,6 +70,7 @@ fn steps(plan: &Plan, order: &mut Option<u32>) -> Result<(), Failure> {
     // udevd would start programs when the driver is loaded, in the middle of a measurement.
     let _ = Command::new("udevadm").args(["control", "--exit"]).output();
     let plan = &in_memory(plan)?;
+    root::keep_libraries(Path::new(PROGRAM)).map_err(|error| internal(error.to_string()))?;
     if plan.cost.is_some() {
         root::make(Path::new(PROGRAM)).map_err(|error| internal(error.to_string()))?;
     }
@@ -86,11 +87,10 @@ fn steps(plan: &Plan, order: &mut Option<u32>) -> Result<(), Failure> {
             insert(build)?;
             counted = None;
         }
-        measure_on(build, &job.warmup, false)?;
         let with = plan.cost.as_ref().map(times).transpose()?;
         match &plan.counting {
-            None => measure_on(build, &job.run, false)?,
-            Some(files) => count_on(build, &job.run, files, step, &mut counted)?,
+            None => measure_on(build, job, false)?,
+            Some(files) => count_on(build, job, files, step, &mut counted)?,
         }
         if let (Some(cost), Some(without), Some(with)) = (&plan.cost, &without, &with) {
             keep_costs(step, cost, without, with)?;
@@ -154,33 +154,36 @@ fn print_times(cost: &CostPlan) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The process that measures: one run, whose profile is then in [`RESULT`].
-fn measure(measurement: &Measurement) -> Result<(), Failure> {
+/// The process that measures: a run that warms up, and one whose profile is then in [`RESULT`].
+fn measure(Measurement { module, job, counting }: &Measurement) -> Result<(), Failure> {
     privileges::check()?;
-    let run = Run::prepare(options(measurement))?;
     let file = OutputFile::open(Path::new(RESULT))?;
-    let mut measured = run.measure(&mut Progress::new(true))?;
+    let run = |spec, counting| {
+        Run::prepare(options(module, spec, counting))?.measure(&mut Progress::new(true))
+    };
+    run(&job.warmup, false)?.end?;
+    let mut measured = run(&job.run, *counting)?;
     if let Some(mut profile) = measured.profiles.pop() {
-        if measurement.counting {
-            profile.modules = vec![module::collect(&measurement.module)?];
+        if *counting {
+            profile.modules = vec![module::collect(module)?];
         }
         file.commit(&Json.serialize(&profile))?;
     }
     Ok(measured.end?)
 }
 
-/// What is measured, as `profiler run` would.
-pub(crate) fn options(Measurement { module, spec, counting }: &Measurement) -> Options {
+/// What is measured, as `profiler run` would; `counting` tells the emulator when.
+pub(crate) fn options(module: &str, spec: &RunSpec, counting: bool) -> Options {
     let probes = spec.meter == Meter::Probes;
     let (operations, duration) = match spec.length {
         Length::Operations(count) => (Some(count), None),
         Length::Time(time) => (None, Some(time)),
     };
     Options {
-        module: probes.then(|| module.clone()),
+        module: probes.then(|| module.to_owned()),
         handlers: if probes { spec.handlers.clone() } else { Vec::new() },
         no_probe: !probes,
-        counting: *counting,
+        counting,
         clock: spec.clock,
         builtin: Some(spec.loads.clone()),
         workers: Some(spec.workers),
@@ -247,18 +250,19 @@ fn remove(name: &str) -> Result<(), Failure> {
 /// One run on the module that the emulator counts.
 fn count_on(
     build: &Build,
-    spec: &RunSpec,
+    job: &Job,
     files: &CountingFiles,
     step: &Step,
     known: &mut Option<Wanted>,
 ) -> Result<(), Failure> {
+    let spec = &job.run;
     let wanted = match known.take().filter(|wanted| wanted.patterns == spec.handlers) {
         Some(wanted) => wanted,
         None => want(build, spec, files)?,
     };
     write_json(&step.handlers, &wanted.handlers)?;
     *known = Some(wanted);
-    measure_on(build, spec, true)?;
+    measure_on(build, job, true)?;
     if let Ok(why) = fs::read_to_string(files.counts.with_extension("error")) {
         let text = format!("the plugin in QEMU could not count: {why}");
         return Err(Failure::new(exit::LAB_FAILED, text));
@@ -327,9 +331,9 @@ fn counted(module: &str, patterns: &[String]) -> Result<Vec<CountedHandler>, Fai
     Ok(handlers)
 }
 
-/// One run on the module, in a process of its own.
-fn measure_on(build: &Build, spec: &RunSpec, counting: bool) -> Result<(), Failure> {
-    let measurement = Measurement { module: build.name.clone(), spec: spec.clone(), counting };
+/// Warms up and measures the module, in a process of its own.
+fn measure_on(build: &Build, job: &Job, counting: bool) -> Result<(), Failure> {
+    let measurement = Measurement { module: build.name.clone(), job: job.clone(), counting };
     let output = child(&Task::Measure(measurement))?;
     if output.status.success() {
         return Ok(());

@@ -69,7 +69,7 @@ pub fn run(bench: &Bench, settings: &Settings, on_run: &(dyn Fn() + Sync)) -> Me
             if boot >= settings.boots || failed.load(Ordering::Relaxed) {
                 return;
             }
-            let (runs, failure) = one_boot(bench, settings, boot, on_run);
+            let (runs, failure) = one_boot(bench, settings, settings.first_boot + boot, on_run);
             failed.fetch_or(failure.is_some(), Ordering::Relaxed);
             // Poisoned only if another worker has panicked, and then the scope panics, too.
             if let Ok(mut results) = results.lock() {

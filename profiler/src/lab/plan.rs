@@ -15,7 +15,7 @@ use crate::profile::{Clock, Meter};
 pub enum Task {
     /// All runs of a boot. The other tasks are processes that this one starts.
     Boot(Box<Plan>),
-    /// One run on a module that is loaded.
+    /// One run on a module that is loaded, and the one before it.
     Measure(Measurement),
     /// Time the loads without probes.
     TimeLoads(CostPlan),
@@ -164,8 +164,8 @@ pub struct Measurement {
     /// Name of the module.
     pub module: String,
     /// What is measured.
-    pub spec: RunSpec,
-    /// Count it, rather than probe it.
+    pub job: Job,
+    /// The emulator counts, rather than probes.
     pub counting: bool,
 }
 

@@ -17,6 +17,9 @@ pub(super) const PROGRAM: &str = "/profiler";
 /// Its path in the guest.
 pub(super) const FOLDER: &str = "/run/profiler-lab/root";
 
+/// Where [`keep_libraries`] keeps them.
+const LIBRARIES: &str = "/run/profiler-lab/lib";
+
 /// Makes the root with the program in the file `program`.
 ///
 /// # Errors
@@ -42,6 +45,27 @@ pub(super) fn make(program: &Path) -> io::Result<()> {
         let (from, to) = (Path::new("/").join(folder), root.join(folder));
         mount(Some(&from), &to, None::<&str>, MsFlags::MS_BIND | MsFlags::MS_REC, None::<&str>)
             .map_err(|errno| with(&errno.into(), &format!("mount {}", to.display())))?;
+    }
+    Ok(())
+}
+
+/// Puts copies in memory in the place of the libraries of `program` and of the loader's cache, so that each further
+/// process starts without waiting for the host: that was a second of the two that a run of 1,000 calls took.
+///
+/// # Errors
+/// Names the file that could not be copied or mounted.
+pub(super) fn keep_libraries(program: &Path) -> io::Result<()> {
+    let folder = Path::new(LIBRARIES);
+    fs::create_dir_all(folder)
+        .map_err(|error| with(&error, &format!("create {}", folder.display())))?;
+    let cache = PathBuf::from("/etc/ld.so.cache");
+    let files = libraries(program)?.into_iter().chain(cache.exists().then_some(cache));
+    for (number, path) in files.enumerate() {
+        let copy = folder.join(number.to_string());
+        fs::copy(&path, &copy)
+            .map_err(|error| with(&error, &format!("copy {}", path.display())))?;
+        mount(Some(&copy), &path, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+            .map_err(|errno| with(&errno.into(), &format!("mount {}", path.display())))?;
     }
     Ok(())
 }

@@ -25,11 +25,23 @@ const OPERATIONS_IF_SLOW: u64 = 60;
 
 /// Times of QEMU's translator on a common machine, for the expected time.
 const SECONDS_A_BOOT: f64 = 25.0;
-const SECONDS_A_RUN: f64 = 3.0;
-const SECONDS_A_RUN_IF_SLOW: f64 = 4.0;
+const SECONDS_A_RUN: f64 = 2.0;
+const SECONDS_A_RUN_IF_SLOW: f64 = 3.0;
 
-/// Most boots, and rounds in each, that are planned.
-const MOST: u32 = 4;
+/// Boots of a kernel, and rounds of ABBA in each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Design {
+    /// Boots.
+    pub boots: u32,
+    /// Rounds.
+    pub repeat: u32,
+}
+
+/// What all loads are measured with: enough to show that builds are alike, as counted instructions repeat.
+pub const FIRST: Design = Design { boots: 2, repeat: 1 };
+
+/// Most boots, and rounds in each, that follow.
+const MOST: u32 = 6;
 
 /// A built-in load, and what load profiles use it for.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,15 +61,13 @@ pub struct Session {
     pub loads: Vec<Load>,
     /// Parameters of the driver that turn on the hooks that loads are for.
     pub module_params: String,
-    /// Boots of each kernel.
-    pub boots: u32,
-    /// Rounds of ABBA in each boot.
-    pub repeat: u32,
 }
 
-/// What the loads reached.
+/// What the loads reached on a kernel.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Reach {
+    /// The load that each handler is judged under, by the name of its runs.
+    under: BTreeMap<String, String>,
     /// Handlers without a call.
     pub unreached: Vec<String>,
     /// What is not judged, in words.
@@ -130,35 +140,15 @@ impl Session {
             .map(|(_, name)| format!("{name}=1"))
             .collect();
         let module_params = Vec::from_iter(on).join(" ");
-        Ok(Self { handlers, loads, module_params, boots: 2, repeat: 2 })
+        Ok(Self { handlers, loads, module_params })
     }
 
-    /// Sets boots and rounds so that each figure can fail at `alpha` on `kernels` kernels, as far as can be known:
-    /// handlers that loads were not made for come on top.
+    /// The runs each time that the driver is loaded, of the loads that `is_wanted` by the name of their runs; `kernel` is
+    /// in that where there are several.
     #[must_use]
-    pub fn designed(mut self, alpha: f64, kernels: usize) -> Self {
-        let named = |name: &&String| {
-            self.loads.iter().any(|load| load.handlers.iter().any(|one| one.matches(name)))
-        };
-        let handlers = self.handlers.iter().filter(named).count().max(self.loads.len());
-        let comparisons = handlers * Statistic::GATED.len() * kernels;
-        let decides = |boots: u32, repeat: u32| {
-            let runs = 2 * repeat as usize;
-            // Both sides are quotients: allow for rounding.
-            let least = smallest_p(vec![(runs, runs); boots as usize]);
-            least * comparisons as f64 <= alpha * (1.0 + 1e-9)
-        };
-        let mut designs =
-            (2..=MOST).flat_map(|boots| (2..=MOST).map(move |repeat| (boots, repeat)));
-        (self.boots, self.repeat) =
-            designs.find(|(boots, repeat)| decides(*boots, *repeat)).unwrap_or((MOST, MOST));
-        self
-    }
-
-    /// The runs each time that the driver is loaded; `kernel` is in their names where there are several.
-    #[must_use]
-    pub fn work(&self, kernel: Option<&str>) -> Vec<Job> {
+    pub fn work(&self, kernel: Option<&str>, is_wanted: &dyn Fn(&str) -> bool) -> Vec<Job> {
         let job = |load: &Load| {
+            let name = part(kernel, load.kind);
             let operations = if is_slow(load.kind) { OPERATIONS_IF_SLOW } else { OPERATIONS };
             let run = RunSpec {
                 clock: Clock::Virtual,
@@ -169,66 +159,51 @@ impl Session {
                 rate: None,
                 length: Length::Operations(operations),
             };
-            Job::warmed_up(Some(part(kernel, load.kind)), run)
+            is_wanted(&name).then(|| Job::warmed_up(Some(name), run))
         };
-        self.loads.iter().map(job).collect()
-    }
-
-    /// About how long it takes, with so many boots side by side.
-    #[must_use]
-    pub fn expected(&self, kernels: usize, side_by_side: u32) -> Duration {
-        let of_load = |load: &Load| match is_slow(load.kind) {
-            true => SECONDS_A_RUN_IF_SLOW,
-            false => SECONDS_A_RUN,
-        };
-        let once: f64 = self.loads.iter().map(of_load).sum();
-        let boot = SECONDS_A_BOOT + f64::from(4 * self.repeat) * once;
-        let turns = self.boots.div_ceil(side_by_side.max(1));
-        Duration::from_secs_f64(boot * f64::from(turns) * kernels as f64)
+        self.loads.iter().filter_map(job).collect()
     }
 
     /// The plan for a reader.
     #[must_use]
     pub fn text(&self, kernels: &[&str], side_by_side: u32) -> String {
         let loads: Vec<&str> = self.loads.iter().map(|load| load.kind.name()).collect();
-        let expected = self.expected(kernels.len(), side_by_side).as_secs_f64() / 60.0;
-        let runs = 4 * self.repeat as usize * self.boots as usize * loads.len() * kernels.len();
+        let all: Vec<BuiltinKind> = self.loads.iter().map(|load| load.kind).collect();
+        let minutes = |loads: &[BuiltinKind], design: Design| {
+            expected(loads, design, side_by_side).as_secs_f64() / 60.0 * kernels.len() as f64
+        };
         let with = match self.module_params.as_str() {
             "" => String::new(),
             params => format!("driver    loaded with {params}\n"),
         };
+        let runs = 2 * FIRST.repeat;
         format!(
             "kernel    {}\nhandlers  {}: {}\n{with}loads     {}, one after another: {}\n\
-             design    {} boots, in each the builds in turns, {} v {}: {runs} runs\n\
-             time      about {:.0} minutes\n",
+             design    {} boots, in each the builds in turns, {runs} v {runs}: {} runs; then as many more as it takes of \
+             loads under which the builds differ\n\
+             time      about {:.0} minutes, and {:.0} more if builds differ under a load\n",
             kernels.join(", "),
             self.handlers.len(),
             listed(&Vec::from_iter(&self.handlers)),
             loads.len(),
             loads.join(", "),
-            self.boots,
-            2 * self.repeat,
-            2 * self.repeat,
-            expected.max(1.0),
+            FIRST.boots,
+            2 * runs as usize * FIRST.boots as usize * loads.len() * kernels.len(),
+            minutes(&all, FIRST).max(1.0),
+            minutes(&all[..1], Design { boots: 2, repeat: 2 }).max(1.0),
         )
     }
 
     /// Leaves each handler to the one load that reaches it best, and says what is not judged.
     #[must_use]
-    pub fn reach(
-        &self,
-        kernel: Option<&str>,
-        base: &mut Vec<Profile>,
-        candidate: &mut Vec<Profile>,
-    ) -> Reach {
+    pub fn reach(&self, kernel: Option<&str>, base: &[Profile], candidate: &[Profile]) -> Reach {
         let mut reach = Reach::default();
-        let mut chosen: BTreeMap<&str, String> = BTreeMap::new();
         let mut off: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let shown = |name: &str| kernel.map_or(name.to_owned(), |of| format!("{name} on {of}"));
         for handler in &self.handlers {
             let under = |load: &Load| {
                 let name = part(kernel, load.kind);
-                let calls = [&*base, &*candidate].map(|runs| fewest_calls(runs, &name, handler));
+                let calls = [base, candidate].map(|runs| fewest_calls(runs, &name, handler));
                 let is_for = load.handlers.iter().any(|pattern| pattern.matches(handler));
                 (calls[0].max(calls[1]), is_for, calls, name)
             };
@@ -244,7 +219,7 @@ impl Session {
                 }
                 continue;
             };
-            chosen.insert(handler, name.clone());
+            reach.under.insert(handler.clone(), name.clone());
             // A build that never calls it has no figures to judge.
             let fewest = calls.iter().copied().filter(|calls| *calls > 0).min().unwrap_or(*most);
             let mut limits = Limits::default();
@@ -267,17 +242,47 @@ impl Session {
                 .not_judged
                 .push(format!("{figure} of {count} handler{} ({names})", plural(count)));
         }
-        for runs in [base, candidate] {
-            for run in &mut *runs {
-                let name = run.place.as_ref().and_then(|place| place.part.clone());
-                run.handlers.retain(|handler| chosen.get(&*handler.name) == name.as_ref());
-                run.warnings.clear();
-                run.warn();
-            }
-            runs.retain(|run| !run.handlers.is_empty());
-        }
         reach
     }
+}
+
+impl Reach {
+    /// Leaves in `runs` the handlers that are judged there.
+    pub fn keep(&self, runs: &mut Vec<Profile>) {
+        for run in &mut *runs {
+            let name = run.place.as_ref().and_then(|place| place.part.clone());
+            run.handlers.retain(|handler| self.under.get(&*handler.name) == name.as_ref());
+            run.warnings.clear();
+            run.warn();
+        }
+        runs.retain(|run| !run.handlers.is_empty());
+    }
+}
+
+/// The runs that are still to be made so that a figure can fail at `alpha` among so many comparisons, where [`FIRST`]
+/// came before.
+#[must_use]
+pub fn further(alpha: f64, comparisons: usize) -> Design {
+    let decides = |more: &Design| {
+        let boot = |design: &Design| (2 * design.repeat as usize, 2 * design.repeat as usize);
+        let blocks = [&FIRST, more].map(|design| vec![boot(design); design.boots as usize]);
+        // Both sides are quotients: allow for rounding.
+        smallest_p(blocks.concat()) * comparisons as f64 <= alpha * (1.0 + 1e-9)
+    };
+    let mut designs = (2..=MOST).map(|repeat| Design { boots: FIRST.boots, repeat });
+    designs.find(decides).unwrap_or(Design { boots: FIRST.boots, repeat: MOST })
+}
+
+/// About how long these loads take, with so many boots side by side.
+#[must_use]
+pub fn expected(loads: &[BuiltinKind], design: Design, side_by_side: u32) -> Duration {
+    let of_load = |kind: &BuiltinKind| match is_slow(*kind) {
+        true => SECONDS_A_RUN_IF_SLOW,
+        false => SECONDS_A_RUN,
+    };
+    let once: f64 = loads.iter().map(of_load).sum();
+    let boot = SECONDS_A_BOOT + f64::from(4 * design.repeat) * once;
+    Duration::from_secs_f64(boot * f64::from(design.boots.div_ceil(side_by_side.max(1))))
 }
 
 /// The name of the runs of a load.
@@ -351,35 +356,21 @@ mod tests {
         let build = build(&["my_bind_hook"], &[]);
         let session = Session::choose("mine", &[build.clone(), build], &profiles(), &[]).unwrap();
         assert_eq!(kinds(&session).len(), 24);
-        assert_eq!(session.work(None).len(), 24);
+        assert_eq!(session.work(None, &|_| true).len(), 24);
         let none = Session::choose("mine", &[Registered::default()], &profiles(), &[]);
         assert!(none.unwrap_err().contains("stripped"));
     }
 
     #[test]
-    fn the_design_can_decide_each_figure() {
-        let names: Vec<String> = (0..60).map(|number| format!("bind_{number}")).collect();
-        let session = |count: usize| Session {
-            handlers: names[..count].iter().cloned().collect(),
-            loads: vec![Load { kind: BuiltinKind::Bind, handlers: wanted("bind_*") }],
-            module_params: String::new(),
-            boots: 0,
-            repeat: 0,
-        };
-        let of = |count, alpha, kernels| {
-            let session = session(count).designed(alpha, kernels);
-            (session.boots, session.repeat)
-        };
-        // 2 boots with 4 v 4 runs: 1/4900, so 245 comparisons; with 6 v 6 1/853776.
-        assert_eq!([of(2, 0.05, 1), of(49, 0.05, 1)], [(2, 2); 2]);
-        assert_eq!([of(50, 0.05, 1), of(25, 0.05, 2), of(25, 0.02, 1)], [(2, 3); 3]);
-        let session = session(1).designed(0.05, 1);
-        assert!(session.expected(2, 2) > session.expected(1, 2));
-        assert!(
-            session.text(&["6.1"], 2).contains("4 v 4: 16 runs"),
-            "{}",
-            session.text(&["6.1"], 2)
-        );
+    fn what_differs_is_measured_until_it_can_fail() {
+        // 1/36 a boot of 2 v 2, 1/70 of 4 v 4, 1/924 of 6 v 6.
+        let repeat = |alpha, comparisons| further(alpha, comparisons).repeat;
+        assert_eq!([repeat(0.05, 1), repeat(0.05, 8_820)], [2; 2]);
+        assert_eq!([repeat(0.05, 8_821), repeat(0.02, 8_820)], [3; 2]);
+        let loads = [BuiltinKind::Bind, BuiltinKind::Mount];
+        let seconds = |design, at_once| expected(&loads, design, at_once).as_secs_f64();
+        assert!(seconds(further(0.05, 1), 2) > seconds(FIRST, 2));
+        assert!((seconds(FIRST, 1) / seconds(FIRST, 2) - 2.0).abs() < 1e-9);
     }
 
     /// A run under a load, with these calls of handlers.
@@ -422,15 +413,16 @@ mod tests {
                 measured(BuiltinKind::Mount, &[("exit_handler", 400)]),
             ]
         };
-        let (mut base, mut candidate) = (side(60), side(59));
-        let reach = session.reach(None, &mut base, &mut candidate);
+        let (base, candidate) = (side(60), side(59));
+        let reach = session.reach(None, &base, &candidate);
         assert_eq!(reach.unreached, ["never", "ptrace_pre_handler"]);
         let expected = ["all figures of 1 handler (rare)", "tp99 of 1 handler (execve_handler)"];
         assert_eq!(reach.not_judged, expected);
         assert_eq!(reach.rules.len(), 1);
         assert_eq!(reach.rules[0].limits.get(Statistic::Tp99), Some(Limit::Off));
         assert_eq!(reach.rules[0].limits.get(Statistic::Tp95), None);
-        for side in [base, candidate] {
+        for mut side in [base, candidate] {
+            reach.keep(&mut side);
             let kept: Vec<Vec<&str>> = side
                 .iter()
                 .map(|run| run.handlers.iter().map(|handler| &*handler.name).collect())
@@ -445,10 +437,11 @@ mod tests {
     fn a_handler_that_one_build_never_calls_is_kept() {
         let build = build(&["bind_handler"], &[]);
         let session = Session::choose("mine", &[build], &profiles(), &[]).unwrap();
-        let mut base = vec![measured(BuiltinKind::Bind, &[("bind_handler", 1_000)])];
-        let mut candidate = vec![measured(BuiltinKind::Bind, &[("bind_handler", 0)])];
-        let reach = session.reach(None, &mut base, &mut candidate);
-        assert_eq!((base.len(), candidate.len()), (1, 1));
+        let mut sides =
+            [1_000, 0].map(|calls| vec![measured(BuiltinKind::Bind, &[("bind_handler", calls)])]);
+        let reach = session.reach(None, &sides[0], &sides[1]);
+        sides.iter_mut().for_each(|side| reach.keep(side));
+        assert_eq!(sides.map(|side| side.len()), [1, 1]);
         assert_eq!((reach.not_judged.len(), reach.rules.len()), (0, 0));
     }
 }

@@ -90,6 +90,8 @@ pub struct Settings {
     pub timeout: Duration,
     /// virtme-ng's program.
     pub vng: PathBuf,
+    /// Number of the first boot: where others came before, theirs.
+    pub first_boot: u32,
     /// Boots.
     pub boots: u32,
     /// Boots that run side by side.
@@ -159,6 +161,7 @@ impl Options {
             memory: self.memory.clone(),
             timeout: self.timeout,
             vng: self.vng.clone(),
+            first_boot: 0,
             boots,
             jobs: self.jobs.unwrap_or(side_by_side).min(boots),
             repeat: self.repeat.unwrap_or(usual),

@@ -93,7 +93,7 @@ fn check_self_time(
     count: u64,
     layout: &HistogramLayout,
 ) -> Result<(), String> {
-    of.histogram.decode(layout)?;
+    of.histogram.check(layout)?;
     let held = of.histogram.count();
     if held != Some(count) {
         return Err(format!("has {count} calls, and self times of {held:?}"));
@@ -109,7 +109,7 @@ fn check_self_time(
 }
 
 fn check_handler(handler: &HandlerProfile, layout: &HistogramLayout) -> Result<(), String> {
-    handler.histogram.decode(layout)?;
+    handler.histogram.check(layout)?;
     if let Some(own) = &handler.self_time {
         check_self_time(own, handler.count, layout)?;
     }

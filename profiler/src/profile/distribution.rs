@@ -139,6 +139,21 @@ impl Distribution {
         Ok(Self { v2_deflate_base64: STANDARD.encode(bytes), buckets: buckets_of(histogram) })
     }
 
+    /// Checks that both forms are of `layout` and agree with each other. Of a handler without a call that takes no memory
+    /// for counters.
+    ///
+    /// # Errors
+    /// As [`Self::decode`].
+    pub(super) fn check(&self, layout: &HistogramLayout) -> Result<(), String> {
+        if self.buckets.is_empty() {
+            layout.check()?;
+            if check_v2(&self.inflate(layout)?, layout)? == 0 {
+                return Ok(());
+            }
+        }
+        self.decode(layout).map(drop)
+    }
+
     /// The histogram, after checking that both forms are of `layout` and agree with each other.
     /// Memory is bounded by the layout, whatever the encoded form claims to hold.
     ///
@@ -200,8 +215,9 @@ impl Distribution {
     }
 }
 
-/// Checks an uncompressed V2 histogram before the decoder allocates anything for it.
-fn check_v2(plain: &[u8], layout: &HistogramLayout) -> Result<(), String> {
+/// Checks an uncompressed V2 histogram before the decoder allocates anything for it. Returns the number of its buckets
+/// that have calls.
+fn check_v2(plain: &[u8], layout: &HistogramLayout) -> Result<u64, String> {
     let (header, counts) = plain
         .split_at_checked(V2_HEADER_BYTES)
         .ok_or("v2_deflate_base64 is too short for a histogram")?;
@@ -220,18 +236,19 @@ fn check_v2(plain: &[u8], layout: &HistogramLayout) -> Result<(), String> {
         );
     }
     // The decoder negates a run of empty buckets, which must not overflow.
-    let mut counters = 0_u64;
+    let (mut counters, mut with_calls) = (0_u64, 0);
     let mut rest = counts;
     while !rest.is_empty() {
         let (word, after) =
             zig_zag_leb128(rest).ok_or("v2_deflate_base64 ends in the middle of a count")?;
         rest = after;
         counters = counters.saturating_add(if word < 0 { word.unsigned_abs() } else { 1 });
+        with_calls += u64::from(word > 0);
         if counters > layout.counters() {
             return Err("v2_deflate_base64 has more counts than its range has buckets".to_owned());
         }
     }
-    Ok(())
+    Ok(with_calls)
 }
 
 /// One word of the V2 form: LEB128 of at most nine bytes, the ninth taken whole, zig-zag signed.

@@ -225,6 +225,8 @@ pub enum Shown {
     },
     /// Not slower by more than the limit.
     Within,
+    /// The bounds do not tell, but counted calls of both sides take the same: their lowest and highest runs agree.
+    SameEnds,
     /// The limit is between the bounds.
     Undecided,
 }
@@ -329,7 +331,7 @@ impl Evidence {
             | Self::NoMatch => Verdict::Inconclusive,
             Self::Change { shown, .. } => match shown {
                 Shown::Slower { .. } => Verdict::Fail,
-                Shown::Faster { .. } | Shown::Within => Verdict::Pass,
+                Shown::Faster { .. } | Shown::Within | Shown::SameEnds => Verdict::Pass,
                 Shown::Overlap { .. } | Shown::Undecided => Verdict::Inconclusive,
             },
             Self::Spent { bounds: [lower, upper], below, .. } => {

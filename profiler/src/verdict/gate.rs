@@ -1,10 +1,12 @@
 //! The gate: judges runs by a rule.
 
+use std::collections::BTreeSet;
+
 use super::change::{CONFIDENCE, lost_share};
 use super::judge::{self, Terms};
 use super::{
     Budget, ChangeRecord, Conclusion, Evidence, Gate, Limit, Line, Measured, Note, Part, Refusal,
-    Rule, Run, Sides, Statistic, Tally, TooFewRuns, Verdict, changes,
+    Rule, Run, Shown, Sides, Statistic, Tally, TooFewRuns, Verdict, changes,
 };
 use crate::profile::{Clock, Meter};
 use crate::stats;
@@ -58,6 +60,37 @@ pub fn gate<'a>(sides: Result<Sides<'a>, Refusal>, rule: &Rule) -> Gate<'a> {
     });
     gate.conclusion = Conclusion::Judged(tally(&gate.lines, rule));
     gate
+}
+
+/// What further runs can still decide.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Open {
+    /// Number of comparisons, for which p-values are adjusted.
+    pub comparisons: usize,
+    /// Names of the parts with a figure that is not shown to be within its limit.
+    pub parts: BTreeSet<Option<String>>,
+}
+
+/// What further runs can still decide by `rule`.
+#[must_use]
+pub fn open(sides: &Sides<'_>, rule: &Rule) -> Open {
+    let mut pending = Vec::new();
+    for (number, part) in sides.parts.iter().enumerate() {
+        for record in changes(part) {
+            sort(record, part, number, rule, &mut pending, &mut Vec::new());
+        }
+    }
+    let open = pending.iter().filter(|figure| !figure.is_settled());
+    let parts = open.map(|figure| sides.parts[figure.part].name.clone()).collect();
+    Open { comparisons: pending.len(), parts }
+}
+
+impl Pending {
+    /// Whether no p-value can change the verdict that it is as fast as before.
+    fn is_settled(&self) -> bool {
+        let evidence = judge::judge(&self.record, &self.terms, 0.0, 0.0);
+        matches!(evidence, Evidence::Change { shown: Shown::Within | Shown::SameEnds, .. })
+    }
 }
 
 /// Decides a figure at once, or leaves it to be judged.
@@ -149,8 +182,12 @@ fn too_few_runs(parts: &[Part<'_>], pending: &[Pending], rule: &Rule) -> Option<
     let level = rule.alpha / comparisons as f64;
     // Both are quotients: allow for rounding.
     let hopeless = |part: &Part<'_>| part.design.smallest_p() > level * (1.0 + 1e-9);
-    let is_compared =
-        |number: usize| pending.is_empty() || pending.iter().any(|p| p.part == number);
+    // Counted instructions of one build repeat: those that are shown to be within their limit need no more runs.
+    let can_change =
+        |figure: &Pending| figure.record.meter() == Meter::Probes || !figure.is_settled();
+    let is_compared = |number: usize| {
+        pending.is_empty() || pending.iter().any(|p| p.part == number && can_change(p))
+    };
     let (_, part) = parts
         .iter()
         .enumerate()

@@ -1,6 +1,7 @@
 //! The verdict on one figure.
 
 use super::{ChangeRecord, Evidence, Shown, Side, Threshold};
+use crate::profile::Meter;
 
 /// The limits of one figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -27,7 +28,7 @@ pub(super) fn insufficient(record: &ChangeRecord) -> Option<Evidence> {
 ///
 /// It fails if `p` is below alpha, the lower bound of the change is above the limit, that of the absolute
 /// change is above the floor, and not too many calls were lost. It passes if an upper bound shows that
-/// the limit or the floor is kept. Everything else is undecided.
+/// the limit or the floor is kept, or if counted runs [differ alike](has_same_ends). Everything else is undecided.
 pub(super) fn judge(record: &ChangeRecord, terms: &Terms, p: f64, p_faster: f64) -> Evidence {
     let Some(base) = record.base.filter(|_| record.candidate.is_some()) else {
         return Evidence::NoValue;
@@ -57,10 +58,32 @@ pub(super) fn judge(record: &ChangeRecord, terms: &Terms, p: f64, p_faster: f64)
         Shown::Faster { p: p_faster }
     } else if within {
         Shown::Within
+    } else if has_same_ends(record, terms.share.map_or(floor, |share| floor.max(share * base))) {
+        Shown::SameEnds
     } else {
         Shown::Undecided
     };
     Evidence::Change { limit, shown }
+}
+
+/// Runs of a side for its lowest and highest to be taken for its ends.
+const RUNS_FOR_ENDS: usize = 4;
+
+/// Whether the lowest and the highest run of both sides agree within `limit`, where instructions were counted. By where
+/// objects lie in memory all calls of a run may take one path or the other, so that the runs of one build have two
+/// values: bounds of the difference then tell which side happened to have more of the one. A slower build moves both.
+fn has_same_ends(record: &ChangeRecord, limit: f64) -> bool {
+    let ends = |runs: &[Option<f64>]| -> Option<[f64; 2]> {
+        let runs = || runs.iter().copied().flatten();
+        let enough = runs().count() >= RUNS_FOR_ENDS;
+        enough.then(|| [runs().fold(f64::MAX, f64::min), runs().fold(f64::MIN, f64::max)])
+    };
+    let (Meter::Exact, Some(base), Some(candidate)) =
+        (record.meter(), ends(&record.base_runs), ends(&record.candidate_runs))
+    else {
+        return false;
+    };
+    base.iter().zip(candidate).all(|(base, candidate)| (candidate - base).abs() <= limit)
 }
 
 #[cfg(test)]
@@ -136,6 +159,31 @@ mod tests {
         assert_eq!(verdict(&record(1000.0, -30.0, [-40.0, -20.0]), 0.01), (Verdict::Pass, true));
         assert_eq!(verdict(&record(1000.0, -30.0, [-40.0, -20.0]), 0.06), (Verdict::Pass, false));
         assert_eq!(verdict(&record(1000.0, -30.0, [-60.0, -9.0]), 0.01), (Verdict::Pass, false));
+    }
+
+    /// Runs of `execve_handler` take 21,973 or 22,332.
+    #[test]
+    fn counted_runs_that_differ_alike_on_both_sides_pass() {
+        let judged = |unit: &str, base: [i32; 4], candidate: &[i32]| {
+            let runs = |of: &[i32]| of.iter().map(|run| Some(f64::from(*run))).collect::<Vec<_>>();
+            let record = ChangeRecord {
+                unit: unit.to_owned(),
+                base_runs: runs(&base),
+                candidate_runs: runs(candidate),
+                ..record(22_000.0, 90.0, [-300.0, 480.0])
+            };
+            let Evidence::Change { shown, .. } = judge(&record, &TERMS, 0.5, 1.0) else { panic!() };
+            shown
+        };
+        let [low, high] = [21_973, 22_332];
+        let base = [low, low, low, high];
+        let exact = |candidate: &[i32]| judged("instructions", base, candidate);
+        assert_eq!(exact(&[high, low, high, high]), Shown::SameEnds);
+        assert_eq!(exact(&[high + 219, low + 219, high, high]), Shown::SameEnds, "1 %, the limit");
+        assert_eq!(exact(&[high + 221, low, high, high]), Shown::Undecided);
+        assert_eq!(exact(&[high; 4]), Shown::Undecided);
+        assert_eq!(exact(&[high, low, high]), Shown::Undecided, "three runs");
+        assert_eq!(judged("ns", base, &[high, low, high, high]), Shown::Undecided);
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub use finding::{
     Conclusion, Evidence, Gate, Line, Note, Outcome, Shown, Side, Tally, Threshold, TooFewRuns,
     Verdict,
 };
-pub use gate::gate;
+pub use gate::{Open, gate, open};
 pub use quantity::{Amount, QuantityError, parse_ns, parse_share};
 pub use rule::{HandlerRule, Limit, Limits, LimitsError, Measured, Rule};
 pub use rule_file::RuleFileError;

@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 
 use profiler::load::{BuiltinKind, LoadFailure, LoadSpec, LoadStatus};
 use profiler::profile::{Clock, Meter, Place, Profile, Series};
+use profiler::verdict::{self, Rule, Run, Sides};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -771,6 +772,11 @@ fn the_table_of_a_gate() {
 /// Runs of counted instructions: `ENTRY` takes 400 or, by where objects lie, 402 in a whole run, and one call in 50 takes
 /// 300 more; the candidate's calls take `more`.
 fn counted(calls: u64, more: u64) -> (Vec<Profile>, Vec<Profile>) {
+    counted_in(2, calls, more)
+}
+
+/// The same with so many rounds of ABBA in each of two boots.
+fn counted_in(rounds: u32, calls: u64, more: u64) -> (Vec<Profile>, Vec<Profile>) {
     let of = |(at, mut profile): (usize, Profile), more: u64| {
         let by_place = if (at * 7 + more as usize).is_multiple_of(3) { 2 } else { 0 };
         let instructions: Vec<u64> = (0..calls)
@@ -780,7 +786,7 @@ fn counted(calls: u64, more: u64) -> (Vec<Profile>, Vec<Profile>) {
         profile.handlers = vec![handler(&measure(ENTRY, &instructions))];
         profile
     };
-    let (base, candidate) = abba(2, 2, |_| ());
+    let (base, candidate) = abba(2, rounds, |_| ());
     let all =
         |runs: Vec<Profile>, more| runs.into_iter().enumerate().map(|run| of(run, more)).collect();
     (all(base, 0), all(candidate, more))
@@ -801,6 +807,28 @@ fn counted_instructions_take_fewer_calls_and_have_limits_of_their_own() {
     let few = Bench::new(counted(199, 0)).gate("");
     few.refused(11, "");
     assert!(few.line(ENTRY, "tp99").contains("200"), "{few:#?}");
+}
+
+/// 2 boots of 2 v 2 cannot fail five figures. Counts that show the limit to be kept need not, and all others do.
+#[test]
+fn counted_instructions_that_stay_within_their_limit_need_no_more_runs() {
+    let open = |(base, candidate): (Vec<Profile>, Vec<Profile>)| {
+        let named = |runs: Vec<Profile>| -> Vec<Run> {
+            runs.into_iter().map(|profile| Run { name: String::new(), profile }).collect()
+        };
+        let (base, candidate) = (named(base), named(candidate));
+        let sides = Sides::new(&base, &candidate, &[], false).unwrap();
+        let open = verdict::open(&sides, &Rule::default());
+        (open.comparisons, open.parts.len())
+    };
+    let bench = |more| Bench::new(counted_in(1, 200, more));
+    assert_eq!(open(counted_in(1, 200, 0)), (5, 0));
+    bench(0).gate("").passed();
+    assert_eq!(open(counted_in(1, 200, 9)), (5, 1));
+    bench(9).gate("").refused(13, "give a p-value of 0.02778 at best");
+    // Nor is a handler faster for certain.
+    let (base, candidate) = counted_in(1, 200, 9);
+    assert_eq!(open((candidate, base)), (5, 1));
 }
 
 #[test]

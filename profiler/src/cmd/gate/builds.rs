@@ -12,79 +12,191 @@ use crate::cli::gate::{BuildsArgs, GateArgs};
 use crate::cmd::lab::watch;
 use crate::cmd::to_stdout;
 use crate::error::{Failure, exit};
-use crate::export::verdict::LeftOut;
+use crate::export::verdict::{GateReport, LeftOut};
 use crate::lab::registered::Registered;
-use crate::lab::session::Session;
-use crate::lab::{self, Bench, Measured, Options, builds, tools};
+use crate::lab::session::{self, Design, Reach, Session};
+use crate::lab::{self, Bench, Options, Settings, builds, tools};
 use crate::load_profile::{Library, LoadProfile};
 use crate::prepare;
+use crate::profile::unlike::What;
 use crate::profile::{Clock, Meter, Profile, Series};
 use crate::progress::Progress;
-use crate::verdict::{Rule, Run, Sides};
+use crate::text::listed;
+use crate::verdict::{self, Rule, Run, Sides};
 
 /// Longest that a boot may take: ten times what it takes on a machine that does nothing else.
 const TIMEOUT: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// Measures and judges; see the [command line](BuildsArgs).
-pub(super) fn run(args: &GateArgs, mut rule: Rule) -> Result<(), Failure> {
-    let BuildsArgs { old, new, .. } = &args.builds;
-    let vng = tools::find(&args.builds.vng)
-        .map_err(|error| Failure::new(exit::CANNOT_MEASURE, error.to_string()))?;
-    let session = choose(&args.builds)?;
-    let options = options(&args.builds, &session, &vng);
-    options.check()?;
-    let folder = tempfile::Builder::new()
-        .prefix("profiler-gate-")
-        .tempdir()
-        .map_err(|error| cannot_write(&std::env::temp_dir(), &error))?;
-    let benches = builds::benches(&options, false, folder.path())?;
-    let session = session.designed(rule.alpha, benches.len());
-    let side_by_side = available_parallelism().map_or(1, |cpus| cpus.get() as u32);
-    let kernels: Vec<&str> = benches.iter().map(|bench| &*bench.kernel.release).collect();
-    let plan = session.text(&kernels, side_by_side);
+pub(super) fn run(args: &GateArgs, rule: Rule) -> Result<(), Failure> {
+    let planned = Planned::of(&args.builds)?;
     if args.builds.plan {
-        return to_stdout(&plan);
+        return to_stdout(&planned.text());
     }
-    let mut progress = Progress::new(args.builds.quiet);
-    for line in plan.lines() {
-        progress.say(line);
-    }
-
     let outputs = Outputs::open(args)?;
     let new_baseline = args.update_baseline.as_deref().map(OutputFile::open).transpose()?;
-    let program = folder.path().join("profiler");
-    fs::copy("/proc/self/exe", &program).map_err(|error| cannot_write(&program, &error))?;
-    lab::plugin::write(folder.path()).map_err(|error| cannot_write(folder.path(), &error))?;
-    let (mut base, mut candidate) = (Vec::new(), Vec::new());
-    let mut left_out = LeftOut::default();
-    for (number, bench) in benches.iter().enumerate() {
-        let kernel = (benches.len() > 1).then_some(&*bench.kernel.release);
-        let below = folder.path().join(format!("kernel-{number}"));
-        let mut settings = options.settings(folder.path(), &below);
-        settings.boots = session.boots;
-        settings.jobs = side_by_side.min(session.boots);
-        settings.repeat = session.repeat;
-        settings.work = session.work(kernel);
-        let measured = watch(bench, &settings, &mut progress);
-        let Measured { baseline: mut of_old, candidate: mut of_new, failure } = measured;
-        if let Some(failure) = failure {
-            return Err(failure);
-        }
-        let reach = session.reach(kernel, &mut of_old, &mut of_new);
-        left_out.unreached.extend(reach.unreached);
-        left_out.not_judged.extend(reach.not_judged);
-        // What the user says of a handler comes after it, and counts.
-        rule.handlers.splice(0..0, reach.rules);
-        if let Some(out) = &args.builds.out {
-            keep(out, kernel, bench, [&of_old, &of_new])?;
-        }
-        base.extend(runs(&old[number.min(old.len() - 1)], of_old));
-        candidate.extend(runs(&new[number.min(new.len() - 1)], of_new));
+    let mut progress = Progress::new(args.builds.quiet);
+    for line in planned.text().lines() {
+        progress.say(line);
     }
-    let sides = Sides::new(&base, &candidate, &args.sides.allow_different, false);
-    let report = judged(sides, &rule).without(left_out);
+    let (report, candidate) =
+        planned.decide(&args.builds, &args.sides.allow_different, rule, &mut progress)?;
     outputs.write(args, &report)?;
     conclude(args, &report, new_baseline, candidate)
+}
+
+/// What is to be measured.
+pub(in crate::cmd) struct Planned {
+    session: Session,
+    options: Options,
+    /// Removed with it, and what is in it: the builds, the program, the VMs' files.
+    folder: tempfile::TempDir,
+    benches: Vec<Bench>,
+    side_by_side: u32,
+}
+
+impl Planned {
+    /// Chooses handlers, loads and kernels.
+    ///
+    /// # Errors
+    /// If a build or a kernel cannot be read, or there is nothing to measure.
+    pub(in crate::cmd) fn of(args: &BuildsArgs) -> Result<Self, Failure> {
+        let vng = tools::find(&args.vng)
+            .map_err(|error| Failure::new(exit::CANNOT_MEASURE, error.to_string()))?;
+        let session = choose(args)?;
+        let options = options(args, &session, &vng);
+        options.check()?;
+        let folder = tempfile::Builder::new()
+            .prefix("profiler-gate-")
+            .tempdir()
+            .map_err(|error| cannot_write(&std::env::temp_dir(), &error))?;
+        let benches = builds::benches(&options, false, folder.path())?;
+        let side_by_side = available_parallelism().map_or(1, |cpus| cpus.get() as u32);
+        Ok(Self { session, options, folder, benches, side_by_side })
+    }
+
+    fn text(&self) -> String {
+        let kernels: Vec<&str> = self.benches.iter().map(|bench| &*bench.kernel.release).collect();
+        self.session.text(&kernels, self.side_by_side)
+    }
+
+    /// Measures both builds and judges them; also gives the candidate's runs.
+    ///
+    /// # Errors
+    /// If a VM fails, or recordings cannot be written; what there is is written.
+    pub(in crate::cmd) fn decide(
+        &self,
+        args: &BuildsArgs,
+        allowed: &[What],
+        mut rule: Rule,
+        progress: &mut Progress,
+    ) -> Result<(GateReport, Vec<Run>), Failure> {
+        let folder = self.folder.path();
+        let program = folder.join("profiler");
+        fs::copy("/proc/self/exe", &program).map_err(|error| cannot_write(&program, &error))?;
+        lab::plugin::write(folder).map_err(|error| cannot_write(folder, &error))?;
+        let mut rounds =
+            Rounds { args, planned: self, reach: Vec::new(), runs: [Vec::new(), Vec::new()] };
+        let measured = rounds.all(allowed, &mut rule, progress);
+        if let Some(out) = &args.out {
+            keep(out, &self.benches, &rounds.runs)?;
+        }
+        measured?;
+        let Rounds { reach, runs: [base, candidate], .. } = rounds;
+        let mut left_out = LeftOut::default();
+        for reach in reach {
+            left_out.unreached.extend(reach.unreached);
+            left_out.not_judged.extend(reach.not_judged);
+        }
+        let sides = Sides::new(&base, &candidate, allowed, false);
+        Ok((judged(sides, &rule).without(left_out), candidate))
+    }
+}
+
+/// What was measured so far, and what that takes.
+struct Rounds<'a> {
+    args: &'a BuildsArgs,
+    planned: &'a Planned,
+    /// One for each kernel that was measured.
+    reach: Vec<Reach>,
+    /// Of the baseline and of the candidate.
+    runs: [Vec<Run>; 2],
+}
+
+impl Rounds<'_> {
+    /// Measures all loads, and those under which the builds differ until a figure can fail. What the loads do not
+    /// reach goes into `rule`.
+    fn all(
+        &mut self,
+        allowed: &[What],
+        rule: &mut Rule,
+        progress: &mut Progress,
+    ) -> Result<(), Failure> {
+        for number in 0..self.planned.benches.len() {
+            self.measure(number, session::FIRST, 0, &|_| true, progress)?;
+        }
+        for reach in &mut self.reach {
+            // What the user says of a handler comes after it, and counts.
+            rule.handlers.splice(0..0, std::mem::take(&mut reach.rules));
+        }
+        // A refusal is told by the gate.
+        let Ok(sides) = Sides::new(&self.runs[0], &self.runs[1], allowed, false) else {
+            return Ok(());
+        };
+        let open = verdict::open(&sides, rule);
+        if open.parts.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<&String> = open.parts.iter().flatten().collect();
+        progress.say(&format!("the builds differ under {}: more runs of that", listed(&names)));
+        let design = session::further(rule.alpha, open.comparisons);
+        let is_open = |name: &str| names.iter().any(|open| *open == name);
+        for number in 0..self.planned.benches.len() {
+            self.measure(number, design, session::FIRST.boots, &is_open, progress)?;
+        }
+        Ok(())
+    }
+
+    /// Measures the loads that `is_wanted` on a kernel. What there is when it fails is kept.
+    fn measure(
+        &mut self,
+        number: usize,
+        design: Design,
+        first_boot: u32,
+        is_wanted: &dyn Fn(&str) -> bool,
+        progress: &mut Progress,
+    ) -> Result<(), Failure> {
+        let Planned { session, options, folder, benches, side_by_side } = self.planned;
+        let bench = &benches[number];
+        let kernel = (benches.len() > 1).then_some(&*bench.kernel.release);
+        let work = session.work(kernel, is_wanted);
+        if work.is_empty() {
+            return Ok(());
+        }
+        let below = folder.path().join(format!("kernel-{number}"));
+        let settings = Settings {
+            first_boot,
+            boots: design.boots,
+            jobs: (*side_by_side).min(design.boots),
+            repeat: design.repeat,
+            work,
+            ..options.settings(folder.path(), &below)
+        };
+        let mut measured = watch(bench, &settings, progress);
+        if self.reach.len() == number {
+            let reach = session.reach(kernel, &measured.baseline, &measured.candidate);
+            self.reach.push(reach);
+        }
+        let files = [&self.args.old, &self.args.new];
+        for (side, runs) in
+            [&mut measured.baseline, &mut measured.candidate].into_iter().enumerate()
+        {
+            self.reach[number].keep(runs);
+            let file = &files[side][number.min(files[side].len() - 1)];
+            self.runs[side].extend(named(file, std::mem::take(runs)));
+        }
+        measured.failure.map_or(Ok(()), Err)
+    }
 }
 
 /// Reads both builds and all load profiles.
@@ -138,7 +250,7 @@ fn options(args: &BuildsArgs, session: &Session, vng: &Path) -> Options {
     }
 }
 
-fn runs(file: &Path, profiles: Vec<Profile>) -> impl Iterator<Item = Run> {
+fn named(file: &Path, profiles: Vec<Profile>) -> impl Iterator<Item = Run> {
     let name = |profile: &Profile| {
         let place = profile.place.as_ref();
         place.map_or(String::new(), |place| format!(", boot {}, run {}", place.boot, place.order))
@@ -148,18 +260,19 @@ fn runs(file: &Path, profiles: Vec<Profile>) -> impl Iterator<Item = Run> {
         .map(move |profile| Run { name: format!("{}{}", file.display(), name(&profile)), profile })
 }
 
-/// Writes the recordings of one kernel.
-fn keep(
-    out: &Path,
-    kernel: Option<&str>,
-    bench: &Bench,
-    sides: [&[Profile]; 2],
-) -> Result<(), Failure> {
-    let folder = kernel.map_or(out.to_owned(), |_| out.join(&bench.kernel.release));
-    fs::create_dir_all(&folder).map_err(|error| cannot_write(&folder, &error))?;
-    for (name, runs) in ["baseline", "candidate"].into_iter().zip(sides) {
-        if !runs.is_empty() {
-            Series::new(name, runs.to_vec()).write(&folder.join(format!("{name}.json")))?;
+/// Writes the recordings, in a folder for each kernel where there are several.
+fn keep(out: &Path, benches: &[Bench], sides: &[Vec<Run>; 2]) -> Result<(), Failure> {
+    for bench in benches {
+        let release = &bench.kernel.release;
+        let folder = if benches.len() > 1 { out.join(release) } else { out.to_owned() };
+        fs::create_dir_all(&folder).map_err(|error| cannot_write(&folder, &error))?;
+        for (name, runs) in ["baseline", "candidate"].into_iter().zip(sides) {
+            let on_kernel = |run: &&Run| run.profile.host.kernel_release.as_ref() == Some(release);
+            let runs: Vec<Profile> =
+                runs.iter().filter(on_kernel).map(|run| run.profile.clone()).collect();
+            if !runs.is_empty() {
+                Series::new(name, runs).write(&folder.join(format!("{name}.json")))?;
+            }
         }
     }
     Ok(())

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
     use crate::lab::guest;
-    use crate::lab::plan::{Length, Measurement, RunSpec, Task};
+    use crate::lab::plan::{Job, Length, Measurement, RunSpec, Task};
     use crate::load::BuiltinKind;
     use crate::profile::{Clock, Meter};
 
@@ -88,10 +88,8 @@ mod tests {
     /// The same as the command line that a user would write, after the way into the guest.
     #[test]
     fn a_measurement_of_the_lab_is_a_run_with_its_defaults() {
-        let measurement = |length, clock, rate: Option<&str>| Measurement {
-            module: "driver".to_owned(),
-            counting: false,
-            spec: RunSpec {
+        let measurement = |length, clock, rate: Option<&str>| {
+            let run = RunSpec {
                 meter: Meter::Probes,
                 clock,
                 handlers: vec!["a_*".to_owned(), "b".to_owned()],
@@ -99,7 +97,12 @@ mod tests {
                 workers: 2,
                 rate: rate.map(|rate| rate.parse().unwrap()),
                 length,
-            },
+            };
+            Measurement {
+                module: "driver".to_owned(),
+                counting: false,
+                job: Job::warmed_up(None, run),
+            }
         };
         let second = Duration::from_secs(1);
         for (measurement, more) in [
@@ -118,7 +121,8 @@ mod tests {
                 "--quiet --module driver --handler a_* --handler b --builtin connect --builtin bind \
                  --workers 2 {more}"
             );
-            assert_eq!(format!("{:?}", guest::options(&read)), format!("{:?}", parsed(&line)));
+            let options = guest::options(&read.module, &read.job.run, read.counting);
+            assert_eq!(format!("{options:?}"), format!("{:?}", parsed(&line)));
         }
     }
 }

@@ -104,6 +104,11 @@ fn changed(record: &ChangeRecord, limit: Threshold, shown: Shown) -> String {
             format!("faster: {change}, at most {high}; p {} adjusted", p_value(p))
         }
         Shown::Within => format!("{change}, at most {high}, {limit}"),
+        Shown::SameEnds => {
+            format!(
+                "{change}, of runs that differ alike on both sides: the lowest and the highest agree, {limit}"
+            )
+        }
         Shown::Undecided => {
             format!(
                 "{change}, between {low} and {high}, {limit}: measure more runs, or on a quieter machine"
