@@ -1,5 +1,6 @@
 //! The command line: the only place with clap's types.
 
+pub mod bisect;
 pub mod compare;
 pub mod explain;
 pub mod gate;
@@ -66,6 +67,8 @@ pub enum Command {
     Compare(compare::CompareArgs),
     /// Decide whether a candidate is slower than it may be; the exit code is the decision.
     Gate(Box<gate::GateArgs>),
+    /// Find the first commit of a driver that made a handler slower; continues after a stop.
+    Bisect(bisect::BisectArgs),
     /// Say where the instructions of handlers go, and what differs between two builds.
     Explain(explain::ExplainArgs),
     /// Print statistics of latencies that another tool recorded.

@@ -12,7 +12,7 @@ use syn::{Attribute, Item, ItemMod};
 const ROWS: &[&[&str]] = &[
     &["cmd"],
     &["cli"],
-    &["cost", "doctor", "lab", "sweep"],
+    &["bisect", "cost", "doctor", "lab", "sweep"],
     &["prepare", "run", "trace_cmd"],
     &["export"],
     &["explain", "verdict"],

@@ -5,6 +5,7 @@
 //! joins these.
 
 pub mod atomic_file;
+pub mod bisect;
 mod bytes;
 pub mod cli;
 pub mod cmd;

@@ -15,6 +15,7 @@ fn main() -> ExitCode {
         Command::Run(args) => cmd::run::run(&args),
         Command::Compare(args) => cmd::compare::run(&args),
         Command::Explain(args) => cmd::explain::run(&args),
+        Command::Bisect(args) => cmd::bisect::run(&args),
         Command::Gate(args) => cmd::gate::run(&args),
         Command::Sweep(args) => cmd::sweep::run(&args),
         Command::Cost(args) => cmd::cost::run(&args),

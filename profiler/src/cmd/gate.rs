@@ -1,6 +1,6 @@
 //! `profiler gate`: decides whether the candidate is slower than it may be.
 
-mod builds;
+pub(super) mod builds;
 mod output;
 
 use super::sides::Files;

@@ -11,6 +11,7 @@ mod exports;
 mod failures;
 mod sides;
 
+pub mod bisect;
 pub mod compare;
 pub mod cost;
 pub mod doctor;

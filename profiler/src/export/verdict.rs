@@ -191,7 +191,8 @@ impl GateReport {
     }
 
     /// The outcome in a line for a reader.
-    pub(super) fn headline(&self) -> String {
+    #[must_use]
+    pub fn headline(&self) -> String {
         let mut judged: Vec<String> = self.lines.iter().map(Line::subject).collect();
         judged.sort_unstable();
         judged.dedup();

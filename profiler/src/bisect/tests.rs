@@ -1,0 +1,167 @@
+use std::process::Command;
+
+use super::*;
+
+/// Commits of the repository.
+const COMMITS: usize = 32;
+/// The number of the first slower one.
+const SLOWER: usize = 19;
+
+/// A repository whose driver is a number: what a call takes.
+struct Driver {
+    folder: tempfile::TempDir,
+    hashes: Vec<String>,
+}
+
+impl Driver {
+    /// Commits numbered from 0, of which `broken` do not build.
+    fn new(broken: &[usize]) -> Self {
+        let mut driver = Self { folder: tempfile::tempdir().unwrap(), hashes: Vec::new() };
+        driver.git("init --quiet");
+        for number in 0..COMMITS {
+            let takes = if number < SLOWER { 400 } else { 460 };
+            let broken = if broken.contains(&number) { " broken" } else { "" };
+            let file = driver.folder.path().join("source");
+            fs::write(file, format!("{takes} {number}{broken}\n")).unwrap();
+            driver.git("add source");
+            driver.git(&format!("commit --quiet -m change-{number}"));
+            driver.hashes.push(driver.git("rev-parse HEAD"));
+        }
+        driver
+    }
+
+    fn git(&self, line: &str) -> String {
+        let output = Command::new("git")
+            .args(["-c", "user.name=a", "-c", "user.email=a@example.org"])
+            .args(line.split_whitespace())
+            .current_dir(self.folder.path())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{line}: {output:?}");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    fn options(&self) -> Options {
+        Options {
+            repository: self.folder.path().to_owned(),
+            good: self.hashes[0].clone(),
+            bad: "HEAD".to_owned(),
+            build: "! grep broken source && cp source driver.ko".to_owned(),
+            module: None,
+            start_over: false,
+        }
+    }
+
+    /// Bisects with a measurement that fails from the `until`-th on.
+    fn run(&self, options: &Options, until: usize) -> (Result<Found, Failure>, Vec<String>) {
+        let (mut measured, mut said) = (Vec::new(), Vec::new());
+        let found = run(
+            options,
+            &mut |good, candidate| {
+                let read = |file: &Path| -> Vec<usize> {
+                    let text = fs::read_to_string(file).unwrap();
+                    text.split_whitespace().map(|word| word.parse().unwrap()).collect()
+                };
+                let (good, candidate) = (read(good), read(candidate));
+                assert_eq!(good[1], 0);
+                if measured.len() == until {
+                    return Err(Failure::new(exit::LAB_FAILED, "the power is off"));
+                }
+                measured.push(candidate[1]);
+                let slower = candidate[0] > good[0];
+                let verdict = if slower { Verdict::Bad } else { Verdict::Good };
+                Ok(Judged { verdict, words: format!("{} to {}", good[0], candidate[0]) })
+            },
+            &mut |line| said.push(line.to_owned()),
+        );
+        (found, said)
+    }
+
+    fn state(&self) -> PathBuf {
+        self.folder.path().join(".git/profiler-bisect")
+    }
+}
+
+#[test]
+fn a_planted_commit_is_found_and_one_that_does_not_build_is_left_out() {
+    // The first that git looks at.
+    let driver = Driver::new(&[15]);
+    let (found, said) = driver.run(&driver.options(), usize::MAX);
+    let found = found.unwrap();
+    let subjects = |commits: &[Commit]| -> Vec<String> {
+        commits.iter().map(|commit| commit.subject.clone()).collect()
+    };
+    assert_eq!(subjects(&found.first), ["change-19"]);
+    assert_eq!(found.first[0].hash, driver.hashes[SLOWER]);
+    assert_eq!(found.words, "400 to 460");
+    let skipped: Vec<Commit> = found.skipped.iter().map(|(commit, _)| commit.clone()).collect();
+    assert_eq!(subjects(&skipped), ["change-15"], "{said:#?}");
+    assert!(found.skipped[0].1.contains("400 15 broken"), "{:?}", found.skipped);
+    // Both ends, 5 halvings of 31 commits, and the one that does not build.
+    assert!(found.builds <= 8, "{found:?}");
+    assert!(!driver.state().exists());
+    assert_eq!(driver.git("worktree list").lines().count(), 1);
+    assert_eq!(driver.git("status --porcelain"), "");
+}
+
+#[test]
+fn it_goes_on_after_a_stop() {
+    let driver = Driver::new(&[]);
+    let options = driver.options();
+    let (stopped, _) = driver.run(&options, 3);
+    assert_eq!(stopped.unwrap_err().message, "the power is off");
+    let other = Options { build: "true".to_owned(), ..options.clone() };
+    let refused = driver.run(&other, usize::MAX).0.unwrap_err();
+    assert!(refused.message.contains("--start-over"), "{refused}");
+    let (found, said) = driver.run(&options, usize::MAX);
+    let found = found.unwrap();
+    assert_eq!(found.first[0].subject, "change-19");
+    // Neither end is built again: the end of the first half was under way.
+    let built = said.iter().filter(|line| line.starts_with("building")).count();
+    assert!(built <= 4, "{said:#?}");
+    // Nor is anything left of it for the next one.
+    let (again, _) = driver.run(&Options { start_over: true, ..options }, usize::MAX);
+    assert_eq!(again.unwrap().first, found.first);
+}
+
+#[test]
+fn commits_that_cannot_be_told_apart_are_all_named() {
+    let driver = Driver::new(&[SLOWER - 1, SLOWER - 2]);
+    let found = driver.run(&driver.options(), usize::MAX).0.unwrap();
+    let mut subjects: Vec<&str> =
+        found.first.iter().map(|commit| commit.subject.as_str()).collect();
+    subjects.sort_unstable();
+    assert_eq!(subjects, ["change-17", "change-18", "change-19"]);
+    assert_eq!(found.words, "");
+}
+
+#[test]
+fn ends_that_are_none_are_refused() {
+    let driver = Driver::new(&[]);
+    let refused = |options: Options| driver.run(&options, usize::MAX).0.unwrap_err();
+    let both_fast = Options { bad: driver.hashes[9].clone(), ..driver.options() };
+    let failure = refused(both_fast);
+    assert_eq!(failure.code, exit::INCONCLUSIVE);
+    assert!(failure.message.contains("not shown to be slower"), "{failure}");
+    let from_here = |options| refused(Options { start_over: true, ..options });
+    let reversed =
+        Options { good: "HEAD".to_owned(), bad: "HEAD~3".to_owned(), ..driver.options() };
+    assert!(from_here(reversed).message.contains("not an ancestor"));
+    let unknown = Options { good: "--all".to_owned(), ..driver.options() };
+    assert!(from_here(unknown).message.contains("has no commit `--all`"));
+    let no_module = Options { build: "true".to_owned(), ..driver.options() };
+    let failure = from_here(no_module);
+    assert!(failure.message.contains("`true` made no module"), "{failure}");
+    let nowhere = Options { repository: "/proc".into(), ..driver.options() };
+    assert!(from_here(nowhere).message.contains("not a git repository"));
+}
+
+#[test]
+fn two_at_a_time_are_refused() {
+    let driver = Driver::new(&[]);
+    let repository = Repository::open(driver.folder.path()).unwrap();
+    let [good, bad] = repository.ends(&driver.hashes[0], "HEAD").unwrap();
+    let _open = State::open(&repository, &driver.options(), [&good, &bad]).unwrap();
+    let failure = driver.run(&driver.options(), usize::MAX).0.unwrap_err();
+    assert!(failure.message.contains("another bisection"), "{failure}");
+}

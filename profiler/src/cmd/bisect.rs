@@ -1,0 +1,116 @@
+//! `profiler bisect`: the first commit of a driver that made a handler slower.
+
+use std::path::Path;
+
+use super::gate::builds::Planned;
+use super::to_stdout;
+use crate::bisect::{self, Found, Judged, Options, Verdict};
+use crate::cli::bisect::BisectArgs;
+use crate::cli::gate::BuildsArgs;
+use crate::error::{Failure, exit};
+use crate::export::cell::clean;
+use crate::export::verdict::GateReport;
+use crate::progress::Progress;
+use crate::text::plural;
+use crate::verdict::{Outcome, Rule};
+
+/// See the [command line](BisectArgs).
+///
+/// # Errors
+/// If the revisions cannot be built and measured, or no single commit is found.
+pub fn run(args: &BisectArgs) -> Result<(), Failure> {
+    let options = Options {
+        repository: args.repository.clone(),
+        good: args.good.clone(),
+        bad: args.bad.clone(),
+        build: args.build.clone(),
+        module: args.module.clone(),
+        start_over: args.start_over,
+    };
+    let mut measuring = Progress::new(args.quiet);
+    let steps = Progress::new(args.quiet);
+    let mut measure = |good: &Path, candidate: &Path| judge(args, good, candidate, &mut measuring);
+    let found = bisect::run(&options, &mut measure, &mut |line| steps.say(&clean(line)))?;
+    to_stdout(&text(&found))?;
+    match found.first.len() {
+        1 => Ok(()),
+        several => {
+            let text =
+                format!("the first slower commit is one of {several}: not all can be measured");
+            Err(Failure::new(exit::INCONCLUSIVE, text))
+        }
+    }
+}
+
+/// Measures two builds. What is wrong with the candidate leaves it out; what is wrong with this machine ends all.
+fn judge(
+    args: &BisectArgs,
+    good: &Path,
+    candidate: &Path,
+    progress: &mut Progress,
+) -> Result<Judged, Failure> {
+    let builds = BuildsArgs {
+        old: vec![good.to_owned()],
+        new: vec![candidate.to_owned()],
+        kernel: args.kernel.iter().cloned().collect(),
+        handlers: args.handlers.clone(),
+        plan: false,
+        module_params: args.module_params.clone(),
+        out: None,
+        vng: args.vng.clone(),
+        logs: args.logs.clone(),
+        quiet: args.quiet,
+    };
+    let rule = Rule { limits: args.max_regression, ..Rule::default() };
+    let measured =
+        Planned::of(&builds).and_then(|planned| planned.decide(&builds, &[], rule, progress));
+    match measured {
+        Ok((report, _)) => Ok(judged(&report)),
+        Err(failure) if is_of_build(failure.code) => {
+            Ok(Judged { verdict: Verdict::Unknown, words: failure.message })
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Whether another build may fare better.
+fn is_of_build(code: u8) -> bool {
+    [exit::BAD_INPUT, exit::NO_TARGET, exit::LOAD_FAILED, exit::NO_HITS, exit::LAB_FAILED]
+        .contains(&code)
+}
+
+fn judged(report: &GateReport) -> Judged {
+    let verdict = match report.outcome {
+        Outcome::Pass => Verdict::Good,
+        Outcome::Fail => Verdict::Bad,
+        _ => Verdict::Unknown,
+    };
+    let slower = report.reasons.iter().filter(|reason| reason.is_slower());
+    let mut words: Vec<String> =
+        slower.map(|reason| format!("{}: {}", reason.subject(), reason.words())).collect();
+    if verdict != Verdict::Bad || words.is_empty() {
+        words = vec![report.headline()];
+    }
+    Judged { verdict, words: words.join("\n") }
+}
+
+fn text(found: &Found) -> String {
+    let mut text = match found.first.as_slice() {
+        [first] => format!("bisect: {first} is the first slower commit\n{}\n", found.words),
+        several => {
+            let lines: Vec<String> = several.iter().map(|commit| format!("  {commit}\n")).collect();
+            format!("bisect: one of these is the first slower commit:\n{}", lines.concat())
+        }
+    };
+    let count = found.skipped.len();
+    text.push_str(&format!("bisect: {} build{}", found.builds, plural(found.builds)));
+    if count > 0 {
+        text.push_str(&format!(", {count} commit{} left out:", plural(count)));
+    }
+    text.push('\n');
+    for (commit, why) in &found.skipped {
+        text.push_str(&format!("  {commit}: {}\n", why.lines().next().unwrap_or_default()));
+    }
+    let lines: Vec<_> = text.lines().map(clean).collect();
+    lines.join("\n") + "\n"
+}
