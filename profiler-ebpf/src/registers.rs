@@ -20,7 +20,7 @@ use profiler_common::{
 
 use crate::{
     nest, pairing,
-    state::{exit_shift, handler, slot_of},
+    state::{exit_shift, handler, read_clock, slot_of},
 };
 
 #[inline(always)]
@@ -87,6 +87,13 @@ pub fn nest_regs_leave_3(ctx: ProbeContext) -> u32 {
 /// Does nothing, at entries, exits and both.
 #[kprobe]
 pub fn regs_empty(_ctx: ProbeContext) -> u32 {
+    0
+}
+
+/// Reads the clock and does nothing else, at entries, exits and both.
+#[kprobe]
+pub fn regs_clock(_ctx: ProbeContext) -> u32 {
+    read_clock();
     0
 }
 

@@ -11,7 +11,7 @@ use aya_ebpf::{
 };
 use profiler_common::bucket::{COUNTERS_2, COUNTERS_3, MAGNITUDE_2, MAGNITUDE_3};
 
-use crate::{nest, pairing};
+use crate::{nest, pairing, state::read_clock};
 
 /// On entry: notes when the call began, as the last thing it does.
 #[fentry]
@@ -90,5 +90,20 @@ pub fn empty_enter(_ctx: FEntryContext) -> i32 {
 /// Does nothing.
 #[fexit]
 pub fn empty_leave(_ctx: FExitContext) -> i32 {
+    0
+}
+
+/// Reads the clock and does nothing else: with [`clock_leave`] it shows the limit below which no pair that
+/// measures can cost.
+#[fentry]
+pub fn clock_enter(_ctx: FEntryContext) -> i32 {
+    read_clock();
+    0
+}
+
+/// Reads the clock and does nothing else.
+#[fexit]
+pub fn clock_leave(_ctx: FExitContext) -> i32 {
+    read_clock();
     0
 }

@@ -1,7 +1,8 @@
 //! What the probes themselves add to each call of a handler on this machine.
 //!
 //! The same operations run without probes, with a pair of programs that do nothing (the floor that
-//! the kernel's trampoline sets), and with the measuring pair. The three take turns, so that a
+//! the kernel's trampoline sets), with a pair that reads the clock and does nothing else (the limit, which
+//! no measuring pair can go below), and with the measuring pair. The four take turns, so that a
 //! machine that gets faster or slower does so for all of them, and what probes add is the difference within
 //! a round. Rounds differ among themselves: a smaller difference cannot be distinguished from zero.
 
@@ -14,7 +15,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::error::{Failure, exit};
 use crate::kernel::target::Target;
 use crate::load::{BuiltinKind, time_builtin};
-use crate::probe::{Options, Probes, Session as _};
+use crate::probe::{Options, Pair, Probes, Session as _};
 use crate::profile::{Backend, Clock};
 use crate::stats::median;
 
@@ -45,16 +46,22 @@ pub struct Cost {
     pub bare_ns: f64,
     /// One operation with a pair of empty programs on the handler.
     pub empty_ns: f64,
+    /// One operation with a pair on the handler that reads the clock and does nothing else.
+    pub clock_ns: f64,
     /// One operation with the measuring pair on the handler.
     pub measured_ns: f64,
     /// Added to each call by the empty pair: the floor.
     pub floor_per_hit_ns: f64,
+    /// Added to each call by the pair that reads the clock: the limit.
+    pub limit_per_hit_ns: f64,
     /// Added to each call by the measuring pair.
     pub added_per_hit_ns: f64,
-    /// `bare_ns`, `empty_ns` and `measured_ns` over the rounds.
-    pub operation_spread: [Spread; 3],
-    /// `floor_per_hit_ns` and `added_per_hit_ns` over the rounds.
-    pub added_spread: [Spread; 2],
+    /// `added_per_hit_ns` to `limit_per_hit_ns`; `null` where one of them cannot be distinguished from zero.
+    pub ratio_to_limit: Option<f64>,
+    /// `bare_ns`, `empty_ns`, `clock_ns` and `measured_ns` over the rounds.
+    pub operation_spread: [Spread; 4],
+    /// `floor_per_hit_ns`, `limit_per_hit_ns` and `added_per_hit_ns` over the rounds.
+    pub added_spread: [Spread; 3],
 }
 
 /// One figure over the rounds.
@@ -101,12 +108,10 @@ impl Spread {
     }
 }
 
-/// Which probes are on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum On {
-    None,
-    Empty,
-    Measuring,
+/// What the measuring pair adds to what the limit adds; `None` where either may be zero.
+fn ratio(added: &Spread, limit: &Spread) -> Option<f64> {
+    let sure = added.doubt().is_none() && limit.doubt().is_none();
+    sure.then(|| added.median_ns / limit.median_ns)
 }
 
 /// One measurement.
@@ -121,19 +126,17 @@ struct Round {
 impl Round {
     /// One measurement of operations that `time` makes and times.
     fn measure(
-        on: On,
+        pair: Option<Pair>,
         target: &Target,
         backend: Option<Backend>,
         operations: u64,
         time: &dyn Fn(u64) -> Result<u64, Failure>,
     ) -> Result<Self, Failure> {
         let targets = std::slice::from_ref(target);
-        let options =
-            Options { backend, empty: on == On::Empty, keeper: true, ..Options::default() };
-        let mut session = match on {
-            On::None => None,
-            _ => Some(Probes::attach(targets, options)?),
+        let attach = |pair| {
+            Probes::attach(targets, Options { backend, pair, keeper: true, ..Options::default() })
         };
+        let mut session = pair.map(attach).transpose()?;
         // First calls fill caches and translate the guest's code.
         time(operations / 10 + 1)?;
         if let Some(session) = &mut session {
@@ -175,13 +178,14 @@ pub fn measure(
         Failure::new(exit::INTERNAL, format!("cannot start the runtime: {error}"))
     })?;
     let time = |operations| time(&runtime, kind, operations);
-    let one = |on| Round::measure(on, target, backend, operations, &time);
-    let (mut bare, mut empty, mut measured) = (Vec::new(), Vec::new(), Vec::new());
+    let one = |pair| Round::measure(pair, target, backend, operations, &time);
+    let [mut bare, mut empty, mut clock_read, mut measured] = [const { Vec::new() }; 4];
     let mut last = Round::default();
     for _ in 0..rounds.max(1) {
-        bare.push(one(On::None)?.operation_ns);
-        empty.push(one(On::Empty)?.operation_ns);
-        last = one(On::Measuring)?;
+        bare.push(one(None)?.operation_ns);
+        empty.push(one(Some(Pair::Empty))?.operation_ns);
+        clock_read.push(one(Some(Pair::Clock))?.operation_ns);
+        last = one(Some(Pair::Measuring))?;
         measured.push(last.operation_ns);
     }
     let Round { hits, sum_ns, backend: Some(backend), .. } = last else {
@@ -199,8 +203,10 @@ pub fn measure(
     let spread = |rounds: &[f64]| {
         Spread::of(rounds).ok_or_else(|| Failure::new(exit::INTERNAL, "no round was measured"))
     };
-    let operation_spread = [spread(&bare)?, spread(&empty)?, spread(&measured)?];
-    let added_spread = [spread(&added(&empty))?, spread(&added(&measured))?];
+    let operation_spread =
+        [spread(&bare)?, spread(&empty)?, spread(&clock_read)?, spread(&measured)?];
+    let added_spread =
+        [spread(&added(&empty))?, spread(&added(&clock_read))?, spread(&added(&measured))?];
     Ok(Cost {
         handler: target.name.clone(),
         backend,
@@ -212,9 +218,12 @@ pub fn measure(
         average_ns: sum_ns as f64 / hits as f64,
         bare_ns: operation_spread[0].median_ns,
         empty_ns: operation_spread[1].median_ns,
-        measured_ns: operation_spread[2].median_ns,
+        clock_ns: operation_spread[2].median_ns,
+        measured_ns: operation_spread[3].median_ns,
         floor_per_hit_ns: added_spread[0].median_ns,
-        added_per_hit_ns: added_spread[1].median_ns,
+        limit_per_hit_ns: added_spread[1].median_ns,
+        added_per_hit_ns: added_spread[2].median_ns,
+        ratio_to_limit: ratio(&added_spread[2], &added_spread[1]),
         operation_spread,
         added_spread,
     })
@@ -244,5 +253,15 @@ mod tests {
         assert_eq!(one.bounds_ns, None);
         assert_eq!(one.doubt().unwrap(), "one round has no spread");
         assert_eq!(Spread::of(&[]), None);
+    }
+
+    #[test]
+    fn a_ratio_is_that_of_two_figures_that_are_not_zero() {
+        let limit = Spread::of(&[400.0, 400.5, 399.5]).unwrap();
+        let added = Spread::of(&[460.0, 460.5, 459.5]).unwrap();
+        let noise = Spread::of(&[-900.0, 460.0, 1_900.0]).unwrap();
+        assert_eq!(ratio(&added, &limit), Some(1.15));
+        assert_eq!(ratio(&noise, &limit), None);
+        assert_eq!(ratio(&added, &noise), None);
     }
 }

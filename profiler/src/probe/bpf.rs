@@ -118,12 +118,12 @@ impl Loader {
         options: Options,
         costs: Costs,
     ) -> Result<Self, ProbeError> {
-        let Options { precision, empty, self_time, .. } = options;
+        let Options { precision, pair, self_time, .. } = options;
         let kernel = programs::Kernel {
             exchanges: sys::has_exchange(),
             preempts: crate::kernel::host::may_preempt(),
         };
-        let set = Set::of(backend, precision, empty, kernel, self_time);
+        let set = Set::of(backend, precision, pair, kernel, self_time);
         let nests = set.starts == Starts::Nests;
         let template = Template::load()?;
         let cpus = possible_cpus()?;

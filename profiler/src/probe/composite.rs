@@ -3,7 +3,7 @@
 use std::{io, time::Instant};
 
 use super::{
-    Books, Drained, Options, Precision, ProbeError, Session, Traced,
+    Books, Drained, Options, Pair, Precision, ProbeError, Session, Traced,
     bpf::{BpfSession, Refused},
     errno,
     ftrace::{FtraceError, FtraceSession},
@@ -370,7 +370,7 @@ fn attach_by(
     if backend == Backend::FunctionGraph {
         return trace(targets, options);
     }
-    let costs = if options.self_time && !options.empty {
+    let costs = if options.self_time && options.pair == Pair::Measuring {
         nest::measure_costs(backend, options)?
     } else {
         Costs::default()

@@ -81,6 +81,18 @@ impl Precision {
     }
 }
 
+/// What the programs of a handler do; only [`Pair::Measuring`] counts anything.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Pair {
+    /// They measure its calls.
+    #[default]
+    Measuring,
+    /// Nothing: the floor, below which no pair of probes can cost.
+    Empty,
+    /// They read the clock at entry and exit: the limit, below which no pair that measures can cost.
+    Clock,
+}
+
 /// How to probe.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
@@ -88,9 +100,8 @@ pub struct Options {
     pub precision: Precision,
     /// Attach also where another tracing program is attached already.
     pub allow_shared: bool,
-    /// Attach programs that do nothing: the floor below which no pair of probes can cost.
-    /// Nothing is counted then.
-    pub empty: bool,
+    /// Which programs to attach.
+    pub pair: Pair,
     /// The only backend to use; without it the best for each handler.
     pub backend: Option<Backend>,
     /// Use it even where it is known to count nothing.

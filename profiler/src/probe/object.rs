@@ -278,7 +278,7 @@ fn create(name: &str, map: &aya_obj::Map) -> Result<MapData, ProbeError> {
 #[cfg(test)]
 mod tests {
     use super::super::{
-        Precision,
+        Pair, Precision,
         programs::{Kernel, Set},
     };
     use super::*;
@@ -324,7 +324,7 @@ mod tests {
         for precision in [Precision::Two, Precision::Three] {
             let exit = |preempts| {
                 let kernel = Kernel { exchanges: true, preempts };
-                let set = Set::of(Backend::Fentry, precision, false, kernel, false);
+                let set = Set::of(Backend::Fentry, precision, Pair::Measuring, kernel, false);
                 code(&template, set.kinds[0])
             };
             /// `BPF_ST | BPF_MEM | BPF_DW`
@@ -345,7 +345,7 @@ mod tests {
             for precision in [Precision::Two, Precision::Three] {
                 let exit = |exchange| {
                     let kernel = Kernel { exchanges: exchange, preempts: false };
-                    let set = Set::of(backend, precision, false, kernel, false);
+                    let set = Set::of(backend, precision, Pair::Measuring, kernel, false);
                     let (stores, adds) = counting(&template, set.kinds[0]);
                     assert_eq!(set.kinds[0].side, Side::Exit);
                     (stores > 0, adds > 0)
@@ -363,7 +363,7 @@ mod tests {
             for precision in [Precision::Two, Precision::Three] {
                 for exchange in [true, false] {
                     let kernel = Kernel { exchanges: exchange, preempts: false };
-                    let set = Set::of(backend, precision, false, kernel, false);
+                    let set = Set::of(backend, precision, Pair::Measuring, kernel, false);
                     let any = set.kinds.iter().any(|&kind| exchanges(&template, kind));
                     assert_eq!(any, exchange, "{backend} {precision:?}");
                 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    Precision,
+    Pair, Precision,
     kprobe_event::Event,
     sys::{self, AttachType, Place},
 };
@@ -75,29 +75,29 @@ pub(super) struct Set {
 }
 
 impl Set {
-    /// Those of `backend`; `empty` ones do nothing, `self_time` asks for those that measure it.
+    /// Those of `backend` that do what `pair` says; `self_time` asks for those that measure it.
     pub(super) fn of(
         backend: Backend,
         precision: Precision,
-        empty: bool,
+        pair: Pair,
         kernel: Kernel,
         self_time: bool,
     ) -> Self {
         use AttachType as A;
         use Backend as B;
+        let measures = pair == Pair::Measuring;
         let starts = match backend {
-            _ if self_time && !empty => Starts::Nests,
+            _ if self_time && measures => Starts::Nests,
             B::Fsession | B::KprobeSession => Starts::Cookies,
-            _ if kernel.exchanges || empty => Starts::Slots,
+            _ if kernel.exchanges || !measures => Starts::Slots,
             _ => Starts::Map,
         };
         // At the exit with two digits and with three, at the entry.
         let [two, three, enter] = match (backend, starts) {
-            (B::Fsession, _) if empty => ["empty_enter"; 3],
-            (B::Fentry | B::FunctionGraph, _) if empty => {
-                ["empty_leave", "empty_leave", "empty_enter"]
+            _ if !measures => {
+                let [leave, enter] = Self::idle(backend, pair);
+                [leave, leave, enter]
             }
-            _ if empty => ["regs_empty"; 3],
             (B::Fsession, Starts::Nests) => ["nest_fsession_2", "nest_fsession_3", ""],
             (B::Fsession, _) => ["fsession_2", "fsession_3", ""],
             (B::KprobeSession, Starts::Nests) => ["nest_ksession_2", "nest_ksession_3", ""],
@@ -125,9 +125,22 @@ impl Set {
             B::Kprobe => pair(A::Kprobe, A::Kprobe),
             B::Fentry | B::FunctionGraph => pair(A::Fexit, A::Fentry),
         };
-        let needs_shift = !empty && matches!(backend, B::KprobeMulti | B::Kprobe);
-        let calls_kernel = matches!(backend, B::Fsession | B::KprobeSession);
+        let needs_shift = measures && matches!(backend, B::KprobeMulti | B::Kprobe);
+        let calls_kernel = measures && matches!(backend, B::Fsession | B::KprobeSession);
         Self { kinds, starts, needs_shift, calls_kernel }
+    }
+
+    /// Names of the programs at exit and entry that measure nothing.
+    fn idle(backend: Backend, pair: Pair) -> [&'static str; 2] {
+        let reads = pair == Pair::Clock;
+        match backend {
+            Backend::Fsession if reads => ["clock_enter"; 2],
+            Backend::Fsession => ["empty_enter"; 2],
+            Backend::Fentry | Backend::FunctionGraph if reads => ["clock_leave", "clock_enter"],
+            Backend::Fentry | Backend::FunctionGraph => ["empty_leave", "empty_enter"],
+            _ if reads => ["regs_clock"; 2],
+            _ => ["regs_empty"; 2],
+        }
     }
 }
 

@@ -14,7 +14,7 @@ impl From<&RunArgs> for Options {
             probes: probe::Options {
                 precision: args.precision.into(),
                 allow_shared: args.allow_shared,
-                empty: false,
+                pair: probe::Pair::Measuring,
                 backend: args.backend,
                 force: args.force,
                 trace_buffer_kib: args.trace_buffer,
