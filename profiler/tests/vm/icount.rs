@@ -118,7 +118,10 @@ fn the_probes_cost_what_they_may() {
     assert!((0.99..1.01).contains(&cost.hits_per_operation), "{cost:?}");
     assert!(100.0 < floor, "{cost:?}");
     // A clock read takes tens of instructions, and there are two.
-    assert!((floor + 40.0..floor + 200.0).contains(&limit), "the floor is {floor}, the limit {limit}");
+    assert!(
+        (floor + 40.0..floor + 200.0).contains(&limit),
+        "the floor is {floor}, the limit {limit}"
+    );
     assert!(limit < added, "the limit is {limit}, and {added} are added");
     let ratio = cost.ratio_to_limit.expect("rounds agree under virtual time");
     assert!(ratio <= RATIO, "{added} instructions are added to each call, {ratio} times the limit");
