@@ -24,8 +24,11 @@ const TOLERANCE: f64 = 0.01;
 /// Instructions of one iteration of the module's loop.
 const ITERATION: f64 = 2.0;
 
-/// Most that the probes may add to one call, as a multiple of the limit.
-const RATIO: f64 = 1.30;
+/// Most that the probes may add to one call, as a multiple of the limit: 1.172 was measured by fentry on 6.1, and
+/// 1.287 by fsession on 7.2, where two rounds may differ by 10 instructions.
+const fn most(backend: Backend) -> f64 {
+    if matches!(backend, Backend::Fsession) { 1.35 } else { 1.20 }
+}
 
 /// One handler under its load.
 fn measure(handler: &str, kind: BuiltinKind, operations: u64) -> Measured {
@@ -124,7 +127,10 @@ fn the_probes_cost_what_they_may() {
     );
     assert!(limit < added, "the limit is {limit}, and {added} are added");
     let ratio = cost.ratio_to_limit.expect("rounds agree under virtual time");
-    assert!(ratio <= RATIO, "{added} instructions are added to each call, {ratio} times the limit");
+    assert!(
+        ratio <= most(cost.backend),
+        "{added} instructions are added to each call, {ratio} times the limit"
+    );
 }
 
 /// Without chance in the clock, the 32 levels of a recursion take 32 times, each longer than the
