@@ -182,6 +182,39 @@ fn a_gate_that_fails_ends_a_script() {
 
 /// The costs of loads that run side by side are timed one after another: what the driver adds to a `connect` is
 /// what it adds where `connect` is the only load. Waiting is not a cost, so no operation gets cheaper by the driver.
+/// Of the four handlers one differs, and so its load alone is measured again: twice 4 v 4 runs after twice 2 v 2.
+#[test]
+#[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
+fn two_builds_are_decided_and_explained_by_one_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_profiler"));
+    command.arg("gate").arg("--baseline").arg(baseline());
+    command.arg("--candidate").arg(given("PROFILER_LAB_CANDIDATE"));
+    command.arg("--kernel").arg(given("PROFILER_LAB_KERNEL")).arg("--quiet");
+    command.arg("--vng").arg(given("PROFILER_LAB_VNG")).arg("--logs").arg(out().join("logs"));
+    command.arg("--out").arg(folder.path());
+    command.args(["--handler", "connect_syscall_*", "--handler", "bind_*"]);
+    let output = command.output().unwrap();
+    let said = text(&output.stdout);
+    println!("{said}{}", text(&output.stderr));
+    assert_eq!(output.status.code(), Some(exit::REGRESSION.into()), "{said}");
+    assert!(said.starts_with("gate: fail: 1 handler became slower, of 4\n"), "{said}");
+    let start = format!("slower: connect: {CHANGED}: 131.0 instructions more a call (");
+    let slower = said.lines().find(|line| line.starts_with(&start));
+    let slower = slower.unwrap_or_else(|| panic!("no `{start}`: {said}"));
+    assert!(slower.ends_with("at testbed.h:103 +131.0"), "{slower}");
+    for name in ["baseline.json", "candidate.json"] {
+        let runs = Series::read(&folder.path().join(name)).unwrap().runs;
+        let of = |part: &str| {
+            let is_of = |run: &&Profile| {
+                run.place.as_ref().is_some_and(|place| place.part.as_deref() == Some(part))
+            };
+            runs.iter().filter(is_of).count()
+        };
+        assert_eq!((of("bind"), of("connect")), (4, 12), "{name}");
+    }
+}
+
 #[test]
 #[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
 fn a_driver_costs_the_same_beside_other_loads() {
