@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Handler latency gate: builds a driver at two commits, measures both in VMs under virtual time, and compares them.
+# Handler latency gate: builds a driver at two commits, has both measured in VMs, and judged.
 # Exit code: that of `profiler gate` (0 pass, 10 slower, 11 and above undecided; docs/gate.md), else that of the command that failed.
 # Needs Debian 12, root and the network; no KVM. github.yml and gitlab.yml call it.
 #
@@ -10,15 +10,13 @@
 #   BASE      (none)           commit that the checked-out one is compared with
 #   DRIVER    testbed          folder of the driver's sources
 #   MODULE    hids_testbed.ko  the module that `make` leaves in that folder
-#   HANDLERS  connect_*        handlers to measure: a name or a glob
-#   LOAD      connect          built-in load that makes the kernel call them (`profiler run --help`, --builtin)
+#   HANDLERS  *                handlers to judge: a name or a glob; profiler chooses the loads that make the kernel call them
 #   PROFILER  .                folder of profiler's sources: the submodule
 set -euo pipefail
 BASE=${BASE:?set it to the commit that the change is compared with}
 DRIVER=${DRIVER:-testbed}
 MODULE=${MODULE:-hids_testbed.ko}
-HANDLERS=${HANDLERS:-connect_*}
-LOAD=${LOAD:-connect}
+HANDLERS=${HANDLERS:-*}
 PROFILER=${PROFILER:-.}
 rules=$(dirname "${BASH_SOURCE[0]}")/gate.toml
 out=target/ci
@@ -50,9 +48,9 @@ build() {
 build baseline "$BASE"
 build candidate HEAD
 
-"$out/bin/profiler" lab --kernel "$kernel" --vng "$PROFILER/target/venv/bin/vng" \
-    --baseline "$out/baseline/$DRIVER/$MODULE" --candidate "$out/candidate/$DRIVER/$MODULE" \
-    --handler "$HANDLERS" --builtin "$LOAD" --boots 2 --repeat 2 --no-cost --out "$out/runs"
-
-"$out/bin/profiler" gate "$out/runs/baseline.json" "$out/runs/candidate.json" --config "$rules" \
-    --json "$out/gate.json" --junit "$out/gate.xml" --markdown "$out/gate.md"
+# `*` would be all functions; without it those that the driver gives to the kernel are judged.
+handlers=()
+[[ $HANDLERS == '*' ]] || handlers=(--handler "$HANDLERS")
+"$out/bin/profiler" gate --kernel "$kernel" --vng "$PROFILER/target/venv/bin/vng" \
+    --baseline "$out/baseline/$DRIVER/$MODULE" --candidate "$out/candidate/$DRIVER/$MODULE" "${handlers[@]}" \
+    --config "$rules" --out "$out/runs" --json "$out/gate.json" --junit "$out/gate.xml" --markdown "$out/gate.md"

@@ -6,7 +6,7 @@ use std::process::Command;
 const SCRIPT: &str = "docs/ci/gate.sh";
 
 /// Variables that it takes besides BASE.
-const VARIABLES: [&str; 5] = ["DRIVER", "MODULE", "HANDLERS", "LOAD", "PROFILER"];
+const VARIABLES: [&str; 4] = ["DRIVER", "MODULE", "HANDLERS", "PROFILER"];
 
 fn file(path: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
