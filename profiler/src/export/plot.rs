@@ -17,6 +17,12 @@ pub fn plots(profile: &Profile) -> String {
     called.map(|handler| one(handler, profile.meter)).collect()
 }
 
+/// A line with a value, and so many without one.
+const LINES_A_VALUE: usize = 2;
+
+/// Columns of the values.
+const VALUE_WIDTH: usize = 10;
+
 /// The axis of percentiles is that of the number of nines, that of durations logarithmic where
 /// they span a decade.
 fn one(handler: &HandlerProfile, meter: Meter) -> String {
@@ -24,6 +30,15 @@ fn one(handler: &HandlerProfile, meter: Meter) -> String {
     let curve = percentile_points(handler);
     let low = curve.iter().map(|(_, ns)| *ns).fold(f64::MAX, f64::min);
     let high = curve.iter().map(|(_, ns)| *ns).fold(0.0, f64::max);
+    let name = clean(&handler.name);
+    let what = match meter {
+        Meter::Probes => "latency",
+        Meter::Exact => "instructions",
+    };
+    if low >= high {
+        // A curve has nothing to show.
+        return format!("\n{name}: {what} of every call: {}\n", label(high));
+    }
     let logarithmic = high / low >= 10.0;
     let points: Vec<(f32, f32)> = curve
         .iter()
@@ -31,36 +46,29 @@ fn one(handler: &HandlerProfile, meter: Meter) -> String {
         .collect();
     let nines = points.last().map_or(1.0, |(nines, _)| *nines).max(0.1);
     let (bottom, top) = if logarithmic { (low.log10(), high.log10()) } else { (low, high) };
-    // A flat curve needs room above and below.
     let room = ((top - bottom) * 0.02).max(top.abs() * 0.001).max(0.01);
-    let value = move |y: f32| {
-        let y = f64::from(y);
+    let (bottom, top) = (bottom - room, top + room);
+    let value = |y: f64| {
         let ns = if logarithmic { 10_f64.powf(y) } else { y };
         label(ns.clamp(low, high))
     };
     let shape = Shape::Lines(&points);
-    let mut chart = Chart::new_with_y_range(
-        WIDTH,
-        HEIGHT,
-        0.0,
-        nines,
-        (bottom - room) as f32,
-        (top + room) as f32,
-    );
+    let mut chart = Chart::new_with_y_range(WIDTH, HEIGHT, 0.0, nines, bottom as f32, top as f32);
     let chart = chart
         .x_label_format(LabelFormat::Custom(Box::new(|x| percentile(f64::from(x)))))
-        .y_label_format(LabelFormat::Custom(Box::new(value)))
+        .y_label_format(LabelFormat::None)
         .lineplot(&shape);
     chart.axis();
     chart.figures();
     let drawn = chart.to_string();
     let scale = if logarithmic { ", logarithmic" } else { "" };
-    let what = match meter {
-        Meter::Probes => "latency",
-        Meter::Exact => "instructions",
-    };
-    let mut text = format!("\n{}: {what} by percentile{scale}\n", clean(&handler.name));
-    for line in drawn.lines() {
+    let mut text = format!("\n{name}: {what} by percentile{scale}\n");
+    for (number, line) in drawn.lines().enumerate() {
+        // Of the line's upper dots; below the last is the axis of percentiles.
+        let down = number as f64 * 4.0 / f64::from(HEIGHT);
+        let has_value = number <= HEIGHT as usize / 4 && number.is_multiple_of(LINES_A_VALUE);
+        let value = if has_value { value(top - down * (top - bottom)) } else { String::new() };
+        let line = format!("{value:>VALUE_WIDTH$} {line}");
         text.push_str(line.trim_end());
         text.push('\n');
     }

@@ -68,7 +68,7 @@ fn the_page_works_in_a_browser() {
         ("two.html", Html.overlay(("a.json", &first), ("b.json", &second))),
         ("exact.html", Html.serialize(&exact)),
     ]);
-    for (seen, plots) in seen.iter().zip([8, 8, 2]) {
+    for (seen, plots) in seen.iter().zip([9, 9, 2]) {
         assert_eq!(seen["console"], Value::Array(vec![]), "{seen:#}");
         assert_eq!(seen["requests"], Value::Array(vec![]), "{seen:#}");
 

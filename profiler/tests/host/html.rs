@@ -3,8 +3,8 @@
 use profiler::explain::{Recording, explain};
 use profiler::export::explain::{ExplainReport, Format, Shown, render};
 use profiler::export::{Exporter as _, Html};
-use profiler::profile::Profile;
 use profiler::profile::call_tree::{TreeFunction, TreeNode};
+use profiler::profile::{Meter, Profile};
 use profiler::watch::{CostRow, Watched};
 
 use crate::common::{costs, handler, measure, sample};
@@ -24,8 +24,8 @@ fn one_page_says_everything() {
     for warning in &profile.warnings {
         assert!(text.contains(&warning.text.replace('\'', "&#x27;")), "{}", warning.text);
     }
-    // Two handlers had hits, and the sample has a single interval: no curve over time.
-    assert_eq!(text.matches("<svg").count(), 4);
+    // The overview; two handlers had hits, and the sample has a single interval: no curve over time.
+    assert_eq!(text.matches("<svg").count(), 5);
     assert!(text.contains("No hit: the warnings above say why that may be."));
     for fact in ["6.1.0-56-amd64", "hids_testbed 0.1", "builtin connect, 2 workers", "AMD EPYC"] {
         assert!(text.contains(fact), "{fact}");
@@ -43,7 +43,7 @@ fn intervals_become_a_curve_over_time() {
     second.start_ns = second.duration_ns;
     profile.intervals.push(second);
     let text = page(&profile);
-    assert_eq!(text.matches("<svg").count(), 6);
+    assert_eq!(text.matches("<svg").count(), 7);
     assert!(text.contains("seconds of the window"));
 }
 
@@ -61,8 +61,8 @@ fn a_second_profile_is_laid_over_the_first() {
     assert!(text.contains("Not in recording B.") && text.contains("Not in recording A."));
     assert!(text.contains("A: base.json") && text.contains("B: head.json"));
     assert!(text.contains("class=\"differs\""));
-    // One drawing of each kind for the handler that both have, and for each that one has.
-    assert_eq!(text.matches("<svg").count(), 6);
+    // The overview, and one drawing of each kind for the handler that both have, and for each that one has.
+    assert_eq!(text.matches("<svg").count(), 7);
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn who_pays_is_a_table_and_curves_over_time() {
     assert!(!page(&profile).contains("<h2>Costs</h2>"));
     profile.costs = Some(costs(25));
     let text = page(&profile);
-    assert_eq!(text.matches("<svg").count(), 6);
+    assert_eq!(text.matches("<svg").count(), 7);
     let section = text.split("<h2>Costs</h2>").nth(1).unwrap().split("</section>").next().unwrap();
     for figure in ["auditd", ">1.77<", ">0.76<", ">25.2 %<", ">52.5 MiB<", ">1010<"] {
         assert!(section.contains(figure), "{figure} in {section}");
@@ -82,11 +82,52 @@ fn who_pays_is_a_table_and_curves_over_time() {
     for row in &mut profile.costs.as_mut().unwrap().rows {
         row.samples.drain(1..10);
     }
-    assert_eq!(page(&profile).matches("<svg").count(), 6);
+    assert_eq!(page(&profile).matches("<svg").count(), 7);
     for row in &mut profile.costs.as_mut().unwrap().rows {
         row.samples.truncate(1);
     }
-    assert_eq!(page(&profile).matches("<svg").count(), 4);
+    assert_eq!(page(&profile).matches("<svg").count(), 5);
+}
+
+#[test]
+fn the_overview_has_each_handler_with_a_call_on_one_axis() {
+    let text = page(&sample());
+    let overview = text.split("<figure class=\"overview\"").nth(1).unwrap();
+    let overview = overview.split("</figure>").next().unwrap();
+    assert_eq!(overview.matches("<circle").count(), 2, "an average a handler: {overview}");
+    for name in
+        ["connect_syscall_entry_handler [hids_testbed]", "connect_syscall_handler [hids_testbed]"]
+    {
+        assert!(overview.contains(name), "{name}: {overview}");
+    }
+    assert!(!overview.contains("udp_recvmsg_handler"), "it has no call: {overview}");
+    let both = String::from_utf8(Html.overlay(("a", &sample()), ("b", &sample()))).unwrap();
+    let overview = both.split("<figure class=\"overview\"").nth(1).unwrap();
+    assert_eq!(overview.split("</figure>").next().unwrap().matches("<circle").count(), 4);
+}
+
+#[test]
+fn a_distribution_of_one_value_is_said_and_not_drawn() {
+    let constant = |value, meter| {
+        let mut profile = sample();
+        profile.meter = meter;
+        profile.intervals.clear();
+        profile.costs = None;
+        profile.handlers = vec![handler(&measure("constant", &[value; 1_000]))];
+        profile
+    };
+    let [first, second] = [247, 251].map(|value| constant(value, Meter::Exact));
+    let both = |first: &Profile, second: &Profile| {
+        String::from_utf8(Html.overlay(("a", first), ("b", second))).unwrap()
+    };
+    let text = both(&first, &second);
+    assert_eq!(text.matches("<svg").count(), 0);
+    let note = "A: every call took 247 instructions. B: every call took 251 instructions.";
+    assert!(text.contains(note), "{text}");
+    assert!(page(&constant(247, Meter::Probes)).contains("Every call took 247 ns."));
+    let mut uneven = second;
+    uneven.handlers = vec![handler(&measure("constant", &[251, 252]))];
+    assert_eq!(both(&first, &uneven).matches("<svg").count(), 2);
 }
 
 #[test]
@@ -261,12 +302,20 @@ fn text_from_a_file_cannot_become_markup() {
 
 #[test]
 fn extreme_durations_are_drawn() {
-    for durations in [&[1_u64][..], &[0, 1, 2], &[90_000_000_000], &[1, 60_000_000_000], &[7; 50]] {
+    let cases: [(&[u64], usize); 5] = [
+        (&[0, 1, 2], 2),
+        (&[1, 60_000_000_000], 2),
+        // One value is said in words.
+        (&[1], 0),
+        (&[90_000_000_000], 0),
+        (&[7; 50], 0),
+    ];
+    for (durations, plots) in cases {
         let mut profile = sample();
         profile.handlers = vec![handler(&measure("extreme", durations))];
         profile.intervals.clear();
         let text = page(&profile);
-        assert_eq!(text.matches("<svg").count(), 2, "{durations:?}");
+        assert_eq!(text.matches("<svg").count(), plots, "{durations:?}");
         assert!(!text.contains("NaN") && !text.contains("inf"), "{durations:?}");
     }
 }

@@ -554,9 +554,23 @@ fn plots_of_every_handler_with_a_hit() {
             "connect_syscall_handler: latency by percentile, logarithmic"
         ]
     );
-    // Both ends of both axes.
+    // Both ends of both axes, and values between.
     for label in ["99 ns", "60 ns", "89 ms", "700 ns", "0 %", "99.995 %"] {
         assert!(text.contains(label), "{label} in\n{text}");
     }
+    let has_value = |line: &&str| {
+        let first = line.split_whitespace().next();
+        line.starts_with(' ') && first.is_some_and(|word| word.parse::<f64>().is_ok())
+    };
+    assert!(text.lines().filter(has_value).count() >= 12, "{text}");
     assert!(text.chars().filter(|c| ('\u{2801}'..='\u{28ff}').contains(c)).count() > 60, "{text}");
+}
+
+#[test]
+fn a_distribution_of_one_value_is_one_value() {
+    let mut profile = sample();
+    profile.handlers = vec![handler(&measure("constant", &[247; 1_000]))];
+    let mut text = Vec::new();
+    print_plots(&[profile], &mut text).unwrap();
+    assert_eq!(String::from_utf8_lossy(&text), "\nconstant: latency of every call: 247 ns\n");
 }

@@ -174,11 +174,16 @@ where
         .draw()
 }
 
-/// The SVG; a drawing that fails is left out, and panics in debug builds.
+/// The SVG of a plot; see [`drawn_in`].
 pub(super) fn drawn(draw: impl FnOnce(&Area<'_>) -> Drawn) -> Option<String> {
+    drawn_in(SIZE, draw)
+}
+
+/// The SVG; a drawing that fails is left out, and panics in debug builds.
+pub(super) fn drawn_in(size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Drawn) -> Option<String> {
     let mut text = String::new();
     let done = {
-        let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
+        let area = SVGBackend::with_string(&mut text, size).into_drawing_area();
         draw(&area).and_then(|()| area.present())
     };
     debug_assert!(done.is_ok(), "{done:?}");

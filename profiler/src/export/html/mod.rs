@@ -7,6 +7,7 @@
 mod chart;
 mod costs;
 mod facts;
+mod overview;
 mod paint;
 mod plot;
 mod rows;
@@ -17,7 +18,8 @@ use serde::Serialize;
 
 use super::Exporter;
 use super::cell::clean;
-use crate::profile::Profile;
+use super::curve;
+use crate::profile::{HandlerProfile, Meter, Profile};
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");
@@ -104,6 +106,7 @@ impl Html {
                 script => SCRIPT,
                 labels,
                 facts => facts::of(&sides),
+                overview => overview::overview(&sides),
                 summary => rows::summary(&sides),
                 books => rows::books(&sides),
                 costs => costs::of(&sides),
@@ -143,20 +146,40 @@ fn section(
         .filter(|side| !handlers.iter().any(|(found, _)| found.mark == side.mark))
         .map(|side| side.mark)
         .collect();
-    let note = if !hits {
-        Some("No hit: the warnings above say why that may be.".to_owned())
+    let constant = constant(&handlers);
+    let mut notes: Vec<String> = constant.iter().cloned().collect();
+    if !hits {
+        notes.push("No hit: the warnings above say why that may be.".to_owned());
     } else if !missing.is_empty() {
-        Some(format!("Not in recording {}.", missing.join(", ")))
-    } else {
-        None
-    };
+        notes.push(format!("Not in recording {}.", missing.join(", ")));
+    }
+    let has_curve = hits && constant.is_none();
     HandlerSection {
         name: name.shown.clone(),
         anchor: format!("handler-{number}"),
-        note,
-        percentiles: hits.then(|| plot::percentiles(&handlers)).flatten(),
-        histogram: hits.then(|| plot::histogram(&handlers)).flatten(),
+        note: (!notes.is_empty()).then(|| notes.join(" ")),
+        percentiles: has_curve.then(|| plot::percentiles(&handlers)).flatten(),
+        histogram: has_curve.then(|| plot::histogram(&handlers)).flatten(),
         intervals: plot::intervals(&handlers),
         trees: trees.iter().filter_map(|trees| trees.find(name)).collect(),
     }
+}
+
+/// What every call took, if no recording has two values: a plot of that shows nothing.
+fn constant(handlers: &[(Side<'_>, &HandlerProfile)]) -> Option<String> {
+    let called: Vec<_> = handlers.iter().filter(|(_, handler)| handler.count > 0).collect();
+    let one = |(side, handler): &&(Side<'_>, &HandlerProfile)| {
+        let value = handler.min_ns.filter(|min| Some(*min) == handler.max_ns)?;
+        let value = curve::label(side.profile.meter)(value as f64);
+        let unit = match side.profile.meter {
+            Meter::Probes => "",
+            Meter::Exact => " instructions",
+        };
+        Some(match side.mark {
+            "" => format!("Every call took {value}{unit}."),
+            mark => format!("{mark}: every call took {value}{unit}."),
+        })
+    };
+    let values: Vec<String> = called.iter().map(one).collect::<Option<_>>()?;
+    (!values.is_empty()).then(|| values.join(" "))
 }
