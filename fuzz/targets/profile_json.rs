@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
-use profiler::export::{Exporter as _, Format, Json, Unit};
+use profiler::export::{Exporter as _, Format, Json, Look};
 use profiler::profile::{Merge, Profile, Series};
 
 fuzz_target!(|text: &[u8]| {
@@ -13,8 +13,9 @@ fuzz_target!(|text: &[u8]| {
         let bytes = Json.serialize(profile);
         let back = Profile::parse(&bytes, Path::new("again")).expect("what was written is read");
         assert_eq!(&back, profile);
+        let look = Look { width: Some(80), ..Look::default() };
         for &format in Format::ALL {
-            let _ = format.exporter(Unit::Auto, Some(80)).serialize(profile);
+            let _ = format.exporter(&look).serialize(profile);
         }
     }
     let mut merge = Merge::new(&[]);
