@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use hdrhistogram::Histogram;
 
@@ -24,6 +25,13 @@ const DIGITS: u8 = 5;
 
 /// Most instructions of a call that are told apart; sums, minimum and maximum are exact above, too.
 const HIGHEST: u64 = 1 << 28;
+
+const LAYOUT: HistogramLayout = HistogramLayout {
+    precision_digits: DIGITS,
+    lowest_ns: 1,
+    highest_ns: HIGHEST,
+    kernel_memory_bytes: 0,
+};
 
 /// Adds to `profile`, which has the load and the machine, what was counted in `step`. `known` keeps the source lines of
 /// builds, which take long to read.
@@ -88,18 +96,12 @@ pub fn fill(
     lines: &Lines,
 ) -> Result<(), String> {
     profile.meter = Meter::Exact;
-    profile.histogram = HistogramLayout {
-        precision_digits: DIGITS,
-        lowest_ns: 1,
-        highest_ns: HIGHEST,
-        kernel_memory_bytes: 0,
-    };
+    profile.histogram = LAYOUT;
     let by_address: HashMap<u64, &Calls> =
         counts.calls.iter().map(|(id, calls)| (counts.functions[id].address, calls)).collect();
-    let none = profile.histogram.empty_distribution().map_err(|error| error.to_string())?;
     for handler in handlers {
         let calls = by_address.get(&handler.address).copied();
-        profile.handlers.push(of_handler(handler, calls, &profile.histogram, &none)?);
+        profile.handlers.push(of_handler(handler, calls)?);
     }
     profile.call_tree = Some(tree(counts, lines));
     profile.warnings.clear();
@@ -107,24 +109,25 @@ pub fn fill(
     profile.check().map_err(|error| error.to_string())
 }
 
-/// `none` is stored where there is no call: a histogram of this layout takes megabytes, and a driver has many functions
+/// What is stored where there is no call: a histogram of this layout takes megabytes, and a driver has many functions
 /// that one load does not call.
-fn of_handler(
-    handler: CountedHandler,
-    calls: Option<&Calls>,
-    layout: &HistogramLayout,
-    none: &Distribution,
-) -> Result<HandlerProfile, String> {
+fn none() -> Result<Distribution, String> {
+    static NONE: OnceLock<Result<Distribution, String>> = OnceLock::new();
+    let made = || LAYOUT.empty_distribution().map_err(|error| error.to_string());
+    NONE.get_or_init(made).clone()
+}
+
+fn of_handler(handler: CountedHandler, calls: Option<&Calls>) -> Result<HandlerProfile, String> {
     let never = Calls::default();
     let calls = calls.unwrap_or(&never);
     let measured = |values: &[(u64, u64)]| -> Result<(Durations, Distribution), String> {
         if values.is_empty() {
             let small = Histogram::new(1).map_err(|error| error.to_string())?;
-            return Ok((Durations::new(small), none.clone()));
+            return Ok((Durations::new(small), none()?));
         }
-        let mut durations = Durations::new(layout.empty()?);
+        let mut durations = Durations::new(LAYOUT.empty()?);
         for (instructions, times) in values {
-            durations.record_many(*instructions, *times, layout.highest_ns);
+            durations.record_many(*instructions, *times, LAYOUT.highest_ns);
         }
         let stored =
             Distribution::encode(durations.histogram()).map_err(|error| error.to_string())?;
