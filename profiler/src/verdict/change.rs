@@ -137,6 +137,26 @@ pub(super) fn lost_share(handler: &HandlerProfile) -> f64 {
     if lost > 0.0 { lost / (lost + handler.count as f64) } else { 0.0 }
 }
 
+/// How far a percentile moves if one call more or less lies beyond it. Calls of one kind take the same to the
+/// instruction, so a percentile next to the share of a kind jumps from that kind to the next with a single call: of
+/// 60 calls of a handler that refills a cache in 3 or 4, TP95 is the one or the other.
+fn step(handler: &HandlerProfile, statistic: Statistic) -> f64 {
+    let rank = statistic.quantile().and_then(|q| stats::nearest_rank(handler.count, q));
+    let Some(rank) = rank else { return 0.0 };
+    let at = |rank: u64| {
+        let mut below = 0;
+        let mut buckets = handler.histogram.buckets.iter();
+        let bucket = buckets.find(|bucket| {
+            below += bucket.count;
+            below >= rank
+        });
+        bucket.map(|bucket| bucket.to_ns as f64)
+    };
+    let [before, here, after] = [rank.saturating_sub(1).max(1), rank, rank + 1].map(at);
+    let Some(here) = here else { return 0.0 };
+    before.map_or(0.0, |before| here - before).max(after.map_or(0.0, |after| after - here))
+}
+
 fn record(part: &Part<'_>, module: Option<&str>, name: &str, statistic: Statistic) -> ChangeRecord {
     let of = |side: &[&Run]| -> Vec<Option<super::Observed>> {
         side.iter()
@@ -157,6 +177,12 @@ fn record(part: &Part<'_>, module: Option<&str>, name: &str, statistic: Statisti
         .flatten()
         .map(|observed| observed.resolution)
         .fold(0.0, f64::max);
+    let handlers = part.base.iter().chain(&part.candidate);
+    let handlers = handlers.filter_map(|run| run.handler(module, name));
+    let step = match part.meter() {
+        Meter::Exact => handlers.map(|handler| step(handler, statistic)).fold(0.0, f64::max),
+        Meter::Probes => 0.0,
+    };
     let known: Vec<f64> = base_runs.iter().flatten().copied().collect();
     let alone = |values: &[Option<f64>]| {
         let known: Vec<f64> = values.iter().flatten().copied().collect();
@@ -188,7 +214,7 @@ fn record(part: &Part<'_>, module: Option<&str>, name: &str, statistic: Statisti
         base_spread: stats::spread(&known),
         base_runs,
         candidate_runs,
-        resolution,
+        resolution: resolution.max(step),
         lost_share: part.base.iter().chain(&part.candidate).map(lost).fold(0.0, f64::max),
     }
 }

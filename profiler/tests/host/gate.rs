@@ -831,6 +831,34 @@ fn counted_instructions_that_stay_within_their_limit_need_no_more_runs() {
     assert_eq!(open((candidate, base)), (5, 1));
 }
 
+/// Of 60 calls 3 or 4 take 272 more: TP95 is the 57th.
+#[test]
+fn a_percentile_is_not_slower_for_a_single_call() {
+    let runs = |slow: u64, more: u64| {
+        let of = move |mut profile: Profile| {
+            let instructions: Vec<u64> =
+                (0..60).map(|call| 1_444 + more + if call < slow { 272 } else { 0 }).collect();
+            profile.meter = Meter::Exact;
+            profile.handlers = vec![handler(&measure(ENTRY, &instructions))];
+            profile
+        };
+        move |runs: Vec<Profile>| runs.into_iter().map(of).collect::<Vec<_>>()
+    };
+    let gate = |slow, more| {
+        let (base, candidate) = abba(2, 2, |_| ());
+        let bench = Bench::new((runs(3, 0)(base), runs(slow, more)(candidate)));
+        bench.gate("--max-regression avg=0.5%,tp50=0.5%,tp90=0.5%,tp95=0.5%")
+    };
+    let one_more = gate(4, 0);
+    one_more.passed();
+    assert!(one_more.line(ENTRY, "tp95").contains("limit 276"), "{one_more:#?}");
+    // What most calls take is told by the others.
+    gate(3, 9).refused(10, &format!("gate: fail: {ENTRY} "));
+    // More calls that take more are a change of the average.
+    let two_more = gate(5, 0);
+    assert!(two_more.line(ENTRY, "avg").starts_with("fail"), "{two_more:#?}");
+}
+
 #[test]
 fn a_limit_in_instructions_is_the_floor_too() {
     let three = Bench::new(counted(200, 3));
