@@ -170,7 +170,9 @@ impl Session {
         let loads: Vec<&str> = self.loads.iter().map(|load| load.kind.name()).collect();
         let all: Vec<BuiltinKind> = self.loads.iter().map(|load| load.kind).collect();
         let minutes = |loads: &[BuiltinKind], design: Design| {
-            expected(loads, design, side_by_side).as_secs_f64() / 60.0 * kernels.len() as f64
+            let each = expected(loads, design, side_by_side).as_secs_f64() / 60.0;
+            let all = (each * kernels.len() as f64).round().max(1.0) as u32;
+            format!("{all} minute{}", plural(all))
         };
         let with = match self.module_params.as_str() {
             "" => String::new(),
@@ -181,7 +183,7 @@ impl Session {
             "kernel    {}\nhandlers  {}: {}\n{with}loads     {}, one after another: {}\n\
              design    {} boots, in each the builds in turns, {runs} v {runs}: {} runs; then as many more as it takes of \
              loads under which the builds differ\n\
-             time      about {:.0} minutes, and {:.0} more if builds differ under a load\n",
+             time      about {}, and {} more if builds differ under a load\n",
             kernels.join(", "),
             self.handlers.len(),
             listed(&Vec::from_iter(&self.handlers)),
@@ -189,8 +191,8 @@ impl Session {
             loads.join(", "),
             FIRST.boots,
             2 * runs as usize * FIRST.boots as usize * loads.len() * kernels.len(),
-            minutes(&all, FIRST).max(1.0),
-            minutes(&all[..1], Design { boots: 2, repeat: 2 }).max(1.0),
+            minutes(&all, FIRST),
+            minutes(&all[..1], Design { boots: 2, repeat: 2 }),
         )
     }
 

@@ -9,7 +9,7 @@ use profiler::export::{Exporter as _, Html};
 use profiler::profile::call_tree::TreeNode;
 use serde_json::Value;
 
-use crate::common::{costs, sample};
+use crate::common::{costs, handler, measure, sample};
 use crate::explain::recording;
 
 /// Programs that the runner names.
@@ -57,6 +57,9 @@ fn the_page_works_in_a_browser() {
     first.costs = Some(costs(25));
     second.costs = Some(costs(75));
     let mut exact = recording(10, 7, 0);
+    // One value would be said in words.
+    let calls = [vec![207; 9], vec![209]].concat();
+    exact.handlers = vec![handler(&measure("connect_handler", &calls))];
     let tree = exact.call_tree.as_mut().unwrap();
     for depth in 2..5 {
         // A function below kmalloc, and so on.
