@@ -1,24 +1,24 @@
 #!/usr/bin/env bash
 # Handler latency gate: builds a driver at two commits, has both measured in VMs, and judged.
 # Exit code: that of `profiler gate` (0 pass, 10 slower, 11 and above undecided; docs/gate.md), else that of the command that failed.
-# Needs Debian 12, root and the network; no KVM. github.yml and gitlab.yml call it.
-#
-# To gate your own driver, copy this file, gate.toml and one of the .yml files to your repository, add profiler's repository as a
-# submodule, and set these variables in the .yml file. The defaults gate the test module of profiler's own repository.
+# Needs Debian 12, root and the network; no KVM. action.yml and gitlab.yml call it.
 #
 #   variable  default          meaning
 #   BASE      (none)           commit that the checked-out one is compared with
 #   DRIVER    testbed          folder of the driver's sources
 #   MODULE    hids_testbed.ko  the module that `make` leaves in that folder
 #   HANDLERS  *                handlers to judge: a name or a glob; profiler chooses the loads that make the kernel call them
-#   PROFILER  .                folder of profiler's sources: the submodule
+#   RULES     (gate.toml)      limits and budgets; by default the file beside this script
+#   KERNEL    6.1              Debian's kernel that the driver is built for and measured on
+#   PROFILER  .                folder of profiler's sources
 set -euo pipefail
 BASE=${BASE:?set it to the commit that the change is compared with}
 DRIVER=${DRIVER:-testbed}
 MODULE=${MODULE:-hids_testbed.ko}
 HANDLERS=${HANDLERS:-*}
+RULES=${RULES:-$(dirname "${BASH_SOURCE[0]}")/gate.toml}
+KERNEL=${KERNEL:-6.1}
 PROFILER=${PROFILER:-.}
-rules=$(dirname "${BASH_SOURCE[0]}")/gate.toml
 out=target/ci
 
 # Tools that the runner's image lacks. `cargo xtask` installs all others itself.
@@ -34,8 +34,8 @@ export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0="$P
 
 # profiler, a kernel to boot, and a boot that shows that VMs work here.
 cargo install --locked --path "$PROFILER/profiler" --root "$out"
-(cd "$PROFILER" && cargo xtask vm --kernel 6.1 -- uname -r)
-kernel=$PROFILER/target/kernels/6.1
+(cd "$PROFILER" && cargo xtask vm --kernel "$KERNEL" -- uname -r)
+kernel=$PROFILER/target/kernels/$KERNEL
 headers=$(realpath "$kernel"/usr/src/linux-headers-*-amd64)
 
 # The driver at both commits. If yours is not built by a plain `make`, change the last line.
@@ -51,6 +51,13 @@ build candidate HEAD
 # `*` would be all functions; without it those that the driver gives to the kernel are judged.
 handlers=()
 [[ $HANDLERS == '*' ]] || handlers=(--handler "$HANDLERS")
+code=0
 "$out/bin/profiler" gate --kernel "$kernel" --vng "$PROFILER/target/venv/bin/vng" \
     --baseline "$out/baseline/$DRIVER/$MODULE" --candidate "$out/candidate/$DRIVER/$MODULE" "${handlers[@]}" \
-    --config "$rules" --out "$out/runs" --json "$out/gate.json" --junit "$out/gate.xml" --markdown "$out/gate.md"
+    --config "$RULES" --out "$out/runs" --json "$out/gate.json" --junit "$out/gate.xml" --markdown "$out/gate.md" \
+    --html "$out/gate.html" || code=$?
+# An output of the step of GitHub Actions.
+if [[ -n ${GITHUB_OUTPUT:-} && -e $out/gate.json ]]; then
+    sed -n 's/^  "outcome": "\(.*\)",$/outcome=\1/p' "$out/gate.json" >>"$GITHUB_OUTPUT"
+fi
+exit "$code"

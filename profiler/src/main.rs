@@ -58,6 +58,7 @@ fn main() -> ExitCode {
                 unit: args.unit,
                 width: cmd::report::stdout_width(),
                 commit: args.commit.as_deref(),
+                origin: args.origin.as_deref(),
             },
             &mut std::io::stdout().lock(),
         ),

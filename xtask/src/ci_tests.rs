@@ -1,4 +1,5 @@
-//! The script for continuous integration, and the files of two systems that call it. `.ci/gate` runs it in a fresh clone.
+//! The script for continuous integration, and the files of two systems that call it: an action for the one, a template for the
+//! other. `.ci/gate` runs it in a fresh clone.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +7,10 @@ use std::process::Command;
 const SCRIPT: &str = "docs/ci/gate.sh";
 
 /// Variables that it takes besides BASE.
-const VARIABLES: [&str; 4] = ["DRIVER", "MODULE", "HANDLERS", "PROFILER"];
+const VARIABLES: [&str; 6] = ["DRIVER", "MODULE", "HANDLERS", "RULES", "KERNEL", "PROFILER"];
+
+/// The files that call it.
+const CALLERS: [&str; 2] = ["action.yml", "docs/ci/gitlab.yml"];
 
 fn file(path: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -30,22 +34,30 @@ fn commands(lines: &[String]) -> Vec<&str> {
 }
 
 #[test]
-fn both_files_call_the_script_and_nothing_else_of_weight() {
+fn both_systems_call_the_script_and_nothing_else_of_weight() {
     const GIT: &str =
         "apt-get update && apt-get install -y --no-install-recommends ca-certificates git";
-    let call = format!("bash {SCRIPT}");
-    assert_eq!(commands(&lines("docs/ci/github.yml")), [GIT, &call]);
-    assert_eq!(commands(&lines("docs/ci/gitlab.yml")), [call]);
-    for path in ["docs/ci/github.yml", "docs/ci/gitlab.yml"] {
+    let call = format!("bash \"$PROFILER/{SCRIPT}\"");
+    for path in CALLERS {
+        assert_eq!(commands(&lines(path)), [&call], "{path}");
         let lines = lines(path);
-        // No second way to run something.
-        assert!(!lines.iter().any(|line| line.ends_with('|') && line != "path: |"), "{path}");
+        // No second way to run something: what `script: |` holds is the comment.
+        let blocks = ["path: |", "script: |"];
+        let is_more = |line: &String| line.ends_with('|') && !blocks.contains(&line.as_str());
+        assert!(!lines.iter().any(is_more), "{path}");
         assert!(!lines.iter().any(|line| line.contains("before_script")), "{path}");
         assert!(lines.iter().any(|line| line.starts_with("BASE: $")), "{path}");
         assert!(
             lines.iter().any(|line| line == "- target/ci/gate.*" || line == "target/ci/gate.*")
         );
+        // Each variable is an input of the action.
+        for variable in VARIABLES.iter().filter(|_| path == "action.yml") {
+            assert!(lines.iter().any(|line| line.starts_with(&format!("{variable}: ${{{{"))));
+        }
     }
+    let workflow = lines("docs/ci/github.yml");
+    assert_eq!(commands(&workflow), [GIT]);
+    assert!(workflow.iter().any(|line| line == "- uses: ./"), "the action of this repository");
 }
 
 #[test]

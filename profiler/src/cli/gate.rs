@@ -75,6 +75,9 @@ pub struct GateArgs {
     /// Write Markdown to this file; it is also appended to the file that $GITHUB_STEP_SUMMARY names.
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
+    /// Write a page to this file: the decision, and all handlers before and after.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// Print annotations for GitHub Actions after the table; the default where $GITHUB_ACTIONS is true.
     #[arg(long)]
     pub annotations: bool,

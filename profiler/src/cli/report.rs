@@ -44,9 +44,12 @@ pub struct ReportArgs {
     /// Only this run of a series, from 1.
     #[arg(long, value_name = "N")]
     pub run: Option<usize>,
-    /// Revision of the driver's sources: the column `commit` of otava.
+    /// Revision of the driver's sources: the column `commit` of otava, the checkout of kcidb.
     #[arg(long, value_name = "REV")]
     pub commit: Option<String>,
+    /// Your system's name at KCIDB, in lower case [default: profiler].
+    #[arg(long, value_name = "NAME", value_parser = origin)]
+    pub origin: Option<String>,
     /// Only these handlers, by name or glob (repeatable).
     #[arg(long = "handler", short = 'H', value_name = "NAME|GLOB")]
     pub handlers: Vec<String>,
@@ -56,4 +59,13 @@ pub struct ReportArgs {
 pub(super) fn format() -> impl TypedValueParser<Value = Format> {
     PossibleValuesParser::new(Format::ALL.iter().map(|format| format.name()))
         .try_map(|name| name.parse::<Format>())
+}
+
+/// A name as KCIDB takes it.
+fn origin(text: &str) -> Result<String, String> {
+    let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    match !text.is_empty() && text.chars().all(is_allowed) {
+        true => Ok(text.to_owned()),
+        false => Err("expected lower-case letters, digits and `_`".to_owned()),
+    }
 }

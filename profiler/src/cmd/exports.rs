@@ -2,8 +2,8 @@
 
 use crate::atomic_file::OutputFile;
 use crate::error::{Failure, exit};
-use crate::export::{Export, Format, Look, Unit};
-use crate::profile::Profile;
+use crate::export::{Export, Format, Look, Unit, series};
+use crate::profile::Series;
 
 /// Open files, not yet written.
 #[derive(Debug, Default)]
@@ -32,16 +32,23 @@ impl Exports {
         self.0.iter().any(|(_, file)| file.is_stdout())
     }
 
-    /// Writes `profile` to all of them, even if one fails.
+    /// Writes the runs of `series` to all of them, even if one fails.
     ///
     /// # Errors
-    /// The first failure.
-    pub(super) fn commit(self, profile: &Profile, unit: Unit) -> Result<(), Failure> {
+    /// The first failure; or if the format holds one run and there are several, which [`series::holds`] tells before.
+    pub(super) fn commit(self, series: &Series, unit: Unit) -> Result<(), Failure> {
         let mut first = Ok(());
         let look = Look { unit, ..Look::default() };
         for (format, file) in self.0 {
-            let written = file.commit(&format.exporter(&look).serialize(profile));
-            first = first.and(written.map_err(Failure::from));
+            let written = match series::render(series, format, &look) {
+                Some(bytes) => file.commit(&bytes).map_err(Failure::from),
+                None => {
+                    let text =
+                        format!("{format} holds one run, and these are {}", series.runs.len());
+                    Err(Failure::new(exit::USAGE, text))
+                }
+            };
+            first = first.and(written);
         }
         first
     }

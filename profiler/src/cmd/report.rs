@@ -39,6 +39,8 @@ pub struct Options<'a> {
     pub width: Option<u16>,
     /// Revision of the driver's sources, for formats that have a place for it.
     pub commit: Option<&'a str>,
+    /// Name of the submitter, for formats that have a place for it.
+    pub origin: Option<&'a str>,
 }
 
 /// Writes the report of `options.file` to `out`, or atomically to `options.output`.
@@ -72,8 +74,8 @@ pub fn run(options: &Options<'_>, out: &mut dyn Write) -> Result<(), Failure> {
             Html.overlay((&name, first), (&other, second))
         }
         None => {
-            let commit = options.commit.map(str::to_owned);
-            let look = Look { unit: options.unit, width, commit };
+            let [commit, origin] = [options.commit, options.origin].map(|of| of.map(str::to_owned));
+            let look = Look { unit: options.unit, width, commit, origin };
             series::render(&series, format, &look)
                 .ok_or_else(|| several(options.file, &series, format))?
         }

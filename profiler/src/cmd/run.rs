@@ -7,12 +7,11 @@ use super::exports::Exports;
 use crate::atomic_file::OutputFile;
 use crate::cli::RunArgs;
 use crate::error::{Failure, exit};
+use crate::export::series;
 use crate::kernel::privileges;
 use crate::profile::Series;
 use crate::progress::Progress;
 use crate::run::{Measured, Run};
-
-use deliver::Delivery;
 
 /// See the [command line](RunArgs).
 ///
@@ -24,24 +23,23 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         super::restore_tracefs();
     }
     let run = Run::prepare(args.into())?;
-    // Several runs make a series, which has no form but JSON.
-    if run.is_several() && !args.export.is_empty() {
-        let text = "--export writes one run, and these are several: write --json, which `profiler report` \
-                    makes other formats of";
+    if let Some(one) = args.export.iter().find(|export| !series::holds(export.format))
+        && run.is_several()
+    {
+        let text = format!(
+            "--export {} holds one run, and these are several: write --json, and choose a run with `profiler report --run`",
+            one.format
+        );
         return Err(Failure::new(exit::USAGE, text));
     }
     let json = args.json.as_deref().map(OutputFile::open).transpose()?;
     let exports = Exports::open(&args.export, json.as_ref())?;
     let mut progress = Progress::new(args.quiet).drawn(!args.no_progress);
-    let Measured { mut profiles, end } = run.measure(&mut progress)?;
-    let result = match profiles.pop() {
-        None => return Ok(end?),
-        Some(only) if !run.is_several() => Delivery::One(Box::new(only)),
-        Some(last) => {
-            profiles.push(last);
-            Delivery::Runs(Series::new(args.ltp.profile.as_deref().unwrap_or_default(), profiles))
-        }
-    };
-    deliver::deliver(args, &result, json, exports)?;
+    let Measured { profiles, end } = run.measure(&mut progress)?;
+    if profiles.is_empty() {
+        return Ok(end?);
+    }
+    let series = Series::new(args.ltp.profile.as_deref().unwrap_or_default(), profiles);
+    deliver::deliver(args, &series, run.is_several(), json, exports)?;
     Ok(end?)
 }

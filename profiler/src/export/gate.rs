@@ -52,12 +52,12 @@ pub fn text(report: &GateReport, width: Option<u16>) -> String {
     text
 }
 
-fn headline_lines(report: &GateReport) -> Vec<String> {
+pub(super) fn headline_lines(report: &GateReport) -> Vec<String> {
     report.headline().lines().map(str::to_owned).collect()
 }
 
 /// What a reader has to know, a line each: what changed and why, what is undecided, and what was not judged.
-fn points(report: &GateReport) -> Vec<(&'static str, String)> {
+pub(super) fn points(report: &GateReport) -> Vec<(&'static str, String)> {
     let mut points = Vec::new();
     for reason in &report.reasons {
         let what = if reason.is_slower() { "slower" } else { "faster" };
@@ -251,11 +251,11 @@ fn escape_property(text: &str) -> String {
     escape_data(text).replace(':', "%3A").replace(',', "%2C")
 }
 
-fn word(line: &Line) -> &'static str {
+pub(super) fn word(line: &Line) -> &'static str {
     if line.improved { "faster" } else { line.verdict.name() }
 }
 
-fn rule(report: &GateReport) -> String {
+pub(super) fn rule(report: &GateReport) -> String {
     format!(
         "{} comparison{} together at alpha {} (Holm), bounds at {:.0} %",
         report.comparisons,

@@ -15,6 +15,7 @@ pub mod hlog;
 pub mod html;
 pub mod json;
 pub mod junit;
+pub mod kcidb;
 pub mod load_profiles;
 mod loads;
 pub mod markdown;
@@ -39,6 +40,7 @@ pub use hgrm::Hgrm;
 pub use hlog::Hlog;
 pub use html::Html;
 pub use json::Json;
+pub use kcidb::Kcidb;
 pub use markdown::Markdown;
 pub use openmetrics::OpenMetrics;
 pub use otava::Otava;
@@ -95,6 +97,8 @@ pub enum Format {
     SmallerIsBetter,
     /// Apache Otava's CSV.
     Otava,
+    /// A submission to KCIDB.
+    Kcidb,
 }
 
 /// How a format is written, where it leaves a choice.
@@ -106,6 +110,8 @@ pub struct Look {
     pub width: Option<u16>,
     /// Revision of the driver's sources, in formats that have a place for it.
     pub commit: Option<String>,
+    /// Name of the submitter, in formats that have a place for it.
+    pub origin: Option<String>,
 }
 
 /// An unknown format or file name extension.
@@ -146,7 +152,7 @@ impl Format {
             Self::Html => &["html", "htm"],
             Self::Bmf => &["bmf"],
             // Files of others have one's own format: `FORMAT=FILE`.
-            Self::SmallerIsBetter | Self::Otava => &[],
+            Self::SmallerIsBetter | Self::Otava | Self::Kcidb => &[],
         }
     }
 
@@ -173,6 +179,9 @@ impl Format {
             Self::Bmf => Box::new(Bmf),
             Self::SmallerIsBetter => Box::new(SmallerIsBetter),
             Self::Otava => Box::new(Otava { commit: look.commit.clone() }),
+            Self::Kcidb => {
+                Box::new(Kcidb { origin: look.origin.clone(), commit: look.commit.clone() })
+            }
         }
     }
 

@@ -15,7 +15,7 @@ use crate::text::plural;
 const NAMED: usize = 20;
 
 /// Labels of the heading that differ from run to run.
-const OF_EACH_RUN: [&str; 4] = ["window", "sum of", "load", "histograms"];
+pub(super) const OF_EACH_RUN: [&str; 4] = ["window", "sum of", "load", "histograms"];
 
 /// The table of `runs`; `width` is the terminal's.
 #[must_use]
@@ -38,7 +38,8 @@ pub fn table(runs: &[Profile], unit: Unit, width: Option<u16>) -> Vec<u8> {
         }
     }
     text.push_str(&paragraph(unseen::lines_of_runs(runs)));
-    text.push_str(&warnings(runs));
+    let warnings = warnings(runs);
+    text.push_str(&paragraph(warnings.iter().map(|warning| format!("warning: {warning}"))));
     text.into_bytes()
 }
 
@@ -75,7 +76,7 @@ fn head(first: &Profile, runs: &[Profile], unit: Unit) -> String {
     text
 }
 
-fn describe(run: &Profile) -> String {
+pub(super) fn describe(run: &Profile) -> String {
     let mut text = seconds(run.window_ns);
     if run.warmup_ns > 0 {
         text.push_str(&format!(", after {} of warm-up", seconds(run.warmup_ns)));
@@ -95,8 +96,8 @@ fn describe(run: &Profile) -> String {
 
 /// A handler or an operation over the runs that have it.
 #[derive(Default)]
-struct Subject {
-    name: String,
+pub(super) struct Subject<'a> {
+    pub(super) name: String,
     counts: Vec<u64>,
     means: Vec<f64>,
     /// TP90, TP95 and TP99.
@@ -104,6 +105,8 @@ struct Subject {
     max_ns: Option<u64>,
     /// The last column, over all runs.
     last: Last,
+    /// The numbers of the runs, from 0, and the handler in each; none of an operation.
+    pub(super) of: Vec<(usize, &'a HandlerProfile)>,
 }
 
 /// The last column.
@@ -122,7 +125,7 @@ impl Default for Last {
 
 const QUANTILES: [f64; 3] = [0.90, 0.95, 0.99];
 
-impl Subject {
+impl Subject<'_> {
     fn add(
         &mut self,
         count: u64,
@@ -176,7 +179,7 @@ impl Subject {
 }
 
 /// `None` if there is no row.
-fn grid_of(name: &str, rows: Vec<Subject>, unit: Unit, width: Option<u16>) -> Option<String> {
+fn grid_of(name: &str, rows: Vec<Subject<'_>>, unit: Unit, width: Option<u16>) -> Option<String> {
     let last = match &rows.first()?.last {
         Last::Lost(_) => "lost",
         Last::Cpu(_) => "CPU us/op",
@@ -188,7 +191,11 @@ fn grid_of(name: &str, rows: Vec<Subject>, unit: Unit, width: Option<u16>) -> Op
 }
 
 /// The row of that name, added if it is missing.
-fn named(rows: &mut Vec<Subject>, name: String, last: Last) -> Option<&mut Subject> {
+fn named<'s, 'a>(
+    rows: &'s mut Vec<Subject<'a>>,
+    name: String,
+    last: Last,
+) -> Option<&'s mut Subject<'a>> {
     let at = rows.iter().position(|subject| subject.name == name).unwrap_or_else(|| {
         rows.push(Subject { name, last, ..Subject::default() });
         rows.len() - 1
@@ -200,9 +207,12 @@ fn part(run: &Profile) -> Option<&str> {
     run.place.as_ref().and_then(|place| place.part.as_deref())
 }
 
-fn handler_rows(runs: &[Profile]) -> Vec<Subject> {
+/// The handlers that a run has a row for.
+pub(super) fn handler_rows(runs: &[Profile]) -> Vec<Subject<'_>> {
     // Two modules may have functions of one name, and one function may run under two loads.
     let all = || runs.iter().flat_map(|run| run.handlers.iter().map(move |handler| (run, handler)));
+    let numbered = runs.iter().enumerate();
+    let numbered = numbered.flat_map(|(at, run)| run.handlers.iter().map(move |of| (at, run, of)));
     let ambiguous = |run: &Profile, handler: &HandlerProfile| {
         let same = all().filter(|(_, other)| other.name == handler.name);
         let differs = |(in_run, other): (&Profile, &HandlerProfile)| {
@@ -211,7 +221,7 @@ fn handler_rows(runs: &[Profile]) -> Vec<Subject> {
         same.map(differs).fold((false, false), |(a, b), (c, d)| (a || c, b || d))
     };
     let mut rows = Vec::new();
-    for (run, handler) in all().filter(|(_, handler)| unseen::is_shown(handler, runs)) {
+    for (at, run, handler) in numbered.filter(|(_, _, handler)| unseen::is_shown(handler, runs)) {
         let (module, load) = ambiguous(run, handler);
         let mut name = handler.name.clone();
         if let (true, Some(module)) = (module, &handler.module) {
@@ -223,6 +233,7 @@ fn handler_rows(runs: &[Profile]) -> Vec<Subject> {
         let Some(subject) = named(&mut rows, name, Last::Lost(0)) else { continue };
         let quantile = |at| handler.quantile_ns(at);
         subject.add(handler.count, handler.mean_ns(), quantile, handler.max_ns);
+        subject.of.push((at, handler));
         if let Last::Lost(lost) = &mut subject.last {
             *lost = lost.saturating_add(handler.losses.unmeasured());
         }
@@ -230,7 +241,7 @@ fn handler_rows(runs: &[Profile]) -> Vec<Subject> {
     rows
 }
 
-fn operation_rows(runs: &[Profile]) -> Vec<Subject> {
+fn operation_rows(runs: &[Profile]) -> Vec<Subject<'_>> {
     let mut rows = Vec::new();
     for load in runs.iter().flat_map(|run| &run.loads) {
         let LoadRun { spec: LoadSpec::Builtin { name, .. }, outcome } = load else { continue };
@@ -253,7 +264,7 @@ fn operation_rows(runs: &[Profile]) -> Vec<Subject> {
 }
 
 /// Each warning once, with the runs that have it.
-fn warnings(runs: &[Profile]) -> String {
+pub(super) fn warnings(runs: &[Profile]) -> Vec<String> {
     let mut found: Vec<(&str, Vec<usize>)> = Vec::new();
     for (number, run) in runs.iter().enumerate() {
         for warning in &run.warnings {
@@ -263,12 +274,13 @@ fn warnings(runs: &[Profile]) -> String {
             }
         }
     }
-    paragraph(found.into_iter().map(|(warning, of)| {
+    let line = |(warning, of): (&str, Vec<usize>)| {
         let numbers: Vec<String> = of.iter().map(usize::to_string).collect();
         let whose = match of.len() {
             all if all == runs.len() => String::new(),
             several => format!("run{} {}: ", plural(several), numbers.join(", ")),
         };
-        format!("warning: {whose}{warning}")
-    }))
+        format!("{whose}{warning}")
+    };
+    found.into_iter().map(line).collect()
 }

@@ -15,6 +15,13 @@ pub fn render(series: &Series, format: Format, look: &Look) -> Option<Vec<u8>> {
     }
 }
 
+/// Whether `format` holds several runs.
+#[must_use]
+pub fn holds(format: Format) -> bool {
+    let exporter = || format.exporter(&Look::default());
+    matches!(format, Format::Table | Format::Json) || exporter().serialize_runs(&[]).is_some()
+}
+
 /// The table of the only run, of the parts of one, or of all runs together: medians and spreads.
 #[must_use]
 pub fn tables(series: &Series, unit: Unit, width: Option<u16>) -> Vec<u8> {

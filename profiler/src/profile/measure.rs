@@ -103,6 +103,25 @@ impl Losses {
         let unmeasured = self.unmeasured() as f64;
         if unmeasured == 0.0 { 0.0 } else { unmeasured / (unmeasured + paired as f64) }
     }
+
+    /// The sum with another account; `None` beyond 2^64 - 1.
+    pub(crate) fn checked_add(&self, other: &Self) -> Option<Self> {
+        // Written out by name, so that a new field cannot be forgotten here.
+        Some(Self {
+            carried_in: self.carried_in.checked_add(other.carried_in)?,
+            entries: self.entries.checked_add(other.entries)?,
+            exits: self.exits.checked_add(other.exits)?,
+            in_flight: self.in_flight.checked_add(other.in_flight)?,
+            lost: self.lost.checked_add(other.lost)?,
+            unpaired_exits: self.unpaired_exits.checked_add(other.unpaired_exits)?,
+            missed: self.missed.checked_add(other.missed)?,
+            missed_unknown: self.missed_unknown || other.missed_unknown,
+            overrun: self.overrun.checked_add(other.overrun)?,
+            over_range: self.over_range.checked_add(other.over_range)?,
+            doubtful: self.doubtful.checked_add(other.doubtful)?,
+            backwards: self.backwards.checked_add(other.backwards)?,
+        })
+    }
 }
 
 /// What the calls took themselves: without the calls of probed handlers within them, and without what

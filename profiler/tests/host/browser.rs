@@ -11,6 +11,8 @@ use serde_json::Value;
 
 use crate::common::{costs, handler, measure, sample};
 use crate::explain::recording;
+use crate::gate::failed_page;
+use crate::html::several_runs;
 
 /// Programs that the runner names.
 const PYTHON: &str = "PROFILER_READERS_PYTHON";
@@ -70,8 +72,10 @@ fn the_page_works_in_a_browser() {
         ("one.html", Html.serialize(&timed)),
         ("two.html", Html.overlay(("a.json", &first), ("b.json", &second))),
         ("exact.html", Html.serialize(&exact)),
+        ("runs.html", Html.serialize_runs(&several_runs()).unwrap()),
+        ("gate.html", failed_page()),
     ]);
-    for (seen, plots) in seen.iter().zip([9, 9, 2]) {
+    for (seen, plots) in seen.iter().zip([9, 9, 2, 5, 3]) {
         assert_eq!(seen["console"], Value::Array(vec![]), "{seen:#}");
         assert_eq!(seen["requests"], Value::Array(vec![]), "{seen:#}");
 

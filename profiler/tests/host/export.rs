@@ -183,6 +183,39 @@ fn otava_gets_a_row_for_each_run() {
     assert_eq!([&rows[0][9], &rows[1][9], &rows[1][4]], ["nan", "7", "81.5"]);
 }
 
+/// `readers.rs` has KCIDB's own validator read one.
+#[test]
+fn kcidb_gets_a_test_for_each_figure_of_each_run() {
+    let text = |commit: &str| {
+        let look = Look {
+            commit: Some(commit.to_owned()),
+            origin: Some("hids_ci".to_owned()),
+            ..Look::default()
+        };
+        let runs = &tracked(Meter::Exact);
+        let bytes = Format::Kcidb.exporter(&look).serialize_runs(runs).unwrap();
+        serde_json::from_slice::<Value>(&bytes).unwrap()
+    };
+    let short = text("4c6e9a5");
+    let build = "hids_ci:0123456789abcdef0123456789abcdef01234567";
+    let checkout = json!({ "id": "hids_ci:4c6e9a5", "origin": "hids_ci", "comment": "4c6e9a5" });
+    assert_eq!(short["checkouts"], json!([checkout]));
+    assert_eq!(short["builds"].as_array().unwrap().len(), 1, "both runs are of one build");
+    assert_eq!(
+        [&short["builds"][0]["id"], &short["builds"][0]["checkout_id"]],
+        [build, "hids_ci:4c6e9a5"]
+    );
+    let tests = short["tests"].as_array().unwrap();
+    assert_eq!(tests.len(), 15, "the second handler has no call in the first run");
+    assert_eq!(tests[0]["path"], "profiler.a.avg");
+    assert_eq!(tests[0]["number"], json!({ "value": 79.5, "unit": "instructions" }));
+    assert_eq!(tests[5]["number"]["value"], 81.5);
+    assert_eq!(tests[10]["path"], "profiler.b__.avg");
+    assert!(tests.iter().all(|test| test["build_id"] == build && test["status"] == "DONE"));
+    let whole = text(&"4c".repeat(20));
+    assert_eq!(whole["checkouts"][0]["git_commit_hash"], "4c".repeat(20));
+}
+
 #[test]
 fn percentile_distribution() {
     let mut profile = sample();

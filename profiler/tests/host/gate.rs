@@ -655,10 +655,19 @@ fn a_rule_file_overrides_and_its_mistakes_have_a_place() {
     bench.gate("--config none.toml").refused(7, "cannot read none.toml");
 }
 
+/// The page of a gate that failed.
+pub(crate) fn failed_page() -> Vec<u8> {
+    let bench = Bench::new(slower(2.0));
+    bench.gate("--html gate.html").refused(10, EXIT);
+    bench.read("gate.html").into_bytes()
+}
+
 #[test]
 fn every_output_tells_the_same() {
     let bench = Bench::new(slower(2.0));
-    let ended = bench.gate("--json gate.json --junit gate.xml --markdown gate.md --annotations");
+    let ended = bench.gate(
+        "--json gate.json --junit gate.xml --markdown gate.md --html gate.html --annotations",
+    );
     ended.refused(10, EXIT);
     let json: Value = serde_json::from_str(&bench.read("gate.json")).unwrap();
     assert_schema(&json, "gate-v1.schema.json");
@@ -670,6 +679,16 @@ fn every_output_tells_the_same() {
     let markdown = bench.read("gate.md");
     assert!(markdown.starts_with("### Handler latency gate: fail\n"), "{markdown}");
     assert_eq!(markdown.matches("\n| fail | connect_syscall_handler | ").count(), 4, "{markdown}");
+    let page = bench.read("gate.html");
+    let change = &json["lines"][0]["change"];
+    for side in ["base", "candidate"] {
+        let shown = format!(">{:.1} ns</td>", change[side].as_f64().unwrap());
+        assert!(page.contains(&shown), "{shown}: {page}");
+    }
+    // The overview, with both sides of two handlers; average and TP99 of the one that failed, by run.
+    assert!(page.contains("<h2>fail</h2>") && page.matches("<svg").count() == 3, "{page}");
+    assert_eq!(page.matches("<circle").count(), 4, "{page}");
+    assert_eq!(page.matches("<td>fail</td>").count(), 5, "four figures, and the handler: {page}");
     let errors: Vec<&str> = ended.out.lines().filter(|line| line.starts_with("::error ")).collect();
     assert_eq!(errors.len(), 4, "{ended:#?}");
     assert!(
@@ -685,7 +704,9 @@ fn every_output_tells_the_same() {
 #[test]
 fn a_refusal_is_an_output_too() {
     let bench = refusal(|p| p.clock = Clock::Wall);
-    bench.gate("--json gate.json --junit gate.xml --markdown gate.md").refused(12, "clock");
+    let files = "--json gate.json --junit gate.xml --markdown gate.md --html gate.html";
+    bench.gate(files).refused(12, "clock");
+    assert!(bench.read("gate.html").contains("<h2>not comparable</h2>"));
     let json: Value = serde_json::from_str(&bench.read("gate.json")).unwrap();
     assert_schema(&json, "gate-v1.schema.json");
     assert_eq!(json["outcome"], "not-comparable");

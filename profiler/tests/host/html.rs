@@ -65,6 +65,40 @@ fn a_second_profile_is_laid_over_the_first() {
     assert_eq!(text.matches("<svg").count(), 7);
 }
 
+/// Runs of one handler of three, whose calls take longer from run to run.
+pub(crate) fn several_runs() -> Vec<Profile> {
+    let run = |(number, ns): (u64, [u64; 2])| {
+        let mut run = sample();
+        run.intervals.clear();
+        let calls = [vec![ns[0]; 90], vec![ns[1]; 10]].concat();
+        run.handlers[0] = handler(&measure("connect_syscall_entry_handler", &calls));
+        run.handlers[0].losses.unpaired_exits = number;
+        if number > 0 {
+            // It has calls in the first run alone.
+            run.handlers[1] = handler(&measure("connect_syscall_handler", &[]));
+        }
+        run
+    };
+    (0..).zip([[1_000, 2_000], [1_100, 2_100], [1_500, 2_400]]).map(run).collect()
+}
+
+#[test]
+fn several_runs_have_medians_and_are_drawn_run_by_run() {
+    let text = String::from_utf8(Html.serialize_runs(&several_runs()).unwrap()).unwrap();
+    // Averages of 1,100, 1,200 and 1,590: 40.83 % of the middle one apart. TP99 is 400 of 2,100 apart.
+    for figure in [">1.2000<", ">40.83 %<", ">2.100<", ">19.05 %<", ">2.400<", ">300<"] {
+        assert!(text.contains(figure), "{figure}: {text}");
+    }
+    let books = text.split("<h2>Books</h2>").nth(1).unwrap().split("</section>").next().unwrap();
+    assert!(books.contains(">3</td>"), "unpaired exits of three runs: {books}");
+    // The overview; what was called in each run, by run and by percentile; what was called in one, as alone.
+    assert_eq!(text.matches("<svg").count(), 5, "{text}");
+    assert!(text.contains("Called in run 1 alone.") && text.contains("No hit"), "{text}");
+    for number in 1..=3 {
+        assert!(text.contains(&format!("<th scope=\"row\">run {number}</th>")), "{text}");
+    }
+}
+
 #[test]
 fn who_pays_is_a_table_and_curves_over_time() {
     let mut profile = sample();

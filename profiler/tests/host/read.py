@@ -1,5 +1,5 @@
 """Reads exported files with implementations that share no code with the profiler, and prints what
-they hold as JSON: `read.py hlog FILE` or `read.py openmetrics FILE`."""
+they hold as JSON: `read.py FORMAT FILE`."""
 
 import json
 import sys
@@ -43,6 +43,13 @@ def openmetrics(path):
     ]
 
 
+def kcidb(path):
+    from kcidb_io.schema import LATEST
+
+    with open(path, encoding="utf-8") as file:
+        return LATEST.validate(json.load(file))
+
+
 if __name__ == "__main__":
-    read = {"hlog": hlog, "openmetrics": openmetrics}[sys.argv[1]]
+    read = {"hlog": hlog, "kcidb": kcidb, "openmetrics": openmetrics}[sys.argv[1]]
     json.dump(read(sys.argv[2]), sys.stdout)

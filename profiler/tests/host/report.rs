@@ -168,6 +168,7 @@ fn a_series_keeps_its_runs_apart() {
         unit: Unit::Auto,
         width: None,
         commit: None,
+        origin: None,
     };
     run(&options, &mut third).unwrap();
     assert_eq!(String::from_utf8(third).unwrap(), table(&series.runs[2], Unit::Auto));

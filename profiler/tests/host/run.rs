@@ -365,8 +365,14 @@ fn row<'a>(table: &'a str, name: &str) -> Vec<&'a str> {
 fn repeated_runs_are_kept_apart() {
     let scene = Scene::new();
     let line = "--builtin kill --operations 300 --rate 600/s --repeat 3 --warmup 100ms";
+    let refused =
+        scene.start(&format!("{line} --export hgrm=out.hgrm")).wait_with_output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let page = scene.path("out.html");
+    let line = &format!("{line} --export {}", page.display());
     let output = scene.start(line).wait_with_output().unwrap();
     assert!(output.status.success(), "{output:?}");
+    assert!(fs::read_to_string(page).unwrap().contains("<th scope=\"row\">run 3</th>"));
     let said = String::from_utf8_lossy(&output.stderr);
     let bytes = fs::read(scene.path("out.json")).unwrap();
     crate::common::assert_valid_series(&serde_json::from_slice(&bytes).unwrap());

@@ -16,8 +16,8 @@ const VIRTME: &str = "1.42";
 const KIRK: &str = "4.2.0";
 
 /// Pinned, so that a failing test shows a change of the profiler.
-const READERS: [&str; 3] =
-    ["hdrhistogram==0.10.8", "prometheus_client==0.26.0", "playwright==1.64.1"];
+const READERS: [&str; 4] =
+    ["hdrhistogram==0.10.8", "prometheus_client==0.26.0", "playwright==1.64.1", "kcidb_io==141"];
 
 /// Debian's Chromium.
 pub(crate) const BROWSER: &str = "/usr/bin/chromium";

@@ -10,13 +10,14 @@ use crate::cli::gate::GateArgs;
 use crate::cmd::{report::stdout_width, to_stdout};
 use crate::error::{Failure, exit};
 use crate::export::verdict::GateReport;
-use crate::export::{gate as export, json::indented};
+use crate::export::{gate as export, html, json::indented};
 
 /// The requested files.
 pub(super) struct Outputs {
     json: Option<OutputFile>,
     junit: Option<OutputFile>,
     markdown: Option<OutputFile>,
+    html: Option<OutputFile>,
 }
 
 impl Outputs {
@@ -26,6 +27,7 @@ impl Outputs {
             json: open(args.json.as_deref())?,
             junit: open(args.junit.as_deref())?,
             markdown: open(args.markdown.as_deref())?,
+            html: open(args.html.as_deref())?,
         })
     }
 
@@ -39,6 +41,9 @@ impl Outputs {
         }
         if let Some(file) = self.markdown {
             file.commit(export::markdown(report).as_bytes())?;
+        }
+        if let Some(file) = self.html {
+            file.commit(&html::gate::page(report))?;
         }
         show(args, report)?;
         match std::env::var_os("GITHUB_STEP_SUMMARY").filter(|path| !path.is_empty()) {

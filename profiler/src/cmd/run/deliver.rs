@@ -8,43 +8,25 @@ use crate::atomic_file::{OutputFile, rescue};
 use crate::cli::RunArgs;
 use crate::error::Failure;
 use crate::export::{Exporter as _, Json};
-use crate::profile::{Profile, Series};
+use crate::profile::Series;
 
-/// The result of the command.
-pub(super) enum Delivery {
-    /// One run.
-    One(Box<Profile>),
-    /// Several runs, kept apart.
-    Runs(Series),
-}
-
-impl Delivery {
-    fn profiles(&self) -> &[Profile] {
-        match self {
-            Self::One(profile) => std::slice::from_ref(profile),
-            Self::Runs(series) => &series.runs,
-        }
-    }
-}
-
-/// Prints the table and writes the files, even if one fails.
+/// Prints the table and writes the files, even if one fails. `is_several` if more than one run was asked for: what is
+/// written is then a series, however many there are.
 pub(super) fn deliver(
     args: &RunArgs,
-    result: &Delivery,
+    result: &Series,
+    is_several: bool,
     json: Option<OutputFile>,
     exports: Exports,
 ) -> Result<(), Failure> {
     let to_stdout = json.as_ref().is_some_and(OutputFile::is_stdout) || exports.use_stdout();
-    let document = match result {
-        Delivery::One(profile) => Json.serialize(profile),
-        Delivery::Runs(series) => series.to_json(),
+    let document = match result.runs.as_slice() {
+        [profile] if !is_several => Json.serialize(profile),
+        _ => result.to_json(),
     };
     let saved = json.map(|file| file.commit(&document).map_err(Failure::from));
     let is_saved = matches!(saved, Some(Ok(())));
-    let exported = match result {
-        Delivery::One(profile) => exports.commit(profile, args.unit),
-        Delivery::Runs(_) => Ok(()),
-    };
+    let exported = exports.commit(result, args.unit);
     let written = saved.unwrap_or(Ok(())).and(exported).map_err(|failure| match is_saved {
         true => failure,
         false => rescued(failure, &document),
@@ -71,16 +53,13 @@ fn rescued(failure: Failure, document: &[u8]) -> Failure {
 
 fn print(
     args: &RunArgs,
-    result: &Delivery,
+    result: &Series,
     width: Option<u16>,
     out: &mut dyn Write,
 ) -> std::io::Result<()> {
-    match result {
-        Delivery::One(profile) => report::print(profile, args.unit, width, out)?,
-        Delivery::Runs(series) => report::print_series(series, args.unit, width, out)?,
-    }
+    report::print_series(result, args.unit, width, out)?;
     if args.plot {
-        report::print_plots(result.profiles(), out)?;
+        report::print_plots(&result.runs, out)?;
     }
     Ok(())
 }

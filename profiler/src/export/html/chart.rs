@@ -16,7 +16,7 @@ pub(super) type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 /// A plot with its axes.
 pub(super) type Chart<'a, X, Y> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, Y>>;
 
-/// A curve with its name and colour.
+/// A curve with its colour, and its name in the legend; without a name it is none of the legend's.
 pub(super) struct Curve {
     pub(super) name: String,
     pub(super) colour: usize,
@@ -35,6 +35,17 @@ pub(super) struct Axis {
 }
 
 impl Axis {
+    /// Runs by their numbers, from 1 to `last`.
+    pub(super) fn runs(last: usize) -> Self {
+        Self {
+            range: 0.5..last as f64 + 0.5,
+            what: "run",
+            labels: last.min(12),
+            format: |x| format!("{x:.0}"),
+            free_corner: false,
+        }
+    }
+
     /// The window in seconds, as far as the curves reach; `None` if they have no length.
     pub(super) fn seconds(curves: &[Curve]) -> Option<Self> {
         let times = curves.iter().flat_map(|curve| &curve.points).map(|(x, _)| *x);
@@ -67,10 +78,9 @@ pub(super) fn curves(
 ) -> Option<String> {
     let values = || curves.iter().flat_map(|curve| &curve.points).map(|(_, y)| *y);
     let (low, high) = (values().reduce(f64::min)?, values().reduce(f64::max)?);
-    let room = if curves.len() < 2 || axis.free_corner {
-        1.0
-    } else {
-        1.0 / (1.0 - (LEGEND_LINE * curves.len() as f64).min(0.6))
+    let room = match named(curves) {
+        lines if lines < 2 || axis.free_corner => 1.0,
+        lines => 1.0 / (1.0 - (LEGEND_LINE * lines as f64).min(0.6)),
     };
     drawn(|area| match scale {
         Scale::Fitted if low > 0.0 && high / low >= 10.0 => {
@@ -101,9 +111,16 @@ where
         } else {
             chart.draw_series(LineSeries::new(points, style))?
         };
-        series.label(&curve.name).legend(key(style, curve.dashed));
+        if !curve.name.is_empty() {
+            series.label(&curve.name).legend(key(style, curve.dashed));
+        }
     }
-    legend(&mut chart, curves.len(), SeriesLabelPosition::UpperLeft)
+    legend(&mut chart, named(curves), SeriesLabelPosition::UpperLeft)
+}
+
+/// Lines of the legend.
+fn named(curves: &[Curve]) -> usize {
+    curves.iter().filter(|curve| !curve.name.is_empty()).count()
 }
 
 /// The legend's sample of a line: a dashed one is half as long.

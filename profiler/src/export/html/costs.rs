@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::Side;
 use super::chart::{self, Axis, Curve, Scale};
 use super::rows::{Cell, Grid};
+use super::{Figure, Side};
 use crate::export::cell::{bytes, clean};
 use crate::watch::{CostRow, Sample, Usage, Watched};
 
@@ -14,8 +14,8 @@ const MEBIBYTE: f64 = 1_048_576.0;
 #[derive(Serialize)]
 pub(super) struct Costs {
     table: Grid,
-    cpu: Option<String>,
-    memory: Option<String>,
+    cpu: Option<Figure>,
+    memory: Option<Figure>,
 }
 
 /// The costs of all recordings; `None` if none have any.
@@ -23,8 +23,16 @@ pub(super) fn of(sides: &[Side<'_>]) -> Option<Costs> {
     let things = things(sides);
     (!things.is_empty()).then(|| Costs {
         table: table(sides, &things),
-        cpu: plot(sides, &things, cpu, Scale::FromZero, |share| format!("{share:.1} %")),
-        memory: plot(sides, &things, memory, Scale::Fitted, mebibytes),
+        cpu: Figure::of(
+            plot(sides, &things, cpu, Scale::FromZero, |share| format!("{share:.1} %")),
+            "CPU time of watched programs over time".to_owned(),
+            "CPU time over the window, percent of one CPU",
+        ),
+        memory: Figure::of(
+            plot(sides, &things, memory, Scale::Fitted, mebibytes),
+            "memory of watched programs over time".to_owned(),
+            "Memory over the window",
+        ),
     })
 }
 

@@ -1,5 +1,7 @@
 //! What was measured, and on which machine; side by side for two recordings.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 
 use super::Side;
@@ -9,11 +11,23 @@ use crate::export::table::heading;
 /// A line of facts.
 #[derive(Serialize)]
 pub(super) struct Fact {
-    label: &'static str,
+    label: Cow<'static, str>,
     /// One per recording.
     values: Vec<String>,
     /// Whether two recordings differ in it.
     differs: bool,
+}
+
+impl Fact {
+    /// A fact of the whole page.
+    pub(super) fn one(label: impl Into<Cow<'static, str>>, value: &str) -> Self {
+        Self { label: label.into(), values: vec![clean(value).into_owned()], differs: false }
+    }
+
+    /// What it is called.
+    pub(super) fn label(&self) -> &str {
+        &self.label
+    }
 }
 
 /// The same facts as above the text table.
@@ -28,7 +42,7 @@ pub(super) fn of(sides: &[Side<'_>]) -> Vec<Fact> {
     }
     // The page's tables have units in their headers.
     labels.retain(|label| *label != "unit");
-    let fact = |label| {
+    let fact = |label: &'static str| {
         let values: Vec<String> = all
             .iter()
             .map(|lines| {
@@ -38,7 +52,7 @@ pub(super) fn of(sides: &[Side<'_>]) -> Vec<Fact> {
             })
             .collect();
         let differs = values.windows(2).any(|pair| pair[0] != pair[1]);
-        Fact { label, values, differs }
+        Fact { label: label.into(), values, differs }
     };
     labels.into_iter().map(fact).collect()
 }

@@ -1,5 +1,5 @@
-//! HTML: one self-contained file with plots, tables, losses and facts of one recording, or of two
-//! overlaid.
+//! HTML: one self-contained file with plots, tables, losses and facts of one recording, of two overlaid, or of
+//! several runs; or with the report of a gate.
 //!
 //! The page's style sheet sets the colours of the SVG plots, so that one drawing serves light, dark and
 //! print. The script sorts tables and switches the theme; without it the page shows everything, and call trees unfold.
@@ -7,10 +7,12 @@
 mod chart;
 mod costs;
 mod facts;
+pub mod gate;
 mod overview;
 mod paint;
 mod plot;
 mod rows;
+mod runs;
 mod tree;
 
 use minijinja::{AutoEscape, Environment, context};
@@ -23,9 +25,11 @@ use crate::profile::{HandlerProfile, Meter, Profile};
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");
+/// Above a page of recordings.
+const HEADING: &str = "Handler latencies";
 const SCRIPT: &str = include_str!("script.js");
 
-/// The page of one recording, or of two to compare by eye.
+/// The page of one recording, of two to compare by eye, or of several runs of one thing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Html;
 
@@ -39,6 +43,53 @@ struct Side<'a> {
     profile: &'a Profile,
 }
 
+/// What the page says.
+#[derive(Serialize)]
+struct Page {
+    /// Of the browser's tab.
+    title: String,
+    heading: &'static str,
+    /// Of a gate.
+    decision: Option<gate::Decision>,
+    /// The recordings.
+    labels: Vec<Marked>,
+    warnings: Vec<Marked>,
+    overview: Option<Figure>,
+    summary: rows::Grid,
+    summary_note: &'static str,
+    /// Every figure, folded.
+    figures: Option<rows::Grid>,
+    handlers: Vec<HandlerSection>,
+    tree_notes: Vec<String>,
+    books: Option<rows::Grid>,
+    costs: Option<costs::Costs>,
+    facts: Vec<facts::Fact>,
+}
+
+/// A text on one recording.
+#[derive(Serialize)]
+struct Marked {
+    /// As [`Side::mark`].
+    mark: &'static str,
+    text: String,
+}
+
+/// A drawing.
+#[derive(Serialize)]
+struct Figure {
+    /// For readers who do not see it.
+    label: String,
+    svg: String,
+    caption: String,
+}
+
+impl Figure {
+    /// Nothing where nothing is drawn.
+    fn of(svg: Option<String>, label: String, caption: impl Into<String>) -> Option<Self> {
+        svg.map(|svg| Self { label, svg, caption: caption.into() })
+    }
+}
+
 /// The page's section on a handler.
 #[derive(Serialize)]
 struct HandlerSection {
@@ -46,15 +97,17 @@ struct HandlerSection {
     /// Unique fragment of the page's address.
     anchor: String,
     note: Option<String>,
-    percentiles: Option<String>,
-    histogram: Option<String>,
-    intervals: Option<String>,
+    plots: Vec<Figure>,
     trees: Vec<tree::Tree>,
 }
 
 impl Exporter for Html {
     fn serialize(&self, profile: &Profile) -> Vec<u8> {
-        self.page(&[("", profile)])
+        overlaid(&[("", profile)]).bytes()
+    }
+
+    fn serialize_runs(&self, runs: &[Profile]) -> Option<Vec<u8>> {
+        Some(runs::page(runs).bytes())
     }
 }
 
@@ -63,57 +116,60 @@ impl Html {
     /// only one of them has are shown alone.
     #[must_use]
     pub fn overlay(&self, first: (&str, &Profile), second: (&str, &Profile)) -> Vec<u8> {
-        self.page(&[first, second])
+        overlaid(&[first, second]).bytes()
     }
+}
 
-    fn page(self, profiles: &[(&str, &Profile)]) -> Vec<u8> {
-        let marks: &[&'static str] = if profiles.len() == 1 { &[""] } else { &["A", "B"] };
-        let sides: Vec<Side<'_>> = marks
-            .iter()
-            .zip(profiles)
-            .enumerate()
-            .map(|(number, (mark, (_, profile)))| Side { mark, number, profile })
-            .collect();
-        let labels: Vec<_> = sides
-            .iter()
-            .zip(profiles)
-            .map(|(side, (label, _))| context! { mark => side.mark, label => clean(label) })
-            .collect();
-        let trees: Vec<tree::Trees> = sides.iter().filter_map(tree::Trees::of).collect();
-        let handlers: Vec<HandlerSection> = rows::names(&sides)
-            .into_iter()
-            .enumerate()
-            .map(|(number, name)| section(&sides, &trees, number, &name))
-            .collect();
-        let tree_notes: Vec<&String> = trees.iter().flat_map(|trees| &trees.notes).collect();
-        let warnings: Vec<_> = sides
-            .iter()
-            .flat_map(|side| {
-                side.profile.warnings.iter().map(
-                    |warning| context! { mark => side.mark, text => clean(&warning.text).into_owned() },
-                )
-            })
-            .collect();
+/// The page of one recording or two.
+fn overlaid(profiles: &[(&str, &Profile)]) -> Page {
+    let marks: &[&'static str] = if profiles.len() == 1 { &[""] } else { &["A", "B"] };
+    let sides: Vec<Side<'_>> = marks
+        .iter()
+        .zip(profiles)
+        .enumerate()
+        .map(|(number, (mark, (_, profile)))| Side { mark, number, profile })
+        .collect();
+    let label = |(side, (label, _)): (&Side<'_>, &(&str, &Profile))| Marked {
+        mark: side.mark,
+        text: clean(label).into_owned(),
+    };
+    let trees: Vec<tree::Trees> = sides.iter().filter_map(tree::Trees::of).collect();
+    let handlers = rows::names(&sides)
+        .into_iter()
+        .enumerate()
+        .map(|(number, name)| section(&sides, &trees, number, &name))
+        .collect();
+    let warnings = sides.iter().flat_map(|side| {
+        let warning = |text: &str| Marked { mark: side.mark, text: clean(text).into_owned() };
+        side.profile.warnings.iter().map(move |of| warning(&of.text))
+    });
+    let which = if sides.len() > 1 { ". A is above B" } else { "" };
+    Page {
+        title: title(rows::names(&sides).into_iter().map(|name| name.shown)),
+        heading: HEADING,
+        decision: None,
+        labels: sides.iter().zip(profiles).map(label).collect(),
+        warnings: warnings.collect(),
+        overview: overview::overview(&sides, which),
+        summary: rows::summary(&sides),
+        summary_note: rows::SUMMARY_NOTE,
+        figures: None,
+        handlers,
+        tree_notes: trees.iter().flat_map(|trees| trees.notes.clone()).collect(),
+        books: Some(rows::books(&sides)),
+        costs: costs::of(&sides),
+        facts: facts::of(&sides),
+    }
+}
 
+impl Page {
+    fn bytes(&self) -> Vec<u8> {
         let mut templates = Environment::new();
         templates.set_auto_escape_callback(|_| AutoEscape::Html);
         templates.set_trim_blocks(true);
         templates.set_lstrip_blocks(true);
         let rendered = templates.template_from_str(PAGE).and_then(|page| {
-            page.render(context! {
-                title => title(&sides),
-                style => STYLE,
-                script => SCRIPT,
-                labels,
-                facts => facts::of(&sides),
-                overview => overview::overview(&sides),
-                summary => rows::summary(&sides),
-                books => rows::books(&sides),
-                costs => costs::of(&sides),
-                handlers,
-                tree_notes,
-                warnings,
-            })
+            page.render(context! { page => self, style => STYLE, script => SCRIPT })
         });
         // A test renders the template.
         debug_assert!(rendered.is_ok(), "{rendered:?}");
@@ -124,12 +180,11 @@ impl Html {
 }
 
 /// The title of the browser's tab.
-fn title(sides: &[Side<'_>]) -> String {
-    let names = rows::names(sides);
-    match names.as_slice() {
-        [] => "Handler latencies".to_owned(),
-        [only] => format!("Latency of {}", only.shown),
-        [first, rest @ ..] => format!("Latency of {} and {} more", first.shown, rest.len()),
+fn title(mut handlers: impl ExactSizeIterator<Item = String>) -> String {
+    match (handlers.next(), handlers.len()) {
+        (None, _) => "Handler latencies".to_owned(),
+        (Some(only), 0) => format!("Latency of {only}"),
+        (Some(first), more) => format!("Latency of {first} and {more} more"),
     }
 }
 
@@ -153,16 +208,44 @@ fn section(
     } else if !missing.is_empty() {
         notes.push(format!("Not in recording {}.", missing.join(", ")));
     }
-    let has_curve = hits && constant.is_none();
+    let curve = |of: fn(&[plot::Of<'_>]) -> Option<String>| {
+        (hits && constant.is_none()).then(|| of(&handlers)).flatten()
+    };
     HandlerSection {
         name: name.shown.clone(),
         anchor: format!("handler-{number}"),
         note: (!notes.is_empty()).then(|| notes.join(" ")),
-        percentiles: has_curve.then(|| plot::percentiles(&handlers)).flatten(),
-        histogram: has_curve.then(|| plot::histogram(&handlers)).flatten(),
-        intervals: plot::intervals(&handlers),
+        plots: plots(
+            &name.shown,
+            curve(plot::percentiles),
+            curve(plot::histogram),
+            plot::intervals(&handlers),
+        ),
         trees: trees.iter().filter_map(|trees| trees.find(name)).collect(),
     }
+}
+
+/// The plots of one handler, where there are any.
+fn plots(
+    name: &str,
+    percentiles: Option<String>,
+    histogram: Option<String>,
+    intervals: Option<String>,
+) -> Vec<Figure> {
+    let all = [
+        Figure::of(
+            percentiles,
+            format!("latency of {name} by percentile"),
+            "Latency by percentile",
+        ),
+        Figure::of(
+            histogram,
+            format!("share of the calls of {name} by duration"),
+            "Share of the calls by duration",
+        ),
+        Figure::of(intervals, format!("latency of {name} over time"), "Latency over the window"),
+    ];
+    all.into_iter().flatten().collect()
 }
 
 /// What every call took, if no recording has two values: a plot of that shows nothing.

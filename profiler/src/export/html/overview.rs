@@ -3,9 +3,10 @@
 use plotters::prelude::*;
 
 use super::chart::{self, Drawn};
-use super::{Side, paint, rows};
+use super::{Figure, Side, paint, rows};
 use crate::export::curve;
 use crate::profile::{HandlerProfile, Meter};
+use crate::stats::median;
 
 /// Width of the drawing, and of the names in it.
 const WIDTH: u32 = 1060;
@@ -20,7 +21,7 @@ const MARGIN: u32 = 8;
 const AXIS: u32 = 38;
 
 /// A handler's figures in one recording.
-struct Figures {
+pub(super) struct Figures {
     /// The recording's.
     colour: usize,
     average: f64,
@@ -29,20 +30,26 @@ struct Figures {
 }
 
 impl Figures {
-    /// The axis is logarithmic: nothing is below 1.
-    fn of(side: &Side<'_>, handler: &HandlerProfile) -> Option<Self> {
-        let at = |quantile| handler.quantile_ns(quantile).map(|value| value.max(1) as f64);
-        Some(Self {
-            colour: side.number,
-            average: handler.mean_ns()?.max(1.0),
-            percentiles: [at(0.5)?, at(0.9)?, at(0.95)?, at(0.99)?],
-        })
+    /// Medians over the runs that `handlers` are of.
+    pub(super) fn of(colour: usize, handlers: &[&HandlerProfile]) -> Option<Self> {
+        let over = |figure: &dyn Fn(&HandlerProfile) -> Option<f64>| {
+            let each = handlers.iter().filter_map(|handler| figure(handler));
+            median(&Vec::from_iter(each))
+        };
+        let at = |quantile: f64| over(&|of| of.quantile_ns(quantile).map(|value| value as f64));
+        let average = over(&HandlerProfile::mean_ns)?;
+        Some(Self::at(colour, average, [at(0.5)?, at(0.9)?, at(0.95)?, at(0.99)?]))
+    }
+
+    /// These. The axis is logarithmic: nothing is below 1.
+    pub(super) fn at(colour: usize, average: f64, percentiles: [f64; 4]) -> Self {
+        let percentiles = percentiles.map(|value| value.max(1.0));
+        Self { colour, average: average.max(1.0), percentiles }
     }
 }
 
-/// From TP50 to TP99 of each handler, with its average; `None` if there are fewer than two with a call, or recordings of
-/// unlike units.
-pub(super) fn overview(sides: &[Side<'_>]) -> Option<String> {
+/// The overview of one recording or two; `which` tells them apart. `None` as [`drawn`], or if their units are unlike.
+pub(super) fn overview(sides: &[Side<'_>], which: &str) -> Option<Figure> {
     let meter = sides.first()?.profile.meter;
     if sides.iter().any(|side| side.profile.meter != meter) {
         return None;
@@ -52,16 +59,25 @@ pub(super) fn overview(sides: &[Side<'_>]) -> Option<String> {
         let handlers = rows::find(sides, &name);
         let called = handlers.iter().filter(|(_, handler)| handler.count > 0);
         let figures: Vec<Figures> =
-            called.filter_map(|(side, handler)| Figures::of(side, handler)).collect();
+            called.filter_map(|(side, handler)| Figures::of(side.number, &[*handler])).collect();
         if !figures.is_empty() {
             all.push((name.shown, figures));
         }
     }
+    drawn(&all, meter, which)
+}
+
+/// From TP50 to TP99 of each handler, with its average; `None` if there are fewer than two.
+pub(super) fn drawn(all: &[(String, Vec<Figures>)], meter: Meter, which: &str) -> Option<Figure> {
     if all.len() < 2 {
         return None;
     }
     let height = REST + ROW * all.len() as u32;
-    chart::drawn_in((WIDTH, height), |area| draw(area, &all, meter))
+    let svg = chart::drawn_in((WIDTH, height), |area| draw(area, all, meter));
+    let caption =
+        "From TP50 to TP99 of each handler, with ticks at TP90 and TP95; the dot is the average";
+    let label = "TP50 to TP99 and average of all handlers".to_owned();
+    Figure::of(svg, label, format!("{caption}{which}"))
 }
 
 fn draw(area: &chart::Area<'_>, all: &[(String, Vec<Figures>)], meter: Meter) -> Drawn {

@@ -14,7 +14,8 @@ use crate::profile::{Bucket, HandlerProfile, Meter};
 /// Most bars of a histogram.
 const MAX_BARS: usize = 60;
 
-type Of<'a> = (Side<'a>, &'a HandlerProfile);
+/// A handler in a recording.
+pub(super) type Of<'a> = (Side<'a>, &'a HandlerProfile);
 
 /// What the figures of all sides are: unlike ones are not drawn together.
 fn meter(handlers: &[Of<'_>]) -> Meter {
@@ -196,6 +197,29 @@ pub(super) fn intervals(handlers: &[Of<'_>]) -> Option<String> {
     }
     curves.retain(|curve| curve.points.len() > 1);
     chart::curves(&curves, &Axis::seconds(&curves)?, Scale::Fitted, curve::label(meter(handlers)))
+}
+
+/// Figures of each run, where there are several.
+pub(super) fn by_run(runs: &[(usize, &HandlerProfile)], meter: Meter) -> Option<String> {
+    let last = runs.iter().map(|(number, _)| number + 1).max()?;
+    let curve = |colour: usize, name: &str, of: &dyn Fn(&HandlerProfile) -> Option<f64>| {
+        let point = |(number, handler): &(usize, &HandlerProfile)| {
+            Some(((number + 1) as f64, of(handler)?.max(1.0)))
+        };
+        let points = runs.iter().filter_map(point).collect();
+        Curve { name: name.to_owned(), colour, dashed: false, points }
+    };
+    let at = |quantile: f64| {
+        move |handler: &HandlerProfile| handler.quantile_ns(quantile).map(|value| value as f64)
+    };
+    let curves = [
+        curve(0, "TP50", &at(0.5)),
+        curve(1, "TP99", &at(0.99)),
+        curve(2, "average", &HandlerProfile::mean_ns),
+    ];
+    let several = curves.iter().any(|curve| curve.points.len() > 1);
+    several
+        .then(|| chart::curves(&curves, &Axis::runs(last), Scale::Fitted, curve::label(meter)))?
 }
 
 fn middle(bucket: &Bucket, handler: &HandlerProfile) -> f64 {

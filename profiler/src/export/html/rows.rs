@@ -27,8 +27,8 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    pub(super) fn new(headers: Vec<&str>, rows: Vec<Vec<Cell>>) -> Self {
-        Self { headers: headers.into_iter().map(str::to_owned).collect(), rows }
+    pub(super) fn new<H: Into<String>>(headers: Vec<H>, rows: Vec<Vec<Cell>>) -> Self {
+        Self { headers: headers.into_iter().map(Into::into).collect(), rows }
     }
 }
 
@@ -144,13 +144,40 @@ fn change(from: Option<f64>, to: Option<f64>) -> Cell {
     }
 }
 
+/// What the note below the table of latencies says of its figures.
+pub(super) const SUMMARY_NOTE: &str = "Average and max are exact. TPn is the duration that n percent of the calls did not \
+                                       exceed, to the histogram's precision.";
+
+/// The account of a handler, in a recording or over several.
+pub(super) struct Account {
+    /// The cells that say whose it is.
+    pub(super) of: Vec<Cell>,
+    pub(super) measured: u64,
+    pub(super) losses: Losses,
+}
+
 /// The books of each handler.
 pub(super) fn books(sides: &[Side<'_>]) -> Grid {
-    let mut headers = vec!["handler".to_owned()];
     let both = sides.len() > 1;
-    if both {
-        headers.push("recording".to_owned());
-    }
+    let account = |(side, handler): (Side<'_>, &HandlerProfile), name: &Name| Account {
+        of: match both {
+            true => vec![Cell::text(&name.shown), Cell::text(side.mark)],
+            false => vec![Cell::text(&name.shown)],
+        },
+        measured: handler.count,
+        losses: handler.losses,
+    };
+    let accounts = names(sides).into_iter().flat_map(|name| {
+        let found = find(sides, &name);
+        found.into_iter().map(move |of| account(of, &name)).collect::<Vec<_>>()
+    });
+    let heads: &[&str] = if both { &["handler", "recording"] } else { &["handler"] };
+    books_of(heads, accounts.collect())
+}
+
+/// The books of these accounts, below `heads` of their first cells.
+pub(super) fn books_of(heads: &[&str], accounts: Vec<Account>) -> Grid {
+    let mut headers: Vec<String> = heads.iter().map(|&head| head.to_owned()).collect();
     let counted = [
         "carried in",
         "entries",
@@ -163,35 +190,22 @@ pub(super) fn books(sides: &[Side<'_>]) -> Grid {
         "over range",
     ];
     headers.extend(counted.map(str::to_owned));
-    let names = names(sides);
-    let shown = names.iter().flat_map(|name| find(sides, name));
-    let further = Losses::rare_names(shown.map(|(_, handler)| &handler.losses));
+    let further = Losses::rare_names(accounts.iter().map(|account| &account.losses));
     headers.extend(further.iter().map(|&rare| rare.to_owned()));
-    let mut rows = Vec::new();
-    for name in names {
-        for (side, handler) in find(sides, &name) {
-            let losses = &handler.losses;
-            let mut row = vec![Cell::text(&name.shown)];
-            if both {
-                row.push(Cell::text(side.mark));
-            }
-            row.extend(
-                [
-                    losses.carried_in,
-                    losses.entries,
-                    losses.exits,
-                    handler.count,
-                    losses.in_flight,
-                    losses.lost,
-                    losses.unpaired_exits,
-                    losses.missed,
-                    losses.over_range,
-                ]
-                .map(Cell::count),
-            );
-            row.extend(further.iter().map(|name| Cell::count(losses.rare_count(name))));
-            rows.push(row);
-        }
-    }
-    Grid { headers, rows }
+    let row = |Account { of, measured, losses }: Account| {
+        let counts = [
+            losses.carried_in,
+            losses.entries,
+            losses.exits,
+            measured,
+            losses.in_flight,
+            losses.lost,
+            losses.unpaired_exits,
+            losses.missed,
+            losses.over_range,
+        ];
+        let rare = further.iter().map(|name| losses.rare_count(name));
+        of.into_iter().chain(counts.into_iter().chain(rare).map(Cell::count)).collect()
+    };
+    Grid { rows: accounts.into_iter().map(row).collect(), headers }
 }

@@ -83,7 +83,9 @@ impl Handlers {
                 let stored = Stored { count, sum_ns, min_ns, max_ns, histogram: &histogram };
                 stored.add_to(&mut sum.durations, &name)?;
             }
-            sum.losses = add_losses(&sum.losses, &losses)
+            sum.losses = sum
+                .losses
+                .checked_add(&losses)
                 .ok_or_else(|| TooLarge(format!("the losses of {name}")))?;
             let stored = Stored { count, sum_ns, min_ns, max_ns, histogram: &histogram };
             stored.add_to(&mut sum.durations, &name)?;
@@ -99,23 +101,4 @@ impl Handlers {
 
 fn key(handler: &HandlerProfile) -> (Option<String>, String) {
     (handler.module.clone(), handler.name.clone())
-}
-
-/// The sum of two accounts; `None` beyond 2^64 - 1.
-fn add_losses(a: &Losses, b: &Losses) -> Option<Losses> {
-    // Written out by name, so that a new field cannot be forgotten here.
-    Some(Losses {
-        carried_in: a.carried_in.checked_add(b.carried_in)?,
-        entries: a.entries.checked_add(b.entries)?,
-        exits: a.exits.checked_add(b.exits)?,
-        in_flight: a.in_flight.checked_add(b.in_flight)?,
-        lost: a.lost.checked_add(b.lost)?,
-        unpaired_exits: a.unpaired_exits.checked_add(b.unpaired_exits)?,
-        missed: a.missed.checked_add(b.missed)?,
-        missed_unknown: a.missed_unknown || b.missed_unknown,
-        overrun: a.overrun.checked_add(b.overrun)?,
-        over_range: a.over_range.checked_add(b.over_range)?,
-        doubtful: a.doubtful.checked_add(b.doubtful)?,
-        backwards: a.backwards.checked_add(b.backwards)?,
-    })
 }
