@@ -687,7 +687,11 @@ fn every_output_tells_the_same() {
     }
     // The overview, with both sides of two handlers; average and TP99 of the one that failed, by run.
     assert!(page.contains("<h2>fail</h2>") && page.matches("<svg").count() == 3, "{page}");
-    assert_eq!(page.matches("<circle").count(), 4, "{page}");
+    let averages: Vec<&str> =
+        page.split("<circle cx=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+    assert_eq!(averages.len(), 4, "{page}");
+    assert_ne!(averages[0], averages[1], "the handler that failed: {page}");
+    assert_eq!(averages[2], averages[3], "the handler that did not: {page}");
     assert_eq!(page.matches("<td>fail</td>").count(), 5, "four figures, and the handler: {page}");
     let errors: Vec<&str> = ended.out.lines().filter(|line| line.starts_with("::error ")).collect();
     assert_eq!(errors.len(), 4, "{ended:#?}");
