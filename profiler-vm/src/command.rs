@@ -64,10 +64,10 @@ pub(crate) fn command(spec: &VmSpec, accel: Accel, script: &Path) -> Command {
     command
 }
 
-/// PATH of the caller, with virtme-ng's own folder and those of system programs.
-fn search_path(vng: &Path) -> OsString {
+/// PATH of the caller, with the program's own folder and those of system programs.
+pub(crate) fn search_path(program: &Path) -> OsString {
     let mut path = OsString::new();
-    if let Some(folder) = vng.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+    if let Some(folder) = program.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         path.push(folder);
         path.push(":");
     }

@@ -5,10 +5,12 @@
 //! prints at the end: no sentinel, no success, whatever the exit status of QEMU.
 //!
 //! [`KernelImage`] reads a kernel file and the BTF in it; [`kvm::choose`] finds out whether hardware virtualization works; [`run`] boots.
+//! [`debian`] fetches kernels.
 
 mod command;
 mod console;
 mod cpu;
+pub mod debian;
 mod error;
 mod guest;
 mod image;

@@ -5,9 +5,10 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 use profiler_vm::KernelImage;
+use profiler_vm::debian::Unpacked;
 
 use crate::process;
-use crate::setup::{BUILD_FOLDER, Kernel};
+use crate::setup::{self, BUILD_FOLDER};
 
 /// This machine's compiler, for kernels that it can build for.
 const COMPILER: &str = "gcc-12";
@@ -26,9 +27,9 @@ exec chroot "$1" env -i PATH=/usr/bin HOME=/root LC_ALL=C make -C "/usr/src/linu
 ///
 /// Tools that came with the kernel need another C library than this machine's: they run in a chroot and a mount
 /// namespace.
-pub(crate) fn make_foreign(kernel: &Kernel, source: &Path, log: &Path) -> Result<()> {
+pub(crate) fn make_foreign(kernel: &Unpacked, source: &Path, log: &Path) -> Result<()> {
     let mut command;
-    if kernel.series.has_own_tools() {
+    if setup::has_own_tools(kernel) {
         command = Command::new("unshare");
         if !nix::unistd::geteuid().is_root() {
             command.arg("--map-root-user");
@@ -44,7 +45,7 @@ pub(crate) fn make_foreign(kernel: &Kernel, source: &Path, log: &Path) -> Result
 }
 
 /// Like [`make_foreign`], of the project's own sources: a warning is an error.
-pub(crate) fn make(kernel: &Kernel, source: &Path, log: &Path) -> Result<()> {
+pub(crate) fn make(kernel: &Unpacked, source: &Path, log: &Path) -> Result<()> {
     make_foreign(kernel, source, log)?;
     let text = process::read(log)?;
     let warnings: Vec<&str> = text.lines().filter(|line| is_warning(line)).collect();
@@ -62,8 +63,8 @@ fn is_warning(line: &str) -> bool {
 }
 
 /// The compiler for a kernel; a module is rebuilt if it changes.
-pub(crate) fn compiler(kernel: &Kernel) -> Result<String> {
-    if kernel.series.has_own_tools() {
+pub(crate) fn compiler(kernel: &Unpacked) -> Result<String> {
+    if setup::has_own_tools(kernel) {
         // It came with the kernel's packages.
         return Ok("the kernel's own".to_owned());
     }
@@ -72,14 +73,14 @@ pub(crate) fn compiler(kernel: &Kernel) -> Result<String> {
 }
 
 /// Whether a kernel supports BTF of modules.
-pub(crate) fn kernel_takes_module_btf(kernel: &Kernel) -> Result<bool> {
+pub(crate) fn kernel_takes_module_btf(kernel: &Unpacked) -> Result<bool> {
     let config = kernel.headers().join(".config");
     let text = process::read(&config)?;
     Ok(text.lines().any(|line| line == "CONFIG_DEBUG_INFO_BTF_MODULES=y"))
 }
 
 /// Adds split BTF, unless the kernel's makefiles did.
-pub(crate) fn add_btf(kernel: &Kernel, module: &Path, folder: &Path) -> Result<()> {
+pub(crate) fn add_btf(kernel: &Unpacked, module: &Path, folder: &Path) -> Result<()> {
     if !has_btf(module)? {
         let base = folder.join("vmlinux.btf");
         extract_btf(kernel, &base)?;
@@ -100,7 +101,7 @@ fn has_btf(module: &Path) -> Result<bool> {
 }
 
 /// Extracts the kernel's BTF from its compressed image.
-pub(crate) fn extract_btf(kernel: &Kernel, to: &Path) -> Result<()> {
+pub(crate) fn extract_btf(kernel: &Unpacked, to: &Path) -> Result<()> {
     process::write(to, KernelImage::open(&kernel.image())?.btf()?)
 }
 

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
+use profiler_vm::debian::Unpacked;
 
 use crate::cli::TestbedArgs;
 use crate::digest;
@@ -11,7 +12,7 @@ use crate::kbuild;
 use crate::paths::Paths;
 use crate::process;
 use crate::series::Series;
-use crate::setup::{self, Kernel, Part};
+use crate::setup::{self, Part};
 
 const MODULE: &str = "hids_testbed.ko";
 
@@ -74,7 +75,7 @@ pub(crate) fn build_slow(paths: &Paths, series: Series, slow: &Slow) -> Result<P
 
 fn build_variant(paths: &Paths, series: Series, slow: Option<&Slow>) -> Result<PathBuf> {
     setup::ensure(paths, &[Part::ModuleBuild, Part::Kernel(series)])?;
-    let kernel = Kernel::require(paths, series)?;
+    let kernel = setup::kernel(paths, series)?;
     let _lock = setup::lock(paths)?;
     let folder = match slow {
         None => paths.testbed(series),
@@ -127,7 +128,7 @@ fn sources(paths: &Paths) -> Result<Vec<PathBuf>> {
     Ok(digest::files_below(&paths.root().join("testbed"))?.into_iter().filter(is_source).collect())
 }
 
-fn stamp(paths: &Paths, kernel: &Kernel) -> Result<String> {
+fn stamp(paths: &Paths, kernel: &Unpacked) -> Result<String> {
     let mut stamp =
         format!("{}\n{}\n{}\n", paths.root().display(), kernel.packages, kbuild::compiler(kernel)?);
     for file in sources(paths)? {

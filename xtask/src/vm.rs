@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::paths::Paths;
 use crate::process;
 use crate::series::Series;
-use crate::setup::{self, Kernel, Part};
+use crate::setup::{self, Part};
 
 pub(crate) use profiler_vm::{VmOutcome, quote};
 
@@ -82,7 +82,7 @@ static KVM_PROBE: Mutex<()> = Mutex::new(());
 /// Boots and runs. Everything but a command that ran to its end is an error.
 pub(crate) fn run(paths: &Paths, spec: &VmSpec) -> Result<VmOutcome> {
     setup::ensure(paths, &[Part::Vm, Part::Kernel(spec.series)])?;
-    let kernel = Kernel::require(paths, spec.series)?;
+    let kernel = setup::kernel(paths, spec.series)?;
     if spec.icount && spec.cpus != 1 {
         bail!("virtual time needs one CPU, not {}: leave out --cpus or say --cpus 1", spec.cpus);
     }

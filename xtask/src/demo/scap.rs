@@ -14,7 +14,7 @@ use crate::kbuild;
 use crate::paths::Paths;
 use crate::process;
 use crate::series::Series;
-use crate::setup::{self, Kernel, Part};
+use crate::setup::{self, Part};
 use crate::vm::word;
 
 /// Which system call of the loads calls which functions, as the loads count their calls.
@@ -65,7 +65,7 @@ pub(super) fn run(paths: &Paths, series: Series) -> Result<i32> {
 
 /// The driver with BTF, built as its package would and prepared as a user would.
 fn build(paths: &Paths, series: Series, profiler: &Path) -> Result<PathBuf> {
-    let kernel = Kernel::require(paths, series)?;
+    let kernel = setup::kernel(paths, series)?;
     let _lock = setup::lock(paths)?;
     let folder = paths.target().join("scap");
     process::empty_dir(&folder)?;

@@ -4,9 +4,9 @@
 //! rest lands under `target/`.
 
 mod apt;
-mod archive;
 mod bpf_linker;
 mod kernels;
+mod mirror;
 mod scap;
 pub(crate) mod venv;
 
@@ -20,7 +20,7 @@ use crate::process;
 use crate::series::Series;
 
 pub(crate) use bpf_linker::{LLVM_MAJOR, LLVM_PREFIX, VERSION as BPF_LINKER_VERSION};
-pub(crate) use kernels::{BUILD_FOLDER, Kernel};
+pub(crate) use kernels::{BUILD_FOLDER, has_own_tools, kernel};
 pub(crate) use scap::source as scap_source;
 use venv::Venv;
 
@@ -72,7 +72,7 @@ impl Part {
         match self {
             Self::Vm | Self::Python => Venv::virtme(paths).is_ready(),
             Self::Readers => Venv::readers(paths).is_ready(),
-            Self::Kernel(series) => Kernel::open(paths, series).is_some(),
+            Self::Kernel(series) => kernels::open(paths, series).is_some(),
             Self::ScapDriver => scap::source(paths).is_ok(),
             Self::BpfBuild => bpf_linker::is_ready(paths),
             Self::ModuleBuild | Self::Parsers => true,

@@ -4,10 +4,10 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
+use profiler_vm::debian::Partial;
 
-use super::archive::{Apt, extract};
+use super::mirror;
 use crate::paths::Paths;
-use crate::process;
 use crate::series::Series;
 
 /// Debian's package with the sources of Falco's driver.
@@ -24,18 +24,9 @@ pub(crate) fn source(paths: &Paths) -> Result<PathBuf> {
 /// Unpacks the sources of Falco's driver.
 pub(crate) fn install(paths: &Paths) -> Result<()> {
     // The suite of this kernel is the one with the driver.
-    let apt = Apt::configure(paths, &[Series::V6_1])?;
-    apt.update()?;
-    let debs = apt.empty_debs()?;
-    let mut download = apt.command("apt-get");
-    download.args(["-q", "download", PACKAGE]).current_dir(&debs);
-    process::run_logged(&mut download, &apt.log)?;
-    let folder = paths.target().join("drivers/scap");
-    let partial = folder.with_extension("partial");
-    process::empty_dir(&partial)?;
-    extract(&debs, &partial)?;
-    process::remove_dir(&folder)?;
-    fs::rename(&partial, &folder)
-        .with_context(|| format!("cannot move the sources to {}", folder.display()))?;
-    process::remove_dir(&debs)
+    let apt = mirror::apt(paths, &[Series::V6_1])?;
+    let partial = Partial::new(&paths.target().join("drivers/scap"))?;
+    apt.download(&[PACKAGE.to_owned()], &partial.debs())?;
+    partial.extract(1)?;
+    Ok(partial.place()?)
 }

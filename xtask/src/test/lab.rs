@@ -17,7 +17,7 @@ use super::report::Report;
 use crate::paths::Paths;
 use crate::process;
 use crate::series::Series;
-use crate::setup::Kernel;
+use crate::setup;
 use crate::testbed::{self, More, Slow};
 
 /// The place of these tests in the report, and their name as a boot.
@@ -40,7 +40,7 @@ pub(super) fn run(paths: &Paths, binary: &Path, report: &mut Report) -> Result<(
     let slow = Slow { handler: "connect_syscall_handler".to_owned(), more: More::Iterations(64) };
     let mut command = ignored();
     command.args(["--test-threads=1", "--show-output"]);
-    command.env("PROFILER_LAB_KERNEL", Kernel::require(paths, SERIES)?.image());
+    command.env("PROFILER_LAB_KERNEL", setup::kernel(paths, SERIES)?.image());
     command.env("PROFILER_LAB_VNG", paths.venv().join("bin/vng"));
     command.env("PROFILER_LAB_BASELINE", testbed::build(paths, SERIES)?);
     command.env("PROFILER_LAB_CANDIDATE", testbed::build_slow(paths, SERIES, &slow)?);

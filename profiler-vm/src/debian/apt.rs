@@ -1,0 +1,250 @@
+//! Packages in Debian's archive, by a private apt configuration: lists, cache and downloads are in a folder of the
+//! caller's, so that the machine's stay as they are and no root is needed. Keys are the machine's.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::error::{DebianError, create_dir, output, write};
+
+/// apt with lists and downloads of its own.
+#[derive(Debug)]
+pub struct Apt {
+    /// What it writes is here.
+    folder: PathBuf,
+}
+
+impl Apt {
+    /// Writes the configuration to `folder`. apt reads `sources`, lines of a sources.list, in place of the machine's.
+    ///
+    /// # Errors
+    /// If the folder cannot be written.
+    pub fn configure(folder: &Path, sources: Option<&str>) -> Result<Self, DebianError> {
+        for name in ["lists/partial", "cache/archives/partial"] {
+            create_dir(&folder.join(name))?;
+        }
+        let below = |name: &str| folder.join(name).display().to_string();
+        let mut config = format!(
+            "Dir::State::lists \"{}\";\nDir::Cache \"{}\";\n\
+             Acquire::Languages \"none\";\nAcquire::Retries \"3\";\n\
+             Acquire::IndexTargets::deb::DEP-11::DefaultEnabled \"false\";\n\
+             APT::Get::AllowUnauthenticated \"false\";\n\
+             APT::Sandbox::User \"root\";\n\
+             #clear APT::Update::Post-Invoke;\n\
+             #clear APT::Update::Post-Invoke-Success;\n\
+             #clear DPkg::Post-Invoke;\n",
+            below("lists"),
+            below("cache"),
+        );
+        if let Some(sources) = sources {
+            write(&folder.join("sources.list"), sources)?;
+            let list = below("sources.list");
+            config += &format!("Dir::Etc::sourcelist \"{list}\";\nDir::Etc::sourceparts \"-\";\n");
+        }
+        let apt = Self { folder: folder.to_owned() };
+        write(&apt.config(), &config)?;
+        Ok(apt)
+    }
+
+    fn config(&self) -> PathBuf {
+        self.folder.join("apt.conf")
+    }
+
+    /// An apt program that reads our configuration after the machine's own, and so above it.
+    #[must_use]
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.arg("-c").arg(self.config());
+        command
+    }
+
+    /// Reads the package lists; gives apt's warnings. A source that cannot be reached is one of them.
+    ///
+    /// # Errors
+    /// If there is no apt, a list is not signed as it should be, or the disk is full.
+    pub fn update(&self) -> Result<String, DebianError> {
+        Ok(output(self.command("apt-get").args(["-q", "update"]))?.1)
+    }
+
+    /// Releases of all kernels for PCs, oldest first.
+    ///
+    /// # Errors
+    /// If there is no apt.
+    pub fn releases(&self) -> Result<Vec<String>, DebianError> {
+        let mut search = self.command("apt-cache");
+        search.args(["search", "--names-only", "^linux-image-[0-9]"]);
+        Ok(releases(&output(&mut search)?.0))
+    }
+
+    /// The packages of a kernel, its image first, in versions that are `wanted`.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn kernel(
+        &self,
+        release: &str,
+        wanted: &dyn Fn(&str) -> bool,
+    ) -> Result<Vec<Entry>, DebianError> {
+        let image = self.newest(&format!("linux-image-{release}"), wanted)?;
+        // Since 7.0 the image is an empty package.
+        let parts = ["linux-binary-", "linux-modules-"].map(|prefix| image.depends_on(prefix).ok());
+        let parts = parts.into_iter().flatten().map(|part| self.newest(&part, wanted));
+        let parts: Vec<Entry> = parts.collect::<Result<_, _>>()?;
+        Ok(std::iter::once(image).chain(parts).collect())
+    }
+
+    /// The packages to build modules with, in versions that are `wanted`.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn headers(
+        &self,
+        release: &str,
+        wanted: &dyn Fn(&str) -> bool,
+    ) -> Result<Vec<Entry>, DebianError> {
+        let headers = self.newest(&format!("linux-headers-{release}"), wanted)?;
+        let common = self.newest(&headers.depends_on("linux-headers-")?, wanted)?;
+        let kbuild = self.newest(&headers.depends_on("linux-kbuild-")?, wanted)?;
+        Ok(vec![headers, common, kbuild])
+    }
+
+    /// The newest version of a package of those that are `wanted`.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn newest(
+        &self,
+        package: &str,
+        wanted: &dyn Fn(&str) -> bool,
+    ) -> Result<Entry, DebianError> {
+        let none = || DebianError::NoPackage(package.to_owned());
+        let text = match output(self.command("apt-cache").args(["show", package])) {
+            Err(DebianError::Failed { .. }) => return Err(none()),
+            text => text?.0,
+        };
+        let mut newest: Option<Entry> = None;
+        for entry in text.split("\n\n").filter_map(Entry::parse) {
+            let newer = match &newest {
+                _ if !wanted(&entry.version) => false,
+                None => true,
+                Some(best) => is_newer(&entry.version, &best.version)?,
+            };
+            if newer {
+                newest = Some(entry);
+            }
+        }
+        newest.ok_or_else(none)
+    }
+
+    /// Downloads packages, verified, to `debs`; each is a name, or `name=version`.
+    ///
+    /// # Errors
+    /// If one does not exist, the network is down, or the disk is full.
+    pub fn download(&self, packages: &[String], debs: &Path) -> Result<(), DebianError> {
+        let mut download = self.command("apt-get");
+        download.args(["-q", "download"]).args(packages).current_dir(debs);
+        output(&mut download).map(drop)
+    }
+}
+
+/// The releases in lines `linux-image-RELEASE - DESCRIPTION`: signed kernels, neither `-rt` nor `-cloud`.
+fn releases(found: &str) -> Vec<String> {
+    let release = |line: &str| {
+        let release = line.split_whitespace().next()?.strip_prefix("linux-image-")?;
+        let version = release.strip_suffix("-amd64")?;
+        // `linux-image-6.12-amd64` is no kernel, but depends on the newest.
+        let is_kernel = version.split(['.', '-']).nth(2).is_some();
+        let is_plain = !version.ends_with("-rt") && !version.ends_with("-cloud");
+        (is_kernel && is_plain).then(|| release.to_owned())
+    };
+    let mut releases: Vec<String> = found.lines().filter_map(release).collect();
+    releases.sort_by_key(|release| super::numbers(release));
+    releases.dedup();
+    releases
+}
+
+fn is_newer(version: &str, than: &str) -> Result<bool, DebianError> {
+    match output(Command::new("dpkg").args(["--compare-versions", version, "gt", than])) {
+        Err(DebianError::Failed { .. }) => Ok(false),
+        newer => newer.map(|_| true),
+    }
+}
+
+/// One paragraph of `apt-cache show`.
+#[derive(Debug)]
+pub struct Entry {
+    package: String,
+    version: String,
+    depends: String,
+    /// Bytes to download.
+    pub size: u64,
+}
+
+impl Entry {
+    fn parse(paragraph: &str) -> Option<Self> {
+        let field = |name: &str| {
+            paragraph.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()))
+        };
+        Some(Self {
+            package: field("Package:")?,
+            version: field("Version:")?,
+            depends: field("Depends:").unwrap_or_default(),
+            size: field("Size:").and_then(|size| size.parse().ok()).unwrap_or(0),
+        })
+    }
+
+    /// What apt downloads: `name=version`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{}={}", self.package, self.version)
+    }
+
+    /// The first package with this prefix that it depends on.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn depends_on(&self, prefix: &'static str) -> Result<String, DebianError> {
+        self.depends
+            .split([',', '|'])
+            .filter_map(|part| part.split_whitespace().next())
+            .find(|name| name.starts_with(prefix))
+            .map(str::to_owned)
+            .ok_or_else(|| DebianError::NoDependency { package: self.name(), prefix })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_those_of_signed_kernels_for_pcs() {
+        let found = "linux-image-6.1.0-56-amd64 - Linux 6.1 for 64-bit PCs (signed)\n\
+             linux-image-6.1.0-56-amd64-dbg - Debug symbols for linux-image-6.1.0-56-amd64\n\
+             linux-image-6.1.0-56-amd64-unsigned - Linux 6.1 for 64-bit PCs\n\
+             linux-image-6.1.0-56-cloud-amd64 - Linux 6.1 for x86-64 cloud (signed)\n\
+             linux-image-6.12-amd64 - Linux for 64-bit PCs (meta-package)\n\
+             linux-image-6.12.107+deb12-rt-amd64 - Linux 6.12 for 64-bit PCs, PREEMPT_RT (signed)\n\
+             linux-image-6.12.107+deb12-amd64 - Linux 6.12 for 64-bit PCs (signed)\n\
+             linux-image-6.1.0-9-amd64 - Linux 6.1 for 64-bit PCs (signed)\n";
+        let expected = ["6.1.0-9-amd64", "6.1.0-56-amd64", "6.12.107+deb12-amd64"];
+        assert_eq!(releases(found), expected);
+        assert!(releases("").is_empty());
+    }
+
+    #[test]
+    fn dependencies_are_found_among_alternatives() {
+        let entry = Entry::parse(
+            "Package: linux-headers-6.12.95+deb12-amd64\nVersion: 6.12.95-1~bpo12+1\n\
+             Depends: linux-base (>= 4.12~), linux-headers-6.12.95+deb12-common (= 6), \
+             linux-image-6.12.95+deb12-amd64 (= 6) | linux-image-unsigned (= 6), \
+             linux-kbuild-6.12.95+deb12, gcc-12\nSize: 1892\n",
+        )
+        .unwrap();
+        let name = |prefix| entry.depends_on(prefix).unwrap();
+        assert_eq!(name("linux-headers-"), "linux-headers-6.12.95+deb12-common");
+        assert_eq!(name("linux-kbuild-"), "linux-kbuild-6.12.95+deb12");
+        assert!(entry.depends_on("linux-nothing-").is_err());
+        assert_eq!(entry.size, 1892);
+        assert_eq!(entry.name(), "linux-headers-6.12.95+deb12-amd64=6.12.95-1~bpo12+1");
+    }
+}

@@ -1,0 +1,143 @@
+//! What can go wrong with packages, and the commands that deal with them.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+
+/// Why packages cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum DebianError {
+    /// A program is missing, or cannot be started.
+    #[error("cannot run `{command}`: {error}; install apt, dpkg and kmod")]
+    NotStarted {
+        /// The whole command.
+        command: String,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// A program failed.
+    #[error("`{command}` failed: {status}\n{said}")]
+    Failed {
+        /// The whole command.
+        command: String,
+        /// Its end.
+        status: ExitStatus,
+        /// The last lines that it wrote.
+        said: String,
+    },
+    /// A file or folder cannot be written, made or moved.
+    #[error("cannot {doing} {}: {error}", path.display())]
+    File {
+        /// What was to be done with it.
+        doing: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// No source of apt has the package, in a version that is wanted.
+    #[error("apt has no package {0}")]
+    NoPackage(String),
+    /// A package that Debian's kernels have always needed is no dependency.
+    #[error("the package {package} needs no {prefix}*")]
+    NoDependency {
+        /// The package, with its version.
+        package: String,
+        /// What it was to depend on.
+        prefix: &'static str,
+    },
+    /// apt succeeded, and yet not all packages are there.
+    #[error("apt-get brought {found} of {wanted} packages")]
+    Incomplete {
+        /// Number of packages.
+        found: usize,
+        /// Number of those that it was to bring.
+        wanted: usize,
+    },
+}
+
+impl DebianError {
+    pub(super) fn file(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |error| Self::File { doing, path, error }
+    }
+
+    /// Whether the file system has no room left.
+    #[must_use]
+    pub fn is_disk_full(&self) -> bool {
+        match self {
+            Self::File { error, .. } => error.kind() == io::ErrorKind::StorageFull,
+            // libc's text of ENOSPC, and apt's own words before it downloads.
+            Self::Failed { said, .. } => {
+                said.contains("No space left on device") || said.contains("enough free space")
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Runs the command, which has to succeed; what it wrote to standard output and to standard error.
+pub(super) fn output(command: &mut Command) -> Result<(String, String), DebianError> {
+    const TAIL: usize = 8;
+    let text = crate::text(command);
+    // What a program says is searched for known words.
+    let output = command.env("LC_ALL", "C").stdin(Stdio::null()).output();
+    let output =
+        output.map_err(|error| DebianError::NotStarted { command: text.clone(), error })?;
+    let [out, said] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    if output.status.success() {
+        return Ok((out.into_owned(), said.into_owned()));
+    }
+    let lines: Vec<&str> = said.lines().collect();
+    let said = lines[lines.len().saturating_sub(TAIL)..].join("\n");
+    Err(DebianError::Failed { command: text, status: output.status, said })
+}
+
+/// Creates a folder and those above it.
+pub(super) fn create_dir(folder: &Path) -> Result<(), DebianError> {
+    fs::create_dir_all(folder).map_err(DebianError::file("create", folder))
+}
+
+/// Writes a file whole.
+pub(super) fn write(path: &Path, content: &str) -> Result<(), DebianError> {
+    fs::write(path, content).map_err(DebianError::file("write", path))
+}
+
+/// Removes a folder and its content, if it exists.
+pub(super) fn remove_dir(folder: &Path) -> Result<(), DebianError> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(DebianError::file("remove", folder)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_known_by_what_programs_say() {
+        let failed = |said: &str| {
+            let script = "echo out; echo \"$1\" >&2; exit 3";
+            output(Command::new("sh").args(["-c", script, "sh", said])).unwrap_err()
+        };
+        let full = "dpkg-deb: error: failed to write (No space left on device)";
+        assert!(failed(full).is_disk_full(), "{}", failed(full));
+        assert!(failed("E: You don't have enough free space in /cache/.").is_disk_full());
+        let other = failed("E: Failed to fetch http://x/ Temporary failure resolving");
+        assert!(!other.is_disk_full());
+        let text = other.to_string();
+        assert!(text.contains("exit status: 3") && text.ends_with("resolving"), "{text}");
+        let full = io::Error::from(io::ErrorKind::StorageFull);
+        assert!(DebianError::file("write", Path::new("/x"))(full).is_disk_full());
+    }
+
+    #[test]
+    fn a_missing_program_is_named() {
+        let error = output(&mut Command::new("no-such-apt")).unwrap_err().to_string();
+        assert!(error.starts_with("cannot run `no-such-apt`"), "{error}");
+    }
+}

@@ -1,0 +1,86 @@
+//! Folders that are there whole or not at all.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::error::{DebianError, create_dir, output, remove_dir};
+
+/// Packages on their way to a folder. They are in a folder beside it, which the next one empties if this process is
+/// killed, so there must be only one at a time; dropped before [`place`](Self::place), it leaves nothing.
+#[derive(Debug)]
+pub struct Partial {
+    folder: PathBuf,
+    to: PathBuf,
+}
+
+impl Partial {
+    /// An empty one beside `to`.
+    ///
+    /// # Errors
+    /// If its folders cannot be made.
+    pub fn new(to: &Path) -> Result<Self, DebianError> {
+        let partial = Self { folder: to.with_file_name(".partial"), to: to.to_owned() };
+        remove_dir(&partial.folder)?;
+        create_dir(&partial.debs())?;
+        create_dir(&partial.root())?;
+        Ok(partial)
+    }
+
+    /// The folder for packages.
+    #[must_use]
+    pub fn debs(&self) -> PathBuf {
+        self.folder.join("debs")
+    }
+
+    /// The folder that is placed.
+    #[must_use]
+    pub fn root(&self) -> PathBuf {
+        self.folder.join("root")
+    }
+
+    /// Unpacks all packages, of which there are `wanted` or more.
+    ///
+    /// # Errors
+    /// If there are fewer, there is no dpkg, or the disk is full.
+    pub fn extract(&self, wanted: usize) -> Result<(), DebianError> {
+        let debs = self.debs();
+        let mut found = 0;
+        for entry in fs::read_dir(&debs).map_err(DebianError::file("list", &debs))? {
+            let deb = entry.map_err(DebianError::file("list", &debs))?.path();
+            if deb.extension().is_some_and(|extension| extension == "deb") {
+                output(Command::new("dpkg").arg("-x").arg(&deb).arg(self.root()))?;
+                found += 1;
+            }
+        }
+        if found < wanted { Err(DebianError::Incomplete { found, wanted }) } else { Ok(()) }
+    }
+
+    /// Moves what was unpacked to its place; what was there is removed.
+    ///
+    /// # Errors
+    /// If it cannot be moved.
+    pub fn place(self) -> Result<(), DebianError> {
+        let to = &self.to;
+        if to.exists() {
+            fs::rename(to, self.folder.join("old")).map_err(DebianError::file("replace", to))?;
+        }
+        fs::rename(self.root(), to).map_err(DebianError::file("create", to))
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Removes a folder in one step: killed meanwhile, it leaves no half of one.
+///
+/// # Errors
+/// If it cannot be removed.
+pub fn remove(folder: &Path) -> Result<(), DebianError> {
+    let partial = Partial::new(folder)?;
+    fs::rename(folder, partial.root()).map_err(DebianError::file("remove", folder))?;
+    remove_dir(&partial.folder)
+}

@@ -1,0 +1,105 @@
+//! An unpacked kernel: its image in `boot`, its modules in `lib/modules`, and headers in `usr/src`.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::apt::Entry;
+use super::error::{DebianError, create_dir, output, write};
+use super::partial::Partial;
+use crate::command::search_path;
+
+/// The packages a kernel was unpacked from; written last, so its presence means complete.
+const STAMP: &str = "packages.txt";
+
+/// A kernel out of Debian's packages.
+#[derive(Debug, Clone)]
+pub struct Unpacked {
+    /// The folder that holds its `boot`, `lib` and `usr`.
+    pub root: PathBuf,
+    /// What `uname -r` says in it.
+    pub release: String,
+    /// The packages it was unpacked from, lines of `name=version`.
+    pub packages: String,
+}
+
+impl Unpacked {
+    /// The kernel in the folder `root`, if it is there and complete.
+    #[must_use]
+    pub fn open(root: &Path) -> Option<Self> {
+        let packages = fs::read_to_string(root.join(STAMP)).ok()?;
+        let release = release_in(&packages)?;
+        let kernel = Self { root: root.to_owned(), release, packages };
+        kernel.image().exists().then_some(kernel)
+    }
+
+    /// The compressed kernel.
+    #[must_use]
+    pub fn image(&self) -> PathBuf {
+        self.root.join("boot").join(format!("vmlinuz-{}", self.release))
+    }
+
+    /// The folder to build modules against, if its packages were unpacked, too.
+    #[must_use]
+    pub fn headers(&self) -> PathBuf {
+        headers(&self.root, &self.release)
+    }
+}
+
+fn headers(root: &Path, release: &str) -> PathBuf {
+    root.join("usr/src").join(format!("linux-headers-{release}"))
+}
+
+/// The release out of the lines `package=version` of a stamp.
+fn release_in(packages: &str) -> Option<String> {
+    let name = packages.lines().next()?.split('=').next()?;
+    Some(name.strip_prefix("linux-image-")?.to_owned())
+}
+
+/// Makes what was unpacked of the `packages` of the kernel `release` a kernel that boots, and moves it to its place.
+///
+/// # Errors
+/// If a part of it is missing, or the disk is full.
+pub fn place(partial: Partial, release: &str, packages: &[Entry]) -> Result<(), DebianError> {
+    let root = partial.root();
+    // Since 7.0 the image lies beside the modules, and no package has the folder /lib.
+    let (image, lib) = (root.join(format!("boot/vmlinuz-{release}")), root.join("lib"));
+    if !image.exists() {
+        create_dir(&root.join("boot"))?;
+        fs::hard_link(root.join(format!("usr/lib/modules/{release}/vmlinuz")), &image)
+            .map_err(DebianError::file("create", &image))?;
+    }
+    if !lib.exists() {
+        symlink("usr/lib", &lib).map_err(DebianError::file("create", &lib))?;
+    }
+    // modprobe in the guest needs the index that the package's own script would have made.
+    let mut depmod = Command::new("depmod");
+    depmod.env("PATH", search_path(Path::new("depmod"))).arg("-b").arg(&root).arg(release);
+    output(&mut depmod)?;
+    let names: Vec<String> = packages.iter().map(Entry::name).collect();
+    write(&root.join(STAMP), &(names.join("\n") + "\n"))?;
+    partial.place()
+}
+
+/// Debian's makefile of the headers names the common ones where a package would install them.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn use_headers_in_place(root: &Path, release: &str) -> Result<(), DebianError> {
+    let makefile = headers(root, release).join("Makefile");
+    let text = fs::read_to_string(&makefile).map_err(DebianError::file("read", &makefile))?;
+    write(&makefile, &text.replace("include /usr/src/", "include ../"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_release_comes_from_the_image() {
+        let stamp = "linux-image-6.1.0-56-amd64=6.1.192-2\nlinux-headers-6.1.0-56-amd64=6\n";
+        assert_eq!(release_in(stamp).as_deref(), Some("6.1.0-56-amd64"));
+        assert_eq!(release_in(""), None);
+    }
+}
