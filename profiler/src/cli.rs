@@ -4,6 +4,7 @@ pub mod bisect;
 pub mod compare;
 pub mod explain;
 pub mod gate;
+mod kernels;
 mod lab;
 mod load;
 mod ltp;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use kernels::{KernelsAction, KernelsArgs};
 pub use lab::{LabArgs, LabGuestArgs};
 pub use load::{ConfineArgs, WatchArgs};
 pub use ltp::LtpArgs;
@@ -89,6 +91,8 @@ pub enum Command {
     Profiles(ProfilesArgs),
     /// Measure a driver in a VM, under virtual time: figures that repeat on any machine.
     Lab(Box<LabArgs>),
+    /// Fetch stock Debian kernels for labs; list and remove them.
+    Kernels(KernelsArgs),
     /// The part of `lab` that runs in the VM.
     #[command(name = "__lab-guest", hide = true)]
     LabGuest(LabGuestArgs),

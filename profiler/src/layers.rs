@@ -13,7 +13,7 @@ const ROWS: &[&[&str]] = &[
     &["cmd"],
     &["cli"],
     &["bisect", "cost", "doctor", "lab", "sweep"],
-    &["prepare", "run", "trace_cmd"],
+    &["kernels", "prepare", "run", "trace_cmd"],
     &["export"],
     &["explain", "verdict"],
     &["load_profile"],

@@ -16,6 +16,7 @@ pub mod error;
 pub mod explain;
 pub mod export;
 pub mod kernel;
+pub mod kernels;
 pub mod lab;
 #[cfg(test)]
 mod layers;

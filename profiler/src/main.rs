@@ -23,6 +23,7 @@ fn main() -> ExitCode {
         Command::List(args) => cmd::list::run(&args),
         Command::Prepare(args) => cmd::prepare::run(&args),
         Command::Profiles(args) => cmd::profiles::run(&args),
+        Command::Kernels(args) => cmd::kernels::run(&args),
         Command::Lab(args) => cmd::lab::run(&args),
         Command::LabGuest(args) => cmd::lab::guest(&args.task),
         Command::Import(args) => {

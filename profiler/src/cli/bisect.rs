@@ -43,7 +43,7 @@ pub struct BisectArgs {
     /// How much slower makes a revision bad, as for `profiler gate`, such as 'avg=1%' or 'tp50=+5'.
     #[arg(long, value_name = "LIMITS")]
     pub max_regression: Option<Limits>,
-    /// Kernel to boot, as for `profiler lab` [default: the version in /boot that the driver was built for].
+    /// Kernel to boot, as for `profiler lab` [default: the version that the driver was built for].
     #[arg(long, value_name = "FILE|FOLDER|VERSION")]
     pub kernel: Option<String>,
     /// Further parameters of the driver, as insmod takes them.

@@ -94,8 +94,7 @@ pub struct BuildsArgs {
     /// The driver after the change (repeatable: one for each kernel).
     #[arg(long = "candidate", value_name = "FILE.ko", requires = "old")]
     pub new: Vec<PathBuf>,
-    /// Kernel to boot, as for `profiler lab` (repeatable) [default: the version in /boot that the driver was built
-    /// for].
+    /// Kernel to boot, as for `profiler lab` (repeatable) [default: the version that the driver was built for].
     #[arg(long, value_name = "FILE|FOLDER|VERSION", requires = "old")]
     pub kernel: Vec<String>,
     /// Handler to judge, by name or glob (repeatable) [default: the functions that the driver gives to the kernel].

@@ -22,8 +22,8 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct LabArgs {
-    /// Kernel to boot (repeatable): a vmlinuz, the folder of an unpacked kernel package, or a
-    /// version in /boot [default: the version in /boot that the module was built for].
+    /// Kernel to boot (repeatable): a vmlinuz, the folder of an unpacked kernel package, a version in /boot, or one
+    /// that `profiler kernels fetch` got, such as 6.1 [default: the version that the module was built for].
     #[arg(long, value_name = "FILE|FOLDER|VERSION")]
     pub kernel: Vec<String>,
     /// The driver's file (repeatable: one for each kernel). If it has no BTF, a copy gets it.

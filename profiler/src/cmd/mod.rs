@@ -18,6 +18,7 @@ pub mod doctor;
 pub mod explain;
 pub mod gate;
 pub mod import;
+pub mod kernels;
 pub mod lab;
 pub mod list;
 pub mod merge;

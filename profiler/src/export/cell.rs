@@ -128,7 +128,8 @@ pub(super) fn full_name(profile: &Profile, handler: &HandlerProfile) -> String {
     }
 }
 
-pub(super) fn bytes(bytes: u64) -> String {
+/// An amount of memory, in the unit that suits it.
+pub(crate) fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 3] = ["KiB", "MiB", "GiB"];
     if bytes < 1024 {
         return format!("{bytes} bytes");

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use profiler_vm::{ImageError, KernelImage};
 
+use crate::kernels::{Cache, KernelsError};
+
 /// Why no kernel could be found.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
@@ -25,8 +27,8 @@ pub enum KernelError {
     /// Neither a path nor an installed version.
     #[error(
         "no kernel `{given}`: there is no such file or folder, and no /boot/vmlinuz-{given} \
-         (installed: {installed}); install the kernel's package, or unpack it with `dpkg -x` and \
-         give the folder with --kernel"
+         (installed: {installed}); `profiler kernels fetch {given}` fetches Debian's; else install the kernel's \
+         package, or unpack it with `dpkg -x` and give the folder with --kernel"
     )]
     NotFound {
         /// What was asked for.
@@ -34,6 +36,9 @@ pub enum KernelError {
         /// Versions in /boot.
         installed: String,
     },
+    /// The kernels that were fetched cannot be used.
+    #[error(transparent)]
+    Cache(#[from] KernelsError),
     /// Its modules are missing, one of which the guest needs for its file system.
     #[error(
         "no modules of kernel {release} in {}: the guest needs its 9p drivers; install the \
@@ -48,12 +53,26 @@ pub enum KernelError {
     },
 }
 
-/// The kernel that `given` names: a file, a folder, or a version in /boot.
+/// The kernel that `given` names: a file, a folder, a version in /boot, or the newest of a version that was fetched.
 ///
 /// # Errors
 /// If there is none, or the modules that a guest boots with are missing.
 pub fn find(given: &str) -> Result<KernelImage, KernelError> {
-    find_below(Path::new("/"), given)
+    find_in(Path::new("/"), Cache::of_user, given)
+}
+
+fn find_in(
+    root: &Path,
+    cache: impl FnOnce() -> Result<Cache, KernelsError>,
+    given: &str,
+) -> Result<KernelImage, KernelError> {
+    match find_below(root, given) {
+        Err(KernelError::NotFound { given, installed }) => match cache()?.newest(&given) {
+            Some(fetched) => find_below(root, &fetched.root.to_string_lossy()),
+            None => Err(KernelError::NotFound { given, installed }),
+        },
+        found => found,
+    }
 }
 
 fn find_below(root: &Path, given: &str) -> Result<KernelImage, KernelError> {
@@ -145,11 +164,30 @@ mod tests {
     }
 
     #[test]
+    fn a_version_that_was_fetched_is_a_kernel() {
+        let cached = tree(&["6.1.0-9-amd64"], true);
+        let folder = cached.path().parent().unwrap().join("none");
+        fs::write(cached.path().join("packages.txt"), "linux-image-6.1.0-9-amd64=6.1.9-1\n")
+            .unwrap();
+        let cache = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(cached.path(), cache.path().join("6.1.0-9-amd64")).unwrap();
+        let find = |given: &str| find_in(&folder, || Ok(Cache::at(cache.path().into())), given);
+        assert_eq!(find("6.1").unwrap().release, "6.1.0-9-amd64");
+        assert!(
+            matches!(find("6.12"), Err(KernelError::NotFound { given, .. }) if given == "6.12")
+        );
+        // One in /boot needs no cache, whatever that is.
+        let installed = find_in(cached.path(), || Err(KernelsError::NoFolder), "6.1.0-9-amd64");
+        assert_eq!(installed.unwrap().release, "6.1.0-9-amd64");
+    }
+
+    #[test]
     fn what_is_missing_is_named_with_its_remedy() {
         let root = tree(&["6.1.0-9-amd64", "6.12.9"], false);
         let error = |given: &str| find_below(root.path(), given).unwrap_err().to_string();
         let none = error("5.10");
         assert!(none.contains("no kernel `5.10`") && none.contains("dpkg -x"), "{none}");
+        assert!(none.contains("`profiler kernels fetch 5.10`"), "{none}");
         assert!(none.contains("installed: 6.1.0-9-amd64, 6.12.9"), "{none}");
         let modules = error("6.12.9");
         assert!(

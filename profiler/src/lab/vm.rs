@@ -2,8 +2,6 @@
 
 use std::cell::Cell;
 use std::fs;
-use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use profiler_vm::{Time, VmError, VmSpec, kvm};
@@ -13,7 +11,7 @@ use super::plan::{GuestFailure, Plan};
 use super::quiet::{KERNEL_ARGS, QEMU_ARGS};
 use super::{Bench, Settings, plugin};
 use crate::error::{Failure, exit};
-use crate::load::changeable;
+use crate::load::{make_private, user_cache};
 use crate::profile::Clock;
 
 /// Names of the files in a boot's folder.
@@ -97,33 +95,9 @@ fn spec(bench: &Bench, settings: &Settings, plan: &Plan, folder: &Path) -> VmSpe
 
 /// The folder that keeps whether KVM works here: one that nobody else can write to, or none.
 fn cache() -> Option<PathBuf> {
-    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-    let usual = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
-    let usual = usual.filter(|folder| folder.is_absolute());
     let own = std::env::temp_dir().join(format!("profiler-{}", nix::unistd::geteuid()));
-    let folders = usual.into_iter().map(|folder| folder.join("profiler")).chain([own]);
+    let folders = user_cache().into_iter().chain([own]);
     folders.map(|folder| folder.join("kvm")).find(|folder| make_private(folder).is_ok())
-}
-
-/// Makes `folder` and what is missing above it, if nobody but this user and root can change where it is and
-/// what is in it: with `sudo` the home may be another user's, and below `/tmp` anybody may have been there first.
-fn make_private(folder: &Path) -> io::Result<()> {
-    let shared =
-        |folder: &Path| io::Error::other(format!("others can change {}", folder.display()));
-    let there = folder.ancestors().find(|folder| folder.exists()).unwrap_or(folder);
-    if let Some(changeable) = changeable(there)? {
-        return Err(shared(&changeable));
-    }
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    for folder in [folder.parent().unwrap_or(folder), folder] {
-        let facts = fs::symlink_metadata(folder)?;
-        let is_mine = facts.uid() == nix::unistd::geteuid().as_raw();
-        if !facts.is_dir() || !is_mine || facts.mode() & 0o022 != 0 {
-            return Err(shared(folder));
-        }
-    }
-    // Also by a link on the way.
-    changeable(folder)?.map_or(Ok(()), |changeable| Err(shared(&changeable)))
 }
 
 /// The boot, and the run in it that was under way.
@@ -217,26 +191,6 @@ mod tests {
     fn failure(error: &VmError) -> (u8, String) {
         let failure = failure_of(error, &plan(), Some(2), Path::new("/logs/boot-3.log"));
         (failure.code, failure.message)
-    }
-
-    #[test]
-    fn the_verdict_on_kvm_is_kept_where_nobody_else_can_write() {
-        use std::os::unix::fs::{PermissionsExt as _, symlink};
-
-        let parent = tempfile::tempdir().unwrap();
-        let path = |name: &str| parent.path().join(name);
-        make_private(&path("new/profiler/kvm")).unwrap();
-        make_private(&path("new/profiler/kvm")).unwrap();
-        let mode = fs::metadata(path("new/profiler")).unwrap().mode() & 0o777;
-        assert_eq!(mode, 0o700);
-        for open in ["new/profiler", "new"] {
-            fs::set_permissions(path(open), fs::Permissions::from_mode(0o777)).unwrap();
-            assert!(make_private(&path("new/profiler/kvm")).is_err());
-            fs::set_permissions(path(open), fs::Permissions::from_mode(0o755)).unwrap();
-        }
-        fs::create_dir(path("elsewhere")).unwrap();
-        symlink(path("elsewhere"), path("link")).unwrap();
-        assert!(make_private(&path("link/kvm")).is_err());
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod gate;
 mod html;
 mod import;
 mod keeper;
+mod kernels;
 mod lab_in_vm;
 mod load;
 mod ltp;

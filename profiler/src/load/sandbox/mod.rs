@@ -45,7 +45,7 @@ pub(super) use program::Role;
 pub(super) use protocol::SupervisorMessage;
 pub(super) use removal::{empty, remove};
 use temp_folder::TempFolder;
-pub(crate) use trusted_path::changeable;
+pub(crate) use trusted_path::{changeable, make_private, user_cache};
 pub use user::{BadUser, LoadUser};
 
 /// How a load is sandboxed. By default it runs as the caller, without limits.

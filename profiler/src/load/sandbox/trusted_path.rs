@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
@@ -17,7 +18,6 @@ const MAX_LINKS: usize = 40;
 /// # Errors
 /// If `path` does not exist or a folder in it cannot be read.
 pub(crate) fn changeable(path: &Path) -> io::Result<Option<PathBuf>> {
-    use std::os::unix::fs::MetadataExt as _;
     let mut here = PathBuf::from("/");
     let path = std::path::absolute(path)?;
     let steps = |path: &Path| -> Vec<OsString> {
@@ -53,6 +53,37 @@ pub(crate) fn changeable(path: &Path) -> io::Result<Option<PathBuf>> {
         here = next;
     }
     Ok(None)
+}
+
+/// This program's folder for what it can make again, which need not exist: of `XDG_CACHE_HOME`, or `~/.cache`.
+pub(crate) fn user_cache() -> Option<PathBuf> {
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let usual = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
+    usual.filter(|folder| folder.is_absolute()).map(|folder| folder.join("profiler"))
+}
+
+/// Makes `folder` and what is missing above it, if nobody but this user and root can change where it is and
+/// what is in it: with `sudo` the home may be another user's, and below `/tmp` anybody may have been there first.
+///
+/// # Errors
+/// If others can, or it cannot be made.
+pub(crate) fn make_private(folder: &Path) -> io::Result<()> {
+    let shared =
+        |folder: &Path| io::Error::other(format!("others can change {}", folder.display()));
+    let there = folder.ancestors().find(|folder| folder.exists()).unwrap_or(folder);
+    if let Some(changeable) = changeable(there)? {
+        return Err(shared(&changeable));
+    }
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    for folder in [folder.parent().unwrap_or(folder), folder] {
+        let facts = fs::symlink_metadata(folder)?;
+        let is_mine = facts.uid() == nix::unistd::geteuid().as_raw();
+        if !facts.is_dir() || !is_mine || facts.mode() & 0o022 != 0 {
+            return Err(shared(folder));
+        }
+    }
+    // Also by a link on the way.
+    changeable(folder)?.map_or(Ok(()), |changeable| Err(shared(&changeable)))
 }
 
 #[cfg(test)]
@@ -95,5 +126,23 @@ mod tests {
         assert_eq!(error.raw_os_error(), Some(libc::ELOOP));
         let error = changeable(&parent.join("mine/none")).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_private_folder_is_one_that_nobody_else_can_write_to() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = |name: &str| parent.path().join(name);
+        make_private(&path("new/profiler/kvm")).unwrap();
+        make_private(&path("new/profiler/kvm")).unwrap();
+        let mode = fs::metadata(path("new/profiler")).unwrap().mode() & 0o777;
+        assert_eq!(mode, 0o700);
+        for open in ["new/profiler", "new"] {
+            fs::set_permissions(path(open), fs::Permissions::from_mode(0o777)).unwrap();
+            assert!(make_private(&path("new/profiler/kvm")).is_err());
+            fs::set_permissions(path(open), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        fs::create_dir(path("elsewhere")).unwrap();
+        symlink(path("elsewhere"), path("link")).unwrap();
+        assert!(make_private(&path("link/kvm")).is_err());
     }
 }

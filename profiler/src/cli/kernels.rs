@@ -1,0 +1,72 @@
+//! Arguments of `profiler kernels`.
+
+use clap::{Args, Subcommand};
+
+/// Arguments of `profiler kernels`.
+#[derive(Debug, Args)]
+pub struct KernelsArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub action: KernelsAction,
+}
+
+/// What to do with the cache of kernels.
+#[derive(Debug, Subcommand)]
+pub enum KernelsAction {
+    /// Fetch stock Debian kernels from apt's own sources, for `--kernel` of `lab`, `gate` and `bisect`.
+    Fetch(FetchArgs),
+    /// List the kernels that were fetched.
+    List(ListKernelsArgs),
+    /// Remove kernels that were fetched.
+    Remove(RemoveArgs),
+}
+
+const FETCH_EXAMPLES: &str = "\
+The kernels go to profiler/kernels below $XDG_CACHE_HOME, or ~/.cache. Nothing is installed, and no root is needed.
+
+Examples:
+  # the newest of each that apt's sources have
+  profiler kernels fetch 6.1 6.12
+  # with what a driver is built against
+  profiler kernels fetch 6.1.0-56-amd64 --headers";
+
+/// Arguments of `profiler kernels fetch`.
+#[derive(Debug, Args)]
+#[command(after_help = FETCH_EXAMPLES)]
+pub struct FetchArgs {
+    /// A release, or its beginning: then the newest.
+    #[arg(value_name = "VERSION", required = true)]
+    pub versions: Vec<String>,
+    /// Also its headers, to build modules with.
+    #[arg(long)]
+    pub headers: bool,
+}
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  profiler kernels list
+  # for a script
+  profiler kernels list --json";
+
+/// Arguments of `profiler kernels list`.
+#[derive(Debug, Args)]
+#[command(after_help = LIST_EXAMPLES)]
+pub struct ListKernelsArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+const REMOVE_EXAMPLES: &str = "\
+Examples:
+  # all that are of 6.1
+  profiler kernels remove 6.1";
+
+/// Arguments of `profiler kernels remove`.
+#[derive(Debug, Args)]
+#[command(after_help = REMOVE_EXAMPLES)]
+pub struct RemoveArgs {
+    /// A release, or its beginning: then all of them.
+    #[arg(value_name = "VERSION", required = true)]
+    pub versions: Vec<String>,
+}

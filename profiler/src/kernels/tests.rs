@@ -1,0 +1,79 @@
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::*;
+
+/// A cache with kernels of these releases, whole but for their content.
+fn cache(releases: &[&str]) -> (tempfile::TempDir, Cache) {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::at(folder.path().join("profiler/kernels"));
+    for release in releases {
+        unpack(&cache.folder.join(release), release);
+    }
+    // As the cache itself makes it, whatever the umask is.
+    for folder in [&cache.folder, cache.folder.parent().unwrap()] {
+        fs::create_dir_all(folder).unwrap();
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).unwrap();
+    }
+    (folder, cache)
+}
+
+fn unpack(root: &Path, release: &str) {
+    fs::create_dir_all(root.join("boot")).unwrap();
+    fs::write(root.join(format!("boot/vmlinuz-{release}")), "").unwrap();
+    fs::write(root.join("packages.txt"), format!("linux-image-{release}=6.1.192-2\n")).unwrap();
+}
+
+fn releases(kernels: &[Unpacked]) -> Vec<&str> {
+    kernels.iter().map(|kernel| kernel.release.as_str()).collect()
+}
+
+#[test]
+fn the_newest_of_a_version_is_taken() {
+    let known = ["6.1.0-9-amd64", "6.1.0-56-amd64", "6.12.107+deb12-amd64"].map(str::to_owned);
+    let (_folder, cache) = cache(&["6.12.107+deb12-amd64", "6.1.0-56-amd64", "6.1.0-9-amd64"]);
+    assert_eq!(releases(&cache.list()), known);
+    for (version, release) in
+        [("6.1", &known[1]), ("6.12", &known[2]), ("6", &known[2]), (&known[0], &known[0])]
+    {
+        assert_eq!(choose(&known, version).unwrap(), release);
+        assert_eq!(&cache.newest(version).unwrap().release, release);
+    }
+    assert!(cache.newest("6.1.0-5").is_none());
+    let error = choose(&known, "5.10").unwrap_err().to_string();
+    assert!(error.contains("no Linux 5.10: there are 6.1.0-9-amd64, 6.1.0-56-amd64, "), "{error}");
+}
+
+#[test]
+fn a_kernel_that_is_not_whole_is_not_there() {
+    let (_folder, cache) = cache(&["6.1.0-56-amd64"]);
+    let partial = Partial::new(&cache.folder.join("6.12.9-amd64")).unwrap();
+    unpack(&partial.root(), "6.12.9-amd64");
+    unpack(&cache.folder.join("6.13.9-amd64"), "6.13.9-amd64");
+    fs::remove_file(cache.folder.join("6.13.9-amd64/packages.txt")).unwrap();
+    assert_eq!(releases(&cache.list()), ["6.1.0-56-amd64"]);
+    // As if the process had been killed: the next one begins anew.
+    std::mem::forget(partial);
+    let partial = Partial::new(&cache.folder.join("6.12.9-amd64")).unwrap();
+    assert!(fs::read_dir(partial.root()).unwrap().next().is_none());
+    unpack(&partial.root(), "6.12.9-amd64");
+    partial.place().unwrap();
+    assert_eq!(releases(&cache.list()), ["6.1.0-56-amd64", "6.12.9-amd64"]);
+    assert!(!cache.folder.join(".partial").exists());
+    drop(Partial::new(&cache.folder.join("6.14.9-amd64")).unwrap());
+    assert!(!cache.folder.join(".partial").exists(), "what fails leaves nothing");
+}
+
+#[test]
+fn all_of_a_version_are_removed_or_none() {
+    let (_folder, cache) = cache(&["6.1.0-9-amd64", "6.1.0-56-amd64", "6.12.9-amd64"]);
+    let versions = |versions: &[&str]| versions.iter().map(|v| (*v).to_owned()).collect::<Vec<_>>();
+    let error = cache.remove(&versions(&["6.1", "5.10"])).unwrap_err();
+    assert!(matches!(error, KernelsError::NotThere { .. }), "{error}");
+    assert!(error.to_string().contains("no kernel 5.10 in "), "{error}");
+    assert_eq!(cache.list().len(), 3, "nothing was removed");
+    let removed = cache.remove(&versions(&["6.1"])).unwrap();
+    assert_eq!(releases(&removed), ["6.1.0-9-amd64", "6.1.0-56-amd64"]);
+    assert_eq!(releases(&cache.list()), ["6.12.9-amd64"]);
+    assert!(!cache.folder.join("6.1.0-9-amd64").exists());
+    assert!(!cache.folder.join(".partial").exists());
+}
