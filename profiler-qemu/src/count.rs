@@ -141,6 +141,8 @@ struct Level {
     interrupts: u64,
     /// Address of the instruction before the interrupt.
     interrupted: u64,
+    /// It is a system call, or an exception in one.
+    system_call: bool,
 }
 
 #[derive(Debug)]
@@ -154,6 +156,8 @@ struct Task {
 enum Running {
     Outside,
     Interrupt,
+    /// A system call, outside of watched functions.
+    SystemCall,
     Node(u32),
 }
 
@@ -181,6 +185,10 @@ pub(crate) struct Counter {
     pub(crate) code: Vec<Code>,
     parts: HashMap<(u32, u32), u32>,
     pub(crate) calls: HashMap<u32, Calls>,
+    /// Instructions of all system calls since the load began its operation, if it makes one.
+    operation: Option<u64>,
+    /// Operations by these instructions.
+    pub(crate) operations: HashMap<u64, u64>,
     tasks: HashMap<u64, Task>,
     current: Option<Task>,
     event: Event,
@@ -204,6 +212,8 @@ impl Counter {
             code: Vec::new(),
             parts: HashMap::new(),
             calls: HashMap::new(),
+            operation: None,
+            operations: HashMap::new(),
             tasks: HashMap::new(),
             current: None,
             event: Event::None,
@@ -271,11 +281,23 @@ impl Counter {
             if place.switch && !self.tasks.is_empty() {
                 self.switching = Some(x86::stack_of(self.last_slot));
             }
-            if !place.watched {
+            if !self.is_root(place) {
                 return;
             }
         }
         self.begin_inside(block, place, event, sums());
+    }
+
+    /// Whether a function that begins here is followed wherever it is called.
+    fn is_root(&self, place: Place) -> bool {
+        place.watched || (place.system_call && self.operation.is_some())
+    }
+
+    /// The load has ended its operation, and begins the next if there is one.
+    pub(crate) fn operation(&mut self, next: bool) {
+        if let Some(ended) = std::mem::replace(&mut self.operation, next.then_some(0)) {
+            *self.operations.entry(ended).or_default() += 1;
+        }
     }
 
     fn begin_inside(&mut self, block: &mut Block, place: Place, event: Event, now: Sums) {
@@ -284,7 +306,7 @@ impl Counter {
         self.finish_switch(event);
         self.apply(event);
         if place.interrupt && !(self.previous.interrupt && event == Event::None) {
-            self.interrupt();
+            self.interrupt(place);
         }
         let place = match self.unnamed(block.address, place, event) {
             Some(unnamed) => *block.place.insert(unnamed),
@@ -321,6 +343,9 @@ impl Counter {
             return whole;
         };
         level.clock += executed;
+        if let (true, Some(sum)) = (level.system_call, &mut self.operation) {
+            *sum += executed;
+        }
         let Running::Node(node) = self.running else { return whole };
         if let Some(frame) = level.entries.iter_mut().rev().find_map(|entry| entry.frame.as_mut()) {
             frame.own += executed;
@@ -469,10 +494,12 @@ impl Counter {
         }
     }
 
-    fn interrupt(&mut self) {
+    fn interrupt(&mut self, place: Place) {
         let interrupted = self.previous.last;
         if let Some(task) = &mut self.current {
-            task.levels.push(Level { interrupted, ..Level::default() });
+            let within = task.levels.last().is_some_and(|level| level.system_call);
+            let system_call = within && place.exception;
+            task.levels.push(Level { interrupted, system_call, ..Level::default() });
         }
     }
 
@@ -493,7 +520,7 @@ impl Counter {
 
     /// The function that begins here without a symbol: a call of a function that is watched has led here.
     fn unnamed(&mut self, address: u64, place: Place, event: Event) -> Option<Place> {
-        if place.entry || !self.symbols.is_watched(address) {
+        if place.entry || !self.symbols.is_watched(address) || self.node()? == ROOT {
             return None;
         }
         let called = match &self.top()?.frame {
@@ -511,7 +538,7 @@ impl Counter {
     fn enter(&mut self, place: Place, event: Event) {
         let outside = self.level().is_none_or(|level| level.entries.is_empty());
         if outside {
-            if place.watched {
+            if self.is_root(place) {
                 self.enter_root(place, event);
             }
             return;
@@ -547,7 +574,8 @@ impl Counter {
                 self.current = Some(stale);
                 self.abandon();
             }
-            self.current = Some(Task { stack, levels: vec![Level::default()] });
+            let level = Level { system_call: place.system_call, ..Level::default() };
+            self.current = Some(Task { stack, levels: vec![level] });
         }
         self.push(place, slot, sure);
     }
@@ -565,23 +593,22 @@ impl Counter {
     }
 
     fn push(&mut self, place: Place, slot: u64, sure: bool) {
+        let parent = self.node().unwrap_or(ROOT);
         let Some(level) = self.current.as_mut().and_then(|task| task.levels.last_mut()) else {
             return;
         };
-        let parent = level
-            .entries
-            .iter()
-            .rev()
-            .find_map(|entry| entry.frame.as_ref())
-            .map_or(ROOT, |frame| frame.node);
         let node = match self.children.entry((parent, place.function)) {
+            // Of a system call only what watched functions do is told apart.
+            _ if parent == ROOT && !place.watched => ROOT,
             Slot::Occupied(node) => *node.get(),
             Slot::Vacant(vacant) => {
                 self.nodes.push(Node { parent, function: place.function, ..Node::default() });
                 *vacant.insert(self.nodes.len() as u32 - 1)
             }
         };
-        self.nodes[node as usize].calls += 1;
+        if let Some(node) = self.nodes.get_mut(node as usize) {
+            node.calls += 1;
+        }
         let frame = Frame {
             node,
             function: place.function,
@@ -596,18 +623,22 @@ impl Counter {
         }
     }
 
+    /// The node of the innermost function, [`ROOT`] in a system call outside of watched ones.
+    fn node(&self) -> Option<u32> {
+        let mut entries = self.level()?.entries.iter().rev();
+        entries.find_map(|entry| entry.frame.as_ref()).map(|frame| frame.node)
+    }
+
     /// Remembers what the block's instructions are for.
     fn start(&mut self, block: &mut Block, place: Place, now: Sums) {
-        let node = self
-            .level()
-            .and_then(|level| level.entries.iter().rev().find_map(|entry| entry.frame.as_ref()))
-            .map(|frame| frame.node);
+        let node = self.node();
         self.running = match (&self.current, node) {
             (None, _) => Running::Outside,
             (Some(_), None) => Running::Interrupt,
+            (Some(_), Some(ROOT)) => Running::SystemCall,
             (Some(_), Some(node)) => Running::Node(node),
         };
-        let cell = node.zip(block.code).map(|(node, code)| {
+        let cell = node.filter(|node| *node != ROOT).zip(block.code).map(|(node, code)| {
             if block.cell.0 != node {
                 block.cell = (node, self.cell(node, code));
             }

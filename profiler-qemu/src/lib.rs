@@ -5,7 +5,7 @@
 //! file joins them: it sees each block when it is translated, and each of the kernel's when it runs.
 //!
 //! Until the guest asks for it by a NOP (request 1) nothing is counted and no code is changed; request 2 writes the
-//! counts and ends that. `-plugin FILE,symbols=FILE,counts=FILE` has the files.
+//! counts and ends that. With request 3 a load begins an operation, with 4 it has ended the last. `-plugin FILE,symbols=FILE,counts=FILE` has the files.
 
 mod api;
 mod count;
@@ -195,6 +195,11 @@ extern "C" fn on_request(_: c_uint, number: *mut c_void) {
     with(|plugin| match number as usize {
         1 => plugin.arm(),
         2 => plugin.disarm(),
+        3 | 4 => {
+            if let Some(counter) = &mut plugin.counter {
+                counter.operation(number as usize == 3);
+            }
+        }
         _ => {}
     });
 }

@@ -63,6 +63,11 @@ fn write_all(counter: &Counter, path: &Path) -> io::Result<()> {
         }
         writeln!(out)?;
     }
+    let mut operations: Vec<_> = counter.operations.iter().collect();
+    operations.sort_unstable();
+    for (instructions, times) in operations {
+        writeln!(out, "operation {instructions} {times}")?;
+    }
     writeln!(out, "end")?;
     out.into_inner().map_err(|error| error.into_error())?.sync_all()
 }

@@ -13,10 +13,14 @@ pub(crate) struct Place {
     pub(crate) entry: bool,
     /// An interrupt or exception begins here.
     pub(crate) interrupt: bool,
+    /// That is an exception.
+    pub(crate) exception: bool,
     /// That is a fault.
     pub(crate) fault: bool,
     /// Calls of the function are recorded one by one.
     pub(crate) watched: bool,
+    /// System calls are made in the function.
+    pub(crate) system_call: bool,
     /// The function exchanges stacks.
     pub(crate) switch: bool,
     /// It is in a module.
@@ -42,13 +46,14 @@ pub(crate) struct Symbols {
     modules: Vec<(u64, u64, String)>,
 }
 
-/// What a request says: the module whose functions are watched, others that are, and the kernel's symbols.
+/// What a request says: the module whose functions are watched, others that are, and the kernel's symbols. Without any to
+/// watch only operations are counted.
 ///
 /// Lines `module NAME`, or `module NAME ADDRESS BYTES` as in `/proc/modules`, and `function NAME`, then those of
 /// `/proc/kallsyms`.
 ///
 /// # Errors
-/// If there is no function, or none that is watched.
+/// If there is no function, or none of those to watch.
 pub(crate) fn parse(text: &str) -> Result<Symbols, String> {
     let mut modules = Vec::new();
     let mut ranges = Vec::new();
@@ -108,15 +113,18 @@ pub(crate) fn parse(text: &str) -> Result<Symbols, String> {
                 function: of.copied().unwrap_or(index),
                 entry: of.is_none(),
                 interrupt: x86::is_interrupt(name),
+                exception: x86::is_exception(name),
                 fault: x86::is_fault(name),
                 watched: watched && of.is_none(),
+                system_call: name == x86::SYSTEM_CALL,
                 switch: name == x86::SWITCH,
                 module: !function.module.is_empty(),
             },
         )
     };
     let places: Vec<_> = (0..).zip(&functions).map(place).collect();
-    if !places.iter().any(|(_, place)| place.watched) {
+    let asked = !modules.is_empty() || !named.is_empty();
+    if asked && !places.iter().any(|(_, place)| place.watched) {
         return Err(format!(
             "no function of {} is in /proc/kallsyms",
             modules.iter().chain(&named).cloned().collect::<Vec<_>>().join(", ")
@@ -145,6 +153,7 @@ impl Symbols {
             interrupt: place.interrupt && (at || stub),
             fault: place.fault && at,
             watched: place.watched && at,
+            system_call: place.system_call && at,
             switch: place.switch && at,
             ..place
         })

@@ -111,6 +111,14 @@ pub(crate) fn is_fault(name: &str) -> bool {
         )
 }
 
+/// Whether an exception begins at the function of this name: the code that it fell into has caused it, other than an interrupt.
+pub(crate) fn is_exception(name: &str) -> bool {
+    name.starts_with("asm_exc_")
+}
+
+/// The function that system calls of 64-bit programs are made in.
+pub(crate) const SYSTEM_CALL: &str = "do_syscall_64";
+
 /// The function in which a task's stack is exchanged for another's.
 pub(crate) const SWITCH: &str = "__switch_to_asm";
 

@@ -19,6 +19,29 @@ impl Drop for Counting {
     }
 }
 
+/// A load begins an operation.
+pub fn begin_operation() {
+    mark::<3>();
+}
+
+/// A load has ended its last operation.
+pub fn end_operations() {
+    mark::<4>();
+}
+
+/// A request alone: QEMU keeps its translated code.
+fn mark<const NUMBER: u8>() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: this NOP reads and writes nothing.
+    unsafe {
+        std::arch::asm!(
+            ".byte 0x0f, 0x1f, 0x84, 0x00, {number}, 0x52, 0x4f, 0x46",
+            number = const NUMBER,
+            options(nomem, nostack, preserves_flags)
+        );
+    }
+}
+
 /// A NOP whose operand is the request's number and `ROF`, and a CPUID.
 ///
 /// On the request QEMU throws all translated code away. Before version 8.0 it keeps a pointer to callbacks of the last

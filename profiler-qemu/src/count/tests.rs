@@ -8,6 +8,7 @@ const KALLSYMS: &str = "module driver\n\
     ffffffff81000000 T __entry_text_start\n\
     ffffffff81000000 t asm_sysvec_apic_timer_interrupt\n\
     ffffffff81000100 t asm_exc_page_fault\n\
+    ffffffff81000180 t asm_exc_int3\n\
     ffffffff81000200 t common_interrupt_return\n\
     ffffffff81001000 T __entry_text_end\n\
     ffffffff81002000 T __switch_to_asm\n\
@@ -16,12 +17,14 @@ const KALLSYMS: &str = "module driver\n\
     ffffffff81004000 T memcpy\n\
     ffffffff81005000 T __x86_indirect_thunk_rax\n\
     ffffffff81006000 t do_syscall\n\
+    ffffffff81007000 T do_syscall_64\n\
     ffffffffc0000000 t handler\t[driver]\n\
     ffffffffc0000100 t helper\t[driver]\n\
     ffffffffc0000200 t helper.cold\t[driver]\n";
 
 const TIMER: u64 = 0xffff_ffff_8100_0000;
 const FAULT: u64 = TIMER + 0x100;
+const BREAKPOINT: u64 = TIMER + 0x180;
 const INTERRUPT_RETURN: u64 = TIMER + 0x200;
 const SWITCH: u64 = 0xffff_ffff_8100_2000;
 const SWITCH_C: u64 = SWITCH + 0x100;
@@ -29,6 +32,7 @@ const SCHEDULE: u64 = 0xffff_ffff_8100_3000;
 const MEMCPY: u64 = 0xffff_ffff_8100_4000;
 const THUNK: u64 = 0xffff_ffff_8100_5000;
 const SYSCALL: u64 = 0xffff_ffff_8100_6010;
+const SYSTEM_CALL: u64 = 0xffff_ffff_8100_7000;
 const HANDLER: u64 = 0xffff_ffff_c000_0000;
 const HELPER: u64 = HANDLER + 0x100;
 const COLD: u64 = HANDLER + 0x200;
@@ -121,6 +125,41 @@ fn a_call_has_its_own_instructions_and_those_of_what_it_called() {
     assert_eq!(player.calls(HANDLER).own, HashMap::from([(7, 1)]));
     let of = |node: &Node| (node.parent, node.calls, node.sums.instructions);
     assert_eq!(player.counter.nodes.iter().map(of).collect::<Vec<_>>(), [(ROOT, 1, 7), (0, 1, 10)]);
+}
+
+/// A handler, a breakpoint and a timer interrupt in a system call: the interrupt alone is not the operation's.
+#[test]
+fn an_operation_has_what_its_system_calls_execute() {
+    let system_call = |player: &mut Player| {
+        player
+            .run(SYSCALL, 1, Event::Call(A))
+            .run(SYSTEM_CALL, 5, Event::Call(A - 0x40))
+            .run(HANDLER, 4, Event::Return(A - 0x40))
+            .run(SYSTEM_CALL + 0x20, 3, Event::None)
+            .run(BREAKPOINT, 6, Event::None)
+            .run(INTERRUPT_RETURN, 2, Event::None)
+            .run(SYSTEM_CALL + 0x30, 1, Event::None)
+            .run(TIMER, 70, Event::None)
+            .run(INTERRUPT_RETURN, 20, Event::None)
+            .run(SYSTEM_CALL + 0x40, 2, Event::Return(A))
+            .run(SYSCALL + 0x20, 1, Event::None);
+    };
+    let mut player = Player::new();
+    system_call(&mut player);
+    assert!(player.counter.operations.is_empty(), "the load has not begun");
+    player.counter.operation(true);
+    system_call(&mut player);
+    system_call(&mut player);
+    player.counter.operation(true);
+    system_call(&mut player);
+    player.counter.operation(false);
+    system_call(&mut player);
+    let one = 5 + 4 + 3 + 8 + 1 + 2;
+    assert_eq!(player.counter.operations, HashMap::from([(one, 1), (2 * one, 1)]));
+    // Nothing else is told apart, and calls are what they are without operations.
+    assert_eq!(player.inclusive(HANDLER), [(4, 5)]);
+    let of = |node: &Node| (node.parent, node.calls, node.sums.instructions);
+    assert_eq!(player.counter.nodes.iter().map(of).collect::<Vec<_>>(), [(ROOT, 5, 20)]);
 }
 
 #[test]

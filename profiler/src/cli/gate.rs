@@ -20,6 +20,8 @@ Examples:
   # limits of one's own, an absolute budget, and a report for the CI
   profiler gate base.json candidate.json --max-regression 'tp99=10%,avg=5%' \\
       --budget 'connect_*:tp99<2us' --junit gate.xml --markdown gate.md
+  # the driver may cost a connect 3000 instructions, handlers and all around them
+  profiler gate --baseline base.ko --candidate head.ko --budget 'connect:<3000'
   # the baseline in the repository moves on when the gate passes
   profiler gate baseline.json candidate.json --update-baseline baseline.json";
 
@@ -42,8 +44,8 @@ pub struct GateArgs {
     /// sides in turns avg=10%,tp90=10%,tp95=15%,tp99=25%, else twice that].
     #[arg(long, value_name = "LIMITS")]
     pub max_regression: Option<Limits>,
-    /// Absolute bound on the candidate, such as 'connect_*:tp99<2us' or 'connect_*:tp50<900 instructions'
-    /// (repeatable).
+    /// Absolute bound on the candidate, such as 'connect_*:tp99<2us' or 'connect_*:tp50<900 instructions'; for a
+    /// load, such as 'connect:<3000', on the instructions that the driver costs an operation (repeatable).
     #[arg(long, value_name = "BUDGET")]
     pub budget: Vec<Budget>,
     /// Floor: the smallest change that may fail, such as 50ns or '2 instructions' [default: 4 instructions where

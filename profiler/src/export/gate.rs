@@ -69,6 +69,7 @@ pub(super) fn points(report: &GateReport) -> Vec<(&'static str, String)> {
             Verdict::Fail if !is_explained || line.budget.is_some() => "fail",
             Verdict::Inconclusive | Verdict::Insufficient | Verdict::Vanished => "undecided",
             Verdict::New => "new",
+            Verdict::Pass if line.improved && !is_explained => "faster",
             _ => continue,
         };
         points.push((what, format!("{} {}: {}", line.subject(), line.figure(), line.evidence)));

@@ -1,14 +1,19 @@
 //! Results of a comparison and of a gate as they are stored: numbers, and sentences about them.
 
 mod reasons;
+#[cfg(test)]
+mod tests;
 mod words;
+
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
 use crate::profile::{Clock, Tool};
+use crate::text::listed;
 use crate::verdict::{
     self, CONFIDENCE, ChangeRecord, DesignKind, Gate, Line, Outcome, Part, Run, Sides, Verdict,
-    subject,
+    load_of, subject,
 };
 pub use reasons::{Changed, Reason};
 pub(crate) use words::{figure, refusal};
@@ -193,29 +198,27 @@ impl GateReport {
     /// The outcome in a line for a reader.
     #[must_use]
     pub fn headline(&self) -> String {
-        let mut judged: Vec<String> = self.lines.iter().map(Line::subject).collect();
-        judged.sort_unstable();
-        judged.dedup();
-        let with = |is: &dyn Fn(&Line<String>) -> bool| {
-            let found = |subject: &&String| {
-                self.lines.iter().any(|line| line.subject() == **subject && is(line))
-            };
-            judged.iter().filter(found).count()
-        };
-        let slower = with(&|line| line.verdict == Verdict::Fail);
-        let faster = with(&|line| line.improved);
-        let undecided = with(&|line| {
-            matches!(
-                line.verdict,
-                Verdict::Inconclusive | Verdict::Insufficient | Verdict::Vanished
-            )
-        });
-        match self.outcome {
-            Outcome::NotComparable | Outcome::TooFewRuns => return self.summary.clone(),
-            _ if judged.is_empty() => return "no load reached a handler".to_owned(),
-            _ => {}
+        if matches!(self.outcome, Outcome::NotComparable | Outcome::TooFewRuns) {
+            return self.summary.clone();
         }
+        let kinds: [fn(&Line<String>) -> bool; 3] = [
+            |line| line.verdict == Verdict::Fail,
+            |line| line.improved,
+            |line| {
+                matches!(
+                    line.verdict,
+                    Verdict::Inconclusive | Verdict::Insufficient | Verdict::Vanished
+                )
+            },
+        ];
+        let handlers = |is: fn(&Line<String>) -> bool| {
+            let of_handlers = self.lines.iter().filter(|line| load_of(&line.handler).is_none());
+            of_handlers.filter(|line| is(line)).map(Line::subject).collect::<BTreeSet<_>>().len()
+        };
+        let judged = handlers(|_| true);
+        let [slower, faster, undecided] = kinds.map(handlers);
         let mut text = match slower {
+            _ if judged == 0 => "no load reached a handler".to_owned(),
             0 => "no handler became slower".to_owned(),
             1 => "1 handler became slower".to_owned(),
             more => format!("{more} handlers became slower"),
@@ -225,7 +228,22 @@ impl GateReport {
                 text.push_str(&format!(", {count} {what}"));
             }
         }
-        text + &format!(", of {}", judged.len())
+        if judged > 0 {
+            text.push_str(&format!(", of {judged}"));
+        }
+        let where_slower = match slower {
+            0 => "became slower: the cost lies around the handlers",
+            _ => "became slower, too",
+        };
+        for (is, what) in kinds.iter().zip([where_slower, "became faster", "is undecided"]) {
+            let lines = self.lines.iter().filter(|line| line.budget.is_none() && is(line));
+            let loads: BTreeSet<&str> = lines.filter_map(|line| load_of(&line.handler)).collect();
+            if !loads.is_empty() {
+                let loads = listed(&Vec::from_iter(loads));
+                text.push_str(&format!("; an operation of {loads} {what}"));
+            }
+        }
+        text
     }
 }
 

@@ -3,7 +3,7 @@
 //! Lines of words: `profiler-qemu 1`; `function ID ADDRESS NAME MODULE` (`-` is the kernel image); `calls FUNCTION
 //! ENTERED ENDED ABANDONED INTERRUPTED INTERRUPTS`; `inclusive` and `own FUNCTION INSTRUCTIONS CALLS`; `node ID PARENT FUNCTION
 //! CALLS INSTRUCTIONS LOADS STORES ITERATIONS`; `code NODE TIMES ADDRESS SIZE...`, instructions one after the other by
-//! their sizes; `end`. Addresses are hexadecimal. The guest can write to the file, so nothing in it is believed.
+//! their sizes; `operation INSTRUCTIONS TIMES`, of all system calls during an operation of the load; `end`. Addresses are hexadecimal. The guest can write to the file, so nothing in it is believed.
 
 use std::collections::HashMap;
 
@@ -72,6 +72,8 @@ pub struct Counts {
     pub nodes: Vec<Node>,
     /// The instructions of the driver.
     pub code: Vec<Code>,
+    /// Instructions of all system calls during an operation of the load, ascending, with how many operations took so many.
+    pub operations: Vec<(u64, u64)>,
 }
 
 /// Largest file, which may take twenty times as much memory. The testbed's two connect handlers take 9 KiB.
@@ -191,6 +193,11 @@ impl Counts {
                     sizes,
                 });
             }
+            ["operation", rest @ ..] => {
+                let &[instructions, times] = numbers(rest)?.as_slice() else { return None };
+                let ascends = self.operations.last().is_none_or(|(last, _)| *last < instructions);
+                (ascends && times > 0).then(|| self.operations.push((instructions, times)))?;
+            }
             _ => return None,
         }
         Some(false)
@@ -207,7 +214,7 @@ mod tests {
 
     const TEXT: &str = "profiler-qemu 1\nfunction 7 ffffffffc0000000 bind_handler driver\nfunction 9 ffffffff81000000 memcpy -\n\
         calls 7 3 2 0 1 50\ninclusive 7 12 2\nown 7 9 2\nnode 0 - 7 3 27 4 2 0\nnode 1 0 9 2 6 0 0 1\n\
-        code 0 3 ffffffffc0000000 1 4 3\nend\n";
+        code 0 3 ffffffffc0000000 1 4 3\noperation 9 4\noperation 12 1\nend\n";
 
     #[test]
     fn a_file_is_read() {
@@ -217,6 +224,7 @@ mod tests {
         assert_eq!(counts.nodes[1], Node { parent: Some(0), function: 9, sums: [2, 6, 0, 0, 1] });
         assert_eq!(counts.functions[&9].module, None);
         assert_eq!(counts.code[0].sizes, [1, 4, 3]);
+        assert_eq!(counts.operations, [(9, 4), (12, 1)]);
     }
 
     #[test]
@@ -224,10 +232,12 @@ mod tests {
         for (from, to, expected) in [
             ("profiler-qemu 1", "profiler-qemu 2", "it does not begin with `profiler-qemu 1`"),
             ("end\n", "", "its end is missing"),
-            ("end\n", "end\nend\n", "line 11 comes after the end"),
+            ("end\n", "end\nend\n", "line 13 comes after the end"),
             ("node 1 0 9", "node 1 1 9", "line 8 is not as it has to be"),
             ("node 1 0 9", "node 1 0 8", "line 8 is not as it has to be"),
             ("node 1 0", "node 2 0", "line 8 is not as it has to be"),
+            ("operation 12", "operation 9", "line 11 is not as it has to be"),
+            ("operation 12 1", "operation 12 0", "line 11 is not as it has to be"),
             ("code 0", "code 2", "line 9 is not as it has to be"),
             ("inclusive 7", "inclusive 9", "line 5 is not as it has to be"),
             ("calls 7 3 2 0 1 50", "calls 7 3 2 0 1", "line 4 is not as it has to be"),

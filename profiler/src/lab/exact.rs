@@ -13,12 +13,14 @@ use super::counts::{self, Calls, Counts};
 use super::lines::Lines;
 use super::plan::{CountedHandler, Plan, Side, Step};
 use crate::error::{Failure, exit};
+use crate::load::BuiltinKind;
 use crate::profile::call_tree::{TreeFunction, TreeNode, TreePlace};
 use crate::profile::measure::Losses;
 use crate::profile::{
-    CallTree, Distribution, HandlerProfile, HistogramLayout, Meter, Profile, SelfTimeProfile,
+    CallTree, Distribution, DriverCost, HandlerProfile, HistogramLayout, Meter, Profile,
+    SelfTimeProfile,
 };
-use crate::stats::Durations;
+use crate::stats::{self, Durations};
 
 /// Up to 262,143 instructions each number has a bucket of its own.
 const DIGITS: u8 = 5;
@@ -50,6 +52,7 @@ pub(super) fn add(
     };
     let text = read(&step.counts).map_err(damaged)?;
     let counts = counts::parse(&text).map_err(damaged)?;
+    profile.driver_costs = cost(plan, step, &counts).map_err(damaged)?;
     let handlers: Vec<CountedHandler> = fs::read(&step.handlers)
         .map_err(|error| error.to_string())
         .and_then(|bytes| serde_json::from_slice(&bytes).map_err(|error| error.to_string()))
@@ -73,6 +76,25 @@ pub(super) fn add(
         )));
     }
     fill(profile, &counts, handlers, lines).map_err(damaged)
+}
+
+/// What the driver costs an operation of the job's load, if that was counted without it.
+fn cost(plan: &Plan, step: &Step, with: &Counts) -> Result<Vec<DriverCost>, String> {
+    let job = plan.work.get(step.job).filter(|job| job.cost);
+    let (Some(job), Some(files)) = (job, &plan.counting) else {
+        return Ok(Vec::new());
+    };
+    let without = counts::parse(&read(&files.without(step.job))?)?;
+    let cost = |load: &BuiltinKind| {
+        Some(DriverCost {
+            load: *load,
+            operations: with.operations.iter().map(|(_, times)| times).sum(),
+            meter: Meter::Exact,
+            without_ns: stats::mean_of_middle(&without.operations)?,
+            with_ns: stats::mean_of_middle(&with.operations)?,
+        })
+    };
+    Ok(job.run.loads.iter().filter_map(cost).collect())
 }
 
 /// The file's text, if it is one and not too large.

@@ -81,6 +81,9 @@ fn steps(plan: &Plan, order: &mut Option<u32>) -> Result<(), Failure> {
         root::make(Path::new(PROGRAM)).map_err(|error| internal(error.to_string()))?;
     }
     let without = plan.cost.as_ref().map(times).transpose()?;
+    if let Some(files) = &plan.counting {
+        count_without(plan, files)?;
+    }
     let mut counted = None;
     for step in &plan.steps {
         *order = Some(step.order);
@@ -95,7 +98,7 @@ fn steps(plan: &Plan, order: &mut Option<u32>) -> Result<(), Failure> {
         }
         let with = plan.cost.as_ref().map(times).transpose()?;
         match &plan.counting {
-            None => measure_on(build, job, false)?,
+            None => measure_on(Some(build), job, false)?,
             Some(files) => count_on(build, job, files, step, &mut counted)?,
         }
         if let (Some(cost), Some(without), Some(with)) = (&plan.cost, &without, &with) {
@@ -165,12 +168,12 @@ fn measure(Measurement { module, job, counting }: &Measurement) -> Result<(), Fa
     privileges::check()?;
     let file = OutputFile::open(Path::new(RESULT))?;
     let run = |spec, counting| {
-        Run::prepare(options(module, spec, counting))?.measure(&mut Progress::new(true))
+        Run::prepare(options(module.as_deref(), spec, counting))?.measure(&mut Progress::new(true))
     };
     run(&job.warmup, false)?.end?;
     let mut measured = run(&job.run, *counting)?;
     if let Some(mut profile) = measured.profiles.pop() {
-        if *counting {
+        if let (true, Some(module)) = (*counting, module) {
             profile.modules = vec![module::collect(module)?];
         }
         file.commit(&Json.serialize(&profile))?;
@@ -179,14 +182,14 @@ fn measure(Measurement { module, job, counting }: &Measurement) -> Result<(), Fa
 }
 
 /// What is measured, as `profiler run` would; `counting` tells the emulator when.
-pub(crate) fn options(module: &str, spec: &RunSpec, counting: bool) -> Options {
+pub(crate) fn options(module: Option<&str>, spec: &RunSpec, counting: bool) -> Options {
     let probes = spec.meter == Meter::Probes;
     let (operations, duration) = match spec.length {
         Length::Operations(count) => (Some(count), None),
         Length::Time(time) => (None, Some(time)),
     };
     Options {
-        module: probes.then(|| module.to_owned()),
+        module: module.filter(|_| probes).map(str::to_owned),
         handlers: if probes { spec.handlers.clone() } else { Vec::new() },
         no_probe: !probes,
         counting,
@@ -268,12 +271,34 @@ fn count_on(
     };
     write_json(&step.handlers, &wanted.handlers)?;
     *known = Some(wanted);
+    count(Some(build), job, files, &step.counts)
+}
+
+/// The operations of the jobs that are to be counted without the driver.
+fn count_without(plan: &Plan, files: &CountingFiles) -> Result<(), Failure> {
+    let jobs = || plan.work.iter().enumerate().filter(|(_, job)| job.cost);
+    if jobs().next().is_some() {
+        request(files, String::new())?;
+    }
+    for (number, job) in jobs() {
+        count(None, job, files, &files.without(number))?;
+    }
+    Ok(())
+}
+
+/// One run that the emulator counts into the file `to`.
+fn count(
+    build: Option<&Build>,
+    job: &Job,
+    files: &CountingFiles,
+    to: &Path,
+) -> Result<(), Failure> {
     measure_on(build, job, true)?;
     if let Ok(why) = fs::read_to_string(files.counts.with_extension("error")) {
         let text = format!("the plugin in QEMU could not count: {why}");
         return Err(Failure::new(exit::LAB_FAILED, text));
     }
-    fs::rename(&files.counts, &step.counts).map_err(|error| {
+    fs::rename(&files.counts, to).map_err(|error| {
         let text = format!(
             "the plugin in QEMU has written no counts ({error}): it was not asked to, or its disk is full; \
              --logs FOLDER keeps what it said, --meter probes does without it"
@@ -294,15 +319,19 @@ struct Wanted {
 /// seconds to read under a translator.
 fn want(build: &Build, spec: &RunSpec, files: &CountingFiles) -> Result<Wanted, Failure> {
     let handlers = counted(&build.name, &spec.handlers)?;
-    let mut request = format!("module {}\n", place(&build.name)?);
+    let mut wanted = format!("module {}\n", place(&build.name)?);
     for handler in handlers.iter().filter(|handler| handler.module.is_none()) {
-        request.push_str(&format!("function {}\n", handler.name));
+        wanted.push_str(&format!("function {}\n", handler.name));
     }
+    request(files, wanted)?;
+    Ok(Wanted { patterns: spec.handlers.clone(), handlers })
+}
+
+fn request(files: &CountingFiles, wanted: String) -> Result<(), Failure> {
     let symbols = fs::read_to_string("/proc/kallsyms")
         .map_err(|error| internal(format!("cannot read /proc/kallsyms: {error}")))?;
     let unwritable = |error| internal(format!("cannot write {}: {error}", files.symbols.display()));
-    fs::write(&files.symbols, request + &symbols).map_err(unwritable)?;
-    Ok(Wanted { patterns: spec.handlers.clone(), handlers })
+    fs::write(&files.symbols, wanted + &symbols).map_err(unwritable)
 }
 
 /// The module's name, where it was loaded and its bytes, to know its code where symbols are missing.
@@ -338,8 +367,9 @@ fn counted(module: &str, patterns: &[String]) -> Result<Vec<CountedHandler>, Fai
 }
 
 /// Warms up and measures the module, in a process of its own.
-fn measure_on(build: &Build, job: &Job, counting: bool) -> Result<(), Failure> {
-    let measurement = Measurement { module: build.name.clone(), job: job.clone(), counting };
+fn measure_on(build: Option<&Build>, job: &Job, counting: bool) -> Result<(), Failure> {
+    let module = build.map(|build| build.name.clone());
+    let measurement = Measurement { module, job: job.clone(), counting };
     let output = child(&Task::Measure(measurement))?;
     if output.status.success() {
         return Ok(());
@@ -357,6 +387,7 @@ fn keep_costs(step: &Step, cost: &CostPlan, without: &[f64], with: &[f64]) -> Re
         .map(|((&load, &without_ns), &with_ns)| DriverCost {
             load,
             operations: cost.operations,
+            meter: Meter::Probes,
             without_ns,
             with_ns,
         })

@@ -74,6 +74,14 @@ pub struct CountingFiles {
     pub counts: PathBuf,
 }
 
+impl CountingFiles {
+    /// What was counted of a job without the driver.
+    #[must_use]
+    pub fn without(&self, job: usize) -> PathBuf {
+        self.counts.with_extension(format!("without-{job}"))
+    }
+}
+
 /// A function whose calls were counted one by one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountedHandler {
@@ -117,6 +125,8 @@ pub struct Job {
     pub run: RunSpec,
     /// The same for the run that warms up.
     pub warmup: RunSpec,
+    /// Its operations are counted without the driver, too, before it is first loaded.
+    pub cost: bool,
 }
 
 /// What a run measures, under which load and for how long.
@@ -158,11 +168,11 @@ impl Length {
     }
 }
 
-/// One run on one module.
+/// One run on one module, or without.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
     /// Name of the module.
-    pub module: String,
+    pub module: Option<String>,
     /// What is measured.
     pub job: Job,
     /// The emulator counts, rather than probes.

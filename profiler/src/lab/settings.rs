@@ -116,7 +116,8 @@ impl Job {
     /// This run, after one of a tenth of its length.
     #[must_use]
     pub fn warmed_up(part: Option<String>, run: RunSpec) -> Self {
-        Self { part, warmup: RunSpec { length: run.length.part(WARMUP_PART), ..run.clone() }, run }
+        let warmup = RunSpec { length: run.length.part(WARMUP_PART), ..run.clone() };
+        Self { part, warmup, run, cost: false }
     }
 }
 

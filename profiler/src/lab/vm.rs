@@ -180,7 +180,7 @@ mod tests {
             boot: 3,
             baseline: build,
             candidate: None,
-            work: vec![Job { part: None, run: run.clone(), warmup: run }],
+            work: vec![Job { part: None, run: run.clone(), warmup: run, cost: false }],
             cost: None,
             counting: None,
             steps: Vec::new(),

@@ -25,8 +25,9 @@ impl Profile {
     }
 }
 
-/// Fields of handlers and of the histograms' layout whose unit is the meter's.
-pub(crate) const OF_METER: [&str; 6] = ["sum", "min", "max", "probes", "lowest", "highest"];
+/// Fields of handlers, of the histograms' layout and of the driver's costs whose unit is the meter's.
+pub(crate) const OF_METER: [&str; 8] =
+    ["sum", "min", "max", "probes", "lowest", "highest", "without", "with"];
 
 /// A profile, or a series of some, as JSON: figures of an exact one end in `_instructions` in place of `_ns`.
 pub(super) fn to_json(recording: &impl serde::Serialize, meter: Meter) -> Vec<u8> {
@@ -44,6 +45,12 @@ fn in_instructions(value: &mut Value) {
         in_instructions(profile);
     }
     rename(value.get_mut("histogram"));
+    let costs = value.get_mut("driver_costs").and_then(Value::as_array_mut);
+    costs
+        .into_iter()
+        .flatten()
+        .filter(|cost| cost.get("meter").is_some())
+        .for_each(|cost| rename(Some(cost)));
     for handler in value.get_mut("handlers").and_then(Value::as_array_mut).into_iter().flatten() {
         rename(handler.get_mut("self_time"));
         rename(Some(handler));

@@ -136,22 +136,31 @@ pub struct LoadProfileUsed {
 
 /// What a loaded driver costs one operation of a built-in load: its handlers, and all that the
 /// kernel does to call them. No probes were on.
+///
+/// Where instructions were counted it is what all system calls take while the load makes its operations, in any process: see
+/// docs/lab.md for what that leaves out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DriverCost {
     /// The load, on its own, as fast as possible.
     pub load: BuiltinKind,
-    /// Operations that were timed each time.
+    /// Operations that were measured each time.
     pub operations: u64,
+    /// What the figures are. Counted instructions are the mean of the middle half of the operations, and their fields end in
+    /// `_instructions` in place of `_ns`.
+    #[serde(default, skip_serializing_if = "Meter::is_probes")]
+    pub meter: Meter,
     /// CPU time of one operation without the driver, in nanoseconds of the profile's clock. Of versions that
     /// did not know `cpu_flags` it is the time that passed.
+    #[serde(alias = "without_instructions")]
     pub without_ns: f64,
     /// The same with the driver loaded.
+    #[serde(alias = "with_instructions")]
     pub with_ns: f64,
 }
 
 impl DriverCost {
-    /// What the driver adds to one operation, in nanoseconds.
+    /// What the driver adds to one operation, in nanoseconds or instructions.
     #[must_use]
     pub fn added_ns(&self) -> f64 {
         self.with_ns - self.without_ns

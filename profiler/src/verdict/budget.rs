@@ -4,13 +4,15 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::statistic::UnknownStatistic;
-use super::{Amount, QuantityError, Statistic};
+use super::{Amount, QuantityError, Statistic, operation_of};
+use crate::profile::Meter;
+use crate::profile::loads::{BuiltinKind, NoSuchBuiltin};
 
 /// A bound on one figure of the handlers that a pattern matches, such as `connect_*:tp99<2us` or
-/// `connect_*:tp99<3000 instructions`.
+/// `connect_*:tp99<3000 instructions`, or on what the driver costs an operation of a load, `connect:<3000`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Budget {
-    /// The handlers.
+    /// The handlers, or the operation.
     pub pattern: glob::Pattern,
     /// The figure.
     pub statistic: Statistic,
@@ -22,7 +24,9 @@ pub struct Budget {
 
 /// Text that is not a budget.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("invalid budget `{given}`: {reason}; write it as 'connect_*:tp99<2us'")]
+#[error(
+    "invalid budget `{given}`: {reason}; write it as 'connect_*:tp99<2us', or 'connect:<3000' for a load"
+)]
 pub struct BudgetError {
     given: String,
     reason: String,
@@ -38,6 +42,9 @@ impl FromStr for Budget {
             .ok_or_else(|| bad("it has no `:` after the handler".to_owned()))?;
         let (statistic, bound) =
             rest.split_once('<').ok_or_else(|| bad("it has no `<` before the bound".to_owned()))?;
+        if statistic.trim().is_empty() {
+            return Self::of_operation(pattern.trim(), bound.trim(), text).map_err(bad);
+        }
         let pattern = glob::Pattern::new(pattern.trim())
             .map_err(|error| bad(format!("invalid pattern: {}", error.msg)))?;
         if pattern.as_str().is_empty() {
@@ -47,6 +54,24 @@ impl FromStr for Budget {
             statistic.trim().parse().map_err(|error: UnknownStatistic| bad(error.to_string()))?;
         let below = bound.parse().map_err(|error: QuantityError| bad(error.to_string()))?;
         Ok(Self { pattern, statistic, below, text: text.to_owned() })
+    }
+}
+
+impl Budget {
+    /// A bound on what the driver costs an operation, in instructions: nothing else is judged of it.
+    fn of_operation(load: &str, bound: &str, text: &str) -> Result<Self, String> {
+        let kind: BuiltinKind = load.parse().map_err(|error: NoSuchBuiltin| {
+            format!("without a figure it is for operations of a load, and {error}")
+        })?;
+        let unit = if bound.contains(char::is_alphabetic) { "" } else { " instructions" };
+        let below: Amount =
+            format!("{bound}{unit}").parse().map_err(|error: QuantityError| error.to_string())?;
+        if below.meter != Meter::Exact {
+            return Err("operations of loads are counted in instructions".to_owned());
+        }
+        let pattern = glob::Pattern::escape(&operation_of(kind));
+        let pattern = glob::Pattern::new(&pattern).map_err(|error| error.to_string())?;
+        Ok(Self { pattern, statistic: Statistic::Avg, below, text: text.to_owned() })
     }
 }
 
@@ -69,6 +94,11 @@ mod tests {
         assert_eq!(budget.to_string(), "connect_*:tp99<2us");
         let exact = "x:avg<3000 instructions".parse::<Budget>().unwrap();
         assert_eq!(exact.below, Amount::instructions(3000.0));
+        let operation: Budget = "connect:<3000".parse().unwrap();
+        assert_eq!(operation.below, Amount::instructions(3000.0));
+        assert!(operation.pattern.matches("operation of connect"));
+        assert!(!operation.pattern.matches("connect_syscall_handler"));
+        assert_eq!("connect:<3000 instructions".parse::<Budget>().unwrap().below, operation.below);
         assert_eq!("x : avg < 1.5 ms".parse::<Budget>().unwrap().below, Amount::ns(1.5e6));
     }
 
@@ -81,6 +111,9 @@ mod tests {
             ("connect_*:tp99<2", "invalid amount `2`"),
             ("a[:tp99<2us", "invalid pattern"),
             (":tp99<2us", "it names no handler"),
+            ("bind_handler:<3000", "for operations of a load, and no built-in load `bind_handler`"),
+            ("connect:<2us", "operations of loads are counted in instructions"),
+            ("connect:<", "invalid amount"),
         ] {
             let error = text.parse::<Budget>().unwrap_err().to_string();
             assert!(error.starts_with(&format!("invalid budget `{text}`: ")), "{error}");

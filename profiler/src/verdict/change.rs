@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Part, Run, Side, Statistic};
-use crate::profile::{HandlerProfile, Meter};
+use super::{Observed, Part, Run, Side, Statistic};
+use crate::load::BuiltinKind;
+use crate::profile::{DriverCost, HandlerProfile, Meter};
 use crate::stats::{self, Bounds, Change, RankTest};
 
 /// Confidence of each bound.
@@ -16,7 +17,7 @@ pub struct ChangeRecord {
     /// Name of the load profile, if runs have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
-    /// The handler.
+    /// The handler, or `operation of LOAD` for what the driver costs an operation of that load.
     pub handler: String,
     /// Module that holds it; `null` is the kernel image.
     pub module: Option<String>,
@@ -110,8 +111,23 @@ pub(crate) fn subject(part: Option<&str>, handler: &str) -> String {
     }
 }
 
+/// Before the load's name in the place of a handler's.
+const OPERATION_OF: &str = "operation of ";
+
+/// What stands in the place of a handler where the driver's cost per operation of `load` is judged.
+#[must_use]
+pub fn operation_of(load: BuiltinKind) -> String {
+    format!("{OPERATION_OF}{load}")
+}
+
+/// The load, if an operation stands in the place of the handler.
+#[must_use]
+pub fn load_of(handler: &str) -> Option<&str> {
+    handler.strip_prefix(OPERATION_OF)
+}
+
 /// All figures of all handlers, in the order of the baseline's; handlers that only the candidate has
-/// come last.
+/// come last, and after them what the driver costs an operation.
 #[must_use]
 pub fn changes(part: &Part<'_>) -> Vec<ChangeRecord> {
     let mut handlers: Vec<(Option<String>, String)> = Vec::new();
@@ -128,6 +144,7 @@ pub fn changes(part: &Part<'_>) -> Vec<ChangeRecord> {
         .flat_map(|(module, name)| {
             Statistic::ALL.map(|statistic| record(part, module.as_deref(), name, statistic))
         })
+        .chain(part.operations().into_iter().map(|load| operation(part, load)))
         .collect()
 }
 
@@ -158,13 +175,57 @@ fn step(handler: &HandlerProfile, statistic: Statistic) -> f64 {
 }
 
 fn record(part: &Part<'_>, module: Option<&str>, name: &str, statistic: Statistic) -> ChangeRecord {
-    let of = |side: &[&Run]| -> Vec<Option<super::Observed>> {
+    let of = |side: &[&Run]| -> Vec<Option<Observed>> {
         side.iter()
             .map(|run| run.handler(module, name).and_then(|handler| statistic.of(handler)))
             .collect()
     };
     let (base, candidate) = (of(&part.base), of(&part.candidate));
-    let values = |observed: &[Option<super::Observed>]| -> Vec<Option<f64>> {
+    let handlers = part.base.iter().chain(&part.candidate);
+    let handlers = handlers.filter_map(|run| run.handler(module, name));
+    let step = match part.meter() {
+        Meter::Exact => handlers.map(|handler| step(handler, statistic)).fold(0.0, f64::max),
+        Meter::Probes => 0.0,
+    };
+    let lost = |run: &&Run| run.handler(module, name).map_or(0.0, lost_share);
+    let compared = compared(part, name, statistic, [base, candidate]);
+    ChangeRecord {
+        module: module.map(str::to_owned),
+        base_calls: calls(&part.base, module, name),
+        candidate_calls: calls(&part.candidate, module, name),
+        resolution: compared.resolution.max(step),
+        lost_share: part.base.iter().chain(&part.candidate).map(lost).fold(0.0, f64::max),
+        ..compared
+    }
+}
+
+/// What the driver costs an operation of a load of which every run says so.
+fn operation(part: &Part<'_>, load: BuiltinKind) -> ChangeRecord {
+    let costs = |side: &[&Run]| -> Vec<DriverCost> {
+        side.iter().filter_map(|run| run.cost(load).cloned()).collect()
+    };
+    let sides = [costs(&part.base), costs(&part.candidate)];
+    let observed = |costs: &Vec<DriverCost>| {
+        let of_run = |cost: &DriverCost| Observed { value: cost.added_ns(), resolution: 0.0 };
+        costs.iter().map(of_run).map(Some).collect()
+    };
+    let [base_calls, candidate_calls] = sides.each_ref().map(|costs| {
+        let operations = || costs.iter().map(|cost| cost.operations);
+        Calls { total: operations().sum(), fewest: operations().min().unwrap_or(0), known: true }
+    });
+    let observed = sides.each_ref().map(observed);
+    let compared = compared(part, &operation_of(load), Statistic::Avg, observed);
+    ChangeRecord { base_calls, candidate_calls, ..compared }
+}
+
+/// A figure of both sides by the values of their runs, without what only calls have.
+fn compared(
+    part: &Part<'_>,
+    name: &str,
+    statistic: Statistic,
+    [base, candidate]: [Vec<Option<Observed>>; 2],
+) -> ChangeRecord {
+    let values = |observed: &[Option<Observed>]| -> Vec<Option<f64>> {
         observed.iter().map(|observed| observed.map(|observed| observed.value)).collect()
     };
     let (base_runs, candidate_runs) = (values(&base), values(&candidate));
@@ -177,12 +238,6 @@ fn record(part: &Part<'_>, module: Option<&str>, name: &str, statistic: Statisti
         .flatten()
         .map(|observed| observed.resolution)
         .fold(0.0, f64::max);
-    let handlers = part.base.iter().chain(&part.candidate);
-    let handlers = handlers.filter_map(|run| run.handler(module, name));
-    let step = match part.meter() {
-        Meter::Exact => handlers.map(|handler| step(handler, statistic)).fold(0.0, f64::max),
-        Meter::Probes => 0.0,
-    };
     let known: Vec<f64> = base_runs.iter().flatten().copied().collect();
     let alone = |values: &[Option<f64>]| {
         let known: Vec<f64> = values.iter().flatten().copied().collect();
@@ -191,11 +246,10 @@ fn record(part: &Part<'_>, module: Option<&str>, name: &str, statistic: Statisti
     let bounds = |bounds: Option<Bounds>, scale: f64| {
         bounds.map(|bounds| [bounds.lower * scale, bounds.upper * scale])
     };
-    let lost = |run: &&Run| run.handler(module, name).map_or(0.0, lost_share);
     ChangeRecord {
         part: part.name.clone(),
         handler: name.to_owned(),
-        module: module.map(str::to_owned),
+        module: None,
         statistic,
         unit: statistic.unit(part.meter()).to_owned(),
         base: change.as_ref().map(|change| change.base).or_else(|| alone(&base_runs)),
@@ -209,13 +263,13 @@ fn record(part: &Part<'_>, module: Option<&str>, name: &str, statistic: Statisti
         percent_bounds: bounds(change.as_ref().and_then(|change| change.relative), 100.0),
         p_slower: test.map(|RankTest { slower, .. }| slower),
         p_faster: test.map(|RankTest { faster, .. }| faster),
-        base_calls: calls(&part.base, module, name),
-        candidate_calls: calls(&part.candidate, module, name),
+        base_calls: Calls::default(),
+        candidate_calls: Calls::default(),
         base_spread: stats::spread(&known),
         base_runs,
         candidate_runs,
-        resolution: resolution.max(step),
-        lost_share: part.base.iter().chain(&part.candidate).map(lost).fold(0.0, f64::max),
+        resolution,
+        lost_share: 0.0,
     }
 }
 

@@ -65,7 +65,8 @@ pub struct Line<E = Evidence> {
     /// The load profile, if runs have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
-    /// The handler, or the pattern of a budget that no handler matches.
+    /// The handler, or the pattern of a budget that no handler matches; `operation of LOAD` for what the driver costs an
+    /// operation of that load.
     pub handler: String,
     /// The figure; `null` if the whole handler is new or has vanished.
     pub statistic: Option<Statistic>,

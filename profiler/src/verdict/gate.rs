@@ -6,9 +6,9 @@ use super::change::{CONFIDENCE, lost_share};
 use super::judge::{self, Terms};
 use super::{
     Budget, ChangeRecord, Conclusion, Evidence, Gate, Limit, Line, Measured, Note, Part, Refusal,
-    Rule, Run, Shown, Sides, Statistic, Tally, TooFewRuns, Verdict, changes,
+    Rule, Run, Shown, Sides, Statistic, Tally, TooFewRuns, Verdict, changes, operation_of,
 };
-use crate::profile::{Clock, Meter};
+use crate::profile::{Clock, DriverCost, Meter};
 use crate::stats;
 
 /// A figure that is still to be judged.
@@ -246,6 +246,18 @@ fn budget_lines(budget: &Budget, parts: &[Part<'_>], rule: &Rule) -> Vec<Line> {
                 lines.push(line(part.name.clone(), &handler.name, evidence));
             }
         }
+        for load in part.operations() {
+            let name = operation_of(load);
+            if budget.pattern.matches(&name) {
+                let costs = part.candidate.iter().filter_map(|run| run.cost(load));
+                let values: Vec<f64> = costs.map(DriverCost::added_ns).collect();
+                let evidence = match budget.below.meter {
+                    Meter::Exact => within(budget, &values),
+                    Meter::Probes => Evidence::OtherUnit,
+                };
+                lines.push(line(part.name.clone(), &name, evidence));
+            }
+        }
     }
     if lines.is_empty() {
         lines.push(line(None, budget.pattern.as_str(), Evidence::NoMatch));
@@ -269,13 +281,20 @@ fn spent(
     let handlers = || handlers.iter().flatten();
     let values: Vec<f64> =
         handlers().filter_map(|handler| Some(budget.statistic.of(handler)?.value)).collect();
-    let Some((value, bounds)) = stats::level(&values, CONFIDENCE) else {
+    let share = handlers().map(|handler| lost_share(handler)).fold(0.0, f64::max);
+    match stats::level(&values, CONFIDENCE) {
+        Some((value, _)) if share > rule.max_loss => {
+            Evidence::SpentLost { value, share, allowed: rule.max_loss }
+        }
+        _ => within(budget, &values),
+    }
+}
+
+/// Judges the values of runs by a budget.
+fn within(budget: &Budget, values: &[f64]) -> Evidence {
+    let Some((value, bounds)) = stats::level(values, CONFIDENCE) else {
         return Evidence::NoCall;
     };
-    let share = handlers().map(|handler| lost_share(handler)).fold(0.0, f64::max);
-    if share > rule.max_loss {
-        return Evidence::SpentLost { value, share, allowed: rule.max_loss };
-    }
     let bounds = bounds.map_or([value; 2], |bounds| [bounds.lower, bounds.upper]);
     Evidence::Spent { value, bounds, below: budget.below.value, runs: values.len() }
 }
@@ -306,8 +325,11 @@ fn notes(sides: &Sides<'_>, rule: &Rule) -> Vec<Note> {
         let runs = sides.parts.iter().flat_map(|part| part.base.iter().chain(&part.candidate));
         runs.flat_map(|run| &run.profile.handlers).map(|handler| handler.name.as_str())
     };
+    let operations: Vec<String> =
+        sides.parts.iter().flat_map(Part::operations).map(operation_of).collect();
     for handler in &rule.handlers {
-        if !names().any(|name| handler.pattern.matches(name)) {
+        let mut names = names().chain(operations.iter().map(String::as_str));
+        if !names.any(|name| handler.pattern.matches(name)) {
             notes.push(Note::Unmatched(handler.pattern.to_string()));
         }
     }

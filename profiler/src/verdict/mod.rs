@@ -18,7 +18,7 @@ mod statistic;
 
 pub use budget::{Budget, BudgetError};
 pub(crate) use change::subject;
-pub use change::{CONFIDENCE, Calls, ChangeRecord, changes};
+pub use change::{CONFIDENCE, Calls, ChangeRecord, changes, load_of, operation_of};
 pub use design::{Design, DesignKind, Enough};
 pub use finding::{
     Conclusion, Evidence, Gate, Line, Note, Outcome, Shown, Side, Tally, Threshold, TooFewRuns,

@@ -1,9 +1,9 @@
 //! The runs of both sides, checked to be comparable.
 
 use super::{Design, Note, Side};
-use crate::load::{LoadFailure, LoadStatus};
+use crate::load::{BuiltinKind, LoadFailure, LoadStatus};
 use crate::profile::unlike::{Difference, Use, What, differences};
-use crate::profile::{Clock, HandlerProfile, Meter, Profile};
+use crate::profile::{Clock, DriverCost, HandlerProfile, Meter, Profile};
 
 /// A run, with a name for messages: its file, and its number in it.
 #[derive(Debug, Clone, PartialEq)]
@@ -83,6 +83,16 @@ impl Run {
         handlers.find(|handler| handler.name == name && handler.module.as_deref() == module)
     }
 
+    /// What the driver costs an operation of the load, if that was counted.
+    pub(super) fn cost(&self, load: BuiltinKind) -> Option<&DriverCost> {
+        self.costs().find(|cost| cost.load == load)
+    }
+
+    /// The costs that repeat: CPU time does not.
+    pub(super) fn costs(&self) -> impl Iterator<Item = &DriverCost> {
+        self.profile.driver_costs.iter().filter(|cost| cost.meter == Meter::Exact)
+    }
+
     /// Its modules, by name and build.
     pub fn builds(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
         self.profile.modules.iter().map(|module| {
@@ -93,6 +103,14 @@ impl Run {
 }
 
 impl Part<'_> {
+    /// The loads of which every run of both sides says what the driver costs an operation.
+    pub(super) fn operations(&self) -> Vec<BuiltinKind> {
+        let runs = || self.base.iter().chain(&self.candidate);
+        let first = runs().next().into_iter().flat_map(|run| run.costs());
+        let loads = first.map(|cost| cost.load);
+        loads.filter(|load| runs().all(|run| run.cost(*load).is_some())).collect()
+    }
+
     /// What the figures of handlers are: all runs have one meter, unless `--allow-different` let them differ.
     #[must_use]
     pub fn meter(&self) -> Meter {

@@ -198,7 +198,9 @@ fn two_builds_are_decided_and_explained_by_one_command() {
     let said = text(&output.stdout);
     println!("{said}{}", text(&output.stderr));
     assert_eq!(output.status.code(), Some(exit::REGRESSION.into()), "{said}");
-    assert!(said.starts_with("gate: fail: 1 handler became slower, of 4\n"), "{said}");
+    let headline =
+        "gate: fail: 1 handler became slower, of 4; an operation of connect became slower, too\n";
+    assert!(said.starts_with(headline), "{said}");
     let start = format!("slower: connect: {CHANGED}: 131.0 instructions more a call (");
     let slower = said.lines().find(|line| line.starts_with(&start));
     let slower = slower.unwrap_or_else(|| panic!("no `{start}`: {said}"));
@@ -213,6 +215,15 @@ fn two_builds_are_decided_and_explained_by_one_command() {
         };
         assert_eq!((of("bind"), of("connect")), (4, 12), "{name}");
     }
+    // What the handler takes more is what the driver costs an operation more: nothing around it differs.
+    let costs = ["baseline.json", "candidate.json"].map(|name| -> Vec<f64> {
+        let runs = Series::read(&folder.path().join(name)).unwrap().runs;
+        let costs = runs.iter().flat_map(|run| &run.driver_costs);
+        costs.filter(|cost| cost.load.name() == "connect").map(|cost| cost.added_ns()).collect()
+    });
+    let [base, candidate] = costs.each_ref().map(|costs| median(costs).unwrap());
+    println!("an operation of connect: {costs:?}");
+    assert!((candidate - base - 131.0).abs() < 1.0, "{costs:?}");
 }
 
 #[test]

@@ -99,7 +99,7 @@ mod tests {
                 length,
             };
             Measurement {
-                module: "driver".to_owned(),
+                module: Some("driver".to_owned()),
                 counting: false,
                 job: Job::warmed_up(None, run),
             }
@@ -121,7 +121,7 @@ mod tests {
                 "--quiet --module driver --handler a_* --handler b --builtin connect --builtin bind \
                  --workers 2 {more}"
             );
-            let options = guest::options(&read.module, &read.job.run, read.counting);
+            let options = guest::options(read.module.as_deref(), &read.job.run, read.counting);
             assert_eq!(format!("{options:?}"), format!("{:?}", parsed(&line)));
         }
     }

@@ -5,7 +5,7 @@ use crate::profile::unlike::Difference;
 use crate::text::plural;
 use crate::verdict::{
     Calls, ChangeRecord, Conclusion, Design, Enough, Evidence, Gate, Line, Note, Refusal, Shown,
-    Side, Tally, Threshold, TooFewRuns, Unfit, Unlike, Verdict,
+    Side, Tally, Threshold, TooFewRuns, Unfit, Unlike, Verdict, load_of,
 };
 
 /// The reason of a verdict, in one line.
@@ -66,6 +66,9 @@ pub(super) fn evidence(line: &Line) -> String {
             (Meter::Probes, false) => "its recordings have durations: write the limit as 'tp99=+20ns'",
         }
         .to_owned(),
+        Evidence::NoMatch if load_of(&line.handler).is_some() => {
+            format!("no {} was counted with the driver and without it", line.handler)
+        }
         Evidence::NoMatch => format!("no handler of the candidate matches `{}`", line.handler),
     }
 }

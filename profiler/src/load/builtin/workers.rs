@@ -12,6 +12,7 @@ use nix::unistd::Pid;
 use super::latency::LatencyRecorder;
 use super::worker::{OperationError, Shared, Worker};
 use super::{BuiltinLoad, make};
+use crate::emulator;
 use crate::profile::loads::{
     CpuTime, LoadFailure, LoadOutcome, LoadStatus, OperationErrors, OwnCalls,
 };
@@ -256,6 +257,7 @@ fn work(
             let _ = nix::sys::prctl::set_timerslack(1);
         }
         tally.end = repeat(load, worker, index, start, stop, &mut tally);
+        emulator::end_operations();
         tally.last = Some(Instant::now());
     }
     tally
@@ -277,6 +279,7 @@ fn repeat(
         if load.rate.is_none() && stop.is_stopped() {
             return End::Stopped;
         }
+        emulator::begin_operation();
         let mut result = worker.prepare(&mut tally.calls);
         let mut due = None;
         if let Some(rate) = load.rate {
