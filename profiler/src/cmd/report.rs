@@ -13,7 +13,7 @@ use crate::export::{Format, Html, Look, Unit, series};
 use crate::profile::{Profile, Series};
 
 use print::write;
-pub use print::{ReportError, print, print_plots, print_series, report, stdout_width};
+pub use print::{ReportError, print_plots, print_series, report, stdout_width};
 use select::read;
 
 /// Options of a report.

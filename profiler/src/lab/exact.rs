@@ -11,7 +11,7 @@ use hdrhistogram::Histogram;
 
 use super::counts::{self, Calls, Counts};
 use super::lines::Lines;
-use super::plan::{CountedHandler, Plan, Side, Step};
+use super::plan::{CountedHandler, Length, Plan, RunSpec, Side, Step};
 use crate::error::{Failure, exit};
 use crate::load::BuiltinKind;
 use crate::profile::call_tree::{TreeFunction, TreeNode, TreePlace};
@@ -85,16 +85,31 @@ fn cost(plan: &Plan, step: &Step, with: &Counts) -> Result<Vec<DriverCost>, Stri
         return Ok(Vec::new());
     };
     let without = counts::parse(&read(&files.without(step.job))?)?;
-    let cost = |load: &BuiltinKind| {
-        Some(DriverCost {
-            load: *load,
-            operations: with.operations.iter().map(|(_, times)| times).sum(),
-            meter: Meter::Exact,
-            without_ns: stats::mean_of_middle(&without.operations)?,
-            with_ns: stats::mean_of_middle(&with.operations)?,
-        })
+    let (operations, with_ns) = operation(with, &job.run)?;
+    let (_, without_ns) =
+        operation(&without, &job.run).map_err(|why| format!("without the driver {why}"))?;
+    let cost = |load: &BuiltinKind| DriverCost {
+        load: *load,
+        operations,
+        meter: Meter::Exact,
+        without_ns,
+        with_ns,
     };
-    Ok(job.run.loads.iter().filter_map(cost).collect())
+    Ok(job.run.loads.iter().map(cost).collect())
+}
+
+/// The operations of a run, and instructions of one.
+fn operation(counts: &Counts, run: &RunSpec) -> Result<(u64, f64), String> {
+    let operations = counts.operations.iter().map(|(_, times)| times).sum();
+    if let Length::Operations(wanted) = run.length
+        && operations != wanted * u64::from(run.workers)
+    {
+        return Err(format!("{operations} operations were counted of {wanted}"));
+    }
+    match stats::mean_of_middle(&counts.operations) {
+        Some(mean) if mean > 0.0 => Ok((operations, mean)),
+        _ => Err("no system call was counted in the load's operations: has the kernel a function do_syscall_64?".to_owned()),
+    }
 }
 
 /// The file's text, if it is one and not too large.
@@ -246,4 +261,30 @@ fn tree(counts: &Counts, lines: &Lines) -> CallTree {
     places.sort_unstable_by_key(|(_, index)| *index);
     tree.places = places.into_iter().map(|(place, _)| place).collect();
     tree
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::Clock;
+
+    #[test]
+    fn operations_that_were_not_counted_are_no_operations_that_cost_nothing() {
+        let run = RunSpec {
+            clock: Clock::Virtual,
+            meter: Meter::Exact,
+            handlers: Vec::new(),
+            loads: vec![BuiltinKind::Connect],
+            workers: 1,
+            rate: None,
+            length: Length::Operations(5),
+        };
+        let of = |lines: &str| {
+            operation(&counts::parse(&format!("profiler-qemu 1\n{lines}end\n")).unwrap(), &run)
+        };
+        assert_eq!(of("operation 9 4\noperation 12 1\n"), Ok((5, 9.0)));
+        assert_eq!(of("operation 9 4\n").unwrap_err(), "4 operations were counted of 5");
+        assert_eq!(of("").unwrap_err(), "0 operations were counted of 5");
+        assert!(of("operation 0 5\n").unwrap_err().contains("do_syscall_64"));
+    }
 }

@@ -180,8 +180,19 @@ impl Session {
             params => format!("driver    loaded with {params}\n"),
         };
         let runs = 2 * FIRST.repeat;
+        let unsteady: Vec<&str> =
+            all.iter().filter(|kind| !repeats(**kind)).map(|kind| kind.name()).collect();
+        let operations = match unsteady.as_slice() {
+            [] => String::new(),
+            unsteady => {
+                format!(
+                    "judged    handlers and operations, but no operations of {}, which do not repeat\n",
+                    unsteady.join(", ")
+                )
+            }
+        };
         format!(
-            "kernel    {}\nhandlers  {}: {}\n{with}loads     {}, one after another: {}\n\
+            "kernel    {}\nhandlers  {}: {}\n{with}loads     {}, one after another: {}\n{operations}\
              design    {} boots, in each the builds in turns, {runs} v {runs}: {} runs; then as many more as it takes of \
              loads under which the builds differ\n\
              time      about {}, and {} more if builds differ under a load\n",

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::stat::Mode;
 use profiler::atomic_file::OutputFile;
-use profiler::cmd::report::{Options, ReportError, print, print_plots, print_series, report, run};
+use profiler::cmd::report::{Options, ReportError, print_plots, print_series, report, run};
 use profiler::export::{Exporter as _, Json, Table, Unit};
 use profiler::profile::measure::Losses;
 use profiler::profile::{MAX_FILE_BYTES, Place, Profile, ReadError, Series};
@@ -129,7 +129,8 @@ fn a_run_and_its_file_give_the_same_bytes() {
     profile.write(&path).unwrap();
     for unit in [Unit::Auto, Unit::Ns, Unit::Us, Unit::Ms] {
         let (mut run, mut later) = (Vec::new(), Vec::new());
-        print(&profile, unit, None, &mut run).unwrap();
+        let series = Series::new("", vec![profile.clone()]);
+        print_series(&series, unit, None, &mut run).unwrap();
         report(&path, unit, None, &mut later).unwrap();
         assert_eq!(run, later);
     }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use crate::export::plot::plots;
-use crate::export::{Exporter as _, Table, Unit, series};
+use crate::export::{Unit, series};
 use crate::profile::{Profile, ReadError, Series};
 
 /// Why a report failed.
@@ -34,20 +34,7 @@ pub fn report(
     write(out, &series::tables(&series, unit, width)).map_err(ReportError::Write)
 }
 
-/// Prints the table of `profile`, at the end of a run and for [`report`].
-///
-/// # Errors
-/// If `out` cannot be written. A closed pipe is not an error.
-pub fn print(
-    profile: &Profile,
-    unit: Unit,
-    width: Option<u16>,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    write(out, &Table { unit, width }.serialize(profile))
-}
-
-/// Prints the table of `series`, at the end of several runs and for [`report`].
+/// Prints the table of `series`, at the end of a run or of several and for [`report`].
 ///
 /// # Errors
 /// If `out` cannot be written. A closed pipe is not an error.

@@ -10,8 +10,8 @@ use crate::error::Failure;
 use crate::export::{Exporter as _, Json};
 use crate::profile::Series;
 
-/// Prints the table and writes the files, even if one fails. `is_several` if more than one run was asked for: what is
-/// written is then a series, however many there are.
+/// Prints the table and writes the files, even if one fails. `is_several` if more than one run was asked for:
+/// `--json` is then a series, however many there are.
 pub(super) fn deliver(
     args: &RunArgs,
     result: &Series,

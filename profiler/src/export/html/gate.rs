@@ -3,15 +3,15 @@
 
 use serde::Serialize;
 
-use super::chart::{self, Axis, Curve, Scale};
 use super::facts::Fact;
 use super::overview::{self, Figures};
+use super::plot;
 use super::rows::{Cell, Grid};
 use super::{Figure, HandlerSection, Marked, Page};
 use crate::export::cell::clean;
 use crate::export::compare::describe;
+use crate::export::gate;
 use crate::export::verdict::{GateReport, figure};
-use crate::export::{curve, gate};
 use crate::profile::Meter;
 use crate::verdict::{ChangeRecord, Line, Statistic, Verdict};
 
@@ -161,20 +161,10 @@ fn section((number, subject): (usize, &Subject<'_>)) -> HandlerSection {
     let line = subject.lines.first();
     let plot = |statistic: Statistic| {
         let change = subject.change(statistic)?;
-        let curve = |colour, name: &str, runs: &[Option<f64>]| {
-            let numbered = runs.iter().enumerate();
-            let points = numbered.filter_map(|(at, run)| Some(((at + 1) as f64, (*run)?.max(1.0))));
-            Curve { name: name.to_owned(), colour, dashed: false, points: points.collect() }
-        };
-        let curves = [
-            curve(0, "baseline", &change.base_runs),
-            curve(1, "candidate", &change.candidate_runs),
-        ];
-        let last = change.base_runs.len().max(change.candidate_runs.len());
-        let axis = Axis::runs(last);
-        let svg = chart::curves(&curves, &axis, Scale::Fitted, curve::label(subject.meter()));
+        let runs = [("baseline", &change.base_runs[..]), ("candidate", &change.candidate_runs[..])];
+        let svg = plot::runs_of(&runs, subject.meter());
         let label = format!("{statistic} of {} in each run", subject.name);
-        Figure::of(svg.filter(|_| last > 1), label, format!("{statistic} in each run"))
+        Figure::of(svg, label, format!("{statistic} in each run"))
     };
     HandlerSection {
         name: subject.name.clone(),

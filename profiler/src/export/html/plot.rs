@@ -199,27 +199,33 @@ pub(super) fn intervals(handlers: &[Of<'_>]) -> Option<String> {
     chart::curves(&curves, &Axis::seconds(&curves)?, Scale::Fitted, curve::label(meter(handlers)))
 }
 
-/// Figures of each run, where there are several.
+/// Figures of each run of a handler, where several have them.
 pub(super) fn by_run(runs: &[(usize, &HandlerProfile)], meter: Meter) -> Option<String> {
-    let last = runs.iter().map(|(number, _)| number + 1).max()?;
-    let curve = |colour: usize, name: &str, of: &dyn Fn(&HandlerProfile) -> Option<f64>| {
-        let point = |(number, handler): &(usize, &HandlerProfile)| {
-            Some(((number + 1) as f64, of(handler)?.max(1.0)))
-        };
-        let points = runs.iter().filter_map(point).collect();
-        Curve { name: name.to_owned(), colour, dashed: false, points }
+    let figures = |of: &dyn Fn(&HandlerProfile) -> Option<f64>| {
+        let last = runs.iter().map(|(number, _)| number + 1).max().unwrap_or(0);
+        let mut figures = vec![None; last];
+        runs.iter().for_each(|(number, handler)| figures[*number] = of(handler));
+        figures
     };
     let at = |quantile: f64| {
         move |handler: &HandlerProfile| handler.quantile_ns(quantile).map(|value| value as f64)
     };
-    let curves = [
-        curve(0, "TP50", &at(0.5)),
-        curve(1, "TP99", &at(0.99)),
-        curve(2, "average", &HandlerProfile::mean_ns),
-    ];
-    let several = curves.iter().any(|curve| curve.points.len() > 1);
-    several
-        .then(|| chart::curves(&curves, &Axis::runs(last), Scale::Fitted, curve::label(meter)))?
+    let (tp50, tp99) = (figures(&at(0.5)), figures(&at(0.99)));
+    let average = figures(&HandlerProfile::mean_ns);
+    runs_of(&[("TP50", &tp50), ("TP99", &tp99), ("average", &average)], meter)
+}
+
+/// Curves by run, each of a name and a figure of each run that has one; nothing where no curve has two.
+pub(super) fn runs_of(figures: &[(&str, &[Option<f64>])], meter: Meter) -> Option<String> {
+    let curve = |(colour, (name, runs)): (usize, &(&str, &[Option<f64>]))| {
+        let numbered = runs.iter().enumerate();
+        let points = numbered.filter_map(|(at, run)| Some(((at + 1) as f64, (*run)?.max(1.0))));
+        Curve { name: (*name).to_owned(), colour, dashed: false, points: points.collect() }
+    };
+    let curves: Vec<Curve> = figures.iter().enumerate().map(curve).collect();
+    let last = figures.iter().map(|(_, runs)| runs.len()).max()?;
+    curves.iter().find(|curve| curve.points.len() > 1)?;
+    chart::curves(&curves, &Axis::runs(last), Scale::Fitted, curve::label(meter))
 }
 
 fn middle(bucket: &Bucket, handler: &HandlerProfile) -> f64 {

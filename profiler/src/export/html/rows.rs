@@ -12,7 +12,7 @@ pub(super) const QUANTILES: [(&str, f64); 5] =
     [("TP50", 0.5), ("TP90", 0.9), ("TP95", 0.95), ("TP99", 0.99), ("TP99.9", 0.999)];
 
 /// A handler, matched between the recordings by name and module.
-#[derive(Clone, PartialEq)]
+#[derive(Clone, Default, PartialEq)]
 pub(super) struct Name {
     pub(super) name: String,
     pub(super) module: Option<String>,

@@ -3,9 +3,7 @@
 use super::facts::{self, Fact};
 use super::overview::{self, Figures};
 use super::rows::{self, Account, Cell, Grid, QUANTILES};
-use super::{
-    Figure, HEADING, HandlerSection, Marked, Page, Side, constant, plot, plots, title, tree,
-};
+use super::{Figure, HEADING, HandlerSection, Marked, Page, Side, plot, title, tree};
 use crate::export::cell::{Unit, clean};
 use crate::export::repeats::{self, OF_EACH_RUN, Subject};
 use crate::profile::measure::Losses;
@@ -72,45 +70,36 @@ fn name(subject: &Subject<'_>) -> Option<rows::Name> {
 
 /// The section of a handler: that of its only run with a call, or its figures by run.
 fn section(runs: &[Profile], subject: &Subject<'_>, number: usize, meter: Meter) -> HandlerSection {
-    let shown = clean(&subject.name).into_owned();
     let with_calls: Vec<_> = called(subject).collect();
-    let sides: Vec<plot::Of<'_>> = with_calls
-        .iter()
-        .filter_map(|(run, handler)| {
-            Some((Side { mark: "", number: 0, profile: runs.get(*run)? }, *handler))
-        })
-        .collect();
-    let mut notes = Vec::new();
-    let drawn = match with_calls.as_slice() {
-        [] => {
-            notes.push("No hit: the warnings above say why that may be.".to_owned());
-            Vec::new()
+    let side = |run: &usize| Some(Side { mark: "", number: 0, profile: runs.get(*run)? });
+    if let [] | [_] = with_calls.as_slice() {
+        let only = with_calls.first().or(subject.of.first());
+        let only: Vec<Side<'_>> = only.iter().filter_map(|(run, _)| side(run)).collect();
+        let name = name(subject).unwrap_or_default();
+        let mut section = super::section(&only, &[], number, &name);
+        if let [(run, _)] = with_calls.as_slice() {
+            let called = format!("Called in run {} alone.", run + 1);
+            section.note = Some(section.note.map_or(called.clone(), |note| called + " " + &note));
         }
-        [(run, _)] => {
-            notes.push(format!("Called in run {} alone.", run + 1));
-            notes.extend(constant(&sides));
-            let curve = |of: fn(&[plot::Of<'_>]) -> Option<String>| {
-                constant(&sides).is_none().then(|| of(&sides)).flatten()
-            };
-            plots(&shown, curve(plot::percentiles), curve(plot::histogram), plot::intervals(&sides))
-        }
-        several => {
-            let by_run = plot::by_run(several, meter);
-            let every = Figure::of(by_run, format!("figures of {shown} by run"), "Figures by run");
-            let percentiles = plot::percentiles(&sides);
-            let overlaid = Figure::of(
-                percentiles,
-                format!("latency of {shown} by percentile in each run"),
-                "Latency by percentile, a curve for each run",
-            );
-            every.into_iter().chain(overlaid).collect()
-        }
-    };
+        return section;
+    }
+    let shown = clean(&subject.name).into_owned();
+    let sides = with_calls.iter().filter_map(|(run, handler)| Some((side(run)?, *handler)));
+    let by_run = plot::by_run(&with_calls, meter);
+    let overlaid = plot::percentiles(&Vec::from_iter(sides));
+    let drawn = [
+        Figure::of(by_run, format!("figures of {shown} by run"), "Figures by run"),
+        Figure::of(
+            overlaid,
+            format!("latency of {shown} by percentile in each run"),
+            "Latency by percentile, a curve for each run",
+        ),
+    ];
     HandlerSection {
         name: shown,
         anchor: format!("handler-{number}"),
-        note: (!notes.is_empty()).then(|| notes.join(" ")),
-        plots: drawn,
+        note: None,
+        plots: drawn.into_iter().flatten().collect(),
         trees: Vec::new(),
     }
 }
