@@ -27,7 +27,10 @@ pub fn serve(args: &ServeArgs) -> Result<(), Failure> {
     let (config, source) = configuration(args)?;
     if args.check {
         let count = config.modules.len();
-        return to_stdout(&format!("the configuration is right: {count} module{}\n", plural(count)));
+        return to_stdout(&format!(
+            "the configuration is right: {count} module{}\n",
+            plural(count)
+        ));
     }
     privileges::check()?;
     super::restore_tracefs();

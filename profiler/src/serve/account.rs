@@ -161,7 +161,8 @@ mod tests {
 
     #[test]
     fn what_may_be_false_is_left_out_once_and_for_all() {
-        let of = |doubtful, skipped_entries| Books { doubtful, skipped_entries, ..Books::default() };
+        let of =
+            |doubtful, skipped_entries| Books { doubtful, skipped_entries, ..Books::default() };
         let long = [100, 200, 9_000_000];
         let mut account = Account::begin(&drained(&[], of(0, 0)));
         let mut figures = Vec::new();

@@ -100,12 +100,16 @@ impl Attachment {
         let found = KernelFiles::default().resolve_present(name, &config.handlers);
         let mut found = found.map_err(|error| error.to_string())?;
         if let (true, Some(left)) = (found.targets.is_empty(), found.left_out.first()) {
-            return Err(format!("none of its handlers can be measured: {}: {}", left.name, left.reason));
+            return Err(format!(
+                "none of its handlers can be measured: {}: {}",
+                left.name, left.reason
+            ));
         }
         let mut not_measured: Vec<LeftOut> = found.left_out.clone();
         // Of what globs match, functions that cannot have a probe are nobody's wish.
         not_measured.retain(|left| config.handlers.contains(&left.name));
-        let named = found.targets.iter().filter(|target| !target.by_glob).map(|target| target.label());
+        let named =
+            found.targets.iter().filter(|target| !target.by_glob).map(|target| target.label());
         let named: HashSet<String> = named.collect();
         for target in &mut found.targets {
             // One that no backend can measure is left out, whoever named it.
@@ -347,8 +351,10 @@ impl Attachment {
             handler.measure.losses = Losses::default();
         }
         self.window_ns = self.window_ns.saturating_add(recording.window_ns);
-        let ended = Timestamp::now() - SignedDuration::try_from(self.until.elapsed()).unwrap_or_default();
-        let stepped = ended.duration_since(self.started) - SignedDuration::try_from(length).unwrap_or_default();
+        let ended =
+            Timestamp::now() - SignedDuration::try_from(self.until.elapsed()).unwrap_or_default();
+        let stepped = ended.duration_since(self.started)
+            - SignedDuration::try_from(length).unwrap_or_default();
         if stepped.abs() > STEP {
             warn!(
                 "the wall clock was stepped by {stepped:#} during an interval of {}: its length is right, its \
@@ -378,7 +384,11 @@ impl Attachment {
         let mut change = self.add(drained, until, recording, true)?;
         change.in_flight.clear();
         let interval = self.close()?;
-        info!("no probes on the {count} handlers of module {}: {}", self.facts.name, listed(&self.names()));
+        info!(
+            "no probes on the {count} handlers of module {}: {}",
+            self.facts.name,
+            listed(&self.names())
+        );
         Ok((change, interval))
     }
 
@@ -451,4 +461,198 @@ impl Handler {
 
 fn adding(error: impl std::error::Error + Send + Sync + 'static) -> ProbeError {
     ProbeError::System { doing: "adding up what was drained", error: io::Error::other(error) }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::kernel::target::Target;
+    use crate::probe::Books;
+    use crate::profile::unlike::What;
+    use crate::profile::{Backend, Merge};
+
+    /// Gives these drains, one after the other, and then nothing more.
+    struct Scripted {
+        targets: Vec<Target>,
+        drains: Vec<Vec<Drained>>,
+        books: Vec<Books>,
+        taken: usize,
+        until: Instant,
+    }
+
+    impl Session for Scripted {
+        fn targets(&self) -> Vec<&Target> {
+            self.targets.iter().collect()
+        }
+
+        fn backends(&self) -> Vec<Backend> {
+            vec![Backend::Fentry; self.targets.len()]
+        }
+
+        fn drain(&mut self) -> Result<Vec<Drained>, ProbeError> {
+            let drained = match self.drains.get(self.taken) {
+                Some(drained) => drained.clone(),
+                None => self.books.iter().map(|books| Drained::of(&[], *books)).collect(),
+            };
+            self.taken += 1;
+            self.until += Duration::from_secs(10);
+            self.books = drained.iter().map(|drained| drained.books).collect();
+            Ok(drained)
+        }
+
+        fn drained_until(&self) -> Option<Instant> {
+            Some(self.until)
+        }
+
+        fn entries(&mut self) -> Result<Vec<Option<u64>>, ProbeError> {
+            let next = self.drains.get(self.taken);
+            let books =
+                next.map_or(self.books.clone(), |next| next.iter().map(|of| of.books).collect());
+            Ok(books.iter().map(|books| Some(books.entries)).collect())
+        }
+
+        fn detach(&mut self) {}
+
+        fn memory_bytes(&self) -> u64 {
+            4096
+        }
+    }
+
+    /// Probes on the handlers `busy` and `rare` of a build of `driver`, which give these drains after the first.
+    pub(in super::super) fn attachment(id: &str, drains: Vec<Vec<Drained>>) -> Attachment {
+        let target = |name: &str| Target {
+            name: name.to_owned(),
+            module: Some("driver".to_owned()),
+            ..Target::default()
+        };
+        let first = vec![Drained::of(&[], Books::default()); 2];
+        let session = Scripted {
+            targets: vec![target("busy"), target("rare")],
+            drains: [vec![first], drains].concat(),
+            books: vec![Books::default(); 2],
+            taken: 0,
+            until: Instant::now() - Duration::from_secs(1000),
+        };
+        let build_id = Some(id.to_owned());
+        let facts = ModuleFacts { name: "driver".to_owned(), build_id, ..ModuleFacts::default() };
+        Attachment::begin(Box::new(session), 7, Precision::Three, facts, &HostFacts::default())
+            .unwrap()
+    }
+
+    /// Drains in which `busy` has these many more calls each time and one under way, and `rare` one in each third.
+    pub(in super::super) fn drains(calls: &[u64], doubtful_from: usize) -> Vec<Vec<Drained>> {
+        let (mut of_busy, mut of_rare) = (0, 0);
+        let drain = |(at, count): (usize, &u64)| {
+            of_busy += count;
+            let skipped = u64::from(at >= doubtful_from);
+            let busy = Books {
+                entries: of_busy + 1,
+                in_flight: 1,
+                doubtful: skipped,
+                skipped_entries: skipped,
+                missed: 2 * skipped,
+                ..Books::default()
+            };
+            let durations: Vec<u64> = (0..*count).map(|n| 100 + 7919 * n % 1_000_003).collect();
+            let rare: &[u64] = if at % 3 == 0 { &[5_000_000_000] } else { &[] };
+            of_rare += rare.len() as u64;
+            let of_rare = Books { entries: of_rare, ..Books::default() };
+            vec![Drained::of(&durations, busy), Drained::of(rare, of_rare)]
+        };
+        calls.iter().enumerate().map(drain).collect()
+    }
+
+    /// What a file of it holds.
+    fn stored(interval: &Profile) -> Profile {
+        Profile::parse(&interval.to_json(), Path::new("interval.json")).unwrap()
+    }
+
+    fn assert_is_sum(build: &Build, intervals: &[Profile]) {
+        let mut merge = Merge::new(What::ALL);
+        for (at, interval) in intervals.iter().enumerate() {
+            merge.add(stored(interval), &at.to_string()).unwrap();
+        }
+        let sum = merge.finish().unwrap();
+        let of_build = Profile { handlers: build.recording.handlers.clone(), ..sum.clone() };
+        assert_eq!(of_build, sum);
+        assert_eq!(build.recording.window_ns, sum.window_ns);
+        build.recording.check().unwrap();
+    }
+
+    #[test]
+    fn a_build_is_the_exact_sum_of_its_intervals_and_never_less_than_before() {
+        let calls = [30, 0, 200, 1, 9, 0, 77, 500];
+        let mut attached = attachment("aa", drains(&calls, 4));
+        let mut build = attached.build(None).unwrap();
+        let (mut intervals, mut before) = (Vec::new(), Vec::new());
+        for at in 0..calls.len() {
+            attached.drain(&build.recording, at % 3 == 2).unwrap().apply(&mut build);
+            build.recording.check().unwrap();
+            let figures =
+                |of: &HandlerProfile| [of.count, of.sum_ns, of.losses.missed, of.losses.doubtful];
+            let now: Vec<[u64; 4]> = build.recording.handlers.iter().map(figures).collect();
+            let less = before.iter().flatten().zip(now.iter().flatten()).find(|(a, b)| a > b);
+            assert_eq!(less, None, "after {before:?} comes {now:?}");
+            before = now;
+            if at % 3 == 2 {
+                intervals.push(attached.close().unwrap());
+                assert_is_sum(&build, &intervals);
+            }
+        }
+        let (change, last) = attached.end(&build.recording).unwrap();
+        change.apply(&mut build);
+        intervals.push(last);
+        assert_is_sum(&build, &intervals);
+        let busy = &build.recording.handlers[0];
+        // In the drain that has the skipped entry; the next has no call, and the one after that is too late.
+        let [count, doubtful] = [busy.count, busy.losses.doubtful];
+        assert_eq!(count + doubtful, calls.iter().sum::<u64>());
+        assert_eq!(doubtful, 1, "{:?}", busy.losses);
+        assert_eq!((busy.losses.missed, build.recording.handlers[1].count), (2, 3));
+
+        // The same build comes again.
+        let mut again = attachment("aa", drains(&[10, 20], 9));
+        assert!(again.adds_to(&build));
+        let mut build = again.build(Some(&build)).unwrap();
+        again.drain(&build.recording, true).unwrap().apply(&mut build);
+        intervals.push(again.close().unwrap());
+        let (change, last) = again.end(&build.recording).unwrap();
+        change.apply(&mut build);
+        intervals.push(last);
+        assert_is_sum(&build, &intervals);
+        assert_eq!(build.recording.handlers[0].count, count + 30);
+        assert!(build.in_flight.is_empty());
+    }
+
+    #[test]
+    fn what_did_not_happen_is_not_drained() {
+        let still = Drained::of(&[], Books::default());
+        let one = Drained::of(&[400], Books { entries: 1, ..Books::default() });
+        let mut attached =
+            attachment("aa", vec![vec![still.clone(), still.clone()], vec![still, one]]);
+        let mut build = attached.build(None).unwrap();
+        // The next drain of the script has no call: it is not taken.
+        attached.drain(&build.recording, false).unwrap().apply(&mut build);
+        attached.drain(&build.recording, false).unwrap().apply(&mut build);
+        assert_eq!(build.recording.handlers[1].count, 0);
+        assert!(build.recording.window_ns > 0);
+        // At the end of an interval it is, because of what the kernel may have skipped.
+        attached.drain(&build.recording, true).unwrap().apply(&mut build);
+        attached.drain(&build.recording, false).unwrap().apply(&mut build);
+        assert_eq!(build.recording.handlers[1].count, 1);
+    }
+
+    #[test]
+    fn another_way_to_measure_does_not_add_up() {
+        let mut attached = attachment("aa", Vec::new());
+        let build = attached.build(None).unwrap();
+        let mut other = build.clone();
+        other.recording.handlers[0].backend = Some(Backend::Kprobe);
+        assert!(attached.adds_to(&build) && !attached.adds_to(&other));
+        other = build;
+        other.recording.histogram.precision_digits = 2;
+        assert!(!attached.adds_to(&other));
+    }
 }

@@ -27,10 +27,8 @@ const MAX_BYTES: u64 = 512 << 20;
 const MIN_FREE_BYTES: u64 = 256 << 20;
 
 /// Port on the loopback address, which is in no list of ports in use by exporters.
-const LISTEN: SocketAddr = SocketAddr::new(
-    std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
-    9560,
-);
+const LISTEN: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9560);
 
 /// Time between two intervals' ends.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -212,7 +210,8 @@ impl File {
             let name = module.name.clone();
             let module = module.check()?;
             if config.modules.iter().any(|other| other.name == module.name) {
-                let text = format!("module `{}` is named twice: put its handlers together", module.name);
+                let text =
+                    format!("module `{}` is named twice: put its handlers together", module.name);
                 return Err((name.span(), text));
             }
             config.modules.push(module);
@@ -236,7 +235,8 @@ impl File {
         config.store = self.store.check(config.store)?;
         config.otlp = self.otlp.map(FileOtlp::check).transpose()?;
         if let Some(text) = self.budget.max_overhead {
-            let share = parse_share(text.get_ref()).map_err(|error| (text.span(), error.to_string()))?;
+            let share =
+                parse_share(text.get_ref()).map_err(|error| (text.span(), error.to_string()))?;
             if !(share > 0.0 && share <= 1.0) {
                 let text_of = "max-overhead has to be above 0% and at most 100% of a CPU";
                 return Err((text.span(), text_of.to_owned()));
@@ -318,7 +318,9 @@ pub fn module_name(text: &str) -> Result<String, String> {
     let name = text.replace('-', "_");
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
     if name.is_empty() || name.len() > 64 || !name.chars().all(is_plain) {
-        return Err(format!("`{text}` cannot be the name of a kernel module: give it as lsmod lists it"));
+        return Err(format!(
+            "`{text}` cannot be the name of a kernel module: give it as lsmod lists it"
+        ));
     }
     Ok(name)
 }
@@ -380,7 +382,10 @@ mod tests {
         let names: Vec<&str> = config.modules.iter().map(|module| module.name.as_str()).collect();
         assert_eq!(names, ["a", "b"]);
         assert_eq!(config.modules[0].backend, Some(Backend::KprobeMulti));
-        assert_eq!((config.precision, config.interval), (Precision::Three, Duration::from_secs(30)));
+        assert_eq!(
+            (config.precision, config.interval),
+            (Precision::Three, Duration::from_secs(30))
+        );
         assert_eq!((config.listen, config.max_overhead), (None, Some(0.001)));
         let folder = PathBuf::from("/srv/profiler");
         assert_eq!(config.store, Store { folder, max_bytes: 1000, min_free_bytes: 0 });
@@ -394,7 +399,7 @@ mod tests {
             ("intervall = \"1m\"\n", "serve.toml:1:1: unknown field `intervall`"),
             ("interval = 60\n", "serve.toml:1:12: invalid type"),
             ("interval = \"60\"\n{ONE}", "serve.toml:1:12: invalid duration `60`"),
-            ("interval = \"2d\"\n{ONE}", "serve.toml:1:12: an interval has to be from 1s to 24h"),
+            ("interval = \"25h\"\n{ONE}", "serve.toml:1:12: an interval has to be from 1s to 24h"),
             ("precision = 4\n{ONE}", "serve.toml:1:13: precision is 4, not 2 or 3"),
             ("listen = \"9560\"\n{ONE}", "serve.toml:1:10: invalid address `9560`"),
             ("{ONE}backends = \"kprobe\"\n", "serve.toml:4:1: unknown field `backends`"),
@@ -405,7 +410,10 @@ mod tests {
             ("{ONE}[budget]\nmax-overhead = \"0%\"\n", "serve.toml:5:16: max-overhead has to be"),
             ("{ONE}[budget]\nmax-overhead = \"1\"\n", "serve.toml:5:16: invalid share `1`"),
             ("{ONE}[otlp]\ninterval = \"1m\"\n", "serve.toml:4:1: missing field `endpoint`"),
-            ("[[module]]\nname = \"../x\"\nhandlers = [\"a\"]\n", "serve.toml:2:8: `../x` cannot be"),
+            (
+                "[[module]]\nname = \"../x\"\nhandlers = [\"a\"]\n",
+                "serve.toml:2:8: `../x` cannot be",
+            ),
             ("[[module]]\nname = \"x\"\nhandlers = []\n", "serve.toml:3:12: name at least one"),
             ("[[module]]\nname = \"x\"\nhandlers = [\"a[\"]\n", "serve.toml:3:13: invalid pattern"),
         ] {

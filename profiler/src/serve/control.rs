@@ -117,13 +117,16 @@ impl Lock {
         let mut options = fs::OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).open(&path);
         let file = file.map_err(|error| failed(&path, error))?;
-        let mut file = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(file, _)| {
-            let mut owner = String::new();
-            let _ = file.take(20).read_to_string(&mut owner);
-            ControlError::Running(owner.trim().parse().ok())
-        })?;
+        let mut file =
+            Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(file, _)| {
+                let mut owner = String::new();
+                let _ = file.take(20).read_to_string(&mut owner);
+                ControlError::Running(owner.trim().parse().ok())
+            })?;
         let id = format!("{}\n", std::process::id());
-        file.set_len(0).and_then(|()| file.write_all(id.as_bytes())).map_err(|error| failed(&path, error))?;
+        file.set_len(0)
+            .and_then(|()| file.write_all(id.as_bytes()))
+            .map_err(|error| failed(&path, error))?;
         Ok(Self { _file: file, folder: folder.to_owned() })
     }
 
@@ -156,11 +159,14 @@ impl Drop for Lock {
 async fn serve(listener: UnixListener, questions: mpsc::Sender<Question>) {
     loop {
         match listener.accept().await {
-            // One after the other: only root asks, and the engine does one thing at a time.
+            // One that says nothing does not keep others waiting. They are root's alone.
             Ok((stream, _)) => {
-                if let Err(error) = answer(stream, &questions).await {
-                    warn!("a request on the local socket failed: {error}");
-                }
+                let questions = questions.clone();
+                tokio::spawn(async move {
+                    if let Err(error) = answer(stream, &questions).await {
+                        warn!("a request on the local socket failed: {error}");
+                    }
+                });
             }
             Err(error) => {
                 warn!("cannot accept on the local socket: {error}");
@@ -184,7 +190,8 @@ async fn answer(
     timeout(PATIENCE, reader.read_line(&mut line)).await??;
     let answer = match serde_json::from_str(&line) {
         Err(error) => {
-            let message = format!("the daemon does not know this request: {error}: is it another version?");
+            let message =
+                format!("the daemon does not know this request: {error}: is it another version?");
             Answer::Refused { code: exit::USAGE, message }
         }
         Ok(request) => {
@@ -203,7 +210,9 @@ async fn answer(
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
     /// None runs.
-    #[error("no `profiler serve` runs on this machine: start one (`systemctl start profiler`), or see its journal")]
+    #[error(
+        "no `profiler serve` runs on this machine: start one (`systemctl start profiler`), or see its journal"
+    )]
     NoDaemon,
     /// Only root may.
     #[error("only root may ask the daemon: run this as root")]
@@ -249,4 +258,62 @@ fn converse(mut stream: &UnixStream, request: &Request) -> io::Result<Answer> {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     Ok(serde_json::from_str(&line)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_daemon_is_refused_and_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("run");
+        let lock = Lock::take(&folder).unwrap();
+        let error = Lock::take(&folder).unwrap_err().to_string();
+        assert!(
+            error.contains(&format!("runs already (process {})", std::process::id())),
+            "{error}"
+        );
+        drop(lock);
+        Lock::take(&folder).unwrap();
+    }
+
+    #[test]
+    fn what_is_asked_reaches_the_engine_and_its_answer_comes_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("run");
+        assert!(matches!(ask(&folder, &Request::Status), Err(AskError::NoDaemon)));
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.unwrap();
+        let lock = Lock::take(&folder).unwrap();
+        let (sender, mut questions) = mpsc::channel(1);
+        runtime.block_on(async { lock.listen(sender) }).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&folder), mode(&folder.join(SOCKET))), (0o700, 0o600));
+        runtime.spawn(async move {
+            while let Some((request, answer)) = questions.recv().await {
+                let _ = answer.send(match request {
+                    Request::Release(module) => Answer::Resumed(vec![module]),
+                    _ => Answer::Refused { code: 9, message: "no".to_owned() },
+                });
+            }
+        });
+        let answer = ask(&folder, &Request::Release("driver".to_owned())).unwrap();
+        assert_eq!(answer, Answer::Resumed(vec!["driver".to_owned()]));
+        let refused = ask(&folder, &Request::Status).unwrap_err();
+        assert!(matches!(refused, AskError::Refused { code: 9, .. }), "{refused:?}");
+
+        // Nonsense, and more of it than is read, get an answer; who says nothing does not keep others out for ever.
+        for nonsense in [&b"what?\n"[..], &[b'x'; 10_000]] {
+            let mut stream = UnixStream::connect(folder.join(SOCKET)).unwrap();
+            let _ = stream.write_all(nonsense);
+            let mut line = String::new();
+            let _ = BufReader::new(&stream).read_line(&mut line);
+            assert!(line.is_empty() || line.contains("does not know this request"), "{line}");
+        }
+        assert!(ask(&folder, &Request::Release("again".to_owned())).is_ok());
+        drop(lock);
+        assert!(matches!(ask(&folder, &Request::Status), Err(AskError::NoDaemon)));
+    }
 }

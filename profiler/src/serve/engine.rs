@@ -131,7 +131,8 @@ impl Engine {
     pub(super) fn new(config: Config, source: Source, store: Store) -> Self {
         let now = Instant::now();
         let at = Timestamp::now();
-        let state = State { since: at, at, modules: Vec::new(), builds: Vec::new(), own: Own::default() };
+        let state =
+            State { since: at, at, modules: Vec::new(), builds: Vec::new(), own: Own::default() };
         let watched = config.modules.iter().cloned().map(Watched::new).collect();
         let next_interval = now + config.interval;
         Self {
@@ -193,7 +194,9 @@ impl Engine {
         }
         self.store.end();
         self.publish();
-        result.map(|signal| info!("ended by {signal}: the last intervals are closed, and all probes are off"))
+        result.map(|signal| {
+            info!("ended by {signal}: the last intervals are closed, and all probes are off")
+        })
     }
 
     fn on_time(&mut self) {
@@ -221,7 +224,8 @@ impl Engine {
         (self.last_drain, self.next_drain) = (now, now + DRAIN_EVERY);
         if closes {
             // After a machine that slept there is one interval, not one for each that is missing.
-            self.next_interval = self.next_interval.max(now - self.config.interval) + self.config.interval;
+            self.next_interval =
+                self.next_interval.max(now - self.config.interval) + self.config.interval;
         }
         self.publish();
     }
@@ -241,7 +245,8 @@ impl Engine {
                 *failures = 0;
                 let interval = closes.then(|| attachment.close()).transpose();
                 apply(&self.state, &config.name, &id, change);
-                interval.map(|interval| interval.map(|interval| (config.name.clone(), id, interval)))
+                interval
+                    .map(|interval| interval.map(|interval| (config.name.clone(), id, interval)))
             }
             Err(error) => {
                 *failures += 1;
@@ -385,7 +390,8 @@ impl Engine {
     fn measured(&self) -> Measured {
         let of = |watched: &Watched| match &watched.doing {
             Doing::Measuring(attachment, _) => {
-                let (build, rates) = (attachment.build_id().to_owned(), attachment.rates().collect());
+                let (build, rates) =
+                    (attachment.build_id().to_owned(), attachment.rates().collect());
                 Some((watched.config.name.clone(), OfModule { build, rates }))
             }
             _ => None,
@@ -422,7 +428,8 @@ impl Engine {
                 Answer::Refused { code: exit::CANNOT_MEASURE, message }
             }
             _ => {
-                let message = format!("module {module} is not loaded: it is measured when it comes");
+                let message =
+                    format!("module {module} is not loaded: it is measured when it comes");
                 Answer::Refused { code: exit::NO_TARGET, message }
             }
         }
@@ -431,7 +438,8 @@ impl Engine {
     fn unknown(&self, module: &str) -> Answer {
         let known: Vec<&str> =
             self.watched.iter().map(|watched| watched.config.name.as_str()).collect();
-        let message = format!("the daemon is not for module `{module}`, but for {}", known.join(", "));
+        let message =
+            format!("the daemon is not for module `{module}`, but for {}", known.join(", "));
         Answer::Refused { code: exit::NO_TARGET, message }
     }
 
@@ -469,7 +477,9 @@ impl Engine {
             let known = old.iter().position(|watched| watched.config == *module && keeps);
             self.watched.push(match known {
                 // What was refused is tried again.
-                Some(at) if matches!(old[at].doing, Doing::Refused(..)) => Watched::new(module.clone()),
+                Some(at) if matches!(old[at].doing, Doing::Refused(..)) => {
+                    Watched::new(module.clone())
+                }
                 Some(at) => old.swap_remove(at),
                 None => Watched::new(module.clone()),
             });
@@ -598,8 +608,145 @@ fn begin_build(
             && let Some(first) = builds.iter().position(is_past)
         {
             let gone = builds.remove(first);
-            info!("build {} of module {} is no longer shown: there are newer ones", gone.id, gone.module);
+            info!(
+                "build {} of module {} is no longer shown: there are newer ones",
+                gone.id, gone.module
+            );
         }
     });
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::attachment::tests::{attachment, drains};
+    use super::*;
+
+    fn engine(folder: &std::path::Path, source: Source) -> Engine {
+        let mut config = match &source {
+            Source::File(path) => Config::read(path).unwrap(),
+            Source::Options => Config::default(),
+        };
+        let folder = folder.join("store");
+        config.store = config::Store { folder, max_bytes: 1 << 20, min_free_bytes: 0 };
+        let store = Store::open(config.store.clone()).unwrap();
+        Engine::new(config, source, store)
+    }
+
+    fn measuring() -> Doing {
+        Doing::Measuring(Box::new(attachment("aa", Vec::new())), 0)
+    }
+
+    #[test]
+    fn what_a_modules_presence_asks_for() {
+        let (absent, coming) = (Presence::Absent, Presence::Coming);
+        let [same, other] = [7, 8].map(Presence::Live);
+        let refused = || Doing::Refused(7, String::new());
+        for (doing, presence, expected) in [
+            (Doing::Waiting(None), absent, Next::Nothing),
+            (Doing::Waiting(None), coming, Next::LookAgain),
+            (Doing::Waiting(None), same, Next::Attach(7)),
+            (measuring(), same, Next::Nothing),
+            (measuring(), other, Next::Stop),
+            (measuring(), absent, Next::Stop),
+            (measuring(), coming, Next::Stop),
+            (Doing::Released(7), same, Next::Nothing),
+            (Doing::Released(7), other, Next::Attach(8)),
+            (Doing::Released(7), absent, Next::Wait),
+            (refused(), same, Next::Nothing),
+            (refused(), other, Next::Attach(8)),
+            (refused(), absent, Next::Wait),
+        ] {
+            assert_eq!(next(&doing, presence), expected, "{presence:?}");
+        }
+    }
+
+    #[test]
+    fn builds_are_kept_apart_and_bounded() {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = engine(folder.path(), Source::Options);
+        let ids: Vec<String> = (0..MOST_BUILDS + 3).map(|n| format!("{n:02}")).collect();
+        let of = OfModule { build: "01".to_owned(), ..OfModule::default() };
+        let measured = Measured::from([("driver".to_owned(), of)]);
+        for id in &ids {
+            let mut attached = attachment(id, drains(&[5], 9));
+            begin_build(&engine.state, &mut attached, &measured).unwrap();
+            let change = with_recording(&engine.state, "driver", id, |recording| {
+                attached.drain(recording, true)
+            });
+            apply(&engine.state, "driver", id, change.unwrap());
+        }
+        let state = engine.states().borrow().clone();
+        let kept: Vec<&str> = state.builds.iter().map(|build| build.id.as_str()).collect();
+        assert_eq!((kept.len(), &kept[..3]), (MOST_BUILDS, &["01", "04", "05"][..]));
+        assert!(state.builds.iter().all(|build| build.recording.handlers[0].count == 5));
+    }
+
+    #[test]
+    fn an_interval_ends_on_disk_and_in_the_sum() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut engine = engine(folder.path(), Source::Options);
+        let config =
+            config::Module { name: "driver".to_owned(), handlers: Vec::new(), backend: None };
+        let mut attached = attachment("aa", drains(&[5, 6, 7], 9));
+        begin_build(&engine.state, &mut attached, &Measured::new()).unwrap();
+        engine.watched.push(Watched { config, doing: Doing::Measuring(Box::new(attached), 0) });
+        engine.drain_all(false);
+        engine.drain_all(true);
+        let state = engine.states().borrow().clone();
+        assert_eq!(
+            (state.own.drains, state.own.stored, state.modules[0].phase.clone()),
+            (2, 1, Phase::Measuring)
+        );
+        assert_eq!(state.builds[0].recording.handlers[0].count, 11);
+        assert_eq!(state.builds[0].in_flight["busy"], 1);
+        let status = Status::of(&state, &engine.measured());
+        let [busy, rare] = &status.handlers[..] else { panic!("{status:?}") };
+        assert_eq!((busy.calls, busy.calls_per_s, rare.calls), (11, 0.6, 1));
+        assert_eq!(
+            (status.modules[0].handlers, status.modules[0].build.as_deref()),
+            (2, Some("aa"))
+        );
+
+        let (load, released) = engine.end(0).unwrap();
+        assert_eq!((load, released.calls, released.handlers.len()), (7, 7, 2));
+        assert!(matches!(engine.watched[0].doing, Doing::Waiting(None)));
+        engine.publish();
+        let state = engine.states().borrow().clone();
+        assert_eq!((state.own.stored, state.own.not_stored), (2, 0));
+        assert_eq!(state.builds[0].recording.handlers[0].count, 18);
+    }
+
+    #[test]
+    fn a_bad_configuration_leaves_the_old_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("serve.toml");
+        let store = folder.path().join("store");
+        let write = |modules: &str, more: &str| {
+            let text = format!(
+                "{modules}\n[store]\nfolder = {store:?}\nmax-bytes = 1048576\nmin-free-bytes = 0\n{more}"
+            );
+            std::fs::write(&file, text).unwrap();
+        };
+        let module = |name: &str| format!("[[module]]\nname = \"{name}\"\nhandlers = [\"x\"]\n");
+        // Modules that no kernel has.
+        let [one, two] = ["no_such_one", "no_such_two"].map(module);
+        write(&one, "");
+        let mut engine = engine(folder.path(), Source::File(file.clone()));
+        engine.watched[0].doing = measuring();
+        write(&two, "max-byte = 1\n");
+        engine.read_again();
+        assert_eq!(engine.watched[0].config.name, "no_such_one");
+        assert!(matches!(engine.watched[0].doing, Doing::Measuring(..)));
+
+        write(&format!("{two}{one}"), "");
+        // It is not loaded here, so a look would end it.
+        engine.watched[0].doing = Doing::Released(7);
+        engine.read_again();
+        let names: Vec<&str> = engine.watched.iter().map(|of| of.config.name.as_str()).collect();
+        assert_eq!(names, ["no_such_two", "no_such_one"]);
+        write(&two, "");
+        engine.read_again();
+        assert_eq!(engine.watched.len(), 1);
+    }
 }

@@ -27,8 +27,8 @@ use tokio::sync::{mpsc, watch};
 
 use config::{Config, ConfigError};
 use control::{ControlError, Lock};
-use engine::{Engine, Outside};
 pub use engine::MOST_BUILDS;
+use engine::{Engine, Outside};
 use state::State;
 use store::Store;
 pub use store::StoreError;
@@ -86,7 +86,8 @@ pub fn run(config: Config, source: Source) -> Result<(), Error> {
     runtime.block_on(async {
         let events = modules::events().map_err(system("cannot listen to the kernel's events"))?;
         let (sender, questions) = mpsc::channel(QUESTIONS);
-        let outside = Outside::new(events, questions).map_err(system("cannot listen for signals"))?;
+        let outside =
+            Outside::new(events, questions).map_err(system("cannot listen for signals"))?;
         lock.listen(sender)?;
         let mut engine = Engine::new(config.clone(), source, store);
         beside(&config, &engine.states())?;

@@ -171,8 +171,16 @@ impl Status {
         );
         // The empty lines, the head of the table and its rule, the line that counts the rest, and the books.
         let room = lines.saturating_sub(text.lines().count() + 6).max(1);
-        let header =
-            ["handler", "build", "calls", "calls/s", "average [us]", "TP99 [us]", "max [us]", "lost"];
+        let header = [
+            "handler",
+            "build",
+            "calls",
+            "calls/s",
+            "average [us]",
+            "TP99 [us]",
+            "max [us]",
+            "lost",
+        ];
         let rows = self.handlers.iter().take(room).map(HandlerStatus::row);
         if !self.handlers.is_empty() {
             text.push_str(&format!("\n\n{}", grid::figures(&header, rows, None)));

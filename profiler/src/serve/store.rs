@@ -126,10 +126,14 @@ impl Store {
             Some(waiting) => self.joined(waiting, interval),
         };
         match self.write(&build, &sum) {
-            Ok(()) if intervals > 1 => info!("{intervals} intervals of {build} are on disk, as one"),
+            Ok(()) if intervals > 1 => {
+                info!("{intervals} intervals of {build} are on disk, as one")
+            }
             Ok(()) => {}
             Err(error) => {
-                warn!("an interval of {build} could not be written, and is kept in memory: {error}");
+                warn!(
+                    "an interval of {build} could not be written, and is kept in memory: {error}"
+                );
                 self.pending.push(Pending { build, sum, intervals });
             }
         }
@@ -227,7 +231,8 @@ fn start_of(name: &str) -> Option<&str> {
     let stem = name.strip_suffix(".json")?;
     let start = stem.split('-').next()?;
     let shape = "00000000T000000.000000Z";
-    let fits = |(c, shape): (char, char)| if shape == '0' { c.is_ascii_digit() } else { c == shape };
+    let fits =
+        |(c, shape): (char, char)| if shape == '0' { c.is_ascii_digit() } else { c == shape };
     let start_fits = start.len() == shape.len() && start.chars().zip(shape.chars()).all(fits);
     let number = stem.get(start.len()..).unwrap_or_default();
     let is_number = number.strip_prefix('-').is_none_or(|number| number.parse::<u32>().is_ok());
@@ -255,4 +260,177 @@ fn whole(path: &Path) -> Result<u64, String> {
         return Err("is a recording without its end".to_owned());
     }
     Ok(facts.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::super::attachment::tests::{attachment, drains};
+    use super::*;
+
+    fn folder() -> tempfile::TempDir {
+        tempfile::tempdir().unwrap()
+    }
+
+    fn config(folder: &Path, max_bytes: u64) -> config::Store {
+        config::Store { folder: folder.join("store"), max_bytes, min_free_bytes: 0 }
+    }
+
+    /// An interval of `calls` that began `second` seconds after midnight.
+    fn interval(calls: u64, second: u64) -> Profile {
+        let mut attached = attachment("aa", drains(&[calls], 9));
+        let build = attached.build(None).unwrap();
+        attached.drain(&build.recording, true).unwrap();
+        let started = format!("2026-11-23T00:00:{second:02}.5Z").parse().unwrap();
+        Profile { started, ..attached.close().unwrap() }
+    }
+
+    /// Names in the folder of a build.
+    fn names(store: &Path, build: &str) -> Vec<String> {
+        let entries = fs::read_dir(store.join("store").join(build)).into_iter().flatten();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    const NAMES: [&str; 3] = [
+        "20261123T000001.500000Z.json",
+        "20261123T000002.500000Z.json",
+        "20261123T000003.500000Z.json",
+    ];
+
+    #[test]
+    fn intervals_are_files_that_merge() {
+        let folder = folder();
+        let mut store = Store::open(config(folder.path(), 1 << 20)).unwrap();
+        let all: Vec<Profile> = (1..=3).map(|n| interval(10 * n, n)).collect();
+        all.iter().for_each(|one| store.put("driver", "aa", one.clone()));
+        store.put("driver", "", all[0].clone());
+        assert_eq!(names(folder.path(), "driver-aa"), NAMES);
+        assert_eq!(names(folder.path(), "driver-unknown"), NAMES[..1]);
+        for (name, one) in NAMES.iter().zip(&all) {
+            let read = Profile::read(&folder.path().join("store/driver-aa").join(name)).unwrap();
+            assert_eq!(&read, one);
+        }
+        let [files, bytes, not] = store.figures();
+        assert_eq!((files, not), (4, 0));
+        let mode =
+            fs::metadata(folder.path().join("store/driver-aa")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        // A new start counts them.
+        let store = Store::open(config(folder.path(), 1 << 20)).unwrap();
+        assert_eq!(store.figures(), [4, bytes, 0]);
+    }
+
+    #[test]
+    fn two_that_began_at_one_time_are_both_kept() {
+        let folder = folder();
+        let mut store = Store::open(config(folder.path(), 1 << 20)).unwrap();
+        (1..=3).for_each(|calls| store.put("driver", "aa", interval(calls, 1)));
+        let started = "20261123T000001.500000Z";
+        let expected = ["-1.json", "-2.json", ".json"].map(|end| format!("{started}{end}"));
+        assert_eq!(names(folder.path(), "driver-aa").len(), 3);
+        assert_eq!(names(folder.path(), "driver-aa")[2], expected[2]);
+        assert_eq!(Store::open(config(folder.path(), 1 << 20)).unwrap().figures()[0], 3);
+    }
+
+    #[test]
+    fn the_oldest_go_first() {
+        let folder = folder();
+        let bytes = interval(10, 1).to_json().len() as u64;
+        let mut store = Store::open(config(folder.path(), 2 * bytes + bytes / 2)).unwrap();
+        store.put("driver", "old", interval(10, 1));
+        store.put("driver", "new", interval(10, 2));
+        store.put("driver", "new", interval(10, 3));
+        assert_eq!(names(folder.path(), "driver-new"), NAMES[1..]);
+        assert!(!folder.path().join("store/driver-old").exists(), "it is empty");
+        assert_eq!(store.figures(), [2, 2 * bytes, 1]);
+        // One that never fits is not put in the place of all others.
+        store.put("driver", "new", interval(5000, 4));
+        assert_eq!(store.figures(), [2, 2 * bytes, 1]);
+        assert_eq!(store.pending[0].intervals, 1);
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_written_later_as_one() {
+        let folder = folder();
+        let full = config::Store { min_free_bytes: 1 << 60, ..config(folder.path(), 1 << 20) };
+        let mut store = Store::open(full).unwrap();
+        (1..=3).for_each(|n| store.put("driver", "aa", interval(10 * n, n)));
+        store.put("driver", "bb", interval(5, 1));
+        assert_eq!(store.figures(), [0, 0, 0]);
+        assert!(names(folder.path(), "driver-aa").is_empty(), "nothing below the floor");
+        store.config.min_free_bytes = 0;
+        store.put("driver", "aa", interval(40, 4));
+        assert_eq!(names(folder.path(), "driver-aa"), NAMES[..1]);
+        let read = Profile::read(&folder.path().join("store/driver-aa").join(NAMES[0])).unwrap();
+        // One of `rare` in each.
+        assert_eq!((read.calls(), read.sources.len()), (10 + 20 + 30 + 40 + 4, 4));
+        store.end();
+        assert_eq!(store.figures()[2], 1, "that of the other build is lost, and said to be");
+    }
+
+    #[test]
+    fn memory_for_what_cannot_be_written_is_bounded() {
+        let folder = folder();
+        let full = config::Store { min_free_bytes: 1 << 60, ..config(folder.path(), 1 << 20) };
+        let mut store = Store::open(full).unwrap();
+        for n in 0..=MOST_PENDING {
+            let mut one = interval(1, 1);
+            one.started += std::time::Duration::from_secs(60 * n);
+            store.put("driver", "aa", one);
+        }
+        assert_eq!(store.figures(), [0, 0, MOST_PENDING]);
+        assert_eq!((store.pending.len(), store.pending[0].intervals), (1, 1));
+    }
+
+    #[test]
+    fn what_is_torn_or_foreign_is_left_alone() {
+        let folder = folder();
+        let mut store = Store::open(config(folder.path(), 1 << 20)).unwrap();
+        (1..=3).for_each(|n| store.put("driver", "aa", interval(10, n)));
+        let of_build = folder.path().join("store/driver-aa");
+        let torn = fs::read(of_build.join(NAMES[0])).unwrap();
+        fs::write(of_build.join(NAMES[0]), &torn[..torn.len() / 2]).unwrap();
+        fs::write(of_build.join("20261123T000004.500000Z.json"), "").unwrap();
+        fs::write(of_build.join("notes.json"), &torn).unwrap();
+        fs::write(of_build.join("20261123T000005.500000Z.json"), "{\"schema\": 1}\n").unwrap();
+        fs::write(folder.path().join("store/README"), "mine").unwrap();
+        symlink("/etc", folder.path().join("store/link")).unwrap();
+        let bytes = torn.len() as u64;
+        let mut store = Store::open(config(folder.path(), 2 * bytes)).unwrap();
+        assert_eq!(store.figures(), [2, 2 * bytes, 0]);
+        // Not even to make room.
+        store.put("driver", "aa", interval(10, 9));
+        assert_eq!(store.figures(), [2, 2 * bytes, 1]);
+        let left = names(folder.path(), "driver-aa");
+        assert_eq!(left.len(), 6, "{left:?}");
+        assert!(left.contains(&NAMES[0].to_owned()) && !left.contains(&NAMES[1].to_owned()));
+    }
+
+    #[test]
+    fn a_folder_that_others_can_change_is_refused() {
+        let folder = folder();
+        let open = folder.path().join("open");
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+        let error = Store::open(config(&open, 1 << 20)).unwrap_err().to_string();
+        assert!(error.contains("others can change") && error.contains("open"), "{error}");
+        assert!(!open.join("store").exists());
+    }
+
+    #[test]
+    fn names_of_intervals_are_told_from_others() {
+        for name in NAMES {
+            assert_eq!(start_of(name), name.strip_suffix(".json"));
+        }
+        assert_eq!(start_of("20261123T000001.500000Z-12.json"), Some("20261123T000001.500000Z"));
+        for other in
+            ["x.json", "20261123T000001.500000Z", "20261123T000001.500000Z-x.json", ".json"]
+        {
+            assert_eq!(start_of(other), None, "{other}");
+        }
+    }
 }
