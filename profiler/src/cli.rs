@@ -11,6 +11,7 @@ mod ltp;
 mod merge;
 mod profiles;
 mod report;
+mod serve;
 mod shell;
 mod sweep;
 
@@ -25,6 +26,7 @@ pub use load::{ConfineArgs, WatchArgs};
 pub use ltp::LtpArgs;
 pub use merge::MergeArgs;
 pub use report::ReportArgs;
+pub use serve::{Listen, ReleaseArgs, ServeArgs, StatusArgs};
 pub use shell::{CompletionsArgs, ManArgs};
 pub use sweep::{Asked, SweepArgs};
 
@@ -32,6 +34,7 @@ use crate::export::{Export, Unit};
 use crate::load::{BuiltinKind, Rate};
 use crate::probe::Precision;
 use crate::profile::{Backend, Clock};
+use crate::text::duration;
 use crate::trace_cmd::Percentile;
 
 pub use profiles::ProfilesArgs;
@@ -61,6 +64,12 @@ pub enum Command {
     Run(Box<RunArgs>),
     /// Run a load at several rates and numbers of workers, one recording each; continues after a stop.
     Sweep(SweepArgs),
+    /// Measure handlers for as long as it runs, each build of their modules for itself: a daemon.
+    Serve(ServeArgs),
+    /// Have the daemon take its probes off a module, so that it can be unloaded.
+    Release(ReleaseArgs),
+    /// Show what the daemon does; live on a terminal.
+    Status(StatusArgs),
     /// Print a recording as a table, or write it in another format.
     Report(ReportArgs),
     /// Merge recordings into one: the exact sum of their histograms and losses.
@@ -422,21 +431,6 @@ impl From<ClockArg> for Clock {
             ClockArg::Virtual => Self::Virtual,
         }
     }
-}
-
-/// Longest duration accepted, a year, so that sums with "now" cannot overflow.
-const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
-
-fn duration(text: &str) -> Result<Duration, String> {
-    let example = "give a number with its unit, such as 30s, 500ms or 5m";
-    let parsed: jiff::SignedDuration =
-        text.parse().map_err(|_| format!("invalid duration `{text}`: {example}"))?;
-    let parsed =
-        Duration::try_from(parsed).map_err(|_| format!("negative duration `{text}`: {example}"))?;
-    if parsed > LONGEST {
-        return Err(format!("duration `{text}` is more than a year"));
-    }
-    Ok(parsed)
 }
 
 fn percent(text: &str) -> Result<f64, String> {

@@ -12,6 +12,7 @@ use syn::{Attribute, Item, ItemMod};
 const ROWS: &[&[&str]] = &[
     &["cmd"],
     &["cli"],
+    &["serve"],
     &["bisect", "cost", "doctor", "lab", "sweep"],
     &["kernels", "prepare", "run", "trace_cmd"],
     &["export"],

@@ -29,8 +29,8 @@ pub mod profile;
 pub mod progress;
 pub mod run;
 #[cfg(test)]
-#[cfg(test)]
 mod schema;
+pub mod serve;
 pub mod stats;
 pub mod stop;
 pub mod sweep;

@@ -13,6 +13,9 @@ fn main() -> ExitCode {
     profiler::probe::keeper::become_keeper_if_asked();
     let result = match Cli::parse().command {
         Command::Run(args) => cmd::run::run(&args),
+        Command::Serve(args) => cmd::serve::serve(&args),
+        Command::Release(args) => cmd::serve::release(&args),
+        Command::Status(args) => cmd::serve::status(&args),
         Command::Compare(args) => cmd::compare::run(&args),
         Command::Explain(args) => cmd::explain::run(&args),
         Command::Bisect(args) => cmd::bisect::run(&args),

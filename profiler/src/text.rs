@@ -1,4 +1,6 @@
-//! Words that many messages have in common.
+//! Words that many messages have in common, and values that are given as text.
+
+use std::time::Duration;
 
 /// The `s` of a plural: none for one.
 #[must_use]
@@ -15,4 +17,31 @@ pub fn listed<S: AsRef<str>>(names: &[S]) -> String {
         None | Some(0) => first.join(", "),
         Some(more) => format!("{} and {more} more", first.join(", ")),
     }
+}
+
+/// Line and column of a byte of `text`, both from 1; the column counts characters.
+#[must_use]
+pub fn place(text: &str, at: usize) -> (usize, usize) {
+    let before = text.get(..at).unwrap_or(text);
+    let line = before.matches('\n').count() + 1;
+    (line, before.rsplit('\n').next().unwrap_or_default().chars().count() + 1)
+}
+
+/// Longest duration accepted, a year, so that sums with "now" cannot overflow.
+const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+
+/// A duration with its unit, such as 30s, 500ms or 5m.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let example = "give a number with its unit, such as 30s, 500ms or 5m";
+    let parsed: jiff::SignedDuration =
+        text.parse().map_err(|_| format!("invalid duration `{text}`: {example}"))?;
+    let parsed =
+        Duration::try_from(parsed).map_err(|_| format!("negative duration `{text}`: {example}"))?;
+    if parsed > LONGEST {
+        return Err(format!("duration `{text}` is more than a year"));
+    }
+    Ok(parsed)
 }

@@ -99,6 +99,11 @@ impl OutputFile {
     }
 }
 
+/// Removes temporary files that a killed program left in `folder` a minute ago or more.
+pub fn remove_stale(folder: &Path) {
+    temporary::remove_left(folder, temporary::YOUNG);
+}
+
 /// Saves `bytes`, which could not be written where they should be, in the folder for temporary files;
 /// gives the new file. For what took long to measure.
 ///

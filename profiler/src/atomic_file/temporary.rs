@@ -13,7 +13,7 @@ const PREFIX: &str = ".profiler-";
 const SUFFIX: &str = ".tmp";
 
 /// A file younger than that may be one whose program has not locked it yet.
-const YOUNG: Duration = Duration::from_secs(60);
+pub(super) const YOUNG: Duration = Duration::from_secs(60);
 
 /// A file that is to take the place of another in its folder. It is locked as long as its program
 /// lives, which is how others know.
@@ -49,7 +49,7 @@ pub(super) fn replace(file: Temporary, target: &Path, bytes: &[u8]) -> io::Resul
 
 /// Removes temporary files that a killed program has left in `folder`: nobody has them locked, and
 /// they are at least that old.
-fn remove_left(folder: &Path, age: Duration) {
+pub(super) fn remove_left(folder: &Path, age: Duration) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let is_ours =

@@ -13,6 +13,7 @@ use crate::load_profile::LibraryError;
 use crate::probe::ProbeError;
 use crate::profile::ReadError;
 use crate::run::{self, Signal};
+use crate::serve::{self, control::ControlError};
 use crate::trace_cmd::ImportError;
 
 /// Error types with one exit code each.
@@ -134,6 +135,20 @@ pub(super) fn of_signal(signal: Signal) -> u8 {
     match signal {
         Signal::Interrupt => exit::INTERRUPTED,
         Signal::Terminate => exit::TERMINATED,
+    }
+}
+
+impl From<serve::Error> for Failure {
+    fn from(error: serve::Error) -> Self {
+        let code = match &error {
+            serve::Error::Config(_) => exit::BAD_INPUT,
+            serve::Error::Control(ControlError::Running(_)) => exit::CANNOT_MEASURE,
+            serve::Error::Control(ControlError::Io { .. }) | serve::Error::Store(_) => {
+                exit::BAD_OUTPUT
+            }
+            serve::Error::NoEvents(_) | serve::Error::System { .. } => exit::INTERNAL,
+        };
+        Self::new(code, error.to_string())
     }
 }
 

@@ -26,6 +26,7 @@ pub mod prepare;
 pub mod profiles;
 pub mod report;
 pub mod run;
+pub mod serve;
 pub mod shell;
 pub mod sweep;
 

@@ -1,9 +1,10 @@
 //! Facts about a loaded kernel module, read from sysfs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Read as _};
+use std::os::unix::fs::DirEntryExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -92,6 +93,45 @@ pub fn collect_at(root: &Path, name: &str) -> Result<ModuleFacts, ModuleError> {
     })
 }
 
+/// References that are held on a loaded module, so that it cannot be unloaded; `None` if it is not loaded.
+#[must_use]
+pub fn references(name: &str) -> Option<u64> {
+    let file = Path::new("/sys/module").join(name).join("refcnt");
+    read_fact(&file)?.parse().ok()
+}
+
+/// All loaded modules, each with a number that another load of it does not have: the inode of its folder
+/// in sysfs, which the kernel gives out in turn (`idr_alloc_cyclic()` in fs/kernfs/dir.c).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loads(HashMap<String, u64>);
+
+impl Loads {
+    /// Those that are loaded now.
+    #[must_use]
+    pub fn now() -> Self {
+        Self::below(Path::new("/"))
+    }
+
+    pub(crate) fn below(root: &Path) -> Self {
+        let entries = fs::read_dir(root.join("sys/module")).into_iter().flatten().flatten();
+        let number =
+            |entry: fs::DirEntry| Some((entry.file_name().into_string().ok()?, entry.ino()));
+        Self(entries.filter_map(number).collect())
+    }
+
+    /// The number of this load of a module; `None` if it is not loaded.
+    #[must_use]
+    pub fn number(&self, module: &str) -> Option<u64> {
+        self.0.get(module).copied()
+    }
+
+    /// Whether both have one and the same load of a module.
+    #[must_use]
+    pub fn agree(&self, other: &Self, module: &str) -> bool {
+        self.number(module) == other.number(module)
+    }
+}
+
 /// Build id among the module's ELF notes: some kernels have a file for each note section,
 /// some linker scripts merge the sections.
 fn build_id(notes: &Path) -> Option<String> {
@@ -173,6 +213,22 @@ mod tests {
         assert_eq!(facts.size_bytes, Some(65536));
         assert_eq!(facts.build_id.as_deref(), Some("deadbeef01"));
         assert_eq!(facts.parameters["extra"], "10");
+    }
+
+    #[test]
+    fn a_module_that_was_loaded_anew_is_another_load() {
+        let root = tempfile::tempdir().expect("temporary directory");
+        let dir = root.path().join("sys/module/driver");
+        fs::create_dir_all(&dir).expect("create");
+        let before = Loads::below(root.path());
+        assert!(before.agree(&Loads::below(root.path()), "driver"));
+        // Kept, so that the next folder cannot have its inode.
+        fs::rename(&dir, root.path().join("old")).expect("rename");
+        let gone = Loads::below(root.path());
+        assert!(!before.agree(&gone, "driver"));
+        fs::create_dir_all(&dir).expect("create");
+        let after = Loads::below(root.path());
+        assert!(!before.agree(&after, "driver") && !gone.agree(&after, "driver"));
     }
 
     #[test]

@@ -330,7 +330,19 @@ impl KernelFiles {
         module: Option<&str>,
         patterns: &[String],
     ) -> Result<Resolved, ResolveError> {
-        self.find(module, patterns.iter().map(|pattern| (pattern.as_str(), false)))
+        self.find(module, patterns.iter().map(|pattern| (pattern.as_str(), false)), false)
+    }
+
+    /// The same, but names and globs of which nothing can be measured are left out, as they were given.
+    ///
+    /// # Errors
+    /// If the module is not loaded, the kernel's files cannot be read, or too many functions match.
+    pub fn resolve_present(
+        &self,
+        module: Option<&str>,
+        patterns: &[String],
+    ) -> Result<Resolved, ResolveError> {
+        self.find(module, patterns.iter().map(|pattern| (pattern.as_str(), false)), true)
     }
 
     /// The same functions in the module as loaded now. Functions that a glob matched are left out if they cannot be measured
@@ -342,7 +354,7 @@ impl KernelFiles {
         let module = targets.first().and_then(|target| target.module.as_deref());
         let labels: Vec<String> = targets.iter().map(Target::label).collect();
         let by_glob = targets.iter().map(|target| target.by_glob);
-        let found = self.find(module, labels.iter().map(String::as_str).zip(by_glob))?;
+        let found = self.find(module, labels.iter().map(String::as_str).zip(by_glob), false)?;
         match found.targets.is_empty() {
             // Its error names the first.
             true => self.resolve_all(module, &labels),
@@ -351,10 +363,12 @@ impl KernelFiles {
     }
 
     /// Resolves patterns; `true` with a name means that a glob matched it before: it is left out if it cannot be measured.
+    /// If `lenient`, so are all others.
     fn find<'a>(
         &self,
         module: Option<&str>,
         patterns: impl Iterator<Item = (&'a str, bool)>,
+        lenient: bool,
     ) -> Result<Resolved, ResolveError> {
         let scope = self.scope(module)?;
         let mut resolved = Resolved::default();
@@ -363,8 +377,12 @@ impl KernelFiles {
         let mut seen: HashMap<String, usize> = HashMap::new();
         for (pattern, by_glob) in patterns {
             let found = match is_glob(pattern) {
-                true => scope.matching(pattern)?,
-                false => scope.named(pattern, by_glob)?,
+                true => scope.matching(pattern),
+                false => scope.named(pattern, by_glob),
+            };
+            let found = match found {
+                Err(error) if lenient => scope.without(pattern, &error),
+                found => found?,
             };
             left_out.extend(found.left_out);
             for target in found.targets {
@@ -634,17 +652,20 @@ impl Scope<'_> {
         let mut found = Resolved::default();
         match self.exact(given) {
             Ok(target) => found.targets.push(Target { by_glob, ..target }),
-            Err(error) if by_glob => found.left_out.push(LeftOut {
-                name: given.to_owned(),
-                module: self.module.clone(),
-                reason: match error {
-                    ResolveError::NoSuchHandler { .. } => "not in this build".to_owned(),
-                    error => error.to_string(),
-                },
-            }),
+            Err(error) if by_glob => return Ok(self.without(given, &error)),
             Err(error) => return Err(error),
         }
         Ok(found)
+    }
+
+    /// Nothing, because of an error about a name or glob.
+    fn without(&self, given: &str, error: &ResolveError) -> Resolved {
+        let reason = match error {
+            ResolveError::NoSuchHandler { .. } => "not in this build".to_owned(),
+            error => error.to_string(),
+        };
+        let left = LeftOut { name: given.to_owned(), module: self.module.clone(), reason };
+        Resolved { targets: Vec::new(), left_out: vec![left] }
     }
 
     fn exact(&self, given: &str) -> Result<Target, ResolveError> {

@@ -9,6 +9,7 @@ use toml::Spanned;
 
 use super::{Builtin, Hook, LoadProfile, LtpTests, Origin, Wanted, Work};
 use crate::load::{BuiltinKind, Rate};
+use crate::text::place;
 
 /// Most handlers, modules or parts of one profile.
 const MAX_ENTRIES: usize = 256;
@@ -88,14 +89,6 @@ impl LoadProfile {
             BadProfile { origin: origin.to_string(), line, column, message }
         })
     }
-}
-
-/// Line and column of a byte, both from 1.
-fn place(text: &str, at: usize) -> (usize, usize) {
-    let before = text.get(..at).unwrap_or(text);
-    let line = before.matches('\n').count() + 1;
-    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-    (line, column)
 }
 
 impl File {

@@ -1,40 +1,11 @@
 //! Whether the driver that is measured stays the same: addresses and BTF ids are those of one load of one
 //! build.
 
-use std::collections::HashMap;
-use std::fs;
-use std::os::unix::fs::DirEntryExt as _;
-use std::path::Path;
-
 use super::Error;
-use crate::kernel::module::{self, ModuleError, ModuleFacts};
+use crate::kernel::module::{self, Loads, ModuleError, ModuleFacts};
 use crate::kernel::target::{KernelFiles, Resolved, Target};
 use crate::profile::Profile;
 use crate::profile::warning::{Warning, WarningRecord};
-
-/// All loaded modules, each with a number that another load of it does not have: the inode of its folder
-/// in sysfs, which the kernel gives out in turn (`idr_alloc_cyclic()` in fs/kernfs/dir.c).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Loads(HashMap<String, u64>);
-
-impl Loads {
-    /// Those that are loaded now.
-    pub(super) fn now() -> Self {
-        Self::below(Path::new("/"))
-    }
-
-    fn below(root: &Path) -> Self {
-        let entries = fs::read_dir(root.join("sys/module")).into_iter().flatten().flatten();
-        let number =
-            |entry: fs::DirEntry| Some((entry.file_name().into_string().ok()?, entry.ino()));
-        Self(entries.filter_map(number).collect())
-    }
-
-    /// Whether both have one and the same load of a module.
-    fn agree(&self, other: &Self, module: &str) -> bool {
-        self.0.get(module) == other.0.get(module)
-    }
-}
 
 /// The module of a run, from before its handlers were looked up.
 pub(super) struct Driver {
@@ -163,27 +134,6 @@ pub(super) fn changed_between(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn write(root: &Path, path: &str, text: &str) {
-        let path = root.join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
-
-    #[test]
-    fn a_module_that_was_loaded_anew_is_another_load() {
-        let root = tempfile::tempdir().unwrap();
-        write(root.path(), "sys/module/driver/refcnt", "0");
-        let before = Loads::below(root.path());
-        assert!(before.agree(&Loads::below(root.path()), "driver"));
-        // Kept, so that the next folder cannot have its inode.
-        fs::rename(root.path().join("sys/module/driver"), root.path().join("old")).unwrap();
-        let gone = Loads::below(root.path());
-        assert!(!before.agree(&gone, "driver"));
-        write(root.path(), "sys/module/driver/refcnt", "0");
-        let after = Loads::below(root.path());
-        assert!(!before.agree(&after, "driver") && !gone.agree(&after, "driver"));
-    }
 
     #[test]
     fn what_became_of_it_is_said() {

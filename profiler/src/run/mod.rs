@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use crate::emulator::Counting;
 use crate::kernel::host::{self, HostFacts};
+use crate::kernel::module::Loads;
 use crate::kernel::target::{KernelFiles, LeftOut, ResolveError, Resolved, Target};
 use crate::load::HitCounter;
 use crate::probe::ftrace::FtraceError;
@@ -28,7 +29,7 @@ use crate::stats::nanoseconds;
 use crate::text::plural;
 
 use assemble::Facts;
-use driver::{Change, Driver, Loads};
+use driver::{Change, Driver};
 pub use error::Error;
 use jobs::Job;
 pub use options::{Ltp, Options};

@@ -1,13 +1,13 @@
 //! `gate.toml`: a rule in a file.
 
 use std::io::Read as _;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
 use super::rule::HandlerRule;
 use super::{Amount, Budget, Limit, Limits, Rule, Statistic, parse_share};
+use crate::text::place;
 
 /// Largest size of a rule file.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -149,7 +149,7 @@ impl Rule {
     /// As [`Rule::read`].
     pub fn parse(text: &str, path: &Path) -> Result<Self, RuleFileError> {
         let file: FileRule = toml::from_str(text).map_err(|error| {
-            let (line, column) = position(text, error.span());
+            let (line, column) = place(text, error.span().unwrap_or_default().start);
             let message = error.message().replace('\n', " ");
             RuleFileError::Bad { path: path.to_owned(), line, column, message }
         })?;
@@ -172,13 +172,6 @@ impl Rule {
             budgets: file.budgets.into_iter().map(|FileBudget(budget)| budget).collect(),
         })
     }
-}
-
-/// Line and column, from 1, of the start of a byte range.
-fn position(text: &str, span: Option<Range<usize>>) -> (usize, usize) {
-    let before = text.get(..span.map_or(0, |span| span.start)).unwrap_or(text);
-    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use super::super::unlike::{Difference, What};
-use super::super::{EncodeError, HandlerProfile, Profile, SelfTimeProfile, way};
+use super::super::{EncodeError, HandlerProfile, HistogramLayout, Profile, SelfTimeProfile, way};
 use super::durations::Stored;
 use super::{TooLarge, checked};
 use crate::kernel::target::Target;
@@ -96,6 +96,20 @@ impl Handlers {
     /// The sums, by module and name.
     pub(super) fn finish(self) -> Result<Vec<HandlerProfile>, EncodeError> {
         self.0.values().map(HandlerProfile::from_measure).collect()
+    }
+}
+
+impl HandlerProfile {
+    /// Its durations, to add more of them to; `layout` is that of its recording.
+    ///
+    /// # Errors
+    /// If they are not of that layout.
+    pub(crate) fn durations(&self, layout: &HistogramLayout) -> Result<Durations, EncodeError> {
+        let mut sum = Durations::new(layout.empty().map_err(EncodeError)?);
+        let Self { count, sum_ns, min_ns, max_ns, ref histogram, .. } = *self;
+        let stored = Stored { count, sum_ns, min_ns, max_ns, histogram };
+        stored.add_to(&mut sum, &self.name).map_err(|TooLarge(what)| EncodeError(what))?;
+        Ok(sum)
     }
 }
 

@@ -1,0 +1,94 @@
+//! Arguments of `profiler serve`, `profiler release` and `profiler status`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::Digits;
+use crate::profile::Backend;
+use crate::serve::config;
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  profiler serve --config /etc/profiler/serve.toml
+  # is the configuration right? nothing is measured
+  profiler serve --config /etc/profiler/serve.toml --check
+  # one module, without a file
+  profiler serve --module hids_driver --handler '*_handler' --store /srv/profiler";
+
+/// Arguments of `profiler serve`.
+#[derive(Debug, Args)]
+#[command(after_help = SERVE_EXAMPLES)]
+pub struct ServeArgs {
+    /// The configuration; SIGHUP reads it again. Its keys are in docs/serve.md.
+    #[arg(long, short, value_name = "FILE", required_unless_present = "module")]
+    #[arg(conflicts_with_all = ["module", "handlers", "backend", "precision", "listen", "store"])]
+    pub config: Option<PathBuf>,
+    /// Kernel module that holds the handlers; it need not be loaded yet.
+    #[arg(long, short, requires = "handlers", value_parser = config::module_name)]
+    pub module: Option<String>,
+    /// Handler to measure, by name or glob (repeatable).
+    #[arg(long = "handler", short = 'H', value_name = "NAME|GLOB")]
+    pub handlers: Vec<String>,
+    /// The only backend to use [default: for each handler the best that works].
+    #[arg(long, value_name = "NAME")]
+    pub backend: Option<Backend>,
+    /// Significant decimal digits of the histograms.
+    #[arg(long, value_enum, default_value_t = Digits::Two)]
+    pub precision: Digits,
+    /// Address and port for scrapers, or none [default: 127.0.0.1:9560].
+    #[arg(long, value_name = "ADDRESS", value_parser = listen)]
+    pub listen: Option<Listen>,
+    /// Folder for completed intervals [default: /var/lib/profiler].
+    #[arg(long, value_name = "FOLDER")]
+    pub store: Option<PathBuf>,
+    /// Only read the configuration, and say what is wrong with it.
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// Where scrapers ask, if anywhere.
+#[derive(Debug, Clone, Copy)]
+pub struct Listen(pub Option<SocketAddr>);
+
+fn listen(text: &str) -> Result<Listen, String> {
+    config::listen(text).map(Listen)
+}
+
+const RELEASE_EXAMPLES: &str = "\
+Examples:
+  # a new build of the driver: the daemon measures it as soon as it is loaded
+  profiler release hids_driver && rmmod hids_driver && insmod hids_driver.ko
+  # the old one stays after all
+  profiler release --resume hids_driver";
+
+/// Arguments of `profiler release`.
+#[derive(Debug, Args)]
+#[command(after_help = RELEASE_EXAMPLES)]
+pub struct ReleaseArgs {
+    /// The module.
+    #[arg(value_name = "MODULE")]
+    pub module: String,
+    /// Measure it again although it was not unloaded.
+    #[arg(long)]
+    pub resume: bool,
+    /// Print nothing but errors.
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  profiler status
+  # for a script
+  profiler status --json";
+
+/// Arguments of `profiler status`.
+#[derive(Debug, Args)]
+#[command(after_help = STATUS_EXAMPLES)]
+pub struct StatusArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,222 @@
+//! The books of one handler: from counters since its probes were attached to the losses of an interval.
+
+use crate::probe::{Books, Drained};
+use crate::profile::measure::Losses;
+use crate::stats::Durations;
+
+/// The books of one handler since its probes were attached.
+#[derive(Debug)]
+pub(super) struct Account {
+    /// Calls paired so far.
+    paired: u64,
+    /// Counters at the last drain.
+    now: Books,
+    /// Calls under way at the last drain, and those entered by then.
+    under_way: u64,
+    entered: u64,
+    /// The same three, and paired calls, when the interval began.
+    began: Began,
+    /// Durations left out as doubtful since then.
+    doubtful: u64,
+    /// Entries that the kernel had skipped at the last two times that [`Account::age`] was called.
+    skipped_by: [u64; 2],
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Began {
+    paired: u64,
+    books: Books,
+    under_way: u64,
+    entered: u64,
+}
+
+impl Account {
+    /// Begins with the first drain, whose calls count as earlier ones.
+    pub(super) fn begin(first: &Drained) -> Self {
+        let (paired, books) = (first.durations.len(), first.books);
+        let [under_way, entered] = at_drain(&books, paired);
+        let began = Began { paired, books, under_way, entered };
+        let skipped_by = [0, books.skipped_entries];
+        Self { paired, now: books, under_way, entered, began, doubtful: 0, skipped_by }
+    }
+
+    /// Takes the next drain, and leaves what is doubtful out of its durations: each drain is final, so that
+    /// sums of drains never become less.
+    ///
+    /// A false duration ends with a call whose entry was skipped: since the drain before, or earlier if it
+    /// was under way in between. So many of the longest are withheld as entries were skipped since
+    /// [`Account::age`] was called the last time but one.
+    pub(super) fn add(&mut self, drained: &mut Drained) {
+        self.paired += drained.durations.len();
+        self.now = drained.books;
+        [self.under_way, self.entered] = at_drain(&self.now, self.paired);
+        let skipped = self.now.skipped_entries.saturating_sub(self.skipped_by[0]);
+        self.doubtful += drained.durations.withhold(self.now.doubtful.min(skipped));
+    }
+
+    /// Forgets entries that were skipped before the last call of this.
+    pub(super) fn age(&mut self) {
+        self.skipped_by = [self.skipped_by[1], self.now.skipped_entries];
+    }
+
+    /// The last drain was after the probes were off: now the counters themselves have to balance.
+    pub(super) fn end(&mut self) {
+        (self.under_way, self.entered) = (self.now.in_flight, self.now.entries);
+    }
+
+    /// Calls under way by the last drain.
+    pub(super) fn in_flight(&self) -> u64 {
+        self.now.in_flight
+    }
+
+    /// Entries that the last drain counted.
+    pub(super) fn entries(&self) -> u64 {
+        self.now.entries
+    }
+
+    /// The losses of the interval so far, whose durations are these.
+    pub(super) fn losses(&self, durations: &Durations) -> Losses {
+        let (now, before) = (&self.now, &self.began.books);
+        let paired = self.paired - self.began.paired;
+        let since = |now: u64, before: u64| now.saturating_sub(before);
+        let unpaired_exits = since(now.unpaired_exits, before.unpaired_exits);
+        let backwards = since(now.backwards, before.backwards);
+        Losses {
+            carried_in: self.began.under_way,
+            entries: since(self.entered, self.began.entered),
+            exits: paired + unpaired_exits + backwards,
+            in_flight: self.under_way,
+            lost: since(now.lost, before.lost),
+            unpaired_exits,
+            missed: since(now.missed, before.missed),
+            missed_unknown: now.missed_unknown,
+            overrun: since(now.overrun, before.overrun),
+            over_range: durations.over_range(),
+            doubtful: self.doubtful,
+            backwards,
+        }
+    }
+
+    /// Ends the interval with the last drain, and begins the next there.
+    pub(super) fn close(&mut self) {
+        let Self { paired, now, under_way, entered, .. } = *self;
+        self.began = Began { paired, books: now, under_way, entered };
+        self.doubtful = 0;
+    }
+}
+
+/// Calls under way when a drain took the durations, and those entered by then.
+///
+/// The drain reads its counters a little later. What had entered by a reading just before it and was not gone
+/// was under way; a call that entered and left between that reading and the drain makes these too few, in this
+/// interval and by as many too many in the next one: over all intervals the sum is exact.
+fn at_drain(books: &Books, paired: u64) -> [u64; 2] {
+    let gone = paired + books.lost + books.backwards;
+    let before = books.entered_before.unwrap_or(books.entries);
+    let under_way = before.min(books.entries).saturating_sub(gone);
+    [under_way, gone + under_way]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn drained(calls: &[u64], books: Books) -> Drained {
+        Drained::of(calls, books)
+    }
+
+    fn books(entered_before: u64, entries: u64, in_flight: u64) -> Books {
+        Books { entries, entered_before: Some(entered_before), in_flight, ..Books::default() }
+    }
+
+    #[test]
+    fn calls_under_way_pass_from_interval_to_interval() {
+        // One call lasts over the beginning; 60 begin while the drain reads.
+        let mut account = Account::begin(&drained(&[100; 10], books(11, 71, 0)));
+        let mut next = drained(&[100; 101], books(113, 163, 4));
+        account.add(&mut next);
+        let losses = account.losses(&next.durations);
+        assert_eq!((losses.carried_in, losses.entries, losses.in_flight), (1, 102, 2));
+        assert_eq!((losses.exits, losses.imbalance(101)), (101, 0));
+        account.close();
+        let mut last = drained(&[100; 52], books(163, 163, 0));
+        account.add(&mut last);
+        account.end();
+        let losses = account.losses(&last.durations);
+        assert_eq!((losses.carried_in, losses.entries, losses.in_flight), (2, 50, 0));
+        assert_eq!(losses.imbalance(52), 0);
+    }
+
+    #[test]
+    fn an_entry_that_is_never_accounted_for_shows_at_the_end() {
+        let mut account = Account::begin(&drained(&[], books(0, 0, 0)));
+        let mut next = drained(&[100; 5], books(6, 6, 0));
+        account.add(&mut next);
+        assert_eq!(account.losses(&next.durations).imbalance(5), 0, "it may be under way");
+        account.end();
+        assert_eq!(account.losses(&next.durations).imbalance(5), 1);
+    }
+
+    #[test]
+    fn what_may_be_false_is_left_out_once_and_for_all() {
+        let of =
+            |doubtful, skipped_entries| Books { doubtful, skipped_entries, ..Books::default() };
+        let long = [100, 200, 9_000_000];
+        let mut account = Account::begin(&drained(&[], of(0, 0)));
+        let mut figures = Vec::new();
+        for (doubtful, skipped) in [(0, 0), (1, 1), (1, 1), (1, 1), (1, 5)] {
+            let mut next = drained(&long, of(doubtful, skipped));
+            account.add(&mut next);
+            account.age();
+            figures.push((next.durations.len(), account.losses(&next.durations).doubtful));
+        }
+        assert_eq!(figures, [(3, 0), (2, 1), (2, 2), (3, 2), (2, 3)]);
+    }
+
+    proptest! {
+        /// Whatever is read when: intervals balance, and their entries add up to those of all time.
+        #[test]
+        fn intervals_add_up(
+            steps in prop::collection::vec((0_u64..50, 0_u64..50, 0_u64..20, 0_u64..5, any::<bool>()), 1..40)
+        ) {
+            let mut account = Account::begin(&drained(&[], books(0, 0, 0)));
+            let (mut entered, mut gone, mut lost, mut open) = (0, 0, 0, Vec::new());
+            let mut all = Losses::default();
+            let mut calls = 0;
+            let mut durations = drained(&[], Books::default()).durations;
+            for (enter, leave, during, lose, closes) in steps {
+                entered += enter;
+                let left = leave.min(entered - gone);
+                gone += left;
+                let lose = lose.min(entered - gone);
+                (lost, gone) = (lost + lose, gone + lose);
+                let mut of = books(entered, entered + during, entered + during - gone);
+                of.lost = lost;
+                entered += during;
+                let mut next = drained(&vec![7; left as usize], of);
+                account.add(&mut next);
+                durations.add(&next.durations).unwrap();
+                let losses = account.losses(&durations);
+                prop_assert_eq!(losses.imbalance(durations.len()), 0);
+                if closes {
+                    account.close();
+                    calls += durations.len();
+                    open.push(losses);
+                    durations.reset();
+                }
+            }
+            account.end();
+            let last = account.losses(&durations);
+            prop_assert_eq!(last.imbalance(durations.len()), 0);
+            for losses in open.iter().chain([&last]) {
+                all = all.checked_add(losses).unwrap();
+            }
+            prop_assert_eq!(all.entries, entered);
+            prop_assert_eq!(all.exits, calls + durations.len());
+            // What one interval hands on, the next takes over.
+            prop_assert_eq!(all.in_flight - all.carried_in, entered - gone);
+        }
+    }
+}

@@ -1,0 +1,658 @@
+//! The probes on one load of a module: what they measure, cut into intervals, and added to the sum of its build.
+
+use std::collections::{BTreeMap, HashSet};
+use std::io;
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+use profiler_common::bucket::{HIGHEST_NS, LOWEST_NS};
+use tracing::{info, warn};
+
+use super::account::Account;
+use super::config;
+use super::state::{Build, NotMeasured};
+use crate::kernel::host::HostFacts;
+use crate::kernel::module::{self, ModuleFacts};
+use crate::kernel::target::{KernelFiles, LeftOut};
+use crate::probe::{self, Drained, Precision, ProbeError, Probes, Session};
+use crate::profile::measure::{HandlerMeasure, Losses};
+use crate::profile::warning::{Handlers, Warning};
+use crate::profile::{
+    Clock, HandlerProfile, HistogramLayout, Meter, Profile, SCHEMA, Tool, VERSION,
+};
+use crate::stats::nanoseconds;
+use crate::text::{listed, plural};
+
+/// For so long a call may be under way whose entry was skipped: see [`Account::add`].
+const AGE: Duration = Duration::from_secs(9);
+
+/// A wall clock that went this much further or less than the monotonic one was stepped.
+const STEP: SignedDuration = SignedDuration::from_secs(1);
+
+/// The probes on one load of a module.
+pub(super) struct Attachment {
+    session: Box<dyn Session>,
+    /// The number of that load.
+    pub(super) load: u64,
+    facts: ModuleFacts,
+    host: HostFacts,
+    precision: Precision,
+    handlers: Vec<Handler>,
+    left_out: Vec<LeftOut>,
+    not_measured: BTreeMap<String, NotMeasured>,
+    /// When the interval began, by both clocks.
+    started: Timestamp,
+    began: Instant,
+    /// Until when calls were counted.
+    until: Instant,
+    /// Length of the build's intervals before, in nanoseconds.
+    window_ns: u64,
+    /// When skipped entries were forgotten the last time.
+    aged: Instant,
+}
+
+/// One handler.
+struct Handler {
+    /// Of the interval so far.
+    measure: HandlerMeasure,
+    account: Account,
+    /// Losses of the build's intervals before, and those published.
+    before: Losses,
+    shown: Losses,
+    calls_per_s: f64,
+}
+
+/// What a drain changed of the recording of a build.
+#[derive(Debug, Default)]
+pub(super) struct Change {
+    /// The handlers that changed, as they are now.
+    handlers: Vec<HandlerProfile>,
+    in_flight: BTreeMap<String, u64>,
+    window_ns: u64,
+}
+
+impl Change {
+    pub(super) fn apply(self, build: &mut Build) {
+        for new in self.handlers {
+            let known = build.recording.handlers.iter_mut().find(|known| known.name == new.name);
+            if let Some(known) = known {
+                *known = new;
+            }
+        }
+        build.in_flight = self.in_flight;
+        build.recording.window_ns = self.window_ns;
+    }
+}
+
+impl Attachment {
+    /// Puts probes on the handlers of a load of a module. Those that cannot be measured are left out.
+    ///
+    /// # Errors
+    /// Why none can, in a sentence.
+    pub(super) fn attach(
+        config: &config::Module,
+        load: u64,
+        precision: Precision,
+        host: &HostFacts,
+    ) -> Result<Self, String> {
+        let name = Some(config.name.as_str());
+        let facts = module::collect(&config.name).map_err(|error| error.to_string())?;
+        let found = KernelFiles::default().resolve_present(name, &config.handlers);
+        let mut found = found.map_err(|error| error.to_string())?;
+        if let (true, Some(left)) = (found.targets.is_empty(), found.left_out.first()) {
+            return Err(format!(
+                "none of its handlers can be measured: {}: {}",
+                left.name, left.reason
+            ));
+        }
+        let mut not_measured: Vec<LeftOut> = found.left_out.clone();
+        // Of what globs match, functions that cannot have a probe are nobody's wish.
+        not_measured.retain(|left| config.handlers.contains(&left.name));
+        let named =
+            found.targets.iter().filter(|target| !target.by_glob).map(|target| target.label());
+        let named: HashSet<String> = named.collect();
+        for target in &mut found.targets {
+            // One that no backend can measure is left out, whoever named it.
+            target.by_glob = true;
+        }
+        let options = probe::Options {
+            precision,
+            backend: config.backend,
+            keeper: true,
+            ..probe::Options::default()
+        };
+        let probes = Probes::attach(&found.targets, options).map_err(|error| error.to_string())?;
+        for fell_back in probes.fell_back() {
+            let probe::FellBack { handler, backend, reason } = fell_back;
+            info!("handler {handler} of {} is measured by {backend}: {reason}", config.name);
+        }
+        not_measured.extend_from_slice(probes.left_out());
+        let left_out = [&found.left_out[..], probes.left_out()].concat();
+        let mut attachment = Self::begin(Box::new(probes), load, precision, facts, host)
+            .map_err(|error| error.to_string())?;
+        for handler in &mut attachment.handlers {
+            handler.measure.target.by_glob = !named.contains(&handler.measure.target.label());
+        }
+        let missing = |left: LeftOut| (left.name, NotMeasured::Missing(left.reason));
+        attachment.not_measured = not_measured.into_iter().map(missing).collect();
+        attachment.left_out = left_out;
+        attachment.say();
+        Ok(attachment)
+    }
+
+    /// Begins to measure with probes that are there.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    fn begin(
+        mut session: Box<dyn Session>,
+        load: u64,
+        precision: Precision,
+        facts: ModuleFacts,
+        host: &HostFacts,
+    ) -> Result<Self, ProbeError> {
+        // Exits of calls that had entered before the probes were there.
+        let first = session.drain()?;
+        let began = session.drained_until().unwrap_or_else(Instant::now);
+        let handler = |((target, backend), drained): ((_, _), &Drained)| {
+            let durations = precision.durations().map_err(adding)?;
+            let losses = Losses::default();
+            let target: &crate::kernel::target::Target = target;
+            let (target, backend, self_time) = (target.clone(), Some(backend), None);
+            let measure = HandlerMeasure { target, backend, durations, self_time, losses };
+            let account = Account::begin(drained);
+            Ok(Handler { measure, account, before: losses, shown: losses, calls_per_s: 0.0 })
+        };
+        let all = session.targets().into_iter().zip(session.backends()).zip(&first);
+        let handlers = all.map(handler).collect::<Result<_, ProbeError>>()?;
+        Ok(Self {
+            session,
+            load,
+            facts,
+            host: host.clone(),
+            precision,
+            handlers,
+            left_out: Vec::new(),
+            not_measured: BTreeMap::new(),
+            started: Timestamp::now(),
+            began,
+            until: began,
+            window_ns: 0,
+            aged: began,
+        })
+    }
+
+    fn say(&self) {
+        let count = self.handlers.len();
+        info!(
+            "measuring {count} handler{} of module {} (build {}), with {} KiB of kernel memory",
+            plural(count),
+            self.facts.name,
+            self.build_id(),
+            self.kernel_memory_bytes() / 1024,
+        );
+        for (name, why) in &self.not_measured {
+            if let NotMeasured::Missing(why) = why {
+                warn!("handler {name} of module {} is not measured: {why}", self.facts.name);
+            }
+        }
+    }
+
+    /// The module.
+    pub(super) fn module(&self) -> &str {
+        &self.facts.name
+    }
+
+    /// What tells its build from others: its build id, else its `srcversion`, else nothing.
+    pub(super) fn build_id(&self) -> &str {
+        let id = self.facts.build_id.as_deref().or(self.facts.srcversion.as_deref());
+        id.unwrap_or_default()
+    }
+
+    /// The handlers, in words.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.handlers.iter().map(|handler| handler.measure.target.label()).collect()
+    }
+
+    pub(super) fn kernel_memory_bytes(&self) -> u64 {
+        self.session.memory_bytes()
+    }
+
+    /// Calls a second of each handler, by the last drain.
+    pub(super) fn rates(&self) -> impl Iterator<Item = (String, f64)> + '_ {
+        self.handlers.iter().map(|handler| (handler.measure.target.label(), handler.calls_per_s))
+    }
+
+    /// Whether its figures add to those of `build`: the same build, measured in the same way.
+    pub(super) fn adds_to(&self, build: &Build) -> bool {
+        let same_way = |handler: &Handler| {
+            let name = handler.measure.target.label();
+            let known = build.recording.handlers.iter().find(|known| known.name == name);
+            known.is_none_or(|known| known.backend == handler.measure.backend)
+        };
+        build.recording.histogram.precision_digits == self.precision.digits()
+            && self.handlers.iter().all(same_way)
+    }
+
+    /// The build that it goes on with: what was measured `before`, or nothing so far.
+    ///
+    /// # Errors
+    /// Never for histograms of one precision; the library's own check is passed on.
+    pub(super) fn build(&mut self, before: Option<&Build>) -> Result<Build, ProbeError> {
+        let mut recording = match before {
+            Some(before) => before.recording.clone(),
+            None => self.recording(self.started, Duration::from_nanos(1), Vec::new()),
+        };
+        self.window_ns = before.map_or(0, |before| before.recording.window_ns);
+        for handler in &mut self.handlers {
+            let name = handler.measure.target.label();
+            match recording.handlers.iter().find(|known| known.name == name) {
+                Some(known) => (handler.before, handler.shown) = (known.losses, known.losses),
+                None => recording
+                    .handlers
+                    .push(HandlerProfile::from_measure(&handler.measure).map_err(adding)?),
+            }
+        }
+        recording.left_out.clone_from(&self.left_out);
+        Ok(Build {
+            module: self.facts.name.clone(),
+            id: self.build_id().to_owned(),
+            recording,
+            not_measured: self.not_measured.clone(),
+            in_flight: BTreeMap::new(),
+        })
+    }
+
+    /// Whether no call began since the last drain, and none was under way: then there is nothing to drain.
+    fn is_idle(&mut self) -> bool {
+        let known = self.handlers.iter().map(|handler| &handler.account);
+        let known = known.map(|account| (account.in_flight() == 0).then_some(account.entries()));
+        let known: Vec<Option<u64>> = known.collect();
+        known.iter().all(Option::is_some)
+            && self.session.entries().is_ok_and(|entries| entries == known)
+    }
+
+    /// Takes what was measured since the last time: what it changes of the build's `recording`. `fully` looks also
+    /// at what the kernel skipped where no call began.
+    ///
+    /// # Errors
+    /// If the kernel's maps cannot be read; the next time has what this one lacks.
+    pub(super) fn drain(&mut self, recording: &Profile, fully: bool) -> Result<Change, ProbeError> {
+        let now = Instant::now();
+        if !fully && self.is_idle() {
+            self.until = now;
+            self.handlers.iter_mut().for_each(|handler| handler.calls_per_s = 0.0);
+            return Ok(self.change());
+        }
+        let drained = self.session.drain()?;
+        let until = self.session.drained_until().unwrap_or_else(Instant::now);
+        self.add(drained, until, recording, false)
+    }
+
+    fn add(
+        &mut self,
+        drained: Vec<Drained>,
+        until: Instant,
+        recording: &Profile,
+        is_last: bool,
+    ) -> Result<Change, ProbeError> {
+        let seconds = until.saturating_duration_since(self.until).as_secs_f64().max(1e-3);
+        self.until = self.until.max(until);
+        let ages = until.saturating_duration_since(self.aged) >= AGE;
+        if ages {
+            self.aged = until;
+        }
+        let mut change = self.change();
+        for (handler, mut drained) in self.handlers.iter_mut().zip(drained) {
+            handler.calls_per_s = drained.durations.len() as f64 / seconds;
+            handler.account.add(&mut drained);
+            if is_last {
+                handler.account.end();
+            }
+            if ages {
+                handler.account.age();
+            }
+            handler.measure.durations.add(&drained.durations).map_err(adding)?;
+            change.handlers.extend(handler.sum(&drained, recording)?);
+            change.in_flight.insert(handler.measure.target.label(), handler.account.in_flight());
+        }
+        Ok(change)
+    }
+
+    /// Nothing but the time that passed.
+    fn change(&self) -> Change {
+        let open = nanoseconds(self.until.saturating_duration_since(self.began));
+        Change { window_ns: self.window_ns.saturating_add(open).max(1), ..Change::default() }
+    }
+
+    /// Ends the interval with the last drain and begins the next there: a recording of it.
+    ///
+    /// # Errors
+    /// Never for histograms of one precision; the library's own check is passed on.
+    pub(super) fn close(&mut self) -> Result<Profile, ProbeError> {
+        let mut profiles = Vec::with_capacity(self.handlers.len());
+        for handler in &self.handlers {
+            profiles.push(HandlerProfile::from_measure(&handler.measure).map_err(adding)?);
+        }
+        let length = self.until.saturating_duration_since(self.began).max(Duration::from_nanos(1));
+        let mut recording = self.recording(self.started, length, profiles);
+        if let Ok(Some((handler, prog_id))) = self.session.foreign_program() {
+            let warning = Warning::Shared(Handlers(vec![handler]), prog_id);
+            warn!("{warning}");
+            recording.warnings.push(warning.into());
+        }
+        recording.warn();
+        for handler in &mut self.handlers {
+            // What does not fit is no number that a machine can count to.
+            let sum = handler.before.checked_add(&handler.measure.losses);
+            handler.before = sum.unwrap_or(handler.before);
+            handler.measure.durations.reset();
+            handler.account.close();
+            handler.measure.losses = Losses::default();
+        }
+        self.window_ns = self.window_ns.saturating_add(recording.window_ns);
+        let ended =
+            Timestamp::now() - SignedDuration::try_from(self.until.elapsed()).unwrap_or_default();
+        let stepped = ended.duration_since(self.started)
+            - SignedDuration::try_from(length).unwrap_or_default();
+        if stepped.abs() > STEP {
+            warn!(
+                "the wall clock was stepped by {stepped:#} during an interval of {}: its length is right, its \
+                 start is as the clock was then",
+                self.facts.name
+            );
+        }
+        (self.started, self.began) = (ended, self.until);
+        Ok(recording)
+    }
+
+    /// Takes the probes off: the last change of the build's `recording`, and the last interval.
+    ///
+    /// # Errors
+    /// If the kernel's maps cannot be read any more.
+    pub(super) fn end(mut self, recording: &Profile) -> Result<(Change, Profile), ProbeError> {
+        let count = self.handlers.len();
+        self.session.detach();
+        let drained = match self.session.drain() {
+            Ok(drained) => drained,
+            Err(error) => {
+                warn!("the last calls of module {} are lost: {error}", self.facts.name);
+                self.session.undelivered()?
+            }
+        };
+        let until = self.session.drained_until().unwrap_or_else(Instant::now);
+        let mut change = self.add(drained, until, recording, true)?;
+        change.in_flight.clear();
+        let interval = self.close()?;
+        info!(
+            "no probes on the {count} handlers of module {}: {}",
+            self.facts.name,
+            listed(&self.names())
+        );
+        Ok((change, interval))
+    }
+
+    fn recording(
+        &self,
+        started: Timestamp,
+        length: Duration,
+        handlers: Vec<HandlerProfile>,
+    ) -> Profile {
+        Profile {
+            schema: SCHEMA.to_owned(),
+            version: VERSION,
+            tool: Tool::this(),
+            started,
+            place: None,
+            load_profile: None,
+            clock: Clock::Wall,
+            meter: Meter::default(),
+            window_ns: nanoseconds(length),
+            warmup_ns: 0,
+            interrupted: false,
+            histogram: HistogramLayout {
+                precision_digits: self.precision.digits(),
+                lowest_ns: LOWEST_NS,
+                highest_ns: HIGHEST_NS,
+                kernel_memory_bytes: self.kernel_memory_bytes(),
+            },
+            host: self.host.clone(),
+            modules: vec![self.facts.clone()],
+            loads: Vec::new(),
+            handlers,
+            left_out: self.left_out.clone(),
+            driver_costs: Vec::new(),
+            costs: None,
+            intervals: Vec::new(),
+            call_tree: None,
+            sources: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+}
+
+impl Handler {
+    /// The handler in the sum of its build after `drained`; `None` if nothing changed.
+    fn sum(
+        &mut self,
+        drained: &Drained,
+        recording: &Profile,
+    ) -> Result<Option<HandlerProfile>, ProbeError> {
+        self.measure.losses = self.account.losses(&self.measure.durations);
+        let losses = self.before.checked_add(&self.measure.losses).unwrap_or(self.shown);
+        let name = self.measure.target.label();
+        let known = recording.handlers.iter().find(|known| known.name == name);
+        let Some(known) = known.filter(|_| !drained.durations.is_empty() || losses != self.shown)
+        else {
+            return Ok(None);
+        };
+        self.shown = losses;
+        if drained.durations.is_empty() {
+            return Ok(Some(HandlerProfile { losses, ..known.clone() }));
+        }
+        let mut durations = known.durations(&recording.histogram).map_err(adding)?;
+        durations.add(&drained.durations).map_err(adding)?;
+        let HandlerMeasure { target, backend, .. } = &self.measure;
+        let (target, backend) = (target.clone(), *backend);
+        let sum = HandlerMeasure { target, backend, durations, self_time: None, losses };
+        HandlerProfile::from_measure(&sum).map(Some).map_err(adding)
+    }
+}
+
+fn adding(error: impl std::error::Error + Send + Sync + 'static) -> ProbeError {
+    ProbeError::System { doing: "adding up what was drained", error: io::Error::other(error) }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::kernel::target::Target;
+    use crate::probe::Books;
+    use crate::profile::unlike::What;
+    use crate::profile::{Backend, Merge};
+
+    /// Gives these drains, one after the other, and then nothing more.
+    struct Scripted {
+        targets: Vec<Target>,
+        drains: Vec<Vec<Drained>>,
+        books: Vec<Books>,
+        taken: usize,
+        until: Instant,
+    }
+
+    impl Session for Scripted {
+        fn targets(&self) -> Vec<&Target> {
+            self.targets.iter().collect()
+        }
+
+        fn backends(&self) -> Vec<Backend> {
+            vec![Backend::Fentry; self.targets.len()]
+        }
+
+        fn drain(&mut self) -> Result<Vec<Drained>, ProbeError> {
+            let drained = match self.drains.get(self.taken) {
+                Some(drained) => drained.clone(),
+                None => self.books.iter().map(|books| Drained::of(&[], *books)).collect(),
+            };
+            self.taken += 1;
+            self.until += Duration::from_secs(10);
+            self.books = drained.iter().map(|drained| drained.books).collect();
+            Ok(drained)
+        }
+
+        fn drained_until(&self) -> Option<Instant> {
+            Some(self.until)
+        }
+
+        fn entries(&mut self) -> Result<Vec<Option<u64>>, ProbeError> {
+            let next = self.drains.get(self.taken);
+            let books =
+                next.map_or(self.books.clone(), |next| next.iter().map(|of| of.books).collect());
+            Ok(books.iter().map(|books| Some(books.entries)).collect())
+        }
+
+        fn detach(&mut self) {}
+
+        fn memory_bytes(&self) -> u64 {
+            4096
+        }
+    }
+
+    /// Probes on the handlers `busy` and `rare` of a build of `driver`, which give these drains after the first.
+    pub(in super::super) fn attachment(id: &str, drains: Vec<Vec<Drained>>) -> Attachment {
+        let target = |name: &str| Target {
+            name: name.to_owned(),
+            module: Some("driver".to_owned()),
+            ..Target::default()
+        };
+        let first = vec![Drained::of(&[], Books::default()); 2];
+        let session = Scripted {
+            targets: vec![target("busy"), target("rare")],
+            drains: [vec![first], drains].concat(),
+            books: vec![Books::default(); 2],
+            taken: 0,
+            until: Instant::now() - Duration::from_secs(1000),
+        };
+        let build_id = Some(id.to_owned());
+        let facts = ModuleFacts { name: "driver".to_owned(), build_id, ..ModuleFacts::default() };
+        Attachment::begin(Box::new(session), 7, Precision::Three, facts, &HostFacts::default())
+            .unwrap()
+    }
+
+    /// Drains in which `busy` has these many more calls each time and one under way, and `rare` one in each third.
+    pub(in super::super) fn drains(calls: &[u64], doubtful_from: usize) -> Vec<Vec<Drained>> {
+        let (mut of_busy, mut of_rare) = (0, 0);
+        let drain = |(at, count): (usize, &u64)| {
+            of_busy += count;
+            let skipped = u64::from(at >= doubtful_from);
+            let busy = Books {
+                entries: of_busy + 1,
+                in_flight: 1,
+                doubtful: skipped,
+                skipped_entries: skipped,
+                missed: 2 * skipped,
+                ..Books::default()
+            };
+            let durations: Vec<u64> = (0..*count).map(|n| 100 + 7919 * n % 1_000_003).collect();
+            let rare: &[u64] = if at % 3 == 0 { &[5_000_000_000] } else { &[] };
+            of_rare += rare.len() as u64;
+            let of_rare = Books { entries: of_rare, ..Books::default() };
+            vec![Drained::of(&durations, busy), Drained::of(rare, of_rare)]
+        };
+        calls.iter().enumerate().map(drain).collect()
+    }
+
+    /// What a file of it holds.
+    fn stored(interval: &Profile) -> Profile {
+        Profile::parse(&interval.to_json(), Path::new("interval.json")).unwrap()
+    }
+
+    fn assert_is_sum(build: &Build, intervals: &[Profile]) {
+        let mut merge = Merge::new(What::ALL);
+        for (at, interval) in intervals.iter().enumerate() {
+            merge.add(stored(interval), &at.to_string()).unwrap();
+        }
+        let sum = merge.finish().unwrap();
+        let of_build = Profile { handlers: build.recording.handlers.clone(), ..sum.clone() };
+        assert_eq!(of_build, sum);
+        assert_eq!(build.recording.window_ns, sum.window_ns);
+        build.recording.check().unwrap();
+    }
+
+    #[test]
+    fn a_build_is_the_exact_sum_of_its_intervals_and_never_less_than_before() {
+        let calls = [30, 0, 200, 1, 9, 0, 77, 500];
+        let mut attached = attachment("aa", drains(&calls, 4));
+        let mut build = attached.build(None).unwrap();
+        let (mut intervals, mut before) = (Vec::new(), Vec::new());
+        for at in 0..calls.len() {
+            attached.drain(&build.recording, at % 3 == 2).unwrap().apply(&mut build);
+            build.recording.check().unwrap();
+            let figures =
+                |of: &HandlerProfile| [of.count, of.sum_ns, of.losses.missed, of.losses.doubtful];
+            let now: Vec<[u64; 4]> = build.recording.handlers.iter().map(figures).collect();
+            let less = before.iter().flatten().zip(now.iter().flatten()).find(|(a, b)| a > b);
+            assert_eq!(less, None, "after {before:?} comes {now:?}");
+            before = now;
+            if at % 3 == 2 {
+                intervals.push(attached.close().unwrap());
+                assert_is_sum(&build, &intervals);
+            }
+        }
+        let (change, last) = attached.end(&build.recording).unwrap();
+        change.apply(&mut build);
+        intervals.push(last);
+        assert_is_sum(&build, &intervals);
+        let busy = &build.recording.handlers[0];
+        // In the drain that has the skipped entry; the next has no call, and the one after that is too late.
+        let [count, doubtful] = [busy.count, busy.losses.doubtful];
+        assert_eq!(count + doubtful, calls.iter().sum::<u64>());
+        assert_eq!(doubtful, 1, "{:?}", busy.losses);
+        assert_eq!((busy.losses.missed, build.recording.handlers[1].count), (2, 3));
+
+        // The same build comes again.
+        let mut again = attachment("aa", drains(&[10, 20], 9));
+        assert!(again.adds_to(&build));
+        let mut build = again.build(Some(&build)).unwrap();
+        again.drain(&build.recording, true).unwrap().apply(&mut build);
+        intervals.push(again.close().unwrap());
+        let (change, last) = again.end(&build.recording).unwrap();
+        change.apply(&mut build);
+        intervals.push(last);
+        assert_is_sum(&build, &intervals);
+        assert_eq!(build.recording.handlers[0].count, count + 30);
+        assert!(build.in_flight.is_empty());
+    }
+
+    #[test]
+    fn what_did_not_happen_is_not_drained() {
+        let still = Drained::of(&[], Books::default());
+        let one = Drained::of(&[400], Books { entries: 1, ..Books::default() });
+        let mut attached =
+            attachment("aa", vec![vec![still.clone(), still.clone()], vec![still, one]]);
+        let mut build = attached.build(None).unwrap();
+        // The next drain of the script has no call: it is not taken.
+        attached.drain(&build.recording, false).unwrap().apply(&mut build);
+        attached.drain(&build.recording, false).unwrap().apply(&mut build);
+        assert_eq!(build.recording.handlers[1].count, 0);
+        assert!(build.recording.window_ns > 0);
+        // At the end of an interval it is, because of what the kernel may have skipped.
+        attached.drain(&build.recording, true).unwrap().apply(&mut build);
+        attached.drain(&build.recording, false).unwrap().apply(&mut build);
+        assert_eq!(build.recording.handlers[1].count, 1);
+    }
+
+    #[test]
+    fn another_way_to_measure_does_not_add_up() {
+        let mut attached = attachment("aa", Vec::new());
+        let build = attached.build(None).unwrap();
+        let mut other = build.clone();
+        other.recording.handlers[0].backend = Some(Backend::Kprobe);
+        assert!(attached.adds_to(&build) && !attached.adds_to(&other));
+        other = build;
+        other.recording.histogram.precision_digits = 2;
+        assert!(!attached.adds_to(&other));
+    }
+}

@@ -1,0 +1,319 @@
+//! The local socket: root alone asks the daemon to release a module, and what it does.
+
+use std::fs;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::fcntl::{Flock, FlockArg};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixListener;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+use tracing::warn;
+
+use super::status::Status;
+use crate::error::exit;
+use crate::load::make_private;
+
+/// Where the daemon's socket and its lock are.
+pub const FOLDER: &str = "/run/profiler";
+
+const SOCKET: &str = "serve.sock";
+const LOCK: &str = "serve.lock";
+
+/// Longest request, in bytes.
+const MOST_BYTES: u64 = 4096;
+
+/// How long a client may take to ask, and to take the answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long the daemon may take for an answer: probes on hundreds of handlers take their time.
+const PATIENCE_OF_CLIENT: Duration = Duration::from_secs(180);
+
+/// What the daemon is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Request {
+    /// What does it do?
+    Status,
+    /// Take the probes off a module, so that it can be unloaded.
+    Release(String),
+    /// Put them on again although it was not unloaded.
+    Resume(String),
+}
+
+/// What the daemon answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// What it does.
+    Status(Status),
+    /// The module can be unloaded, unless others hold it.
+    Released(Released),
+    /// The handlers of the module that are measured again.
+    Resumed(Vec<String>),
+    /// It cannot be done.
+    Refused {
+        /// Exit code for it.
+        code: u8,
+        /// Why, and what to do.
+        message: String,
+    },
+}
+
+/// What became of a release.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Released {
+    /// The handlers that were measured; none if the module was not.
+    pub handlers: Vec<String>,
+    /// Calls of these in the interval that the release ended.
+    pub calls: u64,
+    /// References that others hold on the module, so that it cannot be unloaded; 0 if none.
+    pub references: u64,
+}
+
+/// A request, and where its answer goes.
+pub(super) type Question = (Request, oneshot::Sender<Answer>);
+
+/// The daemon's socket and lock cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// Another daemon is there.
+    #[error(
+        "another `profiler serve` runs already{}: stop it first, or give it this module in its configuration",
+        .0.map_or(String::new(), |pid| format!(" (process {pid})"))
+    )]
+    Running(Option<u32>),
+    /// The folder or the socket cannot be made.
+    #[error("cannot use {} for the daemon's socket: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+}
+
+/// The lock that only one daemon has; the kernel takes it back when the process ends.
+#[derive(Debug)]
+pub(super) struct Lock {
+    _file: Flock<fs::File>,
+    folder: PathBuf,
+}
+
+impl Lock {
+    /// Takes it.
+    ///
+    /// # Errors
+    /// If another daemon has it, or others than root could change the folder.
+    pub(super) fn take(folder: &Path) -> Result<Self, ControlError> {
+        let failed = |path: &Path, source| ControlError::Io { path: path.to_owned(), source };
+        make_private(folder).map_err(|error| failed(folder, error))?;
+        let path = folder.join(LOCK);
+        let mut options = fs::OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(false).open(&path);
+        let file = file.map_err(|error| failed(&path, error))?;
+        let mut file =
+            Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(file, _)| {
+                let mut owner = String::new();
+                let _ = file.take(20).read_to_string(&mut owner);
+                ControlError::Running(owner.trim().parse().ok())
+            })?;
+        let id = format!("{}\n", std::process::id());
+        file.set_len(0)
+            .and_then(|()| file.write_all(id.as_bytes()))
+            .map_err(|error| failed(&path, error))?;
+        Ok(Self { _file: file, folder: folder.to_owned() })
+    }
+
+    /// Answers requests from now on. To be called within a runtime.
+    ///
+    /// # Errors
+    /// If the socket cannot be made.
+    pub(super) fn listen(&self, questions: mpsc::Sender<Question>) -> Result<(), ControlError> {
+        let path = self.folder.join(SOCKET);
+        let failed = |source| ControlError::Io { path: path.clone(), source };
+        // That of a daemon which was killed: this one has its lock.
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+        let listener = UnixListener::bind(&path).map_err(failed)?;
+        // Until here the folder keeps others out.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        tokio::spawn(serve(listener, questions));
+        Ok(())
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(self.folder.join(SOCKET));
+    }
+}
+
+async fn serve(listener: UnixListener, questions: mpsc::Sender<Question>) {
+    loop {
+        match listener.accept().await {
+            // One that says nothing does not keep others waiting. They are root's alone.
+            Ok((stream, _)) => {
+                let questions = questions.clone();
+                tokio::spawn(async move {
+                    if let Err(error) = answer(stream, &questions).await {
+                        warn!("a request on the local socket failed: {error}");
+                    }
+                });
+            }
+            Err(error) => {
+                warn!("cannot accept on the local socket: {error}");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+    }
+}
+
+async fn answer(
+    mut stream: tokio::net::UnixStream,
+    questions: &mpsc::Sender<Question>,
+) -> io::Result<()> {
+    let peer = stream.peer_cred()?.uid();
+    if peer != 0 && peer != nix::unistd::geteuid().as_raw() {
+        return Err(io::Error::other(format!("user {peer} is not root")));
+    }
+    let (reader, mut writer) = stream.split();
+    let mut line = String::new();
+    let mut reader = tokio::io::BufReader::new(reader.take(MOST_BYTES));
+    timeout(PATIENCE, reader.read_line(&mut line)).await??;
+    let answer = match serde_json::from_str(&line) {
+        Err(error) => {
+            let message =
+                format!("the daemon does not know this request: {error}: is it another version?");
+            Answer::Refused { code: exit::USAGE, message }
+        }
+        Ok(request) => {
+            let (sender, receiver) = oneshot::channel();
+            let gone = |_| io::Error::other("the daemon ends");
+            questions.send((request, sender)).await.map_err(|_| gone(()))?;
+            receiver.await.map_err(|_| gone(()))?
+        }
+    };
+    let mut bytes = serde_json::to_vec(&answer)?;
+    bytes.push(b'\n');
+    timeout(PATIENCE, writer.write_all(&bytes)).await?
+}
+
+/// Why the daemon could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// None runs.
+    #[error(
+        "no `profiler serve` runs on this machine: start one (`systemctl start profiler`), or see its journal"
+    )]
+    NoDaemon,
+    /// Only root may.
+    #[error("only root may ask the daemon: run this as root")]
+    NotRoot,
+    /// The daemon refused it.
+    #[error("{message}")]
+    Refused {
+        /// The exit code.
+        code: u8,
+        /// Why.
+        message: String,
+    },
+    /// The conversation broke off.
+    #[error("the daemon gave no answer: {0}: see its journal")]
+    NoAnswer(io::Error),
+}
+
+/// Asks the daemon whose socket is in `folder`.
+///
+/// # Errors
+/// If there is none, it refuses, or does not answer.
+pub fn ask(folder: &Path, request: &Request) -> Result<Answer, AskError> {
+    let stream = UnixStream::connect(folder.join(SOCKET)).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => AskError::NoDaemon,
+        io::ErrorKind::PermissionDenied => AskError::NotRoot,
+        _ => AskError::NoAnswer(error),
+    })?;
+    match converse(&stream, request) {
+        Ok(Answer::Refused { code, message }) => Err(AskError::Refused { code, message }),
+        Ok(answer) => Ok(answer),
+        Err(error) => Err(AskError::NoAnswer(error)),
+    }
+}
+
+fn converse(mut stream: &UnixStream, request: &Request) -> io::Result<Answer> {
+    stream.set_read_timeout(Some(PATIENCE_OF_CLIENT))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut bytes = serde_json::to_vec(request)?;
+    bytes.push(b'\n');
+    stream.write_all(&bytes)?;
+    let mut line = String::new();
+    if BufReader::new(stream).read_line(&mut line)? == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(serde_json::from_str(&line)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_daemon_is_refused_and_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("run");
+        let lock = Lock::take(&folder).unwrap();
+        let error = Lock::take(&folder).unwrap_err().to_string();
+        assert!(
+            error.contains(&format!("runs already (process {})", std::process::id())),
+            "{error}"
+        );
+        drop(lock);
+        Lock::take(&folder).unwrap();
+    }
+
+    #[test]
+    fn what_is_asked_reaches_the_engine_and_its_answer_comes_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("run");
+        assert!(matches!(ask(&folder, &Request::Status), Err(AskError::NoDaemon)));
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.unwrap();
+        let lock = Lock::take(&folder).unwrap();
+        let (sender, mut questions) = mpsc::channel(1);
+        runtime.block_on(async { lock.listen(sender) }).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&folder), mode(&folder.join(SOCKET))), (0o700, 0o600));
+        runtime.spawn(async move {
+            while let Some((request, answer)) = questions.recv().await {
+                let _ = answer.send(match request {
+                    Request::Release(module) => Answer::Resumed(vec![module]),
+                    _ => Answer::Refused { code: 9, message: "no".to_owned() },
+                });
+            }
+        });
+        let answer = ask(&folder, &Request::Release("driver".to_owned())).unwrap();
+        assert_eq!(answer, Answer::Resumed(vec!["driver".to_owned()]));
+        let refused = ask(&folder, &Request::Status).unwrap_err();
+        assert!(matches!(refused, AskError::Refused { code: 9, .. }), "{refused:?}");
+
+        // Nonsense, and more of it than is read, get an answer; who says nothing does not keep others out for ever.
+        for nonsense in [&b"what?\n"[..], &[b'x'; 10_000]] {
+            let mut stream = UnixStream::connect(folder.join(SOCKET)).unwrap();
+            let _ = stream.write_all(nonsense);
+            let mut line = String::new();
+            let _ = BufReader::new(&stream).read_line(&mut line);
+            assert!(line.is_empty() || line.contains("does not know this request"), "{line}");
+        }
+        assert!(ask(&folder, &Request::Release("again".to_owned())).is_ok());
+        drop(lock);
+        assert!(matches!(ask(&folder, &Request::Status), Err(AskError::NoDaemon)));
+    }
+}

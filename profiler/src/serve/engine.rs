@@ -1,0 +1,752 @@
+//! What the daemon does over time: it attaches when modules come, drains, closes intervals, and publishes what it
+//! knows.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio::time::sleep_until;
+use tracing::{error, info, warn};
+
+use super::attachment::{Attachment, Change};
+use super::config::{self, Config};
+use super::control::{Answer, Question, Released, Request};
+use super::modules::{Event, Presence};
+use super::state::{Build, Module, Own, Phase, State};
+use super::status::{Measured, OfModule, Status};
+use super::store::Store;
+use super::{Error, Source};
+use crate::error::exit;
+use crate::kernel::host::{self, HostFacts};
+use crate::kernel::module::references;
+use crate::probe::ProbeError;
+use crate::profile::Profile;
+use crate::stats::nanoseconds;
+
+/// Longest time between two drains: kernel counters have 32 bits, which no CPU fills so soon.
+const DRAIN_EVERY: Duration = Duration::from_secs(10);
+
+/// Shortest time between two drains for those who ask what the daemon does.
+const DRAIN_FOR_STATUS: Duration = Duration::from_millis(500);
+
+/// Drains in a row that may fail before the probes are taken off: the kernel's counters would overflow.
+const MOST_FAILURES: u32 = 6;
+
+/// Time to the next look at a module whose initialisation is under way (kernels before 5.11 report it too early).
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// How often a module may be replaced while probes are put on it, before it has to wait for its next event.
+const MOST_TRIES: u32 = 5;
+
+/// Builds that are kept in memory, and shown: the one that was met first goes when there are more.
+pub const MOST_BUILDS: usize = 16;
+
+/// How long the kernel may take to let a module go when its probes are off.
+const LET_GO: Duration = Duration::from_secs(2);
+
+/// The engine of the daemon.
+pub(super) struct Engine {
+    config: Config,
+    source: Source,
+    host: HostFacts,
+    watched: Vec<Watched>,
+    state: watch::Sender<Arc<State>>,
+    store: Store,
+    own: Own,
+    next_drain: Instant,
+    next_interval: Instant,
+    last_drain: Instant,
+}
+
+/// A module, and what is done about it.
+struct Watched {
+    config: config::Module,
+    doing: Doing,
+}
+
+enum Doing {
+    /// It is not loaded; the time is when to look again.
+    Waiting(Option<Instant>),
+    Measuring(Box<Attachment>, u32),
+    /// The load with this number is let go.
+    Released(u64),
+    /// The load with this number cannot be measured, and why.
+    Refused(u64, String),
+}
+
+impl Watched {
+    fn new(config: config::Module) -> Self {
+        Self { config, doing: Doing::Waiting(None) }
+    }
+
+    fn phase(&self) -> Phase {
+        match &self.doing {
+            Doing::Waiting(_) => Phase::Waiting,
+            Doing::Measuring(..) => Phase::Measuring,
+            Doing::Released(_) => Phase::Released,
+            Doing::Refused(_, why) => Phase::Refused(why.clone()),
+        }
+    }
+
+    fn look_again(&self) -> Option<Instant> {
+        match self.doing {
+            Doing::Waiting(again) => again,
+            _ => None,
+        }
+    }
+}
+
+/// What can end or change the daemon from outside.
+pub(super) struct Outside {
+    pub(super) events: mpsc::Receiver<Event>,
+    pub(super) questions: mpsc::Receiver<Question>,
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Outside {
+    /// Listens for signals from now on. To be called within a runtime.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub(super) fn new(
+        events: mpsc::Receiver<Event>,
+        questions: mpsc::Receiver<Question>,
+    ) -> std::io::Result<Self> {
+        Ok(Self {
+            events,
+            questions,
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+}
+
+impl Engine {
+    /// An engine that has not begun.
+    pub(super) fn new(config: Config, source: Source, store: Store) -> Self {
+        let now = Instant::now();
+        let at = Timestamp::now();
+        let state =
+            State { since: at, at, modules: Vec::new(), builds: Vec::new(), own: Own::default() };
+        let watched = config.modules.iter().cloned().map(Watched::new).collect();
+        let next_interval = now + config.interval;
+        Self {
+            config,
+            source,
+            host: host::collect(),
+            watched,
+            state: watch::Sender::new(Arc::new(state)),
+            store,
+            own: Own::default(),
+            next_drain: now + DRAIN_EVERY,
+            next_interval,
+            last_drain: now,
+        }
+    }
+
+    /// What the daemon knows, from now on.
+    pub(super) fn states(&self) -> watch::Receiver<Arc<State>> {
+        self.state.subscribe()
+    }
+
+    /// Does all of it, until a signal ends it.
+    ///
+    /// # Errors
+    /// If the kernel reports no more modules.
+    pub(super) async fn run(&mut self, mut outside: Outside) -> Result<(), Error> {
+        self.look_at_all();
+        for watched in &self.watched {
+            if matches!(watched.doing, Doing::Waiting(_)) {
+                info!("module {} is not loaded: waiting for it", watched.config.name);
+            }
+        }
+        let result = loop {
+            let again = self.watched.iter().filter_map(Watched::look_again).min();
+            let due = self.next_drain.min(self.next_interval);
+            let due = again.map_or(due, |again| due.min(again));
+            tokio::select! {
+                () = sleep_until(due.into()) => self.on_time(),
+                event = outside.events.recv() => match event {
+                    Some(Event::Module(name)) => self.look_at(&name),
+                    Some(Event::Lost) => {
+                        info!("the kernel had more events than could be read: looking at all modules");
+                        self.look_at_all();
+                    }
+                    Some(Event::Ended(why)) => break Err(Error::NoEvents(why)),
+                    None => break Err(Error::NoEvents("its reader ended".to_owned())),
+                },
+                Some((request, answer)) = outside.questions.recv() => {
+                    // Who asked may be gone.
+                    let _ = answer.send(self.answer(&request));
+                }
+                _ = outside.hang_up.recv() => self.read_again(),
+                _ = outside.terminate.recv() => break Ok("SIGTERM"),
+                _ = outside.interrupt.recv() => break Ok("SIGINT"),
+            }
+        };
+        for at in 0..self.watched.len() {
+            self.end(at);
+        }
+        self.store.end();
+        self.publish();
+        result.map(|signal| {
+            info!("ended by {signal}: the last intervals are closed, and all probes are off")
+        })
+    }
+
+    fn on_time(&mut self) {
+        let now = Instant::now();
+        for at in 0..self.watched.len() {
+            if self.watched[at].look_again().is_some_and(|again| now >= again) {
+                self.look(at);
+            }
+        }
+        let closes = now >= self.next_interval;
+        if closes || now >= self.next_drain {
+            self.drain_all(closes);
+        }
+    }
+
+    /// Drains all that is measured; `closes` ends its intervals, too.
+    fn drain_all(&mut self, closes: bool) {
+        let began = Instant::now();
+        for at in 0..self.watched.len() {
+            self.drain(at, closes);
+        }
+        self.own.drains += 1;
+        self.own.drain_ns += nanoseconds(began.elapsed());
+        let now = Instant::now();
+        (self.last_drain, self.next_drain) = (now, now + DRAIN_EVERY);
+        if closes {
+            // After a machine that slept there is one interval, not one for each that is missing.
+            self.next_interval =
+                self.next_interval.max(now - self.config.interval) + self.config.interval;
+        }
+        self.publish();
+    }
+
+    fn drain(&mut self, at: usize, closes: bool) {
+        let Some(Watched { config, doing: Doing::Measuring(attachment, failures) }) =
+            self.watched.get_mut(at)
+        else {
+            return;
+        };
+        let id = attachment.build_id().to_owned();
+        let drained = with_recording(&self.state, &config.name, &id, |recording| {
+            attachment.drain(recording, closes)
+        });
+        let interval = match drained {
+            Ok(change) => {
+                *failures = 0;
+                let interval = closes.then(|| attachment.close()).transpose();
+                apply(&self.state, &config.name, &id, change);
+                interval
+                    .map(|interval| interval.map(|interval| (config.name.clone(), id, interval)))
+            }
+            Err(error) => {
+                *failures += 1;
+                warn!("module {} cannot be read: {error}", config.name);
+                Err(error)
+            }
+        };
+        match interval {
+            Ok(Some((module, id, interval))) => self.store.put(&module, &id, interval),
+            Ok(None) => {}
+            Err(error) if self.failures(at) >= MOST_FAILURES => {
+                if let Some((load, _)) = self.end(at) {
+                    self.watched[at].doing = Doing::Refused(load, error.to_string());
+                }
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn failures(&self, at: usize) -> u32 {
+        match self.watched.get(at) {
+            Some(Watched { doing: Doing::Measuring(_, failures), .. }) => *failures,
+            _ => 0,
+        }
+    }
+
+    /// Takes the probes off a module, and stores its last interval; then nothing waits for that module. The number of
+    /// the load that was measured, and what was measured last; `None` if nothing was.
+    fn end(&mut self, at: usize) -> Option<(u64, Released)> {
+        let watched = self.watched.get_mut(at)?;
+        if !matches!(watched.doing, Doing::Measuring(..)) {
+            return None;
+        }
+        let Doing::Measuring(attachment, _) =
+            std::mem::replace(&mut watched.doing, Doing::Waiting(None))
+        else {
+            return None;
+        };
+        let module = watched.config.name.clone();
+        let (load, id) = (attachment.load, attachment.build_id().to_owned());
+        let mut released = Released { handlers: attachment.names(), ..Released::default() };
+        let ended =
+            with_recording(&self.state, &module, &id, |recording| attachment.end(recording));
+        match ended {
+            Ok((change, interval)) => {
+                apply(&self.state, &module, &id, change);
+                released.calls = interval.calls();
+                self.store.put(&module, &id, interval);
+            }
+            Err(error) => {
+                self.own.not_stored += 1;
+                error!("the last interval of module {module} is lost: {error}");
+            }
+        }
+        Some((load, released))
+    }
+
+    fn place(&self, module: &str) -> Option<usize> {
+        self.watched.iter().position(|watched| watched.config.name == module)
+    }
+
+    fn look_at(&mut self, module: &str) {
+        if let Some(at) = self.place(module) {
+            self.look(at);
+            self.publish();
+        }
+    }
+
+    fn look_at_all(&mut self) {
+        for at in 0..self.watched.len() {
+            self.look(at);
+        }
+        self.publish();
+    }
+
+    /// Does what the presence of a module asks for.
+    fn look(&mut self, at: usize) {
+        for _ in 0..MOST_TRIES {
+            let Some(watched) = self.watched.get_mut(at) else { return };
+            let presence = Presence::of(&watched.config.name);
+            match next(&watched.doing, presence) {
+                Next::Nothing => return,
+                Next::Wait => {
+                    info!("module {} is not loaded: waiting for it", watched.config.name);
+                    watched.doing = Doing::Waiting(None);
+                    return;
+                }
+                Next::LookAgain => {
+                    watched.doing = Doing::Waiting(Some(Instant::now() + LOOK_AGAIN));
+                    return;
+                }
+                // Only backends that hold no reference let it go while they measure it.
+                Next::Stop => {
+                    warn!("module {} was unloaded while it was measured", watched.config.name);
+                    self.end(at);
+                }
+                Next::Attach(load) => self.attach(at, load),
+            }
+        }
+    }
+
+    /// Puts probes on a load of a module.
+    fn attach(&mut self, at: usize, load: u64) {
+        let measured = self.measured();
+        let Some(watched) = self.watched.get_mut(at) else { return };
+        let config = &watched.config;
+        let attached = Attachment::attach(config, load, self.config.precision, &self.host);
+        let is_same = Presence::of(&config.name) == Presence::Live(load);
+        let attached = attached.and_then(|attachment| match is_same {
+            true => Ok(attachment),
+            false => Err("it was replaced meanwhile".to_owned()),
+        });
+        let begun = attached.and_then(|mut attachment| {
+            let build = begin_build(&self.state, &mut attachment, &measured);
+            build.map_err(|error| error.to_string()).map(|()| attachment)
+        });
+        watched.doing = match begun {
+            Ok(attachment) => Doing::Measuring(Box::new(attachment), 0),
+            // The next look finds out what it is now.
+            Err(_) if !is_same => Doing::Waiting(None),
+            Err(why) => {
+                warn!("module {} cannot be measured: {why}", config.name);
+                Doing::Refused(load, why)
+            }
+        };
+    }
+
+    fn answer(&mut self, request: &Request) -> Answer {
+        match request {
+            Request::Status => {
+                if self.last_drain.elapsed() >= DRAIN_FOR_STATUS {
+                    self.drain_all(false);
+                }
+                Answer::Status(Status::of(&self.state.borrow(), &self.measured()))
+            }
+            Request::Release(module) => self.release(module),
+            Request::Resume(module) => self.resume(module),
+        }
+    }
+
+    fn measured(&self) -> Measured {
+        let of = |watched: &Watched| match &watched.doing {
+            Doing::Measuring(attachment, _) => {
+                let (build, rates) =
+                    (attachment.build_id().to_owned(), attachment.rates().collect());
+                Some((watched.config.name.clone(), OfModule { build, rates }))
+            }
+            _ => None,
+        };
+        self.watched.iter().filter_map(of).collect()
+    }
+
+    /// Takes the probes off a module until another load of it comes.
+    fn release(&mut self, module: &str) -> Answer {
+        let Some(at) = self.place(&module.replace('-', "_")) else { return self.unknown(module) };
+        let module = self.watched[at].config.name.clone();
+        let Presence::Live(load) = Presence::of(&module) else {
+            return Answer::Released(Released::default());
+        };
+        let mut released = self.end(at).map_or_else(Released::default, |(_, released)| released);
+        self.watched[at].doing = Doing::Released(load);
+        self.publish();
+        released.references = let_go(&module);
+        info!("module {module} is released: probes come back with its next load");
+        Answer::Released(released)
+    }
+
+    fn resume(&mut self, module: &str) -> Answer {
+        let Some(at) = self.place(&module.replace('-', "_")) else { return self.unknown(module) };
+        if !matches!(self.watched[at].doing, Doing::Measuring(..)) {
+            self.watched[at].doing = Doing::Waiting(None);
+            self.look(at);
+            self.publish();
+        }
+        match &self.watched[at].doing {
+            Doing::Measuring(attachment, _) => Answer::Resumed(attachment.names()),
+            Doing::Refused(_, why) => {
+                let message = format!("module {module} cannot be measured: {why}");
+                Answer::Refused { code: exit::CANNOT_MEASURE, message }
+            }
+            _ => {
+                let message =
+                    format!("module {module} is not loaded: it is measured when it comes");
+                Answer::Refused { code: exit::NO_TARGET, message }
+            }
+        }
+    }
+
+    fn unknown(&self, module: &str) -> Answer {
+        let known: Vec<&str> =
+            self.watched.iter().map(|watched| watched.config.name.as_str()).collect();
+        let message =
+            format!("the daemon is not for module `{module}`, but for {}", known.join(", "));
+        Answer::Refused { code: exit::NO_TARGET, message }
+    }
+
+    /// Reads the configuration again. What stays the same keeps its probes and counts.
+    fn read_again(&mut self) {
+        let Source::File(path) = &self.source else {
+            warn!("there is no configuration to read again: the daemon has its options alone");
+            return;
+        };
+        let config = match Config::read(path) {
+            Ok(config) => config,
+            Err(error) => {
+                error!("{error}: the configuration stays as it was");
+                return;
+            }
+        };
+        if config.listen != self.config.listen || config.otlp != self.config.otlp {
+            warn!("`listen` and `otlp` are read when the daemon starts: restart it for these");
+        }
+        if config.store != self.config.store {
+            match Store::open(config.store.clone()) {
+                Ok(store) => {
+                    let old = std::mem::replace(&mut self.store, store);
+                    self.store.take_over(old);
+                }
+                Err(error) => {
+                    error!("{error}: the configuration stays as it was");
+                    return;
+                }
+            }
+        }
+        let keeps = config.precision == self.config.precision;
+        let mut old = std::mem::take(&mut self.watched);
+        for module in &config.modules {
+            let known = old.iter().position(|watched| watched.config == *module && keeps);
+            self.watched.push(match known {
+                // What was refused is tried again.
+                Some(at) if matches!(old[at].doing, Doing::Refused(..)) => {
+                    Watched::new(module.clone())
+                }
+                Some(at) => old.swap_remove(at),
+                None => Watched::new(module.clone()),
+            });
+        }
+        let kept = self.watched.len();
+        self.watched.append(&mut old);
+        for at in kept..self.watched.len() {
+            self.end(at);
+        }
+        self.watched.truncate(kept);
+        self.next_interval = self.next_interval.min(Instant::now() + config.interval);
+        self.config = config;
+        info!("the configuration was read again");
+        self.look_at_all();
+    }
+
+    /// Shows what is known now.
+    fn publish(&mut self) {
+        let modules = self.watched.iter();
+        let modules = modules
+            .map(|watched| Module { name: watched.config.name.clone(), phase: watched.phase() })
+            .collect();
+        let attachments = self.watched.iter().filter_map(|watched| match &watched.doing {
+            Doing::Measuring(attachment, _) => Some(attachment),
+            _ => None,
+        });
+        let kernel_memory_bytes = attachments.map(|of| of.kernel_memory_bytes()).sum();
+        let [stored, stored_bytes, not_stored] = self.store.figures();
+        let not_stored = not_stored + self.own.not_stored;
+        let own = Own { kernel_memory_bytes, stored, stored_bytes, not_stored, ..self.own };
+        self.state.send_modify(|state| {
+            let state = Arc::make_mut(state);
+            (state.at, state.modules, state.own) = (Timestamp::now(), modules, own);
+        });
+    }
+}
+
+/// What to do about a module.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    Nothing,
+    Wait,
+    LookAgain,
+    Stop,
+    Attach(u64),
+}
+
+fn next(doing: &Doing, presence: Presence) -> Next {
+    let known = match doing {
+        Doing::Waiting(_) => None,
+        Doing::Measuring(attachment, _) => Some(attachment.load),
+        Doing::Released(load) | Doing::Refused(load, _) => Some(*load),
+    };
+    match (doing, presence) {
+        (_, Presence::Live(load)) if known == Some(load) => Next::Nothing,
+        (Doing::Measuring(..), _) => Next::Stop,
+        (_, Presence::Live(load)) => Next::Attach(load),
+        (_, Presence::Coming) => Next::LookAgain,
+        (Doing::Waiting(None), Presence::Absent) => Next::Nothing,
+        (_, Presence::Absent) => Next::Wait,
+    }
+}
+
+/// Waits until nobody holds a module, but not long: the references that are left.
+fn let_go(module: &str) -> u64 {
+    let began = Instant::now();
+    loop {
+        match references(module) {
+            Some(held) if held > 0 && began.elapsed() < LET_GO => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            held => return held.unwrap_or(0),
+        }
+    }
+}
+
+fn find<'a>(builds: &'a [Build], module: &str, id: &str) -> Option<&'a Build> {
+    builds.iter().find(|build| build.module == module && build.id == id)
+}
+
+/// What `take` makes of the recording of a build.
+fn with_recording<T>(
+    state: &watch::Sender<Arc<State>>,
+    module: &str,
+    id: &str,
+    take: impl FnOnce(&Profile) -> Result<T, ProbeError>,
+) -> Result<T, ProbeError> {
+    let state = Arc::clone(&state.borrow());
+    let gone = || ProbeError::ModuleGone { module: module.to_owned() };
+    take(&find(&state.builds, module, id).ok_or_else(gone)?.recording)
+}
+
+fn apply(state: &watch::Sender<Arc<State>>, module: &str, id: &str, change: Change) {
+    state.send_modify(|state| {
+        let builds = &mut Arc::make_mut(state).builds;
+        let build = builds.iter_mut().find(|build| build.module == module && build.id == id);
+        if let Some(build) = build {
+            change.apply(build);
+        }
+    });
+}
+
+/// Adds the build of an attachment, or goes on with what is known of it.
+fn begin_build(
+    state: &watch::Sender<Arc<State>>,
+    attachment: &mut Attachment,
+    measured: &Measured,
+) -> Result<(), ProbeError> {
+    let (module, id) = (attachment.module().to_owned(), attachment.build_id().to_owned());
+    let known = Arc::clone(&state.borrow());
+    let before = find(&known.builds, &module, &id);
+    let before = before.filter(|before| attachment.adds_to(before));
+    let build = attachment.build(before)?;
+    drop(known);
+    state.send_modify(|state| {
+        let builds = &mut Arc::make_mut(state).builds;
+        match builds.iter_mut().find(|known| known.module == module && known.id == id) {
+            Some(known) => *known = build,
+            None => builds.push(build),
+        }
+        let is_past = |build: &Build| {
+            let now = measured.get(&build.module).is_some_and(|now| now.build == build.id);
+            !now && (&build.module, &build.id) != (&module, &id)
+        };
+        if builds.len() > MOST_BUILDS
+            && let Some(first) = builds.iter().position(is_past)
+        {
+            let gone = builds.remove(first);
+            info!(
+                "build {} of module {} is no longer shown: there are newer ones",
+                gone.id, gone.module
+            );
+        }
+    });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::attachment::tests::{attachment, drains};
+    use super::*;
+
+    fn engine(folder: &std::path::Path, source: Source) -> Engine {
+        let mut config = match &source {
+            Source::File(path) => Config::read(path).unwrap(),
+            Source::Options => Config::default(),
+        };
+        let folder = folder.join("store");
+        config.store = config::Store { folder, max_bytes: 1 << 20, min_free_bytes: 0 };
+        let store = Store::open(config.store.clone()).unwrap();
+        Engine::new(config, source, store)
+    }
+
+    fn measuring() -> Doing {
+        Doing::Measuring(Box::new(attachment("aa", Vec::new())), 0)
+    }
+
+    #[test]
+    fn what_a_modules_presence_asks_for() {
+        let (absent, coming) = (Presence::Absent, Presence::Coming);
+        let [same, other] = [7, 8].map(Presence::Live);
+        let refused = || Doing::Refused(7, String::new());
+        for (doing, presence, expected) in [
+            (Doing::Waiting(None), absent, Next::Nothing),
+            (Doing::Waiting(None), coming, Next::LookAgain),
+            (Doing::Waiting(None), same, Next::Attach(7)),
+            (measuring(), same, Next::Nothing),
+            (measuring(), other, Next::Stop),
+            (measuring(), absent, Next::Stop),
+            (measuring(), coming, Next::Stop),
+            (Doing::Released(7), same, Next::Nothing),
+            (Doing::Released(7), other, Next::Attach(8)),
+            (Doing::Released(7), absent, Next::Wait),
+            (refused(), same, Next::Nothing),
+            (refused(), other, Next::Attach(8)),
+            (refused(), absent, Next::Wait),
+        ] {
+            assert_eq!(next(&doing, presence), expected, "{presence:?}");
+        }
+    }
+
+    #[test]
+    fn builds_are_kept_apart_and_bounded() {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = engine(folder.path(), Source::Options);
+        let ids: Vec<String> = (0..MOST_BUILDS + 3).map(|n| format!("{n:02}")).collect();
+        let of = OfModule { build: "01".to_owned(), ..OfModule::default() };
+        let measured = Measured::from([("driver".to_owned(), of)]);
+        for id in &ids {
+            let mut attached = attachment(id, drains(&[5], 9));
+            begin_build(&engine.state, &mut attached, &measured).unwrap();
+            let change = with_recording(&engine.state, "driver", id, |recording| {
+                attached.drain(recording, true)
+            });
+            apply(&engine.state, "driver", id, change.unwrap());
+        }
+        let state = engine.states().borrow().clone();
+        let kept: Vec<&str> = state.builds.iter().map(|build| build.id.as_str()).collect();
+        assert_eq!((kept.len(), &kept[..3]), (MOST_BUILDS, &["01", "04", "05"][..]));
+        assert!(state.builds.iter().all(|build| build.recording.handlers[0].count == 5));
+    }
+
+    #[test]
+    fn an_interval_ends_on_disk_and_in_the_sum() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut engine = engine(folder.path(), Source::Options);
+        let config =
+            config::Module { name: "driver".to_owned(), handlers: Vec::new(), backend: None };
+        let mut attached = attachment("aa", drains(&[5, 6, 7], 9));
+        begin_build(&engine.state, &mut attached, &Measured::new()).unwrap();
+        engine.watched.push(Watched { config, doing: Doing::Measuring(Box::new(attached), 0) });
+        engine.drain_all(false);
+        engine.drain_all(true);
+        let state = engine.states().borrow().clone();
+        assert_eq!(
+            (state.own.drains, state.own.stored, state.modules[0].phase.clone()),
+            (2, 1, Phase::Measuring)
+        );
+        assert_eq!(state.builds[0].recording.handlers[0].count, 11);
+        assert_eq!(state.builds[0].in_flight["busy"], 1);
+        let status = Status::of(&state, &engine.measured());
+        let [busy, rare] = &status.handlers[..] else { panic!("{status:?}") };
+        assert_eq!((busy.calls, busy.calls_per_s, rare.calls), (11, 0.6, 1));
+        assert_eq!(
+            (status.modules[0].handlers, status.modules[0].build.as_deref()),
+            (2, Some("aa"))
+        );
+
+        let (load, released) = engine.end(0).unwrap();
+        assert_eq!((load, released.calls, released.handlers.len()), (7, 7, 2));
+        assert!(matches!(engine.watched[0].doing, Doing::Waiting(None)));
+        engine.publish();
+        let state = engine.states().borrow().clone();
+        assert_eq!((state.own.stored, state.own.not_stored), (2, 0));
+        assert_eq!(state.builds[0].recording.handlers[0].count, 18);
+    }
+
+    #[test]
+    fn a_bad_configuration_leaves_the_old_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("serve.toml");
+        let store = folder.path().join("store");
+        let write = |modules: &str, more: &str| {
+            let text = format!(
+                "{modules}\n[store]\nfolder = {store:?}\nmax-bytes = 1048576\nmin-free-bytes = 0\n{more}"
+            );
+            std::fs::write(&file, text).unwrap();
+        };
+        let module = |name: &str| format!("[[module]]\nname = \"{name}\"\nhandlers = [\"x\"]\n");
+        // Modules that no kernel has.
+        let [one, two] = ["no_such_one", "no_such_two"].map(module);
+        write(&one, "");
+        let mut engine = engine(folder.path(), Source::File(file.clone()));
+        engine.watched[0].doing = measuring();
+        write(&two, "max-byte = 1\n");
+        engine.read_again();
+        assert_eq!(engine.watched[0].config.name, "no_such_one");
+        assert!(matches!(engine.watched[0].doing, Doing::Measuring(..)));
+
+        write(&format!("{two}{one}"), "");
+        // It is not loaded here, so a look would end it.
+        engine.watched[0].doing = Doing::Released(7);
+        engine.read_again();
+        let names: Vec<&str> = engine.watched.iter().map(|of| of.config.name.as_str()).collect();
+        assert_eq!(names, ["no_such_two", "no_such_one"]);
+        write(&two, "");
+        engine.read_again();
+        assert_eq!(engine.watched.len(), 1);
+    }
+}

@@ -1,0 +1,436 @@
+//! Completed intervals on disk: a recording each, in `FOLDER/MODULE-BUILD/START.json`.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use nix::sys::statvfs::statvfs;
+use tracing::{error, info, warn};
+
+use super::config;
+use crate::atomic_file::{self, OutputFile};
+use crate::load::make_private;
+use crate::profile::unlike::What;
+use crate::profile::{Merge, Profile, SCHEMA};
+
+/// Intervals of one build that are kept in memory, as one sum, while they cannot be written.
+const MOST_PENDING: u64 = 60;
+
+/// How a recording's first line names its schema, within so many bytes.
+const HEAD: usize = 64;
+
+/// The folder of completed intervals.
+#[derive(Debug)]
+pub(super) struct Store {
+    config: config::Store,
+    /// Sizes in bytes, by start and path: the oldest first.
+    files: BTreeMap<(String, PathBuf), u64>,
+    bytes: u64,
+    /// Sums of intervals that could not be written, one a build.
+    pending: Vec<Pending>,
+    not_stored: u64,
+    /// Whether it was said that old intervals are removed for new ones.
+    is_full: bool,
+}
+
+#[derive(Debug)]
+struct Pending {
+    /// Name of the build's folder.
+    build: String,
+    sum: Profile,
+    intervals: u64,
+}
+
+/// The folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot keep intervals in {}: {source}: name a folder of root's that nobody else can write to", path.display())]
+pub struct StoreError {
+    /// The folder.
+    path: PathBuf,
+    /// The reason.
+    source: io::Error,
+}
+
+impl Store {
+    /// The intervals in the folder, which is made if it is missing. What is there and is no interval is left
+    /// alone, and named in the log.
+    ///
+    /// # Errors
+    /// If others could change where it is or what is in it, or it cannot be made or read.
+    pub(super) fn open(config: config::Store) -> Result<Self, StoreError> {
+        let path = config.folder.clone();
+        let failed = |source| StoreError { path: path.clone(), source };
+        make_private(&path).map_err(failed)?;
+        let mut store = Self {
+            config,
+            files: BTreeMap::new(),
+            bytes: 0,
+            pending: Vec::new(),
+            not_stored: 0,
+            is_full: false,
+        };
+        for entry in fs::read_dir(&path).map_err(failed)? {
+            let folder = entry.map_err(failed)?.path();
+            if !fs::symlink_metadata(&folder).is_ok_and(|facts| facts.is_dir()) {
+                warn!("{} is not of this store, and left alone", folder.display());
+                continue;
+            }
+            atomic_file::remove_stale(&folder);
+            for entry in fs::read_dir(&folder).map_err(failed)?.flatten() {
+                store.add(entry.path());
+            }
+        }
+        Ok(store)
+    }
+
+    /// Counts a file that was there before.
+    fn add(&mut self, path: PathBuf) {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if name.starts_with('.') {
+            return;
+        }
+        match (start_of(name), whole(&path)) {
+            (Some(start), Ok(bytes)) => {
+                let key = (start.to_owned(), path.clone());
+                self.files.insert(key, bytes);
+                self.bytes += bytes;
+            }
+            (None, _) => warn!("{} is no interval, and left alone", path.display()),
+            (_, Err(what)) => warn!("{} {what}, and is left alone", path.display()),
+        }
+    }
+
+    /// Intervals on disk, their bytes, and intervals that are not there.
+    pub(super) fn figures(&self) -> [u64; 3] {
+        [self.files.len() as u64, self.bytes, self.not_stored]
+    }
+
+    /// Goes on with what another folder had not taken.
+    pub(super) fn take_over(&mut self, other: Self) {
+        self.pending = other.pending;
+        self.not_stored = other.not_stored;
+    }
+
+    /// Writes a completed interval of a build, with those before it that could not be written.
+    pub(super) fn put(&mut self, module: &str, build: &str, interval: Profile) {
+        let is_plain = |c: &char| c.is_ascii_alphanumeric();
+        let id: String = build.chars().filter(is_plain).collect();
+        let id = if id.is_empty() { "unknown" } else { &id };
+        let build = format!("{module}-{id}");
+        let waiting = self.pending.iter().position(|pending| pending.build == build);
+        let waiting = waiting.map(|at| self.pending.swap_remove(at));
+        let Pending { sum, intervals, .. } = match waiting {
+            None => Pending { build: build.clone(), sum: interval, intervals: 1 },
+            Some(waiting) => self.joined(waiting, interval),
+        };
+        match self.write(&build, &sum) {
+            Ok(()) if intervals > 1 => {
+                info!("{intervals} intervals of {build} are on disk, as one")
+            }
+            Ok(()) => {}
+            Err(error) => {
+                warn!(
+                    "an interval of {build} could not be written, and is kept in memory: {error}"
+                );
+                self.pending.push(Pending { build, sum, intervals });
+            }
+        }
+    }
+
+    /// The sum of what waits and of a new interval, unless too many wait.
+    fn joined(&mut self, waiting: Pending, interval: Profile) -> Pending {
+        let Pending { build, sum, intervals } = waiting;
+        let lost = if intervals >= MOST_PENDING {
+            "they are too many to keep in memory".to_owned()
+        } else {
+            let mut merge = Merge::new(What::ALL);
+            let added = merge.add(sum, &build).and_then(|()| merge.add(interval.clone(), &build));
+            match added.and_then(|()| merge.finish()) {
+                Ok(sum) => return Pending { build, sum, intervals: intervals + 1 },
+                Err(error) => error.to_string(),
+            }
+        };
+        self.not_stored += intervals;
+        error!("{intervals} intervals of {build} are lost: {lost}");
+        Pending { build, sum: interval, intervals: 1 }
+    }
+
+    /// Says that what waits is lost: the daemon ends.
+    pub(super) fn end(&mut self) {
+        for Pending { build, intervals, .. } in self.pending.drain(..) {
+            self.not_stored += intervals;
+            error!("{intervals} intervals of {build} are lost: they could not be written");
+        }
+    }
+
+    fn write(&mut self, build: &str, recording: &Profile) -> Result<(), String> {
+        let bytes = recording.to_json();
+        let length = bytes.len() as u64;
+        let config::Store { folder, max_bytes, min_free_bytes } = &self.config;
+        if length > *max_bytes {
+            return Err(format!("it has {length} bytes, and max-bytes is {max_bytes}"));
+        }
+        let text = |error: io::Error| error.to_string();
+        let system = statvfs(folder).map_err(|error| text(error.into()))?;
+        let free = system.blocks_available().saturating_mul(system.fragment_size());
+        if free < length.saturating_add(*min_free_bytes) {
+            return Err(format!(
+                "{free} bytes are free in {}, and min-free-bytes is {min_free_bytes}",
+                folder.display()
+            ));
+        }
+        let of_build = folder.join(build);
+        let folder = folder.clone();
+        self.make_room(length);
+        if !of_build.exists() {
+            fs::DirBuilder::new().mode(0o700).create(&of_build).map_err(text)?;
+            // Its name is on disk before what is in it.
+            File::open(&folder).and_then(|folder| folder.sync_all()).map_err(text)?;
+        }
+        let start = recording.started.strftime("%Y%m%dT%H%M%S.%6fZ").to_string();
+        // After a step of the clock there may be one that began at the same time.
+        let names = std::iter::once(start.clone()).chain((2..).map(|n| format!("{start}-{n}")));
+        let mut paths = names.map(|name| of_build.join(name + ".json"));
+        let path = paths.find(|path| !path.exists()).unwrap_or_default();
+        let written = OutputFile::open(&path).and_then(|file| file.commit(&bytes));
+        written.map_err(|error| error.to_string())?;
+        self.files.insert((start, path), length);
+        self.bytes += length;
+        Ok(())
+    }
+
+    /// Removes the oldest intervals until `bytes` more fit.
+    fn make_room(&mut self, bytes: u64) {
+        let mut removed = 0;
+        while self.bytes + bytes > self.config.max_bytes {
+            let Some(((_, path), length)) = self.files.pop_first() else { break };
+            self.bytes -= length;
+            if let Err(error) = fs::remove_file(&path) {
+                warn!("cannot remove {}: {error}", path.display());
+                continue;
+            }
+            removed += 1;
+            // Fails if there are others in it.
+            let _ = path.parent().map(fs::remove_dir);
+        }
+        self.not_stored += removed;
+        if removed > 0 && !std::mem::replace(&mut self.is_full, true) {
+            warn!(
+                "intervals in {} take {} bytes: from now on the oldest are removed for new ones",
+                self.config.folder.display(),
+                self.config.max_bytes
+            );
+        }
+    }
+}
+
+/// The start in the name of an interval's file.
+fn start_of(name: &str) -> Option<&str> {
+    let stem = name.strip_suffix(".json")?;
+    let start = stem.split('-').next()?;
+    let shape = "00000000T000000.000000Z";
+    let fits =
+        |(c, shape): (char, char)| if shape == '0' { c.is_ascii_digit() } else { c == shape };
+    let start_fits = start.len() == shape.len() && start.chars().zip(shape.chars()).all(fits);
+    let number = stem.get(start.len()..).unwrap_or_default();
+    let is_number = number.strip_prefix('-').is_none_or(|number| number.parse::<u32>().is_ok());
+    (start_fits && is_number).then_some(start)
+}
+
+/// The size of a file that begins and ends as a recording does: a torn one lacks its end.
+fn whole(path: &Path) -> Result<u64, String> {
+    let unreadable = |error: io::Error| format!("cannot be read ({error})");
+    let facts = fs::symlink_metadata(path).map_err(unreadable)?;
+    if !facts.is_file() {
+        return Err("is no file".to_owned());
+    }
+    let mut file = File::open(path).map_err(unreadable)?;
+    let mut head = Vec::new();
+    file.by_ref().take(HEAD as u64).read_to_end(&mut head).map_err(unreadable)?;
+    let head = String::from_utf8_lossy(&head);
+    if !head.contains(&format!("\"schema\": \"{SCHEMA}\"")) {
+        return Err("is no recording".to_owned());
+    }
+    let mut tail = [0; 2];
+    let end = file.seek(SeekFrom::End(-2)).and_then(|_| file.read_exact(&mut tail));
+    end.map_err(unreadable)?;
+    if tail != *b"}\n" {
+        return Err("is a recording without its end".to_owned());
+    }
+    Ok(facts.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::super::attachment::tests::{attachment, drains};
+    use super::*;
+
+    fn folder() -> tempfile::TempDir {
+        tempfile::tempdir().unwrap()
+    }
+
+    fn config(folder: &Path, max_bytes: u64) -> config::Store {
+        config::Store { folder: folder.join("store"), max_bytes, min_free_bytes: 0 }
+    }
+
+    /// An interval of `calls` that began `second` seconds after midnight.
+    fn interval(calls: u64, second: u64) -> Profile {
+        let mut attached = attachment("aa", drains(&[calls], 9));
+        let build = attached.build(None).unwrap();
+        attached.drain(&build.recording, true).unwrap();
+        let started = format!("2026-11-23T00:00:{second:02}.5Z").parse().unwrap();
+        Profile { started, ..attached.close().unwrap() }
+    }
+
+    /// Names in the folder of a build.
+    fn names(store: &Path, build: &str) -> Vec<String> {
+        let entries = fs::read_dir(store.join("store").join(build)).into_iter().flatten();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    const NAMES: [&str; 3] = [
+        "20261123T000001.500000Z.json",
+        "20261123T000002.500000Z.json",
+        "20261123T000003.500000Z.json",
+    ];
+
+    #[test]
+    fn intervals_are_files_that_merge() {
+        let folder = folder();
+        let mut store = Store::open(config(folder.path(), 1 << 20)).unwrap();
+        let all: Vec<Profile> = (1..=3).map(|n| interval(10 * n, n)).collect();
+        all.iter().for_each(|one| store.put("driver", "aa", one.clone()));
+        store.put("driver", "", all[0].clone());
+        assert_eq!(names(folder.path(), "driver-aa"), NAMES);
+        assert_eq!(names(folder.path(), "driver-unknown"), NAMES[..1]);
+        for (name, one) in NAMES.iter().zip(&all) {
+            let read = Profile::read(&folder.path().join("store/driver-aa").join(name)).unwrap();
+            assert_eq!(&read, one);
+        }
+        let [files, bytes, not] = store.figures();
+        assert_eq!((files, not), (4, 0));
+        let mode =
+            fs::metadata(folder.path().join("store/driver-aa")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        // A new start counts them.
+        let store = Store::open(config(folder.path(), 1 << 20)).unwrap();
+        assert_eq!(store.figures(), [4, bytes, 0]);
+    }
+
+    #[test]
+    fn two_that_began_at_one_time_are_both_kept() {
+        let folder = folder();
+        let mut store = Store::open(config(folder.path(), 1 << 20)).unwrap();
+        (1..=3).for_each(|calls| store.put("driver", "aa", interval(calls, 1)));
+        let started = "20261123T000001.500000Z";
+        let expected = ["-1.json", "-2.json", ".json"].map(|end| format!("{started}{end}"));
+        assert_eq!(names(folder.path(), "driver-aa").len(), 3);
+        assert_eq!(names(folder.path(), "driver-aa")[2], expected[2]);
+        assert_eq!(Store::open(config(folder.path(), 1 << 20)).unwrap().figures()[0], 3);
+    }
+
+    #[test]
+    fn the_oldest_go_first() {
+        let folder = folder();
+        let bytes = interval(10, 1).to_json().len() as u64;
+        let mut store = Store::open(config(folder.path(), 2 * bytes + bytes / 2)).unwrap();
+        store.put("driver", "old", interval(10, 1));
+        store.put("driver", "new", interval(10, 2));
+        store.put("driver", "new", interval(10, 3));
+        assert_eq!(names(folder.path(), "driver-new"), NAMES[1..]);
+        assert!(!folder.path().join("store/driver-old").exists(), "it is empty");
+        assert_eq!(store.figures(), [2, 2 * bytes, 1]);
+        // One that never fits is not put in the place of all others.
+        store.put("driver", "new", interval(5000, 4));
+        assert_eq!(store.figures(), [2, 2 * bytes, 1]);
+        assert_eq!(store.pending[0].intervals, 1);
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_written_later_as_one() {
+        let folder = folder();
+        let full = config::Store { min_free_bytes: 1 << 60, ..config(folder.path(), 1 << 20) };
+        let mut store = Store::open(full).unwrap();
+        (1..=3).for_each(|n| store.put("driver", "aa", interval(10 * n, n)));
+        store.put("driver", "bb", interval(5, 1));
+        assert_eq!(store.figures(), [0, 0, 0]);
+        assert!(names(folder.path(), "driver-aa").is_empty(), "nothing below the floor");
+        store.config.min_free_bytes = 0;
+        store.put("driver", "aa", interval(40, 4));
+        assert_eq!(names(folder.path(), "driver-aa"), NAMES[..1]);
+        let read = Profile::read(&folder.path().join("store/driver-aa").join(NAMES[0])).unwrap();
+        // One of `rare` in each.
+        assert_eq!((read.calls(), read.sources.len()), (10 + 20 + 30 + 40 + 4, 4));
+        store.end();
+        assert_eq!(store.figures()[2], 1, "that of the other build is lost, and said to be");
+    }
+
+    #[test]
+    fn memory_for_what_cannot_be_written_is_bounded() {
+        let folder = folder();
+        let full = config::Store { min_free_bytes: 1 << 60, ..config(folder.path(), 1 << 20) };
+        let mut store = Store::open(full).unwrap();
+        for n in 0..=MOST_PENDING {
+            let mut one = interval(1, 1);
+            one.started += std::time::Duration::from_secs(60 * n);
+            store.put("driver", "aa", one);
+        }
+        assert_eq!(store.figures(), [0, 0, MOST_PENDING]);
+        assert_eq!((store.pending.len(), store.pending[0].intervals), (1, 1));
+    }
+
+    #[test]
+    fn what_is_torn_or_foreign_is_left_alone() {
+        let folder = folder();
+        let mut store = Store::open(config(folder.path(), 1 << 20)).unwrap();
+        (1..=3).for_each(|n| store.put("driver", "aa", interval(10, n)));
+        let of_build = folder.path().join("store/driver-aa");
+        let torn = fs::read(of_build.join(NAMES[0])).unwrap();
+        fs::write(of_build.join(NAMES[0]), &torn[..torn.len() / 2]).unwrap();
+        fs::write(of_build.join("20261123T000004.500000Z.json"), "").unwrap();
+        fs::write(of_build.join("notes.json"), &torn).unwrap();
+        fs::write(of_build.join("20261123T000005.500000Z.json"), "{\"schema\": 1}\n").unwrap();
+        fs::write(folder.path().join("store/README"), "mine").unwrap();
+        symlink("/etc", folder.path().join("store/link")).unwrap();
+        let bytes = torn.len() as u64;
+        let mut store = Store::open(config(folder.path(), 2 * bytes)).unwrap();
+        assert_eq!(store.figures(), [2, 2 * bytes, 0]);
+        // Not even to make room.
+        store.put("driver", "aa", interval(10, 9));
+        assert_eq!(store.figures(), [2, 2 * bytes, 1]);
+        let left = names(folder.path(), "driver-aa");
+        assert_eq!(left.len(), 6, "{left:?}");
+        assert!(left.contains(&NAMES[0].to_owned()) && !left.contains(&NAMES[1].to_owned()));
+    }
+
+    #[test]
+    fn a_folder_that_others_can_change_is_refused() {
+        let folder = folder();
+        let open = folder.path().join("open");
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+        let error = Store::open(config(&open, 1 << 20)).unwrap_err().to_string();
+        assert!(error.contains("others can change") && error.contains("open"), "{error}");
+        assert!(!open.join("store").exists());
+    }
+
+    #[test]
+    fn names_of_intervals_are_told_from_others() {
+        for name in NAMES {
+            assert_eq!(start_of(name), name.strip_suffix(".json"));
+        }
+        assert_eq!(start_of("20261123T000001.500000Z-12.json"), Some("20261123T000001.500000Z"));
+        for other in
+            ["x.json", "20261123T000001.500000Z", "20261123T000001.500000Z-x.json", ".json"]
+        {
+            assert_eq!(start_of(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,423 @@
+//! The daemon: what it counts, while drivers come, go and are replaced, and what it leaves however it ends.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::Signal;
+use profiler::error::exit;
+use profiler::profile::{HandlerProfile, Profile};
+use profiler::serve::status::{HandlerStatus, Status};
+use tempfile::TempDir;
+
+use crate::cli::{Ended, Started, assert_whole, eventually, folder, handler, profiler};
+use crate::ends::Left;
+use crate::replaced::{build_id, other_build, put_back};
+use crate::testbed::{self, Counters, NAME, TEN};
+use crate::window::MEMORY;
+
+const INNER: &str = "testbed_inner";
+
+/// A daemon, and the folder of its configuration and its store.
+struct Daemon {
+    program: Started,
+    folder: TempDir,
+}
+
+impl Daemon {
+    /// One for these handlers of the testbed, with intervals of this length.
+    fn start(handlers: &str, interval: &str) -> Self {
+        let folder = folder();
+        configure(folder.path(), &module(NAME, handlers), interval);
+        Self::again(folder)
+    }
+
+    /// One with the configuration and the store in `folder`.
+    fn again(folder: TempDir) -> Self {
+        let file = folder.path().join("serve.toml");
+        let program = Started::with(&format!("serve --config {}", file.display()), &[]);
+        let daemon = Self { program, folder };
+        eventually("the daemon does not answer", || {
+            Ended::of(&mut profiler("status --json")).code == Some(0)
+        });
+        daemon
+    }
+
+    fn log(&self) -> String {
+        self.program.read("stderr")
+    }
+
+    /// Waits until the testbed is measured.
+    fn wait_measuring(&self) {
+        eventually("the testbed is not measured", || {
+            let phase = status().modules[0].phase.clone();
+            assert_ne!(phase, "refused", "{}", self.log());
+            phase == "measuring"
+        });
+    }
+
+    /// The files of completed intervals.
+    fn files(&self) -> Vec<PathBuf> {
+        let list = |folder: &Path| -> Vec<PathBuf> {
+            let entries = fs::read_dir(folder).into_iter().flatten();
+            entries.map(|entry| entry.unwrap().path()).collect()
+        };
+        let folders = list(&self.folder.path().join("store"));
+        let mut files: Vec<PathBuf> = folders.iter().flat_map(|folder| list(folder)).collect();
+        files.retain(|file| file.extension().is_some_and(|ending| ending == "json"));
+        files.sort();
+        files
+    }
+
+    /// Completed intervals, each of which agrees with itself.
+    fn intervals(&self) -> Vec<Profile> {
+        self.files().iter().map(|file| Profile::read(file).unwrap()).collect()
+    }
+
+    fn terminate(mut self) -> (Self, Ended) {
+        self.program.signal(Signal::SIGTERM);
+        let ended = self.program.end();
+        ended.assert_code(exit::OK);
+        Left::assert_nothing();
+        (self, ended)
+    }
+}
+
+fn module(name: &str, handlers: &str) -> String {
+    format!("[[module]]\nname = \"{name}\"\nhandlers = [{handlers}]\n")
+}
+
+fn configure(folder: &Path, modules: &str, interval: &str) {
+    let store = folder.join("store");
+    let text = format!(
+        "listen = \"none\"\ninterval = \"{interval}\"\n{modules}[store]\nfolder = {store:?}\nmin-free-bytes = 0\n"
+    );
+    fs::write(folder.join("serve.toml"), text).unwrap();
+}
+
+/// What the daemon does, after it has drained.
+fn status() -> Status {
+    // It answers later than so soon after the last drain.
+    std::thread::sleep(std::time::Duration::from_millis(600));
+    let ended = Ended::of(&mut profiler("status --json"));
+    ended.assert_code(exit::OK);
+    serde_json::from_str(&ended.stdout).unwrap()
+}
+
+/// A handler in the build that is loaded.
+fn of_build<'a>(status: &'a Status, name: &str, build: &str) -> &'a HandlerStatus {
+    let found = status.handlers.iter().find(|of| of.handler == name && of.build == build);
+    found.unwrap_or_else(|| panic!("no {name} of {build}: {status:?}"))
+}
+
+fn release() {
+    let ended = Ended::of(&mut profiler("release hids_testbed"));
+    ended.assert_code(exit::OK);
+    assert!(
+        ended.stdout.contains("is released") && !ended.stdout.contains("still hold"),
+        "{ended:?}"
+    );
+}
+
+/// All built-in loads of the ten handlers.
+fn load(more: &str) -> Command {
+    let line = format!(
+        "run --no-probe --quiet --builtin connect,bind,execve,open,ptrace,udp-recv --load-dir {MEMORY} {more}"
+    );
+    let mut command = profiler(&line);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+/// A load that is ended with the test.
+struct Background(Child);
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+#[ignore = "VM 5.10 6.1 7.2: function-graph, fentry and fsession"]
+fn counts_are_those_of_the_testbed() {
+    testbed::load();
+    // Its files would be counted as created.
+    let daemon = Daemon::start("\"*_handler\"", "1h");
+    daemon.wait_measuring();
+    // Who asks connects, and was executed: both before it gets its answer.
+    let (before, first) = (status(), Counters::calls());
+    assert!(load("--operations 150").status().unwrap().success());
+    let (after, second) = (status(), Counters::calls());
+    let build = build_id();
+    for name in TEN {
+        let counted = second.of(name) - first.of(name);
+        let calls = |status: &Status| {
+            let of = status.handlers.iter().find(|of| of.handler == name && of.build == build);
+            of.map_or(0, |of| of.calls)
+        };
+        assert!(counted >= 150, "{name}: {counted}");
+        assert_eq!(calls(&after) - calls(&before), counted, "{name}: {after:?}");
+        assert_eq!(of_build(&after, name, &build).lost, 0, "{name}");
+    }
+    let (daemon, ended) = daemon.terminate();
+    assert!(ended.stderr.contains("ended by SIGTERM"), "{ended:?}");
+    let [interval] = &daemon.intervals()[..] else { panic!("{:?}", daemon.files()) };
+    for name in ["bind_handler", "ptrace_pre_handler"] {
+        let handler = handler(interval, name);
+        assert_eq!(handler.count, of_build(&after, name, &build).calls, "{name}");
+        assert_whole(handler);
+    }
+}
+
+#[test]
+#[ignore = "VM 6.1: not about the kernel"]
+fn a_module_that_comes_later_is_measured_and_what_it_lacks_is_said() {
+    if testbed::is_loaded() {
+        testbed::remove();
+    }
+    let daemon = Daemon::start("\"testbed_inner\", \"no_such_handler\", \"nothing_*\"", "1h");
+    assert_eq!(status().modules[0].phase, "waiting");
+    assert!(daemon.log().contains("module hids_testbed is not loaded: waiting for it"));
+    testbed::insert(&testbed::file());
+    daemon.wait_measuring();
+    testbed::trigger("nested 100");
+    let status = status();
+    assert_eq!(of_build(&status, INNER, &build_id()).calls, 100);
+    let missing: Vec<&str> =
+        status.modules[0].missing.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(missing, ["no_such_handler", "nothing_*"]);
+    assert!(
+        daemon.log().contains("handler no_such_handler of module hids_testbed is not measured")
+    );
+    let text = Ended::of(&mut profiler("status")).stdout;
+    assert!(
+        text.contains("hids_testbed") && text.contains("measuring") && text.contains(INNER),
+        "{text}"
+    );
+    daemon.terminate();
+}
+
+#[test]
+#[ignore = "VM 6.1: not about the kernel"]
+fn events_that_the_kernel_could_not_deliver_hide_no_module() {
+    if testbed::is_loaded() {
+        testbed::remove();
+    }
+    let daemon = Daemon::start("\"testbed_inner\"", "1h");
+    daemon.program.signal(Signal::SIGSTOP);
+    // More than fit into the socket, before and after that of the module.
+    let flood = || (0..3000).for_each(|_| fs::write("/sys/module/kernel/uevent", "add").unwrap());
+    flood();
+    testbed::insert(&testbed::file());
+    flood();
+    daemon.program.signal(Signal::SIGCONT);
+    daemon.wait_measuring();
+    assert!(daemon.log().contains("looking at all modules"), "{}", daemon.log());
+    daemon.terminate();
+}
+
+/// One of two builds after the other, each while the handlers are called.
+#[test]
+#[ignore = "VM 6.1 7.2: fentry and fsession hold the module"]
+fn a_driver_is_replaced_twenty_times_under_load_and_loses_no_call() {
+    const TIMES: usize = 20;
+    put_back();
+    let out = folder();
+    let files = [testbed::file(), other_build(out.path())];
+    let daemon = Daemon::start("\"testbed_inner\", \"connect_*\", \"bind_*\"", "1h");
+    let _load = Background(load("--duration 3600s --rate 50/s").spawn().unwrap());
+    let mut builds: Vec<String> = Vec::new();
+    // Calls of `connect_syscall_handler`, while it was measured for sure, and in all.
+    let (mut at_least, mut at_most) = ([0; 2], [0; 2]);
+    for number in 0..TIMES {
+        daemon.wait_measuring();
+        if number < 2 {
+            builds.push(build_id());
+        }
+        let connects = || Counters::calls().of("connect_syscall_handler");
+        let first = connects();
+        testbed::trigger(&format!("nested {}", 10 + number));
+        eventually("no load", || connects() > first + 5);
+        at_least[number % 2] += connects() - first;
+        release();
+        at_most[number % 2] += connects();
+        assert_eq!(status().modules[0].phase, "released");
+        testbed::remove();
+        testbed::insert(&files[(number + 1) % 2]);
+    }
+    daemon.wait_measuring();
+    let now = status();
+    assert_ne!(builds[0], builds[1]);
+    for (which, build) in builds.iter().enumerate() {
+        let expected: usize = (0..TIMES).filter(|number| number % 2 == which).map(|n| 10 + n).sum();
+        let inner = of_build(&now, INNER, build);
+        assert_eq!((inner.calls, inner.lost), (expected as u64, 0), "{inner:?}");
+        let connect = of_build(&now, "connect_syscall_handler", build).calls;
+        assert!(
+            at_least[which] <= connect && (which == 0 || connect <= at_most[which]),
+            "{connect} of {at_least:?} to {at_most:?}"
+        );
+    }
+    let (daemon, _) = daemon.terminate();
+    let intervals = daemon.intervals();
+    assert_eq!(intervals.len(), TIMES + 1);
+    let inner: u64 = intervals.iter().map(|interval| handler(interval, INNER).count).sum();
+    assert_eq!(inner, (0..TIMES).map(|n| 10 + n as u64).sum::<u64>());
+    for interval in &intervals {
+        assert_eq!(handler(interval, INNER).losses.imbalance(handler(interval, INNER).count), 0);
+    }
+    put_back();
+}
+
+#[test]
+#[ignore = "VM 6.1: not about the kernel"]
+fn a_release_that_no_unloading_follows_is_taken_back() {
+    testbed::load();
+    let daemon = Daemon::start("\"testbed_inner\"", "1h");
+    daemon.wait_measuring();
+    testbed::trigger("nested 7");
+    release();
+    testbed::trigger("nested 100");
+    Ended::of(&mut profiler("release --resume hids_testbed")).assert_code(exit::OK);
+    testbed::trigger("nested 5");
+    assert_eq!(of_build(&status(), INNER, &build_id()).calls, 12);
+    Ended::of(&mut profiler("release no_such_module"))
+        .assert_code(exit::NO_TARGET)
+        .assert_error(&["no_such_module", "hids_testbed"]);
+    // While it is measured the kernel does not let it go.
+    assert!(!Command::new("rmmod").arg(NAME).output().unwrap().status.success());
+    daemon.terminate();
+    testbed::remove();
+    testbed::load();
+    Ended::of(&mut profiler("release hids_testbed"))
+        .assert_code(exit::NO_TARGET)
+        .assert_error(&["no `profiler serve` runs"]);
+}
+
+#[test]
+#[ignore = "VM 6.1: not about the kernel"]
+fn sigkill_leaves_nothing_pinned_and_every_completed_interval() {
+    testbed::load();
+    let mut daemon = Daemon::start("\"testbed_inner\", \"connect_*\"", "2s");
+    daemon.wait_measuring();
+    let mut calls = 0;
+    let known = loop {
+        testbed::trigger("nested 20");
+        calls += 20;
+        let now = status();
+        if now.stored >= 4 {
+            break now.stored;
+        }
+    };
+    daemon.program.signal(Signal::SIGKILL);
+    assert_eq!(daemon.program.end().code, None);
+    Left::assert_nothing();
+    testbed::remove();
+    testbed::load();
+    let intervals = daemon.intervals();
+    assert!(intervals.len() as u64 >= known, "{} of {known}", intervals.len());
+    let counted: u64 = intervals.iter().map(|interval| handler(interval, INNER).count).sum();
+    // What the last, incomplete one had is gone.
+    assert!(counted <= calls && counted > 0, "{counted} of {calls}");
+    let is_whole = |of: &HandlerProfile| of.losses.imbalance(of.count) == 0;
+    assert!(intervals.iter().all(|interval| is_whole(handler(interval, INNER))));
+
+    let again = Daemon::again(daemon.folder);
+    again.wait_measuring();
+    let now = status();
+    assert!(now.stored >= intervals.len() as u64 && now.not_stored == 0, "{now:?}");
+    assert!(!again.log().contains("left alone"), "{}", again.log());
+    again.terminate();
+}
+
+#[test]
+#[ignore = "VM 6.1: not about the kernel"]
+fn a_reload_keeps_the_counts_and_refuses_what_is_wrong() {
+    testbed::load();
+    let daemon = Daemon::start("\"testbed_inner\"", "1h");
+    daemon.wait_measuring();
+    testbed::trigger("nested 100");
+    let one = module(NAME, "\"testbed_inner\"");
+    configure(daemon.folder.path(), &format!("{one}backends = \"fentry\"\n"), "1h");
+    daemon.program.signal(Signal::SIGHUP);
+    eventually("it is not refused", || {
+        daemon.log().contains("serve.toml:6:1: unknown field `backends`")
+    });
+    configure(daemon.folder.path(), &format!("{one}{}", module("dummy", "\"dummy_xmit\"")), "1h");
+    daemon.program.signal(Signal::SIGHUP);
+    eventually("it is not read again", || status().modules.len() == 2);
+    testbed::trigger("nested 50");
+    let now = status();
+    assert_eq!(of_build(&now, INNER, &build_id()).calls, 150);
+    assert_eq!(now.modules[1].phase, "waiting");
+    assert_eq!(daemon.log().matches("measuring 1 handler of module hids_testbed").count(), 1);
+    daemon.terminate();
+}
+
+#[test]
+#[ignore = "VM 6.1: not about the kernel"]
+fn a_second_daemon_is_refused() {
+    testbed::load();
+    let daemon = Daemon::start("\"testbed_inner\"", "1h");
+    daemon.wait_measuring();
+    let file = daemon.folder.path().join("serve.toml");
+    let pid = daemon.program.pid().to_string();
+    Ended::of(profiler("serve --config").arg(&file))
+        .assert_code(exit::CANNOT_MEASURE)
+        .assert_error(&["another `profiler serve` runs already", &pid]);
+    testbed::trigger("nested 30");
+    assert_eq!(of_build(&status(), INNER, &build_id()).calls, 30);
+    daemon.terminate();
+}
+
+/// Nothing is written below the floor; the interval is there when there is room again.
+#[test]
+#[ignore = "VM 6.1: not about the kernel"]
+fn a_full_disk_is_said_and_what_was_measured_is_written_later() {
+    testbed::load();
+    let daemon = Daemon::start("\"testbed_inner\"", "1h");
+    daemon.wait_measuring();
+    let disk = folder();
+    testbed::run(
+        Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=1m,mode=755", "none"])
+            .arg(disk.path()),
+    );
+    let text = fs::read_to_string(daemon.folder.path().join("serve.toml")).unwrap();
+    let store = daemon.folder.path().join("store");
+    let text = text.replace(&format!("{store:?}"), &format!("{:?}", disk.path().join("store")));
+    let file = daemon.folder.path().join("serve.toml");
+    fs::write(&file, text.replace("\"1h\"", "\"2s\"")).unwrap();
+    fs::write(disk.path().join("full"), vec![0; 1 << 20]).unwrap_err();
+    daemon.program.signal(Signal::SIGHUP);
+    testbed::trigger("nested 40");
+    eventually("it is not said", || {
+        daemon.log().contains("could not be written, and is kept in memory")
+    });
+    assert_eq!((status().stored, status().not_stored), (0, 0));
+    fs::remove_file(disk.path().join("full")).unwrap();
+    eventually("nothing is written", || status().stored > 0);
+    let (daemon, _) = daemon.terminate();
+    let of_disk = Daemon { folder: disk, ..daemon };
+    let counted: u64 = of_disk.intervals().iter().map(|one| handler(one, INNER).count).sum();
+    assert_eq!(counted, 40);
+    testbed::run(Command::new("umount").arg(of_disk.folder.path()));
+}
+
+/// The view on a terminal, which Ctrl-C ends and which leaves the terminal as it was.
+#[test]
+#[ignore = "VM 6.1: not about the kernel"]
+fn a_terminal_shows_what_the_daemon_does() {
+    testbed::load();
+    let daemon = Daemon::start("\"testbed_inner\"", "1h");
+    daemon.wait_measuring();
+    testbed::trigger("nested 20");
+    let program = env!("CARGO_BIN_EXE_profiler");
+    let line = format!("stty rows 30 cols 140; timeout -s INT 5 {program} status; stty -a");
+    let text = Ended::of(Command::new("script").args(["-qec", &line, "/dev/null"])).stdout;
+    assert!(text.matches("TP99 [us]").count() >= 2, "drawn again and again: {text:?}");
+    assert!(text.contains(INNER) && text.contains("measuring"), "{text:?}");
+    daemon.terminate();
+}
