@@ -27,7 +27,8 @@ fn rows() -> String {
 
 #[test]
 fn the_table_of_metrics_is_that_of_the_code() {
-    let head = "| metric | type | unit | labels | OpenTelemetry | what |\n|---|---|---|---|---|---|\n";
+    let head =
+        "| metric | type | unit | labels | OpenTelemetry | what |\n|---|---|---|---|---|---|\n";
     let table = format!("{head}{}\n", rows());
     assert!(PAGE.contains(&table), "docs/metrics.md has to show\n{table}");
 }

@@ -1,15 +1,15 @@
 //! What the daemon exposes of a state, in each format, to the last figure.
 
-use profiler::profile::{HandlerProfile, HistogramLayout};
 use profiler::probe::Precision;
+use profiler::profile::{HandlerProfile, HistogramLayout};
 use profiler::serve::expose::message::{Histogram, MetricFamily, metric_type};
 use profiler::serve::expose::{
     BOUNDS_NS, FAMILIES, Format, Native, SCHEMA, ZERO_THRESHOLD, classic, metrics, native,
 };
 use profiler::serve::state::{NotMeasured, Phase, State};
 use profiler::stats::nearest_rank;
-use prost::Message as _;
 use proptest::prelude::*;
+use prost::Message as _;
 
 use crate::common::{LAYOUT, handler, measure};
 use crate::serve_state::{CONNECT, build, state};
@@ -35,7 +35,8 @@ fn histogram(families: &[MetricFamily], name: &str, build: &str) -> Histogram {
         [name, build].contains(&label.value.as_deref().unwrap())
     };
     let mut wanted = durations.unwrap().metric.iter();
-    let metric = wanted.find(|metric| metric.label.iter().filter(|label| is_wanted(label)).count() == 2);
+    let metric =
+        wanted.find(|metric| metric.label.iter().filter(|label| is_wanted(label)).count() == 2);
     metric.unwrap().histogram.clone().unwrap()
 }
 
@@ -72,11 +73,17 @@ fn a_scrape_is_one_in_each_format() {
             let labels: Vec<String> = metric
                 .label
                 .iter()
-                .map(|of| format!("{}=\"{}\"", of.name.as_deref().unwrap(), of.value.as_deref().unwrap()))
+                .map(|of| {
+                    format!("{}=\"{}\"", of.name.as_deref().unwrap(), of.value.as_deref().unwrap())
+                })
                 .collect();
             let expect = |line: &str, value: f64| {
                 assert!(labels.iter().all(|label| line.contains(label)), "{line}: {labels:?}");
-                assert_eq!(line.rsplit(' ').next().unwrap().parse::<f64>().unwrap(), value, "{line}");
+                assert_eq!(
+                    line.rsplit(' ').next().unwrap().parse::<f64>().unwrap(),
+                    value,
+                    "{line}"
+                );
             };
             let mut next = || lines.next().unwrap();
             if let Some(histogram) = &metric.histogram {
@@ -84,7 +91,11 @@ fn a_scrape_is_one_in_each_format() {
                 for bucket in &histogram.bucket {
                     expect(next(), bucket.cumulative_count.unwrap() as f64);
                 }
-                for value in [histogram.sample_count.unwrap() as f64, histogram.sample_sum.unwrap(), histogram.sample_count.unwrap() as f64] {
+                for value in [
+                    histogram.sample_count.unwrap() as f64,
+                    histogram.sample_sum.unwrap(),
+                    histogram.sample_count.unwrap() as f64,
+                ] {
                     expect(next(), value);
                 }
             } else if let Some(counter) = &metric.counter {
@@ -106,7 +117,10 @@ fn a_bound_is_written_as_prometheus_writes_it() {
     let body = text(&state(), Format::Text);
     let bounds: Vec<&str> = body
         .lines()
-        .filter(|line| line.starts_with("profiler_handler_duration_seconds_bucket") && line.contains("idle_handler"))
+        .filter(|line| {
+            line.starts_with("profiler_handler_duration_seconds_bucket")
+                && line.contains("idle_handler")
+        })
         .map(|line| line.split("le=\"").nth(1).unwrap().split('"').next().unwrap())
         .collect();
     assert_eq!(bounds.len(), 29);
@@ -148,7 +162,11 @@ fn no_call_is_astride_a_classic_bound() {
 
 #[test]
 fn native_histograms_are_exact_where_they_can_be() {
-    let durations = histogram(&families(&metrics(&state(), Format::Protobuf)), "connect_syscall_handler", "new");
+    let durations = histogram(
+        &families(&metrics(&state(), Format::Protobuf)),
+        "connect_syscall_handler",
+        "new",
+    );
     assert_eq!(durations.sample_count, Some(8));
     assert_eq!(durations.sample_sum, Some(90.002_000_382));
     assert_eq!((durations.schema, durations.zero_threshold), (Some(5), Some(ZERO_THRESHOLD)));
@@ -165,8 +183,11 @@ fn native_histograms_are_exact_where_they_can_be() {
         [(-765, 1), (-764, 1), (-733, 1), (-732, 1), (at(1_000_447), 2)]
     );
     assert_eq!(native.buckets.len(), 6, "and the call of 90 s, in the last bucket");
-    let spans: Vec<_> =
-        durations.positive_span.iter().map(|span| (span.offset.unwrap(), span.length.unwrap())).collect();
+    let spans: Vec<_> = durations
+        .positive_span
+        .iter()
+        .map(|span| (span.offset.unwrap(), span.length.unwrap()))
+        .collect();
     assert_eq!(spans[..2], [(-765, 2), (-733 + 763, 2)]);
     assert_eq!(spans.len(), 4);
     assert_eq!(durations.positive_delta, [1, 0, 0, 0, 1, -1]);
@@ -175,7 +196,10 @@ fn native_histograms_are_exact_where_they_can_be() {
 #[test]
 fn a_handler_without_a_call_is_a_native_histogram_too() {
     let idle = histogram(&families(&metrics(&state(), Format::Protobuf)), "idle_handler", "new");
-    assert_eq!((idle.sample_count, idle.sample_sum, idle.zero_count), (Some(0), Some(0.0), Some(0)));
+    assert_eq!(
+        (idle.sample_count, idle.sample_sum, idle.zero_count),
+        (Some(0), Some(0.0), Some(0))
+    );
     // Prometheus takes it for a native one by this.
     assert!(idle.zero_threshold.unwrap() > 0.0 && idle.schema == Some(5));
 }
@@ -233,8 +257,12 @@ fn what_is_not_measured_is_said() {
     let mut state = state();
     let states = |state: &State| -> Vec<String> {
         let body = text(state, Format::Text);
-        let lines = body.lines().filter_map(|line| line.strip_prefix("profiler_handler_state{module=\"hids\",build=\"new\","));
-        let on = lines.filter_map(|line| line.strip_suffix("\"} 1")).map(|line| line.replace("\",state=\"", " "));
+        let lines = body.lines().filter_map(|line| {
+            line.strip_prefix("profiler_handler_state{module=\"hids\",build=\"new\",")
+        });
+        let on = lines
+            .filter_map(|line| line.strip_suffix("\"} 1"))
+            .map(|line| line.replace("\",state=\"", " "));
         on.map(|line| line.replace("handler=\"", "")).collect()
     };
     assert_eq!(
@@ -285,7 +313,8 @@ fn with_precision(precision: Precision, durations: &[u64]) -> HandlerProfile {
 }
 
 fn any_duration() -> impl Strategy<Value = u64> {
-    (0_u32..36, any::<u64>()).prop_map(|(bits, low)| ((1 << bits) | (low & ((1 << bits) - 1))).min(60_000_000_000))
+    (0_u32..36, any::<u64>())
+        .prop_map(|(bits, low)| ((1 << bits) | (low & ((1 << bits) - 1))).min(60_000_000_000))
 }
 
 proptest! {

@@ -37,7 +37,12 @@ pub(crate) const CONNECT: [u64; 8] = [0, 63, 64, 127, 128, 1_000_000, 1_000_000,
 
 /// Two modules: one measured, with two builds, and one that is refused.
 pub(crate) fn state() -> State {
-    let old = build("hids", "old", "2026-11-21T12:00:00Z", vec![handler(&measure("connect_syscall_handler", &[100; 10]))]);
+    let old = build(
+        "hids",
+        "old",
+        "2026-11-21T12:00:00Z",
+        vec![handler(&measure("connect_syscall_handler", &[100; 10]))],
+    );
     let mut connect = measure("connect_syscall_handler", &CONNECT);
     connect.losses.entries = 15;
     connect.losses.exits = 9;
@@ -52,7 +57,8 @@ pub(crate) fn state() -> State {
     let mut new = build("hids", "new", "2026-11-21T12:30:00Z", handlers);
     new.in_flight.insert("connect_syscall_handler".to_owned(), 3);
     new.not_measured.insert("idle_handler".to_owned(), NotMeasured::Shed);
-    new.not_measured.insert("gone_handler".to_owned(), NotMeasured::Missing("no symbol".to_owned()));
+    new.not_measured
+        .insert("gone_handler".to_owned(), NotMeasured::Missing("no symbol".to_owned()));
     State {
         since: "2026-11-21T11:00:00Z".parse().unwrap(),
         at: "2026-11-21T12:30:00.5Z".parse().unwrap(),

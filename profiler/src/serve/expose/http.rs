@@ -282,3 +282,87 @@ fn answer(status: StatusCode, content_type: &'static str, body: Bytes) -> Answer
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+    use proptest::prelude::*;
+
+    use super::super::super::state::{Module, Own};
+    use super::*;
+
+    fn state(phases: &[Phase]) -> State {
+        let at = jiff::Timestamp::UNIX_EPOCH;
+        let module = |phase: &Phase| Module { name: "m".to_owned(), phase: phase.clone() };
+        let modules = phases.iter().map(module).collect();
+        State { since: at, at, modules, builds: Vec::new(), own: Own::default() }
+    }
+
+    async fn body(answer: Answer) -> Bytes {
+        answer.into_body().collect().await.unwrap().to_bytes()
+    }
+
+    #[tokio::test]
+    async fn a_state_is_rendered_once_for_all_who_ask() {
+        let (sender, receiver) = watch::channel(Arc::new(state(&[])));
+        let server = Arc::new(Server::new(receiver));
+        let ask = async |format: Format| {
+            body(server.rendered(&server.state(), Body::Metrics(format), "x").await).await
+        };
+        let first = ask(Format::Text).await;
+        assert!(first.starts_with(b"# HELP profiler_build_info"), "{first:?}");
+        for _ in 0..100 {
+            assert_eq!(ask(Format::Text).await.as_ptr(), first.as_ptr());
+        }
+        let open = ask(Format::OpenMetrics).await;
+        assert_ne!(open.as_ptr(), first.as_ptr());
+        assert_eq!(ask(Format::Text).await.as_ptr(), first.as_ptr(), "each format has its own");
+        sender.send_replace(Arc::new(state(&[Phase::Waiting])));
+        let second = ask(Format::Text).await;
+        assert!(second.starts_with(b"# HELP profiler_module_phase"), "{second:?}");
+        assert_eq!(server.rendered.lock().await.bodies.len(), 1, "the old ones are gone");
+    }
+
+    #[tokio::test]
+    async fn of_recordings_one_is_kept() {
+        let (_sender, receiver) = watch::channel(Arc::new(state(&[])));
+        let server = Server::new(receiver);
+        for place in 0..5 {
+            let body = Body::Recording(vec![place, place + 1]);
+            assert_eq!(server.rendered(&server.state(), body, "x").await.status(), StatusCode::OK);
+            assert_eq!(server.rendered.lock().await.bodies.len(), 1);
+        }
+    }
+
+    #[test]
+    fn health_is_a_matter_of_age() {
+        assert_eq!(healthz(FRESH).status(), StatusCode::OK);
+        let late = healthz(FRESH + Duration::from_millis(1)).status();
+        assert_eq!(late, StatusCode::SERVICE_UNAVAILABLE);
+    }
+
+    #[test]
+    fn a_daemon_is_ready_unless_all_it_can_do_is_refused() {
+        let refused = || Phase::Refused("no BTF".to_owned());
+        for (phases, status) in [
+            (vec![], 200),
+            (vec![Phase::Waiting], 200),
+            (vec![Phase::Released, Phase::Waiting], 200),
+            (vec![Phase::Measuring, refused()], 200),
+            (vec![refused()], 503),
+            (vec![Phase::Waiting, refused()], 503),
+        ] {
+            assert_eq!(readyz(&state(&phases)).status().as_u16(), status, "{phases:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_query_has_an_answer(query in "\\PC{0,64}", raw in "([a-z%=&+0-9;]|module=|build=){0,20}") {
+            for query in [query, raw] {
+                let refused = select(&state(&[]), &query).unwrap_err();
+                prop_assert!([StatusCode::NOT_FOUND, StatusCode::BAD_REQUEST].contains(&refused.0));
+            }
+        }
+    }
+}
