@@ -109,7 +109,7 @@ fn a_scrape_is_one_in_each_format() {
         }
     }
     assert_eq!(lines.next(), None);
-    assert_eq!(compared, 75);
+    assert_eq!(compared, 89);
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn a_bound_is_written_as_prometheus_writes_it() {
             line.starts_with("profiler_handler_duration_seconds_bucket")
                 && line.contains("idle_handler")
         })
-        .map(|line| line.split("le=\"").nth(1).unwrap().split('"').next().unwrap())
+        .map(|line| line.split(",le=\"").nth(1).unwrap().split('"').next().unwrap())
         .collect();
     assert_eq!(bounds.len(), 29);
     assert_eq!(bounds[..3], ["6.3e-08", "1.27e-07", "2.55e-07"]);
@@ -214,7 +214,7 @@ fn powers_of_two_of_a_second_end_their_buckets() {
         let ns = 1_000_000_000_u64 >> exponent;
         let index = -(exponent << SCHEMA);
         assert_eq!(native_of(&[ns]).buckets, [(index, 1)], "2^-{exponent} s");
-        assert_eq!(native_of(&[ns - 1, ns, ns + 1_000_000]).buckets, [(index, 2), (index + 1, 1)]);
+        assert_eq!(native_of(&[ns + 1]).buckets, [(index + 1, 1)]);
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE};
+use hyper::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -148,9 +148,7 @@ impl Server {
     async fn answer(&self, request: &Request<Incoming>) -> Answer {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             let mut refused = text(StatusCode::METHOD_NOT_ALLOWED, "GET and HEAD alone\n");
-            refused
-                .headers_mut()
-                .insert(ALLOW, hyper::header::HeaderValue::from_static("GET, HEAD"));
+            refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
             return refused;
         }
         match request.uri().path() {
@@ -160,13 +158,17 @@ impl Server {
                 let accepted: Vec<&str> =
                     accepted.filter_map(|value| value.to_str().ok()).collect();
                 let format = Format::of(&accepted.join(","));
-                self.rendered(&self.state(), Body::Metrics(format), format.content_type()).await
+                let mut rendered = self.rendered.lock().await;
+                let body = Body::Metrics(format);
+                rendered.answer(&self.state(), body, format.content_type()).await
             }
             "/recording" => {
+                let mut rendered = self.rendered.lock().await;
                 let state = self.state();
                 match select(&state, request.uri().query().unwrap_or_default()) {
                     Ok(places) => {
-                        self.rendered(&state, Body::Recording(places), "application/json").await
+                        let body = Body::Recording(places);
+                        rendered.answer(&state, body, "application/json").await
                     }
                     Err((status, why)) => text(status, why),
                 }
@@ -178,15 +180,20 @@ impl Server {
             }
         }
     }
+}
 
-    /// The body of this state, made once: whoever asks meanwhile waits for it.
-    async fn rendered(&self, state: &Arc<State>, body: Body, content_type: &'static str) -> Answer {
-        let mut rendered = self.rendered.lock().await;
-        if !std::ptr::eq(rendered.of.as_ptr(), Arc::as_ptr(state)) {
-            *rendered = Rendered { of: Arc::downgrade(state), bodies: Vec::new() };
+impl Rendered {
+    /// The body of the latest state, made once: whoever asks meanwhile waits for it.
+    async fn answer(
+        &mut self,
+        state: &Arc<State>,
+        body: Body,
+        content_type: &'static str,
+    ) -> Answer {
+        if !std::ptr::eq(self.of.as_ptr(), Arc::as_ptr(state)) {
+            *self = Self { of: Arc::downgrade(state), bodies: Vec::new() };
         }
-        let known = rendered.bodies.iter().find(|(known, _)| *known == body);
-        if let Some((_, bytes)) = known {
+        if let Some((_, bytes)) = self.bodies.iter().find(|(known, _)| *known == body) {
             return answer(StatusCode::OK, content_type, bytes.clone());
         }
         let (of, what) = (Arc::clone(state), body.clone());
@@ -195,9 +202,9 @@ impl Server {
             return text(StatusCode::INTERNAL_SERVER_ERROR, "it could not be rendered\n");
         };
         if matches!(body, Body::Recording(_)) {
-            rendered.bodies.retain(|(known, _)| matches!(known, Body::Metrics(_)));
+            self.bodies.retain(|(known, _)| matches!(known, Body::Metrics(_)));
         }
-        rendered.bodies.push((body, bytes.clone()));
+        self.bodies.push((body, bytes.clone()));
         answer(StatusCode::OK, content_type, bytes)
     }
 }
@@ -270,7 +277,6 @@ fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
 }
 
 fn answer(status: StatusCode, content_type: &'static str, body: Bytes) -> Answer {
-    use hyper::header::HeaderValue;
     let mut answer = Response::new(Full::new(body));
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
@@ -307,7 +313,8 @@ mod tests {
         let (sender, receiver) = watch::channel(Arc::new(state(&[])));
         let server = Arc::new(Server::new(receiver));
         let ask = async |format: Format| {
-            body(server.rendered(&server.state(), Body::Metrics(format), "x").await).await
+            let mut rendered = server.rendered.lock().await;
+            body(rendered.answer(&server.state(), Body::Metrics(format), "x").await).await
         };
         let first = ask(Format::Text).await;
         assert!(first.starts_with(b"# HELP profiler_build_info"), "{first:?}");
@@ -329,8 +336,9 @@ mod tests {
         let server = Server::new(receiver);
         for place in 0..5 {
             let body = Body::Recording(vec![place, place + 1]);
-            assert_eq!(server.rendered(&server.state(), body, "x").await.status(), StatusCode::OK);
-            assert_eq!(server.rendered.lock().await.bodies.len(), 1);
+            let mut rendered = server.rendered.lock().await;
+            assert_eq!(rendered.answer(&server.state(), body, "x").await.status(), StatusCode::OK);
+            assert_eq!(rendered.bodies.len(), 1);
         }
     }
 
