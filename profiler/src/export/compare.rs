@@ -7,7 +7,7 @@ use comfy_table::Row;
 use super::cell::clean;
 use super::grid;
 use super::markdown::escape;
-use super::verdict::{CompareReport, PartRecord, figure};
+use super::verdict::{CompareReport, PartRecord, SideRecord, figure};
 use crate::text::plural;
 use crate::verdict::{ChangeRecord, Statistic};
 
@@ -69,14 +69,9 @@ pub(super) fn heading(parts: &[PartRecord]) -> String {
             let _ = writeln!(text, "{:<10} {}", "profile", clean(name));
         }
         for (label, side) in [("baseline", &part.base), ("candidate", &part.candidate)] {
-            let modules = if side.modules.is_empty() {
-                "kernel image".to_owned()
-            } else {
-                side.modules.join(", ")
-            };
             let runs = side.runs.len();
-            let plural = plural(runs);
-            let _ = writeln!(text, "{label:<10} {}, {runs} run{plural}", clean(&modules));
+            let (modules, plural, hosts) = (modules(side), plural(runs), hosts(side));
+            let _ = writeln!(text, "{label:<10} {}, {runs} run{plural}{hosts}", clean(&modules));
         }
         let _ = writeln!(text, "{:<10} {}, {} clock", "design", part.words, part.clock);
     }
@@ -85,17 +80,24 @@ pub(super) fn heading(parts: &[PartRecord]) -> String {
 
 /// The compared runs in one line.
 pub(super) fn describe(part: &PartRecord) -> String {
-    let modules = |modules: &[String]| {
-        if modules.is_empty() { "kernel image".to_owned() } else { modules.join(", ") }
-    };
     let name = part.name.as_ref().map_or(String::new(), |name| format!("{name}: "));
     format!(
-        "{name}{} against {}; {}; {} clock",
-        modules(&part.base.modules),
-        modules(&part.candidate.modules),
+        "{name}{}{} against {}{}; {}; {} clock",
+        modules(&part.base),
+        hosts(&part.base),
+        modules(&part.candidate),
+        hosts(&part.candidate),
         part.words,
         part.clock
     )
+}
+
+fn modules(side: &SideRecord) -> String {
+    if side.modules.is_empty() { "kernel image".to_owned() } else { side.modules.join(", ") }
+}
+
+fn hosts(side: &SideRecord) -> String {
+    side.hosts.map_or(String::new(), |hosts| format!(" of {hosts} host{}", plural(hosts)))
 }
 
 fn footing(report: &CompareReport) -> Vec<String> {

@@ -76,6 +76,10 @@ pub struct SideRecord {
     pub runs: Vec<String>,
     /// The builds of the modules, in words.
     pub modules: Vec<String>,
+    /// Hosts that merged recordings are of; absent if none is merged. Told apart by boot: one that was restarted between two
+    /// recordings counts again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<usize>,
 }
 
 impl CompareReport {
@@ -104,6 +108,7 @@ impl PartRecord {
                 };
                 run.builds().map(build).collect()
             }),
+            hosts: hosts(runs),
         };
         Self {
             name: part.name.clone(),
@@ -115,6 +120,20 @@ impl PartRecord {
             candidate: side(&part.candidate),
         }
     }
+}
+
+fn hosts(runs: &[&Run]) -> Option<usize> {
+    if runs.iter().all(|run| run.profile.sources.is_empty()) {
+        return None;
+    }
+    let mut boots = BTreeSet::new();
+    for Run { profile, .. } in runs {
+        match profile.sources.as_slice() {
+            [] => boots.extend([profile.host.boot_id.as_deref()]),
+            sources => boots.extend(sources.iter().map(|source| source.boot_id.as_deref())),
+        }
+    }
+    Some(boots.len())
 }
 
 /// The result of a gate.

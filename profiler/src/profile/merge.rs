@@ -144,7 +144,8 @@ impl<'a> Merge<'a> {
         let warnings: Vec<WarningRecord> = own.cloned().collect();
         let too_large = |TooLarge(what)| MergeError::Overflow { name: name.to_owned(), what };
         let Some(sum) = &mut self.sum else {
-            let like = stripped(profile.clone());
+            // Its sources say which machines it is of.
+            let like = Profile { sources: profile.sources.clone(), ..stripped(profile.clone()) };
             let (mut handlers, mut loads) = (Handlers::default(), Loads::default());
             handlers.add(&mut profile).map_err(too_large)?;
             loads.add(std::mem::take(&mut profile.loads)).map_err(too_large)?;

@@ -7,7 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::loads::{LoadStatus, TestRuns, mix_changes};
-use super::{Backend, Clock, HandlerProfile, Meter, Profile};
+use super::{Backend, Clock, HandlerProfile, Meter, Profile, Source};
 use crate::kernel::module::ModuleFacts;
 use crate::stop::StopReason;
 
@@ -123,12 +123,13 @@ impl What {
             }
             Self::Kernel => format!(
                 "{} {}, preemption {}",
-                known(&host.kernel_release),
+                each(&host.kernel_release, &profile.sources, |source| &source.kernel_release),
                 known(&host.kernel_version),
                 known(&host.preemption)
             ),
             Self::Machine => {
-                let mut text = format!("{} {}", host.arch, known(&host.cpu_model));
+                let model = each(&host.cpu_model, &profile.sources, |source| &source.cpu_model);
+                let mut text = format!("{} {model}", host.arch);
                 match host.cpus_online {
                     Some(cpus) => text.push_str(&format!(", CPUs: {cpus}")),
                     None => text.push_str(", CPUs: unknown"),
@@ -174,6 +175,17 @@ impl What {
             }
             Self::Mitigations | Self::ModuleBuild | Self::Parameters | Self::Tests => String::new(),
         }
+    }
+}
+
+/// A fact of the machine. Of merged profiles all that there are, because two sums of `various` machines need not be alike.
+fn each(fact: &Option<String>, sources: &[Source], of: fn(&Source) -> &Option<String>) -> String {
+    let mut all: Vec<&str> = sources.iter().filter_map(|source| of(source).as_deref()).collect();
+    all.sort_unstable();
+    all.dedup();
+    match all.as_slice() {
+        [] | [_] => fact.clone().unwrap_or_else(|| "unknown".to_owned()),
+        several => several.join(" and "),
     }
 }
 

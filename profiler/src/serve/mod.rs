@@ -16,6 +16,8 @@ pub mod config;
 pub mod control;
 mod engine;
 mod modules;
+pub mod expose;
+pub mod otlp;
 pub mod state;
 pub mod status;
 mod store;

@@ -50,6 +50,8 @@ pub struct Build {
     pub module: String,
     /// Its build id in hexadecimal, or its `srcversion`, or empty if it has neither.
     pub id: String,
+    /// When it was last measured: the time of its latest drain.
+    pub last: Timestamp,
     /// The recording so far: the sum of its intervals. Its histograms, counts and losses never become less.
     pub recording: Profile,
     /// Handlers by name, that are not measured now although the build is, and why: shed for the budget, gone in this build.
@@ -90,4 +92,17 @@ pub struct Own {
     pub overhead: Option<f64>,
     /// Times that handlers were shed for the budget.
     pub shed: u64,
+    /// Pushes to a collector; `None` if there is none.
+    pub pushes: Option<Pushes>,
+}
+
+/// What became of pushes to a collector. What failed is not lost: the next push has it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pushes {
+    /// Pushes that the collector took.
+    pub accepted: u64,
+    /// Pushes that did not reach it, or that it refused.
+    pub failed: u64,
+    /// Data points that it refused in pushes that it took.
+    pub rejected_points: u64,
 }

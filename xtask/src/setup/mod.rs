@@ -7,6 +7,7 @@ mod apt;
 mod bpf_linker;
 mod kernels;
 mod mirror;
+pub(crate) mod prometheus;
 mod scap;
 pub(crate) mod venv;
 
@@ -37,6 +38,8 @@ pub(crate) enum Part {
     Kernel(Series),
     /// Other programs that read what is exported, a browser among them.
     Readers,
+    /// Prometheus, which scrapes what `profiler serve` exposes.
+    Prometheus,
     /// Tools that fuzz the parsers and measure their speed.
     Parsers,
     /// Sources of Falco's driver.
@@ -48,7 +51,8 @@ pub(crate) enum Part {
 impl Part {
     /// All parts.
     pub(crate) fn all() -> Vec<Self> {
-        let mut parts = vec![Self::Vm, Self::ModuleBuild, Self::Readers, Self::Parsers];
+        let mut parts =
+            vec![Self::Vm, Self::ModuleBuild, Self::Readers, Self::Prometheus, Self::Parsers];
         parts.extend(Series::ALL.map(Self::Kernel));
         parts.extend([Self::ScapDriver, Self::BpfBuild]);
         parts
@@ -62,7 +66,7 @@ impl Part {
             Self::Kernel(_) => apt::KERNEL,
             Self::Readers => apt::READERS,
             Self::Parsers => apt::PARSERS,
-            Self::ScapDriver => "",
+            Self::ScapDriver | Self::Prometheus => "",
             Self::BpfBuild => apt::BPF_BUILD,
         }
     }
@@ -74,6 +78,7 @@ impl Part {
             Self::Readers => Venv::readers(paths).is_ready(),
             Self::Kernel(series) => kernels::open(paths, series).is_some(),
             Self::ScapDriver => scap::source(paths).is_ok(),
+            Self::Prometheus => prometheus::is_ready(paths),
             Self::BpfBuild => bpf_linker::is_ready(paths),
             Self::ModuleBuild | Self::Parsers => true,
         }
@@ -91,6 +96,9 @@ impl Part {
             ),
             Self::ScapDriver => {
                 format!("{}: sources of Falco's driver, of Debian 12", below("drivers"))
+            }
+            Self::Prometheus => {
+                format!("{}: Debian's Prometheus, unpacked, not installed", below("tools"))
             }
             Self::BpfBuild => {
                 format!("{}: bpf-linker {BPF_LINKER_VERSION}, by cargo (minutes)", below("tools"))
@@ -112,6 +120,7 @@ impl Part {
                 kernels::install(paths, &missing.iter().filter_map(kernel).collect::<Vec<_>>())
             }
             Self::ScapDriver => scap::install(paths),
+            Self::Prometheus => prometheus::install(paths),
             Self::BpfBuild => bpf_linker::install(paths),
             Self::ModuleBuild | Self::Parsers => Ok(()),
         }

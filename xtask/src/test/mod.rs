@@ -110,7 +110,11 @@ pub(crate) fn run(paths: &Paths, wanted: &TestArgs) -> Result<bool> {
     let in_vm = !wanted.host;
     let on_host = wanted.boot.is_empty();
     // Everything at once, so that the plan is printed once.
-    let parts = if in_vm { Part::all() } else { vec![Part::Python, Part::Readers, Part::Parsers] };
+    let parts = if in_vm {
+        Part::all()
+    } else {
+        vec![Part::Python, Part::Readers, Part::Prometheus, Part::Parsers]
+    };
     setup::ensure(paths, &parts)?;
     let mut report = Report::default();
     report.lap("set-up");
@@ -139,6 +143,7 @@ fn host_tests(paths: &Paths, report: &mut Report) -> Result<()> {
     cargo.args(["--", "--include-ignored", "--skip", lab::TESTS]);
     cargo.env("PROFILER_READERS_PYTHON", Venv::readers(paths).python());
     cargo.env("PROFILER_BROWSER", BROWSER);
+    cargo.env("PROFILER_PROMTOOL", setup::prometheus::programs(paths).join("promtool"));
     cargo.current_dir(paths.root()).stdin(Stdio::null()).stdout(Stdio::piped());
     let text = process::text(&cargo);
     let mut child = cargo.spawn().with_context(|| format!("cannot run `{text}`"))?;

@@ -1,0 +1,395 @@
+//! The families of metrics that the daemon has, and their points in a state. Names, units and labels of those that
+//! `--export openmetrics` has, too, are the same there.
+
+use std::collections::BTreeMap;
+
+use strum::Display;
+
+use super::super::state::{Build, NotMeasured, Phase, State};
+use crate::profile::HandlerProfile;
+
+/// Builds of a module that are shown: those measured last. Bounds the number of series.
+pub const MAX_BUILDS: usize = 4;
+
+/// What a family's points are, by Prometheus' words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
+#[strum(serialize_all = "lowercase")]
+pub enum Kind {
+    /// Only grows while the daemon runs.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Always 1; its labels are what it says.
+    Info,
+    /// Durations.
+    Histogram,
+}
+
+/// One metric with all its labels.
+#[derive(Debug)]
+pub struct Family {
+    /// Its name in Prometheus; the unit and, of counters, `total` are its last words.
+    pub name: &'static str,
+    /// What it is, in a sentence.
+    pub help: &'static str,
+    /// What its points are.
+    pub kind: Kind,
+    /// Names of its labels.
+    pub labels: &'static [&'static str],
+    /// Name and unit in OpenTelemetry; `None` if it is not pushed, because what is pushed has it elsewhere.
+    pub otlp: Option<(&'static str, &'static str)>,
+    points: for<'a> fn(&Seen<'a>) -> Vec<Point<'a>>,
+}
+
+/// A value with its labels.
+#[derive(Debug)]
+pub struct Point<'a> {
+    /// A value for each of [`Family::labels`].
+    pub labels: Vec<&'a str>,
+    /// The value.
+    pub value: Value<'a>,
+}
+
+/// A value.
+#[derive(Debug, Clone, Copy)]
+pub enum Value<'a> {
+    /// A number of things.
+    Count(u64),
+    /// Anything else, in the family's unit.
+    Real(f64),
+    /// A handler's durations.
+    Durations(&'a HandlerProfile),
+}
+
+impl Family {
+    /// Its points in a state.
+    #[must_use]
+    pub fn points<'a>(&self, seen: &Seen<'a>) -> Vec<Point<'a>> {
+        (self.points)(seen)
+    }
+
+    /// The name without what OpenMetrics gives samples of this type as a suffix.
+    #[must_use]
+    pub fn base(&self) -> &'static str {
+        let suffix = match self.kind {
+            Kind::Counter => "_total",
+            Kind::Info => "_info",
+            Kind::Gauge | Kind::Histogram => "",
+        };
+        self.name.strip_suffix(suffix).unwrap_or(self.name)
+    }
+
+    /// Its unit: a last word of the name.
+    #[must_use]
+    pub fn unit(&self) -> Option<&'static str> {
+        let last = self.base().rsplit('_').next();
+        last.filter(|last| ["seconds", "bytes", "ratio"].contains(last))
+    }
+}
+
+/// Nanoseconds as seconds.
+#[must_use]
+pub fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+/// A state as it is shown: with the newest builds of each module alone.
+#[derive(Debug)]
+pub struct Seen<'a> {
+    /// The state.
+    pub state: &'a State,
+    /// Builds in order, and whether that is the one which its module is measured with now.
+    pub builds: Vec<(&'a Build, bool)>,
+    handlers: Vec<Handler<'a>>,
+}
+
+/// A handler of a shown build.
+#[derive(Debug)]
+struct Handler<'a> {
+    build: &'a Build,
+    is_current: bool,
+    name: &'a str,
+    /// `None` if the build never had it.
+    profile: Option<&'a HandlerProfile>,
+}
+
+impl<'a> Seen<'a> {
+    /// What is shown of `state`.
+    #[must_use]
+    pub fn of(state: &'a State) -> Self {
+        let mut newest: BTreeMap<&str, Vec<&Build>> = BTreeMap::new();
+        for build in &state.builds {
+            newest.entry(&build.module).or_default().push(build);
+        }
+        for builds in newest.values_mut() {
+            // Of equal ones the one met last is the newer.
+            builds.reverse();
+            builds.sort_by_key(|build| std::cmp::Reverse(build.last));
+            builds.truncate(MAX_BUILDS);
+        }
+        let is_measuring = |build: &Build| {
+            let mut modules = state.modules.iter().filter(|module| module.name == build.module);
+            modules.any(|module| module.phase == Phase::Measuring)
+        };
+        let mut shown = Vec::new();
+        for build in &state.builds {
+            let of_module = newest.get(build.module.as_str()).map_or(&[][..], Vec::as_slice);
+            if let Some(at) = of_module.iter().position(|newest| std::ptr::eq(*newest, build)) {
+                shown.push((build, at == 0 && is_measuring(build)));
+            }
+        }
+        let handlers = shown.iter().flat_map(|&(build, is_current)| {
+            let profiles = &build.recording.handlers;
+            let absent = |name: &&String| profiles.iter().all(|handler| handler.name != **name);
+            let known = profiles.iter().map(|profile| (profile.name.as_str(), Some(profile)));
+            let others = build.not_measured.keys().filter(absent);
+            known
+                .chain(others.map(|name| (name.as_str(), None)))
+                .map(move |(name, profile)| Handler { build, is_current, name, profile })
+        });
+        Self { state, handlers: handlers.collect(), builds: shown }
+    }
+
+    fn modules(&self) -> impl Iterator<Item = (&'a str, &'a Phase)> {
+        self.state.modules.iter().map(|module| (module.name.as_str(), &module.phase))
+    }
+
+    fn each_build(&self, value: impl Fn(&'a Build, bool) -> Value<'a>) -> Vec<Point<'a>> {
+        let point = |&(build, is_current): &(&'a Build, bool)| Point {
+            labels: vec![&build.module, &build.id],
+            value: value(build, is_current),
+        };
+        self.builds.iter().map(point).collect()
+    }
+
+    fn each_handler(
+        &self,
+        value: impl Fn(&'a HandlerProfile, &'a Build) -> Option<Value<'a>>,
+    ) -> Vec<Point<'a>> {
+        let point = |handler: &Handler<'a>| {
+            let value = value(handler.profile?, handler.build)?;
+            Some(Point { labels: handler.labels(None), value })
+        };
+        self.handlers.iter().filter_map(point).collect()
+    }
+}
+
+impl<'a> Handler<'a> {
+    fn labels(&self, more: Option<&'a str>) -> Vec<&'a str> {
+        [self.build.module.as_str(), &self.build.id, self.name].into_iter().chain(more).collect()
+    }
+
+    fn state(&self) -> &'static str {
+        match self.build.not_measured.get(self.name) {
+            _ if !self.is_current => "",
+            Some(NotMeasured::Shed) => "shed",
+            Some(NotMeasured::Missing(_)) => "missing",
+            None => "measured",
+        }
+    }
+}
+
+/// The one value of a family that has no labels.
+fn own<'a>(value: Option<Value<'a>>) -> Vec<Point<'a>> {
+    value.map(|value| Point { labels: Vec::new(), value }).into_iter().collect()
+}
+
+fn flag(value: bool) -> Value<'static> {
+    Value::Count(u64::from(value))
+}
+
+fn timestamp(at: jiff::Timestamp) -> f64 {
+    at.as_microsecond() as f64 / 1e6
+}
+
+/// A line of labels and of what OpenTelemetry calls it, a sentence, and the points.
+macro_rules! families {
+    ($($kind:ident $name:ident [$($label:ident)*] $otlp:expr, $help:literal, $points:expr;)*) => {
+        /// All of them, in the order in which they are shown.
+        pub const FAMILIES: &[Family] = &[$(Family {
+            name: stringify!($name),
+            help: $help,
+            kind: Kind::$kind,
+            labels: &[$(stringify!($label)),*],
+            otlp: $otlp,
+            points: $points,
+        }),*];
+    };
+}
+
+families! {
+    Histogram profiler_handler_duration_seconds [module build handler] Some(("profiler.handler.duration", "s")),
+        "Durations of the handler's calls.",
+        |seen| seen.each_handler(|handler, _| Some(Value::Durations(handler)));
+    Gauge profiler_handler_duration_min_seconds [module build handler] None,
+        "Exact shortest duration since the daemon began.",
+        |seen| seen.each_handler(|handler, _| Some(Value::Real(seconds(handler.min_ns?))));
+    Gauge profiler_handler_duration_max_seconds [module build handler] None,
+        "Exact longest duration since the daemon began.",
+        |seen| seen.each_handler(|handler, _| Some(Value::Real(seconds(handler.max_ns?))));
+    Counter profiler_handler_entries_total [module build handler] Some(("profiler.handler.entries", "{call}")),
+        "Calls whose entry was seen.",
+        |seen| seen.each_handler(|handler, _| Some(Value::Count(handler.losses.entries)));
+    Counter profiler_handler_exits_total [module build handler] Some(("profiler.handler.exits", "{call}")),
+        "Calls whose exit was seen.",
+        |seen| seen.each_handler(|handler, _| Some(Value::Count(handler.losses.exits)));
+    Counter profiler_handler_losses_total [module build handler kind] Some(("profiler.handler.losses", "{call}")),
+        "Calls that were not measured, or not fully, by kind.",
+        losses;
+    Counter profiler_handler_unmeasured_calls_total [module build handler]
+        Some(("profiler.handler.unmeasured_calls", "{call}")),
+        "Upper bound on the calls that are not in the histogram.",
+        |seen| seen.each_handler(|handler, _| Some(Value::Count(handler.losses.unmeasured())));
+    Gauge profiler_handler_missed_unknown [module build handler] Some(("profiler.handler.missed_unknown", "")),
+        "Whether the kernel does not count all programs that it did not run: missed is then a lower bound.",
+        |seen| seen.each_handler(|handler, _| Some(flag(handler.losses.missed_unknown)));
+    Gauge profiler_handler_calls_in_flight [module build handler] Some(("profiler.handler.calls_in_flight", "{call}")),
+        "Calls that are under way.",
+        |seen| seen.each_handler(|handler, build| {
+            Some(Value::Count(build.in_flight.get(&handler.name).copied().unwrap_or(0)))
+        });
+    Gauge profiler_handler_state [module build handler state] Some(("profiler.handler.state", "")),
+        "1 for what is true of the handler in the build that is measured now, 0 for all else.",
+        handler_states;
+    Gauge profiler_module_phase [module phase] Some(("profiler.module.phase", "")),
+        "1 for what the daemon does about the module, 0 for all else.",
+        phases;
+    Gauge profiler_module_builds [module] Some(("profiler.module.builds", "{build}")),
+        "Builds of the module that were measured since the daemon began; 4 at most are shown.",
+        builds;
+    Info profiler_module_build_info [module build module_version srcversion kernel] None,
+        "What a build of a module says of itself, and the kernel.",
+        build_infos;
+    Gauge profiler_module_build_current [module build] Some(("profiler.module.build.current", "")),
+        "Whether the module is measured with this build now.",
+        |seen| seen.each_build(|_, is_current| flag(is_current));
+    Counter profiler_module_build_measured_seconds_total [module build] Some(("profiler.module.build.measured", "s")),
+        "Time in which the build was measured.",
+        |seen| seen.each_build(|build, _| Value::Real(seconds(build.recording.window_ns)));
+    Gauge profiler_module_build_last_measured_timestamp_seconds [module build] None,
+        "When the build was last measured, since the epoch.",
+        |seen| seen.each_build(|build, _| Value::Real(timestamp(build.last)));
+    Info profiler_build_info [version] None,
+        "The daemon's version.",
+        |_| vec![Point { labels: vec![env!("CARGO_PKG_VERSION")], value: Value::Count(1) }];
+    Gauge process_start_time_seconds [] None,
+        "When the daemon began, since the epoch.",
+        |seen| own(Some(Value::Real(timestamp(seen.state.since))));
+    Counter process_cpu_seconds_total [] Some(("process.cpu.time", "s")),
+        "CPU time of the daemon, of all its threads.",
+        |seen| own(Some(Value::Real(seconds(seen.state.own.cpu_ns))));
+    Gauge profiler_memory_bytes [] Some(("profiler.memory", "By")),
+        "Resident memory of the daemon that is not shared with files.",
+        |seen| own(Some(Value::Count(seen.state.own.memory_bytes)));
+    Gauge profiler_kernel_memory_bytes [] Some(("profiler.kernel_memory", "By")),
+        "Kernel memory of the histograms.",
+        |seen| own(Some(Value::Count(seen.state.own.kernel_memory_bytes)));
+    Gauge profiler_overhead_ratio [] Some(("profiler.overhead", "1")),
+        "What the probes cost now, as a share of one CPU.",
+        |seen| own(seen.state.own.overhead.map(Value::Real));
+    Counter profiler_handlers_shed_total [] Some(("profiler.handlers.shed", "{handler}")),
+        "Times that handlers were shed for the budget.",
+        |seen| own(Some(Value::Count(seen.state.own.shed)));
+    Counter profiler_drains_total [] Some(("profiler.drains", "{drain}")),
+        "Drains of the kernel's histograms.",
+        |seen| own(Some(Value::Count(seen.state.own.drains)));
+    Counter profiler_drain_seconds_total [] Some(("profiler.drain.time", "s")),
+        "Time that the drains took.",
+        |seen| own(Some(Value::Real(seconds(seen.state.own.drain_ns))));
+    Gauge profiler_last_drain_timestamp_seconds [] None,
+        "When these figures were collected, since the epoch.",
+        |seen| own(Some(Value::Real(timestamp(seen.state.at))));
+    Gauge profiler_stored_intervals [] Some(("profiler.stored.intervals", "{interval}")),
+        "Completed intervals that are on disk.",
+        |seen| own(Some(Value::Count(seen.state.own.stored)));
+    Gauge profiler_stored_bytes [] Some(("profiler.stored.size", "By")),
+        "Size of these.",
+        |seen| own(Some(Value::Count(seen.state.own.stored_bytes)));
+    Counter profiler_intervals_not_stored_total [] Some(("profiler.intervals.not_stored", "{interval}")),
+        "Completed intervals that could not be stored, or were removed for want of room.",
+        |seen| own(Some(Value::Count(seen.state.own.not_stored)));
+    Counter profiler_otlp_pushes_total [result] Some(("profiler.otlp.pushes", "{push}")),
+        "Pushes to the collector: that it took, and that failed.",
+        pushes;
+    Counter profiler_otlp_rejected_points_total [] Some(("profiler.otlp.rejected_points", "{point}")),
+        "Data points that the collector refused in pushes that it took.",
+        |seen| own(seen.state.own.pushes.map(|pushes| Value::Count(pushes.rejected_points)));
+}
+
+fn losses<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
+    let mut points = Vec::new();
+    for handler in &seen.handlers {
+        let Some(losses) = handler.profile.map(|profile| &profile.losses) else { continue };
+        // All of them, also those that are 0: a rate needs a first value.
+        for (kind, value) in [
+            ("lost", losses.lost),
+            ("missed", losses.missed),
+            ("unpaired_exit", losses.unpaired_exits),
+            ("overrun", losses.overrun),
+            ("over_range", losses.over_range),
+            ("doubtful", losses.doubtful),
+            ("backwards", losses.backwards),
+        ] {
+            points.push(Point { labels: handler.labels(Some(kind)), value: Value::Count(value) });
+        }
+    }
+    points
+}
+
+fn handler_states<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
+    let mut points = Vec::new();
+    for handler in &seen.handlers {
+        let state = handler.state();
+        for name in ["measured", "shed", "missing"] {
+            points.push(Point { labels: handler.labels(Some(name)), value: flag(name == state) });
+        }
+    }
+    points
+}
+
+fn phases<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
+    let mut points = Vec::new();
+    for (module, phase) in seen.modules() {
+        let phase = match phase {
+            Phase::Waiting => "waiting",
+            Phase::Measuring => "measuring",
+            Phase::Released => "released",
+            Phase::Refused(_) => "refused",
+        };
+        for name in ["waiting", "measuring", "released", "refused"] {
+            points.push(Point { labels: vec![module, name], value: flag(name == phase) });
+        }
+    }
+    points
+}
+
+fn builds<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
+    let number = |module| seen.state.builds.iter().filter(|build| build.module == module).count();
+    seen.modules()
+        .map(|(module, _)| Point {
+            labels: vec![module],
+            value: Value::Count(number(module) as u64),
+        })
+        .collect()
+}
+
+fn build_infos<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
+    let infos = seen.builds.iter().map(|(build, _)| {
+        let recording = &build.recording;
+        let facts = recording.modules.iter().find(|module| module.name == build.module);
+        let version = facts.and_then(|module| module.version.as_deref());
+        let srcversion = facts.and_then(|module| module.srcversion.as_deref());
+        let kernel = recording.host.kernel_release.as_deref();
+        let facts = [version, srcversion, kernel].map(Option::unwrap_or_default);
+        let labels = [build.module.as_str(), &build.id].into_iter().chain(facts);
+        Point { labels: labels.collect(), value: Value::Count(1) }
+    });
+    infos.collect()
+}
+
+fn pushes<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
+    let results =
+        seen.state.own.pushes.map(|of| [("accepted", of.accepted), ("failed", of.failed)]);
+    let point = |(result, count)| Point { labels: vec![result], value: Value::Count(count) };
+    results.into_iter().flatten().map(point).collect()
+}

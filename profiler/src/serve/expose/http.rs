@@ -1,0 +1,376 @@
+//! The HTTP server. It has one request a connection, and each connection costs a bounded time and memory.
+
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::super::state::{Build, Phase, State};
+use super::accept::Format;
+use crate::profile::Series;
+
+/// Connections at a time. More are told 503 and closed at once.
+pub const CONNECTIONS: usize = 64;
+/// How old the state may be for `/healthz`. The engine sends one after each drain, and at least every minute.
+pub const FRESH: Duration = Duration::from_secs(180);
+
+/// Time for the head of a request.
+const HEAD_TIME: Duration = Duration::from_secs(5);
+/// Time for a whole connection, also of a scraper that never reads: its answer is dropped.
+const CONNECTION_TIME: Duration = Duration::from_secs(30);
+/// Size of a request's head.
+const HEAD_BYTES: usize = 16 << 10;
+/// After an error of `accept`, such as that no file can be opened: it would come again at once.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\nRetry-After: 1\r\n\r\n";
+const TEXT: &str = "text/plain; charset=utf-8";
+const INDEX: &str = "\
+profiler: latencies of the handlers of kernel modules
+  /metrics    for Prometheus: text, OpenMetrics, or protobuf with native histograms
+  /recording  JSON for profiler merge, compare and gate; ?module=NAME&build=ID for one build
+  /healthz    200 while the daemon collects
+  /readyz     200 while a module is measured, or none is refused
+";
+
+/// Answers requests with the latest `state`, until the future is dropped.
+///
+/// The engine sends a state after each drain, and at least every minute: `/healthz` fails when none has come for [`FRESH`].
+pub async fn serve(listener: TcpListener, mut state: watch::Receiver<Arc<State>>) {
+    let server = Arc::new(Server::new(state.clone()));
+    let mut connections = JoinSet::new();
+    let mut engine_lives = true;
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            sent = state.changed(), if engine_lives => {
+                engine_lives = sent.is_ok();
+                if engine_lives {
+                    *lock(&server.came) = Instant::now();
+                }
+                continue;
+            }
+        };
+        let Ok((stream, _)) = accepted else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        while connections.try_join_next().is_some() {}
+        if connections.len() < CONNECTIONS {
+            connections.spawn(connection(stream, Arc::clone(&server)));
+        } else if let Ok(mut stream) = stream.into_std() {
+            // It does not block; whoever does not get it sees the end.
+            let _ = stream.write(BUSY);
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, server: Arc<Server>) {
+    let answer = service_fn(move |request| {
+        let server = Arc::clone(&server);
+        async move { Ok::<_, Infallible>(server.answer(&request).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME)
+        .keep_alive(false)
+        .max_buf_size(HEAD_BYTES)
+        .serve_connection(TokioIo::new(stream), answer);
+    // What a client does wrong is not worth a word.
+    let _ = tokio::time::timeout(CONNECTION_TIME, connection).await;
+}
+
+type Answer = Response<Full<Bytes>>;
+
+struct Server {
+    state: watch::Receiver<Arc<State>>,
+    /// When the latest state came.
+    came: Mutex<Instant>,
+    rendered: tokio::sync::Mutex<Rendered>,
+}
+
+/// Bodies that were made of one state. Of recordings there is one at most: they are large, and seldom asked for.
+#[derive(Default)]
+struct Rendered {
+    of: Weak<State>,
+    bodies: Vec<(Body, Bytes)>,
+}
+
+/// A body that takes time to make.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Body {
+    Metrics(Format),
+    /// Of these builds, by place.
+    Recording(Vec<usize>),
+}
+
+impl Body {
+    fn render(&self, state: &State) -> Vec<u8> {
+        match self {
+            Self::Metrics(format) => super::metrics(state, *format),
+            Self::Recording(places) => {
+                let builds = places.iter().filter_map(|place| state.builds.get(*place));
+                let mut runs: Vec<_> = builds.map(|build| &build.recording).collect();
+                match (runs.pop(), runs.is_empty()) {
+                    (Some(one), true) => one.to_json(),
+                    (last, _) => {
+                        let runs = runs.into_iter().chain(last).cloned().collect();
+                        Series::new("", runs).to_json()
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Server {
+    fn new(state: watch::Receiver<Arc<State>>) -> Self {
+        let rendered = tokio::sync::Mutex::new(Rendered::default());
+        Self { state, came: Mutex::new(Instant::now()), rendered }
+    }
+
+    fn state(&self) -> Arc<State> {
+        Arc::clone(&self.state.borrow())
+    }
+
+    async fn answer(&self, request: &Request<Incoming>) -> Answer {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            let mut refused = text(StatusCode::METHOD_NOT_ALLOWED, "GET and HEAD alone\n");
+            refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return refused;
+        }
+        match request.uri().path() {
+            "/" => text(StatusCode::OK, INDEX),
+            "/metrics" => {
+                let accepted = request.headers().get_all(ACCEPT).iter();
+                let accepted: Vec<&str> =
+                    accepted.filter_map(|value| value.to_str().ok()).collect();
+                let format = Format::of(&accepted.join(","));
+                let mut rendered = self.rendered.lock().await;
+                let body = Body::Metrics(format);
+                rendered.answer(&self.state(), body, format.content_type()).await
+            }
+            "/recording" => {
+                let mut rendered = self.rendered.lock().await;
+                let state = self.state();
+                match select(&state, request.uri().query().unwrap_or_default()) {
+                    Ok(places) => {
+                        let body = Body::Recording(places);
+                        rendered.answer(&state, body, "application/json").await
+                    }
+                    Err((status, why)) => text(status, why),
+                }
+            }
+            "/healthz" => healthz(lock(&self.came).elapsed()),
+            "/readyz" => readyz(&self.state()),
+            _ => {
+                text(StatusCode::NOT_FOUND, "there is no such page: / lists those that there are\n")
+            }
+        }
+    }
+}
+
+impl Rendered {
+    /// The body of the latest state, made once: whoever asks meanwhile waits for it.
+    async fn answer(
+        &mut self,
+        state: &Arc<State>,
+        body: Body,
+        content_type: &'static str,
+    ) -> Answer {
+        if !std::ptr::eq(self.of.as_ptr(), Arc::as_ptr(state)) {
+            *self = Self { of: Arc::downgrade(state), bodies: Vec::new() };
+        }
+        if let Some((_, bytes)) = self.bodies.iter().find(|(known, _)| *known == body) {
+            return answer(StatusCode::OK, content_type, bytes.clone());
+        }
+        let (of, what) = (Arc::clone(state), body.clone());
+        let Ok(bytes) = tokio::task::spawn_blocking(move || Bytes::from(what.render(&of))).await
+        else {
+            return text(StatusCode::INTERNAL_SERVER_ERROR, "it could not be rendered\n");
+        };
+        if matches!(body, Body::Recording(_)) {
+            self.bodies.retain(|(known, _)| matches!(known, Body::Metrics(_)));
+        }
+        self.bodies.push((body, bytes.clone()));
+        answer(StatusCode::OK, content_type, bytes)
+    }
+}
+
+/// Places of the builds that a query asks for, of those that were measured.
+fn select(state: &State, query: &str) -> Result<Vec<usize>, (StatusCode, String)> {
+    let (mut module, mut id) = (None, None);
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        match name.as_ref() {
+            "module" => module = Some(value),
+            "build" => id = Some(value),
+            _ => {
+                let why = "the parameters are module and build\n".to_owned();
+                return Err((StatusCode::BAD_REQUEST, why));
+            }
+        }
+    }
+    // A window without a length is no recording.
+    let measured = || {
+        let builds = state.builds.iter().enumerate();
+        builds.filter(|(_, build)| build.recording.window_ns > 0)
+    };
+    let is_asked = |build: &Build| {
+        module.as_ref().is_none_or(|module| *module == build.module)
+            && id.as_ref().is_none_or(|id| *id == build.id)
+    };
+    let places: Vec<usize> =
+        measured().filter(|(_, build)| is_asked(build)).map(|(place, _)| place).collect();
+    if places.is_empty() {
+        let mut why = "no such build was measured; measured are:\n".to_owned();
+        for (_, Build { module, id, .. }) in measured() {
+            let _ = writeln!(why, "  module={module} build={id}");
+        }
+        return Err((StatusCode::NOT_FOUND, why));
+    }
+    Ok(places)
+}
+
+fn healthz(age: Duration) -> Answer {
+    let seconds = age.as_secs();
+    if age <= FRESH {
+        text(StatusCode::OK, format!("collected {seconds} s ago\n"))
+    } else {
+        let why = format!("collected {seconds} s ago: more than {} s\n", FRESH.as_secs());
+        text(StatusCode::SERVICE_UNAVAILABLE, why)
+    }
+}
+
+/// Ready is what does all that it can: a module is measured, or all are waited for or released.
+fn readyz(state: &State) -> Answer {
+    let mut lines = String::new();
+    let (mut measured, mut refused) = (false, false);
+    for module in &state.modules {
+        let phase = match &module.phase {
+            Phase::Waiting => "waiting".to_owned(),
+            Phase::Measuring => "measuring".to_owned(),
+            Phase::Released => "released".to_owned(),
+            Phase::Refused(why) => format!("refused: {why}"),
+        };
+        measured |= module.phase == Phase::Measuring;
+        refused |= matches!(module.phase, Phase::Refused(_));
+        let _ = writeln!(lines, "{}: {phase}", module.name);
+    }
+    let is_ready = measured || !refused;
+    text(if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, lines)
+}
+
+fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
+    answer(status, TEXT, body.into())
+}
+
+fn answer(status: StatusCode, content_type: &'static str, body: Bytes) -> Answer {
+    let mut answer = Response::new(Full::new(body));
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+    use proptest::prelude::*;
+
+    use super::super::super::state::{Module, Own};
+    use super::*;
+
+    fn state(phases: &[Phase]) -> State {
+        let at = jiff::Timestamp::UNIX_EPOCH;
+        let module = |phase: &Phase| Module { name: "m".to_owned(), phase: phase.clone() };
+        let modules = phases.iter().map(module).collect();
+        State { since: at, at, modules, builds: Vec::new(), own: Own::default() }
+    }
+
+    async fn body(answer: Answer) -> Bytes {
+        answer.into_body().collect().await.unwrap().to_bytes()
+    }
+
+    #[tokio::test]
+    async fn a_state_is_rendered_once_for_all_who_ask() {
+        let (sender, receiver) = watch::channel(Arc::new(state(&[])));
+        let server = Arc::new(Server::new(receiver));
+        let ask = async |format: Format| {
+            let mut rendered = server.rendered.lock().await;
+            body(rendered.answer(&server.state(), Body::Metrics(format), "x").await).await
+        };
+        let first = ask(Format::Text).await;
+        assert!(first.starts_with(b"# HELP profiler_build_info"), "{first:?}");
+        for _ in 0..100 {
+            assert_eq!(ask(Format::Text).await.as_ptr(), first.as_ptr());
+        }
+        let open = ask(Format::OpenMetrics).await;
+        assert_ne!(open.as_ptr(), first.as_ptr());
+        assert_eq!(ask(Format::Text).await.as_ptr(), first.as_ptr(), "each format has its own");
+        sender.send_replace(Arc::new(state(&[Phase::Waiting])));
+        let second = ask(Format::Text).await;
+        assert!(second.starts_with(b"# HELP profiler_module_phase"), "{second:?}");
+        assert_eq!(server.rendered.lock().await.bodies.len(), 1, "the old ones are gone");
+    }
+
+    #[tokio::test]
+    async fn of_recordings_one_is_kept() {
+        let (_sender, receiver) = watch::channel(Arc::new(state(&[])));
+        let server = Server::new(receiver);
+        for place in 0..5 {
+            let body = Body::Recording(vec![place, place + 1]);
+            let mut rendered = server.rendered.lock().await;
+            assert_eq!(rendered.answer(&server.state(), body, "x").await.status(), StatusCode::OK);
+            assert_eq!(rendered.bodies.len(), 1);
+        }
+    }
+
+    #[test]
+    fn health_is_a_matter_of_age() {
+        assert_eq!(healthz(FRESH).status(), StatusCode::OK);
+        let late = healthz(FRESH + Duration::from_millis(1)).status();
+        assert_eq!(late, StatusCode::SERVICE_UNAVAILABLE);
+    }
+
+    #[test]
+    fn a_daemon_is_ready_unless_all_it_can_do_is_refused() {
+        let refused = || Phase::Refused("no BTF".to_owned());
+        for (phases, status) in [
+            (vec![], 200),
+            (vec![Phase::Waiting], 200),
+            (vec![Phase::Released, Phase::Waiting], 200),
+            (vec![Phase::Measuring, refused()], 200),
+            (vec![refused()], 503),
+            (vec![Phase::Waiting, refused()], 503),
+        ] {
+            assert_eq!(readyz(&state(&phases)).status().as_u16(), status, "{phases:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_query_has_an_answer(query in "\\PC{0,64}", raw in "([a-z%=&+0-9;]|module=|build=){0,20}") {
+            for query in [query, raw] {
+                let refused = select(&state(&[]), &query).unwrap_err();
+                prop_assert!([StatusCode::NOT_FOUND, StatusCode::BAD_REQUEST].contains(&refused.0));
+            }
+        }
+    }
+}

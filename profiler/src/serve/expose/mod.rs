@@ -1,0 +1,31 @@
+//! What the daemon shows over HTTP: metrics for Prometheus in three formats, recordings, and whether it is well.
+//!
+//! [`Seen`] turns a [`State`](super::state::State) into families of metrics, once for all formats. `prometheus-client`, which
+//! `export` writes OpenMetrics files with, does not fit here: it writes neither text 0.0.4 nor `io.prometheus.client`, the
+//! protobuf format that has native histograms.
+
+mod accept;
+mod durations;
+mod family;
+mod http;
+mod protobuf;
+mod text;
+
+pub use accept::Format;
+pub use durations::{BOUNDS_NS, Native, SCHEMA, ZERO_THRESHOLD, classic, native};
+pub use family::{FAMILIES, Family, Kind, MAX_BUILDS, Point, Seen, Value, seconds};
+pub use http::{CONNECTIONS, FRESH, serve};
+pub use protobuf::message;
+
+use super::state::State;
+
+/// All metrics of `state` in this format: the body of `/metrics`.
+#[must_use]
+pub fn metrics(state: &State, format: Format) -> Vec<u8> {
+    let seen = Seen::of(state);
+    match format {
+        Format::Text => text::render(&seen, false).into_bytes(),
+        Format::OpenMetrics => text::render(&seen, true).into_bytes(),
+        Format::Protobuf => protobuf::render(&seen),
+    }
+}

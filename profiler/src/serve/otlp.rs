@@ -1,0 +1,420 @@
+//! Pushes all metrics to an OpenTelemetry collector, by OTLP over HTTP.
+//!
+//! `opentelemetry-otlp` exports what its SDK has aggregated from single values; 0.33 of it takes no histogram that others have made
+//! (all fields of `metrics::data` are private to it). So the messages are made here, of the types that the protocol's own crate
+//! has, and sent by `hyper`. There is no TLS: a collector or agent on the same host is meant, which passes on.
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Bytes;
+use hyper::header::{CONTENT_TYPE, HOST, RETRY_AFTER, USER_AGENT};
+use hyper::{Request, StatusCode, Uri};
+use hyper_util::rt::TokioIo;
+use opentelemetry_proto::tonic::collector::metrics::v1::{
+    ExportMetricsServiceRequest, ExportMetricsServiceResponse,
+};
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
+use opentelemetry_proto::tonic::metrics::v1::{
+    AggregationTemporality, ExponentialHistogram, ExponentialHistogramDataPoint, Gauge, Metric,
+    NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum, exponential_histogram_data_point::Buckets,
+    metric, number_data_point,
+};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use prost::Message as _;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use super::expose::{
+    FAMILIES, Family, Kind, Native, Point, SCHEMA, Seen, Value, ZERO_THRESHOLD, native, seconds,
+};
+use super::state::{Pushes, State};
+use crate::profile::HandlerProfile;
+
+/// Where metrics are pushed to when no path is given.
+const PATH: &str = "/v1/metrics";
+const PORT: u16 = 4318;
+/// Time for one push.
+const PUSH_TIME: Duration = Duration::from_secs(10);
+/// Time before the first retry; it doubles with each, up to the time between pushes.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+/// Longest that a collector's `Retry-After` is waited for.
+const LONGEST_RETRY: Duration = Duration::from_secs(600);
+/// Most that is read of an answer.
+const ANSWER_BYTES: usize = 64 << 10;
+
+/// A collector: `http://HOST[:4318][/v1/metrics]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Collector {
+    host: String,
+    port: u16,
+    path: String,
+}
+
+/// An address that metrics cannot be pushed to.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{given}` is no address of a collector: {why}")]
+pub struct BadCollector {
+    given: String,
+    why: &'static str,
+}
+
+impl FromStr for Collector {
+    type Err = BadCollector;
+
+    fn from_str(given: &str) -> Result<Self, BadCollector> {
+        let bad = |why| BadCollector { given: given.to_owned(), why };
+        let uri: Uri = given.parse().map_err(|_| bad("write http://HOST:PORT"))?;
+        match uri.scheme_str() {
+            Some("http") => {}
+            Some("https") => {
+                return Err(bad("there is no TLS here; push to a collector on this host by http"));
+            }
+            _ => return Err(bad("write http://HOST:PORT")),
+        }
+        let authority = uri.authority().ok_or_else(|| bad("it has no host"))?;
+        if authority.as_str().contains('@') {
+            return Err(bad("a name and a password are not sent"));
+        }
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        let path = match uri.path_and_query().map_or("/", |path| path.as_str()) {
+            "/" => PATH.to_owned(),
+            path => path.to_owned(),
+        };
+        Ok(Self { host, port: authority.port_u16().unwrap_or(PORT), path })
+    }
+}
+
+/// What became of the pushes so far.
+#[derive(Debug, Default)]
+pub struct Counts {
+    accepted: AtomicU64,
+    failed: AtomicU64,
+    rejected_points: AtomicU64,
+}
+
+impl Counts {
+    /// The numbers now.
+    #[must_use]
+    pub fn get(&self) -> Pushes {
+        Pushes {
+            accepted: self.accepted.load(Ordering::Relaxed),
+            failed: self.failed.load(Ordering::Relaxed),
+            rejected_points: self.rejected_points.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Pushes the latest `state` each time that `every` has passed, until its sender is dropped; then once more.
+///
+/// Nothing is queued: metrics are cumulative, so the next push has what a failed one had. What the network and the collector refuse
+/// for now is tried again after a time that doubles; what the collector refuses for good waits for the next push. Each kind
+/// of failure is said once, until a push is taken.
+pub async fn push(
+    collector: Collector,
+    every: Duration,
+    mut state: watch::Receiver<Arc<State>>,
+    counts: Arc<Counts>,
+) {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let mut said = Said::default();
+    let mut retry = FIRST_RETRY.min(every);
+    let mut wait = every;
+    loop {
+        let ended = engine_ended(&mut state, wait).await;
+        let latest = Arc::clone(&state.borrow());
+        let body = request(&latest, host.trim()).encode_to_vec();
+        let outcome = tokio::time::timeout(PUSH_TIME, send(&collector, body)).await;
+        let outcome = outcome.unwrap_or_else(|_| Err(Failed::again("no answer in 10 s")));
+        match outcome {
+            Ok(partial) => {
+                counts.accepted.fetch_add(1, Ordering::Relaxed);
+                counts.rejected_points.fetch_add(partial.rejected, Ordering::Relaxed);
+                said.taken(&partial);
+                (wait, retry) = (every, FIRST_RETRY.min(every));
+            }
+            Err(failed) => {
+                counts.failed.fetch_add(1, Ordering::Relaxed);
+                said.failed(&collector, &failed.why);
+                wait = match failed.retry {
+                    Retry::Never => every,
+                    Retry::After(time) => time.clamp(FIRST_RETRY, LONGEST_RETRY),
+                    Retry::Backoff => {
+                        let jittered = retry.mul_f64(0.5 + fastrand::f64() / 2.0);
+                        retry = (retry * 2).min(every);
+                        jittered
+                    }
+                };
+            }
+        }
+        if ended {
+            return;
+        }
+    }
+}
+
+/// Waits; true as soon as the sender of states is dropped.
+async fn engine_ended(state: &mut watch::Receiver<Arc<State>>, wait: Duration) -> bool {
+    let ended = async { while state.changed().await.is_ok() {} };
+    tokio::time::timeout(wait, ended).await.is_ok()
+}
+
+/// What was refused of a push that was taken.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Partial {
+    rejected: u64,
+    message: String,
+}
+
+/// A push that was not taken.
+#[derive(Debug, PartialEq, Eq)]
+struct Failed {
+    why: String,
+    retry: Retry,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Retry {
+    Never,
+    Backoff,
+    After(Duration),
+}
+
+impl Failed {
+    fn again(why: impl ToString) -> Self {
+        Self { why: why.to_string(), retry: Retry::Backoff }
+    }
+}
+
+/// Says each thing once.
+#[derive(Debug, Default)]
+struct Said(Option<String>);
+
+impl Said {
+    fn failed(&mut self, Collector { host, port, .. }: &Collector, why: &str) {
+        if self.is_new(why) {
+            tracing::warn!(
+                "cannot push metrics to {host}:{port}: {why}; the next push has all of them"
+            );
+        }
+    }
+
+    fn taken(&mut self, Partial { rejected, message }: &Partial) {
+        if *rejected == 0 && message.is_empty() {
+            if self.0.take().is_some() {
+                tracing::info!("the collector takes metrics again");
+            }
+        } else if self.is_new(message) {
+            tracing::warn!("the collector refused {rejected} data points: {message:?}");
+        }
+    }
+
+    fn is_new(&mut self, what: &str) -> bool {
+        let is_new = self.0.as_deref() != Some(what);
+        self.0 = Some(what.to_owned());
+        is_new
+    }
+}
+
+/// Sends one request on a connection of its own.
+async fn send(collector: &Collector, body: Vec<u8>) -> Result<Partial, Failed> {
+    let Collector { host, port, path } = collector;
+    let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(Failed::again)?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(Failed::again)?;
+    let name =
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+    let request = Request::post(path)
+        .header(HOST, name)
+        .header(CONTENT_TYPE, "application/x-protobuf")
+        .header(USER_AGENT, concat!("profiler/", env!("CARGO_PKG_VERSION")))
+        .body(Full::new(Bytes::from(body)))
+        .map_err(Failed::again)?;
+    let exchange = async {
+        let answer = sender.send_request(request).await.map_err(Failed::again)?;
+        let (head, body) = answer.into_parts();
+        let body = Limited::new(body, ANSWER_BYTES).collect().await;
+        Ok((head, body.map(|body| body.to_bytes()).unwrap_or_default()))
+    };
+    tokio::pin!(connection);
+    let mut exchange = std::pin::pin!(exchange);
+    let (head, body) = tokio::select! {
+        answer = &mut exchange => answer?,
+        // The answer may have come with the end.
+        _ = &mut connection => exchange.await?,
+    };
+    judge(head.status, head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()), &body)
+}
+
+/// By the protocol 429, 502, 503 and 504 are to be tried again, and no other.
+fn judge(status: StatusCode, retry_after: Option<&str>, body: &[u8]) -> Result<Partial, Failed> {
+    if status.is_success() {
+        let answer = ExportMetricsServiceResponse::decode(body).unwrap_or_default();
+        let partial = answer.partial_success.unwrap_or_default();
+        return Ok(Partial {
+            rejected: u64::try_from(partial.rejected_data_points).unwrap_or(0),
+            message: partial.error_message.chars().take(200).collect(),
+        });
+    }
+    let seconds = retry_after.and_then(|value| value.trim().parse().ok());
+    let retry = match status.as_u16() {
+        429 | 502..=504 => {
+            seconds.map_or(Retry::Backoff, |seconds| Retry::After(Duration::from_secs(seconds)))
+        }
+        _ => Retry::Never,
+    };
+    Err(Failed { why: format!("it answers {status}"), retry })
+}
+
+/// All that is pushed of a state; `host` is the name of this one.
+#[must_use]
+pub fn request(state: &State, host: &str) -> ExportMetricsServiceRequest {
+    let seen = Seen::of(state);
+    let nanoseconds = |at: jiff::Timestamp| u64::try_from(at.as_nanosecond()).unwrap_or(0);
+    let start = nanoseconds(state.since);
+    // A clock that was set back must not end the series before it began.
+    let times = Times { start, now: nanoseconds(state.at).max(start) };
+    let metrics = FAMILIES.iter().filter_map(|family| metric(family, &seen, times)).collect();
+    let resource = [
+        ("service.name", "profiler"),
+        ("service.version", env!("CARGO_PKG_VERSION")),
+        // One daemon runs on a host.
+        ("service.instance.id", host),
+        ("host.name", host),
+        ("os.type", "linux"),
+    ];
+    let scope = InstrumentationScope {
+        name: "profiler".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..InstrumentationScope::default()
+    };
+    ExportMetricsServiceRequest {
+        resource_metrics: vec![ResourceMetrics {
+            resource: Some(Resource {
+                attributes: resource.map(|(key, value)| attribute(key, value)).to_vec(),
+                ..Resource::default()
+            }),
+            scope_metrics: vec![ScopeMetrics {
+                scope: Some(scope),
+                metrics,
+                ..ScopeMetrics::default()
+            }],
+            ..ResourceMetrics::default()
+        }],
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Times {
+    start: u64,
+    now: u64,
+}
+
+fn metric(family: &Family, seen: &Seen<'_>, times: Times) -> Option<Metric> {
+    let (name, unit) = family.otlp?;
+    let points = family.points(seen);
+    if points.is_empty() {
+        return None;
+    }
+    let cumulative = AggregationTemporality::Cumulative.into();
+    let numbers = || points.iter().map(|point| number(family, point, times)).collect();
+    let data = match family.kind {
+        Kind::Counter => metric::Data::Sum(Sum {
+            data_points: numbers(),
+            aggregation_temporality: cumulative,
+            is_monotonic: true,
+        }),
+        Kind::Gauge | Kind::Info => metric::Data::Gauge(Gauge { data_points: numbers() }),
+        Kind::Histogram => metric::Data::ExponentialHistogram(ExponentialHistogram {
+            data_points: points
+                .iter()
+                .filter_map(|point| durations(family, point, times))
+                .collect(),
+            aggregation_temporality: cumulative,
+        }),
+    };
+    Some(Metric {
+        name: name.to_owned(),
+        description: family.help.to_owned(),
+        unit: unit.to_owned(),
+        data: Some(data),
+        ..Metric::default()
+    })
+}
+
+fn number(family: &Family, point: &Point<'_>, times: Times) -> NumberDataPoint {
+    let value = match point.value {
+        Value::Count(count) => {
+            number_data_point::Value::AsInt(i64::try_from(count).unwrap_or(i64::MAX))
+        }
+        Value::Real(value) => number_data_point::Value::AsDouble(value),
+        Value::Durations(handler) => number_data_point::Value::AsDouble(seconds(handler.sum_ns)),
+    };
+    NumberDataPoint {
+        attributes: attributes(family, point),
+        start_time_unix_nano: if family.kind == Kind::Counter { times.start } else { 0 },
+        time_unix_nano: times.now,
+        value: Some(value),
+        ..NumberDataPoint::default()
+    }
+}
+
+fn durations(
+    family: &Family,
+    point: &Point<'_>,
+    times: Times,
+) -> Option<ExponentialHistogramDataPoint> {
+    let Value::Durations(handler) = point.value else { return None };
+    let HandlerProfile { count, sum_ns, min_ns, max_ns, .. } = *handler;
+    let Native { zero, buckets } = native(handler);
+    let positive = buckets.first().map(|&(first, _)| {
+        let mut bucket_counts = Vec::new();
+        for &(index, count) in &buckets {
+            bucket_counts.resize(usize::try_from(index - first).unwrap_or(0), 0);
+            bucket_counts.push(count);
+        }
+        // A bucket's index is that of its lower bound here, and of its upper bound in Prometheus.
+        Buckets { offset: first - 1, bucket_counts }
+    });
+    Some(ExponentialHistogramDataPoint {
+        attributes: attributes(family, point),
+        start_time_unix_nano: times.start,
+        time_unix_nano: times.now,
+        count,
+        sum: Some(seconds(sum_ns)),
+        scale: SCHEMA,
+        zero_count: zero,
+        positive,
+        min: min_ns.map(seconds),
+        max: max_ns.map(seconds),
+        zero_threshold: ZERO_THRESHOLD,
+        ..ExponentialHistogramDataPoint::default()
+    })
+}
+
+/// Attributes of points, not of the resource: a daemon has several builds, and storages make labels of these alone.
+fn attributes(family: &Family, point: &Point<'_>) -> Vec<KeyValue> {
+    let names = family.labels.iter().map(|label| match *label {
+        "module" => "profiler.module.name",
+        "build" => "profiler.module.build_id",
+        "handler" => "code.function.name",
+        "kind" => "profiler.loss.kind",
+        "state" => "profiler.handler.state",
+        "phase" => "profiler.module.phase",
+        "result" => "profiler.push.result",
+        other => other,
+    });
+    names.zip(&point.labels).map(|(name, value)| attribute(name, value)).collect()
+}
+
+fn attribute(key: &str, value: &str) -> KeyValue {
+    let value = any_value::Value::StringValue(value.to_owned());
+    KeyValue {
+        key: key.to_owned(),
+        value: Some(AnyValue { value: Some(value) }),
+        ..KeyValue::default()
+    }
+}
