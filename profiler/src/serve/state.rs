@@ -68,7 +68,7 @@ pub enum NotMeasured {
 }
 
 /// What the daemon itself takes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Own {
     /// CPU time of all its threads since it began, in nanoseconds.
     pub cpu_ns: u64,

@@ -29,4 +29,5 @@ mod readers;
 mod report;
 mod run;
 mod shell;
+mod systemd;
 mod unlike;

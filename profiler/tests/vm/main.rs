@@ -34,6 +34,7 @@ mod preempted;
 mod repeats;
 mod replaced;
 mod runs;
+mod serve_rights;
 mod testbed;
 mod trees;
 mod window;

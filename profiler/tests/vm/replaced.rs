@@ -17,13 +17,13 @@ use crate::testbed;
 const INNER: &str = "testbed_inner";
 
 /// Build id of the loaded testbed.
-fn build_id() -> String {
+pub(crate) fn build_id() -> String {
     let facts = profiler::kernel::module::collect(testbed::NAME).unwrap();
     facts.build_id.expect("the testbed is built with one")
 }
 
 /// The testbed with another build id, as after a new build.
-fn other_build(folder: &Path) -> PathBuf {
+pub(crate) fn other_build(folder: &Path) -> PathBuf {
     let mut bytes = fs::read(testbed::file()).unwrap();
     let id = build_id();
     let id: Vec<u8> = (0..id.len())
@@ -38,7 +38,7 @@ fn other_build(folder: &Path) -> PathBuf {
 }
 
 /// The testbed is that of its file again.
-fn put_back() {
+pub(crate) fn put_back() {
     if testbed::is_loaded() {
         testbed::remove();
     }
