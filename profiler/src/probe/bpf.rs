@@ -3,6 +3,8 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    mem::offset_of,
+    ops::Range,
     os::fd::{AsFd as _, OwnedFd},
     path::Path,
     time::Instant,
@@ -94,8 +96,8 @@ struct Program {
     fd: OwnedFd,
     /// `None` before it is attached and after it was taken off.
     hook: Option<Hook>,
-    /// What the hook had counted when it was taken off.
-    detached: Option<HookMisses>,
+    /// What hooks had counted that were taken off.
+    before: HookMisses,
 }
 
 /// What the programs of all handlers are loaded with.
@@ -180,7 +182,7 @@ impl Loader {
                 handler: target.name.clone(),
                 refused,
             })?;
-            programs.push(Program { kind, fd, hook: None, detached: None });
+            programs.push(Program { kind, fd, hook: None, before: HookMisses::None });
         }
         let (books, btf_object) = (Books::default(), module.map_or(0, |(id, _)| *id));
         Ok(Probed { target: target.clone(), number, btf_object, maps, programs, books, swept: 0 })
@@ -291,26 +293,68 @@ impl BpfSession {
         refused
     }
 
-    fn read_slots(&self, probed: &Probed) -> Result<Vec<Slot>, ProbeError> {
-        let mut bytes = vec![0; SLOTS_MAX * size_of::<Slot>()];
-        probed.read(names::SLOTS, 0, &mut bytes)?;
-        Ok(bytes
-            .chunks_exact(size_of::<Slot>())
-            .take(self.cpus as usize)
-            .map(|bytes| {
-                let word = |at: usize| array(bytes, at * 8).map_or(0, u64::from_ne_bytes);
-                Slot {
-                    frame: word(0),
-                    start: word(1),
-                    entries: word(2),
-                    lost: word(3),
-                    unpaired_exits: word(4),
-                    displaced: word(5),
-                    migrated: word(6),
-                    paired: word(7),
+    /// Takes the programs off the handlers at `places`. Entries first, so that the exits of calls under way are still counted
+    /// where the kernel runs them.
+    fn take_off(&mut self, places: Range<usize>) {
+        let all = places.len() == self.probed.len();
+        for side in [Side::Entry, Side::Both, Side::Exit] {
+            if side == Side::Exit && all {
+                // From here on no entry is counted.
+                self.detached.get_or_insert_with(Instant::now);
+            }
+            let mut programs: Vec<&mut Program> = self.probed[places.clone()]
+                .iter_mut()
+                .flat_map(|probed| &mut probed.programs)
+                .filter(|program| program.kind.side == side)
+                .collect();
+            for program in &mut programs {
+                if let Some(Hook::Event(event)) = &mut program.hook {
+                    event.stop();
                 }
-            })
-            .collect())
+            }
+            let events = match self.backend {
+                Backend::Kprobe => kprobe_event::profile().ok(),
+                _ => None,
+            };
+            for program in programs {
+                program.detach(events.as_ref());
+            }
+        }
+        self.grace.wait();
+    }
+
+    /// Counts the calls of a handler without probes that are under way as lost: their exits will not be seen. A start that
+    /// stayed would be taken by the exit of a later call with the same frame.
+    fn give_up_starts(&mut self, place: usize) -> Result<(), ProbeError> {
+        let Some(probed) = self.probed.get(place) else { return Ok(()) };
+        let number = probed.number as u64;
+        let mut bytes = slot_bytes(probed)?;
+        let slots = parse_slots(&bytes, self.cpus);
+        let mut given_up = 0;
+        if self.starts == Starts::Cookies {
+            let sum = |of: fn(&Slot) -> u64| slots.iter().map(of).sum::<u64>();
+            let ended = sum(|slot| slot.paired + slot.lost) + probed.swept;
+            given_up += sum(|slot| slot.entries).saturating_sub(ended);
+        }
+        for (slot, bytes) in slots.iter().zip(bytes.chunks_exact_mut(size_of::<Slot>())) {
+            if slot.frame != 0 {
+                given_up += 1;
+                bytes[offset_of!(Slot, frame)..][..8].fill(0);
+            }
+        }
+        // No program writes to it now.
+        probed.write(names::SLOTS, 0, &bytes)?;
+        let displaced = each_once(self.displaced.keys(), DISPLACED_MAX as usize)
+            .map_err(|error| failed_map("reading the displaced starts", error))?;
+        for key in displaced.iter().filter(|key| key[1] == number) {
+            given_up += u64::from(self.displaced.remove(key).is_ok());
+        }
+        self.probed[place].swept += given_up;
+        Ok(())
+    }
+
+    fn read_slots(&self, probed: &Probed) -> Result<Vec<Slot>, ProbeError> {
+        Ok(parse_slots(&slot_bytes(probed)?, self.cpus))
     }
 
     /// Counts a start of a handler that was taken out of a shared map.
@@ -628,34 +672,39 @@ impl Session for BpfSession {
         self.probed.iter().map(entries).collect()
     }
 
-    /// Entries first, so that the exits of calls under way are still counted where the kernel
-    /// runs them.
     fn detach(&mut self) {
-        for side in [Side::Entry, Side::Both, Side::Exit] {
-            if side == Side::Exit {
-                // From here on no entry is counted.
-                self.detached.get_or_insert_with(Instant::now);
+        self.take_off(0..self.probed.len());
+    }
+
+    fn pause(&mut self, place: usize) -> Result<bool, ProbeError> {
+        if self.tells_self_time() || place >= self.probed.len() {
+            return Ok(false);
+        }
+        self.take_off(place..place + 1);
+        self.give_up_starts(place)?;
+        Ok(true)
+    }
+
+    /// As for the first time: the exits first. Before 5.13 the kernel attaches a tracing program once (commit f3a95075549e).
+    fn resume(&mut self, place: usize) -> Result<bool, ProbeError> {
+        let Some(probed) = self.probed.get_mut(place) else { return Ok(false) };
+        for program in &mut probed.programs {
+            if program.hook.is_some() {
+                continue;
             }
-            let mut programs: Vec<&mut Program> = self
-                .probed
-                .iter_mut()
-                .flat_map(|probed| &mut probed.programs)
-                .filter(|program| program.kind.side == side)
-                .collect();
-            for program in &mut programs {
-                if let Some(Hook::Event(event)) = &mut program.hook {
-                    event.stop();
+            match programs::attach(program.kind, &program.fd, &probed.target) {
+                Ok(hook) => program.hook = Some(hook),
+                Err(error) => {
+                    let is_once = is_tracing(program.kind.attach_type)
+                        && error.raw_os_error() == Some(libc::ENOENT);
+                    let failed = probed.failed("putting the probe back", error);
+                    self.take_off(place..place + 1);
+                    return if is_once { Ok(false) } else { Err(failed) };
                 }
             }
-            let events = match self.backend {
-                Backend::Kprobe => kprobe_event::profile().ok(),
-                _ => None,
-            };
-            for program in programs {
-                program.detach(events.as_ref());
-            }
         }
-        self.grace.wait();
+        self.detached = None;
+        Ok(true)
     }
 
     fn memory_bytes(&self) -> u64 {
@@ -688,8 +737,8 @@ impl Program {
     fn detach(&mut self, events: Option<&HashMap<String, Counted>>) {
         let Some(hook) = self.hook.take() else { return };
         // Where it cannot be asked, the number is not known.
-        let asked = HookMisses::of(Some(&hook), events);
-        self.detached = Some(asked.unwrap_or(HookMisses::Link(None)));
+        let asked = HookMisses::of(Some(&hook), events).unwrap_or(HookMisses::Link(None));
+        self.before = self.before.plus(asked);
     }
 
     /// Runs that the kernel skipped; `None` where it does not say.
@@ -698,13 +747,38 @@ impl Program {
         books: &Books,
         events: &HashMap<String, Counted>,
     ) -> std::io::Result<Option<u64>> {
-        let of_hook = match self.detached {
-            Some(counted) => counted,
-            None => HookMisses::of(self.hook.as_ref(), Some(events))?,
-        };
+        let of_hook = self.before.plus(HookMisses::of(self.hook.as_ref(), Some(events))?);
         let own = sys::recursion_misses(self.fd.as_fd())?;
         Ok(of_hook.total(self.kind.side, own, books.entries))
     }
+}
+
+/// The value of a handler's map of slots.
+fn slot_bytes(probed: &Probed) -> Result<Vec<u8>, ProbeError> {
+    let mut bytes = vec![0; SLOTS_MAX * size_of::<Slot>()];
+    probed.read(names::SLOTS, 0, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// Those of the first `cpus`.
+fn parse_slots(bytes: &[u8], cpus: u32) -> Vec<Slot> {
+    bytes
+        .chunks_exact(size_of::<Slot>())
+        .take(cpus as usize)
+        .map(|bytes| {
+            let word = |at: usize| array(bytes, at * 8).map_or(0, u64::from_ne_bytes);
+            Slot {
+                frame: word(0),
+                start: word(1),
+                entries: word(2),
+                lost: word(3),
+                unpaired_exits: word(4),
+                displaced: word(5),
+                migrated: word(6),
+                paired: word(7),
+            }
+        })
+        .collect()
 }
 
 /// Maps, programs and links of a handler, and some to spare.
@@ -768,7 +842,6 @@ fn each_once<Key: std::hash::Hash + Eq>(
 
 /// The head of a record.
 fn head_of(record: &[u8]) -> RecordHead {
-    use std::mem::offset_of;
     let word = |at| array(record, at).map_or(0, u64::from_ne_bytes);
     let mut nested = [Extremes::default(); NESTED_MAX];
     for (at, pair) in nested.iter_mut().enumerate() {

@@ -248,6 +248,14 @@ impl Probes {
         Ok(())
     }
 
+    /// The session that has a target, and its index there.
+    fn part_of(&mut self, place: usize) -> Option<(&mut Box<dyn Session>, usize)> {
+        self.parts.iter_mut().find_map(|part| {
+            let within = part.places.iter().position(|&at| at == place)?;
+            Some((&mut part.session, within))
+        })
+    }
+
     /// How each target is measured, in their order, and why not by a better backend.
     #[must_use]
     pub fn choices(&self) -> &[Choice] {
@@ -500,6 +508,14 @@ impl Session for Probes {
         }
     }
 
+    fn pause(&mut self, place: usize) -> Result<bool, ProbeError> {
+        self.part_of(place).map_or(Ok(false), |(session, place)| session.pause(place))
+    }
+
+    fn resume(&mut self, place: usize) -> Result<bool, ProbeError> {
+        self.part_of(place).map_or(Ok(false), |(session, place)| session.resume(place))
+    }
+
     fn memory_bytes(&self) -> u64 {
         self.parts.iter().map(|part| part.session.memory_bytes()).sum()
     }
@@ -507,6 +523,9 @@ impl Session for Probes {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
     use super::*;
 
     /// Has one call of `duration_ns` a drain, and fails at the drains (from 0) in `fails_at`.
@@ -515,6 +534,7 @@ mod tests {
         duration_ns: u64,
         drains: u64,
         fails_at: &'static [u64],
+        paused: Rc<RefCell<Vec<(String, usize)>>>,
     }
 
     impl Session for Mock {
@@ -541,6 +561,11 @@ mod tests {
 
         fn detach(&mut self) {}
 
+        fn pause(&mut self, place: usize) -> Result<bool, ProbeError> {
+            self.paused.borrow_mut().push((self.target.name.clone(), place));
+            Ok(true)
+        }
+
         fn memory_bytes(&self) -> u64 {
             0
         }
@@ -550,7 +575,8 @@ mod tests {
         let target = |name: &str| Target { name: name.to_owned(), ..Target::default() };
         let parts = [("first", 100), ("second", 300)].into_iter().zip(fails_at).enumerate().map(
             |(place, ((name, duration_ns), fails_at))| {
-                let mock = Mock { target: target(name), duration_ns, drains: 0, fails_at };
+                let (target, paused) = (target(name), Rc::default());
+                let mock = Mock { target, duration_ns, drains: 0, fails_at, paused };
                 Part::new(Box::new(mock), vec![place])
             },
         );
@@ -583,6 +609,28 @@ mod tests {
         assert_eq!(figures(&probes.drain().unwrap()), [(3, 300, 4), (3, 900, 4)]);
         assert_eq!(figures(&probes.drain().unwrap()), [(1, 100, 5), (1, 300, 5)], "given once");
         assert!(probes.undelivered().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_handler_is_paused_by_the_session_that_has_it() {
+        let mut probes = probes([&[], &[]]);
+        let paused = Rc::default();
+        let target = |name: &str| Target { name: name.to_owned(), ..Target::default() };
+        let mock = |name, paused: &Rc<_>| Mock {
+            target: target(name),
+            duration_ns: 1,
+            drains: 0,
+            fails_at: &[],
+            paused: Rc::clone(paused),
+        };
+        probes.parts = vec![
+            Part::new(Box::new(mock("first", &paused)), vec![0, 3]),
+            Part::new(Box::new(mock("second", &paused)), vec![2, 1]),
+        ];
+        for (place, is_there) in [(1, true), (3, true), (4, false)] {
+            assert_eq!(probes.pause(place).unwrap(), is_there, "{place}");
+        }
+        assert_eq!(*paused.borrow(), [("second".to_owned(), 1), ("first".to_owned(), 1)]);
     }
 
     #[test]

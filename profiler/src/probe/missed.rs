@@ -35,6 +35,19 @@ impl HookMisses {
         })
     }
 
+    /// With what the next hook of the same program counts.
+    pub(super) fn plus(self, next: Self) -> Self {
+        let sum =
+            |a: Counted, b: Counted| Counted { hits: a.hits + b.hits, missed: a.missed + b.missed };
+        match (self, next) {
+            (Self::None, one) | (one, Self::None) => one,
+            (Self::Link(a), Self::Link(b)) => Self::Link(a.zip(b).map(|(a, b)| a + b)),
+            (Self::Event(a), Self::Event(b)) => Self::Event(a.zip(b).map(|(a, b)| sum(a, b))),
+            // Hooks of one program are of one kind, unless one could not be asked.
+            _ => Self::Link(None),
+        }
+    }
+
     /// Runs of a program that the kernel skipped, `own` of them by the program's own count; `None` where it
     /// does not say. `entries` are the runs of the entry program.
     pub(super) fn total(self, side: Side, own: Option<u64>, entries: u64) -> Option<u64> {
@@ -65,6 +78,19 @@ mod tests {
         let event = HookMisses::Event(Some(Counted { hits: 12, missed: 5 }));
         assert_eq!(total(event, Side::Entry, Some(3), 10), Some(7), "two hits without a run");
         assert_eq!(total(event, Side::Exit, None, 10), Some(5));
+    }
+
+    #[test]
+    fn what_hooks_count_one_after_the_other_is_added() {
+        use HookMisses::{Event, Link, None};
+        let event = |hits, missed| Event(Some(Counted { hits, missed }));
+        assert_eq!(Link(Some(2)).plus(Link(Some(3))), Link(Some(5)));
+        assert_eq!(event(10, 1).plus(event(5, 2)), event(15, 3));
+        assert_eq!(event(10, 1).plus(None), event(10, 1), "no hook now");
+        assert_eq!(None.plus(Link(Some(3))), Link(Some(3)));
+        for (a, b) in [(Link(Option::None), Link(Some(3))), (event(1, 1), Link(Option::None))] {
+            assert_eq!(a.plus(b), Link(Option::None), "unknown stays unknown");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod composite;
 mod errno;
 pub mod feature;
 pub mod ftrace;
+pub mod hit_cost;
 pub mod keeper;
 mod kprobe_event;
 mod left_over;
@@ -406,6 +407,25 @@ pub trait Session {
 
     /// Takes the probes off the handlers; what they counted can still be drained.
     fn detach(&mut self);
+
+    /// Takes the probes off one handler, by its index among [`targets`](Self::targets); programs and histograms stay, and what
+    /// they counted can still be drained. Calls of it that are under way are lost, and counted so. `false` if the backend
+    /// cannot: then it has to be attached anew without the handler.
+    ///
+    /// # Errors
+    /// When the kernel's maps cannot be read. The probes are off.
+    fn pause(&mut self, _place: usize) -> Result<bool, ProbeError> {
+        Ok(false)
+    }
+
+    /// Puts them back; everything goes on counting. `false` if the backend, or this kernel, cannot: then it has to be attached
+    /// anew.
+    ///
+    /// # Errors
+    /// When the kernel refuses. The handler stays without probes.
+    fn resume(&mut self, _place: usize) -> Result<bool, ProbeError> {
+        Ok(false)
+    }
 
     /// Bytes of kernel memory that the histograms take.
     fn memory_bytes(&self) -> u64;

@@ -12,12 +12,17 @@
 
 mod account;
 mod attachment;
+pub mod budget;
 pub mod config;
 pub mod control;
 mod engine;
-mod modules;
 pub mod expose;
+pub mod logs;
+mod modules;
+pub mod notify;
 pub mod otlp;
+pub mod own;
+pub mod rights;
 pub mod state;
 pub mod status;
 mod store;

@@ -35,4 +35,5 @@ mod serve_otlp;
 mod serve_prometheus;
 mod serve_state;
 mod shell;
+mod systemd;
 mod unlike;

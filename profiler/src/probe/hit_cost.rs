@@ -1,0 +1,69 @@
+//! What a pair of probes adds to a call on this machine, measured without a load: on a function that the kernel has for tests
+//! and calls when it is asked to.
+//!
+//! It is the cost where the caches have all that the probes touch. `profiler cost` measures it under a load.
+
+use std::os::fd::AsFd as _;
+use std::time::Instant;
+
+use super::{Options, ProbeError, Probes, Session as _, feature, sys, sys::AttachType};
+use crate::kernel::target::{KernelFiles, Target};
+use crate::profile::Backend;
+use crate::stats::median;
+
+/// Adds one to a number; nothing else calls it (kernel 5.5, commit faeb2dce084a).
+const CALLED: &str = "bpf_fentry_test1";
+
+/// Calls in a batch, and batches with probes; as many without them, half of these before and half after.
+const CALLS: u32 = 500;
+const BATCHES: usize = 10;
+
+/// The CPU time that probes of `backend` add to each call of a handler, in nanoseconds: the difference of the medians of
+/// batches with and without them, 0 if it is lost in noise. Takes a few milliseconds, and what attaching takes.
+///
+/// # Errors
+/// When the kernel does not have the function, or the backend cannot measure it.
+pub fn measure(backend: Backend, options: Options) -> Result<f64, ProbeError> {
+    let system = |doing| move |error| ProbeError::System { doing, error };
+    let target = called()?;
+    let caller = feature::load("fentry", AttachType::Fentry, target.btf_id.unwrap_or_default())
+        .map_err(|refusal| std::io::Error::other(refusal.what))
+        .map_err(system("loading the program that has the kernel call its test functions"))?;
+    let batch = || {
+        let begun = Instant::now();
+        for _ in 0..CALLS {
+            sys::test_run(caller.as_fd()).map_err(system("calling the kernel's test functions"))?;
+        }
+        Ok::<_, ProbeError>(begun.elapsed().as_nanos() as f64 / f64::from(CALLS))
+    };
+    let batches = |count| (0..count).map(|_| batch()).collect::<Result<Vec<_>, _>>();
+    // The first one fills caches.
+    batch()?;
+    let mut without = batches(BATCHES / 2)?;
+    let options = Options { backend: Some(backend), allow_shared: true, force: true, ..options };
+    let mut session = Probes::attach(std::slice::from_ref(&target), options)?;
+    batch()?;
+    session.drain()?;
+    let with = batches(BATCHES)?;
+    let seen: u64 = session.drain()?.iter().map(|drained| drained.durations.len()).sum();
+    drop(session);
+    let made = BATCHES as u64 * u64::from(CALLS);
+    if seen < made {
+        let what = format!("of {made} calls of {CALLED}, {seen} were measured by {backend}");
+        return Err(system("measuring what a hit costs")(std::io::Error::other(what)));
+    }
+    without.extend(batches(BATCHES / 2)?);
+    let [without, with] = [&without, &with].map(|all| median(all).unwrap_or_default());
+    Ok((with - without).max(0.0))
+}
+
+fn called() -> Result<Target, ProbeError> {
+    let error = match KernelFiles::default().resolve(None, &[CALLED.to_owned()]) {
+        Ok(mut targets) if !targets.is_empty() => return Ok(targets.remove(0)),
+        Ok(_) => std::io::Error::other("not found"),
+        Err(error) => std::io::Error::other(error.to_string()),
+    };
+    let doing =
+        "looking for the kernel's function for tests, on which the cost of a hit is measured";
+    Err(ProbeError::System { doing, error })
+}

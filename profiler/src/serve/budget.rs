@@ -1,0 +1,434 @@
+//! The budget: what probes may cost, and which handlers are shed while they cost more.
+//!
+//! The overhead of a handler is `hits per second x cost of a hit`, the CPU time that its probes add to its callers, plus an
+//! equal part of the CPU time that the daemon itself takes. It is a share of one CPU, and the limit is one for each handler.
+//! Nothing here reads a clock or attaches a probe: the same rates at the same times give the same decisions.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+/// How long a handler stays shed before it is tried again; each failed trial doubles it.
+pub const FIRST_WAIT: Duration = Duration::from_secs(60);
+
+/// The longest that it doubles to.
+pub const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+
+/// How much of the limit may be taken by what is known beforehand, where a handler is taken up again: a handler at the limit
+/// itself would be shed and taken up by turns.
+const ROOM: f64 = 0.8;
+
+/// A share of one CPU: 0 and up, 1 is all of it. `"0.1%"` in text.
+#[derive(Debug, Clone, Copy, Default, PartialEq, PartialOrd, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Share(f64);
+
+impl Share {
+    /// A share from a number, which is 0 if it is negative or none.
+    #[must_use]
+    pub fn new(share: f64) -> Self {
+        Self(positive(share))
+    }
+
+    /// As a number.
+    #[must_use]
+    pub const fn get(self) -> f64 {
+        self.0
+    }
+}
+
+/// Rates and costs come from differences and divisions: what is no number is nothing.
+fn positive(number: f64) -> f64 {
+    if number > 0.0 { number.min(f64::MAX) } else { 0.0 }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Four digits are more than a rate is known to, and hide what binary fractions do to 0.1.
+        let percent = format!("{:.4}", self.0 * 100.0);
+        write!(f, "{}%", percent.trim_end_matches('0').trim_end_matches('.'))
+    }
+}
+
+/// Text that is not a share.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a share of one CPU: expected a percentage from 0% to 100%, such as 0.1%")]
+pub struct NotAShare(String);
+
+impl FromStr for Share {
+    type Err = NotAShare;
+
+    fn from_str(text: &str) -> Result<Self, NotAShare> {
+        let percent = text.trim().strip_suffix('%').and_then(|number| number.trim().parse().ok());
+        let share = percent.filter(|percent| (0.0..=100.0).contains(percent));
+        share.map(|percent: f64| Self(percent / 100.0)).ok_or_else(|| NotAShare(text.to_owned()))
+    }
+}
+
+impl TryFrom<String> for Share {
+    type Error = NotAShare;
+
+    fn try_from(text: String) -> Result<Self, NotAShare> {
+        text.parse()
+    }
+}
+
+/// What is to be done about a handler.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Take its probes off: its overhead.
+    Shed(String, Share),
+    /// Put them back.
+    TakeUp(String),
+}
+
+/// Decides which handlers are measured.
+#[derive(Debug)]
+pub struct Budget {
+    limit: f64,
+    cost_s: f64,
+    /// Handlers that were shed at some time.
+    known: BTreeMap<String, Known>,
+    overhead: f64,
+    times_shed: u64,
+}
+
+/// A handler that was shed at some time.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    is_shed: bool,
+    /// When it was shed or taken up.
+    since: Instant,
+    /// How long it stays shed.
+    wait: Duration,
+    /// Hits per second when it was shed: what it does since then is not seen.
+    rate: f64,
+}
+
+impl Budget {
+    /// A budget of `limit` for each handler, where a hit costs `cost_ns` nanoseconds of CPU time.
+    #[must_use]
+    pub fn new(limit: Share, cost_ns: f64) -> Self {
+        let cost_s = positive(cost_ns) / 1e9;
+        Self { limit: limit.0, cost_s, known: BTreeMap::new(), overhead: 0.0, times_shed: 0 }
+    }
+
+    /// Changes the limit; the next decision goes by it.
+    pub fn set_limit(&mut self, limit: Share) {
+        self.limit = limit.0;
+    }
+
+    /// What all probes cost according to the last decision's rates.
+    #[must_use]
+    pub const fn overhead(&self) -> Share {
+        Share(self.overhead)
+    }
+
+    /// Times that a handler was shed.
+    #[must_use]
+    pub const fn times_shed(&self) -> u64 {
+        self.times_shed
+    }
+
+    /// Handlers that are shed now, by name.
+    pub fn shed(&self) -> impl Iterator<Item = &str> {
+        self.known.iter().filter(|(_, known)| known.is_shed).map(|(name, _)| name.as_str())
+    }
+
+    /// Forgets a handler: it is gone, or this is another build, whose costs are its own.
+    pub fn forget(&mut self, handler: &str) {
+        self.known.remove(handler);
+    }
+
+    /// What to do now: `rates` are the hits per second, over the time since the decision before, of all handlers that are
+    /// measured; `own` is the CPU time that the daemon took in that time, as a share of one CPU.
+    ///
+    /// All whose probes alone cost more than the limit are shed, the costliest first. If there is none, at most one is shed
+    /// whose part of the daemon's own time makes it too much: what that saves shows in the next decision. A shed handler is
+    /// tried again after its wait, the cheapest first and one a decision; those that fit by the rate that they had when they
+    /// were shed do not wait longer than [`FIRST_WAIT`].
+    pub fn decide(&mut self, now: Instant, rates: &[(&str, f64)], own: f64) -> Vec<Action> {
+        let part = positive(own) / rates.len().max(1) as f64;
+        let cost_s = self.cost_s;
+        let mut measured: Vec<(&str, f64)> =
+            rates.iter().map(|&(name, rate)| (name, positive(rate))).collect();
+        measured.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
+        for (name, _) in &measured {
+            // Whoever measures it has taken it up, be it for another reason.
+            if let Some(known) = self.known.get_mut(*name).filter(|known| known.is_shed) {
+                (known.is_shed, known.since) = (false, now);
+            }
+        }
+        let mut actions = Vec::new();
+        self.overhead = 0.0;
+        for (name, rate) in measured {
+            let probes = rate * cost_s;
+            let by_own_time = probes <= self.limit;
+            if probes + part > self.limit && (actions.is_empty() || !by_own_time) {
+                self.shed_one(now, name, rate);
+                actions.push(Action::Shed(name.to_owned(), Share::new(probes + part)));
+            } else {
+                self.overhead += probes;
+            }
+        }
+        if actions.is_empty() && part <= ROOM * self.limit {
+            actions = self.take_up(now, part);
+        }
+        actions
+    }
+
+    fn shed_one(&mut self, now: Instant, name: &str, rate: f64) {
+        // One that was measured as long as it had been shed begins anew.
+        let failed = self.known.get(name).filter(|known| now - known.since < known.wait);
+        let wait = failed.map_or(FIRST_WAIT, |known| (known.wait * 2).min(LONGEST_WAIT));
+        self.known.insert(name.to_owned(), Known { is_shed: true, since: now, wait, rate });
+        self.times_shed += 1;
+    }
+
+    fn take_up(&mut self, now: Instant, part: f64) -> Vec<Action> {
+        let (limit, cost_s) = (self.limit, self.cost_s);
+        let mut shed: Vec<_> = self.known.iter_mut().filter(|(_, known)| known.is_shed).collect();
+        shed.sort_by(|a, b| a.1.rate.total_cmp(&b.1.rate));
+        let mut actions = Vec::new();
+        let mut is_tried = false;
+        for (name, known) in shed {
+            let fits = known.rate * cost_s + part <= ROOM * limit;
+            let wait = if fits { FIRST_WAIT } else { known.wait };
+            if now - known.since >= wait && (fits || !is_tried) {
+                is_tried |= !fits;
+                (known.is_shed, known.since) = (false, now);
+                actions.push(Action::TakeUp(name.clone()));
+            }
+        }
+        actions
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 100 ns a hit and a limit of 0.1 %: 10,000 hits a second, of which 8,000 leave room.
+    fn budget() -> (Budget, Instant) {
+        (Budget::new("0.1%".parse().unwrap(), 100.0), Instant::now())
+    }
+
+    fn at(start: Instant, seconds: u64) -> Instant {
+        start + Duration::from_secs(seconds)
+    }
+
+    fn shed(name: &str, percent: &str) -> Action {
+        Action::Shed(name.to_owned(), percent.parse().unwrap())
+    }
+
+    fn taken_up(name: &str) -> Action {
+        Action::TakeUp(name.to_owned())
+    }
+
+    /// Actions with shares as text: a decimal fraction is none in binary.
+    fn words(actions: &[Action]) -> Vec<String> {
+        let word = |action: &Action| match action {
+            Action::Shed(name, share) => format!("shed {name} {share}"),
+            Action::TakeUp(name) => format!("take up {name}"),
+        };
+        actions.iter().map(word).collect()
+    }
+
+    #[test]
+    fn a_share_is_a_percentage() {
+        for (text, share, shown) in [
+            ("0.1%", 0.001, "0.1%"),
+            (" 25 % ", 0.25, "25%"),
+            ("0%", 0.0, "0%"),
+            ("100%", 1.0, "100%"),
+        ] {
+            let parsed: Share = text.parse().unwrap();
+            assert_eq!((parsed.get(), parsed.to_string().as_str()), (share, shown), "{text}");
+        }
+        for bad in ["", "0.1", "%", "-1%", "101%", "NaN%", "inf%", "1%%", "a tenth"] {
+            let error = bad.parse::<Share>().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("`{bad}` is not a share of one CPU")), "{error}");
+        }
+        #[derive(Deserialize)]
+        struct Config {
+            limit: Share,
+        }
+        let config: Config = toml::from_str("limit = \"0.05%\"").unwrap();
+        assert_eq!(config.limit, Share(0.0005));
+        let error = toml::from_str::<Config>("limit = \"5\"").map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("line 1, column 9") && error.contains("such as 0.1%"), "{error}");
+    }
+
+    #[test]
+    fn handlers_above_the_limit_are_shed_the_costliest_first() {
+        let (mut budget, start) = budget();
+        let rates = [("a", 10_000.0), ("b", 10_001.0), ("c", 2_000_000.0), ("d", 0.0)];
+        let actions = budget.decide(start, &rates, 0.0);
+        assert_eq!(words(&actions), ["shed c 20%", "shed b 0.1%"]);
+        assert_eq!(budget.shed().collect::<Vec<_>>(), ["b", "c"]);
+        assert_eq!(budget.times_shed(), 2);
+        // What stays: 10,000 hits of 100 ns.
+        assert_eq!(budget.overhead().to_string(), "0.1%");
+    }
+
+    #[test]
+    fn equal_rates_go_by_name() {
+        let (mut budget, start) = budget();
+        let actions = budget.decide(start, &[("y", 3e4), ("x", 3e4), ("z", 3e4)], 0.0);
+        assert_eq!(words(&actions), ["shed x 0.3%", "shed y 0.3%", "shed z 0.3%"]);
+    }
+
+    #[test]
+    fn the_daemons_own_time_counts_and_sheds_one_at_a_time() {
+        let (mut budget, start) = budget();
+        let rates = [("a", 9_000.0), ("b", 9_500.0), ("c", 100.0)];
+        // 0.02 % each: `a` and `b` are above the limit.
+        assert_eq!(words(&budget.decide(start, &rates, 0.0006)), ["shed b 0.115%"]);
+        assert_eq!(budget.overhead().to_string(), "0.091%");
+        let next = budget.decide(at(start, 10), &[("a", 9_000.0), ("c", 100.0)], 0.0004);
+        assert_eq!(words(&next), ["shed a 0.11%"]);
+        // Where probes alone are too much, those are shed and nothing else.
+        let (mut other, _) = super::tests::budget();
+        let rates = [("a", 9_000.0), ("b", 20_000.0)];
+        assert_eq!(words(&other.decide(start, &rates, 0.0004)), ["shed b 0.22%"]);
+    }
+
+    #[test]
+    fn a_handler_that_dominates_is_tried_ever_more_rarely() {
+        let (mut budget, start) = budget();
+        let (hot, cold) = (("hot", 1e6), ("cold", 10.0));
+        let mut trials = Vec::new();
+        let mut is_measured = true;
+        // A decision every ten seconds of four hours.
+        for second in (0..14_400).step_by(10) {
+            let both = [hot, cold];
+            let rates = if is_measured { &both[..] } else { &both[1..] };
+            for action in budget.decide(at(start, second), rates, 0.0) {
+                is_measured = action == taken_up("hot");
+                let word = words(&[action]).remove(0);
+                assert!(is_measured || word == "shed hot 10%", "{word}");
+                trials.extend(is_measured.then_some(second));
+            }
+        }
+        // Each trial lasts for one decision, and waits 60, 120, ... 3,600 s.
+        assert_eq!(trials, [60, 190, 440, 930, 1_900, 3_830, 7_440, 11_050]);
+        assert_eq!(budget.times_shed(), 9);
+    }
+
+    #[test]
+    fn load_that_comes_and_goes_does_not_flap() {
+        let (mut budget, start) = budget();
+        let mut is_measured = true;
+        let mut changes = Vec::new();
+        // Five minutes of load, five without, for two hours.
+        for second in (0..7_200).step_by(10) {
+            let rate = if second % 600 < 300 { 50_000.0 } else { 50.0 };
+            let rates: &[(&str, f64)] = if is_measured { &[("f", rate)] } else { &[] };
+            for action in budget.decide(at(start, second), rates, 0.0) {
+                is_measured = action == taken_up("f");
+                changes.push((second, is_measured));
+            }
+        }
+        let expected = [
+            (0, false),
+            (60, true),
+            (70, false),
+            (190, true),
+            (200, false),
+            (440, true),
+            // No load for the rest of its wait of 240 s does not make up for a trial that failed.
+            (600, false),
+            (1_080, true),
+            (1_200, false),
+            (2_160, true),
+            (2_400, false),
+            (4_320, true),
+            (4_330, false),
+        ];
+        assert_eq!(changes, expected);
+    }
+
+    #[test]
+    fn one_that_was_measured_as_long_as_it_was_shed_begins_anew() {
+        let (mut budget, start) = budget();
+        let burst = [("f", 50_000.0)];
+        assert_eq!(budget.decide(start, &burst, 0.0), [shed("f", "0.5%")]);
+        assert_eq!(budget.decide(at(start, 59), &[], 0.0), []);
+        assert_eq!(budget.decide(at(start, 60), &[], 0.0), [taken_up("f")]);
+        assert_eq!(budget.decide(at(start, 70), &burst, 0.0), [shed("f", "0.5%")]);
+        assert_eq!(budget.decide(at(start, 189), &[], 0.0), []);
+        assert_eq!(budget.decide(at(start, 190), &[], 0.0), [taken_up("f")]);
+        assert_eq!(budget.decide(at(start, 200), &[("f", 1.0)], 0.0), []);
+        // 120 s later: the wait is 60 s again.
+        assert_eq!(budget.decide(at(start, 310), &burst, 0.0), [shed("f", "0.5%")]);
+        assert_eq!(budget.decide(at(start, 370), &[], 0.0), [taken_up("f")]);
+    }
+
+    #[test]
+    fn what_fits_by_its_last_rate_does_not_wait_longer_than_the_first_time() {
+        let (mut budget, start) = budget();
+        // Shed twice, once more than a minute's wait.
+        budget.decide(start, &[("f", 20_000.0)], 0.0);
+        budget.decide(at(start, 60), &[], 0.0);
+        budget.decide(at(start, 70), &[("f", 20_000.0)], 0.0);
+        assert_eq!(budget.decide(at(start, 130), &[], 0.0), [], "0.2 % is above the limit");
+        // 0.2 % of 0.25 % is 80 %.
+        budget.set_limit("0.25%".parse().unwrap());
+        assert_eq!(budget.decide(at(start, 131), &[], 0.0), [taken_up("f")]);
+        assert_eq!(budget.decide(at(start, 140), &[("f", 20_000.0)], 0.0), []);
+    }
+
+    #[test]
+    fn nothing_is_taken_up_while_the_daemon_itself_takes_the_room() {
+        let (mut budget, start) = budget();
+        assert_eq!(words(&budget.decide(start, &[("f", 10.0)], 0.002)), ["shed f 0.2001%"]);
+        assert_eq!(budget.decide(at(start, 60), &[], 0.000_801), []);
+        assert_eq!(budget.decide(at(start, 70), &[], 0.000_79), [taken_up("f")]);
+    }
+
+    #[test]
+    fn trials_come_one_at_a_time_and_the_cheapest_first() {
+        let (mut budget, start) = budget();
+        budget.decide(start, &[("x", 90_000.0), ("y", 50_000.0)], 0.0);
+        assert_eq!(budget.decide(at(start, 60), &[], 0.0), [taken_up("y")]);
+        assert_eq!(budget.decide(at(start, 70), &[("y", 10.0)], 0.0), [taken_up("x")]);
+    }
+
+    #[test]
+    fn a_limit_of_zero_allows_only_what_is_never_called() {
+        let mut budget = Budget::new(Share::new(0.0), 100.0);
+        let start = Instant::now();
+        let actions = budget.decide(start, &[("never", 0.0), ("once", 0.1)], 0.0);
+        assert_eq!(words(&actions), ["shed once 0%"]);
+        assert_eq!(words(&budget.decide(start, &[("never", 0.0)], 0.0001)), ["shed never 0.01%"]);
+        assert_eq!(budget.decide(at(start, 9_999), &[], 0.0001), []);
+    }
+
+    #[test]
+    fn what_is_no_number_is_nothing() {
+        let (mut budget, start) = budget();
+        let rates = [("nan", f64::NAN), ("negative", -5e9), ("endless", f64::INFINITY)];
+        let actions = budget.decide(start, &rates, f64::NAN);
+        let [Action::Shed(name, share)] = &actions[..] else { panic!("{actions:?}") };
+        assert!(name == "endless" && share.get().is_finite(), "{share:?}");
+        assert_eq!(budget.overhead(), Share(0.0));
+        for cost in [f64::NAN, -1.0] {
+            let mut free = Budget::new("0.1%".parse().unwrap(), cost);
+            assert_eq!(free.decide(start, &[("f", 1e9)], 0.0), [], "{cost}");
+        }
+    }
+
+    #[test]
+    fn a_handler_that_was_taken_up_by_somebody_else_or_forgotten_counts_as_measured() {
+        let (mut budget, start) = budget();
+        budget.decide(start, &[("f", 5e4), ("g", 5e4)], 0.0);
+        budget.forget("g");
+        assert_eq!(budget.shed().collect::<Vec<_>>(), ["f"]);
+        assert_eq!(budget.decide(at(start, 10), &[("f", 1.0)], 0.0), []);
+        assert_eq!(budget.shed().count(), 0);
+        assert_eq!(budget.decide(at(start, 70), &[], 0.0), []);
+    }
+}

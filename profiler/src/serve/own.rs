@@ -1,0 +1,85 @@
+//! What the daemon itself takes: CPU time and memory.
+
+use std::time::Instant;
+
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike as _;
+use procfs::process::Process;
+
+/// CPU time of all threads of this process since it began, in nanoseconds; 0 if the system does not say.
+#[must_use]
+pub fn cpu_ns() -> u64 {
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return 0 };
+    let taken = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
+    u64::try_from(taken).unwrap_or(0) * 1000
+}
+
+/// Resident memory of this process that is not shared with files (`RssAnon`), in bytes; 0 if the system does not say.
+#[must_use]
+pub fn memory_bytes() -> u64 {
+    let status = Process::myself().and_then(|process| process.status());
+    status.ok().and_then(|status| status.rssanon).unwrap_or(0) * 1024
+}
+
+/// CPU time between two readings, as a share of one CPU.
+#[derive(Debug)]
+pub struct CpuShare {
+    at: Instant,
+    cpu_ns: u64,
+}
+
+impl CpuShare {
+    /// Begins at a reading.
+    #[must_use]
+    pub const fn new(at: Instant, cpu_ns: u64) -> Self {
+        Self { at, cpu_ns }
+    }
+
+    /// The share since the reading before; 0 between two of the same time.
+    pub fn next(&mut self, at: Instant, cpu_ns: u64) -> f64 {
+        let elapsed = at.saturating_duration_since(self.at).as_nanos();
+        let taken = cpu_ns.saturating_sub(self.cpu_ns);
+        *self = Self { at, cpu_ns };
+        if elapsed == 0 { 0.0 } else { taken as f64 / elapsed as f64 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hint::black_box;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn cpu_time_is_that_of_all_threads_and_sleep_is_none() {
+        let spin = || {
+            let until = Instant::now() + Duration::from_millis(200);
+            while Instant::now() < until {}
+        };
+        let before = cpu_ns();
+        std::thread::spawn(spin).join().unwrap();
+        // A machine with other work gives it a part of that time.
+        assert!(cpu_ns() - before > 20_000_000, "{}", cpu_ns() - before);
+    }
+
+    #[test]
+    fn memory_is_what_was_written_to() {
+        const BYTES: u64 = 64 << 20;
+        let before = memory_bytes();
+        let held = black_box(vec![1_u8; BYTES as usize]);
+        let more = memory_bytes().saturating_sub(before);
+        drop(held);
+        assert!(before > 0 && more > BYTES / 2, "{before} and {more} more");
+    }
+
+    #[test]
+    fn a_share_is_of_the_time_between_two_readings() {
+        let start = Instant::now();
+        let mut share = CpuShare::new(start, 1_000);
+        assert_eq!(share.next(start + Duration::from_secs(10), 5_001_000), 0.000_5);
+        assert_eq!(share.next(start + Duration::from_secs(10), 6_000_000), 0.0, "no time");
+        assert_eq!(share.next(start + Duration::from_secs(12), 2_006_000_000), 1.0);
+        assert_eq!(share.next(start + Duration::from_secs(13), 0), 0.0, "never negative");
+    }
+}

@@ -1,0 +1,397 @@
+//! The rights that the daemon keeps: the capabilities that attaching again takes, and the system calls that it makes.
+//!
+//! Rights are those of a thread, and a thread starts with those of the one that starts it: they are dropped before there is a
+//! second one. docs/serve-rights.md has what fails without each capability, and on which kernel.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+
+use procfs::process::{Process, Status};
+use rustix::thread::{self, CapabilitySet, CapabilitySets};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+
+use crate::limits;
+
+/// A capability that is kept.
+#[derive(Debug)]
+pub struct Capability {
+    /// Its bit.
+    pub bit: CapabilitySet,
+    /// Its name, as systemd and capabilities(7) have it.
+    pub name: &'static str,
+    /// What it is kept for.
+    pub why: &'static str,
+}
+
+/// All that attaching again takes as root.
+pub const KEPT: [Capability; 2] = [
+    Capability {
+        bit: CapabilitySet::SYS_ADMIN,
+        name: "CAP_SYS_ADMIN",
+        why: "to find the BTF of a module that is loaded, which the kernel lists for it alone; it includes loading, \
+              attaching and reading BPF programs and maps",
+    },
+    Capability {
+        bit: CapabilitySet::SYSLOG,
+        name: "CAP_SYSLOG",
+        why: "to read the addresses of functions, which tell apart those of one name",
+    },
+];
+
+/// Open files that the daemon may need: some eight a handler.
+const FILES: usize = 16_384;
+
+/// System calls that the daemon never makes, and that would make most of what is left to it. The list is one of what is
+/// refused, because what a program may call changes with each version of its libraries; the unit has systemd's list of what is
+/// allowed besides.
+const REFUSED: [(libc::c_long, &str); 38] = [
+    // Other processes and their memory.
+    (libc::SYS_ptrace, "ptrace"),
+    (libc::SYS_process_vm_readv, "process_vm_readv"),
+    (libc::SYS_process_vm_writev, "process_vm_writev"),
+    (libc::SYS_pidfd_getfd, "pidfd_getfd"),
+    (libc::SYS_kcmp, "kcmp"),
+    // The kernel itself.
+    (libc::SYS_kexec_load, "kexec_load"),
+    (libc::SYS_kexec_file_load, "kexec_file_load"),
+    (libc::SYS_init_module, "init_module"),
+    (libc::SYS_finit_module, "finit_module"),
+    (libc::SYS_delete_module, "delete_module"),
+    (libc::SYS_reboot, "reboot"),
+    // What CAP_SYS_ADMIN is for otherwise: file systems, namespaces, swap, quotas, names.
+    (libc::SYS_mount, "mount"),
+    (libc::SYS_umount2, "umount2"),
+    (libc::SYS_pivot_root, "pivot_root"),
+    (libc::SYS_move_mount, "move_mount"),
+    (libc::SYS_open_tree, "open_tree"),
+    (libc::SYS_fsopen, "fsopen"),
+    (libc::SYS_fspick, "fspick"),
+    (libc::SYS_mount_setattr, "mount_setattr"),
+    (libc::SYS_chroot, "chroot"),
+    (libc::SYS_unshare, "unshare"),
+    (libc::SYS_setns, "setns"),
+    (libc::SYS_swapon, "swapon"),
+    (libc::SYS_swapoff, "swapoff"),
+    (libc::SYS_quotactl, "quotactl"),
+    (libc::SYS_sethostname, "sethostname"),
+    (libc::SYS_setdomainname, "setdomainname"),
+    (libc::SYS_open_by_handle_at, "open_by_handle_at"),
+    (libc::SYS_syslog, "syslog"),
+    // Other users.
+    (libc::SYS_setuid, "setuid"),
+    (libc::SYS_setgid, "setgid"),
+    (libc::SYS_setresuid, "setresuid"),
+    (libc::SYS_setresgid, "setresgid"),
+    (libc::SYS_keyctl, "keyctl"),
+    // What has often been the way into the kernel, or goes round this filter.
+    (libc::SYS_userfaultfd, "userfaultfd"),
+    (libc::SYS_io_uring_setup, "io_uring_setup"),
+    (libc::SYS_process_madvise, "process_madvise"),
+    (libc::SYS_personality, "personality"),
+];
+
+/// Refused where no backend starts the [keeper](crate::probe::keeper).
+const EXEC: [(libc::c_long, &str); 2] =
+    [(libc::SYS_execve, "execve"), (libc::SYS_execveat, "execveat")];
+
+/// Whether the daemon may start a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exec {
+    /// It may: backends that change tracefs start the keeper.
+    Keeper,
+    /// It may not.
+    Never,
+}
+
+/// Why rights could not be dropped.
+#[derive(Debug, thiserror::Error)]
+pub enum RightsError {
+    /// Other threads would keep theirs.
+    #[error("rights cannot be dropped once there are {0} threads")]
+    Threads(u64),
+    /// A system call failed.
+    #[error("{doing}: {error}")]
+    System {
+        /// What was tried.
+        doing: &'static str,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The filter of system calls could not be made or set.
+    #[error("refusing system calls: {0}")]
+    Filter(#[from] seccompiler::Error),
+    /// The same.
+    #[error("refusing system calls: {0}")]
+    Backend(#[from] seccompiler::BackendError),
+    /// The kernel says that they are still there.
+    #[error("/proc/thread-self/status has {0} after rights were dropped")]
+    NotDropped(String),
+}
+
+/// The rights that are left. As text: a line for each, for the journal.
+#[derive(Debug)]
+pub struct Kept {
+    /// Capabilities.
+    pub capabilities: Vec<&'static Capability>,
+    /// Whether a program may be started.
+    pub exec: Exec,
+}
+
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for Capability { name, why, .. } in &self.capabilities {
+            writeln!(f, "kept {name}: {why}")?;
+        }
+        write!(f, "{} system calls are refused", refused(self.exec).count())
+    }
+}
+
+/// Drops what attaching again does not take, for ever: capabilities from all five sets, and system calls. Raises the limits of
+/// locked memory and open files first, as that takes a capability.
+///
+/// # Errors
+/// When this process has several threads, or not all could be dropped.
+pub fn drop_rights(exec: Exec) -> Result<Kept, RightsError> {
+    let threads = status()?.threads;
+    if threads > 1 {
+        return Err(RightsError::Threads(threads));
+    }
+    drop_rights_of_thread(exec)
+}
+
+/// The same for the calling thread and those that it starts from now on; others of this process keep theirs.
+///
+/// # Errors
+/// When not all could be dropped.
+pub fn drop_rights_of_thread(exec: Exec) -> Result<Kept, RightsError> {
+    limits::raise_locked_memory();
+    limits::raise_open_files(FILES);
+    let keep = KEPT.iter().fold(CapabilitySet::empty(), |all, kept| all | kept.bit);
+    drop_capabilities(keep)?;
+    seccompiler::apply_filter(&filter(exec)?)?;
+    let status = status()?;
+    check(&status, keep)?;
+    let held = |kept: &&Capability| status.capeff & kept.bit.bits() != 0;
+    Ok(Kept { capabilities: KEPT.iter().filter(held).collect(), exec })
+}
+
+/// Drops all capabilities but `keep` from this thread, and with them all ways to get them back.
+///
+/// # Errors
+/// Which step failed.
+pub fn drop_capabilities(keep: CapabilitySet) -> Result<(), RightsError> {
+    let failed =
+        |doing| move |error: rustix::io::Errno| RightsError::System { doing, error: error.into() };
+    thread::set_no_new_privs(true).map_err(failed("setting no_new_privs"))?;
+    for bit in (0..u64::BITS).map(|bit| CapabilitySet::from_bits_retain(1 << bit)) {
+        match thread::capability_is_in_bounding_set(bit) {
+            // It takes CAP_SETPCAP. With no_new_privs the bounding set is that of nothing.
+            Ok(true) if !keep.contains(bit) => {
+                match thread::remove_capability_from_bounding_set(bit) {
+                    Ok(()) | Err(rustix::io::Errno::PERM) => {}
+                    Err(error) => return Err(failed("dropping from the bounding set")(error)),
+                }
+            }
+            Ok(_) => {}
+            // Beyond the last one that the kernel has.
+            Err(_) => break,
+        }
+    }
+    thread::clear_ambient_capability_set().map_err(failed("clearing the ambient set"))?;
+    let doing = "dropping capabilities";
+    let held = thread::capabilities(None).map_err(failed(doing))?.permitted & keep;
+    let inheritable = CapabilitySet::empty();
+    let sets = CapabilitySets { effective: held, permitted: held, inheritable };
+    thread::set_capabilities(None, sets).map_err(failed(doing))
+}
+
+fn refused(exec: Exec) -> impl Iterator<Item = (libc::c_long, &'static str)> {
+    let programs = if exec == Exec::Never { &EXEC[..] } else { &[] };
+    REFUSED.iter().chain(programs).copied()
+}
+
+/// Refuses system calls with EPERM; all others are as before.
+fn filter(exec: Exec) -> Result<BpfProgram, seccompiler::BackendError> {
+    let rules: BTreeMap<i64, _> = refused(exec).map(|(number, _)| (number, Vec::new())).collect();
+    let eperm = SeccompAction::Errno(libc::EPERM.unsigned_abs());
+    let arch = std::env::consts::ARCH.try_into()?;
+    SeccompFilter::new(rules, SeccompAction::Allow, eperm, arch)?.try_into()
+}
+
+/// `/proc/thread-self/status`
+fn status() -> Result<Status, RightsError> {
+    let thread = nix::unistd::gettid().as_raw();
+    let task = Process::myself().and_then(|process| process.task_from_tid(thread));
+    task.and_then(|task| task.status()).map_err(|error| RightsError::System {
+        doing: "reading /proc/thread-self/status",
+        error: io::Error::other(error),
+    })
+}
+
+/// What the kernel says of the rights of this thread is what was meant.
+fn check(status: &Status, keep: CapabilitySet) -> Result<(), RightsError> {
+    let more = |bits: u64| bits & !keep.bits();
+    let sets = [
+        ("CapPrm", more(status.capprm)),
+        ("CapEff", more(status.capeff)),
+        ("CapInh", status.capinh),
+        ("CapAmb", status.capamb.unwrap_or(0)),
+    ];
+    if let Some((name, bits)) = sets.iter().find(|(_, bits)| *bits != 0) {
+        return Err(RightsError::NotDropped(format!("{name} {bits:#x} too many")));
+    }
+    for (name, value, wanted) in [
+        ("NoNewPrivs", status.nonewprivs, 1),
+        // SECCOMP_MODE_FILTER
+        ("Seccomp", status.seccomp.map(u64::from), 2),
+    ] {
+        if value != Some(wanted) {
+            return Err(RightsError::NotDropped(format!("{name} {value:?}")));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::process::Command;
+
+    use nix::errno::Errno;
+    use nix::sched::{CloneFlags, setns, unshare};
+    use nix::sys::ptrace;
+    use nix::unistd::{Pid, chroot};
+
+    use super::*;
+
+    /// What a thread of its own sees, whose rights do not outlive it.
+    fn in_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+        std::thread::scope(|scope| scope.spawn(work).join().unwrap())
+    }
+
+    /// What calls that need no privilege say; each says something else where it is allowed.
+    fn calls() -> [Option<Errno>; 4] {
+        let nobody = Pid::from_raw(i32::MAX);
+        let no_namespace = tempfile::tempfile().unwrap();
+        [
+            unshare(CloneFlags::empty()).err(),
+            setns(no_namespace, CloneFlags::empty()).err(),
+            ptrace::attach(nobody).err(),
+            chroot("/nowhere").err(),
+        ]
+    }
+
+    fn starts_a_program() -> bool {
+        Command::new("true").status().is_ok()
+    }
+
+    #[test]
+    fn dangerous_calls_are_refused_and_others_go_on() {
+        let (before, is_started) = in_thread(|| (calls(), starts_a_program()));
+        assert_eq!(before[..3], [None, Some(Errno::EINVAL), Some(Errno::ESRCH)]);
+        assert!(is_started);
+        for (exec, may_start) in [(Exec::Keeper, true), (Exec::Never, false)] {
+            let program = filter(exec).unwrap();
+            in_thread(|| {
+                seccompiler::apply_filter(&program).unwrap();
+                assert_eq!(calls(), [Some(Errno::EPERM); 4], "{exec:?}");
+                assert_eq!(starts_a_program(), may_start, "{exec:?}");
+                let inner = std::thread::spawn(calls).join().unwrap();
+                assert_eq!(inner, [Some(Errno::EPERM); 4], "threads that it starts");
+                // What the daemon does.
+                std::fs::write(tempfile::NamedTempFile::new().unwrap(), "x").unwrap();
+                std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+                status().unwrap();
+            });
+        }
+    }
+
+    #[test]
+    fn each_refused_call_is_in_the_filter_once() {
+        let numbers: BTreeSet<i64> = refused(Exec::Never).map(|(number, _)| number).collect();
+        assert_eq!(numbers.len(), refused(Exec::Never).count());
+        // A compare and a return each, after the checks of the architecture and before the last return.
+        let lengths = [Exec::Keeper, Exec::Never].map(|exec| filter(exec).unwrap().len());
+        assert!(lengths[0] > REFUSED.len() && lengths[1] > lengths[0], "{lengths:?}");
+    }
+
+    fn of_thread() -> (CapabilitySets, u64, bool, bool) {
+        let is_in = |bit: u32| {
+            thread::capability_is_in_bounding_set(CapabilitySet::from_bits_retain(1 << bit))
+                == Ok(true)
+        };
+        let bounding = (0..u64::BITS).filter(|bit| is_in(*bit)).map(|bit| 1 << bit).sum();
+        let ambient = thread::capability_is_in_ambient_set(CapabilitySet::CHOWN).unwrap();
+        (thread::capabilities(None).unwrap(), bounding, ambient, thread::no_new_privs().unwrap())
+    }
+
+    /// As root in a container all of them; as a user there is little to lose.
+    #[test]
+    fn capabilities_are_dropped_from_all_sets() {
+        let keep = CapabilitySet::SYSLOG | CapabilitySet::CHOWN;
+        let (before, bounding, ..) = in_thread(of_thread);
+        let may = before.effective.contains(CapabilitySet::SETPCAP);
+        let (sets, left, ambient, no_new_privs) = in_thread(|| {
+            if may {
+                let inheritable = CapabilitySet::CHOWN;
+                thread::set_capabilities(None, CapabilitySets { inheritable, ..before }).unwrap();
+                thread::configure_capability_in_ambient_set(CapabilitySet::CHOWN, true).unwrap();
+                assert!(of_thread().2);
+            }
+            drop_capabilities(keep).unwrap();
+            of_thread()
+        });
+        let held = before.permitted & keep;
+        assert_eq!((sets.permitted, sets.effective), (held, held));
+        assert_eq!((sets.inheritable, ambient), (CapabilitySet::empty(), false));
+        assert!(no_new_privs);
+        assert_eq!(left, if may { bounding & keep.bits() } else { bounding });
+        assert_eq!(in_thread(of_thread).0, before, "of that thread alone");
+    }
+
+    #[test]
+    fn other_threads_would_keep_theirs() {
+        // That which runs the tests.
+        let error = drop_rights(Exec::Never).unwrap_err();
+        assert!(matches!(error, RightsError::Threads(2..)), "{error}");
+    }
+
+    #[test]
+    fn what_the_kernel_says_is_compared() {
+        let keep = CapabilitySet::SYSLOG;
+        let all = || {
+            let mut status = status().unwrap();
+            (status.capprm, status.capeff) = (keep.bits(), keep.bits());
+            (status.capinh, status.capamb) = (0, Some(0));
+            (status.nonewprivs, status.seccomp) = (Some(1), Some(2));
+            status
+        };
+        check(&all(), keep).unwrap();
+        type Change = fn(&mut Status);
+        let changes: [(Change, &str); 6] = [
+            (|status| status.capprm = 1, "CapPrm 0x1 too many"),
+            (|status| status.capeff |= 4, "CapEff 0x4 too many"),
+            (|status| status.capinh = 1 << 34, "CapInh 0x400000000"),
+            (|status| status.capamb = Some(8), "CapAmb 0x8"),
+            (|status| status.nonewprivs = Some(0), "NoNewPrivs Some(0)"),
+            (|status| status.seccomp = None, "Seccomp None"),
+        ];
+        for (change, word) in changes {
+            let mut status = all();
+            change(&mut status);
+            let said = check(&status, keep).unwrap_err().to_string();
+            assert!(said.contains(word), "{said}");
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_said_with_the_reason() {
+        let kept = Kept { capabilities: KEPT.iter().collect(), exec: Exec::Never };
+        let text = kept.to_string();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), KEPT.len() + 1);
+        assert!(lines[0].starts_with("kept CAP_SYS_ADMIN: to find the BTF"), "{text}");
+        assert_eq!(lines[KEPT.len()], "40 system calls are refused");
+    }
+}
