@@ -142,7 +142,9 @@ impl From<serve::Error> for Failure {
     fn from(error: serve::Error) -> Self {
         let code = match &error {
             serve::Error::Config(_) => exit::BAD_INPUT,
-            serve::Error::Control(ControlError::Running(_)) => exit::CANNOT_MEASURE,
+            serve::Error::Control(ControlError::Running(_))
+            | serve::Error::Listen { .. }
+            | serve::Error::Rights(_) => exit::CANNOT_MEASURE,
             serve::Error::Control(ControlError::Io { .. }) | serve::Error::Store(_) => {
                 exit::BAD_OUTPUT
             }

@@ -4,6 +4,8 @@ use std::io::{IsTerminal as _, stdout};
 use std::path::Path;
 use std::time::Duration;
 
+use tracing::level_filters::LevelFilter;
+
 use super::{json, to_stdout};
 use crate::cli::{Listen, ReleaseArgs, ServeArgs, StatusArgs};
 use crate::error::{Failure, exit};
@@ -12,6 +14,7 @@ use crate::progress::Progress;
 use crate::run::Signals;
 use crate::serve::config::{Config, Module};
 use crate::serve::control::{self, Answer, AskError, Released, Request};
+use crate::serve::logs::init_logs;
 use crate::serve::status::Status;
 use crate::serve::{self, Source};
 use crate::text::{listed, plural};
@@ -34,8 +37,9 @@ pub fn serve(args: &ServeArgs) -> Result<(), Failure> {
     }
     privileges::check()?;
     super::restore_tracefs();
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_target(false).init();
-    Ok(serve::run(config, source)?)
+    let logs = init_logs(LevelFilter::INFO);
+    let logs = logs.map_err(|error| Failure::new(exit::INTERNAL, error.to_string()))?;
+    Ok(serve::run(config, source, logs)?)
 }
 
 fn configuration(args: &ServeArgs) -> Result<(Config, Source), Failure> {

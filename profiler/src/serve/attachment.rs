@@ -9,6 +9,7 @@ use profiler_common::bucket::{HIGHEST_NS, LOWEST_NS};
 use tracing::{info, warn};
 
 use super::account::Account;
+use super::budget::{Action, Budget};
 use super::config;
 use super::state::{Build, NotMeasured};
 use crate::kernel::host::HostFacts;
@@ -18,7 +19,7 @@ use crate::probe::{self, Drained, Precision, ProbeError, Probes, Session};
 use crate::profile::measure::{HandlerMeasure, Losses};
 use crate::profile::warning::{Handlers, Warning};
 use crate::profile::{
-    Clock, HandlerProfile, HistogramLayout, Meter, Profile, SCHEMA, Tool, VERSION,
+    Backend, Clock, HandlerProfile, HistogramLayout, Meter, Profile, SCHEMA, Tool, VERSION,
 };
 use crate::stats::nanoseconds;
 use crate::text::{listed, plural};
@@ -60,6 +61,8 @@ struct Handler {
     before: Losses,
     shown: Losses,
     calls_per_s: f64,
+    /// Its probes are off.
+    is_shed: bool,
 }
 
 /// What a drain changed of the recording of a build.
@@ -68,6 +71,7 @@ pub(super) struct Change {
     /// The handlers that changed, as they are now.
     handlers: Vec<HandlerProfile>,
     in_flight: BTreeMap<String, u64>,
+    not_measured: BTreeMap<String, NotMeasured>,
     window_ns: u64,
 }
 
@@ -80,12 +84,15 @@ impl Change {
             }
         }
         build.in_flight = self.in_flight;
+        build.not_measured = self.not_measured;
+        build.last = Timestamp::now();
         build.recording.window_ns = self.window_ns;
     }
 }
 
 impl Attachment {
-    /// Puts probes on the handlers of a load of a module. Those that cannot be measured are left out.
+    /// Puts probes on the handlers of a load of a module. Those that cannot be measured are left out, and those of the
+    /// same build that `known` says are shed.
     ///
     /// # Errors
     /// Why none can, in a sentence.
@@ -94,6 +101,7 @@ impl Attachment {
         load: u64,
         precision: Precision,
         host: &HostFacts,
+        known: Option<&(String, Budget)>,
     ) -> Result<Self, String> {
         let name = Some(config.name.as_str());
         let facts = module::collect(&config.name).map_err(|error| error.to_string())?;
@@ -104,6 +112,12 @@ impl Attachment {
                 "none of its handlers can be measured: {}: {}",
                 left.name, left.reason
             ));
+        }
+        let shed = known.filter(|(id, _)| id == build_id(&facts)).map(|(_, budget)| budget.shed());
+        let shed: HashSet<String> = shed.into_iter().flatten().map(str::to_owned).collect();
+        found.targets.retain(|target| !shed.contains(&target.label()));
+        if found.targets.is_empty() {
+            return Err("all its handlers cost more than the budget allows".to_owned());
         }
         let mut not_measured: Vec<LeftOut> = found.left_out.clone();
         // Of what globs match, functions that cannot have a probe are nobody's wish.
@@ -135,6 +149,7 @@ impl Attachment {
         }
         let missing = |left: LeftOut| (left.name, NotMeasured::Missing(left.reason));
         attachment.not_measured = not_measured.into_iter().map(missing).collect();
+        attachment.not_measured.extend(shed.into_iter().map(|name| (name, NotMeasured::Shed)));
         attachment.left_out = left_out;
         attachment.say();
         Ok(attachment)
@@ -161,7 +176,14 @@ impl Attachment {
             let (target, backend, self_time) = (target.clone(), Some(backend), None);
             let measure = HandlerMeasure { target, backend, durations, self_time, losses };
             let account = Account::begin(drained);
-            Ok(Handler { measure, account, before: losses, shown: losses, calls_per_s: 0.0 })
+            Ok(Handler {
+                measure,
+                account,
+                before: losses,
+                shown: losses,
+                calls_per_s: 0.0,
+                is_shed: false,
+            })
         };
         let all = session.targets().into_iter().zip(session.backends()).zip(&first);
         let handlers = all.map(handler).collect::<Result<_, ProbeError>>()?;
@@ -205,8 +227,7 @@ impl Attachment {
 
     /// What tells its build from others: its build id, else its `srcversion`, else nothing.
     pub(super) fn build_id(&self) -> &str {
-        let id = self.facts.build_id.as_deref().or(self.facts.srcversion.as_deref());
-        id.unwrap_or_default()
+        build_id(&self.facts)
     }
 
     /// The handlers, in words.
@@ -218,9 +239,44 @@ impl Attachment {
         self.session.memory_bytes()
     }
 
-    /// Calls a second of each handler, by the last drain.
+    /// How its handlers are measured.
+    pub(super) fn backends(&self) -> impl Iterator<Item = Backend> + '_ {
+        self.handlers.iter().filter_map(|handler| handler.measure.backend)
+    }
+
+    /// Calls a second of each handler that has probes, by the last drain.
     pub(super) fn rates(&self) -> impl Iterator<Item = (String, f64)> + '_ {
-        self.handlers.iter().map(|handler| (handler.measure.target.label(), handler.calls_per_s))
+        let measured = self.handlers.iter().filter(|handler| !handler.is_shed);
+        measured.map(|handler| (handler.measure.target.label(), handler.calls_per_s))
+    }
+
+    /// Takes the probes off a handler, or puts them back. `false` if that takes attaching anew.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(super) fn carry_out(&mut self, action: &Action) -> Result<bool, ProbeError> {
+        let (name, is_shed) = match action {
+            Action::Shed(name, _) => (name, true),
+            Action::TakeUp(name) => (name, false),
+        };
+        let mut handlers = self.handlers.iter_mut().enumerate();
+        let Some((place, handler)) =
+            handlers.find(|(_, handler)| handler.measure.target.label() == *name)
+        else {
+            return Ok(false);
+        };
+        let is_done = match is_shed {
+            true => self.session.pause(place)?,
+            false => self.session.resume(place)?,
+        };
+        if is_done {
+            handler.is_shed = is_shed;
+            match is_shed {
+                true => self.not_measured.insert(name.clone(), NotMeasured::Shed),
+                false => self.not_measured.remove(name),
+            };
+        }
+        Ok(is_done)
     }
 
     /// Whether its figures add to those of `build`: the same build, measured in the same way.
@@ -257,6 +313,7 @@ impl Attachment {
         Ok(Build {
             module: self.facts.name.clone(),
             id: self.build_id().to_owned(),
+            last: Timestamp::now(),
             recording,
             not_measured: self.not_measured.clone(),
             in_flight: BTreeMap::new(),
@@ -322,7 +379,11 @@ impl Attachment {
     /// Nothing but the time that passed.
     fn change(&self) -> Change {
         let open = nanoseconds(self.until.saturating_duration_since(self.began));
-        Change { window_ns: self.window_ns.saturating_add(open).max(1), ..Change::default() }
+        Change {
+            not_measured: self.not_measured.clone(),
+            window_ns: self.window_ns.saturating_add(open).max(1),
+            ..Change::default()
+        }
     }
 
     /// Ends the interval with the last drain and begins the next there: a recording of it.
@@ -457,6 +518,11 @@ impl Handler {
         let sum = HandlerMeasure { target, backend, durations, self_time: None, losses };
         HandlerProfile::from_measure(&sum).map(Some).map_err(adding)
     }
+}
+
+/// Its build id, else its `srcversion`, else nothing.
+fn build_id(facts: &ModuleFacts) -> &str {
+    facts.build_id.as_deref().or(facts.srcversion.as_deref()).unwrap_or_default()
 }
 
 fn adding(error: impl std::error::Error + Send + Sync + 'static) -> ProbeError {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::otlp::{BadCollector, Collector};
 use crate::probe::Precision;
 use crate::profile::Backend;
 use crate::text::{duration, place};
@@ -80,8 +81,8 @@ pub struct Store {
 /// Where figures are pushed to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Otlp {
-    /// URL of the collector.
-    pub endpoint: String,
+    /// The collector.
+    pub endpoint: Collector,
     /// Time between two pushes.
     pub interval: Duration,
 }
@@ -161,7 +162,7 @@ struct FileStore {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FileOtlp {
-    endpoint: String,
+    endpoint: Spanned<String>,
     interval: Option<Spanned<String>>,
 }
 
@@ -286,7 +287,10 @@ impl FileStore {
 impl FileOtlp {
     fn check(self) -> Result<Otlp, Mistake> {
         let interval = self.interval.as_ref().map_or(Ok(INTERVAL), interval)?;
-        Ok(Otlp { endpoint: self.endpoint, interval })
+        let endpoint = self.endpoint.get_ref().parse();
+        let endpoint =
+            endpoint.map_err(|error: BadCollector| (self.endpoint.span(), error.to_string()))?;
+        Ok(Otlp { endpoint, interval })
     }
 }
 
@@ -410,6 +414,7 @@ mod tests {
             ("{ONE}[budget]\nmax-overhead = \"0%\"\n", "serve.toml:5:16: max-overhead has to be"),
             ("{ONE}[budget]\nmax-overhead = \"1\"\n", "serve.toml:5:16: invalid share `1`"),
             ("{ONE}[otlp]\ninterval = \"1m\"\n", "serve.toml:4:1: missing field `endpoint`"),
+            ("{ONE}[otlp]\nendpoint = \"ftp://x\"\n", "serve.toml:5:12: `ftp://x` is no address"),
             (
                 "[[module]]\nname = \"../x\"\nhandlers = [\"a\"]\n",
                 "serve.toml:2:8: `../x` cannot be",

@@ -11,19 +11,25 @@ use tokio::time::sleep_until;
 use tracing::{error, info, warn};
 
 use super::attachment::{Attachment, Change};
+use super::budget::{Action, Budget, Share};
 use super::config::{self, Config};
 use super::control::{Answer, Question, Released, Request};
+use super::costs::Costs;
+use super::logs::Logs;
 use super::modules::{Event, Presence};
+use super::notify::Notifier;
+use super::own::{self, CpuShare};
 use super::state::{Build, Module, Own, Phase, State};
 use super::status::{Measured, OfModule, Status};
 use super::store::Store;
-use super::{Error, Source};
+use super::{Error, Source, otlp};
 use crate::error::exit;
 use crate::kernel::host::{self, HostFacts};
 use crate::kernel::module::references;
 use crate::probe::ProbeError;
 use crate::profile::Profile;
 use crate::stats::nanoseconds;
+use crate::text::plural;
 
 /// Longest time between two drains: kernel counters have 32 bits, which no CPU fills so soon.
 const DRAIN_EVERY: Duration = Duration::from_secs(10);
@@ -58,12 +64,27 @@ pub(super) struct Engine {
     next_drain: Instant,
     next_interval: Instant,
     last_drain: Instant,
+    beside: Beside,
+    /// When the watchdog was last thought of.
+    beat: Instant,
+    cpu: CpuShare,
+    costs: Costs,
+}
+
+/// What the engine reports to, besides its state.
+pub(super) struct Beside {
+    pub(super) logs: Logs,
+    pub(super) notifier: Notifier,
+    /// Pushes to the collector, if there is one.
+    pub(super) pushes: Option<Arc<otlp::Counts>>,
 }
 
 /// A module, and what is done about it.
 struct Watched {
     config: config::Module,
     doing: Doing,
+    /// Of the build that was measured last.
+    budget: Option<(String, Budget)>,
 }
 
 enum Doing {
@@ -78,7 +99,7 @@ enum Doing {
 
 impl Watched {
     fn new(config: config::Module) -> Self {
-        Self { config, doing: Doing::Waiting(None) }
+        Self { config, doing: Doing::Waiting(None), budget: None }
     }
 
     fn phase(&self) -> Phase {
@@ -128,7 +149,7 @@ impl Outside {
 
 impl Engine {
     /// An engine that has not begun.
-    pub(super) fn new(config: Config, source: Source, store: Store) -> Self {
+    pub(super) fn new(config: Config, source: Source, store: Store, beside: Beside) -> Self {
         let now = Instant::now();
         let at = Timestamp::now();
         let state =
@@ -146,6 +167,10 @@ impl Engine {
             next_drain: now + DRAIN_EVERY,
             next_interval,
             last_drain: now,
+            beside,
+            beat: now,
+            cpu: CpuShare::new(now, own::cpu_ns()),
+            costs: Costs::default(),
         }
     }
 
@@ -165,10 +190,13 @@ impl Engine {
                 info!("module {} is not loaded: waiting for it", watched.config.name);
             }
         }
+        self.beside.notifier.ready(&self.in_words());
         let result = loop {
             let again = self.watched.iter().filter_map(Watched::look_again).min();
             let due = self.next_drain.min(self.next_interval);
             let due = again.map_or(due, |again| due.min(again));
+            let beat = self.beside.notifier.every().map(|every| self.beat + every);
+            let due = beat.map_or(due, |beat| due.min(beat));
             tokio::select! {
                 () = sleep_until(due.into()) => self.on_time(),
                 event = outside.events.recv() => match event {
@@ -184,11 +212,16 @@ impl Engine {
                     // Who asked may be gone.
                     let _ = answer.send(self.answer(&request));
                 }
-                _ = outside.hang_up.recv() => self.read_again(),
+                _ = outside.hang_up.recv() => {
+                    self.beside.notifier.reloading();
+                    self.read_again();
+                    self.beside.notifier.ready(&self.in_words());
+                }
                 _ = outside.terminate.recv() => break Ok("SIGTERM"),
                 _ = outside.interrupt.recv() => break Ok("SIGINT"),
             }
         };
+        self.beside.notifier.stopping();
         for at in 0..self.watched.len() {
             self.end(at);
         }
@@ -209,7 +242,78 @@ impl Engine {
         let closes = now >= self.next_interval;
         if closes || now >= self.next_drain {
             self.drain_all(closes);
+            self.keep_budgets();
+            self.beside.notifier.status(&self.in_words());
         }
+        if closes {
+            self.beside.logs.tick();
+        }
+        self.beat = now;
+        if (0..self.watched.len()).all(|at| self.failures(at) == 0) {
+            self.beside.notifier.alive(now);
+        }
+    }
+
+    /// What it does, in a line.
+    fn in_words(&self) -> String {
+        let of = |watched: &Watched| {
+            let what = match &watched.doing {
+                Doing::Waiting(_) => "waited for".to_owned(),
+                Doing::Measuring(attachment, _) => {
+                    let count = attachment.rates().count();
+                    format!("{count} handler{} measured", plural(count))
+                }
+                Doing::Released(_) => "released".to_owned(),
+                Doing::Refused(..) => "refused".to_owned(),
+            };
+            format!("{}: {what}", watched.config.name)
+        };
+        self.watched.iter().map(of).collect::<Vec<_>>().join("; ")
+    }
+
+    /// Takes probes off handlers that cost more than the budget allows, and puts them back on trial.
+    fn keep_budgets(&mut self) {
+        let now = Instant::now();
+        let own = self.cpu.next(now, own::cpu_ns());
+        let measured = self.measured();
+        let handlers: usize = measured.values().map(|of| of.rates.len()).sum();
+        for at in 0..self.watched.len() {
+            let Some(Watched { config, doing: Doing::Measuring(attachment, _), budget }) =
+                self.watched.get_mut(at)
+            else {
+                continue;
+            };
+            let (Some((_, budget)), Some(of)) = (budget, measured.get(&config.name)) else {
+                continue;
+            };
+            let rates: Vec<_> =
+                of.rates.iter().map(|(name, rate)| (name.as_str(), *rate)).collect();
+            let part = own * rates.len() as f64 / handlers.max(1) as f64;
+            let mut anew = false;
+            for action in budget.decide(now, &rates, part) {
+                match &action {
+                    Action::Shed(name, share) => {
+                        self.own.shed += 1;
+                        warn!(
+                            "handler {name} of {} is shed: measuring it takes {share} of a CPU",
+                            config.name
+                        );
+                    }
+                    Action::TakeUp(name) => {
+                        info!("handler {name} of {} is measured again, on trial", config.name);
+                    }
+                }
+                let done = attachment.carry_out(&action).unwrap_or_else(|error| {
+                    warn!("module {} is attached anew: {error}", config.name);
+                    false
+                });
+                anew |= !done;
+            }
+            if anew && let Some((load, _)) = self.end(at) {
+                self.attach(at, load);
+            }
+        }
+        self.publish();
     }
 
     /// Drains all that is measured; `closes` ends its intervals, too.
@@ -231,7 +335,7 @@ impl Engine {
     }
 
     fn drain(&mut self, at: usize, closes: bool) {
-        let Some(Watched { config, doing: Doing::Measuring(attachment, failures) }) =
+        let Some(Watched { config, doing: Doing::Measuring(attachment, failures), .. }) =
             self.watched.get_mut(at)
         else {
             return;
@@ -353,7 +457,8 @@ impl Engine {
         let measured = self.measured();
         let Some(watched) = self.watched.get_mut(at) else { return };
         let config = &watched.config;
-        let attached = Attachment::attach(config, load, self.config.precision, &self.host);
+        let known = watched.budget.as_ref();
+        let attached = Attachment::attach(config, load, self.config.precision, &self.host, known);
         let is_same = Presence::of(&config.name) == Presence::Live(load);
         let attached = attached.and_then(|attachment| match is_same {
             true => Ok(attachment),
@@ -364,7 +469,18 @@ impl Engine {
             build.map_err(|error| error.to_string()).map(|()| attachment)
         });
         watched.doing = match begun {
-            Ok(attachment) => Doing::Measuring(Box::new(attachment), 0),
+            Ok(attachment) => {
+                let is_known = |(id, _): &(String, Budget)| id == attachment.build_id();
+                if !watched.budget.as_ref().is_some_and(is_known) {
+                    let cost = self.costs.dearest(attachment.backends(), self.config.precision);
+                    // Without a limit nothing is shed, and the overhead is known all the same.
+                    let limit = Share::new(self.config.max_overhead.unwrap_or(f64::MAX));
+                    let budget = cost.map(|cost| Budget::new(limit, cost));
+                    let id = attachment.build_id().to_owned();
+                    watched.budget = budget.map(|budget| (id, budget));
+                }
+                Doing::Measuring(Box::new(attachment), 0)
+            }
             // The next look finds out what it is now.
             Err(_) if !is_same => Doing::Waiting(None),
             Err(why) => {
@@ -484,6 +600,11 @@ impl Engine {
                 None => Watched::new(module.clone()),
             });
         }
+        if config.max_overhead != self.config.max_overhead {
+            let limit = Share::new(config.max_overhead.unwrap_or(f64::MAX));
+            let budgets = self.watched.iter_mut().filter_map(|watched| watched.budget.as_mut());
+            budgets.for_each(|(_, budget)| budget.set_limit(limit));
+        }
         let kept = self.watched.len();
         self.watched.append(&mut old);
         for at in kept..self.watched.len() {
@@ -509,7 +630,20 @@ impl Engine {
         let kernel_memory_bytes = attachments.map(|of| of.kernel_memory_bytes()).sum();
         let [stored, stored_bytes, not_stored] = self.store.figures();
         let not_stored = not_stored + self.own.not_stored;
-        let own = Own { kernel_memory_bytes, stored, stored_bytes, not_stored, ..self.own };
+        let is_measured = |watched: &&Watched| matches!(watched.doing, Doing::Measuring(..));
+        let budgets = self.watched.iter().filter(is_measured).map(|watched| &watched.budget);
+        let overheads = budgets.map(|of| of.as_ref().map(|(_, budget)| budget.overhead().get()));
+        let own = Own {
+            cpu_ns: own::cpu_ns(),
+            memory_bytes: own::memory_bytes(),
+            kernel_memory_bytes,
+            stored,
+            stored_bytes,
+            not_stored,
+            overhead: overheads.sum(),
+            pushes: self.beside.pushes.as_ref().map(|counts| counts.get()),
+            ..self.own
+        };
         self.state.send_modify(|state| {
             let state = Arc::make_mut(state);
             (state.at, state.modules, state.own) = (Timestamp::now(), modules, own);
@@ -630,7 +764,9 @@ mod tests {
         let folder = folder.join("store");
         config.store = config::Store { folder, max_bytes: 1 << 20, min_free_bytes: 0 };
         let store = Store::open(config.store.clone()).unwrap();
-        Engine::new(config, source, store)
+        let logs = Logs::default();
+        let beside = Beside { logs, notifier: Notifier::default(), pushes: None };
+        Engine::new(config, source, store, beside)
     }
 
     fn measuring() -> Doing {
@@ -690,7 +826,8 @@ mod tests {
             config::Module { name: "driver".to_owned(), handlers: Vec::new(), backend: None };
         let mut attached = attachment("aa", drains(&[5, 6, 7], 9));
         begin_build(&engine.state, &mut attached, &Measured::new()).unwrap();
-        engine.watched.push(Watched { config, doing: Doing::Measuring(Box::new(attached), 0) });
+        let doing = Doing::Measuring(Box::new(attached), 0);
+        engine.watched.push(Watched { config, doing, budget: None });
         engine.drain_all(false);
         engine.drain_all(true);
         let state = engine.states().borrow().clone();

@@ -30,7 +30,7 @@ const KNOWN_BY: usize = 256;
 const LEFT_OUT: &str = "profiler::left_out";
 
 /// The log of this process.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Logs(Arc<Mutex<Recent>>);
 
 /// Starts to log what is at least as important as `level`.

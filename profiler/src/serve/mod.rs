@@ -8,6 +8,9 @@
 //! | `attachment`, `account` | the probes on one load of a module, its intervals and its books |
 //! | `store` | completed intervals on disk |
 //! | `control`, `status` | the local socket, and what it answers |
+//! | [`budget`], `costs` | which handlers cost too much, and what a hit costs |
+//! | [`expose`], [`otlp`] | metrics and recordings over HTTP, pushes to a collector |
+//! | [`rights`], [`notify`], [`logs`], [`own`] | what it may do, systemd, its log, what it takes itself |
 //! | [`config`], [`state`] | what the daemon is to do, and all that it knows |
 
 mod account;
@@ -15,6 +18,7 @@ mod attachment;
 pub mod budget;
 pub mod config;
 pub mod control;
+mod costs;
 mod engine;
 pub mod expose;
 pub mod logs;
@@ -27,16 +31,21 @@ pub mod state;
 pub mod status;
 mod store;
 
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
+use tracing::info;
 
+use crate::profile::Backend;
 use config::{Config, ConfigError};
 use control::{ControlError, Lock};
 pub use engine::MOST_BUILDS;
-use engine::{Engine, Outside};
-use state::State;
+use engine::{Beside, Engine, Outside};
+use logs::Logs;
+use notify::Notifier;
+use rights::{Exec, RightsError};
 use store::Store;
 pub use store::StoreError;
 
@@ -64,6 +73,19 @@ pub enum Error {
     /// The folder of intervals cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// Nothing can listen at its address.
+    #[error(
+        "cannot listen at {address}: {error}: choose another address by `listen`, or end what listens there"
+    )]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The reason.
+        error: std::io::Error,
+    },
+    /// It could not drop its rights.
+    #[error(transparent)]
+    Rights(#[from] RightsError),
     /// The kernel reports no modules any more.
     #[error("the kernel's events about modules ended: {0}")]
     NoEvents(String),
@@ -77,14 +99,20 @@ pub enum Error {
     },
 }
 
-/// Measures what `config` says until SIGTERM or SIGINT.
+/// Measures what `config` says until SIGTERM or SIGINT. To be called while this process has one thread, which drops its
+/// rights.
 ///
 /// # Errors
 /// If it cannot begin, or not go on. What was measured until then is stored.
-pub fn run(config: Config, source: Source) -> Result<(), Error> {
+pub fn run(config: Config, source: Source, logs: Logs) -> Result<(), Error> {
     let lock = Lock::take(Path::new(control::FOLDER))?;
     let store = Store::open(config.store.clone())?;
     let system = |doing| move |error| Error::System { doing, error };
+    let listener = config.listen.map(listen).transpose()?;
+    let notifier = Notifier::from_env().map_err(system("cannot reach systemd's NOTIFY_SOCKET"))?;
+    for line in rights::drop_rights(exec(&config))?.to_string().lines() {
+        info!("{line}");
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -96,13 +124,44 @@ pub fn run(config: Config, source: Source) -> Result<(), Error> {
         let outside =
             Outside::new(events, questions).map_err(system("cannot listen for signals"))?;
         lock.listen(sender)?;
-        let mut engine = Engine::new(config.clone(), source, store);
-        beside(&config, &engine.states())?;
-        engine.run(outside).await
+        let otlp = config.otlp.clone();
+        let pushes = otlp.as_ref().map(|_| Arc::new(otlp::Counts::default()));
+        let beside = Beside { logs, notifier, pushes: pushes.clone() };
+        let mut engine = Engine::new(config, source, store, beside);
+        if let Some(listener) = listener {
+            let listener = tokio::net::TcpListener::from_std(listener);
+            let listener = listener.map_err(system("cannot listen for scrapes"))?;
+            tokio::spawn(expose::serve(listener, engine.states()));
+        }
+        let push = otlp.zip(pushes).map(|(otlp, counts)| {
+            tokio::spawn(otlp::push(otlp.endpoint, otlp.interval, engine.states(), counts))
+        });
+        let ended = engine.run(outside).await;
+        // The last push has what was measured last.
+        drop(engine);
+        if let Some(push) = push {
+            let _ = tokio::time::timeout(otlp::PUSH_TIME, push).await;
+        }
+        ended
     })
 }
 
-/// Starts what shows the daemon's state beside the engine.
-fn beside(_config: &Config, _states: &watch::Receiver<Arc<State>>) -> Result<(), Error> {
-    Ok(())
+fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
+    let failed = |error| Error::Listen { address, error };
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    Ok(listener)
+}
+
+/// Backends that change tracefs start the keeper, and any backend may be the best one unless one is named.
+fn exec(config: &Config) -> Exec {
+    let changes_tracefs = |module: &config::Module| {
+        module
+            .backend
+            .is_none_or(|backend| matches!(backend, Backend::FunctionGraph | Backend::Kprobe))
+    };
+    match config.modules.iter().any(changes_tracefs) {
+        true => Exec::Keeper,
+        false => Exec::Never,
+    }
 }

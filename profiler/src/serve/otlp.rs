@@ -38,7 +38,7 @@ use crate::profile::HandlerProfile;
 const PATH: &str = "/v1/metrics";
 const PORT: u16 = 4318;
 /// Time for one push.
-const PUSH_TIME: Duration = Duration::from_secs(10);
+pub(super) const PUSH_TIME: Duration = Duration::from_secs(10);
 /// Time before the first retry; it doubles with each, up to the time between pushes.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// Longest that a collector's `Retry-After` is waited for.

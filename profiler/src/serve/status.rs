@@ -116,7 +116,7 @@ impl Status {
                 phase: phase.to_owned(),
                 reason,
                 build: build.map(|build| build.id.clone()),
-                handlers: now.map_or(0, |now| now.rates.len()).saturating_sub(shed),
+                handlers: now.map_or(0, |now| now.rates.len()),
                 shed,
                 missing: missing.collect(),
             }
