@@ -69,9 +69,11 @@ impl Account {
         self.now.in_flight
     }
 
-    /// Entries that the last drain counted.
-    pub(super) fn entries(&self) -> u64 {
-        self.now.entries
+    /// Entries that the last drain counted, if it had all these calls: none was under way, and none left between
+    /// the drain and the reading of its counters, which is in the next drain.
+    pub(super) fn settled_entries(&self) -> Option<u64> {
+        let gone = self.paired + self.now.lost + self.now.backwards;
+        (self.now.entries == gone).then_some(gone)
     }
 
     /// The losses of the interval so far, whose durations are these.

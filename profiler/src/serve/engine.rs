@@ -237,6 +237,7 @@ impl Engine {
         for at in 0..self.watched.len() {
             if self.watched[at].look_again().is_some_and(|again| now >= again) {
                 self.look(at);
+                self.publish();
             }
         }
         let closes = now >= self.next_interval;

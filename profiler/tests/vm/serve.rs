@@ -390,7 +390,7 @@ fn a_full_disk_is_said_and_what_was_measured_is_written_later() {
     let text = text.replace(&format!("{store:?}"), &format!("{:?}", disk.path().join("store")));
     let file = daemon.folder.path().join("serve.toml");
     fs::write(&file, text.replace("\"1h\"", "\"2s\"")).unwrap();
-    fs::write(disk.path().join("full"), vec![0; 1 << 20]).unwrap_err();
+    fs::write(disk.path().join("full"), vec![0; 2 << 20]).unwrap_err();
     daemon.program.signal(Signal::SIGHUP);
     testbed::trigger("nested 40");
     eventually("it is not said", || {
