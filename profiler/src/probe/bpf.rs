@@ -326,8 +326,9 @@ impl BpfSession {
     /// Counts the calls of a handler without probes that are under way as lost: their exits will not be seen. A start that
     /// stayed would be taken by the exit of a later call with the same frame.
     fn give_up_starts(&mut self, place: usize) -> Result<(), ProbeError> {
-        let Some(probed) = self.probed.get(place) else { return Ok(()) };
-        let number = probed.number as u64;
+        let displaced = each_once(self.displaced.keys(), DISPLACED_MAX as usize)
+            .map_err(|error| failed_map("reading the displaced starts", error))?;
+        let Some(probed) = self.probed.get_mut(place) else { return Ok(()) };
         let mut bytes = slot_bytes(probed)?;
         let slots = parse_slots(&bytes, self.cpus);
         let mut given_up = 0;
@@ -344,12 +345,11 @@ impl BpfSession {
         }
         // No program writes to it now.
         probed.write(names::SLOTS, 0, &bytes)?;
-        let displaced = each_once(self.displaced.keys(), DISPLACED_MAX as usize)
-            .map_err(|error| failed_map("reading the displaced starts", error))?;
-        for key in displaced.iter().filter(|key| key[1] == number) {
-            given_up += u64::from(self.displaced.remove(key).is_ok());
+        probed.swept += given_up;
+        let number = probed.number as u64;
+        for key in displaced.iter().filter(|[_, handler]| *handler == number) {
+            probed.swept += u64::from(self.displaced.remove(key).is_ok());
         }
-        self.probed[place].swept += given_up;
         Ok(())
     }
 
