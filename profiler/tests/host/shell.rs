@@ -100,8 +100,8 @@ fn examples_are_there_and_parse() {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            // Of a pipeline or a redirection only the part that is ours.
-            let ours = line.split(['|', '>', ')']).find(|part| part.contains("profiler "));
+            // Of a pipeline, a list or a redirection only the part that is ours.
+            let ours = line.split(['|', '>', ')', '&']).find(|part| part.contains("profiler "));
             let ours = ours.unwrap_or_else(|| panic!("not ours: {line}"));
             let ours = &ours[ours.find("profiler ").unwrap()..];
             let words = shlex::split(ours).unwrap_or_else(|| panic!("no words: {line}"));
