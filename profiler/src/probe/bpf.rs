@@ -681,6 +681,8 @@ impl Session for BpfSession {
             return Ok(false);
         }
         self.take_off(place..place + 1);
+        // The session goes on: what is drained from now on is of the time of that drain.
+        self.detached = None;
         self.give_up_starts(place)?;
         Ok(true)
     }

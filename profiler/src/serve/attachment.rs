@@ -27,6 +27,9 @@ use crate::text::{listed, plural};
 /// For so long a call may be under way whose entry was skipped: see [`Account::add`].
 const AGE: Duration = Duration::from_secs(9);
 
+/// Shortest time that a rate is known by.
+const SHORTEST: Duration = Duration::from_secs(5);
+
 /// A wall clock that went this much further or less than the monotonic one was stepped.
 const STEP: SignedDuration = SignedDuration::from_secs(1);
 
@@ -50,6 +53,8 @@ pub(super) struct Attachment {
     window_ns: u64,
     /// When skipped entries were forgotten the last time.
     aged: Instant,
+    /// Until when the budget was decided.
+    decided: Instant,
 }
 
 /// One handler.
@@ -61,6 +66,8 @@ struct Handler {
     before: Losses,
     shown: Losses,
     calls_per_s: f64,
+    /// Calls since the budget was decided.
+    undecided: u64,
     /// Its probes are off.
     is_shed: bool,
 }
@@ -85,7 +92,7 @@ impl Change {
         }
         build.in_flight = self.in_flight;
         build.not_measured = self.not_measured;
-        build.last = Timestamp::now();
+        build.last = build.last.max(Timestamp::now());
         build.recording.window_ns = self.window_ns;
     }
 }
@@ -114,11 +121,12 @@ impl Attachment {
             ));
         }
         let shed = known.filter(|(id, _)| id == build_id(&facts)).map(|(_, budget)| budget.shed());
-        let shed: HashSet<String> = shed.into_iter().flatten().map(str::to_owned).collect();
-        found.targets.retain(|target| !shed.contains(&target.label()));
-        if found.targets.is_empty() {
-            return Err("all its handlers cost more than the budget allows".to_owned());
+        let mut shed: HashSet<String> = shed.into_iter().flatten().map(str::to_owned).collect();
+        if found.targets.iter().all(|target| shed.contains(&target.label())) {
+            // A trial of all: the budget takes whoever is measured as taken up, and its wait doubles all the same.
+            shed.clear();
         }
+        found.targets.retain(|target| !shed.contains(&target.label()));
         let mut not_measured: Vec<LeftOut> = found.left_out.clone();
         // Of what globs match, functions that cannot have a probe are nobody's wish.
         not_measured.retain(|left| config.handlers.contains(&left.name));
@@ -182,6 +190,7 @@ impl Attachment {
                 before: losses,
                 shown: losses,
                 calls_per_s: 0.0,
+                undecided: 0,
                 is_shed: false,
             })
         };
@@ -201,6 +210,7 @@ impl Attachment {
             until: began,
             window_ns: 0,
             aged: began,
+            decided: began,
         })
     }
 
@@ -248,6 +258,21 @@ impl Attachment {
     pub(super) fn rates(&self) -> impl Iterator<Item = (String, f64)> + '_ {
         let measured = self.handlers.iter().filter(|handler| !handler.is_shed);
         measured.map(|handler| (handler.measure.target.label(), handler.calls_per_s))
+    }
+
+    /// Calls a second of each handler that has probes since this was asked before; `None` if that is too short a time.
+    pub(super) fn rates_to_decide(&mut self) -> Option<Vec<(String, f64)>> {
+        let time = self.until.saturating_duration_since(self.decided);
+        if time < SHORTEST {
+            return None;
+        }
+        self.decided = self.until;
+        let rates = self.handlers.iter_mut().filter_map(|handler| {
+            let calls = std::mem::take(&mut handler.undecided);
+            let rate = calls as f64 / time.as_secs_f64();
+            (!handler.is_shed).then(|| (handler.measure.target.label(), rate))
+        });
+        Some(rates.collect())
     }
 
     /// Takes the probes off a handler, or puts them back. `false` if that takes attaching anew.
@@ -361,6 +386,7 @@ impl Attachment {
         let mut change = self.change();
         for (handler, mut drained) in self.handlers.iter_mut().zip(drained) {
             handler.calls_per_s = drained.durations.len() as f64 / seconds;
+            handler.undecided += drained.durations.len();
             handler.account.add(&mut drained);
             if is_last {
                 handler.account.end();

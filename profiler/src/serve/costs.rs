@@ -1,6 +1,6 @@
 //! What a hit costs on this machine, by backend.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tracing::{info, warn};
 
@@ -9,19 +9,23 @@ use crate::profile::Backend;
 
 /// Costs that were measured so far.
 #[derive(Debug, Default)]
-pub(super) struct Costs(BTreeMap<Backend, Option<f64>>);
+pub(super) struct Costs(BTreeMap<Backend, f64>);
 
 impl Costs {
-    /// What a hit costs by the dearest of these backends, in nanoseconds of CPU time; `None` if one could not be measured.
+    /// What a hit costs by the dearest of these backends, in nanoseconds of CPU time; `None` if none could be measured. One
+    /// that could not is said, and tried again the next time; it does not free the others of the budget.
     pub(super) fn dearest(
         &mut self,
         backends: impl Iterator<Item = Backend>,
         precision: Precision,
     ) -> Option<f64> {
-        let mut dearest = Some(0.0_f64);
+        let backends: BTreeSet<Backend> = backends.collect();
+        let mut dearest: Option<f64> = None;
         for backend in backends {
-            let cost = *self.0.entry(backend).or_insert_with(|| measure(backend, precision));
-            dearest = dearest.zip(cost).map(|(dearest, cost)| dearest.max(cost));
+            let known = self.0.get(&backend).copied();
+            let Some(cost) = known.or_else(|| measure(backend, precision)) else { continue };
+            self.0.insert(backend, cost);
+            dearest = Some(dearest.map_or(cost, |dearest| dearest.max(cost)));
         }
         dearest
     }
@@ -36,7 +40,7 @@ fn measure(backend: Backend, precision: Precision) -> Option<f64> {
         }
         Err(error) => {
             warn!(
-                "what a hit costs by {backend} is not known, so its handlers have no budget: {error}"
+                "what a hit costs by {backend} is not known, so a handler that it measures has no budget of its own: {error}"
             );
             None
         }

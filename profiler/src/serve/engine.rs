@@ -11,7 +11,7 @@ use tokio::time::sleep_until;
 use tracing::{error, info, warn};
 
 use super::attachment::{Attachment, Change};
-use super::budget::{Action, Budget, Share};
+use super::budget::{Action, Budget, FIRST_WAIT, Share};
 use super::config::{self, Config};
 use super::control::{Answer, Question, Released, Request};
 use super::costs::Costs;
@@ -27,7 +27,7 @@ use crate::error::exit;
 use crate::kernel::host::{self, HostFacts};
 use crate::kernel::module::references;
 use crate::probe::ProbeError;
-use crate::profile::Profile;
+use crate::profile::{Backend, Profile};
 use crate::stats::nanoseconds;
 use crate::text::plural;
 
@@ -37,8 +37,11 @@ const DRAIN_EVERY: Duration = Duration::from_secs(10);
 /// Shortest time between two drains for those who ask what the daemon does.
 const DRAIN_FOR_STATUS: Duration = Duration::from_millis(500);
 
-/// Drains in a row that may fail before the probes are taken off: the kernel's counters would overflow.
-const MOST_FAILURES: u32 = 6;
+/// How long drains may fail before the probes are taken off: the kernel's counters would overflow.
+const LONGEST_FAILURE: Duration = Duration::from_secs(60);
+
+/// Time between two looks at how often messages were left out.
+const TICK: Duration = Duration::from_secs(60);
 
 /// Time to the next look at a module whose initialisation is under way (kernels before 5.11 report it too early).
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -65,6 +68,8 @@ pub(super) struct Engine {
     next_interval: Instant,
     last_drain: Instant,
     beside: Beside,
+    next_decision: Instant,
+    next_tick: Instant,
     /// When the watchdog was last thought of.
     beat: Instant,
     cpu: CpuShare,
@@ -90,7 +95,8 @@ struct Watched {
 enum Doing {
     /// It is not loaded; the time is when to look again.
     Waiting(Option<Instant>),
-    Measuring(Box<Attachment>, u32),
+    /// Since when its drains fail, if they do.
+    Measuring(Box<Attachment>, Option<Instant>),
     /// The load with this number is let go.
     Released(u64),
     /// The load with this number cannot be measured, and why.
@@ -168,6 +174,8 @@ impl Engine {
             next_interval,
             last_drain: now,
             beside,
+            next_decision: now + DRAIN_EVERY,
+            next_tick: now + TICK,
             beat: now,
             cpu: CpuShare::new(now, own::cpu_ns()),
             costs: Costs::default(),
@@ -194,6 +202,7 @@ impl Engine {
         let result = loop {
             let again = self.watched.iter().filter_map(Watched::look_again).min();
             let due = self.next_drain.min(self.next_interval);
+            let due = due.min(self.next_decision).min(self.next_tick);
             let due = again.map_or(due, |again| due.min(again));
             let beat = self.beside.notifier.every().map(|every| self.beat + every);
             let due = beat.map_or(due, |beat| due.min(beat));
@@ -240,17 +249,22 @@ impl Engine {
                 self.publish();
             }
         }
-        let closes = now >= self.next_interval;
-        if closes || now >= self.next_drain {
+        let (closes, decides) = (now >= self.next_interval, now >= self.next_decision);
+        if closes || decides || now >= self.next_drain {
             self.drain_all(closes);
+        }
+        // Not at each drain: `status` drains as often as it is asked.
+        if decides {
+            self.next_decision = Instant::now() + DRAIN_EVERY;
             self.keep_budgets();
             self.beside.notifier.status(&self.in_words());
         }
-        if closes {
+        if now >= self.next_tick {
+            self.next_tick = now + TICK;
             self.beside.logs.tick();
         }
         self.beat = now;
-        if (0..self.watched.len()).all(|at| self.failures(at) == 0) {
+        if (0..self.watched.len()).all(|at| self.failing_since(at).is_none()) {
             self.beside.notifier.alive(now);
         }
     }
@@ -276,19 +290,18 @@ impl Engine {
     fn keep_budgets(&mut self) {
         let now = Instant::now();
         let own = self.cpu.next(now, own::cpu_ns());
-        let measured = self.measured();
-        let handlers: usize = measured.values().map(|of| of.rates.len()).sum();
+        let before = own::cpu_ns();
+        let handlers: usize = self.measured().values().map(|of| of.rates.len()).sum();
         for at in 0..self.watched.len() {
             let Some(Watched { config, doing: Doing::Measuring(attachment, _), budget }) =
                 self.watched.get_mut(at)
             else {
                 continue;
             };
-            let (Some((_, budget)), Some(of)) = (budget, measured.get(&config.name)) else {
+            let (Some((_, budget)), Some(rates)) = (budget, attachment.rates_to_decide()) else {
                 continue;
             };
-            let rates: Vec<_> =
-                of.rates.iter().map(|(name, rate)| (name.as_str(), *rate)).collect();
+            let rates: Vec<_> = rates.iter().map(|(name, rate)| (name.as_str(), *rate)).collect();
             let part = own * rates.len() as f64 / handlers.max(1) as f64;
             let mut anew = false;
             for action in budget.decide(now, &rates, part) {
@@ -310,10 +323,16 @@ impl Engine {
                 });
                 anew |= !done;
             }
+            let all_shed = budget.shed().count() >= rates.len();
             if anew && let Some((load, _)) = self.end(at) {
-                self.attach(at, load);
+                match all_shed {
+                    // Attaching tries all of them again: not at once.
+                    true => self.watched[at].doing = Doing::Waiting(Some(now + FIRST_WAIT)),
+                    false => self.attach(at, load),
+                }
             }
         }
+        self.cpu.leave_out(own::cpu_ns().saturating_sub(before));
         self.publish();
     }
 
@@ -329,14 +348,14 @@ impl Engine {
         (self.last_drain, self.next_drain) = (now, now + DRAIN_EVERY);
         if closes {
             // After a machine that slept there is one interval, not one for each that is missing.
-            self.next_interval =
-                self.next_interval.max(now - self.config.interval) + self.config.interval;
+            let next = self.next_interval + self.config.interval;
+            self.next_interval = if next > now { next } else { now + self.config.interval };
         }
         self.publish();
     }
 
     fn drain(&mut self, at: usize, closes: bool) {
-        let Some(Watched { config, doing: Doing::Measuring(attachment, failures), .. }) =
+        let Some(Watched { config, doing: Doing::Measuring(attachment, failing), .. }) =
             self.watched.get_mut(at)
         else {
             return;
@@ -347,14 +366,14 @@ impl Engine {
         });
         let interval = match drained {
             Ok(change) => {
-                *failures = 0;
+                *failing = None;
                 let interval = closes.then(|| attachment.close()).transpose();
                 apply(&self.state, &config.name, &id, change);
                 interval
                     .map(|interval| interval.map(|interval| (config.name.clone(), id, interval)))
             }
             Err(error) => {
-                *failures += 1;
+                failing.get_or_insert_with(Instant::now);
                 warn!("module {} cannot be read: {error}", config.name);
                 Err(error)
             }
@@ -362,7 +381,11 @@ impl Engine {
         match interval {
             Ok(Some((module, id, interval))) => self.store.put(&module, &id, interval),
             Ok(None) => {}
-            Err(error) if self.failures(at) >= MOST_FAILURES => {
+            Err(error)
+                if self
+                    .failing_since(at)
+                    .is_some_and(|since| since.elapsed() >= LONGEST_FAILURE) =>
+            {
                 if let Some((load, _)) = self.end(at) {
                     self.watched[at].doing = Doing::Refused(load, error.to_string());
                 }
@@ -371,10 +394,10 @@ impl Engine {
         }
     }
 
-    fn failures(&self, at: usize) -> u32 {
-        match self.watched.get(at) {
-            Some(Watched { doing: Doing::Measuring(_, failures), .. }) => *failures,
-            _ => 0,
+    fn failing_since(&self, at: usize) -> Option<Instant> {
+        match self.watched.get(at)?.doing {
+            Doing::Measuring(_, since) => since,
+            _ => None,
         }
     }
 
@@ -455,9 +478,13 @@ impl Engine {
 
     /// Puts probes on a load of a module.
     fn attach(&mut self, at: usize, load: u64) {
-        let measured = self.measured();
+        let (before, measured) = (own::cpu_ns(), self.measured());
         let Some(watched) = self.watched.get_mut(at) else { return };
         let config = &watched.config;
+        if config.backend == Some(Backend::FunctionGraph) {
+            // Its tracer is one, and the module's from then on.
+            self.costs.dearest(config.backend.into_iter(), self.config.precision);
+        }
         let known = watched.budget.as_ref();
         let attached = Attachment::attach(config, load, self.config.precision, &self.host, known);
         let is_same = Presence::of(&config.name) == Presence::Live(load);
@@ -480,7 +507,7 @@ impl Engine {
                     let id = attachment.build_id().to_owned();
                     watched.budget = budget.map(|budget| (id, budget));
                 }
-                Doing::Measuring(Box::new(attachment), 0)
+                Doing::Measuring(Box::new(attachment), None)
             }
             // The next look finds out what it is now.
             Err(_) if !is_same => Doing::Waiting(None),
@@ -489,6 +516,7 @@ impl Engine {
                 Doing::Refused(load, why)
             }
         };
+        self.cpu.leave_out(own::cpu_ns().saturating_sub(before));
     }
 
     fn answer(&mut self, request: &Request) -> Answer {
@@ -598,7 +626,15 @@ impl Engine {
                     Watched::new(module.clone())
                 }
                 Some(at) => old.swap_remove(at),
-                None => Watched::new(module.clone()),
+                None => {
+                    let mut new = Watched::new(module.clone());
+                    // Whoever released it is about to unload it.
+                    let released = old.iter().find(|watched| watched.config.name == module.name);
+                    if let Some(Watched { doing: Doing::Released(load), .. }) = released {
+                        new.doing = Doing::Released(*load);
+                    }
+                    new
+                }
             });
         }
         if config.max_overhead != self.config.max_overhead {
@@ -771,7 +807,7 @@ mod tests {
     }
 
     fn measuring() -> Doing {
-        Doing::Measuring(Box::new(attachment("aa", Vec::new())), 0)
+        Doing::Measuring(Box::new(attachment("aa", Vec::new())), None)
     }
 
     #[test]
@@ -827,7 +863,7 @@ mod tests {
             config::Module { name: "driver".to_owned(), handlers: Vec::new(), backend: None };
         let mut attached = attachment("aa", drains(&[5, 6, 7], 9));
         begin_build(&engine.state, &mut attached, &Measured::new()).unwrap();
-        let doing = Doing::Measuring(Box::new(attached), 0);
+        let doing = Doing::Measuring(Box::new(attached), None);
         engine.watched.push(Watched { config, doing, budget: None });
         engine.drain_all(false);
         engine.drain_all(true);

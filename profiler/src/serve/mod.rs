@@ -34,6 +34,7 @@ mod store;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tracing::info;
@@ -118,7 +119,7 @@ pub fn run(config: Config, source: Source, logs: Logs) -> Result<(), Error> {
         .enable_all()
         .build()
         .map_err(system("cannot start the async runtime"))?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         let events = modules::events().map_err(system("cannot listen to the kernel's events"))?;
         let (sender, questions) = mpsc::channel(QUESTIONS);
         let outside =
@@ -143,7 +144,10 @@ pub fn run(config: Config, source: Source, logs: Logs) -> Result<(), Error> {
             let _ = tokio::time::timeout(otlp::PUSH_TIME, push).await;
         }
         ended
-    })
+    });
+    // A look-up of the collector's name may hang.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    ended
 }
 
 fn listen(address: SocketAddr) -> Result<TcpListener, Error> {

@@ -127,6 +127,8 @@ pub async fn push(
         let ended = engine_ended(&mut state, wait).await;
         let latest = Arc::clone(&state.borrow());
         let body = request(&latest, host.trim()).encode_to_vec();
+        // The engine copies all builds while anybody holds them.
+        drop(latest);
         let outcome = tokio::time::timeout(PUSH_TIME, send(&collector, body)).await;
         let outcome = outcome.unwrap_or_else(|_| Err(Failed::again("no answer in 10 s")));
         match outcome {

@@ -35,6 +35,11 @@ impl CpuShare {
         Self { at, cpu_ns }
     }
 
+    /// Leaves out CPU time that shedding cannot save: that of attaching.
+    pub fn leave_out(&mut self, ns: u64) {
+        self.cpu_ns = self.cpu_ns.saturating_add(ns);
+    }
+
     /// The share since the reading before; 0 between two of the same time.
     pub fn next(&mut self, at: Instant, cpu_ns: u64) -> f64 {
         let elapsed = at.saturating_duration_since(self.at).as_nanos();

@@ -126,10 +126,12 @@ impl Store {
             Some(waiting) => self.joined(waiting, interval),
         };
         match self.write(&build, &sum) {
-            Ok(()) if intervals > 1 => {
-                info!("{intervals} intervals of {build} are on disk, as one")
+            Ok(()) => {
+                if intervals > 1 {
+                    info!("{intervals} intervals of {build} are on disk, as one");
+                }
+                self.write_pending();
             }
-            Ok(()) => {}
             Err(error) => {
                 warn!(
                     "an interval of {build} could not be written, and is kept in memory: {error}"
@@ -157,8 +159,22 @@ impl Store {
         Pending { build, sum: interval, intervals: 1 }
     }
 
-    /// Says that what waits is lost: the daemon ends.
+    /// Writes what waits, also of builds that are not measured any more.
+    fn write_pending(&mut self) {
+        for pending in std::mem::take(&mut self.pending) {
+            match self.write(&pending.build, &pending.sum) {
+                Ok(()) => {
+                    let Pending { build, intervals, .. } = pending;
+                    info!("{intervals} intervals of {build} are on disk, as one");
+                }
+                Err(_) => self.pending.push(pending),
+            }
+        }
+    }
+
+    /// The daemon ends: what cannot be written now is lost, and said.
     pub(super) fn end(&mut self) {
+        self.write_pending();
         for Pending { build, intervals, .. } in self.pending.drain(..) {
             self.not_stored += intervals;
             error!("{intervals} intervals of {build} are lost: they could not be written");
@@ -368,8 +384,16 @@ mod tests {
         let read = Profile::read(&folder.path().join("store/driver-aa").join(NAMES[0])).unwrap();
         // One of `rare` in each.
         assert_eq!((read.calls(), read.sources.len()), (10 + 20 + 30 + 40 + 4, 4));
+        // A build that is not measured any more has no interval to come with.
+        assert_eq!(names(folder.path(), "driver-bb"), NAMES[..1]);
+        store.config.min_free_bytes = 1 << 60;
+        store.put("driver", "bb", interval(5, 2));
         store.end();
-        assert_eq!(store.figures()[2], 1, "that of the other build is lost, and said to be");
+        assert_eq!(
+            store.figures()[2],
+            1,
+            "what cannot be written in the end is lost, and said to be"
+        );
     }
 
     #[test]
