@@ -290,9 +290,9 @@ impl Engine {
     fn keep_budgets(&mut self) {
         let now = Instant::now();
         let own = self.cpu.next(now, own::cpu_ns());
-        let before = own::cpu_ns();
         let handlers: usize = self.measured().values().map(|of| of.rates.len()).sum();
         for at in 0..self.watched.len() {
+            let before = own::cpu_ns();
             let Some(Watched { config, doing: Doing::Measuring(attachment, _), budget }) =
                 self.watched.get_mut(at)
             else {
@@ -303,7 +303,7 @@ impl Engine {
             };
             let rates: Vec<_> = rates.iter().map(|(name, rate)| (name.as_str(), *rate)).collect();
             let part = own * rates.len() as f64 / handlers.max(1) as f64;
-            let mut anew = false;
+            let (mut anew, mut takes_up) = (false, false);
             for action in budget.decide(now, &rates, part) {
                 match &action {
                     Action::Shed(name, share) => {
@@ -314,6 +314,7 @@ impl Engine {
                         );
                     }
                     Action::TakeUp(name) => {
+                        takes_up = true;
                         info!("handler {name} of {} is measured again, on trial", config.name);
                     }
                 }
@@ -323,8 +324,12 @@ impl Engine {
                 });
                 anew |= !done;
             }
-            let all_shed = budget.shed().count() >= rates.len();
-            if anew && let Some((load, _)) = self.end(at) {
+            let shed: Vec<&str> = budget.shed().collect();
+            let all_shed = !takes_up && rates.iter().all(|(name, _)| shed.contains(name));
+            let ended = if anew { self.end(at) } else { None };
+            // Attaching leaves its own time out.
+            self.cpu.leave_out(own::cpu_ns().saturating_sub(before));
+            if let Some((load, _)) = ended {
                 match all_shed {
                     // Attaching tries all of them again: not at once.
                     true => self.watched[at].doing = Doing::Waiting(Some(now + FIRST_WAIT)),
@@ -332,7 +337,6 @@ impl Engine {
                 }
             }
         }
-        self.cpu.leave_out(own::cpu_ns().saturating_sub(before));
         self.publish();
     }
 
