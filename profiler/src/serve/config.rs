@@ -1,6 +1,5 @@
 //! `serve.toml`: what the daemon measures, how, and where it goes.
 
-use std::io::Read as _;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -12,11 +11,8 @@ use toml::Spanned;
 use super::otlp::{BadCollector, Collector};
 use crate::probe::Precision;
 use crate::profile::Backend;
-use crate::text::{duration, place};
+use crate::text::{duration, of_file, place};
 use crate::verdict::parse_share;
-
-/// Largest size of the file.
-const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Where completed intervals go if nothing else is said.
 pub const STORE: &str = "/var/lib/profiler";
@@ -182,10 +178,7 @@ impl Config {
     /// If it cannot be read or has a mistake, such as an unknown key; the error has line and column.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let io_error = |source| ConfigError::Io { path: path.to_owned(), source };
-        let mut text = String::new();
-        std::fs::File::open(path)
-            .and_then(|file| file.take(MAX_FILE_BYTES).read_to_string(&mut text))
-            .map_err(io_error)?;
+        let text = of_file(path).map_err(io_error)?;
         Self::parse(&text, path)
     }
 

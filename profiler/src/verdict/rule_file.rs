@@ -1,16 +1,12 @@
 //! `gate.toml`: a rule in a file.
 
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
 use super::rule::HandlerRule;
 use super::{Amount, Budget, Limit, Limits, Rule, Statistic, parse_share};
-use crate::text::place;
-
-/// Largest size of a rule file.
-const MAX_FILE_BYTES: u64 = 1 << 20;
+use crate::text::{of_file, place};
 
 /// A file that is not a rule.
 #[derive(Debug, thiserror::Error)]
@@ -136,10 +132,7 @@ impl Rule {
     /// If it cannot be read or has a mistake, such as an unknown key; the error has line and column.
     pub fn read(path: &Path) -> Result<Self, RuleFileError> {
         let io_error = |source| RuleFileError::Io { path: path.to_owned(), source };
-        let mut text = String::new();
-        std::fs::File::open(path)
-            .and_then(|file| file.take(MAX_FILE_BYTES).read_to_string(&mut text))
-            .map_err(io_error)?;
+        let text = of_file(path).map_err(io_error)?;
         Self::parse(&text, path)
     }
 
