@@ -11,6 +11,8 @@
 #   RULES     (gate.toml)      limits and budgets; by default the file beside this script
 #   KERNEL    6.1              Debian's kernel that the driver is built for and measured on
 #   PROFILER  .                folder of profiler's sources
+#   CACHE     /var/cache/profiler/baselines
+#                              folder that keeps the baseline's recordings: with them the next change is gated in half the time
 set -euo pipefail
 BASE=${BASE:?set it to the commit that the change is compared with}
 DRIVER=${DRIVER:-testbed}
@@ -19,6 +21,7 @@ HANDLERS=${HANDLERS:-*}
 RULES=${RULES:-$(dirname "${BASH_SOURCE[0]}")/gate.toml}
 KERNEL=${KERNEL:-6.1}
 PROFILER=${PROFILER:-.}
+CACHE=${CACHE:-/var/cache/profiler/baselines}
 out=target/ci
 
 # Tools that the runner's image lacks. `cargo xtask` installs all others itself.
@@ -54,7 +57,7 @@ handlers=()
 code=0
 "$out/bin/profiler" gate --kernel "$kernel" --vng "$PROFILER/target/venv/bin/vng" \
     --baseline "$out/baseline/$DRIVER/$MODULE" --candidate "$out/candidate/$DRIVER/$MODULE" "${handlers[@]}" \
-    --config "$RULES" --out "$out/runs" --json "$out/gate.json" --junit "$out/gate.xml" --markdown "$out/gate.md" \
+    --config "$RULES" --cache "$CACHE" --out "$out/runs" --json "$out/gate.json" --junit "$out/gate.xml" --markdown "$out/gate.md" \
     --html "$out/gate.html" || code=$?
 # An output of the step of GitHub Actions.
 if [[ -n ${GITHUB_OUTPUT:-} && -e $out/gate.json ]]; then

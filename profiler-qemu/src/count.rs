@@ -42,10 +42,35 @@ pub(crate) struct Block {
     pub(crate) at_end: (u64, u64),
     /// The first one is a string instruction that repeats, and thus the only one.
     pub(crate) repeats: bool,
+    /// Bytes of each instruction.
+    sizes: Box<[u8]>,
+    /// The count that knows it; what follows, `place` and `ends_interrupt` hold for that one alone.
+    count: u32,
     /// Index in [`Counter::code`]; `None` outside of modules, whose source lines are not asked for.
     pub(crate) code: Option<u32>,
     /// The node that it ran in last, and its cell there.
     cell: (u32, u32),
+}
+
+impl Block {
+    /// A block at `address` that no count knows yet; `sizes` are the bytes of its instructions.
+    pub(crate) fn new(address: u64, sizes: Vec<u8>, end: Kind, repeats: bool) -> Self {
+        let before: &[u8] = sizes.split_last().map_or(&[], |(_, before)| before);
+        Self {
+            address,
+            instructions: sizes.len() as u32,
+            last: address + before.iter().map(|size| u64::from(*size)).sum::<u64>(),
+            place: None,
+            end,
+            ends_interrupt: false,
+            at_end: (0, 0),
+            repeats,
+            sizes: sizes.into(),
+            count: 0,
+            code: None,
+            cell: (ROOT, 0),
+        }
+    }
 }
 
 /// What the last instruction of a block did to the stack.
@@ -177,6 +202,8 @@ struct Previous {
 /// All that is counted between two requests.
 #[derive(Debug)]
 pub(crate) struct Counter {
+    /// Which count this is, from 1.
+    number: u32,
     pub(crate) symbols: Symbols,
     pub(crate) nodes: Vec<Node>,
     children: HashMap<(u32, u32), u32>,
@@ -202,8 +229,9 @@ pub(crate) struct Counter {
 }
 
 impl Counter {
-    pub(crate) fn new(symbols: Symbols) -> Self {
+    pub(crate) fn new(symbols: Symbols, number: u32) -> Self {
         Self {
+            number,
             symbols,
             nodes: Vec::new(),
             children: HashMap::new(),
@@ -226,24 +254,23 @@ impl Counter {
         }
     }
 
-    /// A block at `address`; `sizes` are the bytes of its instructions.
-    pub(crate) fn block(&mut self, address: u64, sizes: &[u8], end: Kind, repeats: bool) -> Block {
-        let place = self.symbols.place(address);
-        let before: &[u8] = sizes.split_last().map_or(&[], |(_, before)| before);
-        let last = address + before.iter().map(|size| u64::from(*size)).sum::<u64>();
-        Block {
-            instructions: sizes.len() as u32,
-            last,
-            place,
-            end,
-            ends_interrupt: end == Kind::InterruptReturn && self.symbols.is_entry_text(last),
-            at_end: (0, 0),
-            repeats,
-            code: (place.is_some_and(|place| place.module) || self.symbols.is_watched(address))
-                .then(|| self.new_code(address, sizes)),
-            cell: (ROOT, 0),
-            address,
-        }
+    /// The symbols as they were given.
+    pub(crate) fn into_symbols(self) -> Symbols {
+        self.symbols.without_added()
+    }
+
+    /// Finds out where a block lies that an earlier count knew, or none.
+    #[cold]
+    fn meet(&mut self, block: &mut Block) {
+        let place = self.symbols.place(block.address);
+        let has_code =
+            place.is_some_and(|place| place.module) || self.symbols.is_watched(block.address);
+        block.count = self.number;
+        block.place = place;
+        block.ends_interrupt =
+            block.end == Kind::InterruptReturn && self.symbols.is_entry_text(block.last);
+        block.code = has_code.then(|| self.new_code(block.address, &block.sizes));
+        block.cell = (ROOT, 0);
     }
 
     fn new_code(&mut self, address: u64, sizes: &[u8]) -> u32 {
@@ -274,6 +301,9 @@ impl Counter {
     /// A block begins.
     #[inline]
     pub(crate) fn begin(&mut self, block: &mut Block, sums: impl FnOnce() -> Sums) {
+        if block.count != self.number {
+            self.meet(block);
+        }
         let event = std::mem::take(&mut self.event);
         self.end = block.end;
         let place = block.place.unwrap_or_default();

@@ -5,7 +5,9 @@
 //! file joins them: it sees each block when it is translated, and each of the kernel's when it runs.
 //!
 //! Until the guest asks for it by a NOP (request 1) nothing is counted and no code is changed; request 2 writes the
-//! counts and ends that. With request 3 a load begins an operation, with 4 it has ended the last. `-plugin FILE,symbols=FILE,counts=FILE` has the files.
+//! counts and ends that. With request 3 a load begins an operation, with 4 it has ended the last. To translate all code anew takes
+//! longer than most counts, so after request 2 it stays as it is, for the next count, until request 5.
+//! `-plugin FILE,symbols=FILE,counts=FILE` has the files.
 
 mod api;
 mod count;
@@ -20,6 +22,7 @@ use std::path::{Path, PathBuf};
 
 use api::{Access, Api, Id, Sum, Tb, Unfit};
 use count::{Block, Counter, Event, Sums};
+use symbols::Symbols;
 use x86::Kind;
 
 /// The sums that translated code adds to.
@@ -38,6 +41,14 @@ struct Plugin {
     symbols: PathBuf,
     counts: PathBuf,
     counter: Option<Counter>,
+    /// Number of the last count.
+    counts_begun: u32,
+    /// The text that the symbols of `counter` are from.
+    text: String,
+    /// What the last count knew of the guest's functions, and the text that said so.
+    known: Option<(String, Symbols)>,
+    /// Code is translated with callbacks.
+    instruments: bool,
 }
 
 struct Only(UnsafeCell<Option<Plugin>>);
@@ -85,7 +96,9 @@ impl Plugin {
             }
             return;
         }
-        let Some(counter) = &mut self.counter else { return };
+        if !self.instruments {
+            return;
+        }
         let mut sizes = Vec::with_capacity(length);
         let mut last = Kind::Other;
         let mut repeats = false;
@@ -112,7 +125,7 @@ impl Plugin {
             Kind::Return => block.on_access(length - 1, Access::Any, on_return),
             _ => {}
         }
-        let mut known = counter.block(address, &sizes, last, repeats);
+        let mut known = Block::new(address, sizes, last, repeats);
         known.at_end = at_end;
         // QEMU keeps the pointer as long as the code; there are as many as the kernel has blocks.
         block.on_start(on_block, Box::into_raw(Box::new(known)) as usize);
@@ -120,18 +133,29 @@ impl Plugin {
 
     fn arm(&mut self) {
         if self.counter.take().is_some() {
-            self.api.translate_anew(translate);
             return self.fail("it was asked to begin a second count while one was under way");
         }
-        match fs::read_to_string(&self.symbols)
-            .map_err(|error| error.to_string())
-            .and_then(|text| symbols::parse(&text))
-        {
-            Ok(symbols) => {
-                self.counter = Some(Counter::new(symbols));
-                self.api.translate_anew(translate);
-            }
-            Err(error) => self.fail(&error),
+        let text = match fs::read_to_string(&self.symbols) {
+            Ok(text) => text,
+            Err(error) => return self.fail(&error.to_string()),
+        };
+        let symbols = match self.known.take() {
+            Some((known, symbols)) if known == text => symbols,
+            _ => match symbols::parse(&text) {
+                Ok(symbols) => symbols,
+                Err(error) => return self.fail(&error),
+            },
+        };
+        self.text = text;
+        self.counts_begun += 1;
+        self.counter = Some(Counter::new(symbols, self.counts_begun));
+        self.instrument(true);
+    }
+
+    /// Has code translated with callbacks or without.
+    fn instrument(&mut self, instruments: bool) {
+        if std::mem::replace(&mut self.instruments, instruments) != instruments {
+            self.api.translate_anew(translate);
         }
     }
 
@@ -141,7 +165,7 @@ impl Plugin {
                 let file = self.counts.display();
                 self.fail(&format!("{file} cannot be written: {error}"));
             }
-            self.api.translate_anew(translate);
+            self.known = Some((std::mem::take(&mut self.text), counter.into_symbols()));
         }
     }
 
@@ -195,6 +219,7 @@ extern "C" fn on_request(_: c_uint, number: *mut c_void) {
     with(|plugin| match number as usize {
         1 => plugin.arm(),
         2 => plugin.disarm(),
+        5 if plugin.counter.is_none() => plugin.instrument(false),
         3 | 4 => {
             if let Some(counter) = &mut plugin.counter {
                 counter.operation(number as usize == 3);
@@ -242,6 +267,10 @@ pub unsafe extern "C" fn qemu_plugin_install(
             symbols,
             counts,
             counter: None,
+            counts_begun: 0,
+            text: String::new(),
+            known: None,
+            instruments: false,
         })
     });
     match made {

@@ -44,6 +44,8 @@ pub(crate) struct Symbols {
     entry_text: (u64, u64),
     /// Where modules that are watched lie: first address, the one after the last, name.
     modules: Vec<(u64, u64, String)>,
+    /// Functions from here on were added.
+    given: usize,
 }
 
 /// What a request says: the module whose functions are watched, others that are, and the kernel's symbols. Without any to
@@ -130,7 +132,13 @@ pub(crate) fn parse(text: &str) -> Result<Symbols, String> {
             modules.iter().chain(&named).cloned().collect::<Vec<_>>().join(", ")
         ));
     }
-    Ok(Symbols { functions, places, entry_text: (entry_text[0], entry_text[1]), modules: ranges })
+    Ok(Symbols {
+        given: functions.len(),
+        functions,
+        places,
+        entry_text: (entry_text[0], entry_text[1]),
+        modules: ranges,
+    })
 }
 
 /// Names of addresses that are no functions and would hide one.
@@ -180,6 +188,13 @@ impl Symbols {
         let at = self.places.partition_point(|(begin, _)| *begin < address);
         self.places.insert(at, (address, place));
         Some(place)
+    }
+
+    /// As they were before any was added.
+    pub(crate) fn without_added(mut self) -> Self {
+        self.functions.truncate(self.given);
+        self.places.retain(|(_, place)| (place.function as usize) < self.given);
+        self
     }
 
     /// Whether an `iret` there ends an interrupt.

@@ -52,7 +52,7 @@ struct Player {
 impl Player {
     fn new() -> Self {
         let symbols = symbols::parse(KALLSYMS).unwrap();
-        Self { counter: Counter::new(symbols), sums: Sums::default(), executing: 0 }
+        Self { counter: Counter::new(symbols, 1), sums: Sums::default(), executing: 0 }
     }
 
     /// A block of `instructions` at `address`, whose last does `event`.
@@ -86,7 +86,7 @@ impl Player {
             Event::Call(_) => Kind::Call,
             Event::Return(_) => Kind::Return,
         };
-        let mut block = self.counter.block(address, &vec![1; instructions], end, repeats);
+        let mut block = Block::new(address, vec![1; instructions], end, repeats);
         let sums = self.sums;
         self.counter.begin(&mut block, || sums);
         self.counter.tell(event);
@@ -210,12 +210,52 @@ fn a_retpoline_leads_to_the_function_it_goes_to() {
     assert_eq!(player.inclusive(HANDLER), [(6, 1)]);
 }
 
+/// Code stays translated from one count to the next, and the driver may be another one by then.
+#[test]
+fn a_block_of_an_earlier_count_is_looked_up_anew() {
+    let mut outside = Block::new(SYSCALL, vec![1], Kind::Call, false);
+    let mut inside = Block::new(HANDLER, vec![1; 3], Kind::Return, false);
+    let mut sums = Sums::default();
+    let mut count = |symbols, number, calls: u64| {
+        let mut counter = Counter::new(symbols, number);
+        for _ in 0..calls {
+            counter.begin(&mut outside, || sums);
+            counter.tell(Event::Call(A));
+            sums.instructions += 1;
+            counter.begin(&mut inside, || sums);
+            counter.tell(Event::Return(A));
+            sums.instructions += 3;
+        }
+        counter.begin(&mut outside, || sums);
+        counter
+    };
+    let named = |counter: &Counter| -> Vec<(String, u64, u64)> {
+        let of = |(id, calls): (&u32, &Calls)| {
+            let name = counter.symbols.functions[*id as usize].name.clone();
+            (name, calls.ended, calls.inclusive[&3])
+        };
+        counter.calls.iter().map(of).collect()
+    };
+    let first = count(symbols::parse(KALLSYMS).unwrap(), 1, 2);
+    assert_eq!(named(&first), [("handler".to_owned(), 2, 2)]);
+    let times = |counter: &Counter| counter.cells.iter().map(|cell| cell.times).sum::<u64>();
+    assert_eq!(times(&first), 2);
+    let second = count(first.into_symbols(), 2, 5);
+    assert_eq!((named(&second), times(&second)), (vec![("handler".to_owned(), 5, 5)], 5));
+    let other = KALLSYMS.replace("t handler", "t another");
+    let third = count(symbols::parse(&other).unwrap(), 3, 1);
+    assert_eq!((named(&third), times(&third)), (vec![("another".to_owned(), 1, 1)], 1));
+    let without = KALLSYMS.replace("module driver", "function memcpy");
+    assert_eq!(named(&count(symbols::parse(&without).unwrap(), 4, 3)), []);
+}
+
 /// Two functions of a stripped module: one below its first symbol, and one that a thunk leads to.
 #[test]
 fn a_function_without_a_symbol_is_named_by_its_place() {
     let text = KALLSYMS.replace("module driver", "module driver ffffffffbffff000 8192");
     let symbols = symbols::parse(&text).unwrap();
-    let mut player = Player { counter: Counter::new(symbols), sums: Sums::default(), executing: 0 };
+    let mut player =
+        Player { counter: Counter::new(symbols, 1), sums: Sums::default(), executing: 0 };
     for _ in 0..2 {
         player
             .run(SYSCALL, 1, Event::Call(A))
@@ -229,7 +269,7 @@ fn a_function_without_a_symbol_is_named_by_its_place() {
     }
     assert_eq!(player.inclusive(HANDLER), [(19, 2)]);
     assert_eq!(player.calls(HANDLER).own, HashMap::from([(5, 2)]));
-    let functions = &player.counter.symbols.functions;
+    let functions = player.counter.symbols.functions.clone();
     let of = |node: &Node| {
         (&*functions[node.function as usize].name, node.calls, node.sums.instructions)
     };
@@ -244,6 +284,13 @@ fn a_function_without_a_symbol_is_named_by_its_place() {
         .map(|cell| cell.times * player.counter.code[cell.code as usize].sizes.len() as u64)
         .sum();
     assert_eq!(lines, 10 + 14 + 12);
+    // The next count finds such functions itself.
+    let given = player.counter.into_symbols();
+    let expected = symbols::parse(&text).unwrap();
+    assert_eq!(given.functions, expected.functions);
+    for address in [HANDLER - 0x10, HELPER + 0x80, HELPER, HANDLER] {
+        assert_eq!(given.place(address), expected.place(address));
+    }
 }
 
 #[test]

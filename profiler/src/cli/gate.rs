@@ -112,6 +112,10 @@ pub struct BuildsArgs {
     /// each.
     #[arg(long, value_name = "FOLDER", requires = "old")]
     pub out: Option<PathBuf>,
+    /// Keep the baseline's runs in this folder, and take them from there while the same file is the baseline: then the
+    /// candidate is measured alone, and only what seems to differ is measured of both.
+    #[arg(long, value_name = "FOLDER", requires = "old")]
+    pub cache: Option<PathBuf>,
     /// The program vng of virtme-ng.
     #[arg(long, value_name = "FILE", env = "PROFILER_VNG", default_value = "vng")]
     pub vng: PathBuf,

@@ -57,6 +57,7 @@ fn judge(
         plan: false,
         module_params: args.module_params.clone(),
         out: None,
+        cache: None,
         vng: args.vng.clone(),
         logs: args.logs.clone(),
         quiet: args.quiet,

@@ -1,13 +1,12 @@
 //! From what the emulator counted to a recording.
 
+use std::cell::RefCell;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::Path;
 use std::sync::OnceLock;
-
-use hdrhistogram::Histogram;
 
 use super::counts::{self, Calls, Counts};
 use super::lines::Lines;
@@ -53,10 +52,12 @@ pub(super) fn add(
     let text = read(&step.counts).map_err(damaged)?;
     let counts = counts::parse(&text).map_err(damaged)?;
     profile.driver_costs = cost(plan, step, &counts).map_err(damaged)?;
-    let handlers: Vec<CountedHandler> = fs::read(&step.handlers)
+    let mut handlers: Vec<CountedHandler> = fs::read(&step.handlers)
         .map_err(|error| error.to_string())
         .and_then(|bytes| serde_json::from_slice(&bytes).map_err(|error| error.to_string()))
         .map_err(|why| failed(format!("cannot read {}: {why}", step.handlers.display())))?;
+    let wanted = plan.work.get(step.job).and_then(|job| job.wanted.as_ref());
+    handlers.retain(|handler| wanted.is_none_or(|wanted| wanted.contains(&handler.name)));
     let build = plan.build(step.side);
     let lines = match known.entry(step.side) {
         Entry::Occupied(lines) => lines.into_mut(),
@@ -154,49 +155,78 @@ fn none() -> Result<Distribution, String> {
     NONE.get_or_init(made).clone()
 }
 
-fn of_handler(handler: CountedHandler, calls: Option<&Calls>) -> Result<HandlerProfile, String> {
-    let never = Calls::default();
-    let calls = calls.unwrap_or(&never);
-    let measured = |values: &[(u64, u64)]| -> Result<(Durations, Distribution), String> {
-        if values.is_empty() {
-            let small = Histogram::new(1).map_err(|error| error.to_string())?;
-            return Ok((Durations::new(small), none()?));
-        }
-        let mut durations = Durations::new(LAYOUT.empty()?);
+/// Instructions of calls, as they are stored.
+struct Stored {
+    count: u64,
+    sum: u64,
+    min: Option<u64>,
+    max: Option<u64>,
+    over_range: u64,
+    stored: Distribution,
+}
+
+thread_local! {
+    /// A histogram of this layout takes 12 MiB, and to make one takes longer than all else here.
+    static SCRATCH: RefCell<Option<Durations>> = const { RefCell::new(None) };
+}
+
+/// What is stored of calls by their instructions.
+fn measured(values: &[(u64, u64)]) -> Result<Stored, String> {
+    if values.is_empty() {
+        let stored = none()?;
+        return Ok(Stored { count: 0, sum: 0, min: None, max: None, over_range: 0, stored });
+    }
+    SCRATCH.with_borrow_mut(|scratch| {
+        let durations = match scratch {
+            Some(durations) => durations,
+            None => scratch.insert(Durations::new(LAYOUT.empty()?)),
+        };
+        durations.reset();
         for (instructions, times) in values {
             durations.record_many(*instructions, *times, LAYOUT.highest_ns);
         }
-        let stored =
-            Distribution::encode(durations.histogram()).map_err(|error| error.to_string())?;
-        Ok((durations, stored))
-    };
-    let (inclusive, histogram) = measured(&calls.inclusive)?;
-    let (own, own_histogram) = measured(&calls.own)?;
+        Ok(Stored {
+            count: durations.len(),
+            sum: durations.sum_ns(),
+            min: durations.min_ns(),
+            max: durations.max_ns(),
+            over_range: durations.over_range(),
+            stored: Distribution::encode(durations.histogram())
+                .map_err(|error| error.to_string())?,
+        })
+    })
+}
+
+fn of_handler(handler: CountedHandler, calls: Option<&Calls>) -> Result<HandlerProfile, String> {
+    let never = Calls::default();
+    let calls = calls.unwrap_or(&never);
+    let inclusive = measured(&calls.inclusive)?;
+    let own = measured(&calls.own)?;
     Ok(HandlerProfile {
         name: handler.name,
         module: handler.module,
         by_glob: handler.by_glob,
         backend: None,
-        count: inclusive.len(),
-        sum_ns: inclusive.sum_ns(),
-        min_ns: inclusive.min_ns(),
-        max_ns: inclusive.max_ns(),
+        count: inclusive.count,
+        sum_ns: inclusive.sum,
+        min_ns: inclusive.min,
+        max_ns: inclusive.max,
         self_time: Some(SelfTimeProfile {
-            sum_ns: own.sum_ns(),
-            min_ns: own.min_ns(),
-            max_ns: own.max_ns(),
+            sum_ns: own.sum,
+            min_ns: own.min,
+            max_ns: own.max,
             probes_ns: 0,
-            histogram: own_histogram,
+            histogram: own.stored,
         }),
         losses: Losses {
             entries: calls.entered,
             exits: calls.ended,
             in_flight: calls.entered.saturating_sub(calls.ended).saturating_sub(calls.abandoned),
             lost: calls.abandoned,
-            over_range: inclusive.over_range(),
+            over_range: inclusive.over_range,
             ..Losses::default()
         },
-        histogram,
+        histogram: inclusive.stored,
     })
 }
 

@@ -15,6 +15,7 @@ use super::plan::{
 };
 use super::root;
 use crate::atomic_file::OutputFile;
+use crate::emulator;
 use crate::error::{Failure, exit};
 use crate::export::{Exporter as _, Json};
 use crate::kernel::target::KernelFiles;
@@ -93,6 +94,7 @@ fn steps(plan: &Plan, order: &mut Option<u32>) -> Result<(), Failure> {
             return Err(internal(format!("run {} has no job", step.order)));
         };
         if step.loads {
+            emulator::rest();
             insert(build)?;
             counted = None;
         }
@@ -107,6 +109,7 @@ fn steps(plan: &Plan, order: &mut Option<u32>) -> Result<(), Failure> {
         // Unparsed: the host parses it.
         copy(Path::new(RESULT), &step.result)?;
         if step.unloads {
+            emulator::rest();
             remove(&build.name)?;
         }
     }

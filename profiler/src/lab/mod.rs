@@ -5,6 +5,7 @@
 //! measures it. [`guest`] runs in the VM.
 
 pub mod builds;
+pub mod cache;
 pub mod counts;
 pub mod exact;
 pub mod guest;

@@ -2,7 +2,9 @@
 //!
 //! The host writes a [`Task`] as JSON, and the same program reads it in the guest.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -127,6 +129,10 @@ pub struct Job {
     pub warmup: RunSpec,
     /// Its operations are counted without the driver, too, before it is first loaded.
     pub cost: bool,
+    /// Of the handlers that were counted those of which figures are wanted; `None`: all. Each takes time to store, and a
+    /// driver calls a hundred functions of its own.
+    #[serde(skip)]
+    pub wanted: Option<Arc<BTreeSet<String>>>,
 }
 
 /// What a run measures, under which load and for how long.

@@ -117,7 +117,7 @@ impl Job {
     #[must_use]
     pub fn warmed_up(part: Option<String>, run: RunSpec) -> Self {
         let warmup = RunSpec { length: run.length.part(WARMUP_PART), ..run.clone() };
-        Self { part, warmup, run, cost: false }
+        Self { part, warmup, run, cost: false, wanted: None }
     }
 }
 

@@ -35,6 +35,15 @@ pub fn find(vng: &Path) -> Result<PathBuf, Missing> {
     find_in(vng, &folders)
 }
 
+/// QEMU's program.
+#[must_use]
+pub fn qemu() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders: Vec<PathBuf> =
+        std::env::split_paths(&path).chain(SYSTEM_FOLDERS.map(PathBuf::from)).collect();
+    search(Path::new(NEEDED[0].1), folders.iter())
+}
+
 fn find_in(vng: &Path, folders: &[PathBuf]) -> Result<PathBuf, Missing> {
     for (what, program, remedy) in NEEDED {
         let system = SYSTEM_FOLDERS.map(PathBuf::from);

@@ -13,9 +13,13 @@ use crate::profile::Backend;
 /// Adds one to a number; nothing else calls it (kernel 5.5, commit faeb2dce084a).
 const CALLED: &str = "bpf_fentry_test1";
 
-/// Calls in a batch, and batches with probes; as many without them, half of these before and half after.
-const CALLS: u32 = 500;
-const BATCHES: usize = 10;
+/// Calls in a batch, and batches with probes; as many without them, half of these before and half after. Batches are so
+/// short that on a busy machine some of them are not interrupted.
+const CALLS: u32 = 25;
+const BATCHES: usize = 200;
+
+/// Of this many calls one may be missed, by a backend whose probes do not run within those of another.
+const ONE_MISSED_OF: u64 = 100;
 
 /// The CPU time that probes of `backend` add to each call of a handler, in nanoseconds: the difference of the fastest batches
 /// with and without them (whatever else the machine does makes a batch slower, never faster), 0 if it is lost in noise. Takes a
@@ -48,7 +52,7 @@ pub fn measure(backend: Backend, options: Options) -> Result<f64, ProbeError> {
     let seen: u64 = session.drain()?.iter().map(|drained| drained.durations.len()).sum();
     drop(session);
     let made = BATCHES as u64 * u64::from(CALLS);
-    if seen < made {
+    if seen < made - made / ONE_MISSED_OF {
         let what = format!("of {made} calls of {CALLED}, {seen} were measured by {backend}");
         return Err(system("measuring what a hit costs")(std::io::Error::other(what)));
     }

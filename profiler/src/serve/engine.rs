@@ -34,7 +34,8 @@ use crate::text::plural;
 /// Longest time between two drains: kernel counters have 32 bits, which no CPU fills so soon.
 const DRAIN_EVERY: Duration = Duration::from_secs(10);
 
-/// Shortest time between two drains for those who ask what the daemon does.
+/// Shortest time between two drains for those who ask what the daemon does. Who asks less often gets all calls that had
+/// ended when it asked.
 const DRAIN_FOR_STATUS: Duration = Duration::from_millis(500);
 
 /// How long drains may fail before the probes are taken off: the kernel's counters would overflow.
@@ -66,7 +67,8 @@ pub(super) struct Engine {
     own: Own,
     next_drain: Instant,
     next_interval: Instant,
-    last_drain: Instant,
+    /// When the last drain was for one who asked what the daemon does.
+    last_asked: Option<Instant>,
     beside: Beside,
     next_decision: Instant,
     next_tick: Instant,
@@ -172,7 +174,7 @@ impl Engine {
             own: Own::default(),
             next_drain: now + DRAIN_EVERY,
             next_interval,
-            last_drain: now,
+            last_asked: None,
             beside,
             next_decision: now + DRAIN_EVERY,
             next_tick: now + TICK,
@@ -349,7 +351,7 @@ impl Engine {
         self.own.drains += 1;
         self.own.drain_ns += nanoseconds(began.elapsed());
         let now = Instant::now();
-        (self.last_drain, self.next_drain) = (now, now + DRAIN_EVERY);
+        self.next_drain = now + DRAIN_EVERY;
         if closes {
             // After a machine that slept there is one interval, not one for each that is missing.
             let next = self.next_interval + self.config.interval;
@@ -429,7 +431,7 @@ impl Engine {
                 self.store.put(&module, &id, interval);
             }
             Err(error) => {
-                self.own.not_stored += 1;
+                self.store.lose(1);
                 error!("the last interval of module {module} is lost: {error}");
             }
         }
@@ -526,8 +528,9 @@ impl Engine {
     fn answer(&mut self, request: &Request) -> Answer {
         match request {
             Request::Status => {
-                if self.last_drain.elapsed() >= DRAIN_FOR_STATUS {
+                if self.last_asked.is_none_or(|last| last.elapsed() >= DRAIN_FOR_STATUS) {
                     self.drain_all(false);
+                    self.last_asked = Some(Instant::now());
                 }
                 Answer::Status(Status::of(&self.state.borrow(), &self.measured()))
             }
@@ -669,8 +672,6 @@ impl Engine {
             _ => None,
         });
         let kernel_memory_bytes = attachments.map(|of| of.kernel_memory_bytes()).sum();
-        let [stored, stored_bytes, not_stored] = self.store.figures();
-        let not_stored = not_stored + self.own.not_stored;
         let is_measured = |watched: &&Watched| matches!(watched.doing, Doing::Measuring(..));
         let budgets = self.watched.iter().filter(is_measured).map(|watched| &watched.budget);
         let overheads = budgets.map(|of| of.as_ref().map(|(_, budget)| budget.overhead().get()));
@@ -678,9 +679,7 @@ impl Engine {
             cpu_ns: own::cpu_ns(),
             memory_bytes: own::memory_bytes(),
             kernel_memory_bytes,
-            stored,
-            stored_bytes,
-            not_stored,
+            intervals: self.store.intervals(),
             overhead: overheads.sum(),
             pushes: self.beside.pushes.as_ref().map(|counts| counts.get()),
             ..self.own
@@ -771,10 +770,8 @@ fn begin_build(
     drop(known);
     state.send_modify(|state| {
         let builds = &mut Arc::make_mut(state).builds;
-        match builds.iter_mut().find(|known| known.module == module && known.id == id) {
-            Some(known) => *known = build,
-            None => builds.push(build),
-        }
+        builds.retain(|known| known.module != module || known.id != id);
+        builds.push(build);
         let is_past = |build: &Build| {
             let now = measured.get(&build.module).is_some_and(|now| now.build == build.id);
             !now && (&build.module, &build.id) != (&module, &id)
@@ -808,6 +805,18 @@ mod tests {
         let logs = Logs::default();
         let beside = Beside { logs, notifier: Notifier::default(), pushes: None };
         Engine::new(config, source, store, beside)
+    }
+
+    /// One that measures `driver`, whose handler `busy` has so many calls at each drain.
+    fn engine_with(folder: &std::path::Path, calls: &[u64]) -> Engine {
+        let mut engine = engine(folder, Source::Options);
+        let config =
+            config::Module { name: "driver".to_owned(), handlers: Vec::new(), backend: None };
+        let mut attached = attachment("aa", drains(calls, 9));
+        begin_build(&engine.state, &mut attached, &Measured::new()).unwrap();
+        let doing = Doing::Measuring(Box::new(attached), None);
+        engine.watched.push(Watched { config, doing, budget: None });
+        engine
     }
 
     fn measuring() -> Doing {
@@ -862,18 +871,12 @@ mod tests {
     #[test]
     fn an_interval_ends_on_disk_and_in_the_sum() {
         let folder = tempfile::tempdir().unwrap();
-        let mut engine = engine(folder.path(), Source::Options);
-        let config =
-            config::Module { name: "driver".to_owned(), handlers: Vec::new(), backend: None };
-        let mut attached = attachment("aa", drains(&[5, 6, 7], 9));
-        begin_build(&engine.state, &mut attached, &Measured::new()).unwrap();
-        let doing = Doing::Measuring(Box::new(attached), None);
-        engine.watched.push(Watched { config, doing, budget: None });
+        let mut engine = engine_with(folder.path(), &[5, 6, 7]);
         engine.drain_all(false);
         engine.drain_all(true);
         let state = engine.states().borrow().clone();
         assert_eq!(
-            (state.own.drains, state.own.stored, state.modules[0].phase.clone()),
+            (state.own.drains, state.own.intervals.on_disk, state.modules[0].phase.clone()),
             (2, 1, Phase::Measuring)
         );
         assert_eq!(state.builds[0].recording.handlers[0].count, 11);
@@ -891,8 +894,23 @@ mod tests {
         assert!(matches!(engine.watched[0].doing, Doing::Waiting(None)));
         engine.publish();
         let state = engine.states().borrow().clone();
-        assert_eq!((state.own.stored, state.own.not_stored), (2, 0));
+        assert_eq!((state.own.intervals.on_disk, state.own.intervals.lost), (2, 0));
         assert_eq!(state.builds[0].recording.handlers[0].count, 18);
+    }
+
+    #[test]
+    fn who_asks_right_after_a_drain_gets_the_calls_since_then() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut engine = engine_with(folder.path(), &[5, 6, 7]);
+        engine.drain_all(false);
+        let calls = |engine: &mut Engine| match engine.answer(&Request::Status) {
+            Answer::Status(status) => status.handlers[0].calls,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(calls(&mut engine), 11);
+        assert_eq!(calls(&mut engine), 11, "no drain for who asks again at once");
+        engine.last_asked = engine.last_asked.map(|last| last - DRAIN_FOR_STATUS);
+        assert_eq!(calls(&mut engine), 18);
     }
 
     #[test]

@@ -275,10 +275,8 @@ fn judge(status: StatusCode, retry_after: Option<&str>, body: &[u8]) -> Result<P
 #[must_use]
 pub fn request(state: &State, host: &str) -> ExportMetricsServiceRequest {
     let seen = Seen::of(state);
-    let nanoseconds = |at: jiff::Timestamp| u64::try_from(at.as_nanosecond()).unwrap_or(0);
-    let start = nanoseconds(state.since);
-    // A clock that was set back must not end the series before it began.
-    let times = Times { start, now: nanoseconds(state.at).max(start) };
+    let start = epoch_ns(state.since);
+    let times = Times { start, now: epoch_ns(state.at) };
     let metrics = FAMILIES.iter().filter_map(|family| metric(family, &seen, times)).collect();
     let resource = [
         ("service.name", "profiler"),
@@ -309,10 +307,23 @@ pub fn request(state: &State, host: &str) -> ExportMetricsServiceRequest {
     }
 }
 
+/// Nanoseconds since the epoch.
 #[derive(Clone, Copy)]
 struct Times {
     start: u64,
     now: u64,
+}
+
+impl Times {
+    /// Those of a point. A clock that was set back must not end a series before it began.
+    fn of(self, point: &Point<'_>) -> Self {
+        let start = point.since.map_or(self.start, epoch_ns);
+        Self { start, now: self.now.max(start) }
+    }
+}
+
+fn epoch_ns(at: jiff::Timestamp) -> u64 {
+    u64::try_from(at.as_nanosecond()).unwrap_or(0)
 }
 
 fn metric(family: &Family, seen: &Seen<'_>, times: Times) -> Option<Metric> {
@@ -355,6 +366,7 @@ fn number(family: &Family, point: &Point<'_>, times: Times) -> NumberDataPoint {
         Value::Real(value) => number_data_point::Value::AsDouble(value),
         Value::Durations(handler) => number_data_point::Value::AsDouble(seconds(handler.sum_ns)),
     };
+    let times = times.of(point);
     NumberDataPoint {
         attributes: attributes(family, point),
         start_time_unix_nano: if family.kind == Kind::Counter { times.start } else { 0 },
@@ -381,6 +393,7 @@ fn durations(
         // A bucket's index is that of its lower bound here, and of its upper bound in Prometheus.
         Buckets { offset: first - 1, bucket_counts }
     });
+    let times = times.of(point);
     Some(ExponentialHistogramDataPoint {
         attributes: attributes(family, point),
         start_time_unix_nano: times.start,

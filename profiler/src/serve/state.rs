@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use crate::profile::Profile;
 
@@ -15,7 +16,7 @@ pub struct State {
     pub at: Timestamp,
     /// The modules that it is for, in the order of its configuration.
     pub modules: Vec<Module>,
-    /// Each build that it has measured, in the order in which it met them. One that comes again goes on counting.
+    /// Each build that it has measured, in the order in which it attached to them last. One that comes again goes on counting.
     pub builds: Vec<Build>,
     /// What the daemon itself takes.
     pub own: Own,
@@ -82,18 +83,29 @@ pub struct Own {
     pub drains: u64,
     /// Time that these took, in nanoseconds of the monotonic clock.
     pub drain_ns: u64,
-    /// Completed intervals that are on disk, and their bytes.
-    pub stored: u64,
-    /// Bytes of these.
-    pub stored_bytes: u64,
-    /// Completed intervals that could not be stored, or were removed for want of room.
-    pub not_stored: u64,
+    /// What became of completed intervals.
+    pub intervals: Intervals,
     /// What the budget's probes cost now, as a share of one CPU; `None` before it was measured.
     pub overhead: Option<f64>,
     /// Times that handlers were shed for the budget.
     pub shed: u64,
     /// Pushes to a collector; `None` if there is none.
     pub pushes: Option<Pushes>,
+}
+
+/// What became of completed intervals.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Intervals {
+    /// Recordings on disk; several intervals that waited are one.
+    pub on_disk: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// Kept in memory, as one sum a build, because they could not be written yet.
+    pub waiting: u64,
+    /// Recordings that were removed for newer ones, as `max-bytes` wants it.
+    pub removed: u64,
+    /// Neither on disk nor in memory: they could not be read from the kernel, or not be written for too long.
+    pub lost: u64,
 }
 
 /// What became of pushes to a collector. What failed is not lost: the next push has it.

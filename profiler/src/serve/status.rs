@@ -6,7 +6,7 @@ use comfy_table::Row;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::state::{Build, NotMeasured, Own, Phase, State};
+use super::state::{Build, Intervals, NotMeasured, Own, Phase, State};
 use crate::export::cell::{Unit, bytes, clean};
 use crate::export::grid;
 use crate::profile::HandlerProfile;
@@ -23,12 +23,8 @@ pub struct Status {
     pub modules: Vec<ModuleStatus>,
     /// The handlers of all builds that it has measured since it began.
     pub handlers: Vec<HandlerStatus>,
-    /// Completed intervals on disk.
-    pub stored: u64,
-    /// Bytes of these.
-    pub stored_bytes: u64,
-    /// Completed intervals that are not on disk, or no longer.
-    pub not_stored: u64,
+    /// What became of completed intervals.
+    pub intervals: Intervals,
     /// What the probes cost, as a share of one CPU, if that was measured.
     pub overhead: Option<f64>,
 }
@@ -92,7 +88,7 @@ pub(super) struct OfModule {
 impl Status {
     /// What `state` says, with what is `measured` now.
     pub(super) fn of(state: &State, measured: &Measured) -> Self {
-        let Own { stored, stored_bytes, not_stored, overhead, .. } = state.own;
+        let Own { intervals, overhead, .. } = state.own;
         let module = |module: &super::state::Module| {
             let (phase, reason) = match &module.phase {
                 Phase::Waiting => ("waiting", None),
@@ -131,9 +127,7 @@ impl Status {
             at: state.at,
             modules: state.modules.iter().map(module).collect(),
             handlers: handlers.collect(),
-            stored,
-            stored_bytes,
-            not_stored,
+            intervals,
             overhead,
         }
     }
@@ -162,11 +156,13 @@ impl Status {
             }
         }
         let books = format!(
-            "{} interval{} on disk ({}), {} not; since {}",
-            self.stored,
-            plural(self.stored),
-            bytes(self.stored_bytes),
-            self.not_stored,
+            "{} interval{} on disk ({}), {} waiting to be written, {} removed for newer ones, {} lost; since {}",
+            self.intervals.on_disk,
+            plural(self.intervals.on_disk),
+            bytes(self.intervals.bytes),
+            self.intervals.waiting,
+            self.intervals.removed,
+            self.intervals.lost,
             self.since.strftime("%Y-%m-%d %H:%M:%S UTC"),
         );
         // The empty lines, the head of the table and its rule, the line that counts the rest, and the books.

@@ -1,15 +1,17 @@
-//! Completed intervals on disk: a recording each, in `FOLDER/MODULE-BUILD/START.json`.
+//! Completed intervals on disk: a recording each, in `FOLDER/MODULE-BUILD/START-NUMBER.json`.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use nix::sys::statvfs::statvfs;
 use tracing::{error, info, warn};
 
 use super::config;
+use super::state::Intervals;
 use crate::atomic_file::{self, OutputFile};
 use crate::load::make_private;
 use crate::profile::unlike::What;
@@ -21,18 +23,41 @@ const MOST_PENDING: u64 = 60;
 /// How a recording's first line names its schema, within so many bytes.
 const HEAD: usize = 64;
 
+/// A start in a file's name, and the shape of it.
+const START: &str = "%Y%m%dT%H%M%S.%6fZ";
+const SHAPE: &str = "00000000T000000.000000Z";
+
 /// The folder of completed intervals.
 #[derive(Debug)]
 pub(super) struct Store {
     config: config::Store,
-    /// Sizes in bytes, by start and path: the oldest first.
-    files: BTreeMap<(String, PathBuf), u64>,
+    /// Sizes in bytes: what was written first comes first, whatever the clock said.
+    files: BTreeMap<Stored, u64>,
     bytes: u64,
     /// Sums of intervals that could not be written, one a build.
     pending: Vec<Pending>,
-    not_stored: u64,
+    removed: u64,
+    lost: u64,
+    /// The highest number of a recording that was ever in the folder, as far as is known.
+    last: u64,
     /// Whether it was said that old intervals are removed for new ones.
     is_full: bool,
+}
+
+/// A recording in the folder.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Stored {
+    /// Counts the recordings of this folder from 1.
+    number: u64,
+    /// When it was started, as in [`START`].
+    start: Box<str>,
+    folder: Rc<Path>,
+}
+
+impl Stored {
+    fn path(&self) -> PathBuf {
+        self.folder.join(format!("{}-{}.json", self.start, self.number))
+    }
 }
 
 #[derive(Debug)]
@@ -68,7 +93,9 @@ impl Store {
             files: BTreeMap::new(),
             bytes: 0,
             pending: Vec::new(),
-            not_stored: 0,
+            removed: 0,
+            lost: 0,
+            last: 0,
             is_full: false,
         };
         for entry in fs::read_dir(&path).map_err(failed)? {
@@ -78,23 +105,25 @@ impl Store {
                 continue;
             }
             atomic_file::remove_stale(&folder);
+            let folder: Rc<Path> = folder.into();
             for entry in fs::read_dir(&folder).map_err(failed)?.flatten() {
-                store.add(entry.path());
+                store.add(&folder, &entry.path());
             }
         }
+        store.last = store.files.last_key_value().map_or(0, |(file, _)| file.number);
         Ok(store)
     }
 
     /// Counts a file that was there before.
-    fn add(&mut self, path: PathBuf) {
+    fn add(&mut self, folder: &Rc<Path>, path: &Path) {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         if name.starts_with('.') {
             return;
         }
-        match (start_of(name), whole(&path)) {
-            (Some(start), Ok(bytes)) => {
-                let key = (start.to_owned(), path.clone());
-                self.files.insert(key, bytes);
+        match (parsed(name), whole(path)) {
+            (Some((start, number)), Ok(bytes)) => {
+                let file = Stored { number, start: start.into(), folder: Rc::clone(folder) };
+                self.files.insert(file, bytes);
                 self.bytes += bytes;
             }
             (None, _) => warn!("{} is no interval, and left alone", path.display()),
@@ -102,15 +131,25 @@ impl Store {
         }
     }
 
-    /// Intervals on disk, their bytes, and intervals that are not there.
-    pub(super) fn figures(&self) -> [u64; 3] {
-        [self.files.len() as u64, self.bytes, self.not_stored]
+    /// What became of intervals until now.
+    pub(super) fn intervals(&self) -> Intervals {
+        Intervals {
+            on_disk: self.files.len() as u64,
+            bytes: self.bytes,
+            waiting: self.pending.iter().map(|pending| pending.intervals).sum(),
+            removed: self.removed,
+            lost: self.lost,
+        }
+    }
+
+    /// Counts intervals that never came here.
+    pub(super) fn lose(&mut self, intervals: u64) {
+        self.lost += intervals;
     }
 
     /// Goes on with what another folder had not taken.
     pub(super) fn take_over(&mut self, other: Self) {
-        self.pending = other.pending;
-        self.not_stored = other.not_stored;
+        (self.pending, self.removed, self.lost) = (other.pending, other.removed, other.lost);
     }
 
     /// Writes a completed interval of a build, with those before it that could not be written.
@@ -154,7 +193,7 @@ impl Store {
                 Err(error) => error.to_string(),
             }
         };
-        self.not_stored += intervals;
+        self.lose(intervals);
         error!("{intervals} intervals of {build} are lost: {lost}");
         Pending { build, sum: interval, intervals: 1 }
     }
@@ -176,7 +215,7 @@ impl Store {
     pub(super) fn end(&mut self) {
         self.write_pending();
         for Pending { build, intervals, .. } in self.pending.drain(..) {
-            self.not_stored += intervals;
+            self.lost += intervals;
             error!("{intervals} intervals of {build} are lost: they could not be written");
         }
     }
@@ -203,16 +242,14 @@ impl Store {
         if !of_build.exists() {
             fs::DirBuilder::new().mode(0o700).create(&of_build).map_err(text)?;
             // Its name is on disk before what is in it.
-            File::open(&folder).and_then(|folder| folder.sync_all()).map_err(text)?;
+            fs::File::open(&folder).and_then(|folder| folder.sync_all()).map_err(text)?;
         }
-        let start = recording.started.strftime("%Y%m%dT%H%M%S.%6fZ").to_string();
-        // After a step of the clock there may be one that began at the same time.
-        let names = std::iter::once(start.clone()).chain((2..).map(|n| format!("{start}-{n}")));
-        let mut paths = names.map(|name| of_build.join(name + ".json"));
-        let path = paths.find(|path| !path.exists()).unwrap_or_default();
-        let written = OutputFile::open(&path).and_then(|file| file.commit(&bytes));
+        let start = recording.started.strftime(START).to_string().into_boxed_str();
+        self.last += 1;
+        let file = Stored { number: self.last, start, folder: of_build.into() };
+        let written = OutputFile::open(&file.path()).and_then(|output| output.commit(&bytes));
         written.map_err(|error| error.to_string())?;
-        self.files.insert((start, path), length);
+        self.files.insert(file, length);
         self.bytes += length;
         Ok(())
     }
@@ -221,8 +258,9 @@ impl Store {
     fn make_room(&mut self, bytes: u64) {
         let mut removed = 0;
         while self.bytes + bytes > self.config.max_bytes {
-            let Some(((_, path), length)) = self.files.pop_first() else { break };
+            let Some((file, length)) = self.files.pop_first() else { break };
             self.bytes -= length;
+            let path = file.path();
             if let Err(error) = fs::remove_file(&path) {
                 warn!("cannot remove {}: {error}", path.display());
                 continue;
@@ -231,7 +269,7 @@ impl Store {
             // Fails if there are others in it.
             let _ = path.parent().map(fs::remove_dir);
         }
-        self.not_stored += removed;
+        self.removed += removed;
         if removed > 0 && !std::mem::replace(&mut self.is_full, true) {
             warn!(
                 "intervals in {} take {} bytes: from now on the oldest are removed for new ones",
@@ -242,17 +280,15 @@ impl Store {
     }
 }
 
-/// The start in the name of an interval's file.
-fn start_of(name: &str) -> Option<&str> {
-    let stem = name.strip_suffix(".json")?;
-    let start = stem.split('-').next()?;
-    let shape = "00000000T000000.000000Z";
+/// Start and number in the name of an interval's file.
+fn parsed(name: &str) -> Option<(&str, u64)> {
+    let (start, number) = name.strip_suffix(".json")?.split_once('-')?;
     let fits =
         |(c, shape): (char, char)| if shape == '0' { c.is_ascii_digit() } else { c == shape };
-    let start_fits = start.len() == shape.len() && start.chars().zip(shape.chars()).all(fits);
-    let number = stem.get(start.len()..).unwrap_or_default();
-    let is_number = number.strip_prefix('-').is_none_or(|number| number.parse::<u32>().is_ok());
-    (start_fits && is_number).then_some(start)
+    let start_fits = start.len() == SHAPE.len() && start.chars().zip(SHAPE.chars()).all(fits);
+    // As it is written here, so that the name can be had from the number.
+    let number = number.parse().ok().filter(|value: &u64| value.to_string() == number)?;
+    start_fits.then_some((start, number))
 }
 
 /// The size of a file that begins and ends as a recording does: a torn one lacks its end.
@@ -262,7 +298,7 @@ fn whole(path: &Path) -> Result<u64, String> {
     if !facts.is_file() {
         return Err("is no file".to_owned());
     }
-    let mut file = File::open(path).map_err(unreadable)?;
+    let mut file = fs::File::open(path).map_err(unreadable)?;
     let mut head = Vec::new();
     file.by_ref().take(HEAD as u64).read_to_end(&mut head).map_err(unreadable)?;
     let head = String::from_utf8_lossy(&head);
@@ -312,9 +348,9 @@ mod tests {
     }
 
     const NAMES: [&str; 3] = [
-        "20261123T000001.500000Z.json",
-        "20261123T000002.500000Z.json",
-        "20261123T000003.500000Z.json",
+        "20261123T000001.500000Z-1.json",
+        "20261123T000002.500000Z-2.json",
+        "20261123T000003.500000Z-3.json",
     ];
 
     #[test]
@@ -325,31 +361,33 @@ mod tests {
         all.iter().for_each(|one| store.put("driver", "aa", one.clone()));
         store.put("driver", "", all[0].clone());
         assert_eq!(names(folder.path(), "driver-aa"), NAMES);
-        assert_eq!(names(folder.path(), "driver-unknown"), NAMES[..1]);
+        assert_eq!(names(folder.path(), "driver-unknown"), ["20261123T000001.500000Z-4.json"]);
         for (name, one) in NAMES.iter().zip(&all) {
             let read = Profile::read(&folder.path().join("store/driver-aa").join(name)).unwrap();
             assert_eq!(&read, one);
         }
-        let [files, bytes, not] = store.figures();
-        assert_eq!((files, not), (4, 0));
+        let Intervals { on_disk: files, bytes, .. } = store.intervals();
+        assert_eq!(store.intervals(), Intervals { on_disk: 4, bytes, ..Intervals::default() });
         let mode =
             fs::metadata(folder.path().join("store/driver-aa")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o700);
         // A new start counts them.
         let store = Store::open(config(folder.path(), 1 << 20)).unwrap();
-        assert_eq!(store.figures(), [4, bytes, 0]);
+        assert_eq!(store.intervals(), Intervals { on_disk: files, bytes, ..Intervals::default() });
     }
 
+    /// A clock that was far ahead, and one that stood still: what was written first goes first, also after a new start.
     #[test]
-    fn two_that_began_at_one_time_are_both_kept() {
+    fn the_order_is_that_of_writing_whatever_the_clock_said() {
         let folder = folder();
-        let mut store = Store::open(config(folder.path(), 1 << 20)).unwrap();
-        (1..=3).for_each(|calls| store.put("driver", "aa", interval(calls, 1)));
-        let started = "20261123T000001.500000Z";
-        let expected = ["-1.json", "-2.json", ".json"].map(|end| format!("{started}{end}"));
-        assert_eq!(names(folder.path(), "driver-aa").len(), 3);
-        assert_eq!(names(folder.path(), "driver-aa")[2], expected[2]);
-        assert_eq!(Store::open(config(folder.path(), 1 << 20)).unwrap().figures()[0], 3);
+        let bytes = interval(10, 1).to_json().len() as u64;
+        let mut store = Store::open(config(folder.path(), 4 * bytes)).unwrap();
+        [50, 1, 1].into_iter().for_each(|second| store.put("driver", "aa", interval(10, second)));
+        let mut store = Store::open(config(folder.path(), 2 * bytes + bytes / 2)).unwrap();
+        store.put("driver", "aa", interval(10, 2));
+        let expected = ["20261123T000001.500000Z-3.json", "20261123T000002.500000Z-4.json"];
+        assert_eq!(names(folder.path(), "driver-aa"), expected);
+        assert_eq!(store.intervals().removed, 2);
     }
 
     #[test]
@@ -362,11 +400,11 @@ mod tests {
         store.put("driver", "new", interval(10, 3));
         assert_eq!(names(folder.path(), "driver-new"), NAMES[1..]);
         assert!(!folder.path().join("store/driver-old").exists(), "it is empty");
-        assert_eq!(store.figures(), [2, 2 * bytes, 1]);
+        let kept = Intervals { on_disk: 2, bytes: 2 * bytes, removed: 1, ..Intervals::default() };
+        assert_eq!(store.intervals(), kept);
         // One that never fits is not put in the place of all others.
         store.put("driver", "new", interval(5000, 4));
-        assert_eq!(store.figures(), [2, 2 * bytes, 1]);
-        assert_eq!(store.pending[0].intervals, 1);
+        assert_eq!(store.intervals(), Intervals { waiting: 1, ..kept });
     }
 
     #[test]
@@ -376,7 +414,7 @@ mod tests {
         let mut store = Store::open(full).unwrap();
         (1..=3).for_each(|n| store.put("driver", "aa", interval(10 * n, n)));
         store.put("driver", "bb", interval(5, 1));
-        assert_eq!(store.figures(), [0, 0, 0]);
+        assert_eq!(store.intervals(), Intervals { waiting: 4, ..Intervals::default() });
         assert!(names(folder.path(), "driver-aa").is_empty(), "nothing below the floor");
         store.config.min_free_bytes = 0;
         store.put("driver", "aa", interval(40, 4));
@@ -385,15 +423,12 @@ mod tests {
         // One of `rare` in each.
         assert_eq!((read.calls(), read.sources.len()), (10 + 20 + 30 + 40 + 4, 4));
         // A build that is not measured any more has no interval to come with.
-        assert_eq!(names(folder.path(), "driver-bb"), NAMES[..1]);
+        assert_eq!(names(folder.path(), "driver-bb"), ["20261123T000001.500000Z-2.json"]);
         store.config.min_free_bytes = 1 << 60;
         store.put("driver", "bb", interval(5, 2));
         store.end();
-        assert_eq!(
-            store.figures()[2],
-            1,
-            "what cannot be written in the end is lost, and said to be"
-        );
+        let Intervals { waiting, lost, .. } = store.intervals();
+        assert_eq!((waiting, lost), (0, 1), "what cannot be written in the end is lost");
     }
 
     #[test]
@@ -406,8 +441,8 @@ mod tests {
             one.started += std::time::Duration::from_secs(60 * n);
             store.put("driver", "aa", one);
         }
-        assert_eq!(store.figures(), [0, 0, MOST_PENDING]);
-        assert_eq!((store.pending.len(), store.pending[0].intervals), (1, 1));
+        let lost = Intervals { waiting: 1, lost: MOST_PENDING, ..Intervals::default() };
+        assert_eq!((store.pending.len(), store.intervals()), (1, lost));
     }
 
     #[test]
@@ -418,17 +453,18 @@ mod tests {
         let of_build = folder.path().join("store/driver-aa");
         let torn = fs::read(of_build.join(NAMES[0])).unwrap();
         fs::write(of_build.join(NAMES[0]), &torn[..torn.len() / 2]).unwrap();
-        fs::write(of_build.join("20261123T000004.500000Z.json"), "").unwrap();
+        fs::write(of_build.join("20261123T000004.500000Z-4.json"), "").unwrap();
         fs::write(of_build.join("notes.json"), &torn).unwrap();
-        fs::write(of_build.join("20261123T000005.500000Z.json"), "{\"schema\": 1}\n").unwrap();
+        fs::write(of_build.join("20261123T000005.500000Z-5.json"), "{\"schema\": 1}\n").unwrap();
         fs::write(folder.path().join("store/README"), "mine").unwrap();
         symlink("/etc", folder.path().join("store/link")).unwrap();
         let bytes = torn.len() as u64;
         let mut store = Store::open(config(folder.path(), 2 * bytes)).unwrap();
-        assert_eq!(store.figures(), [2, 2 * bytes, 0]);
+        let two = Intervals { on_disk: 2, bytes: 2 * bytes, ..Intervals::default() };
+        assert_eq!(store.intervals(), two);
         // Not even to make room.
         store.put("driver", "aa", interval(10, 9));
-        assert_eq!(store.figures(), [2, 2 * bytes, 1]);
+        assert_eq!(store.intervals(), Intervals { removed: 1, ..two });
         let left = names(folder.path(), "driver-aa");
         assert_eq!(left.len(), 6, "{left:?}");
         assert!(left.contains(&NAMES[0].to_owned()) && !left.contains(&NAMES[1].to_owned()));
@@ -447,14 +483,19 @@ mod tests {
 
     #[test]
     fn names_of_intervals_are_told_from_others() {
-        for name in NAMES {
-            assert_eq!(start_of(name), name.strip_suffix(".json"));
+        for (name, number) in NAMES.iter().zip(1..) {
+            assert_eq!(parsed(name), Some((&name[..SHAPE.len()], number)));
         }
-        assert_eq!(start_of("20261123T000001.500000Z-12.json"), Some("20261123T000001.500000Z"));
-        for other in
-            ["x.json", "20261123T000001.500000Z", "20261123T000001.500000Z-x.json", ".json"]
-        {
-            assert_eq!(start_of(other), None, "{other}");
+        for other in [
+            "x-1.json",
+            "20261123T000001.500000Z-1",
+            "20261123T000001.500000Z.json",
+            "20261123T000001.500000Z-x.json",
+            "20261123T000001.500000Z-01.json",
+            "20261123T00000x.500000Z-1.json",
+            ".json",
+        ] {
+            assert_eq!(parsed(other), None, "{other}");
         }
     }
 }

@@ -182,17 +182,31 @@ fn a_gate_that_fails_ends_a_script() {
 
 /// The costs of loads that run side by side are timed one after another: what the driver adds to a `connect` is
 /// what it adds where `connect` is the only load. Waiting is not a cost, so no operation gets cheaper by the driver.
-/// Of the four handlers one differs, and so its load alone is measured again: twice 4 v 4 runs after twice 2 v 2.
+/// Of the four handlers one differs, and so its load alone is measured again: twice 4 v 4 runs after twice 2 v 2. The next time
+/// the baseline is known, and for that load only runs of both builds in the same boots count.
 #[test]
 #[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
 fn two_builds_are_decided_and_explained_by_one_command() {
     let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache");
+    let plan = gate_of_two(&folder.path().join("first"), &cache, (4, 12));
+    assert!(
+        plan.contains("the builds in turns, 2 v 2: 16 runs") && !plan.contains("cache"),
+        "{plan}"
+    );
+    let plan = gate_of_two(&folder.path().join("second"), &cache, (4, 8));
+    let parts = ["baseline  measured before, from the cache", "2 runs of the candidate: 8 runs"];
+    assert!(parts.iter().all(|part| plan.contains(part)), "{plan}");
+}
+
+/// Has both builds decided, with so many runs of each side under `bind` and `connect`; what it says on standard error.
+fn gate_of_two(out_folder: &Path, cache: &Path, counts: (usize, usize)) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_profiler"));
     command.arg("gate").arg("--baseline").arg(baseline());
     command.arg("--candidate").arg(given("PROFILER_LAB_CANDIDATE"));
-    command.arg("--kernel").arg(given("PROFILER_LAB_KERNEL")).arg("--quiet");
+    command.arg("--kernel").arg(given("PROFILER_LAB_KERNEL"));
     command.arg("--vng").arg(given("PROFILER_LAB_VNG")).arg("--logs").arg(out().join("logs"));
-    command.arg("--out").arg(folder.path());
+    command.arg("--cache").arg(cache).arg("--out").arg(out_folder);
     command.args(["--handler", "connect_syscall_*", "--handler", "bind_*"]);
     let output = command.output().unwrap();
     let said = text(&output.stdout);
@@ -206,24 +220,25 @@ fn two_builds_are_decided_and_explained_by_one_command() {
     let slower = slower.unwrap_or_else(|| panic!("no `{start}`: {said}"));
     assert!(slower.ends_with("at testbed.h:103 +131.0"), "{slower}");
     for name in ["baseline.json", "candidate.json"] {
-        let runs = Series::read(&folder.path().join(name)).unwrap().runs;
+        let runs = Series::read(&out_folder.join(name)).unwrap().runs;
         let of = |part: &str| {
             let is_of = |run: &&Profile| {
                 run.place.as_ref().is_some_and(|place| place.part.as_deref() == Some(part))
             };
             runs.iter().filter(is_of).count()
         };
-        assert_eq!((of("bind"), of("connect")), (4, 12), "{name}");
+        assert_eq!((of("bind"), of("connect")), counts, "{name}");
     }
     // What the handler takes more is what the driver costs an operation more: nothing around it differs.
     let costs = ["baseline.json", "candidate.json"].map(|name| -> Vec<f64> {
-        let runs = Series::read(&folder.path().join(name)).unwrap().runs;
+        let runs = Series::read(&out_folder.join(name)).unwrap().runs;
         let costs = runs.iter().flat_map(|run| &run.driver_costs);
         costs.filter(|cost| cost.load.name() == "connect").map(|cost| cost.added_ns()).collect()
     });
     let [base, candidate] = costs.each_ref().map(|costs| median(costs).unwrap());
     println!("an operation of connect: {costs:?}");
     assert!((candidate - base - 131.0).abs() < 1.0, "{costs:?}");
+    text(&output.stderr)
 }
 
 #[test]

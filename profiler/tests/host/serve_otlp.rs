@@ -166,7 +166,19 @@ fn a_collector_gets_every_figure() {
     assert_eq!(connect.sum, Some(90.002_000_382));
     assert_eq!((connect.min, connect.max), (Some(0.0), Some(90.0)));
     let of = |text: &str| text.parse::<jiff::Timestamp>().unwrap().as_nanosecond() as u64;
-    assert_eq!(connect.start_time_unix_nano, of("2026-11-21T11:00:00Z"));
+    // Since the build is measured as it is now, and not since the daemon began.
+    assert_eq!(connect.start_time_unix_nano, of("2026-11-21T12:00:00.25Z"));
+    let started = |name: &str| -> Vec<u64> {
+        let found = metrics_of(&got).iter().filter(|metric| metric.name == name);
+        let points = found.flat_map(|metric| match metric.data.as_ref().unwrap() {
+            metric::Data::Sum(sum) => &sum.data_points[..],
+            other => panic!("{other:?}"),
+        });
+        points.map(|point| point.start_time_unix_nano).collect()
+    };
+    let losses = started("profiler.handler.entries");
+    assert!(losses.contains(&of("2026-11-21T12:00:00.25Z")), "{losses:?}");
+    assert_eq!(started("profiler.drains"), [of("2026-11-21T11:00:00Z")]);
     assert_eq!(connect.time_unix_nano, of("2026-11-21T12:30:00.5Z"));
     // Each bucket is where the native histogram has it; here it has the index of its lower bound.
     let buckets = connect.positive.as_ref().unwrap();

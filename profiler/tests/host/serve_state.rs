@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use profiler::profile::{HandlerProfile, Profile};
-use profiler::serve::state::{Build, Module, NotMeasured, Own, Phase, Pushes, State};
+use profiler::serve::state::{Build, Intervals, Module, NotMeasured, Own, Phase, Pushes, State};
 
 use crate::common::{handler, measure, sample};
 
@@ -73,9 +73,13 @@ pub(crate) fn state() -> State {
             kernel_memory_bytes: 3 << 20,
             drains: 5_400,
             drain_ns: 250_000_000,
-            stored: 89,
-            stored_bytes: 1_234_567,
-            not_stored: 1,
+            intervals: Intervals {
+                on_disk: 89,
+                bytes: 1_234_567,
+                waiting: 3,
+                removed: 17,
+                lost: 1,
+            },
             overhead: Some(0.0005),
             shed: 2,
             pushes: Some(Pushes { accepted: 85, failed: 5, rejected_points: 7 }),

@@ -307,8 +307,8 @@ fn sigkill_leaves_nothing_pinned_and_every_completed_interval() {
         testbed::trigger("nested 20");
         calls += 20;
         let now = status();
-        if now.stored >= 4 {
-            break now.stored;
+        if now.intervals.on_disk >= 4 {
+            break now.intervals.on_disk;
         }
     };
     daemon.program.signal(Signal::SIGKILL);
@@ -327,7 +327,7 @@ fn sigkill_leaves_nothing_pinned_and_every_completed_interval() {
     let again = Daemon::again(daemon.folder);
     again.wait_measuring();
     let now = status();
-    assert!(now.stored >= intervals.len() as u64 && now.not_stored == 0, "{now:?}");
+    assert!(now.intervals.on_disk >= intervals.len() as u64 && now.intervals.lost == 0, "{now:?}");
     assert!(!again.log().contains("left alone"), "{}", again.log());
     again.terminate();
 }
@@ -396,9 +396,13 @@ fn a_full_disk_is_said_and_what_was_measured_is_written_later() {
     eventually("it is not said", || {
         daemon.log().contains("could not be written, and is kept in memory")
     });
-    assert_eq!((status().stored, status().not_stored), (0, 0));
+    let intervals = status().intervals;
+    assert!(
+        intervals.on_disk == 0 && intervals.waiting > 0 && intervals.lost == 0,
+        "{intervals:?}"
+    );
     fs::remove_file(disk.path().join("full")).unwrap();
-    eventually("nothing is written", || status().stored > 0);
+    eventually("nothing is written", || status().intervals.on_disk > 0);
     let (daemon, _) = daemon.terminate();
     let of_disk = Daemon { folder: disk, ..daemon };
     let counted: u64 = of_disk.intervals().iter().map(|one| handler(one, INNER).count).sum();

@@ -1,7 +1,7 @@
 //! A gate of two builds: chooses what to measure, measures it in VMs, and judges that.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use crate::cmd::lab::watch;
 use crate::cmd::to_stdout;
 use crate::error::{Failure, exit};
 use crate::export::verdict::{GateReport, LeftOut};
+use crate::lab::cache::{Cache, Key};
 use crate::lab::registered::Registered;
 use crate::lab::session::{self, Design, Reach, Session};
 use crate::lab::{self, Bench, Options, Settings, builds, tools};
@@ -53,6 +54,9 @@ pub(in crate::cmd) struct Planned {
     folder: tempfile::TempDir,
     benches: Vec<Bench>,
     side_by_side: u32,
+    cache: Option<Cache>,
+    /// What the baseline's runs on each kernel are kept as, and what was kept.
+    known: Vec<(Key, Option<Vec<Profile>>)>,
 }
 
 impl Planned {
@@ -72,12 +76,53 @@ impl Planned {
             .map_err(|error| cannot_write(&std::env::temp_dir(), &error))?;
         let benches = builds::benches(&options, false, folder.path())?;
         let side_by_side = available_parallelism().map_or(1, |cpus| cpus.get() as u32);
-        Ok(Self { session, options, folder, benches, side_by_side })
+        let mut planned = Self {
+            session,
+            options,
+            folder,
+            benches,
+            side_by_side,
+            cache: None,
+            known: Vec::new(),
+        };
+        if let Some(folder) = &args.cache {
+            let cache = Cache::open(folder).map_err(|error| cannot_write(folder, &error))?;
+            for number in 0..planned.benches.len() {
+                let key = planned.key(args, number).map_err(|error| {
+                    let text = format!("cannot read what the baseline's runs depend on: {error}");
+                    Failure::new(exit::BAD_INPUT, text)
+                })?;
+                let found = cache.find(&key);
+                planned.known.push((key, found));
+            }
+            planned.cache = Some(cache);
+        }
+        Ok(planned)
+    }
+
+    /// All that the baseline's runs on a kernel depend on.
+    fn key(&self, args: &BuildsArgs, number: usize) -> std::io::Result<Key> {
+        let bench = &self.benches[number];
+        let qemu = tools::qemu().unwrap_or_default();
+        let program = Path::new("/proc/self/exe");
+        let of = |kernel| self.session.work(kernel, &|_| true);
+        let what = (of(self.kernel(number)), session::FIRST, &self.options.memory);
+        let params = &self.options.baseline_params;
+        Key::of(
+            &[program, &qemu, &bench.kernel.path, of_kernel(&args.old, number)],
+            &[&format!("{what:?}"), params],
+        )
+    }
+
+    /// The name of a kernel where there are several.
+    fn kernel(&self, number: usize) -> Option<&str> {
+        (self.benches.len() > 1).then(|| &*self.benches[number].kernel.release)
     }
 
     fn text(&self) -> String {
         let kernels: Vec<&str> = self.benches.iter().map(|bench| &*bench.kernel.release).collect();
-        self.session.text(&kernels, self.side_by_side)
+        let known = self.known.iter().filter(|(_, found)| found.is_some()).count();
+        self.session.text(&kernels, known, self.side_by_side)
     }
 
     /// Measures both builds and judges them; also gives the candidate's runs.
@@ -113,6 +158,20 @@ impl Planned {
     }
 }
 
+impl Planned {
+    /// Keeps the baseline's runs for the next candidate. Without a place for them the gate goes on.
+    fn remember(&self, number: usize, measured: &lab::Measured, progress: &mut Progress) {
+        let (Some(cache), Some((key, _)), None) =
+            (&self.cache, self.known.get(number), &measured.failure)
+        else {
+            return;
+        };
+        if let Err(failure) = cache.keep(key, &measured.baseline) {
+            progress.say(&format!("the baseline's runs are not kept: {}", failure.message));
+        }
+    }
+}
+
 /// What was measured so far, and what that takes.
 struct Rounds<'a> {
     args: &'a BuildsArgs,
@@ -133,7 +192,8 @@ impl Rounds<'_> {
         progress: &mut Progress,
     ) -> Result<(), Failure> {
         for number in 0..self.planned.benches.len() {
-            self.measure(number, session::FIRST, 0, &|_| true, progress)?;
+            let known = self.planned.known.get(number).and_then(|(_, found)| found.clone());
+            self.measure(number, session::FIRST, 0, &|_| true, known, progress)?;
         }
         for reach in &mut self.reach {
             // What the user says of a handler comes after it, and counts.
@@ -149,26 +209,44 @@ impl Rounds<'_> {
         }
         let names: Vec<&String> = open.parts.iter().flatten().collect();
         progress.say(&format!("the builds differ under {}: more runs of that", listed(&names)));
-        let design = session::further(rule.alpha, open.comparisons);
         let is_open = |name: &str| names.iter().any(|open| *open == name);
         for number in 0..self.planned.benches.len() {
-            self.measure(number, design, session::FIRST.boots, &is_open, progress)?;
+            let is_known = matches!(self.planned.known.get(number), Some((_, Some(_))));
+            if is_known {
+                // Runs of other boots cannot show that a figure differs: they are left to those of the same boots.
+                let kernel = &self.planned.benches[number].kernel.release;
+                for runs in &mut self.runs {
+                    runs.retain(|run| !is_of(run, kernel, &is_open));
+                }
+            }
+            let first = (!is_known).then_some(session::FIRST);
+            let design = session::further(first, rule.alpha, open.comparisons);
+            self.measure(number, design, session::FIRST.boots, &is_open, None, progress)?;
         }
         Ok(())
     }
 
-    /// Measures the loads that `is_wanted` on a kernel. What there is when it fails is kept.
+    /// Measures the loads that `is_wanted` on a kernel, of the candidate alone if the baseline's runs are `known`. What there
+    /// is when it fails is kept.
     fn measure(
         &mut self,
         number: usize,
         design: Design,
         first_boot: u32,
         is_wanted: &dyn Fn(&str) -> bool,
+        known: Option<Vec<Profile>>,
         progress: &mut Progress,
     ) -> Result<(), Failure> {
-        let Planned { session, options, folder, benches, side_by_side } = self.planned;
-        let bench = &benches[number];
-        let kernel = (benches.len() > 1).then_some(&*bench.kernel.release);
+        let Planned { session, options, folder, benches, side_by_side, .. } = self.planned;
+        let kernel = self.planned.kernel(number);
+        let mut bench = benches[number].clone();
+        let mut repeat = design.repeat;
+        if known.is_some()
+            && let Some(candidate) = bench.candidate.take()
+        {
+            // As many runs as it has in turns with the other.
+            (bench.baseline, repeat) = (candidate, 2 * repeat);
+        }
         let work = session.work(kernel, is_wanted);
         if work.is_empty() {
             return Ok(());
@@ -178,11 +256,16 @@ impl Rounds<'_> {
             first_boot,
             boots: design.boots,
             jobs: (*side_by_side).min(design.boots),
-            repeat: design.repeat,
+            repeat,
             work,
             ..options.settings(folder.path(), &below)
         };
-        let mut measured = watch(bench, &settings, progress);
+        let mut measured = watch(&bench, &settings, progress);
+        if let Some(known) = known {
+            measured.candidate = std::mem::replace(&mut measured.baseline, known);
+        } else if self.reach.len() == number {
+            self.planned.remember(number, &measured, progress);
+        }
         if self.reach.len() == number {
             let reach = session.reach(kernel, &measured.baseline, &measured.candidate);
             self.reach.push(reach);
@@ -192,11 +275,22 @@ impl Rounds<'_> {
             [&mut measured.baseline, &mut measured.candidate].into_iter().enumerate()
         {
             self.reach[number].keep(runs);
-            let file = &files[side][number.min(files[side].len() - 1)];
+            let file = of_kernel(files[side], number);
             self.runs[side].extend(named(file, std::mem::take(runs)));
         }
         measured.failure.map_or(Ok(()), Err)
     }
+}
+
+/// Whether a run is on a kernel and of a part that `is_open`.
+fn is_of(run: &Run, kernel: &str, is_open: &dyn Fn(&str) -> bool) -> bool {
+    let part = run.profile.place.as_ref().and_then(|place| place.part.as_deref());
+    run.profile.host.kernel_release.as_deref() == Some(kernel) && part.is_some_and(is_open)
+}
+
+/// The build for a kernel: one for each, or one for all.
+fn of_kernel(files: &[PathBuf], number: usize) -> &Path {
+    &files[number.min(files.len() - 1)]
 }
 
 /// Reads both builds and all load profiles.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use strum::Display;
 
 use super::super::state::{Build, NotMeasured, Phase, State};
@@ -48,6 +49,19 @@ pub struct Point<'a> {
     pub labels: Vec<&'a str>,
     /// The value.
     pub value: Value<'a>,
+    /// Since when it counts; `None` if that is since the daemon began.
+    pub since: Option<Timestamp>,
+}
+
+impl<'a> Point<'a> {
+    fn new(labels: Vec<&'a str>, value: Value<'a>) -> Self {
+        Self { labels, value, since: None }
+    }
+
+    /// A build that is measured in another way than before begins anew.
+    fn of(self, build: &Build) -> Self {
+        Self { since: Some(build.recording.started), ..self }
+    }
 }
 
 /// A value.
@@ -117,27 +131,19 @@ impl<'a> Seen<'a> {
     /// What is shown of `state`.
     #[must_use]
     pub fn of(state: &'a State) -> Self {
-        let mut newest: BTreeMap<&str, Vec<&Build>> = BTreeMap::new();
-        for build in &state.builds {
-            newest.entry(&build.module).or_default().push(build);
-        }
-        for builds in newest.values_mut() {
-            // Of equal ones the one met last is the newer.
-            builds.reverse();
-            builds.sort_by_key(|build| std::cmp::Reverse(build.last));
-            builds.truncate(MAX_BUILDS);
-        }
         let is_measuring = |build: &Build| {
             let mut modules = state.modules.iter().filter(|module| module.name == build.module);
             modules.any(|module| module.phase == Phase::Measuring)
         };
-        let mut shown = Vec::new();
-        for build in &state.builds {
-            let of_module = newest.get(build.module.as_str()).map_or(&[][..], Vec::as_slice);
-            if let Some(at) = of_module.iter().position(|newest| std::ptr::eq(*newest, build)) {
-                shown.push((build, at == 0 && is_measuring(build)));
-            }
-        }
+        // The one that was attached to last comes first: the wall clock may have been set back since.
+        let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+        let newest = state.builds.iter().rev().filter_map(|build| {
+            let newer = seen.entry(&build.module).or_default();
+            *newer += 1;
+            (*newer <= MAX_BUILDS).then(|| (build, *newer == 1 && is_measuring(build)))
+        });
+        let mut shown: Vec<_> = newest.collect();
+        shown.reverse();
         let handlers = shown.iter().flat_map(|&(build, is_current)| {
             let profiles = &build.recording.handlers;
             let absent = |name: &&String| profiles.iter().all(|handler| handler.name != **name);
@@ -155,9 +161,8 @@ impl<'a> Seen<'a> {
     }
 
     fn each_build(&self, value: impl Fn(&'a Build, bool) -> Value<'a>) -> Vec<Point<'a>> {
-        let point = |&(build, is_current): &(&'a Build, bool)| Point {
-            labels: vec![&build.module, &build.id],
-            value: value(build, is_current),
+        let point = |&(build, is_current): &(&'a Build, bool)| {
+            Point::new(vec![&build.module, &build.id], value(build, is_current)).of(build)
         };
         self.builds.iter().map(point).collect()
     }
@@ -168,7 +173,7 @@ impl<'a> Seen<'a> {
     ) -> Vec<Point<'a>> {
         let point = |handler: &Handler<'a>| {
             let value = value(handler.profile?, handler.build)?;
-            Some(Point { labels: handler.labels(None), value })
+            Some(Point::new(handler.labels(None), value).of(handler.build))
         };
         self.handlers.iter().filter_map(point).collect()
     }
@@ -191,14 +196,14 @@ impl<'a> Handler<'a> {
 
 /// The one value of a family that has no labels.
 fn own<'a>(value: Option<Value<'a>>) -> Vec<Point<'a>> {
-    value.map(|value| Point { labels: Vec::new(), value }).into_iter().collect()
+    value.map(|value| Point::new(Vec::new(), value)).into_iter().collect()
 }
 
 fn flag(value: bool) -> Value<'static> {
     Value::Count(u64::from(value))
 }
 
-fn timestamp(at: jiff::Timestamp) -> f64 {
+fn timestamp(at: Timestamp) -> f64 {
     at.as_microsecond() as f64 / 1e6
 }
 
@@ -271,7 +276,7 @@ families! {
         |seen| seen.each_build(|build, _| Value::Real(timestamp(build.last)));
     Info profiler_build_info [version] None,
         "The daemon's version.",
-        |_| vec![Point { labels: vec![env!("CARGO_PKG_VERSION")], value: Value::Count(1) }];
+        |_| vec![Point::new(vec![env!("CARGO_PKG_VERSION")], Value::Count(1))];
     Gauge process_start_time_seconds [] None,
         "When the daemon began, since the epoch.",
         |seen| own(Some(Value::Real(timestamp(seen.state.since))));
@@ -300,14 +305,20 @@ families! {
         "When these figures were collected, since the epoch.",
         |seen| own(Some(Value::Real(timestamp(seen.state.at))));
     Gauge profiler_stored_intervals [] Some(("profiler.stored.intervals", "{interval}")),
-        "Completed intervals that are on disk.",
-        |seen| own(Some(Value::Count(seen.state.own.stored)));
+        "Completed intervals that are on disk; several that waited are one.",
+        |seen| own(Some(Value::Count(seen.state.own.intervals.on_disk)));
     Gauge profiler_stored_bytes [] Some(("profiler.stored.size", "By")),
         "Size of these.",
-        |seen| own(Some(Value::Count(seen.state.own.stored_bytes)));
-    Counter profiler_intervals_not_stored_total [] Some(("profiler.intervals.not_stored", "{interval}")),
-        "Completed intervals that could not be stored, or were removed for want of room.",
-        |seen| own(Some(Value::Count(seen.state.own.not_stored)));
+        |seen| own(Some(Value::Count(seen.state.own.intervals.bytes)));
+    Gauge profiler_waiting_intervals [] Some(("profiler.waiting.intervals", "{interval}")),
+        "Completed intervals that are in memory, because they could not be written yet.",
+        |seen| own(Some(Value::Count(seen.state.own.intervals.waiting)));
+    Counter profiler_removed_intervals_total [] Some(("profiler.removed.intervals", "{interval}")),
+        "Stored intervals that were removed for newer ones.",
+        |seen| own(Some(Value::Count(seen.state.own.intervals.removed)));
+    Counter profiler_lost_intervals_total [] Some(("profiler.lost.intervals", "{interval}")),
+        "Completed intervals that are neither on disk nor in memory.",
+        |seen| own(Some(Value::Count(seen.state.own.intervals.lost)));
     Counter profiler_otlp_pushes_total [result] Some(("profiler.otlp.pushes", "{push}")),
         "Pushes to the collector: that it took, and that failed.",
         pushes;
@@ -330,7 +341,8 @@ fn losses<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
             ("doubtful", losses.doubtful),
             ("backwards", losses.backwards),
         ] {
-            points.push(Point { labels: handler.labels(Some(kind)), value: Value::Count(value) });
+            let point = Point::new(handler.labels(Some(kind)), Value::Count(value));
+            points.push(point.of(handler.build));
         }
     }
     points
@@ -341,7 +353,7 @@ fn handler_states<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
     for handler in &seen.handlers {
         let state = handler.state();
         for name in ["measured", "shed", "missing"] {
-            points.push(Point { labels: handler.labels(Some(name)), value: flag(name == state) });
+            points.push(Point::new(handler.labels(Some(name)), flag(name == state)));
         }
     }
     points
@@ -357,7 +369,7 @@ fn phases<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
             Phase::Refused(_) => "refused",
         };
         for name in ["waiting", "measuring", "released", "refused"] {
-            points.push(Point { labels: vec![module, name], value: flag(name == phase) });
+            points.push(Point::new(vec![module, name], flag(name == phase)));
         }
     }
     points
@@ -366,10 +378,7 @@ fn phases<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
 fn builds<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
     let number = |module| seen.state.builds.iter().filter(|build| build.module == module).count();
     seen.modules()
-        .map(|(module, _)| Point {
-            labels: vec![module],
-            value: Value::Count(number(module) as u64),
-        })
+        .map(|(module, _)| Point::new(vec![module], Value::Count(number(module) as u64)))
         .collect()
 }
 
@@ -382,7 +391,7 @@ fn build_infos<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
         let kernel = recording.host.kernel_release.as_deref();
         let facts = [version, srcversion, kernel].map(Option::unwrap_or_default);
         let labels = [build.module.as_str(), &build.id].into_iter().chain(facts);
-        Point { labels: labels.collect(), value: Value::Count(1) }
+        Point::new(labels.collect(), Value::Count(1))
     });
     infos.collect()
 }
@@ -390,6 +399,6 @@ fn build_infos<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
 fn pushes<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
     let results =
         seen.state.own.pushes.map(|of| [("accepted", of.accepted), ("failed", of.failed)]);
-    let point = |(result, count)| Point { labels: vec![result], value: Value::Count(count) };
+    let point = |(result, count)| Point::new(vec![result], Value::Count(count));
     results.into_iter().flatten().map(point).collect()
 }

@@ -6,15 +6,15 @@ use std::io::Write as _;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use super::super::state::{Build, Phase, State};
@@ -23,6 +23,8 @@ use crate::profile::Series;
 
 /// Connections at a time. More are told 503 and closed at once.
 pub const CONNECTIONS: usize = 64;
+/// Recordings that are being read at a time: they are large, and of different builds. More are told 503.
+const RECORDINGS: usize = 4;
 /// How old the state may be for `/healthz`. The engine sends one after each drain, and at least every minute.
 pub const FRESH: Duration = Duration::from_secs(180);
 
@@ -99,6 +101,16 @@ struct Server {
     /// When the latest state came.
     came: Mutex<Instant>,
     rendered: tokio::sync::Mutex<Rendered>,
+    recordings: Arc<Semaphore>,
+}
+
+/// A body that lets the next reader in when its own has got it, or is gone.
+struct Held(Bytes, #[expect(dead_code, reason = "held")] OwnedSemaphorePermit);
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 /// Bodies that were made of one state. Of recordings there is one at most: they are large, and seldom asked for.
@@ -138,7 +150,8 @@ impl Body {
 impl Server {
     fn new(state: watch::Receiver<Arc<State>>) -> Self {
         let rendered = tokio::sync::Mutex::new(Rendered::default());
-        Self { state, came: Mutex::new(Instant::now()), rendered }
+        let recordings = Arc::new(Semaphore::new(RECORDINGS));
+        Self { state, came: Mutex::new(Instant::now()), rendered, recordings }
     }
 
     fn state(&self) -> Arc<State> {
@@ -162,23 +175,35 @@ impl Server {
                 let body = Body::Metrics(format);
                 rendered.answer(&self.state(), body, format.content_type()).await
             }
-            "/recording" => {
-                let mut rendered = self.rendered.lock().await;
-                let state = self.state();
-                match select(&state, request.uri().query().unwrap_or_default()) {
-                    Ok(places) => {
-                        let body = Body::Recording(places);
-                        rendered.answer(&state, body, "application/json").await
-                    }
-                    Err((status, why)) => text(status, why),
-                }
-            }
+            "/recording" => self.recording(request.uri().query().unwrap_or_default()).await,
             "/healthz" => healthz(lock(&self.came).elapsed()),
             "/readyz" => readyz(&self.state()),
             _ => {
                 text(StatusCode::NOT_FOUND, "there is no such page: / lists those that there are\n")
             }
         }
+    }
+}
+
+impl Server {
+    async fn recording(&self, query: &str) -> Answer {
+        let Ok(permit) = Arc::clone(&self.recordings).try_acquire_owned() else {
+            let why = "others read recordings now: try again\n";
+            let mut answer = text(StatusCode::SERVICE_UNAVAILABLE, why);
+            answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            return answer;
+        };
+        let state = self.state();
+        let body = match select(&state, query) {
+            Ok(places) => Body::Recording(places),
+            Err((status, why)) => return text(status, why),
+        };
+        let mut rendered = self.rendered.lock().await;
+        let answer = rendered.answer(&state, body, "application/json").await;
+        let (head, body) = answer.into_parts();
+        let Ok(body) = body.collect().await;
+        let held = Held(body.to_bytes(), permit);
+        Response::from_parts(head, Full::new(Bytes::from_owner(held)))
     }
 }
 
@@ -291,9 +316,9 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use http_body_util::BodyExt as _;
     use proptest::prelude::*;
 
+    use super::super::super::attachment::tests::attachment;
     use super::super::super::state::{Module, Own};
     use super::*;
 
@@ -340,6 +365,29 @@ mod tests {
             assert_eq!(rendered.answer(&server.state(), body, "x").await.status(), StatusCode::OK);
             assert_eq!(rendered.bodies.len(), 1);
         }
+    }
+
+    #[tokio::test]
+    async fn few_recordings_are_read_at_a_time() {
+        let mut attached = attachment("aa", Vec::new());
+        let mut build = attached.build(None).unwrap();
+        build.recording.window_ns = 1;
+        let state = State { builds: vec![build], ..state(&[]) };
+        let (_sender, receiver) = watch::channel(Arc::new(state));
+        let server = Server::new(receiver);
+        let mut read = Vec::new();
+        for _ in 0..RECORDINGS {
+            read.push(server.recording("build=aa").await);
+        }
+        assert!(read.iter().all(|answer| answer.status() == StatusCode::OK));
+        let refused = server.recording("").await;
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert!(refused.headers().contains_key(RETRY_AFTER));
+        let whole = body(read.pop().unwrap()).await;
+        assert!(whole.starts_with(b"{") && whole.ends_with(b"}\n"));
+        assert_eq!(server.recording("").await.status(), StatusCode::SERVICE_UNAVAILABLE);
+        drop(whole);
+        assert_eq!(server.recording("").await.status(), StatusCode::OK);
     }
 
     #[test]
