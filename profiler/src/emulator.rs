@@ -29,7 +29,8 @@ pub fn end_operations() {
     mark::<4>();
 }
 
-/// No count comes for a while: the plugin slows nothing down until then.
+/// Has the plugin take its callbacks out of the code until the next count begins: loading a driver would take twice as long
+/// with them.
 pub fn rest() {
     request::<5>();
 }

@@ -63,7 +63,14 @@ impl Cache {
     /// The runs that were kept under `key`; none if there are none, or none that can be read.
     #[must_use]
     pub fn find(&self, key: &Key) -> Option<Vec<Profile>> {
-        Series::read(&self.path(key)).ok().map(|series| series.runs)
+        let path = self.path(key);
+        let runs = Series::read(&path).ok()?.runs;
+        // What is used is not the oldest.
+        let _ = File::options()
+            .append(true)
+            .open(&path)
+            .and_then(|file| file.set_modified(SystemTime::now()));
+        Some(runs)
     }
 
     /// Keeps `runs`, and removes the oldest of too many.
@@ -128,8 +135,8 @@ mod tests {
         assert_eq!(cache.find(&keys[0]).unwrap(), measured);
         cache.keep(&keys[MOST], &measured).unwrap();
         let left: Vec<bool> = keys.iter().map(|key| cache.find(key).is_some()).collect();
-        assert_eq!((left[0], left[1], left[MOST]), (false, true, true));
-        fs::write(cache.path(&keys[1]), "{").unwrap();
-        assert!(cache.find(&keys[1]).is_none(), "what is torn is measured again");
+        assert_eq!((left[0], left[1], left[2], left[MOST]), (true, false, true, true), "used last");
+        fs::write(cache.path(&keys[2]), "{").unwrap();
+        assert!(cache.find(&keys[2]).is_none(), "what is torn is measured again");
     }
 }

@@ -374,7 +374,7 @@ fn measure_on(build: Option<&Build>, job: &Job, counting: bool) -> Result<(), Fa
     let module = build.map(|build| build.name.clone());
     let measurement = Measurement { module, job: job.clone(), counting };
     let modprobe = job.run.loads.contains(&BuiltinKind::CallUsermodehelper).then(Modprobe::light);
-    let output = child(&Task::Measure(measurement))?;
+    let output = child(&Task::Measure(Box::new(measurement)))?;
     drop(modprobe);
     if output.status.success() {
         return Ok(());

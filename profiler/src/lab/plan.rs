@@ -18,7 +18,7 @@ pub enum Task {
     /// All runs of a boot. The other tasks are processes that this one starts.
     Boot(Box<Plan>),
     /// One run on a module that is loaded, and the one before it.
-    Measure(Measurement),
+    Measure(Box<Measurement>),
     /// Time the loads without probes.
     TimeLoads(CostPlan),
 }

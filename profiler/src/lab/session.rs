@@ -145,6 +145,17 @@ impl Session {
         Ok(Self { handlers, loads, module_params })
     }
 
+    /// Adds the user's parameters of the driver, which come before those that were chosen.
+    #[must_use]
+    pub fn with_parameters(mut self, more: &str) -> Self {
+        let name = |parameter: &str| parameter.split('=').next().unwrap_or_default().to_owned();
+        let more: Vec<&str> = more.split_ascii_whitespace().collect();
+        let is_set = |parameter: &&str| more.iter().any(|set| name(set) == name(parameter));
+        let chosen = self.module_params.split_ascii_whitespace().filter(|chosen| !is_set(chosen));
+        self.module_params = chosen.chain(more.iter().copied()).collect::<Vec<_>>().join(" ");
+        self
+    }
+
     /// The runs each time that the driver is loaded, of the loads that `is_wanted` by the name of their runs; `kernel` is
     /// in that where there are several.
     #[must_use]
@@ -169,14 +180,14 @@ impl Session {
         self.loads.iter().filter_map(job).collect()
     }
 
-    /// The plan for a reader. Of `known` kernels the cache has the baseline's runs.
+    /// The plan for a reader. On so many of the kernels the baseline's runs are `cached`.
     #[must_use]
-    pub fn text(&self, kernels: &[&str], known: usize, side_by_side: u32) -> String {
+    pub fn text(&self, kernels: &[&str], cached: usize, side_by_side: u32) -> String {
         let loads: Vec<&str> = self.loads.iter().map(|load| load.kind.name()).collect();
         let all: Vec<BuiltinKind> = self.loads.iter().map(|load| load.kind).collect();
-        let minutes = |loads: &[BuiltinKind], design: Design, known: usize| {
+        let minutes = |loads: &[BuiltinKind], design: Design, cached: usize| {
             let of = |sides| expected(loads, design, sides, side_by_side).as_secs_f64() / 60.0;
-            let all = of(2) * (kernels.len() - known) as f64 + of(1) * known as f64;
+            let all = of(2) * (kernels.len() - cached) as f64 + of(1) * cached as f64;
             let all = all.round().max(1.0) as u32;
             format!("{all} minute{}", plural(all))
         };
@@ -185,14 +196,18 @@ impl Session {
             params => format!("driver    loaded with {params}\n"),
         };
         let runs = 2 * FIRST.repeat;
-        let turns = match known == kernels.len() {
+        let turns = match cached == kernels.len() {
             true => format!("{runs} runs of the candidate"),
             false => format!("the builds in turns, {runs} v {runs}"),
         };
-        let kept = match known {
+        let kept = match cached {
             0 => String::new(),
-            _ if known == kernels.len() => "baseline  measured before, from the cache\n".to_owned(),
-            _ => format!("baseline  measured before on {known} of these kernels, from the cache\n"),
+            _ if cached == kernels.len() => {
+                "baseline  measured before, from the cache\n".to_owned()
+            }
+            _ => {
+                format!("baseline  measured before on {cached} of these kernels, from the cache\n")
+            }
         };
         let unsteady: Vec<&str> =
             all.iter().filter(|kind| !repeats(**kind)).map(|kind| kind.name()).collect();
@@ -216,8 +231,8 @@ impl Session {
             loads.len(),
             loads.join(", "),
             FIRST.boots,
-            runs as usize * FIRST.boots as usize * loads.len() * (2 * kernels.len() - known),
-            minutes(&all, FIRST, known),
+            runs as usize * FIRST.boots as usize * loads.len() * (2 * kernels.len() - cached),
+            minutes(&all, FIRST, cached),
             minutes(&all[..1], Design { boots: 2, repeat: 2 }, 0),
         )
     }
@@ -288,7 +303,7 @@ impl Reach {
 }
 
 /// The runs that are still to be made so that a figure can fail at `alpha` among so many comparisons, where those of `first`
-/// came before.
+/// came before; `None`: where no earlier run counts.
 #[must_use]
 pub fn further(first: Option<Design>, alpha: f64, comparisons: usize) -> Design {
     let decides = |more: &Design| {
@@ -386,6 +401,12 @@ mod tests {
         assert_eq!(Vec::from_iter(&session.handlers), expected);
         assert_eq!(kinds(&session), ["bind", "exit", "mprotect", "ptrace"]);
         assert_eq!(session.module_params, "MPROTECT_HOOK=1", "only one build has EXIT_HOOK");
+        let with = |more| session.clone().with_parameters(more).module_params;
+        assert_eq!(with(" MPROTECT_HOOK=0 X=1"), "MPROTECT_HOOK=0 X=1");
+        assert_eq!(
+            (with("X=1"), with("")),
+            ("MPROTECT_HOOK=1 X=1".into(), "MPROTECT_HOOK=1".into())
+        );
         let narrow = of(&wanted("bind_*")).unwrap();
         assert_eq!((kinds(&narrow), narrow.handlers.len()), (vec!["bind"], 1));
         let missing = of(&wanted("nothing")).unwrap_err();

@@ -18,7 +18,8 @@ const CALLED: &str = "bpf_fentry_test1";
 const CALLS: u32 = 25;
 const BATCHES: usize = 200;
 
-/// Of this many calls one may be missed, by a backend whose probes do not run within those of another.
+/// Of this many calls one may be missed, as kprobes are when an interrupt falls into one. More would say that calls without probes
+/// were timed.
 const ONE_MISSED_OF: u64 = 100;
 
 /// The CPU time that probes of `backend` add to each call of a handler, in nanoseconds: the difference of the fastest batches

@@ -27,6 +27,9 @@ use crate::text::{listed, plural};
 /// For so long a call may be under way whose entry was skipped: see [`Account::add`].
 const AGE: Duration = Duration::from_secs(9);
 
+/// Shortest time over which calls per second are found.
+const SHORTEST_RATE: Duration = Duration::from_millis(500);
+
 /// Shortest time that a rate is known by.
 const SHORTEST: Duration = Duration::from_secs(5);
 
@@ -55,6 +58,8 @@ pub(super) struct Attachment {
     aged: Instant,
     /// Until when the budget was decided.
     decided: Instant,
+    /// Until when calls per second were found.
+    rated: Instant,
 }
 
 /// One handler.
@@ -66,6 +71,8 @@ struct Handler {
     before: Losses,
     shown: Losses,
     calls_per_s: f64,
+    /// Calls since that was found.
+    unrated: u64,
     /// Calls since the budget was decided.
     undecided: u64,
     /// Its probes are off.
@@ -190,6 +197,7 @@ impl Attachment {
                 before: losses,
                 shown: losses,
                 calls_per_s: 0.0,
+                unrated: 0,
                 undecided: 0,
                 is_shed: false,
             })
@@ -211,6 +219,7 @@ impl Attachment {
             window_ns: 0,
             aged: began,
             decided: began,
+            rated: began,
         })
     }
 
@@ -362,12 +371,25 @@ impl Attachment {
         let now = Instant::now();
         if !fully && self.is_idle() {
             self.until = now;
-            self.handlers.iter_mut().for_each(|handler| handler.calls_per_s = 0.0);
+            self.rate(now);
             return Ok(self.change());
         }
         let drained = self.session.drain()?;
         let until = self.session.drained_until().unwrap_or_else(Instant::now);
         self.add(drained, until, recording, false)
+    }
+
+    /// Calls per second until now, unless they were found a moment ago: one call in 2 ms is no 500 a second.
+    fn rate(&mut self, until: Instant) {
+        let time = until.saturating_duration_since(self.rated);
+        if time < SHORTEST_RATE {
+            return;
+        }
+        self.rated = until;
+        for handler in &mut self.handlers {
+            let calls = std::mem::take(&mut handler.unrated);
+            handler.calls_per_s = calls as f64 / time.as_secs_f64();
+        }
     }
 
     fn add(
@@ -377,7 +399,6 @@ impl Attachment {
         recording: &Profile,
         is_last: bool,
     ) -> Result<Change, ProbeError> {
-        let seconds = until.saturating_duration_since(self.until).as_secs_f64().max(1e-3);
         self.until = self.until.max(until);
         let ages = until.saturating_duration_since(self.aged) >= AGE;
         if ages {
@@ -385,7 +406,7 @@ impl Attachment {
         }
         let mut change = self.change();
         for (handler, mut drained) in self.handlers.iter_mut().zip(drained) {
-            handler.calls_per_s = drained.durations.len() as f64 / seconds;
+            handler.unrated += drained.durations.len();
             handler.undecided += drained.durations.len();
             handler.account.add(&mut drained);
             if is_last {
@@ -398,6 +419,7 @@ impl Attachment {
             change.handlers.extend(handler.sum(&drained, recording)?);
             change.in_flight.insert(handler.measure.target.label(), handler.account.in_flight());
         }
+        self.rate(until);
         Ok(change)
     }
 

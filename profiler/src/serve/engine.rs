@@ -353,6 +353,8 @@ impl Engine {
         let now = Instant::now();
         self.next_drain = now + DRAIN_EVERY;
         if closes {
+            // A build that is gone has no interval to come with.
+            self.store.write_pending();
             // After a machine that slept there is one interval, not one for each that is missing.
             let next = self.next_interval + self.config.interval;
             self.next_interval = if next > now { next } else { now + self.config.interval };

@@ -366,10 +366,14 @@ fn number(family: &Family, point: &Point<'_>, times: Times) -> NumberDataPoint {
         Value::Real(value) => number_data_point::Value::AsDouble(value),
         Value::Durations(handler) => number_data_point::Value::AsDouble(seconds(handler.sum_ns)),
     };
-    let times = times.of(point);
+    // A gauge has no start, and is as it is now.
+    let times = match family.kind {
+        Kind::Counter => times.of(point),
+        _ => Times { start: 0, ..times },
+    };
     NumberDataPoint {
         attributes: attributes(family, point),
-        start_time_unix_nano: if family.kind == Kind::Counter { times.start } else { 0 },
+        start_time_unix_nano: times.start,
         time_unix_nano: times.now,
         value: Some(value),
         ..NumberDataPoint::default()

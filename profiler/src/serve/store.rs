@@ -199,7 +199,7 @@ impl Store {
     }
 
     /// Writes what waits, also of builds that are not measured any more.
-    fn write_pending(&mut self) {
+    pub(super) fn write_pending(&mut self) {
         for pending in std::mem::take(&mut self.pending) {
             match self.write(&pending.build, &pending.sum) {
                 Ok(()) => {
@@ -261,9 +261,13 @@ impl Store {
             let Some((file, length)) = self.files.pop_first() else { break };
             self.bytes -= length;
             let path = file.path();
-            if let Err(error) = fs::remove_file(&path) {
+            if let Err(error) = fs::remove_file(&path)
+                && error.kind() != io::ErrorKind::NotFound
+            {
                 warn!("cannot remove {}: {error}", path.display());
-                continue;
+                self.bytes += length;
+                self.files.insert(file, length);
+                break;
             }
             removed += 1;
             // Fails if there are others in it.
@@ -287,7 +291,10 @@ fn parsed(name: &str) -> Option<(&str, u64)> {
         |(c, shape): (char, char)| if shape == '0' { c.is_ascii_digit() } else { c == shape };
     let start_fits = start.len() == SHAPE.len() && start.chars().zip(SHAPE.chars()).all(fits);
     // As it is written here, so that the name can be had from the number.
-    let number = number.parse().ok().filter(|value: &u64| value.to_string() == number)?;
+    let number = number
+        .parse()
+        .ok()
+        .filter(|value: &u64| *value < u64::MAX && value.to_string() == number)?;
     start_fits.then_some((start, number))
 }
 
@@ -493,6 +500,7 @@ mod tests {
             "20261123T000001.500000Z-x.json",
             "20261123T000001.500000Z-01.json",
             "20261123T00000x.500000Z-1.json",
+            "20261123T000001.500000Z-18446744073709551615.json",
             ".json",
         ] {
             assert_eq!(parsed(other), None, "{other}");

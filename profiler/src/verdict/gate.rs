@@ -186,7 +186,8 @@ fn too_few_runs(parts: &[Part<'_>], pending: &[Pending], rule: &Rule) -> Option<
     let can_change =
         |figure: &Pending| figure.record.meter() == Meter::Probes || !figure.is_settled();
     let is_compared = |number: usize| {
-        pending.is_empty() || pending.iter().any(|p| p.part == number && can_change(p))
+        let nothing = pending.is_empty() && parts[number].meter() == Meter::Probes;
+        nothing || pending.iter().any(|p| p.part == number && can_change(p))
     };
     let (_, part) = parts
         .iter()

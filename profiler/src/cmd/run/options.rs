@@ -115,7 +115,7 @@ mod tests {
                 "--clock wall --rate 97/s --duration 1000ms",
             ),
         ] {
-            let task = serde_json::to_vec(&Task::Measure(measurement)).unwrap();
+            let task = serde_json::to_vec(&Task::Measure(Box::new(measurement))).unwrap();
             let Ok(Task::Measure(read)) = serde_json::from_slice(&task) else { panic!("{task:?}") };
             let line = format!(
                 "--quiet --module driver --handler a_* --handler b --builtin connect --builtin bind \

@@ -114,10 +114,11 @@ impl AsRef<[u8]> for Held {
 }
 
 /// Bodies that were made of one state. Of recordings there is one at most: they are large, and seldom asked for.
-#[derive(Default)]
 struct Rendered {
     of: Weak<State>,
     bodies: Vec<(Body, Bytes)>,
+    /// One body is made at a time.
+    turn: Arc<Semaphore>,
 }
 
 /// A body that takes time to make.
@@ -149,7 +150,9 @@ impl Body {
 
 impl Server {
     fn new(state: watch::Receiver<Arc<State>>) -> Self {
-        let rendered = tokio::sync::Mutex::new(Rendered::default());
+        let turn = Arc::new(Semaphore::new(1));
+        let rendered = Rendered { of: Weak::new(), bodies: Vec::new(), turn };
+        let rendered = tokio::sync::Mutex::new(rendered);
         let recordings = Arc::new(Semaphore::new(RECORDINGS));
         Self { state, came: Mutex::new(Instant::now()), rendered, recordings }
     }
@@ -193,12 +196,12 @@ impl Server {
             answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
             return answer;
         };
+        let mut rendered = self.rendered.lock().await;
         let state = self.state();
         let body = match select(&state, query) {
             Ok(places) => Body::Recording(places),
             Err((status, why)) => return text(status, why),
         };
-        let mut rendered = self.rendered.lock().await;
         let answer = rendered.answer(&state, body, "application/json").await;
         let (head, body) = answer.into_parts();
         let Ok(body) = body.collect().await;
@@ -216,14 +219,20 @@ impl Rendered {
         content_type: &'static str,
     ) -> Answer {
         if !std::ptr::eq(self.of.as_ptr(), Arc::as_ptr(state)) {
-            *self = Self { of: Arc::downgrade(state), bodies: Vec::new() };
+            (self.of, self.bodies) = (Arc::downgrade(state), Vec::new());
         }
         if let Some((_, bytes)) = self.bodies.iter().find(|(known, _)| *known == body) {
             return answer(StatusCode::OK, content_type, bytes.clone());
         }
         let (of, what) = (Arc::clone(state), body.clone());
-        let Ok(bytes) = tokio::task::spawn_blocking(move || Bytes::from(what.render(&of))).await
-        else {
+        // Who asked may be gone meanwhile, and with it the lock: the next one waits for this all the same.
+        let turn = Arc::clone(&self.turn).acquire_owned().await;
+        let render = move || {
+            let bytes = Bytes::from(what.render(&of));
+            drop(turn);
+            bytes
+        };
+        let Ok(bytes) = tokio::task::spawn_blocking(render).await else {
             return text(StatusCode::INTERNAL_SERVER_ERROR, "it could not be rendered\n");
         };
         if matches!(body, Body::Recording(_)) {
