@@ -11,8 +11,7 @@
 #   RULES     (gate.toml)      limits and budgets; by default the file beside this script
 #   KERNEL    6.1              Debian's kernel that the driver is built for and measured on
 #   PROFILER  .                folder of profiler's sources
-#   CACHE     /var/cache/profiler/baselines
-#                              folder that keeps the baseline's recordings: with them the next change is gated in half the time
+#   CACHE     target/ci/cache  folder that keeps the baseline's recordings: with them the next change is gated in half the time
 set -euo pipefail
 BASE=${BASE:?set it to the commit that the change is compared with}
 DRIVER=${DRIVER:-testbed}
@@ -21,7 +20,7 @@ HANDLERS=${HANDLERS:-*}
 RULES=${RULES:-$(dirname "${BASH_SOURCE[0]}")/gate.toml}
 KERNEL=${KERNEL:-6.1}
 PROFILER=${PROFILER:-.}
-CACHE=${CACHE:-/var/cache/profiler/baselines}
+CACHE=${CACHE:-target/ci/cache}
 out=target/ci
 
 # Tools that the runner's image lacks. `cargo xtask` installs all others itself.
@@ -54,11 +53,19 @@ build candidate HEAD
 # `*` would be all functions; without it those that the driver gives to the kernel are judged.
 handlers=()
 [[ $HANDLERS == '*' ]] || handlers=(--handler "$HANDLERS")
+# The job's folder may be everybody's, and the gate takes no recordings from such a place.
+private=$(mktemp -d)
+trap 'rm -rf "$private"' EXIT
+install -d -m 700 "$private/baselines"
+mkdir -p "$CACHE"
+cp "$CACHE"/*.json "$private/baselines" 2>/dev/null || true
 code=0
 "$out/bin/profiler" gate --kernel "$kernel" --vng "$PROFILER/target/venv/bin/vng" \
     --baseline "$out/baseline/$DRIVER/$MODULE" --candidate "$out/candidate/$DRIVER/$MODULE" "${handlers[@]}" \
-    --config "$RULES" --cache "$CACHE" --out "$out/runs" --json "$out/gate.json" --junit "$out/gate.xml" --markdown "$out/gate.md" \
+    --config "$RULES" --cache "$private/baselines" --out "$out/runs" --json "$out/gate.json" --junit "$out/gate.xml" --markdown "$out/gate.md" \
     --html "$out/gate.html" || code=$?
+rm -f "$CACHE"/*.json
+cp "$private"/baselines/*.json "$CACHE" 2>/dev/null || true
 # An output of the step of GitHub Actions.
 if [[ -n ${GITHUB_OUTPUT:-} && -e $out/gate.json ]]; then
     sed -n 's/^  "outcome": "\(.*\)",$/outcome=\1/p' "$out/gate.json" >>"$GITHUB_OUTPUT"

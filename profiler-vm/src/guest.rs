@@ -1,4 +1,4 @@
-//! A running VM, from its first line to its last.
+//! A running VM as the host sees it, from its first line to its last; nothing here runs in the guest.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -6,7 +6,7 @@ use std::process::Command;
 
 const SCRIPT: &str = "docs/ci/gate.sh";
 
-/// Variables that it takes besides BASE.
+/// Variables that it takes besides BASE and CACHE.
 const VARIABLES: [&str; 6] = ["DRIVER", "MODULE", "HANDLERS", "RULES", "KERNEL", "PROFILER"];
 
 /// The files that call it.
@@ -38,6 +38,7 @@ fn both_systems_call_the_script_and_nothing_else_of_weight() {
     const GIT: &str =
         "apt-get update && apt-get install -y --no-install-recommends ca-certificates git";
     let call = format!("bash \"$PROFILER/{SCRIPT}\"");
+    let script = file(SCRIPT);
     for path in CALLERS {
         assert_eq!(commands(&lines(path)), [&call], "{path}");
         let lines = lines(path);
@@ -50,6 +51,8 @@ fn both_systems_call_the_script_and_nothing_else_of_weight() {
         assert!(
             lines.iter().any(|line| line == "- target/ci/gate.*" || line == "target/ci/gate.*")
         );
+        let cached = lines.iter().filter(|line| line.ends_with("target/ci/cache")).count();
+        assert!(cached > 0 && script.contains("CACHE=${CACHE:-target/ci/cache}"), "{path}");
         // Each variable is an input of the action.
         for variable in VARIABLES.iter().filter(|_| path == "action.yml") {
             assert!(lines.iter().any(|line| line.starts_with(&format!("{variable}: ${{{{"))));
@@ -63,7 +66,7 @@ fn both_systems_call_the_script_and_nothing_else_of_weight() {
 #[test]
 fn the_script_says_which_variables_it_takes() {
     let script = file(SCRIPT);
-    for variable in VARIABLES.iter().chain(&["BASE"]) {
+    for variable in VARIABLES.iter().chain(&["BASE", "CACHE"]) {
         let described = format!("#   {variable} ");
         assert!(script.lines().any(|line| line.starts_with(&described)), "{variable}");
         assert!(script.contains(&format!("\n{variable}=${{{variable}:")), "{variable}");
@@ -73,7 +76,7 @@ fn the_script_says_which_variables_it_takes() {
             value.strip_prefix(name).is_some_and(|rest| rest.starts_with(':'))
         })
     });
-    assert_eq!(taken.count(), VARIABLES.len() + 1);
+    assert_eq!(taken.count(), VARIABLES.len() + 2);
     assert!(script.contains("\nout=target/ci\n"), "where the files look for its artifacts");
 }
 

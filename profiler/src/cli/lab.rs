@@ -55,8 +55,8 @@ pub struct LabArgs {
     /// Folder of load profiles that is searched before all others (repeatable).
     #[arg(long = "profiles-dir", value_name = "DIR", requires = "profile")]
     pub profile_folders: Vec<PathBuf>,
-    /// Built-in load: connect, bind, execve, open, ptrace or udp-recv (repeatable, or several with
-    /// commas: they run side by side).
+    /// Built-in load, such as connect (repeatable, or several with commas: they run side by side); an unknown name
+    /// prints the list.
     #[arg(
         long,
         value_delimiter = ',',

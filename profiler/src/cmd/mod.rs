@@ -1,4 +1,4 @@
-//! One module per subcommand.
+//! A module for each subcommand, or for a few of a kind.
 
 use std::io::{self, Write as _};
 use std::path::Path;

@@ -232,7 +232,9 @@ mod tests {
         assert_eq!(parse("x.md"), Ok((Format::Markdown, "x.md".into())));
         let message = |text: &str| parse(text).expect_err("refused").to_string();
         assert!(message("result").contains("write FORMAT=FILE, with one of table, markdown"));
-        assert!("xml".parse::<Format>().expect_err("refused").to_string().contains("`xml`"));
+        assert!(
+            "nonsense".parse::<Format>().expect_err("refused").to_string().contains("`nonsense`")
+        );
     }
 
     #[test]

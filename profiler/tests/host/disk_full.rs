@@ -1,5 +1,5 @@
-//! A disk that is full: the file that was there is still whole. A limit on the size of files makes
-//! the system refuse the write; no privileges are needed for that.
+//! A disk that is full, for `report`, `merge` and `import` (the daemon: `serve/store.rs`, tests/vm/serve.rs): the file that
+//! was there is still whole. A limit on the size of files makes the system refuse the write; no privileges are needed for that.
 
 use std::path::Path;
 use std::process::{Command, Output};

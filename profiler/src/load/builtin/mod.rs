@@ -1,34 +1,8 @@
 //! Load generators inside the program: each repeats one system call and counts every one.
 //!
-//! The table has the operation of each kind and the kernel functions that it calls. Set-up happens once
+//! The table of docs/loads.md has the operation of each kind and the kernel functions that it calls. Set-up happens once
 //! a worker; [`OwnCalls`](super::OwnCalls) includes its calls, so it equals what a probe counts. What an operation needs is
 //! prepared before the operation is due, and is not part of its latency.
-//!
-//! | kind | one operation | calls once | also calls |
-//! |---|---|---|---|
-//! | `connect` | `connect` of a UDP socket, always the same one, to 127.0.0.1 port 9; nothing is sent | `connect` | - |
-//! | `bind` | a new UDP socket, `bind` to 127.0.0.1 and a free port, `close` | `bind` | - |
-//! | `execve` | starts this program as one that ends at once, and waits for its end | `execve`, `exit_group` | - |
-//! | `open` | creates a new file in a private directory, closes and unlinks it | `security_inode_create`, `security_path_unlink` | - |
-//! | `ptrace` | `PTRACE_POKEDATA` of a word in a child | `ptrace`, `arch_ptrace` | set-up: `execve` (the child); `ptrace` twice, and `arch_ptrace` once of these |
-//! | `udp-recv` | a datagram to a socket of its own, then `recvfrom` on that | `udp_recvmsg` (and `udp_sendmsg`) | set-up: `bind` |
-//! | `dns` | the same with a DNS answer from port 5353 | `udp_recvmsg` (and `udp_sendmsg`) | set-up: `bind` twice |
-//! | `accept` | `accept4` of a TCP connection from 127.0.0.1; both ends are closed | `accept4` | before each: `connect`; set-up: `bind` |
-//! | `rename` | `renameat` of a file there and back | `security_inode_rename` | set-up: `security_inode_create` |
-//! | `link` | `linkat`: a second name for a file | `security_inode_link` | before each: `unlink` of that name; set-up: `security_inode_create` |
-//! | `unlink` | `unlinkat` of a file's second name | `security_path_unlink` | before each: `link`; set-up: `security_inode_create` |
-//! | `rmdir` | `unlinkat` of an empty folder | `security_path_rmdir` | before each: `mkdir` |
-//! | `write` | `write` of 64 bytes to the start of a file | `vfs_write` | set-up: `security_inode_create` |
-//! | `mount` | `mount` of a tmpfs, in a mount namespace of the worker's own; needs root | `security_sb_mount` | before each: `umount2`; set-up: `security_sb_mount` |
-//! | `memfd-create` | `memfd_create`, `close` | `memfd_create` | - |
-//! | `mprotect` | `mprotect` of a page to executable, every other time writable too | `security_file_mprotect` | - |
-//! | `setsid` | `fork`, `setsid` in the child, and its end | `setsid`, `exit_group` | - |
-//! | `prctl` | `PR_SET_NAME`, every time another name than before | `prctl` | - |
-//! | `update-cred` | `setuid` of the thread to the id that it has | `commit_creds` | - |
-//! | `kill`, `tkill` | of itself, with signal 0 | `kill`, `tkill` | - |
-//! | `nanosleep` | `nanosleep` of 1 ns (the timer's slack adds to it) | `nanosleep` | - |
-//! | `exit` | starts a thread that ends, and waits for it | `exit` | - |
-//! | `call-usermodehelper` | `socket` of family 0, for which the kernel starts modprobe in vain | `call_usermodehelper_exec` | in modprobe: `execve`, `exit_group` |
 //!
 //! There is none for `do_init_module`: it needs a valid module, built for the running kernel. A command
 //! of the user can load and remove one.
