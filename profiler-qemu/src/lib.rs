@@ -43,10 +43,10 @@ struct Plugin {
     counter: Option<Counter>,
     /// Number of the last count.
     counts_begun: u32,
-    /// The text that the symbols of `counter` are from.
+    /// The text of the last count's symbols.
     text: String,
-    /// What the last count knew of the guest's functions, and the text that said so.
-    known: Option<(String, Symbols)>,
+    /// These symbols, unless `counter` has them.
+    known: Option<Symbols>,
     /// Code is translated with callbacks.
     instruments: bool,
 }
@@ -140,7 +140,7 @@ impl Plugin {
             Err(error) => return self.fail(&error.to_string()),
         };
         let symbols = match self.known.take() {
-            Some((known, symbols)) if known == text => symbols,
+            Some(symbols) if self.text == text => symbols,
             _ => match symbols::parse(&text) {
                 Ok(symbols) => symbols,
                 Err(error) => return self.fail(&error),
@@ -165,7 +165,7 @@ impl Plugin {
                 let file = self.counts.display();
                 self.fail(&format!("{file} cannot be written: {error}"));
             }
-            self.known = Some((std::mem::take(&mut self.text), counter.into_symbols()));
+            self.known = Some(counter.into_symbols());
         }
     }
 

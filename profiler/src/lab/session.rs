@@ -145,7 +145,7 @@ impl Session {
         Ok(Self { handlers, loads, module_params })
     }
 
-    /// Adds the user's parameters of the driver, which come before those that were chosen.
+    /// Adds the user's parameters of the driver, in place of chosen ones of the same name.
     #[must_use]
     pub fn with_parameters(mut self, more: &str) -> Self {
         let name = |parameter: &str| parameter.split('=').next().unwrap_or_default().to_owned();

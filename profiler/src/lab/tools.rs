@@ -30,24 +30,28 @@ const NEEDED: [(&str, &str, &str); 4] = [
 /// # Errors
 /// Names the first program that is missing, and how to get it.
 pub fn find(vng: &Path) -> Result<PathBuf, Missing> {
+    find_in(vng, &of_path())
+}
+
+fn of_path() -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    find_in(vng, &folders)
+    std::env::split_paths(&path).collect()
 }
 
 /// QEMU's program.
 #[must_use]
 pub fn qemu() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders: Vec<PathBuf> =
-        std::env::split_paths(&path).chain(SYSTEM_FOLDERS.map(PathBuf::from)).collect();
-    search(Path::new(NEEDED[0].1), folders.iter())
+    of_system(NEEDED[0].1, &of_path())
+}
+
+fn of_system(program: &str, folders: &[PathBuf]) -> Option<PathBuf> {
+    let system = SYSTEM_FOLDERS.map(PathBuf::from);
+    search(Path::new(program), folders.iter().chain(&system))
 }
 
 fn find_in(vng: &Path, folders: &[PathBuf]) -> Result<PathBuf, Missing> {
     for (what, program, remedy) in NEEDED {
-        let system = SYSTEM_FOLDERS.map(PathBuf::from);
-        if search(Path::new(program), folders.iter().chain(&system)).is_none() {
+        if of_system(program, folders).is_none() {
             return Err(Missing { what, program: program.to_owned(), remedy });
         }
     }

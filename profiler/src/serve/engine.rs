@@ -794,6 +794,7 @@ fn begin_build(
 #[cfg(test)]
 mod tests {
     use super::super::attachment::tests::{attachment, drains};
+    use super::super::state::Intervals;
     use super::*;
 
     fn engine(folder: &std::path::Path, source: Source) -> Engine {
@@ -913,6 +914,24 @@ mod tests {
         assert_eq!(calls(&mut engine), 11, "no drain for who asks again at once");
         engine.last_asked = engine.last_asked.map(|last| last - DRAIN_FOR_STATUS);
         assert_eq!(calls(&mut engine), 18);
+    }
+
+    #[test]
+    fn what_waits_is_written_when_there_is_room_though_its_build_is_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut engine = engine_with(folder.path(), &[5, 6]);
+        let in_the_way = folder.path().join("store/driver-aa");
+        std::fs::write(&in_the_way, "").unwrap();
+        engine.drain_all(true);
+        let figures = |engine: &Engine| {
+            let Intervals { on_disk, waiting, lost, .. } = engine.states().borrow().own.intervals;
+            [on_disk, waiting, lost]
+        };
+        assert_eq!(figures(&engine), [0, 1, 0]);
+        engine.watched.clear();
+        std::fs::remove_file(in_the_way).unwrap();
+        engine.drain_all(true);
+        assert_eq!(figures(&engine), [1, 0, 0]);
     }
 
     #[test]

@@ -856,6 +856,19 @@ fn counted_instructions_that_stay_within_their_limit_need_no_more_runs() {
     assert_eq!(open((candidate, base)), (5, 1));
 }
 
+/// No rank test is made of a budget: two counted runs a side are enough where no limit is judged.
+#[test]
+fn counted_instructions_of_few_runs_have_their_budgets_judged() {
+    let (mut base, mut candidate) = counted_in(1, 200, 9);
+    base.truncate(2);
+    candidate.truncate(2);
+    let bench = Bench::new((base, candidate));
+    let off = "--max-regression avg=off,tp50=off,tp90=off,tp95=off,tp99=off";
+    bench.gate("").refused(13, "too few runs");
+    bench.gate(&format!("{off} --budget *:tp50<450instructions")).passed();
+    bench.gate(&format!("{off} --budget *:tp50<400instructions")).refused(10, "budget");
+}
+
 /// Of 60 calls 3 or 4 take 272 more: TP95 is the 57th.
 #[test]
 fn a_percentile_is_not_slower_for_a_single_call() {
