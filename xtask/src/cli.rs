@@ -57,6 +57,9 @@ pub(crate) struct TestArgs {
     /// Run nothing: print which tests run in which VM.
     #[arg(long, conflicts_with = "host")]
     pub(crate) list: bool,
+    /// Stop a VM after this many seconds: more than its tests take on a slow machine.
+    #[arg(long, default_value_t = 2_700, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) timeout: u64,
     /// In VMs, only tests whose name contains this.
     pub(crate) filters: Vec<String>,
 }

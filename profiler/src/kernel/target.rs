@@ -461,7 +461,9 @@ impl KernelFiles {
         let path = self.root.join(path);
         let bytes = fs::read(&path)
             .map_err(|error| ResolveError::Unreadable { path: path.clone(), error })?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        // Not copied where it need not be: it is megabytes.
+        Ok(String::from_utf8(bytes)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
     }
 
     /// Name and module of the function that starts at each address, or at most `most` bytes before it.
@@ -509,10 +511,14 @@ impl KernelFiles {
 /// Symbols of `/proc/kallsyms`: address, kind, name and module, in the order in which the kernel looks up
 /// a name: its image, then modules, the newest first.
 fn lines_of(kallsyms: &str) -> impl Iterator<Item = (&str, &str, &str, Option<&str>)> {
+    // There are 200,000 of them, and each start of the program reads them.
     kallsyms.lines().filter_map(|line| {
-        let mut fields = line.split_whitespace();
-        let (address, kind, name) = (fields.next()?, fields.next()?, fields.next()?);
-        let module = fields.next().map(|module| module.trim_matches(['[', ']']));
+        let (address, line) = line.split_once(' ')?;
+        let (kind, line) = line.split_once(' ')?;
+        let (name, module) = match line.split_once('\t') {
+            Some((name, module)) => (name, Some(module.trim_matches(['[', ']']))),
+            None => (line, None),
+        };
         Some((address, kind, name, module))
     })
 }
@@ -593,7 +599,7 @@ impl Traceable<'_> {
             self.files.read(&format!("{place}/available_filter_functions")).ok()
         })?;
         let names = list.lines().filter_map(|line| {
-            let (name, module) = match line.split_once(char::is_whitespace) {
+            let (name, module) = match line.split_once(' ') {
                 Some((name, module)) => (name, Some(module.trim())),
                 None => (line, None),
             };

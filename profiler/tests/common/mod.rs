@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each binary uses some of them")]
 
 pub(crate) mod backends;
+pub(crate) mod prometheus;
 pub(crate) mod ten;
 
 use jsonschema::Validator;

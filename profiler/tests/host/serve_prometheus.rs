@@ -1,17 +1,21 @@
 //! Prometheus itself, and promtool, on what the daemon exposes and on the rules of docs/fleet.
 
 use std::io::Write;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use profiler::serve::expose::{Format, metrics};
 use serde_json::Value;
 
+use crate::common::prometheus::Prometheus;
 use crate::common::{handler, measure};
-use crate::program::wait_for;
 use crate::serve_http::Server;
 use crate::serve_state::{build, state};
+
+/// A Prometheus that scrapes one server.
+fn scraping(server: &Server, features: &[&str]) -> Prometheus {
+    Prometheus::scraping(&promtool().with_file_name("prometheus"), &server.at.to_string(), features)
+}
 
 /// promtool, with Prometheus beside it.
 fn promtool() -> PathBuf {
@@ -207,73 +211,6 @@ fn alerts_fire_when_they_should() {
     );
 }
 
-/// A Prometheus that scrapes one server; it ends with this.
-struct Prometheus {
-    child: Child,
-    port: u16,
-    _folder: tempfile::TempDir,
-}
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Prometheus {
-    fn scraping(server: &Server, features: &[&str]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let config = folder.path().join("prometheus.yml");
-        let text = format!(
-            "scrape_configs:\n- job_name: profiler\n  scrape_interval: 1s\n  static_configs:\n  - targets: ['{}']\n",
-            server.at
-        );
-        std::fs::write(&config, text).unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let log = std::fs::File::create(folder.path().join("log")).unwrap();
-        let child = Command::new(promtool().with_file_name("prometheus"))
-            .arg(format!("--config.file={}", config.display()))
-            .arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()))
-            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
-            .args(features)
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        let this = Self { child, port, _folder: folder };
-        wait_for("a scrape", || this.query("up == 1").is_some_and(|found| !found.is_empty()));
-        this
-    }
-
-    /// Labels and value of each result; `None` while nobody answers.
-    fn query(&self, query: &str) -> Option<Vec<(Value, f64)>> {
-        let query: String = form_urlencoded::byte_serialize(query.as_bytes()).collect();
-        let mut stream = std::net::TcpStream::connect(("127.0.0.1", self.port)).ok()?;
-        write!(stream, "GET /api/v1/query?query={query} HTTP/1.0\r\n\r\n").ok()?;
-        let mut answer = String::new();
-        std::io::Read::read_to_string(&mut stream, &mut answer).ok()?;
-        let body: Value = serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()?;
-        let results = body["data"]["result"].as_array()?.iter();
-        Some(
-            results
-                .map(|of| (of["metric"].clone(), of["value"][1].as_str().unwrap().parse().unwrap()))
-                .collect(),
-        )
-    }
-
-    /// The value for a handler of a build.
-    fn value(&self, query: &str, build: &str, handler: &str) -> f64 {
-        let found = self.query(query).unwrap();
-        let mut of = found
-            .iter()
-            .filter(|(labels, _)| labels["handler"] == handler && labels["build"] == build);
-        let (_, value) = of.next().unwrap_or_else(|| panic!("{query}: {found:?}"));
-        assert!(of.next().is_none(), "{query}: {found:?}");
-        *value
-    }
-}
-
 /// Two builds of two handlers. Times from 50 ns to 50 ms, so that many buckets are in use.
 fn spread() -> profiler::serve::state::State {
     let mut state = state();
@@ -294,7 +231,7 @@ fn spread() -> profiler::serve::state::State {
 fn prometheus_stores_native_histograms() {
     let state = spread();
     let server = Server::start(state.clone());
-    let prometheus = Prometheus::scraping(&server, &["--enable-feature=native-histograms"]);
+    let prometheus = scraping(&server, &["--enable-feature=native-histograms"]);
     for build in &state.builds {
         for handler in &build.recording.handlers {
             let value = |query: &str| prometheus.value(query, &build.id, &handler.name);
@@ -329,7 +266,7 @@ fn prometheus_stores_native_histograms() {
 fn prometheus_stores_classic_histograms() {
     let state = spread();
     let server = Server::start(state.clone());
-    let prometheus = Prometheus::scraping(&server, &[]);
+    let prometheus = scraping(&server, &[]);
     let name = "profiler_handler_duration_seconds";
     for build in &state.builds {
         for handler in &build.recording.handlers {

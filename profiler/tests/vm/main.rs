@@ -35,6 +35,7 @@ mod repeats;
 mod replaced;
 mod runs;
 mod serve;
+mod serve_long;
 mod serve_rights;
 mod testbed;
 mod trees;

@@ -61,7 +61,7 @@ fn assert_none_longer(backend: Backend, self_time: bool) {
     // Long enough for most tasks to be taken off outside of programs.
     testbed::spin(TIMED, 4_000);
     testbed::reset_longest();
-    Hammers::start(6_000).finish();
+    Hammers::start(3_000).finish();
     testbed::spin(TIMED, 0);
     let longest = testbed::longest();
     let measured = window.end().remove(0);

@@ -16,11 +16,11 @@ use crate::replaced::{build_id, other_build, put_back};
 use crate::testbed::{self, Counters, NAME, TEN};
 use crate::window::MEMORY;
 
-const INNER: &str = "testbed_inner";
+pub(crate) const INNER: &str = "testbed_inner";
 
 /// A daemon, and the folder of its configuration and its store.
-struct Daemon {
-    program: Started,
+pub(crate) struct Daemon {
+    pub(crate) program: Started,
     folder: TempDir,
 }
 
@@ -33,7 +33,7 @@ impl Daemon {
     }
 
     /// One with the configuration and the store in `folder`.
-    fn again(folder: TempDir) -> Self {
+    pub(crate) fn again(folder: TempDir) -> Self {
         let file = folder.path().join("serve.toml");
         let program = Started::with(&format!("serve --config {}", file.display()), &[]);
         let daemon = Self { program, folder };
@@ -48,7 +48,7 @@ impl Daemon {
     }
 
     /// Waits until the testbed is measured.
-    fn wait_measuring(&self) {
+    pub(crate) fn wait_measuring(&self) {
         eventually("the testbed is not measured", || {
             let phase = status().modules[0].phase.clone();
             assert_ne!(phase, "refused", "{}", self.log());
@@ -57,7 +57,7 @@ impl Daemon {
     }
 
     /// The files of completed intervals.
-    fn files(&self) -> Vec<PathBuf> {
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
         let list = |folder: &Path| -> Vec<PathBuf> {
             let entries = fs::read_dir(folder).into_iter().flatten();
             entries.map(|entry| entry.unwrap().path()).collect()
@@ -70,11 +70,11 @@ impl Daemon {
     }
 
     /// Completed intervals, each of which agrees with itself.
-    fn intervals(&self) -> Vec<Profile> {
+    pub(crate) fn intervals(&self) -> Vec<Profile> {
         self.files().iter().map(|file| Profile::read(file).unwrap()).collect()
     }
 
-    fn terminate(mut self) -> (Self, Ended) {
+    pub(crate) fn terminate(mut self) -> (Self, Ended) {
         self.program.signal(Signal::SIGTERM);
         let ended = self.program.end();
         ended.assert_code(exit::OK);
@@ -83,7 +83,7 @@ impl Daemon {
     }
 }
 
-fn module(name: &str, handlers: &str) -> String {
+pub(crate) fn module(name: &str, handlers: &str) -> String {
     format!("[[module]]\nname = \"{name}\"\nhandlers = [{handlers}]\n")
 }
 
@@ -96,7 +96,7 @@ fn configure(folder: &Path, modules: &str, interval: &str) {
 }
 
 /// What the daemon does, after it has drained.
-fn status() -> Status {
+pub(crate) fn status() -> Status {
     // It answers later than so soon after the last drain.
     std::thread::sleep(std::time::Duration::from_millis(600));
     let ended = Ended::of(&mut profiler("status --json"));
@@ -105,13 +105,13 @@ fn status() -> Status {
 }
 
 /// A handler in the build that is loaded.
-fn of_build<'a>(status: &'a Status, name: &str, build: &str) -> &'a HandlerStatus {
+pub(crate) fn of_build<'a>(status: &'a Status, name: &str, build: &str) -> &'a HandlerStatus {
     let found = status.handlers.iter().find(|of| of.handler == name && of.build == build);
     found.unwrap_or_else(|| panic!("no {name} of {build}: {status:?}"))
 }
 
 /// Repetitions: the usual ones, or as many as the variable asks for, by hand.
-fn times(variable: &str, usual: usize) -> usize {
+pub(crate) fn times(variable: &str, usual: usize) -> usize {
     std::env::var(variable).map_or(usual, |text| text.parse().expect(variable))
 }
 
@@ -125,7 +125,7 @@ fn release() {
 }
 
 /// All built-in loads of the ten handlers.
-fn load(more: &str) -> Command {
+pub(crate) fn load(more: &str) -> Command {
     let line = format!(
         "run --no-probe --quiet --builtin connect,bind,execve,open,ptrace,udp-recv --load-dir {MEMORY} {more}"
     );
@@ -135,7 +135,14 @@ fn load(more: &str) -> Command {
 }
 
 /// A load that is ended with the test.
-struct Background(Child);
+pub(crate) struct Background(pub(crate) Child);
+
+impl Background {
+    /// Waits for its end.
+    pub(crate) fn succeeded(mut self) {
+        assert!(self.0.wait().unwrap().success());
+    }
+}
 
 impl Drop for Background {
     fn drop(&mut self) {

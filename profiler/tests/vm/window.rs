@@ -1,7 +1,8 @@
 //! A measured window whose two ends fall between calls, so that counts can be compared exactly.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use profiler::kernel::target::{KernelFiles, Target};
@@ -14,6 +15,7 @@ use profiler::probe::{Books, Drained, Options, Precision, Probes, Session as _};
 use profiler::profile::Backend;
 use profiler::profile::measure::HandlerMeasure;
 
+use crate::replaced::build_id;
 use crate::testbed::{self, Counters};
 
 /// A folder in memory. The root file system is an overlay, of which both layers call the hook when a file is
@@ -33,11 +35,26 @@ pub(crate) fn program() -> &'static Path {
     })
 }
 
-/// Functions of the testbed, in the order of the patterns.
+/// What was looked up, by the patterns and the modules that were loaded then.
+type Known = HashMap<(Vec<String>, Vec<String>), Vec<Target>>;
+
+/// Functions of the testbed, in the order of the patterns. A translated guest takes seconds to look them up, so that is
+/// done once as long as the same modules are at the same places.
 pub(crate) fn resolve(patterns: &[&str]) -> Vec<Target> {
+    static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
     testbed::load();
+    let modules = std::fs::read_to_string("/proc/modules").unwrap();
+    // `NAME SIZE REFERENCES HOLDERS STATE ADDRESS`; a driver that is loaded again may be another at the same address.
+    let place = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        format!("{} {} {}", fields[0], fields[1], fields[5])
+    };
+    let modules = std::iter::once(build_id()).chain(modules.lines().map(place)).collect();
     let patterns: Vec<String> = patterns.iter().map(|&pattern| pattern.to_owned()).collect();
-    KernelFiles::default().resolve(Some(testbed::NAME), &patterns).unwrap()
+    let mut known = KNOWN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let found = known.get_or_insert_default().entry((patterns.clone(), modules));
+    let look_up = || KernelFiles::default().resolve(Some(testbed::NAME), &patterns).unwrap();
+    found.or_insert_with(look_up).clone()
 }
 
 /// A built-in load that starts the real program where it has to start one.

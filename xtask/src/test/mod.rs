@@ -7,7 +7,10 @@
 //! | `PROFILER_VM_KERNEL` | series, such as `6.1` |
 //! | `PROFILER_VM_TESTBED` | path of the testbed module for this kernel |
 //! | `PROFILER_VM_OUT` | an empty folder that the host can read |
-//! | `PROFILER_VM_KILLS` | number of runs that `killed::` kills, with 5 s for each; by default 12, with a minute for each |
+//! | `PROFILER_VM_PROMETHEUS` | path of Prometheus |
+//! | `PROFILER_VM_KILLS` | number of runs that `killed::` kills, with 5 s for each; by default 12, with a minute for each. Of daemons that `serve::` kills; by default 2 |
+//! | `PROFILER_VM_UPGRADES` | number of times that `serve::` replaces the driver; by default 6 |
+//! | `PROFILER_VM_SCRAPE`, `_SOAK`, `_HOURS` | how long `serve_long::` scrapes and calls, in seconds, and runs timers |
 //! | `PROFILER_BPF_OBJECT` | path of the rebuilt object; not set: the committed one |
 
 mod agreement;
@@ -49,7 +52,13 @@ pub(crate) const VM_PLACE: &str = "vm ";
 const HOST: &str = "host";
 
 /// See the table above; passed on from this process's environment.
-const KILLS: &str = "PROFILER_VM_KILLS";
+const BY_HAND: [&str; 5] = [
+    "PROFILER_VM_KILLS",
+    "PROFILER_VM_UPGRADES",
+    "PROFILER_VM_SCRAPE",
+    "PROFILER_VM_SOAK",
+    "PROFILER_VM_HOURS",
+];
 
 /// Which BPF object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,9 +66,6 @@ enum Object {
     Committed,
     Rebuilt,
 }
-
-/// More than a boot with its tests takes on a slow machine.
-const BOOT_TIMEOUT: Duration = Duration::from_secs(2700);
 
 impl TestArgs {
     /// Whether to run `place`, whose tests boot VMs themselves: it has a name like a boot, but no
@@ -176,6 +182,8 @@ struct Bench<'a> {
     binary: PathBuf,
     rebuilt: Option<ebpf::Rebuilt>,
     testbeds: HashMap<Series, PathBuf>,
+    /// Seconds.
+    timeout: u64,
 }
 
 /// The tests in VMs, side by side.
@@ -187,7 +195,7 @@ fn vm_tests(paths: &Paths, wanted: &TestArgs, report: &mut Report) -> Result<()>
     // Virtual time keeps a CPU busy: such a boot at the end would leave the other CPU idle.
     boots.sort_by_key(|boot| !boot.virtual_time);
     let boots: Vec<Boot> = boots.into_iter().flat_map(Boot::parts).collect();
-    let bench = Bench::build(paths, tested.vm_tests, &boots, report);
+    let bench = Bench::build(paths, tested.vm_tests, &boots, wanted.timeout, report);
     report.lap("build");
     let mut jobs: Vec<Job<'_>> = Vec::new();
     for boot in &boots {
@@ -206,7 +214,13 @@ fn vm_tests(paths: &Paths, wanted: &TestArgs, report: &mut Report) -> Result<()>
 
 impl<'a> Bench<'a> {
     /// Builds what the boots share; a failed build is a failure in the report.
-    fn build(paths: &'a Paths, binary: PathBuf, boots: &[Boot], report: &mut Report) -> Self {
+    fn build(
+        paths: &'a Paths,
+        binary: PathBuf,
+        boots: &[Boot],
+        timeout: u64,
+        report: &mut Report,
+    ) -> Self {
         const PLACE: &str = "build";
         let rebuilt = boots.iter().any(Boot::has_rebuilt).then(|| ebpf::rebuild(paths));
         let rebuilt = rebuilt.and_then(|built| report.step(PLACE, "the BPF object anew", built));
@@ -218,7 +232,7 @@ impl<'a> Bench<'a> {
             let module = report.step(PLACE, &name, testbed::build(paths, series));
             testbeds.extend(module.map(|module| (series, module)));
         }
-        Self { paths, binary, rebuilt, testbeds }
+        Self { paths, binary, rebuilt, testbeds, timeout }
     }
 
     /// Compares boots with those that they repeat.
@@ -270,7 +284,7 @@ impl<'a> Bench<'a> {
         let spec = VmSpec {
             cpus: if boot.virtual_time { 1 } else { 2 },
             icount: boot.virtual_time,
-            timeout: BOOT_TIMEOUT,
+            timeout: Duration::from_secs(self.timeout),
             ..VmSpec::new(format!("test-{}", boot.vm()), boot.series, ["sh", "-c", &script])
         };
         let (lines, reason) = match vm::run(self.paths, &spec) {
@@ -302,7 +316,11 @@ impl<'a> Bench<'a> {
             format!("PROFILER_VM_TESTBED={}", vm::word(testbed)),
             format!("PROFILER_VM_OUT={}", vm::word(&out)),
         ];
-        env.extend(std::env::var(KILLS).map(|kills| format!("{KILLS}={}", vm::quote(&kills))));
+        let prometheus = setup::prometheus::programs(self.paths).join("prometheus");
+        env.push(format!("PROFILER_VM_PROMETHEUS={}", vm::word(&prometheus)));
+        env.extend(BY_HAND.iter().filter_map(|name| {
+            std::env::var(name).ok().map(|value| format!("{name}={}", vm::quote(&value)))
+        }));
         if object == Object::Rebuilt {
             let Some(rebuilt) = &self.rebuilt else {
                 return Ok(Err("the BPF object could not be rebuilt".to_owned()));
