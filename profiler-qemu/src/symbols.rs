@@ -48,6 +48,49 @@ pub(crate) struct Symbols {
     given: usize,
 }
 
+/// What a request says.
+#[derive(Debug, Default)]
+struct Request {
+    /// Names of modules whose functions are watched.
+    modules: Vec<String>,
+    /// As in [`Symbols::modules`].
+    ranges: Vec<(u64, u64, String)>,
+    /// Names of other functions that are watched.
+    named: Vec<String>,
+    functions: Vec<Function>,
+    entry_text: [u64; 2],
+}
+
+impl Request {
+    /// Takes a line; `None` if it is none of a request.
+    fn line(&mut self, line: &str) -> Option<()> {
+        let mut words = line.split_ascii_whitespace();
+        let (Some(first), Some(second)) = (words.next(), words.next()) else { return Some(()) };
+        match first {
+            "module" => {
+                self.modules.push(second.to_owned());
+                let address = words.next().and_then(|word| u64::from_str_radix(word, 16).ok());
+                let bytes = words.next().and_then(|word| word.parse().ok());
+                if let (Some(address), Some(bytes)) = (address, bytes) {
+                    self.ranges.push((address, address.saturating_add(bytes), second.to_owned()));
+                }
+            }
+            "function" => self.named.push(second.to_owned()),
+            _ => {
+                let address = u64::from_str_radix(first, 16).ok()?;
+                let name = words.next()?;
+                if let Some(index) = x86::ENTRY_TEXT.iter().position(|bound| *bound == name) {
+                    self.entry_text[index] = address;
+                } else if matches!(second, "t" | "T" | "w" | "W") && !is_bound(name) {
+                    let module = words.next().unwrap_or("").trim_matches(['[', ']']).to_owned();
+                    self.functions.push(Function { address, name: name.to_owned(), module });
+                }
+            }
+        }
+        Some(())
+    }
+}
+
 /// What a request says: the module whose functions are watched, others that are, and the kernel's symbols. Without any to
 /// watch only operations are counted.
 ///
@@ -57,42 +100,11 @@ pub(crate) struct Symbols {
 /// # Errors
 /// If there is no function, or none of those to watch.
 pub(crate) fn parse(text: &str) -> Result<Symbols, String> {
-    let mut modules = Vec::new();
-    let mut ranges = Vec::new();
-    let mut named = Vec::new();
-    let mut functions: Vec<Function> = Vec::new();
-    let mut entry_text = [0; 2];
+    let mut request = Request::default();
     for line in text.lines() {
-        let mut words = line.split_ascii_whitespace();
-        let (Some(first), Some(second)) = (words.next(), words.next()) else { continue };
-        match first {
-            "module" => {
-                modules.push(second.to_owned());
-                let address = words.next().and_then(|word| u64::from_str_radix(word, 16).ok());
-                let bytes = words.next().and_then(|word| word.parse().ok());
-                if let (Some(address), Some(bytes)) = (address, bytes) {
-                    ranges.push((address, address.saturating_add(bytes), second.to_owned()));
-                }
-            }
-            "function" => named.push(second.to_owned()),
-            _ => {
-                let (Ok(address), Some(name)) = (u64::from_str_radix(first, 16), words.next())
-                else {
-                    return Err(format!("not a line of /proc/kallsyms: {line}"));
-                };
-                if let Some(index) = x86::ENTRY_TEXT.iter().position(|bound| *bound == name) {
-                    entry_text[index] = address;
-                } else if matches!(second, "t" | "T" | "w" | "W") && !is_bound(name) {
-                    let module = words.next().unwrap_or("").trim_matches(['[', ']']);
-                    functions.push(Function {
-                        address,
-                        name: name.to_owned(),
-                        module: module.to_owned(),
-                    });
-                }
-            }
-        }
+        request.line(line).ok_or_else(|| format!("not a line of /proc/kallsyms: {line}"))?;
     }
+    let Request { modules, ranges, named, mut functions, entry_text } = request;
     if functions.iter().all(|function| function.address == 0) {
         return Err("the addresses of /proc/kallsyms are hidden: kernel.kptr_restrict".to_owned());
     }

@@ -6,12 +6,24 @@ use clap::Parser as _;
 use profiler::{
     cli::{Cli, Command},
     cmd,
+    error::Failure,
 };
 
 fn main() -> ExitCode {
     profiler::load::run_subprocess_if_asked();
     profiler::probe::keeper::become_keeper_if_asked();
-    let result = match Cli::parse().command {
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("error: {failure}");
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+/// An arm for each subcommand.
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
         Command::Run(args) => cmd::run::run(&args),
         Command::Serve(args) => cmd::serve::serve(&args),
         Command::Release(args) => cmd::serve::release(&args),
@@ -66,12 +78,5 @@ fn main() -> ExitCode {
             },
             &mut std::io::stdout().lock(),
         ),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("error: {failure}");
-            ExitCode::from(failure.code)
-        }
     }
 }

@@ -156,6 +156,10 @@ impl Round {
     }
 }
 
+fn spread(rounds: &[f64]) -> Result<Spread, Failure> {
+    Spread::of(rounds).ok_or_else(|| Failure::new(exit::INTERNAL, "no round was measured"))
+}
+
 /// How long that many operations take, in nanoseconds.
 fn time(runtime: &Runtime, kind: BuiltinKind, operations: u64) -> Result<u64, Failure> {
     let timed = runtime.block_on(time_builtin(kind, operations, 1));
@@ -199,9 +203,6 @@ pub fn measure(
     let added = |with: &[f64]| -> Vec<f64> {
         let rounds = with.iter().zip(&bare);
         rounds.map(|(with, bare)| (with - bare) / hits_per_operation).collect()
-    };
-    let spread = |rounds: &[f64]| {
-        Spread::of(rounds).ok_or_else(|| Failure::new(exit::INTERNAL, "no round was measured"))
     };
     let operation_spread =
         [spread(&bare)?, spread(&empty)?, spread(&clock_read)?, spread(&measured)?];

@@ -52,31 +52,7 @@ pub fn explain(
         return Err(Refusal::NoTree(bare.name.clone()));
     }
     let details = Details::of(recordings);
-    let partial: Vec<&str> = details.partial().collect();
-    let mut notes = Vec::new();
-    if !partial.is_empty() {
-        notes.push(format!(
-            "only one recording has source lines of {}: its functions are compared as wholes; build both with debug \
-             information",
-            listed(&partial)
-        ));
-    }
-    let without: Vec<&str> = details.without_lines().collect();
-    if !without.is_empty() {
-        notes.push(format!(
-            "no source lines of {} are known, and instructions stand with their distance from the function's symbol: \
-             measure a .ko with debug information (CONFIG_DEBUG_INFO, and no strip)",
-            listed(&without)
-        ));
-    }
-    let unnamed = unnamed(recordings);
-    if !unnamed.is_empty() {
-        notes.push(format!(
-            "functions of {} without a symbol are named by their distance from its start, such as 0x1a0: measure a .ko \
-             that was not stripped",
-            listed(&unnamed.into_iter().collect::<Vec<_>>())
-        ));
-    }
+    let mut notes = of_symbols(recordings, &details);
     let (mut all, mut missing) = (Vec::new(), Vec::new());
     for function in chosen(recordings, handler)? {
         let tree = Tree::of(&function, recordings, &details);
@@ -102,6 +78,36 @@ pub fn explain(
     }
     notes.extend(missing);
     Ok((all, notes))
+}
+
+/// What a reader has to know of missing symbols and debug information.
+fn of_symbols(recordings: &[Recording<'_>], details: &Details) -> Vec<String> {
+    let partial: Vec<&str> = details.partial().collect();
+    let mut notes = Vec::new();
+    if !partial.is_empty() {
+        notes.push(format!(
+            "only one recording has source lines of {}: its functions are compared as wholes; build both with debug \
+             information",
+            listed(&partial)
+        ));
+    }
+    let without: Vec<&str> = details.without_lines().collect();
+    if !without.is_empty() {
+        notes.push(format!(
+            "no source lines of {} are known, and instructions stand with their distance from the function's symbol: \
+             measure a .ko with debug information (CONFIG_DEBUG_INFO, and no strip)",
+            listed(&without)
+        ));
+    }
+    let unnamed = unnamed(recordings);
+    if !unnamed.is_empty() {
+        notes.push(format!(
+            "functions of {} without a symbol are named by their distance from its start, such as 0x1a0: measure a .ko \
+             that was not stripped",
+            listed(&unnamed.into_iter().collect::<Vec<_>>())
+        ));
+    }
+    notes
 }
 
 /// The modules of functions that have no symbol.

@@ -80,7 +80,7 @@ impl Exporter for Csv {
     }
 }
 
-/// Long on purpose: one line a column, in the order of [`HEADER`].
+#[expect(clippy::too_many_lines, reason = "a line a column, in the order of `HEADER`")]
 fn row(run: usize, profile: &Profile, handler: &HandlerProfile) -> [String; 40] {
     let text = |text: &str| clean(text).into_owned();
     let fact = |fact: Option<&str>| fact.map_or_else(String::new, text);

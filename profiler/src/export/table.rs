@@ -5,6 +5,7 @@ use comfy_table::Row;
 
 use super::cell::{Unit, bytes, clean, full_name};
 use super::{Exporter, books, grid, loads, self_time, unseen};
+use crate::kernel::host::HostFacts;
 use crate::kernel::module::ModuleFacts;
 use crate::load::{LoadRun, LoadStatus, StopReason};
 use crate::profile::{HandlerProfile, Meter, Profile, Source};
@@ -117,14 +118,6 @@ pub(super) fn heading(profile: &Profile, unit: Unit) -> Vec<(&'static str, Strin
     if let Some(model) = &host.preemption {
         kernel.push_str(&format!(", preemption {model}"));
     }
-    let mut machine = known(&host.cpu_model);
-    if let Some(cpus) = host.cpus_online {
-        machine.push_str(&format!(", {cpus} CPU{}", plural(cpus)));
-    }
-    if let Some(hypervisor) = &host.hypervisor {
-        let vendor = hypervisor.vendor.as_deref().unwrap_or("an unknown hypervisor");
-        machine.push_str(&format!(", virtual ({vendor})"));
-    }
     let mut window = format!("{} from {:.0}", seconds(profile.window_ns), profile.started);
     if profile.warmup_ns > 0 {
         window.push_str(&format!(", after {} of warm-up", seconds(profile.warmup_ns)));
@@ -156,7 +149,7 @@ pub(super) fn heading(profile: &Profile, unit: Unit) -> Vec<(&'static str, Strin
         ("backend", measured_by(profile)),
         ("clock", clock),
         ("kernel", kernel),
-        ("machine", machine),
+        ("machine", describe_machine(host)),
     ];
     lines.extend(profile.modules.iter().map(|module| ("module", describe_module(module))));
     lines.push(("window", window));
@@ -173,6 +166,18 @@ pub(super) fn heading(profile: &Profile, unit: Unit) -> Vec<(&'static str, Strin
     };
     lines.push(("unit", format!("{unit}; average and max are exact")));
     lines
+}
+
+fn describe_machine(host: &HostFacts) -> String {
+    let mut machine = host.cpu_model.clone().unwrap_or_else(|| "unknown".to_owned());
+    if let Some(cpus) = host.cpus_online {
+        machine.push_str(&format!(", {cpus} CPU{}", plural(cpus)));
+    }
+    if let Some(hypervisor) = &host.hypervisor {
+        let vendor = hypervisor.vendor.as_deref().unwrap_or("an unknown hypervisor");
+        machine.push_str(&format!(", virtual ({vendor})"));
+    }
+    machine
 }
 
 /// What measured the handlers.

@@ -135,6 +135,7 @@ impl Calls {
 
 impl Counts {
     /// Takes a line; whether it is the last.
+    #[expect(clippy::too_many_lines, reason = "an arm for each kind of line")]
     fn line(&mut self, words: &[&str]) -> Option<bool> {
         let number = |word: &str| word.parse::<u64>().ok().filter(|number| *number <= MOST);
         let numbers =

@@ -230,9 +230,9 @@ fn of_handler(handler: CountedHandler, calls: Option<&Calls>) -> Result<HandlerP
     })
 }
 
-/// The tree, without addresses.
-fn tree(counts: &Counts, lines: &Lines) -> CallTree {
-    let mut tree = CallTree::default();
+/// The functions of the tree; by id of `counts` the place of each among them, and its number among those of its name.
+fn functions(counts: &Counts) -> (Vec<TreeFunction>, HashMap<u32, (u32, usize)>) {
+    let mut functions = Vec::new();
     // Symbols of one name are told apart by their order, as in the file.
     let mut order: Vec<(&u32, &counts::Function)> = counts.functions.iter().collect();
     order.sort_unstable_by_key(|(_, function)| function.address);
@@ -241,11 +241,18 @@ fn tree(counts: &Counts, lines: &Lines) -> CallTree {
     for (id, function) in order {
         let name = (function.name.as_str(), function.module.as_deref());
         let earlier = of_name.entry(name).or_default();
-        index_of.insert(*id, (tree.functions.len() as u32, *earlier));
+        index_of.insert(*id, (functions.len() as u32, *earlier));
         *earlier += 1;
-        tree.functions
+        functions
             .push(TreeFunction { name: function.name.clone(), module: function.module.clone() });
     }
+    (functions, index_of)
+}
+
+/// The tree, without addresses.
+fn tree(counts: &Counts, lines: &Lines) -> CallTree {
+    let (functions, index_of) = functions(counts);
+    let mut tree = CallTree { functions, ..CallTree::default() };
     tree.nodes = counts
         .nodes
         .iter()

@@ -118,14 +118,7 @@ impl Session {
             handlers = functions.into_iter().filter(|name| matches(wanted, name)).collect();
         }
         if handlers.is_empty() {
-            let whose: Vec<&str> = wanted.iter().map(glob::Pattern::as_str).collect();
-            return Err(match whose.as_slice() {
-                [] => format!(
-                    "no function of {name} is given to the kernel: is it stripped of its symbols? Name handlers of \
-                     the kernel to `profiler lab` instead"
-                ),
-                whose => format!("neither build of {name} has a function `{}`", listed(whose)),
-            });
+            return Err(no_handler(name, wanted));
         }
         // A load that no profile names a handler of this driver for may still reach some, if the driver is unknown.
         let is_for = |load: &Load| handlers.iter().any(|name| matches(&load.handlers, name));
@@ -354,6 +347,17 @@ fn fewest_calls(runs: &[Profile], part: &str, handler: &str) -> u64 {
         run.handlers.iter().filter(|found| found.name == handler).map(|found| found.count).sum()
     };
     runs.iter().filter(of_part).map(calls).min().unwrap_or(0)
+}
+
+fn no_handler(name: &str, wanted: &[glob::Pattern]) -> String {
+    let whose: Vec<&str> = wanted.iter().map(glob::Pattern::as_str).collect();
+    match whose.as_slice() {
+        [] => format!(
+            "no function of {name} is given to the kernel: is it stripped of its symbols? Name handlers of the kernel \
+             to `profiler lab` instead"
+        ),
+        whose => format!("neither build of {name} has a function `{}`", listed(whose)),
+    }
 }
 
 #[cfg(test)]

@@ -112,6 +112,7 @@ impl What {
     }
 
     /// What a profile says of this, where that can be said of one profile alone.
+    #[expect(clippy::too_many_lines, reason = "an arm for each")]
     fn words(self, profile: &Profile) -> String {
         let known = |fact: &Option<String>| fact.clone().unwrap_or_else(|| "unknown".to_owned());
         let host = &profile.host;

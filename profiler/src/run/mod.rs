@@ -102,6 +102,15 @@ struct Done {
 }
 
 impl Bench<'_> {
+    /// The load, and what the probes measure of it.
+    fn record(&self, job: &Job, context: &mut Context<'_>) -> Result<Window, Error> {
+        let recorded = Window::record(self.plan(job), self.run.options.probes.precision, context);
+        let counting = self.run.options.counting.then(Counting::begin);
+        let window = self.runtime.block_on(recorded)?;
+        drop(counting);
+        Ok(window)
+    }
+
     /// Probes on, load, and what came of it.
     fn one(
         &self,
@@ -122,15 +131,8 @@ impl Bench<'_> {
         });
         let mut left_out = [&job.left_out[..], &gone, session.left_out()].concat();
         left_out.sort();
-        let mut window = {
-            let plan = self.plan(job);
-            let mut context = Context { session: &mut session, signals, progress };
-            let recorded = Window::record(plan, self.run.options.probes.precision, &mut context);
-            let counting = self.run.options.counting.then(Counting::begin);
-            let window = self.runtime.block_on(recorded)?;
-            drop(counting);
-            window
-        };
+        let mut window =
+            self.record(job, &mut Context { session: &mut session, signals, progress })?;
         progress.end();
 
         // Before the probes come off: afterwards nothing tells that somebody else had been there.

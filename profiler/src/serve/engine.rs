@@ -21,7 +21,7 @@ use super::notify::Notifier;
 use super::own::{self, CpuShare};
 use super::state::{Build, Module, Own, Phase, State};
 use super::status::{Measured, OfModule, Status};
-use super::store::Store;
+use super::store::{Store, StoreError};
 use super::{Error, Source, otlp};
 use crate::error::exit;
 use crate::kernel::host::{self, HostFacts};
@@ -597,6 +597,15 @@ impl Engine {
         Answer::Refused { code: exit::NO_TARGET, message }
     }
 
+    /// Keeps intervals as `config` says.
+    fn store_as(&mut self, config: &Config) -> Result<(), StoreError> {
+        if config.store != self.config.store {
+            let old = std::mem::replace(&mut self.store, Store::open(config.store.clone())?);
+            self.store.take_over(old);
+        }
+        Ok(())
+    }
+
     /// Reads the configuration again. What stays the same keeps its probes and counts.
     fn read_again(&mut self) {
         let Source::File(path) = &self.source else {
@@ -613,17 +622,9 @@ impl Engine {
         if config.listen != self.config.listen || config.otlp != self.config.otlp {
             warn!("`listen` and `otlp` are read when the daemon starts: restart it for these");
         }
-        if config.store != self.config.store {
-            match Store::open(config.store.clone()) {
-                Ok(store) => {
-                    let old = std::mem::replace(&mut self.store, store);
-                    self.store.take_over(old);
-                }
-                Err(error) => {
-                    error!("{error}: the configuration stays as it was");
-                    return;
-                }
-            }
+        if let Err(error) = self.store_as(&config) {
+            error!("{error}: the configuration stays as it was");
+            return;
         }
         let keeps = config.precision == self.config.precision;
         let mut old = std::mem::take(&mut self.watched);

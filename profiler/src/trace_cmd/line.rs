@@ -692,6 +692,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table of lines")]
     fn lines_of_trace_cmd() {
         use Source::TraceCmd as T;
         let table = [

@@ -3,6 +3,7 @@
 //! All run in one process, on several threads: what changes the environment, limits, signals or the folder is done in a
 //! program that the test starts.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed step is a failed test")]
+#![allow(clippy::too_many_lines, reason = "a test tells its story from start to end")]
 
 #[path = "../common/mod.rs"]
 mod common;
