@@ -59,7 +59,7 @@ impl Btf {
         let image = match kept {
             Some(image) => image.clone(),
             None => {
-                let image = Arc::new(Blob::read(&folder.join("vmlinux"), None)?);
+                let image = Arc::new(Blob::read(&folder.join("vmlinux"))?);
                 if folder == Path::new(BTF_FOLDER) {
                     // Another thread's is as good.
                     let _ = RUNNING.set(image.clone());
@@ -70,7 +70,7 @@ impl Btf {
         Ok(match module {
             None => Self { base: None, own: image },
             Some(module) => {
-                let own = Arc::new(Blob::read(&folder.join(module), Some(&image))?);
+                let own = Arc::new(Blob::read(&folder.join(module))?);
                 Self { base: Some(image), own }
             }
         })
@@ -81,15 +81,15 @@ impl Btf {
     /// # Errors
     /// When one of the two cannot be understood; the paths are for the message.
     pub fn in_blobs(base: (&[u8], &Path), own: (&[u8], &Path)) -> Result<Self, BtfError> {
-        let base = Arc::new(Blob::parse(base.0, base.1, None)?);
-        let own = Arc::new(Blob::parse(own.0, own.1, Some(&base))?);
+        let base = Arc::new(Blob::parse(base.0, base.1)?);
+        let own = Arc::new(Blob::parse(own.0, own.1)?);
         Ok(Self { base: Some(base), own })
     }
 
     /// Type ids of the functions of this name, more than one if they share it. Of a module: without the image's.
     #[must_use]
     pub fn ids(&self, name: &str) -> &[u32] {
-        let ids = &self.own.functions;
+        let ids = self.functions();
         let from = ids.partition_point(|&id| self.name_of(id) < name);
         let to = from + ids[from..].partition_point(|&id| self.name_of(id) == name);
         &ids[from..to]
@@ -98,7 +98,11 @@ impl Btf {
     /// Number of functions. Of a module: without the image's.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.own.functions.len()
+        self.functions().len()
+    }
+
+    fn functions(&self) -> &[u32] {
+        self.own.functions.get_or_init(|| self.own.sorted_functions(self.base.as_deref()))
     }
 
     fn name_of(&self, function: u32) -> &str {
@@ -166,25 +170,25 @@ impl<'a> Header<'a> {
     }
 }
 
-/// One BTF blob, checked: each type and each function's name lies within it.
+/// One BTF blob, checked: each type lies within it.
 #[derive(Debug)]
 struct Blob {
     types: Vec<u8>,
     strings: Vec<u8>,
     /// Offset of each type in `types`; the first id follows the base's last.
     places: Vec<u32>,
-    /// Ids of the functions, in order of name, then of id.
-    functions: Vec<u32>,
+    /// Ids of the functions, in order of name, then of id. The image has 60,000, and who asks for a module's needs none.
+    functions: OnceLock<Vec<u32>>,
 }
 
 impl Blob {
-    fn read(path: &Path, base: Option<&Self>) -> Result<Self, BtfError> {
+    fn read(path: &Path) -> Result<Self, BtfError> {
         let bytes = fs::read(path)
             .map_err(|error| BtfError::Read { path: path.display().to_string(), error })?;
-        Self::parse(&bytes, path, base)
+        Self::parse(&bytes, path)
     }
 
-    fn parse(bytes: &[u8], path: &Path, base: Option<&Self>) -> Result<Self, BtfError> {
+    fn parse(bytes: &[u8], path: &Path) -> Result<Self, BtfError> {
         let malformed =
             |what: String| BtfError::Malformed { path: path.display().to_string(), what };
         let magic = array(bytes, 0).map(u16::from_ne_bytes);
@@ -209,9 +213,7 @@ impl Blob {
         let strings = section("strings", field(16), field(20))?;
         let places = places(&types)
             .map_err(|(at, what)| malformed(format!("{what} (byte {at} of the types)")))?;
-        let mut blob = Self { types, strings, places, functions: Vec::new() };
-        blob.functions = blob.sorted_functions(base);
-        Ok(blob)
+        Ok(Self { types, strings, places, functions: OnceLock::new() })
     }
 
     fn sorted_functions(&self, base: Option<&Self>) -> Vec<u32> {

@@ -211,16 +211,16 @@ fn sixty_handlers_cost_little_and_their_memory_stays() {
 fn hours_of_timers_lose_no_call_and_no_interval() {
     let hours = times("PROFILER_VM_HOURS", 2);
     testbed::load();
-    let daemon = Daemon::scraped("\"testbed_inner\", \"connect_*\"", "1m");
+    let daemon = Daemon::scraped("\"testbed_inner\"", "1m");
     daemon.wait_measuring();
     let mut timers = Phase::begin("timers", &daemon);
     let before = status();
     let mut triggered = 0;
     timers.last(hours as f64 * 3600.0, |step| {
-        for _ in 0..(step / 30.0) as u32 {
+        for _ in 0..(step / 60.0) as u32 {
             testbed::trigger("nested 3");
             triggered += 3;
-            sleep(Duration::from_secs(29));
+            sleep(Duration::from_secs(59));
         }
     });
     let after = status();
