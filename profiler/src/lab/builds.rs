@@ -32,7 +32,8 @@ pub fn benches(options: &Options, with_btf: bool, folder: &Path) -> Result<Vec<B
             let module = of_kernel(modules, &kernel)?;
             let output = below.join(name);
             make(module, btf.as_deref(), &output)?;
-            Ok(Build { file: output, name: module.name.clone(), params: params.to_owned() })
+            let given = module.file.clone();
+            Ok(Build { file: output, given, name: module.name.clone(), params: params.to_owned() })
         };
         let baseline = build(&baselines, &options.baseline_params, "baseline.ko")?;
         let candidate = match candidates.as_slice() {

@@ -38,6 +38,8 @@ pub enum Side {
 pub struct Build {
     /// The file.
     pub file: PathBuf,
+    /// The file that the user gave, of which it is a copy.
+    pub given: PathBuf,
     /// Name once it is loaded.
     pub name: String,
     /// Parameters, as insmod takes them.

@@ -175,7 +175,8 @@ mod tests {
             rate: None,
             length: Length::Operations(1),
         };
-        let build = Build { file: "/d.ko".into(), name: "driver".into(), params: String::new() };
+        let [file, given] = ["/d.ko", "/given.ko"].map(Into::into);
+        let build = Build { file, given, name: "driver".into(), params: String::new() };
         Plan {
             boot: 3,
             baseline: build,

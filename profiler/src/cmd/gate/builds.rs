@@ -163,7 +163,7 @@ impl Planned {
         fs::copy("/proc/self/exe", &program).map_err(|error| cannot_write(&program, &error))?;
         lab::plugin::write(folder).map_err(|error| cannot_write(folder, &error))?;
         let mut rounds =
-            Rounds { args, planned: self, reach: Vec::new(), runs: [Vec::new(), Vec::new()] };
+            Rounds { planned: self, reach: Vec::new(), runs: [Vec::new(), Vec::new()] };
         let measured = rounds.all(allowed, &mut rule, progress);
         if let Some(out) = &args.out {
             keep(out, &self.benches, &rounds.runs)?;
@@ -196,7 +196,6 @@ impl Planned {
 
 /// What was measured so far, and what that takes.
 struct Rounds<'a> {
-    args: &'a BuildsArgs,
     planned: &'a Planned,
     /// One for each kernel that was measured.
     reach: Vec<Reach>,
@@ -263,6 +262,8 @@ impl Rounds<'_> {
         let Planned { session, options, folder, benches, side_by_side, .. } = self.planned;
         let kernel = self.planned.kernel(number);
         let mut bench = benches[number].clone();
+        let files = [Some(&bench.baseline), bench.candidate.as_ref()];
+        let files = files.map(|build| build.map_or_else(PathBuf::new, |build| build.given.clone()));
         let mut repeat = design.repeat;
         if cached.is_some()
             && let Some(candidate) = bench.candidate.take()
@@ -294,13 +295,10 @@ impl Rounds<'_> {
             let reach = session.reach(kernel, &measured.baseline, &measured.candidate);
             self.reach.push(reach);
         }
-        let files = [&self.args.old, &self.args.new];
-        for (side, runs) in
-            [&mut measured.baseline, &mut measured.candidate].into_iter().enumerate()
-        {
-            self.reach[number].keep(runs);
-            let file = of_kernel(files[side], number);
-            self.runs[side].extend(named(file, std::mem::take(runs)));
+        let sides = [measured.baseline, measured.candidate].into_iter().zip(&files);
+        for (kept, (mut runs, file)) in self.runs.iter_mut().zip(sides) {
+            self.reach[number].keep(&mut runs);
+            kept.extend(named(file, runs));
         }
         measured.failure.map_or(Ok(()), Err)
     }
@@ -313,11 +311,6 @@ fn is_first_of_open(run: &Run, kernel: &str, is_open: &dyn Fn(&str) -> bool) -> 
         && run.profile.place.as_ref().is_some_and(|place| {
             place.boot < session::FIRST.boots && place.part.as_deref().is_some_and(is_open)
         })
-}
-
-/// The build for a kernel: one for each, or one for all.
-fn of_kernel(files: &[PathBuf], number: usize) -> &Path {
-    &files[number.min(files.len() - 1)]
 }
 
 /// Reads both builds and all load profiles.
