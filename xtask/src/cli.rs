@@ -86,6 +86,9 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "MIB", num_args = 0..=1, default_missing_value = "1024",
           value_parser = clap::value_parser!(u64).range(1..=65_536))]
     pub(crate) import: Option<u64>,
+    /// Also measure other tools that time functions, and write docs/peers.md.
+    #[arg(long, conflicts_with = "import")]
+    pub(crate) peers: bool,
 }
 
 /// Arguments of `fuzz`.

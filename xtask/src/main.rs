@@ -13,6 +13,7 @@ mod gate_power;
 mod kbuild;
 mod lint;
 mod paths;
+mod peers;
 mod picture;
 mod process;
 mod series;
@@ -57,6 +58,7 @@ fn dispatch(task: Task) -> Result<ExitCode> {
         }
         Task::Testbed(args) => testbed::run(&paths, args)?,
         Task::Bench(BenchArgs { import: Some(megabytes), .. }) => speed::run(&paths, megabytes)?,
+        Task::Bench(BenchArgs { peers: true, kernel, .. }) => peers::run(&paths, kernel)?,
         Task::Bench(args) => return bench::run(&paths, args.kernel).map(exit_code),
         Task::Fuzz(args) => fuzz::run_each(&paths, args)?,
         Task::Demo(args) => return demo::run(&paths, args.driver, args.kernel).map(exit_code),

@@ -24,6 +24,9 @@ pub(crate) const MODULE_BUILD: &str = "bc binutils gcc-12 libelf1 make pahole xz
 /// For libFuzzer; for the script that imports are measured against, and what measures both.
 pub(crate) const PARSERS: &str = "g++ hyperfine python3 time";
 
+/// What this program is measured beside.
+pub(crate) const PEERS: &str = "bpfcc-tools bpftrace libbpf-tools linux-perf python3 trace-cmd";
+
 /// For unpacking a kernel's packages and indexing its modules.
 pub(crate) const KERNEL: &str = "kmod xz-utils zstd";
 

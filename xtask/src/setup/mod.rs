@@ -42,6 +42,8 @@ pub(crate) enum Part {
     Prometheus,
     /// Tools that fuzz the parsers and measure their speed.
     Parsers,
+    /// Other tools that time functions of the kernel.
+    Peers,
     /// Sources of Falco's driver.
     ScapDriver,
     /// Debian's Rust with its library sources, LLVM and bpf-linker.
@@ -49,7 +51,7 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    /// All parts.
+    /// All parts but the peers, which `bench --peers` alone needs.
     pub(crate) fn all() -> Vec<Self> {
         let mut parts =
             vec![Self::Vm, Self::ModuleBuild, Self::Readers, Self::Prometheus, Self::Parsers];
@@ -66,6 +68,7 @@ impl Part {
             Self::Kernel(_) => apt::KERNEL,
             Self::Readers => apt::READERS,
             Self::Parsers => apt::PARSERS,
+            Self::Peers => apt::PEERS,
             Self::ScapDriver | Self::Prometheus => "",
             Self::BpfBuild => apt::BPF_BUILD,
         }
@@ -80,7 +83,7 @@ impl Part {
             Self::ScapDriver => scap::source(paths).is_ok(),
             Self::Prometheus => prometheus::is_ready(paths),
             Self::BpfBuild => bpf_linker::is_ready(paths),
-            Self::ModuleBuild | Self::Parsers => true,
+            Self::ModuleBuild | Self::Parsers | Self::Peers => true,
         }
     }
 
@@ -103,7 +106,7 @@ impl Part {
             Self::BpfBuild => {
                 format!("{}: bpf-linker {BPF_LINKER_VERSION}, by cargo (minutes)", below("tools"))
             }
-            Self::ModuleBuild | Self::Parsers => "packages alone".to_owned(),
+            Self::ModuleBuild | Self::Parsers | Self::Peers => "packages alone".to_owned(),
         }
     }
 
@@ -122,7 +125,7 @@ impl Part {
             Self::ScapDriver => scap::install(paths),
             Self::Prometheus => prometheus::install(paths),
             Self::BpfBuild => bpf_linker::install(paths),
-            Self::ModuleBuild | Self::Parsers => Ok(()),
+            Self::ModuleBuild | Self::Parsers | Self::Peers => Ok(()),
         }
     }
 }
