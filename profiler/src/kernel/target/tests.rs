@@ -428,3 +428,17 @@ impl super::Function {
         }
     }
 }
+
+#[test]
+fn lines_of_kallsyms_are_split_whatever_the_length_of_addresses_and_names() {
+    let lines = "ffffffff81000000 T vfs_open\n12 t short\t[m]\n\nffffffffc0a0 no kind\n\
+                 ffffffffc0000000 t part]\nffffffffc0000010 b last.0\t[hids_testbed]";
+    let found: Vec<_> = lines_of(lines).collect();
+    let expected = [
+        ("ffffffff81000000", "T", "vfs_open", None),
+        ("12", "t", "short", Some("m")),
+        ("ffffffffc0000000", "t", "part]", None),
+        ("ffffffffc0000010", "b", "last.0", Some("hids_testbed")),
+    ];
+    assert_eq!(found, expected);
+}
