@@ -9,7 +9,7 @@ const HEAD: &str = "\
 # Beside other tools
 
 What a hit costs under this program and under others that measure how long a function takes, all in one VM with one CPU under virtual time, where each
-instruction takes a nanosecond. A load of 5,000 `connect` calls reaches the function once a call; what an operation takes more than without any tool is what the
+instruction takes a nanosecond. A load of 20,000 `connect` calls reaches the function once a call; what an operation takes more than without any tool is what the
 tool *adds a hit*. *To the limit* is that figure to what the kernel's trampoline takes with a pair of programs that read the clock and do nothing else.
 *Hits seen* are those of the tool's own report. What it *says* is its average, or the bucket of its histogram that has the median; it contains what the tool itself adds between its two
 readings of the clock, and each tool reads it at another place: an fentry pair has the function alone, while a kretprobe and the graph tracer also have what other probes on the function do, such
@@ -28,6 +28,11 @@ pub(super) fn render(measured: &Measured, series: Series, date: &str) -> String 
         text,
         "\nWritten on {date} by `cargo xtask bench --peers --kernel {series}`, on Linux {}, with the tools of Debian's packages.",
         measured.release
+    );
+    let [first, last] = measured.bare;
+    let _ = writeln!(
+        text,
+        "An operation took {first:.0} instructions before all tools, from which they are counted, and {last:.0} after them."
     );
     for Function { function, limit, rows } in &measured.functions {
         let what = if function.ends_with("_handler") {

@@ -21,8 +21,8 @@ use crate::vm::{self, VmSpec, word};
 /// A handler that runs inside a kprobe, and a function of the kernel: the load calls each once an operation.
 const FUNCTIONS: [&str; 2] = ["connect_syscall_entry_handler", "__sys_connect"];
 
-/// Operations under each tool: the slowest ones drop no event of so few by their default buffers alone.
-const OPERATIONS: u32 = 5_000;
+/// Operations under each tool. What a load does once (0.2 million instructions now and then) is 10 in each of so many.
+const OPERATIONS: u32 = 20_000;
 
 /// The packages of the tools.
 const PACKAGES: [&str; 5] = ["libbpf-tools", "bpfcc-tools", "bpftrace", "linux-perf", "trace-cmd"];
@@ -37,6 +37,8 @@ const DOCUMENT: &str = "docs/peers.md";
 struct Measured {
     /// The kernel.
     release: String,
+    /// Instructions of an operation without any tool, at first and at last.
+    bare: [f64; 2],
     functions: Vec<Function>,
 }
 
