@@ -21,6 +21,9 @@ pub struct Slot {
     /// that is being moved to the map of displaced starts.
     pub frame: u64,
     /// When that call entered, nanoseconds of the monotonic clock.
+    ///
+    /// Programs that keep starts elsewhere (cookies, nests) count here the calls whose entry and exit were
+    /// both seen; of the others the histograms tell that.
     pub start: u64,
     /// Calls entered.
     pub entries: u64,
@@ -33,9 +36,10 @@ pub struct Slot {
     pub displaced: u64,
     /// Exits on this CPU of calls that had entered on another.
     pub migrated: u64,
-    /// Calls whose entry and exit were both seen, by programs that keep starts elsewhere (cookies,
-    /// nests): the others leave this at 0, as the histograms tell it.
-    pub paired: u64,
+    /// Where this CPU's calls are counted now; user space alone writes it, to change the phase. Up to the
+    /// last record of the handler's value it is the offset there in bytes, else [`LOOKED_UP`] and a key of
+    /// [`names::RECORDS`].
+    pub record: u64,
 }
 
 /// Which call a start that had to leave its slot belongs to.
@@ -105,6 +109,20 @@ pub mod kfunc {
     pub const COOKIE: i32 = 0x7e00_0002;
 }
 
+/// Numbers in instructions that depend on the machine. User space puts the right ones in their place when it
+/// loads a program: an operand costs the hot path less than a load does.
+pub mod operand {
+    /// Of the `and` that bounds the number of a CPU: the slots of a handler, a power of two, less one.
+    pub const CPU_MASK: i32 = 0x7e00_0010;
+    /// Of the comparison that tells offsets of records from keys: the last offset. The compiler may
+    /// compare with the number after it.
+    pub const LAST_RECORD: i32 = 0x7e00_0020;
+}
+
+/// In [`Slot::record`]: the rest is a key of [`names::RECORDS`]. Such a record may be that of several CPUs, so
+/// it is added to atomically.
+pub const LOOKED_UP: u64 = 1 << 31;
+
 /// The shortest and the longest of some durations.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -121,7 +139,7 @@ pub const NESTED_MAX: usize = 4;
 
 /// Head of one histogram in the kernel; its counters (`u32`) follow.
 ///
-/// Two of these exist per CPU and handler, one for each phase: programs write the one, user space
+/// Two of these exist per handler and CPU that was online at the start, one for each phase: programs write the one, user space
 /// reads and clears the other; and two more for the time without the calls within, where it is
 /// told. Counters of 32 bits suffice because a phase lasts seconds.
 ///
@@ -167,28 +185,32 @@ pub const PHASES: u32 = 2;
 /// interrupted at one time. Beyond it starts are lost, and counted as such.
 pub const DISPLACED_MAX: u32 = 16_384;
 
-/// Slots of a handler, a power of two: CPUs of the largest machine that can be measured.
+/// The most slots of a handler, a power of two: CPUs of the largest machine that can be measured.
 pub const SLOTS_MAX: usize = 1024;
 
 /// Names of maps, globals and programs in the BPF object.
 pub mod names {
-    /// Per handler: histograms, an array; first those of all CPUs for phase 0, then for phase 1, then
-    /// the same of the calls' own time, where it is told.
+    /// Per handler: the histograms that programs look up, an array. Two follow one another, one for each phase;
+    /// after all of them the same of the calls' own time, where it is told.
     pub const RECORDS: &str = "RECORDS";
     /// Shared: displaced starts, a hash.
     pub const DISPLACED: &str = "DISPLACED";
     /// Shared: the calls under way of each task, a hash; only where their own time is told.
     pub const NESTS: &str = "NESTS";
-    /// Per handler: the slots of all CPUs.
+    /// Per handler: one value that programs address directly and user space maps. The slots of all
+    /// possible CPUs, then the histograms, in the order of [`RECORDS`].
     pub const SLOTS: &str = ".bss";
-    /// Shared: key of the first record of the phase that programs write, a `u32`.
-    pub const PHASE: &str = ".data";
-    /// Per handler, frozen: [`HANDLER`], [`CPUS`], [`EXIT_SHIFT`], [`OUTSIDE`] and [`INSIDE`].
+    /// Per handler, frozen: [`HANDLER`], [`CPUS`], [`OWN_BYTES`], [`OWN_KEYS`], [`EXIT_SHIFT`], [`OUTSIDE`] and
+    /// [`INSIDE`].
     pub const CONSTANTS: &str = ".rodata";
     /// Global in [`CONSTANTS`]: the handler's number.
     pub const HANDLER: &str = "HANDLER";
     /// Global in [`CONSTANTS`]: possible CPUs.
     pub const CPUS: &str = "CPUS";
+    /// Global in [`CONSTANTS`]: from a record in the value to that of the same calls' own time, in bytes.
+    pub const OWN_BYTES: &str = "OWN_BYTES";
+    /// Global in [`CONSTANTS`]: the same of records that are looked up, in keys.
+    pub const OWN_KEYS: &str = "OWN_KEYS";
     /// Global in [`CONSTANTS`]: from the registers at an exit to the return address's place.
     pub const EXIT_SHIFT: &str = "EXIT_SHIFT";
     /// Global in [`CONSTANTS`]: what a call's probes add to the call around it outside of the call's

@@ -15,6 +15,7 @@ mod pairing;
 mod record;
 mod registers;
 mod session;
+mod shared;
 mod state;
 mod trampoline;
 

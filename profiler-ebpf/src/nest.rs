@@ -17,14 +17,11 @@ use aya_ebpf::{
     bindings::BPF_NOEXIST,
     helpers::generated::{bpf_get_current_pid_tgid, bpf_ktime_get_ns},
 };
-use profiler_common::{
-    bucket::COUNTERS_3,
-    layout::{LEVELS_MAX, Level, Nest, PHASES, Slot},
-};
+use profiler_common::layout::{LEVELS_MAX, Level, Nest, Slot};
 
 use crate::{
-    record::{find_record, is_backwards, note_key, record},
-    state::{NESTS, cpus, handler, inside, outside, slot_of, this_cpu},
+    record::{is_backwards, place_of, record, record_own},
+    state::{NESTS, handler, inside, outside, slot_of, this_cpu},
 };
 
 /// Idle tasks of all CPUs have number 0: each gets one of its own.
@@ -163,19 +160,6 @@ fn find(nest: *mut Nest, frame: u64, own_start: u64) -> u64 {
     LEVELS_MAX as u64
 }
 
-/// Counts the probes' time in the record of `key`.
-#[inline(always)]
-unsafe fn record_probes(key: &u32, probes: u64) {
-    // SAFETY: the record is checked and points to a value of RECORDS, whose head is that of all
-    // precisions.
-    unsafe {
-        let record = find_record::<COUNTERS_3>(key);
-        if !record.is_null() {
-            (*record).head.probes += probes;
-        }
-    }
-}
-
 /// Counts a call that leaves at `now`, and adds it to the call around it. `own_start`: the start that the call
 /// itself keeps, 0 if its entry was not seen; `None` where it keeps none. Long on purpose: one straight path for
 /// each call, in which every exit counts what it leaves behind and the verifier sees all pointers checked.
@@ -188,11 +172,8 @@ pub(crate) fn leave<const MAGNITUDE: u32, const COUNTERS: usize>(
     let cpu = this_cpu();
     let slot = slot_of(cpu);
     let task = current(cpu);
-    let (mut key, mut own_key) = (0, 0);
-    // SAFETY: `slot` points into SLOTS, levels into NESTS, the keys to this function's stack.
+    // SAFETY: `slot` points into SLOTS, levels into NESTS.
     unsafe {
-        note_key(&raw mut key, cpu);
-        write_volatile(&raw mut own_key, key + PHASES * cpus() as u32);
         if own_start == Some(0) {
             // What is at its place is of an earlier call, whose exit was not run.
             (*slot).unpaired_exits += 1;
@@ -220,17 +201,16 @@ pub(crate) fn leave<const MAGNITUDE: u32, const COUNTERS: usize>(
         let within = read_volatile(addr_of!((*level).within));
         let probes = read_volatile(addr_of!((*level).probes));
         let duration = now.wrapping_sub(start);
-        (*slot).paired += 1;
-        record::<MAGNITUDE, COUNTERS>(&key, duration);
+        // The number of paired calls: these programs keep no start here.
+        (*slot).start += 1;
+        let place = place_of(slot);
+        record::<MAGNITUDE, COUNTERS>(place, duration);
         let own = duration.saturating_sub(within);
         // What is within was measured and in part estimated; the whole was measured, and its parts are no
         // more than it.
         let probes = probes.min(duration - own);
         if !is_backwards(duration) {
-            record::<MAGNITUDE, COUNTERS>(&own_key, own);
-            if probes != 0 {
-                record_probes(&own_key, probes);
-            }
+            record_own::<MAGNITUDE, COUNTERS>(place, own, probes);
         }
         if at == 0 {
             // An interrupt before this adds to a call that has left, which is as good as nothing.

@@ -15,7 +15,7 @@ use aya_ebpf::{
 use profiler_common::layout::{Displaced, Frame, SLOTS_MAX, Slot};
 
 use crate::{
-    record::{note_key, record},
+    record::{place_of, record},
     state::{DISPLACED, cpus, handler, slot_of, this_cpu},
 };
 
@@ -47,17 +47,30 @@ fn vacate(slot: *mut Slot) {
 /// Notes when a call began, as the last thing it does.
 #[inline(always)]
 pub(crate) fn enter(frame: u64) {
-    let slot = slot_of(this_cpu());
+    let mut slot = slot_of(this_cpu());
     // SAFETY: `slot` points into SLOTS. Volatile, because an interrupt may come in anywhere.
     unsafe {
         let running = read_volatile(addr_of!((*slot).frame));
-        if running != 0 {
-            displace(slot, running, frame);
+        if running == 0 {
+            write_volatile(addr_of_mut!((*slot).frame), frame);
+        } else {
+            slot = replace(slot, running, frame);
         }
-        write_volatile(addr_of_mut!((*slot).frame), frame);
         (*slot).entries += 1;
-        write_volatile(addr_of_mut!((*slot).start), bpf_ktime_get_ns());
+        // A copy that alone is kept across the call: so it takes the register that kept the frame.
+        let kept: *mut Slot;
+        asm!("{0} = {1}", out(reg) kept, in(reg) slot);
+        write_volatile(addr_of_mut!((*kept).start), bpf_ktime_get_ns());
     }
+}
+
+/// Puts a call in the place of one that has not left, and returns the slot: so the caller need not keep it.
+#[inline(never)]
+fn replace(slot: *mut Slot, running: u64, frame: u64) -> *mut Slot {
+    displace(slot, running, frame);
+    // SAFETY: `slot` points into SLOTS.
+    unsafe { write_volatile(addr_of_mut!((*slot).frame), frame) }
+    slot
 }
 
 /// In the low bits of a slot's frame, which are free (frames are multiples of 8): the start is being
@@ -167,23 +180,17 @@ fn find_start(slot: *mut Slot, frame: u64) -> u64 {
 /// Finds the start of a call that leaves and counts its duration; `now` is the clock read first thing.
 #[inline(always)]
 pub(crate) fn leave<const MAGNITUDE: u32, const COUNTERS: usize>(frame: u64, now: u64) {
-    let cpu = this_cpu();
-    let slot = slot_of(cpu);
-    let mut key = 0;
-    // SAFETY: `slot` points into SLOTS, `key` to this function's stack.
+    let slot = slot_of(this_cpu());
+    // SAFETY: `slot` points into SLOTS.
     unsafe {
-        note_key(&raw mut key, cpu);
         // The start before the frame: an interrupt between the two changes the frame, too.
-        let mut start = read_volatile(addr_of!((*slot).start));
-        if read_volatile(addr_of!((*slot).frame)) == frame {
-            vacate(slot);
-        } else {
-            start = find_start(slot, frame);
-            if start == 0 {
-                return;
-            }
+        let start = read_volatile(addr_of!((*slot).start));
+        if read_volatile(addr_of!((*slot).frame)) != frame {
+            leave_elsewhere::<MAGNITUDE, COUNTERS>(slot, frame, now);
+            return;
         }
-        record::<MAGNITUDE, COUNTERS>(&key, now.wrapping_sub(start));
+        vacate(slot);
+        record::<MAGNITUDE, COUNTERS>(place_of(slot), now.wrapping_sub(start));
     }
 }
 
@@ -192,20 +199,32 @@ pub(crate) fn leave<const MAGNITUDE: u32, const COUNTERS: usize>(frame: u64, now
 /// one with a constant for the difference takes a jump more on the faster path.
 #[inline(always)]
 pub(crate) fn leave_preempted<const MAGNITUDE: u32, const COUNTERS: usize>(frame: u64, now: u64) {
-    let cpu = this_cpu();
-    let slot = slot_of(cpu);
-    let mut key = 0;
+    let slot = slot_of(this_cpu());
     // SAFETY: as for `leave`.
     unsafe {
-        note_key(&raw mut key, cpu);
-        let mut start = read_volatile(addr_of!((*slot).start));
+        let start = read_volatile(addr_of!((*slot).start));
         let place = addr_of_mut!((*slot).frame);
         if read_volatile(place) != frame || exchange_frame(place, frame, 0) != frame {
-            start = find_start(slot, frame);
-            if start == 0 {
-                return;
-            }
+            leave_elsewhere::<MAGNITUDE, COUNTERS>(slot, frame, now);
+            return;
         }
-        record::<MAGNITUDE, COUNTERS>(&key, now.wrapping_sub(start));
+        record::<MAGNITUDE, COUNTERS>(place_of(slot), now.wrapping_sub(start));
     }
+}
+
+/// The same of a call whose start is not in this CPU's slot: all of it apart, so that the faster path has less to
+/// keep in registers.
+#[inline(never)]
+fn leave_elsewhere<const MAGNITUDE: u32, const COUNTERS: usize>(
+    slot: *mut Slot,
+    frame: u64,
+    now: u64,
+) -> u64 {
+    let start = find_start(slot, frame);
+    if start != 0 {
+        // SAFETY: `slot` points into SLOTS.
+        let place = unsafe { place_of(slot) };
+        record::<MAGNITUDE, COUNTERS>(place, now.wrapping_sub(start));
+    }
+    0
 }

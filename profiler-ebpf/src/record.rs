@@ -1,26 +1,32 @@
 //! Counting durations in the kernel.
 
-use core::{
-    arch::asm,
-    ptr::{addr_of, addr_of_mut, write_volatile},
-};
+use core::ptr::{addr_of, addr_of_mut, read_volatile};
 
 use aya_ebpf::helpers::generated::bpf_map_lookup_elem;
 use profiler_common::{
     bucket::{HIGHEST_NS, index_above},
-    layout::Record,
+    layout::{LOOKED_UP, Record, Slot, operand},
 };
 
-use crate::state::{RECORDS, phase};
+use crate::{
+    shared,
+    state::{RECORDS, own_bytes, own_keys, record_at},
+};
 
-/// Puts the key of this CPU's record on the caller's stack: so it need not outlive what follows.
+/// Where a CPU's calls are counted now, see [`Slot::record`]. Read once for each call: user space changes it.
 ///
 /// # Safety
-/// `key` must be valid for writing.
+/// `slot` must point into SLOTS.
 #[inline(always)]
-pub(crate) unsafe fn note_key(key: *mut u32, cpu: u64) {
+pub(crate) unsafe fn place_of(slot: *mut Slot) -> u64 {
     // SAFETY: the caller's.
-    unsafe { write_volatile(key, phase() + cpu as u32) }
+    unsafe { read_volatile(addr_of!((*slot).record)) }
+}
+
+/// Whether a place is not in the handler's value but in the map.
+#[inline(always)]
+pub(crate) const fn is_looked_up(place: u64) -> bool {
+    place > operand::LAST_RECORD as u64
 }
 
 /// Whether a difference of two times is that of a clock that has stepped back, such as between two CPUs.
@@ -29,30 +35,65 @@ pub(crate) const fn is_backwards(duration: u64) -> bool {
     duration > i64::MAX as u64
 }
 
-/// The record of `key`; null if there is none.
+/// The record of a place that is looked up; null if there is none.
 ///
 /// # Safety
 /// User space must have made the values of RECORDS no smaller than what is used of a `Record<COUNTERS>`.
 #[inline(always)]
-pub(crate) unsafe fn find_record<const COUNTERS: usize>(key: &u32) -> *mut Record<COUNTERS> {
+pub(crate) unsafe fn find_record<const COUNTERS: usize>(place: u64) -> *mut Record<COUNTERS> {
+    let key = (place & (LOOKED_UP - 1)) as u32;
     // SAFETY: a map and a key of its size.
     unsafe {
-        bpf_map_lookup_elem(addr_of!(RECORDS).cast_mut().cast(), (&raw const *key).cast()).cast()
+        bpf_map_lookup_elem(addr_of!(RECORDS).cast_mut().cast(), (&raw const key).cast()).cast()
     }
 }
 
-/// Counts a duration in the record of `key`.
+/// Counts a duration at a place.
 #[inline(always)]
-pub(crate) fn record<const MAGNITUDE: u32, const COUNTERS: usize>(key: &u32, mut duration: u64) {
-    // SAFETY: `record` is checked and points to a value of RECORDS, whose size user space made that
-    // of `Record<COUNTERS>`.
-    unsafe {
-        // Worked out here, so that one value and not two has to be kept across the helper's call.
-        asm!("/* {0} */", inout(reg) duration);
-        let record = find_record::<COUNTERS>(key);
-        if record.is_null() {
-            return;
+pub(crate) fn record<const MAGNITUDE: u32, const COUNTERS: usize>(place: u64, duration: u64) {
+    if is_looked_up(place) {
+        shared::record_looked_up::<MAGNITUDE, COUNTERS>(place, duration);
+        return;
+    }
+    // SAFETY: what is not looked up is the offset of a record.
+    unsafe { record_in::<MAGNITUDE, COUNTERS>(record_at(place), duration) }
+}
+
+/// Counts the own time of a call whose duration is counted at `place`, and in it the time that probes took.
+#[inline(always)]
+pub(crate) fn record_own<const MAGNITUDE: u32, const COUNTERS: usize>(
+    place: u64,
+    own: u64,
+    probes: u64,
+) {
+    if is_looked_up(place) {
+        let place = place + own_keys();
+        shared::record_looked_up::<MAGNITUDE, COUNTERS>(place, own);
+        if probes != 0 {
+            shared::add_probes(place, probes);
         }
+        return;
+    }
+    // SAFETY: what is not looked up is the offset of a record, and where own time is told there is another
+    // at that distance.
+    unsafe {
+        let record = record_at::<Record<COUNTERS>>(place + own_bytes());
+        record_in::<MAGNITUDE, COUNTERS>(record, own);
+        if probes != 0 {
+            (*record).head.probes += probes;
+        }
+    }
+}
+
+/// # Safety
+/// `record` must have COUNTERS counters.
+#[inline(always)]
+unsafe fn record_in<const MAGNITUDE: u32, const COUNTERS: usize>(
+    record: *mut Record<COUNTERS>,
+    duration: u64,
+) {
+    // SAFETY: the caller's.
+    unsafe {
         if duration < 1 << MAGNITUDE {
             count(record, duration as usize);
         } else {

@@ -23,7 +23,7 @@ use profiler_common::{
 
 use crate::{
     nest,
-    record::{note_key, record},
+    record::{place_of, record},
     state::{slot_of, this_cpu},
 };
 
@@ -73,19 +73,18 @@ fn session<const MAGNITUDE: u32, const COUNTERS: usize>(ctx: *mut c_void) {
         write_volatile(cookie, 0);
         start
     };
-    let cpu = this_cpu();
-    let slot = slot_of(cpu);
-    let mut key = 0;
-    // SAFETY: `slot` points into SLOTS, `key` to this function's stack.
-    unsafe {
+    let slot = slot_of(this_cpu());
+    // SAFETY: `slot` points into SLOTS.
+    let place = unsafe {
         if start == 0 {
             (*slot).unpaired_exits += 1;
             return;
         }
-        (*slot).paired += 1;
-        note_key(&raw mut key, cpu);
-    }
-    record::<MAGNITUDE, COUNTERS>(&key, now.wrapping_sub(start));
+        // The number of paired calls: these programs keep no start here.
+        (*slot).start += 1;
+        place_of(slot)
+    };
+    record::<MAGNITUDE, COUNTERS>(place, now.wrapping_sub(start));
 }
 
 /// The same where calls' own time is told: the address of the eight bytes is the call's name, on a stack if

@@ -1,16 +1,19 @@
 //! What a handler's programs share: constants set by user space, the running call of each CPU, and
 //! the maps.
 
-use core::ptr::{addr_of, addr_of_mut, read_volatile};
+use core::{
+    arch::asm,
+    ptr::{addr_of, addr_of_mut, read_volatile},
+};
 
 use aya_ebpf::{
-    helpers::generated::{bpf_get_smp_processor_id, bpf_ktime_get_ns},
+    helpers::generated::bpf_ktime_get_ns,
     macros::map,
     maps::{Array, HashMap},
 };
 use profiler_common::{
     bucket::COUNTERS_3,
-    layout::{DISPLACED_MAX, Displaced, Frame, NESTS_MAX, Nest, Record, SLOTS_MAX, Slot},
+    layout::{DISPLACED_MAX, Displaced, Frame, NESTS_MAX, Nest, Record, SLOTS_MAX, Slot, operand},
 };
 
 /// The handler's number in the session; user space sets it and freezes it.
@@ -35,12 +38,17 @@ static OUTSIDE: u64 = 0;
 #[unsafe(no_mangle)]
 static INSIDE: u64 = 0;
 
-/// Key of the first record of the phase that is written; user space flips it.
+/// From a record in the value to that of the same calls' own time, in bytes; user space sets it and
+/// freezes it.
 #[unsafe(no_mangle)]
-#[unsafe(link_section = ".data")]
-static mut PHASE: u32 = 0;
+static OWN_BYTES: u64 = 0;
 
-/// The running call of each CPU.
+/// The same of records that are looked up, in keys.
+#[unsafe(no_mangle)]
+static OWN_KEYS: u64 = 0;
+
+/// The running call of each CPU. User space gives the map a value of another size, in which the histograms
+/// come after the slots.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".bss")]
 static mut SLOTS: [Slot; SLOTS_MAX] = [Slot {
@@ -51,10 +59,11 @@ static mut SLOTS: [Slot; SLOTS_MAX] = [Slot {
     unpaired_exits: 0,
     displaced: 0,
     migrated: 0,
-    paired: 0,
+    record: 0,
 }; SLOTS_MAX];
 
-/// The histograms; user space creates it with the size that the precision wants.
+/// Histograms that are not in the value: those of CPUs that came online later, and of all where the kernel
+/// takes no value as large. User space creates it with the size that the precision wants.
 #[map]
 pub(crate) static RECORDS: Array<Record<COUNTERS_3>> = Array::with_max_entries(1, 0);
 
@@ -101,17 +110,49 @@ pub(crate) fn inside() -> u64 {
 }
 
 #[inline(always)]
-pub(crate) fn phase() -> u32 {
-    // SAFETY: a static of this program that user space alone writes.
-    unsafe { read_volatile(addr_of!(PHASE)) }
+pub(crate) fn own_bytes() -> u64 {
+    // SAFETY: a static of this program, read as the loader left it.
+    unsafe { read_volatile(addr_of!(OWN_BYTES)) }
+}
+
+#[inline(always)]
+pub(crate) fn own_keys() -> u64 {
+    // SAFETY: a static of this program, read as the loader left it.
+    unsafe { read_volatile(addr_of!(OWN_KEYS)) }
 }
 
 /// The CPU that this runs on.
 #[inline(always)]
 pub(crate) fn this_cpu() -> u64 {
-    // SAFETY: helper without arguments. User space refuses machines with more CPUs than slots, so
-    // the mask changes nothing; it is what the verifier needs, and shorter than a comparison.
-    (unsafe { bpf_get_smp_processor_id() }) as u64 & (SLOTS_MAX as u64 - 1)
+    /// `bpf_get_smp_processor_id`
+    const NUMBER: i32 = 8;
+    let cpu: u64;
+    // SAFETY: helper without arguments, which clobbers what any call does. There is a slot for every possible
+    // CPU, so the mask changes nothing; it is what the verifier needs, and shorter than a comparison.
+    unsafe {
+        asm!(
+            "call {number}",
+            "r0 &= {mask}",
+            number = const NUMBER,
+            mask = const operand::CPU_MASK,
+            lateout("r0") cpu,
+            lateout("r1") _,
+            lateout("r2") _,
+            lateout("r3") _,
+            lateout("r4") _,
+            lateout("r5") _,
+        );
+    }
+    cpu
+}
+
+/// The handler's value at an offset, which must be that of a record.
+#[inline(always)]
+pub(crate) fn record_at<T>(offset: u64) -> *mut T {
+    let mut value = addr_of_mut!(SLOTS).cast::<u8>();
+    // SAFETY: hidden from the compiler, which takes the value to end with the slots.
+    unsafe { asm!("/* {0} */", inout(reg) value, options(pure, nomem, nostack)) }
+    value.wrapping_add(offset as usize).cast()
 }
 
 /// The slot of a CPU, which must be below [`SLOTS_MAX`].

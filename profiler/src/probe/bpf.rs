@@ -7,10 +7,15 @@ use std::{
     ops::Range,
     os::fd::{AsFd as _, OwnedFd},
     path::Path,
+    sync::atomic::{
+        AtomicU64,
+        Ordering::{Relaxed, SeqCst},
+        fence,
+    },
     time::Instant,
 };
 
-use aya::maps::{Array, HashMap as BpfHashMap, Map, MapData, MapError};
+use aya::maps::{HashMap as BpfHashMap, Map, MapData, MapError};
 use profiler_common::{
     bucket::lowest_value,
     layout::{
@@ -20,16 +25,16 @@ use profiler_common::{
 
 use super::{
     Books, Drained, OTHER_FILES, Options, Precision, ProbeError, Session, calibrate,
+    counters::{self, Layout},
     kprobe_event::{self, Counted},
     left_over::{self, NEST_WORDS},
-    memory::{Available, Maps, record_bytes},
+    memory::{Available, Maps},
     missed::HookMisses,
     object::{Costs, CreatedMaps, Instance, Parameters, Template},
     programs::{self, Hook, Kind, Set, Side, Starts},
     sys::{self, AttachType, GracePeriod},
 };
 use crate::{
-    bytes::array,
     kernel::{
         btf::{BTF_FOLDER, Btf},
         target::Target,
@@ -47,7 +52,6 @@ pub struct BpfSession {
     starts: Starts,
     /// Whether the kernel preempts tasks that run in the kernel.
     preempts: bool,
-    phase_map: Array<MapData, u32>,
     displaced: BpfHashMap<MapData, [u64; 2], u64>,
     /// Tasks' calls under way, where self time is measured.
     nests: Option<BpfHashMap<MapData, u64, [u64; NEST_WORDS]>>,
@@ -58,7 +62,7 @@ pub struct BpfSession {
     closed: Option<(u32, Vec<Option<u64>>)>,
     /// What was read and not yet returned, because a later phase could not be read.
     pending: Option<Vec<Drained>>,
-    cpus: u32,
+    layout: Layout,
     precision: Precision,
     /// The end of the time whose calls the last drain has.
     drained_until: Option<Instant>,
@@ -110,7 +114,6 @@ struct Loader {
     /// The kernel's functions, where programs call them.
     kernel: Option<Btf>,
     preempts: bool,
-    cpus: u32,
 }
 
 impl Loader {
@@ -128,25 +131,17 @@ impl Loader {
         let set = Set::of(backend, precision, pair, kernel, self_time);
         let nests = set.starts == Starts::Nests;
         let template = Template::load()?;
-        let cpus = possible_cpus()?;
+        let (possible, online) = cpus()?;
         let handlers = targets.len() as u64;
-        let maps = Maps { handlers, cpus: u64::from(cpus), precision, self_time: nests };
+        let layout = Layout::new(possible, online, precision, nests).that_fits();
+        let maps = Maps { handlers, layout: layout.clone(), precision, self_time: nests };
         if let Some(available) = Available::read() {
             maps.check(&available)?;
         }
         let shared = template.shared(nests)?;
         let traces = set.kinds.iter().any(|kind| is_tracing(kind.attach_type));
         let modules = if traces { btf_objects(targets)? } else { HashMap::new() };
-        let mut parameters = Parameters {
-            handler: 0,
-            cpus: u64::from(cpus),
-            exit_shift: 0,
-            costs,
-            slots_bytes: (SLOTS_MAX * size_of::<Slot>()) as u32,
-            record_bytes: record_bytes(precision) as u32,
-            // Own time has histograms of its own.
-            records: cpus * PHASES * if nests { 2 } else { 1 },
-        };
+        let mut parameters = Parameters { handler: 0, exit_shift: 0, costs, layout };
         if backend == Backend::Kprobe {
             kprobe_event::remove_leftovers();
         }
@@ -158,7 +153,7 @@ impl Loader {
         }
         let preempts = kernel.preempts;
         let kernel = set.calls_kernel.then(|| Btf::of(None, Path::new(BTF_FOLDER)).ok()).flatten();
-        Ok(Self { template, set, shared, parameters, modules, kernel, preempts, cpus })
+        Ok(Self { template, set, shared, parameters, modules, kernel, preempts })
     }
 
     /// Makes a handler's maps and loads its programs; they are not attached yet.
@@ -166,7 +161,7 @@ impl Loader {
     /// # Errors
     /// [`ProbeError::Refused`] when the kernel refuses a program of this handler; others are not about it.
     fn load(&self, number: usize, target: &Target) -> Result<Probed, ProbeError> {
-        let parameters = Parameters { handler: number as u64, ..self.parameters };
+        let parameters = Parameters { handler: number as u64, ..self.parameters.clone() };
         let maps = self.template.instantiate(&parameters, &self.shared, &self.set.kinds)?;
         let module = self.modules.get(&target.module).and_then(Option::as_ref);
         let mut programs = Vec::new();
@@ -213,7 +208,7 @@ impl BpfSession {
                 Err(error) => return Err(error),
             }
         }
-        let Loader { set, mut shared, preempts, cpus, .. } = loader;
+        let Loader { set, mut shared, preempts, parameters, .. } = loader;
         let mut take = |name: &str| match shared.remove(name) {
             Some((_, data)) => Ok(data),
             None => Err(ProbeError::Object {
@@ -230,7 +225,6 @@ impl BpfSession {
             backend,
             starts: set.starts,
             preempts,
-            phase_map: Array::try_from(Map::Array(take(names::PHASE)?)).map_err(opening)?,
             displaced: BpfHashMap::try_from(displaced).map_err(opening)?,
             nests: (set.starts == Starts::Nests)
                 .then(|| BpfHashMap::try_from(nests).map_err(opening))
@@ -239,7 +233,7 @@ impl BpfSession {
             phase: 0,
             closed: None,
             pending: None,
-            cpus,
+            layout: parameters.layout,
             precision: options.precision,
             drained_until: None,
             detached: None,
@@ -329,32 +323,24 @@ impl BpfSession {
         let displaced = each_once(self.displaced.keys(), DISPLACED_MAX as usize)
             .map_err(|error| failed_map("reading the displaced starts", error))?;
         let Some(probed) = self.probed.get_mut(place) else { return Ok(()) };
-        let mut bytes = slot_bytes(probed)?;
-        let slots = parse_slots(&bytes, self.cpus);
+        let slots = slots(&self.layout, probed);
         let mut given_up = 0;
         if self.starts == Starts::Cookies {
             let sum = |of: fn(&Slot) -> u64| slots.iter().map(of).sum::<u64>();
-            let ended = sum(|slot| slot.paired + slot.lost) + probed.swept;
+            let ended = sum(|slot| slot.start + slot.lost) + probed.swept;
             given_up += sum(|slot| slot.entries).saturating_sub(ended);
         }
-        for (slot, bytes) in slots.iter().zip(bytes.chunks_exact_mut(size_of::<Slot>())) {
-            if slot.frame != 0 {
-                given_up += 1;
-                bytes[offset_of!(Slot, frame)..][..8].fill(0);
-            }
+        // No program writes to them now.
+        for slot in self.layout.slots_of(probed.maps.value.words()) {
+            let frame = slot.get(offset_of!(Slot, frame) / 8);
+            given_up += u64::from(frame.is_some_and(|frame| frame.swap(0, Relaxed) != 0));
         }
-        // No program writes to it now.
-        probed.write(names::SLOTS, 0, &bytes)?;
         probed.swept += given_up;
         let number = probed.number as u64;
         for key in displaced.iter().filter(|[_, handler]| *handler == number) {
             probed.swept += u64::from(self.displaced.remove(key).is_ok());
         }
         Ok(())
-    }
-
-    fn read_slots(&self, probed: &Probed) -> Result<Vec<Slot>, ProbeError> {
-        Ok(parse_slots(&slot_bytes(probed)?, self.cpus))
     }
 
     /// Counts a start of a handler that was taken out of a shared map.
@@ -431,14 +417,14 @@ impl BpfSession {
         let lost = probed.swept;
         let mut books = Books { in_flight: displaced_now, lost, ..Books::default() };
         let mut paired = 0;
-        for slot in self.read_slots(probed)? {
+        for slot in slots(&self.layout, probed) {
             books.entries += slot.entries;
             books.lost += slot.lost;
             books.unpaired_exits += slot.unpaired_exits;
             books.displaced += slot.displaced;
             books.migrated += slot.migrated;
             books.in_flight += u64::from(slot.frame != 0);
-            paired += slot.paired;
+            paired += slot.start;
         }
         if matches!(self.starts, Starts::Cookies | Starts::Nests) {
             // Between two reads, a call may be counted as paired on one CPU and not yet as entered on another.
@@ -515,43 +501,43 @@ impl BpfSession {
         phase: u32,
         mut books: Books,
     ) -> Result<Drained, ProbeError> {
-        let Totals { of_calls, backwards } =
-            self.read_records(probed, self.record_key(0, phase))?;
+        let Totals { of_calls, backwards } = self.read_records(probed, phase, false)?;
         books.backwards = probed.books.backwards + backwards;
         let self_time = if self.tells_self_time() {
-            let own = self.record_key(0, phase) + PHASES * self.cpus;
-            Some(self.read_records(probed, own)?.of_calls)
+            Some(self.read_records(probed, phase, true)?.of_calls)
         } else {
             None
         };
         Ok(Drained { durations: of_calls.durations, self_time, books })
     }
 
-    /// The sum of the records of all CPUs, of which `first` is the key of the first.
-    fn read_records(&self, probed: &Probed, first: u32) -> Result<Totals, ProbeError> {
+    /// The sum of a phase's records of all CPUs.
+    fn read_records(
+        &self,
+        probed: &Probed,
+        phase: u32,
+        is_own_time: bool,
+    ) -> Result<Totals, ProbeError> {
         let invalid = |what| probed.failed("reading the histogram", std::io::Error::other(what));
         let mut durations =
             self.precision.durations().map_err(|error| invalid(error.to_string()))?;
         let (mut probes_ns, mut backwards) = (0, 0);
-        let mut bytes = vec![0; record_bytes(self.precision)];
-        let head = size_of::<RecordHead>();
         let magnitude = self.precision.magnitude();
-        for cpu in 0..self.cpus {
-            probed.read(names::RECORDS, first + cpu, &mut bytes)?;
-            let found = head_of(&bytes);
+        let (value, map) = (probed.maps.value.words(), probed.maps.records.words());
+        for record in self.layout.records_of(value, map, phase, is_own_time) {
+            let (head, counts) = record.split_at(size_of::<RecordHead>() / 8);
+            let found = head_of(head);
             backwards += found.backwards;
-            if bytes[head..].iter().all(|&byte| byte == 0) {
+            let counts = counts.iter().map(|word| word.load(Relaxed)).enumerate();
+            let mut touched = counts.filter(|(_, word)| *word != 0).peekable();
+            if touched.peek().is_none() {
                 continue;
             }
             // The head has the extremes of long durations; each short value has a counter of its own.
             let (not_min, max) = extremes(&found);
             durations.add_exact(found.sum, !not_min, max, found.over_range);
             probes_ns += found.probes;
-            for (counter, count) in bytes[head..].chunks_exact(4).enumerate() {
-                let count = u64::from(u32::from_ne_bytes([count[0], count[1], count[2], count[3]]));
-                if count == 0 {
-                    continue;
-                }
+            for (counter, count) in touched.flat_map(two_counters) {
                 let value = lowest_value(magnitude, counter);
                 let recorded = if value < 1 << magnitude {
                     durations.record_n(value, count)
@@ -564,34 +550,31 @@ impl BpfSession {
         Ok(Totals { of_calls: SelfTime { durations, probes_ns }, backwards })
     }
 
-    fn record_key(&self, cpu: u32, phase: u32) -> u32 {
-        phase * self.cpus + cpu
-    }
-
-    /// Empties the records of a phase that no program writes.
-    fn clear(&self, phase: u32) -> Result<(), ProbeError> {
-        let empty = vec![0; record_bytes(self.precision)];
+    /// Empties the records of a phase that no program writes. What is empty is not written.
+    fn clear(&self, phase: u32) {
         for probed in &self.probed {
-            for cpu in 0..self.cpus {
-                let key = self.record_key(cpu, phase);
-                probed.write(names::RECORDS, key, &empty)?;
-                if self.tells_self_time() {
-                    probed.write(names::RECORDS, key + PHASES * self.cpus, &empty)?;
+            let (value, map) = (probed.maps.value.words(), probed.maps.records.words());
+            for is_own_time in [false, true].into_iter().take(1 + usize::from(self.tells_self_time())) {
+                let records = self.layout.records_of(value, map, phase, is_own_time);
+                for word in records.flatten().filter(|word| word.load(Relaxed) != 0) {
+                    word.store(0, Relaxed);
                 }
             }
         }
-        Ok(())
     }
 
     /// Switches programs to the other phase, whose records have been read.
     fn close(&mut self) -> Result<(), ProbeError> {
         let old = self.phase;
         let new = (old + 1) % PHASES;
-        self.clear(new)?;
+        self.clear(new);
         let entered = self.entries()?;
-        self.phase_map
-            .set(0, self.record_key(0, new), 0)
-            .map_err(|error| failed_map("flipping the phase", error))?;
+        // Emptied first, also as programs see it.
+        fence(SeqCst);
+        for probed in &self.probed {
+            self.layout.set_phase(probed.maps.value.words(), new);
+        }
+        fence(SeqCst);
         self.phase = new;
         self.closed = Some((old, entered));
         self.drained_until = self.detached.or_else(|| Some(Instant::now()));
@@ -666,10 +649,10 @@ impl Session for BpfSession {
 
     fn entries(&mut self) -> Result<Vec<Option<u64>>, ProbeError> {
         let entries = |probed| {
-            let slots = self.read_slots(probed)?;
-            Ok(Some(slots.iter().map(|slot| slot.entries).sum()))
+            let slots = slots(&self.layout, probed);
+            Some(slots.iter().map(|slot| slot.entries).sum())
         };
-        self.probed.iter().map(entries).collect()
+        Ok(self.probed.iter().map(entries).collect())
     }
 
     fn detach(&mut self) {
@@ -712,7 +695,7 @@ impl Session for BpfSession {
     fn memory_bytes(&self) -> u64 {
         let maps = Maps {
             handlers: self.probed.len() as u64,
-            cpus: u64::from(self.cpus),
+            layout: self.layout.clone(),
             precision: self.precision,
             self_time: self.tells_self_time(),
         };
@@ -721,14 +704,6 @@ impl Session for BpfSession {
 }
 
 impl Probed {
-    fn read(&self, name: &'static str, key: u32, value: &mut [u8]) -> Result<(), ProbeError> {
-        self.maps.read(name, key, value).map_err(|error| self.failed("reading a map", error))
-    }
-
-    fn write(&self, name: &'static str, key: u32, value: &[u8]) -> Result<(), ProbeError> {
-        self.maps.write(name, key, value).map_err(|error| self.failed("emptying a map", error))
-    }
-
     fn failed(&self, doing: &'static str, error: std::io::Error) -> ProbeError {
         ProbeError::Handler { doing, handler: self.target.name.clone(), error }
     }
@@ -755,32 +730,9 @@ impl Program {
     }
 }
 
-/// The value of a handler's map of slots.
-fn slot_bytes(probed: &Probed) -> Result<Vec<u8>, ProbeError> {
-    let mut bytes = vec![0; SLOTS_MAX * size_of::<Slot>()];
-    probed.read(names::SLOTS, 0, &mut bytes)?;
-    Ok(bytes)
-}
-
-/// Those of the first `cpus`.
-fn parse_slots(bytes: &[u8], cpus: u32) -> Vec<Slot> {
-    bytes
-        .chunks_exact(size_of::<Slot>())
-        .take(cpus as usize)
-        .map(|bytes| {
-            let word = |at: usize| array(bytes, at * 8).map_or(0, u64::from_ne_bytes);
-            Slot {
-                frame: word(0),
-                start: word(1),
-                entries: word(2),
-                lost: word(3),
-                unpaired_exits: word(4),
-                displaced: word(5),
-                migrated: word(6),
-                paired: word(7),
-            }
-        })
-        .collect()
+/// The slots of a handler, of all possible CPUs.
+fn slots(layout: &Layout, probed: &Probed) -> Vec<Slot> {
+    layout.slots_of(probed.maps.value.words()).map(counters::slot).collect()
 }
 
 /// Maps, programs and links of a handler, and some to spare.
@@ -790,16 +742,20 @@ fn is_tracing(attach_type: AttachType) -> bool {
     matches!(attach_type, AttachType::Fentry | AttachType::Fexit | AttachType::Fsession)
 }
 
-fn possible_cpus() -> Result<u32, ProbeError> {
-    let cpus =
-        aya::util::nr_cpus().map_err(|(doing, error)| ProbeError::System { doing, error })?;
-    let fits = u32::try_from(cpus).ok().filter(|_| cpus <= SLOTS_MAX);
-    fits.ok_or_else(|| ProbeError::System {
-        doing: "counting the possible CPUs",
-        error: std::io::Error::other(format!(
-            "this machine may have {cpus}, and {SLOTS_MAX} is the most that can be measured"
-        )),
-    })
+/// The highest number that a CPU may have, and one; and the numbers of those that are online.
+fn cpus() -> Result<(u32, Vec<u32>), ProbeError> {
+    let system = |error| ProbeError::System { doing: "counting the CPUs", error };
+    let read = |name: &str| {
+        let list = std::fs::read_to_string(format!("/sys/devices/system/cpu/{name}"));
+        list.map(|list| counters::numbers(&list)).map_err(system)
+    };
+    let possible = read("possible")?.into_iter().max().map_or(1, |highest| highest + 1);
+    if possible as usize > SLOTS_MAX {
+        return Err(system(std::io::Error::other(format!(
+            "this machine may have {possible}, and {SLOTS_MAX} is the most that can be measured"
+        ))));
+    }
+    Ok((possible, read("online")?))
 }
 
 fn failed_map(doing: &str, error: MapError) -> ProbeError {
@@ -842,9 +798,16 @@ fn each_once<Key: std::hash::Hash + Eq>(
     keys.take(capacity.saturating_mul(2)).collect()
 }
 
+/// The counters in a word of a record, by its place among them: two, of which the first has the low bytes.
+fn two_counters((at, word): (usize, u64)) -> impl Iterator<Item = (usize, u64)> {
+    let halves = [word & u64::from(u32::MAX), word >> 32];
+    let [low, high] = if cfg!(target_endian = "little") { [0, 1] } else { [1, 0] };
+    [(2 * at, halves[low]), (2 * at + 1, halves[high])].into_iter().filter(|(_, count)| *count != 0)
+}
+
 /// The head of a record.
-fn head_of(record: &[u8]) -> RecordHead {
-    let word = |at| array(record, at).map_or(0, u64::from_ne_bytes);
+fn head_of(record: &[AtomicU64]) -> RecordHead {
+    let word = |at: usize| record.get(at / 8).map_or(0, |word| word.load(Relaxed));
     let mut nested = [Extremes::default(); NESTED_MAX];
     for (at, pair) in nested.iter_mut().enumerate() {
         let at = offset_of!(RecordHead, nested) + at * size_of::<Extremes>();
@@ -878,9 +841,9 @@ mod tests {
     #[test]
     fn the_extremes_of_a_record_are_those_of_all_depths() {
         let words = [900, !40, 300, 1, 7, 2, 0, !50, 200, 0, 0, !30, 500, 0, 0];
-        let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_ne_bytes).collect();
-        assert_eq!(bytes.len(), size_of::<RecordHead>());
-        let head = head_of(&bytes);
+        let words = words.map(AtomicU64::new);
+        assert_eq!(words.len() * 8, size_of::<RecordHead>());
+        let head = head_of(&words);
         assert_eq!((head.sum, head.over_range, head.probes), (900, 1, 7));
         assert_eq!((head.backwards, head.depth), (2, 0));
         assert_eq!(extremes(&head), (!30, 500));

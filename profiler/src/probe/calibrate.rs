@@ -6,15 +6,12 @@
 
 use std::{io, path::Path};
 
-use profiler_common::layout::{SLOTS_MAX, Slot, names};
-
 use super::{
-    ProbeError,
+    ProbeError, counters,
     object::{CreatedMaps, Parameters, Template},
     programs::{self, Kind, Side},
     sys::{self, AttachType},
 };
-use crate::bytes::array;
 use crate::kernel::target::Target;
 
 /// A system call that few processes make, and that this one makes for the purpose.
@@ -56,7 +53,7 @@ pub(super) fn exit_shift(
     let target = Target { name: CALLED.to_owned(), module: None, address: 0, ..Target::default() };
     let pid =
         pid().map_err(system("asking for this process's number outside its PID namespace"))?;
-    let parameters = Parameters { handler: u64::from(pid), exit_shift: 0, ..*parameters };
+    let parameters = Parameters { handler: u64::from(pid), exit_shift: 0, ..parameters.clone() };
     let kinds = [("calibrate_leave", Side::Exit), ("calibrate_enter", Side::Entry)]
         .map(|(name, side)| Kind { side, name, attach_type });
     let instance = template.instantiate(&parameters, shared, &kinds)?;
@@ -75,10 +72,8 @@ pub(super) fn exit_shift(
     let mut found = None;
     for _ in 0..CALLS {
         sys::call_getpgid();
-        let mut bytes = vec![0; SLOTS_MAX * size_of::<Slot>()];
-        instance.read(names::SLOTS, 0, &mut bytes).map_err(system("reading a map"))?;
-        let word = |at| array(&bytes, at).map_or(0, u64::from_ne_bytes);
-        let (place, registers) = (word(0), word(8));
+        let slot = counters::slot(instance.value.words());
+        let (place, registers) = (slot.frame, slot.start);
         let distance = place.wrapping_sub(registers);
         if place == 0 || registers == 0 || found.is_some_and(|before| before != distance) {
             let what = format!(

@@ -8,11 +8,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use profiler_common::layout::{
-    DISPLACED_MAX, NESTS_MAX, Nest, PHASES, RecordHead, SLOTS_MAX, Slot,
-};
+use profiler_common::layout::{DISPLACED_MAX, NESTS_MAX, Nest, RecordHead};
 
-use super::Precision;
+use super::{Precision, counters::Layout};
 use crate::text::plural;
 
 /// Share of what is available that maps may take. The rest is for the histograms that the profiler itself
@@ -21,39 +19,41 @@ use crate::text::plural;
 const SHARE: (u64, u64) = (3, 4);
 
 /// What the maps of one session are made for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Maps {
     pub(super) handlers: u64,
-    /// Possible CPUs: the kernel makes an element for each, online or not.
-    pub(super) cpus: u64,
+    pub(super) layout: Layout,
     pub(super) precision: Precision,
     pub(super) self_time: bool,
 }
 
 impl Maps {
     /// Bytes of one handler's maps.
-    fn handler_bytes(self) -> u64 {
-        let kinds = if self.self_time { 2 } else { 1 };
-        let records = kinds * self.cpus * u64::from(PHASES);
-        (SLOTS_MAX * size_of::<Slot>()) as u64 + records * record_bytes(self.precision) as u64
+    fn handler_bytes(&self) -> u64 {
+        self.layout.bytes()
+    }
+
+    /// The same with other digits.
+    fn with(&self, precision: Precision) -> Self {
+        Self { precision, layout: self.layout.with(precision), ..*self }
     }
 
     /// Bytes of the maps that hold what was measured.
-    pub(super) fn bytes(self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         let nests = NESTS_MAX as usize * (size_of::<u64>() + size_of::<Nest>());
         let shared = if self.self_time { nests as u64 } else { 0 };
         self.handlers.saturating_mul(self.handler_bytes()).saturating_add(shared)
     }
 
     /// Bytes of all maps, with an estimate of what the kernel adds to the elements of hash maps.
-    fn all_bytes(self) -> u64 {
+    fn all_bytes(&self) -> u64 {
         const ELEMENT: u64 = 80;
         self.bytes().saturating_add(u64::from(DISPLACED_MAX) * ELEMENT)
     }
 
     /// How many handlers fit into so many bytes.
-    fn that_fit(self, bytes: u64) -> u64 {
-        let shared = Self { handlers: 0, ..self }.all_bytes();
+    fn that_fit(&self, bytes: u64) -> u64 {
+        let shared = Self { handlers: 0, ..self.clone() }.all_bytes();
         bytes.saturating_sub(shared) / self.handler_bytes()
     }
 
@@ -61,12 +61,12 @@ impl Maps {
     ///
     /// # Errors
     /// If they need more than may be taken of it.
-    pub(super) fn check(self, available: &Available) -> Result<(), TooLittle> {
+    pub(super) fn check(&self, available: &Available) -> Result<(), TooLittle> {
         let may_take = available.bytes / SHARE.1 * SHARE.0;
         if self.all_bytes() <= may_take {
             return Ok(());
         }
-        Err(TooLittle { maps: self, may_take, available: available.clone() })
+        Err(TooLittle { maps: self.clone(), may_take, available: available.clone() })
     }
 }
 
@@ -150,23 +150,23 @@ impl fmt::Display for TooLittle {
         let handlers = |count: u64| format!("{count} handler{}", plural(count));
         write!(
             f,
-            "histograms of {} need {} of kernel memory for {} possible CPUs with {} digits, and {} may be taken: \
+            "histograms of {} need {} of kernel memory for {} CPUs with {} digits, and {} may be taken: \
              three quarters of the {} that {} leaves, the rest being for the load and for the profiler itself; ",
             handlers(maps.handlers),
             mebibytes(maps.all_bytes()),
-            maps.cpus,
+            maps.layout.online(),
             maps.precision.digits(),
             mebibytes(*may_take),
             mebibytes(available.bytes),
             available.source.display()
         )?;
-        let two = Maps { precision: Precision::Two, ..*maps };
-        let fits = |maps: Maps| maps.all_bytes() <= *may_take;
+        let two = maps.with(Precision::Two);
+        let fits = |maps: &Maps| maps.all_bytes() <= *may_take;
         let others: &[Precision] = match maps.precision {
             Precision::Three => &[Precision::Three, Precision::Two],
             Precision::Two => &[Precision::Two],
         };
-        if maps.precision == Precision::Three && fits(two) {
+        if maps.precision == Precision::Three && fits(&two) {
             return write!(
                 f,
                 "--precision 2 fits ({}), and so do {} with 3 digits",
@@ -176,11 +176,11 @@ impl fmt::Display for TooLittle {
         }
         write!(f, "name fewer handlers at a time (")?;
         for (index, precision) in others.iter().enumerate() {
-            let fit = Maps { precision: *precision, ..*maps }.that_fit(*may_take);
+            let fit = maps.with(*precision).that_fit(*may_take);
             let comma = if index > 0 { ", " } else { "" };
             write!(f, "{comma}--precision {}: {fit} fit", precision.digits())?;
         }
-        write!(f, "), free memory, or boot with fewer possible CPUs (possible_cpus=)")
+        write!(f, "), free memory, or boot with fewer CPUs (nr_cpus=)")
     }
 }
 
@@ -199,8 +199,9 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn maps(handlers: u64, cpus: u64, precision: Precision) -> Maps {
-        Maps { handlers, cpus, precision, self_time: false }
+    fn maps(handlers: u64, cpus: u32, precision: Precision) -> Maps {
+        let layout = Layout::new(240, (0..cpus).collect(), precision, false);
+        Maps { handlers, layout, precision, self_time: false }
     }
 
     fn available(mebibytes: u64) -> Available {
@@ -210,18 +211,21 @@ mod tests {
     #[test]
     fn a_handler_takes_what_the_docs_say() {
         let kib = |maps: Maps| maps.bytes() / 1024;
-        let three = |cpus| kib(maps(1, cpus, Precision::Three));
-        let two = |cpus| kib(maps(1, cpus, Precision::Two));
-        let (fine, coarse) = (three(1) - 64, two(1) - 64);
-        let text =
-            format!("per handler 64 KiB, and {fine} KiB a CPU ({coarse} KiB with `--precision 2`)");
+        let a_cpu = |precision| kib(maps(1, 2, precision)) - kib(maps(1, 1, precision));
+        let text = format!(
+            "per handler {} KiB ({} KiB with `--precision 2`) for each CPU that is online at the start, as much again",
+            a_cpu(Precision::Three),
+            a_cpu(Precision::Two)
+        );
         assert!(
             include_str!("../../../docs/accuracy.md").contains(&text),
             "docs/accuracy.md has to say: {text}"
         );
-        assert_eq!(three(10) - 64, 2162);
-        let of_self_time = Maps { self_time: true, ..maps(1, 1, Precision::Three) };
-        assert!(of_self_time.bytes() > 2 * maps(1, 1, Precision::Three).bytes());
+        let slots = 256 * 64 / 1024;
+        assert_eq!(kib(maps(1, 9, Precision::Three)) - slots, 2162);
+        let layout = Layout::new(240, vec![0], Precision::Three, true);
+        let of_self_time = Maps { layout, self_time: true, ..maps(1, 1, Precision::Three) };
+        assert_eq!(kib(of_self_time) - slots, 864);
     }
 
     #[test]
@@ -247,11 +251,13 @@ mod tests {
     fn as_many_as_are_said_to_fit_do() {
         for precision in [Precision::Two, Precision::Three] {
             for self_time in [false, true] {
-                let all = Maps { self_time, ..maps(512, 64, precision) };
+                let layout = Layout::new(240, (0..64).collect(), precision, self_time);
+                let all = Maps { handlers: 512, layout, precision, self_time };
                 let bytes = 700 * MIB;
                 let fit = all.that_fit(bytes);
-                assert!(Maps { handlers: fit, ..all }.all_bytes() <= bytes);
-                assert!(Maps { handlers: fit + 1, ..all }.all_bytes() > bytes);
+                let with = |handlers| Maps { handlers, ..all.clone() };
+                assert!(with(fit).all_bytes() <= bytes);
+                assert!(with(fit + 1).all_bytes() > bytes);
             }
         }
     }

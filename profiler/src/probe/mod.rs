@@ -3,6 +3,7 @@
 pub mod bpf;
 mod calibrate;
 mod composite;
+mod counters;
 mod errno;
 pub mod feature;
 pub mod ftrace;

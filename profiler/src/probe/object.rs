@@ -9,12 +9,13 @@ use std::{
 
 use aya::maps::MapData;
 use aya_obj::{EbpfSectionKind, Object, generated::bpf_insn};
-use profiler_common::layout::{kfunc, names};
+use profiler_common::layout::{kfunc, names, operand};
 
 use super::{
     ProbeError,
+    counters::Layout,
     programs::{Kind, Side},
-    sys::{self, LoadRefused, Program},
+    sys::{self, LoadRefused, Program, mapped::Mapped},
 };
 use crate::kernel::btf::Btf;
 
@@ -34,7 +35,12 @@ pub(super) struct Template {
 /// The programs and maps of one handler.
 pub(super) struct Instance {
     programs: HashMap<String, Vec<bpf_insn>>,
-    pub(super) maps: HashMap<String, MapData>,
+    /// Kept for the programs that are loaded later.
+    _maps: HashMap<String, MapData>,
+    /// Slots and histograms that programs address directly.
+    pub(super) value: Mapped,
+    /// Histograms that they look up.
+    pub(super) records: Mapped,
     pub(super) license: CString,
 }
 
@@ -51,16 +57,13 @@ pub(super) struct Costs {
 pub(super) type CreatedMaps = HashMap<String, (aya_obj::Map, MapData)>;
 
 /// What one instance is made with.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Parameters {
     pub(super) handler: u64,
-    pub(super) cpus: u64,
     pub(super) exit_shift: u64,
     /// What probes add, where self time is measured.
     pub(super) costs: Costs,
-    pub(super) slots_bytes: u32,
-    pub(super) record_bytes: u32,
-    pub(super) records: u32,
+    pub(super) layout: Layout,
 }
 
 impl Template {
@@ -92,7 +95,7 @@ impl Template {
 
     /// Makes the maps that all instances share; `nests`: with room for tasks' calls under way.
     pub(super) fn shared(&self, nests: bool) -> Result<CreatedMaps, ProbeError> {
-        [names::PHASE, names::DISPLACED, names::NESTS]
+        [names::DISPLACED, names::NESTS]
             .into_iter()
             .map(|name| {
                 let mut map = self.map(name)?;
@@ -122,10 +125,12 @@ impl Template {
             .map(|(_, program)| program.function_key())
             .collect();
         object.functions.retain(|key, _| !others.contains(key));
-        let Parameters { handler, cpus, exit_shift, costs, .. } = parameters;
+        let Parameters { handler, exit_shift, costs, layout } = parameters;
         let constants = [
             (names::HANDLER, handler),
-            (names::CPUS, cpus),
+            (names::CPUS, &u64::from(layout.possible())),
+            (names::OWN_BYTES, &(layout.own_bytes() as u64)),
+            (names::OWN_KEYS, &(layout.own_keys() as u64)),
             (names::EXIT_SHIFT, exit_shift),
             (names::OUTSIDE, &costs.outside_ns),
             (names::INSIDE, &costs.inside_ns),
@@ -150,10 +155,23 @@ impl Template {
                 .functions
                 .get(&program.function_key())
                 .ok_or_else(|| self.unusable(format!("program {name} has no code")))?;
-            programs.insert(name.clone(), function.instructions.clone());
+            let mut instructions = function.instructions.clone();
+            set_operands(&mut instructions, layout).map_err(|error| self.unusable(error))?;
+            programs.insert(name.clone(), instructions);
         }
-        let maps = own.into_iter().map(|(name, (_, data))| (name, data)).collect();
-        Ok(Instance { programs, maps, license: object.license })
+        let maps: HashMap<_, _> = own.into_iter().map(|(name, (_, data))| (name, data)).collect();
+        let mapped = |name, bytes| {
+            let fd = maps.get(name).map(|map: &MapData| map.fd().as_fd());
+            let fd = fd.ok_or_else(|| self.unusable(format!("no map {name}")))?;
+            Mapped::new(fd, bytes).map_err(|error| ProbeError::System {
+                doing: "mapping the counters of the BPF programs",
+                error,
+            })
+        };
+        let value = mapped(names::SLOTS, layout.value_bytes())?;
+        let records = mapped(names::RECORDS, layout.records() * layout.record_bytes())?;
+        layout.set_phase(value.words(), 0);
+        Ok(Instance { programs, _maps: maps, value, records, license: object.license })
     }
 
     /// Makes the maps that each handler has of its own, and writes its constants.
@@ -162,15 +180,22 @@ impl Template {
         object: &mut Object,
         parameters: &Parameters,
     ) -> Result<CreatedMaps, ProbeError> {
+        let layout = &parameters.layout;
+        // What is beyond that the kernel refuses.
+        let in_map = |number| u32::try_from(number).unwrap_or(u32::MAX);
         let mut own = HashMap::new();
         for name in [names::SLOTS, names::RECORDS, names::CONSTANTS] {
             let mut map =
                 object.maps.remove(name).ok_or_else(|| self.unusable(format!("no map {name}")))?;
             match name {
-                names::SLOTS => map.set_value_size(parameters.slots_bytes),
+                names::SLOTS => {
+                    map.set_value_size(in_map(layout.value_bytes()));
+                    make_mappable(&mut map);
+                }
                 names::RECORDS => {
-                    map.set_value_size(parameters.record_bytes);
-                    map.set_max_entries(parameters.records);
+                    map.set_value_size(in_map(layout.record_bytes()));
+                    map.set_max_entries(in_map(layout.records()));
+                    make_mappable(&mut map);
                 }
                 _ => {}
             }
@@ -219,21 +244,42 @@ impl Instance {
             btf_object,
         })
     }
+}
 
-    /// Reads an element of one of the handler's maps.
-    pub(super) fn read(&self, map: &str, key: u32, value: &mut [u8]) -> io::Result<()> {
-        sys::map_lookup(self.map(map)?, key, value)
+fn make_mappable(map: &mut aya_obj::Map) {
+    // Those of the other kind come from sections that the object does not have.
+    if let aya_obj::Map::Legacy(map) = map {
+        map.def.map_flags |= sys::MAPPABLE;
     }
+}
 
-    /// Writes an element of one of the handler's maps.
-    pub(super) fn write(&self, map: &str, key: u32, value: &[u8]) -> io::Result<()> {
-        sys::map_update(self.map(map)?, key, value)
+/// Puts the numbers of this machine where stand-ins are operands.
+///
+/// # Errors
+/// If the compiler has put one where it is not expected.
+fn set_operands(instructions: &mut [bpf_insn], layout: &Layout) -> Result<(), String> {
+    /// `BPF_ALU | BPF_AND`, and with `BPF_ALU64`.
+    const AND: [u8; 2] = [0x54, 0x57];
+    /// `BPF_JMP32`, `BPF_JMP`: the class is in the low bits.
+    const JUMPS: [u8; 2] = [0x06, 0x05];
+    /// `BPF_X`: the operand is a register.
+    const REGISTER: u8 = 0x08;
+    let fits = |number: usize| i32::try_from(number).map_err(|_| "too many CPUs".to_owned());
+    let (mask, last) = (fits(layout.slots() - 1)?, fits(layout.last_record())?);
+    for instruction in instructions {
+        let code = instruction.code;
+        let is_jump = JUMPS.contains(&(code & 7)) && code & REGISTER == 0;
+        instruction.imm = match instruction.imm {
+            operand::CPU_MASK if AND.contains(&code) => mask,
+            operand::LAST_RECORD if is_jump => last,
+            imm if imm == operand::LAST_RECORD + 1 && is_jump => last + 1,
+            operand::CPU_MASK | operand::LAST_RECORD => {
+                return Err(format!("an operand is in an instruction of code {code:#x}"));
+            }
+            imm => imm,
+        };
     }
-
-    fn map(&self, name: &str) -> io::Result<BorrowedFd<'_>> {
-        let map = self.maps.get(name).map(|map| map.fd().as_fd());
-        map.ok_or_else(|| io::Error::other(format!("the BPF object has no map {name}")))
-    }
+    Ok(())
 }
 
 /// Puts the ids of kernel functions where their stand-ins are called.

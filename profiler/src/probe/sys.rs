@@ -16,6 +16,7 @@ use aya_obj::generated::{bpf_cmd, bpf_insn};
 
 use crate::bytes::array;
 
+pub(super) mod mapped;
 pub(super) mod perf;
 
 /// `BPF_PROG_TYPE_KPROBE`.
@@ -429,14 +430,6 @@ fn map_element(command: bpf_cmd, map: BorrowedFd<'_>, key: u32, value: u64) -> i
     bpf(command, &mut attr).map(drop)
 }
 
-/// Reads one element; `value` must be as long as the map's values.
-///
-/// # Errors
-/// What the kernel said.
-pub(super) fn map_lookup(map: BorrowedFd<'_>, key: u32, value: &mut [u8]) -> io::Result<()> {
-    map_element(bpf_cmd::BPF_MAP_LOOKUP_ELEM, map, key, address_mut(value))
-}
-
 /// Writes one element; `value` must be as long as the map's values.
 ///
 /// # Errors
@@ -452,6 +445,25 @@ pub(super) fn map_update(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Res
 pub(super) fn map_freeze(map: BorrowedFd<'_>) -> io::Result<()> {
     let mut attr = GetId { id: fd_number(map), ..Default::default() };
     bpf(bpf_cmd::BPF_MAP_FREEZE, &mut attr).map(drop)
+}
+
+/// Flag of an array that may be mapped (kernel 5.5, commit fc9702273e2e).
+pub(super) const MAPPABLE: u32 = 1 << 10;
+
+/// Whether the kernel takes an array whose value has so many bytes. Other refusals say nothing about the size.
+pub(super) fn takes_value(bytes: usize) -> bool {
+    const ARRAY: u32 = 2;
+    let Ok(value_size) = u32::try_from(bytes) else { return false };
+    let mut attr = MapCreate {
+        map_type: ARRAY,
+        key_size: 4,
+        value_size,
+        max_entries: 1,
+        map_flags: MAPPABLE,
+        inner_map_fd: 0,
+    };
+    let made = bpf_fd(bpf_cmd::BPF_MAP_CREATE, &mut attr);
+    made.err().and_then(|error| error.raw_os_error()) != Some(libc::E2BIG)
 }
 
 /// All objects of one kind, by its `GET_NEXT_ID` and `GET_FD_BY_ID` commands.

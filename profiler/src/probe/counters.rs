@@ -1,0 +1,293 @@
+//! Where a handler's slots and histograms lie in its maps, and how they are read there.
+//!
+//! Programs address one value directly: the slots of all possible CPUs, then two records for each CPU that is online
+//! at the start. A CPU that comes online later is counted in a pair of records that such CPUs share. It is in a second
+//! map, in which programs look records up; where the kernel takes no value that large, the others are there, too.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use profiler_common::layout::{LOOKED_UP, PHASES, Slot};
+
+use super::{Precision, memory::record_bytes, sys};
+
+/// Bytes of a word.
+const WORD: usize = size_of::<u64>();
+
+/// Bytes of a cache line, to which slots and records are aligned in a value, which begins at a page.
+const LINE: usize = 64;
+
+const _: () = assert!(size_of::<Slot>() == LINE);
+
+/// The layout of each handler's maps in a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// The highest number that a CPU may have, and one.
+    possible: u32,
+    /// The numbers of the CPUs that have records of their own.
+    own: Vec<u32>,
+    /// From one record to the next.
+    record_bytes: usize,
+    self_time: bool,
+    /// Whether records are in the value.
+    is_direct: bool,
+}
+
+impl Layout {
+    /// For CPUs with numbers below `possible`, of which those in `online` get records of their own.
+    pub(super) fn new(
+        possible: u32,
+        online: Vec<u32>,
+        precision: Precision,
+        self_time: bool,
+    ) -> Self {
+        let record_bytes = record_bytes(precision).next_multiple_of(LINE);
+        Self { possible, own: online, record_bytes, self_time, is_direct: true }
+    }
+
+    /// The one that this kernel takes: before 6.13 or so a value has 4 MiB at most (`KMALLOC_MAX_SIZE`, in
+    /// `array_map_alloc_check`).
+    pub(super) fn that_fits(self) -> Self {
+        let is_direct = sys::takes_value(self.value_bytes());
+        Self { is_direct, ..self }
+    }
+
+    /// Whether programs address the records of CPUs that were online at the start, and look up none of them.
+    pub(super) const fn is_direct(&self) -> bool {
+        self.is_direct
+    }
+
+    /// The same with other digits.
+    pub(super) fn with(&self, precision: Precision) -> Self {
+        let record_bytes = record_bytes(precision).next_multiple_of(LINE);
+        Self { record_bytes, ..self.clone() }
+    }
+
+    /// CPUs that have records of their own.
+    pub(super) fn online(&self) -> usize {
+        self.own.len()
+    }
+
+    pub(super) const fn possible(&self) -> u32 {
+        self.possible
+    }
+
+    pub(super) const fn record_bytes(&self) -> usize {
+        self.record_bytes
+    }
+
+    fn kinds(&self) -> usize {
+        if self.self_time { 2 } else { 1 }
+    }
+
+    /// Slots of a handler.
+    pub(super) fn slots(&self) -> usize {
+        (self.possible as usize).next_power_of_two()
+    }
+
+    fn slots_bytes(&self) -> usize {
+        self.slots() * size_of::<Slot>()
+    }
+
+    /// Records of one kind in the value. The verifier wants one even if none is used.
+    fn in_value(&self) -> usize {
+        PHASES as usize * if self.is_direct { self.own.len().max(1) } else { 1 }
+    }
+
+    /// Records of one kind in the map.
+    fn in_map(&self) -> usize {
+        PHASES as usize * if self.is_direct { 1 } else { self.own.len() + 1 }
+    }
+
+    /// Bytes of the value.
+    pub(super) fn value_bytes(&self) -> usize {
+        self.slots_bytes() + self.kinds() * self.in_value() * self.record_bytes
+    }
+
+    /// Elements of the map of records.
+    pub(super) fn records(&self) -> usize {
+        self.kinds() * self.in_map()
+    }
+
+    /// Bytes of both maps.
+    pub(super) fn bytes(&self) -> u64 {
+        (self.value_bytes() + self.records() * self.record_bytes) as u64
+    }
+
+    /// The offset of the last record of durations in the value.
+    pub(super) fn last_record(&self) -> usize {
+        self.slots_bytes() + (self.in_value() - 1) * self.record_bytes
+    }
+
+    /// From a record of durations to that of own time, in the value.
+    pub(super) fn own_bytes(&self) -> usize {
+        if self.self_time { self.in_value() * self.record_bytes } else { 0 }
+    }
+
+    /// The same in the map, in keys.
+    pub(super) fn own_keys(&self) -> usize {
+        if self.self_time { self.in_map() } else { 0 }
+    }
+
+    /// What a CPU's slot has as its record in a phase.
+    fn place(&self, cpu: u32, phase: u32) -> u64 {
+        let own = self.own.iter().position(|&own| own == cpu);
+        let record = |pair: usize| pair * PHASES as usize + phase as usize;
+        match own {
+            Some(at) if self.is_direct => {
+                (self.slots_bytes() + record(at) * self.record_bytes) as u64
+            }
+            Some(at) => LOOKED_UP | record(at + 1) as u64,
+            None => LOOKED_UP | record(0) as u64,
+        }
+    }
+
+    /// Has the programs of a handler count in `phase`.
+    pub(super) fn set_phase(&self, value: &[AtomicU64], phase: u32) {
+        let slots = value.chunks_exact(size_of::<Slot>() / WORD);
+        for (cpu, slot) in (0..).zip(slots).take(self.slots()) {
+            slot[std::mem::offset_of!(Slot, record) / WORD]
+                .store(self.place(cpu, phase), Relaxed);
+        }
+    }
+
+    /// The records of a phase, of durations or of own time.
+    pub(super) fn records_of<'a>(
+        &self,
+        value: &'a [AtomicU64],
+        map: &'a [AtomicU64],
+        phase: u32,
+        is_own_time: bool,
+    ) -> impl Iterator<Item = &'a [AtomicU64]> {
+        let words = self.record_bytes / WORD;
+        let (phase, pairs) = (phase as usize, PHASES as usize);
+        let shift = |count: usize| if is_own_time { count } else { 0 };
+        let in_value = value.get(self.slots_bytes() / WORD..).unwrap_or_default();
+        let direct = in_value.chunks_exact(words).skip(shift(self.in_value()));
+        let looked_up = map.chunks_exact(words).skip(shift(self.in_map()));
+        let direct = direct.take(self.in_value()).skip(phase).step_by(pairs);
+        direct.chain(looked_up.take(self.in_map()).skip(phase).step_by(pairs))
+    }
+
+    /// The slots of all possible CPUs, in words.
+    pub(super) fn slots_of<'a>(
+        &self,
+        value: &'a [AtomicU64],
+    ) -> impl Iterator<Item = &'a [AtomicU64]> {
+        value.chunks_exact(size_of::<Slot>() / WORD).take(self.possible as usize)
+    }
+}
+
+/// What a slot has in it now.
+pub(super) fn slot(words: &[AtomicU64]) -> Slot {
+    let word = |at: usize| words.get(at).map_or(0, |word| word.load(Relaxed));
+    Slot {
+        frame: word(0),
+        start: word(1),
+        entries: word(2),
+        lost: word(3),
+        unpaired_exits: word(4),
+        displaced: word(5),
+        migrated: word(6),
+        record: word(7),
+    }
+}
+
+/// The numbers in a list of the kernel's such as `0-3,8`; what is no list has none.
+pub(super) fn numbers(list: &str) -> Vec<u32> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
+    };
+    list.trim().split(',').filter_map(range).flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use super::*;
+
+    fn layout(possible: u32, online: u32, precision: Precision, is_direct: bool) -> Layout {
+        let all = Layout::new(possible, (0..online).collect(), precision, false);
+        Layout { is_direct, ..all }
+    }
+
+    fn empty(bytes: usize) -> Vec<AtomicU64> {
+        (0..bytes / WORD).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    #[test]
+    fn lists_of_cpus_are_read() {
+        assert_eq!(numbers("0-3,8\n"), [0, 1, 2, 3, 8]);
+        assert_eq!(numbers("0"), [0]);
+        assert_eq!(numbers(""), [0_u32; 0]);
+    }
+
+    #[test]
+    fn slots_and_records_share_no_cache_line() {
+        for precision in [Precision::Two, Precision::Three] {
+            let layout = layout(240, 16, precision, true);
+            assert_eq!(size_of::<Slot>() % LINE, 0);
+            let mut places: Vec<u64> =
+                (0..16).flat_map(|cpu| [layout.place(cpu, 0), layout.place(cpu, 1)]).collect();
+            assert!(places.iter().all(|place| *place >= 256 * 64 && place % LINE as u64 == 0));
+            assert_eq!(places.iter().max().copied(), Some(layout.last_record() as u64));
+            places.dedup();
+            assert_eq!(places.len(), 32);
+            assert_eq!(layout.last_record() + layout.record_bytes, layout.value_bytes());
+        }
+        assert_eq!(offset_of!(Slot, record), 56);
+    }
+
+    #[test]
+    fn memory_is_sized_by_the_cpus_that_are_online() {
+        let mib = |precision| (60 * layout(240, 16, precision, true).bytes()) >> 20;
+        assert_eq!((mib(Precision::Three), mib(Precision::Two)), (216, 31));
+    }
+
+    #[test]
+    fn a_cpu_that_came_online_later_has_a_shared_record_that_is_read_once() {
+        for is_direct in [true, false] {
+            let layout = layout(8, 3, Precision::Two, is_direct);
+            let (value, map) =
+                (empty(layout.value_bytes()), empty(layout.records() * layout.record_bytes));
+            for phase in [0, 1] {
+                layout.set_phase(&value, phase);
+                let places: Vec<u64> =
+                    layout.slots_of(&value).map(|words| slot(words).record).collect();
+                assert_eq!(places.len(), 8);
+                for (cpu, place) in places.iter().enumerate() {
+                    let is_own = cpu < 3;
+                    assert_eq!(*place <= layout.last_record() as u64, is_own && is_direct);
+                    assert_eq!(*place == LOOKED_UP | u64::from(phase), !is_own);
+                    // As a program does.
+                    let (words, at) = match place & LOOKED_UP {
+                        0 => (&value, *place as usize),
+                        _ => (&map, (place & !LOOKED_UP) as usize * layout.record_bytes),
+                    };
+                    words[at / WORD].fetch_add(1 << cpu, Relaxed);
+                }
+                let read: u64 = layout
+                    .records_of(&value, &map, phase, false)
+                    .map(|record| record[0].swap(0, Relaxed))
+                    .sum();
+                assert_eq!(read, 0xff, "each CPU's once");
+            }
+        }
+    }
+
+    #[test]
+    fn records_of_own_time_are_others() {
+        let layout = Layout { self_time: true, ..layout(4, 2, Precision::Two, true) };
+        let (value, map) =
+            (empty(layout.value_bytes()), empty(layout.records() * layout.record_bytes));
+        let at = (layout.place(1, 1) as usize + layout.own_bytes()) / WORD;
+        value[at].store(5, Relaxed);
+        map[(1 + layout.own_keys()) * layout.record_bytes / WORD].store(7, Relaxed);
+        let sum = |phase, is_own_time| -> u64 {
+            let records = layout.records_of(&value, &map, phase, is_own_time);
+            records.map(|record| record[0].load(Relaxed)).sum()
+        };
+        assert_eq!([sum(0, false), sum(1, false), sum(0, true), sum(1, true)], [0, 0, 0, 12]);
+    }
+}

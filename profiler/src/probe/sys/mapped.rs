@@ -1,0 +1,51 @@
+//! Maps of BPF programs in this process's memory: read and written without a system call or a copy.
+
+use std::{
+    io,
+    os::fd::{AsRawFd as _, BorrowedFd},
+    ptr::NonNull,
+    sync::atomic::AtomicU64,
+};
+
+/// The values of an array that was made with `BPF_F_MMAPABLE` (kernel 5.5, commit fc9702273e2e).
+pub(in crate::probe) struct Mapped {
+    start: NonNull<AtomicU64>,
+    words: usize,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread, and what is in it is atomic.
+unsafe impl Send for Mapped {}
+
+impl Mapped {
+    /// Maps the first `bytes` of the values; a value takes its size rounded up to 8 bytes.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub(in crate::probe) fn new(map: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at an address that the kernel chooses touches no memory of ours.
+        let start = unsafe {
+            let fd = map.as_raw_fd();
+            libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, fd, 0)
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).ok_or_else(io::Error::last_os_error)?;
+        Ok(Self { start, words: bytes / size_of::<AtomicU64>() })
+    }
+
+    /// The values in words of 8 bytes. The kernel's programs may change them at any time.
+    pub(in crate::probe) fn words(&self) -> &[AtomicU64] {
+        // SAFETY: the mapping is that long, begins at a page and lives as long as `self`. Any bytes are
+        // valid words, and both sides access them as such or as halves of such.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `new` made; no reference to it outlives `self`.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.words * size_of::<AtomicU64>()) };
+    }
+}
