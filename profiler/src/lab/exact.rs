@@ -32,6 +32,7 @@ const LAYOUT: HistogramLayout = HistogramLayout {
     lowest_ns: 1,
     highest_ns: HIGHEST,
     kernel_memory_bytes: 0,
+    direct: None,
 };
 
 /// Adds to `profile`, which has the load and the machine, what was counted in `step`. `known` keeps the source lines of

@@ -554,7 +554,9 @@ impl BpfSession {
     fn clear(&self, phase: u32) {
         for probed in &self.probed {
             let (value, map) = (probed.maps.value.words(), probed.maps.records.words());
-            for is_own_time in [false, true].into_iter().take(1 + usize::from(self.tells_self_time())) {
+            for is_own_time in
+                [false, true].into_iter().take(1 + usize::from(self.tells_self_time()))
+            {
                 let records = self.layout.records_of(value, map, phase, is_own_time);
                 for word in records.flatten().filter(|word| word.load(Relaxed) != 0) {
                     word.store(0, Relaxed);
@@ -700,6 +702,10 @@ impl Session for BpfSession {
             self_time: self.tells_self_time(),
         };
         maps.bytes()
+    }
+
+    fn is_direct(&self) -> Option<bool> {
+        Some(self.layout.is_direct())
     }
 }
 

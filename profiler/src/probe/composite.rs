@@ -519,6 +519,12 @@ impl Session for Probes {
     fn memory_bytes(&self) -> u64 {
         self.parts.iter().map(|part| part.session.memory_bytes()).sum()
     }
+
+    /// Those of all parts.
+    fn is_direct(&self) -> Option<bool> {
+        let of_parts = self.parts.iter().filter_map(|part| part.session.is_direct());
+        of_parts.reduce(|all, part| all && part)
+    }
 }
 
 #[cfg(test)]

@@ -44,8 +44,9 @@ impl Layout {
         Self { possible, own: online, record_bytes, self_time, is_direct: true }
     }
 
-    /// The one that this kernel takes: before 6.13 or so a value has 4 MiB at most (`KMALLOC_MAX_SIZE`, in
-    /// `array_map_alloc_check`).
+    /// The one that this kernel takes: before 6.0 a value has 4 MiB at most (`KMALLOC_MAX_SIZE` in
+    /// `array_map_alloc_check`, which the patch "bpf: remove obsolete KMALLOC_MAX_SIZE restriction on array map value size"
+    /// of July 2022 has taken out).
     pub(super) fn that_fits(self) -> Self {
         let is_direct = sys::takes_value(self.value_bytes());
         Self { is_direct, ..self }
@@ -145,8 +146,7 @@ impl Layout {
     pub(super) fn set_phase(&self, value: &[AtomicU64], phase: u32) {
         let slots = value.chunks_exact(size_of::<Slot>() / WORD);
         for (cpu, slot) in (0..).zip(slots).take(self.slots()) {
-            slot[std::mem::offset_of!(Slot, record) / WORD]
-                .store(self.place(cpu, phase), Relaxed);
+            slot[std::mem::offset_of!(Slot, record) / WORD].store(self.place(cpu, phase), Relaxed);
         }
     }
 

@@ -430,6 +430,12 @@ pub trait Session {
 
     /// Bytes of kernel memory that the histograms take.
     fn memory_bytes(&self) -> u64;
+
+    /// Whether programs address the histograms of the CPUs that were online at the start directly, or look them up;
+    /// `None` where no programs count.
+    fn is_direct(&self) -> Option<bool> {
+        None
+    }
 }
 
 #[cfg(test)]

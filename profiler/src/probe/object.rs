@@ -330,6 +330,8 @@ mod tests {
     use super::*;
     use crate::profile::Backend;
 
+    const ANY: Kind = Kind { side: Side::Both, name: "", attach_type: sys::AttachType::Fentry };
+
     /// The code of a program, with all that it calls.
     fn code(template: &Template, kind: Kind) -> Vec<bpf_insn> {
         let mut object = template.object.clone();
@@ -362,6 +364,51 @@ mod tests {
             stores.count()
         };
         (of(STORE), of(ADD))
+    }
+
+    #[test]
+    fn operands_are_those_of_the_machine() {
+        let template = Template::load().unwrap();
+        let layout = Layout::new(240, (0..16).collect(), Precision::Three, false);
+        for name in template.object.programs.keys() {
+            let kind = Kind { name: name.clone().leak(), ..ANY };
+            let mut code = code(&template, kind);
+            let before: Vec<i32> = code.iter().map(|instruction| instruction.imm).collect();
+            set_operands(&mut code, &layout).unwrap();
+            let mut changed = Vec::new();
+            for (instruction, before) in code.iter().zip(before) {
+                let stand_ins = [operand::CPU_MASK, operand::LAST_RECORD, operand::LAST_RECORD + 1];
+                assert!(!stand_ins.contains(&instruction.imm), "{name}");
+                changed.extend((instruction.imm != before).then_some((before, instruction.imm)));
+            }
+            let last = layout.last_record() as i32;
+            let expected = |pair: &(i32, i32)| match pair.0 {
+                operand::CPU_MASK => pair.1 == 255,
+                operand::LAST_RECORD => pair.1 == last,
+                _ => pair.1 == last + 1,
+            };
+            assert!(changed.iter().all(expected), "{name}: {changed:?}");
+            let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
+            let is_idle = has(&["empty", "clock", "calibrate"]);
+            let measures = has(&["leave", "session"]) && !is_idle;
+            let counts = |of: fn(i32) -> bool| changed.iter().filter(|pair| of(pair.0)).count();
+            assert_eq!(counts(|imm| imm == operand::CPU_MASK) > 0, !is_idle, "{name}");
+            assert_eq!(counts(|imm| imm != operand::CPU_MASK) > 0, measures, "{name}");
+        }
+    }
+
+    #[test]
+    fn an_operand_in_another_instruction_is_refused() {
+        let layout = Layout::new(1, vec![0], Precision::Two, false);
+        // r0 = LAST_RECORD
+        let instruction = bpf_insn {
+            code: 0xb7,
+            _bitfield_align_1: [],
+            _bitfield_1: bpf_insn::new_bitfield_1(0, 0),
+            off: 0,
+            imm: operand::LAST_RECORD,
+        };
+        assert!(set_operands(&mut [instruction], &layout).unwrap_err().contains("0xb7"));
     }
 
     #[test]

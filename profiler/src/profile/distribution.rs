@@ -46,6 +46,10 @@ pub struct HistogramLayout {
     pub highest_ns: u64,
     /// Memory that the kernel held for the histograms of this run, over all CPUs.
     pub kernel_memory_bytes: u64,
+    /// Whether BPF programs addressed those of each CPU that was online at the start directly, or looked them up, as they
+    /// do where the kernel takes no map value that large: then a hit costs more. Absent where it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub direct: Option<bool>,
 }
 
 impl HistogramLayout {
@@ -56,6 +60,7 @@ impl HistogramLayout {
             lowest_ns: profiler_common::bucket::LOWEST_NS,
             highest_ns: profiler_common::bucket::HIGHEST_NS,
             kernel_memory_bytes: 0,
+            direct: None,
         }
     }
 
@@ -321,6 +326,7 @@ mod tests {
         lowest_ns: 1,
         highest_ns: 60_000_000_000,
         kernel_memory_bytes: 0,
+        direct: None,
     };
 
     fn stored(values: &[u64]) -> Distribution {

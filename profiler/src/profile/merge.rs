@@ -264,7 +264,7 @@ fn add_common(sum: &mut Profile, more: Profile) -> Result<(), TooLarge> {
         window_ns,
         warmup_ns,
         interrupted,
-        histogram: HistogramLayout { kernel_memory_bytes, .. },
+        histogram: HistogramLayout { kernel_memory_bytes, direct, .. },
         host,
         modules,
         loads: _,
@@ -284,6 +284,8 @@ fn add_common(sum: &mut Profile, more: Profile) -> Result<(), TooLarge> {
     sum.left_out.extend(left_out);
     let most = &mut sum.histogram.kernel_memory_bytes;
     *most = (*most).max(kernel_memory_bytes);
+    // Of runs that differ nothing is said.
+    sum.histogram.direct = sum.histogram.direct.filter(|&of_sum| direct == Some(of_sum));
     facts::add_host(&mut sum.host, host);
     facts::add_modules(&mut sum.modules, modules);
     Ok(())

@@ -139,7 +139,7 @@ impl Bench<'_> {
         let foreign = session.foreign_program();
         window.settle(&mut session);
         let change = driver.as_ref().and_then(Driver::change);
-        let kernel_memory_bytes = session.memory_bytes();
+        let (kernel_memory_bytes, direct) = (session.memory_bytes(), session.is_direct());
         let traced = session.call_tree()?;
         // Now, and not when all is written: programs on its functions keep a module loaded, and whoever
         // reads a report may want to load the next build.
@@ -159,6 +159,7 @@ impl Bench<'_> {
             clock: self.run.options.clock,
             precision: self.run.options.probes.precision,
             kernel_memory_bytes,
+            direct,
             host: self.host.clone(),
             modules: driver.iter().map(|driver| driver.facts().clone()).collect(),
             load_profile,

@@ -523,6 +523,7 @@ impl Attachment {
                 lowest_ns: LOWEST_NS,
                 highest_ns: HIGHEST_NS,
                 kernel_memory_bytes: self.kernel_memory_bytes(),
+                direct: self.session.is_direct(),
             },
             host: self.host.clone(),
             modules: vec![self.facts.clone()],

@@ -26,6 +26,7 @@ pub(crate) const LAYOUT: HistogramLayout = HistogramLayout {
     lowest_ns: 1,
     highest_ns: 60_000_000_000,
     kernel_memory_bytes: 2 * 4 * 229_376,
+    direct: None,
 };
 
 /// Fails with every violation if `json` is not what the committed schema describes.

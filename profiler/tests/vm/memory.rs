@@ -36,14 +36,14 @@ fn more_handlers_than_memory_has_room_for_are_refused() {
         ]);
         Ended::of(command.arg(precision.to_string()))
     };
-    // 50 handlers: 64 KiB each, and 216 KiB for each of two CPUs or, with two digits, 30 KiB.
+    // 50 handlers: 216 KiB for each of two CPUs and for those that come online later or, with two digits, 30 KiB.
     // Three quarters of 34 MiB are less than that, whatever else is there.
     let refused = limited(34, 3);
     refused.assert_code(exit::CANNOT_MEASURE).assert_nothing_done();
     refused.assert_error(&[
         "50 handlers",
         "MiB",
-        "possible CPUs",
+        "for 2 CPUs",
         "--precision 2",
         "small/memory.max",
     ]);
