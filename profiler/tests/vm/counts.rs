@@ -1,10 +1,12 @@
 //! Every call is counted under all conditions.
 
+use std::process::Command;
 use std::time::Instant;
 
 use profiler::load::BuiltinKind;
 use profiler::probe::{Options, Probes, Session as _};
 
+use crate::preempted::OneCpu;
 use crate::testbed::{self, Counters, TEN};
 use crate::window::{Window, builtin, expected, own_calls, resolve, run_loads};
 
@@ -32,6 +34,28 @@ fn ten_handlers_under_six_loads_are_counted_to_the_call() {
     }
     let total: u64 = measured.iter().map(|handler| handler.count()).sum();
     assert!(total >= 100_000, "{total} calls are too few to show anything");
+}
+
+/// There are records of its own for each CPU that is online at the start; the others share one.
+#[test]
+#[ignore = "VM 5.10 6.1 7.2: 6.12 takes the backend of 6.1"]
+fn calls_on_a_cpu_that_comes_online_later_are_counted() {
+    const CALLS: u64 = 500;
+    let targets = resolve(&["testbed_trivial_*"]);
+    let one = OneCpu::new();
+    let session = Probes::attach(&targets, Options::default()).unwrap();
+    assert_eq!(session.is_direct(), Some(true));
+    drop(one);
+    let window = Window::attached(session);
+    for cpu in ["0", "1", "1"] {
+        let command = format!("echo trivial {CALLS} >/proc/hids_testbed/trigger");
+        let status = Command::new("taskset").args(["-c", cpu, "sh", "-c", &command]).status();
+        assert!(status.unwrap().success(), "on CPU {cpu}");
+    }
+    for handler in &window.end() {
+        handler.assert_exact();
+        assert_eq!(handler.count(), 3 * CALLS, "{}", handler.name());
+    }
 }
 
 #[test]

@@ -111,12 +111,12 @@ fn no_duration_is_longer_where_own_time_is_told() {
 }
 
 /// One CPU, until this is dropped.
-struct OneCpu;
+pub(crate) struct OneCpu;
 
 const SECOND_CPU: &str = "/sys/devices/system/cpu/cpu1/online";
 
 impl OneCpu {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         fs::write(SECOND_CPU, "0").unwrap();
         let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
         assert_eq!(online.trim(), "0");
