@@ -48,7 +48,9 @@ impl Layout {
     /// `array_map_alloc_check`, which the patch "bpf: remove obsolete KMALLOC_MAX_SIZE restriction on array map value size"
     /// of July 2022 has taken out).
     pub(super) fn that_fits(self) -> Self {
-        let is_direct = sys::takes_value(self.value_bytes());
+        // Tried only where it matters: a trial takes the memory.
+        const ALWAYS: usize = 4 << 20;
+        let is_direct = self.value_bytes() <= ALWAYS || sys::takes_value(self.value_bytes());
         Self { is_direct, ..self }
     }
 
