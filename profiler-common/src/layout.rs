@@ -59,6 +59,8 @@ pub struct Frame {
 pub struct Displaced {
     /// When the call entered, nanoseconds of the monotonic clock.
     pub start: u64,
+    /// The CPU whose slot it left: while it is moved, that slot tells whether it is still to be had.
+    pub cpu: u64,
 }
 
 /// Calls under way that one task may have in itself, of all handlers; those nested deeper are lost,

@@ -34,7 +34,7 @@ fn enter(frame: u64) {
     unsafe {
         add_one(addr_of_mut!((*slot).entries));
         let key = Frame { frame, handler: handler() };
-        let displaced = Displaced { start: bpf_ktime_get_ns() };
+        let displaced = Displaced { start: bpf_ktime_get_ns(), cpu: 0 };
         if DISPLACED.insert(key, displaced, BPF_NOEXIST.into()).is_err() {
             add_one(addr_of_mut!((*slot).lost));
             let _ = DISPLACED.insert(key, displaced, BPF_ANY.into());

@@ -15,8 +15,8 @@ use aya_ebpf::{
 use profiler_common::layout::{Displaced, Frame, SLOTS_MAX, Slot};
 
 use crate::{
-    record::{place_of, record},
-    state::{DISPLACED, cpus, handler, slot_of, this_cpu},
+    record::{place_of, record, record_last},
+    state::{DISPLACED, cpus, end, handler, slot_of, this_cpu},
 };
 
 /// Replaces `*frame` by `new` if it is `old`; returns what was there.
@@ -48,20 +48,21 @@ fn vacate(slot: *mut Slot) {
 #[inline(always)]
 pub(crate) fn enter(frame: u64) {
     let slot = slot_of(this_cpu());
+    let running;
     // SAFETY: `slot` points into SLOTS. Volatile, because an interrupt may come in anywhere.
     unsafe {
-        let running = read_volatile(addr_of!((*slot).frame));
-        if running != 0 {
-            enter_upon(slot, running, frame);
-            return;
+        running = read_volatile(addr_of!((*slot).frame));
+        if running == 0 {
+            write_volatile(addr_of_mut!((*slot).frame), frame);
+            (*slot).entries += 1;
+            // A copy that alone is kept across the call: so it takes the register that kept the frame.
+            let kept: *mut Slot;
+            asm!("{0} = {1}", out(reg) kept, in(reg) slot);
+            write_volatile(addr_of_mut!((*kept).start), bpf_ktime_get_ns());
+            end();
         }
-        write_volatile(addr_of_mut!((*slot).frame), frame);
-        (*slot).entries += 1;
-        // A copy that alone is kept across the call: so it takes the register that kept the frame.
-        let kept: *mut Slot;
-        asm!("{0} = {1}", out(reg) kept, in(reg) slot);
-        write_volatile(addr_of_mut!((*kept).start), bpf_ktime_get_ns());
     }
+    enter_upon(slot, running, frame);
 }
 
 /// The same in a slot whose call has not left: all of it apart, so that the faster path has less to keep in registers.
@@ -115,7 +116,8 @@ fn displace(slot: *mut Slot, running: u64, frame: u64) -> u64 {
             return 0;
         }
         let key = Frame { frame: running, handler: handler() };
-        let displaced = Displaced { start: read_volatile(addr_of!((*slot).start)) };
+        let start = read_volatile(addr_of!((*slot).start));
+        let displaced = Displaced { start, cpu: this_cpu() };
         let mut is_kept = true;
         if DISPLACED.insert(key, displaced, BPF_NOEXIST.into()).is_err() {
             // Full, or the leftover of an earlier call whose exit was never run.
@@ -134,51 +136,89 @@ fn displace(slot: *mut Slot, running: u64, frame: u64) -> u64 {
 }
 
 /// The start of a call that is not in the slot of the CPU it leaves on; 0 if it is nowhere.
+///
+/// If nothing takes a task off its CPU within programs, a start that is left over in the map, because the exit program of
+/// its call was skipped, is of a call in an interrupt: later calls of its frame do not change the CPU. So the map comes
+/// first, and a displaced call costs the same on any number of CPUs. Else a later call of that frame may be in a slot.
 #[inline(never)]
-fn find_start(slot: *mut Slot, frame: u64) -> u64 {
-    // Slots first: `displace` writes the map before it gives up the slot, so a start that is
-    // moved meanwhile is seen in at least one of the two.
+fn find_start<const PREEMPTED: bool>(slot: *mut Slot, frame: u64) -> u64 {
+    let mut start = if PREEMPTED { 0 } else { take_displaced(frame) };
+    if start == 0 {
+        // `displace` writes the map before it gives up the slot: a start that is moved after the map was asked
+        // is in a slot, or in the map by now.
+        start = take_from_slots(slot, frame);
+    }
+    if start == 0 {
+        start = take_displaced(frame);
+    }
+    if start == 0 || start == STALE {
+        // SAFETY: `slot` points into SLOTS.
+        unsafe { (*slot).unpaired_exits += 1 }
+        return 0;
+    }
+    start
+}
+
+/// In place of a start: it is marked as taken.
+const STALE: u64 = u64::MAX;
+
+/// The start of a call in the map, which is taken out of it; 0 if there is none. While it is moved it is taken from the
+/// slot instead, by a mark: else a later call of the same frame might take it from there once more.
+#[inline(never)]
+fn take_displaced(frame: u64) -> u64 {
+    let key = Frame { frame, handler: handler() };
+    // SAFETY: the map's entry is of this call alone, or of one that user space has given up: who removes it has
+    // it. The slot points into SLOTS.
+    unsafe {
+        let Some(found) = DISPLACED.get(key) else { return 0 };
+        let (start, cpu) = (found.start, found.cpu);
+        if cpu < cpus() && cpu < SLOTS_MAX as u64 {
+            let place = addr_of_mut!((*slot_of(cpu)).frame);
+            let mut marked = read_volatile(place);
+            if marked == frame | MOVING {
+                marked = exchange_frame(place, marked, frame | GONE);
+                if marked == frame | MOVING {
+                    return start;
+                }
+            }
+            if marked == frame | GONE {
+                return 0;
+            }
+        }
+        if DISPLACED.remove(key).is_ok() { start } else { 0 }
+    }
+}
+
+/// The start of a call in the slot of another CPU, or one that is moved out of this one's; 0 if there is none.
+#[inline(never)]
+fn take_from_slots(slot: *mut Slot, frame: u64) -> u64 {
     let mut cpu = 0;
-    let mut is_stale = false;
+    let mut start = 0;
     while cpu < cpus() && cpu < SLOTS_MAX as u64 {
         let other = slot_of(cpu);
         // SAFETY: both point into SLOTS; a start does not change while its frame is in the slot.
         unsafe {
             let place = addr_of_mut!((*other).frame);
             if read_volatile(place) & !MARKS == frame {
-                let start = read_volatile(addr_of!((*other).start));
+                let kept = read_volatile(addr_of!((*other).start));
                 let found = exchange_frame(place, frame, 0);
                 if found == frame {
                     (*slot).migrated += 1;
-                    return start;
+                    return kept;
                 }
                 if found & !MARKS == frame {
                     if found & GONE != 0 {
-                        is_stale = true;
+                        start = STALE;
                     } else if exchange_frame(place, found, found ^ MARKS) == found {
                         (*slot).migrated += u64::from(other != slot);
-                        return start;
+                        return kept;
                     }
                 }
             }
         }
         cpu += 1;
     }
-    // SAFETY: `slot` points into SLOTS. The map's entry is of this call alone, or of one that user space
-    // has given up: who removes it has it.
-    unsafe {
-        if !is_stale {
-            let key = Frame { frame, handler: handler() };
-            if let Some(found) = DISPLACED.get(key) {
-                let start = found.start;
-                if DISPLACED.remove(key).is_ok() {
-                    return start;
-                }
-            }
-        }
-        (*slot).unpaired_exits += 1;
-    }
-    0
+    start
 }
 
 /// Finds the start of a call that leaves and counts its duration; `now` is the clock read first thing.
@@ -190,11 +230,11 @@ pub(crate) fn leave<const MAGNITUDE: u32, const COUNTERS: usize>(frame: u64, now
         // The start before the frame: an interrupt between the two changes the frame, too.
         let start = read_volatile(addr_of!((*slot).start));
         if read_volatile(addr_of!((*slot).frame)) != frame {
-            leave_elsewhere::<MAGNITUDE, COUNTERS>(slot, frame, now);
-            return;
+            leave_elsewhere::<MAGNITUDE, COUNTERS, false>(slot, frame, now);
+            end();
         }
         vacate(slot);
-        record::<MAGNITUDE, COUNTERS>(place_of(slot), now.wrapping_sub(start));
+        record_last::<MAGNITUDE, COUNTERS>(place_of(slot), now.wrapping_sub(start));
     }
 }
 
@@ -209,22 +249,22 @@ pub(crate) fn leave_preempted<const MAGNITUDE: u32, const COUNTERS: usize>(frame
         let start = read_volatile(addr_of!((*slot).start));
         let place = addr_of_mut!((*slot).frame);
         if read_volatile(place) != frame || exchange_frame(place, frame, 0) != frame {
-            leave_elsewhere::<MAGNITUDE, COUNTERS>(slot, frame, now);
-            return;
+            leave_elsewhere::<MAGNITUDE, COUNTERS, true>(slot, frame, now);
+            end();
         }
-        record::<MAGNITUDE, COUNTERS>(place_of(slot), now.wrapping_sub(start));
+        record_last::<MAGNITUDE, COUNTERS>(place_of(slot), now.wrapping_sub(start));
     }
 }
 
 /// The same of a call whose start is not in this CPU's slot: all of it apart, so that the faster path has less to
 /// keep in registers.
 #[inline(never)]
-fn leave_elsewhere<const MAGNITUDE: u32, const COUNTERS: usize>(
+fn leave_elsewhere<const MAGNITUDE: u32, const COUNTERS: usize, const PREEMPTED: bool>(
     slot: *mut Slot,
     frame: u64,
     now: u64,
 ) -> u64 {
-    let start = find_start(slot, frame);
+    let start = find_start::<PREEMPTED>(slot, frame);
     if start != 0 {
         // SAFETY: `slot` points into SLOTS.
         let place = unsafe { place_of(slot) };

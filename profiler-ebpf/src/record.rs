@@ -10,7 +10,7 @@ use profiler_common::{
 
 use crate::{
     shared,
-    state::{RECORDS, own_bytes, own_keys, record_at},
+    state::{RECORDS, end, own_bytes, own_keys, record_at},
 };
 
 /// Where a CPU's calls are counted now, see [`Slot::record`]. Read once for each call: user space changes it.
@@ -57,6 +57,24 @@ pub(crate) fn record<const MAGNITUDE: u32, const COUNTERS: usize>(place: u64, du
     }
     // SAFETY: what is not looked up is the offset of a record.
     unsafe { record_in::<MAGNITUDE, COUNTERS>(record_at(place), duration) }
+}
+
+/// The same as the last thing that a program does.
+#[inline(always)]
+pub(crate) fn record_last<const MAGNITUDE: u32, const COUNTERS: usize>(place: u64, duration: u64) {
+    if is_looked_up(place) {
+        shared::record_looked_up::<MAGNITUDE, COUNTERS>(place, duration);
+        end();
+    }
+    // SAFETY: as in `record`.
+    unsafe {
+        let record = record_at(place);
+        if duration >= 1 << MAGNITUDE {
+            record_long::<MAGNITUDE, COUNTERS>(record, duration);
+            end();
+        }
+        count::<COUNTERS>(record, duration as usize);
+    }
 }
 
 /// Counts the own time of a call whose duration is counted at `place`, and in it the time that probes took.

@@ -23,8 +23,8 @@ use profiler_common::{
 
 use crate::{
     nest,
-    record::{place_of, record},
-    state::{slot_of, this_cpu},
+    record::{place_of, record_last},
+    state::{end, slot_of, this_cpu},
 };
 
 /// Calls a function of the kernel with the context. Its number stands for its BTF id, which user
@@ -61,7 +61,7 @@ fn session<const MAGNITUDE: u32, const COUNTERS: usize>(ctx: *mut c_void) {
             (*slot).entries += 1;
             write_volatile(cookie, bpf_ktime_get_ns());
         }
-        return;
+        end();
     }
     // SAFETY: helper without arguments.
     let now = unsafe { bpf_ktime_get_ns() };
@@ -78,13 +78,13 @@ fn session<const MAGNITUDE: u32, const COUNTERS: usize>(ctx: *mut c_void) {
     let place = unsafe {
         if start == 0 {
             (*slot).unpaired_exits += 1;
-            return;
+            end();
         }
         // The number of paired calls: these programs keep no start here.
         (*slot).start += 1;
         place_of(slot)
     };
-    record::<MAGNITUDE, COUNTERS>(place, now.wrapping_sub(start));
+    record_last::<MAGNITUDE, COUNTERS>(place, now.wrapping_sub(start));
 }
 
 /// The same where calls' own time is told: the address of the eight bytes is the call's name, on a stack if

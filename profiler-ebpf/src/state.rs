@@ -162,6 +162,14 @@ pub(crate) fn slot_of(cpu: u64) -> *mut Slot {
     unsafe { addr_of_mut!(SLOTS).cast::<Slot>().add(cpu as usize) }
 }
 
+/// Ends a program with 0, where it has left its faster path: that then has the end to itself, without a jump.
+/// Only for what is inlined into a program.
+#[inline(always)]
+pub(crate) fn end() -> ! {
+    // SAFETY: what a program's own end does; the kernel restores the registers.
+    unsafe { asm!("r0 = 0", "exit", options(noreturn)) }
+}
+
 /// Reads the clock for its cost alone.
 #[inline(always)]
 pub(crate) fn read_clock() {

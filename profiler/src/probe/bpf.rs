@@ -52,7 +52,8 @@ pub struct BpfSession {
     starts: Starts,
     /// Whether the kernel preempts tasks that run in the kernel.
     preempts: bool,
-    displaced: BpfHashMap<MapData, [u64; 2], u64>,
+    /// A start and a CPU each.
+    displaced: BpfHashMap<MapData, [u64; 2], [u64; 2]>,
     /// Tasks' calls under way, where self time is measured.
     nests: Option<BpfHashMap<MapData, u64, [u64; NEST_WORDS]>>,
     grace: GracePeriod,
@@ -367,7 +368,7 @@ impl BpfSession {
             found.retain(|key| {
                 // If it is no longer there, the call has left since.
                 let start = self.displaced.get(key, 0);
-                let is_swept = start.is_ok_and(|start| left_over::is_left_over(start, now))
+                let is_swept = start.is_ok_and(|[start, _]| left_over::is_left_over(start, now))
                     && self.displaced.remove(key).is_ok();
                 swept.extend(is_swept.then_some(key[1]));
                 !is_swept
