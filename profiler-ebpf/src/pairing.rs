@@ -174,15 +174,14 @@ fn take_displaced(frame: u64) -> u64 {
         let (start, cpu) = (found.start, found.cpu);
         if cpu < cpus() && cpu < SLOTS_MAX as u64 {
             let place = addr_of_mut!((*slot_of(cpu)).frame);
-            let mut marked = read_volatile(place);
-            if marked == frame | MOVING {
-                marked = exchange_frame(place, marked, frame | GONE);
-                if marked == frame | MOVING {
+            let marked = read_volatile(place);
+            if marked & !MARKS == frame {
+                if marked & GONE != 0 {
+                    return 0;
+                }
+                if marked & MOVING != 0 && exchange_frame(place, marked, marked ^ MARKS) == marked {
                     return start;
                 }
-            }
-            if marked == frame | GONE {
-                return 0;
             }
         }
         if DISPLACED.remove(key).is_ok() { start } else { 0 }

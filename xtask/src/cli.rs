@@ -269,6 +269,9 @@ pub(crate) struct VmArgs {
     /// Virtual CPUs [default: 2, or 1 with --icount].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) cpus: Option<u32>,
+    /// CPUs that could come online: the kernel's possible ones [default: as many as --cpus].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=255))]
+    pub(crate) max_cpus: Option<u32>,
     /// Memory, as QEMU takes it.
     #[arg(long, default_value = "2G")]
     pub(crate) memory: String,
@@ -288,6 +291,7 @@ impl VmArgs {
     pub(crate) fn spec(self) -> VmSpec {
         VmSpec {
             cpus: self.cpus.unwrap_or(if self.icount { 1 } else { 2 }),
+            max_cpus: self.max_cpus,
             memory: self.memory,
             icount: self.icount,
             timeout: Duration::from_secs(self.timeout),

@@ -25,6 +25,8 @@ pub(crate) struct VmSpec {
     pub(crate) series: Series,
     /// Virtual CPUs; `icount` wants one.
     pub(crate) cpus: u32,
+    /// Those that the kernel takes for possible, if more.
+    pub(crate) max_cpus: Option<u32>,
     /// Memory as QEMU takes it, such as `2G`.
     pub(crate) memory: String,
     /// Virtual time: the guest's clock advances 1 ns for each instruction.
@@ -46,6 +48,7 @@ impl VmSpec {
             name: name.into(),
             series,
             cpus: 2,
+            max_cpus: None,
             memory: "2G".to_owned(),
             icount: false,
             timeout: Duration::from_secs(600),
@@ -120,6 +123,10 @@ pub(crate) fn run(paths: &Paths, spec: &VmSpec) -> Result<VmOutcome> {
     drop(choosing);
     if accel == Accel::Tcg && spec.cpus > 1 {
         vm.qemu_args = TURNS.map(str::to_owned).to_vec();
+    }
+    if let Some(max) = spec.max_cpus {
+        // QEMU takes both together with virtme-ng's own.
+        vm.qemu_args.extend(["-smp".to_owned(), format!("{},maxcpus={max}", spec.cpus)]);
     }
     println!(
         "vm: Linux {}, {} CPU{}{}, {accel} ({reason})",

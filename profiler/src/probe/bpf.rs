@@ -496,28 +496,30 @@ impl BpfSession {
         self.starts == Starts::Nests
     }
 
-    fn read_handler(
+    fn read_handler<'a>(
         &self,
-        probed: &Probed,
+        probed: &'a Probed,
         phase: u32,
         mut books: Books,
+        touched: &mut Vec<&'a [AtomicU64]>,
     ) -> Result<Drained, ProbeError> {
-        let Totals { of_calls, backwards } = self.read_records(probed, phase, false)?;
+        let Totals { of_calls, backwards } = self.read_records(probed, phase, false, touched)?;
         books.backwards = probed.books.backwards + backwards;
         let self_time = if self.tells_self_time() {
-            Some(self.read_records(probed, phase, true)?.of_calls)
+            Some(self.read_records(probed, phase, true, touched)?.of_calls)
         } else {
             None
         };
         Ok(Drained { durations: of_calls.durations, self_time, books })
     }
 
-    /// The sum of a phase's records of all CPUs.
-    fn read_records(
+    /// The sum of a phase's records of all CPUs; those with anything in them are added to `touched`.
+    fn read_records<'a>(
         &self,
-        probed: &Probed,
+        probed: &'a Probed,
         phase: u32,
         is_own_time: bool,
+        touched: &mut Vec<&'a [AtomicU64]>,
     ) -> Result<Totals, ProbeError> {
         let invalid = |what| probed.failed("reading the histogram", std::io::Error::other(what));
         let mut durations =
@@ -526,19 +528,23 @@ impl BpfSession {
         let magnitude = self.precision.magnitude();
         let (value, map) = (probed.maps.value.words(), probed.maps.records.words());
         for record in self.layout.records_of(value, map, phase, is_own_time) {
+            if record.iter().all(|word| word.load(Relaxed) == 0) {
+                continue;
+            }
+            touched.push(record);
             let (head, counts) = record.split_at(size_of::<RecordHead>() / 8);
             let found = head_of(head);
             backwards += found.backwards;
             let counts = counts.iter().map(|word| word.load(Relaxed)).enumerate();
-            let mut touched = counts.filter(|(_, word)| *word != 0).peekable();
-            if touched.peek().is_none() {
+            let mut counted = counts.filter(|(_, word)| *word != 0).peekable();
+            if counted.peek().is_none() {
                 continue;
             }
             // The head has the extremes of long durations; each short value has a counter of its own.
             let (not_min, max) = extremes(&found);
             durations.add_exact(found.sum, !not_min, max, found.over_range);
             probes_ns += found.probes;
-            for (counter, count) in touched.flat_map(two_counters) {
+            for (counter, count) in counted.flat_map(two_counters) {
                 let value = lowest_value(magnitude, counter);
                 let recorded = if value < 1 << magnitude {
                     durations.record_n(value, count)
@@ -551,26 +557,10 @@ impl BpfSession {
         Ok(Totals { of_calls: SelfTime { durations, probes_ns }, backwards })
     }
 
-    /// Empties the records of a phase that no program writes. What is empty is not written.
-    fn clear(&self, phase: u32) {
-        for probed in &self.probed {
-            let (value, map) = (probed.maps.value.words(), probed.maps.records.words());
-            for is_own_time in
-                [false, true].into_iter().take(1 + usize::from(self.tells_self_time()))
-            {
-                let records = self.layout.records_of(value, map, phase, is_own_time);
-                for word in records.flatten().filter(|word| word.load(Relaxed) != 0) {
-                    word.store(0, Relaxed);
-                }
-            }
-        }
-    }
-
-    /// Switches programs to the other phase, whose records have been read.
+    /// Switches programs to the other phase, whose records are empty: who reads them empties them.
     fn close(&mut self) -> Result<(), ProbeError> {
         let old = self.phase;
         let new = (old + 1) % PHASES;
-        self.clear(new);
         let entered = self.entries()?;
         // Emptied first, also as programs see it.
         fence(SeqCst);
@@ -596,11 +586,16 @@ impl BpfSession {
         };
         let Some((phase, entered)) = &self.closed else { return Ok(()) };
         let mut all = Vec::with_capacity(self.probed.len());
+        let mut touched = Vec::new();
         for (probed, entered) in self.probed.iter().zip(entered) {
             let displaced = displaced.get(probed.number).copied().unwrap_or_default();
             let mut books = self.books(probed, displaced, &events)?;
             books.entered_before = *entered;
-            all.push(self.read_handler(probed, *phase, books)?);
+            all.push(self.read_handler(probed, *phase, books, &mut touched)?);
+        }
+        // Only now: what is read again after an error must still be there.
+        for word in touched.into_iter().flatten().filter(|word| word.load(Relaxed) != 0) {
+            word.store(0, Relaxed);
         }
         self.closed = None;
         for (probed, drained) in self.probed.iter_mut().zip(&all) {

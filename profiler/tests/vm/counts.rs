@@ -1,7 +1,7 @@
 //! Every call is counted under all conditions.
 
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use profiler::load::BuiltinKind;
 use profiler::probe::{Options, Probes, Session as _};
@@ -68,10 +68,14 @@ fn sixty_handlers_attach_at_once_and_are_all_counted() {
     let resolved = resolving.elapsed();
     assert_eq!(targets.len(), 60);
     let attaching = Instant::now();
-    let session = Probes::attach(&targets, Options::default()).unwrap();
+    let mut session = Probes::attach(&targets, Options::default()).unwrap();
     // An emulated CPU shares the machine with other work: `icount::` checks the time.
     println!("sixty handlers: resolved in {resolved:?}, attached in {:?}", attaching.elapsed());
     assert_eq!(session.targets().len(), 60);
+    assert_memory(&session);
+    let before = cpu_time();
+    session.drain().unwrap();
+    println!("sixty handlers: drained in {:?} of CPU time", cpu_time() - before);
 
     let window = Window::attached(session);
     testbed::trigger("trivial 20");
@@ -85,4 +89,28 @@ fn sixty_handlers_attach_at_once_and_are_all_counted() {
             assert_eq!(handler.count(), own.connect, "{}", handler.name());
         }
     }
+}
+
+/// CPU time of this thread.
+fn cpu_time() -> Duration {
+    nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap().into()
+}
+
+/// What 60 handlers take: records of three digits for the CPUs that are online now, those that come online later share
+/// one, and a cache line for each that is possible.
+fn assert_memory(session: &Probes) {
+    let cpus = |name: &str| {
+        let list = std::fs::read_to_string(format!("/sys/devices/system/cpu/{name}")).unwrap();
+        let last = |part: &str| part.rsplit('-').next().unwrap().trim().parse::<u64>().unwrap();
+        last(&list) + 1
+    };
+    let (online, possible) = (cpus("online"), cpus("possible"));
+    let bytes = session.memory_bytes();
+    println!(
+        "sixty handlers: {:.1} MiB, {online} of {possible} CPUs, direct: {:?}",
+        bytes as f64 / f64::from(1 << 20),
+        session.is_direct()
+    );
+    let most = 60 * (2 * 110 * 1024 * (online + 1) + 64 * possible.next_power_of_two());
+    assert!(bytes <= most, "{bytes} bytes, {online} of {possible} CPUs");
 }
