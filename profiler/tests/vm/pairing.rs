@@ -8,7 +8,8 @@ use aya::maps::{Array, HashMap, Map, MapData, loaded_maps};
 use profiler::probe::recorder::Recorder;
 use profiler::probe::{Options, Precision, Probes, Session as _};
 use profiler::profile::Backend;
-use profiler_common::layout::{SLOTS_MAX, Slot, names};
+use profiler_common::bucket::COUNTERS_3;
+use profiler_common::layout::{Record, Slot, names};
 
 use crate::testbed::{self, Counters};
 use crate::window::{Measured, Window, preempts, resolve};
@@ -273,24 +274,26 @@ fn a_call_that_leaves_before_it_entered_has_no_duration() {
 /// Makes the starts of all calls under way later; returns how many there are.
 fn put_off_starts(by_ns: u64) -> u64 {
     const WORDS: usize = size_of::<Slot>() / 8;
+    const CPUS: usize = 2;
+    /// Slots, and two records for each CPU.
+    const VALUE: usize =
+        CPUS * (WORDS + 2 * (size_of::<Record<COUNTERS_3>>().next_multiple_of(64) / 8));
     let mut found = 0;
     for mut slots in maps(names::SLOTS) {
-        // Without slots the map belongs to the calibration, or is empty.
-        let Ok(mut map) = Array::<_, [u64; SLOTS_MAX * WORDS]>::try_from(&mut slots) else {
-            continue;
-        };
+        // One of another size belongs to the calibration.
+        let Ok(mut map) = Array::<_, [u64; VALUE]>::try_from(&mut slots) else { continue };
         let mut words = map.get(&0, 0).unwrap();
-        for slot in words.chunks_exact_mut(WORDS).filter(|slot| slot[0] != 0) {
+        for slot in words.chunks_exact_mut(WORDS).take(CPUS).filter(|slot| slot[0] != 0) {
             slot[1] += by_ns;
             found += 1;
         }
         map.set(0, words, 0).unwrap();
     }
     for mut starts in maps(names::DISPLACED) {
-        let mut map = HashMap::<_, [u64; 2], u64>::try_from(&mut starts).unwrap();
+        let mut map = HashMap::<_, [u64; 2], [u64; 2]>::try_from(&mut starts).unwrap();
         let waiting: Vec<_> = map.iter().map(Result::unwrap).collect();
-        for (call, start) in waiting {
-            map.insert(call, start + by_ns, 0).unwrap();
+        for (call, [start, cpu]) in waiting {
+            map.insert(call, [start + by_ns, cpu], 0).unwrap();
             found += 1;
         }
     }
