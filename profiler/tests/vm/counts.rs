@@ -45,7 +45,7 @@ fn calls_on_a_cpu_that_comes_online_later_are_counted() {
     let targets = resolve(&["testbed_trivial_*"]);
     let one = OneCpu::new();
     // The default of 5.10 has no programs.
-    let backend = (testbed::kernel() == "5.10").then_some(Backend::Kprobe);
+    let backend = (testbed::series() == "5.10").then_some(Backend::Kprobe);
     let session = Probes::attach(&targets, Options { backend, ..Options::default() }).unwrap();
     assert_eq!(session.is_direct(), Some(true));
     drop(one);
