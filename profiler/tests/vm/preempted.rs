@@ -119,7 +119,7 @@ impl OneCpu {
     pub(crate) fn new() -> Self {
         fs::write(SECOND_CPU, "0").unwrap();
         let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
-        assert_eq!(online.trim(), "0");
+        assert!(online.trim() == "0" || online.starts_with("0,2"), "{online}");
         Self
     }
 }
