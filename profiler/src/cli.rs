@@ -230,9 +230,10 @@ pub struct RunArgs {
     /// Unit of durations in the table: auto, ns, us or ms.
     #[arg(long, default_value_t = Unit::Auto)]
     pub unit: Unit,
-    /// Significant decimal digits of the histograms.
-    #[arg(long, value_enum, default_value_t = Digits::Three)]
-    pub precision: Digits,
+    /// Significant decimal digits of the histograms [default: 3, or 2 with a warning where 3 do not fit in
+    /// memory].
+    #[arg(long, value_enum)]
+    pub precision: Option<Digits>,
     /// What the machine's clock measures: `virtual` for a guest under `-icount`, whose clock counts
     /// instructions. The recording has it, and recordings of different clocks are not compared.
     #[arg(long, value_enum, default_value_t = ClockArg::Wall)]

@@ -142,6 +142,15 @@ pub struct TooLittle {
     available: Available,
 }
 
+impl TooLittle {
+    /// Whether the same with 2 digits would fit.
+    #[must_use]
+    pub fn fits_with_two_digits(&self) -> bool {
+        self.maps.precision == Precision::Three
+            && self.maps.with(Precision::Two).all_bytes() <= self.may_take
+    }
+}
+
 impl std::error::Error for TooLittle {}
 
 impl fmt::Display for TooLittle {
@@ -161,12 +170,11 @@ impl fmt::Display for TooLittle {
             available.source.display()
         )?;
         let two = maps.with(Precision::Two);
-        let fits = |maps: &Maps| maps.all_bytes() <= *may_take;
         let others: &[Precision] = match maps.precision {
             Precision::Three => &[Precision::Three, Precision::Two],
             Precision::Two => &[Precision::Two],
         };
-        if maps.precision == Precision::Three && fits(&two) {
+        if self.fits_with_two_digits() {
             return write!(
                 f,
                 "--precision 2 fits ({}), and so do {} with 3 digits",
@@ -225,7 +233,7 @@ mod tests {
         assert_eq!(kib(maps(1, 9, Precision::Three)) - slots, 2162);
         let layout = Layout::new(240, vec![0], Precision::Three, true);
         let of_self_time = Maps { layout, self_time: true, ..maps(1, 1, Precision::Three) };
-        assert_eq!(kib(of_self_time) - slots, 865);
+        assert_eq!(of_self_time.handler_bytes() / 1024 - slots, 865);
     }
 
     #[test]

@@ -444,7 +444,8 @@ mod tests {
                     (stores > 0, adds > 0)
                 };
                 assert_eq!(exit(false), (false, true), "{backend} {precision:?}");
-                assert_eq!(exit(true), (true, false), "{backend} {precision:?}");
+                // The records that CPUs share are always added to atomically.
+                assert_eq!(exit(true), (true, true), "{backend} {precision:?}");
             }
         }
     }

@@ -216,6 +216,11 @@ pub enum Warning {
     /// Another backend than the best one measured these, and why.
     #[error("measured by {1} instead: {0}: {2}")]
     OtherBackend(Handlers, Backend, String),
+    /// The histograms have fewer digits than by default: why.
+    #[error(
+        "the histograms have 2 significant digits instead of 3, and percentiles may be up to 1 % too high: {0}"
+    )]
+    Coarser(String),
     /// The driver did not stay the same during a run: what became of it.
     #[error("{0}; measure again, and leave the driver alone meanwhile")]
     DriverReplaced(String),
@@ -246,6 +251,7 @@ impl Code {
                 | Self::HandlerMissing
                 | Self::HookOff
                 | Self::OtherBackend
+                | Self::Coarser
                 | Self::DriverReplaced
                 | Self::DriverChanged
                 | Self::EndedByError

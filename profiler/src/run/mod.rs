@@ -12,6 +12,7 @@ mod signals;
 mod verdict;
 mod window;
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,7 @@ use crate::kernel::module::Loads;
 use crate::kernel::target::{KernelFiles, LeftOut, ResolveError, Resolved, Target};
 use crate::load::HitCounter;
 use crate::probe::ftrace::FtraceError;
-use crate::probe::{FellBack, ProbeError, Probes, Session as _};
+use crate::probe::{self, FellBack, Precision, ProbeError, Probes, Session as _};
 use crate::profile::warning::{Handlers, Warning, WarningRecord};
 use crate::profile::{Backend, LoadProfileUsed, Profile};
 use crate::progress::Progress;
@@ -83,7 +84,8 @@ impl Run {
             .build()
             .map_err(|error| internal(&format!("cannot start the async runtime: {error}")))?;
         let mut signals = runtime.block_on(async { Signals::new() })?;
-        let bench = Bench { run: self, host: &host::collect(), runtime: &runtime };
+        let (host, digits) = (host::collect(), OnceCell::new());
+        let bench = Bench { run: self, host: &host, runtime: &runtime, digits };
         Ok(repeat::all(&bench, &mut signals, progress))
     }
 }
@@ -93,6 +95,15 @@ struct Bench<'a> {
     run: &'a Run,
     host: &'a HostFacts,
     runtime: &'a tokio::runtime::Runtime,
+    /// Once probes were attached: all histograms of a run have the same.
+    digits: OnceCell<Digits>,
+}
+
+/// Digits of the histograms.
+struct Digits {
+    precision: Precision,
+    /// Why they are fewer than by default.
+    coarser: Option<WarningRecord>,
 }
 
 /// One job, measured.
@@ -104,7 +115,7 @@ struct Done {
 impl Bench<'_> {
     /// The load, and what the probes measure of it.
     fn record(&self, job: &Job, context: &mut Context<'_>) -> Result<Window, Error> {
-        let recorded = Window::record(self.plan(job), self.run.options.probes.precision, context);
+        let recorded = Window::record(self.plan(job), self.precision(), context);
         let counting = self.run.options.counting.then(Counting::begin);
         let window = self.runtime.block_on(recorded)?;
         drop(counting);
@@ -152,12 +163,13 @@ impl Bench<'_> {
         let mut warnings = job.warnings.clone();
         warnings.extend(change.as_ref().map(Change::warning));
         warnings.extend(other_backends);
+        warnings.extend(self.digits.get().and_then(|digits| digits.coarser.clone()));
         warnings.extend((too_deep > 0).then(|| Warning::TooDeep(too_deep).into()));
         warnings.extend(trouble.as_ref().map(ended_by_error));
         warnings.extend(foreign.as_ref().ok().and_then(Option::as_ref).map(shared));
         let facts = Facts {
             clock: self.run.options.clock,
-            precision: self.run.options.probes.precision,
+            precision: self.precision(),
             kernel_memory_bytes,
             direct,
             host: self.host.clone(),
@@ -192,8 +204,22 @@ impl Bench<'_> {
     /// Attaches, and finds out why where the kernel said only that it will not.
     fn attach(&self, targets: &[Target], progress: &Progress) -> Result<Probes, Error> {
         let attaching = Instant::now();
-        let session = Probes::attach(targets, self.run.options.probes)
-            .map_err(|error| refused(targets, error))?;
+        let options = |precision| probe::Options { precision, ..self.run.options.probes };
+        let precision = self.precision();
+        let mut digits = Digits { precision, coarser: None };
+        let mut attached = Probes::attach(targets, options(precision));
+        if let Err(ProbeError::Memory(few)) = &attached
+            && self.run.options.may_coarsen
+            && self.digits.get().is_none()
+            && few.fits_with_two_digits()
+        {
+            let warning = WarningRecord::from(Warning::Coarser(few.to_string()));
+            warn(progress, std::slice::from_ref(&warning));
+            digits = Digits { precision: Precision::Two, coarser: Some(warning) };
+            attached = Probes::attach(targets, options(digits.precision));
+        }
+        let session = attached.map_err(|error| refused(targets, error))?;
+        self.digits.get_or_init(|| digits);
         let count = session.targets().len();
         let probes = format!(
             "probes on {count} handler{} attached in {:.2} s; their histograms take {:.1} MiB of kernel memory",
@@ -204,6 +230,11 @@ impl Bench<'_> {
         let without = "no probes: the load and its costs alone are measured";
         progress.say(if self.run.options.no_probe { without } else { &probes });
         Ok(session)
+    }
+
+    fn precision(&self) -> Precision {
+        let chosen = self.digits.get().map(|digits| digits.precision);
+        chosen.unwrap_or(self.run.options.probes.precision)
     }
 
     fn plan(&self, job: &Job) -> Plan {

@@ -22,6 +22,8 @@ pub struct Options {
     pub no_probe: bool,
     /// How the handlers are probed.
     pub probes: probe::Options,
+    /// Take 2 digits where histograms of 3 do not fit in memory.
+    pub may_coarsen: bool,
     /// Have the emulator count during the window.
     pub counting: bool,
     /// What a nanosecond is.
@@ -69,6 +71,7 @@ impl Default for Options {
             handlers: Vec::new(),
             no_probe: false,
             probes: probe::Options { keeper: true, ..probe::Options::default() },
+            may_coarsen: true,
             counting: false,
             clock: Clock::Wall,
             duration: None,

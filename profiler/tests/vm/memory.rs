@@ -6,21 +6,21 @@ use std::process::Command;
 use profiler::error::exit;
 use profiler::kernel::host::cgroup2_mount;
 
-use crate::cli::Ended;
+use crate::cli::{Ended, folder, saved};
 use crate::loads::mount_groups;
 use crate::testbed;
 use crate::window::program;
 
 #[test]
 #[ignore = "VM 6.1: not about the kernel"]
-fn more_handlers_than_memory_has_room_for_are_refused() {
+fn handlers_that_memory_has_no_room_for_get_fewer_digits_or_are_refused() {
     testbed::load();
     mount_groups();
     let mount = cgroup2_mount().unwrap();
     fs::write(mount.join("cgroup.subtree_control"), "+memory").unwrap();
     let group = mount.join("small");
     fs::create_dir(&group).unwrap();
-    let limited = |megabytes: u32, precision: u32| {
+    let limited = |megabytes: u32, more: &[&str]| {
         fs::write(group.join("memory.max"), format!("{megabytes}M")).unwrap();
         let script = "echo $$ > \"$0\"/cgroup.procs && exec \"$@\"";
         let mut command = Command::new("sh");
@@ -32,13 +32,12 @@ fn more_handlers_than_memory_has_room_for_are_refused() {
             "testbed_trivial_*",
             "--duration",
             "100ms",
-            "--precision",
         ]);
-        Ended::of(command.arg(precision.to_string()))
+        Ended::of(command.args(more))
     };
     // 50 handlers: 216 KiB for each of two CPUs and for those that come online later or, with two digits, 30 KiB.
     // Three quarters of 34 MiB are less than that, whatever else is there.
-    let refused = limited(34, 3);
+    let refused = limited(34, &["--precision", "3"]);
     refused.assert_code(exit::CANNOT_MEASURE).assert_nothing_done();
     refused.assert_error(&[
         "50 handlers",
@@ -47,7 +46,22 @@ fn more_handlers_than_memory_has_room_for_are_refused() {
         "--precision 2",
         "small/memory.max",
     ]);
-    limited(40, 2).assert_code(exit::NO_HITS);
-    limited(128, 3).assert_code(exit::NO_HITS);
+    let folder = folder();
+    let digits = |megabytes: u32| {
+        let file = folder.path().join(format!("{megabytes}.json"));
+        let ended = limited(megabytes, &["--json", file.to_str().unwrap()]);
+        ended.assert_code(exit::NO_HITS);
+        let profile = saved(file, &ended.stdout);
+        let warned = profile.warnings.iter().any(|warning| warning.code == "coarser");
+        assert_eq!(
+            warned,
+            ended.stderr.contains("2 significant digits instead of 3"),
+            "{}",
+            ended.stderr
+        );
+        (profile.histogram.precision_digits, warned)
+    };
+    assert_eq!(digits(40), (2, true));
+    assert_eq!(digits(128), (3, false));
     fs::remove_dir(&group).unwrap();
 }

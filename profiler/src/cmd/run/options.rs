@@ -1,7 +1,7 @@
 //! From arguments to the options of a run.
 
 use crate::cli::{LtpArgs, RunArgs};
-use crate::probe;
+use crate::probe::{self, Precision};
 use crate::run::{Ltp, Options};
 
 impl From<&RunArgs> for Options {
@@ -12,7 +12,7 @@ impl From<&RunArgs> for Options {
             handlers: args.handlers.clone(),
             no_probe: args.no_probe,
             probes: probe::Options {
-                precision: args.precision.into(),
+                precision: args.precision.map_or_else(Precision::default, Into::into),
                 allow_shared: args.allow_shared,
                 pair: probe::Pair::Measuring,
                 backend: args.backend,
@@ -22,6 +22,7 @@ impl From<&RunArgs> for Options {
                 call_tree: false,
                 keeper: true,
             },
+            may_coarsen: args.precision.is_none(),
             clock: args.clock.into(),
             duration: args.duration,
             warmup: args.warmup,
