@@ -5,16 +5,16 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use profiler::explain::{Recording, explain};
+use profiler::explain::{NamedRuns, explain};
 use profiler::export::{Exporter as _, Html, Json};
 use profiler::lab::plan::CountedHandler;
 use profiler::lab::{counts, exact, lines::Lines};
-use profiler::profile::Profile;
+use profiler::recording::Recording;
 
 /// A recording that has no handlers yet.
-static BARE: LazyLock<Profile> = LazyLock::new(|| {
+static BARE: LazyLock<Recording> = LazyLock::new(|| {
     let text = include_bytes!("../corpus/profile_json/run.json");
-    let mut profile = Profile::parse(text, Path::new("run.json")).expect("a recording");
+    let mut profile = Recording::parse(text, Path::new("run.json")).expect("a recording");
     (profile.handlers, profile.intervals) = (Vec::new(), Vec::new());
     profile.sources.clear();
     profile
@@ -37,9 +37,9 @@ fuzz_target!(|text: &[u8]| {
         return;
     }
     let bytes = Json.serialize(&profile);
-    let back = Profile::parse(&bytes, Path::new("again")).expect("what was counted is read");
+    let back = Recording::parse(&bytes, Path::new("again")).expect("what was counted is read");
     assert_eq!(back, profile);
-    let recording = Recording { name: "fuzz".to_owned(), runs: vec![&profile] };
+    let recording = NamedRuns { name: "fuzz".to_owned(), runs: vec![&profile] };
     if let Ok((handlers, _)) = explain(&[recording], None) {
         for of in handlers {
             let own =

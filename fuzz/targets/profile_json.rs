@@ -5,13 +5,13 @@ use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
 use profiler::export::{Exporter as _, Format, Json, Look};
-use profiler::profile::{Merge, Profile, Series};
+use profiler::recording::{Merge, Recording, Series};
 
 fuzz_target!(|text: &[u8]| {
     let Ok(series) = Series::parse(text, Path::new("fuzz")) else { return };
     for profile in &series.runs {
         let bytes = Json.serialize(profile);
-        let back = Profile::parse(&bytes, Path::new("again")).expect("what was written is read");
+        let back = Recording::parse(&bytes, Path::new("again")).expect("what was written is read");
         assert_eq!(&back, profile);
         let look = Look { width: Some(80), ..Look::default() };
         for &format in Format::ALL {

@@ -33,7 +33,7 @@ pub use sweep::{Asked, SweepArgs};
 use crate::export::{Export, Unit};
 use crate::load::{BuiltinKind, Rate};
 use crate::probe::Precision;
-use crate::profile::{Backend, Clock};
+use crate::recording::{Backend, Clock};
 use crate::text::duration;
 use crate::trace_cmd::Percentile;
 

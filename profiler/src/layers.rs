@@ -19,7 +19,7 @@ const ROWS: &[&[&str]] = &[
     &["explain", "verdict"],
     &["load_profile"],
     &["load", "probe", "watch"],
-    &["profile"],
+    &["recording"],
     &["kernel"],
     &["atomic_file", "bytes", "emulator", "error", "limits", "progress", "stats", "stop", "text"],
 ];
@@ -195,8 +195,8 @@ fn an_import_that_goes_up_or_sideways_is_found() {
         let used = BTreeSet::from([(PathBuf::from("x.rs"), to.to_owned())]);
         violations(&BTreeMap::from([(from.to_owned(), used)]))
     };
-    assert!(uses("cmd", "profile").is_empty());
-    assert_eq!(uses("stats", "profile"), ["x.rs: stats uses profile"]);
+    assert!(uses("cmd", "recording").is_empty());
+    assert_eq!(uses("stats", "recording"), ["x.rs: stats uses recording"]);
     assert_eq!(uses("load", "probe"), ["x.rs: load uses probe"]);
     assert_eq!(uses("novel", "stats").len(), 1);
 }

@@ -1,7 +1,7 @@
 //! Latency profiler for the hook handlers of kernel modules.
 //!
 //! Data flows one way: [`kernel`] resolves names, [`probe`] measures them while a [`load`] runs,
-//! and what comes out is a [`profile`], which [`export`] shows. [`run`] is one measurement over time; [`cmd`]
+//! and what comes out is a [`recording`], which [`export`] shows. [`run`] is one measurement over time; [`cmd`]
 //! joins these.
 
 pub mod atomic_file;
@@ -25,8 +25,8 @@ pub mod load;
 pub mod load_profile;
 pub mod prepare;
 pub mod probe;
-pub mod profile;
 pub mod progress;
+pub mod recording;
 pub mod run;
 #[cfg(test)]
 mod schema;

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::export::explain::ExplainReport;
 use crate::export::verdict::{CompareReport, GateReport};
-use crate::profile::json::OF_METER;
-use crate::profile::{Profile, Series};
+use crate::recording::json::OF_METER;
+use crate::recording::{Recording, Series};
 
 /// Set to `1`, this variable makes the test write the file instead of comparing it.
 const UPDATE: &str = "UPDATE_SCHEMA";
@@ -20,7 +20,7 @@ fn generated<T: schemars::JsonSchema>(title: &str) -> String {
     if let Value::Object(fields) = &mut schema {
         fields.insert("title".to_owned(), json!(title));
     }
-    for name in ["HandlerProfile", "SelfTimeProfile", "HistogramLayout", "DriverCost"] {
+    for name in ["HandlerRecording", "SelfTimeRecording", "HistogramLayout", "DriverCost"] {
         if let Some(definition) = schema.pointer_mut(&format!("/$defs/{name}")) {
             or_in_instructions(definition);
         }
@@ -62,7 +62,7 @@ fn committed_is(file: &str, generated: &str) {
 
 #[test]
 fn the_committed_schemas_are_those_of_the_types() {
-    committed_is("profile-v1.schema.json", &generated::<Profile>("profiler/profile version 1"));
+    committed_is("profile-v1.schema.json", &generated::<Recording>("profiler/profile version 1"));
     committed_is("series-v1.schema.json", &generated::<Series>("profiler/series version 1"));
     committed_is(
         "compare-v1.schema.json",

@@ -8,7 +8,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use super::percent;
 use crate::export::explain::Format;
 use crate::load::BuiltinKind;
-use crate::profile::unlike::What;
+use crate::recording::unlike::What;
 
 const EXAMPLES: &str = "\
 Examples:

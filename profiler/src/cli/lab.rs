@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::{ClockArg, duration};
 use crate::load::{BuiltinKind, Rate};
-use crate::profile::Meter;
+use crate::recording::Meter;
 
 const EXAMPLES: &str = "\
 Examples:

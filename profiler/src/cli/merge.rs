@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use crate::profile::unlike::What;
+use crate::recording::unlike::What;
 
 const EXAMPLES: &str = "\
 Examples:

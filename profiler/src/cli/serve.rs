@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::Digits;
-use crate::profile::Backend;
+use crate::recording::Backend;
 use crate::serve::config;
 
 const SERVE_EXAMPLES: &str = "\

@@ -4,13 +4,13 @@ use super::{report::stdout_width, restore_tracefs, sides::read, to_stdout};
 use crate::atomic_file::OutputFile;
 use crate::cli::explain::{ExplainArgs, LiveArgs};
 use crate::error::{Failure, exit};
-use crate::explain::{Recording, explain};
+use crate::explain::{NamedRuns, explain};
 use crate::export::explain::{ExplainReport, Format, Shown, render};
 use crate::export::verdict::refusal;
 use crate::kernel::privileges;
 use crate::probe;
-use crate::profile::{Backend, Profile};
 use crate::progress::Progress;
+use crate::recording::{Backend, Recording};
 use crate::run::{self, Measured, Options};
 use crate::text::plural;
 use crate::verdict::{Run, Sides};
@@ -34,12 +34,12 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
         Sides::new(base, candidate, &args.allow_different, false)
             .map_err(|why| Failure::new(exit::NOT_COMPARABLE, refusal(&why)))?;
     }
-    let recordings: Vec<Recording<'_>> = recordings.iter().map(recording).collect();
+    let recordings: Vec<NamedRuns<'_>> = recordings.iter().map(recording).collect();
     deliver(args, output, &recordings, Vec::new())
 }
 
-fn recording((name, runs): &(String, Vec<Run>)) -> Recording<'_> {
-    Recording { name: name.clone(), runs: runs.iter().map(|run| &run.profile).collect() }
+fn recording((name, runs): &(String, Vec<Run>)) -> NamedRuns<'_> {
+    NamedRuns { name: name.clone(), runs: runs.iter().map(|run| &run.profile).collect() }
 }
 
 /// Traces a handler under a load. What was traced until a signal, or under a load that failed, is shown before
@@ -57,7 +57,7 @@ fn live(args: &ExplainArgs, output: Option<OutputFile>) -> Result<(), Failure> {
         return Ok(end?);
     };
     let name = format!("a live trace under the load {load}");
-    let recording = Recording { name, runs: vec![profile] };
+    let recording = NamedRuns { name, runs: vec![profile] };
     deliver(args, output, &[recording], notes(profile))?;
     Ok(end?)
 }
@@ -82,7 +82,7 @@ fn options(handler: Option<&str>, args: &LiveArgs) -> Options {
 }
 
 /// What a reader of a live tree has to know.
-fn notes(profile: &Profile) -> Vec<String> {
+fn notes(profile: &Recording) -> Vec<String> {
     let mut notes = vec![
         "durations contain the tracer's own cost, some hundred ns for each traced call: a function that makes many \
          short calls seems longer than it is"
@@ -118,7 +118,7 @@ fn notes(profile: &Profile) -> Vec<String> {
 fn deliver(
     args: &ExplainArgs,
     output: Option<OutputFile>,
-    recordings: &[Recording<'_>],
+    recordings: &[NamedRuns<'_>],
     mut notes: Vec<String>,
 ) -> Result<(), Failure> {
     let format = args.format.or_else(|| args.output.as_deref().and_then(Format::of_file));

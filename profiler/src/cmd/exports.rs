@@ -3,7 +3,7 @@
 use crate::atomic_file::OutputFile;
 use crate::error::{Failure, exit};
 use crate::export::{Export, Format, Look, Unit, series};
-use crate::profile::Series;
+use crate::recording::Series;
 
 /// Open files, not yet written.
 #[derive(Debug, Default)]

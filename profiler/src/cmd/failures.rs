@@ -11,7 +11,7 @@ use crate::kernels::KernelsError;
 use crate::load::ltp::LtpError;
 use crate::load_profile::LibraryError;
 use crate::probe::ProbeError;
-use crate::profile::ReadError;
+use crate::recording::ReadError;
 use crate::run::{self, Signal};
 use crate::serve::{self, control::ControlError};
 use crate::trace_cmd::ImportError;

@@ -8,7 +8,7 @@ use crate::atomic_file::OutputFile;
 use crate::cli::gate::GateArgs;
 use crate::error::{Failure, exit};
 use crate::export::verdict::GateReport;
-use crate::profile::Series;
+use crate::recording::Series;
 use crate::verdict::{self, Outcome, Refusal, Rule, Run, Sides};
 
 use output::Outputs;

@@ -12,8 +12,8 @@ use crate::cli::LabArgs;
 use crate::error::{Failure, exit};
 pub use crate::lab::guest::run as guest;
 use crate::lab::{self, Bench, Measured, Options, builds, tools};
-use crate::profile::Meter;
 use crate::progress::Progress;
+use crate::recording::Meter;
 use crate::text::plural;
 
 use output::Outputs;

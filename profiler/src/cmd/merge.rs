@@ -7,9 +7,9 @@ use std::thread;
 use crate::atomic_file::OutputFile;
 use crate::error::{Failure, exit};
 use crate::export::{Exporter as _, Json};
-use crate::profile::unlike::What;
-use crate::profile::{Merge, MergeError, Series};
 use crate::progress::Progress;
+use crate::recording::unlike::What;
+use crate::recording::{Merge, MergeError, Series};
 
 /// Options of a merge.
 #[derive(Debug, Clone, Copy)]

@@ -10,7 +10,7 @@ use crate::atomic_file::OutputFile;
 use crate::error::{Failure, exit};
 use crate::export::plot::plots;
 use crate::export::{Format, Html, Look, Unit, series};
-use crate::profile::{Profile, Series};
+use crate::recording::{Recording, Series};
 
 use print::write;
 pub use print::{ReportError, print_plots, print_series, report, stdout_width};
@@ -90,7 +90,7 @@ pub fn run(options: &Options<'_>, out: &mut dyn Write) -> Result<(), Failure> {
 }
 
 /// The only run of `series`.
-fn one<'a>(series: &'a Series, file: &Path, format: Format) -> Result<&'a Profile, Failure> {
+fn one<'a>(series: &'a Series, file: &Path, format: Format) -> Result<&'a Recording, Failure> {
     match series.runs.as_slice() {
         [profile] => Ok(profile),
         _ => Err(several(file, series, format)),

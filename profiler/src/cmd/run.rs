@@ -9,8 +9,8 @@ use crate::cli::RunArgs;
 use crate::error::{Failure, exit};
 use crate::export::series;
 use crate::kernel::privileges;
-use crate::profile::Series;
 use crate::progress::Progress;
+use crate::recording::Series;
 use crate::run::{Measured, Run};
 
 /// See the [command line](RunArgs).

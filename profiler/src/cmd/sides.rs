@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::compare::SidesArgs;
 use crate::error::{Failure, exit};
-use crate::profile::{ReadError, Series};
+use crate::recording::{ReadError, Series};
 use crate::verdict::Run;
 
 /// Files of the baseline and of the candidate.

@@ -16,7 +16,7 @@ use crate::error::{Failure, exit};
 use crate::kernel::target::Target;
 use crate::load::{BuiltinKind, time_builtin};
 use crate::probe::{Options, Pair, Probes, Session as _};
-use crate::profile::{Backend, Clock};
+use crate::recording::{Backend, Clock};
 use crate::stats::median;
 
 /// Confidence level of the bounds.

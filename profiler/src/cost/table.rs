@@ -1,7 +1,7 @@
 //! The costs as text.
 
 use super::{Cost, Spread};
-use crate::profile::Clock;
+use crate::recording::Clock;
 
 const FLOOR: &str = "added per hit, empty pair";
 const LIMIT: &str = "added per hit, clock alone";
@@ -56,7 +56,7 @@ pub fn text(cost: &Cost) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::Backend;
+    use crate::recording::Backend;
 
     #[test]
     fn the_table_says_when_a_figure_may_be_zero() {

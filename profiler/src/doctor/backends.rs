@@ -3,7 +3,7 @@
 use super::{Answer, BackendReport, Check, CheckId, HandlerReport};
 use crate::kernel::target::Function;
 use crate::probe::select::{Wish, select};
-use crate::profile::Backend;
+use crate::recording::Backend;
 
 /// A backend with the checks that must hold for it.
 pub(super) struct Needs {

@@ -10,7 +10,7 @@ use crate::kernel::btf::Btf;
 use crate::kernel::host::read_fact;
 use crate::kernel::privileges;
 use crate::kernel::target::KernelFiles;
-use crate::profile::Backend;
+use crate::recording::Backend;
 
 /// What is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

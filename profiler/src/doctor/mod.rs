@@ -20,7 +20,7 @@ use crate::kernel::btf::Btf;
 use crate::kernel::host::{self, HostFacts};
 use crate::kernel::target::KernelFiles;
 use crate::probe::feature::{self, Refusal};
-use crate::profile::Backend;
+use crate::recording::Backend;
 
 /// Tries a backend for real, given the functions that the kernel's BTF describes.
 pub type TryBackend = fn(Backend, Option<&Btf>) -> Result<(), Refusal>;

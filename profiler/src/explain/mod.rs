@@ -16,19 +16,19 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-use crate::profile::{Meter, Profile};
+use crate::recording::{Meter, Recording};
 pub use select::{Refusal, explain};
 
 /// Runs that are summed.
 #[derive(Debug)]
-pub struct Recording<'a> {
+pub struct NamedRuns<'a> {
     /// Its name in messages.
     pub name: String,
     /// Its runs.
-    pub runs: Vec<&'a Profile>,
+    pub runs: Vec<&'a Recording>,
 }
 
-impl Recording<'_> {
+impl NamedRuns<'_> {
     /// What its figures are; all runs of a recording are of one meter.
     #[must_use]
     pub fn meter(&self) -> Meter {

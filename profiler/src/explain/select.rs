@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::difference::explained;
 use super::tree::{Details, Tree, handlers, trees};
-use super::{Explained, Function, Recording};
-use crate::profile::Meter;
+use super::{Explained, Function, NamedRuns};
+use crate::recording::Meter;
 use crate::text::listed;
 
 /// Most instructions or calls of a recording; products of two such numbers, and their sums, are exact.
@@ -43,7 +43,7 @@ pub enum Refusal {
 /// # Errors
 /// If a recording has no call tree, there is no such handler, or none in both.
 pub fn explain(
-    recordings: &[Recording<'_>],
+    recordings: &[NamedRuns<'_>],
     handler: Option<&str>,
 ) -> Result<(Vec<Explained>, Vec<String>), Refusal> {
     if let Some(bare) = recordings.iter().find(|recording| {
@@ -81,7 +81,7 @@ pub fn explain(
 }
 
 /// What a reader has to know of missing symbols and debug information.
-fn of_symbols(recordings: &[Recording<'_>], details: &Details) -> Vec<String> {
+fn of_symbols(recordings: &[NamedRuns<'_>], details: &Details) -> Vec<String> {
     let partial: Vec<&str> = details.partial().collect();
     let mut notes = Vec::new();
     if !partial.is_empty() {
@@ -111,7 +111,7 @@ fn of_symbols(recordings: &[Recording<'_>], details: &Details) -> Vec<String> {
 }
 
 /// The modules of functions that have no symbol.
-fn unnamed<'a>(recordings: &'a [Recording<'_>]) -> BTreeSet<&'a str> {
+fn unnamed<'a>(recordings: &'a [NamedRuns<'_>]) -> BTreeSet<&'a str> {
     let functions = recordings.iter().flat_map(trees).flat_map(|tree| &tree.functions);
     // No symbol begins with a digit.
     let unnamed = functions.filter(|function| function.name.starts_with("0x"));
@@ -119,7 +119,7 @@ fn unnamed<'a>(recordings: &'a [Recording<'_>]) -> BTreeSet<&'a str> {
 }
 
 /// The handlers that are wanted.
-fn chosen(recordings: &[Recording<'_>], name: Option<&str>) -> Result<Vec<Function>, Refusal> {
+fn chosen(recordings: &[NamedRuns<'_>], name: Option<&str>) -> Result<Vec<Function>, Refusal> {
     let mut found: Vec<Function> = Vec::new();
     let mut add = |function: Function| {
         if !found.contains(&function) {
@@ -160,7 +160,7 @@ fn chosen(recordings: &[Recording<'_>], name: Option<&str>) -> Result<Vec<Functi
 }
 
 /// A line where the table of handlers has other sums than the tree: it has calls that ended in the window alone.
-fn other_books(of: &Explained, number: usize, recording: &Recording<'_>) -> Option<String> {
+fn other_books(of: &Explained, number: usize, recording: &NamedRuns<'_>) -> Option<String> {
     // Calls of a handler within itself are calls of their own there.
     if of.nodes.iter().skip(1).any(|node| node.function == of.handler) {
         return None;

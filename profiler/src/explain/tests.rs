@@ -6,7 +6,7 @@ use std::slice;
 use proptest::prelude::*;
 
 use super::*;
-use crate::profile::call_tree::{CallTree, TreeFunction, TreeNode, TreePlace};
+use crate::recording::call_tree::{CallTree, TreeFunction, TreeNode, TreePlace};
 
 /// The tree that `text` draws. A line is `SYMBOL CALLS PLACE...`, two spaces further to the right than its caller's; a
 /// place is `LINE=COUNT` or `FUNCTION@LINE=COUNT` of the driver `m`, `+OFFSET=COUNT` there, or `=COUNT` of the kernel.
@@ -72,15 +72,15 @@ fn index<T: PartialEq>(all: &mut Vec<T>, one: T) -> u32 {
 }
 
 /// A recording of these trees, one a run.
-pub(crate) fn runs(trees: &[CallTree]) -> Vec<Profile> {
+pub(crate) fn runs(trees: &[CallTree]) -> Vec<Recording> {
     let sample = r#"{"schema": "profiler/profile", "version": 1, "tool": {"name": "p", "version": "1"},
         "started": "2026-11-22T12:00:00Z", "clock": "virtual", "meter": "exact", "window_ns": 1, "warmup_ns": 0,
         "interrupted": false, "histogram": {"precision_digits": 3, "lowest_ns": 1, "highest_ns": 60000000000,
         "kernel_memory_bytes": 0}, "host": {"arch": "x86_64", "mitigations": {}}, "modules": [], "loads": [],
         "handlers": [], "warnings": []}"#;
-    let sample: Profile = serde_json::from_str(sample).unwrap();
-    let run = |tree: &CallTree| Profile { call_tree: Some(tree.clone()), ..sample.clone() };
-    let runs: Vec<Profile> = trees.iter().map(run).collect();
+    let sample: Recording = serde_json::from_str(sample).unwrap();
+    let run = |tree: &CallTree| Recording { call_tree: Some(tree.clone()), ..sample.clone() };
+    let runs: Vec<Recording> = trees.iter().map(run).collect();
     runs.iter().for_each(|run| run.check().unwrap());
     runs
 }
@@ -91,10 +91,10 @@ pub(crate) fn of_trees(
     handler: Option<&str>,
 ) -> Result<(Vec<Explained>, Vec<String>), Refusal> {
     let runs = runs(trees);
-    let recordings: Vec<Recording<'_>> = runs
+    let recordings: Vec<NamedRuns<'_>> = runs
         .iter()
         .zip(["base.json", "candidate.json"])
-        .map(|(run, name)| Recording { name: name.to_owned(), runs: vec![run] })
+        .map(|(run, name)| NamedRuns { name: name.to_owned(), runs: vec![run] })
         .collect();
     explain(&recordings, handler)
 }
@@ -181,7 +181,7 @@ fn one_recording_is_a_tree_with_the_largest_first() {
 fn runs_are_summed() {
     let trees = [drawn(BASE), drawn("h 6 10=24\n  other 1 9=5")];
     let runs = runs(&trees);
-    let recording = Recording { name: "a".to_owned(), runs: runs.iter().collect() };
+    let recording = NamedRuns { name: "a".to_owned(), runs: runs.iter().collect() };
     let (handlers, _) = explain(&[recording], None).unwrap();
     adds_up(&handlers[0]);
     assert_eq!((handlers[0].calls[0], handlers[0].total(0)), (16, 829));
@@ -365,8 +365,8 @@ fn what_cannot_be_explained_is_refused_with_what_to_do() {
         refused(None, &[drawn("h 1 1=9000000000000000000")]),
         "base.json has more calls or larger sums than can be: measure again"
     );
-    let bare = Profile { call_tree: None, ..runs(slice::from_ref(&a)).remove(0) };
-    let bare = Recording { name: "bare.json".to_owned(), runs: vec![&bare] };
+    let bare = Recording { call_tree: None, ..runs(slice::from_ref(&a)).remove(0) };
+    let bare = NamedRuns { name: "bare.json".to_owned(), runs: vec![&bare] };
     assert_eq!(
         explain(&[bare], None).unwrap_err().to_string(),
         "bare.json has no call tree: measure with `profiler lab --meter exact`"

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use super::{Figures, Function, Memory, Recording};
-use crate::profile::Meter;
-use crate::profile::call_tree::{CallTree, TreePlace};
+use super::{Figures, Function, Memory, NamedRuns};
+use crate::recording::Meter;
+use crate::recording::call_tree::{CallTree, TreePlace};
 
 /// Where instructions lie in the source.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,7 +52,7 @@ pub(super) struct Details(BTreeMap<Option<String>, Detail>);
 
 impl Details {
     /// Lines if each recording that saw places of the module has them.
-    pub(super) fn of(recordings: &[Recording<'_>]) -> Self {
+    pub(super) fn of(recordings: &[NamedRuns<'_>]) -> Self {
         let mut seen: BTreeMap<Option<String>, (usize, usize)> = BTreeMap::new();
         for recording in recordings {
             let mut of_this: BTreeMap<Option<&String>, bool> = BTreeMap::new();
@@ -109,7 +109,7 @@ impl Details {
 }
 
 /// The call trees of a recording's runs.
-pub(super) fn trees<'a>(recording: &'a Recording<'_>) -> impl Iterator<Item = &'a CallTree> {
+pub(super) fn trees<'a>(recording: &'a NamedRuns<'_>) -> impl Iterator<Item = &'a CallTree> {
     recording.runs.iter().filter_map(|run| run.call_tree.as_ref())
 }
 
@@ -119,7 +119,7 @@ pub(super) fn last_name(file: &str) -> &str {
 
 impl Tree {
     /// The calls of `handler` from outside of itself.
-    pub(super) fn of(handler: &Function, recordings: &[Recording<'_>], details: &Details) -> Self {
+    pub(super) fn of(handler: &Function, recordings: &[NamedRuns<'_>], details: &Details) -> Self {
         let mut tree = Self { branches: Vec::new(), files: BTreeMap::new(), below: HashMap::new() };
         tree.branch(None, handler.clone(), recordings.len());
         for (number, recording) in recordings.iter().enumerate() {
@@ -209,7 +209,7 @@ impl Tree {
 }
 
 /// The functions that were called from outside of all handlers, in order.
-pub(super) fn handlers(recording: &Recording<'_>) -> Vec<Function> {
+pub(super) fn handlers(recording: &NamedRuns<'_>) -> Vec<Function> {
     let (mut seen, mut found) = (HashSet::new(), Vec::new());
     for tree in trees(recording) {
         for node in tree.nodes.iter().filter(|node| node.parent.is_none()) {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::figures::figures;
 use super::{Exporter, json::indented};
-use crate::profile::Profile;
+use crate::recording::Recording;
 
 /// A benchmark is a handler, and a measure a figure with its unit, such as `tp99-ns`. Of several runs the value is the
 /// average, and the bounds are the lowest and the highest.
@@ -23,11 +23,11 @@ struct Measure {
 }
 
 impl Exporter for Bmf {
-    fn serialize(&self, profile: &Profile) -> Vec<u8> {
+    fn serialize(&self, profile: &Recording) -> Vec<u8> {
         self.serialize_runs(std::slice::from_ref(profile)).unwrap_or_default()
     }
 
-    fn serialize_runs(&self, runs: &[Profile]) -> Option<Vec<u8>> {
+    fn serialize_runs(&self, runs: &[Recording]) -> Option<Vec<u8>> {
         let mut benchmarks: Map<String, Value> = Map::new();
         for figure in figures(runs) {
             let Some(value) = figure.mean() else { continue };

@@ -6,8 +6,8 @@ use super::{
     cell::{clean, full_name},
     grid,
 };
-use crate::profile::measure::Losses;
-use crate::profile::{Backend, Profile};
+use crate::recording::measure::Losses;
+use crate::recording::{Backend, Recording};
 
 const HEADER: [&str; 10] = [
     "handler",
@@ -23,7 +23,7 @@ const HEADER: [&str; 10] = [
 ];
 
 /// The books of each handler; `width` is the terminal's.
-pub(super) fn books(profile: &Profile, width: Option<u16>) -> String {
+pub(super) fn books(profile: &Recording, width: Option<u16>) -> String {
     // The kernel counts overruns of all functions together, so the sum bounds each handler's.
     let traced =
         profile.handlers.iter().filter(|h| h.backend == Some(Backend::FunctionGraph)).count();

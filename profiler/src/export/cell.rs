@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::profile::{HandlerProfile, Meter, Profile};
+use crate::recording::{HandlerRecording, Meter, Recording};
 
 /// Unit of the durations in a table.
 #[derive(
@@ -36,7 +36,7 @@ fn unknown_unit(text: &str) -> UnknownUnit {
 impl Unit {
     /// This unit, or for `Auto` one that suits all handlers of `profile`, so that a column can be
     /// compared by eye.
-    pub(super) fn resolve(self, profile: &Profile) -> Self {
+    pub(super) fn resolve(self, profile: &Recording) -> Self {
         if profile.handlers.is_empty() {
             return self.for_operations(profile);
         }
@@ -44,16 +44,16 @@ impl Unit {
     }
 
     /// The unit of all handlers of these runs, which have one meter.
-    pub(super) fn for_handlers(self, runs: &[Profile]) -> Self {
+    pub(super) fn for_handlers(self, runs: &[Recording]) -> Self {
         if runs.iter().any(|run| run.meter == Meter::Exact) {
             return Self::Instructions;
         }
         let handlers = runs.iter().flat_map(|run| &run.handlers);
-        self.for_means(handlers.filter_map(HandlerProfile::mean_ns))
+        self.for_means(handlers.filter_map(HandlerRecording::mean_ns))
     }
 
     /// This unit, or the one that suits the operations of the loads, which are timed in any case.
-    pub(super) fn for_operations(self, profile: &Profile) -> Self {
+    pub(super) fn for_operations(self, profile: &Recording) -> Self {
         let wish = if self == Self::Instructions { Self::Auto } else { self };
         let latencies = profile.loads.iter().filter_map(|load| load.outcome.latency.as_ref());
         wish.for_means(latencies.filter_map(|latency| latency.service.mean_ns()))
@@ -120,7 +120,7 @@ fn is_unsafe(c: char) -> bool {
 }
 
 /// The handler's name, with its module where the name alone would be ambiguous.
-pub(super) fn full_name(profile: &Profile, handler: &HandlerProfile) -> String {
+pub(super) fn full_name(profile: &Recording, handler: &HandlerRecording) -> String {
     let one_module = profile.handlers.iter().all(|other| other.module == handler.module);
     match &handler.module {
         Some(module) if !one_module => format!("{} [{module}]", handler.name),

@@ -2,8 +2,8 @@
 
 use super::Exporter;
 use super::cell::clean;
-use crate::profile::measure::Losses;
-use crate::profile::{HandlerProfile, Meter, Profile};
+use crate::recording::measure::Losses;
+use crate::recording::{HandlerRecording, Meter, Recording};
 
 /// Column names; within one major version none is renamed, and new ones come last. Of exact recordings,
 /// `_instructions` stands in place of `_ns`, but for `window_ns`.
@@ -55,11 +55,11 @@ const HEADER: [&str; 40] = [
 pub struct Csv;
 
 impl Exporter for Csv {
-    fn serialize(&self, profile: &Profile) -> Vec<u8> {
+    fn serialize(&self, profile: &Recording) -> Vec<u8> {
         self.serialize_runs(std::slice::from_ref(profile)).unwrap_or_default()
     }
 
-    fn serialize_runs(&self, runs: &[Profile]) -> Option<Vec<u8>> {
+    fn serialize_runs(&self, runs: &[Recording]) -> Option<Vec<u8>> {
         let mut writer = csv::Writer::from_writer(Vec::new());
         let mut write = |row: &mut dyn Iterator<Item = String>| {
             let result = writer.write_record(row.map(String::into_bytes));
@@ -81,7 +81,7 @@ impl Exporter for Csv {
 }
 
 #[expect(clippy::too_many_lines, reason = "a line a column, in the order of `HEADER`")]
-fn row(run: usize, profile: &Profile, handler: &HandlerProfile) -> [String; 40] {
+fn row(run: usize, profile: &Recording, handler: &HandlerRecording) -> [String; 40] {
     let text = |text: &str| clean(text).into_owned();
     let fact = |fact: Option<&str>| fact.map_or_else(String::new, text);
     let ns = |ns: Option<u64>| ns.map_or_else(String::new, |ns| ns.to_string());

@@ -1,13 +1,13 @@
 //! Curve of latency by percentile.
 
-use crate::profile::{HandlerProfile, Meter};
+use crate::recording::{HandlerRecording, Meter};
 
 /// Most points of a curve: more would share its pixels.
 const MAX_POINTS: usize = 600;
 
 /// Points of the curve: the share of the calls that took no longer, as its number of nines, and the
 /// duration in nanoseconds, at least 1. Empty without a call.
-pub(super) fn percentile_points(handler: &HandlerProfile) -> Vec<(f64, f64)> {
+pub(super) fn percentile_points(handler: &HandlerRecording) -> Vec<(f64, f64)> {
     let mut points = Vec::new();
     let mut below = 0_u64;
     for bucket in &handler.histogram.buckets {

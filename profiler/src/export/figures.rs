@@ -1,6 +1,6 @@
 //! The gated figures of each handler over runs, for formats that trackers of benchmarks read.
 
-use crate::profile::{HandlerProfile, Meter, Profile};
+use crate::recording::{HandlerRecording, Meter, Recording};
 use crate::verdict::{Statistic, subject};
 
 /// One figure of a handler.
@@ -37,7 +37,7 @@ impl Figure {
 }
 
 /// All figures of all handlers, in the order in which they come.
-pub(super) fn figures(runs: &[Profile]) -> Vec<Figure> {
+pub(super) fn figures(runs: &[Recording]) -> Vec<Figure> {
     let mut figures: Vec<Figure> = Vec::new();
     for (at, run) in runs.iter().enumerate() {
         for handler in &run.handlers {
@@ -59,7 +59,7 @@ pub(super) fn figures(runs: &[Profile]) -> Vec<Figure> {
     figures
 }
 
-fn name(run: &Profile, handler: &HandlerProfile) -> String {
+fn name(run: &Recording, handler: &HandlerRecording) -> String {
     let part = run.place.as_ref().and_then(|place| place.part.as_deref());
     let namesakes = run.handlers.iter().filter(|other| other.name == handler.name).count();
     match &handler.module {

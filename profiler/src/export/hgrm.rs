@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 
 use super::Exporter;
 use super::cell::{Unit, clean, full_name};
-use crate::profile::{HandlerProfile, Meter, Profile};
+use crate::recording::{HandlerRecording, Meter, Recording};
 
 /// Steps in each half of the distance to 100 %, the default of other implementations.
 const STEPS: u32 = 5;
@@ -18,7 +18,7 @@ pub struct Hgrm {
 }
 
 impl Exporter for Hgrm {
-    fn serialize(&self, profile: &Profile) -> Vec<u8> {
+    fn serialize(&self, profile: &Recording) -> Vec<u8> {
         let unit = match (profile.meter, self.unit) {
             (Meter::Exact, _) => Unit::Instructions,
             (Meter::Probes, Unit::Auto) => Unit::Us,
@@ -38,8 +38,8 @@ impl Exporter for Hgrm {
 
 fn section(
     text: &mut String,
-    profile: &Profile,
-    handler: &HandlerProfile,
+    profile: &Recording,
+    handler: &HandlerRecording,
     unit: Unit,
 ) -> fmt::Result {
     let name = full_name(profile, handler);

@@ -7,7 +7,7 @@ use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 
 use super::Exporter;
 use super::cell::{clean, full_name};
-use crate::profile::{HandlerProfile, Profile};
+use crate::recording::{HandlerRecording, Recording};
 
 /// The log's field for the maximum is in microseconds; the histograms are in nanoseconds.
 const MAX_VALUE_DIVISOR: f64 = 1e3;
@@ -17,11 +17,11 @@ const MAX_VALUE_DIVISOR: f64 = 1e3;
 pub struct Hlog;
 
 impl Exporter for Hlog {
-    fn serialize(&self, profile: &Profile) -> Vec<u8> {
+    fn serialize(&self, profile: &Recording) -> Vec<u8> {
         self.serialize_runs(std::slice::from_ref(profile)).unwrap_or_default()
     }
 
-    fn serialize_runs(&self, runs: &[Profile]) -> Option<Vec<u8>> {
+    fn serialize_runs(&self, runs: &[Recording]) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
         let result = write(runs, &mut bytes);
         // Writing to memory cannot fail, and these histograms have been encoded before.
@@ -30,13 +30,13 @@ impl Exporter for Hlog {
     }
 }
 
-fn write(runs: &[Profile], bytes: &mut Vec<u8>) -> Result<(), Box<dyn std::error::Error>> {
+fn write(runs: &[Recording], bytes: &mut Vec<u8>) -> Result<(), Box<dyn std::error::Error>> {
     let mut serializer = V2DeflateSerializer::new();
     let mut builder = IntervalLogWriterBuilder::new();
     builder.add_comment("[Histogram log format version 1.3]");
     builder.with_max_value_divisor(MAX_VALUE_DIVISOR);
     // Runs of a series are in order of time; those of a merge may not be.
-    let mut ordered: Vec<&Profile> = runs.iter().collect();
+    let mut ordered: Vec<&Recording> = runs.iter().collect();
     ordered.sort_by_key(|run| run.started);
     let first = ordered.first().map(|run| SystemTime::from(run.started));
     for run in &ordered {
@@ -73,7 +73,7 @@ fn write(runs: &[Profile], bytes: &mut Vec<u8>) -> Result<(), Box<dyn std::error
 }
 
 /// The losses, and the calls over range.
-fn losses(handler: &HandlerProfile) -> Option<String> {
+fn losses(handler: &HandlerRecording) -> Option<String> {
     let losses = &handler.losses;
     let (unmeasured, over, flight) = (losses.unmeasured(), losses.over_range, losses.in_flight);
     (unmeasured > 0 || over > 0 || flight > 0).then(|| {

@@ -1,15 +1,15 @@
 //! JSON: the lossless format, which all later commands read.
 
 use super::Exporter;
-use crate::profile::Profile;
-pub(crate) use crate::profile::json::indented;
+use crate::recording::Recording;
+pub(crate) use crate::recording::json::indented;
 
 /// Indented JSON with each bucket on one line, and a newline at its end.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Json;
 
 impl Exporter for Json {
-    fn serialize(&self, profile: &Profile) -> Vec<u8> {
+    fn serialize(&self, profile: &Recording) -> Vec<u8> {
         profile.to_json()
     }
 }

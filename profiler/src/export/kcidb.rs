@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::figures::figures;
 use super::{Exporter, json::indented};
-use crate::profile::Profile;
+use crate::recording::Recording;
 
 /// Who submits, where nobody says: KCIDB gives each system a name.
 const ORIGIN: &str = "profiler";
@@ -22,11 +22,11 @@ pub struct Kcidb {
 }
 
 impl Exporter for Kcidb {
-    fn serialize(&self, profile: &Profile) -> Vec<u8> {
+    fn serialize(&self, profile: &Recording) -> Vec<u8> {
         self.serialize_runs(std::slice::from_ref(profile)).unwrap_or_default()
     }
 
-    fn serialize_runs(&self, runs: &[Profile]) -> Option<Vec<u8>> {
+    fn serialize_runs(&self, runs: &[Recording]) -> Option<Vec<u8>> {
         let origin = self.origin.as_deref().unwrap_or(ORIGIN);
         let figures = figures(runs);
         let (mut checkouts, mut builds, mut tests) = (Vec::new(), Vec::new(), Vec::new());
@@ -80,7 +80,7 @@ impl Kcidb {
     }
 }
 
-fn build_of(run: &Profile) -> &str {
+fn build_of(run: &Recording) -> &str {
     run.modules.first().and_then(|module| module.build_id.as_deref()).unwrap_or("unknown")
 }
 

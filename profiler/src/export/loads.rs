@@ -5,10 +5,10 @@ use comfy_table::Row;
 use super::cell::{Unit, bytes, clean};
 use super::grid;
 use crate::load::{LoadRun, LoadSpec, OperationTimes};
-use crate::profile::Profile;
+use crate::recording::Recording;
 
 /// Latencies of the loads' operations; `None` if no load recorded any.
-pub(super) fn operations(profile: &Profile, unit: Unit, width: Option<u16>) -> Option<String> {
+pub(super) fn operations(profile: &Recording, unit: Unit, width: Option<u16>) -> Option<String> {
     let mut rows = Vec::new();
     for load in &profile.loads {
         let (LoadSpec::Builtin { name, .. }, Some(latency)) = (&load.spec, &load.outcome.latency)
@@ -48,7 +48,7 @@ fn row(name: &str, times: &OperationTimes, unit: Unit, cpu: String) -> Row {
 }
 
 /// CPU time, memory and context switches of the watched programs.
-pub(super) fn costs(profile: &Profile, width: Option<u16>) -> Option<String> {
+pub(super) fn costs(profile: &Recording, width: Option<u16>) -> Option<String> {
     let costs = profile.costs.as_ref()?;
     let window = costs.window_ns.max(1) as f64;
     let rows = costs.rows.iter().map(|row| {

@@ -3,7 +3,7 @@
 use super::cell::{Unit, clean};
 use super::table::{HEADER, cells, heading};
 use super::{Exporter, self_time, unseen};
-use crate::profile::Profile;
+use crate::recording::Recording;
 
 /// The table, its warnings, and a folded section on how it was measured.
 #[derive(Debug, Clone, Copy, Default)]
@@ -13,7 +13,7 @@ pub struct Markdown {
 }
 
 impl Exporter for Markdown {
-    fn serialize(&self, profile: &Profile) -> Vec<u8> {
+    fn serialize(&self, profile: &Recording) -> Vec<u8> {
         let unit = self.unit.resolve(profile);
         let mut text = String::new();
         let columns = HEADER.map(|name| match name {
@@ -62,7 +62,7 @@ impl Exporter for Markdown {
         text.into_bytes()
     }
 
-    fn serialize_runs(&self, runs: &[Profile]) -> Option<Vec<u8>> {
+    fn serialize_runs(&self, runs: &[Recording]) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
         for (at, run) in runs.iter().enumerate() {
             let gap = if at == 0 { "" } else { "\n" };

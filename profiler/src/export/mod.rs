@@ -47,15 +47,15 @@ pub use otava::Otava;
 pub use smaller_is_better::SmallerIsBetter;
 pub use table::Table;
 
-use crate::profile::Profile;
+use crate::recording::Recording;
 
 /// A format.
 pub trait Exporter {
     /// The whole of `profile` in this format. Equal profiles give equal bytes.
-    fn serialize(&self, profile: &Profile) -> Vec<u8>;
+    fn serialize(&self, profile: &Recording) -> Vec<u8>;
 
     /// Several runs in one document, kept apart; `None` if the format holds only one run.
-    fn serialize_runs(&self, _runs: &[Profile]) -> Option<Vec<u8>> {
+    fn serialize_runs(&self, _runs: &[Recording]) -> Option<Vec<u8>> {
         None
     }
 }

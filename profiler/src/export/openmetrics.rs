@@ -10,7 +10,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::Exporter;
 use super::cell::clean;
-use crate::profile::{HandlerProfile, HistogramLayout, Meter, Profile};
+use crate::recording::{HandlerRecording, HistogramLayout, Meter, Recording};
 
 /// Exponent of the first bound of the classic buckets: 31 ns.
 const FIRST_BOUND: u32 = 5;
@@ -27,11 +27,11 @@ const QUANTILES: [(&str, f64); 5] =
 pub struct OpenMetrics;
 
 impl Exporter for OpenMetrics {
-    fn serialize(&self, profile: &Profile) -> Vec<u8> {
+    fn serialize(&self, profile: &Recording) -> Vec<u8> {
         self.serialize_runs(std::slice::from_ref(profile)).unwrap_or_default()
     }
 
-    fn serialize_runs(&self, runs: &[Profile]) -> Option<Vec<u8>> {
+    fn serialize_runs(&self, runs: &[Recording]) -> Option<Vec<u8>> {
         let several = runs.len() > 1;
         let runs = runs.iter().enumerate();
         let runs = runs.map(|(at, run)| Run::of(run, several.then_some(at + 1))).collect();
@@ -79,7 +79,7 @@ struct Handler {
 }
 
 impl Run {
-    fn of(profile: &Profile, number: Option<usize>) -> Self {
+    fn of(profile: &Recording, number: Option<usize>) -> Self {
         let text = |text: &str| clean(text).into_owned();
         // A query must be able to separate virtual time from the wall clock.
         let mut labels: Labels = vec![("clock", profile.clock.to_string())];
@@ -108,7 +108,7 @@ impl Run {
 }
 
 impl Handler {
-    fn of(handler: &HandlerProfile, profile: &Profile, run: &Labels) -> Self {
+    fn of(handler: &HandlerRecording, profile: &Recording, run: &Labels) -> Self {
         let figure = match profile.meter {
             Meter::Probes => seconds,
             Meter::Exact => |instructions| instructions as f64,
@@ -155,7 +155,7 @@ fn seconds(ns: u64) -> f64 {
 
 /// Calls up to each bound and above the one before, the last bound being infinity.
 fn buckets(
-    handler: &HandlerProfile,
+    handler: &HandlerRecording,
     layout: &HistogramLayout,
     figure: fn(u64) -> f64,
 ) -> Vec<(f64, u64)> {

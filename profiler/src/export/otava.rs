@@ -3,7 +3,7 @@
 use super::Exporter;
 use super::cell::clean;
 use super::figures::figures;
-use crate::profile::Profile;
+use crate::recording::Recording;
 
 /// What every row begins with: `time` is Otava's time column, the others are attributes.
 const HEADER: [&str; 4] = ["time", "commit", "build_id", "kernel"];
@@ -16,11 +16,11 @@ pub struct Otava {
 }
 
 impl Exporter for Otava {
-    fn serialize(&self, profile: &Profile) -> Vec<u8> {
+    fn serialize(&self, profile: &Recording) -> Vec<u8> {
         self.serialize_runs(std::slice::from_ref(profile)).unwrap_or_default()
     }
 
-    fn serialize_runs(&self, runs: &[Profile]) -> Option<Vec<u8>> {
+    fn serialize_runs(&self, runs: &[Recording]) -> Option<Vec<u8>> {
         let figures = figures(runs);
         let mut writer = csv::Writer::from_writer(Vec::new());
         let mut write = |row: Vec<String>| {

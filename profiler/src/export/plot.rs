@@ -4,7 +4,7 @@ use textplots::{Chart, LabelBuilder as _, LabelFormat, Plot as _, Shape};
 
 use super::cell::clean;
 use super::curve::{label, percentile, percentile_points};
-use crate::profile::{HandlerProfile, Meter, Profile};
+use crate::recording::{HandlerRecording, Meter, Recording};
 
 /// Dots of a plot: two to a column and four to a line.
 const WIDTH: u32 = 120;
@@ -12,7 +12,7 @@ const HEIGHT: u32 = 40;
 
 /// The plots of all handlers with a hit, each below an empty line and its name.
 #[must_use]
-pub fn plots(profile: &Profile) -> String {
+pub fn plots(profile: &Recording) -> String {
     let called = profile.handlers.iter().filter(|handler| handler.count > 0);
     called.map(|handler| one(handler, profile.meter)).collect()
 }
@@ -25,7 +25,7 @@ const VALUE_WIDTH: usize = 10;
 
 /// The axis of percentiles is that of the number of nines, that of durations logarithmic where
 /// they span a decade.
-fn one(handler: &HandlerProfile, meter: Meter) -> String {
+fn one(handler: &HandlerRecording, meter: Meter) -> String {
     let label = label(meter);
     let curve = percentile_points(handler);
     let low = curve.iter().map(|(_, ns)| *ns).fold(f64::MAX, f64::min);

@@ -7,7 +7,7 @@ use super::cell::{Unit, clean};
 use super::table::{describe_outcome, heading, paragraph, seconds};
 use super::{grid, unseen};
 use crate::load::{LoadRun, LoadSpec, OperationTimes};
-use crate::profile::{HandlerProfile, Profile};
+use crate::recording::{HandlerRecording, Recording};
 use crate::stats::{median, spread};
 use crate::text::plural;
 
@@ -19,7 +19,7 @@ pub(super) const OF_EACH_RUN: [&str; 4] = ["window", "sum of", "load", "histogra
 
 /// The table of `runs`; `width` is the terminal's.
 #[must_use]
-pub fn table(runs: &[Profile], unit: Unit, width: Option<u16>) -> Vec<u8> {
+pub fn table(runs: &[Recording], unit: Unit, width: Option<u16>) -> Vec<u8> {
     let Some(first) = runs.first() else { return Vec::new() };
     let unit = match first.handlers.is_empty() {
         true => unit.resolve(first),
@@ -44,7 +44,7 @@ pub fn table(runs: &[Profile], unit: Unit, width: Option<u16>) -> Vec<u8> {
 }
 
 /// What the runs have in common, and a line for each.
-fn head(first: &Profile, runs: &[Profile], unit: Unit) -> String {
+fn head(first: &Recording, runs: &[Recording], unit: Unit) -> String {
     let mut text = String::new();
     let mut line = |label: &str, value: &str| {
         text.push_str(format!("{label:<10} {}", clean(value)).trim_end());
@@ -76,7 +76,7 @@ fn head(first: &Profile, runs: &[Profile], unit: Unit) -> String {
     text
 }
 
-pub(super) fn describe(run: &Profile) -> String {
+pub(super) fn describe(run: &Recording) -> String {
     let mut text = seconds(run.window_ns);
     if run.warmup_ns > 0 {
         text.push_str(&format!(", after {} of warm-up", seconds(run.warmup_ns)));
@@ -106,7 +106,7 @@ pub(super) struct Subject<'a> {
     /// The last column, over all runs.
     last: Last,
     /// The numbers of the runs, from 0, and the handler in each; none of an operation.
-    pub(super) of: Vec<(usize, &'a HandlerProfile)>,
+    pub(super) of: Vec<(usize, &'a HandlerRecording)>,
 }
 
 /// The last column.
@@ -203,19 +203,19 @@ fn named<'s, 'a>(
     rows.get_mut(at)
 }
 
-fn part(run: &Profile) -> Option<&str> {
+fn part(run: &Recording) -> Option<&str> {
     run.place.as_ref().and_then(|place| place.part.as_deref())
 }
 
 /// The handlers that a run has a row for.
-pub(super) fn handler_rows(runs: &[Profile]) -> Vec<Subject<'_>> {
+pub(super) fn handler_rows(runs: &[Recording]) -> Vec<Subject<'_>> {
     // Two modules may have functions of one name, and one function may run under two loads.
     let all = || runs.iter().flat_map(|run| run.handlers.iter().map(move |handler| (run, handler)));
     let numbered = runs.iter().enumerate();
     let numbered = numbered.flat_map(|(at, run)| run.handlers.iter().map(move |of| (at, run, of)));
-    let ambiguous = |run: &Profile, handler: &HandlerProfile| {
+    let ambiguous = |run: &Recording, handler: &HandlerRecording| {
         let same = all().filter(|(_, other)| other.name == handler.name);
-        let differs = |(in_run, other): (&Profile, &HandlerProfile)| {
+        let differs = |(in_run, other): (&Recording, &HandlerRecording)| {
             (other.module != handler.module, part(in_run) != part(run))
         };
         same.map(differs).fold((false, false), |(a, b), (c, d)| (a || c, b || d))
@@ -241,7 +241,7 @@ pub(super) fn handler_rows(runs: &[Profile]) -> Vec<Subject<'_>> {
     rows
 }
 
-fn operation_rows(runs: &[Profile]) -> Vec<Subject<'_>> {
+fn operation_rows(runs: &[Recording]) -> Vec<Subject<'_>> {
     let mut rows = Vec::new();
     for load in runs.iter().flat_map(|run| &run.loads) {
         let LoadRun { spec: LoadSpec::Builtin { name, .. }, outcome } = load else { continue };
@@ -264,7 +264,7 @@ fn operation_rows(runs: &[Profile]) -> Vec<Subject<'_>> {
 }
 
 /// Each warning once, with the runs that have it.
-pub(super) fn warnings(runs: &[Profile]) -> Vec<String> {
+pub(super) fn warnings(runs: &[Recording]) -> Vec<String> {
     let mut found: Vec<(&str, Vec<usize>)> = Vec::new();
     for (number, run) in runs.iter().enumerate() {
         for warning in &run.warnings {

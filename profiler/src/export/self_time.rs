@@ -6,7 +6,7 @@ use super::{
     cell::{Unit, clean, full_name},
     grid,
 };
-use crate::profile::{HandlerProfile, Meter, Profile, SelfTimeProfile};
+use crate::recording::{HandlerRecording, Meter, Recording, SelfTimeRecording};
 
 pub(super) const HEADER: [&str; 9] = [
     "handler",
@@ -22,7 +22,7 @@ pub(super) const HEADER: [&str; 9] = [
 
 /// Averages of each handler with a self time, in parts that add up: self time, handlers inside it, and
 /// their probes. `None` if there are none.
-pub(super) fn self_times(profile: &Profile, unit: Unit, width: Option<u16>) -> Option<String> {
+pub(super) fn self_times(profile: &Recording, unit: Unit, width: Option<u16>) -> Option<String> {
     let columns = columns(profile);
     let rows: Vec<Row> =
         rows(profile, unit).map(|row| Row::from(row.into_iter().take(columns))).collect();
@@ -30,7 +30,7 @@ pub(super) fn self_times(profile: &Profile, unit: Unit, width: Option<u16>) -> O
 }
 
 /// How many of the columns there are: without probes, none of theirs.
-pub(super) fn columns(profile: &Profile) -> usize {
+pub(super) fn columns(profile: &Recording) -> usize {
     match profile.meter {
         Meter::Probes => HEADER.len(),
         Meter::Exact => HEADER.len() - 2,
@@ -38,14 +38,19 @@ pub(super) fn columns(profile: &Profile) -> usize {
 }
 
 /// The table's cells.
-pub(super) fn rows(profile: &Profile, unit: Unit) -> impl Iterator<Item = [String; 9]> {
+pub(super) fn rows(profile: &Recording, unit: Unit) -> impl Iterator<Item = [String; 9]> {
     profile.shown().filter_map(move |handler| {
         let name = clean(&full_name(profile, handler)).into_owned();
         Some(cells(name, handler, handler.self_time.as_ref()?, unit))
     })
 }
 
-fn cells(name: String, handler: &HandlerProfile, own: &SelfTimeProfile, unit: Unit) -> [String; 9] {
+fn cells(
+    name: String,
+    handler: &HandlerRecording,
+    own: &SelfTimeRecording,
+    unit: Unit,
+) -> [String; 9] {
     let average = |sum| {
         let mean = crate::stats::mean(sum, handler.count);
         mean.map_or("-".to_owned(), |ns| unit.average(ns))

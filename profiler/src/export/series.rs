@@ -1,7 +1,7 @@
 //! A series in any format.
 
 use super::{Exporter as _, Format, Look, Table, Unit, repeats, table};
-use crate::profile::Series;
+use crate::recording::Series;
 
 /// The bytes of `series`; `None` if the format holds one run and there are several.
 #[must_use]

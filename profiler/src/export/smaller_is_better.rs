@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::figures::figures;
 use super::{Exporter, json::indented};
-use crate::profile::Profile;
+use crate::recording::Recording;
 
 /// An entry for each figure of each handler: of several runs the average, with the lowest and the highest as `range`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -21,11 +21,11 @@ struct Entry {
 }
 
 impl Exporter for SmallerIsBetter {
-    fn serialize(&self, profile: &Profile) -> Vec<u8> {
+    fn serialize(&self, profile: &Recording) -> Vec<u8> {
         self.serialize_runs(std::slice::from_ref(profile)).unwrap_or_default()
     }
 
-    fn serialize_runs(&self, runs: &[Profile]) -> Option<Vec<u8>> {
+    fn serialize_runs(&self, runs: &[Recording]) -> Option<Vec<u8>> {
         let entry = |figure: super::figures::Figure| {
             Some(Entry {
                 value: figure.mean()?,

@@ -8,7 +8,7 @@ use super::{Exporter, books, grid, loads, self_time, unseen};
 use crate::kernel::host::HostFacts;
 use crate::kernel::module::ModuleFacts;
 use crate::load::{LoadRun, LoadStatus, StopReason};
-use crate::profile::{HandlerProfile, Meter, Profile, Source};
+use crate::recording::{HandlerRecording, Meter, Recording, Source};
 use crate::text::plural;
 
 /// All tables, below lines on what was measured and above warnings.
@@ -21,7 +21,7 @@ pub struct Table {
 }
 
 impl Exporter for Table {
-    fn serialize(&self, profile: &Profile) -> Vec<u8> {
+    fn serialize(&self, profile: &Recording) -> Vec<u8> {
         let mut text = String::new();
         let unit = self.unit.resolve(profile);
         for (label, value) in heading(profile, unit) {
@@ -49,7 +49,7 @@ impl Exporter for Table {
 
 /// One table of the parts of a run, each with its own window; loads and warnings are listed by part.
 #[must_use]
-pub fn of_parts(profiles: &[Profile], unit: Unit, width: Option<u16>) -> Vec<u8> {
+pub fn of_parts(profiles: &[Recording], unit: Unit, width: Option<u16>) -> Vec<u8> {
     let Some(first) = profiles.first() else { return Vec::new() };
     let unit = unit.for_handlers(profiles);
     let mut text = String::new();
@@ -91,11 +91,11 @@ pub fn of_parts(profiles: &[Profile], unit: Unit, width: Option<u16>) -> Vec<u8>
     text.into_bytes()
 }
 
-fn part_name(profile: &Profile) -> &str {
+fn part_name(profile: &Recording) -> &str {
     profile.place.as_ref().and_then(|place| place.part.as_deref()).unwrap_or_default()
 }
 
-fn describe_part(profile: &Profile) -> String {
+fn describe_part(profile: &Recording) -> String {
     let loads: Vec<String> = profile.loads.iter().map(describe_load).collect();
     let mut text = format!("{}: {}", part_name(profile), seconds(profile.window_ns));
     if profile.interrupted {
@@ -111,7 +111,7 @@ pub(super) fn paragraph(lines: impl IntoIterator<Item = String>) -> String {
 }
 
 /// Lines of `label value` above the table.
-pub(super) fn heading(profile: &Profile, unit: Unit) -> Vec<(&'static str, String)> {
+pub(super) fn heading(profile: &Recording, unit: Unit) -> Vec<(&'static str, String)> {
     let host = &profile.host;
     let known = |fact: &Option<String>| fact.clone().unwrap_or_else(|| "unknown".to_owned());
     let mut kernel = format!("{} {}", known(&host.kernel_release), host.arch);
@@ -181,7 +181,7 @@ fn describe_machine(host: &HostFacts) -> String {
 }
 
 /// What measured the handlers.
-fn measured_by(profile: &Profile) -> String {
+fn measured_by(profile: &Recording) -> String {
     let backends: Vec<String> = profile.backends().iter().map(ToString::to_string).collect();
     match (profile.meter, backends.is_empty()) {
         (Meter::Exact, _) => "none: the emulator counted each instruction".to_owned(),
@@ -255,13 +255,13 @@ pub(super) fn describe_outcome(load: &LoadRun) -> String {
 pub(super) const HEADER: [&str; 9] =
     ["handler", "count", "calls/s", "average", "TP90", "TP95", "TP99", "max", "lost"];
 
-fn grid(profile: &Profile, unit: Unit, width: Option<u16>) -> String {
+fn grid(profile: &Recording, unit: Unit, width: Option<u16>) -> String {
     let rows = profile.shown().map(|handler| Row::from(cells(profile, handler, unit)));
     grid::figures(&HEADER, rows, width)
 }
 
 /// The row of one handler.
-pub(super) fn cells(profile: &Profile, handler: &HandlerProfile, unit: Unit) -> [String; 9] {
+pub(super) fn cells(profile: &Recording, handler: &HandlerRecording, unit: Unit) -> [String; 9] {
     let duration = |ns: Option<u64>| ns.map_or("-".to_owned(), |ns| unit.exact(ns));
     let per_second = handler.count as f64 / (profile.window_ns as f64 / 1e9);
     [
@@ -278,7 +278,7 @@ pub(super) fn cells(profile: &Profile, handler: &HandlerProfile, unit: Unit) -> 
 }
 
 /// Lost calls, with their share of all calls.
-fn lost(handler: &HandlerProfile) -> String {
+fn lost(handler: &HandlerRecording) -> String {
     let lost = handler.losses.unmeasured();
     if lost == 0 {
         return "0".to_owned();

@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 
 use crate::kernel::target::LeftOut;
-use crate::profile::{HandlerProfile, Profile};
+use crate::recording::{HandlerRecording, Recording};
 use crate::text::{listed, plural};
 
 /// A line on handlers without a hit, and one for each reason why functions were left out.
-pub(super) fn lines(profile: &Profile) -> Vec<String> {
+pub(super) fn lines(profile: &Recording) -> Vec<String> {
     let idle = profile.without_a_hit().map(|handler| handler.name.as_str()).collect();
     no_hit(idle).into_iter().chain(left_out(&profile.left_out)).collect()
 }
 
 /// The same for several runs: handlers without a hit in any.
-pub(super) fn lines_of_runs(runs: &[Profile]) -> Vec<String> {
+pub(super) fn lines_of_runs(runs: &[Recording]) -> Vec<String> {
     let mut idle: Vec<&str> = Vec::new();
-    for handler in runs.iter().flat_map(Profile::without_a_hit) {
+    for handler in runs.iter().flat_map(Recording::without_a_hit) {
         if !idle.contains(&handler.name.as_str()) && !is_shown(handler, runs) {
             idle.push(&handler.name);
         }
@@ -27,10 +27,10 @@ pub(super) fn lines_of_runs(runs: &[Profile]) -> Vec<String> {
 }
 
 /// Whether a handler has a row in the table of several runs.
-pub(super) fn is_shown(handler: &HandlerProfile, runs: &[Profile]) -> bool {
+pub(super) fn is_shown(handler: &HandlerRecording, runs: &[Recording]) -> bool {
     let same =
-        |other: &&HandlerProfile| other.name == handler.name && other.module == handler.module;
-    runs.iter().flat_map(Profile::shown).any(|other| same(&other))
+        |other: &&HandlerRecording| other.name == handler.name && other.module == handler.module;
+    runs.iter().flat_map(Recording::shown).any(|other| same(&other))
 }
 
 fn no_hit(names: Vec<&str>) -> Option<String> {

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::profile::{Clock, Tool};
+use crate::recording::{Clock, Tool};
 use crate::text::listed;
 use crate::verdict::{
     self, CONFIDENCE, ChangeRecord, DesignKind, Gate, Line, Outcome, Part, Run, Sides, Verdict,

@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::error::Failure;
 use crate::load::make_private;
-use crate::profile::{Profile, Series};
+use crate::recording::{Recording, Series};
 
 /// Baselines that are kept; the oldest goes first. That of a driver with 100 handlers has 30 MB.
 const MOST: usize = 8;
@@ -62,7 +62,7 @@ impl Cache {
 
     /// The runs that were kept under `key`; none if there are none, or none that can be read.
     #[must_use]
-    pub fn find(&self, key: &Key) -> Option<Vec<Profile>> {
+    pub fn find(&self, key: &Key) -> Option<Vec<Recording>> {
         let path = self.path(key);
         let runs = Series::read(&path).ok()?.runs;
         // What is used is not the oldest.
@@ -77,7 +77,7 @@ impl Cache {
     ///
     /// # Errors
     /// If they cannot be written.
-    pub fn keep(&self, key: &Key, runs: &[Profile]) -> Result<(), Failure> {
+    pub fn keep(&self, key: &Key, runs: &[Recording]) -> Result<(), Failure> {
         Series::new("baseline", runs.to_vec()).write(&self.path(key))?;
         let mut kept: Vec<(SystemTime, PathBuf)> = fs::read_dir(&self.folder)
             .into_iter()
@@ -99,7 +99,7 @@ impl Cache {
 mod tests {
     use super::*;
     use crate::explain::tests::runs;
-    use crate::profile::CallTree;
+    use crate::recording::CallTree;
 
     #[test]
     fn what_a_run_depends_on_is_its_name() {

@@ -13,11 +13,11 @@ use super::lines::Lines;
 use super::plan::{CountedHandler, Length, Plan, RunSpec, Side, Step};
 use crate::error::{Failure, exit};
 use crate::load::BuiltinKind;
-use crate::profile::call_tree::{TreeFunction, TreeNode, TreePlace};
-use crate::profile::measure::Losses;
-use crate::profile::{
-    CallTree, Distribution, DriverCost, HandlerProfile, HistogramLayout, Meter, Profile,
-    SelfTimeProfile,
+use crate::recording::call_tree::{TreeFunction, TreeNode, TreePlace};
+use crate::recording::measure::Losses;
+use crate::recording::{
+    CallTree, Distribution, DriverCost, HandlerRecording, HistogramLayout, Meter, Recording,
+    SelfTimeRecording,
 };
 use crate::stats::{self, Durations};
 
@@ -38,7 +38,7 @@ const LAYOUT: HistogramLayout = HistogramLayout {
 /// Adds to `profile`, which has the load and the machine, what was counted in `step`. `known` keeps the source lines of
 /// builds, which take long to read.
 pub(super) fn add(
-    profile: &mut Profile,
+    profile: &mut Recording,
     plan: &Plan,
     step: &Step,
     known: &mut HashMap<Side, Lines>,
@@ -129,7 +129,7 @@ fn read(path: &Path) -> Result<String, String> {
 /// # Errors
 /// If what was counted contradicts itself.
 pub fn fill(
-    profile: &mut Profile,
+    profile: &mut Recording,
     counts: &Counts,
     handlers: Vec<CountedHandler>,
     lines: &Lines,
@@ -198,12 +198,12 @@ fn measured(values: &[(u64, u64)]) -> Result<Stored, String> {
     })
 }
 
-fn of_handler(handler: CountedHandler, calls: Option<&Calls>) -> Result<HandlerProfile, String> {
+fn of_handler(handler: CountedHandler, calls: Option<&Calls>) -> Result<HandlerRecording, String> {
     let never = Calls::default();
     let calls = calls.unwrap_or(&never);
     let inclusive = measured(&calls.inclusive)?;
     let own = measured(&calls.own)?;
-    Ok(HandlerProfile {
+    Ok(HandlerRecording {
         name: handler.name,
         module: handler.module,
         by_glob: handler.by_glob,
@@ -212,7 +212,7 @@ fn of_handler(handler: CountedHandler, calls: Option<&Calls>) -> Result<HandlerP
         sum_ns: inclusive.sum,
         min_ns: inclusive.min,
         max_ns: inclusive.max,
-        self_time: Some(SelfTimeProfile {
+        self_time: Some(SelfTimeRecording {
             sum_ns: own.sum,
             min_ns: own.min,
             max_ns: own.max,
@@ -304,7 +304,7 @@ fn tree(counts: &Counts, lines: &Lines) -> CallTree {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::Clock;
+    use crate::recording::Clock;
 
     #[test]
     fn operations_that_were_not_counted_are_no_operations_that_cost_nothing() {

@@ -21,8 +21,8 @@ use crate::export::{Exporter as _, Json};
 use crate::kernel::target::KernelFiles;
 use crate::kernel::{module, privileges};
 use crate::load::{BuiltinKind, ProfilerProgram, cpu_time_of_builtin};
-use crate::profile::{DriverCost, Meter};
 use crate::progress::Progress;
+use crate::recording::{DriverCost, Meter};
 use crate::run::{Options, Run};
 
 /// Prefix of the line that announces a run to the host.

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use gimli::{EndianRcSlice, RunTimeEndian, SectionId};
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, RelocationTarget, SectionKind};
 
-use crate::profile::call_tree::TreePlace;
+use crate::recording::call_tree::TreePlace;
 
 type Reader = EndianRcSlice<RunTimeEndian>;
 

@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use profiler_vm::KernelImage;
 
 use crate::error::{Failure, exit};
-use crate::profile::{Meter, Place, Profile};
+use crate::recording::{Meter, Place, Recording};
 use lines::Lines;
 use plan::{Build, CountingFiles, Plan, Side, Step, Task, sides};
 pub use settings::{Options, Settings, has_cost};
@@ -52,9 +52,9 @@ pub struct Bench {
 #[derive(Debug, Default)]
 pub struct Measured {
     /// Runs of the only build, or of the baseline, by boot and order.
-    pub baseline: Vec<Profile>,
+    pub baseline: Vec<Recording>,
     /// Runs of the candidate.
-    pub candidate: Vec<Profile>,
+    pub candidate: Vec<Recording>,
     /// Why it ended early, if it did; earlier runs are kept.
     pub failure: Option<Failure>,
 }
@@ -85,7 +85,7 @@ pub fn run(bench: &Bench, settings: &Settings, on_run: &(dyn Fn() + Sync)) -> Me
         }
     });
     let (mut runs, failure) = results.into_inner().unwrap_or_default();
-    runs.sort_by_key(|(_, profile): &(Side, Profile)| {
+    runs.sort_by_key(|(_, profile): &(Side, Recording)| {
         profile.place.as_ref().map(|place| (place.boot, place.order))
     });
     let mut measured = Measured { failure, ..Measured::default() };
@@ -104,7 +104,7 @@ fn one_boot(
     settings: &Settings,
     boot: u32,
     on_run: &(dyn Fn() + Sync),
-) -> (Vec<(Side, Profile)>, Option<Failure>) {
+) -> (Vec<(Side, Recording)>, Option<Failure>) {
     let folder = settings.folder.join(format!("boot-{boot}"));
     let plan = make_plan(bench, settings, boot, &folder);
     let written = fs::create_dir_all(&folder)
@@ -144,8 +144,12 @@ fn one_boot(
 }
 
 /// The recording of one run, with its place and the driver's cost per operation.
-fn result(plan: &Plan, step: &Step, lines: &mut HashMap<Side, Lines>) -> Result<Profile, Failure> {
-    let mut profile = Profile::read(&step.result)?;
+fn result(
+    plan: &Plan,
+    step: &Step,
+    lines: &mut HashMap<Side, Lines>,
+) -> Result<Recording, Failure> {
+    let mut profile = Recording::read(&step.result)?;
     let part = plan.work.get(step.job).and_then(|job| job.part.clone());
     profile.place = Some(Place { boot: plan.boot, order: step.order, part });
     if plan.counting.is_some() {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::load::{BuiltinKind, Rate};
-use crate::profile::{Clock, Meter};
+use crate::recording::{Clock, Meter};
 
 /// The task of a process in the guest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -9,7 +9,7 @@ use super::registered::Registered;
 use super::settings::is_slow;
 use crate::load::BuiltinKind;
 use crate::load_profile::LoadProfile;
-use crate::profile::{Clock, Meter, Profile};
+use crate::recording::{Clock, Meter, Recording};
 use crate::stats::smallest_p;
 use crate::text::{listed, plural};
 use crate::verdict::{HandlerRule, Limit, Limits, Statistic};
@@ -232,7 +232,12 @@ impl Session {
 
     /// Leaves each handler to the one load that reaches it best, and says what is not judged.
     #[must_use]
-    pub fn reach(&self, kernel: Option<&str>, base: &[Profile], candidate: &[Profile]) -> Reach {
+    pub fn reach(
+        &self,
+        kernel: Option<&str>,
+        base: &[Recording],
+        candidate: &[Recording],
+    ) -> Reach {
         let mut reach = Reach::default();
         let mut off: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let shown = |name: &str| kernel.map_or(name.to_owned(), |of| format!("{name} on {of}"));
@@ -284,7 +289,7 @@ impl Session {
 
 impl Reach {
     /// Leaves in `runs` the handlers that are judged there.
-    pub fn keep(&self, runs: &mut Vec<Profile>) {
+    pub fn keep(&self, runs: &mut Vec<Recording>) {
         for run in &mut *runs {
             let name = run.place.as_ref().and_then(|place| place.part.clone());
             run.handlers.retain(|handler| self.under.get(&*handler.name) == name.as_ref());
@@ -340,10 +345,10 @@ fn repeats(kind: BuiltinKind) -> bool {
 }
 
 /// Calls of a handler in the run with the fewest, of those of a part.
-fn fewest_calls(runs: &[Profile], part: &str, handler: &str) -> u64 {
+fn fewest_calls(runs: &[Recording], part: &str, handler: &str) -> u64 {
     let of_part =
-        |run: &&Profile| run.place.as_ref().and_then(|place| place.part.as_deref()) == Some(part);
-    let calls = |run: &Profile| {
+        |run: &&Recording| run.place.as_ref().and_then(|place| place.part.as_deref()) == Some(part);
+    let calls = |run: &Recording| {
         run.handlers.iter().filter(|found| found.name == handler).map(|found| found.count).sum()
     };
     runs.iter().filter(of_part).map(calls).min().unwrap_or(0)
@@ -368,7 +373,7 @@ mod tests {
     use crate::lab::plan::CountedHandler;
     use crate::lab::{counts, exact};
     use crate::load_profile::Library;
-    use crate::profile::{CallTree, Place};
+    use crate::recording::{CallTree, Place};
 
     fn profiles() -> Vec<LoadProfile> {
         let listed = Library::new(Vec::new()).list().unwrap();
@@ -464,7 +469,7 @@ mod tests {
     }
 
     /// A run under a load, with these calls of handlers.
-    fn measured(kind: BuiltinKind, calls: &[(&str, u64)]) -> Profile {
+    fn measured(kind: BuiltinKind, calls: &[(&str, u64)]) -> Recording {
         let mut text = "profiler-qemu 1\n".to_owned();
         let mut handlers = Vec::new();
         for (number, (name, calls)) in (1_u32..).zip(calls) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::plan::{CostPlan, Job, Length, RunSpec};
 use crate::error::{Failure, exit};
 use crate::load::{BuiltinKind, Rate};
-use crate::profile::{Clock, Meter};
+use crate::recording::{Clock, Meter};
 
 /// Operations of a run where none were asked for: enough calls for a TP99, and so many timer
 /// interrupts that one more or less in a handler hardly moves its average.

@@ -1,6 +1,6 @@
 //! How far the runs of one series are apart.
 
-use crate::profile::{HandlerProfile, Profile, Series};
+use crate::recording::{HandlerRecording, Recording, Series};
 use crate::stats;
 
 /// Statistics whose spread is given, each with its quantile; the average has none.
@@ -23,14 +23,14 @@ pub struct HandlerSpread {
 #[must_use]
 pub fn of(series: &Series) -> Vec<HandlerSpread> {
     let Some(first) = series.runs.first() else { return Vec::new() };
-    let spread = |handler: &HandlerProfile| {
-        let same = |run: &&Profile| {
+    let spread = |handler: &HandlerRecording| {
+        let same = |run: &&Recording| {
             run.handlers
                 .iter()
                 .find(|other| (&other.name, &other.module) == (&handler.name, &handler.module))
                 .cloned()
         };
-        let runs: Vec<HandlerProfile> =
+        let runs: Vec<HandlerRecording> =
             series.runs.iter().map(|run| same(&run)).collect::<Option<_>>()?;
         let counts = runs.iter().map(|run| run.count);
         let calls = (counts.clone().min()?, counts.max()?);

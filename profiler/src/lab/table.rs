@@ -9,7 +9,7 @@ use super::spread::{self, STATISTICS};
 use super::{Bench, has_cost};
 use crate::export::grid;
 use crate::load::LoadSpec;
-use crate::profile::{HandlerProfile, Profile, Series};
+use crate::recording::{HandlerRecording, Recording, Series};
 use crate::stats::{mean, mean_below, median};
 
 /// What was measured, and medians and spreads over the runs of `build`.
@@ -72,20 +72,21 @@ const UNINTERRUPTED: f64 = 0.99;
 
 /// What was counted beside what probes measured under virtual time: medians over the runs.
 #[must_use]
-pub fn beside(counted: &[Profile], probed: &[Profile], width: Option<u16>) -> String {
+pub fn beside(counted: &[Recording], probed: &[Recording], width: Option<u16>) -> String {
     let handlers = counted.first().map_or(&[][..], |run| &run.handlers);
-    let average = |run: &Profile, handler: &HandlerProfile| {
+    let average = |run: &Recording, handler: &HandlerRecording| {
         mean_below(&same(run, handler)?.histogram.buckets, UNINTERRUPTED)
     };
-    let iterations = |run: &Profile, handler: &HandlerProfile| {
+    let iterations = |run: &Recording, handler: &HandlerRecording| {
         let (tree, calls) = (run.call_tree.as_ref()?, same(run, handler)?.count);
         mean(tree.iterations_of(&handler.name, handler.module.as_deref()), calls)
     };
-    let of_runs = |runs: &[Profile],
-                   handler: &HandlerProfile,
-                   figure: &dyn Fn(&Profile, &HandlerProfile) -> Option<f64>| {
-        median(&runs.iter().filter_map(|run| figure(run, handler)).collect::<Vec<_>>())
-    };
+    let of_runs =
+        |runs: &[Recording],
+         handler: &HandlerRecording,
+         figure: &dyn Fn(&Recording, &HandlerRecording) -> Option<f64>| {
+            median(&runs.iter().filter_map(|run| figure(run, handler)).collect::<Vec<_>>())
+        };
     let of_handler = |handler| {
         [
             of_runs(counted, handler, &average),
@@ -110,9 +111,10 @@ pub fn beside(counted: &[Profile], probed: &[Profile], width: Option<u16>) -> St
     )
 }
 
-fn same<'a>(run: &'a Profile, handler: &HandlerProfile) -> Option<&'a HandlerProfile> {
-    let is_it =
-        |other: &&HandlerProfile| (&other.name, &other.module) == (&handler.name, &handler.module);
+fn same<'a>(run: &'a Recording, handler: &HandlerRecording) -> Option<&'a HandlerRecording> {
+    let is_it = |other: &&HandlerRecording| {
+        (&other.name, &other.module) == (&handler.name, &handler.module)
+    };
     run.handlers.iter().find(is_it)
 }
 
@@ -162,7 +164,7 @@ pub fn costs(series: &Series, width: Option<u16>) -> Option<String> {
         return None;
     }
     let handlers: Option<Vec<f64>> =
-        series.runs.iter().map(Profile::handlers_ns_per_operation).collect();
+        series.runs.iter().map(Recording::handlers_ns_per_operation).collect();
     let handlers = handlers.and_then(|values| median(&values));
     let mut notes = String::new();
     let rows: Vec<Row> = (0..first.driver_costs.len())

@@ -12,7 +12,7 @@ use super::quiet::{KERNEL_ARGS, QEMU_ARGS};
 use super::{Bench, Settings, plugin};
 use crate::error::{Failure, exit};
 use crate::load::{make_private, user_cache};
-use crate::profile::Clock;
+use crate::recording::Clock;
 
 /// Names of the files in a boot's folder.
 pub(super) const TASK: &str = "task.json";
@@ -163,7 +163,7 @@ fn failure_of(error: &VmError, plan: &Plan, run: Option<u32>, log: &Path) -> Fai
 mod tests {
     use super::*;
     use crate::lab::plan::{Build, Job, Length, RunSpec};
-    use crate::profile::Meter;
+    use crate::recording::Meter;
 
     fn plan() -> Plan {
         let run = RunSpec {

@@ -10,7 +10,7 @@ use super::run::{Load, Running};
 use super::sandbox::{
     Exit, ProfilerProgram, SandboxOptions, SupervisedCommand, SupervisorMessage, SupervisorReport,
 };
-use crate::profile::loads::{LoadFailure, LoadOutcome, LoadSpec, LoadStatus};
+use crate::recording::loads::{LoadFailure, LoadOutcome, LoadSpec, LoadStatus};
 use crate::stats::nanoseconds;
 use crate::stop::StopSignal;
 

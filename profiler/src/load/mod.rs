@@ -11,7 +11,7 @@
 //! | [`ltp::LtpLoad`] | runs tests of the Linux Test Project | after its rounds, or when stopped |
 //! | [`IdleLoad`] | nothing: measures what the machine does by itself | when stopped |
 //!
-//! [`profile::loads`](crate::profile::loads) has what a recording stores of a load, `sandbox` what keeps its processes together. Loads
+//! [`recording::loads`](crate::recording::loads) has what a recording stores of a load, `sandbox` what keeps its processes together. Loads
 //! start the program itself again as a subprocess: its `main` has to call [`run_subprocess_if_asked`].
 
 pub mod builtin;
@@ -34,7 +34,7 @@ pub use sandboxed::SandboxedLoad;
 pub use subprocess::run_subprocess_if_asked;
 pub(crate) use syscalls::dying_with_parent;
 
-pub use crate::profile::loads::{
+pub use crate::recording::loads::{
     BadRate, BuiltinKind, CpuTime, Latency, LoadFailure, LoadOutcome, LoadRun, LoadSpec,
     LoadStatus, NoSuchBuiltin, OperationErrors, OperationTimes, OwnCalls, Rate,
 };

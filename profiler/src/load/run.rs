@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use tokio::task::JoinSet;
 
-use crate::profile::loads::{LoadFailure, LoadOutcome, LoadRun, LoadSpec, LoadStatus};
+use crate::recording::loads::{LoadFailure, LoadOutcome, LoadRun, LoadSpec, LoadStatus};
 use crate::stop::{StopReason, StopSignal};
 
 /// A running load.

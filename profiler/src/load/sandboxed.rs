@@ -13,7 +13,7 @@ use super::run::{Load, Running};
 use super::sandbox::{
     LoadUser, Role, SandboxOptions, SupervisedCommand, SupervisorMessage, SupervisorReport,
 };
-use crate::profile::loads::{LoadFailure, LoadOutcome, LoadSpec, LoadStatus, OwnCalls};
+use crate::recording::loads::{LoadFailure, LoadOutcome, LoadSpec, LoadStatus, OwnCalls};
 use crate::stats::nanoseconds;
 use crate::stop::{StopReason, StopSignal};
 

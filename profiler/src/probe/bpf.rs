@@ -40,7 +40,7 @@ use crate::{
         target::Target,
     },
     limits,
-    profile::{Backend, measure::SelfTime},
+    recording::{Backend, measure::SelfTime},
 };
 
 /// Probes of a BPF backend. They are removed when it is dropped, and when the process ends.

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     kernel::target::{KernelFiles, LeftOut, Target},
-    profile::Backend,
+    recording::Backend,
 };
 
 /// Probes on handlers, each by the backend that suits it. They are gone when it is dropped.

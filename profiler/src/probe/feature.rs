@@ -15,7 +15,7 @@ use super::{
     sys::{self, AttachType, Place, Program},
 };
 use crate::kernel::btf::Btf;
-use crate::profile::Backend;
+use crate::recording::Backend;
 
 /// Functions of the kernel image to try on, first choice first: the kernel's own test function is
 /// called by nothing else, and the others are in every kernel.

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::{Options, ProbeError, Probes, Session as _, feature, sys, sys::AttachType};
 use crate::kernel::target::{KernelFiles, Target};
-use crate::profile::Backend;
+use crate::recording::Backend;
 
 /// Adds one to a number; nothing else calls it (kernel 5.5, commit faeb2dce084a).
 const CALLED: &str = "bpf_fentry_test1";

@@ -29,8 +29,8 @@ use profiler_common::bucket::{
 };
 
 use crate::kernel::target::Target;
-use crate::profile::measure::SelfTime;
-use crate::profile::{Backend, CallTree};
+use crate::recording::measure::SelfTime;
+use crate::recording::{Backend, CallTree};
 use crate::stats::Durations;
 pub use composite::{FellBack, Probes};
 pub use memory::TooLittle;

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     kernel::target::{KernelFiles, Target},
-    profile::Backend,
+    recording::Backend,
     stats::Durations,
 };
 
@@ -135,7 +135,7 @@ fn fastest(batches: &[&Durations]) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::probe::Books;
-    use crate::profile::measure::SelfTime;
+    use crate::recording::measure::SelfTime;
 
     fn target(name: &str) -> Target {
         Target { name: name.to_owned(), module: None, address: 0, ..Target::default() }

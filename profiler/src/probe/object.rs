@@ -328,7 +328,7 @@ mod tests {
         programs::{Kernel, Set},
     };
     use super::*;
-    use crate::profile::Backend;
+    use crate::recording::Backend;
 
     const ANY: Kind = Kind { side: Side::Both, name: "", attach_type: sys::AttachType::Fentry };
 

@@ -11,7 +11,7 @@ use super::{
     kprobe_event::Event,
     sys::{self, AttachType, Place},
 };
-use crate::{kernel::target::Target, profile::Backend};
+use crate::{kernel::target::Target, recording::Backend};
 
 /// Which events of a call a program sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

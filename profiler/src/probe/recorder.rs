@@ -2,8 +2,8 @@
 
 use super::{Books, Drained, Precision, Session};
 use crate::kernel::target::Target;
-use crate::profile::Backend;
-use crate::profile::measure::{HandlerMeasure, Losses, SelfTime};
+use crate::recording::Backend;
+use crate::recording::measure::{HandlerMeasure, Losses, SelfTime};
 use crate::stats::Durations;
 
 /// The sum of all drains of a window, a handler at a time.

@@ -14,7 +14,7 @@ use crate::{
         btf::{BTF_FOLDER, Btf},
         target::{Function, Target},
     },
-    profile::Backend,
+    recording::Backend,
 };
 
 /// The backend that will measure a handler.

@@ -8,9 +8,10 @@ use crate::kernel::host::HostFacts;
 use crate::kernel::module::ModuleFacts;
 use crate::kernel::target::LeftOut;
 use crate::probe::Precision;
-use crate::profile::warning::WarningRecord;
-use crate::profile::{
-    Clock, HandlerProfile, HistogramLayout, LoadProfileUsed, Meter, Profile, SCHEMA, Tool, VERSION,
+use crate::recording::warning::WarningRecord;
+use crate::recording::{
+    Clock, HandlerRecording, HistogramLayout, LoadProfileUsed, Meter, Recording, SCHEMA, Tool,
+    VERSION,
 };
 
 /// What is known of a run beside its window.
@@ -33,12 +34,12 @@ pub(super) struct Facts {
 ///
 /// # Errors
 /// If a histogram has more calls in one bucket than its format can hold (2^63).
-pub(super) fn profile(facts: Facts, window: Window) -> Result<Profile, Error> {
+pub(super) fn profile(facts: Facts, window: Window) -> Result<Recording, Error> {
     let length = window.length();
     let mut handlers = Vec::new();
     for measure in window.recorder.finish() {
-        let handler =
-            HandlerProfile::from_measure(&measure).map_err(|error| internal(&error.to_string()))?;
+        let handler = HandlerRecording::from_measure(&measure)
+            .map_err(|error| internal(&error.to_string()))?;
         handlers.push(handler);
     }
     let mut intervals = window.intervals;
@@ -47,7 +48,7 @@ pub(super) fn profile(facts: Facts, window: Window) -> Result<Profile, Error> {
             of_interval.keep_within(handler);
         }
     }
-    let mut profile = Profile {
+    let mut profile = Recording {
         schema: SCHEMA.to_owned(),
         version: VERSION,
         tool: Tool::this(),

@@ -4,8 +4,8 @@
 use super::Error;
 use crate::kernel::module::{self, Loads, ModuleError, ModuleFacts};
 use crate::kernel::target::{KernelFiles, Resolved, Target};
-use crate::profile::Profile;
-use crate::profile::warning::{Warning, WarningRecord};
+use crate::recording::Recording;
+use crate::recording::warning::{Warning, WarningRecord};
 
 /// The module of a run, from before its handlers were looked up.
 pub(super) struct Driver {
@@ -108,8 +108,8 @@ impl Change {
 
 /// The warning and the error if a run measured another build of its module than one before it.
 pub(super) fn changed_between(
-    earlier: &[Profile],
-    run: &Profile,
+    earlier: &[Recording],
+    run: &Recording,
 ) -> Option<(WarningRecord, Error)> {
     let of_name = |name: &str| {
         let mut modules = earlier.iter().rev().flat_map(|profile| &profile.modules);

@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::{Error, internal};
 use crate::kernel::target::Target;
 use crate::probe::{Drained, Precision};
-use crate::profile::{Interval, IntervalStats};
+use crate::recording::{Interval, IntervalStats};
 use crate::stats::{Durations, nanoseconds};
 
 /// The interval that is being measured.

@@ -9,7 +9,7 @@ use crate::load::{
     BuiltinKind, BuiltinLoad, CommandLoad, HitCounter, IdleLoad, Load, SandboxedLoad,
 };
 use crate::load_profile::{Builtin, Hook, Library, LoadProfile, Wanted};
-use crate::profile::warning::{Handlers, Warning, WarningRecord};
+use crate::recording::warning::{Handlers, Warning, WarningRecord};
 
 /// Window of a load that does not end by itself, where no other was asked for.
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);

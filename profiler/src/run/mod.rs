@@ -23,9 +23,9 @@ use crate::kernel::target::{KernelFiles, LeftOut, ResolveError, Resolved, Target
 use crate::load::HitCounter;
 use crate::probe::ftrace::FtraceError;
 use crate::probe::{self, FellBack, Precision, ProbeError, Probes, Session as _};
-use crate::profile::warning::{Handlers, Warning, WarningRecord};
-use crate::profile::{Backend, LoadProfileUsed, Profile};
 use crate::progress::Progress;
+use crate::recording::warning::{Handlers, Warning, WarningRecord};
+use crate::recording::{Backend, LoadProfileUsed, Recording};
 use crate::stats::nanoseconds;
 use crate::text::plural;
 
@@ -51,7 +51,7 @@ pub struct Run {
 /// What a run has brought.
 pub struct Measured {
     /// One profile, or one for each part and repetition, in order.
-    pub profiles: Vec<Profile>,
+    pub profiles: Vec<Recording>,
     /// Why there are no more, or what is wrong with these.
     pub end: Result<(), Error>,
 }
@@ -108,7 +108,7 @@ struct Digits {
 
 /// One job, measured.
 struct Done {
-    profile: Profile,
+    profile: Recording,
     end: Result<(), Error>,
 }
 

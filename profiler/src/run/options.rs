@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::load::ltp::Runner;
 use crate::load::{BuiltinKind, Rate, SandboxOptions};
 use crate::probe;
-use crate::profile::Clock;
+use crate::recording::Clock;
 use crate::watch::Watched;
 
 /// What a run measures, under which load, and for how long. The default is that of `profiler run`: no handler,

@@ -2,8 +2,8 @@
 
 use super::{Bench, Done, Error, Measured, Options, Run, Signals, driver, verdict};
 use crate::load::LoadStatus;
-use crate::profile::Place;
 use crate::progress::Progress;
+use crate::recording::Place;
 
 /// Measures until all is done, or a signal, an error or a failed load ends it: what the runs before have
 /// measured is not lost by it.

@@ -2,10 +2,10 @@
 
 use super::Error;
 use crate::load::LoadStatus;
-use crate::profile::Profile;
+use crate::recording::Recording;
 
 /// What is wrong with runs that have come to their end, the worst first; `max_loss` is in percent.
-pub(super) fn of(profiles: &[Profile], max_loss: f64) -> Result<(), Error> {
+pub(super) fn of(profiles: &[Recording], max_loss: f64) -> Result<(), Error> {
     for run in profiles.iter().flat_map(|profile| &profile.loads) {
         if let LoadStatus::Failed(failure) = &run.outcome.status {
             return Err(Error::LoadFailed(failure.to_string()));

@@ -14,8 +14,8 @@ use crate::load::{
     StopReason, StopSignal, run_all,
 };
 use crate::probe::{Drained, Precision, Session, recorder::Recorder};
-use crate::profile::Interval;
 use crate::progress::Progress;
+use crate::recording::Interval;
 use crate::watch::{Costs, Watch, Watched};
 
 /// Longest time between two drains: kernel counters have 32 bits, which no CPU fills so soon.
@@ -400,7 +400,7 @@ mod tests {
     use crate::kernel::target::Target;
     use crate::load::{HitCounter, IdleLoad};
     use crate::probe::{Books, ProbeError};
-    use crate::profile::Backend;
+    use crate::recording::Backend;
 
     const PER_MS: u128 = 100;
 

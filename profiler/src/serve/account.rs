@@ -1,7 +1,7 @@
 //! The books of one handler: from counters since its probes were attached to the losses of an interval.
 
 use crate::probe::{Books, Drained};
-use crate::profile::measure::Losses;
+use crate::recording::measure::Losses;
 use crate::stats::Durations;
 
 /// The books of one handler since its probes were attached.

@@ -16,10 +16,10 @@ use crate::kernel::host::HostFacts;
 use crate::kernel::module::{self, ModuleFacts};
 use crate::kernel::target::{KernelFiles, LeftOut};
 use crate::probe::{self, Drained, Precision, ProbeError, Probes, Session};
-use crate::profile::measure::{HandlerMeasure, Losses};
-use crate::profile::warning::{Handlers, Warning};
-use crate::profile::{
-    Backend, Clock, HandlerProfile, HistogramLayout, Meter, Profile, SCHEMA, Tool, VERSION,
+use crate::recording::measure::{HandlerMeasure, Losses};
+use crate::recording::warning::{Handlers, Warning};
+use crate::recording::{
+    Backend, Clock, HandlerRecording, HistogramLayout, Meter, Recording, SCHEMA, Tool, VERSION,
 };
 use crate::stats::nanoseconds;
 use crate::text::{listed, plural};
@@ -83,7 +83,7 @@ struct Handler {
 #[derive(Debug, Default)]
 pub(super) struct Change {
     /// The handlers that changed, as they are now.
-    handlers: Vec<HandlerProfile>,
+    handlers: Vec<HandlerRecording>,
     in_flight: BTreeMap<String, u64>,
     not_measured: BTreeMap<String, NotMeasured>,
     window_ns: u64,
@@ -340,7 +340,7 @@ impl Attachment {
                 Some(known) => (handler.before, handler.shown) = (known.losses, known.losses),
                 None => recording
                     .handlers
-                    .push(HandlerProfile::from_measure(&handler.measure).map_err(adding)?),
+                    .push(HandlerRecording::from_measure(&handler.measure).map_err(adding)?),
             }
         }
         recording.left_out.clone_from(&self.left_out);
@@ -367,7 +367,11 @@ impl Attachment {
     ///
     /// # Errors
     /// If the kernel's maps cannot be read; the next time has what this one lacks.
-    pub(super) fn drain(&mut self, recording: &Profile, fully: bool) -> Result<Change, ProbeError> {
+    pub(super) fn drain(
+        &mut self,
+        recording: &Recording,
+        fully: bool,
+    ) -> Result<Change, ProbeError> {
         let now = Instant::now();
         if !fully && self.is_idle() {
             self.until = now;
@@ -396,7 +400,7 @@ impl Attachment {
         &mut self,
         drained: Vec<Drained>,
         until: Instant,
-        recording: &Profile,
+        recording: &Recording,
         is_last: bool,
     ) -> Result<Change, ProbeError> {
         self.until = self.until.max(until);
@@ -437,10 +441,10 @@ impl Attachment {
     ///
     /// # Errors
     /// Never for histograms of one precision; the library's own check is passed on.
-    pub(super) fn close(&mut self) -> Result<Profile, ProbeError> {
+    pub(super) fn close(&mut self) -> Result<Recording, ProbeError> {
         let mut profiles = Vec::with_capacity(self.handlers.len());
         for handler in &self.handlers {
-            profiles.push(HandlerProfile::from_measure(&handler.measure).map_err(adding)?);
+            profiles.push(HandlerRecording::from_measure(&handler.measure).map_err(adding)?);
         }
         let length = self.until.saturating_duration_since(self.began).max(Duration::from_nanos(1));
         let mut recording = self.recording(self.started, length, profiles);
@@ -478,7 +482,7 @@ impl Attachment {
     ///
     /// # Errors
     /// If the kernel's maps cannot be read any more.
-    pub(super) fn end(mut self, recording: &Profile) -> Result<(Change, Profile), ProbeError> {
+    pub(super) fn end(mut self, recording: &Recording) -> Result<(Change, Recording), ProbeError> {
         let count = self.handlers.len();
         self.session.detach();
         let drained = match self.session.drain() {
@@ -504,9 +508,9 @@ impl Attachment {
         &self,
         started: Timestamp,
         length: Duration,
-        handlers: Vec<HandlerProfile>,
-    ) -> Profile {
-        Profile {
+        handlers: Vec<HandlerRecording>,
+    ) -> Recording {
+        Recording {
             schema: SCHEMA.to_owned(),
             version: VERSION,
             tool: Tool::this(),
@@ -545,8 +549,8 @@ impl Handler {
     fn sum(
         &mut self,
         drained: &Drained,
-        recording: &Profile,
-    ) -> Result<Option<HandlerProfile>, ProbeError> {
+        recording: &Recording,
+    ) -> Result<Option<HandlerRecording>, ProbeError> {
         self.measure.losses = self.account.losses(&self.measure.durations);
         let losses = self.before.checked_add(&self.measure.losses).unwrap_or(self.shown);
         let name = self.measure.target.label();
@@ -557,14 +561,14 @@ impl Handler {
         };
         self.shown = losses;
         if drained.durations.is_empty() {
-            return Ok(Some(HandlerProfile { losses, ..known.clone() }));
+            return Ok(Some(HandlerRecording { losses, ..known.clone() }));
         }
         let mut durations = known.durations(&recording.histogram).map_err(adding)?;
         durations.add(&drained.durations).map_err(adding)?;
         let HandlerMeasure { target, backend, .. } = &self.measure;
         let (target, backend) = (target.clone(), *backend);
         let sum = HandlerMeasure { target, backend, durations, self_time: None, losses };
-        HandlerProfile::from_measure(&sum).map(Some).map_err(adding)
+        HandlerRecording::from_measure(&sum).map(Some).map_err(adding)
     }
 }
 
@@ -584,8 +588,8 @@ pub(super) mod tests {
     use super::*;
     use crate::kernel::target::Target;
     use crate::probe::Books;
-    use crate::profile::unlike::What;
-    use crate::profile::{Backend, Merge};
+    use crate::recording::unlike::What;
+    use crate::recording::{Backend, Merge};
 
     /// Gives these drains, one after the other, and then nothing more.
     struct Scripted {
@@ -679,17 +683,17 @@ pub(super) mod tests {
     }
 
     /// What a file of it holds.
-    fn stored(interval: &Profile) -> Profile {
-        Profile::parse(&interval.to_json(), Path::new("interval.json")).unwrap()
+    fn stored(interval: &Recording) -> Recording {
+        Recording::parse(&interval.to_json(), Path::new("interval.json")).unwrap()
     }
 
-    fn assert_is_sum(build: &Build, intervals: &[Profile]) {
+    fn assert_is_sum(build: &Build, intervals: &[Recording]) {
         let mut merge = Merge::new(What::ALL);
         for (at, interval) in intervals.iter().enumerate() {
             merge.add(stored(interval), &at.to_string()).unwrap();
         }
         let sum = merge.finish().unwrap();
-        let of_build = Profile { handlers: build.recording.handlers.clone(), ..sum.clone() };
+        let of_build = Recording { handlers: build.recording.handlers.clone(), ..sum.clone() };
         assert_eq!(of_build, sum);
         assert_eq!(build.recording.window_ns, sum.window_ns);
         build.recording.check().unwrap();
@@ -705,7 +709,7 @@ pub(super) mod tests {
             attached.drain(&build.recording, at % 3 == 2).unwrap().apply(&mut build);
             build.recording.check().unwrap();
             let figures =
-                |of: &HandlerProfile| [of.count, of.sum_ns, of.losses.missed, of.losses.doubtful];
+                |of: &HandlerRecording| [of.count, of.sum_ns, of.losses.missed, of.losses.doubtful];
             let now: Vec<[u64; 4]> = build.recording.handlers.iter().map(figures).collect();
             let less = before.iter().flatten().zip(now.iter().flatten()).find(|(a, b)| a > b);
             assert_eq!(less, None, "after {before:?} comes {now:?}");

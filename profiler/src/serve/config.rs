@@ -10,7 +10,7 @@ use toml::Spanned;
 
 use super::otlp::{BadCollector, Collector};
 use crate::probe::Precision;
-use crate::profile::Backend;
+use crate::recording::Backend;
 use crate::text::{duration, of_file, place};
 use crate::verdict::parse_share;
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tracing::{info, warn};
 
 use crate::probe::{self, Precision, hit_cost};
-use crate::profile::Backend;
+use crate::recording::Backend;
 
 /// Costs that were measured so far.
 #[derive(Debug, Default)]

@@ -27,7 +27,7 @@ use crate::error::exit;
 use crate::kernel::host::{self, HostFacts};
 use crate::kernel::module::references;
 use crate::probe::ProbeError;
-use crate::profile::{Backend, Profile};
+use crate::recording::{Backend, Recording};
 use crate::stats::nanoseconds;
 use crate::text::plural;
 
@@ -742,7 +742,7 @@ fn with_recording<T>(
     state: &watch::Sender<Arc<State>>,
     module: &str,
     id: &str,
-    take: impl FnOnce(&Profile) -> Result<T, ProbeError>,
+    take: impl FnOnce(&Recording) -> Result<T, ProbeError>,
 ) -> Result<T, ProbeError> {
     let state = Arc::clone(&state.borrow());
     let gone = || ProbeError::ModuleGone { module: module.to_owned() };

@@ -39,7 +39,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tracing::info;
 
-use crate::profile::Backend;
+use crate::recording::Backend;
 use config::{Config, ConfigError};
 use control::{ControlError, Lock};
 pub use engine::MOST_BUILDS;

@@ -32,7 +32,7 @@ use super::expose::{
     FAMILIES, Family, Kind, Native, Point, SCHEMA, Seen, Value, ZERO_THRESHOLD, native, seconds,
 };
 use super::state::{Pushes, State};
-use crate::profile::HandlerProfile;
+use crate::recording::HandlerRecording;
 
 /// Where metrics are pushed to when no path is given.
 const PATH: &str = "/v1/metrics";
@@ -386,7 +386,7 @@ fn durations(
     times: Times,
 ) -> Option<ExponentialHistogramDataPoint> {
     let Value::Durations(handler) = point.value else { return None };
-    let HandlerProfile { count, sum_ns, min_ns, max_ns, .. } = *handler;
+    let HandlerRecording { count, sum_ns, min_ns, max_ns, .. } = *handler;
     let Native { zero, buckets } = native(handler);
     let positive = buckets.first().map(|&(first, _)| {
         let mut bucket_counts = Vec::new();

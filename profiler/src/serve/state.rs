@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::profile::Profile;
+use crate::recording::Recording;
 
 /// What the daemon knows at one moment.
 #[derive(Debug, Clone)]
@@ -54,7 +54,7 @@ pub struct Build {
     /// When it was last measured: the time of its latest drain.
     pub last: Timestamp,
     /// The recording so far: the sum of its intervals. Its histograms, counts and losses never become less.
-    pub recording: Profile,
+    pub recording: Recording,
     /// Handlers by name, that are not measured now although the build is, and why: shed for the budget, gone in this build.
     pub not_measured: BTreeMap<String, NotMeasured>,
     /// Calls of each handler that are under way, by its name.

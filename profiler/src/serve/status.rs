@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::state::{Build, Intervals, NotMeasured, Own, Phase, State};
 use crate::export::cell::{Unit, bytes, clean};
 use crate::export::grid;
-use crate::profile::HandlerProfile;
+use crate::recording::HandlerRecording;
 use crate::text::plural;
 
 /// What a daemon does.
@@ -190,7 +190,7 @@ impl Status {
 
 impl HandlerStatus {
     /// Of a build, which `now` is measured.
-    fn of(build: &Build, handler: &HandlerProfile, now: Option<&OfModule>) -> Self {
+    fn of(build: &Build, handler: &HandlerRecording, now: Option<&OfModule>) -> Self {
         let rate = now.and_then(|now| now.rates.get(&handler.name));
         Self {
             handler: handler.name.clone(),

@@ -14,8 +14,8 @@ use super::config;
 use super::state::Intervals;
 use crate::atomic_file::{self, OutputFile};
 use crate::load::make_private;
-use crate::profile::unlike::What;
-use crate::profile::{Merge, Profile, SCHEMA};
+use crate::recording::unlike::What;
+use crate::recording::{Merge, Recording, SCHEMA};
 
 /// Intervals of one build that are kept in memory, as one sum, while they cannot be written.
 const MOST_PENDING: u64 = 60;
@@ -64,7 +64,7 @@ impl Stored {
 struct Pending {
     /// Name of the build's folder.
     build: String,
-    sum: Profile,
+    sum: Recording,
     intervals: u64,
 }
 
@@ -153,7 +153,7 @@ impl Store {
     }
 
     /// Writes a completed interval of a build, with those before it that could not be written.
-    pub(super) fn put(&mut self, module: &str, build: &str, interval: Profile) {
+    pub(super) fn put(&mut self, module: &str, build: &str, interval: Recording) {
         let is_plain = |c: &char| c.is_ascii_alphanumeric();
         let id: String = build.chars().filter(is_plain).collect();
         let id = if id.is_empty() { "unknown" } else { &id };
@@ -181,7 +181,7 @@ impl Store {
     }
 
     /// The sum of what waits and of a new interval, unless too many wait.
-    fn joined(&mut self, waiting: Pending, interval: Profile) -> Pending {
+    fn joined(&mut self, waiting: Pending, interval: Recording) -> Pending {
         let Pending { build, sum, intervals } = waiting;
         let lost = if intervals >= MOST_PENDING {
             "they are too many to keep in memory".to_owned()
@@ -220,7 +220,7 @@ impl Store {
         }
     }
 
-    fn write(&mut self, build: &str, recording: &Profile) -> Result<(), String> {
+    fn write(&mut self, build: &str, recording: &Recording) -> Result<(), String> {
         let bytes = recording.to_json();
         let length = bytes.len() as u64;
         let config::Store { folder, max_bytes, min_free_bytes } = &self.config;
@@ -337,12 +337,12 @@ mod tests {
     }
 
     /// An interval of `calls` that began `second` seconds after midnight.
-    fn interval(calls: u64, second: u64) -> Profile {
+    fn interval(calls: u64, second: u64) -> Recording {
         let mut attached = attachment("aa", drains(&[calls], 9));
         let build = attached.build(None).unwrap();
         attached.drain(&build.recording, true).unwrap();
         let started = format!("2026-11-23T00:00:{second:02}.5Z").parse().unwrap();
-        Profile { started, ..attached.close().unwrap() }
+        Recording { started, ..attached.close().unwrap() }
     }
 
     /// Names in the folder of a build.
@@ -364,13 +364,13 @@ mod tests {
     fn intervals_are_files_that_merge() {
         let folder = folder();
         let mut store = Store::open(config(folder.path(), 1 << 20)).unwrap();
-        let all: Vec<Profile> = (1..=3).map(|n| interval(10 * n, n)).collect();
+        let all: Vec<Recording> = (1..=3).map(|n| interval(10 * n, n)).collect();
         all.iter().for_each(|one| store.put("driver", "aa", one.clone()));
         store.put("driver", "", all[0].clone());
         assert_eq!(names(folder.path(), "driver-aa"), NAMES);
         assert_eq!(names(folder.path(), "driver-unknown"), ["20261123T000001.500000Z-4.json"]);
         for (name, one) in NAMES.iter().zip(&all) {
-            let read = Profile::read(&folder.path().join("store/driver-aa").join(name)).unwrap();
+            let read = Recording::read(&folder.path().join("store/driver-aa").join(name)).unwrap();
             assert_eq!(&read, one);
         }
         let Intervals { on_disk: files, bytes, .. } = store.intervals();
@@ -426,7 +426,7 @@ mod tests {
         store.config.min_free_bytes = 0;
         store.put("driver", "aa", interval(40, 4));
         assert_eq!(names(folder.path(), "driver-aa"), NAMES[..1]);
-        let read = Profile::read(&folder.path().join("store/driver-aa").join(NAMES[0])).unwrap();
+        let read = Recording::read(&folder.path().join("store/driver-aa").join(NAMES[0])).unwrap();
         // One of `rare` in each.
         assert_eq!((read.calls(), read.sources.len()), (10 + 20 + 30 + 40 + 4, 4));
         // A build that is not measured any more has no interval to come with.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Failure, exit};
 use crate::kernel::host;
 use crate::load::Rate;
-use crate::profile::Profile;
+use crate::recording::Recording;
 use crate::text::plural;
 
 /// What the field `schema` of the record says.
@@ -183,12 +183,12 @@ impl Cell {
     ///
     /// # Errors
     /// If its file is no sound profile.
-    pub fn read(&self, folder: &Path) -> Result<Option<Profile>, Failure> {
+    pub fn read(&self, folder: &Path) -> Result<Option<Recording>, Failure> {
         let path = folder.join(self.file_name());
         if !path.exists() {
             return Ok(None);
         }
-        Ok(Some(Profile::read(&path)?))
+        Ok(Some(Recording::read(&path)?))
     }
 }
 

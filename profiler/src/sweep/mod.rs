@@ -22,7 +22,7 @@ use tokio::process::Child;
 use crate::atomic_file::OutputFile;
 use crate::error::{Failure, exit};
 use crate::load::{ProfilerProgram, dying_with_parent};
-use crate::profile::Profile;
+use crate::recording::Recording;
 
 pub use grid::{Axes, Cell, Plan};
 
@@ -33,7 +33,7 @@ pub struct Sweep {
     /// Arguments of `profiler run` that all cells share.
     run: Vec<OsString>,
     /// Cells that are measured, with their profiles.
-    pub done: Vec<(Cell, Profile)>,
+    pub done: Vec<(Cell, Recording)>,
     _lock: Flock<fs::File>,
 }
 
@@ -96,7 +96,7 @@ impl Sweep {
                 ),
             ));
         }
-        let profile = Profile::read(&part)?;
+        let profile = Recording::read(&part)?;
         let target = self.folder.join(cell.file_name());
         fs::rename(&part, &target).map_err(|error| cannot_write(&target, &error))?;
         self.done.push((cell, profile));

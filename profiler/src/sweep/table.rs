@@ -4,12 +4,12 @@ use super::grid::Cell;
 use crate::export::Unit;
 use crate::export::grid::words as grid;
 use crate::load::{LoadSpec, OperationTimes};
-use crate::profile::Profile;
+use crate::recording::Recording;
 use crate::watch::Watched;
 
 /// All tables of the cells, which are in order.
 #[must_use]
-pub fn text(cells: &[(Cell, Profile)], unit: Unit, width: Option<u16>) -> String {
+pub fn text(cells: &[(Cell, Recording)], unit: Unit, width: Option<u16>) -> String {
     let mut text = loads(cells, unit, width);
     if cells.iter().any(|(_, profile)| !profile.handlers.is_empty()) {
         text.push('\n');
@@ -27,7 +27,7 @@ fn place(cell: &Cell) -> Vec<String> {
     ]
 }
 
-fn loads(cells: &[(Cell, Profile)], unit: Unit, width: Option<u16>) -> String {
+fn loads(cells: &[(Cell, Recording)], unit: Unit, width: Option<u16>) -> String {
     let latencies = cells.iter().flat_map(|(_, profile)| &profile.loads);
     let means = latencies.filter_map(|load| load.outcome.latency.as_ref()?.service.mean_ns());
     let unit = unit.for_means(means);
@@ -81,7 +81,7 @@ fn loads(cells: &[(Cell, Profile)], unit: Unit, width: Option<u16>) -> String {
 }
 
 /// CPU time of the whole machine, as a share of one CPU.
-fn machine_cpu(profile: &Profile) -> String {
+fn machine_cpu(profile: &Recording) -> String {
     let costs = profile.costs.as_ref();
     let machine = costs.and_then(|costs| costs.rows.iter().find(|row| row.of == Watched::Machine));
     match (costs, machine) {
@@ -94,7 +94,7 @@ fn machine_cpu(profile: &Profile) -> String {
     }
 }
 
-fn handlers(cells: &[(Cell, Profile)], unit: Unit, width: Option<u16>) -> String {
+fn handlers(cells: &[(Cell, Recording)], unit: Unit, width: Option<u16>) -> String {
     let all = cells.iter().flat_map(|(_, profile)| &profile.handlers);
     let unit = unit.for_means(all.filter_map(|handler| handler.mean_ns()));
     let mut rows = Vec::new();

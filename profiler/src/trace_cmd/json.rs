@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 use super::collect::Function;
 use super::{Import, Percentile};
 use crate::export::json;
-use crate::profile::{Distribution, EncodeError, Tool};
+use crate::recording::{Distribution, EncodeError, Tool};
 
 /// The document's `schema` field.
 pub const SCHEMA: &str = "profiler/import";

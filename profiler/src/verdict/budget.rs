@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use super::statistic::UnknownStatistic;
 use super::{Amount, QuantityError, Statistic, operation_of};
-use crate::profile::Meter;
-use crate::profile::loads::{BuiltinKind, NoSuchBuiltin};
+use crate::recording::Meter;
+use crate::recording::loads::{BuiltinKind, NoSuchBuiltin};
 
 /// A bound on one figure of the handlers that a pattern matches, such as `connect_*:tp99<2us` or
 /// `connect_*:tp99<3000 instructions`, or on what the driver costs an operation of a load, `connect:<3000`.

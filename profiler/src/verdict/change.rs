@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Observed, Part, Run, Side, Statistic};
 use crate::load::BuiltinKind;
-use crate::profile::{DriverCost, HandlerProfile, Meter};
+use crate::recording::{DriverCost, HandlerRecording, Meter};
 use crate::stats::{self, Bounds, Change, RankTest};
 
 /// Confidence of each bound.
@@ -149,7 +149,7 @@ pub fn changes(part: &Part<'_>) -> Vec<ChangeRecord> {
 }
 
 /// The share of a handler's calls that was lost.
-pub(super) fn lost_share(handler: &HandlerProfile) -> f64 {
+pub(super) fn lost_share(handler: &HandlerRecording) -> f64 {
     let lost = handler.losses.unmeasured() as f64;
     if lost > 0.0 { lost / (lost + handler.count as f64) } else { 0.0 }
 }
@@ -157,7 +157,7 @@ pub(super) fn lost_share(handler: &HandlerProfile) -> f64 {
 /// How far a percentile moves if one call more or less lies beyond it. Calls of one kind take the same to the
 /// instruction, so a percentile next to the share of a kind jumps from that kind to the next with a single call: of
 /// 60 calls of a handler that refills a cache in 3 or 4, TP95 is the one or the other.
-fn step(handler: &HandlerProfile, statistic: Statistic) -> f64 {
+fn step(handler: &HandlerRecording, statistic: Statistic) -> f64 {
     let rank = statistic.quantile().and_then(|q| stats::nearest_rank(handler.count, q));
     let Some(rank) = rank else { return 0.0 };
     let at = |rank: u64| {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::profile::Profile;
+use crate::recording::Recording;
 use crate::stats::{Block, smallest_p};
 
 /// How the runs of the two sides share boots.
@@ -73,7 +73,7 @@ pub enum DesignKind {
 /// The identity of a boot. A run with neither part shares its boot with no other.
 type Key<'a> = (Option<&'a str>, Option<u32>);
 
-fn key(profile: &Profile) -> Option<Key<'_>> {
+fn key(profile: &Recording) -> Option<Key<'_>> {
     let key = (profile.host.boot_id.as_deref(), profile.place.as_ref().map(|place| place.boot));
     (key != (None, None)).then_some(key)
 }
@@ -81,9 +81,9 @@ fn key(profile: &Profile) -> Option<Key<'_>> {
 impl Design {
     /// The design of these runs. `independent` treats runs as independent, whatever their boot.
     #[must_use]
-    pub fn of(base: &[&Profile], candidate: &[&Profile], independent: bool) -> Self {
+    pub fn of(base: &[&Recording], candidate: &[&Recording], independent: bool) -> Self {
         if independent {
-            let each = |runs: &[&Profile]| (0..runs.len()).map(|run| vec![run]).collect();
+            let each = |runs: &[&Recording]| (0..runs.len()).map(|run| vec![run]).collect();
             return Self::Apart { base: each(base), candidate: each(candidate) };
         }
         let (of_base, of_candidate) = (by_boot(base), by_boot(candidate));
@@ -203,7 +203,7 @@ impl Design {
 }
 
 /// Runs by boot, in the order in which the boots first appear.
-fn by_boot<'a>(runs: &[&'a Profile]) -> Vec<(Option<Key<'a>>, Vec<usize>)> {
+fn by_boot<'a>(runs: &[&'a Recording]) -> Vec<(Option<Key<'a>>, Vec<usize>)> {
     let mut boots: Vec<(Option<Key<'_>>, Vec<usize>)> = Vec::new();
     for (number, run) in runs.iter().enumerate() {
         let key = key(run);
@@ -218,12 +218,12 @@ fn by_boot<'a>(runs: &[&'a Profile]) -> Vec<(Option<Key<'a>>, Vec<usize>)> {
 /// Whether runs of both sides have the same place in the boot. Then they are of two boots: under virtual
 /// time with a fixed seed even the random boot id can be the same.
 fn collide(
-    base: &[&Profile],
+    base: &[&Recording],
     base_runs: &[usize],
-    candidate: &[&Profile],
+    candidate: &[&Recording],
     candidate_runs: &[usize],
 ) -> bool {
-    let orders = |side: &[&Profile], runs: &[usize]| -> HashSet<u32> {
+    let orders = |side: &[&Recording], runs: &[usize]| -> HashSet<u32> {
         runs.iter()
             .filter_map(|run| side.get(*run)?.place.as_ref().map(|place| place.order))
             .collect()
@@ -234,9 +234,9 @@ fn collide(
 /// Whether the sides took turns: in order of time, the side changes twice or more. ABBA and ABAB do,
 /// AABB does not. A boot with one run per side can only take turns together with other boots.
 fn take_turns(
-    base: &[&Profile],
+    base: &[&Recording],
     base_runs: &[usize],
-    candidate: &[&Profile],
+    candidate: &[&Recording],
     candidate_runs: &[usize],
 ) -> bool {
     let mut runs: Vec<_> = base_runs

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::profile::Meter;
+use crate::recording::Meter;
 
 use super::{Amount, ChangeRecord, Design, Enough, Part, Refusal, Statistic};
 

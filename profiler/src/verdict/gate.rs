@@ -8,7 +8,7 @@ use super::{
     Budget, ChangeRecord, Conclusion, Evidence, Gate, Limit, Line, Measured, Note, Part, Refusal,
     Rule, Run, Shown, Sides, Statistic, Tally, TooFewRuns, Verdict, changes, operation_of,
 };
-use crate::profile::{Clock, DriverCost, Meter};
+use crate::recording::{Clock, DriverCost, Meter};
 use crate::stats;
 
 /// A figure that is still to be judged.

@@ -1,7 +1,7 @@
 //! The verdict on one figure.
 
 use super::{ChangeRecord, Evidence, Shown, Side, Threshold};
-use crate::profile::Meter;
+use crate::recording::Meter;
 
 /// The limits of one figure.
 #[derive(Debug, Clone, Copy, PartialEq)]

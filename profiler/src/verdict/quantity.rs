@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::profile::Meter;
+use crate::recording::Meter;
 
 /// Text that is not a duration or a share.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

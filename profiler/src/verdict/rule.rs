@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use super::statistic::UnknownStatistic;
 use super::{Amount, Budget, QuantityError, Statistic, parse_share};
-use crate::profile::{Clock, Meter};
+use crate::recording::{Clock, Meter};
 
 /// Limit of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]

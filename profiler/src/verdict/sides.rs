@@ -2,8 +2,8 @@
 
 use super::{Design, Note, Side};
 use crate::load::{BuiltinKind, LoadFailure, LoadStatus};
-use crate::profile::unlike::{Difference, Use, What, differences};
-use crate::profile::{Clock, DriverCost, HandlerProfile, Meter, Profile};
+use crate::recording::unlike::{Difference, Use, What, differences};
+use crate::recording::{Clock, DriverCost, HandlerRecording, Meter, Recording};
 
 /// A run, with a name for messages: its file, and its number in it.
 #[derive(Debug, Clone, PartialEq)]
@@ -11,7 +11,7 @@ pub struct Run {
     /// Its name in messages.
     pub name: String,
     /// The recording.
-    pub profile: Profile,
+    pub profile: Recording,
 }
 
 /// Runs of a baseline and of a candidate, in parts that are compared separately.
@@ -78,7 +78,7 @@ pub struct Unlike {
 
 impl Run {
     /// The figures of a handler; without a module it is a function of the kernel image.
-    pub(super) fn handler(&self, module: Option<&str>, name: &str) -> Option<&HandlerProfile> {
+    pub(super) fn handler(&self, module: Option<&str>, name: &str) -> Option<&HandlerRecording> {
         let mut handlers = self.profile.handlers.iter();
         handlers.find(|handler| handler.name == name && handler.module.as_deref() == module)
     }
@@ -199,7 +199,7 @@ fn of_part<'a>(side: &'a [Run], name: &Option<String>) -> Vec<&'a Run> {
     side.iter().filter(|run| part_name(run) == *name).collect()
 }
 
-fn profiles<'a>(side: &[&'a Run]) -> Vec<&'a Profile> {
+fn profiles<'a>(side: &[&'a Run]) -> Vec<&'a Recording> {
     side.iter().map(|run| &run.profile).collect()
 }
 

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::profile::{HandlerProfile, Meter};
+use crate::recording::{HandlerRecording, Meter};
 use crate::stats;
 
 /// One figure of a handler.
@@ -92,7 +92,7 @@ impl Statistic {
 
     /// The figure of one run; `None` without a call.
     #[must_use]
-    pub fn of(self, handler: &HandlerProfile) -> Option<Observed> {
+    pub fn of(self, handler: &HandlerRecording) -> Option<Observed> {
         let exact = |value| Observed { value, resolution: 0.0 };
         match (self, self.quantile()) {
             (Self::Count, _) => Some(exact(handler.count as f64)),

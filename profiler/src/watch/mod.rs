@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-pub use crate::profile::costs::{BadWatch, CostRow, Costs, Sample, Usage, Watched};
+pub use crate::recording::costs::{BadWatch, CostRow, Costs, Sample, Usage, Watched};
 use crate::stats::nanoseconds;
 use crate::stop::{StopReason, StopSignal};
 

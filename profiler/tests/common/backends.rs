@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use profiler::profile::Backend;
+use profiler::recording::Backend;
 use serde::Deserialize;
 
 /// What has to work on one kernel.

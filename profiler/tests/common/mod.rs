@@ -12,9 +12,9 @@ use profiler::kernel::module::ModuleFacts;
 use profiler::kernel::target::Target;
 use profiler::load::{BuiltinKind, LoadOutcome, LoadRun, LoadSpec, LoadStatus, StopReason};
 use profiler::probe::Precision;
-use profiler::profile::measure::{HandlerMeasure, Losses};
-use profiler::profile::{
-    Backend, Clock, HandlerProfile, HistogramLayout, Interval, IntervalStats, Meter, Profile,
+use profiler::recording::measure::{HandlerMeasure, Losses};
+use profiler::recording::{
+    Backend, Clock, HandlerRecording, HistogramLayout, Interval, IntervalStats, Meter, Recording,
     SCHEMA, Tool, VERSION,
 };
 use profiler::watch::{CostRow, Costs, Sample, Usage, Watched};
@@ -82,12 +82,12 @@ pub(crate) fn measure(name: &str, durations_ns: &[u64]) -> HandlerMeasure {
 }
 
 /// A handler of [`sample`].
-pub(crate) fn handler(measure: &HandlerMeasure) -> HandlerProfile {
-    HandlerProfile::from_measure(measure).expect("encodes")
+pub(crate) fn handler(measure: &HandlerMeasure) -> HandlerRecording {
+    HandlerRecording::from_measure(measure).expect("encodes")
 }
 
 /// A run of three handlers: a busy one, one with a long tail and losses, and an idle one.
-pub(crate) fn sample() -> Profile {
+pub(crate) fn sample() -> Recording {
     let busy: Vec<u64> = (0..10_000).map(|n| 60 + n % 40).collect();
     let mut tail: Vec<u64> = (0..2_000).map(|n| 700 + n).collect();
     tail.extend([1_234_567, 89_000_321]);
@@ -100,7 +100,7 @@ pub(crate) fn sample() -> Profile {
         tail,
         measure("udp_recvmsg_handler", &[]),
     ];
-    let mut profile = Profile {
+    let mut profile = Recording {
         schema: SCHEMA.to_owned(),
         version: VERSION,
         tool: Tool { name: "profiler".to_owned(), version: "0.1.0".to_owned() },

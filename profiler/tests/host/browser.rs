@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use profiler::export::{Exporter as _, Html};
-use profiler::profile::call_tree::TreeNode;
+use profiler::recording::call_tree::TreeNode;
 use serde_json::Value;
 
 use crate::common::{costs, handler, measure, sample};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser as _;
 use profiler::cli::Cli;
-use profiler::profile::Backend;
+use profiler::recording::Backend;
 
 use crate::common::backends::{Expected, Kernel, table};
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use profiler::load::LoadStatus;
-use profiler::profile::call_tree::{CallTree, TreeFunction, TreeNode, TreePlace};
-use profiler::profile::{Meter, Profile, Series};
+use profiler::recording::call_tree::{CallTree, TreeFunction, TreeNode, TreePlace};
+use profiler::recording::{Meter, Recording, Series};
 use quick_xml::Reader;
 use quick_xml::events::Event;
 use serde_json::Value;
@@ -58,7 +58,7 @@ fn tree(calls: u64, more: u64) -> CallTree {
     }
 }
 
-pub(crate) fn recording(calls: u64, more: u64, second: i64) -> Profile {
+pub(crate) fn recording(calls: u64, more: u64, second: i64) -> Recording {
     let mut profile = sample();
     profile.intervals.clear();
     profile.meter = Meter::Exact;
@@ -77,10 +77,10 @@ impl Bench {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let write =
-            |name: &str, profile: &Profile| profile.write(&folder.path().join(name)).unwrap();
+            |name: &str, profile: &Recording| profile.write(&folder.path().join(name)).unwrap();
         write("a.json", &recording(10, 0, 0));
         write("b.json", &recording(20, 7, 1));
-        let bare = Profile { call_tree: None, ..recording(10, 0, 2) };
+        let bare = Recording { call_tree: None, ..recording(10, 0, 2) };
         write("bare.json", &bare);
         let mut other = recording(10, 0, 3);
         other.call_tree.as_mut().unwrap().functions[0].name = "bind_handler".to_owned();

@@ -12,14 +12,14 @@ use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use nix::sys::stat::Mode;
 use profiler::export::{Exporter as _, Format, Json, Look, Unit};
 use profiler::probe::Precision;
-use profiler::profile::measure::SelfTime;
-use profiler::profile::{Meter, Profile, Series};
+use profiler::recording::measure::SelfTime;
+use profiler::recording::{Meter, Recording, Series};
 use serde_json::{Value, json};
 
 use crate::common::{handler, measure, names, sample};
 use crate::program::profiler;
 
-fn text(format: Format, profile: &Profile) -> String {
+fn text(format: Format, profile: &Recording) -> String {
     String::from_utf8(format.exporter(&Look::default()).serialize(profile)).unwrap()
 }
 
@@ -32,7 +32,7 @@ fn series() -> Series {
 }
 
 /// A run whose texts hold what each format treats as its own.
-fn hostile() -> Profile {
+fn hostile() -> Recording {
     let mut profile = sample();
     profile.handlers = [
         measure("a,b \"c\" |d| <e> _f_ \\g\u{1b}[2J", &[1_000, 90_000_000_000]),
@@ -75,7 +75,7 @@ fn csv() {
 }
 
 /// A handler that takes 1,000 ns in each of ten calls: 600 itself, 300 within, 100 for probes.
-fn told_own_time() -> Profile {
+fn told_own_time() -> Recording {
     let mut outer = measure("testbed_outer", &[1_000; 10]);
     let own = measure("testbed_outer", &[600; 10]);
     outer.self_time = Some(SelfTime { durations: own.durations, probes_ns: 1_000 });
@@ -116,7 +116,7 @@ fn csv_of_a_series_has_the_rows_of_each_run() {
 }
 
 /// Two runs, of which the second's calls take 2 more and one handler is called there alone.
-fn tracked(meter: Meter) -> [Profile; 2] {
+fn tracked(meter: Meter) -> [Recording; 2] {
     let busy = |more: u64| (0..10_000).map(|n| 60 + n % 40 + more).collect::<Vec<u64>>();
     [0_u64, 2].map(|more| {
         let mut profile = sample();
@@ -128,7 +128,7 @@ fn tracked(meter: Meter) -> [Profile; 2] {
     })
 }
 
-fn tracked_text(format: Format, runs: &[Profile]) -> String {
+fn tracked_text(format: Format, runs: &[Recording]) -> String {
     let look = Look { commit: Some("4c6e9a5".to_owned()), ..Look::default() };
     String::from_utf8(format.exporter(&look).serialize_runs(runs).unwrap()).unwrap()
 }
@@ -345,7 +345,7 @@ fn report_of_one_handler_and_of_one_run() {
     assert_eq!(of_one.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&of_one.stderr).contains("choose it with --run"));
     let second = profiler(&["report", many, "--run", "2", "--format", "json"]);
-    let second: Profile = serde_json::from_slice(&second.stdout).unwrap();
+    let second: Recording = serde_json::from_slice(&second.stdout).unwrap();
     assert_eq!(second, series().runs[1]);
     assert_eq!(code(&["report", many, "--format", "nonsense"]), Some(2));
 }

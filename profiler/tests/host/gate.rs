@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use profiler::load::{BuiltinKind, LoadFailure, LoadSpec, LoadStatus};
-use profiler::profile::{Clock, Meter, Place, Profile, Series};
+use profiler::recording::{Clock, Meter, Place, Recording, Series};
 use profiler::verdict::{self, Rule, Run, Sides};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -62,7 +62,7 @@ impl Recipe {
             .collect()
     }
 
-    fn profile(&self) -> Profile {
+    fn profile(&self) -> Recording {
         let mut profile = sample();
         profile.intervals.clear();
         profile.warnings.clear();
@@ -93,7 +93,7 @@ impl Recipe {
 }
 
 /// Runs of both sides in turns, ABBA within each boot, modified by `change`.
-fn abba(boots: u32, rounds: u32, change: impl Fn(&mut Recipe)) -> (Vec<Profile>, Vec<Profile>) {
+fn abba(boots: u32, rounds: u32, change: impl Fn(&mut Recipe)) -> (Vec<Recording>, Vec<Recording>) {
     let (mut base, mut candidate) = (Vec::new(), Vec::new());
     for boot in 0..boots {
         for order in 0..4 * rounds {
@@ -111,7 +111,7 @@ fn abba(boots: u32, rounds: u32, change: impl Fn(&mut Recipe)) -> (Vec<Profile>,
 }
 
 /// Runs of which the candidate's are this much slower.
-fn slower(percent: f64) -> (Vec<Profile>, Vec<Profile>) {
+fn slower(percent: f64) -> (Vec<Recording>, Vec<Recording>) {
     abba(2, 2, |recipe| {
         if recipe.candidate {
             recipe.factor = 1.0 + percent / 100.0;
@@ -125,7 +125,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn new((base, candidate): (Vec<Profile>, Vec<Profile>)) -> Self {
+    fn new((base, candidate): (Vec<Recording>, Vec<Recording>)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         Series::new("baseline", base).write(&folder.path().join("base.json")).unwrap();
         Series::new("candidate", candidate).write(&folder.path().join("candidate.json")).unwrap();
@@ -299,9 +299,9 @@ fn a_change_below_the_floor_passes() {
 }
 
 /// A change of a run.
-type Edit = fn(&mut Profile);
+type Edit = fn(&mut Recording);
 
-fn refusal(change: impl Fn(&mut Profile)) -> Bench {
+fn refusal(change: impl Fn(&mut Recording)) -> Bench {
     let (base, mut candidate) = slower(2.0);
     candidate.iter_mut().for_each(change);
     Bench::new((base, candidate))
@@ -471,7 +471,7 @@ fn a_place_that_is_taken_twice_is_of_another_boot() {
     candidate = candidate
         .iter()
         .zip(&base)
-        .map(|(run, base)| Profile { place: base.place.clone(), ..run.clone() })
+        .map(|(run, base)| Recording { place: base.place.clone(), ..run.clone() })
         .collect();
     Bench::new((base, candidate)).gate("").refused(13, "apart");
 }
@@ -796,13 +796,13 @@ fn the_table_of_a_gate() {
 
 /// Runs of counted instructions: `ENTRY` takes 400 or, by where objects lie, 402 in a whole run, and one call in 50 takes
 /// 300 more; the candidate's calls take `more`.
-fn counted(calls: u64, more: u64) -> (Vec<Profile>, Vec<Profile>) {
+fn counted(calls: u64, more: u64) -> (Vec<Recording>, Vec<Recording>) {
     counted_in(2, calls, more)
 }
 
 /// The same with so many rounds of ABBA in each of two boots.
-fn counted_in(rounds: u32, calls: u64, more: u64) -> (Vec<Profile>, Vec<Profile>) {
-    let of = |(at, mut profile): (usize, Profile), more: u64| {
+fn counted_in(rounds: u32, calls: u64, more: u64) -> (Vec<Recording>, Vec<Recording>) {
+    let of = |(at, mut profile): (usize, Recording), more: u64| {
         let by_place = if (at * 7 + more as usize).is_multiple_of(3) { 2 } else { 0 };
         let instructions: Vec<u64> = (0..calls)
             .map(|call| 400 + by_place + more + if call % 50 == 0 { 300 } else { 0 })
@@ -812,8 +812,9 @@ fn counted_in(rounds: u32, calls: u64, more: u64) -> (Vec<Profile>, Vec<Profile>
         profile
     };
     let (base, candidate) = abba(2, rounds, |_| ());
-    let all =
-        |runs: Vec<Profile>, more| runs.into_iter().enumerate().map(|run| of(run, more)).collect();
+    let all = |runs: Vec<Recording>, more| {
+        runs.into_iter().enumerate().map(|run| of(run, more)).collect()
+    };
     (all(base, 0), all(candidate, more))
 }
 
@@ -837,8 +838,8 @@ fn counted_instructions_take_fewer_calls_and_have_limits_of_their_own() {
 /// 2 boots of 2 v 2 cannot fail five figures. Counts that show the limit to be kept need not, and all others do.
 #[test]
 fn counted_instructions_that_stay_within_their_limit_need_no_more_runs() {
-    let open = |(base, candidate): (Vec<Profile>, Vec<Profile>)| {
-        let named = |runs: Vec<Profile>| -> Vec<Run> {
+    let open = |(base, candidate): (Vec<Recording>, Vec<Recording>)| {
+        let named = |runs: Vec<Recording>| -> Vec<Run> {
             runs.into_iter().map(|profile| Run { name: String::new(), profile }).collect()
         };
         let (base, candidate) = (named(base), named(candidate));
@@ -873,14 +874,14 @@ fn counted_instructions_of_few_runs_have_their_budgets_judged() {
 #[test]
 fn a_percentile_is_not_slower_for_a_single_call() {
     let runs = |slow: u64, more: u64| {
-        let of = move |mut profile: Profile| {
+        let of = move |mut profile: Recording| {
             let instructions: Vec<u64> =
                 (0..60).map(|call| 1_444 + more + if call < slow { 272 } else { 0 }).collect();
             profile.meter = Meter::Exact;
             profile.handlers = vec![handler(&measure(ENTRY, &instructions))];
             profile
         };
-        move |runs: Vec<Profile>| runs.into_iter().map(of).collect::<Vec<_>>()
+        move |runs: Vec<Recording>| runs.into_iter().map(of).collect::<Vec<_>>()
     };
     let gate = |slow, more| {
         let (base, candidate) = abba(2, 2, |_| ());

@@ -1,16 +1,16 @@
 //! What the page of a profile says, as text; `browser.rs` looks at it in a browser.
 
-use profiler::explain::{Recording, explain};
+use profiler::explain::{NamedRuns, explain};
 use profiler::export::explain::{ExplainReport, Format, Shown, render};
 use profiler::export::{Exporter as _, Html};
-use profiler::profile::call_tree::{TreeFunction, TreeNode};
-use profiler::profile::{Meter, Profile};
+use profiler::recording::call_tree::{TreeFunction, TreeNode};
+use profiler::recording::{Meter, Recording};
 use profiler::watch::{CostRow, Watched};
 
 use crate::common::{costs, handler, measure, sample};
 use crate::explain::recording;
 
-fn page(profile: &Profile) -> String {
+fn page(profile: &Recording) -> String {
     String::from_utf8(Html.serialize(profile)).unwrap()
 }
 
@@ -66,7 +66,7 @@ fn a_second_profile_is_laid_over_the_first() {
 }
 
 /// Runs of one handler of three, whose calls take longer from run to run.
-pub(crate) fn several_runs() -> Vec<Profile> {
+pub(crate) fn several_runs() -> Vec<Recording> {
     let run = |(number, ns): (u64, [u64; 2])| {
         let mut run = sample();
         run.intervals.clear();
@@ -151,7 +151,7 @@ fn a_distribution_of_one_value_is_said_and_not_drawn() {
         profile
     };
     let [first, second] = [247, 251].map(|value| constant(value, Meter::Exact));
-    let both = |first: &Profile, second: &Profile| {
+    let both = |first: &Recording, second: &Recording| {
         String::from_utf8(Html.overlay(("a", first), ("b", second))).unwrap()
     };
     let text = both(&first, &second);
@@ -198,7 +198,7 @@ fn branches(page: &str) -> Vec<Vec<String>> {
 }
 
 /// An exact recording with a function whose name is markup, and two that hardly ran.
-fn exact(more: u64) -> Profile {
+fn exact(more: u64) -> Recording {
     let mut profile = recording(10, more, 0);
     let tree = profile.call_tree.as_mut().unwrap();
     tree.functions[2].name = "<i>kmalloc</i>".to_owned();
@@ -215,7 +215,7 @@ fn exact(more: u64) -> Profile {
 #[test]
 fn call_trees_have_the_figures_of_explain() {
     let profile = exact(7);
-    let recording = [Recording { name: "a.json".to_owned(), runs: vec![&profile] }];
+    let recording = [NamedRuns { name: "a.json".to_owned(), runs: vec![&profile] }];
     let (handlers, notes) = explain(&recording, None).unwrap();
     let report = ExplainReport::new(&recording, handlers, notes);
     let json = render(&report, Format::Json, Shown::default()).unwrap();

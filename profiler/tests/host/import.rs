@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use profiler::profile::{Distribution, HistogramLayout};
+use profiler::recording::{Distribution, HistogramLayout};
 use serde_json::Value;
 
 fn data(name: &str) -> PathBuf {

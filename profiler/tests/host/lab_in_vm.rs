@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::LazyLock;
 
 use profiler::error::exit;
-use profiler::profile::{Clock, Meter, Profile, Series};
+use profiler::recording::{Clock, Meter, Recording, Series};
 use profiler::stats::{median, spread};
 
 use super::program::text;
@@ -74,7 +74,7 @@ fn measured() -> &'static [Series; 2] {
 
 /// A figure of a handler in each run: a quantile, or the average.
 fn figures(series: &Series, handler: &str, quantile: Option<f64>) -> Vec<f64> {
-    let of_run = |run: &Profile| {
+    let of_run = |run: &Recording| {
         let found = run.handlers.iter().find(|found| found.name == handler).unwrap();
         assert!(found.count >= 1_000, "{handler} was called {} times", found.count);
         match quantile {
@@ -222,7 +222,7 @@ fn gate_of_two(out_folder: &Path, cache: &Path, counts: (usize, usize)) -> Strin
     for name in ["baseline.json", "candidate.json"] {
         let runs = Series::read(&out_folder.join(name)).unwrap().runs;
         let of = |part: &str| {
-            let is_of = |run: &&Profile| {
+            let is_of = |run: &&Recording| {
                 run.place.as_ref().is_some_and(|place| place.part.as_deref() == Some(part))
             };
             runs.iter().filter(is_of).count()
@@ -250,7 +250,7 @@ fn a_driver_costs_the_same_beside_other_loads() {
     command.arg("--module");
     command.arg(baseline()).arg("--json").arg(&file);
     succeed(command);
-    let costs = Profile::read(&file).unwrap().driver_costs;
+    let costs = Recording::read(&file).unwrap().driver_costs;
     assert_eq!(costs.len(), 4, "{costs:?}");
     assert!(costs.iter().all(|cost| cost.added_ns() > 0.0), "{costs:?}");
     let connect = costs.iter().find(|cost| cost.load.name() == "connect").unwrap();

@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 
 use profiler::export::{Exporter as _, Json};
 use profiler::probe::Precision;
-use profiler::profile::unlike::What;
-use profiler::profile::{Backend, Clock, Merge, MergeError, Profile, Series};
+use profiler::recording::unlike::What;
+use profiler::recording::{Backend, Clock, Merge, MergeError, Recording, Series};
 use proptest::prelude::*;
 
 use crate::common::{assert_valid, handler, measure, sample};
 use crate::program::profiler;
 
 /// The run number `at`, of these handlers with their durations.
-fn shard(at: usize, handlers: &[(&str, Vec<u64>)]) -> Profile {
+fn shard(at: usize, handlers: &[(&str, Vec<u64>)]) -> Recording {
     let mut profile = sample();
     profile.started += jiff::SignedDuration::from_secs(at as i64);
     profile.host.boot_id = Some(format!("boot {}", at % 3));
@@ -25,7 +25,7 @@ fn shard(at: usize, handlers: &[(&str, Vec<u64>)]) -> Profile {
     profile
 }
 
-fn merge(profiles: &[(Profile, String)]) -> Result<Profile, MergeError> {
+fn merge(profiles: &[(Recording, String)]) -> Result<Recording, MergeError> {
     let mut merge = Merge::new(&[]);
     for (profile, name) in profiles {
         merge.add(profile.clone(), name)?;
@@ -35,7 +35,7 @@ fn merge(profiles: &[(Profile, String)]) -> Result<Profile, MergeError> {
     Ok(merged)
 }
 
-fn named(profiles: Vec<Profile>) -> Vec<(Profile, String)> {
+fn named(profiles: Vec<Recording>) -> Vec<(Recording, String)> {
     let name = |(at, profile)| (profile, format!("shard-{at}.json"));
     profiles.into_iter().enumerate().map(name).collect()
 }
@@ -81,7 +81,7 @@ fn a_sum_is_exact_in_every_figure() {
 #[test]
 fn warnings_that_only_a_run_could_know_are_kept_once() {
     let mut first = shard(0, &[("a", vec![1])]);
-    let shared = profiler::profile::warning::WarningRecord {
+    let shared = profiler::recording::warning::WarningRecord {
         code: "shared".to_owned(),
         handlers: vec!["a".to_owned()],
         text: "another program was there".to_owned(),
@@ -98,7 +98,7 @@ fn warnings_that_only_a_run_could_know_are_kept_once() {
 #[test]
 fn unlike_profiles_are_refused_by_name() {
     let base = || shard(0, &[("a", vec![1])]);
-    let message = |change: &dyn Fn(&mut Profile), allowed: &[What]| {
+    let message = |change: &dyn Fn(&mut Recording), allowed: &[What]| {
         let mut other = shard(1, &[("a", vec![1])]);
         change(&mut other);
         let mut merge = Merge::new(allowed);
@@ -111,7 +111,7 @@ fn unlike_profiles_are_refused_by_name() {
             Err(error) => error.to_string(),
         }
     };
-    type Change = fn(&mut Profile);
+    type Change = fn(&mut Recording);
     let changes: [(What, Change); 8] = [
         (What::Clock, |p| p.clock = Clock::Virtual),
         (What::Backend, |p| p.handlers[0].backend = Some(Backend::KprobeMulti)),
@@ -226,14 +226,14 @@ proptest! {
         prop_assert!(Json.serialize(&merge(&halves).unwrap()) == bytes, "another grouping");
 
         for name in ["a", "b", "c"] {
-            let of = |profile: &Profile| profile.handlers.iter().find(|h| h.name == name).map(|h| h.sum_ns);
+            let of = |profile: &Recording| profile.handlers.iter().find(|h| h.name == name).map(|h| h.sum_ns);
             let expected: u64 = profiles.iter().filter_map(|(profile, _)| of(profile)).sum();
             prop_assert_eq!(of(&all).unwrap_or(0), expected);
         }
     }
 }
 
-fn write(folder: &Path, name: &str, profile: &Profile) -> PathBuf {
+fn write(folder: &Path, name: &str, profile: &Recording) -> PathBuf {
     let path = folder.join(name);
     profile.write(&path).unwrap();
     path
@@ -242,7 +242,7 @@ fn write(folder: &Path, name: &str, profile: &Profile) -> PathBuf {
 #[test]
 fn files_and_exit_codes() {
     let folder = tempfile::tempdir().unwrap();
-    let path = |profile: &Profile, name: &str| {
+    let path = |profile: &Recording, name: &str| {
         write(folder.path(), name, profile).to_str().unwrap().to_owned()
     };
     let a = path(&sample(), "a.json");
@@ -263,7 +263,7 @@ fn files_and_exit_codes() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("merged runs: 4, with 24006 calls of 4 handlers"), "{said}");
     assert!(said.contains("2 of them have intervals, which are left out"), "{said}");
-    let merged = Profile::read(Path::new(out)).unwrap();
+    let merged = Recording::read(Path::new(out)).unwrap();
     let names: Vec<_> = merged.sources.iter().map(|source| source.name.as_str()).collect();
     assert_eq!(names, ["a.json", "series.json#1", "series.json#2", "b.json"]);
     let table = profiler(&["report", out]);
@@ -283,6 +283,6 @@ fn files_and_exit_codes() {
     let allowed = ["merge", &a, &other, "--allow-different", "kernel", "-q", "-o", "-"];
     let output = profiler(&allowed);
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
-    let merged: Profile = serde_json::from_slice(&output.stdout).unwrap();
+    let merged: Recording = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(merged.host.kernel_release.as_deref(), Some("various"));
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use profiler::export::{Format, Look};
-use profiler::profile::{Bucket, HandlerProfile, Profile, Series};
+use profiler::recording::{Bucket, HandlerRecording, Recording, Series};
 use profiler::stats::nearest_rank;
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ use crate::common::{handler, measure, sample};
 const PERCENTILES: [f64; 11] = [0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0];
 
 /// What the other implementation finds in a file of `runs`.
-fn read(format: Format, runs: &[Profile]) -> Value {
+fn read(format: Format, runs: &[Recording]) -> Value {
     let python = std::env::var_os("PROFILER_READERS_PYTHON").expect(
         "PROFILER_READERS_PYTHON names no Python with hdrhistogram, prometheus_client and kcidb_io: \
          `cargo xtask test` makes one and runs this",
@@ -86,7 +86,7 @@ fn an_interval_log_has_the_same_quantiles_in_python() {
 }
 
 /// The bucket that holds this rank, from 1.
-fn at_rank(handler: &HandlerProfile, rank: u64) -> Bucket {
+fn at_rank(handler: &HandlerRecording, rank: u64) -> Bucket {
     let mut seen = 0;
     let bucket = handler.histogram.buckets.iter().find(|bucket| {
         seen += bucket.count;

@@ -8,23 +8,23 @@ use nix::sys::stat::Mode;
 use profiler::atomic_file::OutputFile;
 use profiler::cmd::report::{Options, ReportError, print_plots, print_series, report, run};
 use profiler::export::{Exporter as _, Json, Table, Unit};
-use profiler::profile::measure::Losses;
-use profiler::profile::{MAX_FILE_BYTES, Place, Profile, ReadError, Series};
+use profiler::recording::measure::Losses;
+use profiler::recording::{MAX_FILE_BYTES, Place, ReadError, Recording, Series};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::common::{LAYOUT, assert_valid, handler, measure, sample, validator};
 
-fn table(profile: &Profile, unit: Unit) -> String {
+fn table(profile: &Recording, unit: Unit) -> String {
     String::from_utf8(Table { unit, width: None }.serialize(profile)).unwrap()
 }
 
-fn json_of(profile: &Profile) -> Value {
+fn json_of(profile: &Recording) -> Value {
     serde_json::from_slice(&Json.serialize(profile)).unwrap()
 }
 
-fn read(bytes: &[u8]) -> Result<Profile, ReadError> {
-    Profile::parse(bytes, Path::new("run.json"))
+fn read(bytes: &[u8]) -> Result<Recording, ReadError> {
+    Recording::parse(bytes, Path::new("run.json"))
 }
 
 /// The message for a file that must be refused.
@@ -134,12 +134,12 @@ fn a_run_and_its_file_give_the_same_bytes() {
         report(&path, unit, None, &mut later).unwrap();
         assert_eq!(run, later);
     }
-    assert_eq!(Profile::read(&path).unwrap(), profile);
+    assert_eq!(Recording::read(&path).unwrap(), profile);
 }
 
 fn series() -> Series {
     let place = |boot, order| Some(Place { boot, order, part: None });
-    let at = |boot, order| Profile { place: place(boot, order), ..sample() };
+    let at = |boot, order| Recording { place: place(boot, order), ..sample() };
     Series::new("baseline", vec![at(0, 0), at(0, 3), at(1, 1)])
 }
 
@@ -388,13 +388,13 @@ fn unknown_fields_of_the_same_version_are_ignored() {
 fn places_that_hold_no_file() {
     let folder = tempfile::tempdir().unwrap();
     for path in [folder.path(), Path::new("/dev/zero")] {
-        assert!(matches!(Profile::read(path), Err(ReadError::NotAFile { .. })), "{path:?}");
+        assert!(matches!(Recording::read(path), Err(ReadError::NotAFile { .. })), "{path:?}");
     }
-    let absent = Profile::read(&folder.path().join("absent")).unwrap_err();
+    let absent = Recording::read(&folder.path().join("absent")).unwrap_err();
     assert!(absent.to_string().contains("No such file"), "{absent}");
     let huge = folder.path().join("huge");
     fs::File::create(&huge).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();
-    assert!(matches!(Profile::read(&huge), Err(ReadError::TooLarge { .. })));
+    assert!(matches!(Recording::read(&huge), Err(ReadError::TooLarge { .. })));
 }
 
 #[test]

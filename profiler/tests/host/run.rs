@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use profiler::load::{LoadRun, LoadSpec, LoadStatus};
-use profiler::profile::{Profile, Series};
+use profiler::recording::{Recording, Series};
 use profiler::watch::Watched;
 use tempfile::TempDir;
 
@@ -43,9 +43,9 @@ impl Scene {
     }
 
     /// Runs to the end: `profiler run --no-probe WORDS --json out.json`.
-    fn run(&self, words: &str) -> (Output, Profile) {
+    fn run(&self, words: &str) -> (Output, Recording) {
         let output = self.start(words).wait_with_output().unwrap();
-        let profile = Profile::read(&self.path("out.json"));
+        let profile = Recording::read(&self.path("out.json"));
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         (output, profile.unwrap_or_else(|error| panic!("{error}; it said: {said}")))
     }
@@ -106,7 +106,7 @@ fn wait_measuring(child: &mut Child) -> BufReader<std::process::ChildStderr> {
     lines
 }
 
-fn codes(profile: &Profile) -> Vec<&str> {
+fn codes(profile: &Recording) -> Vec<&str> {
     profile.warnings.iter().map(|warning| warning.code.as_str()).collect()
 }
 
@@ -130,7 +130,7 @@ fn what_was_measured_outlives_a_full_disk() {
     let saved = said.split("the recording is in ").nth(1).unwrap();
     let saved = saved.split(" instead").next().unwrap();
     assert!(Path::new(saved).starts_with(scene.0.path()), "{saved}");
-    let profile = Profile::read(Path::new(saved)).unwrap();
+    let profile = Recording::read(Path::new(saved)).unwrap();
     assert_eq!(profile.loads[0].outcome.operations, Some(50));
 }
 
@@ -228,7 +228,7 @@ fn the_cpu_time_of_a_watched_process_is_that_of_proc() {
     worker.wait().unwrap();
     assert_eq!(status.code(), Some(130));
 
-    let costs = Profile::read(&scene.path("out.json")).unwrap().costs.unwrap();
+    let costs = Recording::read(&scene.path("out.json")).unwrap().costs.unwrap();
     let row = costs.rows.iter().find(|row| matches!(row.of, Watched::Pid { .. })).unwrap();
     let total = row.total();
     let watched = total.user_ns + total.system_ns;
@@ -282,7 +282,7 @@ fn watched_processes_come_and_go() {
     drop(second.stdin.take());
     second.wait().unwrap();
 
-    let profile = Profile::read(&scene.path("out.json")).unwrap();
+    let profile = Recording::read(&scene.path("out.json")).unwrap();
     let costs = profile.costs.as_ref().unwrap();
     let row = &costs.rows[2];
     assert_eq!(row.of, Watched::Name { name: name.to_owned() });
@@ -464,7 +464,7 @@ fn cells(scene: &Scene) -> Vec<(String, String)> {
     let mut cells: Vec<_> = names
         .filter(|name| name.starts_with("rate-"))
         .map(|name| {
-            let profile = Profile::read(&scene.path("cells").join(&name)).unwrap();
+            let profile = Recording::read(&scene.path("cells").join(&name)).unwrap();
             let LoadSpec::Builtin { workers, rate_per_s, .. } = &profile.loads[0].spec else {
                 panic!("{name}");
             };

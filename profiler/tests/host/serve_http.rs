@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use profiler::profile::{Profile, Series};
+use profiler::recording::{Recording, Series};
 use profiler::serve::expose::{CONNECTIONS, Format, metrics, serve};
 use profiler::serve::state::State;
 use tokio::runtime::Runtime;
@@ -150,7 +150,7 @@ fn recordings_are_by_module_and_build() {
     let server = Server::start(state());
     let one = server.get("/recording?module=hids&build=new");
     assert_eq!(one.header("content-type"), Some("application/json"));
-    let recording = Profile::parse(&one.body, Path::new("x")).unwrap();
+    let recording = Recording::parse(&one.body, Path::new("x")).unwrap();
     assert!(recording == state().builds[1].recording);
     let all = Series::parse(&server.get("/recording").body, Path::new("x")).unwrap();
     assert_eq!(all.runs.len(), 2);
@@ -171,7 +171,7 @@ fn recordings_are_by_module_and_build() {
     server.state.send_replace(Arc::new(begun));
     assert_eq!(server.get("/recording?build=new").status, 404);
     assert!(
-        Profile::parse(&server.get("/recording").body, Path::new("x")).is_ok(),
+        Recording::parse(&server.get("/recording").body, Path::new("x")).is_ok(),
         "the other alone"
     );
 }
@@ -211,7 +211,7 @@ fn recordings_of_many_hosts_are_merged_and_compared() {
         assert!(merged.status.success(), "{merged:?}");
     }
     assert_eq!(calls, 12_000);
-    let old = Profile::read(Path::new(&path("old.json"))).unwrap();
+    let old = Recording::read(Path::new(&path("old.json"))).unwrap();
     assert_eq!(old.handlers[0].count, 6_000);
     let sum: u64 = (0..3).flat_map(|host| (0..2_000).map(move |n| 100 + host + n % 7)).sum();
     assert_eq!(old.handlers[0].sum_ns, sum);
@@ -256,7 +256,8 @@ fn sums_of_unlike_kernels_are_not_compared() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let sum = |name: &str, kernels: [&str; 2]| {
-        let mut merge = profiler::profile::Merge::new(&[profiler::profile::unlike::What::Kernel]);
+        let mut merge =
+            profiler::recording::Merge::new(&[profiler::recording::unlike::What::Kernel]);
         for (at, kernel) in kernels.into_iter().enumerate() {
             let mut run =
                 crate::serve_state::recording(vec![handler(&measure("h", &[at as u64 + 7]))]);
@@ -382,5 +383,5 @@ fn a_scraper_that_never_reads_is_cut_off() {
         whole.body.len()
     );
     assert!(began.elapsed() < Duration::from_secs(50));
-    assert!(Profile::parse(&whole.body, Path::new("x")).is_ok());
+    assert!(Recording::parse(&whole.body, Path::new("x")).is_ok());
 }

@@ -1,7 +1,7 @@
 //! What the daemon exposes of a state, in each format, to the last figure.
 
 use profiler::probe::Precision;
-use profiler::profile::{HandlerProfile, HistogramLayout};
+use profiler::recording::{HandlerRecording, HistogramLayout};
 use profiler::serve::expose::message::{Histogram, MetricFamily, metric_type};
 use profiler::serve::expose::{
     BOUNDS_NS, FAMILIES, Format, Native, SCHEMA, ZERO_THRESHOLD, classic, metrics, native,
@@ -307,7 +307,7 @@ fn upper(index: i32) -> f64 {
     (f64::from(index) / 32.0).exp2()
 }
 
-fn with_precision(precision: Precision, durations: &[u64]) -> HandlerProfile {
+fn with_precision(precision: Precision, durations: &[u64]) -> HandlerRecording {
     let mut measured = measure("x", &[]);
     measured.durations = precision.durations().unwrap();
     durations.iter().for_each(|ns| measured.durations.record(*ns));

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use profiler::profile::{HandlerProfile, Profile};
+use profiler::recording::{HandlerRecording, Recording};
 use profiler::serve::state::{Build, Intervals, Module, NotMeasured, Own, Phase, Pushes, State};
 
 use crate::common::{handler, measure, sample};
 
 /// A recording of these handlers alone, as the daemon makes it: without load and warm-up.
-pub(crate) fn recording(handlers: Vec<HandlerProfile>) -> Profile {
+pub(crate) fn recording(handlers: Vec<HandlerRecording>) -> Recording {
     let mut profile = sample();
     profile.handlers = handlers;
     profile.intervals.clear();
@@ -18,7 +18,7 @@ pub(crate) fn recording(handlers: Vec<HandlerProfile>) -> Profile {
     profile
 }
 
-pub(crate) fn build(module: &str, id: &str, last: &str, handlers: Vec<HandlerProfile>) -> Build {
+pub(crate) fn build(module: &str, id: &str, last: &str, handlers: Vec<HandlerRecording>) -> Build {
     let mut recording = recording(handlers);
     recording.modules[0].name = module.to_owned();
     recording.modules[0].build_id = Some(id.to_owned());

@@ -1,13 +1,13 @@
 //! What makes two profiles unlike, one thing at a time.
 
 use profiler::load::{BuiltinKind, LoadSpec, LoadStatus};
-use profiler::profile::unlike::{Use, What, differences};
-use profiler::profile::{Clock, Profile};
+use profiler::recording::unlike::{Use, What, differences};
+use profiler::recording::{Clock, Recording};
 
 use crate::common::sample;
 
 /// A change of a profile that makes it unlike in one thing.
-type Change = fn(&mut Profile);
+type Change = fn(&mut Recording);
 
 /// One change for each thing there is but the backend, of which there has to be another first.
 const CHANGES: [(What, Change); 11] = [

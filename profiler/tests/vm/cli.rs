@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use profiler::profile::{Backend, HandlerProfile, Profile};
+use profiler::recording::{Backend, HandlerRecording, Recording};
 use tempfile::TempDir;
 
 use crate::common::assert_valid;
@@ -167,23 +167,23 @@ pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 
 /// The recording in a file that the program wrote. It has to conform to the schema, and `profiler report` has to
 /// print the run's table.
-pub(crate) fn saved(file: PathBuf, table: &str) -> Profile {
+pub(crate) fn saved(file: PathBuf, table: &str) -> Recording {
     let bytes = fs::read(&file).unwrap();
     assert_valid(&serde_json::from_slice(&bytes).unwrap());
     let report = Ended::of(profiler("report").arg(&file));
     assert_eq!((report.code, report.stderr.as_str()), (Some(0), ""));
     assert_eq!(report.stdout, table, "the table of the file is not the table of the run");
-    Profile::parse(&bytes, &file).unwrap()
+    Recording::parse(&bytes, &file).unwrap()
 }
 
-pub(crate) fn handler<'a>(profile: &'a Profile, name: &str) -> &'a HandlerProfile {
+pub(crate) fn handler<'a>(profile: &'a Recording, name: &str) -> &'a HandlerRecording {
     let found = profile.handlers.iter().find(|handler| handler.name == name);
     found.unwrap_or_else(|| panic!("no {name} in {:?}", profile.handlers))
 }
 
 /// Nothing was lost, and the account balances.
 #[track_caller]
-pub(crate) fn assert_whole(handler: &HandlerProfile) {
+pub(crate) fn assert_whole(handler: &HandlerRecording) {
     let losses = &handler.losses;
     let text = format!("{}: {losses:?}", handler.name);
     assert_eq!(losses.imbalance(handler.count), 0, "{text}");
@@ -193,7 +193,7 @@ pub(crate) fn assert_whole(handler: &HandlerProfile) {
 /// Every one of these calls was counted. Tasks that call at once may be preempted within a trampoline's
 /// program where the kernel does that: what it then skipped for the other has to be reported.
 #[track_caller]
-pub(crate) fn assert_every_call(handler: &HandlerProfile, calls: u64) {
+pub(crate) fn assert_every_call(handler: &HandlerRecording, calls: u64) {
     let losses = &handler.losses;
     let trampoline = matches!(handler.backend, Some(Backend::Fsession | Backend::Fentry));
     if trampoline && losses.missed > 0 && preempts() {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use profiler::load::BuiltinKind;
 use profiler::probe::{Options, Probes, Session as _};
-use profiler::profile::Backend;
+use profiler::recording::Backend;
 
 use crate::preempted::OneCpu;
 use crate::testbed::{self, Counters, TEN};

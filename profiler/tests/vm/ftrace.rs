@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use profiler::error::exit;
 use profiler::load::BuiltinKind;
 use profiler::probe::{Options, Probes};
-use profiler::profile::Backend;
+use profiler::recording::Backend;
 
 use crate::cli::{Ended, Started, assert_whole, eventually, profiler, saved};
 use crate::testbed::{self, Counters, TEN};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use profiler::error::exit;
-use profiler::profile::{Backend, Profile};
+use profiler::recording::{Backend, Recording};
 
 use crate::cli::{Ended, assert_whole, folder, handler, profiler, saved};
 use crate::testbed::{self, Counters};
@@ -20,7 +20,7 @@ fn triggers() -> [String; 3] {
 }
 
 /// Runs `profiler run` on the module under that load, and reads its results.
-fn run(line: &str) -> (Ended, Option<Profile>) {
+fn run(line: &str) -> (Ended, Option<Recording>) {
     let folder = folder();
     let file = folder.path().join("result.json");
     let mut command =

@@ -12,7 +12,7 @@ use profiler::kernel::btf::{BTF_FOLDER, Btf};
 use profiler::load::BuiltinKind;
 use profiler::probe::feature::try_backend;
 use profiler::probe::{Options, Probes, Session as _};
-use profiler::profile::{Backend, Clock};
+use profiler::recording::{Backend, Clock};
 
 use crate::nested;
 use crate::testbed::{self, TEN};

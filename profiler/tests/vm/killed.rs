@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, getsid};
 use profiler::error::exit;
-use profiler::profile::Backend;
+use profiler::recording::Backend;
 use serde_json::Value;
 
 use crate::cli::{PATIENCE, Started, eventually, profiler};

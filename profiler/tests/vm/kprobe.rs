@@ -6,7 +6,7 @@ use profiler::error::exit;
 use profiler::kernel::target::KernelFiles;
 use profiler::load::BuiltinKind;
 use profiler::probe::{Options, Probes, Session as _};
-use profiler::profile::Backend;
+use profiler::recording::Backend;
 
 use crate::cli::{Ended, folder, profiler, saved};
 use crate::matrix::kernel;

@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use profiler::error::exit;
 use profiler::kernel::host::cgroup2_mount;
 use profiler::load::{BuiltinKind, LoadFailure, LoadStatus};
-use profiler::profile::Profile;
+use profiler::recording::Recording;
 
 use crate::cli::{Ended, Started, eventually, folder, profiler, saved};
 use crate::ends::{load_folders, processes};
@@ -191,7 +191,7 @@ fn a_sweep_delays_the_loopback_interface_and_takes_it_back() {
     ended.assert_code(exit::OK);
     assert!(!is_delayed(), "the delay is left");
     let median = |name: &str| {
-        let profile = Profile::read(&out.join(name)).unwrap();
+        let profile = Recording::read(&out.join(name)).unwrap();
         let latency = profile.loads[0].outcome.latency.clone().unwrap();
         latency.service.quantile_ns(0.5).unwrap()
     };

@@ -10,7 +10,7 @@ use profiler::error::exit;
 use profiler::load::LoadSpec;
 use profiler::load::ltp::{Runner, TestResult, TestRuns};
 use profiler::load_profile::Library;
-use profiler::profile::{Profile, Series};
+use profiler::recording::{Recording, Series};
 use tempfile::TempDir;
 
 use crate::cli::{Ended, Started, assert_whole, eventually, folder, handler, profiler, saved};
@@ -93,7 +93,7 @@ fn ltp_profiles() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../ltp-profiles")
 }
 
-fn tests(profile: &Profile) -> &[TestRuns] {
+fn tests(profile: &Recording) -> &[TestRuns] {
     &profile.loads[0].outcome.tests
 }
 

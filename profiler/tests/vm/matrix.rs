@@ -8,7 +8,7 @@ use profiler::kernel::target::{KernelFiles, Target};
 use profiler::load::BuiltinKind;
 use profiler::probe::select::{Features, Wish, needs_btf, select};
 use profiler::probe::{Options, Probes};
-use profiler::profile::Backend;
+use profiler::recording::Backend;
 use serde_json::Value;
 
 use crate::cli::{Ended, assert_every_call, folder, profiler, saved};

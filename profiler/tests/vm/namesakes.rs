@@ -5,7 +5,7 @@ use std::process::Command;
 
 use profiler::error::exit;
 use profiler::probe::select::needs_btf;
-use profiler::profile::Backend;
+use profiler::recording::Backend;
 
 use crate::cli::{Ended, assert_whole, folder, profiler, saved};
 use crate::matrix::kernel;

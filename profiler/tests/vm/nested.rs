@@ -5,7 +5,7 @@ use std::path::Path;
 use profiler::kernel::btf::{BTF_FOLDER, Btf};
 use profiler::probe::feature::try_backend;
 use profiler::probe::select::needs_btf;
-use profiler::profile::Backend;
+use profiler::recording::Backend;
 use profiler::stats::Durations;
 
 use crate::cli::{Ended, folder, handler, profiler, saved};

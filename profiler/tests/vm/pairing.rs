@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use aya::maps::{Array, HashMap, Map, MapData, loaded_maps};
 use profiler::probe::recorder::Recorder;
 use profiler::probe::{Options, Precision, Probes, Session as _};
-use profiler::profile::Backend;
+use profiler::recording::Backend;
 use profiler_common::bucket::COUNTERS_3;
 use profiler_common::layout::{Record, Slot, names};
 

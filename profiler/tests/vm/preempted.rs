@@ -6,7 +6,7 @@ use std::process::{Child, Command};
 
 use profiler::probe::recorder::Recorder;
 use profiler::probe::{Drained, Options, Precision, Probes, Session as _};
-use profiler::profile::Backend;
+use profiler::recording::Backend;
 use profiler::stats::Durations;
 
 use crate::nested::backends;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use nix::sys::signal::Signal;
 use profiler::error::exit;
-use profiler::profile::Series;
+use profiler::recording::Series;
 
 use crate::cli::{Ended, Started, assert_whole, eventually, folder, handler, profiler};
 use crate::common::assert_valid_series;

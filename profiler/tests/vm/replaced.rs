@@ -9,7 +9,7 @@ use std::process::Command;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use profiler::error::exit;
-use profiler::profile::{Profile, Series};
+use profiler::recording::{Recording, Series};
 
 use crate::cli::{Ended, Started, assert_whole, eventually, folder, handler, profiler, saved};
 use crate::testbed;
@@ -45,7 +45,7 @@ pub(crate) fn put_back() {
     testbed::load();
 }
 
-fn warning<'a>(profile: &'a Profile, code: &str) -> &'a str {
+fn warning<'a>(profile: &'a Recording, code: &str) -> &'a str {
     let found = profile.warnings.iter().find(|warning| warning.code == code);
     &found.unwrap_or_else(|| panic!("no {code}: {:?}", profile.warnings)).text
 }

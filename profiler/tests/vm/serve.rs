@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::Signal;
 use profiler::error::exit;
-use profiler::profile::{HandlerProfile, Profile};
+use profiler::recording::{HandlerRecording, Recording};
 use profiler::serve::status::{HandlerStatus, Status};
 use tempfile::TempDir;
 
@@ -70,8 +70,8 @@ impl Daemon {
     }
 
     /// Completed intervals, each of which agrees with itself.
-    pub(crate) fn intervals(&self) -> Vec<Profile> {
-        self.files().iter().map(|file| Profile::read(file).unwrap()).collect()
+    pub(crate) fn intervals(&self) -> Vec<Recording> {
+        self.files().iter().map(|file| Recording::read(file).unwrap()).collect()
     }
 
     pub(crate) fn terminate(mut self) -> (Self, Ended) {
@@ -341,7 +341,7 @@ fn sigkill_leaves_nothing_pinned_and_every_completed_interval() {
         // What the last, incomplete one had is gone.
         assert!(now <= calls && now > counted, "{now} of {calls}, after {counted}");
         counted = now;
-        let is_whole = |of: &HandlerProfile| of.losses.imbalance(of.count) == 0;
+        let is_whole = |of: &HandlerRecording| of.losses.imbalance(of.count) == 0;
         assert!(intervals.iter().all(|interval| is_whole(handler(interval, INNER))));
         if number == 0 {
             testbed::remove();

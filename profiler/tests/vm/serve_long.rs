@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nix::sys::time::TimeSpec;
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
-use profiler::profile::{HandlerProfile, Profile};
+use profiler::recording::{HandlerRecording, Recording};
 use profiler::serve::status::Status;
 
 use crate::cli::{folder, handler, profiler};
@@ -236,14 +236,14 @@ fn hours_of_timers_lose_no_call_and_no_interval() {
 
     let (daemon, _) = daemon.terminate();
     let intervals = daemon.intervals();
-    let is_whole = |of: &HandlerProfile| of.losses.imbalance(of.count) == 0;
+    let is_whole = |of: &HandlerRecording| of.losses.imbalance(of.count) == 0;
     assert!(intervals.iter().flat_map(|interval| &interval.handlers).all(is_whole));
     if kept.removed == 0 {
         let sum: u64 = intervals.iter().map(|interval| handler(interval, INNER).count).sum();
         assert_eq!(sum, triggered);
     }
     // They begin a minute after each other, to the end. The first is shorter, and so is the last.
-    let begins = |interval: &Profile| interval.started.as_millisecond() as f64 / 1e3;
+    let begins = |interval: &Recording| interval.started.as_millisecond() as f64 / 1e3;
     let (first, last) = (&intervals[1], &intervals[intervals.len() - 2]);
     let apart = (begins(last) - begins(first)) / (intervals.len() - 3) as f64;
     println!("{} intervals on disk, {} removed, {apart:.4} s apart", intervals.len(), kept.removed);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use profiler::kernel::target::{KernelFiles, Target};
 use profiler::probe::{Options, ProbeError, Probes, Session as _, hit_cost};
-use profiler::profile::Backend;
+use profiler::recording::Backend;
 use profiler::serve::rights::{self, Exec, KEPT};
 use rustix::thread::CapabilitySet;
 

@@ -12,8 +12,8 @@ use profiler::load::{
 };
 use profiler::probe::recorder::Recorder;
 use profiler::probe::{Books, Drained, Options, Precision, Probes, Session as _};
-use profiler::profile::Backend;
-use profiler::profile::measure::HandlerMeasure;
+use profiler::recording::Backend;
+use profiler::recording::measure::HandlerMeasure;
 
 use crate::replaced::build_id;
 use crate::testbed::{self, Counters};

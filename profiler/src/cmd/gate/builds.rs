@@ -19,9 +19,9 @@ use crate::lab::session::{self, Design, Reach, Session};
 use crate::lab::{self, Bench, Options, Settings, builds, tools};
 use crate::load_profile::{Library, LoadProfile};
 use crate::prepare;
-use crate::profile::unlike::What;
-use crate::profile::{Clock, Meter, Profile, Series};
 use crate::progress::Progress;
+use crate::recording::unlike::What;
+use crate::recording::{Clock, Meter, Recording, Series};
 use crate::text::listed;
 use crate::verdict::{self, Rule, Run, Sides};
 
@@ -66,7 +66,7 @@ struct Cached {
     /// What they are kept as.
     key: Key,
     /// What was kept before.
-    runs: Option<Vec<Profile>>,
+    runs: Option<Vec<Recording>>,
 }
 
 impl Planned {
@@ -256,7 +256,7 @@ impl Rounds<'_> {
         design: Design,
         first_boot: u32,
         is_wanted: &dyn Fn(&str) -> bool,
-        cached: Option<Vec<Profile>>,
+        cached: Option<Vec<Recording>>,
         progress: &mut Progress,
     ) -> Result<(), Failure> {
         let Planned { session, options, folder, benches, side_by_side, .. } = self.planned;
@@ -365,8 +365,8 @@ fn options(args: &BuildsArgs, session: &Session, vng: &Path) -> Options {
     }
 }
 
-fn named(file: &Path, profiles: Vec<Profile>) -> impl Iterator<Item = Run> {
-    let name = |profile: &Profile| {
+fn named(file: &Path, profiles: Vec<Recording>) -> impl Iterator<Item = Run> {
+    let name = |profile: &Recording| {
         let place = profile.place.as_ref();
         place.map_or(String::new(), |place| format!(", boot {}, run {}", place.boot, place.order))
     };
@@ -383,7 +383,7 @@ fn keep(out: &Path, benches: &[Bench], sides: &[Vec<Run>; 2]) -> Result<(), Fail
         fs::create_dir_all(&folder).map_err(|error| cannot_write(&folder, &error))?;
         for (name, runs) in ["baseline", "candidate"].into_iter().zip(sides) {
             let on_kernel = |run: &&Run| run.profile.host.kernel_release.as_ref() == Some(release);
-            let runs: Vec<Profile> =
+            let runs: Vec<Recording> =
                 runs.iter().filter(on_kernel).map(|run| run.profile.clone()).collect();
             if !runs.is_empty() {
                 Series::new(name, runs).write(&folder.join(format!("{name}.json")))?;

@@ -9,7 +9,7 @@ use crate::lab::Options;
 use crate::lab::plan::Length;
 use crate::load::BuiltinKind;
 use crate::load_profile::{Builtin, Hook, Library};
-use crate::profile::Meter;
+use crate::recording::Meter;
 
 /// The options of these arguments for one meter; `vng` is virtme-ng's program.
 ///

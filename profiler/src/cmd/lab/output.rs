@@ -10,7 +10,7 @@ use crate::error::{Failure, exit};
 use crate::export::{Exporter as _, Json, Unit, series::tables};
 use crate::lab::plan::Build;
 use crate::lab::{Bench, Measured, table};
-use crate::profile::{Profile, Series};
+use crate::recording::{Recording, Series};
 
 /// The requested files of each kernel and side, opened before anything is measured.
 pub(super) struct Outputs(Vec<[Option<OutputFile>; 2]>);
@@ -68,7 +68,7 @@ impl Outputs {
                 let bytes = match series.runs.as_slice() {
                     // A single run is not part of a series, so it has no place in one.
                     [run] if bench.candidate.is_none() && boots == 1 => {
-                        Json.serialize(&Profile { place: None, ..run.clone() })
+                        Json.serialize(&Recording { place: None, ..run.clone() })
                     }
                     _ => series.to_json(),
                 };

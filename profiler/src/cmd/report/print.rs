@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::export::plot::plots;
 use crate::export::{Unit, series};
-use crate::profile::{Profile, ReadError, Series};
+use crate::recording::{ReadError, Recording, Series};
 
 /// Why a report failed.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +51,7 @@ pub fn print_series(
 ///
 /// # Errors
 /// If `out` cannot be written. A closed pipe is not an error.
-pub fn print_plots(profiles: &[Profile], out: &mut dyn Write) -> io::Result<()> {
+pub fn print_plots(profiles: &[Recording], out: &mut dyn Write) -> io::Result<()> {
     profiles.iter().try_for_each(|profile| write(out, plots(profile).as_bytes()))
 }
 

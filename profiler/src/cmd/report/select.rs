@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::Options;
 use crate::error::{Failure, exit};
-use crate::profile::Series;
+use crate::recording::Series;
 
 /// Reads the selected runs and handlers of `file`.
 pub(super) fn read(file: &Path, options: &Options<'_>) -> Result<Series, Failure> {

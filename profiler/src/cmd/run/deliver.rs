@@ -8,7 +8,7 @@ use crate::atomic_file::{OutputFile, rescue};
 use crate::cli::RunArgs;
 use crate::error::Failure;
 use crate::export::{Exporter as _, Json};
-use crate::profile::Series;
+use crate::recording::Series;
 
 /// Prints the table and writes the files, even if one fails. `is_several` if more than one run was asked for:
 /// `--json` is then a series, however many there are.

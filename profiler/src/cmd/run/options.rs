@@ -70,7 +70,7 @@ mod tests {
     use crate::lab::guest;
     use crate::lab::plan::{Job, Length, Measurement, RunSpec, Task};
     use crate::load::BuiltinKind;
-    use crate::profile::{Clock, Meter};
+    use crate::recording::{Clock, Meter};
 
     fn parsed(line: &str) -> Options {
         let line = format!("profiler run {line}");

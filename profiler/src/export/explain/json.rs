@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use crate::explain::{Explained, Recording};
-use crate::profile::measure::Losses;
-use crate::profile::{HandlerProfile, Meter, Tool};
+use crate::explain::{Explained, NamedRuns};
+use crate::recording::measure::Losses;
+use crate::recording::{HandlerRecording, Meter, Tool};
 
 /// What the field `schema` says.
 pub const EXPLAIN_SCHEMA: &str = "profiler/explain";
@@ -48,7 +48,7 @@ pub struct RecordingRecord {
 }
 
 /// The handler that was traced.
-fn live<'a>(recording: &Recording<'a>) -> Option<&'a HandlerProfile> {
+fn live<'a>(recording: &NamedRuns<'a>) -> Option<&'a HandlerRecording> {
     let live = recording.meter() == Meter::Probes;
     recording.runs.first().filter(|_| live)?.handlers.first()
 }
@@ -56,13 +56,13 @@ fn live<'a>(recording: &Recording<'a>) -> Option<&'a HandlerProfile> {
 impl ExplainReport {
     /// What was explained of `recordings`.
     #[must_use]
-    pub fn new(recordings: &[Recording<'_>], handlers: Vec<Explained>, notes: Vec<String>) -> Self {
-        let record = |recording: &Recording<'_>| RecordingRecord {
+    pub fn new(recordings: &[NamedRuns<'_>], handlers: Vec<Explained>, notes: Vec<String>) -> Self {
+        let record = |recording: &NamedRuns<'_>| RecordingRecord {
             name: recording.name.clone(),
             runs: recording.runs.len(),
             losses: live(recording).map(|handler| handler.losses),
         };
-        let unit = match recordings.first().map(Recording::meter) {
+        let unit = match recordings.first().map(NamedRuns::meter) {
             Some(Meter::Probes) => "ns",
             _ => "instructions",
         };

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::explain::tests::{drawn, runs};
-use crate::explain::{Recording, explain};
-use crate::profile::Meter;
+use crate::explain::{NamedRuns, explain};
+use crate::recording::Meter;
 
 const BASE: &str = "
 connect_handler 10 10=40 11=30 12=20 14=70 20=20
@@ -32,10 +32,10 @@ unbind_handler 4 60=36
 
 fn report(trees: &[&str]) -> ExplainReport {
     let runs: Vec<_> = trees.iter().map(|text| runs(&[drawn(text)])).collect();
-    let recordings: Vec<Recording<'_>> = runs
+    let recordings: Vec<NamedRuns<'_>> = runs
         .iter()
         .zip(["base.json", "candidate.json"])
-        .map(|(runs, name)| Recording { name: name.to_owned(), runs: runs.iter().collect() })
+        .map(|(runs, name)| NamedRuns { name: name.to_owned(), runs: runs.iter().collect() })
         .collect();
     let (handlers, notes) = explain(&recordings, None).unwrap();
     ExplainReport::new(&recordings, handlers, notes)
@@ -155,7 +155,7 @@ fn names_are_words_in_folded_stacks() {
     let mut tree = drawn("h 1 =5\n  a 1 =7");
     tree.functions[1].name = "a;b c\u{1b}".to_owned();
     let runs = runs(&[tree]);
-    let recording = Recording { name: "x".to_owned(), runs: runs.iter().collect() };
+    let recording = NamedRuns { name: "x".to_owned(), runs: runs.iter().collect() };
     let (handlers, notes) = explain(std::slice::from_ref(&recording), None).unwrap();
     let report = ExplainReport::new(&[recording], handlers, notes);
     let text = String::from_utf8(render(&report, Format::Folded, Shown::default()).unwrap());
@@ -182,7 +182,7 @@ fn flame_graphs_are_the_same_each_time_and_have_every_function() {
 fn a_live_tree_is_in_nanoseconds() {
     let mut runs = runs(&[drawn("h 4 =100\n  i 8 =300\n    j 8 =40")]);
     runs[0].meter = Meter::Probes;
-    let recording = Recording { name: "a live trace".to_owned(), runs: runs.iter().collect() };
+    let recording = NamedRuns { name: "a live trace".to_owned(), runs: runs.iter().collect() };
     let (handlers, notes) = explain(std::slice::from_ref(&recording), None).unwrap();
     assert_eq!(handlers[0].total(0), 440);
     let report = ExplainReport::new(&[recording], handlers, notes);

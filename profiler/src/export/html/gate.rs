@@ -12,7 +12,7 @@ use crate::export::cell::clean;
 use crate::export::compare::describe;
 use crate::export::gate;
 use crate::export::verdict::{GateReport, figure};
-use crate::profile::Meter;
+use crate::recording::Meter;
 use crate::verdict::{ChangeRecord, Line, Statistic, Verdict};
 
 /// Handlers whose runs are drawn.

@@ -21,7 +21,7 @@ use serde::Serialize;
 use super::Exporter;
 use super::cell::clean;
 use super::curve;
-use crate::profile::{HandlerProfile, Meter, Profile};
+use crate::recording::{HandlerRecording, Meter, Recording};
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");
@@ -40,7 +40,7 @@ struct Side<'a> {
     mark: &'static str,
     /// 0 for the first, 1 for the second.
     number: usize,
-    profile: &'a Profile,
+    profile: &'a Recording,
 }
 
 /// What the page says.
@@ -102,11 +102,11 @@ struct HandlerSection {
 }
 
 impl Exporter for Html {
-    fn serialize(&self, profile: &Profile) -> Vec<u8> {
+    fn serialize(&self, profile: &Recording) -> Vec<u8> {
         overlaid(&[("", profile)]).bytes()
     }
 
-    fn serialize_runs(&self, runs: &[Profile]) -> Option<Vec<u8>> {
+    fn serialize_runs(&self, runs: &[Recording]) -> Option<Vec<u8>> {
         Some(runs::page(runs).bytes())
     }
 }
@@ -115,13 +115,13 @@ impl Html {
     /// The page of `first` overlaid with `second`: handlers are matched by module and name, and those that
     /// only one of them has are shown alone.
     #[must_use]
-    pub fn overlay(&self, first: (&str, &Profile), second: (&str, &Profile)) -> Vec<u8> {
+    pub fn overlay(&self, first: (&str, &Recording), second: (&str, &Recording)) -> Vec<u8> {
         overlaid(&[first, second]).bytes()
     }
 }
 
 /// The page of one recording or two.
-fn overlaid(profiles: &[(&str, &Profile)]) -> Page {
+fn overlaid(profiles: &[(&str, &Recording)]) -> Page {
     let marks: &[&'static str] = if profiles.len() == 1 { &[""] } else { &["A", "B"] };
     let sides: Vec<Side<'_>> = marks
         .iter()
@@ -129,7 +129,7 @@ fn overlaid(profiles: &[(&str, &Profile)]) -> Page {
         .enumerate()
         .map(|(number, (mark, (_, profile)))| Side { mark, number, profile })
         .collect();
-    let label = |(side, (label, _)): (&Side<'_>, &(&str, &Profile))| Marked {
+    let label = |(side, (label, _)): (&Side<'_>, &(&str, &Recording))| Marked {
         mark: side.mark,
         text: clean(label).into_owned(),
     };
@@ -249,9 +249,9 @@ fn plots(
 }
 
 /// What every call took, if no recording has two values: a plot of that shows nothing.
-fn constant(handlers: &[(Side<'_>, &HandlerProfile)]) -> Option<String> {
+fn constant(handlers: &[(Side<'_>, &HandlerRecording)]) -> Option<String> {
     let called: Vec<_> = handlers.iter().filter(|(_, handler)| handler.count > 0).collect();
-    let one = |(side, handler): &&(Side<'_>, &HandlerProfile)| {
+    let one = |(side, handler): &&(Side<'_>, &HandlerRecording)| {
         let value = handler.min_ns.filter(|min| Some(*min) == handler.max_ns)?;
         let value = curve::label(side.profile.meter)(value as f64);
         let unit = match side.profile.meter {

@@ -5,7 +5,7 @@ use plotters::prelude::*;
 use super::chart::{self, Drawn};
 use super::{Figure, Side, paint, rows};
 use crate::export::curve;
-use crate::profile::{HandlerProfile, Meter};
+use crate::recording::{HandlerRecording, Meter};
 use crate::stats::median;
 
 /// Width of the drawing, and of the names in it.
@@ -31,13 +31,13 @@ pub(super) struct Figures {
 
 impl Figures {
     /// Medians over the runs that `handlers` are of.
-    pub(super) fn of(colour: usize, handlers: &[&HandlerProfile]) -> Option<Self> {
-        let over = |figure: &dyn Fn(&HandlerProfile) -> Option<f64>| {
+    pub(super) fn of(colour: usize, handlers: &[&HandlerRecording]) -> Option<Self> {
+        let over = |figure: &dyn Fn(&HandlerRecording) -> Option<f64>| {
             let each = handlers.iter().filter_map(|handler| figure(handler));
             median(&Vec::from_iter(each))
         };
         let at = |quantile: f64| over(&|of| of.quantile_ns(quantile).map(|value| value as f64));
-        let average = over(&HandlerProfile::mean_ns)?;
+        let average = over(&HandlerRecording::mean_ns)?;
         Some(Self::at(colour, average, [at(0.5)?, at(0.9)?, at(0.95)?, at(0.99)?]))
     }
 

@@ -9,13 +9,13 @@ use super::Side;
 use super::chart::{self, Area, Axis, Curve, Drawn, Scale};
 use super::paint;
 use crate::export::curve::{self, percentile, percentile_points};
-use crate::profile::{Bucket, HandlerProfile, Meter};
+use crate::recording::{Bucket, HandlerRecording, Meter};
 
 /// Most bars of a histogram.
 const MAX_BARS: usize = 60;
 
 /// A handler in a recording.
-pub(super) type Of<'a> = (Side<'a>, &'a HandlerProfile);
+pub(super) type Of<'a> = (Side<'a>, &'a HandlerRecording);
 
 /// What the figures of all sides are: unlike ones are not drawn together.
 fn meter(handlers: &[Of<'_>]) -> Meter {
@@ -100,7 +100,7 @@ impl Bars {
     }
 
     /// Percentage of the handler's calls in each bar; a bucket counts where its middle lies.
-    fn shares(&self, handler: &HandlerProfile) -> Vec<f64> {
+    fn shares(&self, handler: &HandlerRecording) -> Vec<f64> {
         let mut shares = vec![0.0; self.number];
         for bucket in &handler.histogram.buckets {
             let middle = middle(bucket, handler);
@@ -174,7 +174,7 @@ pub(super) fn intervals(handlers: &[Of<'_>]) -> Option<String> {
         let profile = side.profile;
         let at = profile.handlers.iter().position(|other| std::ptr::eq(other, *handler))?;
         let curve =
-            |which: usize, name: &str, of: fn(&crate::profile::IntervalStats) -> Option<u64>| {
+            |which: usize, name: &str, of: fn(&crate::recording::IntervalStats) -> Option<u64>| {
                 let points: Vec<(f64, f64)> = profile
                     .intervals
                     .iter()
@@ -200,18 +200,18 @@ pub(super) fn intervals(handlers: &[Of<'_>]) -> Option<String> {
 }
 
 /// Figures of each run of a handler, where several have them.
-pub(super) fn by_run(runs: &[(usize, &HandlerProfile)], meter: Meter) -> Option<String> {
-    let figures = |of: &dyn Fn(&HandlerProfile) -> Option<f64>| {
+pub(super) fn by_run(runs: &[(usize, &HandlerRecording)], meter: Meter) -> Option<String> {
+    let figures = |of: &dyn Fn(&HandlerRecording) -> Option<f64>| {
         let last = runs.iter().map(|(number, _)| number + 1).max().unwrap_or(0);
         let mut figures = vec![None; last];
         runs.iter().for_each(|(number, handler)| figures[*number] = of(handler));
         figures
     };
     let at = |quantile: f64| {
-        move |handler: &HandlerProfile| handler.quantile_ns(quantile).map(|value| value as f64)
+        move |handler: &HandlerRecording| handler.quantile_ns(quantile).map(|value| value as f64)
     };
     let (tp50, tp99) = (figures(&at(0.5)), figures(&at(0.99)));
-    let average = figures(&HandlerProfile::mean_ns);
+    let average = figures(&HandlerRecording::mean_ns);
     runs_of(&[("TP50", &tp50), ("TP99", &tp99), ("average", &average)], meter)
 }
 
@@ -228,7 +228,7 @@ pub(super) fn runs_of(figures: &[(&str, &[Option<f64>])], meter: Meter) -> Optio
     chart::curves(&curves, &Axis::runs(last), Scale::Fitted, curve::label(meter))
 }
 
-fn middle(bucket: &Bucket, handler: &HandlerProfile) -> f64 {
+fn middle(bucket: &Bucket, handler: &HandlerRecording) -> f64 {
     let to = bucket.to_ns.min(handler.max_ns.unwrap_or(bucket.to_ns));
     let from = bucket.from_ns.max(handler.min_ns.unwrap_or(bucket.from_ns)).min(to);
     ((from as f64 + to as f64) / 2.0).max(1.0)

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::Side;
 use crate::export::cell::{Unit, clean};
-use crate::profile::HandlerProfile;
-use crate::profile::measure::Losses;
+use crate::recording::HandlerRecording;
+use crate::recording::measure::Losses;
 
 /// Percentiles of the summary, with their column headers.
 pub(super) const QUANTILES: [(&str, f64); 5] =
@@ -77,8 +77,9 @@ pub(super) fn names(sides: &[Side<'_>]) -> Vec<Name> {
 }
 
 /// The handler of that name in each recording that has it.
-pub(super) fn find<'a>(sides: &[Side<'a>], name: &Name) -> Vec<(Side<'a>, &'a HandlerProfile)> {
-    let is = |handler: &&HandlerProfile| handler.name == name.name && handler.module == name.module;
+pub(super) fn find<'a>(sides: &[Side<'a>], name: &Name) -> Vec<(Side<'a>, &'a HandlerRecording)> {
+    let is =
+        |handler: &&HandlerRecording| handler.name == name.name && handler.module == name.module;
     sides.iter().filter_map(|side| Some((*side, side.profile.handlers.iter().find(is)?))).collect()
 }
 
@@ -124,7 +125,8 @@ pub(super) fn summary(sides: &[Side<'_>]) -> Grid {
             if both {
                 let first = handlers.first().filter(|(first, _)| first.mark != side.mark);
                 row.push(change(first.and_then(|(_, first)| first.mean_ns()), mean));
-                let tp99 = |handler: &HandlerProfile| handler.quantile_ns(0.99).map(|ns| ns as f64);
+                let tp99 =
+                    |handler: &HandlerRecording| handler.quantile_ns(0.99).map(|ns| ns as f64);
                 row.push(change(first.and_then(|(_, first)| tp99(first)), tp99(handler)));
             }
             row.push(Cell::count(handler.losses.unmeasured()));
@@ -159,7 +161,7 @@ pub(super) struct Account {
 /// The books of each handler.
 pub(super) fn books(sides: &[Side<'_>]) -> Grid {
     let both = sides.len() > 1;
-    let account = |(side, handler): (Side<'_>, &HandlerProfile), name: &Name| Account {
+    let account = |(side, handler): (Side<'_>, &HandlerRecording), name: &Name| Account {
         of: match both {
             true => vec![Cell::text(&name.shown), Cell::text(side.mark)],
             false => vec![Cell::text(&name.shown)],

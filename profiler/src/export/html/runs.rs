@@ -6,8 +6,8 @@ use super::rows::{self, Account, Cell, Grid, QUANTILES};
 use super::{Figure, HEADING, HandlerSection, Marked, Page, Side, plot, title, tree};
 use crate::export::cell::{Unit, clean};
 use crate::export::repeats::{self, OF_EACH_RUN, Subject};
-use crate::profile::measure::Losses;
-use crate::profile::{HandlerProfile, Meter, Profile};
+use crate::recording::measure::Losses;
+use crate::recording::{HandlerRecording, Meter, Recording};
 use crate::stats::{median, spread};
 
 /// Runs that have a line of their own among the facts.
@@ -17,14 +17,14 @@ const NOTE: &str = "Each figure is the median over the runs that have the handle
                     call, and spread is the largest less the smallest over the median.";
 
 /// The page of `runs`.
-pub(super) fn page(runs: &[Profile]) -> Page {
+pub(super) fn page(runs: &[Recording]) -> Page {
     let subjects: Vec<Subject<'_>> = repeats::handler_rows(runs);
     let meter = runs.first().map_or(Meter::Probes, |run| run.meter);
     let trees = tree::Trees::of_runs(runs);
     let marked = |text: String| Marked { mark: "", text };
     let shown = |subject: &Subject<'_>| clean(&subject.name).into_owned();
     let figures = subjects.iter().filter_map(|subject| {
-        let called: Vec<&HandlerProfile> = called(subject).map(|(_, handler)| handler).collect();
+        let called: Vec<&HandlerRecording> = called(subject).map(|(_, handler)| handler).collect();
         Some((shown(subject), vec![Figures::of(0, &called)?]))
     });
     let section = |(number, subject): (usize, &Subject<'_>)| HandlerSection {
@@ -55,7 +55,7 @@ pub(super) fn page(runs: &[Profile]) -> Page {
 /// The runs with a call.
 fn called<'s, 'a>(
     subject: &'s Subject<'a>,
-) -> impl Iterator<Item = (usize, &'a HandlerProfile)> + use<'s, 'a> {
+) -> impl Iterator<Item = (usize, &'a HandlerRecording)> + use<'s, 'a> {
     subject.of.iter().filter(|(_, handler)| handler.count > 0).copied()
 }
 
@@ -69,7 +69,12 @@ fn name(subject: &Subject<'_>) -> Option<rows::Name> {
 }
 
 /// The section of a handler: that of its only run with a call, or its figures by run.
-fn section(runs: &[Profile], subject: &Subject<'_>, number: usize, meter: Meter) -> HandlerSection {
+fn section(
+    runs: &[Recording],
+    subject: &Subject<'_>,
+    number: usize,
+    meter: Meter,
+) -> HandlerSection {
     let with_calls: Vec<_> = called(subject).collect();
     let side = |run: &usize| Some(Side { mark: "", number: 0, profile: runs.get(*run)? });
     if let [] | [_] = with_calls.as_slice() {
@@ -105,7 +110,7 @@ fn section(runs: &[Profile], subject: &Subject<'_>, number: usize, meter: Meter)
 }
 
 /// Medians and spreads, one row for each handler.
-fn summary(runs: &[Profile], subjects: &[Subject<'_>]) -> Grid {
+fn summary(runs: &[Recording], subjects: &[Subject<'_>]) -> Grid {
     let unit = Unit::Auto.for_handlers(runs);
     let in_unit = |name: &str| format!("{name} [{unit}]");
     let mut headers: Vec<String> =
@@ -115,7 +120,7 @@ fn summary(runs: &[Profile], subjects: &[Subject<'_>]) -> Grid {
     headers.extend(["TP99, spread".to_owned(), in_unit("max"), "lost".to_owned()]);
     let row = |subject: &Subject<'_>| {
         let each = || subject.of.iter().map(|(_, handler)| *handler);
-        let means: Vec<f64> = each().filter_map(HandlerProfile::mean_ns).collect();
+        let means: Vec<f64> = each().filter_map(HandlerRecording::mean_ns).collect();
         let at = |quantile: f64| -> Vec<f64> {
             each().filter_map(|of| of.quantile_ns(quantile)).map(|value| value as f64).collect()
         };
@@ -146,8 +151,9 @@ fn summary(runs: &[Profile], subjects: &[Subject<'_>]) -> Grid {
 /// The books over all runs, of handlers whose sums there are.
 fn books(subjects: &[Subject<'_>]) -> Grid {
     let account = |subject: &Subject<'_>| {
-        let add =
-            |sum: Losses, (_, handler): &(usize, &HandlerProfile)| sum.checked_add(&handler.losses);
+        let add = |sum: Losses, (_, handler): &(usize, &HandlerRecording)| {
+            sum.checked_add(&handler.losses)
+        };
         Some(Account {
             of: vec![Cell::text(clean(&subject.name))],
             measured: subject.of.iter().try_fold(0, |sum: u64, of| sum.checked_add(of.1.count))?,
@@ -158,7 +164,7 @@ fn books(subjects: &[Subject<'_>]) -> Grid {
 }
 
 /// What the runs have in common, and a line for each.
-fn facts_of(runs: &[Profile]) -> Vec<Fact> {
+fn facts_of(runs: &[Recording]) -> Vec<Fact> {
     let Some(first) = runs.first() else { return Vec::new() };
     let mut all = facts::of(&[Side { mark: "", number: 0, profile: first }]);
     all.retain(|fact| !OF_EACH_RUN.contains(&fact.label()));

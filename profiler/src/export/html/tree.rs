@@ -3,10 +3,10 @@
 use serde::Serialize;
 
 use super::{Side, rows::Name};
-use crate::explain::{Explained, Function, Recording, explain};
+use crate::explain::{Explained, Function, NamedRuns, explain};
 use crate::export::cell::clean;
 use crate::export::explain::{Row, Shown, rows};
-use crate::profile::Profile;
+use crate::recording::Recording;
 
 /// Functions below this percentage of the handler's instructions are summed, and so are those that many calls deep:
 /// browsers have a limit of their own for elements within each other.
@@ -50,16 +50,16 @@ impl Trees {
             "" => "this recording".to_owned(),
             mark => format!("recording {mark}"),
         };
-        Self::of_recording(side.mark, Recording { name, runs: vec![side.profile] })
+        Self::of_recording(side.mark, NamedRuns { name, runs: vec![side.profile] })
     }
 
     /// Those of several runs together.
-    pub(super) fn of_runs(runs: &[Profile]) -> Option<Self> {
-        let recording = Recording { name: "these runs".to_owned(), runs: runs.iter().collect() };
+    pub(super) fn of_runs(runs: &[Recording]) -> Option<Self> {
+        let recording = NamedRuns { name: "these runs".to_owned(), runs: runs.iter().collect() };
         Self::of_recording("", recording)
     }
 
-    fn of_recording(mark: &'static str, recording: Recording<'_>) -> Option<Self> {
+    fn of_recording(mark: &'static str, recording: NamedRuns<'_>) -> Option<Self> {
         let (handlers, notes) = explain(&[recording], None).ok()?;
         let notes = notes.iter().map(|note| clean(note).into_owned()).collect();
         Some(Self { mark, handlers, notes })

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::explain::{Exact, Explained, Recording, explain};
+use crate::explain::{Exact, Explained, NamedRuns, explain};
 use crate::verdict::{Gate, Part, Run, Verdict, subject};
 
 /// Functions, and lines, that a reason names.
@@ -51,8 +51,8 @@ pub(super) fn reasons(gate: &Gate<'_>) -> Vec<Reason> {
     reasons
 }
 
-fn recording<'a>(name: &str, runs: &[&'a Run]) -> Recording<'a> {
-    Recording { name: name.to_owned(), runs: runs.iter().map(|run| &run.profile).collect() }
+fn recording<'a>(name: &str, runs: &[&'a Run]) -> NamedRuns<'a> {
+    NamedRuns { name: name.to_owned(), runs: runs.iter().map(|run| &run.profile).collect() }
 }
 
 fn reason(part: &Part<'_>, handler: &str) -> Option<Reason> {

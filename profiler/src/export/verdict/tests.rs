@@ -6,7 +6,7 @@ use crate::lab::lines::Lines;
 use crate::lab::plan::CountedHandler;
 use crate::lab::{counts, exact};
 use crate::load::BuiltinKind;
-use crate::profile::{CallTree, DriverCost, Meter, Place};
+use crate::recording::{CallTree, DriverCost, Meter, Place};
 use crate::verdict::{Rule, gate};
 
 /// Two boots of 4 v 4 runs in turns: one handler that takes 9 instructions on both sides, and an operation of which the driver

@@ -1,7 +1,7 @@
 //! The sentences of comparisons and gates.
 
-use crate::profile::Meter;
-use crate::profile::unlike::Difference;
+use crate::recording::Meter;
+use crate::recording::unlike::Difference;
 use crate::text::plural;
 use crate::verdict::{
     Calls, ChangeRecord, Conclusion, Design, Enough, Evidence, Gate, Line, Note, Refusal, Shown,

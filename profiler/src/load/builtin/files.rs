@@ -11,7 +11,7 @@ use nix::sys::stat::{Mode, mkdirat};
 use nix::unistd::{UnlinkatFlags, linkat, unlinkat};
 
 use super::worker::{OperationError, Shared, Worker};
-use crate::profile::loads::OwnCalls;
+use crate::recording::loads::OwnCalls;
 
 /// The files of one worker.
 struct Place {

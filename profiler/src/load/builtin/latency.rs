@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::profile::loads::{Latency, OperationTimes};
+use crate::recording::loads::{Latency, OperationTimes};
 use crate::stats::{Durations, nanoseconds};
 
 /// Records the latency of operations, of one worker or of all.

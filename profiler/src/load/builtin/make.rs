@@ -2,7 +2,7 @@
 
 use super::worker::{PrivateDirectory, Shared, Worker};
 use super::{BuiltinLoad, files, net, process, thread};
-use crate::profile::loads::{BuiltinKind, OwnCalls};
+use crate::recording::loads::{BuiltinKind, OwnCalls};
 
 /// Makes a worker, on its own thread.
 pub(super) fn worker(

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 
 use super::run::{Load, Running};
 use super::sandbox::ProfilerProgram;
-use crate::profile::loads::{BuiltinKind, LoadFailure, LoadOutcome, LoadSpec, LoadStatus, Rate};
+use crate::recording::loads::{BuiltinKind, LoadFailure, LoadOutcome, LoadSpec, LoadStatus, Rate};
 use crate::stop::{StopReason, StopSignal};
 
 mod files;

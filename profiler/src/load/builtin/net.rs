@@ -13,7 +13,7 @@ use nix::sys::time::TimeVal;
 
 use super::worker::{OperationError, Worker};
 use crate::load::syscalls;
-use crate::profile::loads::OwnCalls;
+use crate::recording::loads::OwnCalls;
 
 /// Port of the discard service. A UDP `connect` sends nothing, so nobody has to listen.
 const DISCARD: u16 = 9;

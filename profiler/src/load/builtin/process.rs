@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use super::worker::{OperationError, Worker};
 use crate::load::sandbox::{ProfilerProgram, Role, wait_for_end_of_input};
 use crate::load::syscalls;
-use crate::profile::loads::OwnCalls;
+use crate::recording::loads::OwnCalls;
 
 pub(super) struct Execve {
     profiler: ProfilerProgram,

@@ -13,7 +13,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
 use super::worker::{OperationError, Shared, Worker};
 use crate::load::syscalls;
-use crate::profile::loads::OwnCalls;
+use crate::recording::loads::OwnCalls;
 
 pub(super) struct MemfdCreate;
 

@@ -3,7 +3,7 @@
 use super::BuiltinLoad;
 use crate::load::run::Load as _;
 use crate::load::sandbox::ProfilerProgram;
-use crate::profile::loads::{BuiltinKind, LoadFailure, LoadOutcome, LoadStatus};
+use crate::recording::loads::{BuiltinKind, LoadFailure, LoadOutcome, LoadStatus};
 use crate::stop::StopSignal;
 
 /// Makes `operations` on `workers` threads, as fast as they go. Returns the time from the start of the

@@ -6,7 +6,7 @@ use nix::errno::Errno;
 use tempfile::TempDir;
 
 use crate::load::sandbox::{CleanupProcess, ProfilerProgram, Role};
-use crate::profile::loads::OwnCalls;
+use crate::recording::loads::OwnCalls;
 
 /// What all workers of one load share.
 pub(super) struct Shared {

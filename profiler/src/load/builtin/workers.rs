@@ -13,7 +13,7 @@ use super::latency::LatencyRecorder;
 use super::worker::{OperationError, Shared, Worker};
 use super::{BuiltinLoad, make};
 use crate::emulator;
-use crate::profile::loads::{
+use crate::recording::loads::{
     CpuTime, LoadFailure, LoadOutcome, LoadStatus, OperationErrors, OwnCalls,
 };
 use crate::stats::nanoseconds;

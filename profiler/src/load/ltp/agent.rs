@@ -17,7 +17,7 @@ use nix::sys::signal::{SigSet, Signal};
 use super::protocol::{AgentMessage, TestRequest};
 use crate::load::sandbox::{Exit, ProcessTree, Subreaper};
 use crate::load::syscalls::wait_readable;
-use crate::profile::loads::{TIMED_OUT, TestEnd};
+use crate::recording::loads::{TIMED_OUT, TestEnd};
 use crate::stats::nanoseconds;
 
 /// How much of the end of a test's output is kept.

@@ -12,7 +12,7 @@ use super::programs::search_path;
 use super::protocol::{AgentMessage, TestRequest};
 use crate::load::hits::{HitCount, HitCounter};
 use crate::load::sandbox::{LoadUser, ProfilerProgram, SandboxOptions};
-use crate::profile::loads::{LtpSpec, TestEnd, TestRun, TestRuns};
+use crate::recording::loads::{LtpSpec, TestEnd, TestRun, TestRuns};
 use crate::stop::StopSignal;
 
 /// Time between SIGTERM and SIGKILL of a test.

@@ -3,7 +3,7 @@
 use regex::Regex;
 
 use super::error::LtpError;
-use crate::profile::loads::LtpTest;
+use crate::recording::loads::LtpTest;
 
 /// Lists of LTP, by the start of their name, and what they do.
 const SUITES: [(&str, &str); 13] = [

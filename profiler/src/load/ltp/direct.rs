@@ -11,7 +11,7 @@ use super::future_set::FutureSet;
 use super::test_folder::TestFolder;
 use crate::load::sandbox::{ProfilerProgram, Role, Sandbox};
 use crate::load::syscalls::with_own_limits;
-use crate::profile::loads::{LoadFailure, LoadStatus};
+use crate::recording::loads::{LoadFailure, LoadStatus};
 use crate::stop::StopReason;
 
 /// Runs the list, round after round, in the control group of `sandbox` if it has one, and returns when no

@@ -17,7 +17,7 @@ use super::test_folder::TestFolder;
 use crate::load::command::CommandLoad;
 use crate::load::run::Load;
 use crate::load::sandbox::{Role, SandboxOptions, changeable};
-use crate::profile::loads::{LoadFailure, LoadOutcome, LoadStatus};
+use crate::recording::loads::{LoadFailure, LoadOutcome, LoadStatus};
 
 /// Longest path of a socket (`sun_path` of unix(7) without its terminator).
 const MAX_SOCKET_PATH: usize = 107;

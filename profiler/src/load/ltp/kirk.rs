@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::controller::TestController;
 use super::external::ExternalRunner;
 use super::test_folder::TestFolder;
-use crate::profile::loads::{LoadStatus, TestRuns};
+use crate::recording::loads::{LoadStatus, TestRuns};
 
 /// The version whose options and report are supported.
 const KNOWN: &str = "4.2";
@@ -181,7 +181,7 @@ fn status_of(code: Option<i32>) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::loads::{LtpTest, ResultCount, TestResult};
+    use crate::recording::loads::{LtpTest, ResultCount, TestResult};
 
     #[test]
     fn the_version_is_found_in_the_output_of_kirk() {

@@ -32,14 +32,14 @@ use std::time::{Duration, Instant};
 use super::hits::HitCounter;
 use super::run::{Load, Running};
 use super::sandbox::{ProfilerProgram, Sandbox, SandboxOptions};
-use crate::profile::loads::{LoadFailure, LoadOutcome, LoadSpec, LoadStatus};
+use crate::recording::loads::{LoadFailure, LoadOutcome, LoadSpec, LoadStatus};
 use crate::stats::nanoseconds;
 use crate::stop::StopSignal;
 use controller::TestController;
 use kirk::Kirk;
 use test_folder::TestFolder;
 
-pub use crate::profile::loads::{
+pub use crate::recording::loads::{
     LtpSpec, LtpTest, ResultCount, Runner, TIMED_OUT, TestResult, TestRuns, mix_changes,
 };
 pub use error::LtpError;

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use super::error::LtpError;
-use crate::profile::loads::LtpTest;
+use crate::recording::loads::LtpTest;
 
 /// Adds a notice of tests whose program does not exist.
 ///

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::profile::loads::TestEnd;
+use crate::recording::loads::TestEnd;
 
 /// From the profiler: run this once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

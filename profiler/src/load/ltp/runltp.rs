@@ -6,7 +6,7 @@ use std::path::Path;
 use super::controller::TestController;
 use super::external::ExternalRunner;
 use super::test_folder::TestFolder;
-use crate::profile::loads::LoadStatus;
+use crate::recording::loads::LoadStatus;
 
 /// A limit that no load reaches.
 const FOREVER: &str = "8760h";

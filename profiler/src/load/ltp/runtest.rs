@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use regex::Regex;
 
 use super::error::LtpError;
-use crate::profile::loads::LtpTest;
+use crate::recording::loads::LtpTest;
 
 /// Largest list that is read; LTP's longest has 120 KB.
 const MAX_BYTES: u64 = 16 << 20;

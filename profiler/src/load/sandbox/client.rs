@@ -10,7 +10,7 @@ use tokio::process::{Child, Command};
 use super::protocol::{SupervisorMessage, SupervisorOptions};
 use super::{ProfilerProgram, Role, Sandbox, SandboxOptions};
 use crate::load::syscalls::with_own_limits;
-use crate::profile::loads::{LoadFailure, LoadOutcome};
+use crate::recording::loads::{LoadFailure, LoadOutcome};
 use crate::stop::{StopReason, StopSignal};
 
 /// A command to run under a supervisor.

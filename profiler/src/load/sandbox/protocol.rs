@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::process_tree::Exit;
-use crate::profile::loads::LoadOutcome;
+use crate::recording::loads::LoadOutcome;
 
 /// How to run the command.
 #[derive(Debug, Clone, Serialize, Deserialize)]

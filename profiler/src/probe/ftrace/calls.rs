@@ -21,7 +21,7 @@ use super::pairing::task_of;
 use super::waiting::{Timed, Waiting};
 use crate::kernel::target::{KernelFiles, ResolveError};
 use crate::probe::{Books, Drained, Precision, Traced};
-use crate::profile::call_tree::{CallTree, TreeFunction, TreeNode};
+use crate::recording::call_tree::{CallTree, TreeFunction, TreeNode};
 use crate::stats::Durations;
 
 /// Most calls that are kept until they are counted, 128 MiB of them. A call of the handler that would need more is cut.

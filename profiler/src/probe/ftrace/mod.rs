@@ -40,7 +40,7 @@ use std::time::Duration;
 
 use super::{Drained, Options, ProbeError, Session, Traced};
 use crate::kernel::target::{KernelFiles, ResolveError, Target};
-use crate::profile::Backend;
+use crate::recording::Backend;
 
 pub use journal::{Recovered, recover};
 

@@ -1,6 +1,6 @@
 //! Durations of an HDR histogram in the buckets of others.
 
-use crate::profile::HandlerProfile;
+use crate::recording::HandlerRecording;
 
 /// Upper bounds of the classic buckets, in nanoseconds: one below each power of two from 64 ns to 8.6 s. Every second bound
 /// of `--export openmetrics`.
@@ -25,7 +25,7 @@ pub const ZERO_THRESHOLD: f64 = 1.0 / (1_u64 << 30) as f64;
 
 /// Calls of at most each of [`BOUNDS_NS`]; the count of all calls is that of the bucket `+Inf`.
 #[must_use]
-pub fn classic(handler: &HandlerProfile) -> [u64; BOUNDS_NS.len()] {
+pub fn classic(handler: &HandlerRecording) -> [u64; BOUNDS_NS.len()] {
     let mut stored = handler.histogram.buckets.iter().peekable();
     let mut count = 0_u64;
     BOUNDS_NS.map(|bound| {
@@ -50,7 +50,7 @@ pub struct Native {
 /// bucket that holds what the recording gives as its quantile; a call is in the next bucket at most, if its HDR bucket falls
 /// astride a bound.
 #[must_use]
-pub fn native(handler: &HandlerProfile) -> Native {
+pub fn native(handler: &HandlerRecording) -> Native {
     let mut native = Native::default();
     for bucket in &handler.histogram.buckets {
         let ns = bucket.to_ns.min(handler.max_ns.unwrap_or(u64::MAX));

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use strum::Display;
 
 use super::super::state::{Build, NotMeasured, Phase, State};
-use crate::profile::HandlerProfile;
+use crate::recording::HandlerRecording;
 
 /// Builds of a module that are shown: those measured last. Bounds the number of series.
 pub const MAX_BUILDS: usize = 4;
@@ -72,7 +72,7 @@ pub enum Value<'a> {
     /// Anything else, in the family's unit.
     Real(f64),
     /// A handler's durations.
-    Durations(&'a HandlerProfile),
+    Durations(&'a HandlerRecording),
 }
 
 impl Family {
@@ -124,7 +124,7 @@ struct Handler<'a> {
     is_current: bool,
     name: &'a str,
     /// `None` if the build never had it.
-    profile: Option<&'a HandlerProfile>,
+    profile: Option<&'a HandlerRecording>,
 }
 
 impl<'a> Seen<'a> {
@@ -169,7 +169,7 @@ impl<'a> Seen<'a> {
 
     fn each_handler(
         &self,
-        value: impl Fn(&'a HandlerProfile, &'a Build) -> Option<Value<'a>>,
+        value: impl Fn(&'a HandlerRecording, &'a Build) -> Option<Value<'a>>,
     ) -> Vec<Point<'a>> {
         let point = |handler: &Handler<'a>| {
             let value = value(handler.profile?, handler.build)?;

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use super::super::state::{Build, Phase, State};
 use super::accept::Format;
-use crate::profile::Series;
+use crate::recording::Series;
 
 /// Connections at a time. More are told 503 and closed at once.
 pub const CONNECTIONS: usize = 64;

@@ -4,7 +4,7 @@ use prost::Message as _;
 
 use super::durations::{BOUNDS_NS, Native, SCHEMA, ZERO_THRESHOLD, classic, native};
 use super::family::{FAMILIES, Family, Kind, Point, Seen, Value, seconds};
-use crate::profile::HandlerProfile;
+use crate::recording::HandlerRecording;
 
 /// Messages of `io/prometheus/client/metrics.proto` (github.com/prometheus/client_model, from 0.3 on; fields that are not
 /// used here are left out).
@@ -154,7 +154,7 @@ fn metric(family: &Family, point: &Point<'_>) -> Metric {
 }
 
 /// Both classic and native: the scraper takes what it wants.
-fn histogram(handler: &HandlerProfile) -> Histogram {
+fn histogram(handler: &HandlerRecording) -> Histogram {
     let Native { zero, buckets } = native(handler);
     let (positive_span, positive_delta) = spans(&buckets);
     let bound = |(ns, count): (&u64, u64)| Bucket {

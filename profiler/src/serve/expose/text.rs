@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 
 use super::durations::{BOUNDS_NS, classic};
 use super::family::{FAMILIES, Family, Kind, Point, Seen, Value, seconds};
-use crate::profile::HandlerProfile;
+use crate::recording::HandlerRecording;
 
 /// All families that have points.
 pub(super) fn render(seen: &Seen<'_>, open_metrics: bool) -> String {
@@ -55,7 +55,7 @@ fn write_durations(
     text: &mut String,
     name: &str,
     labels: &str,
-    handler: &HandlerProfile,
+    handler: &HandlerRecording,
 ) -> fmt::Result {
     for (bound, count) in BOUNDS_NS.iter().zip(classic(handler)) {
         let le = format!("le=\"{}\"", shortest(seconds(*bound)));

@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 use profiler_common::bucket::{HIGHEST_NS, LOWEST_NS};
 use serde::{Deserialize, Serialize};
 
-use crate::profile::distribution::{Distribution, EncodeError};
+use crate::recording::distribution::{Distribution, EncodeError};
 use crate::stats::{Durations, mean, quantile_within};
 
 /// Significant digits of these histograms; range as those of the handlers.

@@ -1,6 +1,6 @@
 //! The one artefact: everything that a run measured, and on what.
 //!
-//! Reports, comparisons and gates read a [`Profile`] and nothing else. In a file it is JSON, laid
+//! Reports, comparisons and gates read a [`Recording`] and nothing else. In a file it is JSON, laid
 //! down in `schema/profile-v1.schema.json`. All durations are whole nanoseconds. Counts and sums
 //! are integers up to 2^64 - 1: readers that turn JSON numbers into floating point lose digits
 //! beyond 2^53.
@@ -46,7 +46,8 @@ pub const VERSION: u32 = 1;
 /// One run: what was measured, how, and on what machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Profile {
+#[cfg_attr(test, schemars(rename = "Profile"))]
+pub struct Recording {
     /// Always `profiler/profile`.
     #[cfg_attr(test, schemars(extend("const" = SCHEMA)))]
     pub schema: String,
@@ -84,7 +85,7 @@ pub struct Profile {
     /// The loads that ran side by side during warm-up and window.
     pub loads: Vec<LoadRun>,
     /// The handlers, in the order in which they were asked for.
-    pub handlers: Vec<HandlerProfile>,
+    pub handlers: Vec<HandlerRecording>,
     /// Functions that a pattern matches and that were not measured, each with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<LeftOut>,
@@ -278,7 +279,8 @@ pub(crate) fn way(backend: Option<Backend>) -> String {
 /// address randomisation for whoever reads the file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct HandlerProfile {
+#[cfg_attr(test, schemars(rename = "HandlerProfile"))]
+pub struct HandlerRecording {
     /// Name of the function.
     #[cfg_attr(test, schemars(length(min = 1, max = 512)))]
     pub name: String,
@@ -303,14 +305,14 @@ pub struct HandlerProfile {
     pub max_ns: Option<u64>,
     /// What the calls took themselves; only where `--self-time` asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub self_time: Option<SelfTimeProfile>,
+    pub self_time: Option<SelfTimeRecording>,
     /// What was not measured, and why.
     pub losses: Losses,
     /// All durations, to the layout's precision.
     pub histogram: Distribution,
 }
 
-impl HandlerProfile {
+impl HandlerRecording {
     /// The stored form of what a session measured.
     ///
     /// # Errors
@@ -325,7 +327,11 @@ impl HandlerProfile {
             sum_ns: measure.durations.sum_ns(),
             min_ns: measure.durations.min_ns(),
             max_ns: measure.durations.max_ns(),
-            self_time: measure.self_time.as_ref().map(SelfTimeProfile::from_measure).transpose()?,
+            self_time: measure
+                .self_time
+                .as_ref()
+                .map(SelfTimeRecording::from_measure)
+                .transpose()?,
             losses: measure.losses,
             histogram: Distribution::encode(measure.durations.histogram())?,
         })
@@ -362,7 +368,8 @@ impl HandlerProfile {
 /// handlers within them, and without what those calls' probes took.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct SelfTimeProfile {
+#[cfg_attr(test, schemars(rename = "SelfTimeProfile"))]
+pub struct SelfTimeRecording {
     /// Exact sum, of as many calls as the handler's `count`.
     #[serde(alias = "sum_instructions")]
     pub sum_ns: u64,
@@ -380,7 +387,7 @@ pub struct SelfTimeProfile {
     pub histogram: Distribution,
 }
 
-impl SelfTimeProfile {
+impl SelfTimeRecording {
     fn from_measure(measure: &SelfTime) -> Result<Self, EncodeError> {
         Ok(Self {
             sum_ns: measure.durations.sum_ns(),
@@ -391,7 +398,7 @@ impl SelfTimeProfile {
         })
     }
 
-    /// As [`HandlerProfile::quantile_ns`].
+    /// As [`HandlerRecording::quantile_ns`].
     #[must_use]
     pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
         crate::stats::quantile_within(&self.histogram.buckets, quantile, self.max_ns)
@@ -443,7 +450,7 @@ fn is_zero(count: &u64) -> bool {
 impl IntervalStats {
     /// Where durations of `whole` were left out as doubtful, no interval shows one that is longer than the
     /// whole's.
-    pub(crate) fn keep_within(&mut self, whole: &HandlerProfile) {
+    pub(crate) fn keep_within(&mut self, whole: &HandlerRecording) {
         if whole.losses.doubtful == 0 {
             return;
         }
@@ -459,7 +466,7 @@ impl IntervalStats {
     }
 }
 
-impl Profile {
+impl Recording {
     /// Adds the warnings that follow from the measurements themselves, after those in place.
     /// To be called once, when all other fields are filled in.
     pub fn warn(&mut self) {
@@ -468,12 +475,12 @@ impl Profile {
 
     /// Handlers that have rows in reports. Those that a pattern found and that did nothing have none, but
     /// for one line together: see [`Self::without_a_hit`].
-    pub fn shown(&self) -> impl Iterator<Item = &HandlerProfile> {
+    pub fn shown(&self) -> impl Iterator<Item = &HandlerRecording> {
         self.handlers.iter().filter(|handler| !handler.by_glob || !handler.is_idle())
     }
 
     /// Handlers that a pattern found and that were not called.
-    pub fn without_a_hit(&self) -> impl Iterator<Item = &HandlerProfile> {
+    pub fn without_a_hit(&self) -> impl Iterator<Item = &HandlerRecording> {
         self.handlers.iter().filter(|handler| handler.by_glob && handler.is_idle())
     }
 
@@ -485,7 +492,7 @@ impl Profile {
 
     /// Leaves out all handlers but those that `keep` is true of, with their intervals and the
     /// warnings that are about them alone.
-    pub fn keep_handlers(&mut self, keep: impl Fn(&HandlerProfile) -> bool) {
+    pub fn keep_handlers(&mut self, keep: impl Fn(&HandlerRecording) -> bool) {
         let kept: Vec<bool> = self.handlers.iter().map(keep).collect();
         let mut at = kept.iter();
         self.handlers.retain(|_| at.next().is_some_and(|kept| *kept));
@@ -543,7 +550,7 @@ mod tests {
     use crate::kernel::target::Target;
     use crate::probe::Precision;
 
-    fn whole(durations: &[u64], doubtful: u64) -> HandlerProfile {
+    fn whole(durations: &[u64], doubtful: u64) -> HandlerRecording {
         let mut all = Precision::Three.durations().unwrap();
         durations.iter().for_each(|ns| all.record(*ns));
         let measure = HandlerMeasure {
@@ -553,7 +560,7 @@ mod tests {
             self_time: None,
             losses: Losses { doubtful, ..Losses::default() },
         };
-        HandlerProfile::from_measure(&measure).unwrap()
+        HandlerRecording::from_measure(&measure).unwrap()
     }
 
     #[test]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::costs::Watched;
 use super::loads::{LoadRun, LoadSpec, TestResult, TestRuns};
-use crate::profile::{Backend, HandlerProfile, Profile};
+use crate::recording::{Backend, HandlerRecording, Recording};
 use crate::text::{listed, plural};
 
 /// Below this many calls the 99th percentile is nothing but the longest call.
@@ -264,7 +264,7 @@ impl Code {
 impl Warning {
     /// What follows from the measurements of `profile`, the most serious first.
     #[must_use]
-    pub fn of(profile: &Profile) -> Vec<Self> {
+    pub fn of(profile: &Recording) -> Vec<Self> {
         let mut warnings = Vec::new();
         if profile.interrupted {
             warnings.push(Self::Interrupted);
@@ -275,7 +275,7 @@ impl Warning {
         }
         // A warning of one kind names all handlers that it is about: fifty idle ones are one line.
         let mut add = |make: &dyn Fn(Handlers, u64) -> Self,
-                       count: &dyn Fn(&HandlerProfile) -> u64| {
+                       count: &dyn Fn(&HandlerRecording) -> u64| {
             let concerned = || profile.handlers.iter().filter(|handler| count(handler) > 0);
             let total = concerned().map(count).fold(0, u64::saturating_add);
             if total > 0 {
@@ -283,9 +283,9 @@ impl Warning {
                 warnings.push(make(Handlers(names), total));
             }
         };
-        let idle = |h: &HandlerProfile| h.count == 0 && h.losses.doubtful == 0;
-        let missed = |h: &HandlerProfile| h.losses.missed > 0;
-        let entered = |h: &HandlerProfile| h.losses.entries > 0 || h.losses.carried_in > 0;
+        let idle = |h: &HandlerRecording| h.count == 0 && h.losses.doubtful == 0;
+        let missed = |h: &HandlerRecording| h.losses.missed > 0;
+        let entered = |h: &HandlerRecording| h.losses.entries > 0 || h.losses.carried_in > 0;
         let if_so = u64::from;
 
         add(&|names, _| Self::Unbalanced(names), &|h| if_so(h.losses.imbalance(h.count) != 0));
@@ -293,11 +293,11 @@ impl Warning {
         add(&|names, _| Self::NeverLeft(names), &|h| if_so(idle(h) && !missed(h) && entered(h)));
         // What a pattern found and nobody called is one line of a report, unless that was all.
         let nothing = profile.handlers.iter().all(idle);
-        let is_listed = |h: &HandlerProfile| nothing || !(h.by_glob && h.is_idle());
-        let never = |h: &HandlerProfile| idle(h) && !missed(h) && !entered(h) && is_listed(h);
+        let is_listed = |h: &HandlerRecording| nothing || !(h.by_glob && h.is_idle());
+        let never = |h: &HandlerRecording| idle(h) && !missed(h) && !entered(h) && is_listed(h);
         add(&|names, _| Self::ZeroHits(names), &|h| if_so(never(h)));
         add(&Self::Missed, &|h| if idle(h) { 0 } else { h.losses.missed });
-        let overrun = |h: &HandlerProfile| h.losses.overrun;
+        let overrun = |h: &HandlerRecording| h.losses.overrun;
         if let Some(most) = profile.handlers.iter().map(overrun).max() {
             // Each of them has the number of all.
             add(&|names, _| Self::Overrun(names, most), &overrun);
@@ -308,7 +308,7 @@ impl Warning {
         add(&Self::Unpaired, &|h| h.losses.unpaired_exits);
         add(&Self::OverRange, &|h| h.losses.over_range);
         add(&Self::InFlight, &|h| h.losses.in_flight);
-        let unknown = |h: &HandlerProfile| h.losses.missed_unknown && is_listed(h);
+        let unknown = |h: &HandlerRecording| h.losses.missed_unknown && is_listed(h);
         add(&|names, _| Self::MissedUnknown(names), &|h| if_so(unknown(h)));
         add(&|names, _| Self::FewCalls(names), &|h| if_so(!idle(h) && h.count < FEW_CALLS));
         warnings.extend(profile.loads.iter().filter_map(rate_not_held));
@@ -325,7 +325,7 @@ impl Warning {
         warnings
     }
 
-    fn of_hits(profile: &Profile) -> Option<Self> {
+    fn of_hits(profile: &Recording) -> Option<Self> {
         let short = profile.short_of_hits();
         let names = short.iter().map(|(name, ..)| (*name).to_owned()).collect();
         let counts = short.iter().map(|(name, count, least)| format!("{name} {count} of {least}"));

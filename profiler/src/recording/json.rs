@@ -6,10 +6,10 @@ use std::path::Path;
 use serde_json::Value;
 use serde_json::ser::{Formatter, PrettyFormatter};
 
-use super::{Meter, Profile};
+use super::{Meter, Recording};
 use crate::atomic_file::{OutputError, OutputFile};
 
-impl Profile {
+impl Recording {
     /// This profile as JSON, with a line end.
     #[must_use]
     pub fn to_json(&self) -> Vec<u8> {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::error::Category;
 
-use super::{Inconsistent, Profile, SCHEMA, SERIES_SCHEMA, SERIES_VERSION, VERSION};
+use super::{Inconsistent, Recording, SCHEMA, SERIES_SCHEMA, SERIES_VERSION, VERSION};
 
 /// Largest file that is read. A profile of sixty handlers takes about 3 MiB, and an interval of
 /// them 10 KiB more.
@@ -151,7 +151,7 @@ enum Loose {
     Other(serde::de::IgnoredAny),
 }
 
-impl Profile {
+impl Recording {
     /// Reads the file `path` and checks that it agrees with itself.
     ///
     /// # Errors
@@ -165,9 +165,9 @@ impl Profile {
     /// Reads the text of a profile; `path` is for messages.
     ///
     /// # Errors
-    /// As [`Profile::read`].
+    /// As [`Recording::read`].
     pub fn parse(bytes: &[u8], path: &Path) -> Result<Self, ReadError> {
-        if kind_of(bytes, path)? != Kind::Profile {
+        if kind_of(bytes, path)? != Kind::Recording {
             return Err(ReadError::Runs { path: path.to_owned() });
         }
         let path = || path.to_owned();
@@ -182,7 +182,7 @@ impl Profile {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// One run.
-    Profile,
+    Recording,
     /// Several runs, kept apart.
     Series,
 }
@@ -203,7 +203,7 @@ pub(super) fn kind_of(bytes: &[u8], path: &Path) -> Result<Kind, ReadError> {
         _ => return Err(foreign(seems_to_be(bytes).to_owned())),
     };
     let (kind, newest) = match schema.as_str() {
-        SCHEMA => (Kind::Profile, VERSION),
+        SCHEMA => (Kind::Recording, VERSION),
         SERIES_SCHEMA => (Kind::Series, SERIES_VERSION),
         _ => {
             let shown: String = schema.chars().take(60).flat_map(char::escape_debug).collect();

@@ -7,7 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::loads::{LoadStatus, TestRuns, mix_changes};
-use super::{Backend, Clock, HandlerProfile, Meter, Profile, Source};
+use super::{Backend, Clock, HandlerRecording, Meter, Recording, Source};
 use crate::kernel::module::ModuleFacts;
 use crate::stop::StopReason;
 
@@ -85,7 +85,7 @@ impl What {
     }
 
     /// Both values in words where they differ.
-    fn difference(self, first: &Profile, second: &Profile) -> Option<(String, String)> {
+    fn difference(self, first: &Recording, second: &Recording) -> Option<(String, String)> {
         match self {
             Self::Backend => backends(first, second),
             Self::Machine => {
@@ -113,7 +113,7 @@ impl What {
 
     /// What a profile says of this, where that can be said of one profile alone.
     #[expect(clippy::too_many_lines, reason = "an arm for each")]
-    fn words(self, profile: &Profile) -> String {
+    fn words(self, profile: &Recording) -> String {
         let known = |fact: &Option<String>| fact.clone().unwrap_or_else(|| "unknown".to_owned());
         let host = &profile.host;
         match self {
@@ -225,7 +225,7 @@ impl fmt::Display for Difference {
 
 /// Every difference of two profiles that stands in the way of this use of them.
 #[must_use]
-pub fn differences(first: &Profile, second: &Profile, purpose: Use) -> Vec<Difference> {
+pub fn differences(first: &Recording, second: &Recording, purpose: Use) -> Vec<Difference> {
     purpose
         .demands()
         .filter_map(|what| {
@@ -261,8 +261,8 @@ fn maps(
 
 /// What differs in the modules that both have; which they have is a matter of its own.
 fn each_module(
-    first: &Profile,
-    second: &Profile,
+    first: &Recording,
+    second: &Recording,
     difference: impl Fn(&ModuleFacts, &ModuleFacts) -> Option<(String, String)>,
 ) -> Option<(String, String)> {
     let found: Vec<(String, String)> = first
@@ -290,9 +290,9 @@ const CODE_FLAGS: &str = "erms fsrm popcnt bmi1 bmi2 movbe cx16 rdtscp fsgsbase 
 /// The flags of [`CODE_FLAGS`] that one CPU has and the other has not. Files of older versions have none: by the
 /// wall clock that is no difference, but under virtual time they were measured on a CPU with `erms`, where
 /// each byte of a copy is a nanosecond.
-fn cpu_flags(first: &Profile, second: &Profile) -> Option<(String, String)> {
+fn cpu_flags(first: &Recording, second: &Recording) -> Option<(String, String)> {
     let is_virtual = [first, second].iter().any(|profile| profile.clock == Clock::Virtual);
-    let flags = |profile: &Profile| -> Option<Vec<&str>> {
+    let flags = |profile: &Recording| -> Option<Vec<&str>> {
         let listed: Vec<&str> = profile.host.cpu_flags.as_ref()?.split_ascii_whitespace().collect();
         Some(CODE_FLAGS.split(' ').filter(|flag| listed.contains(flag)).collect())
     };
@@ -328,9 +328,9 @@ fn describe_build(module: &ModuleFacts) -> String {
 }
 
 /// Handlers that both have and that were not observed in the same way.
-fn backends(first: &Profile, second: &Profile) -> Option<(String, String)> {
+fn backends(first: &Recording, second: &Recording) -> Option<(String, String)> {
     // The probes that tell own time add more to a call.
-    let way = |handler: &HandlerProfile| (handler.backend, handler.self_time.is_some());
+    let way = |handler: &HandlerRecording| (handler.backend, handler.self_time.is_some());
     let mut pairs: Vec<[(Option<Backend>, bool); 2]> = Vec::new();
     for a in &first.handlers {
         let same = second.handlers.iter().find(|b| b.name == a.name && b.module == a.module);
@@ -352,8 +352,8 @@ fn backends(first: &Profile, second: &Profile) -> Option<(String, String)> {
 }
 
 /// Tests of LTP that ended otherwise, or that ran in another share of the runs.
-fn tests(first: &Profile, second: &Profile) -> Option<(String, String)> {
-    let of = |profile: &Profile| -> Vec<TestRuns> {
+fn tests(first: &Recording, second: &Recording) -> Option<(String, String)> {
+    let of = |profile: &Recording| -> Vec<TestRuns> {
         profile.loads.iter().flat_map(|load| load.outcome.tests.iter().cloned()).collect()
     };
     let (first, second) = (of(first), of(second));
@@ -369,8 +369,8 @@ fn tests(first: &Profile, second: &Profile) -> Option<(String, String)> {
 
 /// Windows of other lengths, unless every load ended by itself: then its work is the same, and the
 /// time that it took is a result.
-fn windows(first: &Profile, second: &Profile) -> Option<(String, String)> {
-    let by_time = |profile: &Profile| {
+fn windows(first: &Recording, second: &Recording) -> Option<(String, String)> {
+    let by_time = |profile: &Recording| {
         profile
             .loads
             .iter()

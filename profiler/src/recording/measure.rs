@@ -4,7 +4,7 @@ use hdrhistogram::AdditionError;
 use serde::{Deserialize, Serialize};
 
 use crate::kernel::target::Target;
-use crate::profile::{Backend, is_zero};
+use crate::recording::{Backend, is_zero};
 use crate::stats::Durations;
 
 /// What happened to every call of one handler that the probes saw, in the measured window.

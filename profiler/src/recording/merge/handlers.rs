@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use super::super::unlike::{Difference, What};
-use super::super::{EncodeError, HandlerProfile, HistogramLayout, Profile, SelfTimeProfile, way};
+use super::super::{
+    EncodeError, HandlerRecording, HistogramLayout, Recording, SelfTimeRecording, way,
+};
 use super::durations::Stored;
 use super::{TooLarge, checked};
 use crate::kernel::target::Target;
-use crate::profile::measure::{HandlerMeasure, Losses, SelfTime};
+use crate::recording::measure::{HandlerMeasure, Losses, SelfTime};
 use crate::stats::Durations;
 
 /// The handlers of all sources, by module and name.
@@ -17,7 +19,7 @@ pub(super) struct Handlers(BTreeMap<(Option<String>, String), HandlerMeasure>);
 
 impl Handlers {
     /// A handler of `profile` that was measured in another way before.
-    pub(super) fn other_backend(&self, profile: &Profile) -> Option<Difference> {
+    pub(super) fn other_backend(&self, profile: &Recording) -> Option<Difference> {
         profile.handlers.iter().find_map(|handler| {
             let known = self.0.get(&key(handler))?;
             (known.backend != handler.backend)
@@ -40,7 +42,7 @@ impl Handlers {
     }
 
     /// Adds those of `profile`.
-    pub(super) fn add(&mut self, profile: &mut Profile) -> Result<(), TooLarge> {
+    pub(super) fn add(&mut self, profile: &mut Recording) -> Result<(), TooLarge> {
         for more in profile.handlers.drain(..) {
             let sum = match self.0.entry(key(&more)) {
                 Entry::Occupied(entry) => entry.into_mut(),
@@ -62,7 +64,7 @@ impl Handlers {
                 }
             };
             // Taken apart by name, so that a new field cannot be forgotten here.
-            let HandlerProfile {
+            let HandlerRecording {
                 name,
                 module: _,
                 by_glob,
@@ -77,7 +79,7 @@ impl Handlers {
             } = more;
             sum.target.by_glob &= by_glob;
             if let (Some(sum), Some(more)) = (&mut sum.self_time, self_time) {
-                let SelfTimeProfile { sum_ns, min_ns, max_ns, probes_ns, histogram } = more;
+                let SelfTimeRecording { sum_ns, min_ns, max_ns, probes_ns, histogram } = more;
                 let what = format!("the time of probes within {name}");
                 sum.probes_ns = checked(sum.probes_ns, probes_ns, &what)?;
                 let stored = Stored { count, sum_ns, min_ns, max_ns, histogram: &histogram };
@@ -94,12 +96,12 @@ impl Handlers {
     }
 
     /// The sums, by module and name.
-    pub(super) fn finish(self) -> Result<Vec<HandlerProfile>, EncodeError> {
-        self.0.values().map(HandlerProfile::from_measure).collect()
+    pub(super) fn finish(self) -> Result<Vec<HandlerRecording>, EncodeError> {
+        self.0.values().map(HandlerRecording::from_measure).collect()
     }
 }
 
-impl HandlerProfile {
+impl HandlerRecording {
     /// Its durations, to add more of them to; `layout` is that of its recording.
     ///
     /// # Errors
@@ -113,6 +115,6 @@ impl HandlerProfile {
     }
 }
 
-fn key(handler: &HandlerProfile) -> (Option<String>, String) {
+fn key(handler: &HandlerRecording) -> (Option<String>, String) {
     (handler.module.clone(), handler.name.clone())
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::json::to_json;
 use super::read::{Kind, kind_of, read_bounded};
-use super::{Inconsistent, Profile, ReadError, Tool};
+use super::{Inconsistent, ReadError, Recording, Tool};
 use crate::atomic_file::{OutputError, OutputFile};
 
 /// What the field `schema` of every series says.
@@ -33,13 +33,13 @@ pub struct Series {
     /// The runs; each is a whole profile, and at least one is there. The `place` of each tells
     /// which boot it belongs to.
     #[cfg_attr(test, schemars(length(min = 1)))]
-    pub runs: Vec<Profile>,
+    pub runs: Vec<Recording>,
 }
 
 impl Series {
     /// A series of `runs`.
     #[must_use]
-    pub fn new(label: impl Into<String>, runs: Vec<Profile>) -> Self {
+    pub fn new(label: impl Into<String>, runs: Vec<Recording>) -> Self {
         Self {
             schema: SERIES_SCHEMA.to_owned(),
             version: SERIES_VERSION,
@@ -52,7 +52,7 @@ impl Series {
     /// Whether the runs are parts of one whole: each has the name of a part, and none has another's.
     #[must_use]
     pub fn is_of_parts(&self) -> bool {
-        let part = |run: &Profile| run.place.as_ref().and_then(|place| place.part.clone());
+        let part = |run: &Recording| run.place.as_ref().and_then(|place| place.part.clone());
         let mut seen = HashSet::new();
         self.runs.iter().all(|run| part(run).is_some_and(|part| seen.insert(part)))
     }
@@ -91,7 +91,7 @@ impl Series {
     /// latter is a series of one run.
     ///
     /// # Errors
-    /// As [`Profile::read`].
+    /// As [`Recording::read`].
     pub fn read(path: &Path) -> Result<Self, ReadError> {
         let bytes = read_bounded(path)?;
         Self::parse(&bytes, path)
@@ -100,10 +100,10 @@ impl Series {
     /// Reads the text of a series or of a single profile; `path` is for messages.
     ///
     /// # Errors
-    /// As [`Profile::read`].
+    /// As [`Recording::read`].
     pub fn parse(bytes: &[u8], path: &Path) -> Result<Self, ReadError> {
         match kind_of(bytes, path)? {
-            Kind::Profile => Ok(Self::new("", vec![Profile::parse(bytes, path)?])),
+            Kind::Recording => Ok(Self::new("", vec![Recording::parse(bytes, path)?])),
             Kind::Series => {
                 let path = || path.to_owned();
                 let series: Self = serde_json::from_slice(bytes)

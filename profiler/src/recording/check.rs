@@ -5,7 +5,9 @@ use std::collections::HashSet;
 
 use super::loads::OperationTimes;
 
-use super::{HandlerProfile, HistogramLayout, Interval, Profile, SCHEMA, SelfTimeProfile, VERSION};
+use super::{
+    HandlerRecording, HistogramLayout, Interval, Recording, SCHEMA, SelfTimeRecording, VERSION,
+};
 
 /// Longest name of a function or module (`KSYM_NAME_LEN` of the kernel is 512 with its end mark).
 pub(super) const MAX_NAME_BYTES: usize = 512;
@@ -28,7 +30,7 @@ impl Inconsistent {
     }
 }
 
-impl Profile {
+impl Recording {
     /// Checks everything that is stored twice: histograms, counts, sums, ranges, intervals.
     ///
     /// Losses that do not balance are no error here: they are a finding, and a warning names them.
@@ -89,7 +91,7 @@ impl Profile {
 }
 
 fn check_self_time(
-    of: &SelfTimeProfile,
+    of: &SelfTimeRecording,
     count: u64,
     layout: &HistogramLayout,
 ) -> Result<(), String> {
@@ -108,7 +110,7 @@ fn check_self_time(
     }
 }
 
-fn check_handler(handler: &HandlerProfile, layout: &HistogramLayout) -> Result<(), String> {
+fn check_handler(handler: &HandlerRecording, layout: &HistogramLayout) -> Result<(), String> {
     handler.histogram.check(layout)?;
     if let Some(own) = &handler.self_time {
         check_self_time(own, handler.count, layout)?;
@@ -162,7 +164,7 @@ fn check_handler(handler: &HandlerProfile, layout: &HistogramLayout) -> Result<(
 }
 
 /// The sum must lie between what the buckets allow; a sum that wrapped or was edited does not.
-fn check_sum(handler: &HandlerProfile, min: u64, max: u64) -> Result<(), String> {
+fn check_sum(handler: &HandlerRecording, min: u64, max: u64) -> Result<(), String> {
     let bound = |edge: fn(&super::Bucket) -> u64| -> u128 {
         handler
             .histogram

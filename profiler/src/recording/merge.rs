@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::unlike::{Difference, Use, What, differences};
 use super::warning::WarningRecord;
-use super::{EncodeError, HistogramLayout, Profile, SCHEMA, Tool, VERSION};
+use super::{EncodeError, HistogramLayout, Recording, SCHEMA, Tool, VERSION};
 use handlers::Handlers;
 use loads::Loads;
 
@@ -116,9 +116,9 @@ pub struct Merge<'a> {
 #[derive(Debug)]
 struct Sum {
     /// The first profile without its handlers, which the others have to be like.
-    like: Profile,
+    like: Recording,
     like_name: String,
-    common: Profile,
+    common: Recording,
     handlers: Handlers,
     loads: Loads,
     sources: Vec<Source>,
@@ -137,7 +137,7 @@ impl<'a> Merge<'a> {
     ///
     /// # Errors
     /// If it is unlike the first one, is in the sum already, or the sum is too large.
-    pub fn add(&mut self, mut profile: Profile, name: &str) -> Result<(), MergeError> {
+    pub fn add(&mut self, mut profile: Recording, name: &str) -> Result<(), MergeError> {
         let sources = sources(&profile, name);
         // Those that follow from the figures will be made of the sum's.
         let own = profile.warnings.iter().filter(|warning| !warning.is_derived());
@@ -145,7 +145,7 @@ impl<'a> Merge<'a> {
         let too_large = |TooLarge(what)| MergeError::Overflow { name: name.to_owned(), what };
         let Some(sum) = &mut self.sum else {
             // Its sources say which machines it is of.
-            let like = Profile { sources: profile.sources.clone(), ..stripped(profile.clone()) };
+            let like = Recording { sources: profile.sources.clone(), ..stripped(profile.clone()) };
             let (mut handlers, mut loads) = (Handlers::default(), Loads::default());
             handlers.add(&mut profile).map_err(too_large)?;
             loads.add(std::mem::take(&mut profile.loads)).map_err(too_large)?;
@@ -184,7 +184,7 @@ impl<'a> Merge<'a> {
     ///
     /// # Errors
     /// If there is none, or a histogram cannot be stored.
-    pub fn finish(self) -> Result<Profile, MergeError> {
+    pub fn finish(self) -> Result<Recording, MergeError> {
         let Sum { mut common, handlers, loads, mut sources, mut warnings, .. } =
             self.sum.ok_or(MergeError::Nothing)?;
         sources.sort();
@@ -204,7 +204,7 @@ impl<'a> Merge<'a> {
 }
 
 /// What a profile is the sum of: itself, unless it is merged.
-fn sources(profile: &Profile, name: &str) -> Vec<Source> {
+fn sources(profile: &Recording, name: &str) -> Vec<Source> {
     if !profile.sources.is_empty() {
         return profile.sources.clone();
     }
@@ -227,7 +227,7 @@ fn sources(profile: &Profile, name: &str) -> Vec<Source> {
 
 /// A profile without what the sum keeps elsewhere, or not at all. Its handlers and loads are needed
 /// by comparisons, without their histograms.
-fn stripped(mut profile: Profile) -> Profile {
+fn stripped(mut profile: Recording) -> Recording {
     profile.schema = SCHEMA.to_owned();
     profile.version = VERSION;
     profile.tool = Tool::this();
@@ -250,9 +250,9 @@ fn stripped(mut profile: Profile) -> Profile {
 }
 
 /// Adds everything but handlers, loads, sources and warnings.
-fn add_common(sum: &mut Profile, more: Profile) -> Result<(), TooLarge> {
+fn add_common(sum: &mut Recording, more: Recording) -> Result<(), TooLarge> {
     // Taken apart by name, so that a new field cannot be forgotten here.
-    let Profile {
+    let Recording {
         schema: _,
         version: _,
         tool: _,

@@ -3,8 +3,8 @@
 use super::super::EncodeError;
 use super::durations::Stored;
 use super::{TooLarge, checked};
-use crate::profile::loads::TestRuns;
-use crate::profile::loads::{
+use crate::recording::loads::TestRuns;
+use crate::recording::loads::{
     CpuTime, Latency, LoadOutcome, LoadRun, LoadSpec, LoadStatus, OperationErrors, OperationTimes,
     OwnCalls,
 };
