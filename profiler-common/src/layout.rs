@@ -5,7 +5,7 @@
 /// Per CPU and handler: the start of the call that is running, and counters that only grow.
 ///
 /// One cache line. The owner CPU alone writes it, but for `frame`, which another CPU may take
-/// (compare and exchange) for a call that migrated there.
+/// (compare and exchange) for a call that migrated there, and `record`, which user space writes.
 ///
 /// `entries` and `lost` are written by the entry program alone, `unpaired_exits` by the exit
 /// program alone: the kernel never runs one program on top of itself on the same CPU
@@ -23,7 +23,7 @@ pub struct Slot {
     /// When that call entered, nanoseconds of the monotonic clock.
     ///
     /// Programs that keep starts elsewhere (cookies, nests) count here the calls whose entry and exit were
-    /// both seen; of the others the histograms tell that.
+    /// both seen; the other programs' paired calls are the total of the histogram.
     pub start: u64,
     /// Calls entered.
     pub entries: u64,
@@ -202,13 +202,15 @@ pub mod names {
     /// Per handler: one value that programs address directly and user space maps. The slots of all
     /// possible CPUs, then the histograms, in the order of [`RECORDS`].
     pub const SLOTS: &str = ".bss";
-    /// Per handler, frozen: [`HANDLER`], [`CPUS`], [`OWN_BYTES`], [`OWN_KEYS`], [`EXIT_SHIFT`], [`OUTSIDE`] and
+    /// Per handler, frozen: [`HANDLER`], [`CPUS`], [`PREEMPTS`], [`OWN_BYTES`], [`OWN_KEYS`], [`EXIT_SHIFT`], [`OUTSIDE`] and
     /// [`INSIDE`].
     pub const CONSTANTS: &str = ".rodata";
     /// Global in [`CONSTANTS`]: the handler's number.
     pub const HANDLER: &str = "HANDLER";
     /// Global in [`CONSTANTS`]: possible CPUs.
     pub const CPUS: &str = "CPUS";
+    /// Global in [`CONSTANTS`]: 1 where the kernel preempts tasks that run in it, else 0.
+    pub const PREEMPTS: &str = "PREEMPTS";
     /// Global in [`CONSTANTS`]: from a record in the value to that of the same calls' own time, in bytes.
     pub const OWN_BYTES: &str = "OWN_BYTES";
     /// Global in [`CONSTANTS`]: the same of records that are looked up, in keys.

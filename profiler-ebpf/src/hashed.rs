@@ -21,7 +21,7 @@ use profiler_common::{
 };
 
 use crate::{
-    record::place_of,
+    place::place_of,
     registers::{frame_at_exit, stack_pointer},
     shared::{add_one, record},
     state::{DISPLACED, handler, slot_of, this_cpu},

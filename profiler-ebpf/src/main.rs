@@ -12,6 +12,7 @@
 mod hashed;
 mod nest;
 mod pairing;
+mod place;
 mod record;
 mod registers;
 mod session;

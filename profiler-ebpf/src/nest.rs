@@ -20,7 +20,9 @@ use aya_ebpf::{
 use profiler_common::layout::{LEVELS_MAX, Level, Nest, Slot};
 
 use crate::{
-    record::{is_backwards, place_of, record, record_own},
+    place::{is_backwards, place_of},
+    record::{record, record_own},
+    shared::add,
     state::{NESTS, handler, inside, outside, slot_of, this_cpu},
 };
 
@@ -44,13 +46,6 @@ fn current(cpu: u64) -> u64 {
     // SAFETY: helper without arguments.
     let task = (unsafe { bpf_get_current_pid_tgid() }) & 0xffff_ffff;
     if task == 0 { IDLE | cpu } else { task }
-}
-
-/// Adds at once, because an interrupt may do the same in between.
-#[inline(always)]
-fn add(counter: *mut u64, value: u64) {
-    // SAFETY: one atomic addition to a field of a nest, which the verifier checks.
-    unsafe { asm!("lock *(u64 *)({0} + 0) += {1}", in(reg) counter, in(reg) value) }
 }
 
 /// # Safety

@@ -15,8 +15,9 @@ use aya_ebpf::{
 use profiler_common::layout::{Displaced, Frame, SLOTS_MAX, Slot};
 
 use crate::{
-    record::{place_of, record, record_last},
-    state::{DISPLACED, cpus, end, handler, slot_of, this_cpu},
+    place::place_of,
+    record::{record, record_last},
+    state::{DISPLACED, cpus, end, handler, preempts, slot_of, this_cpu},
 };
 
 /// Replaces `*frame` by `new` if it is `old`; returns what was there.
@@ -139,10 +140,12 @@ fn displace(slot: *mut Slot, running: u64, frame: u64) -> u64 {
 ///
 /// If nothing takes a task off its CPU within programs, a start that is left over in the map, because the exit program of
 /// its call was skipped, is of a call in an interrupt: later calls of its frame do not change the CPU. So the map comes
-/// first, and a displaced call costs the same on any number of CPUs. Else a later call of that frame may be in a slot.
+/// first, and a displaced call costs the same on any number of CPUs. Else a later call of that frame may be in a slot:
+/// also where programs run with preemption off, because they are skipped while a task uses a map by a system call
+/// (`bpf_disable_instrumentation`), and that task may be preempted.
 #[inline(never)]
-fn find_start<const PREEMPTED: bool>(slot: *mut Slot, frame: u64) -> u64 {
-    let mut start = if PREEMPTED { 0 } else { take_displaced(frame) };
+fn find_start(slot: *mut Slot, frame: u64) -> u64 {
+    let mut start = if preempts() { 0 } else { take_displaced(frame) };
     if start == 0 {
         // `displace` writes the map before it gives up the slot: a start that is moved after the map was asked
         // is in a slot, or in the map by now.
@@ -159,7 +162,7 @@ fn find_start<const PREEMPTED: bool>(slot: *mut Slot, frame: u64) -> u64 {
     start
 }
 
-/// In place of a start: it is marked as taken.
+/// Returned instead of a start that another exit has taken already.
 const STALE: u64 = u64::MAX;
 
 /// The start of a call in the map, which is taken out of it; 0 if there is none. While it is moved it is taken from the
@@ -173,14 +176,17 @@ fn take_displaced(frame: u64) -> u64 {
         let Some(found) = DISPLACED.get(key) else { return 0 };
         let (start, cpu) = (found.start, found.cpu);
         if cpu < cpus() && cpu < SLOTS_MAX as u64 {
-            let place = addr_of_mut!((*slot_of(cpu)).frame);
+            let slot = slot_of(cpu);
+            let place = addr_of_mut!((*slot).frame);
             let marked = read_volatile(place);
             if marked & !MARKS == frame {
                 if marked & GONE != 0 {
                     return 0;
                 }
+                // The slot's own start: what was found in the map may be left over from an earlier call of that frame.
+                let moved = read_volatile(addr_of!((*slot).start));
                 if marked & MOVING != 0 && exchange_frame(place, marked, marked ^ MARKS) == marked {
-                    return start;
+                    return moved;
                 }
             }
         }
@@ -229,7 +235,7 @@ pub(crate) fn leave<const MAGNITUDE: u32, const COUNTERS: usize>(frame: u64, now
         // The start before the frame: an interrupt between the two changes the frame, too.
         let start = read_volatile(addr_of!((*slot).start));
         if read_volatile(addr_of!((*slot).frame)) != frame {
-            leave_elsewhere::<MAGNITUDE, COUNTERS, false>(slot, frame, now);
+            leave_elsewhere::<MAGNITUDE, COUNTERS>(slot, frame, now);
             end();
         }
         vacate(slot);
@@ -248,7 +254,7 @@ pub(crate) fn leave_preempted<const MAGNITUDE: u32, const COUNTERS: usize>(frame
         let start = read_volatile(addr_of!((*slot).start));
         let place = addr_of_mut!((*slot).frame);
         if read_volatile(place) != frame || exchange_frame(place, frame, 0) != frame {
-            leave_elsewhere::<MAGNITUDE, COUNTERS, true>(slot, frame, now);
+            leave_elsewhere::<MAGNITUDE, COUNTERS>(slot, frame, now);
             end();
         }
         record_last::<MAGNITUDE, COUNTERS>(place_of(slot), now.wrapping_sub(start));
@@ -258,12 +264,12 @@ pub(crate) fn leave_preempted<const MAGNITUDE: u32, const COUNTERS: usize>(frame
 /// The same of a call whose start is not in this CPU's slot: all of it apart, so that the faster path has less to
 /// keep in registers.
 #[inline(never)]
-fn leave_elsewhere<const MAGNITUDE: u32, const COUNTERS: usize, const PREEMPTED: bool>(
+fn leave_elsewhere<const MAGNITUDE: u32, const COUNTERS: usize>(
     slot: *mut Slot,
     frame: u64,
     now: u64,
 ) -> u64 {
-    let start = find_start::<PREEMPTED>(slot, frame);
+    let start = find_start(slot, frame);
     if start != 0 {
         // SAFETY: `slot` points into SLOTS.
         let place = unsafe { place_of(slot) };

@@ -1,61 +1,23 @@
 //! Counting durations in the kernel.
 
-use core::{
-    arch::asm,
-    ptr::{addr_of, addr_of_mut, read_volatile},
-};
+use core::{arch::asm, ptr::addr_of_mut};
 
-use aya_ebpf::helpers::generated::bpf_map_lookup_elem;
 use profiler_common::{
     bucket::{HIGHEST_NS, index_above},
-    layout::{LOOKED_UP, Record, Slot, operand},
+    layout::Record,
 };
 
 use crate::{
+    place::{find_record, is_backwards, is_looked_up, is_shared},
     shared,
-    state::{RECORDS, end, own_bytes, own_keys, record_at},
+    state::{end, own_bytes, own_keys, record_at},
 };
-
-/// Where a CPU's calls are counted now, see [`Slot::record`]. Read once for each call: user space changes it.
-///
-/// # Safety
-/// `slot` must point into SLOTS.
-#[inline(always)]
-pub(crate) unsafe fn place_of(slot: *mut Slot) -> u64 {
-    // SAFETY: the caller's.
-    unsafe { read_volatile(addr_of!((*slot).record)) }
-}
-
-/// Whether a place is not in the handler's value but in the map.
-#[inline(always)]
-pub(crate) const fn is_looked_up(place: u64) -> bool {
-    place > operand::LAST_RECORD as u64
-}
-
-/// Whether a difference of two times is that of a clock that has stepped back, such as between two CPUs.
-#[inline(always)]
-pub(crate) const fn is_backwards(duration: u64) -> bool {
-    duration > i64::MAX as u64
-}
-
-/// The record of a place that is looked up; null if there is none.
-///
-/// # Safety
-/// User space must have made the values of RECORDS no smaller than what is used of a `Record<COUNTERS>`.
-#[inline(always)]
-pub(crate) unsafe fn find_record<const COUNTERS: usize>(place: u64) -> *mut Record<COUNTERS> {
-    let key = (place & (LOOKED_UP - 1)) as u32;
-    // SAFETY: a map and a key of its size.
-    unsafe {
-        bpf_map_lookup_elem(addr_of!(RECORDS).cast_mut().cast(), (&raw const key).cast()).cast()
-    }
-}
 
 /// Counts a duration at a place.
 #[inline(always)]
 pub(crate) fn record<const MAGNITUDE: u32, const COUNTERS: usize>(place: u64, duration: u64) {
     if is_looked_up(place) {
-        shared::record_looked_up::<MAGNITUDE, COUNTERS>(place, duration);
+        record_looked_up::<MAGNITUDE, COUNTERS>(place, duration);
         return;
     }
     // SAFETY: what is not looked up is the offset of a record.
@@ -66,7 +28,7 @@ pub(crate) fn record<const MAGNITUDE: u32, const COUNTERS: usize>(place: u64, du
 #[inline(always)]
 pub(crate) fn record_last<const MAGNITUDE: u32, const COUNTERS: usize>(place: u64, duration: u64) {
     if is_looked_up(place) {
-        shared::record_looked_up::<MAGNITUDE, COUNTERS>(place, duration);
+        record_looked_up::<MAGNITUDE, COUNTERS>(place, duration);
         end();
     }
     // SAFETY: as in `record`.
@@ -80,6 +42,23 @@ pub(crate) fn record_last<const MAGNITUDE: u32, const COUNTERS: usize>(place: u6
     }
 }
 
+/// Counts a duration in a record of the map: by additions as in the value, but atomically where CPUs share it.
+#[inline(never)]
+fn record_looked_up<const MAGNITUDE: u32, const COUNTERS: usize>(place: u64, duration: u64) -> u64 {
+    if is_shared(place) {
+        return shared::record_looked_up::<MAGNITUDE, COUNTERS>(place, duration);
+    }
+    // SAFETY: the record is checked and points to a value of RECORDS, whose size user space made that of
+    // `Record<COUNTERS>`.
+    unsafe {
+        let record = find_record::<COUNTERS>(place);
+        if !record.is_null() {
+            record_in::<MAGNITUDE, COUNTERS>(record, duration);
+        }
+    }
+    0
+}
+
 /// Counts the own time of a call whose duration is counted at `place`, and in it the time that probes took.
 #[inline(always)]
 pub(crate) fn record_own<const MAGNITUDE: u32, const COUNTERS: usize>(
@@ -91,6 +70,7 @@ pub(crate) fn record_own<const MAGNITUDE: u32, const COUNTERS: usize>(
     // the place is below.
     unsafe { asm!("/* {0} */", inout(reg) place, options(pure, nomem, nostack)) }
     if is_looked_up(place) {
+        // Behind all records of durations: a key there does not say whether CPUs share it.
         let place = place + own_keys();
         shared::record_looked_up::<MAGNITUDE, COUNTERS>(place, own);
         if probes != 0 {

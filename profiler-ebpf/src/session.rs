@@ -23,7 +23,8 @@ use profiler_common::{
 
 use crate::{
     nest,
-    record::{place_of, record_last},
+    place::place_of,
+    record::record_last,
     state::{end, slot_of, this_cpu},
 };
 
@@ -49,45 +50,119 @@ macro_rules! call_kernel {
     }};
 }
 
+/// Counts the call at its two ends, by function probes. Its start is emptied at the exit, because the kernel may give the
+/// bytes to another call whose entry it does not run.
 #[inline(always)]
-fn session<const MAGNITUDE: u32, const COUNTERS: usize>(ctx: *mut c_void) {
+fn probe_session<const MAGNITUDE: u32, const COUNTERS: usize>(ctx: *mut c_void) {
     let leaves = call_kernel!(kfunc::IS_RETURN, ctx);
     // The low byte is the truth value.
     if leaves as u8 == 0 {
         let cookie = call_kernel!(kfunc::COOKIE, ctx) as *mut u64;
-        let slot = slot_of(this_cpu());
-        // SAFETY: `slot` points into SLOTS, `cookie` to the call's eight bytes.
-        unsafe {
-            (*slot).entries += 1;
-            write_volatile(cookie, bpf_ktime_get_ns());
-        }
+        enter(cookie);
         end();
     }
     // SAFETY: helper without arguments.
     let now = unsafe { bpf_ktime_get_ns() };
     let cookie = call_kernel!(kfunc::COOKIE, ctx) as *mut u64;
-    // SAFETY: as above. Emptied, because the kernel may give the bytes to another call whose entry it
-    // does not run.
+    // SAFETY: `cookie` points to the call's eight bytes.
     let start = unsafe {
         let start = read_volatile(cookie);
         write_volatile(cookie, 0);
         start
     };
+    if start == 0 {
+        leave_unpaired();
+        end();
+    }
+    leave::<MAGNITUDE, COUNTERS>(now.wrapping_sub(start));
+}
+
+/// The same on the trampoline, which clears the bytes before it runs the entry program (commit 2d419c44658f, kernel 7.0): what
+/// is in them tells the exit from the entry, and costs no call of the kernel's. So that one register is kept across calls, and
+/// not two, this reads the clock after the start and not before.
+#[inline(always)]
+fn trampoline_session<const MAGNITUDE: u32, const COUNTERS: usize>(ctx: *mut c_void) {
+    let cookie = call_kernel!(kfunc::COOKIE, ctx);
+    // SAFETY: `cookie` points to the call's eight bytes.
+    let start = unsafe { read_volatile(cookie as *const u64) };
+    if start == 0 {
+        let (kept, leaves): (*mut u64, u64);
+        // SAFETY: as `call_kernel`. The cookie is kept where the context was, which ends as the argument.
+        unsafe {
+            asm!(
+                "r6 = r0",
+                "call {number}",
+                number = const kfunc::IS_RETURN,
+                inlateout("r0") cookie => leaves,
+                inlateout("r1") ctx => _,
+                lateout("r2") _,
+                lateout("r3") _,
+                lateout("r4") _,
+                lateout("r5") _,
+                out("r6") kept,
+            );
+        }
+        // The low byte is the truth value. An exit without a start is of a call whose entry program the kernel skipped.
+        if leaves as u8 == 0 {
+            enter(kept);
+        } else {
+            leave_unpaired();
+        }
+        end();
+    }
+    /// `bpf_ktime_get_ns`
+    const CLOCK: i32 = 5;
+    let duration: u64;
+    // SAFETY: helper without arguments, which clobbers what any call does. Written out so that the start is kept where the
+    // context was, and the duration after it.
+    unsafe {
+        asm!(
+            "r6 = r1",
+            "call {number}",
+            "r0 -= r6",
+            number = const CLOCK,
+            inlateout("r1") start => _,
+            lateout("r0") duration,
+            lateout("r2") _,
+            lateout("r3") _,
+            lateout("r4") _,
+            lateout("r5") _,
+            out("r6") _,
+        );
+    }
+    leave::<MAGNITUDE, COUNTERS>(duration);
+}
+
+/// Notes when a call began, as the last thing it does.
+#[inline(always)]
+fn enter(cookie: *mut u64) {
+    let slot = slot_of(this_cpu());
+    // SAFETY: `slot` points into SLOTS, `cookie` to the call's eight bytes.
+    unsafe {
+        (*slot).entries += 1;
+        write_volatile(cookie, bpf_ktime_get_ns());
+    }
+}
+
+#[inline(always)]
+fn leave<const MAGNITUDE: u32, const COUNTERS: usize>(duration: u64) {
     let slot = slot_of(this_cpu());
     // SAFETY: `slot` points into SLOTS.
     let place = unsafe {
-        if start == 0 {
-            (*slot).unpaired_exits += 1;
-            end();
-        }
         // The number of paired calls: these programs keep no start here.
         (*slot).start += 1;
         place_of(slot)
     };
-    record_last::<MAGNITUDE, COUNTERS>(place, now.wrapping_sub(start));
+    record_last::<MAGNITUDE, COUNTERS>(place, duration);
 }
 
-/// The same where calls' own time is told: the address of the eight bytes is the call's name, on a stack if
+#[inline(always)]
+fn leave_unpaired() {
+    // SAFETY: `slot_of` points into SLOTS.
+    unsafe { (*slot_of(this_cpu())).unpaired_exits += 1 }
+}
+
+/// Counts the call at its two ends where calls' own time is told: the address of the eight bytes is the call's name, on a stack if
 /// `STACK`, and in them is its start, by which an exit knows that it is this call's.
 #[inline(always)]
 fn nest_session<const MAGNITUDE: u32, const COUNTERS: usize, const STACK: bool>(ctx: *mut c_void) {
@@ -114,28 +189,28 @@ fn nest_session<const MAGNITUDE: u32, const COUNTERS: usize, const STACK: bool>(
 /// On entry and exit by the trampoline, with 2 significant digits.
 #[fentry]
 pub fn fsession_2(ctx: FEntryContext) -> i32 {
-    session::<MAGNITUDE_2, COUNTERS_2>(ctx.as_ptr());
+    trampoline_session::<MAGNITUDE_2, COUNTERS_2>(ctx.as_ptr());
     0
 }
 
 /// On entry and exit by the trampoline, with 3 significant digits.
 #[fentry]
 pub fn fsession_3(ctx: FEntryContext) -> i32 {
-    session::<MAGNITUDE_3, COUNTERS_3>(ctx.as_ptr());
+    trampoline_session::<MAGNITUDE_3, COUNTERS_3>(ctx.as_ptr());
     0
 }
 
 /// On entry and exit by function probes, with 2 significant digits.
 #[kprobe]
 pub fn ksession_2(ctx: ProbeContext) -> u32 {
-    session::<MAGNITUDE_2, COUNTERS_2>(ctx.as_ptr());
+    probe_session::<MAGNITUDE_2, COUNTERS_2>(ctx.as_ptr());
     0
 }
 
 /// On entry and exit by function probes, with 3 significant digits.
 #[kprobe]
 pub fn ksession_3(ctx: ProbeContext) -> u32 {
-    session::<MAGNITUDE_3, COUNTERS_3>(ctx.as_ptr());
+    probe_session::<MAGNITUDE_3, COUNTERS_3>(ctx.as_ptr());
     0
 }
 

@@ -13,7 +13,7 @@ use profiler_common::{
 };
 
 use crate::{
-    record::{find_record, is_backwards, is_looked_up},
+    place::{find_record, is_backwards, is_looked_up},
     state::record_at,
 };
 

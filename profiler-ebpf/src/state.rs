@@ -24,6 +24,10 @@ static HANDLER: u64 = 0;
 #[unsafe(no_mangle)]
 static CPUS: u64 = 0;
 
+/// Whether the kernel preempts tasks that run in it; user space sets it and freezes it.
+#[unsafe(no_mangle)]
+static PREEMPTS: u64 = 0;
+
 /// From the registers that a return probe is given to the return address's place on the stack, in
 /// bytes; user space measures it, sets it and freezes it.
 #[unsafe(no_mangle)]
@@ -89,6 +93,12 @@ pub(crate) fn handler() -> u64 {
 pub(crate) fn cpus() -> u64 {
     // SAFETY: a static of this program, read as the loader left it.
     unsafe { read_volatile(addr_of!(CPUS)) }
+}
+
+#[inline(always)]
+pub(crate) fn preempts() -> bool {
+    // SAFETY: a static of this program, read as the loader left it.
+    (unsafe { read_volatile(addr_of!(PREEMPTS)) }) != 0
 }
 
 #[inline(always)]
@@ -162,7 +172,7 @@ pub(crate) fn slot_of(cpu: u64) -> *mut Slot {
     unsafe { addr_of_mut!(SLOTS).cast::<Slot>().add(cpu as usize) }
 }
 
-/// Ends a program with 0, where it has left its faster path: that then has the end to itself, without a jump.
+/// Ends a program with 0 where it has left its fast path, which saves that one a jump to a common end.
 /// Only for what is inlined into a program.
 #[inline(always)]
 pub(crate) fn end() -> ! {

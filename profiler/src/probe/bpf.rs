@@ -25,7 +25,7 @@ use profiler_common::{
 
 use super::{
     Books, Drained, OTHER_FILES, Options, Precision, ProbeError, Session, calibrate,
-    counters::{self, Layout},
+    counters::{self, Layout, Record},
     kprobe_event::{self, Counted},
     left_over::{self, NEST_WORDS},
     memory::{Available, Maps},
@@ -59,8 +59,8 @@ pub struct BpfSession {
     grace: GracePeriod,
     /// The phase that programs write to.
     phase: u32,
-    /// The other phase until it has been read, with the calls entered before it was closed.
-    closed: Option<(u32, Vec<Option<u64>>)>,
+    /// The other phase until it has been read.
+    closed: Option<Closed>,
     /// What was read and not yet returned, because a later phase could not be read.
     pending: Option<Vec<Drained>>,
     layout: Layout,
@@ -69,6 +69,15 @@ pub struct BpfSession {
     drained_until: Option<Instant>,
     /// When the entry probes had been removed.
     detached: Option<Instant>,
+}
+
+/// A phase that programs no longer write to.
+struct Closed {
+    phase: u32,
+    /// Of each handler, the calls entered before it was closed.
+    entered: Vec<Option<u64>>,
+    /// Of each handler, the slots as they were a drain before it was opened.
+    before: Vec<Vec<Slot>>,
 }
 
 /// The sum of the records of all CPUs.
@@ -91,6 +100,8 @@ struct Probed {
     programs: Vec<Program>,
     /// As of the last drain.
     books: Books,
+    /// The slots as they were when the last two phases were closed, the older ones first.
+    before: [Vec<Slot>; 2],
     /// Starts that were left over and taken out of the shared maps.
     swept: u64,
 }
@@ -134,15 +145,18 @@ impl Loader {
         let template = Template::load()?;
         let (possible, online) = cpus()?;
         let handlers = targets.len() as u64;
-        let layout = Layout::new(possible, online, precision, nests).that_fits();
-        let maps = Maps { handlers, layout: layout.clone(), precision, self_time: nests };
+        let layout = Layout::new(possible, online, precision, nests);
+        let maps = Maps { handlers, layout, precision, self_time: nests };
         if let Some(available) = Available::read() {
             maps.check(&available)?;
         }
+        // Only now: whether the kernel takes a value is tried with one of that size.
+        let layout = maps.layout.that_fits();
         let shared = template.shared(nests)?;
         let traces = set.kinds.iter().any(|kind| is_tracing(kind.attach_type));
         let modules = if traces { btf_objects(targets)? } else { HashMap::new() };
-        let mut parameters = Parameters { handler: 0, exit_shift: 0, costs, layout };
+        let preempts = kernel.preempts;
+        let mut parameters = Parameters { handler: 0, preempts, exit_shift: 0, costs, layout };
         if backend == Backend::Kprobe {
             kprobe_event::remove_leftovers();
         }
@@ -152,7 +166,6 @@ impl Loader {
             parameters.exit_shift =
                 calibrate::exit_shift(&template, &shared, &parameters, kind.attach_type)?;
         }
-        let preempts = kernel.preempts;
         let kernel = set.calls_kernel.then(|| Btf::of(None, Path::new(BTF_FOLDER)).ok()).flatten();
         Ok(Self { template, set, shared, parameters, modules, kernel, preempts })
     }
@@ -180,8 +193,10 @@ impl Loader {
             })?;
             programs.push(Program { kind, fd, hook: None, before: HookMisses::None });
         }
-        let (books, btf_object) = (Books::default(), module.map_or(0, |(id, _)| *id));
-        Ok(Probed { target: target.clone(), number, btf_object, maps, programs, books, swept: 0 })
+        let btf_object = module.map_or(0, |(id, _)| *id);
+        let (books, before) = (Books::default(), Default::default());
+        let target = target.clone();
+        Ok(Probed { target, number, btf_object, maps, programs, books, before, swept: 0 })
     }
 }
 
@@ -425,9 +440,11 @@ impl BpfSession {
             books.displaced += slot.displaced;
             books.migrated += slot.migrated;
             books.in_flight += u64::from(slot.frame != 0);
-            paired += slot.start;
+            if self.counts_paired() {
+                paired += slot.start;
+            }
         }
-        if matches!(self.starts, Starts::Cookies | Starts::Nests) {
+        if self.counts_paired() {
             // Between two reads, a call may be counted as paired on one CPU and not yet as entered on another.
             books.in_flight = books.entries.saturating_sub(paired + books.lost);
         }
@@ -491,6 +508,36 @@ impl BpfSession {
         }
     }
 
+    /// Whether a slot has the number of paired calls in place of a start.
+    fn counts_paired(&self) -> bool {
+        matches!(self.starts, Starts::Cookies | Starts::Nests)
+    }
+
+    /// Which CPUs may have counted calls of a handler in a phase, by number. Reading the records of all others would take most
+    /// of a drain on a machine with many CPUs. `before` are its slots at the drain before the one that opened the phase: an
+    /// exit program that had begun by then has ended before the phase was opened. `after` are those since no program writes it.
+    ///
+    /// Where slots count exits, they show it. Else a call that ended on a CPU had entered there: since `before`, which `entries`
+    /// shows, or earlier, which the frame shows, because entry programs write it before they count the call. Not so if it
+    /// migrated or its start left the slot, which slots count, too.
+    fn may_have_counted(&self, before: &[Slot], after: &[Slot]) -> Vec<bool> {
+        let unknown = || vec![true; after.len()];
+        if before.len() != after.len() || self.starts == Starts::Map {
+            return unknown();
+        }
+        if self.counts_paired() {
+            return before.iter().zip(after).map(|(old, new)| old.start != new.start).collect();
+        }
+        let migrated = |slots: &[Slot]| slots.iter().map(|slot| slot.migrated).sum::<u64>();
+        if migrated(before) != migrated(after) || after.iter().any(|slot| slot.displaced > 0) {
+            return unknown();
+        }
+        let may = |(old, new): (&Slot, &Slot)| {
+            old.frame != 0 || new.frame != 0 || old.entries != new.entries
+        };
+        before.iter().zip(after).map(may).collect()
+    }
+
     /// Whether self time is measured.
     fn tells_self_time(&self) -> bool {
         self.starts == Starts::Nests
@@ -501,12 +548,14 @@ impl BpfSession {
         probed: &'a Probed,
         phase: u32,
         mut books: Books,
+        counted: &[bool],
         touched: &mut Vec<&'a [AtomicU64]>,
     ) -> Result<Drained, ProbeError> {
-        let Totals { of_calls, backwards } = self.read_records(probed, phase, false, touched)?;
+        let Totals { of_calls, backwards } =
+            self.read_records(probed, phase, false, counted, touched)?;
         books.backwards = probed.books.backwards + backwards;
         let self_time = if self.tells_self_time() {
-            Some(self.read_records(probed, phase, true, touched)?.of_calls)
+            Some(self.read_records(probed, phase, true, counted, touched)?.of_calls)
         } else {
             None
         };
@@ -518,7 +567,8 @@ impl BpfSession {
         &self,
         probed: &'a Probed,
         phase: u32,
-        is_own_time: bool,
+        is_self_time: bool,
+        counted: &[bool],
         touched: &mut Vec<&'a [AtomicU64]>,
     ) -> Result<Totals, ProbeError> {
         let invalid = |what| probed.failed("reading the histogram", std::io::Error::other(what));
@@ -527,8 +577,10 @@ impl BpfSession {
         let (mut probes_ns, mut backwards) = (0, 0);
         let magnitude = self.precision.magnitude();
         let (value, map) = (probed.maps.value.words(), probed.maps.records.words());
-        for record in self.layout.records_of(value, map, phase, is_own_time) {
-            if record.iter().all(|word| word.load(Relaxed) == 0) {
+        for Record { cpu, words: record } in self.layout.records_of(value, map, phase, is_self_time)
+        {
+            let may_count = cpu.and_then(|cpu| counted.get(cpu as usize)).copied().unwrap_or(true);
+            if !may_count || record.iter().all(|word| word.load(Relaxed) == 0) {
                 continue;
             }
             touched.push(record);
@@ -542,17 +594,23 @@ impl BpfSession {
             }
             // The head has the extremes of long durations; each short value has a counter of its own.
             let (not_min, max) = extremes(&found);
-            durations.add_exact(found.sum, !not_min, max, found.over_range);
+            let (mut min, mut max) = (!not_min, max);
             probes_ns += found.probes;
             for (counter, count) in counted.flat_map(two_counters) {
                 let value = lowest_value(magnitude, counter);
                 let recorded = if value < 1 << magnitude {
                     durations.record_n(value, count)
                 } else {
+                    // CPUs that share a record may lose an extreme, and never a count: then it is its bucket's bound.
+                    if cpu.is_none() && found.over_range == 0 {
+                        let highest = lowest_value(magnitude, counter + 1) - 1;
+                        (min, max) = (min.min(highest), max.max(value));
+                    }
                     durations.record_bucket(value, count)
                 };
                 recorded.map_err(|error| invalid(error.to_string()))?;
             }
+            durations.add_exact(found.sum, min, max, found.over_range);
         }
         Ok(Totals { of_calls: SelfTime { durations, probes_ns }, backwards })
     }
@@ -562,14 +620,22 @@ impl BpfSession {
         let old = self.phase;
         let new = (old + 1) % PHASES;
         let entered = self.entries()?;
+        let layout = &self.layout;
+        let place = |probed: &mut Probed| {
+            let [old, new] = std::mem::take(&mut probed.before);
+            probed.before = [new, slots(layout, probed)];
+            old
+        };
+        let before = self.probed.iter_mut().map(place).collect();
+        let places = self.layout.places(new);
         // Emptied first, also as programs see it.
         fence(SeqCst);
         for probed in &self.probed {
-            self.layout.set_phase(probed.maps.value.words(), new);
+            Layout::set_places(probed.maps.value.words(), &places);
         }
         fence(SeqCst);
         self.phase = new;
-        self.closed = Some((old, entered));
+        self.closed = Some(Closed { phase: old, entered, before });
         self.drained_until = self.detached.or_else(|| Some(Instant::now()));
         Ok(())
     }
@@ -584,14 +650,16 @@ impl BpfSession {
                 .map_err(|error| ProbeError::System { doing: "reading kprobe_profile", error })?,
             _ => HashMap::new(),
         };
-        let Some((phase, entered)) = &self.closed else { return Ok(()) };
+        let Some(Closed { phase, entered, before }) = &self.closed else { return Ok(()) };
         let mut all = Vec::with_capacity(self.probed.len());
         let mut touched = Vec::new();
-        for (probed, entered) in self.probed.iter().zip(entered) {
+        for ((probed, entered), before) in self.probed.iter().zip(entered).zip(before) {
             let displaced = displaced.get(probed.number).copied().unwrap_or_default();
             let mut books = self.books(probed, displaced, &events)?;
             books.entered_before = *entered;
-            all.push(self.read_handler(probed, *phase, books, &mut touched)?);
+            let after = slots(&self.layout, probed);
+            let counted = self.may_have_counted(before, &after);
+            all.push(self.read_handler(probed, *phase, books, &counted, &mut touched)?);
         }
         // Only now: what is read again after an error must still be there.
         for word in touched.into_iter().flatten().filter(|word| word.load(Relaxed) != 0) {
@@ -744,7 +812,7 @@ fn is_tracing(attach_type: AttachType) -> bool {
     matches!(attach_type, AttachType::Fentry | AttachType::Fexit | AttachType::Fsession)
 }
 
-/// The highest number that a CPU may have, and one; and the numbers of those that are online.
+/// The highest possible CPU number, plus one; and the numbers of those that are online.
 fn cpus() -> Result<(u32, Vec<u32>), ProbeError> {
     let system = |error| ProbeError::System { doing: "counting the CPUs", error };
     let read = |name: &str| {

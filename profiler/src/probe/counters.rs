@@ -4,11 +4,14 @@
 //! at the start. A CPU that comes online later is counted in a pair of records that such CPUs share. It is in a second
 //! map, in which programs look records up; where the kernel takes no value that large, the others are there, too.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed},
+};
 
-use profiler_common::layout::{LOOKED_UP, PHASES, Slot};
+use profiler_common::layout::{LOOKED_UP, PHASES, RecordHead, Slot};
 
-use super::{Precision, memory::record_bytes, sys};
+use super::{Precision, sys};
 
 /// Bytes of a word.
 const WORD: usize = size_of::<u64>();
@@ -18,10 +21,23 @@ const LINE: usize = 64;
 
 const _: () = assert!(size_of::<Slot>() == LINE);
 
+/// Bytes of a record, with what fills its last cache line.
+fn record_bytes(precision: Precision) -> usize {
+    (size_of::<RecordHead>() + precision.counters() * size_of::<u32>()).next_multiple_of(LINE)
+}
+
+/// The record of one CPU, or of those that came online later.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Record<'a> {
+    /// The number of its CPU; `None` if CPUs share it.
+    pub(super) cpu: Option<u32>,
+    pub(super) words: &'a [AtomicU64],
+}
+
 /// The layout of each handler's maps in a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Layout {
-    /// The highest number that a CPU may have, and one.
+    /// Highest possible CPU number, plus one.
     possible: u32,
     /// The numbers of the CPUs that have records of their own.
     own: Vec<u32>,
@@ -40,7 +56,7 @@ impl Layout {
         precision: Precision,
         self_time: bool,
     ) -> Self {
-        let record_bytes = record_bytes(precision).next_multiple_of(LINE);
+        let record_bytes = record_bytes(precision);
         Self { possible, own: online, record_bytes, self_time, is_direct: true }
     }
 
@@ -61,8 +77,7 @@ impl Layout {
 
     /// The same with other digits.
     pub(super) fn with(&self, precision: Precision) -> Self {
-        let record_bytes = record_bytes(precision).next_multiple_of(LINE);
-        Self { record_bytes, ..self.clone() }
+        Self { record_bytes: record_bytes(precision), ..self.clone() }
     }
 
     /// CPUs that have records of their own.
@@ -121,7 +136,7 @@ impl Layout {
         self.slots_bytes() + (self.in_value() - 1) * self.record_bytes
     }
 
-    /// From a record of durations to that of own time, in the value.
+    /// From a record of durations to that of self time, in the value.
     pub(super) fn own_bytes(&self) -> usize {
         if self.self_time { self.in_value() * self.record_bytes } else { 0 }
     }
@@ -131,9 +146,19 @@ impl Layout {
         if self.self_time { self.in_map() } else { 0 }
     }
 
-    /// What a CPU's slot has as its record in a phase.
-    fn place(&self, cpu: u32, phase: u32) -> u64 {
-        let own = self.own.iter().position(|&own| own == cpu);
+    /// What the slots of a handler have as their record in a phase, by CPU. The same for all handlers.
+    pub(super) fn places(&self, phase: u32) -> Vec<u64> {
+        let mut own = vec![None; self.slots()];
+        for (at, &cpu) in self.own.iter().enumerate() {
+            if let Some(place) = own.get_mut(cpu as usize) {
+                *place = Some(at);
+            }
+        }
+        own.into_iter().map(|own| self.place(own, phase)).collect()
+    }
+
+    /// The same for the CPU whose records are at `own` among those of CPUs with records of their own.
+    fn place(&self, own: Option<usize>, phase: u32) -> u64 {
         let record = |pair: usize| pair * PHASES as usize + phase as usize;
         match own {
             Some(at) if self.is_direct => {
@@ -144,30 +169,37 @@ impl Layout {
         }
     }
 
-    /// Has the programs of a handler count in `phase`.
-    pub(super) fn set_phase(&self, value: &[AtomicU64], phase: u32) {
+    /// Has the programs of a handler count at `places`, which are those of a phase.
+    pub(super) fn set_places(value: &[AtomicU64], places: &[u64]) {
         let slots = value.chunks_exact(size_of::<Slot>() / WORD);
-        for (cpu, slot) in (0..).zip(slots).take(self.slots()) {
-            slot[std::mem::offset_of!(Slot, record) / WORD].store(self.place(cpu, phase), Relaxed);
+        for (place, slot) in places.iter().zip(slots) {
+            slot[std::mem::offset_of!(Slot, record) / WORD].store(*place, Relaxed);
         }
     }
 
-    /// The records of a phase, of durations or of own time.
+    /// The records of a phase, of durations or of self time.
     pub(super) fn records_of<'a>(
         &self,
         value: &'a [AtomicU64],
         map: &'a [AtomicU64],
         phase: u32,
-        is_own_time: bool,
-    ) -> impl Iterator<Item = &'a [AtomicU64]> {
+        is_self_time: bool,
+    ) -> impl Iterator<Item = Record<'a>> {
         let words = self.record_bytes / WORD;
         let (phase, pairs) = (phase as usize, PHASES as usize);
-        let shift = |count: usize| if is_own_time { count } else { 0 };
+        let shift = |count: usize| if is_self_time { count } else { 0 };
         let in_value = value.get(self.slots_bytes() / WORD..).unwrap_or_default();
         let direct = in_value.chunks_exact(words).skip(shift(self.in_value()));
         let looked_up = map.chunks_exact(words).skip(shift(self.in_map()));
         let direct = direct.take(self.in_value()).skip(phase).step_by(pairs);
-        direct.chain(looked_up.take(self.in_map()).skip(phase).step_by(pairs))
+        let looked_up = looked_up.take(self.in_map()).skip(phase).step_by(pairs);
+        // The first pair in the map is the shared one.
+        let own = || self.own.iter().map(|&cpu| Some(cpu));
+        let [in_value, in_map] = if self.is_direct { [true, false] } else { [false, true] };
+        let in_value = own().filter(move |_| in_value).chain(std::iter::repeat(None));
+        let in_map = std::iter::once(None).chain(own().filter(move |_| in_map));
+        let record = |(words, cpu)| Record { cpu, words };
+        direct.zip(in_value).map(record).chain(looked_up.zip(in_map).map(record))
     }
 
     /// The slots of all possible CPUs, in words.
@@ -179,19 +211,14 @@ impl Layout {
     }
 }
 
-/// What a slot has in it now.
+/// What a slot has in it now. The frame is read last: entry programs write it before they count the call, so that a call
+/// which is counted here and has not ended has its frame here, too.
 pub(super) fn slot(words: &[AtomicU64]) -> Slot {
-    let word = |at: usize| words.get(at).map_or(0, |word| word.load(Relaxed));
-    Slot {
-        frame: word(0),
-        start: word(1),
-        entries: word(2),
-        lost: word(3),
-        unpaired_exits: word(4),
-        displaced: word(5),
-        migrated: word(6),
-        record: word(7),
-    }
+    let word = |at: usize| words.get(at).map_or(0, |word| word.load(Acquire));
+    let [start, entries, lost, unpaired_exits] = [word(1), word(2), word(3), word(4)];
+    let [displaced, migrated, record] = [word(5), word(6), word(7)];
+    let frame = word(0);
+    Slot { frame, start, entries, lost, unpaired_exits, displaced, migrated, record }
 }
 
 /// The numbers in a list of the kernel's such as `0-3,8`; what is no list has none.
@@ -230,8 +257,9 @@ mod tests {
         for precision in [Precision::Two, Precision::Three] {
             let layout = layout(240, 16, precision, true);
             assert_eq!(size_of::<Slot>() % LINE, 0);
+            let of_phases = [layout.places(0), layout.places(1)];
             let mut places: Vec<u64> =
-                (0..16).flat_map(|cpu| [layout.place(cpu, 0), layout.place(cpu, 1)]).collect();
+                (0..16).flat_map(|cpu| [of_phases[0][cpu], of_phases[1][cpu]]).collect();
             assert!(places.iter().all(|place| *place >= 256 * 64 && place % LINE as u64 == 0));
             assert_eq!(places.iter().max().copied(), Some(layout.last_record() as u64));
             places.dedup();
@@ -254,7 +282,7 @@ mod tests {
             let (value, map) =
                 (empty(layout.value_bytes()), empty(layout.records() * layout.record_bytes));
             for phase in [0, 1] {
-                layout.set_phase(&value, phase);
+                Layout::set_places(&value, &layout.places(phase));
                 let places: Vec<u64> =
                     layout.slots_of(&value).map(|words| slot(words).record).collect();
                 assert_eq!(places.len(), 8);
@@ -271,7 +299,12 @@ mod tests {
                 }
                 let read: u64 = layout
                     .records_of(&value, &map, phase, false)
-                    .map(|record| record[0].swap(0, Relaxed))
+                    .map(|record| {
+                        let found = record.words[0].swap(0, Relaxed);
+                        let of_cpu = record.cpu.map_or(0b1111_1000, |cpu| 1 << cpu);
+                        assert_eq!(found & !of_cpu, 0, "{:?} has those of {found:b}", record.cpu);
+                        found
+                    })
                     .sum();
                 assert_eq!(read, 0xff, "each CPU's once");
             }
@@ -279,16 +312,16 @@ mod tests {
     }
 
     #[test]
-    fn records_of_own_time_are_others() {
+    fn records_of_self_time_are_others() {
         let layout = Layout { self_time: true, ..layout(4, 2, Precision::Two, true) };
         let (value, map) =
             (empty(layout.value_bytes()), empty(layout.records() * layout.record_bytes));
-        let at = (layout.place(1, 1) as usize + layout.own_bytes()) / WORD;
+        let at = (layout.places(1)[1] as usize + layout.own_bytes()) / WORD;
         value[at].store(5, Relaxed);
         map[(1 + layout.own_keys()) * layout.record_bytes / WORD].store(7, Relaxed);
-        let sum = |phase, is_own_time| -> u64 {
-            let records = layout.records_of(&value, &map, phase, is_own_time);
-            records.map(|record| record[0].load(Relaxed)).sum()
+        let sum = |phase, is_self_time| -> u64 {
+            let records = layout.records_of(&value, &map, phase, is_self_time);
+            records.map(|record| record.words[0].load(Relaxed)).sum()
         };
         assert_eq!([sum(0, false), sum(1, false), sum(0, true), sum(1, true)], [0, 0, 0, 12]);
     }

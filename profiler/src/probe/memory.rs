@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use profiler_common::layout::{DISPLACED_MAX, NESTS_MAX, Nest, RecordHead};
+use profiler_common::layout::{DISPLACED_MAX, NESTS_MAX, Nest};
 
 use super::{Precision, counters::Layout};
 use crate::text::plural;
@@ -194,11 +194,6 @@ impl fmt::Display for TooLittle {
 
 fn mebibytes(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
-}
-
-pub(super) fn record_bytes(precision: Precision) -> usize {
-    // The kernel rounds values up to 8 bytes and so do we.
-    (size_of::<RecordHead>() + precision.counters() * size_of::<u32>()).next_multiple_of(8)
 }
 
 #[cfg(test)]

@@ -60,6 +60,8 @@ pub(super) type CreatedMaps = HashMap<String, (aya_obj::Map, MapData)>;
 #[derive(Debug, Clone)]
 pub(super) struct Parameters {
     pub(super) handler: u64,
+    /// Whether the kernel preempts tasks that run in it.
+    pub(super) preempts: bool,
     pub(super) exit_shift: u64,
     /// What probes add, where self time is measured.
     pub(super) costs: Costs,
@@ -125,10 +127,11 @@ impl Template {
             .map(|(_, program)| program.function_key())
             .collect();
         object.functions.retain(|key, _| !others.contains(key));
-        let Parameters { handler, exit_shift, costs, layout } = parameters;
+        let Parameters { handler, preempts, exit_shift, costs, layout } = parameters;
         let constants = [
             (names::HANDLER, handler),
             (names::CPUS, &u64::from(layout.possible())),
+            (names::PREEMPTS, &u64::from(*preempts)),
             (names::OWN_BYTES, &(layout.own_bytes() as u64)),
             (names::OWN_KEYS, &(layout.own_keys() as u64)),
             (names::EXIT_SHIFT, exit_shift),
@@ -170,7 +173,7 @@ impl Template {
         };
         let value = mapped(names::SLOTS, layout.value_bytes())?;
         let records = mapped(names::RECORDS, layout.records() * layout.record_bytes())?;
-        layout.set_phase(value.words(), 0);
+        Layout::set_places(value.words(), &layout.places(0));
         Ok(Instance { programs, _maps: maps, value, records, license: object.license })
     }
 

@@ -97,7 +97,8 @@ fn sigkill_leaves_nothing_behind() {
     let there = Left::now();
     let programs = 4 * crate::matrix::programs_of_a_handler();
     assert_eq!((there.programs.len(), there.links.len()), (programs, programs), "{there:?}");
-    assert!(there.maps.len() >= 3 * 4 + 2, "{there:?}");
+    // Three for each handler, and the displaced starts.
+    assert!(there.maps.len() > 3 * 4, "{there:?}");
     eventually("the loads do not start", || {
         load_folders() == 1 && processes(Some(killed.pid())).len() >= 2
     });

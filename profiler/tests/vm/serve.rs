@@ -367,7 +367,11 @@ fn a_reload_keeps_the_counts_and_refuses_what_is_wrong() {
     eventually("it is not refused", || {
         daemon.log().contains("serve.toml:6:1: unknown field `backends`")
     });
-    configure(daemon.folder.path(), &format!("{one}{}", module("dummy", "\"dummy_xmit\"")), "1h");
+    configure(
+        daemon.folder.path(),
+        &format!("{one}{}", module("no_such_driver", "\"a_handler\"")),
+        "1h",
+    );
     daemon.program.signal(Signal::SIGHUP);
     eventually("it is not read again", || status().modules.len() == 2);
     testbed::trigger("nested 50");

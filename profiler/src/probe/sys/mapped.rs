@@ -32,7 +32,14 @@ impl Mapped {
             return Err(io::Error::last_os_error());
         }
         let start = NonNull::new(start.cast()).ok_or_else(io::Error::last_os_error)?;
-        Ok(Self { start, words: bytes / size_of::<AtomicU64>() })
+        let mapped = Self { start, words: bytes / size_of::<AtomicU64>() };
+        // Loads fork this process, and each fork would copy the table of these pages: the kernel has put in all of them at
+        // once (`remap_vmalloc_range`), so that a child would not fault them in.
+        // SAFETY: the mapping just made; what it holds does not change.
+        if unsafe { libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_DONTFORK) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(mapped)
     }
 
     /// The values in words of 8 bytes. The kernel's programs may change them at any time.
