@@ -194,7 +194,10 @@ impl Loader {
             programs.push(Program { kind, fd, hook: None, before: HookMisses::None });
         }
         let btf_object = module.map_or(0, |(id, _)| *id);
-        let (books, before) = (Books::default(), Default::default());
+        // No program has run: what none of them counts is empty from the first drain on.
+        let empty = slots(&self.parameters.layout, &maps);
+        let before = [empty.clone(), empty];
+        let books = Books::default();
         let target = target.clone();
         Ok(Probed { target, number, btf_object, maps, programs, books, before, swept: 0 })
     }
@@ -339,7 +342,7 @@ impl BpfSession {
         let displaced = each_once(self.displaced.keys(), DISPLACED_MAX as usize)
             .map_err(|error| failed_map("reading the displaced starts", error))?;
         let Some(probed) = self.probed.get_mut(place) else { return Ok(()) };
-        let slots = slots(&self.layout, probed);
+        let slots = slots(&self.layout, &probed.maps);
         let mut given_up = 0;
         if self.starts == Starts::Cookies {
             let sum = |of: fn(&Slot) -> u64| slots.iter().map(of).sum::<u64>();
@@ -433,18 +436,18 @@ impl BpfSession {
         let lost = probed.swept;
         let mut books = Books { in_flight: displaced_now, lost, ..Books::default() };
         let mut paired = 0;
-        for slot in slots(&self.layout, probed) {
+        for slot in slots(&self.layout, &probed.maps) {
             books.entries += slot.entries;
             books.lost += slot.lost;
             books.unpaired_exits += slot.unpaired_exits;
             books.displaced += slot.displaced;
             books.migrated += slot.migrated;
             books.in_flight += u64::from(slot.frame != 0);
-            if self.counts_paired() {
+            if counts_paired(self.starts) {
                 paired += slot.start;
             }
         }
-        if self.counts_paired() {
+        if counts_paired(self.starts) {
             // Between two reads, a call may be counted as paired on one CPU and not yet as entered on another.
             books.in_flight = books.entries.saturating_sub(paired + books.lost);
         }
@@ -508,36 +511,6 @@ impl BpfSession {
         }
     }
 
-    /// Whether a slot has the number of paired calls in place of a start.
-    fn counts_paired(&self) -> bool {
-        matches!(self.starts, Starts::Cookies | Starts::Nests)
-    }
-
-    /// Which CPUs may have counted calls of a handler in a phase, by number. Reading the records of all others would take most
-    /// of a drain on a machine with many CPUs. `before` are its slots at the drain before the one that opened the phase: an
-    /// exit program that had begun by then has ended before the phase was opened. `after` are those since no program writes it.
-    ///
-    /// Where slots count exits, they show it. Else a call that ended on a CPU had entered there: since `before`, which `entries`
-    /// shows, or earlier, which the frame shows, because entry programs write it before they count the call. Not so if it
-    /// migrated or its start left the slot, which slots count, too.
-    fn may_have_counted(&self, before: &[Slot], after: &[Slot]) -> Vec<bool> {
-        let unknown = || vec![true; after.len()];
-        if before.len() != after.len() || self.starts == Starts::Map {
-            return unknown();
-        }
-        if self.counts_paired() {
-            return before.iter().zip(after).map(|(old, new)| old.start != new.start).collect();
-        }
-        let migrated = |slots: &[Slot]| slots.iter().map(|slot| slot.migrated).sum::<u64>();
-        if migrated(before) != migrated(after) || after.iter().any(|slot| slot.displaced > 0) {
-            return unknown();
-        }
-        let may = |(old, new): (&Slot, &Slot)| {
-            old.frame != 0 || new.frame != 0 || old.entries != new.entries
-        };
-        before.iter().zip(after).map(may).collect()
-    }
-
     /// Whether self time is measured.
     fn tells_self_time(&self) -> bool {
         self.starts == Starts::Nests
@@ -573,27 +546,34 @@ impl BpfSession {
     ) -> Result<Totals, ProbeError> {
         let invalid = |what| probed.failed("reading the histogram", std::io::Error::other(what));
         let mut durations =
-            self.precision.durations().map_err(|error| invalid(error.to_string()))?;
+            self.precision.growing_durations().map_err(|error| invalid(error.to_string()))?;
         let (mut probes_ns, mut backwards) = (0, 0);
         let magnitude = self.precision.magnitude();
         let (value, map) = (probed.maps.value.words(), probed.maps.records.words());
-        for Record { cpu, words: record } in self.layout.records_of(value, map, phase, is_self_time)
-        {
-            let may_count = cpu.and_then(|cpu| counted.get(cpu as usize)).copied().unwrap_or(true);
-            if !may_count || record.iter().all(|word| word.load(Relaxed) == 0) {
+        let late = self.layout.may_be_shared(counted);
+        for Record { cpu, words } in self.layout.records_of(value, map, phase, is_self_time) {
+            let may_count = cpu.map_or(late, |cpu| counted.get(cpu as usize) != Some(&false));
+            if !may_count {
                 continue;
             }
-            touched.push(record);
-            let (head, counts) = record.split_at(size_of::<RecordHead>() / 8);
+            let (head, counts) = words.split_at(size_of::<RecordHead>() / 8);
             let found = head_of(head);
+            let (not_min, max) = extremes(&found);
+            // Beyond the longest nothing is counted. Where CPUs share a record, they may have lost that.
+            let used = if cpu.is_some() { self.precision.words_up_to(max) } else { counts.len() };
+            let counts = counts.get(..used).unwrap_or(counts);
+            if words.iter().take(head.len() + used).all(|word| word.load(Relaxed) == 0) {
+                continue;
+            }
+            touched.extend([head, counts]);
             backwards += found.backwards;
-            let counts = counts.iter().map(|word| word.load(Relaxed)).enumerate();
+            // The longest first, so that the histogram grows once.
+            let counts = counts.iter().map(|word| word.load(Relaxed)).enumerate().rev();
             let mut counted = counts.filter(|(_, word)| *word != 0).peekable();
             if counted.peek().is_none() {
                 continue;
             }
             // The head has the extremes of long durations; each short value has a counter of its own.
-            let (not_min, max) = extremes(&found);
             let (mut min, mut max) = (!not_min, max);
             probes_ns += found.probes;
             for (counter, count) in counted.flat_map(two_counters) {
@@ -623,7 +603,7 @@ impl BpfSession {
         let layout = &self.layout;
         let place = |probed: &mut Probed| {
             let [old, new] = std::mem::take(&mut probed.before);
-            probed.before = [new, slots(layout, probed)];
+            probed.before = [new, slots(layout, &probed.maps)];
             old
         };
         let before = self.probed.iter_mut().map(place).collect();
@@ -657,8 +637,8 @@ impl BpfSession {
             let displaced = displaced.get(probed.number).copied().unwrap_or_default();
             let mut books = self.books(probed, displaced, &events)?;
             books.entered_before = *entered;
-            let after = slots(&self.layout, probed);
-            let counted = self.may_have_counted(before, &after);
+            let after = slots(&self.layout, &probed.maps);
+            let counted = may_have_counted(self.starts, before, &after);
             all.push(self.read_handler(probed, *phase, books, &counted, &mut touched)?);
         }
         // Only now: what is read again after an error must still be there.
@@ -714,8 +694,8 @@ impl Session for BpfSession {
     }
 
     fn entries(&mut self) -> Result<Vec<Option<u64>>, ProbeError> {
-        let entries = |probed| {
-            let slots = slots(&self.layout, probed);
+        let entries = |probed: &Probed| {
+            let slots = slots(&self.layout, &probed.maps);
             Some(slots.iter().map(|slot| slot.entries).sum())
         };
         Ok(self.probed.iter().map(entries).collect())
@@ -800,9 +780,38 @@ impl Program {
     }
 }
 
+/// Whether a slot has the number of paired calls in place of a start.
+fn counts_paired(starts: Starts) -> bool {
+    matches!(starts, Starts::Cookies | Starts::Nests)
+}
+
+/// Which CPUs may have counted calls of a handler in a phase, by number. Reading the records of all others would take most
+/// of a drain on a machine with many CPUs. `before` are its slots at the drain before the one that opened the phase: an
+/// exit program that had begun by then has ended before the phase was opened. `after` are those since no program writes it.
+///
+/// Where slots count exits, they show it. Else a call that ended on a CPU had entered there: since `before`, which `entries`
+/// shows, or earlier, which the frame shows, because entry programs write it before they count the call. Not so if it
+/// migrated or its start left the slot, which slots count, too.
+fn may_have_counted(starts: Starts, before: &[Slot], after: &[Slot]) -> Vec<bool> {
+    let unknown = || vec![true; after.len()];
+    if before.len() != after.len() || starts == Starts::Map {
+        return unknown();
+    }
+    if counts_paired(starts) {
+        return before.iter().zip(after).map(|(old, new)| old.start != new.start).collect();
+    }
+    let migrated = |slots: &[Slot]| slots.iter().map(|slot| slot.migrated).sum::<u64>();
+    if migrated(before) != migrated(after) || after.iter().any(|slot| slot.displaced > 0) {
+        return unknown();
+    }
+    let may =
+        |(old, new): (&Slot, &Slot)| old.frame != 0 || new.frame != 0 || old.entries != new.entries;
+    before.iter().zip(after).map(may).collect()
+}
+
 /// The slots of a handler, of all possible CPUs.
-fn slots(layout: &Layout, probed: &Probed) -> Vec<Slot> {
-    layout.slots_of(probed.maps.value.words()).map(counters::slot).collect()
+fn slots(layout: &Layout, maps: &Instance) -> Vec<Slot> {
+    layout.slots_of(maps.value.words()).map(counters::slot).collect()
 }
 
 /// Maps, programs and links of a handler, and some to spare.
@@ -919,6 +928,28 @@ mod tests {
         assert_eq!(extremes(&head), (!30, 500));
         let alone = RecordHead { nested: [Extremes::default(); NESTED_MAX], ..head };
         assert_eq!(extremes(&alone), (!40, 300), "an empty pair is no duration");
+    }
+
+    #[test]
+    fn records_of_cpus_that_counted_nothing_are_not_read() {
+        let read = |starts, change: &dyn Fn(&mut [Slot], &mut [Slot])| {
+            let mut before = vec![Slot { entries: 5, start: 5, migrated: 1, ..Slot::default() }; 3];
+            let mut after = before.clone();
+            change(&mut before, &mut after);
+            let counted = may_have_counted(starts, &before, &after);
+            counted.iter().map(|counted| if *counted { '1' } else { '0' }).collect::<String>()
+        };
+        for starts in [Starts::Slots, Starts::Cookies, Starts::Nests] {
+            assert_eq!(read(starts, &|_, _| {}), "000", "{starts:?}");
+        }
+        assert_eq!(read(Starts::Map, &|_, _| {}), "111", "no slot shows their exits");
+        assert_eq!(read(Starts::Cookies, &|_, after| after[1].start += 1), "010");
+        assert_eq!(read(Starts::Cookies, &|_, after| after[1].entries += 1), "000", "no exit");
+        assert_eq!(read(Starts::Slots, &|_, after| after[1].entries += 1), "010");
+        assert_eq!(read(Starts::Slots, &|before, _| before[2].frame = 8), "001", "entered before");
+        assert_eq!(read(Starts::Slots, &|_, after| after[0].migrated += 1), "111");
+        assert_eq!(read(Starts::Slots, &|_, after| after[0].displaced = 1), "111");
+        assert_eq!(may_have_counted(Starts::Slots, &[], &[Slot::default()]), [true]);
     }
 
     #[test]

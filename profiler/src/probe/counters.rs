@@ -202,6 +202,12 @@ impl Layout {
         direct.zip(in_value).map(record).chain(looked_up.zip(in_map).map(record))
     }
 
+    /// Whether CPUs that came online later may have counted: `counted` says it of each CPU.
+    pub(super) fn may_be_shared(&self, counted: &[bool]) -> bool {
+        let is_late = |cpu: usize| !self.own.iter().any(|&own| own as usize == cpu);
+        counted.iter().enumerate().any(|(cpu, counted)| *counted && is_late(cpu))
+    }
+
     /// The slots of all possible CPUs, in words.
     pub(super) fn slots_of<'a>(
         &self,

@@ -25,7 +25,7 @@ use std::time::Instant;
 
 use hdrhistogram::Histogram;
 use profiler_common::bucket::{
-    COUNTERS_2, COUNTERS_3, HIGHEST_NS, LOWEST_NS, MAGNITUDE_2, MAGNITUDE_3,
+    COUNTERS_2, COUNTERS_3, HIGHEST_NS, LOWEST_NS, MAGNITUDE_2, MAGNITUDE_3, index,
 };
 
 use crate::kernel::target::Target;
@@ -74,12 +74,34 @@ impl Precision {
         }
     }
 
+    /// Words of a record's counters that durations of up to `longest_ns` are counted in; short ones are told from the
+    /// counters alone, so theirs are always among them.
+    fn words_up_to(self, longest_ns: u64) -> usize {
+        let longest = longest_ns.min(HIGHEST_NS);
+        let counter = match self {
+            Self::Two => index::<MAGNITUDE_2>(longest),
+            Self::Three => index::<MAGNITUDE_3>(longest),
+        };
+        (counter + 1).max(1 << self.magnitude()).div_ceil(2)
+    }
+
     /// No durations, in a histogram of this precision from 1 ns to 60 s.
     ///
     /// # Errors
     /// Never for the bounds used here; the library's own check is passed on.
     pub fn durations(self) -> Result<Durations, hdrhistogram::CreationError> {
         Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, self.digits()).map(Durations::new)
+    }
+
+    /// The same in a histogram that grows as far as its durations need. Empty ones of sixty handlers take 1 MiB and not 13,
+    /// which a drain would have to clear.
+    ///
+    /// # Errors
+    /// As for [`Self::durations`].
+    pub(super) fn growing_durations(self) -> Result<Durations, hdrhistogram::CreationError> {
+        let mut histogram = Histogram::new_with_bounds(LOWEST_NS, 2 * LOWEST_NS, self.digits())?;
+        histogram.auto(true);
+        Ok(Durations::new(histogram))
     }
 }
 
@@ -456,6 +478,18 @@ mod tests {
         };
         books.settle(skipped_entries, skipped_exits, lost_before);
         (books.in_flight, books.lost)
+    }
+
+    #[test]
+    fn the_words_up_to_the_longest_are_those_of_all_that_are_shorter() {
+        for (precision, last) in [(Precision::Two, COUNTERS_2), (Precision::Three, COUNTERS_3)] {
+            let short = 1 << precision.magnitude();
+            assert_eq!(precision.words_up_to(0), short / 2);
+            assert_eq!(precision.words_up_to(short as u64 - 1), short / 2);
+            assert_eq!(precision.words_up_to(short as u64), short / 2 + 1);
+            assert_eq!(precision.words_up_to(2 * short as u64 - 1), short / 4 * 3);
+            assert!(2 * precision.words_up_to(u64::MAX) <= last + 1);
+        }
     }
 
     #[test]

@@ -7,6 +7,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike as _;
 use profiler::cost;
 use profiler::kernel::btf::{BTF_FOLDER, Btf};
 use profiler::load::BuiltinKind;
@@ -24,10 +26,10 @@ const TOLERANCE: f64 = 0.01;
 /// Instructions of one iteration of the module's loop.
 const ITERATION: f64 = 2.0;
 
-/// Most that the probes may add to one call, as a multiple of the limit: 1.172 was measured by fentry on 6.1, and
-/// 1.287 by fsession on 7.2, where two rounds may differ by 10 instructions.
+/// Most that the probes may add to one call, as a multiple of the limit: 1.138 was measured by fentry on 6.1, and
+/// 1.236 by fsession on 7.2, where two rounds may differ by 10 instructions.
 const fn most(backend: Backend) -> f64 {
-    if matches!(backend, Backend::Fsession) { 1.35 } else { 1.20 }
+    if matches!(backend, Backend::Fsession) { 1.27 } else { 1.15 }
 }
 
 /// One handler under its load.
@@ -233,21 +235,46 @@ fn the_backends_agree_after_their_floors() {
     }
 }
 
-/// Here a second is a billion instructions, whatever else the machine does.
+/// Here a second is a billion instructions, whatever else the machine does. Each handler has programs of its own, which the
+/// kernel verifies, compiles and links one by one, also where one link could take many functions.
 #[test]
-#[ignore = "VM 6.1, virtual time"]
-fn sixty_handlers_attach_in_three_seconds() {
-    const LIMIT: Duration = Duration::from_secs(3);
+#[ignore = "VM 6.1 6.12 7.2, virtual time"]
+fn sixty_handlers_attach_soon() {
     let mut patterns = TEN.to_vec();
     patterns.push("testbed_trivial_*");
     let targets = resolve(&patterns);
     assert_eq!(targets.len(), 60);
-    let attaching = Instant::now();
-    let session = Probes::attach(&targets, Options::default()).unwrap();
-    let took = attaching.elapsed();
-    println!("sixty handlers attached in {took:?}");
-    assert_eq!(session.targets().len(), 60);
-    assert!(took < LIMIT, "attaching took {took:?}");
+    let mut slow = Vec::new();
+    for backend in nested::backends() {
+        // Kprobes see nothing within kprobes.
+        let options = Options { backend: Some(backend), force: true, ..Options::default() };
+        let in_kernel = time_in_kernel();
+        let attaching = Instant::now();
+        let session = Probes::attach(&targets, options).unwrap();
+        let (took, in_kernel) = (attaching.elapsed(), time_in_kernel() - in_kernel);
+        println!(
+            "sixty handlers attached by {backend} in {took:?}, {in_kernel:?} of it in the kernel"
+        );
+        assert_eq!(session.targets().len(), 60);
+        if took > longest(backend) {
+            slow.push((backend, took));
+        }
+    }
+    assert!(slow.is_empty(), "{slow:?}");
+}
+
+/// Most time that sixty handlers may take.
+const fn longest(backend: Backend) -> Duration {
+    match backend {
+        Backend::KprobeMulti | Backend::KprobeSession => Duration::from_secs(1),
+        _ => Duration::from_secs(3),
+    }
+}
+
+/// CPU time of this thread in system calls.
+fn time_in_kernel() -> Duration {
+    let used = getrusage(UsageWho::RUSAGE_THREAD).unwrap().system_time();
+    Duration::from_micros(u64::try_from(used.num_microseconds()).unwrap())
 }
 
 /// Largest error in instructions of self time and of the probes' share.

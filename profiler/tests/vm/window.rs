@@ -157,6 +157,11 @@ impl Window {
         Self { session, recorder, before, books_before }
     }
 
+    /// A drain within the window.
+    pub(crate) fn drain(&mut self) {
+        self.recorder.add(&self.session.drain().unwrap()).unwrap();
+    }
+
     /// Ends the window while no counted call starts.
     pub(crate) fn end(self) -> Vec<Measured> {
         let Self { mut session, mut recorder, before, books_before } = self;
