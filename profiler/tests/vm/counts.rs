@@ -99,6 +99,41 @@ fn sixty_handlers_attach_at_once_and_are_all_counted() {
     }
 }
 
+/// The kernel puts the value of a mappable array at a page (`array_map_alloc`), and of any other behind `struct bpf_array`. By
+/// layout, slots and records begin at multiples of a cache line in the value (`probe::counters`).
+#[test]
+#[ignore = "VM 5.10 6.1 6.12 7.2"]
+fn values_do_not_begin_within_a_cache_line() {
+    const MAPPABLE: u64 = 1 << 10;
+    const LINE: u64 = 64;
+    let session = Probes::attach(
+        &resolve(&["testbed_empty"]),
+        Options { backend: Some(Backend::Kprobe), ..Options::default() },
+    );
+    let session = session.unwrap();
+    let text = testbed::run(Command::new("bpftool").args(["-j", "map", "show"]));
+    let maps: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
+    for name in ["profiler_bss", "profiler_record"] {
+        let map = maps.iter().find(|map| map["name"] == name).unwrap_or_else(|| panic!("{text}"));
+        let flags = map["flags"].as_u64().unwrap();
+        assert_eq!(flags & MAPPABLE, MAPPABLE, "{name} lies behind its head: {map}");
+    }
+    drop(session);
+    let text = testbed::run(Command::new("bpftool").args([
+        "btf",
+        "dump",
+        "file",
+        "/sys/kernel/btf/vmlinux",
+    ]));
+    let mut lines = text.lines().skip_while(|line| !line.contains("STRUCT 'bpf_array' "));
+    lines.next().expect("the kernel's BTF has struct bpf_array");
+    let members = lines.take_while(|line| line.starts_with('\t'));
+    let offset = members.last().and_then(|line| line.rsplit_once("bits_offset="));
+    let offset = offset.unwrap().1.trim().parse::<u64>().unwrap() / 8;
+    println!("bpf_array.value at {offset}, {} into a cache line", offset % LINE);
+    assert_ne!(offset % LINE, 0, "a value that is not mapped would do, too");
+}
+
 /// A drain takes little CPU time, also of a translated CPU and where many are online.
 fn drain_soon(after: &str, drain: impl FnOnce()) {
     let before = cpu_time();

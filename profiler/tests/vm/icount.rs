@@ -32,15 +32,28 @@ const fn most(backend: Backend) -> f64 {
     if matches!(backend, Backend::Fsession) { 1.27 } else { 1.15 }
 }
 
-/// One handler under its load.
-fn measure(handler: &str, kind: BuiltinKind, operations: u64) -> Measured {
-    let window = Window::on(&[handler]);
+/// One window of a handler under its load. The probes stay.
+fn measure(session: Probes, kind: BuiltinKind, operations: u64) -> (Measured, Probes) {
+    let window = Window::attached(session);
     run_loads(vec![builtin(kind, operations)]);
-    let mut measured = window.end();
+    let (mut measured, session) = window.end_and_keep();
     let measured = measured.remove(0);
     measured.assert_exact();
     assert!(measured.count() >= operations, "{measured:?}");
-    measured
+    (measured, session)
+}
+
+/// The same of `calls` that the testbed makes itself at a command.
+fn trigger(session: Probes, command: &str, calls: u64) -> (Vec<Measured>, Probes) {
+    let window = Window::attached(session);
+    testbed::trigger(&format!("{command} {calls}"));
+    let (measured, session) = window.end_and_keep();
+    measured.iter().for_each(|measured| measured.assert_exact());
+    (measured, session)
+}
+
+fn attach(handlers: &[&str], options: Options) -> Probes {
+    Probes::attach(&resolve(handlers), options).unwrap()
 }
 
 #[test]
@@ -51,19 +64,20 @@ fn an_added_delay_is_measured_to_one_percent() {
         ("bind_handler", BuiltinKind::Bind),
         ("ptrace_pre_handler", BuiltinKind::Ptrace),
     ] {
-        measure(handler, kind, 500);
-        let with = |iterations| {
+        let (_, mut session) = measure(attach(&[handler], Options::default()), kind, 500);
+        let mut bare = None;
+        for iterations in [0, 1_000, 10_000] {
             testbed::spin(handler, iterations);
-            let measured = measure(handler, kind, 4_000);
+            let (measured, again) = measure(session, kind, 4_000);
+            session = again;
             testbed::spin(handler, 0);
-            println!("{handler}: mean of all {:.2} ns", measured.mean_ns());
-            measured.uninterrupted_mean_ns()
-        };
-        let bare = with(0);
-        for iterations in [1_000, 10_000] {
-            let added = with(iterations) - bare;
+            let mean = measured.uninterrupted_mean_ns();
+            println!(
+                "{handler}, {iterations} iterations: {mean:.2} ns, all {:.2}",
+                measured.mean_ns()
+            );
+            let added = mean - *bare.get_or_insert(mean);
             let known = ITERATION * iterations as f64;
-            println!("{handler}: {bare:.2} ns, {iterations} iterations add {added:.2} ns");
             assert!(
                 (added - known).abs() <= TOLERANCE * known,
                 "{handler}: {iterations} iterations add {added} ns and not {known}"
@@ -88,8 +102,9 @@ fn two_boots_measure_the_same() {
             Some("ptrace") => (BuiltinKind::Ptrace, 4_000),
             _ => panic!("no load for {handler}"),
         };
-        measure(handler, kind, operations / 8);
-        let measured = measure(handler, kind, operations);
+        let session = attach(&[handler], Options::default());
+        let (_, session) = measure(session, kind, operations / 8);
+        let (measured, _) = measure(session, kind, operations);
         let quantile = |q| measured.measure.durations.histogram().value_at_quantile(q) as f64;
         for (statistic, value) in [
             ("mean", measured.mean_ns()),
@@ -172,16 +187,10 @@ fn the_backends_agree_after_their_floors() {
     testbed::load();
     let functions = Btf::of(None, Path::new(BTF_FOLDER)).unwrap();
     let plain = |backend, handler, command: &str| {
-        for warm in [true, false] {
-            let window = Window::by(backend, &[handler]);
-            testbed::trigger(&format!("{command} {}", if warm { 500 } else { CALLS }));
-            let measured = window.end().remove(0);
-            measured.assert_exact();
-            if !warm {
-                return measured.mean_ns();
-            }
-        }
-        unreachable!()
+        let options = Options { backend: Some(backend), ..Options::default() };
+        let (_, session) = trigger(attach(&[handler], options), command, 500);
+        let (mut measured, _) = trigger(session, command, CALLS);
+        measured.remove(0).mean_ns()
     };
     let mut table = format!(
         "{:<15} {:>8} {:>10} {:>8} {:>10} {:>8}\n",
@@ -199,16 +208,11 @@ fn the_backends_agree_after_their_floors() {
         testbed::spin("testbed_inner", 0);
         // A kprobe counts nothing in a kprobe.
         let inside = (backend != Backend::Kprobe).then(|| {
-            let handler = "connect_syscall_entry_handler";
-            let mut mean = 0.0;
-            for operations in [500, CALLS] {
-                let window = Window::by(backend, &[handler]);
-                run_loads(vec![builtin(BuiltinKind::Connect, operations)]);
-                let measured = window.end().remove(0);
-                measured.assert_exact();
-                mean = measured.mean_ns();
-            }
-            mean
+            let options = Options { backend: Some(backend), ..Options::default() };
+            let session = attach(&["connect_syscall_entry_handler"], options);
+            let (_, session) = measure(session, BuiltinKind::Connect, 500);
+            let (measured, _) = measure(session, BuiltinKind::Connect, CALLS);
+            measured.mean_ns()
         });
         let cell = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.1}"));
         writeln!(
@@ -287,14 +291,25 @@ const SELF_AGREEMENT: f64 = 30.0;
 fn self_time_is_that_of_the_call_without_the_inner_one() {
     const CALLS: u64 = 4_000;
     testbed::load();
-    let run = |command: &str, options: Options, handlers: &[&str]| {
-        let session = Probes::attach(&resolve(handlers), options).unwrap();
-        testbed::trigger(&format!("{command} 500"));
-        let window = Window::attached(session);
-        testbed::trigger(&format!("{command} {CALLS}"));
-        let measured = window.end();
-        measured.iter().for_each(|measured| measured.assert_exact());
-        measured
+    const SPINS: [(u64, u64); 3] = [(0, 0), (1_000, 500), (100, 3_000)];
+    let run = |session, command: &str| {
+        let (_, session) = trigger(session, command, 500);
+        trigger(session, command, CALLS)
+    };
+    // With each of these iterations in the loops, by one session.
+    let nested = |options: Options, handlers: &[&str]| {
+        let mut session = attach(handlers, options);
+        let mut all = Vec::new();
+        for (outer, inner) in SPINS {
+            testbed::spin("testbed_outer", outer);
+            testbed::spin("testbed_inner", inner);
+            let (mut measured, again) = run(session, "nested");
+            session = again;
+            all.push(measured.remove(0));
+        }
+        testbed::spin("testbed_outer", 0);
+        testbed::spin("testbed_inner", 0);
+        all
     };
     let mut table = format!(
         "{:<15} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}\n",
@@ -303,18 +318,13 @@ fn self_time_is_that_of_the_call_without_the_inner_one() {
     let mut failures = 0;
     for backend in nested::backends() {
         let options = Options { backend: Some(backend), ..Options::default() };
-        let alone =
-            |handler: &str, command: &str| run(command, options, &[handler]).remove(0).mean_ns();
-        let floor = alone("testbed_empty", "empty");
-        for (outer_spin, inner_spin) in [(0, 0), (1_000, 500), (100, 3_000)] {
-            testbed::spin("testbed_outer", outer_spin);
-            testbed::spin("testbed_inner", inner_spin);
-            let bare = alone("testbed_outer", "nested");
-            let inner = alone("testbed_inner", "nested") - floor;
-            let telling = Options { self_time: true, ..options };
-            let both = run("nested", telling, &["testbed_outer", "testbed_inner"]).remove(0);
-            testbed::spin("testbed_outer", 0);
-            testbed::spin("testbed_inner", 0);
+        let floor = run(attach(&["testbed_empty"], options), "empty").0.remove(0).mean_ns();
+        let bare = nested(options, &["testbed_outer"]);
+        let inner = nested(options, &["testbed_inner"]);
+        let telling = Options { self_time: true, ..options };
+        let both = nested(telling, &["testbed_outer", "testbed_inner"]);
+        for ((bare, inner), both) in bare.iter().zip(&inner).zip(&both) {
+            let (bare, inner) = (bare.mean_ns(), inner.mean_ns() - floor);
             let own = both.measure.self_time.as_ref().unwrap();
             let calls = both.count() as f64;
             let (self_ns, probes) =
@@ -343,12 +353,14 @@ fn each_level_of_a_recursion_takes_the_same_itself() {
     const DEPTH: u64 = 32;
     testbed::load();
     for backend in nested::backends().into_iter().filter(|it| nested::sees_recursion(*it)) {
+        let mut window = Window::telling_self_time(backend, &["testbed_recurse"]);
         for warm in [true, false] {
-            let window = Window::telling_self_time(backend, &["testbed_recurse"]);
             for _ in 0..if warm { 5 } else { 100 } {
                 testbed::trigger(&format!("recurse {DEPTH}"));
             }
-            let measured = window.end().remove(0);
+            let (mut measured, session) = window.end_and_keep();
+            window = Window::attached(session);
+            let measured = measured.remove(0);
             measured.assert_exact();
             let own = measured.measure.self_time.as_ref().unwrap().durations.histogram();
             let (low, high) = (own.value_at_quantile(0.05), own.value_at_quantile(0.95));

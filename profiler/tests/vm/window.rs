@@ -162,8 +162,13 @@ impl Window {
         self.recorder.add(&self.session.drain().unwrap()).unwrap();
     }
 
-    /// Ends the window while no counted call starts.
+    /// Ends the window while no counted call starts, and takes the probes off.
     pub(crate) fn end(self) -> Vec<Measured> {
+        self.end_and_keep().0
+    }
+
+    /// Ends the window while no counted call starts. The probes stay, for another one: attaching takes longer than most loads.
+    pub(crate) fn end_and_keep(self) -> (Vec<Measured>, Probes) {
         let Self { mut session, mut recorder, before, books_before } = self;
         let (after, drained) = between_calls(|| {
             let drained = session.drain().unwrap();
@@ -171,7 +176,7 @@ impl Window {
             drained
         });
         let books = drained.iter().map(|drained: &Drained| drained.books);
-        recorder
+        let measured = recorder
             .finish()
             .into_iter()
             .zip(books.zip(books_before))
@@ -181,7 +186,8 @@ impl Window {
                 migrated: now.migrated - then.migrated,
                 measure,
             })
-            .collect()
+            .collect();
+        (measured, session)
     }
 }
 
