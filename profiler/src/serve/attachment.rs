@@ -269,6 +269,11 @@ impl Attachment {
         measured.map(|handler| (handler.measure.target.label(), handler.calls_per_s))
     }
 
+    /// Handlers of the build that are shed.
+    pub(super) fn shed(&self) -> usize {
+        self.not_measured.values().filter(|why| **why == NotMeasured::Shed).count()
+    }
+
     /// Calls a second of each handler that has probes since this was asked before; `None` if that is too short a time.
     pub(super) fn rates_to_decide(&mut self) -> Option<Vec<(String, f64)>> {
         let time = self.until.saturating_duration_since(self.decided);

@@ -119,6 +119,12 @@ impl Watched {
         }
     }
 
+    /// Handlers that bear the daemon's own time: those that are measured, and those that are shed.
+    fn budgeted(&self) -> usize {
+        let Doing::Measuring(attachment, _) = &self.doing else { return 0 };
+        attachment.rates().count() + attachment.shed()
+    }
+
     fn look_again(&self) -> Option<Instant> {
         match self.doing {
             Doing::Waiting(again) => again,
@@ -292,7 +298,7 @@ impl Engine {
     fn keep_budgets(&mut self) {
         let now = Instant::now();
         let own = self.cpu.next(now, own::cpu_ns());
-        let handlers: usize = self.measured().values().map(|of| of.rates.len()).sum();
+        let handlers: usize = self.watched.iter().map(Watched::budgeted).sum();
         for at in 0..self.watched.len() {
             let before = own::cpu_ns();
             let Some(Watched { config, doing: Doing::Measuring(attachment, _), budget }) =
@@ -304,9 +310,10 @@ impl Engine {
                 continue;
             };
             let rates: Vec<_> = rates.iter().map(|(name, rate)| (name.as_str(), *rate)).collect();
-            let part = own * rates.len() as f64 / handlers.max(1) as f64;
+            // The module's share; each of its handlers bears an equal part, shed or not.
+            let own = own * budget.handlers(&rates) as f64 / handlers.max(1) as f64;
             let (mut anew, mut takes_up) = (false, false);
-            for action in budget.decide(now, &rates, part) {
+            for action in budget.decide(now, &rates, own) {
                 match &action {
                     Action::Shed(name, share) => {
                         self.own.shed += 1;
