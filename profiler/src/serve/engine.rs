@@ -74,6 +74,9 @@ pub(super) struct Engine {
     next_tick: Instant,
     /// When the watchdog was last thought of.
     beat: Instant,
+    /// CPU time of measuring, which the budget goes by: of drains at their times and of intervals, not of answers to those
+    /// who ask, who could have handlers shed, nor of attaching, which shedding does not save.
+    measuring_ns: u64,
     cpu: CpuShare,
     costs: Costs,
 }
@@ -185,7 +188,8 @@ impl Engine {
             next_decision: now + DRAIN_EVERY,
             next_tick: now + TICK,
             beat: now,
-            cpu: CpuShare::new(now, own::cpu_ns()),
+            measuring_ns: 0,
+            cpu: CpuShare::new(now, 0),
             costs: Costs::default(),
         }
     }
@@ -259,7 +263,8 @@ impl Engine {
         }
         let (closes, decides) = (now >= self.next_interval, now >= self.next_decision);
         if closes || decides || now >= self.next_drain {
-            self.drain_all(closes);
+            let taken_ns = self.drain_all(closes);
+            self.measuring_ns = self.measuring_ns.saturating_add(taken_ns);
         }
         // Not at each drain: `status` drains as often as it is asked.
         if decides {
@@ -297,10 +302,9 @@ impl Engine {
     /// Takes probes off handlers that cost more than the budget allows, and puts them back on trial.
     fn keep_budgets(&mut self) {
         let now = Instant::now();
-        let own = self.cpu.next(now, own::cpu_ns());
+        let own = self.cpu.next(now, self.measuring_ns);
         let handlers: usize = self.watched.iter().map(Watched::budgeted).sum();
         for at in 0..self.watched.len() {
-            let before = own::cpu_ns();
             let Some(Watched { config, doing: Doing::Measuring(attachment, _), budget }) =
                 self.watched.get_mut(at)
             else {
@@ -336,8 +340,6 @@ impl Engine {
             let shed: Vec<&str> = budget.shed().collect();
             let all_shed = !takes_up && rates.iter().all(|(name, _)| shed.contains(name));
             let ended = if anew { self.end(at) } else { None };
-            // Attaching leaves its own time out.
-            self.cpu.leave_out(own::cpu_ns().saturating_sub(before));
             if let Some((load, _)) = ended {
                 match all_shed {
                     // Attaching tries all of them again: not at once.
@@ -349,11 +351,13 @@ impl Engine {
         self.publish();
     }
 
-    /// Drains all that is measured; `closes` ends its intervals, too.
-    fn drain_all(&mut self, closes: bool) {
+    /// Drains all that is measured; `closes` ends its intervals, too. The CPU time of draining, closing and storing, in
+    /// nanoseconds; that of showing it goes by who reads it.
+    fn drain_all(&mut self, closes: bool) -> u64 {
         let began = Instant::now();
+        let mut taken_ns = 0_u64;
         for at in 0..self.watched.len() {
-            self.drain(at, closes);
+            taken_ns = taken_ns.saturating_add(self.drain(at, closes));
         }
         self.own.drains += 1;
         self.own.drain_ns += nanoseconds(began.elapsed());
@@ -361,52 +365,61 @@ impl Engine {
         self.next_drain = now + DRAIN_EVERY;
         if closes {
             // A build that is gone has no interval to come with.
+            let before = own::thread_cpu_ns();
             self.store.write_pending();
+            taken_ns = taken_ns.saturating_add(own::thread_cpu_ns().saturating_sub(before));
             // After a machine that slept there is one interval, not one for each that is missing.
             let next = self.next_interval + self.config.interval;
             self.next_interval = if next > now { next } else { now + self.config.interval };
         }
         self.publish();
+        taken_ns
     }
 
-    fn drain(&mut self, at: usize, closes: bool) {
+    /// Drains a module, and ends its interval if it `closes`: the CPU time of that, in nanoseconds.
+    fn drain(&mut self, at: usize, closes: bool) -> u64 {
         let Some(Watched { config, doing: Doing::Measuring(attachment, failing), .. }) =
             self.watched.get_mut(at)
         else {
-            return;
+            return 0;
         };
-        let id = attachment.build_id().to_owned();
-        let drained = with_recording(&self.state, &config.name, &id, |recording| {
-            attachment.drain(recording, closes)
+        let before = own::thread_cpu_ns();
+        let (module, id) = (config.name.clone(), attachment.build_id().to_owned());
+        let drained = with_recording(&self.state, &module, &id, |recording| {
+            let change = attachment.drain(recording, closes)?;
+            Ok((change, closes.then(|| attachment.close()).transpose()))
         });
-        let interval = match drained {
-            Ok(change) => {
+        let failed = match drained {
+            Ok((change, interval)) => {
                 *failing = None;
-                let interval = closes.then(|| attachment.close()).transpose();
-                apply(&self.state, &config.name, &id, change);
-                interval
-                    .map(|interval| interval.map(|interval| (config.name.clone(), id, interval)))
+                let taken_ns = own::thread_cpu_ns().saturating_sub(before);
+                apply(&self.state, &module, &id, change);
+                match interval {
+                    Ok(Some(interval)) => return taken_ns + self.store(&module, &id, interval),
+                    Ok(None) => return taken_ns,
+                    Err(error) => error,
+                }
             }
             Err(error) => {
                 failing.get_or_insert_with(Instant::now);
-                warn!("module {} cannot be read: {error}", config.name);
-                Err(error)
+                warn!("module {module} cannot be read: {error}");
+                error
             }
         };
-        match interval {
-            Ok(Some((module, id, interval))) => self.store.put(&module, &id, interval),
-            Ok(None) => {}
-            Err(error)
-                if self
-                    .failing_since(at)
-                    .is_some_and(|since| since.elapsed() >= LONGEST_FAILURE) =>
-            {
-                if let Some((load, _)) = self.end(at) {
-                    self.watched[at].doing = Doing::Refused(load, error.to_string());
-                }
-            }
-            Err(_) => {}
+        let is_too_long = |since: Instant| since.elapsed() >= LONGEST_FAILURE;
+        if self.failing_since(at).is_some_and(is_too_long)
+            && let Some((load, _)) = self.end(at)
+        {
+            self.watched[at].doing = Doing::Refused(load, failed.to_string());
         }
+        own::thread_cpu_ns().saturating_sub(before)
+    }
+
+    /// Stores an interval: the CPU time of that, in nanoseconds.
+    fn store(&mut self, module: &str, build: &str, interval: Recording) -> u64 {
+        let before = own::thread_cpu_ns();
+        self.store.put(module, build, interval);
+        own::thread_cpu_ns().saturating_sub(before)
     }
 
     fn failing_since(&self, at: usize) -> Option<Instant> {
@@ -493,7 +506,7 @@ impl Engine {
 
     /// Puts probes on a load of a module.
     fn attach(&mut self, at: usize, load: u64) {
-        let (before, measured) = (own::cpu_ns(), self.measured());
+        let measured = self.measured();
         let Some(watched) = self.watched.get_mut(at) else { return };
         let config = &watched.config;
         if config.backend == Some(Backend::FunctionGraph) {
@@ -531,7 +544,6 @@ impl Engine {
                 Doing::Refused(load, why)
             }
         };
-        self.cpu.leave_out(own::cpu_ns().saturating_sub(before));
     }
 
     fn answer(&mut self, request: &Request) -> Answer {
@@ -922,6 +934,31 @@ mod tests {
         assert_eq!(calls(&mut engine), 11, "no drain for who asks again at once");
         engine.last_asked = engine.last_asked.map(|last| last - DRAIN_FOR_STATUS);
         assert_eq!(calls(&mut engine), 18);
+    }
+
+    /// Whoever reaches the socket can have the daemon render pages without end.
+    #[test]
+    fn what_others_make_the_daemon_do_sheds_no_handler() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut engine = engine_with(folder.path(), &[5]);
+        let limit = Share::new(0.2);
+        engine.watched[0].budget = Some(("aa".to_owned(), Budget::new(limit, 1.0)));
+        let spin = || {
+            let began = own::thread_cpu_ns();
+            while own::thread_cpu_ns() - began < 400_000_000 {}
+        };
+        std::thread::spawn(spin).join().unwrap();
+        spin();
+        engine.next_drain = Instant::now();
+        engine.on_time();
+        assert!(engine.measuring_ns > 0);
+        engine.keep_budgets();
+        assert_eq!((engine.own.shed, engine.watched[0].phase()), (0, Phase::Measuring));
+        // The time of measuring does.
+        engine.drain_all(false);
+        engine.measuring_ns += 10_000_000_000;
+        engine.keep_budgets();
+        assert_eq!(engine.own.shed, 1);
     }
 
     #[test]
