@@ -11,13 +11,14 @@ use tracing::{info, warn};
 use super::account::Account;
 use super::budget::{Action, Budget};
 use super::config;
+use super::coverage::{Coverage, partly};
 use super::state::{Build, NotMeasured};
 use crate::kernel::host::HostFacts;
 use crate::kernel::module::{self, ModuleFacts};
 use crate::kernel::target::{KernelFiles, LeftOut};
 use crate::probe::{self, Drained, Precision, ProbeError, Probes, Session};
 use crate::recording::measure::{HandlerMeasure, Losses};
-use crate::recording::warning::{Handlers, Warning};
+use crate::recording::warning::{Handlers, SHED, Warning, WarningRecord};
 use crate::recording::{
     Backend, Clock, HandlerRecording, HistogramLayout, Meter, Recording, SCHEMA, Tool, VERSION,
 };
@@ -54,6 +55,8 @@ pub(super) struct Attachment {
     until: Instant,
     /// Length of the build's intervals before, in nanoseconds.
     window_ns: u64,
+    /// How much of it each handler had probes, by name.
+    covered_ns: BTreeMap<String, u64>,
     /// When skipped entries were forgotten the last time.
     aged: Instant,
     /// Until when the budget was decided.
@@ -75,8 +78,8 @@ struct Handler {
     unrated: u64,
     /// Calls since the budget was decided.
     undecided: u64,
-    /// Its probes are off.
-    is_shed: bool,
+    /// When it had probes.
+    coverage: Coverage,
 }
 
 /// What a drain changed of the recording of a build.
@@ -86,7 +89,9 @@ pub(super) struct Change {
     handlers: Vec<HandlerRecording>,
     in_flight: BTreeMap<String, u64>,
     not_measured: BTreeMap<String, NotMeasured>,
+    left_out: Vec<LeftOut>,
     window_ns: u64,
+    covered_ns: BTreeMap<String, u64>,
 }
 
 impl Change {
@@ -100,7 +105,18 @@ impl Change {
         build.in_flight = self.in_flight;
         build.not_measured = self.not_measured;
         build.last = build.last.max(Timestamp::now());
-        build.recording.window_ns = self.window_ns;
+        let recording = &mut build.recording;
+        recording.window_ns = self.window_ns;
+        let names = || recording.handlers.iter().map(|handler| handler.name.as_str());
+        let warning = partly(names(), &self.covered_ns, self.window_ns);
+        // One that was measured before it was shed has its figures.
+        let left_out = self.left_out.into_iter();
+        let left_out = left_out
+            .filter(|left| left.reason != SHED || names().all(|name| name != left.name))
+            .collect();
+        recording.left_out = left_out;
+        recording.warnings = warning.map(WarningRecord::from).into_iter().collect();
+        build.covered_ns = self.covered_ns;
     }
 }
 
@@ -199,7 +215,7 @@ impl Attachment {
                 calls_per_s: 0.0,
                 unrated: 0,
                 undecided: 0,
-                is_shed: false,
+                coverage: Coverage::begin(began),
             })
         };
         let all = session.targets().into_iter().zip(session.backends()).zip(&first);
@@ -217,6 +233,7 @@ impl Attachment {
             began,
             until: began,
             window_ns: 0,
+            covered_ns: BTreeMap::new(),
             aged: began,
             decided: began,
             rated: began,
@@ -265,7 +282,7 @@ impl Attachment {
 
     /// Calls a second of each handler that has probes, by the last drain.
     pub(super) fn rates(&self) -> impl Iterator<Item = (String, f64)> + '_ {
-        let measured = self.handlers.iter().filter(|handler| !handler.is_shed);
+        let measured = self.handlers.iter().filter(|handler| handler.coverage.is_on());
         measured.map(|handler| (handler.measure.target.label(), handler.calls_per_s))
     }
 
@@ -284,16 +301,16 @@ impl Attachment {
         let rates = self.handlers.iter_mut().filter_map(|handler| {
             let calls = std::mem::take(&mut handler.undecided);
             let rate = calls as f64 / time.as_secs_f64();
-            (!handler.is_shed).then(|| (handler.measure.target.label(), rate))
+            handler.coverage.is_on().then(|| (handler.measure.target.label(), rate))
         });
         Some(rates.collect())
     }
 
-    /// Takes the probes off a handler, or puts them back. `false` if that takes attaching anew.
+    /// Takes the probes off a handler at this time, or puts them back. `false` if that takes attaching anew.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub(super) fn carry_out(&mut self, action: &Action) -> Result<bool, ProbeError> {
+    pub(super) fn carry_out(&mut self, action: &Action, at: Instant) -> Result<bool, ProbeError> {
         let (name, is_shed) = match action {
             Action::Shed(name, _) => (name, true),
             Action::TakeUp(name) => (name, false),
@@ -309,11 +326,16 @@ impl Attachment {
             false => self.session.resume(place)?,
         };
         if is_done {
-            handler.is_shed = is_shed;
             match is_shed {
-                true => self.not_measured.insert(name.clone(), NotMeasured::Shed),
-                false => self.not_measured.remove(name),
-            };
+                true => {
+                    handler.coverage.off(at);
+                    self.not_measured.insert(name.clone(), NotMeasured::Shed);
+                }
+                false => {
+                    handler.coverage.on(at);
+                    self.not_measured.remove(name);
+                }
+            }
         }
         Ok(is_done)
     }
@@ -339,6 +361,7 @@ impl Attachment {
             None => self.recording(self.started, Duration::from_nanos(1), Vec::new()),
         };
         self.window_ns = before.map_or(0, |before| before.recording.window_ns);
+        self.covered_ns = before.map(|before| before.covered_ns.clone()).unwrap_or_default();
         for handler in &mut self.handlers {
             let name = handler.measure.target.label();
             match recording.handlers.iter().find(|known| known.name == name) {
@@ -348,13 +371,17 @@ impl Attachment {
                     .push(HandlerRecording::from_measure(&handler.measure).map_err(adding)?),
             }
         }
-        recording.left_out.clone_from(&self.left_out);
+        let (left_out, covered_ns) = (self.left_out(), self.covered_ns.clone());
+        let is_known = |name: &str| recording.handlers.iter().any(|known| known.name == name);
+        let unknown = |left: &LeftOut| left.reason != SHED || !is_known(&left.name);
+        recording.left_out = left_out.into_iter().filter(unknown).collect();
         Ok(Build {
             module: self.facts.name.clone(),
             id: self.build_id().to_owned(),
             last: Timestamp::now(),
             recording,
             not_measured: self.not_measured.clone(),
+            covered_ns,
             in_flight: BTreeMap::new(),
         })
     }
@@ -435,9 +462,16 @@ impl Attachment {
     /// Nothing but the time that passed.
     fn change(&self) -> Change {
         let open = nanoseconds(self.until.saturating_duration_since(self.began));
+        let mut covered_ns = self.covered_ns.clone();
+        for handler in &self.handlers {
+            let of = covered_ns.entry(handler.measure.target.label()).or_default();
+            *of = of.saturating_add(handler.coverage.until(self.until).min(open));
+        }
         Change {
             not_measured: self.not_measured.clone(),
+            left_out: self.left_out(),
             window_ns: self.window_ns.saturating_add(open).max(1),
+            covered_ns,
             ..Change::default()
         }
     }
@@ -447,12 +481,8 @@ impl Attachment {
     /// # Errors
     /// Never for histograms of one precision; the library's own check is passed on.
     pub(super) fn close(&mut self) -> Result<Recording, ProbeError> {
-        let mut profiles = Vec::with_capacity(self.handlers.len());
-        for handler in &self.handlers {
-            profiles.push(HandlerRecording::from_measure(&handler.measure).map_err(adding)?);
-        }
         let length = self.until.saturating_duration_since(self.began).max(Duration::from_nanos(1));
-        let mut recording = self.recording(self.started, length, profiles);
+        let mut recording = self.interval(length)?;
         if let Ok(Some((handler, prog_id))) = self.session.foreign_program() {
             let warning = Warning::Shared(Handlers(vec![handler]), prog_id);
             warn!("{warning}");
@@ -460,6 +490,9 @@ impl Attachment {
         }
         recording.warn();
         for handler in &mut self.handlers {
+            let covered = handler.coverage.close(self.until).min(recording.window_ns);
+            let of = self.covered_ns.entry(handler.measure.target.label()).or_default();
+            *of = of.saturating_add(covered);
             // What does not fit is no number that a machine can count to.
             let sum = handler.before.checked_add(&handler.measure.losses);
             handler.before = sum.unwrap_or(handler.before);
@@ -481,6 +514,42 @@ impl Attachment {
         }
         (self.started, self.began) = (ended, self.until);
         Ok(recording)
+    }
+
+    /// The interval of this length as a recording: handlers that had no probes in it are left out.
+    fn interval(&self, length: Duration) -> Result<Recording, ProbeError> {
+        let (mut profiles, mut never) = (Vec::with_capacity(self.handlers.len()), Vec::new());
+        let mut covered_ns = BTreeMap::new();
+        for handler in &self.handlers {
+            let profile = HandlerRecording::from_measure(&handler.measure).map_err(adding)?;
+            let covered = handler.coverage.until(self.until);
+            if covered == 0 && !handler.coverage.is_on() && profile.is_idle() {
+                never.push(self.shed_one(&profile.name));
+            } else {
+                covered_ns.insert(profile.name.clone(), covered);
+                profiles.push(profile);
+            }
+        }
+        let mut recording = self.recording(self.started, length, profiles);
+        recording.left_out.extend(never);
+        let names = covered_ns.keys().map(String::as_str);
+        let warning = partly(names, &covered_ns, recording.window_ns);
+        recording.warnings.extend(warning.map(WarningRecord::from));
+        Ok(recording)
+    }
+
+    /// What it could not measure, and what was shed when it attached.
+    fn left_out(&self) -> Vec<LeftOut> {
+        let has_handler =
+            |name: &str| self.handlers.iter().any(|handler| handler.measure.target.label() == name);
+        let shed = self.not_measured.iter().filter(|(_, why)| **why == NotMeasured::Shed);
+        let shed = shed.filter(|(name, _)| !has_handler(name)).map(|(name, _)| self.shed_one(name));
+        self.left_out.iter().cloned().chain(shed).collect()
+    }
+
+    fn shed_one(&self, name: &str) -> LeftOut {
+        let module = Some(self.facts.name.clone());
+        LeftOut { name: name.to_owned(), module, reason: SHED.to_owned() }
     }
 
     /// Takes the probes off: the last change of the build's `recording`, and the last interval.
@@ -538,7 +607,7 @@ impl Attachment {
             modules: vec![self.facts.clone()],
             loads: Vec::new(),
             handlers,
-            left_out: self.left_out.clone(),
+            left_out: self.left_out(),
             driver_costs: Vec::new(),
             costs: None,
             intervals: Vec::new(),
@@ -637,6 +706,14 @@ pub(super) mod tests {
         }
 
         fn detach(&mut self) {}
+
+        fn pause(&mut self, _: usize) -> Result<bool, ProbeError> {
+            Ok(true)
+        }
+
+        fn resume(&mut self, _: usize) -> Result<bool, ProbeError> {
+            Ok(true)
+        }
 
         fn memory_bytes(&self) -> u64 {
             4096
@@ -747,6 +824,45 @@ pub(super) mod tests {
         assert_is_sum(&build, &intervals);
         assert_eq!(build.recording.handlers[0].count, count + 30);
         assert!(build.in_flight.is_empty());
+    }
+
+    #[test]
+    fn a_recording_says_for_how_much_of_its_window_a_handler_was_measured() {
+        // A drain is 10 s.
+        let mut attached = attachment("aa", drains(&[5; 8], 9));
+        let mut build = attached.build(None).unwrap();
+        let shed = Action::Shed("rare".to_owned(), "1%".parse().unwrap());
+        let partly = |recording: &Recording| -> Vec<String> {
+            let of = recording.warnings.iter().filter(|of| of.code == "partly-measured");
+            of.map(|of| of.text.split(": ").nth(1).unwrap().to_owned()).collect()
+        };
+        let drain = |attached: &mut Attachment, build: &mut Build| {
+            attached.drain(&build.recording, true).unwrap().apply(build);
+        };
+        drain(&mut attached, &mut build);
+        assert!(partly(&attached.close().unwrap()).is_empty());
+        drain(&mut attached, &mut build);
+        let at = attached.until;
+        assert!(attached.carry_out(&shed, at).unwrap());
+        drain(&mut attached, &mut build);
+        let interval = attached.close().unwrap();
+        assert_eq!(partly(&interval), ["rare 10.0 s of 20.0 s"]);
+        assert_eq!(partly(&build.recording), ["rare 20.0 s of 30.0 s"]);
+        assert_eq!(build.covered_ns["rare"], 20_000_000_000);
+        assert_eq!(build.covered_ns["busy"], 30_000_000_000);
+        attached.until += Duration::from_secs(60);
+        let interval = attached.close().unwrap();
+        let names: Vec<&str> = interval.handlers.iter().map(|of| of.name.as_str()).collect();
+        assert_eq!(names, ["busy"]);
+        assert_eq!((interval.left_out[0].name.as_str(), interval.left_out.len()), ("rare", 1));
+        assert_eq!(interval.left_out[0].reason, SHED);
+        assert!(partly(&interval).is_empty());
+        let at = attached.until;
+        assert!(attached.carry_out(&Action::TakeUp("rare".to_owned()), at).unwrap());
+        attached.until += Duration::from_secs(60);
+        let interval = attached.close().unwrap();
+        assert_eq!((interval.handlers.len(), interval.left_out.len()), (2, 0));
+        assert!(partly(&interval).is_empty());
     }
 
     #[test]

@@ -331,7 +331,7 @@ impl Engine {
                         info!("handler {name} of {} is measured again, on trial", config.name);
                     }
                 }
-                let done = attachment.carry_out(&action).unwrap_or_else(|error| {
+                let done = attachment.carry_out(&action, Instant::now()).unwrap_or_else(|error| {
                     warn!("module {} is attached anew: {error}", config.name);
                     false
                 });

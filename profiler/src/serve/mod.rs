@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `engine` | what happens when: modules, drains, intervals, signals, requests |
 //! | `modules` | the kernel's events about modules |
-//! | `attachment`, `account` | the probes on one load of a module, its intervals and its books |
+//! | `attachment`, `account`, `coverage` | the probes on one load of a module, its intervals, its books, and when a handler had probes |
 //! | `store` | completed intervals on disk |
 //! | `control`, `status` | the local socket, and what it answers |
 //! | [`budget`], `costs` | which handlers cost too much, and what a hit costs |
@@ -19,6 +19,7 @@ pub mod budget;
 pub mod config;
 pub mod control;
 mod costs;
+mod coverage;
 mod engine;
 pub mod expose;
 pub mod logs;

@@ -57,6 +57,8 @@ pub struct Build {
     pub recording: Recording,
     /// Handlers by name, that are not measured now although the build is, and why: shed for the budget, gone in this build.
     pub not_measured: BTreeMap<String, NotMeasured>,
+    /// Time in which each handler had probes since the daemon began, by its name, in nanoseconds.
+    pub covered_ns: BTreeMap<String, u64>,
     /// Calls of each handler that are under way, by its name.
     pub in_flight: BTreeMap<String, u64>,
 }

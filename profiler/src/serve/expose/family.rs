@@ -253,6 +253,11 @@ families! {
         |seen| seen.each_handler(|handler, build| {
             Some(Value::Count(build.in_flight.get(&handler.name).copied().unwrap_or(0)))
         });
+    Counter profiler_handler_measured_seconds_total [module build handler] Some(("profiler.handler.measured", "s")),
+        "Time in which the handler had probes: not while it is shed.",
+        |seen| seen.each_handler(|handler, build| {
+            Some(Value::Real(seconds(build.covered_ns.get(&handler.name).copied().unwrap_or(0))))
+        });
     Gauge profiler_handler_state [module build handler state] Some(("profiler.handler.state", "")),
         "1 for what is true of the handler in the build that is measured now, 0 for all else.",
         handler_states;
