@@ -382,6 +382,7 @@ impl Attachment {
             recording,
             not_measured: self.not_measured.clone(),
             covered_ns,
+            budget_enforced: None,
             in_flight: BTreeMap::new(),
         })
     }

@@ -683,6 +683,18 @@ impl Engine {
         self.look_at_all();
     }
 
+    /// Modules and builds with a limit that are measured now, and whether the limit holds: not if a cost is not known.
+    fn enforced(&self) -> Vec<(String, String, bool)> {
+        let of = |watched: &Watched| {
+            let Doing::Measuring(attachment, _) = &watched.doing else { return None };
+            let is_known = self.costs.are_known(attachment.backends(), self.config.precision);
+            let (module, id) = (watched.config.name.clone(), attachment.build_id().to_owned());
+            Some((module, id, is_known && watched.budget.is_some()))
+        };
+        let has_limit = self.config.max_overhead.is_some();
+        self.watched.iter().filter(|_| has_limit).filter_map(of).collect()
+    }
+
     /// Shows what is known now.
     fn publish(&mut self) {
         let modules = self.watched.iter();
@@ -706,8 +718,15 @@ impl Engine {
             pushes: self.beside.pushes.as_ref().map(|counts| counts.get()),
             ..self.own
         };
+        let enforced = self.enforced();
         self.state.send_modify(|state| {
             let state = Arc::make_mut(state);
+            for build in &mut state.builds {
+                let now = enforced
+                    .iter()
+                    .find(|(module, id, _)| *module == build.module && *id == build.id);
+                build.budget_enforced = now.map(|(.., is_enforced)| *is_enforced);
+            }
             (state.at, state.modules, state.own) = (Timestamp::now(), modules, own);
         });
     }
@@ -934,6 +953,22 @@ mod tests {
         assert_eq!(calls(&mut engine), 11, "no drain for who asks again at once");
         engine.last_asked = engine.last_asked.map(|last| last - DRAIN_FOR_STATUS);
         assert_eq!(calls(&mut engine), 18);
+    }
+
+    /// Without the cost of a hit nothing is shed: whoever set a limit has to be told.
+    #[test]
+    fn a_budget_that_cannot_be_kept_is_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut engine = engine_with(folder.path(), &[5]);
+        let shown = |engine: &mut Engine| {
+            engine.publish();
+            engine.states().borrow().builds[0].budget_enforced
+        };
+        assert_eq!(shown(&mut engine), None);
+        engine.config.max_overhead = Some(0.001);
+        assert_eq!(shown(&mut engine), Some(false));
+        engine.watched.clear();
+        assert_eq!(shown(&mut engine), None);
     }
 
     /// Whoever reaches the socket can have the daemon render pages without end.

@@ -59,6 +59,8 @@ pub struct Build {
     pub not_measured: BTreeMap<String, NotMeasured>,
     /// Time in which each handler had probes since the daemon began, by its name, in nanoseconds.
     pub covered_ns: BTreeMap<String, u64>,
+    /// Whether its handlers are held to the budget; `None` without one, and for a build that is not measured now.
+    pub budget_enforced: Option<bool>,
     /// Calls of each handler that are under way, by its name.
     pub in_flight: BTreeMap<String, u64>,
 }

@@ -29,6 +29,7 @@ pub(crate) fn build(module: &str, id: &str, last: &str, handlers: Vec<HandlerRec
         recording,
         not_measured: BTreeMap::new(),
         covered_ns: BTreeMap::from([("connect_syscall_handler".to_owned(), 1_500_000_000)]),
+        budget_enforced: Some(id == "new"),
         in_flight: BTreeMap::new(),
     }
 }

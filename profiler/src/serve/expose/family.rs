@@ -297,6 +297,9 @@ families! {
     Gauge profiler_overhead_ratio [] Some(("profiler.overhead", "1")),
         "What the probes cost now, as a share of one CPU.",
         |seen| own(seen.state.own.overhead.map(Value::Real));
+    Gauge profiler_budget_enforced [module build] Some(("profiler.budget.enforced", "")),
+        "Whether the build is held to max-overhead: 0 if the cost of a hit could not be measured.",
+        budgets;
     Counter profiler_handlers_shed_total [] Some(("profiler.handlers.shed", "{handler}")),
         "Times that handlers were shed for the budget.",
         |seen| own(Some(Value::Count(seen.state.own.shed)));
@@ -330,6 +333,14 @@ families! {
     Counter profiler_otlp_rejected_points_total [] Some(("profiler.otlp.rejected_points", "{point}")),
         "Data points that the collector refused in pushes that it took.",
         |seen| own(seen.state.own.pushes.map(|pushes| Value::Count(pushes.rejected_points)));
+}
+
+fn budgets<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
+    let point = |&(build, _): &(&'a Build, bool)| {
+        let value = flag(build.budget_enforced?);
+        Some(Point::new(vec![&build.module, &build.id], value))
+    };
+    seen.builds.iter().filter_map(point).collect()
 }
 
 fn losses<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
