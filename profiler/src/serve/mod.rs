@@ -6,7 +6,7 @@
 //! | `engine` | what happens when: modules, drains, intervals, signals, requests |
 //! | `modules` | the kernel's events about modules |
 //! | `attachment`, `account`, `coverage` | the probes on one load of a module, its intervals, its books, and when a handler had probes |
-//! | `store` | completed intervals on disk |
+//! | `store`, `ledger` | completed intervals on disk, and what a kill takes of them |
 //! | `control`, `status` | the local socket, and what it answers |
 //! | [`budget`], `costs` | which handlers cost too much, and what a hit costs |
 //! | [`expose`], [`otlp`] | metrics and recordings over HTTP, pushes to a collector |
@@ -22,6 +22,7 @@ mod costs;
 mod coverage;
 mod engine;
 pub mod expose;
+mod ledger;
 pub mod logs;
 mod modules;
 pub mod notify;
