@@ -88,11 +88,14 @@ fn of_release(module: &str, released: &Released) -> String {
     if handlers.is_empty() && *references == 0 {
         return format!("{module} was not measured: nothing holds it");
     }
-    let mut text = format!(
-        "{module} is released: {calls} call{} since the last interval, of {}",
-        plural(*calls),
-        listed(handlers)
-    );
+    let mut text = match handlers.is_empty() {
+        true => format!("{module} was not measured, and this load of it will not be"),
+        false => format!(
+            "{module} is released: {calls} call{} since the last interval, of {}",
+            plural(*calls),
+            listed(handlers)
+        ),
+    };
     if *references > 0 {
         let others = format!(
             "; others still hold it ({references} reference{}): see lsmod and /sys/module/{module}/holders",

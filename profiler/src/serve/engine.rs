@@ -576,7 +576,8 @@ impl Engine {
     fn release(&mut self, module: &str) -> Answer {
         let Some(at) = self.place(&module.replace('-', "_")) else { return self.unknown(module) };
         let module = self.watched[at].config.name.clone();
-        let Presence::Live(load) = Presence::of(&module) else {
+        // While it initialises nothing is measured yet: it is not to be attached to afterwards either.
+        let (Presence::Live(load) | Presence::Coming(load)) = Presence::of(&module) else {
             return Answer::Released(Released::default());
         };
         let mut released = self.end(at).map_or_else(Released::default, |(_, released)| released);
@@ -750,9 +751,11 @@ fn next(doing: &Doing, presence: Presence) -> Next {
     };
     match (doing, presence) {
         (_, Presence::Live(load)) if known == Some(load) => Next::Nothing,
+        // Released before it was ready.
+        (Doing::Released(load), Presence::Coming(coming)) if *load == coming => Next::Nothing,
         (Doing::Measuring(..), _) => Next::Stop,
         (_, Presence::Live(load)) => Next::Attach(load),
-        (_, Presence::Coming) => Next::LookAgain,
+        (_, Presence::Coming(_)) => Next::LookAgain,
         (Doing::Waiting(None), Presence::Absent) => Next::Nothing,
         (_, Presence::Absent) => Next::Wait,
     }
@@ -867,7 +870,7 @@ mod tests {
 
     #[test]
     fn what_a_modules_presence_asks_for() {
-        let (absent, coming) = (Presence::Absent, Presence::Coming);
+        let (absent, coming) = (Presence::Absent, Presence::Coming(8));
         let [same, other] = [7, 8].map(Presence::Live);
         let refused = || Doing::Refused(7, String::new());
         for (doing, presence, expected) in [
@@ -881,6 +884,8 @@ mod tests {
             (Doing::Released(7), same, Next::Nothing),
             (Doing::Released(7), other, Next::Attach(8)),
             (Doing::Released(7), absent, Next::Wait),
+            (Doing::Released(7), coming, Next::LookAgain),
+            (Doing::Released(8), coming, Next::Nothing),
             (refused(), same, Next::Nothing),
             (refused(), other, Next::Attach(8)),
             (refused(), absent, Next::Wait),
