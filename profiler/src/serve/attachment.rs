@@ -666,6 +666,36 @@ pub(super) mod tests {
     use crate::recording::unlike::What;
     use crate::recording::{Backend, Merge};
 
+    impl Attachment {
+        /// From now on its drains fail.
+        pub(in super::super) fn break_off(&mut self) {
+            self.session = Box::new(Broken);
+        }
+    }
+
+    /// Cannot be read.
+    struct Broken;
+
+    impl Session for Broken {
+        fn targets(&self) -> Vec<&Target> {
+            Vec::new()
+        }
+
+        fn backends(&self) -> Vec<Backend> {
+            Vec::new()
+        }
+
+        fn drain(&mut self) -> Result<Vec<Drained>, ProbeError> {
+            Err(adding(io::Error::other("it is broken")))
+        }
+
+        fn detach(&mut self) {}
+
+        fn memory_bytes(&self) -> u64 {
+            0
+        }
+    }
+
     /// Gives these drains, one after the other, and then nothing more.
     struct Scripted {
         targets: Vec<Target>,

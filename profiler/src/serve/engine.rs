@@ -354,13 +354,13 @@ impl Engine {
     /// Drains all that is measured; `closes` ends its intervals, too. The CPU time of draining, closing and storing, in
     /// nanoseconds; that of showing it goes by who reads it.
     fn drain_all(&mut self, closes: bool) -> u64 {
-        let began = Instant::now();
-        let mut taken_ns = 0_u64;
+        let (mut taken_ns, failures) = (0_u64, self.own.drain_failures);
         for at in 0..self.watched.len() {
             taken_ns = taken_ns.saturating_add(self.drain(at, closes));
         }
-        self.own.drains += 1;
-        self.own.drain_ns += nanoseconds(began.elapsed());
+        if self.own.drain_failures == failures {
+            self.own.last_drain = Some(Timestamp::now());
+        }
         let now = Instant::now();
         self.next_drain = now + DRAIN_EVERY;
         if closes {
@@ -385,8 +385,12 @@ impl Engine {
         };
         let before = own::thread_cpu_ns();
         let (module, id) = (config.name.clone(), attachment.build_id().to_owned());
+        let own = &mut self.own;
         let drained = with_recording(&self.state, &module, &id, |recording| {
+            let began = Instant::now();
             let change = attachment.drain(recording, closes)?;
+            own.drains += 1;
+            own.drain_ns += nanoseconds(began.elapsed());
             Ok((change, closes.then(|| attachment.close()).transpose()))
         });
         let failed = match drained {
@@ -402,6 +406,7 @@ impl Engine {
             }
             Err(error) => {
                 failing.get_or_insert_with(Instant::now);
+                self.own.drain_failures += 1;
                 warn!("module {module} cannot be read: {error}");
                 error
             }
@@ -974,6 +979,25 @@ mod tests {
         assert_eq!(shown(&mut engine), Some(false));
         engine.watched.clear();
         assert_eq!(shown(&mut engine), None);
+    }
+
+    #[test]
+    fn a_drain_that_fails_is_counted_and_is_no_sign_of_life() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut engine = engine_with(folder.path(), &[5]);
+        engine.drain_all(false);
+        let before = engine.own;
+        assert!(before.last_drain.is_some() && before.drains == 1);
+        if let Doing::Measuring(attachment, _) = &mut engine.watched[0].doing {
+            attachment.break_off();
+        }
+        engine.drain_all(false);
+        let expected = Own { drain_failures: 1, ..before };
+        assert_eq!(engine.own, expected);
+        // With no module there is nothing that could fail.
+        engine.watched.clear();
+        engine.drain_all(false);
+        assert!(engine.own.last_drain > before.last_drain);
     }
 
     /// Whoever reaches the socket can have the daemon render pages without end.

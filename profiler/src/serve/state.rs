@@ -83,10 +83,14 @@ pub struct Own {
     pub memory_bytes: u64,
     /// Kernel memory of its histograms, in bytes.
     pub kernel_memory_bytes: u64,
-    /// Drains of the kernel's histograms.
+    /// Drains of a module's histograms.
     pub drains: u64,
     /// Time that these took, in nanoseconds of the monotonic clock.
     pub drain_ns: u64,
+    /// Drains that failed; the next that does not has what these lack.
+    pub drain_failures: u64,
+    /// When all modules that are measured were last drained, and none failed; `None` before the first time.
+    pub last_drain: Option<Timestamp>,
     /// What became of completed intervals.
     pub intervals: Intervals,
     /// What the budget's probes cost now, as a share of one CPU; `None` before it was measured.

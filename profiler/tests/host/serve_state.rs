@@ -75,6 +75,8 @@ pub(crate) fn state() -> State {
             kernel_memory_bytes: 3 << 20,
             drains: 5_400,
             drain_ns: 250_000_000,
+            drain_failures: 6,
+            last_drain: Some("2026-11-21T12:30:00.5Z".parse().unwrap()),
             intervals: Intervals {
                 on_disk: 89,
                 bytes: 1_234_567,

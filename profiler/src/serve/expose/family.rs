@@ -304,14 +304,17 @@ families! {
         "Times that handlers were shed for the budget.",
         |seen| own(Some(Value::Count(seen.state.own.shed)));
     Counter profiler_drains_total [] Some(("profiler.drains", "{drain}")),
-        "Drains of the kernel's histograms.",
+        "Drains of the kernel's histograms of a module that did not fail.",
         |seen| own(Some(Value::Count(seen.state.own.drains)));
     Counter profiler_drain_seconds_total [] Some(("profiler.drain.time", "s")),
-        "Time that the drains took.",
+        "Time that these drains took, without storing what they found.",
         |seen| own(Some(Value::Real(seconds(seen.state.own.drain_ns))));
+    Counter profiler_drain_failures_total [] Some(("profiler.drain.failures", "{drain}")),
+        "Drains that failed; the next that does not has what these lack.",
+        |seen| own(Some(Value::Count(seen.state.own.drain_failures)));
     Gauge profiler_last_drain_timestamp_seconds [] None,
-        "When these figures were collected, since the epoch.",
-        |seen| own(Some(Value::Real(timestamp(seen.state.at))));
+        "When all that is measured was last drained, since the epoch; not while a drain fails.",
+        |seen| own(seen.state.own.last_drain.map(|at| Value::Real(timestamp(at))));
     Gauge profiler_stored_intervals [] Some(("profiler.stored.intervals", "{interval}")),
         "Completed intervals that are on disk; several that waited are one.",
         |seen| own(Some(Value::Count(seen.state.own.intervals.on_disk)));
