@@ -138,6 +138,13 @@ impl Budget {
         self.known.iter().filter(|(_, known)| known.is_shed).map(|(name, _)| name.as_str())
     }
 
+    /// When the first of the shed handlers is tried again at the latest; `None` if none is shed.
+    #[must_use]
+    pub fn next_trial(&self) -> Option<Instant> {
+        let shed = self.known.values().filter(|known| known.is_shed);
+        shed.map(|known| known.since + known.wait).min()
+    }
+
     /// Handlers that bear the daemon's own time: those with `rates`, and those that are shed.
     #[must_use]
     pub fn handlers(&self, rates: &[(&str, f64)]) -> usize {

@@ -11,7 +11,7 @@ use tokio::time::sleep_until;
 use tracing::{error, info, warn};
 
 use super::attachment::{Attachment, Change};
-use super::budget::{Action, Budget, FIRST_WAIT, Share};
+use super::budget::{Action, Budget, FIRST_WAIT, LONGEST_WAIT, Share};
 use super::config::{self, Config};
 use super::control::{Answer, Question, Released, Request};
 use super::costs::Costs;
@@ -19,7 +19,7 @@ use super::logs::Logs;
 use super::modules::{Event, Presence};
 use super::notify::Notifier;
 use super::own::{self, CpuShare};
-use super::state::{Build, Module, Own, Phase, State};
+use super::state::{Build, Module, NotMeasured, Own, Phase, State};
 use super::status::{Measured, OfModule, Status};
 use super::store::{Store, StoreError};
 use super::{Error, Source, otlp};
@@ -95,6 +95,8 @@ struct Watched {
     doing: Doing,
     /// Of the build that was measured last.
     budget: Option<(String, Budget)>,
+    /// The load that was refused last, and how long it waited for the next try.
+    refused: Option<(u64, Duration)>,
 }
 
 enum Doing {
@@ -104,13 +106,16 @@ enum Doing {
     Measuring(Box<Attachment>, Option<Instant>),
     /// The load with this number is let go.
     Released(u64),
-    /// The load with this number cannot be measured, and why.
-    Refused(u64, String),
+    /// The load with this number cannot be measured, and why. What stands in the way may pass: the time is of the next try.
+    Refused(u64, String, Instant),
+    /// All handlers of the load with this number are shed by a backend that has to attach anew without them: none is left.
+    /// The time is of the next trial.
+    Shed(u64, Instant),
 }
 
 impl Watched {
     fn new(config: config::Module) -> Self {
-        Self { config, doing: Doing::Waiting(None), budget: None }
+        Self { config, doing: Doing::Waiting(None), budget: None, refused: None }
     }
 
     fn phase(&self) -> Phase {
@@ -118,7 +123,8 @@ impl Watched {
             Doing::Waiting(_) => Phase::Waiting,
             Doing::Measuring(..) => Phase::Measuring,
             Doing::Released(_) => Phase::Released,
-            Doing::Refused(_, why) => Phase::Refused(why.clone()),
+            Doing::Refused(_, why, _) => Phase::Refused(why.clone()),
+            Doing::Shed(..) => Phase::Shed,
         }
     }
 
@@ -131,8 +137,23 @@ impl Watched {
     fn look_again(&self) -> Option<Instant> {
         match self.doing {
             Doing::Waiting(again) => again,
+            Doing::Refused(.., again) | Doing::Shed(_, again) => Some(again),
             _ => None,
         }
+    }
+
+    /// A load cannot be measured: it is tried again, ever more rarely. Its next load is tried at once.
+    fn refuse(&mut self, load: u64, why: String) {
+        let before = self.refused.filter(|(of, _)| *of == load);
+        let wait = before.map_or(FIRST_WAIT, |(_, wait)| (wait * 2).min(LONGEST_WAIT));
+        warn!(
+            "module {} cannot be measured: {why}; it is tried again in {} s, and at once by `profiler release --resume {}`",
+            self.config.name,
+            wait.as_secs(),
+            self.config.name
+        );
+        self.refused = Some((load, wait));
+        self.doing = Doing::Refused(load, why, Instant::now() + wait);
     }
 }
 
@@ -257,7 +278,7 @@ impl Engine {
         let now = Instant::now();
         for at in 0..self.watched.len() {
             if self.watched[at].look_again().is_some_and(|again| now >= again) {
-                self.look(at);
+                self.try_again(at);
                 self.publish();
             }
         }
@@ -282,6 +303,23 @@ impl Engine {
         }
     }
 
+    /// Looks at a module whose time has come. One that was refused or shed is attached to again, if it is still there.
+    fn try_again(&mut self, at: usize) {
+        let watched = &mut self.watched[at];
+        match watched.doing {
+            Doing::Refused(..) => info!("module {} is tried again", watched.config.name),
+            Doing::Shed(..) => {
+                info!(
+                    "module {} is attached again: its handlers are on trial",
+                    watched.config.name
+                );
+            }
+            _ => {}
+        }
+        watched.doing = Doing::Waiting(None);
+        self.look(at);
+    }
+
     /// What it does, in a line.
     fn in_words(&self) -> String {
         let of = |watched: &Watched| {
@@ -293,6 +331,7 @@ impl Engine {
                 }
                 Doing::Released(_) => "released".to_owned(),
                 Doing::Refused(..) => "refused".to_owned(),
+                Doing::Shed(..) => "all handlers shed".to_owned(),
             };
             format!("{}: {what}", watched.config.name)
         };
@@ -305,7 +344,7 @@ impl Engine {
         let own = self.cpu.next(now, self.measuring_ns);
         let handlers: usize = self.watched.iter().map(Watched::budgeted).sum();
         for at in 0..self.watched.len() {
-            let Some(Watched { config, doing: Doing::Measuring(attachment, _), budget }) =
+            let Some(Watched { config, doing: Doing::Measuring(attachment, _), budget, .. }) =
                 self.watched.get_mut(at)
             else {
                 continue;
@@ -343,12 +382,39 @@ impl Engine {
             if let Some((load, _)) = ended {
                 match all_shed {
                     // Attaching tries all of them again: not at once.
-                    true => self.watched[at].doing = Doing::Waiting(Some(now + FIRST_WAIT)),
-                    false => self.attach(at, load),
+                    true => self.wait_for_trial(at, load, now),
+                    false => {
+                        info!("module {} is attached anew", self.watched[at].config.name);
+                        self.attach(at, load);
+                    }
                 }
             }
         }
         self.publish();
+    }
+
+    /// No handler of a load is left to measure: waits until the budget tries one again.
+    fn wait_for_trial(&mut self, at: usize, load: u64, now: Instant) {
+        let Some(Watched { config, doing, budget: Some((id, budget)), .. }) =
+            self.watched.get_mut(at)
+        else {
+            return;
+        };
+        let again = budget.next_trial().unwrap_or(now + FIRST_WAIT);
+        *doing = Doing::Shed(load, again);
+        let seconds = again.saturating_duration_since(now).as_secs();
+        warn!(
+            "all handlers of {} are shed: it is attached again in {seconds} s; raise max-overhead, or name fewer handlers",
+            config.name
+        );
+        self.state.send_modify(|state| {
+            let builds = &mut Arc::make_mut(state).builds;
+            let build = builds.iter_mut().find(|of| of.module == config.name && of.id == *id);
+            let shed = budget.shed().map(|name| (name.to_owned(), NotMeasured::Shed));
+            if let Some(build) = build {
+                build.not_measured.extend(shed);
+            }
+        });
     }
 
     /// Drains all that is measured; `closes` ends its intervals, too. The CPU time of draining, closing and storing, in
@@ -415,7 +481,7 @@ impl Engine {
         if self.failing_since(at).is_some_and(is_too_long)
             && let Some((load, _)) = self.end(at)
         {
-            self.watched[at].doing = Doing::Refused(load, failed.to_string());
+            self.watched[at].refuse(load, failed.to_string());
         }
         own::thread_cpu_ns().saturating_sub(before)
     }
@@ -544,10 +610,7 @@ impl Engine {
             }
             // The next look finds out what it is now.
             Err(_) if !is_same => Doing::Waiting(None),
-            Err(why) => {
-                warn!("module {} cannot be measured: {why}", config.name);
-                Doing::Refused(load, why)
-            }
+            Err(why) => return watched.refuse(load, why),
         };
     }
 
@@ -602,7 +665,7 @@ impl Engine {
         }
         match &self.watched[at].doing {
             Doing::Measuring(attachment, _) => Answer::Resumed(attachment.names()),
-            Doing::Refused(_, why) => {
+            Doing::Refused(_, why, _) => {
                 let message = format!("module {module} cannot be measured: {why}");
                 Answer::Refused { code: exit::CANNOT_MEASURE, message }
             }
@@ -752,7 +815,7 @@ fn next(doing: &Doing, presence: Presence) -> Next {
     let known = match doing {
         Doing::Waiting(_) => None,
         Doing::Measuring(attachment, _) => Some(attachment.load),
-        Doing::Released(load) | Doing::Refused(load, _) => Some(*load),
+        Doing::Released(load) | Doing::Refused(load, ..) | Doing::Shed(load, _) => Some(*load),
     };
     match (doing, presence) {
         (_, Presence::Live(load)) if known == Some(load) => Next::Nothing,
@@ -865,7 +928,7 @@ mod tests {
         let mut attached = attachment("aa", drains(calls, 9));
         begin_build(&engine.state, &mut attached, &Measured::new()).unwrap();
         let doing = Doing::Measuring(Box::new(attached), None);
-        engine.watched.push(Watched { config, doing, budget: None });
+        engine.watched.push(Watched { doing, ..Watched::new(config) });
         engine
     }
 
@@ -877,7 +940,9 @@ mod tests {
     fn what_a_modules_presence_asks_for() {
         let (absent, coming) = (Presence::Absent, Presence::Coming(8));
         let [same, other] = [7, 8].map(Presence::Live);
-        let refused = || Doing::Refused(7, String::new());
+        let later = Instant::now();
+        let refused = || Doing::Refused(7, String::new(), later);
+        let shed = || Doing::Shed(7, later);
         for (doing, presence, expected) in [
             (Doing::Waiting(None), absent, Next::Nothing),
             (Doing::Waiting(None), coming, Next::LookAgain),
@@ -891,12 +956,55 @@ mod tests {
             (Doing::Released(7), absent, Next::Wait),
             (Doing::Released(7), coming, Next::LookAgain),
             (Doing::Released(8), coming, Next::Nothing),
+            (shed(), same, Next::Nothing),
+            (shed(), other, Next::Attach(8)),
+            (shed(), absent, Next::Wait),
             (refused(), same, Next::Nothing),
             (refused(), other, Next::Attach(8)),
             (refused(), absent, Next::Wait),
         ] {
             assert_eq!(next(&doing, presence), expected, "{presence:?}");
         }
+    }
+
+    #[test]
+    fn what_was_refused_is_tried_again_ever_more_rarely() {
+        let config =
+            config::Module { name: "no_such".to_owned(), handlers: Vec::new(), backend: None };
+        let mut watched = Watched::new(config);
+        let mut waits = Vec::new();
+        for load in [7; 8].into_iter().chain([8]) {
+            let before = Instant::now();
+            watched.refuse(load, "no memory".to_owned());
+            assert_eq!(watched.phase(), Phase::Refused("no memory".to_owned()));
+            waits.push((watched.look_again().unwrap() - before).as_secs());
+        }
+        assert_eq!(waits, [60, 120, 240, 480, 960, 1920, 3600, 3600, 60]);
+        // It is not there any more when its time comes.
+        let folder = tempfile::tempdir().unwrap();
+        let mut engine = engine(folder.path(), Source::Options);
+        watched.doing = Doing::Refused(8, String::new(), Instant::now());
+        engine.watched.push(watched);
+        engine.on_time();
+        assert_eq!(engine.watched[0].phase(), Phase::Waiting);
+    }
+
+    #[test]
+    fn with_all_handlers_shed_a_module_waits_for_the_trial() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut engine = engine_with(folder.path(), &[5]);
+        let mut budget = Budget::new(Share::new(0.001), 100.0);
+        let now = Instant::now();
+        budget.decide(now, &[("busy", 1e6), ("rare", 1e6)], 0.0);
+        engine.watched[0].budget = Some(("aa".to_owned(), budget));
+        engine.end(0);
+        engine.wait_for_trial(0, 7, now);
+        engine.publish();
+        assert_eq!(engine.watched[0].look_again(), Some(now + FIRST_WAIT));
+        let state = engine.states().borrow().clone();
+        assert_eq!(state.modules[0].phase, Phase::Shed);
+        let shed: Vec<_> = state.builds[0].not_measured.keys().collect();
+        assert_eq!(shed, ["busy", "rare"]);
     }
 
     #[test]

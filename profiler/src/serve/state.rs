@@ -40,8 +40,10 @@ pub enum Phase {
     Measuring,
     /// The probes are off, so that it can be unloaded; they come back with the next load of it.
     Released,
-    /// Nothing can be measured, and why.
+    /// Nothing can be measured, and why; it is tried again.
     Refused(String),
+    /// All its handlers are shed for the budget, and no probe is left; they are tried again.
+    Shed,
 }
 
 /// One build of a module, and all that was measured of it since the daemon began.

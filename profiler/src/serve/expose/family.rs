@@ -133,7 +133,7 @@ impl<'a> Seen<'a> {
     pub fn of(state: &'a State) -> Self {
         let is_measuring = |build: &Build| {
             let mut modules = state.modules.iter().filter(|module| module.name == build.module);
-            modules.any(|module| module.phase == Phase::Measuring)
+            modules.any(|module| matches!(module.phase, Phase::Measuring | Phase::Shed))
         };
         // The one that was attached to last comes first: the wall clock may have been set back since.
         let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
@@ -386,8 +386,9 @@ fn phases<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
             Phase::Measuring => "measuring",
             Phase::Released => "released",
             Phase::Refused(_) => "refused",
+            Phase::Shed => "shed",
         };
-        for name in ["waiting", "measuring", "released", "refused"] {
+        for name in ["waiting", "measuring", "released", "refused", "shed"] {
             points.push(Point::new(vec![module, name], flag(name == phase)));
         }
     }
