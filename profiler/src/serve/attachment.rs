@@ -18,6 +18,7 @@ use crate::kernel::module::{self, ModuleFacts};
 use crate::kernel::target::{KernelFiles, LeftOut};
 use crate::probe::{self, Drained, Precision, ProbeError, Probes, Session};
 use crate::recording::measure::{HandlerMeasure, Losses};
+use crate::recording::unlike::{Difference, Use, differences};
 use crate::recording::warning::{Handlers, SHED, Warning, WarningRecord};
 use crate::recording::{
     Backend, Clock, HandlerRecording, HistogramLayout, Meter, Recording, SCHEMA, Tool, VERSION,
@@ -340,15 +341,16 @@ impl Attachment {
         Ok(is_done)
     }
 
-    /// Whether its figures add to those of `build`: the same build, measured in the same way.
-    pub(super) fn adds_to(&self, build: &Build) -> bool {
-        let same_way = |handler: &Handler| {
-            let name = handler.measure.target.label();
-            let known = build.recording.handlers.iter().find(|known| known.name == name);
-            known.is_none_or(|known| known.backend == handler.measure.backend)
-        };
-        build.recording.histogram.precision_digits == self.precision.digits()
-            && self.handlers.iter().all(same_way)
+    /// In what it is measured in another way than `build` was: figures add up only if there is nothing.
+    ///
+    /// # Errors
+    /// Never for histograms of one precision; the library's own check is passed on.
+    pub(super) fn unlike(&self, build: &Build) -> Result<Vec<Difference>, ProbeError> {
+        let handlers = self.handlers.iter();
+        let handlers = handlers.map(|handler| HandlerRecording::from_measure(&handler.measure));
+        let handlers = handlers.collect::<Result<Vec<_>, _>>().map_err(adding)?;
+        let now = self.recording(self.started, Duration::from_nanos(1), handlers);
+        Ok(differences(&build.recording, &now, Use::Merge))
     }
 
     /// The build that it goes on with: what was measured `before`, or nothing so far.
@@ -845,7 +847,7 @@ pub(super) mod tests {
 
         // The same build comes again.
         let mut again = attachment("aa", drains(&[10, 20], 9));
-        assert!(again.adds_to(&build));
+        assert_eq!(again.unlike(&build).unwrap(), []);
         let mut build = again.build(Some(&build)).unwrap();
         again.drain(&build.recording, true).unwrap().apply(&mut build);
         intervals.push(again.close().unwrap());
@@ -925,9 +927,16 @@ pub(super) mod tests {
         let build = attached.build(None).unwrap();
         let mut other = build.clone();
         other.recording.handlers[0].backend = Some(Backend::Kprobe);
-        assert!(attached.adds_to(&build) && !attached.adds_to(&other));
-        other = build;
+        let what = |attached: &Attachment, of: &Build| -> Vec<What> {
+            attached.unlike(of).unwrap().iter().map(|difference| difference.what).collect()
+        };
+        assert_eq!(what(&attached, &build), []);
+        assert_eq!(what(&attached, &other), [What::Backend]);
+        other = build.clone();
         other.recording.histogram.precision_digits = 2;
-        assert!(!attached.adds_to(&other));
+        assert_eq!(what(&attached, &other), [What::Precision]);
+        // The same build, loaded with another parameter, is another driver.
+        attached.facts.parameters.insert("hook".to_owned(), "0".to_owned());
+        assert_eq!(what(&attached, &build), [What::Parameters]);
     }
 }

@@ -877,8 +877,16 @@ fn begin_build(
     let (module, id) = (attachment.module().to_owned(), attachment.build_id().to_owned());
     let known = Arc::clone(&state.borrow());
     let before = find(&known.builds, &module, &id);
-    let before = before.filter(|before| attachment.adds_to(before));
-    let build = attachment.build(before)?;
+    let unlike = before.map(|before| attachment.unlike(before)).transpose()?.unwrap_or_default();
+    if !unlike.is_empty() {
+        let unlike: Vec<String> = unlike.iter().map(ToString::to_string).collect();
+        warn!(
+            "the sum of build {id} of module {module} begins anew, because it is not measured as before: {}; its intervals \
+             on disk stay",
+            unlike.join("; ")
+        );
+    }
+    let build = attachment.build(before.filter(|_| unlike.is_empty()))?;
     drop(known);
     state.send_modify(|state| {
         let builds = &mut Arc::make_mut(state).builds;
