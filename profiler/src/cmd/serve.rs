@@ -59,6 +59,8 @@ fn configuration(args: &ServeArgs) -> Result<(Config, Source), Failure> {
     if let Some(folder) = &args.store {
         config.store.folder = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
     }
+    config.interval = args.interval.unwrap_or(config.interval);
+    config.store.max_bytes = args.max_bytes.unwrap_or(config.store.max_bytes);
     Ok((config, Source::Options))
 }
 
