@@ -90,10 +90,14 @@ pub enum Error {
     #[error(transparent)]
     Rights(#[from] RightsError),
     /// The kernel reports no modules any more.
-    #[error("the kernel's events about modules ended: {0}")]
+    #[error(
+        "the kernel's events about modules ended: {0}: start the daemon again, which systemd does by itself"
+    )]
     NoEvents(String),
     /// The system refuses something.
-    #[error("{doing}: {error}")]
+    #[error(
+        "{doing}: {error}: look at the limits on files and threads (LimitNOFILE, TasksMax) and at what the unit forbids"
+    )]
     System {
         /// What was tried.
         doing: &'static str,
@@ -169,5 +173,24 @@ fn exec(config: &Config) -> Exec {
     match config.modules.iter().any(changes_tracefs) {
         true => Exec::Keeper,
         false => Exec::Never,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{Failure, exit};
+
+    #[test]
+    fn an_address_that_is_taken_is_named_with_a_remedy() {
+        let other = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = other.local_addr().unwrap();
+        let error = listen(address).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains(&address.to_string()) && text.contains("in use"), "{text}");
+        assert!(text.contains("choose another address by `listen`"), "{text}");
+        assert_eq!(Failure::from(error).code, exit::CANNOT_MEASURE);
+        drop(other);
+        listen(address).unwrap();
     }
 }
