@@ -244,11 +244,12 @@ impl Attachment {
     fn say(&self) {
         let count = self.handlers.len();
         info!(
-            "measuring {count} handler{} of module {} (build {}), with {} KiB of kernel memory",
+            "measuring {count} handler{} of module {name} (build {}), with {} KiB of kernel memory; before `rmmod {name}`, run \
+             `profiler release {name}`: the kernel says that a module with probes is in use, and the daemon is not asked",
             plural(count),
-            self.facts.name,
             self.build_id(),
             self.kernel_memory_bytes() / 1024,
+            name = self.facts.name,
         );
         for (name, why) in &self.not_measured {
             if let NotMeasured::Missing(why) = why {
@@ -506,9 +507,7 @@ impl Attachment {
         self.window_ns = self.window_ns.saturating_add(recording.window_ns);
         let ended =
             Timestamp::now() - SignedDuration::try_from(self.until.elapsed()).unwrap_or_default();
-        let stepped = ended.duration_since(self.started)
-            - SignedDuration::try_from(length).unwrap_or_default();
-        if stepped.abs() > STEP {
+        if let Some(stepped) = stepped(self.started, ended, length) {
             warn!(
                 "the wall clock was stepped by {stepped:#} during an interval of {}: its length is right, its \
                  start is as the clock was then",
@@ -555,30 +554,36 @@ impl Attachment {
         LeftOut { name: name.to_owned(), module, reason: SHED.to_owned() }
     }
 
-    /// Takes the probes off: the last change of the build's `recording`, and the last interval.
+    /// Takes the probes off: the last change of the build's `recording`, the last interval, and whether its last calls are
+    /// lost.
     ///
     /// # Errors
     /// If the kernel's maps cannot be read any more.
-    pub(super) fn end(mut self, recording: &Recording) -> Result<(Change, Recording), ProbeError> {
+    pub(super) fn end(
+        mut self,
+        recording: &Recording,
+    ) -> Result<(Change, Recording, bool), ProbeError> {
         let count = self.handlers.len();
         self.session.detach();
-        let drained = match self.session.drain() {
-            Ok(drained) => drained,
+        let (drained, lost) = match self.session.drain() {
+            Ok(drained) => (drained, None),
             Err(error) => {
                 warn!("the last calls of module {} are lost: {error}", self.facts.name);
-                self.session.undelivered()?
+                (self.session.undelivered()?, Some(Warning::EndedByError(error.to_string())))
             }
         };
         let until = self.session.drained_until().unwrap_or_else(Instant::now);
         let mut change = self.add(drained, until, recording, true)?;
         change.in_flight.clear();
-        let interval = self.close()?;
+        let mut interval = self.close()?;
+        let is_lost = lost.is_some();
+        interval.warnings.extend(lost.map(WarningRecord::from));
         info!(
             "no probes on the {count} handlers of module {}: {}",
             self.facts.name,
             listed(&self.names())
         );
-        Ok((change, interval))
+        Ok((change, interval, is_lost))
     }
 
     fn recording(
@@ -647,6 +652,13 @@ impl Handler {
         let sum = HandlerMeasure { target, backend, durations, self_time: None, losses };
         HandlerRecording::from_measure(&sum).map(Some).map_err(adding)
     }
+}
+
+/// By how much the wall clock was stepped in an interval of this length by the monotonic clock, if it was.
+fn stepped(started: Timestamp, ended: Timestamp, length: Duration) -> Option<SignedDuration> {
+    let length = SignedDuration::try_from(length).unwrap_or_default();
+    let stepped = ended.duration_since(started) - length;
+    (stepped.abs() > STEP).then_some(stepped)
 }
 
 /// Its build id, else its `srcversion`, else nothing.
@@ -834,7 +846,7 @@ pub(super) mod tests {
                 assert_is_sum(&build, &intervals);
             }
         }
-        let (change, last) = attached.end(&build.recording).unwrap();
+        let (change, last, _) = attached.end(&build.recording).unwrap();
         change.apply(&mut build);
         intervals.push(last);
         assert_is_sum(&build, &intervals);
@@ -851,7 +863,7 @@ pub(super) mod tests {
         let mut build = again.build(Some(&build)).unwrap();
         again.drain(&build.recording, true).unwrap().apply(&mut build);
         intervals.push(again.close().unwrap());
-        let (change, last) = again.end(&build.recording).unwrap();
+        let (change, last, _) = again.end(&build.recording).unwrap();
         change.apply(&mut build);
         intervals.push(last);
         assert_is_sum(&build, &intervals);
@@ -919,6 +931,26 @@ pub(super) mod tests {
         assert_eq!([false, false, false, true, true].map(&mut drained), [0; 5]);
         // Then one call enters and leaves while its counters are read: it is in the next drain.
         assert_eq!([false, false, false].map(&mut drained), [0, 1, 1]);
+    }
+
+    #[test]
+    fn a_step_of_the_wall_clock_is_no_time() {
+        let start: Timestamp = "2026-11-23T00:00:00Z".parse().unwrap();
+        let minute = Duration::from_secs(60);
+        let after = |seconds: i64| start + SignedDuration::from_secs(seconds);
+        let step = |seconds| stepped(start, after(seconds), minute).map(|step| step.as_secs());
+        assert_eq!([59, 60, 61].map(step), [None; 3], "clocks are slewed, and rounded");
+        assert_eq!(step(3660), Some(3600));
+        assert_eq!(step(-3540), Some(-3600));
+        // The interval after a step has the length of the monotonic clock, and the next begins where it ended.
+        let mut attached = attachment("aa", drains(&[5, 6], 9));
+        let mut build = attached.build(None).unwrap();
+        attached.started -= SignedDuration::from_hours(1);
+        let started = attached.started;
+        attached.drain(&build.recording, true).unwrap().apply(&mut build);
+        let interval = attached.close().unwrap();
+        assert_eq!((interval.started, interval.window_ns), (started, 10_000_000_000));
+        assert!(attached.started > started + SignedDuration::from_mins(30));
     }
 
     #[test]

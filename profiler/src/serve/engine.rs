@@ -518,7 +518,8 @@ impl Engine {
         let ended =
             with_recording(&self.state, &module, &id, |recording| attachment.end(recording));
         match ended {
-            Ok((change, interval)) => {
+            Ok((change, interval, is_lost)) => {
+                self.own.drain_failures += u64::from(is_lost);
                 apply(&self.state, &module, &id, change);
                 released.calls = interval.calls();
                 self.store.put(&module, &id, interval);
@@ -1110,6 +1111,9 @@ mod tests {
         engine.drain_all(false);
         let expected = Own { drain_failures: 1, ..before };
         assert_eq!(engine.own, expected);
+        // Nor are calls lost at the end without a word.
+        engine.end(0);
+        assert_eq!((engine.own.drain_failures, engine.store.intervals().on_disk), (2, 1));
         // With no module there is nothing that could fail.
         engine.watched.clear();
         engine.drain_all(false);

@@ -310,7 +310,7 @@ families! {
         "Time that these drains took, without storing what they found.",
         |seen| own(Some(Value::Real(seconds(seen.state.own.drain_ns))));
     Counter profiler_drain_failures_total [] Some(("profiler.drain.failures", "{drain}")),
-        "Drains that failed; the next that does not has what these lack.",
+        "Drains that failed; the next that does not has what these lack, but after the last of a load there is none.",
         |seen| own(Some(Value::Count(seen.state.own.drain_failures)));
     Gauge profiler_last_drain_timestamp_seconds [] None,
         "When all that is measured was last drained, since the epoch; not while a drain fails.",
