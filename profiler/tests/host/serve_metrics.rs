@@ -115,7 +115,7 @@ fn a_scrape_is_one_in_each_format() {
         }
     }
     assert_eq!(lines.next(), None);
-    assert_eq!(compared, 91);
+    assert_eq!(compared, 99);
 }
 
 #[test]
