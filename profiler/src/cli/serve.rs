@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 
@@ -15,7 +16,7 @@ Examples:
   # is the configuration right? nothing is measured
   profiler serve --config /etc/profiler/serve.toml --check
   # one module, without a file
-  profiler serve --module hids_driver --handler '*_handler' --store /srv/profiler";
+  profiler serve --module hids_driver --handler '*_handler' --store /srv/profiler --interval 5m --max-bytes 104857600";
 
 /// Arguments of `profiler serve`.
 #[derive(Debug, Args)]
@@ -23,7 +24,7 @@ Examples:
 pub struct ServeArgs {
     /// The configuration; SIGHUP reads it again. Its keys are in docs/serve.md.
     #[arg(long, short, value_name = "FILE", required_unless_present = "module")]
-    #[arg(conflicts_with_all = ["module", "handlers", "backend", "precision", "listen", "store"])]
+    #[arg(conflicts_with_all = ["module", "handlers", "backend", "precision", "listen", "store", "interval", "max_bytes"])]
     pub config: Option<PathBuf>,
     /// Kernel module that holds the handlers; it need not be loaded yet.
     #[arg(long, short, requires = "handlers", value_parser = config::module_name)]
@@ -43,6 +44,12 @@ pub struct ServeArgs {
     /// Folder for completed intervals [default: /var/lib/profiler].
     #[arg(long, value_name = "FOLDER")]
     pub store: Option<PathBuf>,
+    /// Length of the intervals on disk, 1s to 24h [default: 1m].
+    #[arg(long, value_name = "TIME", value_parser = config::interval_length)]
+    pub interval: Option<Duration>,
+    /// Bytes that all intervals may take; the oldest are removed for new ones [default: 536870912].
+    #[arg(long, value_name = "BYTES")]
+    pub max_bytes: Option<u64>,
     /// Only read the configuration, and say what is wrong with it.
     #[arg(long)]
     pub check: bool,

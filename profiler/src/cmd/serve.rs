@@ -59,6 +59,8 @@ fn configuration(args: &ServeArgs) -> Result<(Config, Source), Failure> {
     if let Some(folder) = &args.store {
         config.store.folder = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
     }
+    config.interval = args.interval.unwrap_or(config.interval);
+    config.store.max_bytes = args.max_bytes.unwrap_or(config.store.max_bytes);
     Ok((config, Source::Options))
 }
 
@@ -88,11 +90,14 @@ fn of_release(module: &str, released: &Released) -> String {
     if handlers.is_empty() && *references == 0 {
         return format!("{module} was not measured: nothing holds it");
     }
-    let mut text = format!(
-        "{module} is released: {calls} call{} since the last interval, of {}",
-        plural(*calls),
-        listed(handlers)
-    );
+    let mut text = match handlers.is_empty() {
+        true => format!("{module} was not measured, and this load of it will not be"),
+        false => format!(
+            "{module} is released: {calls} call{} since the last interval, of {}",
+            plural(*calls),
+            listed(handlers)
+        ),
+    };
     if *references > 0 {
         let others = format!(
             "; others still hold it ({references} reference{}): see lsmod and /sys/module/{module}/holders",

@@ -12,6 +12,9 @@ use crate::text::{listed, plural};
 /// Below this many calls the 99th percentile is nothing but the longest call.
 const FEW_CALLS: u64 = 100;
 
+/// Why a handler is left out of a recording in whose window it was never measured, for the daemon's budget.
+pub const SHED: &str = "its probes cost more than `max-overhead` allows, so it was not measured: raise it in the daemon's configuration";
+
 /// A warning as it is stored: the text is for people, the code for programs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -236,6 +239,13 @@ pub enum Warning {
          handler's, and calls under way when it came or went were not measured; measure again without it"
     )]
     Shared(Handlers, u32),
+    /// These had probes for a part of the window: for how much of it, in words.
+    #[error(
+        "measured for a part of the window: {1}: the probes were off for the rest, as a rule because they cost more than \
+         `max-overhead`; counts and rates are of that part, and calls of a busy time may be missing: compare windows \
+         in which they were measured throughout, or raise `max-overhead`"
+    )]
+    PartlyMeasured(Handlers, String),
     /// Calls within a traced one that the tracer did not follow.
     #[error("{calls} lay deeper than the tracer follows: their time is that of their callers", calls = calls(*.0))]
     TooDeep(u64),
@@ -256,6 +266,7 @@ impl Code {
                 | Self::DriverChanged
                 | Self::EndedByError
                 | Self::Shared
+                | Self::PartlyMeasured
                 | Self::TooDeep
         )
     }
@@ -380,6 +391,7 @@ impl Warning {
             | Self::FewHits(names, _)
             | Self::HandlerMissing(names, ..)
             | Self::OtherBackend(names, ..)
+            | Self::PartlyMeasured(names, _)
             | Self::Shared(names, _) => names.0,
             _ => Vec::new(),
         }

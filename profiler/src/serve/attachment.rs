@@ -11,13 +11,15 @@ use tracing::{info, warn};
 use super::account::Account;
 use super::budget::{Action, Budget};
 use super::config;
+use super::coverage::{Coverage, partly};
 use super::state::{Build, NotMeasured};
 use crate::kernel::host::HostFacts;
 use crate::kernel::module::{self, ModuleFacts};
 use crate::kernel::target::{KernelFiles, LeftOut};
 use crate::probe::{self, Drained, Precision, ProbeError, Probes, Session};
 use crate::recording::measure::{HandlerMeasure, Losses};
-use crate::recording::warning::{Handlers, Warning};
+use crate::recording::unlike::{Difference, Use, differences};
+use crate::recording::warning::{Handlers, SHED, Warning, WarningRecord};
 use crate::recording::{
     Backend, Clock, HandlerRecording, HistogramLayout, Meter, Recording, SCHEMA, Tool, VERSION,
 };
@@ -54,6 +56,8 @@ pub(super) struct Attachment {
     until: Instant,
     /// Length of the build's intervals before, in nanoseconds.
     window_ns: u64,
+    /// How much of it each handler had probes, by name.
+    covered_ns: BTreeMap<String, u64>,
     /// When skipped entries were forgotten the last time.
     aged: Instant,
     /// Until when the budget was decided.
@@ -75,8 +79,8 @@ struct Handler {
     unrated: u64,
     /// Calls since the budget was decided.
     undecided: u64,
-    /// Its probes are off.
-    is_shed: bool,
+    /// When it had probes.
+    coverage: Coverage,
 }
 
 /// What a drain changed of the recording of a build.
@@ -86,7 +90,9 @@ pub(super) struct Change {
     handlers: Vec<HandlerRecording>,
     in_flight: BTreeMap<String, u64>,
     not_measured: BTreeMap<String, NotMeasured>,
+    left_out: Vec<LeftOut>,
     window_ns: u64,
+    covered_ns: BTreeMap<String, u64>,
 }
 
 impl Change {
@@ -100,7 +106,18 @@ impl Change {
         build.in_flight = self.in_flight;
         build.not_measured = self.not_measured;
         build.last = build.last.max(Timestamp::now());
-        build.recording.window_ns = self.window_ns;
+        let recording = &mut build.recording;
+        recording.window_ns = self.window_ns;
+        let names = || recording.handlers.iter().map(|handler| handler.name.as_str());
+        let warning = partly(names(), &self.covered_ns, self.window_ns);
+        // One that was measured before it was shed has its figures.
+        let left_out = self.left_out.into_iter();
+        let left_out = left_out
+            .filter(|left| left.reason != SHED || names().all(|name| name != left.name))
+            .collect();
+        recording.left_out = left_out;
+        recording.warnings = warning.map(WarningRecord::from).into_iter().collect();
+        build.covered_ns = self.covered_ns;
     }
 }
 
@@ -199,7 +216,7 @@ impl Attachment {
                 calls_per_s: 0.0,
                 unrated: 0,
                 undecided: 0,
-                is_shed: false,
+                coverage: Coverage::begin(began),
             })
         };
         let all = session.targets().into_iter().zip(session.backends()).zip(&first);
@@ -217,6 +234,7 @@ impl Attachment {
             began,
             until: began,
             window_ns: 0,
+            covered_ns: BTreeMap::new(),
             aged: began,
             decided: began,
             rated: began,
@@ -226,11 +244,12 @@ impl Attachment {
     fn say(&self) {
         let count = self.handlers.len();
         info!(
-            "measuring {count} handler{} of module {} (build {}), with {} KiB of kernel memory",
+            "measuring {count} handler{} of module {name} (build {}), with {} KiB of kernel memory; before `rmmod {name}`, run \
+             `profiler release {name}`: the kernel says that a module with probes is in use, and the daemon is not asked",
             plural(count),
-            self.facts.name,
             self.build_id(),
             self.kernel_memory_bytes() / 1024,
+            name = self.facts.name,
         );
         for (name, why) in &self.not_measured {
             if let NotMeasured::Missing(why) = why {
@@ -265,8 +284,13 @@ impl Attachment {
 
     /// Calls a second of each handler that has probes, by the last drain.
     pub(super) fn rates(&self) -> impl Iterator<Item = (String, f64)> + '_ {
-        let measured = self.handlers.iter().filter(|handler| !handler.is_shed);
+        let measured = self.handlers.iter().filter(|handler| handler.coverage.is_on());
         measured.map(|handler| (handler.measure.target.label(), handler.calls_per_s))
+    }
+
+    /// Handlers of the build that are shed.
+    pub(super) fn shed(&self) -> usize {
+        self.not_measured.values().filter(|why| **why == NotMeasured::Shed).count()
     }
 
     /// Calls a second of each handler that has probes since this was asked before; `None` if that is too short a time.
@@ -279,16 +303,16 @@ impl Attachment {
         let rates = self.handlers.iter_mut().filter_map(|handler| {
             let calls = std::mem::take(&mut handler.undecided);
             let rate = calls as f64 / time.as_secs_f64();
-            (!handler.is_shed).then(|| (handler.measure.target.label(), rate))
+            handler.coverage.is_on().then(|| (handler.measure.target.label(), rate))
         });
         Some(rates.collect())
     }
 
-    /// Takes the probes off a handler, or puts them back. `false` if that takes attaching anew.
+    /// Takes the probes off a handler at this time, or puts them back. `false` if that takes attaching anew.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub(super) fn carry_out(&mut self, action: &Action) -> Result<bool, ProbeError> {
+    pub(super) fn carry_out(&mut self, action: &Action, at: Instant) -> Result<bool, ProbeError> {
         let (name, is_shed) = match action {
             Action::Shed(name, _) => (name, true),
             Action::TakeUp(name) => (name, false),
@@ -304,24 +328,30 @@ impl Attachment {
             false => self.session.resume(place)?,
         };
         if is_done {
-            handler.is_shed = is_shed;
             match is_shed {
-                true => self.not_measured.insert(name.clone(), NotMeasured::Shed),
-                false => self.not_measured.remove(name),
-            };
+                true => {
+                    handler.coverage.off(at);
+                    self.not_measured.insert(name.clone(), NotMeasured::Shed);
+                }
+                false => {
+                    handler.coverage.on(at);
+                    self.not_measured.remove(name);
+                }
+            }
         }
         Ok(is_done)
     }
 
-    /// Whether its figures add to those of `build`: the same build, measured in the same way.
-    pub(super) fn adds_to(&self, build: &Build) -> bool {
-        let same_way = |handler: &Handler| {
-            let name = handler.measure.target.label();
-            let known = build.recording.handlers.iter().find(|known| known.name == name);
-            known.is_none_or(|known| known.backend == handler.measure.backend)
-        };
-        build.recording.histogram.precision_digits == self.precision.digits()
-            && self.handlers.iter().all(same_way)
+    /// In what it is measured in another way than `build` was: figures add up only if there is nothing.
+    ///
+    /// # Errors
+    /// Never for histograms of one precision; the library's own check is passed on.
+    pub(super) fn unlike(&self, build: &Build) -> Result<Vec<Difference>, ProbeError> {
+        let handlers = self.handlers.iter();
+        let handlers = handlers.map(|handler| HandlerRecording::from_measure(&handler.measure));
+        let handlers = handlers.collect::<Result<Vec<_>, _>>().map_err(adding)?;
+        let now = self.recording(self.started, Duration::from_nanos(1), handlers);
+        Ok(differences(&build.recording, &now, Use::Merge))
     }
 
     /// The build that it goes on with: what was measured `before`, or nothing so far.
@@ -334,6 +364,7 @@ impl Attachment {
             None => self.recording(self.started, Duration::from_nanos(1), Vec::new()),
         };
         self.window_ns = before.map_or(0, |before| before.recording.window_ns);
+        self.covered_ns = before.map(|before| before.covered_ns.clone()).unwrap_or_default();
         for handler in &mut self.handlers {
             let name = handler.measure.target.label();
             match recording.handlers.iter().find(|known| known.name == name) {
@@ -343,13 +374,18 @@ impl Attachment {
                     .push(HandlerRecording::from_measure(&handler.measure).map_err(adding)?),
             }
         }
-        recording.left_out.clone_from(&self.left_out);
+        let (left_out, covered_ns) = (self.left_out(), self.covered_ns.clone());
+        let is_known = |name: &str| recording.handlers.iter().any(|known| known.name == name);
+        let unknown = |left: &LeftOut| left.reason != SHED || !is_known(&left.name);
+        recording.left_out = left_out.into_iter().filter(unknown).collect();
         Ok(Build {
             module: self.facts.name.clone(),
             id: self.build_id().to_owned(),
             last: Timestamp::now(),
             recording,
             not_measured: self.not_measured.clone(),
+            covered_ns,
+            budget_enforced: None,
             in_flight: BTreeMap::new(),
         })
     }
@@ -430,9 +466,16 @@ impl Attachment {
     /// Nothing but the time that passed.
     fn change(&self) -> Change {
         let open = nanoseconds(self.until.saturating_duration_since(self.began));
+        let mut covered_ns = self.covered_ns.clone();
+        for handler in &self.handlers {
+            let of = covered_ns.entry(handler.measure.target.label()).or_default();
+            *of = of.saturating_add(handler.coverage.until(self.until).min(open));
+        }
         Change {
             not_measured: self.not_measured.clone(),
+            left_out: self.left_out(),
             window_ns: self.window_ns.saturating_add(open).max(1),
+            covered_ns,
             ..Change::default()
         }
     }
@@ -442,12 +485,8 @@ impl Attachment {
     /// # Errors
     /// Never for histograms of one precision; the library's own check is passed on.
     pub(super) fn close(&mut self) -> Result<Recording, ProbeError> {
-        let mut profiles = Vec::with_capacity(self.handlers.len());
-        for handler in &self.handlers {
-            profiles.push(HandlerRecording::from_measure(&handler.measure).map_err(adding)?);
-        }
         let length = self.until.saturating_duration_since(self.began).max(Duration::from_nanos(1));
-        let mut recording = self.recording(self.started, length, profiles);
+        let mut recording = self.interval(length)?;
         if let Ok(Some((handler, prog_id))) = self.session.foreign_program() {
             let warning = Warning::Shared(Handlers(vec![handler]), prog_id);
             warn!("{warning}");
@@ -455,6 +494,9 @@ impl Attachment {
         }
         recording.warn();
         for handler in &mut self.handlers {
+            let covered = handler.coverage.close(self.until).min(recording.window_ns);
+            let of = self.covered_ns.entry(handler.measure.target.label()).or_default();
+            *of = of.saturating_add(covered);
             // What does not fit is no number that a machine can count to.
             let sum = handler.before.checked_add(&handler.measure.losses);
             handler.before = sum.unwrap_or(handler.before);
@@ -465,9 +507,7 @@ impl Attachment {
         self.window_ns = self.window_ns.saturating_add(recording.window_ns);
         let ended =
             Timestamp::now() - SignedDuration::try_from(self.until.elapsed()).unwrap_or_default();
-        let stepped = ended.duration_since(self.started)
-            - SignedDuration::try_from(length).unwrap_or_default();
-        if stepped.abs() > STEP {
+        if let Some(stepped) = stepped(self.started, ended, length) {
             warn!(
                 "the wall clock was stepped by {stepped:#} during an interval of {}: its length is right, its \
                  start is as the clock was then",
@@ -478,30 +518,72 @@ impl Attachment {
         Ok(recording)
     }
 
-    /// Takes the probes off: the last change of the build's `recording`, and the last interval.
+    /// The interval of this length as a recording: handlers that had no probes in it are left out.
+    fn interval(&self, length: Duration) -> Result<Recording, ProbeError> {
+        let (mut profiles, mut never) = (Vec::with_capacity(self.handlers.len()), Vec::new());
+        let mut covered_ns = BTreeMap::new();
+        for handler in &self.handlers {
+            let profile = HandlerRecording::from_measure(&handler.measure).map_err(adding)?;
+            let covered = handler.coverage.until(self.until);
+            if covered == 0 && !handler.coverage.is_on() && profile.is_idle() {
+                never.push(self.shed_one(&profile.name));
+            } else {
+                covered_ns.insert(profile.name.clone(), covered);
+                profiles.push(profile);
+            }
+        }
+        let mut recording = self.recording(self.started, length, profiles);
+        recording.left_out.extend(never);
+        let names = covered_ns.keys().map(String::as_str);
+        let warning = partly(names, &covered_ns, recording.window_ns);
+        recording.warnings.extend(warning.map(WarningRecord::from));
+        Ok(recording)
+    }
+
+    /// What it could not measure, and what was shed when it attached.
+    fn left_out(&self) -> Vec<LeftOut> {
+        let has_handler =
+            |name: &str| self.handlers.iter().any(|handler| handler.measure.target.label() == name);
+        let shed = self.not_measured.iter().filter(|(_, why)| **why == NotMeasured::Shed);
+        let shed = shed.filter(|(name, _)| !has_handler(name)).map(|(name, _)| self.shed_one(name));
+        self.left_out.iter().cloned().chain(shed).collect()
+    }
+
+    fn shed_one(&self, name: &str) -> LeftOut {
+        let module = Some(self.facts.name.clone());
+        LeftOut { name: name.to_owned(), module, reason: SHED.to_owned() }
+    }
+
+    /// Takes the probes off: the last change of the build's `recording`, the last interval, and whether its last calls are
+    /// lost.
     ///
     /// # Errors
     /// If the kernel's maps cannot be read any more.
-    pub(super) fn end(mut self, recording: &Recording) -> Result<(Change, Recording), ProbeError> {
+    pub(super) fn end(
+        mut self,
+        recording: &Recording,
+    ) -> Result<(Change, Recording, bool), ProbeError> {
         let count = self.handlers.len();
         self.session.detach();
-        let drained = match self.session.drain() {
-            Ok(drained) => drained,
+        let (drained, lost) = match self.session.drain() {
+            Ok(drained) => (drained, None),
             Err(error) => {
                 warn!("the last calls of module {} are lost: {error}", self.facts.name);
-                self.session.undelivered()?
+                (self.session.undelivered()?, Some(Warning::EndedByError(error.to_string())))
             }
         };
         let until = self.session.drained_until().unwrap_or_else(Instant::now);
         let mut change = self.add(drained, until, recording, true)?;
         change.in_flight.clear();
-        let interval = self.close()?;
+        let mut interval = self.close()?;
+        let is_lost = lost.is_some();
+        interval.warnings.extend(lost.map(WarningRecord::from));
         info!(
             "no probes on the {count} handlers of module {}: {}",
             self.facts.name,
             listed(&self.names())
         );
-        Ok((change, interval))
+        Ok((change, interval, is_lost))
     }
 
     fn recording(
@@ -533,7 +615,7 @@ impl Attachment {
             modules: vec![self.facts.clone()],
             loads: Vec::new(),
             handlers,
-            left_out: self.left_out.clone(),
+            left_out: self.left_out(),
             driver_costs: Vec::new(),
             costs: None,
             intervals: Vec::new(),
@@ -572,6 +654,13 @@ impl Handler {
     }
 }
 
+/// By how much the wall clock was stepped in an interval of this length by the monotonic clock, if it was.
+fn stepped(started: Timestamp, ended: Timestamp, length: Duration) -> Option<SignedDuration> {
+    let length = SignedDuration::try_from(length).unwrap_or_default();
+    let stepped = ended.duration_since(started) - length;
+    (stepped.abs() > STEP).then_some(stepped)
+}
+
 /// Its build id, else its `srcversion`, else nothing.
 fn build_id(facts: &ModuleFacts) -> &str {
     facts.build_id.as_deref().or(facts.srcversion.as_deref()).unwrap_or_default()
@@ -590,6 +679,36 @@ pub(super) mod tests {
     use crate::probe::Books;
     use crate::recording::unlike::What;
     use crate::recording::{Backend, Merge};
+
+    impl Attachment {
+        /// From now on its drains fail.
+        pub(in super::super) fn break_off(&mut self) {
+            self.session = Box::new(Broken);
+        }
+    }
+
+    /// Cannot be read.
+    struct Broken;
+
+    impl Session for Broken {
+        fn targets(&self) -> Vec<&Target> {
+            Vec::new()
+        }
+
+        fn backends(&self) -> Vec<Backend> {
+            Vec::new()
+        }
+
+        fn drain(&mut self) -> Result<Vec<Drained>, ProbeError> {
+            Err(adding(io::Error::other("it is broken")))
+        }
+
+        fn detach(&mut self) {}
+
+        fn memory_bytes(&self) -> u64 {
+            0
+        }
+    }
 
     /// Gives these drains, one after the other, and then nothing more.
     struct Scripted {
@@ -632,6 +751,14 @@ pub(super) mod tests {
         }
 
         fn detach(&mut self) {}
+
+        fn pause(&mut self, _: usize) -> Result<bool, ProbeError> {
+            Ok(true)
+        }
+
+        fn resume(&mut self, _: usize) -> Result<bool, ProbeError> {
+            Ok(true)
+        }
 
         fn memory_bytes(&self) -> u64 {
             4096
@@ -719,7 +846,7 @@ pub(super) mod tests {
                 assert_is_sum(&build, &intervals);
             }
         }
-        let (change, last) = attached.end(&build.recording).unwrap();
+        let (change, last, _) = attached.end(&build.recording).unwrap();
         change.apply(&mut build);
         intervals.push(last);
         assert_is_sum(&build, &intervals);
@@ -732,16 +859,55 @@ pub(super) mod tests {
 
         // The same build comes again.
         let mut again = attachment("aa", drains(&[10, 20], 9));
-        assert!(again.adds_to(&build));
+        assert_eq!(again.unlike(&build).unwrap(), []);
         let mut build = again.build(Some(&build)).unwrap();
         again.drain(&build.recording, true).unwrap().apply(&mut build);
         intervals.push(again.close().unwrap());
-        let (change, last) = again.end(&build.recording).unwrap();
+        let (change, last, _) = again.end(&build.recording).unwrap();
         change.apply(&mut build);
         intervals.push(last);
         assert_is_sum(&build, &intervals);
         assert_eq!(build.recording.handlers[0].count, count + 30);
         assert!(build.in_flight.is_empty());
+    }
+
+    #[test]
+    fn a_recording_says_for_how_much_of_its_window_a_handler_was_measured() {
+        // A drain is 10 s.
+        let mut attached = attachment("aa", drains(&[5; 8], 9));
+        let mut build = attached.build(None).unwrap();
+        let shed = Action::Shed("rare".to_owned(), "1%".parse().unwrap());
+        let partly = |recording: &Recording| -> Vec<String> {
+            let of = recording.warnings.iter().filter(|of| of.code == "partly-measured");
+            of.map(|of| of.text.split(": ").nth(1).unwrap().to_owned()).collect()
+        };
+        let drain = |attached: &mut Attachment, build: &mut Build| {
+            attached.drain(&build.recording, true).unwrap().apply(build);
+        };
+        drain(&mut attached, &mut build);
+        assert!(partly(&attached.close().unwrap()).is_empty());
+        drain(&mut attached, &mut build);
+        let at = attached.until;
+        assert!(attached.carry_out(&shed, at).unwrap());
+        drain(&mut attached, &mut build);
+        let interval = attached.close().unwrap();
+        assert_eq!(partly(&interval), ["rare 10.0 s of 20.0 s"]);
+        assert_eq!(partly(&build.recording), ["rare 20.0 s of 30.0 s"]);
+        assert_eq!(build.covered_ns["rare"], 20_000_000_000);
+        assert_eq!(build.covered_ns["busy"], 30_000_000_000);
+        attached.until += Duration::from_secs(60);
+        let interval = attached.close().unwrap();
+        let names: Vec<&str> = interval.handlers.iter().map(|of| of.name.as_str()).collect();
+        assert_eq!(names, ["busy"]);
+        assert_eq!((interval.left_out[0].name.as_str(), interval.left_out.len()), ("rare", 1));
+        assert_eq!(interval.left_out[0].reason, SHED);
+        assert!(partly(&interval).is_empty());
+        let at = attached.until;
+        assert!(attached.carry_out(&Action::TakeUp("rare".to_owned()), at).unwrap());
+        attached.until += Duration::from_secs(60);
+        let interval = attached.close().unwrap();
+        assert_eq!((interval.handlers.len(), interval.left_out.len()), (2, 0));
+        assert!(partly(&interval).is_empty());
     }
 
     #[test]
@@ -768,14 +934,41 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_step_of_the_wall_clock_is_no_time() {
+        let start: Timestamp = "2026-11-23T00:00:00Z".parse().unwrap();
+        let minute = Duration::from_secs(60);
+        let after = |seconds: i64| start + SignedDuration::from_secs(seconds);
+        let step = |seconds| stepped(start, after(seconds), minute).map(|step| step.as_secs());
+        assert_eq!([59, 60, 61].map(step), [None; 3], "clocks are slewed, and rounded");
+        assert_eq!(step(3660), Some(3600));
+        assert_eq!(step(-3540), Some(-3600));
+        // The interval after a step has the length of the monotonic clock, and the next begins where it ended.
+        let mut attached = attachment("aa", drains(&[5, 6], 9));
+        let mut build = attached.build(None).unwrap();
+        attached.started -= SignedDuration::from_hours(1);
+        let started = attached.started;
+        attached.drain(&build.recording, true).unwrap().apply(&mut build);
+        let interval = attached.close().unwrap();
+        assert_eq!((interval.started, interval.window_ns), (started, 10_000_000_000));
+        assert!(attached.started > started + SignedDuration::from_mins(30));
+    }
+
+    #[test]
     fn another_way_to_measure_does_not_add_up() {
         let mut attached = attachment("aa", Vec::new());
         let build = attached.build(None).unwrap();
         let mut other = build.clone();
         other.recording.handlers[0].backend = Some(Backend::Kprobe);
-        assert!(attached.adds_to(&build) && !attached.adds_to(&other));
-        other = build;
+        let what = |attached: &Attachment, of: &Build| -> Vec<What> {
+            attached.unlike(of).unwrap().iter().map(|difference| difference.what).collect()
+        };
+        assert_eq!(what(&attached, &build), []);
+        assert_eq!(what(&attached, &other), [What::Backend]);
+        other = build.clone();
         other.recording.histogram.precision_digits = 2;
-        assert!(!attached.adds_to(&other));
+        assert_eq!(what(&attached, &other), [What::Precision]);
+        // The same build, loaded with another parameter, is another driver.
+        attached.facts.parameters.insert("hook".to_owned(), "0".to_owned());
+        assert_eq!(what(&attached, &build), [What::Parameters]);
     }
 }

@@ -138,20 +138,35 @@ impl Budget {
         self.known.iter().filter(|(_, known)| known.is_shed).map(|(name, _)| name.as_str())
     }
 
+    /// When the first of the shed handlers is tried again at the latest; `None` if none is shed.
+    #[must_use]
+    pub fn next_trial(&self) -> Option<Instant> {
+        let shed = self.known.values().filter(|known| known.is_shed);
+        shed.map(|known| known.since + known.wait).min()
+    }
+
+    /// Handlers that bear the daemon's own time: those with `rates`, and those that are shed.
+    #[must_use]
+    pub fn handlers(&self, rates: &[(&str, f64)]) -> usize {
+        let is_measured = |name: &str| rates.iter().any(|(measured, _)| *measured == name);
+        rates.len() + self.shed().filter(|name| !is_measured(name)).count()
+    }
+
     /// Forgets a handler: it is gone, or this is another build, whose costs are its own.
     pub fn forget(&mut self, handler: &str) {
         self.known.remove(handler);
     }
 
     /// What to do now: `rates` are the hits per second, over the time since the decision before, of all handlers that are
-    /// measured; `own` is the CPU time that the daemon took in that time, as a share of one CPU.
+    /// measured; `own` is the CPU time that measuring took of the daemon in that time, as a share of one CPU. Each handler,
+    /// measured or shed, bears an equal part: with none measured the daemon's time is as large as before.
     ///
     /// All whose probes alone cost more than the limit are shed, the costliest first. If there is none, at most one is shed
     /// whose part of the daemon's own time makes it too much: what that saves shows in the next decision. A shed handler is
     /// tried again after its wait, the cheapest first and one a decision; those that fit by the rate that they had when they
     /// were shed do not wait longer than [`FIRST_WAIT`].
     pub fn decide(&mut self, now: Instant, rates: &[(&str, f64)], own: f64) -> Vec<Action> {
-        let part = positive(own) / rates.len().max(1) as f64;
+        let part = positive(own) / self.handlers(rates).max(1) as f64;
         let cost_s = self.cost_s;
         let mut measured: Vec<(&str, f64)> =
             rates.iter().map(|&(name, rate)| (name, positive(rate))).collect();
@@ -289,7 +304,8 @@ mod tests {
         assert_eq!(words(&budget.decide(start, &rates, 0.0006)), ["shed b 0.115%"]);
         assert_eq!(budget.overhead().to_string(), "0.091%");
         let next = budget.decide(at(start, 10), &[("a", 9_000.0), ("c", 100.0)], 0.0004);
-        assert_eq!(words(&next), ["shed a 0.11%"]);
+        // A third of it, though two are measured.
+        assert_eq!(words(&next), ["shed a 0.1033%"]);
         // Where probes alone are too much, those are shed and nothing else.
         let (mut other, _) = super::tests::budget();
         let rates = [("a", 9_000.0), ("b", 20_000.0)];
@@ -390,6 +406,18 @@ mod tests {
     }
 
     #[test]
+    fn with_all_shed_the_daemons_own_time_is_still_a_part_of_each() {
+        let (mut budget, start) = budget();
+        let rates = [("f", 10.0), ("g", 20.0)];
+        assert_eq!(words(&budget.decide(start, &rates, 0.003)), ["shed g 0.1502%"]);
+        assert_eq!(words(&budget.decide(at(start, 10), &rates[..1], 0.003)), ["shed f 0.1501%"]);
+        assert_eq!(budget.handlers(&[]), 2);
+        // 0.1 % each is more than 80 % of the limit.
+        assert_eq!(budget.decide(at(start, 600), &[], 0.002), []);
+        assert_eq!(budget.decide(at(start, 610), &[], 0.001_5).len(), 2);
+    }
+
+    #[test]
     fn trials_come_one_at_a_time_and_the_cheapest_first() {
         let (mut budget, start) = budget();
         budget.decide(start, &[("x", 90_000.0), ("y", 50_000.0)], 0.0);
@@ -403,7 +431,7 @@ mod tests {
         let start = Instant::now();
         let actions = budget.decide(start, &[("never", 0.0), ("once", 0.1)], 0.0);
         assert_eq!(words(&actions), ["shed once 0%"]);
-        assert_eq!(words(&budget.decide(start, &[("never", 0.0)], 0.0001)), ["shed never 0.01%"]);
+        assert_eq!(words(&budget.decide(start, &[("never", 0.0)], 0.0001)), ["shed never 0.005%"]);
         assert_eq!(budget.decide(at(start, 9_999), &[], 0.0001), []);
     }
 

@@ -288,9 +288,17 @@ impl FileOtlp {
 }
 
 fn interval(text: &Spanned<String>) -> Result<Duration, Mistake> {
-    let length = duration(text.get_ref()).map_err(|error| (text.span(), error))?;
+    interval_length(text.get_ref()).map_err(|error| (text.span(), error))
+}
+
+/// The length of intervals.
+///
+/// # Errors
+/// If it is none, or too short or too long.
+pub fn interval_length(text: &str) -> Result<Duration, String> {
+    let length = duration(text)?;
     if !INTERVALS.contains(&length) {
-        return Err((text.span(), "an interval has to be from 1s to 24h".to_owned()));
+        return Err("an interval has to be from 1s to 24h".to_owned());
     }
     Ok(length)
 }

@@ -89,7 +89,7 @@ pub enum ControlError {
     )]
     Running(Option<u32>),
     /// The folder or the socket cannot be made.
-    #[error("cannot use {} for the daemon's socket: {source}", path.display())]
+    #[error("cannot use {} for the daemon's socket: {source}: it has to be a folder of root's on this machine", path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,

@@ -1,4 +1,4 @@
-//! What a hit costs on this machine, by backend.
+//! What a hit costs on this machine, by backend and precision: a histogram of three digits takes more of the caches.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::recording::Backend;
 
 /// Costs that were measured so far.
 #[derive(Debug, Default)]
-pub(super) struct Costs(BTreeMap<Backend, f64>);
+pub(super) struct Costs(BTreeMap<(Backend, u8), f64>);
 
 impl Costs {
     /// What a hit costs by the dearest of these backends, in nanoseconds of CPU time; `None` if none could be measured. One
@@ -22,12 +22,22 @@ impl Costs {
         let backends: BTreeSet<Backend> = backends.collect();
         let mut dearest: Option<f64> = None;
         for backend in backends {
-            let known = self.0.get(&backend).copied();
+            let key = (backend, precision.digits());
+            let known = self.0.get(&key).copied();
             let Some(cost) = known.or_else(|| measure(backend, precision)) else { continue };
-            self.0.insert(backend, cost);
+            self.0.insert(key, cost);
             dearest = Some(dearest.map_or(cost, |dearest| dearest.max(cost)));
         }
         dearest
+    }
+
+    /// Whether it is known what a hit costs by each of these backends.
+    pub(super) fn are_known(
+        &self,
+        mut backends: impl Iterator<Item = Backend>,
+        precision: Precision,
+    ) -> bool {
+        backends.all(|backend| self.0.contains_key(&(backend, precision.digits())))
     }
 }
 
@@ -35,14 +45,32 @@ fn measure(backend: Backend, precision: Precision) -> Option<f64> {
     let options = probe::Options { precision, keeper: true, ..probe::Options::default() };
     match hit_cost::measure(backend, options) {
         Ok(cost) => {
-            info!("a hit costs {cost:.0} ns by {backend}");
+            info!("a hit costs {cost:.0} ns by {backend}, with {} digits", precision.digits());
             Some(cost)
         }
         Err(error) => {
             warn!(
-                "what a hit costs by {backend} is not known, so a handler that it measures has no budget of its own: {error}"
+                "what a hit costs by {backend} is not known, so a handler that it measures has no budget of its own \
+                 (profiler_budget_enforced is 0): {error}: name another backend in the configuration, or do without `max-overhead`"
             );
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cost_is_known_by_backend_and_precision() {
+        let key = (Backend::Fentry, Precision::Two.digits());
+        let mut costs = Costs(BTreeMap::from([(key, 120.0)]));
+        let fentry = || [Backend::Fentry].into_iter();
+        assert_eq!(costs.dearest(fentry(), Precision::Two), Some(120.0));
+        assert!(costs.are_known(fentry(), Precision::Two));
+        assert!(!costs.are_known(fentry(), Precision::Three));
+        let both = [Backend::Fentry, Backend::Kprobe].into_iter();
+        assert!(!costs.are_known(both, Precision::Two));
     }
 }

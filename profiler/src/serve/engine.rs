@@ -11,7 +11,7 @@ use tokio::time::sleep_until;
 use tracing::{error, info, warn};
 
 use super::attachment::{Attachment, Change};
-use super::budget::{Action, Budget, FIRST_WAIT, Share};
+use super::budget::{Action, Budget, FIRST_WAIT, LONGEST_WAIT, Share};
 use super::config::{self, Config};
 use super::control::{Answer, Question, Released, Request};
 use super::costs::Costs;
@@ -19,7 +19,7 @@ use super::logs::Logs;
 use super::modules::{Event, Presence};
 use super::notify::Notifier;
 use super::own::{self, CpuShare};
-use super::state::{Build, Module, Own, Phase, State};
+use super::state::{Build, Module, NotMeasured, Own, Phase, State};
 use super::status::{Measured, OfModule, Status};
 use super::store::{Store, StoreError};
 use super::{Error, Source, otlp};
@@ -74,6 +74,9 @@ pub(super) struct Engine {
     next_tick: Instant,
     /// When the watchdog was last thought of.
     beat: Instant,
+    /// CPU time of measuring, which the budget goes by: of drains at their times and of intervals, not of answers to those
+    /// who ask, who could have handlers shed, nor of attaching, which shedding does not save.
+    measuring_ns: u64,
     cpu: CpuShare,
     costs: Costs,
 }
@@ -92,6 +95,8 @@ struct Watched {
     doing: Doing,
     /// Of the build that was measured last.
     budget: Option<(String, Budget)>,
+    /// The load that was refused last, and how long it waited for the next try.
+    refused: Option<(u64, Duration)>,
 }
 
 enum Doing {
@@ -101,13 +106,16 @@ enum Doing {
     Measuring(Box<Attachment>, Option<Instant>),
     /// The load with this number is let go.
     Released(u64),
-    /// The load with this number cannot be measured, and why.
-    Refused(u64, String),
+    /// The load with this number cannot be measured, and why. What stands in the way may pass: the time is of the next try.
+    Refused(u64, String, Instant),
+    /// All handlers of the load with this number are shed by a backend that has to attach anew without them: none is left.
+    /// The time is of the next trial.
+    Shed(u64, Instant),
 }
 
 impl Watched {
     fn new(config: config::Module) -> Self {
-        Self { config, doing: Doing::Waiting(None), budget: None }
+        Self { config, doing: Doing::Waiting(None), budget: None, refused: None }
     }
 
     fn phase(&self) -> Phase {
@@ -115,15 +123,37 @@ impl Watched {
             Doing::Waiting(_) => Phase::Waiting,
             Doing::Measuring(..) => Phase::Measuring,
             Doing::Released(_) => Phase::Released,
-            Doing::Refused(_, why) => Phase::Refused(why.clone()),
+            Doing::Refused(_, why, _) => Phase::Refused(why.clone()),
+            Doing::Shed(..) => Phase::Shed,
         }
+    }
+
+    /// Handlers that bear the daemon's own time: those that are measured, and those that are shed.
+    fn budgeted(&self) -> usize {
+        let Doing::Measuring(attachment, _) = &self.doing else { return 0 };
+        attachment.rates().count() + attachment.shed()
     }
 
     fn look_again(&self) -> Option<Instant> {
         match self.doing {
             Doing::Waiting(again) => again,
+            Doing::Refused(.., again) | Doing::Shed(_, again) => Some(again),
             _ => None,
         }
+    }
+
+    /// A load cannot be measured: it is tried again, ever more rarely. Its next load is tried at once.
+    fn refuse(&mut self, load: u64, why: String) {
+        let before = self.refused.filter(|(of, _)| *of == load);
+        let wait = before.map_or(FIRST_WAIT, |(_, wait)| (wait * 2).min(LONGEST_WAIT));
+        warn!(
+            "module {} cannot be measured: {why}; it is tried again in {} s, and at once by `profiler release --resume {}`",
+            self.config.name,
+            wait.as_secs(),
+            self.config.name
+        );
+        self.refused = Some((load, wait));
+        self.doing = Doing::Refused(load, why, Instant::now() + wait);
     }
 }
 
@@ -179,7 +209,8 @@ impl Engine {
             next_decision: now + DRAIN_EVERY,
             next_tick: now + TICK,
             beat: now,
-            cpu: CpuShare::new(now, own::cpu_ns()),
+            measuring_ns: 0,
+            cpu: CpuShare::new(now, 0),
             costs: Costs::default(),
         }
     }
@@ -247,13 +278,14 @@ impl Engine {
         let now = Instant::now();
         for at in 0..self.watched.len() {
             if self.watched[at].look_again().is_some_and(|again| now >= again) {
-                self.look(at);
+                self.try_again(at);
                 self.publish();
             }
         }
         let (closes, decides) = (now >= self.next_interval, now >= self.next_decision);
         if closes || decides || now >= self.next_drain {
-            self.drain_all(closes);
+            let taken_ns = self.drain_all(closes);
+            self.measuring_ns = self.measuring_ns.saturating_add(taken_ns);
         }
         // Not at each drain: `status` drains as often as it is asked.
         if decides {
@@ -271,6 +303,23 @@ impl Engine {
         }
     }
 
+    /// Looks at a module whose time has come. One that was refused or shed is attached to again, if it is still there.
+    fn try_again(&mut self, at: usize) {
+        let watched = &mut self.watched[at];
+        match watched.doing {
+            Doing::Refused(..) => info!("module {} is tried again", watched.config.name),
+            Doing::Shed(..) => {
+                info!(
+                    "module {} is attached again: its handlers are on trial",
+                    watched.config.name
+                );
+            }
+            _ => {}
+        }
+        watched.doing = Doing::Waiting(None);
+        self.look(at);
+    }
+
     /// What it does, in a line.
     fn in_words(&self) -> String {
         let of = |watched: &Watched| {
@@ -282,6 +331,7 @@ impl Engine {
                 }
                 Doing::Released(_) => "released".to_owned(),
                 Doing::Refused(..) => "refused".to_owned(),
+                Doing::Shed(..) => "all handlers shed".to_owned(),
             };
             format!("{}: {what}", watched.config.name)
         };
@@ -291,11 +341,10 @@ impl Engine {
     /// Takes probes off handlers that cost more than the budget allows, and puts them back on trial.
     fn keep_budgets(&mut self) {
         let now = Instant::now();
-        let own = self.cpu.next(now, own::cpu_ns());
-        let handlers: usize = self.measured().values().map(|of| of.rates.len()).sum();
+        let own = self.cpu.next(now, self.measuring_ns);
+        let handlers: usize = self.watched.iter().map(Watched::budgeted).sum();
         for at in 0..self.watched.len() {
-            let before = own::cpu_ns();
-            let Some(Watched { config, doing: Doing::Measuring(attachment, _), budget }) =
+            let Some(Watched { config, doing: Doing::Measuring(attachment, _), budget, .. }) =
                 self.watched.get_mut(at)
             else {
                 continue;
@@ -304,9 +353,10 @@ impl Engine {
                 continue;
             };
             let rates: Vec<_> = rates.iter().map(|(name, rate)| (name.as_str(), *rate)).collect();
-            let part = own * rates.len() as f64 / handlers.max(1) as f64;
+            // The module's share; each of its handlers bears an equal part, shed or not.
+            let own = own * budget.handlers(&rates) as f64 / handlers.max(1) as f64;
             let (mut anew, mut takes_up) = (false, false);
-            for action in budget.decide(now, &rates, part) {
+            for action in budget.decide(now, &rates, own) {
                 match &action {
                     Action::Shed(name, share) => {
                         self.own.shed += 1;
@@ -320,7 +370,7 @@ impl Engine {
                         info!("handler {name} of {} is measured again, on trial", config.name);
                     }
                 }
-                let done = attachment.carry_out(&action).unwrap_or_else(|error| {
+                let done = attachment.carry_out(&action, Instant::now()).unwrap_or_else(|error| {
                     warn!("module {} is attached anew: {error}", config.name);
                     false
                 });
@@ -329,77 +379,118 @@ impl Engine {
             let shed: Vec<&str> = budget.shed().collect();
             let all_shed = !takes_up && rates.iter().all(|(name, _)| shed.contains(name));
             let ended = if anew { self.end(at) } else { None };
-            // Attaching leaves its own time out.
-            self.cpu.leave_out(own::cpu_ns().saturating_sub(before));
             if let Some((load, _)) = ended {
                 match all_shed {
                     // Attaching tries all of them again: not at once.
-                    true => self.watched[at].doing = Doing::Waiting(Some(now + FIRST_WAIT)),
-                    false => self.attach(at, load),
+                    true => self.wait_for_trial(at, load, now),
+                    false => {
+                        info!("module {} is attached anew", self.watched[at].config.name);
+                        self.attach(at, load);
+                    }
                 }
             }
         }
         self.publish();
     }
 
-    /// Drains all that is measured; `closes` ends its intervals, too.
-    fn drain_all(&mut self, closes: bool) {
-        let began = Instant::now();
+    /// No handler of a load is left to measure: waits until the budget tries one again.
+    fn wait_for_trial(&mut self, at: usize, load: u64, now: Instant) {
+        let Some(Watched { config, doing, budget: Some((id, budget)), .. }) =
+            self.watched.get_mut(at)
+        else {
+            return;
+        };
+        let again = budget.next_trial().unwrap_or(now + FIRST_WAIT);
+        *doing = Doing::Shed(load, again);
+        let seconds = again.saturating_duration_since(now).as_secs();
+        warn!(
+            "all handlers of {} are shed: it is attached again in {seconds} s; raise max-overhead, or name fewer handlers",
+            config.name
+        );
+        self.state.send_modify(|state| {
+            let builds = &mut Arc::make_mut(state).builds;
+            let build = builds.iter_mut().find(|of| of.module == config.name && of.id == *id);
+            let shed = budget.shed().map(|name| (name.to_owned(), NotMeasured::Shed));
+            if let Some(build) = build {
+                build.not_measured.extend(shed);
+            }
+        });
+    }
+
+    /// Drains all that is measured; `closes` ends its intervals, too. The CPU time of draining, closing and storing, in
+    /// nanoseconds; that of showing it goes by who reads it.
+    fn drain_all(&mut self, closes: bool) -> u64 {
+        let (mut taken_ns, failures) = (0_u64, self.own.drain_failures);
         for at in 0..self.watched.len() {
-            self.drain(at, closes);
+            taken_ns = taken_ns.saturating_add(self.drain(at, closes));
         }
-        self.own.drains += 1;
-        self.own.drain_ns += nanoseconds(began.elapsed());
+        if self.own.drain_failures == failures {
+            self.own.last_drain = Some(Timestamp::now());
+        }
         let now = Instant::now();
         self.next_drain = now + DRAIN_EVERY;
         if closes {
             // A build that is gone has no interval to come with.
+            let before = own::thread_cpu_ns();
             self.store.write_pending();
+            taken_ns = taken_ns.saturating_add(own::thread_cpu_ns().saturating_sub(before));
             // After a machine that slept there is one interval, not one for each that is missing.
             let next = self.next_interval + self.config.interval;
             self.next_interval = if next > now { next } else { now + self.config.interval };
         }
         self.publish();
+        taken_ns
     }
 
-    fn drain(&mut self, at: usize, closes: bool) {
+    /// Drains a module, and ends its interval if it `closes`: the CPU time of that, in nanoseconds.
+    fn drain(&mut self, at: usize, closes: bool) -> u64 {
         let Some(Watched { config, doing: Doing::Measuring(attachment, failing), .. }) =
             self.watched.get_mut(at)
         else {
-            return;
+            return 0;
         };
-        let id = attachment.build_id().to_owned();
-        let drained = with_recording(&self.state, &config.name, &id, |recording| {
-            attachment.drain(recording, closes)
+        let before = own::thread_cpu_ns();
+        let (module, id) = (config.name.clone(), attachment.build_id().to_owned());
+        let own = &mut self.own;
+        let drained = with_recording(&self.state, &module, &id, |recording| {
+            let began = Instant::now();
+            let change = attachment.drain(recording, closes)?;
+            own.drains += 1;
+            own.drain_ns += nanoseconds(began.elapsed());
+            Ok((change, closes.then(|| attachment.close()).transpose()))
         });
-        let interval = match drained {
-            Ok(change) => {
+        let failed = match drained {
+            Ok((change, interval)) => {
                 *failing = None;
-                let interval = closes.then(|| attachment.close()).transpose();
-                apply(&self.state, &config.name, &id, change);
-                interval
-                    .map(|interval| interval.map(|interval| (config.name.clone(), id, interval)))
+                let taken_ns = own::thread_cpu_ns().saturating_sub(before);
+                apply(&self.state, &module, &id, change);
+                match interval {
+                    Ok(Some(interval)) => return taken_ns + self.store(&module, &id, interval),
+                    Ok(None) => return taken_ns,
+                    Err(error) => error,
+                }
             }
             Err(error) => {
                 failing.get_or_insert_with(Instant::now);
-                warn!("module {} cannot be read: {error}", config.name);
-                Err(error)
+                self.own.drain_failures += 1;
+                warn!("module {module} cannot be read: {error}");
+                error
             }
         };
-        match interval {
-            Ok(Some((module, id, interval))) => self.store.put(&module, &id, interval),
-            Ok(None) => {}
-            Err(error)
-                if self
-                    .failing_since(at)
-                    .is_some_and(|since| since.elapsed() >= LONGEST_FAILURE) =>
-            {
-                if let Some((load, _)) = self.end(at) {
-                    self.watched[at].doing = Doing::Refused(load, error.to_string());
-                }
-            }
-            Err(_) => {}
+        let is_too_long = |since: Instant| since.elapsed() >= LONGEST_FAILURE;
+        if self.failing_since(at).is_some_and(is_too_long)
+            && let Some((load, _)) = self.end(at)
+        {
+            self.watched[at].refuse(load, failed.to_string());
         }
+        own::thread_cpu_ns().saturating_sub(before)
+    }
+
+    /// Stores an interval: the CPU time of that, in nanoseconds.
+    fn store(&mut self, module: &str, build: &str, interval: Recording) -> u64 {
+        let before = own::thread_cpu_ns();
+        self.store.put(module, build, interval);
+        own::thread_cpu_ns().saturating_sub(before)
     }
 
     fn failing_since(&self, at: usize) -> Option<Instant> {
@@ -427,7 +518,8 @@ impl Engine {
         let ended =
             with_recording(&self.state, &module, &id, |recording| attachment.end(recording));
         match ended {
-            Ok((change, interval)) => {
+            Ok((change, interval, is_lost)) => {
+                self.own.drain_failures += u64::from(is_lost);
                 apply(&self.state, &module, &id, change);
                 released.calls = interval.calls();
                 self.store.put(&module, &id, interval);
@@ -486,7 +578,7 @@ impl Engine {
 
     /// Puts probes on a load of a module.
     fn attach(&mut self, at: usize, load: u64) {
-        let (before, measured) = (own::cpu_ns(), self.measured());
+        let measured = self.measured();
         let Some(watched) = self.watched.get_mut(at) else { return };
         let config = &watched.config;
         if config.backend == Some(Backend::FunctionGraph) {
@@ -519,12 +611,8 @@ impl Engine {
             }
             // The next look finds out what it is now.
             Err(_) if !is_same => Doing::Waiting(None),
-            Err(why) => {
-                warn!("module {} cannot be measured: {why}", config.name);
-                Doing::Refused(load, why)
-            }
+            Err(why) => return watched.refuse(load, why),
         };
-        self.cpu.leave_out(own::cpu_ns().saturating_sub(before));
     }
 
     fn answer(&mut self, request: &Request) -> Answer {
@@ -557,7 +645,8 @@ impl Engine {
     fn release(&mut self, module: &str) -> Answer {
         let Some(at) = self.place(&module.replace('-', "_")) else { return self.unknown(module) };
         let module = self.watched[at].config.name.clone();
-        let Presence::Live(load) = Presence::of(&module) else {
+        // While it initialises nothing is measured yet: it is not to be attached to afterwards either.
+        let (Presence::Live(load) | Presence::Coming(load)) = Presence::of(&module) else {
             return Answer::Released(Released::default());
         };
         let mut released = self.end(at).map_or_else(Released::default, |(_, released)| released);
@@ -577,7 +666,7 @@ impl Engine {
         }
         match &self.watched[at].doing {
             Doing::Measuring(attachment, _) => Answer::Resumed(attachment.names()),
-            Doing::Refused(_, why) => {
+            Doing::Refused(_, why, _) => {
                 let message = format!("module {module} cannot be measured: {why}");
                 Answer::Refused { code: exit::CANNOT_MEASURE, message }
             }
@@ -664,6 +753,18 @@ impl Engine {
         self.look_at_all();
     }
 
+    /// Modules and builds with a limit that are measured now, and whether the limit holds: not if a cost is not known.
+    fn enforced(&self) -> Vec<(String, String, bool)> {
+        let of = |watched: &Watched| {
+            let Doing::Measuring(attachment, _) = &watched.doing else { return None };
+            let is_known = self.costs.are_known(attachment.backends(), self.config.precision);
+            let (module, id) = (watched.config.name.clone(), attachment.build_id().to_owned());
+            Some((module, id, is_known && watched.budget.is_some()))
+        };
+        let has_limit = self.config.max_overhead.is_some();
+        self.watched.iter().filter(|_| has_limit).filter_map(of).collect()
+    }
+
     /// Shows what is known now.
     fn publish(&mut self) {
         let modules = self.watched.iter();
@@ -687,8 +788,15 @@ impl Engine {
             pushes: self.beside.pushes.as_ref().map(|counts| counts.get()),
             ..self.own
         };
+        let enforced = self.enforced();
         self.state.send_modify(|state| {
             let state = Arc::make_mut(state);
+            for build in &mut state.builds {
+                let now = enforced
+                    .iter()
+                    .find(|(module, id, _)| *module == build.module && *id == build.id);
+                build.budget_enforced = now.map(|(.., is_enforced)| *is_enforced);
+            }
             (state.at, state.modules, state.own) = (Timestamp::now(), modules, own);
         });
     }
@@ -708,13 +816,15 @@ fn next(doing: &Doing, presence: Presence) -> Next {
     let known = match doing {
         Doing::Waiting(_) => None,
         Doing::Measuring(attachment, _) => Some(attachment.load),
-        Doing::Released(load) | Doing::Refused(load, _) => Some(*load),
+        Doing::Released(load) | Doing::Refused(load, ..) | Doing::Shed(load, _) => Some(*load),
     };
     match (doing, presence) {
         (_, Presence::Live(load)) if known == Some(load) => Next::Nothing,
+        // Released before it was ready.
+        (Doing::Released(load), Presence::Coming(coming)) if *load == coming => Next::Nothing,
         (Doing::Measuring(..), _) => Next::Stop,
         (_, Presence::Live(load)) => Next::Attach(load),
-        (_, Presence::Coming) => Next::LookAgain,
+        (_, Presence::Coming(_)) => Next::LookAgain,
         (Doing::Waiting(None), Presence::Absent) => Next::Nothing,
         (_, Presence::Absent) => Next::Wait,
     }
@@ -768,8 +878,16 @@ fn begin_build(
     let (module, id) = (attachment.module().to_owned(), attachment.build_id().to_owned());
     let known = Arc::clone(&state.borrow());
     let before = find(&known.builds, &module, &id);
-    let before = before.filter(|before| attachment.adds_to(before));
-    let build = attachment.build(before)?;
+    let unlike = before.map(|before| attachment.unlike(before)).transpose()?.unwrap_or_default();
+    if !unlike.is_empty() {
+        let unlike: Vec<String> = unlike.iter().map(ToString::to_string).collect();
+        warn!(
+            "the sum of build {id} of module {module} begins anew, because it is not measured as before: {}; its intervals \
+             on disk stay",
+            unlike.join("; ")
+        );
+    }
+    let build = attachment.build(before.filter(|_| unlike.is_empty()))?;
     drop(known);
     state.send_modify(|state| {
         let builds = &mut Arc::make_mut(state).builds;
@@ -819,7 +937,7 @@ mod tests {
         let mut attached = attachment("aa", drains(calls, 9));
         begin_build(&engine.state, &mut attached, &Measured::new()).unwrap();
         let doing = Doing::Measuring(Box::new(attached), None);
-        engine.watched.push(Watched { config, doing, budget: None });
+        engine.watched.push(Watched { doing, ..Watched::new(config) });
         engine
     }
 
@@ -829,9 +947,11 @@ mod tests {
 
     #[test]
     fn what_a_modules_presence_asks_for() {
-        let (absent, coming) = (Presence::Absent, Presence::Coming);
+        let (absent, coming) = (Presence::Absent, Presence::Coming(8));
         let [same, other] = [7, 8].map(Presence::Live);
-        let refused = || Doing::Refused(7, String::new());
+        let later = Instant::now();
+        let refused = || Doing::Refused(7, String::new(), later);
+        let shed = || Doing::Shed(7, later);
         for (doing, presence, expected) in [
             (Doing::Waiting(None), absent, Next::Nothing),
             (Doing::Waiting(None), coming, Next::LookAgain),
@@ -843,12 +963,57 @@ mod tests {
             (Doing::Released(7), same, Next::Nothing),
             (Doing::Released(7), other, Next::Attach(8)),
             (Doing::Released(7), absent, Next::Wait),
+            (Doing::Released(7), coming, Next::LookAgain),
+            (Doing::Released(8), coming, Next::Nothing),
+            (shed(), same, Next::Nothing),
+            (shed(), other, Next::Attach(8)),
+            (shed(), absent, Next::Wait),
             (refused(), same, Next::Nothing),
             (refused(), other, Next::Attach(8)),
             (refused(), absent, Next::Wait),
         ] {
             assert_eq!(next(&doing, presence), expected, "{presence:?}");
         }
+    }
+
+    #[test]
+    fn what_was_refused_is_tried_again_ever_more_rarely() {
+        let config =
+            config::Module { name: "no_such".to_owned(), handlers: Vec::new(), backend: None };
+        let mut watched = Watched::new(config);
+        let mut waits = Vec::new();
+        for load in [7; 8].into_iter().chain([8]) {
+            let before = Instant::now();
+            watched.refuse(load, "no memory".to_owned());
+            assert_eq!(watched.phase(), Phase::Refused("no memory".to_owned()));
+            waits.push((watched.look_again().unwrap() - before).as_secs());
+        }
+        assert_eq!(waits, [60, 120, 240, 480, 960, 1920, 3600, 3600, 60]);
+        // It is not there any more when its time comes.
+        let folder = tempfile::tempdir().unwrap();
+        let mut engine = engine(folder.path(), Source::Options);
+        watched.doing = Doing::Refused(8, String::new(), Instant::now());
+        engine.watched.push(watched);
+        engine.on_time();
+        assert_eq!(engine.watched[0].phase(), Phase::Waiting);
+    }
+
+    #[test]
+    fn with_all_handlers_shed_a_module_waits_for_the_trial() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut engine = engine_with(folder.path(), &[5]);
+        let mut budget = Budget::new(Share::new(0.001), 100.0);
+        let now = Instant::now();
+        budget.decide(now, &[("busy", 1e6), ("rare", 1e6)], 0.0);
+        engine.watched[0].budget = Some(("aa".to_owned(), budget));
+        engine.end(0);
+        engine.wait_for_trial(0, 7, now);
+        engine.publish();
+        assert_eq!(engine.watched[0].look_again(), Some(now + FIRST_WAIT));
+        let state = engine.states().borrow().clone();
+        assert_eq!(state.modules[0].phase, Phase::Shed);
+        let shed: Vec<_> = state.builds[0].not_measured.keys().collect();
+        assert_eq!(shed, ["busy", "rare"]);
     }
 
     #[test]
@@ -915,6 +1080,69 @@ mod tests {
         assert_eq!(calls(&mut engine), 11, "no drain for who asks again at once");
         engine.last_asked = engine.last_asked.map(|last| last - DRAIN_FOR_STATUS);
         assert_eq!(calls(&mut engine), 18);
+    }
+
+    /// Without the cost of a hit nothing is shed: whoever set a limit has to be told.
+    #[test]
+    fn a_budget_that_cannot_be_kept_is_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut engine = engine_with(folder.path(), &[5]);
+        let shown = |engine: &mut Engine| {
+            engine.publish();
+            engine.states().borrow().builds[0].budget_enforced
+        };
+        assert_eq!(shown(&mut engine), None);
+        engine.config.max_overhead = Some(0.001);
+        assert_eq!(shown(&mut engine), Some(false));
+        engine.watched.clear();
+        assert_eq!(shown(&mut engine), None);
+    }
+
+    #[test]
+    fn a_drain_that_fails_is_counted_and_is_no_sign_of_life() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut engine = engine_with(folder.path(), &[5]);
+        engine.drain_all(false);
+        let before = engine.own;
+        assert!(before.last_drain.is_some() && before.drains == 1);
+        if let Doing::Measuring(attachment, _) = &mut engine.watched[0].doing {
+            attachment.break_off();
+        }
+        engine.drain_all(false);
+        let expected = Own { drain_failures: 1, ..before };
+        assert_eq!(engine.own, expected);
+        // Nor are calls lost at the end without a word.
+        engine.end(0);
+        assert_eq!((engine.own.drain_failures, engine.store.intervals().on_disk), (2, 1));
+        // With no module there is nothing that could fail.
+        engine.watched.clear();
+        engine.drain_all(false);
+        assert!(engine.own.last_drain > before.last_drain);
+    }
+
+    /// Whoever reaches the socket can have the daemon render pages without end.
+    #[test]
+    fn what_others_make_the_daemon_do_sheds_no_handler() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut engine = engine_with(folder.path(), &[5]);
+        let limit = Share::new(0.2);
+        engine.watched[0].budget = Some(("aa".to_owned(), Budget::new(limit, 1.0)));
+        let spin = || {
+            let began = own::thread_cpu_ns();
+            while own::thread_cpu_ns() - began < 400_000_000 {}
+        };
+        std::thread::spawn(spin).join().unwrap();
+        spin();
+        engine.next_drain = Instant::now();
+        engine.on_time();
+        assert!(engine.measuring_ns > 0);
+        engine.keep_budgets();
+        assert_eq!((engine.own.shed, engine.watched[0].phase()), (0, Phase::Measuring));
+        // The time of measuring does.
+        engine.drain_all(false);
+        engine.measuring_ns += 10_000_000_000;
+        engine.keep_budgets();
+        assert_eq!(engine.own.shed, 1);
     }
 
     #[test]

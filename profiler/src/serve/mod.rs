@@ -5,8 +5,8 @@
 //! |---|---|
 //! | `engine` | what happens when: modules, drains, intervals, signals, requests |
 //! | `modules` | the kernel's events about modules |
-//! | `attachment`, `account` | the probes on one load of a module, its intervals and its books |
-//! | `store` | completed intervals on disk |
+//! | `attachment`, `account`, `coverage` | the probes on one load of a module, its intervals, its books, and when a handler had probes |
+//! | `store`, `ledger` | completed intervals on disk, and what a kill takes of them |
 //! | `control`, `status` | the local socket, and what it answers |
 //! | [`budget`], `costs` | which handlers cost too much, and what a hit costs |
 //! | [`expose`], [`otlp`] | metrics and recordings over HTTP, pushes to a collector |
@@ -19,8 +19,10 @@ pub mod budget;
 pub mod config;
 pub mod control;
 mod costs;
+mod coverage;
 mod engine;
 pub mod expose;
+mod ledger;
 pub mod logs;
 mod modules;
 pub mod notify;
@@ -88,10 +90,14 @@ pub enum Error {
     #[error(transparent)]
     Rights(#[from] RightsError),
     /// The kernel reports no modules any more.
-    #[error("the kernel's events about modules ended: {0}")]
+    #[error(
+        "the kernel's events about modules ended: {0}: start the daemon again, which systemd does by itself"
+    )]
     NoEvents(String),
     /// The system refuses something.
-    #[error("{doing}: {error}")]
+    #[error(
+        "{doing}: {error}: look at the limits on files and threads (LimitNOFILE, TasksMax) and at what the unit forbids"
+    )]
     System {
         /// What was tried.
         doing: &'static str,
@@ -167,5 +173,24 @@ fn exec(config: &Config) -> Exec {
     match config.modules.iter().any(changes_tracefs) {
         true => Exec::Keeper,
         false => Exec::Never,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{Failure, exit};
+
+    #[test]
+    fn an_address_that_is_taken_is_named_with_a_remedy() {
+        let other = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = other.local_addr().unwrap();
+        let error = listen(address).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains(&address.to_string()) && text.contains("in use"), "{text}");
+        assert!(text.contains("choose another address by `listen`"), "{text}");
+        assert_eq!(Failure::from(error).code, exit::CANNOT_MEASURE);
+        drop(other);
+        listen(address).unwrap();
     }
 }

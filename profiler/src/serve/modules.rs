@@ -87,8 +87,8 @@ fn module_of(message: &[u8]) -> Option<&str> {
 pub(super) enum Presence {
     /// It is not loaded, or leaves.
     Absent,
-    /// Its initialisation is under way.
-    Coming,
+    /// Its initialisation is under way; the load has its number already.
+    Coming(u64),
     /// It is loaded: the number of this load ([`Loads::number`]).
     Live(u64),
 }
@@ -102,7 +102,7 @@ impl Presence {
         let Some(number) = Loads::below(root).number(module) else { return Self::Absent };
         let state = read_fact(&root.join("sys/module").join(module).join("initstate"));
         match state.as_deref() {
-            Some("coming") => Self::Coming,
+            Some("coming") => Self::Coming(number),
             Some("going") => Self::Absent,
             // One that is built into the kernel has no state.
             _ => Self::Live(number),
@@ -151,10 +151,13 @@ mod tests {
         fs::create_dir_all(&folder).unwrap();
         let write = |text: &str| fs::write(folder.join("initstate"), text).unwrap();
         write("coming\n");
-        assert_eq!(presence(), Presence::Coming);
+        let coming = presence();
         write("live\n");
         let live = presence();
-        assert!(matches!(live, Presence::Live(number) if number > 0), "{live:?}");
+        let (Presence::Coming(coming), Presence::Live(live)) = (coming, live) else {
+            panic!("{coming:?}, then {live:?}")
+        };
+        assert!(coming == live && live > 0, "it is the same load");
         write("going\n");
         assert_eq!(presence(), Presence::Absent);
     }

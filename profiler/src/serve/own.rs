@@ -1,10 +1,13 @@
 //! What the daemon itself takes: CPU time and memory.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
+use nix::time::{ClockId, clock_gettime};
 use procfs::process::Process;
+
+use crate::stats::nanoseconds;
 
 /// CPU time of all threads of this process since it began, in nanoseconds; 0 if the system does not say.
 #[must_use]
@@ -12,6 +15,15 @@ pub fn cpu_ns() -> u64 {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return 0 };
     let taken = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
     u64::try_from(taken).unwrap_or(0) * 1000
+}
+
+/// CPU time of the thread that calls it, in nanoseconds; 0 if the system does not say. What others make the daemon do,
+/// such as answers to scrapers, is in other threads.
+#[must_use]
+pub fn thread_cpu_ns() -> u64 {
+    let taken =
+        clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from);
+    nanoseconds(taken)
 }
 
 /// Resident memory of this process that is not shared with files (`RssAnon`), in bytes; 0 if the system does not say.
@@ -35,11 +47,6 @@ impl CpuShare {
         Self { at, cpu_ns }
     }
 
-    /// Leaves out CPU time that shedding cannot save: that of attaching.
-    pub fn leave_out(&mut self, ns: u64) {
-        self.cpu_ns = self.cpu_ns.saturating_add(ns);
-    }
-
     /// The share since the reading before; 0 between two of the same time.
     pub fn next(&mut self, at: Instant, cpu_ns: u64) -> f64 {
         let elapsed = at.saturating_duration_since(self.at).as_nanos();
@@ -52,7 +59,6 @@ impl CpuShare {
 #[cfg(test)]
 mod tests {
     use std::hint::black_box;
-    use std::time::Duration;
 
     use super::*;
 
@@ -66,6 +72,20 @@ mod tests {
         std::thread::spawn(spin).join().unwrap();
         // A machine with other work gives it a part of that time.
         assert!(cpu_ns() - before > 20_000_000, "{}", cpu_ns() - before);
+    }
+
+    #[test]
+    fn the_time_of_a_thread_is_its_own() {
+        let before = thread_cpu_ns();
+        let spin = || {
+            let began = thread_cpu_ns();
+            while thread_cpu_ns() - began < 100_000_000 {}
+        };
+        std::thread::spawn(spin).join().unwrap();
+        let taken = thread_cpu_ns() - before;
+        assert!(taken < 50_000_000, "{taken}");
+        spin();
+        assert!(thread_cpu_ns() - before >= 100_000_000);
     }
 
     #[test]

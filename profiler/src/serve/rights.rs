@@ -108,10 +108,14 @@ pub enum Exec {
 #[derive(Debug, thiserror::Error)]
 pub enum RightsError {
     /// Other threads would keep theirs.
-    #[error("rights cannot be dropped once there are {0} threads")]
+    #[error(
+        "rights cannot be dropped once there are {0} threads: an error of the profiler, please report it"
+    )]
     Threads(u64),
     /// A system call failed.
-    #[error("{doing}: {error}")]
+    #[error(
+        "{doing}: {error}: start it as root by docs/systemd/profiler.service, outside of containers"
+    )]
     System {
         /// What was tried.
         doing: &'static str,
@@ -119,13 +123,15 @@ pub enum RightsError {
         error: io::Error,
     },
     /// The filter of system calls could not be made or set.
-    #[error("refusing system calls: {0}")]
+    #[error("refusing system calls: {0}: the kernel needs CONFIG_SECCOMP_FILTER")]
     Filter(#[from] seccompiler::Error),
     /// The same.
-    #[error("refusing system calls: {0}")]
+    #[error("refusing system calls: {0}: the kernel needs CONFIG_SECCOMP_FILTER")]
     Backend(#[from] seccompiler::BackendError),
     /// The kernel says that they are still there.
-    #[error("/proc/thread-self/status has {0} after rights were dropped")]
+    #[error(
+        "/proc/thread-self/status has {0} after rights were dropped: start it by docs/systemd/profiler.service, without what adds rights"
+    )]
     NotDropped(String),
 }
 

@@ -40,8 +40,10 @@ pub enum Phase {
     Measuring,
     /// The probes are off, so that it can be unloaded; they come back with the next load of it.
     Released,
-    /// Nothing can be measured, and why.
+    /// Nothing can be measured, and why; it is tried again.
     Refused(String),
+    /// All its handlers are shed for the budget, and no probe is left; they are tried again.
+    Shed,
 }
 
 /// One build of a module, and all that was measured of it since the daemon began.
@@ -57,6 +59,10 @@ pub struct Build {
     pub recording: Recording,
     /// Handlers by name, that are not measured now although the build is, and why: shed for the budget, gone in this build.
     pub not_measured: BTreeMap<String, NotMeasured>,
+    /// Time in which each handler had probes since the daemon began, by its name, in nanoseconds.
+    pub covered_ns: BTreeMap<String, u64>,
+    /// Whether its handlers are held to the budget; `None` without one, and for a build that is not measured now.
+    pub budget_enforced: Option<bool>,
     /// Calls of each handler that are under way, by its name.
     pub in_flight: BTreeMap<String, u64>,
 }
@@ -79,10 +85,14 @@ pub struct Own {
     pub memory_bytes: u64,
     /// Kernel memory of its histograms, in bytes.
     pub kernel_memory_bytes: u64,
-    /// Drains of the kernel's histograms.
+    /// Drains of a module's histograms.
     pub drains: u64,
     /// Time that these took, in nanoseconds of the monotonic clock.
     pub drain_ns: u64,
+    /// Drains that failed; the next that does not has what these lack.
+    pub drain_failures: u64,
+    /// When all modules that are measured were last drained, and none failed; `None` before the first time.
+    pub last_drain: Option<Timestamp>,
     /// What became of completed intervals.
     pub intervals: Intervals,
     /// What the budget's probes cost now, as a share of one CPU; `None` before it was measured.
@@ -104,7 +114,7 @@ pub struct Intervals {
     pub waiting: u64,
     /// Recordings that were removed for newer ones, as `max-bytes` wants it.
     pub removed: u64,
-    /// Neither on disk nor in memory: they could not be read from the kernel, or not be written for too long.
+    /// Neither on disk nor in memory: they could not be read from the kernel, more builds waited than memory is meant for, or a kill took them.
     pub lost: u64,
 }
 

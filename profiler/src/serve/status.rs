@@ -95,6 +95,9 @@ impl Status {
                 Phase::Measuring => ("measuring", None),
                 Phase::Released => ("released", None),
                 Phase::Refused(reason) => ("refused", Some(reason.clone())),
+                Phase::Shed => {
+                    ("shed", Some("all handlers cost more than max-overhead".to_owned()))
+                }
             };
             let now = measured.get(&module.name);
             let is_now = |build: &&Build| {

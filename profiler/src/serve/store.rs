@@ -11,14 +11,19 @@ use nix::sys::statvfs::statvfs;
 use tracing::{error, info, warn};
 
 use super::config;
+use super::ledger::{self, Entry, Ledger};
 use super::state::Intervals;
 use crate::atomic_file::{self, OutputFile};
 use crate::load::make_private;
 use crate::recording::unlike::What;
-use crate::recording::{Merge, Recording, SCHEMA};
+use crate::recording::{Merge, MergeError, Recording, SCHEMA};
+use crate::text::plural;
 
-/// Intervals of one build that are kept in memory, as one sum, while they cannot be written.
-const MOST_PENDING: u64 = 60;
+/// Sums that are kept in memory while they cannot be written, over all builds.
+const MOST_PENDING: usize = 16;
+
+/// Sources that such a sum names: it is one source itself when it has more, so that its size does not grow with time.
+const MOST_SOURCES: usize = 60;
 
 /// How a recording's first line names its schema, within so many bytes.
 const HEAD: usize = 64;
@@ -34,11 +39,12 @@ pub(super) struct Store {
     /// Sizes in bytes: what was written first comes first, whatever the clock said.
     files: BTreeMap<Stored, u64>,
     bytes: u64,
-    /// Sums of intervals that could not be written, one a build.
+    /// Sums of intervals that could not be written, the oldest first; one a build, unless its intervals do not add up.
     pending: Vec<Pending>,
+    ledger: Ledger,
     removed: u64,
     lost: u64,
-    /// The highest number of a recording that was ever in the folder, as far as is known.
+    /// The number of the interval that was closed last, as far as is known.
     last: u64,
     /// Whether it was said that old intervals are removed for new ones.
     is_full: bool,
@@ -47,7 +53,7 @@ pub(super) struct Store {
 /// A recording in the folder.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Stored {
-    /// Counts the recordings of this folder from 1.
+    /// Counts the intervals of this folder from 1 in the order in which they were closed; of several, the last.
     number: u64,
     /// When it was started, as in [`START`].
     start: Box<str>,
@@ -66,6 +72,8 @@ struct Pending {
     build: String,
     sum: Recording,
     intervals: u64,
+    /// Number of the interval that was closed last.
+    number: u64,
 }
 
 /// The folder cannot be used.
@@ -88,11 +96,13 @@ impl Store {
         let path = config.folder.clone();
         let failed = |source| StoreError { path: path.clone(), source };
         make_private(&path).map_err(failed)?;
+        let (ledger, before) = Ledger::open(&path);
         let mut store = Self {
             config,
             files: BTreeMap::new(),
             bytes: 0,
             pending: Vec::new(),
+            ledger,
             removed: 0,
             lost: 0,
             last: 0,
@@ -100,6 +110,9 @@ impl Store {
         };
         for entry in fs::read_dir(&path).map_err(failed)? {
             let folder = entry.map_err(failed)?.path();
+            if folder.ends_with(ledger::NAME) {
+                continue;
+            }
             if !fs::symlink_metadata(&folder).is_ok_and(|facts| facts.is_dir()) {
                 warn!("{} is not of this store, and left alone", folder.display());
                 continue;
@@ -110,8 +123,35 @@ impl Store {
                 store.add(&folder, &entry.path());
             }
         }
-        store.last = store.files.last_key_value().map_or(0, |(file, _)| file.number);
+        let highest = store.files.last_key_value().map_or(0, |(file, _)| file.number);
+        store.last = highest.max(before.closed);
+        store.count_killed(before, highest);
         Ok(store)
+    }
+
+    /// Intervals that the daemon before had closed, and had not written when it was killed.
+    fn count_killed(&mut self, before: Entry, highest: u64) {
+        // One that it had just written, and had no time to say so.
+        let written = u64::from(before.closed > 0 && before.closed == highest);
+        let lost = before.waiting.saturating_sub(written);
+        if lost > 0 {
+            self.lost += lost;
+            error!(
+                "{lost} interval{} up to number {} in {} {}: closed, and in memory alone when the daemon before was \
+                 killed; make room on the disk, or end the daemon by SIGTERM",
+                plural(lost),
+                before.closed,
+                self.config.folder.display(),
+                if lost == 1 { "is lost" } else { "are lost" }
+            );
+        }
+        self.note(0);
+    }
+
+    /// Notes on disk what would be lost with this process: what waits, and so many more.
+    fn note(&mut self, more: u64) {
+        let waiting = self.intervals().waiting.saturating_add(more);
+        self.ledger.write(Entry { closed: self.last, waiting });
     }
 
     /// Counts a file that was there before.
@@ -148,8 +188,17 @@ impl Store {
     }
 
     /// Goes on with what another folder had not taken.
-    pub(super) fn take_over(&mut self, other: Self) {
-        (self.pending, self.removed, self.lost) = (other.pending, other.removed, other.lost);
+    pub(super) fn take_over(&mut self, mut other: Self) {
+        let pending = std::mem::take(&mut other.pending);
+        // Nothing of these can be lost there any more.
+        other.note(0);
+        (self.removed, self.lost) = (other.removed, self.lost + other.lost);
+        for mut pending in pending {
+            self.last += 1;
+            pending.number = self.last;
+            self.pending.push(pending);
+        }
+        self.note(0);
     }
 
     /// Writes a completed interval of a build, with those before it that could not be written.
@@ -158,50 +207,62 @@ impl Store {
         let id: String = build.chars().filter(is_plain).collect();
         let id = if id.is_empty() { "unknown" } else { &id };
         let build = format!("{module}-{id}");
-        let waiting = self.pending.iter().position(|pending| pending.build == build);
-        let waiting = waiting.map(|at| self.pending.swap_remove(at));
-        let Pending { sum, intervals, .. } = match waiting {
-            None => Pending { build: build.clone(), sum: interval, intervals: 1 },
-            Some(waiting) => self.joined(waiting, interval),
+        self.last += 1;
+        let number = self.last;
+        self.note(1);
+        let new = Pending { build, sum: interval, intervals: 1, number };
+        let waiting = self.pending.iter().rposition(|pending| pending.build == new.build);
+        let new = match waiting.map(|at| (at, joined(&self.pending[at], &new))) {
+            None => new,
+            Some((at, Ok(sum))) => {
+                self.pending.remove(at);
+                sum
+            }
+            Some((_, Err(error))) => {
+                warn!(
+                    "intervals of {} that wait do not add up, and are kept apart: {error}",
+                    new.build
+                );
+                new
+            }
         };
-        match self.write(&build, &sum) {
+        match self.write(&new) {
             Ok(()) => {
-                if intervals > 1 {
-                    info!("{intervals} intervals of {build} are on disk, as one");
+                if new.intervals > 1 {
+                    info!("{} intervals of {} are on disk, as one", new.intervals, new.build);
                 }
                 self.write_pending();
             }
             Err(error) => {
                 warn!(
-                    "an interval of {build} could not be written, and is kept in memory: {error}"
+                    "an interval of {} could not be written, and is kept in memory: {error}",
+                    new.build
                 );
-                self.pending.push(Pending { build, sum, intervals });
+                self.pending.push(new);
+                self.bound_pending();
             }
         }
+        self.note(0);
     }
 
-    /// The sum of what waits and of a new interval, unless too many wait.
-    fn joined(&mut self, waiting: Pending, interval: Recording) -> Pending {
-        let Pending { build, sum, intervals } = waiting;
-        let lost = if intervals >= MOST_PENDING {
-            "they are too many to keep in memory".to_owned()
-        } else {
-            let mut merge = Merge::new(What::ALL);
-            let added = merge.add(sum, &build).and_then(|()| merge.add(interval.clone(), &build));
-            match added.and_then(|()| merge.finish()) {
-                Ok(sum) => return Pending { build, sum, intervals: intervals + 1 },
-                Err(error) => error.to_string(),
-            }
-        };
-        self.lose(intervals);
-        error!("{intervals} intervals of {build} are lost: {lost}");
-        Pending { build, sum: interval, intervals: 1 }
+    /// Drops the oldest sums where more wait than memory is meant for.
+    fn bound_pending(&mut self) {
+        while self.pending.len() > MOST_PENDING {
+            let Pending { build, intervals, .. } = self.pending.remove(0);
+            self.lose(intervals);
+            error!(
+                "{intervals} interval{} of {build} {} lost: intervals of {MOST_PENDING} builds wait in memory \
+                 already; make room on the disk",
+                plural(intervals),
+                if intervals == 1 { "is" } else { "are" }
+            );
+        }
     }
 
     /// Writes what waits, also of builds that are not measured any more.
     pub(super) fn write_pending(&mut self) {
         for pending in std::mem::take(&mut self.pending) {
-            match self.write(&pending.build, &pending.sum) {
+            match self.write(&pending) {
                 Ok(()) => {
                     let Pending { build, intervals, .. } = pending;
                     info!("{intervals} intervals of {build} are on disk, as one");
@@ -209,6 +270,7 @@ impl Store {
                 Err(_) => self.pending.push(pending),
             }
         }
+        self.note(0);
     }
 
     /// The daemon ends: what cannot be written now is lost, and said.
@@ -218,9 +280,11 @@ impl Store {
             self.lost += intervals;
             error!("{intervals} intervals of {build} are lost: they could not be written");
         }
+        self.note(0);
     }
 
-    fn write(&mut self, build: &str, recording: &Recording) -> Result<(), String> {
+    fn write(&mut self, pending: &Pending) -> Result<(), String> {
+        let Pending { build, sum: recording, number, .. } = pending;
         let bytes = recording.to_json();
         let length = bytes.len() as u64;
         let config::Store { folder, max_bytes, min_free_bytes } = &self.config;
@@ -245,8 +309,7 @@ impl Store {
             fs::File::open(&folder).and_then(|folder| folder.sync_all()).map_err(text)?;
         }
         let start = recording.started.strftime(START).to_string().into_boxed_str();
-        self.last += 1;
-        let file = Stored { number: self.last, start, folder: of_build.into() };
+        let file = Stored { number: *number, start, folder: of_build.into() };
         let written = OutputFile::open(&file.path()).and_then(|output| output.commit(&bytes));
         written.map_err(|error| error.to_string())?;
         self.files.insert(file, length);
@@ -282,6 +345,19 @@ impl Store {
             );
         }
     }
+}
+
+/// The sum of what waits of a build and of its new interval.
+fn joined(waiting: &Pending, new: &Pending) -> Result<Pending, MergeError> {
+    let mut merge = Merge::new(What::ALL);
+    let mut sum = waiting.sum.clone();
+    if sum.sources.len() >= MOST_SOURCES {
+        sum.sources.clear();
+    }
+    merge.add(sum, &waiting.build)?;
+    merge.add(new.sum.clone(), &new.build)?;
+    let intervals = waiting.intervals + new.intervals;
+    Ok(Pending { build: new.build.clone(), sum: merge.finish()?, intervals, number: new.number })
 }
 
 /// Start and number in the name of an interval's file.
@@ -425,12 +501,13 @@ mod tests {
         assert!(names(folder.path(), "driver-aa").is_empty(), "nothing below the floor");
         store.config.min_free_bytes = 0;
         store.put("driver", "aa", interval(40, 4));
-        assert_eq!(names(folder.path(), "driver-aa"), NAMES[..1]);
-        let read = Recording::read(&folder.path().join("store/driver-aa").join(NAMES[0])).unwrap();
+        let name = "20261123T000001.500000Z-5.json";
+        assert_eq!(names(folder.path(), "driver-aa"), [name]);
+        let read = Recording::read(&folder.path().join("store/driver-aa").join(name)).unwrap();
         // One of `rare` in each.
         assert_eq!((read.calls(), read.sources.len()), (10 + 20 + 30 + 40 + 4, 4));
         // A build that is not measured any more has no interval to come with.
-        assert_eq!(names(folder.path(), "driver-bb"), ["20261123T000001.500000Z-2.json"]);
+        assert_eq!(names(folder.path(), "driver-bb"), ["20261123T000001.500000Z-4.json"]);
         store.config.min_free_bytes = 1 << 60;
         store.put("driver", "bb", interval(5, 2));
         store.end();
@@ -438,18 +515,67 @@ mod tests {
         assert_eq!((waiting, lost), (0, 1), "what cannot be written in the end is lost");
     }
 
+    fn full(folder: &Path) -> config::Store {
+        config::Store { min_free_bytes: 1 << 60, ..config(folder, 1 << 20) }
+    }
+
     #[test]
-    fn memory_for_what_cannot_be_written_is_bounded() {
+    fn what_cannot_be_written_goes_on_being_summed() {
         let folder = folder();
-        let full = config::Store { min_free_bytes: 1 << 60, ..config(folder.path(), 1 << 20) };
-        let mut store = Store::open(full).unwrap();
-        for n in 0..=MOST_PENDING {
+        let mut store = Store::open(full(folder.path())).unwrap();
+        let count = 2 * MOST_SOURCES as u64 + 5;
+        for n in 0..count {
             let mut one = interval(1, 1);
             one.started += std::time::Duration::from_secs(60 * n);
             store.put("driver", "aa", one);
         }
-        let lost = Intervals { waiting: 1, lost: MOST_PENDING, ..Intervals::default() };
-        assert_eq!((store.pending.len(), store.intervals()), (1, lost));
+        let waiting = Intervals { waiting: count, ..Intervals::default() };
+        assert_eq!((store.pending.len(), store.intervals()), (1, waiting));
+        let sum = &store.pending[0].sum;
+        // One of `busy` and one of `rare` in each.
+        assert_eq!(sum.calls(), 2 * count);
+        assert!(sum.sources.len() <= MOST_SOURCES + 1, "{}", sum.sources.len());
+    }
+
+    #[test]
+    fn what_does_not_add_up_waits_apart_and_the_oldest_of_too_many_go() {
+        let folder = folder();
+        let mut store = Store::open(full(folder.path())).unwrap();
+        store.put("driver", "aa", interval(1, 1));
+        // The same interval again cannot be a part of the sum.
+        store.put("driver", "aa", interval(1, 1));
+        assert_eq!((store.pending.len(), store.intervals().waiting), (2, 2));
+        for n in 2..=MOST_PENDING as u64 {
+            store.put("driver", &format!("b{n}"), interval(1, n));
+        }
+        let most = MOST_PENDING as u64;
+        let bounded = Intervals { waiting: most, lost: 1, ..Intervals::default() };
+        assert_eq!(store.intervals(), bounded);
+        assert_eq!(store.pending[0].number, 2, "the oldest is gone");
+    }
+
+    #[test]
+    fn what_a_kill_takes_is_said_by_the_next_daemon() {
+        let folder = folder();
+        let mut store = Store::open(config(folder.path(), 1 << 20)).unwrap();
+        store.put("driver", "aa", interval(10, 1));
+        store.config.min_free_bytes = 1 << 60;
+        (2..=4).for_each(|n| store.put("driver", "aa", interval(10, n)));
+        store.put("driver", "bb", interval(10, 5));
+        // Killed: nothing is called any more.
+        drop(store);
+        let mut store = Store::open(config(folder.path(), 1 << 20)).unwrap();
+        let Intervals { on_disk, waiting, lost, .. } = store.intervals();
+        assert_eq!((on_disk, waiting, lost), (1, 0, 4));
+        // The gap in the numbers stays.
+        store.put("driver", "aa", interval(10, 6));
+        assert!(
+            names(folder.path(), "driver-aa")
+                .contains(&"20261123T000006.500000Z-6.json".to_owned())
+        );
+        drop(store);
+        // It is said once.
+        assert_eq!(Store::open(config(folder.path(), 1 << 20)).unwrap().intervals().lost, 0);
     }
 
     #[test]

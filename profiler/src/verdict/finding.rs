@@ -303,6 +303,8 @@ pub enum Note {
     SameBuild(Option<String>),
     /// On the wall clock, the sides of this part did not take turns.
     NotInTurns(Option<String>),
+    /// Handlers that runs of this side had probes on for a part of the window, or not at all, for a daemon's budget.
+    PartlyMeasured(Side, Vec<String>),
     /// A pattern of the rule that no handler matches.
     Unmatched(String),
     /// A floor in another unit than the figures of this part.

@@ -3,6 +3,7 @@
 use super::{Design, Note, Side};
 use crate::load::{BuiltinKind, LoadFailure, LoadStatus};
 use crate::recording::unlike::{Difference, Use, What, differences};
+use crate::recording::warning::{Code, SHED};
 use crate::recording::{Clock, DriverCost, HandlerRecording, Meter, Recording};
 
 /// A run, with a name for messages: its file, and its number in it.
@@ -151,7 +152,11 @@ impl<'a> Sides<'a> {
             Part { name, base: Vec::new(), candidate, design }
         };
         let parts = part_names(candidate).into_iter().map(part).collect();
-        Ok(Self { parts, notes: vec![Note::OnlyBudgets] })
+        let notes = [Note::OnlyBudgets].into_iter();
+        Ok(Self {
+            parts,
+            notes: notes.chain(partly_measured(candidate, Side::Candidate)).collect(),
+        })
     }
 
     /// Sorts the runs of both sides into parts.
@@ -183,6 +188,8 @@ impl<'a> Sides<'a> {
         let base_alone = base_alone.into_iter().map(|name| Note::OnlyOn(Side::Baseline, name));
         let notes = base_alone
             .chain(candidate_alone.map(|name| Note::OnlyOn(Side::Candidate, name)))
+            .chain(partly_measured(base, Side::Baseline))
+            .chain(partly_measured(candidate, Side::Candidate))
             .collect();
         let (mut parts, mut unlike) = (Vec::new(), Vec::new());
         for name in common.iter().cloned() {
@@ -193,6 +200,21 @@ impl<'a> Sides<'a> {
         }
         if unlike.is_empty() { Ok(Self { parts, notes }) } else { Err(Refusal::Unlike(unlike)) }
     }
+}
+
+/// Handlers that a daemon shed while these runs were recorded.
+fn partly_measured(runs: &[Run], side: Side) -> Option<Note> {
+    let profiles = || runs.iter().map(|run| &run.profile);
+    let of_warnings = profiles()
+        .flat_map(|profile| &profile.warnings)
+        .filter(|warning| matches!(warning.code.parse(), Ok(Code::PartlyMeasured)));
+    let left_out = profiles().flat_map(|profile| &profile.left_out);
+    let left_out = left_out.filter(|left| left.reason == SHED).map(|left| left.name.clone());
+    let mut names: Vec<String> =
+        of_warnings.flat_map(|warning| warning.handlers.iter().cloned()).chain(left_out).collect();
+    names.sort_unstable();
+    names.dedup();
+    (!names.is_empty()).then_some(Note::PartlyMeasured(side, names))
 }
 
 fn of_part<'a>(side: &'a [Run], name: &Option<String>) -> Vec<&'a Run> {

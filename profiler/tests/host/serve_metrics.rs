@@ -1,6 +1,11 @@
 //! What the daemon exposes of a state, in each format, to the last figure.
 
+use profiler::export::compare;
+use profiler::export::verdict::CompareReport;
+use profiler::kernel::target::LeftOut;
 use profiler::probe::Precision;
+use profiler::recording::unlike::What;
+use profiler::recording::warning::{Handlers, SHED, Warning};
 use profiler::recording::{HandlerRecording, HistogramLayout};
 use profiler::serve::expose::message::{Histogram, MetricFamily, metric_type};
 use profiler::serve::expose::{
@@ -8,11 +13,12 @@ use profiler::serve::expose::{
 };
 use profiler::serve::state::{NotMeasured, Phase, State};
 use profiler::stats::nearest_rank;
+use profiler::verdict::{Note, Run, Side, Sides};
 use proptest::prelude::*;
 use prost::Message as _;
 
 use crate::common::{LAYOUT, handler, measure};
-use crate::serve_state::{CONNECT, build, state};
+use crate::serve_state::{CONNECT, build, recording, state};
 
 fn text(state: &State, format: Format) -> String {
     String::from_utf8(metrics(state, format)).unwrap()
@@ -109,7 +115,7 @@ fn a_scrape_is_one_in_each_format() {
         }
     }
     assert_eq!(lines.next(), None);
-    assert_eq!(compared, 91);
+    assert_eq!(compared, 99);
 }
 
 #[test]
@@ -279,6 +285,30 @@ fn what_is_not_measured_is_said() {
     );
     state.modules[0].phase = Phase::Released;
     assert_eq!(states(&state), [""; 0], "no build is measured");
+}
+
+/// Of a handler that was shed a comparison has a part of the calls, or none.
+#[test]
+fn a_comparison_says_which_handlers_were_shed() {
+    let recording = || recording(vec![handler(&measure("f", &[100; 200]))]);
+    let run = |name: &str, profile| vec![Run { name: name.to_owned(), profile }];
+    let mut shed = recording();
+    let words = "f 12.0 s of 60.0 s".to_owned();
+    let warning = Warning::PartlyMeasured(Handlers(vec!["f".to_owned()]), words);
+    shed.warnings.push(warning.into());
+    let left_out = |name: &str, reason: &str| LeftOut {
+        name: name.to_owned(),
+        module: None,
+        reason: reason.to_owned(),
+    };
+    shed.left_out = vec![left_out("g", SHED), left_out("h", "it is inlined")];
+    shed.started += std::time::Duration::from_secs(1);
+    let (base, candidate) = (run("base", recording()), run("candidate", shed));
+    let sides = Sides::new(&base, &candidate, What::ALL, false).unwrap();
+    let names = ["f", "g"].map(str::to_owned).to_vec();
+    assert_eq!(sides.notes, [Note::PartlyMeasured(Side::Candidate, names)]);
+    let text = compare::text(&CompareReport::of(&sides), None);
+    assert!(text.contains("candidate: not measured throughout") && text.contains("f, g"), "{text}");
 }
 
 #[test]

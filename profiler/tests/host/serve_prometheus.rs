@@ -155,6 +155,20 @@ fn alerts_fire_when_they_should() {
         add(format!("up{{job=\"profiler\",instance=\"{host}\"}}"), "1+0x60");
     }
     add("up{job=\"profiler\",instance=\"d\"}".to_owned(), "0+0x60");
+    let state = |host| of("profiler_handler_state", host, "new", ",handler=\"h\",state=\"shed\"");
+    // Shed for an hour but for a trial every ten minutes, and shed for three minutes alone.
+    add(state("a"), &"1+0x8 0 ".repeat(6));
+    add(state("b"), "0+0x30 1+0x2 0+0x26");
+    add(of("profiler_budget_enforced", "a", "new", ""), "0+0x60");
+    let at = |name: &str, host: &str, more: &str| {
+        format!("{name}{{job=\"profiler\",instance=\"{host}\"{more}}}")
+    };
+    add(at("profiler_module_phase", "b", ",module=\"m\",phase=\"refused\""), "1+0x60");
+    add(at("profiler_waiting_intervals", "c", ""), "3+0x60");
+    add(at("profiler_lost_intervals_total", "c", ""), "0+0x10 2+0x49");
+    for (result, values) in [("failed", "0+1x60"), ("accepted", "5+0x60")] {
+        add(at("profiler_otlp_pushes_total", "c", &format!(",result=\"{result}\"")), values);
+    }
     let expected = |at: &str, alert: &str, labels: &[&str], summary: &str| {
         let mut text =
             format!("      - eval_time: {at}\n        alertname: {alert}\n        exp_alerts:");
@@ -194,7 +208,58 @@ fn alerts_fire_when_they_should() {
         &["severity: warning", "job: profiler", "instance: c"],
         "the profiler on c has collected nothing for 20m 0s",
     );
-    tests += &expected("40m", "ProfilerHandlerShed", &[], "");
+    for (at, alert, severity, labels, summary) in [
+        (
+            "50m",
+            "ProfilerHandlerShed",
+            "info",
+            &["instance: a", "module: m", "build: new", "handler: h", "state: shed"][..],
+            "h of m on a was not measured for 90.2% of the last hour: its probes cost more than the budget",
+        ),
+        (
+            "20m",
+            "ProfilerBudgetNotEnforced",
+            "warning",
+            &["instance: a", "module: m", "build: new"],
+            "m on a is measured without regard to max-overhead: the daemon's log says why",
+        ),
+        (
+            "20m",
+            "ProfilerModuleRefused",
+            "warning",
+            &["instance: b", "module: m", "phase: refused"],
+            "m on b cannot be measured: /readyz of the daemon says why",
+        ),
+        (
+            "20m",
+            "ProfilerIntervalsWait",
+            "warning",
+            &["instance: c"],
+            "c cannot write its intervals: 3 are in memory alone, and a kill would take them",
+        ),
+        (
+            "20m",
+            "ProfilerIntervalsLost",
+            "warning",
+            &["instance: c"],
+            "intervals of c are lost: its log says why",
+        ),
+        (
+            "40m",
+            "ProfilerPushesFail",
+            "warning",
+            &["instance: c", "result: failed"],
+            "no push of c reaches its collector",
+        ),
+    ] {
+        let severity = format!("severity: {severity}");
+        let labels = [&[severity.as_str(), "job: profiler"], labels].concat();
+        tests += &expected(at, alert, &labels, summary);
+    }
+    let text = std::fs::read_to_string(fleet("alerts.yml")).unwrap();
+    for alert in text.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
+        assert!(tests.contains(&format!("alertname: {alert}\n        exp_alerts:\n")), "{alert}");
+    }
     let (rules, alerts) = (fleet("rules.yml"), fleet("alerts.yml"));
     let text = format!(
         "rule_files:\n  - {}\n  - {}\nevaluation_interval: 1m\ntests:\n  - interval: 1m\n    input_series:\n{series}    alert_rule_test:\n{tests}",

@@ -28,6 +28,8 @@ pub(crate) fn build(module: &str, id: &str, last: &str, handlers: Vec<HandlerRec
         last: last.parse().unwrap(),
         recording,
         not_measured: BTreeMap::new(),
+        covered_ns: BTreeMap::from([("connect_syscall_handler".to_owned(), 1_500_000_000)]),
+        budget_enforced: Some(id == "new"),
         in_flight: BTreeMap::new(),
     }
 }
@@ -73,6 +75,8 @@ pub(crate) fn state() -> State {
             kernel_memory_bytes: 3 << 20,
             drains: 5_400,
             drain_ns: 250_000_000,
+            drain_failures: 6,
+            last_drain: Some("2026-11-21T12:30:00.5Z".parse().unwrap()),
             intervals: Intervals {
                 on_disk: 89,
                 bytes: 1_234_567,

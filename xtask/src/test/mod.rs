@@ -10,7 +10,7 @@
 //! | `PROFILER_VM_PROMETHEUS` | path of Prometheus |
 //! | `PROFILER_VM_KILLS` | number of runs that `killed::` kills, with 5 s for each; by default 12, with a minute for each. Of daemons that `serve::` kills; by default 2 |
 //! | `PROFILER_VM_UPGRADES` | number of times that `serve::` replaces the driver; by default 6 |
-//! | `PROFILER_VM_SCRAPE`, `_SOAK`, `_HOURS` | how long `serve_long::` scrapes and calls, in seconds, and runs timers |
+//! | `PROFILER_VM_SCRAPE`, `_SOAK`, `_HOURS`, `_IDLE` | how long `serve_long::` scrapes and calls, in seconds, runs timers, and waits without a call |
 //! | `PROFILER_BPF_OBJECT` | path of the rebuilt object; not set: the committed one |
 
 mod agreement;
@@ -52,12 +52,13 @@ pub(crate) const VM_PLACE: &str = "vm ";
 const HOST: &str = "host";
 
 /// See the table above; passed on from this process's environment.
-const BY_HAND: [&str; 5] = [
+const BY_HAND: [&str; 6] = [
     "PROFILER_VM_KILLS",
     "PROFILER_VM_UPGRADES",
     "PROFILER_VM_SCRAPE",
     "PROFILER_VM_SOAK",
     "PROFILER_VM_HOURS",
+    "PROFILER_VM_IDLE",
 ];
 
 /// Which BPF object.

@@ -2,7 +2,7 @@
 
 use crate::recording::Meter;
 use crate::recording::unlike::Difference;
-use crate::text::plural;
+use crate::text::{listed, plural};
 use crate::verdict::{
     Calls, ChangeRecord, Conclusion, Design, Enough, Evidence, Gate, Line, Note, Refusal, Shown,
     Side, Tally, Threshold, TooFewRuns, Unfit, Unlike, Verdict, load_of,
@@ -254,6 +254,12 @@ pub(super) fn note(note: &Note) -> String {
             };
             format!("{}the floor of {floor} does not apply, for {unit}", prefix(part))
         }
+        Note::PartlyMeasured(side, handlers) => format!(
+            "{}: not measured throughout for the daemon's budget (`max-overhead`): {}: calls of busy times may be \
+             missing, and one that is missing may be there",
+            name(*side),
+            listed(handlers)
+        ),
         Note::Unmatched(pattern) => format!("no handler matches `{pattern}` of the rule file"),
     }
 }

@@ -133,7 +133,7 @@ impl<'a> Seen<'a> {
     pub fn of(state: &'a State) -> Self {
         let is_measuring = |build: &Build| {
             let mut modules = state.modules.iter().filter(|module| module.name == build.module);
-            modules.any(|module| module.phase == Phase::Measuring)
+            modules.any(|module| matches!(module.phase, Phase::Measuring | Phase::Shed))
         };
         // The one that was attached to last comes first: the wall clock may have been set back since.
         let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
@@ -253,6 +253,11 @@ families! {
         |seen| seen.each_handler(|handler, build| {
             Some(Value::Count(build.in_flight.get(&handler.name).copied().unwrap_or(0)))
         });
+    Counter profiler_handler_measured_seconds_total [module build handler] Some(("profiler.handler.measured", "s")),
+        "Time in which the handler had probes: not while it is shed.",
+        |seen| seen.each_handler(|handler, build| {
+            Some(Value::Real(seconds(build.covered_ns.get(&handler.name).copied().unwrap_or(0))))
+        });
     Gauge profiler_handler_state [module build handler state] Some(("profiler.handler.state", "")),
         "1 for what is true of the handler in the build that is measured now, 0 for all else.",
         handler_states;
@@ -292,18 +297,24 @@ families! {
     Gauge profiler_overhead_ratio [] Some(("profiler.overhead", "1")),
         "What the probes cost now, as a share of one CPU.",
         |seen| own(seen.state.own.overhead.map(Value::Real));
+    Gauge profiler_budget_enforced [module build] Some(("profiler.budget.enforced", "")),
+        "Whether the build is held to max-overhead: 0 if the cost of a hit could not be measured.",
+        budgets;
     Counter profiler_handlers_shed_total [] Some(("profiler.handlers.shed", "{handler}")),
         "Times that handlers were shed for the budget.",
         |seen| own(Some(Value::Count(seen.state.own.shed)));
     Counter profiler_drains_total [] Some(("profiler.drains", "{drain}")),
-        "Drains of the kernel's histograms.",
+        "Drains of the kernel's histograms of a module that did not fail.",
         |seen| own(Some(Value::Count(seen.state.own.drains)));
     Counter profiler_drain_seconds_total [] Some(("profiler.drain.time", "s")),
-        "Time that the drains took.",
+        "Time that these drains took, without storing what they found.",
         |seen| own(Some(Value::Real(seconds(seen.state.own.drain_ns))));
+    Counter profiler_drain_failures_total [] Some(("profiler.drain.failures", "{drain}")),
+        "Drains that failed; the next that does not has what these lack, but after the last of a load there is none.",
+        |seen| own(Some(Value::Count(seen.state.own.drain_failures)));
     Gauge profiler_last_drain_timestamp_seconds [] None,
-        "When these figures were collected, since the epoch.",
-        |seen| own(Some(Value::Real(timestamp(seen.state.at))));
+        "When all that is measured was last drained, since the epoch; not while a drain fails.",
+        |seen| own(seen.state.own.last_drain.map(|at| Value::Real(timestamp(at))));
     Gauge profiler_stored_intervals [] Some(("profiler.stored.intervals", "{interval}")),
         "Completed intervals that are on disk; several that waited are one.",
         |seen| own(Some(Value::Count(seen.state.own.intervals.on_disk)));
@@ -325,6 +336,14 @@ families! {
     Counter profiler_otlp_rejected_points_total [] Some(("profiler.otlp.rejected_points", "{point}")),
         "Data points that the collector refused in pushes that it took.",
         |seen| own(seen.state.own.pushes.map(|pushes| Value::Count(pushes.rejected_points)));
+}
+
+fn budgets<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
+    let point = |&(build, _): &(&'a Build, bool)| {
+        let value = flag(build.budget_enforced?);
+        Some(Point::new(vec![&build.module, &build.id], value))
+    };
+    seen.builds.iter().filter_map(point).collect()
 }
 
 fn losses<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
@@ -367,8 +386,9 @@ fn phases<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
             Phase::Measuring => "measuring",
             Phase::Released => "released",
             Phase::Refused(_) => "refused",
+            Phase::Shed => "shed",
         };
-        for name in ["waiting", "measuring", "released", "refused"] {
+        for name in ["waiting", "measuring", "released", "refused", "shed"] {
             points.push(Point::new(vec![module, name], flag(name == phase)));
         }
     }

@@ -297,6 +297,7 @@ fn readyz(state: &State) -> Answer {
             Phase::Measuring => "measuring".to_owned(),
             Phase::Released => "released".to_owned(),
             Phase::Refused(why) => format!("refused: {why}"),
+            Phase::Shed => "all handlers shed".to_owned(),
         };
         measured |= module.phase == Phase::Measuring;
         refused |= matches!(module.phase, Phase::Refused(_));

@@ -1,0 +1,92 @@
+//! How many intervals were closed, and how many of them are in memory alone: in a file that survives the daemon, so that the
+//! next one can say what SIGKILL took. Overwriting it in place takes no room, so a full disk does not stop it.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use tracing::warn;
+
+/// Its name in the folder of intervals.
+pub(super) const NAME: &str = "closed";
+
+/// Bytes of the file: two numbers of 20 digits, a space and a newline.
+const LENGTH: usize = 42;
+
+/// What the file says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// Number of the interval that was closed last.
+    pub(super) closed: u64,
+    /// Closed intervals that are not on disk.
+    pub(super) waiting: u64,
+}
+
+/// The file.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    file: Option<File>,
+    written: Entry,
+    is_broken: bool,
+}
+
+impl Ledger {
+    /// The file in this folder, and what it says; a new one says nothing.
+    pub(super) fn open(folder: &Path) -> (Self, Entry) {
+        let path = folder.join(NAME);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let opened = options.custom_flags(libc::O_NOFOLLOW).open(&path);
+        let file = opened.map_err(|error| {
+            warn!("cannot open {}: {error}: what a kill takes will not be said", path.display());
+        });
+        let file = file.ok();
+        let entry = file.as_ref().and_then(read).unwrap_or_default();
+        (Self { file, written: entry, is_broken: false }, entry)
+    }
+
+    /// Says this from now on, also after a loss of power.
+    pub(super) fn write(&mut self, entry: Entry) {
+        let Some(file) = self.file.as_ref().filter(|_| entry != self.written) else { return };
+        let text = format!("{:020} {:020}\n", entry.closed, entry.waiting);
+        let written = file.write_all_at(text.as_bytes(), 0).and_then(|()| file.sync_data());
+        match written {
+            Ok(()) => (self.written, self.is_broken) = (entry, false),
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_broken, true) {
+                    warn!(
+                        "cannot write {NAME} beside the intervals: {error}: what a kill takes now will not be said"
+                    );
+                }
+            }
+        }
+    }
+}
+
+fn read(file: &File) -> Option<Entry> {
+    let mut bytes = [0; LENGTH];
+    let whole: io::Result<()> = file.read_exact_at(&mut bytes, 0);
+    whole.ok()?;
+    let text = std::str::from_utf8(&bytes).ok()?.strip_suffix('\n')?;
+    let (closed, waiting) = text.split_once(' ')?;
+    Some(Entry { closed: closed.parse().ok()?, waiting: waiting.parse().ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_says_what_was_written_last_and_of_nonsense_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut ledger, entry) = Ledger::open(folder.path());
+        assert_eq!(entry, Entry::default());
+        let last = Entry { closed: u64::MAX, waiting: 3 };
+        ledger.write(Entry { closed: 7, waiting: 0 });
+        ledger.write(last);
+        assert_eq!(Ledger::open(folder.path()).1, last);
+        std::fs::write(folder.path().join(NAME), "x".repeat(LENGTH)).unwrap();
+        assert_eq!(Ledger::open(folder.path()).1, Entry::default());
+    }
+}
