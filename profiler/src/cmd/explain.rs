@@ -39,7 +39,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
 }
 
 fn recording((name, runs): &(String, Vec<Run>)) -> NamedRuns<'_> {
-    NamedRuns { name: name.clone(), runs: runs.iter().map(|run| &run.profile).collect() }
+    NamedRuns { name: name.clone(), runs: runs.iter().map(|run| &run.recording).collect() }
 }
 
 /// Traces a handler under a load. What was traced until a signal, or under a load that failed, is shown before
@@ -48,17 +48,18 @@ fn live(args: &ExplainArgs, output: Option<OutputFile>) -> Result<(), Failure> {
     privileges::check()?;
     restore_tracefs();
     let run = run::Run::prepare(options(args.handler.as_deref(), &args.trace))?;
-    let Measured { profiles, end } = run.measure(&mut Progress::new(false).drawn(false))?;
-    let called = profiles.first().filter(|profile| profile.calls() > 0);
-    let (Some(profile), Some(load)) = (called, args.trace.builtin) else {
-        for warning in profiles.iter().flat_map(|profile| &profile.warnings) {
+    let Measured { profiles: recordings, end } =
+        run.measure(&mut Progress::new(false).drawn(false))?;
+    let called = recordings.first().filter(|recording| recording.calls() > 0);
+    let (Some(recording), Some(load)) = (called, args.trace.builtin) else {
+        for warning in recordings.iter().flat_map(|recording| &recording.warnings) {
             eprintln!("warning: {}", warning.text);
         }
         return Ok(end?);
     };
     let name = format!("a live trace under the load {load}");
-    let recording = NamedRuns { name, runs: vec![profile] };
-    deliver(args, output, &[recording], notes(profile))?;
+    let runs = NamedRuns { name, runs: vec![recording] };
+    deliver(args, output, &[runs], notes(recording))?;
     Ok(end?)
 }
 
@@ -82,13 +83,13 @@ fn options(handler: Option<&str>, args: &LiveArgs) -> Options {
 }
 
 /// What a reader of a live tree has to know.
-fn notes(profile: &Recording) -> Vec<String> {
+fn notes(recording: &Recording) -> Vec<String> {
     let mut notes = vec![
         "durations contain the tracer's own cost, some hundred ns for each traced call: a function that makes many \
          short calls seems longer than it is"
             .to_owned(),
     ];
-    for handler in &profile.handlers {
+    for handler in &recording.handlers {
         let (name, losses) = (&handler.name, &handler.losses);
         let mut add = |count: u64, why: &str| {
             if count > 0 {
@@ -109,7 +110,7 @@ fn notes(profile: &Recording) -> Vec<String> {
         }
     }
     // The others are of handlers' figures, which are in the notes above.
-    let others = profile.warnings.iter().filter(|warning| !warning.is_derived());
+    let others = recording.warnings.iter().filter(|warning| !warning.is_derived());
     notes.extend(others.map(|warning| warning.text.clone()));
     notes
 }

@@ -55,7 +55,7 @@ fn conclude(
 ) -> Result<(), Failure> {
     if report.outcome == Outcome::Pass {
         if let Some(file) = new_baseline {
-            let runs = candidate.into_iter().map(|run| run.profile).collect();
+            let runs = candidate.into_iter().map(|run| run.recording).collect();
             file.commit(&Series::new("baseline", runs).to_json())?;
         }
         return Ok(());

@@ -92,7 +92,7 @@ pub fn run(options: &Options<'_>, out: &mut dyn Write) -> Result<(), Failure> {
 /// The only run of `series`.
 fn one<'a>(series: &'a Series, file: &Path, format: Format) -> Result<&'a Recording, Failure> {
     match series.runs.as_slice() {
-        [profile] => Ok(profile),
+        [recording] => Ok(recording),
         _ => Err(several(file, series, format)),
     }
 }

@@ -123,13 +123,13 @@ impl PartRecord {
 }
 
 fn hosts(runs: &[&Run]) -> Option<usize> {
-    if runs.iter().all(|run| run.profile.sources.is_empty()) {
+    if runs.iter().all(|run| run.recording.sources.is_empty()) {
         return None;
     }
     let mut boots = BTreeSet::new();
-    for Run { profile, .. } in runs {
-        match profile.sources.as_slice() {
-            [] => boots.extend([profile.host.boot_id.as_deref()]),
+    for Run { recording, .. } in runs {
+        match recording.sources.as_slice() {
+            [] => boots.extend([recording.host.boot_id.as_deref()]),
             sources => boots.extend(sources.iter().map(|source| source.boot_id.as_deref())),
         }
     }

@@ -166,7 +166,7 @@ fn print_times(cost: &CostPlan) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The process that measures: a run that warms up, and one whose profile is then in [`RESULT`].
+/// The process that measures: a run that warms up, and one whose recording is then in [`RESULT`].
 fn measure(Measurement { module, job, counting }: &Measurement) -> Result<(), Failure> {
     privileges::check()?;
     let file = OutputFile::open(Path::new(RESULT))?;
@@ -175,11 +175,11 @@ fn measure(Measurement { module, job, counting }: &Measurement) -> Result<(), Fa
     };
     run(&job.warmup, false)?.end?;
     let mut measured = run(&job.run, *counting)?;
-    if let Some(mut profile) = measured.profiles.pop() {
+    if let Some(mut recording) = measured.profiles.pop() {
         if let (true, Some(module)) = (*counting, module) {
-            profile.modules = vec![module::collect(module)?];
+            recording.modules = vec![module::collect(module)?];
         }
-        file.commit(&Json.serialize(&profile))?;
+        file.commit(&Json.serialize(&recording))?;
     }
     Ok(measured.end?)
 }

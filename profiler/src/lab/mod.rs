@@ -85,14 +85,14 @@ pub fn run(bench: &Bench, settings: &Settings, on_run: &(dyn Fn() + Sync)) -> Me
         }
     });
     let (mut runs, failure) = results.into_inner().unwrap_or_default();
-    runs.sort_by_key(|(_, profile): &(Side, Recording)| {
-        profile.place.as_ref().map(|place| (place.boot, place.order))
+    runs.sort_by_key(|(_, recording): &(Side, Recording)| {
+        recording.place.as_ref().map(|place| (place.boot, place.order))
     });
     let mut measured = Measured { failure, ..Measured::default() };
-    for (side, profile) in runs {
+    for (side, recording) in runs {
         match side {
-            Side::Baseline => measured.baseline.push(profile),
-            Side::Candidate => measured.candidate.push(profile),
+            Side::Baseline => measured.baseline.push(recording),
+            Side::Candidate => measured.candidate.push(recording),
         }
     }
     measured
@@ -124,7 +124,7 @@ fn one_boot(
     let mut lines = HashMap::new();
     for step in plan.steps.iter().filter(|step| step.result.exists()) {
         match result(&plan, step, &mut lines) {
-            Ok(profile) => runs.push((step.side, profile)),
+            Ok(recording) => runs.push((step.side, recording)),
             Err(error) => unreadable = unreadable.or(Some(error)),
         }
     }
@@ -149,11 +149,11 @@ fn result(
     step: &Step,
     lines: &mut HashMap<Side, Lines>,
 ) -> Result<Recording, Failure> {
-    let mut profile = Recording::read(&step.result)?;
+    let mut recording = Recording::read(&step.result)?;
     let part = plan.work.get(step.job).and_then(|job| job.part.clone());
-    profile.place = Some(Place { boot: plan.boot, order: step.order, part });
+    recording.place = Some(Place { boot: plan.boot, order: step.order, part });
     if plan.counting.is_some() {
-        exact::add(&mut profile, plan, step, lines)?;
+        exact::add(&mut recording, plan, step, lines)?;
     }
     if plan.cost.is_some() {
         let unreadable = |error: &dyn std::fmt::Display| {
@@ -161,10 +161,10 @@ fn result(
             Failure::new(exit::INTERNAL, text)
         };
         let bytes = fs::read(&step.costs).map_err(|error| unreadable(&error))?;
-        profile.driver_costs =
+        recording.driver_costs =
             serde_json::from_slice(&bytes).map_err(|error| unreadable(&error))?;
     }
-    Ok(profile)
+    Ok(recording)
 }
 
 fn make_plan(bench: &Bench, settings: &Settings, boot: u32, folder: &Path) -> Plan {

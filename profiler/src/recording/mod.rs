@@ -38,7 +38,7 @@ use loads::{BuiltinKind, LoadRun, LoadSpec};
 use measure::{HandlerMeasure, Losses, SelfTime};
 use warning::{Warning, WarningRecord};
 
-/// What the field `schema` of every profile says.
+/// What the field `schema` of every recording says.
 pub const SCHEMA: &str = "profiler/profile";
 /// Newest version of the format that this program reads, and the one that it writes.
 pub const VERSION: u32 = 1;
@@ -102,8 +102,8 @@ pub struct Recording {
     /// What the handlers called, where instructions were counted from outside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_tree: Option<CallTree>,
-    /// The profiles that this one is the sum of, by their begin; empty for a run itself. The window
-    /// of a merged profile is the sum of theirs, so that its rates are those of one run.
+    /// The recordings that this one is the sum of, by their start; empty for a run itself. The window
+    /// of a merged recording is the sum of theirs, so that its rates are those of one run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<Source>,
     /// What a reader of the numbers has to know.
@@ -130,7 +130,7 @@ pub struct Place {
 pub struct LoadProfileUsed {
     /// Its name.
     pub name: String,
-    /// How many hits it wants of each handler, in the order of the profile's `handlers`; `null` where it
+    /// How many hits it wants of each handler, in the order of the recording's `handlers`; `null` where it
     /// wants none.
     pub least_hits: Vec<Option<u64>>,
 }
@@ -151,7 +151,7 @@ pub struct DriverCost {
     /// `_instructions` in place of `_ns`.
     #[serde(default, skip_serializing_if = "Meter::is_probes")]
     pub meter: Meter,
-    /// CPU time of one operation without the driver, in nanoseconds of the profile's clock. Of versions that
+    /// CPU time of one operation without the driver, in nanoseconds of the recording's clock. Of versions that
     /// did not know `cpu_flags` it is the time that passed.
     #[serde(alias = "without_instructions")]
     pub without_ns: f64,
@@ -168,7 +168,7 @@ impl DriverCost {
     }
 }
 
-/// The program that wrote a profile.
+/// The program that wrote a recording.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Tool {
@@ -209,7 +209,7 @@ pub enum Clock {
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum Meter {
-    /// Durations between probes at entry and exit, in nanoseconds of the profile's clock.
+    /// Durations between probes at entry and exit, in nanoseconds of the recording's clock.
     #[default]
     Probes,
     /// Instructions of each call, counted by the emulator that the kernel runs in. There are no probes.
@@ -413,7 +413,7 @@ pub struct Interval {
     pub start_ns: u64,
     /// Its length.
     pub duration_ns: u64,
-    /// One entry a handler, in the order of the profile's `handlers`.
+    /// One entry a handler, in the order of the recording's `handlers`.
     pub handlers: Vec<IntervalStats>,
 }
 

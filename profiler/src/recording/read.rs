@@ -1,4 +1,4 @@
-//! Reads a profile from a file that may be anything.
+//! Reads a recording from a file that may be anything.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -10,11 +10,11 @@ use serde_json::error::Category;
 
 use super::{Inconsistent, Recording, SCHEMA, SERIES_SCHEMA, SERIES_VERSION, VERSION};
 
-/// Largest file that is read. A profile of sixty handlers takes about 3 MiB, and an interval of
+/// Largest file that is read. A recording of sixty handlers takes about 3 MiB, and an interval of
 /// them 10 KiB more.
 pub const MAX_FILE_BYTES: u64 = 256 << 20;
 
-/// Why a file could not be read as a profile.
+/// Why a file could not be read as a recording.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The file could not be opened or read.
@@ -33,9 +33,9 @@ pub enum ReadError {
         /// What it is.
         kind: &'static str,
     },
-    /// Larger than any profile.
+    /// Larger than any recording.
     #[error(
-        "{} is larger than {} MiB, which no profile is: name a file that `profiler run --json` wrote",
+        "{} exceeds {} MiB and is larger than any recording: name a file that `profiler run --json` wrote",
         path.display(),
         MAX_FILE_BYTES >> 20
     )]
@@ -80,7 +80,7 @@ pub enum ReadError {
     },
     /// JSON of something else.
     #[error(
-        "{} is JSON and no profile: {seems}: name a file that `profiler run --json` wrote",
+        "{} is JSON, but not a recording: {seems}: name a file that `profiler run --json` wrote",
         path.display()
     )]
     Foreign {
@@ -99,7 +99,7 @@ pub enum ReadError {
     },
     /// Written by a later program.
     #[error(
-        "{} is a profile of version {version}, and this program reads up to version {newest}: \
+        "{} is a recording of version {version}, and this program reads up to version {newest}: \
          update profiler",
         path.display()
     )]
@@ -113,7 +113,7 @@ pub enum ReadError {
     },
     /// A field is missing or of the wrong type.
     #[error(
-        "{} is a damaged profile: {source}: restore it from its source, or measure again",
+        "{} is a damaged recording: {source}: restore it from its source, or measure again",
         path.display()
     )]
     Malformed {
@@ -162,7 +162,7 @@ impl Recording {
         Self::parse(&bytes, path)
     }
 
-    /// Reads the text of a profile; `path` is for messages.
+    /// Reads the text of a recording; `path` is for messages.
     ///
     /// # Errors
     /// As [`Recording::read`].
@@ -171,14 +171,14 @@ impl Recording {
             return Err(ReadError::Runs { path: path.to_owned() });
         }
         let path = || path.to_owned();
-        let profile: Self = serde_json::from_slice(bytes)
+        let recording: Self = serde_json::from_slice(bytes)
             .map_err(|source| ReadError::Malformed { path: path(), source })?;
-        profile.check().map_err(|source| ReadError::Inconsistent { path: path(), source })?;
-        Ok(profile)
+        recording.check().map_err(|source| ReadError::Inconsistent { path: path(), source })?;
+        Ok(recording)
     }
 }
 
-/// The documents that hold profiles.
+/// The documents that hold recordings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// One run.
@@ -278,11 +278,11 @@ fn hint(bytes: &[u8]) -> &'static str {
     if bytes.starts_with(&[0x1f, 0x8b]) || bytes.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
         "it seems to be compressed; decompress it first"
     } else if bytes.starts_with(b"tracing\x00\x00") || bytes.starts_with(&[0x17, 0x08, 0x44]) {
-        "it seems to be a trace-cmd recording, not a profile"
+        "it seems to be a trace.dat of trace-cmd, not a recording"
     } else if has(b"|  ") && has(b" us ") {
-        "it seems to be the text of a function_graph trace, not a profile"
+        "it seems to be the text of a function_graph trace, not a recording"
     } else if bytes.starts_with(b"#[") {
-        "it seems to be a HdrHistogram log, not a profile"
+        "it seems to be a HdrHistogram log, not a recording"
     } else if std::str::from_utf8(bytes).is_err() {
         "it is not text; name a file that `profiler run --json` wrote"
     } else {

@@ -30,7 +30,7 @@ pub struct Series {
     pub tool: Tool,
     /// What the runs are of, in the words of whoever made them, such as `baseline`; may be empty.
     pub label: String,
-    /// The runs; each is a whole profile, and at least one is there. The `place` of each tells
+    /// The runs; each is a whole recording, and at least one is there. The `place` of each tells
     /// which boot it belongs to.
     #[cfg_attr(test, schemars(length(min = 1)))]
     pub runs: Vec<Recording>,
@@ -87,7 +87,7 @@ impl Series {
         Ok(())
     }
 
-    /// Reads the file `path` (`-` is standard input), which holds a series or a single profile; the
+    /// Reads the file `path` (`-` is standard input), which holds a series or a single recording; the
     /// latter is a series of one run.
     ///
     /// # Errors
@@ -97,7 +97,7 @@ impl Series {
         Self::parse(&bytes, path)
     }
 
-    /// Reads the text of a series or of a single profile; `path` is for messages.
+    /// Reads the text of a series or of a single recording; `path` is for messages.
     ///
     /// # Errors
     /// As [`Recording::read`].

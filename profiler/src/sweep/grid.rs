@@ -182,7 +182,7 @@ impl Cell {
     /// What was measured for it, if it was.
     ///
     /// # Errors
-    /// If its file is no sound profile.
+    /// If its file is no sound recording.
     pub fn read(&self, folder: &Path) -> Result<Option<Recording>, Failure> {
         let path = folder.join(self.file_name());
         if !path.exists() {

@@ -1,4 +1,4 @@
-//! A grid of runs, one profile a cell, that can be stopped and continued.
+//! A grid of runs, one recording a cell, that can be stopped and continued.
 //!
 //! Each cell is a `profiler run` in a process of its own. Its file appears under its own name, in one
 //! step, when it is whole: a cell without such a file is measured again.
@@ -32,7 +32,7 @@ pub struct Sweep {
     folder: PathBuf,
     /// Arguments of `profiler run` that all cells share.
     run: Vec<OsString>,
-    /// Cells that are measured, with their profiles.
+    /// Cells that are measured, with their recordings.
     pub done: Vec<(Cell, Recording)>,
     _lock: Flock<fs::File>,
 }
@@ -41,7 +41,7 @@ impl Sweep {
     /// Opens the folder, and gives the cells that are not measured yet, in order.
     ///
     /// # Errors
-    /// If it cannot be written, holds another grid or a broken profile, or is in use.
+    /// If it cannot be written, holds another grid or a broken recording, or is in use.
     pub fn open(
         plan: &Plan,
         folder: &Path,
@@ -53,7 +53,7 @@ impl Sweep {
         let mut left = Vec::new();
         for cell in plan.cells() {
             match cell.read(folder)? {
-                Some(profile) => sweep.done.push((cell, profile)),
+                Some(recording) => sweep.done.push((cell, recording)),
                 None => left.push(cell),
             }
         }
@@ -63,7 +63,7 @@ impl Sweep {
     /// Measures a cell. A signal, which `signal` waits for, ends it and is given back.
     ///
     /// # Errors
-    /// If the run fails, or its profile cannot be read or renamed.
+    /// If the run fails, or its recording cannot be read or renamed.
     pub async fn measure<S>(
         &mut self,
         cell: Cell,
@@ -96,10 +96,10 @@ impl Sweep {
                 ),
             ));
         }
-        let profile = Recording::read(&part)?;
+        let recording = Recording::read(&part)?;
         let target = self.folder.join(cell.file_name());
         fs::rename(&part, &target).map_err(|error| cannot_write(&target, &error))?;
-        self.done.push((cell, profile));
+        self.done.push((cell, recording));
         Ok(None)
     }
 }

@@ -236,7 +236,7 @@ fn budget_lines(budget: &Budget, parts: &[Part<'_>], rule: &Rule) -> Vec<Line> {
     let mut lines = Vec::new();
     for part in parts {
         let mut seen: Vec<(Option<&str>, &str)> = Vec::new();
-        for handler in part.candidate.iter().flat_map(|run| &run.profile.handlers) {
+        for handler in part.candidate.iter().flat_map(|run| &run.recording.handlers) {
             let key = (handler.module.as_deref(), handler.name.as_str());
             if budget.pattern.matches(&handler.name) && !seen.contains(&key) {
                 seen.push(key);
@@ -324,7 +324,7 @@ fn notes(sides: &Sides<'_>, rule: &Rule) -> Vec<Note> {
     }
     let names = || {
         let runs = sides.parts.iter().flat_map(|part| part.base.iter().chain(&part.candidate));
-        runs.flat_map(|run| &run.profile.handlers).map(|handler| handler.name.as_str())
+        runs.flat_map(|run| &run.recording.handlers).map(|handler| handler.name.as_str())
     };
     let operations: Vec<String> =
         sides.parts.iter().flat_map(Part::operations).map(operation_of).collect();

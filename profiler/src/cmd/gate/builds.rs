@@ -306,9 +306,9 @@ impl Rounds<'_> {
 
 /// Whether a run is one of the first boots on a kernel, and of a part that `is_open`.
 fn is_first_of_open(run: &Run, kernel: &str, is_open: &dyn Fn(&str) -> bool) -> bool {
-    let on_kernel = run.profile.host.kernel_release.as_deref() == Some(kernel);
+    let on_kernel = run.recording.host.kernel_release.as_deref() == Some(kernel);
     on_kernel
-        && run.profile.place.as_ref().is_some_and(|place| {
+        && run.recording.place.as_ref().is_some_and(|place| {
             place.boot < session::FIRST.boots && place.part.as_deref().is_some_and(is_open)
         })
 }
@@ -365,14 +365,15 @@ fn options(args: &BuildsArgs, session: &Session, vng: &Path) -> Options {
     }
 }
 
-fn named(file: &Path, profiles: Vec<Recording>) -> impl Iterator<Item = Run> {
-    let name = |profile: &Recording| {
-        let place = profile.place.as_ref();
+fn named(file: &Path, recordings: Vec<Recording>) -> impl Iterator<Item = Run> {
+    let name = |recording: &Recording| {
+        let place = recording.place.as_ref();
         place.map_or(String::new(), |place| format!(", boot {}, run {}", place.boot, place.order))
     };
-    profiles
-        .into_iter()
-        .map(move |profile| Run { name: format!("{}{}", file.display(), name(&profile)), profile })
+    recordings.into_iter().map(move |recording| Run {
+        name: format!("{}{}", file.display(), name(&recording)),
+        recording,
+    })
 }
 
 /// Writes the recordings, in a folder for each kernel where there are several.
@@ -382,9 +383,10 @@ fn keep(out: &Path, benches: &[Bench], sides: &[Vec<Run>; 2]) -> Result<(), Fail
         let folder = if benches.len() > 1 { out.join(release) } else { out.to_owned() };
         fs::create_dir_all(&folder).map_err(|error| cannot_write(&folder, &error))?;
         for (name, runs) in ["baseline", "candidate"].into_iter().zip(sides) {
-            let on_kernel = |run: &&Run| run.profile.host.kernel_release.as_ref() == Some(release);
+            let on_kernel =
+                |run: &&Run| run.recording.host.kernel_release.as_ref() == Some(release);
             let runs: Vec<Recording> =
-                runs.iter().filter(on_kernel).map(|run| run.profile.clone()).collect();
+                runs.iter().filter(on_kernel).map(|run| run.recording.clone()).collect();
             if !runs.is_empty() {
                 Series::new(name, runs).write(&folder.join(format!("{name}.json")))?;
             }

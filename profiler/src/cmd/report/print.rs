@@ -51,8 +51,8 @@ pub fn print_series(
 ///
 /// # Errors
 /// If `out` cannot be written. A closed pipe is not an error.
-pub fn print_plots(profiles: &[Recording], out: &mut dyn Write) -> io::Result<()> {
-    profiles.iter().try_for_each(|profile| write(out, plots(profile).as_bytes()))
+pub fn print_plots(recordings: &[Recording], out: &mut dyn Write) -> io::Result<()> {
+    recordings.iter().try_for_each(|recording| write(out, plots(recording).as_bytes()))
 }
 
 /// Writes `bytes`; a closed pipe is not an error.

@@ -40,7 +40,7 @@ struct Side<'a> {
     mark: &'static str,
     /// 0 for the first, 1 for the second.
     number: usize,
-    profile: &'a Recording,
+    recording: &'a Recording,
 }
 
 /// What the page says.
@@ -102,8 +102,8 @@ struct HandlerSection {
 }
 
 impl Exporter for Html {
-    fn serialize(&self, profile: &Recording) -> Vec<u8> {
-        overlaid(&[("", profile)]).bytes()
+    fn serialize(&self, recording: &Recording) -> Vec<u8> {
+        overlaid(&[("", recording)]).bytes()
     }
 
     fn serialize_runs(&self, runs: &[Recording]) -> Option<Vec<u8>> {
@@ -121,13 +121,13 @@ impl Html {
 }
 
 /// The page of one recording or two.
-fn overlaid(profiles: &[(&str, &Recording)]) -> Page {
-    let marks: &[&'static str] = if profiles.len() == 1 { &[""] } else { &["A", "B"] };
+fn overlaid(recordings: &[(&str, &Recording)]) -> Page {
+    let marks: &[&'static str] = if recordings.len() == 1 { &[""] } else { &["A", "B"] };
     let sides: Vec<Side<'_>> = marks
         .iter()
-        .zip(profiles)
+        .zip(recordings)
         .enumerate()
-        .map(|(number, (mark, (_, profile)))| Side { mark, number, profile })
+        .map(|(number, (mark, (_, recording)))| Side { mark, number, recording })
         .collect();
     let label = |(side, (label, _)): (&Side<'_>, &(&str, &Recording))| Marked {
         mark: side.mark,
@@ -141,14 +141,14 @@ fn overlaid(profiles: &[(&str, &Recording)]) -> Page {
         .collect();
     let warnings = sides.iter().flat_map(|side| {
         let warning = |text: &str| Marked { mark: side.mark, text: clean(text).into_owned() };
-        side.profile.warnings.iter().map(move |of| warning(&of.text))
+        side.recording.warnings.iter().map(move |of| warning(&of.text))
     });
     let which = if sides.len() > 1 { ". A is above B" } else { "" };
     Page {
         title: title(rows::names(&sides).into_iter().map(|name| name.shown)),
         heading: HEADING,
         decision: None,
-        labels: sides.iter().zip(profiles).map(label).collect(),
+        labels: sides.iter().zip(recordings).map(label).collect(),
         warnings: warnings.collect(),
         overview: overview::overview(&sides, which),
         summary: rows::summary(&sides),
@@ -253,8 +253,8 @@ fn constant(handlers: &[(Side<'_>, &HandlerRecording)]) -> Option<String> {
     let called: Vec<_> = handlers.iter().filter(|(_, handler)| handler.count > 0).collect();
     let one = |(side, handler): &&(Side<'_>, &HandlerRecording)| {
         let value = handler.min_ns.filter(|min| Some(*min) == handler.max_ns)?;
-        let value = curve::label(side.profile.meter)(value as f64);
-        let unit = match side.profile.meter {
+        let value = curve::label(side.recording.meter)(value as f64);
+        let unit = match side.recording.meter {
             Meter::Probes => "",
             Meter::Exact => " instructions",
         };
