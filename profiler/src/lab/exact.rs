@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 use super::counts::{self, Calls, Counts};
 use super::lines::Lines;
-use super::plan::{CountedHandler, Length, Plan, RunSpec, Side, Step};
+use super::plan::{CountedHandler, Length, Plan, RunSpec, Step};
 use crate::error::{Failure, exit};
 use crate::load::BuiltinKind;
 use crate::recording::call_tree::{TreeFunction, TreeNode, TreePlace};
@@ -20,6 +20,7 @@ use crate::recording::{
     SelfTimeRecording,
 };
 use crate::stats::{self, Durations};
+use crate::verdict::Side;
 
 /// Up to 262,143 instructions each number has a bucket of its own.
 const DIGITS: u8 = 5;

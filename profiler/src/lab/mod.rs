@@ -33,8 +33,9 @@ use profiler_vm::KernelImage;
 
 use crate::error::{Failure, exit};
 use crate::recording::{Meter, Place, Recording};
+use crate::verdict::Side;
 use lines::Lines;
-use plan::{Build, CountingFiles, Plan, Side, Step, Task, sides};
+use plan::{Build, CountingFiles, Plan, Step, Task, sides};
 pub use settings::{Options, Settings, has_cost};
 
 /// A kernel, and the one or two builds to measure on it.

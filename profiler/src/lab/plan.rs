@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::load::{BuiltinKind, Rate};
 use crate::recording::{Clock, Meter};
+use crate::verdict::Side;
 
 /// The task of a process in the guest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -21,16 +22,6 @@ pub enum Task {
     Measure(Box<Measurement>),
     /// Time the loads without probes.
     TimeLoads(CostPlan),
-}
-
-/// The build that a run measures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Side {
-    /// The only build, or the baseline.
-    Baseline,
-    /// The candidate.
-    Candidate,
 }
 
 /// A module's file as the guest sees it, and how it is loaded.

@@ -53,17 +53,6 @@ pub struct HistogramLayout {
 }
 
 impl HistogramLayout {
-    /// The layout of the latencies of a load's operations.
-    pub(super) fn of_operations() -> Self {
-        Self {
-            precision_digits: super::loads::LATENCY_DIGITS,
-            lowest_ns: profiler_common::bucket::LOWEST_NS,
-            highest_ns: profiler_common::bucket::HIGHEST_NS,
-            kernel_memory_bytes: 0,
-            direct: None,
-        }
-    }
-
     /// Whether histograms of this layout exist and are small enough to be read.
     ///
     /// # Errors

@@ -10,40 +10,13 @@ mod loads;
 
 use std::fmt::Write as _;
 
-use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::unlike::{Difference, Use, What, differences};
 use super::warning::WarningRecord;
-use super::{EncodeError, HistogramLayout, Recording, SCHEMA, Tool, VERSION};
+use super::{EncodeError, HistogramLayout, Recording, SCHEMA, Source, Tool, VERSION};
 use handlers::Handlers;
 use loads::Loads;
-
-/// One of the recordings that a merged one is the sum of.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Source {
-    /// When its window began.
-    #[cfg_attr(test, schemars(with = "String", extend("format" = "date-time")))]
-    pub started: jiff::Timestamp,
-    /// SHA-256 of the recording as this program writes it, in hexadecimal: tells a source from any
-    /// other, and finds one that is there twice.
-    #[cfg_attr(test, schemars(length(min = 64, max = 64)))]
-    pub sha256: String,
-    /// Name of its file when it was merged, without folders; with the number of the run for one
-    /// of a series.
-    pub name: String,
-    /// Length of its window.
-    pub window_ns: u64,
-    /// Calls in its histograms, over all handlers.
-    pub calls: u64,
-    /// Kernel release of its machine.
-    pub kernel_release: Option<String>,
-    /// CPU model of its machine.
-    pub cpu_model: Option<String>,
-    /// Id of the boot that it was measured in.
-    pub boot_id: Option<String>,
-}
 
 /// Why recordings cannot be merged.
 #[derive(Debug, thiserror::Error)]

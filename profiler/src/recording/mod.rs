@@ -18,6 +18,7 @@ pub mod measure;
 mod merge;
 mod read;
 mod series;
+mod source;
 pub mod unlike;
 pub mod warning;
 
@@ -26,9 +27,10 @@ use serde::{Deserialize, Serialize};
 pub use call_tree::CallTree;
 pub use check::Inconsistent;
 pub use distribution::{Bucket, Distribution, EncodeError, HistogramLayout};
-pub use merge::{Merge, MergeError, Source};
-pub use read::{MAX_FILE_BYTES, ReadError};
-pub use series::{SERIES_SCHEMA, SERIES_VERSION, Series};
+pub use merge::{Merge, MergeError};
+pub use read::{MAX_FILE_BYTES, ReadError, SERIES_SCHEMA, SERIES_VERSION};
+pub use series::Series;
+pub use source::Source;
 
 use crate::kernel::host::HostFacts;
 use crate::kernel::module::ModuleFacts;

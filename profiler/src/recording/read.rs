@@ -8,7 +8,12 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::error::Category;
 
-use super::{Inconsistent, Recording, SCHEMA, SERIES_SCHEMA, SERIES_VERSION, VERSION};
+use super::{Inconsistent, Recording, SCHEMA, VERSION};
+
+/// What the field `schema` of every series says.
+pub const SERIES_SCHEMA: &str = "profiler/series";
+/// Newest version of the format that this program reads, and the one that it writes.
+pub const SERIES_VERSION: u32 = 1;
 
 /// Largest file that is read. A recording of sixty handlers takes about 3 MiB, and an interval of
 /// them 10 KiB more.

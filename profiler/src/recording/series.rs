@@ -7,14 +7,9 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::json::to_json;
-use super::read::{Kind, kind_of, read_bounded};
+use super::read::{Kind, SERIES_SCHEMA, SERIES_VERSION, kind_of, read_bounded};
 use super::{Inconsistent, ReadError, Recording, Tool};
 use crate::atomic_file::{OutputError, OutputFile};
-
-/// What the field `schema` of every series says.
-pub const SERIES_SCHEMA: &str = "profiler/series";
-/// Newest version of the format that this program reads, and the one that it writes.
-pub const SERIES_VERSION: u32 = 1;
 
 /// Runs of one module, kernel and load, in the order in which they were made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
