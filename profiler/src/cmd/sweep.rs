@@ -2,11 +2,9 @@
 
 use std::path::Path;
 
-use clap::Parser as _;
-
 use super::failures::of_signal;
 use super::{report::stdout_width, to_stdout};
-use crate::cli::{Cli, Command, SweepArgs};
+use crate::cli::{SweepArgs, run_arguments};
 use crate::error::{Failure, exit};
 use crate::progress::Progress;
 use crate::run::Signals;
@@ -57,9 +55,8 @@ pub fn run(args: &SweepArgs) -> Result<(), Failure> {
 /// Checks that `profiler run` accepts the arguments, before anything is measured.
 fn check_arguments(args: &SweepArgs, plan: &Plan) -> Result<(), Failure> {
     let Some(cell) = plan.cells().next() else { return Ok(()) };
-    let words = ["profiler".into(), "run".into()].into_iter();
-    match Cli::try_parse_from(words.chain(cell.arguments(&args.run, Path::new("cell.json")))) {
-        Ok(Cli { command: Command::Run(run), .. }) if run.repeat > 1 => Err(Failure::new(
+    match run_arguments(cell.arguments(&args.run, Path::new("cell.json"))) {
+        Ok(Some(run)) if run.repeat > 1 => Err(Failure::new(
             exit::USAGE,
             "--repeat is an option of the sweep: write it before the `--`, and each run gets its own file",
         )),

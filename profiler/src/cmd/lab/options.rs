@@ -37,7 +37,7 @@ pub(super) fn of(args: &LabArgs, vng: &Path, meter: Meter) -> Result<Options, Fa
         repeat: args.repeat,
         boots: args.boots,
         jobs: args.jobs,
-        clock: args.clock.into(),
+        clock: args.clock,
         meter,
         cpus: args.cpus,
         memory: args.memory.clone(),
