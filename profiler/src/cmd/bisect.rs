@@ -2,14 +2,13 @@
 
 use std::path::Path;
 
-use super::gate::builds::Planned;
 use super::to_stdout;
 use crate::bisect::{self, Found, Judged, Options, Verdict};
 use crate::cli::bisect::BisectArgs;
-use crate::cli::gate::BuildsArgs;
 use crate::error::{Failure, exit};
 use crate::export::cell::clean;
 use crate::export::verdict::GateReport;
+use crate::lab::gate::{self, Planned};
 use crate::progress::Progress;
 use crate::text::plural;
 use crate::verdict::{Outcome, Rule};
@@ -49,22 +48,19 @@ fn judge(
     candidate: &Path,
     progress: &mut Progress,
 ) -> Result<Judged, Failure> {
-    let builds = BuildsArgs {
-        old: vec![good.to_owned()],
-        new: vec![candidate.to_owned()],
-        kernel: args.kernel.iter().cloned().collect(),
+    let builds = gate::Options {
+        baseline: vec![good.to_owned()],
+        candidate: vec![candidate.to_owned()],
+        kernels: args.kernel.iter().cloned().collect(),
         handlers: args.handlers.clone(),
-        plan: false,
         module_params: args.module_params.clone(),
         out: None,
         cache: None,
         vng: args.vng.clone(),
         logs: args.logs.clone(),
-        quiet: args.quiet,
     };
     let rule = Rule { limits: args.max_regression, ..Rule::default() };
-    let measured =
-        Planned::of(&builds).and_then(|planned| planned.decide(&builds, &[], rule, progress));
+    let measured = Planned::of(builds).and_then(|planned| planned.decide(&[], rule, progress));
     match measured {
         Ok((report, _)) => Ok(judged(&report)),
         Err(failure) if is_of_build(failure.code) => {

@@ -26,7 +26,7 @@ pub fn benches(options: &Options, with_btf: bool, folder: &Path) -> Result<Vec<B
     };
     let bench = |kernel: KernelImage| {
         let below = folder.join(&kernel.release);
-        fs::create_dir_all(&below).map_err(|error| cannot_write(&below, &error))?;
+        fs::create_dir_all(&below).map_err(|error| Failure::cannot_write(&below, &error))?;
         let btf = if with_btf { kernel_btf(&kernel, &below)? } else { None };
         let build = |modules: &[Inspected], params: &str, name: &str| -> Result<Build, Failure> {
             let module = of_kernel(modules, &kernel)?;
@@ -112,7 +112,7 @@ fn kernel_btf(kernel: &KernelImage, folder: &Path) -> Result<Option<PathBuf>, Fa
         Err(error) => return Err(Failure::new(exit::CANNOT_MEASURE, error.to_string())),
     };
     let file = folder.join("vmlinux.btf");
-    fs::write(&file, bytes).map_err(|error| cannot_write(&file, &error))?;
+    fs::write(&file, bytes).map_err(|error| Failure::cannot_write(&file, &error))?;
     Ok(Some(file))
 }
 
@@ -129,14 +129,11 @@ fn make(module: &Inspected, btf: Option<&Path>, output: &Path) -> Result<(), Fai
             prepare::prepare(&options, None)?;
         }
         _ => {
-            fs::copy(&module.file, output).map_err(|error| cannot_write(output, &error))?;
+            fs::copy(&module.file, output)
+                .map_err(|error| Failure::cannot_write(output, &error))?;
         }
     }
     Ok(())
-}
-
-fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(exit::BAD_OUTPUT, format!("cannot write {}: {error}", path.display()))
 }
 
 #[cfg(test)]

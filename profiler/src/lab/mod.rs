@@ -8,6 +8,7 @@ pub mod builds;
 pub mod cache;
 pub mod counts;
 pub mod exact;
+pub mod gate;
 pub mod guest;
 pub mod kernel;
 pub mod lines;
@@ -27,12 +28,14 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use profiler_vm::KernelImage;
 
 use crate::error::{Failure, exit};
+use crate::progress::Progress;
 use crate::recording::{Meter, Place, Recording};
+use crate::text::plural;
 use crate::verdict::Side;
 use lines::Lines;
 use plan::{Build, CountingFiles, Plan, Step, Task, sides};
@@ -58,6 +61,30 @@ pub struct Measured {
     pub candidate: Vec<Recording>,
     /// Why it ended early, if it did; earlier runs are kept.
     pub failure: Option<Failure>,
+}
+
+/// Runs the boots of one kernel with a progress bar of runs.
+pub fn run_with_progress(bench: &Bench, settings: &Settings, progress: &mut Progress) -> Measured {
+    let sides = if bench.candidate.is_some() { 4 } else { 1 };
+    let work = settings.work.len() as u64;
+    let runs = u64::from(settings.boots) * u64::from(settings.repeat) * sides * work;
+    progress.say(&format!(
+        "Linux {}: {} boot{}, {runs} run{}, {} at a time, clock {}",
+        bench.kernel.release,
+        settings.boots,
+        plural(settings.boots),
+        plural(runs),
+        settings.jobs,
+        settings.clock,
+    ));
+    progress.begin_steps("runs", runs);
+    let started = AtomicU64::new(0);
+    let bar = &*progress;
+    let measured = run(bench, settings, &|| {
+        bar.at_step(started.fetch_add(1, Ordering::Relaxed));
+    });
+    progress.end();
+    measured
 }
 
 /// Runs all boots; `on_run` is called at the start of each run.

@@ -98,7 +98,7 @@ impl Sweep {
         }
         let recording = Recording::read(&part)?;
         let target = self.folder.join(cell.file_name());
-        fs::rename(&part, &target).map_err(|error| cannot_write(&target, &error))?;
+        fs::rename(&part, &target).map_err(|error| Failure::cannot_write(&target, &error))?;
         self.done.push((cell, recording));
         Ok(None)
     }
@@ -172,8 +172,9 @@ async fn read_on(
 impl Plan {
     /// Makes this grid the folder's own, and keeps other sweeps out of it.
     fn claim(&self, folder: &Path) -> Result<Flock<fs::File>, Failure> {
-        fs::create_dir_all(folder).map_err(|error| cannot_write(folder, &error))?;
-        let handle = fs::File::open(folder).map_err(|error| cannot_write(folder, &error))?;
+        fs::create_dir_all(folder).map_err(|error| Failure::cannot_write(folder, &error))?;
+        let handle =
+            fs::File::open(folder).map_err(|error| Failure::cannot_write(folder, &error))?;
         let lock = Flock::lock(handle, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
             let text = format!("{}: another sweep is at work there ({errno})", folder.display());
             Failure::new(exit::BAD_OUTPUT, text)
@@ -187,12 +188,8 @@ impl Plan {
                 text.push('\n');
                 OutputFile::open(&path)?.commit(text.as_bytes())?;
             }
-            Err(error) => return Err(cannot_write(&path, &error)),
+            Err(error) => return Err(Failure::cannot_write(&path, &error)),
         }
         Ok(lock)
     }
-}
-
-fn cannot_write(path: &Path, error: &dyn std::fmt::Display) -> Failure {
-    Failure::new(exit::BAD_OUTPUT, format!("cannot write {}: {error}", path.display()))
 }

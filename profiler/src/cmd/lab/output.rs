@@ -2,7 +2,6 @@
 
 use std::fs;
 
-use super::cannot_write;
 use crate::atomic_file::OutputFile;
 use crate::cli::LabArgs;
 use crate::cmd::{report::stdout_width, to_stdout};
@@ -30,7 +29,8 @@ impl Outputs {
             if let Some(out) = &args.out {
                 let of_one = benches.len() == 1;
                 let folder = if of_one { out.clone() } else { out.join(&kernel.release) };
-                fs::create_dir_all(&folder).map_err(|error| cannot_write(&folder, &error))?;
+                fs::create_dir_all(&folder)
+                    .map_err(|error| Failure::cannot_write(&folder, &error))?;
                 let open = |name: &str| OutputFile::open(&folder.join(name));
                 if !args.candidate.is_empty() {
                     of_kernel = [Some(open("baseline.json")?), Some(open("candidate.json")?)];

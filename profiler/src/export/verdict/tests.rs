@@ -48,7 +48,7 @@ fn report(more: f64, budget: Option<&str>) -> GateReport {
     let budgets = budget.into_iter().map(|budget| budget.parse().unwrap()).collect();
     let rule = Rule { budgets, ..Rule::default() };
     let sides = Sides::new(&base, &candidate, &[], false);
-    GateReport::of(gate(sides, &rule), 0).without(LeftOut::default())
+    GateReport::of(gate(sides, &rule)).without(LeftOut::default())
 }
 
 fn line<'a>(report: &'a GateReport, figure: &str) -> &'a Line<String> {
