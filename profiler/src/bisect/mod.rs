@@ -4,6 +4,7 @@
 mod build;
 mod git;
 mod state;
+pub mod text;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -5,14 +5,13 @@ use crate::atomic_file::OutputFile;
 use crate::cli::explain::{ExplainArgs, LiveArgs};
 use crate::error::{Failure, exit};
 use crate::explain::{NamedRuns, explain};
-use crate::export::explain::{ExplainReport, Format, Shown, render};
+use crate::export::explain::{ExplainReport, Format, Shown, notes, render};
 use crate::export::verdict::refusal;
 use crate::kernel::privileges;
 use crate::probe;
 use crate::progress::Progress;
-use crate::recording::{Backend, Recording};
+use crate::recording::Backend;
 use crate::run::{self, Measured, Options};
-use crate::text::plural;
 use crate::verdict::{Run, Sides};
 
 /// Explains: see the [command line](ExplainArgs).
@@ -80,39 +79,6 @@ fn options(handler: Option<&str>, args: &LiveArgs) -> Options {
         },
         ..Options::default()
     }
-}
-
-/// What a reader of a live tree has to know.
-fn notes(recording: &Recording) -> Vec<String> {
-    let mut notes = vec![
-        "durations contain the tracer's own cost, some hundred ns for each traced call: a function that makes many \
-         short calls seems longer than it is"
-            .to_owned(),
-    ];
-    for handler in &recording.handlers {
-        let (name, losses) = (&handler.name, &handler.losses);
-        let mut add = |count: u64, why: &str| {
-            if count > 0 {
-                let calls = plural(count);
-                notes.push(format!("{count} call{calls} of {name} left out: {why}"));
-            }
-        };
-        add(losses.lost, "cut off, or events were dropped meanwhile");
-        add(losses.unpaired_exits, "the start was not seen");
-        add(losses.in_flight, "not ended when the load had");
-        if losses.overrun > 0 {
-            notes.push(format!(
-                "the trace buffer had no room for {} event{}, and calls may be missing: enlarge it with \
-                 --trace-buffer KIB",
-                losses.overrun,
-                plural(losses.overrun)
-            ));
-        }
-    }
-    // The others are of handlers' figures, which are in the notes above.
-    let others = recording.warnings.iter().filter(|warning| !warning.is_derived());
-    notes.extend(others.map(|warning| warning.text.clone()));
-    notes
 }
 
 /// Explains, and writes what came of it.

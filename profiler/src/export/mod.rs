@@ -16,6 +16,7 @@ pub mod html;
 pub mod json;
 pub mod junit;
 pub mod kcidb;
+pub mod list;
 pub mod load_profiles;
 mod loads;
 pub mod markdown;

@@ -4,6 +4,7 @@ mod folded;
 mod grids;
 mod json;
 mod markdown;
+mod notes;
 mod svg;
 #[cfg(test)]
 mod tests;
@@ -13,6 +14,7 @@ use std::path::Path;
 
 pub(super) use grids::{Row, rows};
 pub use json::{EXPLAIN_SCHEMA, EXPLAIN_VERSION, ExplainReport, RecordingRecord};
+pub use notes::notes;
 
 /// The formats, as they are named on the command line.
 #[derive(
