@@ -281,7 +281,7 @@ impl Counter {
     /// Tells what the last instruction of the block does. Other accesses are the processor's own, such as those of an
     /// interrupt after it: QEMU 7.2 tells of them as if the last call or return had made them.
     #[inline]
-    pub(crate) fn tell(&mut self, event: Event) {
+    pub(crate) fn record_event(&mut self, event: Event) {
         let expected = match event {
             Event::None => return,
             Event::Call(_) => Kind::Call,

@@ -103,10 +103,8 @@ fn check_self_time(
     match (count, of.min_ns, of.max_ns) {
         (0, None, None) if (of.sum_ns, of.probes_ns) == (0, 0) => Ok(()),
         (1.., Some(min), Some(max)) if min <= max => Ok(()),
-        _ => {
-            Err("its own times have a sum, a min_ns and a max_ns that contradict each other"
-                .to_owned())
-        }
+        _ => Err("its self times have a sum, a min_ns and a max_ns that contradict each other"
+            .to_owned()),
     }
 }
 

@@ -411,7 +411,7 @@ impl SelfTimeRecording {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Interval {
-    /// Its begin, counted from the begin of the window.
+    /// Its start, counted from the start of the window.
     pub start_ns: u64,
     /// Its length.
     pub duration_ns: u64,

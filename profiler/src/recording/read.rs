@@ -160,7 +160,7 @@ impl Recording {
     /// Reads the file `path` and checks that it agrees with itself.
     ///
     /// # Errors
-    /// A [`ReadError`] that tells what the file is instead and what to do; never a panic, and never
+    /// A [`ReadError`] that says what the file is instead and what to do; never a panic, and never
     /// more memory than the file's size explains.
     pub fn read(path: &Path) -> Result<Self, ReadError> {
         let bytes = read_bounded(path)?;
@@ -192,7 +192,7 @@ pub(super) enum Kind {
     Series,
 }
 
-/// Tells from its first fields what a file holds.
+/// What a file holds, by its first fields.
 pub(super) fn kind_of(bytes: &[u8], path: &Path) -> Result<Kind, ReadError> {
     let path = || path.to_owned();
     if bytes.iter().all(u8::is_ascii_whitespace) {

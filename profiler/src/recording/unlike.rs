@@ -330,7 +330,7 @@ fn describe_build(module: &ModuleFacts) -> String {
 
 /// Handlers that both have and that were not observed in the same way.
 fn backends(first: &Recording, second: &Recording) -> Option<(String, String)> {
-    // The probes that tell own time add more to a call.
+    // The probes that measure self time add more to a call.
     let way = |handler: &HandlerRecording| (handler.backend, handler.self_time.is_some());
     let mut pairs: Vec<[(Option<Backend>, bool); 2]> = Vec::new();
     for a in &first.handlers {

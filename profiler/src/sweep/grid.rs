@@ -125,7 +125,7 @@ impl Plan {
     pub fn compare(&self, path: &Path, bytes: &[u8]) -> Result<(), Failure> {
         let other: Self = serde_json::from_slice(bytes).map_err(|error| {
             let text = format!(
-                "{} is no record of a sweep: {error}: choose another --out",
+                "{} is not a record of a sweep: {error}: choose another --out",
                 path.display()
             );
             Failure::new(exit::BAD_INPUT, text)

@@ -217,7 +217,7 @@ pub enum Shown {
     },
     /// Not slower by more than the limit.
     Within,
-    /// The bounds do not tell, but counted calls of both sides take the same: their lowest and highest runs agree.
+    /// The bounds do not decide, but counted calls of both sides take the same: their lowest and highest runs agree.
     SameEnds,
     /// The limit is between the bounds.
     Undecided,

@@ -52,7 +52,7 @@ impl Format {
         self.into()
     }
 
-    /// The format that the ending of `path` tells.
+    /// The format that the extension of `path` stands for.
     #[must_use]
     pub fn of_file(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
