@@ -30,7 +30,7 @@ pub fn run(args: &LabArgs) -> Result<(), Failure> {
         .prefix("profiler-lab-")
         .tempdir()
         .map_err(|error| Failure::cannot_write(&std::env::temp_dir(), &error))?;
-    let benches = builds::benches(options, true, folder.path())?;
+    let benches = builds::of_kernels(options, true, folder.path())?;
     let mut outputs = Outputs::open(args, &benches)?;
     let program = folder.path().join("profiler");
     fs::copy("/proc/self/exe", &program)

@@ -57,12 +57,12 @@ struct Run {
     info: Labels,
     started_s: f64,
     window_s: f64,
-    handlers: Vec<Handler>,
+    handlers: Vec<HandlerFigures>,
 }
 
 /// Figures in seconds, or in instructions.
 #[derive(Debug)]
-struct Handler {
+struct HandlerFigures {
     labels: Labels,
     meter: Meter,
     count: u64,
@@ -96,7 +96,7 @@ impl Run {
             fact("module", &Some(module.name.clone()));
             fact("module_build_id", &module.build_id);
         }
-        let handler = |handler| Handler::of(handler, recording, &labels);
+        let handler = |handler| HandlerFigures::of(handler, recording, &labels);
         Self {
             started_s: recording.started.as_millisecond() as f64 / 1e3,
             window_s: seconds(recording.window_ns),
@@ -107,7 +107,7 @@ impl Run {
     }
 }
 
-impl Handler {
+impl HandlerFigures {
     fn of(handler: &HandlerRecording, recording: &Recording, run: &Labels) -> Self {
         let figure = match recording.meter {
             Meter::Probes => seconds,
@@ -240,7 +240,7 @@ const INSTRUCTIONS: Names = Names {
 /// The figures of the handlers that one meter measured; nothing without such a handler.
 fn figures(encoder: &mut DescriptorEncoder<'_>, runs: &[Run], of: &Names) -> fmt::Result {
     let all = runs.iter().flat_map(|run| &run.handlers);
-    let handlers: Vec<&Handler> = all.filter(|handler| handler.meter == of.meter).collect();
+    let handlers: Vec<&HandlerFigures> = all.filter(|handler| handler.meter == of.meter).collect();
     if handlers.is_empty() && of.meter == Meter::Exact {
         return Ok(());
     }
@@ -263,7 +263,7 @@ fn figures(encoder: &mut DescriptorEncoder<'_>, runs: &[Run], of: &Names) -> fmt
         })
     });
     gauges(encoder, of.quantile, &unit, quantiles)?;
-    let of_handlers = |value: fn(&Handler) -> Option<f64>| {
+    let of_handlers = |value: fn(&HandlerFigures) -> Option<f64>| {
         handlers.iter().filter_map(move |h| Some((Cow::Borrowed(&h.labels), value(h)?)))
     };
     gauges(encoder, of.min, &unit, of_handlers(|handler| handler.min))?;

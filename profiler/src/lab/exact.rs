@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 use super::counts::{self, Calls, Counts};
 use super::lines::Lines;
-use super::plan::{CountedHandler, Length, Plan, RunSpec, Step};
+use super::plan::{BootPlan, CountedHandler, Length, RunSpec, Step};
 use crate::error::{Failure, exit};
 use crate::load::BuiltinKind;
 use crate::recording::call_tree::{TreeFunction, TreeNode, TreePlace};
@@ -40,7 +40,7 @@ const LAYOUT: HistogramLayout = HistogramLayout {
 /// builds, which take long to read.
 pub(super) fn add(
     recording: &mut Recording,
-    plan: &Plan,
+    plan: &BootPlan,
     step: &Step,
     known: &mut HashMap<Side, Lines>,
 ) -> Result<(), Failure> {
@@ -82,7 +82,7 @@ pub(super) fn add(
 }
 
 /// What the driver costs an operation of the job's load, if that was counted without it.
-fn cost(plan: &Plan, step: &Step, with: &Counts) -> Result<Vec<DriverCost>, String> {
+fn cost(plan: &BootPlan, step: &Step, with: &Counts) -> Result<Vec<DriverCost>, String> {
     let job = plan.work.get(step.job).filter(|job| job.cost);
     let (Some(job), Some(files)) = (job, &plan.counting) else {
         return Ok(Vec::new());

@@ -34,16 +34,16 @@ use profiler_vm::KernelImage;
 
 use crate::error::{Failure, exit};
 use crate::progress::Progress;
-use crate::recording::{Meter, Place, Recording};
+use crate::recording::{Meter, Recording, SeriesPosition};
 use crate::text::plural;
 use crate::verdict::Side;
 use lines::Lines;
-use plan::{Build, CountingFiles, Plan, Step, Task, sides};
+use plan::{BootPlan, Build, CountingFiles, Step, Task, sides};
 pub use settings::{Options, Settings, has_cost};
 
 /// A kernel, and the one or two builds to measure on it.
 #[derive(Debug, Clone)]
-pub struct Bench {
+pub struct KernelBuilds {
     /// The kernel.
     pub kernel: KernelImage,
     /// The only build, or the baseline.
@@ -64,7 +64,11 @@ pub struct Measured {
 }
 
 /// Runs the boots of one kernel with a progress bar of runs.
-pub fn run_with_progress(bench: &Bench, settings: &Settings, progress: &mut Progress) -> Measured {
+pub fn run_with_progress(
+    bench: &KernelBuilds,
+    settings: &Settings,
+    progress: &mut Progress,
+) -> Measured {
     let sides = if bench.candidate.is_some() { 4 } else { 1 };
     let work = settings.work.len() as u64;
     let runs = u64::from(settings.boots) * u64::from(settings.repeat) * sides * work;
@@ -88,7 +92,7 @@ pub fn run_with_progress(bench: &Bench, settings: &Settings, progress: &mut Prog
 }
 
 /// Runs all boots; `on_run` is called at the start of each run.
-pub fn run(bench: &Bench, settings: &Settings, on_run: &(dyn Fn() + Sync)) -> Measured {
+pub fn run(bench: &KernelBuilds, settings: &Settings, on_run: &(dyn Fn() + Sync)) -> Measured {
     let next = AtomicU32::new(0);
     let failed = AtomicBool::new(false);
     let results = Mutex::new((Vec::new(), None));
@@ -128,7 +132,7 @@ pub fn run(bench: &Bench, settings: &Settings, on_run: &(dyn Fn() + Sync)) -> Me
 
 /// One boot: its recordings, and why there are no more.
 fn one_boot(
-    bench: &Bench,
+    bench: &KernelBuilds,
     settings: &Settings,
     boot: u32,
     on_run: &(dyn Fn() + Sync),
@@ -173,13 +177,13 @@ fn one_boot(
 
 /// The recording of one run, with its place and the driver's cost per operation.
 fn result(
-    plan: &Plan,
+    plan: &BootPlan,
     step: &Step,
     lines: &mut HashMap<Side, Lines>,
 ) -> Result<Recording, Failure> {
     let mut recording = Recording::read(&step.result)?;
     let part = plan.work.get(step.job).and_then(|job| job.part.clone());
-    recording.place = Some(Place { boot: plan.boot, order: step.order, part });
+    recording.place = Some(SeriesPosition { boot: plan.boot, order: step.order, part });
     if plan.counting.is_some() {
         exact::add(&mut recording, plan, step, lines)?;
     }
@@ -195,7 +199,7 @@ fn result(
     Ok(recording)
 }
 
-fn make_plan(bench: &Bench, settings: &Settings, boot: u32, folder: &Path) -> Plan {
+fn make_plan(bench: &KernelBuilds, settings: &Settings, boot: u32, folder: &Path) -> BootPlan {
     let last = settings.work.len().saturating_sub(1);
     let each = |side| (0..settings.work.len()).map(move |job| (side, job));
     let sides = sides(boot, settings.repeat, bench.candidate.is_some()).into_iter().flat_map(each);
@@ -210,7 +214,7 @@ fn make_plan(bench: &Bench, settings: &Settings, boot: u32, folder: &Path) -> Pl
         counts: folder.join(format!("counts-{order}")),
         handlers: folder.join(format!("handlers-{order}.json")),
     };
-    Plan {
+    BootPlan {
         boot,
         baseline: bench.baseline.clone(),
         candidate: bench.candidate.clone(),

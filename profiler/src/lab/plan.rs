@@ -17,7 +17,7 @@ use crate::verdict::Side;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Task {
     /// All runs of a boot. The other tasks are processes that this one starts.
-    Boot(Box<Plan>),
+    Boot(Box<BootPlan>),
     /// One run on a module that is loaded, and the one before it.
     Measure(Box<Measurement>),
     /// Time the loads without probes.
@@ -92,7 +92,7 @@ pub struct CountedHandler {
 
 /// All steps of one boot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Plan {
+pub struct BootPlan {
     /// Number of the boot, from 0.
     pub boot: u32,
     /// The build of [`Side::Baseline`].
@@ -200,7 +200,7 @@ pub struct GuestFailure {
     pub order: Option<u32>,
 }
 
-impl Plan {
+impl BootPlan {
     /// The build of a side; the baseline if there is only one build.
     #[must_use]
     pub fn build(&self, side: Side) -> &Build {

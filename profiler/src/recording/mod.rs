@@ -63,7 +63,7 @@ pub struct Recording {
     pub started: jiff::Timestamp,
     /// Where among the runs of a [`Series`] this one stands; absent for a run on its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub place: Option<Place>,
+    pub place: Option<SeriesPosition>,
     /// The load profile that handlers and load are of; absent where they were named one by one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_profile: Option<LoadProfileUsed>,
@@ -116,7 +116,8 @@ pub struct Recording {
 /// the boot in common ran in turns on one machine, and pair.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Place {
+#[cfg_attr(test, schemars(rename = "Place"))]
+pub struct SeriesPosition {
     /// Number of the boot of the machine, from 0: all runs of one boot saw the same kernel layout.
     pub boot: u32,
     /// Number of the run within that boot, from 0, counting the runs of every series.

@@ -33,7 +33,7 @@ pub struct Axes {
 
 /// The whole grid.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Plan {
+pub struct Grid {
     schema: String,
     version: u32,
     /// `null` is as fast as possible.
@@ -62,7 +62,7 @@ pub struct Cell {
     pub run: u32,
 }
 
-impl Plan {
+impl Grid {
     /// The grid that is asked for, on this machine.
     ///
     /// # Errors

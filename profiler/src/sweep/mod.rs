@@ -24,7 +24,7 @@ use crate::error::{Failure, exit};
 use crate::load::{ProfilerProgram, dying_with_parent};
 use crate::recording::Recording;
 
-pub use grid::{Axes, Cell, Plan};
+pub use grid::{Axes, Cell, Grid};
 
 /// A grid in its folder, which no other sweep can use meanwhile.
 #[derive(Debug)]
@@ -43,15 +43,15 @@ impl Sweep {
     /// # Errors
     /// If it cannot be written, holds another grid or a broken recording, or is in use.
     pub fn open(
-        plan: &Plan,
+        grid: &Grid,
         folder: &Path,
         run: Vec<OsString>,
     ) -> Result<(Self, Vec<Cell>), Failure> {
-        let lock = plan.claim(folder)?;
+        let lock = grid.claim(folder)?;
         remove_rests(folder);
         let mut sweep = Self { folder: folder.to_owned(), run, done: Vec::new(), _lock: lock };
         let mut left = Vec::new();
-        for cell in plan.cells() {
+        for cell in grid.cells() {
             match cell.read(folder)? {
                 Some(recording) => sweep.done.push((cell, recording)),
                 None => left.push(cell),
@@ -169,7 +169,7 @@ async fn read_on(
     }
 }
 
-impl Plan {
+impl Grid {
     /// Makes this grid the folder's own, and keeps other sweeps out of it.
     fn claim(&self, folder: &Path) -> Result<Flock<fs::File>, Failure> {
         fs::create_dir_all(folder).map_err(|error| Failure::cannot_write(folder, &error))?;

@@ -64,7 +64,7 @@ pub fn gate<'a>(sides: Result<Sides<'a>, Refusal>, rule: &Rule) -> Gate<'a> {
 
 /// What further runs can still decide.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Open {
+pub struct Undecided {
     /// Number of comparisons, for which p-values are adjusted.
     pub comparisons: usize,
     /// Names of the parts with a figure that is not shown to be within its limit.
@@ -73,7 +73,7 @@ pub struct Open {
 
 /// What further runs can still decide by `rule`.
 #[must_use]
-pub fn open(sides: &Sides<'_>, rule: &Rule) -> Open {
+pub fn undecided(sides: &Sides<'_>, rule: &Rule) -> Undecided {
     let mut pending = Vec::new();
     for (number, part) in sides.parts.iter().enumerate() {
         for record in changes(part) {
@@ -82,7 +82,7 @@ pub fn open(sides: &Sides<'_>, rule: &Rule) -> Open {
     }
     let open = pending.iter().filter(|figure| !figure.is_settled());
     let parts = open.map(|figure| sides.parts[figure.part].name.clone()).collect();
-    Open { comparisons: pending.len(), parts }
+    Undecided { comparisons: pending.len(), parts }
 }
 
 impl Pending {

@@ -24,7 +24,7 @@ pub use design::{Design, DesignKind, Enough};
 pub use finding::{
     Conclusion, Evidence, Gate, Line, Outcome, Shown, Tally, Threshold, TooFewRuns, Verdict,
 };
-pub use gate::{Open, gate, open};
+pub use gate::{Undecided, gate, undecided};
 pub use quantity::{Amount, QuantityError, parse_ns, parse_share};
 pub use rule::{HandlerRule, Limit, Limits, LimitsError, Measured, Rule};
 pub use rule_file::RuleFileError;

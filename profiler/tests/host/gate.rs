@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use profiler::load::{BuiltinKind, LoadFailure, LoadSpec, LoadStatus};
-use profiler::recording::{Clock, Meter, Place, Recording, Series};
+use profiler::recording::{Clock, Meter, Recording, Series, SeriesPosition};
 use profiler::verdict::{self, Rule, Run, Sides};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -68,7 +68,7 @@ impl Recipe {
         recording.warnings.clear();
         recording.clock = self.clock;
         recording.host.boot_id = Some(format!("boot-{}", self.boot));
-        recording.place = Some(Place { boot: self.boot, order: self.order, part: None });
+        recording.place = Some(SeriesPosition { boot: self.boot, order: self.order, part: None });
         recording.started = jiff::Timestamp::from_second(
             1_700_000_000 + i64::from(self.boot) * 600 + i64::from(self.order) * 20,
         )
@@ -844,7 +844,7 @@ fn counted_instructions_that_stay_within_their_limit_need_no_more_runs() {
         };
         let (base, candidate) = (named(base), named(candidate));
         let sides = Sides::new(&base, &candidate, &[], false).unwrap();
-        let open = verdict::open(&sides, &Rule::default());
+        let open = verdict::undecided(&sides, &Rule::default());
         (open.comparisons, open.parts.len())
     };
     let bench = |more| Bench::new(counted_in(1, 200, more));

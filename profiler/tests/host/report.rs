@@ -9,7 +9,7 @@ use profiler::atomic_file::OutputFile;
 use profiler::cmd::report::{Options, ReportError, print_plots, print_series, report, run};
 use profiler::export::{Exporter as _, Json, Table, Unit};
 use profiler::recording::measure::Losses;
-use profiler::recording::{MAX_FILE_BYTES, Place, ReadError, Recording, Series};
+use profiler::recording::{MAX_FILE_BYTES, ReadError, Recording, Series, SeriesPosition};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -139,7 +139,7 @@ fn a_run_and_its_file_give_the_same_bytes() {
 }
 
 fn series() -> Series {
-    let place = |boot, order| Some(Place { boot, order, part: None });
+    let place = |boot, order| Some(SeriesPosition { boot, order, part: None });
     let at = |boot, order| Recording { place: place(boot, order), ..sample() };
     Series::new("baseline", vec![at(0, 0), at(0, 3), at(1, 1)])
 }

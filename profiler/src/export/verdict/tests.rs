@@ -6,7 +6,7 @@ use crate::lab::lines::Lines;
 use crate::lab::plan::CountedHandler;
 use crate::lab::{counts, exact};
 use crate::load::BuiltinKind;
-use crate::recording::{CallTree, DriverCost, Meter, Place};
+use crate::recording::{CallTree, DriverCost, Meter, SeriesPosition};
 use crate::verdict::{Rule, gate};
 
 /// Two boots of 4 v 4 runs in turns: one handler that takes 9 instructions on both sides, and an operation of which the driver
@@ -23,7 +23,7 @@ fn sides(more: f64) -> [Vec<Run>; 2] {
         let mut recording = runs(&[CallTree::default()]).remove(0);
         let counts = counts::parse(text).unwrap();
         exact::fill(&mut recording, &counts, vec![handler.clone()], &Lines::default()).unwrap();
-        recording.place = Some(Place { boot, order, part: None });
+        recording.place = Some(SeriesPosition { boot, order, part: None });
         recording.host.boot_id = Some(format!("boot-{boot}"));
         recording.started += jiff::SignedDuration::from_secs(i64::from(boot * 100 + order));
         // By where objects lie, as between boots.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::cache::{Cache, Key};
 use super::registered::Registered;
 use super::session::{self, Session};
-use super::{Bench, Measured, builds, plugin, tools};
+use super::{KernelBuilds, Measured, builds, plugin, tools};
 use crate::error::{Failure, exit};
 use crate::export::verdict::{GateReport, LeftOut};
 use crate::load_profile::{Library, LoadProfile};
@@ -54,7 +54,7 @@ pub struct Planned {
     lab: super::Options,
     /// Removed with it, and what is in it: the builds, the program, the VMs' files.
     folder: tempfile::TempDir,
-    benches: Vec<Bench>,
+    benches: Vec<KernelBuilds>,
     side_by_side: u32,
     cache: Option<Cache>,
     /// For each kernel, if there is a cache.
@@ -86,7 +86,7 @@ impl Planned {
             .prefix("profiler-gate-")
             .tempdir()
             .map_err(|error| Failure::cannot_write(&std::env::temp_dir(), &error))?;
-        let benches = builds::benches(&lab, false, folder.path())?;
+        let benches = builds::of_kernels(&lab, false, folder.path())?;
         let side_by_side = available_parallelism().map_or(1, |cpus| cpus.get() as u32);
         let mut planned = Self {
             options,
@@ -256,7 +256,7 @@ fn lab_options(options: &Options, session: &Session, vng: &Path) -> super::Optio
 }
 
 /// Writes the recordings, in a folder for each kernel where there are several.
-fn keep(out: &Path, benches: &[Bench], sides: &[Vec<Run>; 2]) -> Result<(), Failure> {
+fn keep(out: &Path, benches: &[KernelBuilds], sides: &[Vec<Run>; 2]) -> Result<(), Failure> {
     for bench in benches {
         let release = &bench.kernel.release;
         let folder = if benches.len() > 1 { out.join(release) } else { out.to_owned() };

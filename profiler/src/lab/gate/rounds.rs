@@ -47,18 +47,18 @@ impl<'a> Rounds<'a> {
         let Ok(sides) = Sides::new(&self.runs[0], &self.runs[1], allowed, false) else {
             return Ok(());
         };
-        let open = verdict::open(&sides, rule);
-        if open.parts.is_empty() {
+        let undecided = verdict::undecided(&sides, rule);
+        if undecided.parts.is_empty() {
             return Ok(());
         }
-        let names: Vec<&String> = open.parts.iter().flatten().collect();
+        let names: Vec<&String> = undecided.parts.iter().flatten().collect();
         progress.say(&format!("the builds differ under {}: more runs of that", listed(&names)));
         let is_open = |name: &str| names.iter().any(|open| *open == name);
         for number in 0..self.planned.benches.len() {
             let is_cached =
                 self.planned.cached.get(number).is_some_and(|cached| cached.runs.is_some());
             let first = (!is_cached).then_some(session::FIRST);
-            let design = session::further(first, rule.alpha, open.comparisons);
+            let design = session::further(first, rule.alpha, undecided.comparisons);
             self.measure(number, design, session::FIRST.boots, &is_open, None, progress)?;
             if is_cached {
                 // Runs of different boots cannot show that a figure differs: those of the same boots alone count for it.
