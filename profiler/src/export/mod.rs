@@ -7,6 +7,7 @@ pub mod compare;
 pub mod csv;
 mod curve;
 pub mod explain;
+mod exporter;
 mod figures;
 pub mod gate;
 pub(crate) mod grid;
@@ -37,6 +38,7 @@ use std::str::FromStr;
 pub use bmf::Bmf;
 pub use cell::Unit;
 pub use csv::Csv;
+pub use exporter::Exporter;
 pub use hgrm::Hgrm;
 pub use hlog::Hlog;
 pub use html::Html;
@@ -47,19 +49,6 @@ pub use openmetrics::OpenMetrics;
 pub use otava::Otava;
 pub use smaller_is_better::SmallerIsBetter;
 pub use table::Table;
-
-use crate::recording::Recording;
-
-/// A format.
-pub trait Exporter {
-    /// The whole of `recording` in this format. Equal recordings give equal bytes.
-    fn serialize(&self, recording: &Recording) -> Vec<u8>;
-
-    /// Several runs in one document, kept apart; `None` if the format holds only one run.
-    fn serialize_runs(&self, _runs: &[Recording]) -> Option<Vec<u8>> {
-        None
-    }
-}
 
 /// Formats.
 #[derive(

@@ -8,6 +8,7 @@
 //! Within one version fields may be added and none changes its meaning; readers ignore fields
 //! that they do not know.
 
+mod backend;
 pub mod call_tree;
 mod check;
 pub mod costs;
@@ -19,11 +20,14 @@ mod merge;
 mod read;
 mod series;
 mod source;
+mod tool;
 pub mod unlike;
 pub mod warning;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use backend::way;
+pub use backend::{Backend, Clock, Meter};
 pub use call_tree::CallTree;
 pub use check::Inconsistent;
 pub use distribution::{Bucket, Distribution, EncodeError, HistogramLayout};
@@ -31,6 +35,7 @@ pub use merge::{Merge, MergeError};
 pub use read::{MAX_FILE_BYTES, ReadError, SERIES_SCHEMA, SERIES_VERSION};
 pub use series::Series;
 pub use source::Source;
+pub use tool::Tool;
 
 use crate::kernel::host::HostFacts;
 use crate::kernel::module::ModuleFacts;
@@ -169,111 +174,6 @@ impl DriverCost {
     pub fn added_ns(&self) -> f64 {
         self.with_ns - self.without_ns
     }
-}
-
-/// The program that wrote a recording.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Tool {
-    /// Its name.
-    pub name: String,
-    /// Its version.
-    pub version: String,
-}
-
-impl Tool {
-    /// This program.
-    #[must_use]
-    pub fn this() -> Self {
-        Self {
-            name: env!("CARGO_PKG_NAME").to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-        }
-    }
-}
-
-/// What one nanosecond of a duration is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[derive(strum::Display)]
-#[serde(rename_all = "kebab-case")]
-#[strum(serialize_all = "kebab-case")]
-pub enum Clock {
-    /// Time as it passes.
-    Wall,
-    /// A guest's clock that advances by one nanosecond an instruction.
-    Virtual,
-}
-
-/// What the figures of handlers are.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[derive(strum::Display)]
-#[serde(rename_all = "kebab-case")]
-#[strum(serialize_all = "kebab-case")]
-pub enum Meter {
-    /// Durations between probes at entry and exit, in nanoseconds of the recording's clock.
-    #[default]
-    Probes,
-    /// Instructions of each call, counted by the emulator that the kernel runs in. There are no probes.
-    Exact,
-}
-
-impl Meter {
-    /// The unit of its figures, in full.
-    #[must_use]
-    pub fn unit(self) -> &'static str {
-        match self {
-            Self::Probes => "nanoseconds",
-            Self::Exact => "instructions",
-        }
-    }
-
-    pub(crate) fn is_probes(&self) -> bool {
-        *self == Self::Probes
-    }
-}
-
-/// How a handler's calls were observed, in order of preference.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[derive(strum::VariantArray, strum::IntoStaticStr, strum::Display, strum::EnumString)]
-#[serde(rename_all = "kebab-case")]
-#[strum(serialize_all = "kebab-case", parse_err_ty = String, parse_err_fn = no_such_backend)]
-pub enum Backend {
-    /// One BPF program on the trampoline, for entry and exit, with a cookie between the two.
-    Fsession,
-    /// A BPF fentry and fexit program a handler.
-    Fentry,
-    /// One BPF program on a function probe (fprobe), for entry and exit, with a cookie.
-    KprobeSession,
-    /// A BPF program for entries and one for exits on function probes (fprobe).
-    KprobeMulti,
-    /// The kernel's function_graph tracer, read through tracefs.
-    FunctionGraph,
-    /// A BPF program on a kprobe and one on a kretprobe.
-    Kprobe,
-}
-
-impl Backend {
-    /// All of them, best first.
-    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
-
-    /// Its name on the command line and in files.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-}
-
-fn no_such_backend(_: &str) -> String {
-    let names: Vec<&str> = Backend::ALL.iter().map(|backend| backend.name()).collect();
-    format!("there is no such backend: {}", names.join(", "))
-}
-
-/// How a handler was measured: by a backend, or exactly.
-pub(crate) fn way(backend: Option<Backend>) -> String {
-    backend.map_or(Meter::Exact.to_string(), |backend| backend.to_string())
 }
 
 /// One handler's measurements over the whole window.

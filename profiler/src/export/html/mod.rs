@@ -10,6 +10,7 @@ mod facts;
 pub mod gate;
 mod overview;
 mod paint;
+mod parts;
 mod plot;
 mod rows;
 mod runs;
@@ -22,6 +23,7 @@ use super::Exporter;
 use super::cell::clean;
 use super::curve;
 use crate::recording::{HandlerRecording, Meter, Recording};
+use parts::{Figure, Marked, Side};
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");
@@ -32,16 +34,6 @@ const SCRIPT: &str = include_str!("script.js");
 /// The page of one recording, of two to compare by eye, or of several runs of one thing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Html;
-
-/// One recording of the page.
-#[derive(Clone, Copy)]
-struct Side<'a> {
-    /// `A` or `B`; empty if there is only one recording.
-    mark: &'static str,
-    /// 0 for the first, 1 for the second.
-    number: usize,
-    recording: &'a Recording,
-}
 
 /// What the page says.
 #[derive(Serialize)]
@@ -64,30 +56,6 @@ struct Page {
     books: Option<rows::Grid>,
     costs: Option<costs::Costs>,
     facts: Vec<facts::Fact>,
-}
-
-/// A text on one recording.
-#[derive(Serialize)]
-struct Marked {
-    /// As [`Side::mark`].
-    mark: &'static str,
-    text: String,
-}
-
-/// A drawing.
-#[derive(Serialize)]
-struct Figure {
-    /// For readers who do not see it.
-    label: String,
-    svg: String,
-    caption: String,
-}
-
-impl Figure {
-    /// Nothing where nothing is drawn.
-    fn of(svg: Option<String>, label: String, caption: impl Into<String>) -> Option<Self> {
-        svg.map(|svg| Self { label, svg, caption: caption.into() })
-    }
 }
 
 /// The page's section on a handler.
