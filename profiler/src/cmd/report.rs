@@ -11,8 +11,9 @@ use crate::error::{Failure, exit};
 use crate::export::plot::plots;
 use crate::export::{Format, Html, Look, Unit, series};
 
+pub(super) use print::unwritable;
 use print::write;
-pub use print::{ReportError, print_plots, print_series, report, stdout_width};
+pub use print::{print_plots, print_series, stdout_width};
 use select::{one, read, several};
 
 /// Options of a report.
@@ -84,6 +85,6 @@ pub fn run(options: &Options<'_>, out: &mut dyn Write) -> Result<(), Failure> {
     }
     match output {
         Some(output) => Ok(output.commit(&bytes)?),
-        None => Ok(write(out, &bytes).map_err(ReportError::Write)?),
+        None => write(out, &bytes).map_err(|error| unwritable(&error)),
     }
 }

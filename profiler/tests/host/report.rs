@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::stat::Mode;
 use profiler::atomic_file::OutputFile;
-use profiler::cmd::report::{Options, ReportError, print_plots, print_series, report, run};
+use profiler::cmd::report::{Options, print_plots, print_series, run};
 use profiler::export::{Exporter as _, Json, Table, Unit};
 use profiler::recording::measure::Losses;
 use profiler::recording::{MAX_FILE_BYTES, ReadError, Recording, Series, SeriesPosition};
@@ -17,6 +17,23 @@ use crate::common::{LAYOUT, assert_valid, handler, measure, sample, validator};
 
 fn table(recording: &Recording, unit: Unit) -> String {
     String::from_utf8(Table { unit, width: None }.serialize(recording)).unwrap()
+}
+
+/// The whole file as tables.
+fn options(file: &Path, unit: Unit) -> Options<'_> {
+    Options {
+        file,
+        other: None,
+        format: None,
+        output: None,
+        run: None,
+        handlers: &[],
+        plot: false,
+        unit,
+        width: None,
+        commit: None,
+        origin: None,
+    }
 }
 
 fn json_of(recording: &Recording) -> Value {
@@ -129,11 +146,11 @@ fn a_run_and_its_file_give_the_same_bytes() {
     let recording = sample();
     recording.write(&path).unwrap();
     for unit in [Unit::Auto, Unit::Ns, Unit::Us, Unit::Ms] {
-        let (mut run, mut later) = (Vec::new(), Vec::new());
+        let (mut printed, mut later) = (Vec::new(), Vec::new());
         let series = Series::new("", vec![recording.clone()]);
-        print_series(&series, unit, None, &mut run).unwrap();
-        report(&path, unit, None, &mut later).unwrap();
-        assert_eq!(run, later);
+        print_series(&series, unit, None, &mut printed).unwrap();
+        run(&options(&path, unit), &mut later).unwrap();
+        assert_eq!(printed, later);
     }
     assert_eq!(Recording::read(&path).unwrap(), recording);
 }
@@ -155,24 +172,12 @@ fn a_series_keeps_its_runs_apart() {
     let path = folder.path().join("s.json");
     series.write(&path).unwrap();
     let mut text = Vec::new();
-    report(&path, Unit::Auto, None, &mut text).unwrap();
+    run(&options(&path, Unit::Auto), &mut text).unwrap();
     let text = String::from_utf8(text).unwrap();
     assert!(text.contains("run 2      10 s, after 1 s of warm-up, boot 0, order 3; "), "{text}");
     let mut third = Vec::new();
-    let options = Options {
-        file: &path,
-        other: None,
-        format: None,
-        output: None,
-        run: Some(3),
-        handlers: &[],
-        plot: false,
-        unit: Unit::Auto,
-        width: None,
-        commit: None,
-        origin: None,
-    };
-    run(&options, &mut third).unwrap();
+    let third_run = Options { run: Some(3), ..options(&path, Unit::Auto) };
+    run(&third_run, &mut third).unwrap();
     assert_eq!(String::from_utf8(third).unwrap(), table(&series.runs[2], Unit::Auto));
 }
 
@@ -412,9 +417,11 @@ fn an_unwritable_report_is_an_error_and_a_closed_pipe_is_none() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.json");
     sample().write(&path).unwrap();
-    let write = |kind| report(&path, Unit::Auto, None, &mut Failing(kind));
+    let write = |kind| run(&options(&path, Unit::Auto), &mut Failing(kind));
     assert!(write(std::io::ErrorKind::BrokenPipe).is_ok());
-    assert!(matches!(write(std::io::ErrorKind::StorageFull), Err(ReportError::Write(_))));
+    let failure = write(std::io::ErrorKind::StorageFull).unwrap_err();
+    assert_eq!(failure.code, 8);
+    assert!(failure.message.starts_with("cannot write the report: "), "{failure}");
 }
 
 /// Names in `folder`, sorted.

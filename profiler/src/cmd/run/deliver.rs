@@ -39,7 +39,7 @@ pub(super) fn deliver(
         print(args, result, report::stdout_width(), out)
     };
     written?;
-    printed.map_err(|error| Failure::from(report::ReportError::Write(error)))
+    printed.map_err(|error| report::unwritable(&error))
 }
 
 /// Saves the recording elsewhere if its file cannot be written, because a run cannot be repeated.
