@@ -41,7 +41,7 @@ struct PerVcpu {
     offset: usize,
 }
 
-/// Memory accesses that are told: `QEMU_PLUGIN_MEM_*`.
+/// Memory accesses that are reported: `QEMU_PLUGIN_MEM_*`.
 #[derive(Clone, Copy)]
 pub(crate) enum Access {
     Write = 2,
@@ -109,7 +109,7 @@ fn find(name: &std::ffi::CStr) -> Option<*mut c_void> {
     (!found.is_null()).then_some(found)
 }
 
-/// Whether the access that a callback was told of is a write. QEMU 7.2 does not keep to what was asked for.
+/// Whether the access reported to a callback is a write. QEMU 7.2 does not keep to what was asked for.
 pub(crate) fn is_store(info: u32) -> bool {
     // SAFETY: the function reads the number alone.
     unsafe { qemu_plugin_mem_is_store(info) }

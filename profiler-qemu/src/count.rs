@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 
-use crate::symbols::{Place, Symbols};
+use crate::symbols::{BlockPlace, Symbols};
 use crate::x86::{self, Kind};
 
 /// No parent: a call from outside of all watched functions.
@@ -33,7 +33,7 @@ pub(crate) struct Block {
     pub(crate) instructions: u32,
     /// Address of the last one.
     pub(crate) last: u64,
-    pub(crate) place: Option<Place>,
+    pub(crate) place: Option<BlockPlace>,
     /// What the last one does.
     pub(crate) end: Kind,
     /// It goes back to what an interrupt interrupted.
@@ -281,7 +281,7 @@ impl Counter {
     /// Tells what the last instruction of the block does. Other accesses are the processor's own, such as those of an
     /// interrupt after it: QEMU 7.2 tells of them as if the last call or return had made them.
     #[inline]
-    pub(crate) fn tell(&mut self, event: Event) {
+    pub(crate) fn record_event(&mut self, event: Event) {
         let expected = match event {
             Event::None => return,
             Event::Call(_) => Kind::Call,
@@ -319,7 +319,7 @@ impl Counter {
     }
 
     /// Whether a function that begins here is followed wherever it is called.
-    fn is_root(&self, place: Place) -> bool {
+    fn is_root(&self, place: BlockPlace) -> bool {
         place.watched || (place.system_call && self.operation.is_some())
     }
 
@@ -330,7 +330,7 @@ impl Counter {
         }
     }
 
-    fn begin_inside(&mut self, block: &mut Block, place: Place, event: Event, now: Sums) {
+    fn begin_inside(&mut self, block: &mut Block, place: BlockPlace, event: Event, now: Sums) {
         // A block that was cut short did not come to its last instruction.
         let event = if self.settle(now, place) { event } else { Event::None };
         self.finish_switch(event);
@@ -352,7 +352,7 @@ impl Counter {
     }
 
     /// Counts the block before this one; whether it was executed as a whole, as far as is known.
-    fn settle(&mut self, now: Sums, place: Place) -> bool {
+    fn settle(&mut self, now: Sums, place: BlockPlace) -> bool {
         let previous = self.previous;
         if self.running == Running::Outside {
             return true;
@@ -524,7 +524,7 @@ impl Counter {
         }
     }
 
-    fn interrupt(&mut self, place: Place) {
+    fn interrupt(&mut self, place: BlockPlace) {
         let interrupted = self.previous.last;
         if let Some(task) = &mut self.current {
             let within = task.levels.last().is_some_and(|level| level.system_call);
@@ -549,7 +549,7 @@ impl Counter {
     }
 
     /// The function that begins here without a symbol: a call of a function that is watched has led here.
-    fn unnamed(&mut self, address: u64, place: Place, event: Event) -> Option<Place> {
+    fn unnamed(&mut self, address: u64, place: BlockPlace, event: Event) -> Option<BlockPlace> {
         if place.entry || !self.symbols.is_watched(address) || self.node()? == ROOT {
             return None;
         }
@@ -565,7 +565,7 @@ impl Counter {
     }
 
     /// A function begins.
-    fn enter(&mut self, place: Place, event: Event) {
+    fn enter(&mut self, place: BlockPlace, event: Event) {
         let outside = self.level().is_none_or(|level| level.entries.is_empty());
         if outside {
             if self.is_root(place) {
@@ -591,7 +591,7 @@ impl Counter {
         self.push(place, slot, sure);
     }
 
-    fn enter_root(&mut self, place: Place, event: Event) {
+    fn enter_root(&mut self, place: BlockPlace, event: Event) {
         let (slot, sure) = match event {
             Event::Call(slot) => (slot, true),
             Event::Return(slot) => (slot + x86::SLOT, true),
@@ -622,7 +622,7 @@ impl Counter {
         self.current = None;
     }
 
-    fn push(&mut self, place: Place, slot: u64, sure: bool) {
+    fn push(&mut self, place: BlockPlace, slot: u64, sure: bool) {
         let parent = self.node().unwrap_or(ROOT);
         let Some(level) = self.current.as_mut().and_then(|task| task.levels.last_mut()) else {
             return;
@@ -660,7 +660,7 @@ impl Counter {
     }
 
     /// Remembers what the block's instructions are for.
-    fn start(&mut self, block: &mut Block, place: Place, now: Sums) {
+    fn start(&mut self, block: &mut Block, place: BlockPlace, now: Sums) {
         let node = self.node();
         self.running = match (&self.current, node) {
             (None, _) => Running::Outside,

@@ -203,13 +203,17 @@ extern "C" fn on_memory(_: c_uint, info: u32, _: u64, _: *mut c_void) {
 
 extern "C" fn on_call(_: c_uint, info: u32, slot: u64, _: *mut c_void) {
     if api::is_store(info) {
-        with(|plugin| plugin.counter.as_mut().map(|counter| counter.tell(Event::Call(slot))));
+        with(|plugin| {
+            plugin.counter.as_mut().map(|counter| counter.record_event(Event::Call(slot)))
+        });
     }
 }
 
 extern "C" fn on_return(_: c_uint, info: u32, slot: u64, _: *mut c_void) {
     if !api::is_store(info) {
-        with(|plugin| plugin.counter.as_mut().map(|counter| counter.tell(Event::Return(slot))));
+        with(|plugin| {
+            plugin.counter.as_mut().map(|counter| counter.record_event(Event::Return(slot)))
+        });
     }
 }
 

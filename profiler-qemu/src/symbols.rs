@@ -6,7 +6,7 @@ use crate::x86;
 
 /// Where a block's first instruction lies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct BlockPlace {
     /// The function's index; that of the function that a `.cold` part was split from.
     pub(crate) function: u32,
     /// It is the function's first instruction.
@@ -40,7 +40,7 @@ pub(crate) struct Function {
 #[derive(Debug, Default)]
 pub(crate) struct Symbols {
     pub(crate) functions: Vec<Function>,
-    places: Vec<(u64, Place)>,
+    places: Vec<(u64, BlockPlace)>,
     entry_text: (u64, u64),
     /// Where modules that are watched lie: first address, the one after the last, name.
     modules: Vec<(u64, u64, String)>,
@@ -123,7 +123,7 @@ pub(crate) fn parse(text: &str) -> Result<Symbols, String> {
             || named.contains(&function.name);
         (
             function.address,
-            Place {
+            BlockPlace {
                 function: of.copied().unwrap_or(index),
                 entry: of.is_none(),
                 interrupt: x86::is_interrupt(name),
@@ -162,13 +162,13 @@ fn is_bound(name: &str) -> bool {
 
 impl Symbols {
     /// Where `address` lies; `None` below the first function.
-    pub(crate) fn place(&self, address: u64) -> Option<Place> {
+    pub(crate) fn place(&self, address: u64) -> Option<BlockPlace> {
         let after = self.places.partition_point(|(begin, _)| *begin <= address);
         let (begin, place) = *self.places.get(after.checked_sub(1)?)?;
         let stub = self.functions[place.function as usize].name.ends_with("_entries_start");
         let at = begin == address;
         // Each vector has its own few instructions there.
-        Some(Place {
+        Some(BlockPlace {
             entry: place.entry && at,
             interrupt: place.interrupt && (at || stub),
             fault: place.fault && at,
@@ -185,16 +185,16 @@ impl Symbols {
     }
 
     /// Adds a function of a watched module that has no symbol: its name is its distance from the module's first byte.
-    pub(crate) fn add(&mut self, address: u64) -> Option<Place> {
+    pub(crate) fn add(&mut self, address: u64) -> Option<BlockPlace> {
         let (begin, _, module) =
             self.modules.iter().find(|(begin, end, _)| (*begin..*end).contains(&address))?;
         let name = format!("{:#x}", address - begin);
-        let place = Place {
+        let place = BlockPlace {
             function: self.functions.len() as u32,
             entry: true,
             watched: true,
             module: true,
-            ..Place::default()
+            ..BlockPlace::default()
         };
         self.functions.push(Function { address, name, module: module.clone() });
         let at = self.places.partition_point(|(begin, _)| *begin < address);

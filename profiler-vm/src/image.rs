@@ -32,7 +32,7 @@ pub enum ImageError {
     },
     /// It is not a compressed kernel.
     #[error(
-        "{} is no compressed x86 kernel (bzImage of boot protocol 2.08 or newer): give a vmlinuz",
+        "{} is not a compressed x86 kernel (bzImage of boot protocol 2.08 or newer): give a vmlinuz",
         path.display()
     )]
     NoImage {
@@ -218,7 +218,7 @@ mod tests {
     fn a_file_that_is_no_kernel_is_named() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let error = KernelImage::open(file.path()).unwrap_err().to_string();
-        assert!(error.contains("is no compressed x86 kernel"), "{error}");
+        assert!(error.contains("is not a compressed x86 kernel"), "{error}");
         let error = KernelImage::open(Path::new("/no/vmlinuz")).unwrap_err().to_string();
         assert!(error.starts_with("cannot read /no/vmlinuz"), "{error}");
     }

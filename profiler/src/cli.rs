@@ -18,7 +18,8 @@ mod sweep;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand};
 
 pub use kernels::{KernelsAction, KernelsArgs};
 pub use lab::{LabArgs, LabGuestArgs};
@@ -27,8 +28,8 @@ pub use ltp::LtpArgs;
 pub use merge::MergeArgs;
 pub use report::ReportArgs;
 pub use serve::{Listen, ReleaseArgs, ServeArgs, StatusArgs};
-pub use shell::{CompletionsArgs, ManArgs};
-pub use sweep::{Asked, SweepArgs};
+pub use shell::{CompletionsArgs, ManArgs, completions, man_pages};
+pub use sweep::{Asked, SweepArgs, run_arguments};
 
 use crate::export::{Export, Unit};
 use crate::load::{BuiltinKind, Rate};
@@ -232,12 +233,12 @@ pub struct RunArgs {
     pub unit: Unit,
     /// Significant decimal digits of the histograms [default: 3, or 2 with a warning where 3 do not fit in
     /// memory].
-    #[arg(long, value_enum)]
-    pub precision: Option<Digits>,
+    #[arg(long, value_parser = one_of(PRECISIONS))]
+    pub precision: Option<Precision>,
     /// What the machine's clock measures: `virtual` for a guest under `-icount`, whose clock counts
     /// instructions. The recording has it, and recordings of different clocks are not compared.
-    #[arg(long, value_enum, default_value_t = ClockArg::Wall)]
-    pub clock: ClockArg,
+    #[arg(long, value_parser = one_of(CLOCKS), default_value_t = Clock::Wall)]
+    pub clock: Clock,
     /// Built-in load, such as connect (repeatable, or several with commas: they run side by side); an
     /// unknown name prints the list. Without a name: the one of --profile.
     #[arg(long, value_delimiter = ',', num_args = 0..=1, value_name = "KIND", conflicts_with = "load")]
@@ -331,35 +332,14 @@ pub struct TraceCmdArgs {
     pub file: PathBuf,
     /// How percentiles are computed: interpolated between the two nearest values (numpy's default),
     /// the nearest rank, or `sorted[int(r * n) - 1]`.
-    #[arg(long, value_enum, default_value_t = PercentileArg::Linear)]
-    pub percentile: PercentileArg,
+    #[arg(long, value_parser = one_of(PERCENTILES), default_value = "linear")]
+    pub percentile: Percentile,
     /// Write the figures and histograms as JSON to this file (`-` is standard output).
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// No progress on standard error.
     #[arg(long, short)]
     pub quiet: bool,
-}
-
-/// How percentiles are computed.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum PercentileArg {
-    /// Interpolated linearly between the two nearest values.
-    Linear,
-    /// The smallest value that at least that share of the values does not exceed.
-    NearestRank,
-    /// `sorted[int(r * n) - 1]`.
-    Seed,
-}
-
-impl From<PercentileArg> for Percentile {
-    fn from(percentile: PercentileArg) -> Self {
-        match percentile {
-            PercentileArg::Linear => Self::Linear,
-            PercentileArg::NearestRank => Self::NearestRank,
-            PercentileArg::Seed => Self::Seed,
-        }
-    }
 }
 
 const COST_EXAMPLES: &str = "\
@@ -389,49 +369,41 @@ pub struct CostArgs {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
     /// What the machine's clock measures: see `profiler run --help`.
-    #[arg(long, value_enum, default_value_t = ClockArg::Wall)]
-    pub clock: ClockArg,
+    #[arg(long, value_parser = one_of(CLOCKS), default_value_t = Clock::Wall)]
+    pub clock: Clock,
     /// Write the figures as JSON to this file.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }
 
-/// Significant decimal digits.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum Digits {
-    /// 1 part in 100.
-    #[value(name = "2")]
-    Two,
-    /// 1 part in 1000.
-    #[value(name = "3")]
-    Three,
-}
+/// Values by the names that they have here, each with its help.
+type Names<T> = &'static [(&'static str, T, &'static str)];
 
-impl From<Digits> for Precision {
-    fn from(digits: Digits) -> Self {
-        match digits {
-            Digits::Two => Self::Two,
-            Digits::Three => Self::Three,
-        }
-    }
-}
+const PRECISIONS: Names<Precision> =
+    &[("2", Precision::Two, "1 part in 100"), ("3", Precision::Three, "1 part in 1000")];
 
-/// What a nanosecond is.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum ClockArg {
-    /// The machine's own time.
-    Wall,
-    /// One instruction of a guest.
-    Virtual,
-}
+const CLOCKS: Names<Clock> = &[
+    ("wall", Clock::Wall, "The machine's own time"),
+    ("virtual", Clock::Virtual, "One instruction of a guest"),
+];
 
-impl From<ClockArg> for Clock {
-    fn from(clock: ClockArg) -> Self {
-        match clock {
-            ClockArg::Wall => Self::Wall,
-            ClockArg::Virtual => Self::Virtual,
-        }
-    }
+const PERCENTILES: Names<Percentile> = &[
+    ("linear", Percentile::Linear, "Interpolated linearly between the two nearest values"),
+    (
+        "nearest-rank",
+        Percentile::NearestRank,
+        "The smallest value that at least that share of the values does not exceed",
+    ),
+    ("seed", Percentile::Seed, "`sorted[int(r * n) - 1]`"),
+];
+
+/// One of these values, by its name; help and completions list all of them.
+fn one_of<T: Copy + Send + Sync + 'static>(values: Names<T>) -> impl TypedValueParser<Value = T> {
+    let shown = values.iter().map(|(name, _, help)| PossibleValue::new(*name).help(*help));
+    PossibleValuesParser::new(shown).try_map(move |given| {
+        let named = values.iter().find(|(name, ..)| *name == given);
+        named.map(|(_, value, _)| *value).ok_or("there is no such value")
+    })
 }
 
 fn percent(text: &str) -> Result<f64, String> {

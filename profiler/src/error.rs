@@ -1,5 +1,8 @@
 //! How the program ends: exit codes, and the sentence that goes with each.
 
+use std::io;
+use std::path::Path;
+
 /// Exit codes of the program; docs/exit-codes.md has the same table.
 pub mod exit {
     /// All went well.
@@ -57,5 +60,11 @@ impl Failure {
     #[must_use]
     pub fn new(code: u8, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
+    }
+
+    /// A file or folder that cannot be written.
+    #[must_use]
+    pub fn cannot_write(path: &Path, error: &io::Error) -> Self {
+        Self::new(exit::BAD_OUTPUT, format!("cannot write {}: {error}", path.display()))
     }
 }

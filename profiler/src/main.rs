@@ -46,7 +46,7 @@ fn run(command: Command) -> Result<(), Failure> {
             cmd::import::trace_cmd(
                 &cmd::import::Options {
                     file: &args.file,
-                    percentile: args.percentile.into(),
+                    percentile: args.percentile,
                     json: args.json.as_deref(),
                     quiet: args.quiet,
                     width: cmd::report::stdout_width(),

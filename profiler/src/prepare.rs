@@ -37,7 +37,7 @@ pub enum PrepareError {
         tool: &'static str,
     },
     /// The file is no module.
-    #[error("{} is no kernel module: {what}; give the .ko file of the driver", path.display())]
+    #[error("{} is not a kernel module: {what}; give the .ko file of the driver", path.display())]
     NoModule {
         /// The file.
         path: PathBuf,
@@ -286,7 +286,7 @@ impl Module {
             return Err(no_module("it lacks the sections .modinfo and .gnu.linkonce.this_module"));
         };
         if file.kind() != ObjectKind::Relocatable {
-            return Err(no_module("it is no relocatable object"));
+            return Err(no_module("it is not a relocatable object"));
         }
         let value = |key: &str| {
             info.split(|&byte| byte == 0)

@@ -81,14 +81,14 @@ impl Progress {
         self.bar = Some(bar);
     }
 
-    /// Moves the bar to a time since its begin.
+    /// Moves the bar to a time since its start.
     pub fn at(&self, elapsed: Duration) {
         if let Some(bar) = &self.bar {
             bar.set_position(millis(elapsed));
         }
     }
 
-    /// Moves the bar to a number of bytes since its begin.
+    /// Moves the bar to a number of bytes since its start.
     pub fn at_bytes(&self, bytes: u64) {
         if let Some(bar) = &self.bar {
             bar.set_position(bytes);
@@ -105,7 +105,7 @@ impl Progress {
         }
     }
 
-    /// Moves the bar to a number of steps since its begin.
+    /// Moves the bar to a number of steps since its start.
     pub fn at_step(&self, step: u64) {
         if let Some(bar) = &self.bar {
             bar.set_position(step);

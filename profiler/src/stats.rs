@@ -14,7 +14,7 @@ pub use bucket::Bucket;
 pub use durations::Durations;
 pub use holm::adjust;
 pub use rank::{RankTest, rank_test, smallest_p};
-pub use samples::{for_a_bound, for_a_gate, for_an_exact_gate};
+pub use samples::{for_a_gate, for_an_exact_gate};
 
 /// Whole nanoseconds of a duration; at most 2^64 - 1, which is 584 years.
 #[must_use]

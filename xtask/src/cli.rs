@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::demo::Driver;
 use crate::series::Series;
 use crate::testbed::{More, Slow};
 use crate::vm::VmSpec;
@@ -73,6 +72,15 @@ pub(crate) struct DemoArgs {
     /// The kernel series.
     #[arg(long, value_enum, default_value = "6.1")]
     pub(crate) kernel: Series,
+}
+
+/// The driver whose handlers are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Driver {
+    /// The project's own test module: ten handlers of Elkeid's names.
+    Testbed,
+    /// Falco's driver, as Debian 12 has it; Linux 6.1.
+    Scap,
 }
 
 /// Arguments of `bench`.

@@ -6,7 +6,6 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::cli::FuzzArgs;
 use crate::paths::Paths;
 use crate::process;
 use crate::setup::{self, Part};
@@ -38,13 +37,14 @@ pub(crate) fn build(paths: &Paths) -> Result<PathBuf> {
     Ok(target.join(TRIPLE).join("release"))
 }
 
-/// Builds the targets, and runs those asked for one after another.
-pub(crate) fn run_each(paths: &Paths, args: FuzzArgs) -> Result<()> {
+/// Builds the targets, and runs `targets`, or all if there are none, one after another.
+pub(crate) fn run_each(paths: &Paths, seconds: u32, targets: &[String]) -> Result<()> {
     setup::ensure(paths, &[Part::Parsers])?;
     let programs = build(paths)?;
-    let all = TARGETS.map(str::to_owned).to_vec();
-    for target in if args.targets.is_empty() { all } else { args.targets } {
-        println!("fuzz: {target}: {}", run(paths, &programs, &target, args.seconds)?);
+    let is_wanted =
+        |target: &&&str| targets.is_empty() || targets.iter().any(|name| name == **target);
+    for target in TARGETS.iter().filter(is_wanted) {
+        println!("fuzz: {target}: {}", run(paths, &programs, target, seconds)?);
     }
     Ok(())
 }

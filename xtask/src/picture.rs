@@ -5,7 +5,8 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use crate::cargo;
-use crate::demo::{self, Driver};
+use crate::cli::Driver;
+use crate::demo;
 use crate::paths::Paths;
 use crate::process;
 use crate::series::Series;

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use profiler_vm::debian::Unpacked;
 
-use crate::cli::TestbedArgs;
 use crate::digest;
 use crate::kbuild;
 use crate::paths::Paths;
@@ -52,13 +51,12 @@ impl More {
     }
 }
 
-/// Builds the module for each of the kernels asked for, and prints its path.
-pub(crate) fn run(paths: &Paths, args: TestbedArgs) -> Result<()> {
-    let slow = args.slow();
-    let wanted = if args.kernel.is_empty() { Series::ALL.to_vec() } else { args.kernel };
+/// Builds the module for each of `kernels`, or for all if there are none, and prints its path.
+pub(crate) fn run(paths: &Paths, kernels: &[Series], slow: Option<&Slow>) -> Result<()> {
+    let wanted = if kernels.is_empty() { &Series::ALL[..] } else { kernels };
     setup::ensure(paths, &wanted.iter().copied().map(Part::Kernel).collect::<Vec<_>>())?;
     for series in wanted {
-        println!("testbed: {}", build_variant(paths, series, slow.as_ref())?.display());
+        println!("testbed: {}", build_variant(paths, *series, slow)?.display());
     }
     Ok(())
 }

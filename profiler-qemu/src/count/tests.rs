@@ -89,7 +89,7 @@ impl Player {
         let mut block = Block::new(address, vec![1; instructions], end, repeats);
         let sums = self.sums;
         self.counter.begin(&mut block, || sums);
-        self.counter.tell(event);
+        self.counter.record_event(event);
         self.executing = executed as u64;
         self
     }
@@ -220,10 +220,10 @@ fn a_block_of_an_earlier_count_is_looked_up_anew() {
         let mut counter = Counter::new(symbols, number);
         for _ in 0..calls {
             counter.begin(&mut outside, || sums);
-            counter.tell(Event::Call(A));
+            counter.record_event(Event::Call(A));
             sums.instructions += 1;
             counter.begin(&mut inside, || sums);
-            counter.tell(Event::Return(A));
+            counter.record_event(Event::Return(A));
             sums.instructions += 3;
         }
         counter.begin(&mut outside, || sums);

@@ -138,7 +138,7 @@ impl Tree<'_> {
             Verdict::Unknown => "skip",
         };
         let output = output(&self.folder, ["bisect", word])?;
-        // 2: only skipped commits are left, which the log tells.
+        // 2: only skipped commits are left, which the log lists.
         match output.status.code() {
             Some(0 | 2) => Ok(()),
             _ => Err(failed(&format!("bisect {word}"), &output)),

@@ -4,6 +4,7 @@
 mod build;
 mod git;
 mod state;
+pub mod text;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,7 +38,7 @@ pub enum Verdict {
     Good,
     /// Slower.
     Bad,
-    /// It cannot be told.
+    /// It is not known.
     Unknown,
 }
 
@@ -66,7 +67,7 @@ pub struct Found {
 /// Measures the good build, whose file is the first, against another.
 pub type Measure<'a> = &'a mut dyn FnMut(&Path, &Path) -> Result<Judged, Failure>;
 
-/// Looks for the commit; `say` is told each step.
+/// Looks for the commit; `say` gets each step as a line.
 ///
 /// # Errors
 /// If a revision or the repository is not there, the good one cannot be built, the bad one is not slower, or a measurement

@@ -42,7 +42,7 @@ pub struct ExplainArgs {
     /// tables [default: 0.1, and 0 for two files].
     #[arg(long, value_name = "PERCENT", value_parser = super::percent)]
     pub min_share: Option<f64>,
-    /// Format [default: what the ending of --output tells, else table].
+    /// Format [default: by the extension of --output, else table].
     #[arg(long, short, value_parser = format())]
     pub format: Option<Format>,
     /// Write to this file instead of standard output; an older file is replaced in one step.

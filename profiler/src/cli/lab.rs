@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{ClockArg, duration};
+use super::{CLOCKS, Names, duration, one_of};
 use crate::load::{BuiltinKind, Rate};
-use crate::recording::Meter;
+use crate::recording::{Clock, Meter};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -17,6 +17,12 @@ Examples:
   profiler lab --baseline base.ko --candidate head.ko --profile connect --out lab/
   # how well figures repeat
   profiler lab --module hids_driver.ko --profile connect --boots 20";
+
+const METERS: Names<&[Meter]> = &[
+    ("exact", &[Meter::Exact], "The emulator counts instructions"),
+    ("probes", &[Meter::Probes], "Probes at entry and exit"),
+    ("both", &[Meter::Exact, Meter::Probes], "One after the other"),
+];
 
 /// Arguments of `profiler lab`.
 #[derive(Debug, Args)]
@@ -91,13 +97,13 @@ pub struct LabArgs {
     pub jobs: Option<u32>,
     /// `virtual`: one CPU, and a clock that counts instructions. `wall`: the host's time, on
     /// several CPUs, to see contention.
-    #[arg(long, value_enum, default_value_t = ClockArg::Virtual)]
-    pub clock: ClockArg,
+    #[arg(long, value_parser = one_of(CLOCKS), default_value_t = Clock::Virtual)]
+    pub clock: Clock,
     /// How handlers are measured [default: exact under virtual time, else probes]. `exact`: the emulator
     /// counts the instructions of each call, without probes. `probes`: as `profiler run` does. `both`: each in
     /// boots of its own, with a table of both; files get what was counted.
-    #[arg(long, value_enum)]
-    pub meter: Option<MeterArg>,
+    #[arg(long, value_parser = one_of(METERS))]
+    pub meter: Option<&'static [Meter]>,
     /// CPUs of the guest on the wall clock [default: 2].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub cpus: Option<u32>,
@@ -132,23 +138,11 @@ impl LabArgs {
     /// How handlers are measured, what files and reports are of first.
     #[must_use]
     pub fn meters(&self) -> &'static [Meter] {
-        match (self.meter, self.clock) {
-            (Some(MeterArg::Both), _) => &[Meter::Exact, Meter::Probes],
-            (Some(MeterArg::Exact), _) | (None, ClockArg::Virtual) => &[Meter::Exact],
-            (Some(MeterArg::Probes), _) | (None, ClockArg::Wall) => &[Meter::Probes],
-        }
+        self.meter.unwrap_or(match self.clock {
+            Clock::Virtual => &[Meter::Exact],
+            Clock::Wall => &[Meter::Probes],
+        })
     }
-}
-
-/// How handlers are measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum MeterArg {
-    /// The emulator counts instructions.
-    Exact,
-    /// Probes at entry and exit.
-    Probes,
-    /// One after the other.
-    Both,
 }
 
 /// Arguments of the part of `profiler lab` that runs in the guest.

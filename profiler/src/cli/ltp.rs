@@ -3,9 +3,16 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
+use super::{Names, one_of};
 use crate::load::ltp::Runner;
+
+const RUNNERS: Names<Runner> = &[
+    ("direct", Runner::Direct, "This program reads the list and runs it"),
+    ("kirk", Runner::Kirk, "LTP's runner"),
+    ("runltp", Runner::Runltp, "The script of older LTP"),
+];
 
 /// Load profiles and LTP.
 #[derive(Debug, Args)]
@@ -28,8 +35,8 @@ pub struct LtpArgs {
     #[arg(long = "ltp-root", value_name = "DIR")]
     pub root: Option<PathBuf>,
     /// What runs the tests [default: kirk if a supported version is installed, else direct].
-    #[arg(long = "ltp-runner", value_enum)]
-    pub runner: Option<RunnerArg>,
+    #[arg(long = "ltp-runner", value_parser = one_of(RUNNERS))]
+    pub runner: Option<Runner>,
     /// Timeout of one test, after which it is killed.
     #[arg(long = "ltp-timeout", value_name = "TIME", value_parser = super::duration, default_value = "5m")]
     pub time_limit: Duration,
@@ -39,25 +46,4 @@ pub struct LtpArgs {
     /// Also run tests known to harm the machine: that set its clock, use up its memory, crash it.
     #[arg(long)]
     pub allow_destructive: bool,
-}
-
-/// What runs the tests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum RunnerArg {
-    /// This program reads the list and runs it.
-    Direct,
-    /// LTP's runner.
-    Kirk,
-    /// The script of older LTP.
-    Runltp,
-}
-
-impl From<RunnerArg> for Runner {
-    fn from(runner: RunnerArg) -> Self {
-        match runner {
-            RunnerArg::Direct => Self::Direct,
-            RunnerArg::Kirk => Self::Kirk,
-            RunnerArg::Runltp => Self::Runltp,
-        }
-    }
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::Digits;
+use super::{PRECISIONS, one_of};
+use crate::probe::Precision;
 use crate::recording::Backend;
 use crate::serve::config;
 
@@ -36,8 +37,8 @@ pub struct ServeArgs {
     #[arg(long, value_name = "NAME")]
     pub backend: Option<Backend>,
     /// Significant decimal digits of the histograms.
-    #[arg(long, value_enum, default_value_t = Digits::Two)]
-    pub precision: Digits,
+    #[arg(long, value_parser = one_of(PRECISIONS), default_value = "2")]
+    pub precision: Precision,
     /// Address and port for scrapers, or none [default: 127.0.0.1:9560].
     #[arg(long, value_name = "ADDRESS", value_parser = listen)]
     pub listen: Option<Listen>,

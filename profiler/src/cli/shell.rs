@@ -1,9 +1,13 @@
-//! Arguments of `profiler completions` and `profiler man`.
+//! Arguments of `profiler completions` and `profiler man`, and what these print.
 
+use std::io;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Command, CommandFactory as _};
 use clap_complete::Shell;
+use clap_mangen::Man;
+
+use super::Cli;
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
@@ -38,4 +42,34 @@ pub struct ManArgs {
     /// Write all pages to this folder.
     #[arg(long)]
     pub dir: Option<PathBuf>,
+}
+
+/// The completions for a shell.
+#[must_use]
+pub fn completions(shell: Shell) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "profiler", &mut bytes);
+    bytes
+}
+
+/// All man pages with their names.
+///
+/// # Errors
+/// If a page cannot be made.
+pub fn man_pages() -> io::Result<Vec<(String, Vec<u8>)>> {
+    let mut command = Cli::command().disable_help_subcommand(true);
+    command.build();
+    let mut pages = Vec::new();
+    collect(&command, "profiler", &mut pages)?;
+    Ok(pages)
+}
+
+fn collect(command: &Command, name: &str, pages: &mut Vec<(String, Vec<u8>)>) -> io::Result<()> {
+    let mut page = Vec::new();
+    Man::new(command.clone()).render(&mut page)?;
+    pages.push((name.to_owned(), page));
+    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+        collect(sub, &format!("{name}-{}", sub.get_name()), pages)?;
+    }
+    Ok(())
 }

@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, Parser as _};
 
-use super::duration;
+use super::{Cli, Command, RunArgs, duration};
 use crate::export::Unit;
 use crate::load::Rate;
 
@@ -61,4 +61,19 @@ fn rate(text: &str) -> Result<Asked, String> {
     text.parse()
         .map(|rate| Asked(Some(rate)))
         .map_err(|error: crate::load::BadRate| format!("{error}; or `max`, as fast as possible"))
+}
+
+/// The arguments of `profiler run` in `words`; `None` if they are of another subcommand.
+///
+/// # Errors
+/// What `profiler run` says of them.
+pub fn run_arguments(
+    words: impl IntoIterator<Item = OsString>,
+) -> Result<Option<Box<RunArgs>>, String> {
+    let words = ["profiler".into(), "run".into()].into_iter().chain(words);
+    match Cli::try_parse_from(words) {
+        Ok(Cli { command: Command::Run(run) }) => Ok(Some(run)),
+        Ok(_) => Ok(None),
+        Err(error) => Err(error.to_string()),
+    }
 }

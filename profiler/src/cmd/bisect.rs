@@ -2,16 +2,14 @@
 
 use std::path::Path;
 
-use super::gate::builds::Planned;
 use super::to_stdout;
-use crate::bisect::{self, Found, Judged, Options, Verdict};
+use crate::bisect::{self, Judged, Options, Verdict, text::text};
 use crate::cli::bisect::BisectArgs;
-use crate::cli::gate::BuildsArgs;
 use crate::error::{Failure, exit};
 use crate::export::cell::clean;
 use crate::export::verdict::GateReport;
+use crate::lab::gate::{self, Planned};
 use crate::progress::Progress;
-use crate::text::plural;
 use crate::verdict::{Outcome, Rule};
 
 /// See the [command line](BisectArgs).
@@ -49,22 +47,19 @@ fn judge(
     candidate: &Path,
     progress: &mut Progress,
 ) -> Result<Judged, Failure> {
-    let builds = BuildsArgs {
-        old: vec![good.to_owned()],
-        new: vec![candidate.to_owned()],
-        kernel: args.kernel.iter().cloned().collect(),
+    let builds = gate::Options {
+        baseline: vec![good.to_owned()],
+        candidate: vec![candidate.to_owned()],
+        kernels: args.kernel.iter().cloned().collect(),
         handlers: args.handlers.clone(),
-        plan: false,
         module_params: args.module_params.clone(),
         out: None,
         cache: None,
         vng: args.vng.clone(),
         logs: args.logs.clone(),
-        quiet: args.quiet,
     };
     let rule = Rule { limits: args.max_regression, ..Rule::default() };
-    let measured =
-        Planned::of(&builds).and_then(|planned| planned.decide(&builds, &[], rule, progress));
+    let measured = Planned::of(builds).and_then(|planned| planned.decide(&[], rule, progress));
     match measured {
         Ok((report, _)) => Ok(judged(&report)),
         Err(failure) if is_of_build(failure.code) => {
@@ -93,25 +88,4 @@ fn judged(report: &GateReport) -> Judged {
         words = vec![report.headline()];
     }
     Judged { verdict, words: words.join("\n") }
-}
-
-fn text(found: &Found) -> String {
-    let mut text = match found.first.as_slice() {
-        [first] => format!("bisect: {first} is the first slower commit\n{}\n", found.words),
-        several => {
-            let lines: Vec<String> = several.iter().map(|commit| format!("  {commit}\n")).collect();
-            format!("bisect: one of these is the first slower commit:\n{}", lines.concat())
-        }
-    };
-    let count = found.skipped.len();
-    text.push_str(&format!("bisect: {} build{}", found.builds, plural(found.builds)));
-    if count > 0 {
-        text.push_str(&format!(", {count} commit{} left out:", plural(count)));
-    }
-    text.push('\n');
-    for (commit, why) in &found.skipped {
-        text.push_str(&format!("  {commit}: {}\n", why.lines().next().unwrap_or_default()));
-    }
-    let lines: Vec<_> = text.lines().map(clean).collect();
-    lines.join("\n") + "\n"
 }

@@ -22,7 +22,7 @@ pub fn run(args: &CostArgs) -> Result<(), Failure> {
         return Err(Failure::new(exit::USAGE, text));
     };
     let file = args.json.as_deref().map(OutputFile::open).transpose()?;
-    let (operations, clock) = (args.operations, args.clock.into());
+    let (operations, clock) = (args.operations, args.clock);
     let cost = measure(target, args.backend, args.builtin, operations, args.rounds, clock)?;
     if let Some(file) = file {
         file.commit(json(&cost)?.as_bytes())?;

@@ -5,14 +5,13 @@ use crate::atomic_file::OutputFile;
 use crate::cli::explain::{ExplainArgs, LiveArgs};
 use crate::error::{Failure, exit};
 use crate::explain::{NamedRuns, explain};
-use crate::export::explain::{ExplainReport, Format, Shown, render};
+use crate::export::explain::{ExplainReport, Format, Shown, notes, render};
 use crate::export::verdict::refusal;
 use crate::kernel::privileges;
 use crate::probe;
 use crate::progress::Progress;
-use crate::recording::{Backend, Recording};
+use crate::recording::Backend;
 use crate::run::{self, Measured, Options};
-use crate::text::plural;
 use crate::verdict::{Run, Sides};
 
 /// Explains: see the [command line](ExplainArgs).
@@ -39,7 +38,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
 }
 
 fn recording((name, runs): &(String, Vec<Run>)) -> NamedRuns<'_> {
-    NamedRuns { name: name.clone(), runs: runs.iter().map(|run| &run.profile).collect() }
+    NamedRuns { name: name.clone(), runs: runs.iter().map(|run| &run.recording).collect() }
 }
 
 /// Traces a handler under a load. What was traced until a signal, or under a load that failed, is shown before
@@ -48,17 +47,18 @@ fn live(args: &ExplainArgs, output: Option<OutputFile>) -> Result<(), Failure> {
     privileges::check()?;
     restore_tracefs();
     let run = run::Run::prepare(options(args.handler.as_deref(), &args.trace))?;
-    let Measured { profiles, end } = run.measure(&mut Progress::new(false).drawn(false))?;
-    let called = profiles.first().filter(|profile| profile.calls() > 0);
-    let (Some(profile), Some(load)) = (called, args.trace.builtin) else {
-        for warning in profiles.iter().flat_map(|profile| &profile.warnings) {
+    let Measured { profiles: recordings, end } =
+        run.measure(&mut Progress::new(false).drawn(false))?;
+    let called = recordings.first().filter(|recording| recording.calls() > 0);
+    let (Some(recording), Some(load)) = (called, args.trace.builtin) else {
+        for warning in recordings.iter().flat_map(|recording| &recording.warnings) {
             eprintln!("warning: {}", warning.text);
         }
         return Ok(end?);
     };
     let name = format!("a live trace under the load {load}");
-    let recording = NamedRuns { name, runs: vec![profile] };
-    deliver(args, output, &[recording], notes(profile))?;
+    let runs = NamedRuns { name, runs: vec![recording] };
+    deliver(args, output, &[runs], notes(recording))?;
     Ok(end?)
 }
 
@@ -79,39 +79,6 @@ fn options(handler: Option<&str>, args: &LiveArgs) -> Options {
         },
         ..Options::default()
     }
-}
-
-/// What a reader of a live tree has to know.
-fn notes(profile: &Recording) -> Vec<String> {
-    let mut notes = vec![
-        "durations contain the tracer's own cost, some hundred ns for each traced call: a function that makes many \
-         short calls seems longer than it is"
-            .to_owned(),
-    ];
-    for handler in &profile.handlers {
-        let (name, losses) = (&handler.name, &handler.losses);
-        let mut add = |count: u64, why: &str| {
-            if count > 0 {
-                let calls = plural(count);
-                notes.push(format!("{count} call{calls} of {name} left out: {why}"));
-            }
-        };
-        add(losses.lost, "cut off, or events were dropped meanwhile");
-        add(losses.unpaired_exits, "the start was not seen");
-        add(losses.in_flight, "not ended when the load had");
-        if losses.overrun > 0 {
-            notes.push(format!(
-                "the trace buffer had no room for {} event{}, and calls may be missing: enlarge it with \
-                 --trace-buffer KIB",
-                losses.overrun,
-                plural(losses.overrun)
-            ));
-        }
-    }
-    // The others are of handlers' figures, which are in the notes above.
-    let others = profile.warnings.iter().filter(|warning| !warning.is_derived());
-    notes.extend(others.map(|warning| warning.text.clone()));
-    notes
 }
 
 /// Explains, and writes what came of it.

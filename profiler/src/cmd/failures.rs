@@ -1,6 +1,5 @@
 //! The exit code of each error of the layers below.
 
-use super::report::ReportError;
 use crate::atomic_file::OutputError;
 use crate::error::{Failure, exit};
 use crate::explain::Refusal;
@@ -151,14 +150,5 @@ impl From<serve::Error> for Failure {
             serve::Error::NoEvents(_) | serve::Error::System { .. } => exit::INTERNAL,
         };
         Self::new(code, error.to_string())
-    }
-}
-
-impl From<ReportError> for Failure {
-    fn from(error: ReportError) -> Self {
-        match error {
-            ReportError::Read(error) => error.into(),
-            ReportError::Write(_) => Self::new(exit::BAD_OUTPUT, error.to_string()),
-        }
     }
 }

@@ -1,17 +1,20 @@
 //! `profiler gate`: decides whether the candidate is slower than it may be.
 
-pub(super) mod builds;
 mod output;
+mod rule;
 
-use super::sides::Files;
+use super::{sides::Files, to_stdout};
 use crate::atomic_file::OutputFile;
-use crate::cli::gate::GateArgs;
-use crate::error::{Failure, exit};
+use crate::cli::gate::{BuildsArgs, GateArgs};
+use crate::error::Failure;
 use crate::export::verdict::GateReport;
+use crate::lab::gate::{Options, Planned};
+use crate::progress::Progress;
 use crate::recording::Series;
-use crate::verdict::{self, Outcome, Refusal, Rule, Run, Sides};
+use crate::verdict::{self, Outcome, Rule, Run, Sides};
 
 use output::Outputs;
+use rule::rule;
 
 /// See the [command line](GateArgs). All outputs are written whatever the outcome, except the new
 /// baseline, which needs a pass.
@@ -22,7 +25,7 @@ use output::Outputs;
 pub fn run(args: &GateArgs) -> Result<(), Failure> {
     let rule = rule(args)?;
     if !args.builds.old.is_empty() {
-        return builds::run(args, rule);
+        return of_builds(args, rule);
     }
     let files = Files::of(&args.sides, rule.budgets.is_empty())?;
     // Opened before anything is judged, so that no decision is lost to an output that cannot be written.
@@ -35,15 +38,40 @@ pub fn run(args: &GateArgs) -> Result<(), Failure> {
         let allowed = &args.sides.allow_different;
         Sides::new(&base, &candidate, allowed, args.sides.independent_runs)
     };
-    let report = judged(sides, &rule);
+    let report = GateReport::of(verdict::gate(sides, &rule));
     outputs.write(args, &report)?;
     conclude(args, &report, new_baseline, candidate)
 }
 
-fn judged(sides: Result<Sides<'_>, Refusal>, rule: &Rule) -> GateReport {
-    let gate = verdict::gate(sides, rule);
-    let code = exit_code(gate.conclusion.outcome());
-    GateReport::of(gate, code)
+/// Measures two builds, and judges them.
+fn of_builds(args: &GateArgs, rule: Rule) -> Result<(), Failure> {
+    let planned = Planned::of(options(&args.builds))?;
+    if args.builds.plan {
+        return to_stdout(&planned.text());
+    }
+    let outputs = Outputs::open(args)?;
+    let new_baseline = args.update_baseline.as_deref().map(OutputFile::open).transpose()?;
+    let mut progress = Progress::new(args.builds.quiet);
+    for line in planned.text().lines() {
+        progress.say(line);
+    }
+    let (report, candidate) = planned.decide(&args.sides.allow_different, rule, &mut progress)?;
+    outputs.write(args, &report)?;
+    conclude(args, &report, new_baseline, candidate)
+}
+
+fn options(args: &BuildsArgs) -> Options {
+    Options {
+        baseline: args.old.clone(),
+        candidate: args.new.clone(),
+        kernels: args.kernel.clone(),
+        handlers: args.handlers.clone(),
+        module_params: args.module_params.clone(),
+        out: args.out.clone(),
+        cache: args.cache.clone(),
+        vng: args.vng.clone(),
+        logs: args.logs.clone(),
+    }
 }
 
 /// Writes the new baseline on a pass; else fails with the outcome.
@@ -55,7 +83,7 @@ fn conclude(
 ) -> Result<(), Failure> {
     if report.outcome == Outcome::Pass {
         if let Some(file) = new_baseline {
-            let runs = candidate.into_iter().map(|run| run.profile).collect();
+            let runs = candidate.into_iter().map(|run| run.recording).collect();
             file.commit(&Series::new("baseline", runs).to_json())?;
         }
         return Ok(());
@@ -66,39 +94,4 @@ fn conclude(
     };
     let text = format!("gate: {}: {}{kept}", report.outcome, report.summary);
     Err(Failure::new(report.exit_code, text))
-}
-
-fn exit_code(outcome: Outcome) -> u8 {
-    match outcome {
-        Outcome::Pass => exit::OK,
-        Outcome::Fail => exit::REGRESSION,
-        Outcome::Inconclusive => exit::INCONCLUSIVE,
-        Outcome::NotComparable => exit::NOT_COMPARABLE,
-        Outcome::TooFewRuns => exit::TOO_FEW_RUNS,
-    }
-}
-
-/// The rule of the file, overridden by the command line.
-fn rule(args: &GateArgs) -> Result<Rule, Failure> {
-    let mut rule = match &args.config {
-        Some(path) => {
-            Rule::read(path).map_err(|error| Failure::new(exit::BAD_INPUT, error.to_string()))?
-        }
-        None => Rule::default(),
-    };
-    if let Some(limits) = args.max_regression {
-        rule.limits = Some(limits);
-    }
-    if let Some(share) = args.max_loss {
-        rule.max_loss = share;
-    }
-    if let Some(floor) = args.floor {
-        rule.floor = Some(floor);
-    }
-    if let Some(alpha) = args.alpha {
-        rule.alpha = alpha;
-    }
-    rule.allow_vanished |= args.allow_vanished;
-    rule.budgets.extend(args.budget.iter().cloned());
-    Ok(rule)
 }

@@ -50,17 +50,17 @@ pub fn run(options: &Options<'_>) -> Result<(), Failure> {
         }
         Ok(())
     })?;
-    let profile = merge.finish().map_err(|error| refused(&error))?;
-    profile.check().map_err(|error| {
+    let recording = merge.finish().map_err(|error| refused(&error))?;
+    recording.check().map_err(|error| {
         Failure::new(exit::INTERNAL, format!("the merged recording contradicts itself: {error}"))
     })?;
-    output.commit(&Json.serialize(&profile))?;
+    output.commit(&Json.serialize(&recording))?;
     let progress = Progress::new(options.quiet);
     progress.say(&format!(
         "merged runs: {}, with {} calls of {} handlers",
-        profile.sources.len(),
-        profile.calls(),
-        profile.handlers.len()
+        recording.sources.len(),
+        recording.calls(),
+        recording.handlers.len()
     ));
     if with_intervals > 0 {
         progress.say(&format!(

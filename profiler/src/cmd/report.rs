@@ -10,11 +10,11 @@ use crate::atomic_file::OutputFile;
 use crate::error::{Failure, exit};
 use crate::export::plot::plots;
 use crate::export::{Format, Html, Look, Unit, series};
-use crate::recording::{Recording, Series};
 
+pub(super) use print::unwritable;
 use print::write;
-pub use print::{ReportError, print_plots, print_series, report, stdout_width};
-use select::read;
+pub use print::{print_plots, print_series, stdout_width};
+use select::{one, read, several};
 
 /// Options of a report.
 #[derive(Debug, Clone, Copy)]
@@ -85,23 +85,6 @@ pub fn run(options: &Options<'_>, out: &mut dyn Write) -> Result<(), Failure> {
     }
     match output {
         Some(output) => Ok(output.commit(&bytes)?),
-        None => Ok(write(out, &bytes).map_err(ReportError::Write)?),
+        None => write(out, &bytes).map_err(|error| unwritable(&error)),
     }
-}
-
-/// The only run of `series`.
-fn one<'a>(series: &'a Series, file: &Path, format: Format) -> Result<&'a Recording, Failure> {
-    match series.runs.as_slice() {
-        [profile] => Ok(profile),
-        _ => Err(several(file, series, format)),
-    }
-}
-
-fn several(file: &Path, series: &Series, format: Format) -> Failure {
-    let message = format!(
-        "{} has {} runs, and {format} holds one: choose it with --run",
-        file.display(),
-        series.runs.len()
-    );
-    Failure::new(exit::USAGE, message)
 }

@@ -35,11 +35,11 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let json = args.json.as_deref().map(OutputFile::open).transpose()?;
     let exports = Exports::open(&args.export, json.as_ref())?;
     let mut progress = Progress::new(args.quiet).drawn(!args.no_progress);
-    let Measured { profiles, end } = run.measure(&mut progress)?;
-    if profiles.is_empty() {
+    let Measured { profiles: recordings, end } = run.measure(&mut progress)?;
+    if recordings.is_empty() {
         return Ok(end?);
     }
-    let series = Series::new(args.ltp.profile.as_deref().unwrap_or_default(), profiles);
+    let series = Series::new(args.ltp.profile.as_deref().unwrap_or_default(), recordings);
     deliver::deliver(args, &series, run.is_several(), json, exports)?;
     Ok(end?)
 }

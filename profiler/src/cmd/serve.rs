@@ -47,7 +47,7 @@ fn configuration(args: &ServeArgs) -> Result<(Config, Source), Failure> {
         let config = Config::read(file).map_err(serve::Error::from)?;
         return Ok((config, Source::File(file.clone())));
     }
-    let mut config = Config { precision: args.precision.into(), ..Config::default() };
+    let mut config = Config { precision: args.precision, ..Config::default() };
     config.modules.extend(args.module.clone().map(|name| Module {
         name,
         handlers: args.handlers.clone(),

@@ -2,12 +2,9 @@
 
 use std::path::Path;
 
-use clap::{Command, CommandFactory as _};
-use clap_mangen::Man;
-
 use super::to_stdout;
 use crate::atomic_file::OutputFile;
-use crate::cli::{Cli, CompletionsArgs, ManArgs};
+use crate::cli::{CompletionsArgs, ManArgs, completions as script, man_pages};
 use crate::error::{Failure, exit};
 
 /// Prints the completions for a shell.
@@ -15,9 +12,7 @@ use crate::error::{Failure, exit};
 /// # Errors
 /// If standard output cannot be written.
 pub fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
-    let mut bytes = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "profiler", &mut bytes);
-    to_stdout(&String::from_utf8_lossy(&bytes))
+    to_stdout(&String::from_utf8_lossy(&script(args.shell)))
 }
 
 /// Prints a man page, or writes all of them to a folder.
@@ -25,7 +20,8 @@ pub fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
 /// # Errors
 /// If there is no such subcommand, or the output cannot be written.
 pub fn man(args: &ManArgs) -> Result<(), Failure> {
-    let pages = pages()?;
+    let pages =
+        man_pages().map_err(|error| Failure::new(exit::INTERNAL, format!("the pages: {error}")))?;
     if let Some(dir) = &args.dir {
         for (name, page) in &pages {
             let path = dir.join(Path::new(name).with_extension("1"));
@@ -46,29 +42,4 @@ pub fn man(args: &ManArgs) -> Result<(), Failure> {
             Err(Failure::new(exit::USAGE, message))
         }
     }
-}
-
-/// All pages with their names.
-fn pages() -> Result<Vec<(String, Vec<u8>)>, Failure> {
-    let mut command = Cli::command().disable_help_subcommand(true);
-    command.build();
-    let mut pages = Vec::new();
-    collect(&command, "profiler", &mut pages)?;
-    Ok(pages)
-}
-
-fn collect(
-    command: &Command,
-    name: &str,
-    pages: &mut Vec<(String, Vec<u8>)>,
-) -> Result<(), Failure> {
-    let mut page = Vec::new();
-    Man::new(command.clone())
-        .render(&mut page)
-        .map_err(|error| Failure::new(exit::INTERNAL, format!("the page of {name}: {error}")))?;
-    pages.push((name.to_owned(), page));
-    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
-        collect(sub, &format!("{name}-{}", sub.get_name()), pages)?;
-    }
-    Ok(())
 }

@@ -71,13 +71,13 @@ pub(super) fn read(
     for path in paths {
         let series = Series::read(path).map_err(|error| failure(path, error))?;
         let several = series.runs.len() > 1;
-        for (number, profile) in series.runs.into_iter().enumerate() {
+        for (number, recording) in series.runs.into_iter().enumerate() {
             let name = if several {
                 format!("{} run {}", path.display(), number + 1)
             } else {
                 path.display().to_string()
             };
-            runs.push(Run { name, profile });
+            runs.push(Run { name, recording });
         }
     }
     Ok(runs)

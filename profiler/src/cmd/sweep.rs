@@ -2,15 +2,13 @@
 
 use std::path::Path;
 
-use clap::Parser as _;
-
 use super::failures::of_signal;
 use super::{report::stdout_width, to_stdout};
-use crate::cli::{Cli, Command, SweepArgs};
+use crate::cli::{SweepArgs, run_arguments};
 use crate::error::{Failure, exit};
 use crate::progress::Progress;
 use crate::run::Signals;
-use crate::sweep::{Axes, Plan, Sweep, table};
+use crate::sweep::{Axes, Grid, Sweep, table};
 
 /// Runs the cells that are missing, and prints the table of all.
 ///
@@ -24,9 +22,9 @@ pub fn run(args: &SweepArgs) -> Result<(), Failure> {
         net_delays: args.net_delay.clone(),
         repeat: args.repeat,
     };
-    let plan = Plan::new(axes, &args.run)?;
-    check_arguments(args, &plan)?;
-    let (mut sweep, left) = Sweep::open(&plan, &args.out, args.run.clone())?;
+    let grid = Grid::new(axes, &args.run)?;
+    check_arguments(args, &grid)?;
+    let (mut sweep, left) = Sweep::open(&grid, &args.out, args.run.clone())?;
     let all = sweep.done.len() + left.len();
     let mut progress = Progress::new(args.quiet);
     if !sweep.done.is_empty() {
@@ -55,11 +53,10 @@ pub fn run(args: &SweepArgs) -> Result<(), Failure> {
 }
 
 /// Checks that `profiler run` accepts the arguments, before anything is measured.
-fn check_arguments(args: &SweepArgs, plan: &Plan) -> Result<(), Failure> {
-    let Some(cell) = plan.cells().next() else { return Ok(()) };
-    let words = ["profiler".into(), "run".into()].into_iter();
-    match Cli::try_parse_from(words.chain(cell.arguments(&args.run, Path::new("cell.json")))) {
-        Ok(Cli { command: Command::Run(run), .. }) if run.repeat > 1 => Err(Failure::new(
+fn check_arguments(args: &SweepArgs, grid: &Grid) -> Result<(), Failure> {
+    let Some(cell) = grid.cells().next() else { return Ok(()) };
+    match run_arguments(cell.arguments(&args.run, Path::new("cell.json"))) {
+        Ok(Some(run)) if run.repeat > 1 => Err(Failure::new(
             exit::USAGE,
             "--repeat is an option of the sweep: write it before the `--`, and each run gets its own file",
         )),

@@ -50,7 +50,7 @@ pub(super) const ALL: &[Needs] = &[
     Needs {
         backend: Backend::Kprobe,
         always: &[LOADER[0], LOADER[1], LOADER[2], CheckId::Tracefs, CheckId::BpfKprobe],
-        // Without it nothing tells which functions run inside kprobes.
+        // Without it nothing shows which functions run inside kprobes.
         in_modules: MODULE_BTF,
     },
 ];

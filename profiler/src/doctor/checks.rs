@@ -171,7 +171,7 @@ fn capabilities(status: &str) -> Vec<Check> {
                 id.no(format!("needed {why}"), "run as root, or give the process the capability")
             }
             None => id.unknown(
-                "/proc/self/status does not tell",
+                "/proc/self/status does not show it",
                 Some("mount /proc: `mount -t proc proc /proc`".to_owned()),
             ),
         })
@@ -291,7 +291,7 @@ fn module_btf_support(folder: &Path) -> Check {
         None if folder.join("vmlinux").exists() => {
             id.no("this kernel knows no modules, or its BTF does not describe them", remedy)
         }
-        None => id.unknown("only the kernel's own BTF could tell", Some(remedy)),
+        None => id.unknown("only the kernel's own BTF could show it", Some(remedy)),
     }
 }
 
@@ -392,7 +392,7 @@ fn memlock(root: &Path, status: &str) -> Check {
             format!("at most {hard} bytes, which kernels before 5.11 charge BPF maps to"),
             "ulimit -l unlimited, as root (not needed on 5.11 and later)",
         ),
-        None => id.unknown("/proc/self/limits does not tell", None),
+        None => id.unknown("/proc/self/limits does not show it", None),
     }
 }
 

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::align::{self, align};
-use super::tree::{Place, Tree};
+use super::tree::{SourceLine, Tree};
 use super::{Exact, Explained, Fate, Function, Line, Node, SourceFunction};
 
 /// How much more a call took from the first to the second of these totals.
@@ -87,10 +87,10 @@ fn split(line: &mut Line, spent: &[(usize, [u64; 2])], calls: &[u64], own: &mut 
 }
 
 /// The lines of all recordings, and their indexes by the places of each recording.
-fn lines(tree: &Tree, calls: &[u64]) -> (Vec<Line>, Vec<BTreeMap<Place, usize>>) {
+fn lines(tree: &Tree, calls: &[u64]) -> (Vec<Line>, Vec<BTreeMap<SourceLine, usize>>) {
     type Totals = Vec<BTreeMap<u64, u64>>;
     let mut groups: BTreeMap<(Function, Option<String>), Totals> = BTreeMap::new();
-    let mut wholes: BTreeSet<&Place> = BTreeSet::new();
+    let mut wholes: BTreeSet<&SourceLine> = BTreeSet::new();
     for (recording, places) in
         tree.branches.iter().flat_map(|branch| branch.places.iter().enumerate())
     {
@@ -113,7 +113,7 @@ fn lines(tree: &Tree, calls: &[u64]) -> (Vec<Line>, Vec<BTreeMap<Place, usize>>)
     let (mut lines, mut numbers) = (Vec::new(), vec![BTreeMap::new(); calls.len()]);
     let mut push = |function: &Function, file: &Option<String>, at: Vec<Option<u64>>, whole| {
         for (recording, at) in at.iter().enumerate().filter(|(_, at)| whole || at.is_some()) {
-            let place = Place { function: function.clone(), file: file.clone(), at: *at };
+            let place = SourceLine { function: function.clone(), file: file.clone(), at: *at };
             numbers[recording].insert(place, lines.len());
         }
         let full = file.as_ref().and_then(|file| tree.files.get(file)).or(file.as_ref()).cloned();

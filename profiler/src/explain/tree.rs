@@ -8,7 +8,7 @@ use crate::recording::call_tree::{CallTree, TreePlace};
 
 /// Where instructions lie in the source.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct SourceLine {
     /// The source's function.
     pub(super) function: Function,
     /// The file's last name: builds lie in different folders.
@@ -26,7 +26,7 @@ pub(super) struct Branch {
     /// Of each recording.
     pub(super) figures: Vec<Figures>,
     /// Instructions of each recording, by place.
-    pub(super) places: Vec<BTreeMap<Place, u64>>,
+    pub(super) places: Vec<BTreeMap<SourceLine, u64>>,
 }
 
 /// The tree of one handler: parents come before what they called.
@@ -90,19 +90,21 @@ impl Details {
         without.filter_map(|(module, _)| module.as_deref())
     }
 
-    fn place(&self, of: &Function, place: &TreePlace) -> Place {
-        let whole = Place { function: of.clone(), file: None, at: None };
+    fn place(&self, of: &Function, place: &TreePlace) -> SourceLine {
+        let whole = SourceLine { function: of.clone(), file: None, at: None };
         match (self.0.get(&of.module), place) {
             (Some(Detail::Lines), TreePlace { file: Some(file), line: Some(line), .. }) => {
                 let source = place.function.as_deref();
-                Place {
+                SourceLine {
                     function: source
                         .map_or(whole.function, |s| Function::of(s, of.module.as_ref())),
                     file: Some(last_name(file).to_owned()),
                     at: Some(u64::from(*line)),
                 }
             }
-            (Some(Detail::Offsets), TreePlace { offset, .. }) => Place { at: *offset, ..whole },
+            (Some(Detail::Offsets), TreePlace { offset, .. }) => {
+                SourceLine { at: *offset, ..whole }
+            }
             _ => whole,
         }
     }
@@ -194,12 +196,12 @@ impl Tree {
                     iterations: node.iterations,
                 }),
             });
-            let mut add = |place: Place, count: u64| {
+            let mut add = |place: SourceLine, count: u64| {
                 let sum = branch.places[number].entry(place).or_default();
                 *sum = sum.saturating_add(count);
             };
             if node.lines.is_empty() {
-                add(Place { function: function.clone(), file: None, at: None }, node.own);
+                add(SourceLine { function: function.clone(), file: None, at: None }, node.own);
             }
             for (place, count) in &node.lines {
                 add(details.place(function, &calls.places[*place as usize]), *count);

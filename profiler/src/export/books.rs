@@ -23,22 +23,22 @@ const HEADER: [&str; 10] = [
 ];
 
 /// The books of each handler; `width` is the terminal's.
-pub(super) fn books(profile: &Recording, width: Option<u16>) -> String {
+pub(super) fn books(recording: &Recording, width: Option<u16>) -> String {
     // The kernel counts overruns of all functions together, so the sum bounds each handler's.
     let traced =
-        profile.handlers.iter().filter(|h| h.backend == Some(Backend::FunctionGraph)).count();
+        recording.handlers.iter().filter(|h| h.backend == Some(Backend::FunctionGraph)).count();
     let overrun = |count: u64| match count {
         1.. if traced > 1 => format!("<={count}"),
         _ => count.to_string(),
     };
-    let further = Losses::rare_names(profile.shown().map(|handler| &handler.losses));
+    let further = Losses::rare_names(recording.shown().map(|handler| &handler.losses));
     let header = [&HEADER[..], &further].concat();
-    let rows = profile.shown().map(|handler| {
+    let rows = recording.shown().map(|handler| {
         let losses = &handler.losses;
         // Some backends do not learn of every skipped program.
         let unknown = if losses.missed_unknown { "+?" } else { "" };
         let mut row = Row::from([
-            clean(&full_name(profile, handler)).into_owned(),
+            clean(&full_name(recording, handler)).into_owned(),
             handler.way(),
             losses.carried_in.to_string(),
             losses.entries.to_string(),

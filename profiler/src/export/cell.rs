@@ -34,13 +34,13 @@ fn unknown_unit(text: &str) -> UnknownUnit {
 }
 
 impl Unit {
-    /// This unit, or for `Auto` one that suits all handlers of `profile`, so that a column can be
+    /// This unit, or for `Auto` one that suits all handlers of `recording`, so that a column can be
     /// compared by eye.
-    pub(super) fn resolve(self, profile: &Recording) -> Self {
-        if profile.handlers.is_empty() {
-            return self.for_operations(profile);
+    pub(super) fn resolve(self, recording: &Recording) -> Self {
+        if recording.handlers.is_empty() {
+            return self.for_operations(recording);
         }
-        self.for_handlers(std::slice::from_ref(profile))
+        self.for_handlers(std::slice::from_ref(recording))
     }
 
     /// The unit of all handlers of these runs, which have one meter.
@@ -53,9 +53,9 @@ impl Unit {
     }
 
     /// This unit, or the one that suits the operations of the loads, which are timed in any case.
-    pub(super) fn for_operations(self, profile: &Recording) -> Self {
+    pub(super) fn for_operations(self, recording: &Recording) -> Self {
         let wish = if self == Self::Instructions { Self::Auto } else { self };
-        let latencies = profile.loads.iter().filter_map(|load| load.outcome.latency.as_ref());
+        let latencies = recording.loads.iter().filter_map(|load| load.outcome.latency.as_ref());
         wish.for_means(latencies.filter_map(|latency| latency.service.mean_ns()))
     }
 
@@ -120,8 +120,8 @@ fn is_unsafe(c: char) -> bool {
 }
 
 /// The handler's name, with its module where the name alone would be ambiguous.
-pub(super) fn full_name(profile: &Recording, handler: &HandlerRecording) -> String {
-    let one_module = profile.handlers.iter().all(|other| other.module == handler.module);
+pub(super) fn full_name(recording: &Recording, handler: &HandlerRecording) -> String {
+    let one_module = recording.handlers.iter().all(|other| other.module == handler.module);
     match &handler.module {
         Some(module) if !one_module => format!("{} [{module}]", handler.name),
         _ => handler.name.clone(),

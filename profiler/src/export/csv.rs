@@ -55,8 +55,8 @@ const HEADER: [&str; 40] = [
 pub struct Csv;
 
 impl Exporter for Csv {
-    fn serialize(&self, profile: &Recording) -> Vec<u8> {
-        self.serialize_runs(std::slice::from_ref(profile)).unwrap_or_default()
+    fn serialize(&self, recording: &Recording) -> Vec<u8> {
+        self.serialize_runs(std::slice::from_ref(recording)).unwrap_or_default()
     }
 
     fn serialize_runs(&self, runs: &[Recording]) -> Option<Vec<u8>> {
@@ -71,9 +71,9 @@ impl Exporter for Csv {
             Some(of_calls) if exact && *head != "window_ns" => format!("{of_calls}_instructions"),
             _ => (*head).to_owned(),
         }));
-        for (at, profile) in runs.iter().enumerate() {
-            for handler in &profile.handlers {
-                write(&mut row(at + 1, profile, handler).into_iter());
+        for (at, recording) in runs.iter().enumerate() {
+            for handler in &recording.handlers {
+                write(&mut row(at + 1, recording, handler).into_iter());
             }
         }
         Some(writer.into_inner().unwrap_or_default())
@@ -81,19 +81,19 @@ impl Exporter for Csv {
 }
 
 #[expect(clippy::too_many_lines, reason = "a line a column, in the order of `HEADER`")]
-fn row(run: usize, profile: &Recording, handler: &HandlerRecording) -> [String; 40] {
+fn row(run: usize, recording: &Recording, handler: &HandlerRecording) -> [String; 40] {
     let text = |text: &str| clean(text).into_owned();
     let fact = |fact: Option<&str>| fact.map_or_else(String::new, text);
     let ns = |ns: Option<u64>| ns.map_or_else(String::new, |ns| ns.to_string());
     let quantile = |quantile: f64| ns(handler.quantile_ns(quantile));
-    let build_id = profile
+    let build_id = recording
         .modules
         .iter()
         .find(|module| Some(&module.name) == handler.module.as_ref())
         .and_then(|module| module.build_id.as_deref());
     let own = handler.self_time.as_ref();
     let own_quantile = |quantile| ns(own.and_then(|own| own.quantile_ns(quantile)));
-    let per_second = handler.count as f64 / (profile.window_ns as f64 / 1e9);
+    let per_second = handler.count as f64 / (recording.window_ns as f64 / 1e9);
     let Losses {
         carried_in,
         entries,
@@ -113,12 +113,12 @@ fn row(run: usize, profile: &Recording, handler: &HandlerRecording) -> [String; 
         fact(handler.module.as_deref()),
         fact(build_id),
         handler.way(),
-        profile.clock.to_string(),
-        fact(profile.host.kernel_release.as_deref()),
-        text(&profile.host.arch),
-        profile.started.to_string(),
-        profile.window_ns.to_string(),
-        profile.interrupted.to_string(),
+        recording.clock.to_string(),
+        fact(recording.host.kernel_release.as_deref()),
+        text(&recording.host.arch),
+        recording.started.to_string(),
+        recording.window_ns.to_string(),
+        recording.interrupted.to_string(),
         handler.count.to_string(),
         format!("{per_second:.3}"),
         handler.mean_ns().map_or_else(String::new, |mean| format!("{mean:.3}")),
@@ -140,7 +140,7 @@ fn row(run: usize, profile: &Recording, handler: &HandlerRecording) -> [String; 
         unpaired_exits.to_string(),
         missed.to_string(),
         over_range.to_string(),
-        profile.histogram.precision_digits.to_string(),
+        recording.histogram.precision_digits.to_string(),
         ns(own.map(|own| own.sum_ns)),
         own_quantile(0.90),
         own_quantile(0.95),

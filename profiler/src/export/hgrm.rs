@@ -18,19 +18,19 @@ pub struct Hgrm {
 }
 
 impl Exporter for Hgrm {
-    fn serialize(&self, profile: &Recording) -> Vec<u8> {
-        let unit = match (profile.meter, self.unit) {
+    fn serialize(&self, recording: &Recording) -> Vec<u8> {
+        let unit = match (recording.meter, self.unit) {
             (Meter::Exact, _) => Unit::Instructions,
             (Meter::Probes, Unit::Auto) => Unit::Us,
             (Meter::Probes, unit) => unit,
         };
         let mut text = String::new();
-        for (at, handler) in profile.handlers.iter().enumerate() {
+        for (at, handler) in recording.handlers.iter().enumerate() {
             if at > 0 {
                 text.push('\n');
             }
             // Writing to a String cannot fail.
-            let _ = section(&mut text, profile, handler, unit);
+            let _ = section(&mut text, recording, handler, unit);
         }
         text.into_bytes()
     }
@@ -38,13 +38,13 @@ impl Exporter for Hgrm {
 
 fn section(
     text: &mut String,
-    profile: &Recording,
+    recording: &Recording,
     handler: &HandlerRecording,
     unit: Unit,
 ) -> fmt::Result {
-    let name = full_name(profile, handler);
+    let name = full_name(recording, handler);
     let losses = &handler.losses;
-    writeln!(text, "#[Handler = {}, Unit = {unit}, Clock = {}]", clean(&name), profile.clock)?;
+    writeln!(text, "#[Handler = {}, Unit = {unit}, Clock = {}]", clean(&name), recording.clock)?;
     writeln!(
         text,
         "#[Calls not measured = {}, In flight = {}, Over range = {}]",
@@ -52,7 +52,7 @@ fn section(
         losses.in_flight,
         losses.over_range
     )?;
-    let histogram = match handler.histogram.decode(&profile.histogram) {
+    let histogram = match handler.histogram.decode(&recording.histogram) {
         Ok(histogram) => histogram,
         Err(error) => return writeln!(text, "#[{}]", clean(&error)),
     };
@@ -78,7 +78,7 @@ fn section(
         text.push('\n');
     }
     let sub_buckets =
-        (2 * 10_u64.pow(u32::from(profile.histogram.precision_digits))).next_power_of_two();
+        (2 * 10_u64.pow(u32::from(recording.histogram.precision_digits))).next_power_of_two();
     let buckets = (histogram.distinct_values() as u64 / (sub_buckets / 2)).saturating_sub(1);
     let deviation = if handler.count == 0 { 0.0 } else { histogram.stdev() };
     writeln!(

@@ -9,7 +9,7 @@ pub(crate) use crate::recording::json::indented;
 pub struct Json;
 
 impl Exporter for Json {
-    fn serialize(&self, profile: &Recording) -> Vec<u8> {
-        profile.to_json()
+    fn serialize(&self, recording: &Recording) -> Vec<u8> {
+        recording.to_json()
     }
 }

@@ -8,9 +8,9 @@ use crate::load::{LoadRun, LoadSpec, OperationTimes};
 use crate::recording::Recording;
 
 /// Latencies of the loads' operations; `None` if no load recorded any.
-pub(super) fn operations(profile: &Recording, unit: Unit, width: Option<u16>) -> Option<String> {
+pub(super) fn operations(recording: &Recording, unit: Unit, width: Option<u16>) -> Option<String> {
     let mut rows = Vec::new();
-    for load in &profile.loads {
+    for load in &recording.loads {
         let (LoadSpec::Builtin { name, .. }, Some(latency)) = (&load.spec, &load.outcome.latency)
         else {
             continue;
@@ -48,8 +48,8 @@ fn row(name: &str, times: &OperationTimes, unit: Unit, cpu: String) -> Row {
 }
 
 /// CPU time, memory and context switches of the watched programs.
-pub(super) fn costs(profile: &Recording, width: Option<u16>) -> Option<String> {
-    let costs = profile.costs.as_ref()?;
+pub(super) fn costs(recording: &Recording, width: Option<u16>) -> Option<String> {
+    let costs = recording.costs.as_ref()?;
     let window = costs.window_ns.max(1) as f64;
     let rows = costs.rows.iter().map(|row| {
         let total = row.total();

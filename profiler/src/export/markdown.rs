@@ -13,30 +13,30 @@ pub struct Markdown {
 }
 
 impl Exporter for Markdown {
-    fn serialize(&self, profile: &Recording) -> Vec<u8> {
-        let unit = self.unit.resolve(profile);
+    fn serialize(&self, recording: &Recording) -> Vec<u8> {
+        let unit = self.unit.resolve(recording);
         let mut text = String::new();
         let columns = HEADER.map(|name| match name {
             "average" | "TP90" | "TP95" | "TP99" | "max" => format!("{name}, {unit}"),
             _ => name.to_owned(),
         });
         header(&mut text, &columns);
-        for handler in profile.shown() {
-            let [name, figures @ ..] = cells(profile, handler, unit);
+        for handler in recording.shown() {
+            let [name, figures @ ..] = cells(recording, handler, unit);
             let figures = figures.iter().map(|cell| escape(cell));
             line(&mut text, std::iter::once(code(&name)).chain(figures));
         }
         text.push('\n');
-        let self_times: Vec<_> = self_time::rows(profile, unit).collect();
+        let self_times: Vec<_> = self_time::rows(recording, unit).collect();
         if !self_times.is_empty() {
-            let columns = self_time::HEADER.iter().take(self_time::columns(profile));
+            let columns = self_time::HEADER.iter().take(self_time::columns(recording));
             let names = columns.map(|name| match *name {
                 "handler" | "of average" => (*name).to_owned(),
                 _ => format!("{name}, {unit}"),
             });
             header(&mut text, &names.collect::<Vec<_>>());
             for [name, figures @ ..] in &self_times {
-                let figures = figures.iter().take(self_time::columns(profile) - 1);
+                let figures = figures.iter().take(self_time::columns(recording) - 1);
                 line(
                     &mut text,
                     std::iter::once(code(name)).chain(figures.map(|cell| escape(cell))),
@@ -44,18 +44,18 @@ impl Exporter for Markdown {
             }
             text.push('\n');
         }
-        let unseen = unseen::lines(profile);
+        let unseen = unseen::lines(recording);
         for line in &unseen {
             text.push_str(&format!("- {}\n", escape(&clean(line))));
         }
-        for warning in &profile.warnings {
+        for warning in &recording.warnings {
             text.push_str(&format!("- **warning:** {}\n", escape(&clean(&warning.text))));
         }
-        if !profile.warnings.is_empty() || !unseen.is_empty() {
+        if !recording.warnings.is_empty() || !unseen.is_empty() {
             text.push('\n');
         }
         text.push_str("<details><summary>How it was measured</summary>\n\n");
-        for (label, value) in heading(profile, unit) {
+        for (label, value) in heading(recording, unit) {
             text.push_str(&format!("- {label}: {}\n", escape(&clean(&value))));
         }
         text.push_str("\n</details>\n");

@@ -7,6 +7,7 @@ pub mod compare;
 pub mod csv;
 mod curve;
 pub mod explain;
+mod exporter;
 mod figures;
 pub mod gate;
 pub(crate) mod grid;
@@ -16,6 +17,7 @@ pub mod html;
 pub mod json;
 pub mod junit;
 pub mod kcidb;
+pub mod list;
 pub mod load_profiles;
 mod loads;
 pub mod markdown;
@@ -36,6 +38,7 @@ use std::str::FromStr;
 pub use bmf::Bmf;
 pub use cell::Unit;
 pub use csv::Csv;
+pub use exporter::Exporter;
 pub use hgrm::Hgrm;
 pub use hlog::Hlog;
 pub use html::Html;
@@ -46,19 +49,6 @@ pub use openmetrics::OpenMetrics;
 pub use otava::Otava;
 pub use smaller_is_better::SmallerIsBetter;
 pub use table::Table;
-
-use crate::recording::Recording;
-
-/// A format.
-pub trait Exporter {
-    /// The whole of `profile` in this format. Equal profiles give equal bytes.
-    fn serialize(&self, profile: &Recording) -> Vec<u8>;
-
-    /// Several runs in one document, kept apart; `None` if the format holds only one run.
-    fn serialize_runs(&self, _runs: &[Recording]) -> Option<Vec<u8>> {
-        None
-    }
-}
 
 /// Formats.
 #[derive(

@@ -27,8 +27,8 @@ const QUANTILES: [(&str, f64); 5] =
 pub struct OpenMetrics;
 
 impl Exporter for OpenMetrics {
-    fn serialize(&self, profile: &Recording) -> Vec<u8> {
-        self.serialize_runs(std::slice::from_ref(profile)).unwrap_or_default()
+    fn serialize(&self, recording: &Recording) -> Vec<u8> {
+        self.serialize_runs(std::slice::from_ref(recording)).unwrap_or_default()
     }
 
     fn serialize_runs(&self, runs: &[Recording]) -> Option<Vec<u8>> {
@@ -57,12 +57,12 @@ struct Run {
     info: Labels,
     started_s: f64,
     window_s: f64,
-    handlers: Vec<Handler>,
+    handlers: Vec<HandlerFigures>,
 }
 
 /// Figures in seconds, or in instructions.
 #[derive(Debug)]
-struct Handler {
+struct HandlerFigures {
     labels: Labels,
     meter: Meter,
     count: u64,
@@ -79,37 +79,37 @@ struct Handler {
 }
 
 impl Run {
-    fn of(profile: &Recording, number: Option<usize>) -> Self {
+    fn of(recording: &Recording, number: Option<usize>) -> Self {
         let text = |text: &str| clean(text).into_owned();
         // A query must be able to separate virtual time from the wall clock.
-        let mut labels: Labels = vec![("clock", profile.clock.to_string())];
+        let mut labels: Labels = vec![("clock", recording.clock.to_string())];
         labels.extend(number.map(|number| ("run", number.to_string())));
         let mut info = labels.clone();
-        info.push(("version", text(&profile.tool.version)));
-        info.push(("arch", text(&profile.host.arch)));
+        info.push(("version", text(&recording.tool.version)));
+        info.push(("arch", text(&recording.host.arch)));
         let mut fact = |name, fact: &Option<String>| {
             info.extend(fact.as_deref().map(|fact| (name, text(fact))));
         };
-        fact("kernel", &profile.host.kernel_release);
-        fact("cpu_model", &profile.host.cpu_model);
-        if let [module] = profile.modules.as_slice() {
+        fact("kernel", &recording.host.kernel_release);
+        fact("cpu_model", &recording.host.cpu_model);
+        if let [module] = recording.modules.as_slice() {
             fact("module", &Some(module.name.clone()));
             fact("module_build_id", &module.build_id);
         }
-        let handler = |handler| Handler::of(handler, profile, &labels);
+        let handler = |handler| HandlerFigures::of(handler, recording, &labels);
         Self {
-            started_s: profile.started.as_millisecond() as f64 / 1e3,
-            window_s: seconds(profile.window_ns),
-            handlers: profile.handlers.iter().map(handler).collect(),
+            started_s: recording.started.as_millisecond() as f64 / 1e3,
+            window_s: seconds(recording.window_ns),
+            handlers: recording.handlers.iter().map(handler).collect(),
             info,
             labels,
         }
     }
 }
 
-impl Handler {
-    fn of(handler: &HandlerRecording, profile: &Recording, run: &Labels) -> Self {
-        let figure = match profile.meter {
+impl HandlerFigures {
+    fn of(handler: &HandlerRecording, recording: &Recording, run: &Labels) -> Self {
+        let figure = match recording.meter {
             Meter::Probes => seconds,
             Meter::Exact => |instructions| instructions as f64,
         };
@@ -127,12 +127,12 @@ impl Handler {
         Self {
             labels,
             count: handler.count,
-            meter: profile.meter,
+            meter: recording.meter,
             sum: figure(handler.sum_ns),
             min: handler.min_ns.map(figure),
             max: handler.max_ns.map(figure),
             quantiles: QUANTILES.iter().filter_map(quantile).collect(),
-            buckets: buckets(handler, &profile.histogram, figure),
+            buckets: buckets(handler, &recording.histogram, figure),
             in_flight: losses.in_flight,
             unmeasured: losses.unmeasured(),
             losses: [
@@ -240,7 +240,7 @@ const INSTRUCTIONS: Names = Names {
 /// The figures of the handlers that one meter measured; nothing without such a handler.
 fn figures(encoder: &mut DescriptorEncoder<'_>, runs: &[Run], of: &Names) -> fmt::Result {
     let all = runs.iter().flat_map(|run| &run.handlers);
-    let handlers: Vec<&Handler> = all.filter(|handler| handler.meter == of.meter).collect();
+    let handlers: Vec<&HandlerFigures> = all.filter(|handler| handler.meter == of.meter).collect();
     if handlers.is_empty() && of.meter == Meter::Exact {
         return Ok(());
     }
@@ -263,7 +263,7 @@ fn figures(encoder: &mut DescriptorEncoder<'_>, runs: &[Run], of: &Names) -> fmt
         })
     });
     gauges(encoder, of.quantile, &unit, quantiles)?;
-    let of_handlers = |value: fn(&Handler) -> Option<f64>| {
+    let of_handlers = |value: fn(&HandlerFigures) -> Option<f64>| {
         handlers.iter().filter_map(move |h| Some((Cow::Borrowed(&h.labels), value(h)?)))
     };
     gauges(encoder, of.min, &unit, of_handlers(|handler| handler.min))?;

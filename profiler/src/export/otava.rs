@@ -16,8 +16,8 @@ pub struct Otava {
 }
 
 impl Exporter for Otava {
-    fn serialize(&self, profile: &Recording) -> Vec<u8> {
-        self.serialize_runs(std::slice::from_ref(profile)).unwrap_or_default()
+    fn serialize(&self, recording: &Recording) -> Vec<u8> {
+        self.serialize_runs(std::slice::from_ref(recording)).unwrap_or_default()
     }
 
     fn serialize_runs(&self, runs: &[Recording]) -> Option<Vec<u8>> {

@@ -12,9 +12,9 @@ const HEIGHT: u32 = 40;
 
 /// The plots of all handlers with a hit, each below an empty line and its name.
 #[must_use]
-pub fn plots(profile: &Recording) -> String {
-    let called = profile.handlers.iter().filter(|handler| handler.count > 0);
-    called.map(|handler| one(handler, profile.meter)).collect()
+pub fn plots(recording: &Recording) -> String {
+    let called = recording.handlers.iter().filter(|handler| handler.count > 0);
+    called.map(|handler| one(handler, recording.meter)).collect()
 }
 
 /// A line with a value, and so many without one.

@@ -22,25 +22,25 @@ pub(super) const HEADER: [&str; 9] = [
 
 /// Averages of each handler with a self time, in parts that add up: self time, handlers inside it, and
 /// their probes. `None` if there are none.
-pub(super) fn self_times(profile: &Recording, unit: Unit, width: Option<u16>) -> Option<String> {
-    let columns = columns(profile);
+pub(super) fn self_times(recording: &Recording, unit: Unit, width: Option<u16>) -> Option<String> {
+    let columns = columns(recording);
     let rows: Vec<Row> =
-        rows(profile, unit).map(|row| Row::from(row.into_iter().take(columns))).collect();
+        rows(recording, unit).map(|row| Row::from(row.into_iter().take(columns))).collect();
     (!rows.is_empty()).then(|| grid::figures(&HEADER[..columns], rows.into_iter(), width))
 }
 
 /// How many of the columns there are: without probes, none of theirs.
-pub(super) fn columns(profile: &Recording) -> usize {
-    match profile.meter {
+pub(super) fn columns(recording: &Recording) -> usize {
+    match recording.meter {
         Meter::Probes => HEADER.len(),
         Meter::Exact => HEADER.len() - 2,
     }
 }
 
 /// The table's cells.
-pub(super) fn rows(profile: &Recording, unit: Unit) -> impl Iterator<Item = [String; 9]> {
-    profile.shown().filter_map(move |handler| {
-        let name = clean(&full_name(profile, handler)).into_owned();
+pub(super) fn rows(recording: &Recording, unit: Unit) -> impl Iterator<Item = [String; 9]> {
+    recording.shown().filter_map(move |handler| {
+        let name = clean(&full_name(recording, handler)).into_owned();
         Some(cells(name, handler, handler.self_time.as_ref()?, unit))
     })
 }

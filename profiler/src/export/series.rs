@@ -8,7 +8,7 @@ use crate::recording::Series;
 pub fn render(series: &Series, format: Format, look: &Look) -> Option<Vec<u8>> {
     let exporter = format.exporter(look);
     match (series.runs.as_slice(), format) {
-        ([profile], _) => Some(exporter.serialize(profile)),
+        ([recording], _) => Some(exporter.serialize(recording)),
         (_, Format::Table) => Some(tables(series, look.unit, look.width)),
         (_, Format::Json) => Some(series.to_json()),
         (runs, _) => exporter.serialize_runs(runs),
@@ -26,7 +26,7 @@ pub fn holds(format: Format) -> bool {
 #[must_use]
 pub fn tables(series: &Series, unit: Unit, width: Option<u16>) -> Vec<u8> {
     match series.runs.as_slice() {
-        [profile] => Table { unit, width }.serialize(profile),
+        [recording] => Table { unit, width }.serialize(recording),
         parts if series.is_of_parts() => table::of_parts(parts, unit, width),
         runs => repeats::table(runs, unit, width),
     }

@@ -21,18 +21,18 @@ pub struct Table {
 }
 
 impl Exporter for Table {
-    fn serialize(&self, profile: &Recording) -> Vec<u8> {
+    fn serialize(&self, recording: &Recording) -> Vec<u8> {
         let mut text = String::new();
-        let unit = self.unit.resolve(profile);
-        for (label, value) in heading(profile, unit) {
+        let unit = self.unit.resolve(recording);
+        for (label, value) in heading(recording, unit) {
             text.push_str(format!("{label:<10} {}", clean(&value)).trim_end());
             text.push('\n');
         }
-        let handlers = (!profile.handlers.is_empty()).then(|| grid(profile, unit, self.width));
-        let books = (!profile.handlers.is_empty()).then(|| books::books(profile, self.width));
-        let self_times = self_time::self_times(profile, unit, self.width);
-        let operations = loads::operations(profile, unit.for_operations(profile), self.width);
-        let costs = loads::costs(profile, self.width);
+        let handlers = (!recording.handlers.is_empty()).then(|| grid(recording, unit, self.width));
+        let books = (!recording.handlers.is_empty()).then(|| books::books(recording, self.width));
+        let self_times = self_time::self_times(recording, unit, self.width);
+        let operations = loads::operations(recording, unit.for_operations(recording), self.width);
+        let costs = loads::costs(recording, self.width);
         for table in [handlers, self_times, books, operations, costs].into_iter().flatten() {
             text.push('\n');
             for line in table.lines() {
@@ -40,8 +40,9 @@ impl Exporter for Table {
                 text.push('\n');
             }
         }
-        text.push_str(&paragraph(unseen::lines(profile)));
-        let warnings = profile.warnings.iter().map(|warning| format!("warning: {}", warning.text));
+        text.push_str(&paragraph(unseen::lines(recording)));
+        let warnings =
+            recording.warnings.iter().map(|warning| format!("warning: {}", warning.text));
         text.push_str(&paragraph(warnings));
         text.into_bytes()
     }
@@ -49,9 +50,9 @@ impl Exporter for Table {
 
 /// One table of the parts of a run, each with its own window; loads and warnings are listed by part.
 #[must_use]
-pub fn of_parts(profiles: &[Recording], unit: Unit, width: Option<u16>) -> Vec<u8> {
-    let Some(first) = profiles.first() else { return Vec::new() };
-    let unit = unit.for_handlers(profiles);
+pub fn of_parts(recordings: &[Recording], unit: Unit, width: Option<u16>) -> Vec<u8> {
+    let Some(first) = recordings.first() else { return Vec::new() };
+    let unit = unit.for_handlers(recordings);
     let mut text = String::new();
     let mut line = |label: &str, value: &str| {
         text.push_str(format!("{label:<10} {}", clean(value)).trim_end());
@@ -63,42 +64,42 @@ pub fn of_parts(profiles: &[Recording], unit: Unit, width: Option<u16>) -> Vec<u
             continue;
         }
         if label == "unit" {
-            for profile in profiles {
-                line("part", &describe_part(profile));
+            for recording in recordings {
+                line("part", &describe_part(recording));
             }
         }
         line(label, &value);
     }
     text.push('\n');
-    let rows = profiles.iter().flat_map(|profile| {
-        let of_part = profile.shown();
-        of_part.map(move |handler| Row::from(cells(profile, handler, unit)))
+    let rows = recordings.iter().flat_map(|recording| {
+        let of_part = recording.shown();
+        of_part.map(move |handler| Row::from(cells(recording, handler, unit)))
     });
     for line in grid::figures(&HEADER, rows, width).lines() {
         text.push_str(line.trim_end());
         text.push('\n');
     }
-    let unseen = profiles.iter().flat_map(|profile| {
-        let lines = unseen::lines(profile).into_iter();
-        lines.map(move |line| format!("{}: {line}", part_name(profile)))
+    let unseen = recordings.iter().flat_map(|recording| {
+        let lines = unseen::lines(recording).into_iter();
+        lines.map(move |line| format!("{}: {line}", part_name(recording)))
     });
-    let warnings = profiles.iter().flat_map(|profile| {
-        let warnings = profile.warnings.iter();
-        warnings.map(move |warning| format!("warning: {}: {}", part_name(profile), warning.text))
+    let warnings = recordings.iter().flat_map(|recording| {
+        let warnings = recording.warnings.iter();
+        warnings.map(move |warning| format!("warning: {}: {}", part_name(recording), warning.text))
     });
     text.push_str(&paragraph(unseen));
     text.push_str(&paragraph(warnings));
     text.into_bytes()
 }
 
-fn part_name(profile: &Recording) -> &str {
-    profile.place.as_ref().and_then(|place| place.part.as_deref()).unwrap_or_default()
+fn part_name(recording: &Recording) -> &str {
+    recording.place.as_ref().and_then(|place| place.part.as_deref()).unwrap_or_default()
 }
 
-fn describe_part(profile: &Recording) -> String {
-    let loads: Vec<String> = profile.loads.iter().map(describe_load).collect();
-    let mut text = format!("{}: {}", part_name(profile), seconds(profile.window_ns));
-    if profile.interrupted {
+fn describe_part(recording: &Recording) -> String {
+    let loads: Vec<String> = recording.loads.iter().map(describe_load).collect();
+    let mut text = format!("{}: {}", part_name(recording), seconds(recording.window_ns));
+    if recording.interrupted {
         text.push_str(", interrupted");
     }
     format!("{text}; {}", loads.join("; "))
@@ -111,23 +112,23 @@ pub(super) fn paragraph(lines: impl IntoIterator<Item = String>) -> String {
 }
 
 /// Lines of `label value` above the table.
-pub(super) fn heading(profile: &Recording, unit: Unit) -> Vec<(&'static str, String)> {
-    let host = &profile.host;
+pub(super) fn heading(recording: &Recording, unit: Unit) -> Vec<(&'static str, String)> {
+    let host = &recording.host;
     let known = |fact: &Option<String>| fact.clone().unwrap_or_else(|| "unknown".to_owned());
     let mut kernel = format!("{} {}", known(&host.kernel_release), host.arch);
     if let Some(model) = &host.preemption {
         kernel.push_str(&format!(", preemption {model}"));
     }
-    let mut window = format!("{} from {:.0}", seconds(profile.window_ns), profile.started);
-    if profile.warmup_ns > 0 {
-        window.push_str(&format!(", after {} of warm-up", seconds(profile.warmup_ns)));
+    let mut window = format!("{} from {:.0}", seconds(recording.window_ns), recording.started);
+    if recording.warmup_ns > 0 {
+        window.push_str(&format!(", after {} of warm-up", seconds(recording.warmup_ns)));
     }
-    if profile.interrupted {
+    if recording.interrupted {
         window.push_str(", interrupted");
     }
-    let layout = &profile.histogram;
+    let layout = &recording.histogram;
     let digits = layout.precision_digits;
-    let histogram = match profile.meter {
+    let histogram = match recording.meter {
         Meter::Exact => format!(
             "{digits} significant digits, {} to {} instructions",
             layout.lowest_ns, layout.highest_ns
@@ -140,23 +141,23 @@ pub(super) fn heading(profile: &Recording, unit: Unit) -> Vec<(&'static str, Str
         ),
     };
     let clock = match &host.clock_source {
-        Some(source) => format!("{} ({source})", profile.clock),
-        None => profile.clock.to_string(),
+        Some(source) => format!("{} ({source})", recording.clock),
+        None => recording.clock.to_string(),
     };
 
     let mut lines = vec![
-        ("profiler", profile.tool.version.clone()),
-        ("backend", measured_by(profile)),
+        ("profiler", recording.tool.version.clone()),
+        ("backend", measured_by(recording)),
         ("clock", clock),
         ("kernel", kernel),
         ("machine", describe_machine(host)),
     ];
-    lines.extend(profile.modules.iter().map(|module| ("module", describe_module(module))));
+    lines.extend(recording.modules.iter().map(|module| ("module", describe_module(module))));
     lines.push(("window", window));
-    if !profile.sources.is_empty() {
-        lines.push(("sum of", describe_sources(&profile.sources)));
+    if !recording.sources.is_empty() {
+        lines.push(("sum of", describe_sources(&recording.sources)));
     }
-    lines.extend(profile.loads.iter().map(|load| ("load", describe_load(load))));
+    lines.extend(recording.loads.iter().map(|load| ("load", describe_load(load))));
     lines.push(("histograms", histogram));
     let unit = match unit {
         Unit::Auto | Unit::Ns => "nanoseconds",
@@ -181,9 +182,9 @@ fn describe_machine(host: &HostFacts) -> String {
 }
 
 /// What measured the handlers.
-fn measured_by(profile: &Recording) -> String {
-    let backends: Vec<String> = profile.backends().iter().map(ToString::to_string).collect();
-    match (profile.meter, backends.is_empty()) {
+fn measured_by(recording: &Recording) -> String {
+    let backends: Vec<String> = recording.backends().iter().map(ToString::to_string).collect();
+    match (recording.meter, backends.is_empty()) {
         (Meter::Exact, _) => "none: the emulator counted each instruction".to_owned(),
         (Meter::Probes, true) => "none".to_owned(),
         (Meter::Probes, false) => backends.join(", "),
@@ -255,17 +256,17 @@ pub(super) fn describe_outcome(load: &LoadRun) -> String {
 pub(super) const HEADER: [&str; 9] =
     ["handler", "count", "calls/s", "average", "TP90", "TP95", "TP99", "max", "lost"];
 
-fn grid(profile: &Recording, unit: Unit, width: Option<u16>) -> String {
-    let rows = profile.shown().map(|handler| Row::from(cells(profile, handler, unit)));
+fn grid(recording: &Recording, unit: Unit, width: Option<u16>) -> String {
+    let rows = recording.shown().map(|handler| Row::from(cells(recording, handler, unit)));
     grid::figures(&HEADER, rows, width)
 }
 
 /// The row of one handler.
-pub(super) fn cells(profile: &Recording, handler: &HandlerRecording, unit: Unit) -> [String; 9] {
+pub(super) fn cells(recording: &Recording, handler: &HandlerRecording, unit: Unit) -> [String; 9] {
     let duration = |ns: Option<u64>| ns.map_or("-".to_owned(), |ns| unit.exact(ns));
-    let per_second = handler.count as f64 / (profile.window_ns as f64 / 1e9);
+    let per_second = handler.count as f64 / (recording.window_ns as f64 / 1e9);
     [
-        clean(&full_name(profile, handler)).into_owned(),
+        clean(&full_name(recording, handler)).into_owned(),
         handler.count.to_string(),
         format!("{per_second:.1}"),
         handler.mean_ns().map_or("-".to_owned(), |ns| unit.average(ns)),

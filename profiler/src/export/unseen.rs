@@ -7,9 +7,9 @@ use crate::recording::{HandlerRecording, Recording};
 use crate::text::{listed, plural};
 
 /// A line on handlers without a hit, and one for each reason why functions were left out.
-pub(super) fn lines(profile: &Recording) -> Vec<String> {
-    let idle = profile.without_a_hit().map(|handler| handler.name.as_str()).collect();
-    no_hit(idle).into_iter().chain(left_out(&profile.left_out)).collect()
+pub(super) fn lines(recording: &Recording) -> Vec<String> {
+    let idle = recording.without_a_hit().map(|handler| handler.name.as_str()).collect();
+    no_hit(idle).into_iter().chain(left_out(&recording.left_out)).collect()
 }
 
 /// The same for several runs: handlers without a hit in any.

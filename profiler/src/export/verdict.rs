@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::exit;
 use crate::recording::{Clock, Tool};
 use crate::text::listed;
 use crate::verdict::{
@@ -123,13 +124,13 @@ impl PartRecord {
 }
 
 fn hosts(runs: &[&Run]) -> Option<usize> {
-    if runs.iter().all(|run| run.profile.sources.is_empty()) {
+    if runs.iter().all(|run| run.recording.sources.is_empty()) {
         return None;
     }
     let mut boots = BTreeSet::new();
-    for Run { profile, .. } in runs {
-        match profile.sources.as_slice() {
-            [] => boots.extend([profile.host.boot_id.as_deref()]),
+    for Run { recording, .. } in runs {
+        match recording.sources.as_slice() {
+            [] => boots.extend([recording.host.boot_id.as_deref()]),
             sources => boots.extend(sources.iter().map(|source| source.boot_id.as_deref())),
         }
     }
@@ -185,15 +186,16 @@ pub struct LeftOut {
 }
 
 impl GateReport {
-    /// The report of `gate`; `exit_code` is the program's.
+    /// The report of `gate`.
     #[must_use]
-    pub fn of(gate: Gate<'_>, exit_code: u8) -> Self {
+    pub fn of(gate: Gate<'_>) -> Self {
+        let outcome = gate.conclusion.outcome();
         Self {
             schema: GATE_SCHEMA.to_owned(),
             version: REPORT_VERSION,
             tool: Tool::this(),
-            outcome: gate.conclusion.outcome(),
-            exit_code,
+            outcome,
+            exit_code: exit_code(outcome),
             summary: words::summary(&gate),
             alpha: gate.alpha,
             confidence: CONFIDENCE,
@@ -263,6 +265,17 @@ impl GateReport {
             }
         }
         text
+    }
+}
+
+/// The exit code of the program that has this outcome.
+fn exit_code(outcome: Outcome) -> u8 {
+    match outcome {
+        Outcome::Pass => exit::OK,
+        Outcome::Fail => exit::REGRESSION,
+        Outcome::Inconclusive => exit::INCONCLUSIVE,
+        Outcome::NotComparable => exit::NOT_COMPARABLE,
+        Outcome::TooFewRuns => exit::TOO_FEW_RUNS,
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use profiler_vm::{ImageError, KernelImage};
 
 use super::plan::Build;
-use super::{Bench, Options, kernel};
+use super::{KernelBuilds, Options, kernel};
 use crate::error::{Failure, exit};
 use crate::prepare::{self, Inspected};
 
@@ -16,7 +16,11 @@ use crate::prepare::{self, Inspected};
 /// # Errors
 /// If a kernel is missing or given twice, no module was built for one of them, or the modules cannot be
 /// prepared or have different names.
-pub fn benches(options: &Options, with_btf: bool, folder: &Path) -> Result<Vec<Bench>, Failure> {
+pub fn of_kernels(
+    options: &Options,
+    with_btf: bool,
+    folder: &Path,
+) -> Result<Vec<KernelBuilds>, Failure> {
     let baselines = inspect(&options.baseline)?;
     let candidates = inspect(&options.candidate)?;
     let kernels = if options.kernels.is_empty() {
@@ -24,9 +28,9 @@ pub fn benches(options: &Options, with_btf: bool, folder: &Path) -> Result<Vec<B
     } else {
         find_kernels(&options.kernels)?
     };
-    let bench = |kernel: KernelImage| {
+    let with_builds = |kernel: KernelImage| {
         let below = folder.join(&kernel.release);
-        fs::create_dir_all(&below).map_err(|error| cannot_write(&below, &error))?;
+        fs::create_dir_all(&below).map_err(|error| Failure::cannot_write(&below, &error))?;
         let btf = if with_btf { kernel_btf(&kernel, &below)? } else { None };
         let build = |modules: &[Inspected], params: &str, name: &str| -> Result<Build, Failure> {
             let module = of_kernel(modules, &kernel)?;
@@ -49,9 +53,9 @@ pub fn benches(options: &Options, with_btf: bool, folder: &Path) -> Result<Vec<B
             );
             return Err(Failure::new(exit::BAD_INPUT, text));
         }
-        Ok(Bench { kernel, baseline, candidate })
+        Ok(KernelBuilds { kernel, baseline, candidate })
     };
-    kernels.into_iter().map(bench).collect()
+    kernels.into_iter().map(with_builds).collect()
 }
 
 fn find_kernels(asked: &[String]) -> Result<Vec<KernelImage>, Failure> {
@@ -112,7 +116,7 @@ fn kernel_btf(kernel: &KernelImage, folder: &Path) -> Result<Option<PathBuf>, Fa
         Err(error) => return Err(Failure::new(exit::CANNOT_MEASURE, error.to_string())),
     };
     let file = folder.join("vmlinux.btf");
-    fs::write(&file, bytes).map_err(|error| cannot_write(&file, &error))?;
+    fs::write(&file, bytes).map_err(|error| Failure::cannot_write(&file, &error))?;
     Ok(Some(file))
 }
 
@@ -129,14 +133,11 @@ fn make(module: &Inspected, btf: Option<&Path>, output: &Path) -> Result<(), Fai
             prepare::prepare(&options, None)?;
         }
         _ => {
-            fs::copy(&module.file, output).map_err(|error| cannot_write(output, &error))?;
+            fs::copy(&module.file, output)
+                .map_err(|error| Failure::cannot_write(output, &error))?;
         }
     }
     Ok(())
-}
-
-fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(exit::BAD_OUTPUT, format!("cannot write {}: {error}", path.display()))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 use super::counts::{self, Calls, Counts};
 use super::lines::Lines;
-use super::plan::{CountedHandler, Length, Plan, RunSpec, Side, Step};
+use super::plan::{BootPlan, CountedHandler, Length, RunSpec, Step};
 use crate::error::{Failure, exit};
 use crate::load::BuiltinKind;
 use crate::recording::call_tree::{TreeFunction, TreeNode, TreePlace};
@@ -20,6 +20,7 @@ use crate::recording::{
     SelfTimeRecording,
 };
 use crate::stats::{self, Durations};
+use crate::verdict::Side;
 
 /// Up to 262,143 instructions each number has a bucket of its own.
 const DIGITS: u8 = 5;
@@ -35,11 +36,11 @@ const LAYOUT: HistogramLayout = HistogramLayout {
     direct: None,
 };
 
-/// Adds to `profile`, which has the load and the machine, what was counted in `step`. `known` keeps the source lines of
+/// Adds to `recording`, which has the load and the machine, what was counted in `step`. `known` keeps the source lines of
 /// builds, which take long to read.
 pub(super) fn add(
-    profile: &mut Recording,
-    plan: &Plan,
+    recording: &mut Recording,
+    plan: &BootPlan,
     step: &Step,
     known: &mut HashMap<Side, Lines>,
 ) -> Result<(), Failure> {
@@ -52,7 +53,7 @@ pub(super) fn add(
     };
     let text = read(&step.counts).map_err(damaged)?;
     let counts = counts::parse(&text).map_err(damaged)?;
-    profile.driver_costs = cost(plan, step, &counts).map_err(damaged)?;
+    recording.driver_costs = cost(plan, step, &counts).map_err(damaged)?;
     let mut handlers: Vec<CountedHandler> = fs::read(&step.handlers)
         .map_err(|error| error.to_string())
         .and_then(|bytes| serde_json::from_slice(&bytes).map_err(|error| error.to_string()))
@@ -67,7 +68,7 @@ pub(super) fn add(
                 .map_err(|why| failed(format!("cannot read {}: {why}", build.file.display())))?,
         ),
     };
-    let ran = profile.modules.first().and_then(|module| module.build_id.as_deref());
+    let ran = recording.modules.first().and_then(|module| module.build_id.as_deref());
     if let (Some(ran), Some(read)) = (ran, lines.build_id())
         && ran != read
     {
@@ -77,11 +78,11 @@ pub(super) fn add(
             build.name
         )));
     }
-    fill(profile, &counts, handlers, lines).map_err(damaged)
+    fill(recording, &counts, handlers, lines).map_err(damaged)
 }
 
 /// What the driver costs an operation of the job's load, if that was counted without it.
-fn cost(plan: &Plan, step: &Step, with: &Counts) -> Result<Vec<DriverCost>, String> {
+fn cost(plan: &BootPlan, step: &Step, with: &Counts) -> Result<Vec<DriverCost>, String> {
     let job = plan.work.get(step.job).filter(|job| job.cost);
     let (Some(job), Some(files)) = (job, &plan.counting) else {
         return Ok(Vec::new());
@@ -124,28 +125,28 @@ fn read(path: &Path) -> Result<String, String> {
     Ok(text)
 }
 
-/// Makes `profile` the recording of what was counted, with the source lines that `lines` knows.
+/// Makes `recording` the recording of what was counted, with the source lines that `lines` knows.
 ///
 /// # Errors
 /// If what was counted contradicts itself.
 pub fn fill(
-    profile: &mut Recording,
+    recording: &mut Recording,
     counts: &Counts,
     handlers: Vec<CountedHandler>,
     lines: &Lines,
 ) -> Result<(), String> {
-    profile.meter = Meter::Exact;
-    profile.histogram = LAYOUT;
+    recording.meter = Meter::Exact;
+    recording.histogram = LAYOUT;
     let by_address: HashMap<u64, &Calls> =
         counts.calls.iter().map(|(id, calls)| (counts.functions[id].address, calls)).collect();
     for handler in handlers {
         let calls = by_address.get(&handler.address).copied();
-        profile.handlers.push(of_handler(handler, calls)?);
+        recording.handlers.push(of_handler(handler, calls)?);
     }
-    profile.call_tree = Some(tree(counts, lines));
-    profile.warnings.clear();
-    profile.warn();
-    profile.check().map_err(|error| error.to_string())
+    recording.call_tree = Some(tree(counts, lines));
+    recording.warnings.clear();
+    recording.warn();
+    recording.check().map_err(|error| error.to_string())
 }
 
 /// What is stored where there is no call: a histogram of this layout takes megabytes, and a driver has many functions

@@ -10,8 +10,8 @@ use nix::errno::Errno;
 use nix::kmod::{DeleteModuleFlags, ModuleInitFlags, delete_module, finit_module};
 
 use super::plan::{
-    Build, CostPlan, CountedHandler, CountingFiles, GuestFailure, Job, Length, Measurement, Plan,
-    RunSpec, Step, Task,
+    BootPlan, Build, CostPlan, CountedHandler, CountingFiles, GuestFailure, Job, Length,
+    Measurement, RunSpec, Step, Task,
 };
 use super::root;
 use crate::atomic_file::OutputFile;
@@ -61,7 +61,7 @@ pub fn run(path: &Path) -> Result<(), Failure> {
 }
 
 /// All runs of a boot. A failure is also written to the file that the plan names.
-fn boot(plan: &Plan) -> Result<(), Failure> {
+fn boot(plan: &BootPlan) -> Result<(), Failure> {
     let mut order = None;
     steps(plan, &mut order).inspect_err(|failure| {
         let failure = GuestFailure { code: failure.code, message: failure.message.clone(), order };
@@ -70,7 +70,7 @@ fn boot(plan: &Plan) -> Result<(), Failure> {
     })
 }
 
-fn steps(plan: &Plan, order: &mut Option<u32>) -> Result<(), Failure> {
+fn steps(plan: &BootPlan, order: &mut Option<u32>) -> Result<(), Failure> {
     // udevd would start programs when the driver is loaded, in the middle of a measurement.
     let _ = Command::new("udevadm").args(["control", "--exit"]).output();
     // A driver that writes process ids in decimal digits takes longer for one more: all that follow have five. Where the
@@ -166,7 +166,7 @@ fn print_times(cost: &CostPlan) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The process that measures: a run that warms up, and one whose profile is then in [`RESULT`].
+/// The process that measures: a run that warms up, and one whose recording is then in [`RESULT`].
 fn measure(Measurement { module, job, counting }: &Measurement) -> Result<(), Failure> {
     privileges::check()?;
     let file = OutputFile::open(Path::new(RESULT))?;
@@ -175,11 +175,11 @@ fn measure(Measurement { module, job, counting }: &Measurement) -> Result<(), Fa
     };
     run(&job.warmup, false)?.end?;
     let mut measured = run(&job.run, *counting)?;
-    if let Some(mut profile) = measured.profiles.pop() {
+    if let Some(mut recording) = measured.profiles.pop() {
         if let (true, Some(module)) = (*counting, module) {
-            profile.modules = vec![module::collect(module)?];
+            recording.modules = vec![module::collect(module)?];
         }
-        file.commit(&Json.serialize(&profile))?;
+        file.commit(&Json.serialize(&recording))?;
     }
     Ok(measured.end?)
 }
@@ -207,7 +207,7 @@ pub(crate) fn options(module: Option<&str>, spec: &RunSpec, counting: bool) -> O
 }
 
 /// The plan with the modules' files in the guest's own memory.
-fn in_memory(plan: &Plan) -> Result<Plan, Failure> {
+fn in_memory(plan: &BootPlan) -> Result<BootPlan, Failure> {
     let copy = |build: &Build, name: &str| -> Result<Build, Failure> {
         let file = PathBuf::from("/run/profiler-lab").join(name);
         copy(&build.file, &file)?;
@@ -215,7 +215,7 @@ fn in_memory(plan: &Plan) -> Result<Plan, Failure> {
     };
     let baseline = copy(&plan.baseline, "baseline.ko")?;
     let candidate = plan.candidate.as_ref().map(|build| copy(build, "candidate.ko")).transpose()?;
-    Ok(Plan { baseline, candidate, ..plan.clone() })
+    Ok(BootPlan { baseline, candidate, ..plan.clone() })
 }
 
 /// Loads the module.
@@ -278,7 +278,7 @@ fn count_on(
 }
 
 /// The operations of the jobs that are to be counted without the driver.
-fn count_without(plan: &Plan, files: &CountingFiles) -> Result<(), Failure> {
+fn count_without(plan: &BootPlan, files: &CountingFiles) -> Result<(), Failure> {
     let jobs = || plan.work.iter().enumerate().filter(|(_, job)| job.cost);
     if jobs().next().is_some() {
         request(files, String::new())?;

@@ -8,6 +8,7 @@ pub mod builds;
 pub mod cache;
 pub mod counts;
 pub mod exact;
+pub mod gate;
 pub mod guest;
 pub mod kernel;
 pub mod lines;
@@ -27,19 +28,22 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use profiler_vm::KernelImage;
 
 use crate::error::{Failure, exit};
-use crate::recording::{Meter, Place, Recording};
+use crate::progress::Progress;
+use crate::recording::{Meter, Recording, SeriesPosition};
+use crate::text::plural;
+use crate::verdict::Side;
 use lines::Lines;
-use plan::{Build, CountingFiles, Plan, Side, Step, Task, sides};
+use plan::{BootPlan, Build, CountingFiles, Step, Task, sides};
 pub use settings::{Options, Settings, has_cost};
 
 /// A kernel, and the one or two builds to measure on it.
 #[derive(Debug, Clone)]
-pub struct Bench {
+pub struct KernelBuilds {
     /// The kernel.
     pub kernel: KernelImage,
     /// The only build, or the baseline.
@@ -59,8 +63,36 @@ pub struct Measured {
     pub failure: Option<Failure>,
 }
 
+/// Runs the boots of one kernel with a progress bar of runs.
+pub fn run_with_progress(
+    bench: &KernelBuilds,
+    settings: &Settings,
+    progress: &mut Progress,
+) -> Measured {
+    let sides = if bench.candidate.is_some() { 4 } else { 1 };
+    let work = settings.work.len() as u64;
+    let runs = u64::from(settings.boots) * u64::from(settings.repeat) * sides * work;
+    progress.say(&format!(
+        "Linux {}: {} boot{}, {runs} run{}, {} at a time, clock {}",
+        bench.kernel.release,
+        settings.boots,
+        plural(settings.boots),
+        plural(runs),
+        settings.jobs,
+        settings.clock,
+    ));
+    progress.begin_steps("runs", runs);
+    let started = AtomicU64::new(0);
+    let bar = &*progress;
+    let measured = run(bench, settings, &|| {
+        bar.at_step(started.fetch_add(1, Ordering::Relaxed));
+    });
+    progress.end();
+    measured
+}
+
 /// Runs all boots; `on_run` is called at the start of each run.
-pub fn run(bench: &Bench, settings: &Settings, on_run: &(dyn Fn() + Sync)) -> Measured {
+pub fn run(bench: &KernelBuilds, settings: &Settings, on_run: &(dyn Fn() + Sync)) -> Measured {
     let next = AtomicU32::new(0);
     let failed = AtomicBool::new(false);
     let results = Mutex::new((Vec::new(), None));
@@ -85,14 +117,14 @@ pub fn run(bench: &Bench, settings: &Settings, on_run: &(dyn Fn() + Sync)) -> Me
         }
     });
     let (mut runs, failure) = results.into_inner().unwrap_or_default();
-    runs.sort_by_key(|(_, profile): &(Side, Recording)| {
-        profile.place.as_ref().map(|place| (place.boot, place.order))
+    runs.sort_by_key(|(_, recording): &(Side, Recording)| {
+        recording.place.as_ref().map(|place| (place.boot, place.order))
     });
     let mut measured = Measured { failure, ..Measured::default() };
-    for (side, profile) in runs {
+    for (side, recording) in runs {
         match side {
-            Side::Baseline => measured.baseline.push(profile),
-            Side::Candidate => measured.candidate.push(profile),
+            Side::Baseline => measured.baseline.push(recording),
+            Side::Candidate => measured.candidate.push(recording),
         }
     }
     measured
@@ -100,7 +132,7 @@ pub fn run(bench: &Bench, settings: &Settings, on_run: &(dyn Fn() + Sync)) -> Me
 
 /// One boot: its recordings, and why there are no more.
 fn one_boot(
-    bench: &Bench,
+    bench: &KernelBuilds,
     settings: &Settings,
     boot: u32,
     on_run: &(dyn Fn() + Sync),
@@ -124,7 +156,7 @@ fn one_boot(
     let mut lines = HashMap::new();
     for step in plan.steps.iter().filter(|step| step.result.exists()) {
         match result(&plan, step, &mut lines) {
-            Ok(profile) => runs.push((step.side, profile)),
+            Ok(recording) => runs.push((step.side, recording)),
             Err(error) => unreadable = unreadable.or(Some(error)),
         }
     }
@@ -145,15 +177,15 @@ fn one_boot(
 
 /// The recording of one run, with its place and the driver's cost per operation.
 fn result(
-    plan: &Plan,
+    plan: &BootPlan,
     step: &Step,
     lines: &mut HashMap<Side, Lines>,
 ) -> Result<Recording, Failure> {
-    let mut profile = Recording::read(&step.result)?;
+    let mut recording = Recording::read(&step.result)?;
     let part = plan.work.get(step.job).and_then(|job| job.part.clone());
-    profile.place = Some(Place { boot: plan.boot, order: step.order, part });
+    recording.place = Some(SeriesPosition { boot: plan.boot, order: step.order, part });
     if plan.counting.is_some() {
-        exact::add(&mut profile, plan, step, lines)?;
+        exact::add(&mut recording, plan, step, lines)?;
     }
     if plan.cost.is_some() {
         let unreadable = |error: &dyn std::fmt::Display| {
@@ -161,13 +193,13 @@ fn result(
             Failure::new(exit::INTERNAL, text)
         };
         let bytes = fs::read(&step.costs).map_err(|error| unreadable(&error))?;
-        profile.driver_costs =
+        recording.driver_costs =
             serde_json::from_slice(&bytes).map_err(|error| unreadable(&error))?;
     }
-    Ok(profile)
+    Ok(recording)
 }
 
-fn make_plan(bench: &Bench, settings: &Settings, boot: u32, folder: &Path) -> Plan {
+fn make_plan(bench: &KernelBuilds, settings: &Settings, boot: u32, folder: &Path) -> BootPlan {
     let last = settings.work.len().saturating_sub(1);
     let each = |side| (0..settings.work.len()).map(move |job| (side, job));
     let sides = sides(boot, settings.repeat, bench.candidate.is_some()).into_iter().flat_map(each);
@@ -182,7 +214,7 @@ fn make_plan(bench: &Bench, settings: &Settings, boot: u32, folder: &Path) -> Pl
         counts: folder.join(format!("counts-{order}")),
         handlers: folder.join(format!("handlers-{order}.json")),
     };
-    Plan {
+    BootPlan {
         boot,
         baseline: bench.baseline.clone(),
         candidate: bench.candidate.clone(),

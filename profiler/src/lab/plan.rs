@@ -11,26 +11,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::load::{BuiltinKind, Rate};
 use crate::recording::{Clock, Meter};
+use crate::verdict::Side;
 
 /// The task of a process in the guest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Task {
     /// All runs of a boot. The other tasks are processes that this one starts.
-    Boot(Box<Plan>),
+    Boot(Box<BootPlan>),
     /// One run on a module that is loaded, and the one before it.
     Measure(Box<Measurement>),
     /// Time the loads without probes.
     TimeLoads(CostPlan),
-}
-
-/// The build that a run measures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Side {
-    /// The only build, or the baseline.
-    Baseline,
-    /// The candidate.
-    Candidate,
 }
 
 /// A module's file as the guest sees it, and how it is loaded.
@@ -101,7 +92,7 @@ pub struct CountedHandler {
 
 /// All steps of one boot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Plan {
+pub struct BootPlan {
     /// Number of the boot, from 0.
     pub boot: u32,
     /// The build of [`Side::Baseline`].
@@ -209,7 +200,7 @@ pub struct GuestFailure {
     pub order: Option<u32>,
 }
 
-impl Plan {
+impl BootPlan {
     /// The build of a side; the baseline if there is only one build.
     #[must_use]
     pub fn build(&self, side: Side) -> &Build {

@@ -373,7 +373,7 @@ mod tests {
     use crate::lab::plan::CountedHandler;
     use crate::lab::{counts, exact};
     use crate::load_profile::Library;
-    use crate::recording::{CallTree, Place};
+    use crate::recording::{CallTree, SeriesPosition};
 
     fn profiles() -> Vec<LoadProfile> {
         let listed = Library::new(Vec::new()).list().unwrap();
@@ -489,7 +489,7 @@ mod tests {
         let mut run = runs(&[CallTree::default()]).remove(0);
         let counts = counts::parse(&(text + "end\n")).unwrap();
         exact::fill(&mut run, &counts, handlers, &Lines::default()).unwrap();
-        run.place = Some(Place { boot: 0, order: 0, part: Some(part(None, kind)) });
+        run.place = Some(SeriesPosition { boot: 0, order: 0, part: Some(part(None, kind)) });
         run
     }
 

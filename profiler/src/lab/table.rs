@@ -6,7 +6,7 @@ use comfy_table::{Cell, Row};
 
 use super::plan::Build;
 use super::spread::{self, STATISTICS};
-use super::{Bench, has_cost};
+use super::{KernelBuilds, has_cost};
 use crate::export::grid;
 use crate::load::LoadSpec;
 use crate::recording::{HandlerRecording, Recording, Series};
@@ -17,13 +17,13 @@ use crate::stats::{mean, mean_below, median};
 pub fn spreads(
     series: &Series,
     build: Option<&Build>,
-    bench: &Bench,
+    bench: &KernelBuilds,
     width: Option<u16>,
 ) -> String {
     format!("{}{}\n", head(series, build, bench), spread_table(series, width))
 }
 
-fn head(series: &Series, build: Option<&Build>, bench: &Bench) -> String {
+fn head(series: &Series, build: Option<&Build>, bench: &KernelBuilds) -> String {
     let boots: BTreeSet<u32> =
         series.runs.iter().filter_map(|run| run.place.as_ref().map(|place| place.boot)).collect();
     let clock = series.runs.first().map_or(String::new(), |run| run.clock.to_string());

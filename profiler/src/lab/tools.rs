@@ -33,6 +33,12 @@ pub fn find(vng: &Path) -> Result<PathBuf, Missing> {
     find_in(vng, &of_path())
 }
 
+/// The same path for a process with another working directory, as the guest has one.
+#[must_use]
+pub fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
 fn of_path() -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).collect()

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use profiler_vm::{Time, VmError, VmSpec, kvm};
 
 use super::guest::{PROGRAM, STEP_LINE};
-use super::plan::{GuestFailure, Plan};
+use super::plan::{BootPlan, GuestFailure};
 use super::quiet::{KERNEL_ARGS, QEMU_ARGS};
-use super::{Bench, Settings, plugin};
+use super::{KernelBuilds, Settings, plugin};
 use crate::error::{Failure, exit};
 use crate::load::{make_private, user_cache};
 use crate::recording::Clock;
@@ -23,9 +23,9 @@ const REPORT_LINES: usize = 30;
 
 /// Boots and runs the plan.
 pub(super) fn run(
-    bench: &Bench,
+    bench: &KernelBuilds,
     settings: &Settings,
-    plan: &Plan,
+    plan: &BootPlan,
     folder: &Path,
     on_run: &(dyn Fn() + Sync),
 ) -> Result<(), Failure> {
@@ -59,7 +59,7 @@ pub(super) fn run(
     }
 }
 
-fn spec(bench: &Bench, settings: &Settings, plan: &Plan, folder: &Path) -> VmSpec {
+fn spec(bench: &KernelBuilds, settings: &Settings, plan: &BootPlan, folder: &Path) -> VmSpec {
     let is_virtual = settings.clock == Clock::Virtual;
     let word = |path: &Path| profiler_vm::quote(&path.to_string_lossy());
     let script = format!(
@@ -101,7 +101,7 @@ fn cache() -> Option<PathBuf> {
 }
 
 /// The boot, and the run in it that was under way.
-fn place(plan: &Plan, run: Option<u32>) -> String {
+fn place(plan: &BootPlan, run: Option<u32>) -> String {
     format!("boot {}{}", plan.boot, run.map_or(String::new(), |run| format!(", run {run}")))
 }
 
@@ -118,7 +118,7 @@ fn of_plugin(line: &&String) -> bool {
 }
 
 /// What a failed VM means to the user.
-fn failure_of(error: &VmError, plan: &Plan, run: Option<u32>, log: &Path) -> Failure {
+fn failure_of(error: &VmError, plan: &BootPlan, run: Option<u32>, log: &Path) -> Failure {
     let at = place(plan, run);
     let ends = |lines: &[String]| lines[..lines.len().min(REPORT_LINES)].join("\n");
     let kept = format!("the whole log is {}, kept with --logs FOLDER", log.display());
@@ -165,7 +165,7 @@ mod tests {
     use crate::lab::plan::{Build, Job, Length, RunSpec};
     use crate::recording::Meter;
 
-    fn plan() -> Plan {
+    fn plan() -> BootPlan {
         let run = RunSpec {
             clock: Clock::Virtual,
             meter: Meter::Probes,
@@ -177,7 +177,7 @@ mod tests {
         };
         let [file, given] = ["/d.ko", "/given.ko"].map(Into::into);
         let build = Build { file, given, name: "driver".into(), params: String::new() };
-        Plan {
+        BootPlan {
             boot: 3,
             baseline: build,
             candidate: None,

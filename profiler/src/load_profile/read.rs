@@ -41,14 +41,14 @@ struct File {
     parameter: Option<Spanned<String>>,
     parts: Option<Spanned<Vec<Spanned<String>>>>,
     #[serde(default)]
-    handler: Vec<Spanned<Handler>>,
+    handler: Vec<Spanned<FileHandler>>,
     ltp: Option<Spanned<Ltp>>,
     builtin: Option<Spanned<Load>>,
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Handler {
+#[serde(rename = "Handler", deny_unknown_fields)]
+struct FileHandler {
     name: Spanned<String>,
     least_hits: Spanned<u64>,
 }
@@ -147,7 +147,7 @@ impl File {
         }
         let mut handlers: Vec<Wanted> = Vec::new();
         for handler in self.handler {
-            let Handler { name, least_hits } = handler.into_inner();
+            let FileHandler { name, least_hits } = handler.into_inner();
             handler_name(&name)?;
             if handlers.iter().any(|other| other.name == *name.get_ref()) {
                 return Err((name.span(), format!("handler `{}` is named twice", name.get_ref())));

@@ -7,10 +7,12 @@ use crate::recording::measure::{HandlerMeasure, Losses, SelfTime};
 use crate::stats::Durations;
 
 /// The sum of all drains of a window, a handler at a time.
+#[derive(Debug, Clone)]
 pub struct Recorder {
     handlers: Vec<Handler>,
 }
 
+#[derive(Debug, Clone)]
 struct Handler {
     target: Target,
     backend: Backend,

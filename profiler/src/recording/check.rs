@@ -1,4 +1,4 @@
-//! Whether a profile agrees with itself. A file may be damaged or edited: what does not add up is
+//! Whether a recording agrees with itself. A file may be damaged or edited: what does not add up is
 //! refused, so that nobody draws conclusions from it.
 
 use std::collections::HashSet;
@@ -14,7 +14,7 @@ pub(super) const MAX_NAME_BYTES: usize = 512;
 /// Most histogram counters in one file: over 30,000 handlers at three digits.
 const MAX_COUNTERS_IN_ALL: u64 = 1 << 30;
 
-/// A part of a profile that contradicts another.
+/// A part of a recording that contradicts another.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{subject}: {reason}")]
 pub struct Inconsistent {
@@ -103,10 +103,8 @@ fn check_self_time(
     match (count, of.min_ns, of.max_ns) {
         (0, None, None) if (of.sum_ns, of.probes_ns) == (0, 0) => Ok(()),
         (1.., Some(min), Some(max)) if min <= max => Ok(()),
-        _ => {
-            Err("its own times have a sum, a min_ns and a max_ns that contradict each other"
-                .to_owned())
-        }
+        _ => Err("its self times have a sum, a min_ns and a max_ns that contradict each other"
+            .to_owned()),
     }
 }
 
@@ -209,7 +207,7 @@ fn check_interval(interval: &Interval, not_before: u64, handlers: usize) -> Resu
     }
     if interval.handlers.len() != handlers {
         return Err(format!(
-            "has {} entries, and the profile has {handlers} handlers",
+            "has {} entries, and the recording has {handlers} handlers",
             interval.handlers.len()
         ));
     }

@@ -29,7 +29,7 @@ const MAX_COUNTERS: u64 = 4 << 20;
 /// Widest range that is read, in nanoseconds (a day).
 const MAX_HIGHEST_NS: u64 = 86_400_000_000_000;
 
-/// Range and precision of every histogram of a profile: HdrHistogram's log-linear layout.
+/// Range and precision of every histogram of a recording: HdrHistogram's log-linear layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HistogramLayout {
@@ -53,17 +53,6 @@ pub struct HistogramLayout {
 }
 
 impl HistogramLayout {
-    /// The layout of the latencies of a load's operations.
-    pub(super) fn of_operations() -> Self {
-        Self {
-            precision_digits: super::loads::LATENCY_DIGITS,
-            lowest_ns: profiler_common::bucket::LOWEST_NS,
-            highest_ns: profiler_common::bucket::HIGHEST_NS,
-            kernel_memory_bytes: 0,
-            direct: None,
-        }
-    }
-
     /// Whether histograms of this layout exist and are small enough to be read.
     ///
     /// # Errors
@@ -236,9 +225,8 @@ fn check_v2(plain: &[u8], layout: &HistogramLayout) -> Result<u64, String> {
     let declared =
         (Some(layout.precision_digits.into()), Some(layout.lowest_ns), Some(layout.highest_ns));
     if found != declared {
-        return Err(
-            "v2_deflate_base64 has another range or precision than the profile declares".to_owned()
-        );
+        return Err("v2_deflate_base64 has another range or precision than the recording declares"
+            .to_owned());
     }
     // The decoder negates a run of empty buckets, which must not overflow.
     let (mut counters, mut with_calls) = (0_u64, 0);

@@ -10,7 +10,7 @@ use super::{Meter, Recording};
 use crate::atomic_file::{OutputError, OutputFile};
 
 impl Recording {
-    /// This profile as JSON, with a line end.
+    /// This recording as JSON, with a line end.
     #[must_use]
     pub fn to_json(&self) -> Vec<u8> {
         to_json(self, self.meter)
@@ -29,7 +29,7 @@ impl Recording {
 pub(crate) const OF_METER: [&str; 8] =
     ["sum", "min", "max", "probes", "lowest", "highest", "without", "with"];
 
-/// A profile, or a series of some, as JSON: figures of an exact one end in `_instructions` in place of `_ns`.
+/// A recording, or a series of some, as JSON: figures of an exact one end in `_instructions` in place of `_ns`.
 pub(super) fn to_json(recording: &impl serde::Serialize, meter: Meter) -> Vec<u8> {
     match (meter, serde_json::to_value(recording)) {
         (Meter::Exact, Ok(mut value)) => {
@@ -41,8 +41,8 @@ pub(super) fn to_json(recording: &impl serde::Serialize, meter: Meter) -> Vec<u8
 }
 
 fn in_instructions(value: &mut Value) {
-    for profile in value.get_mut("runs").and_then(Value::as_array_mut).into_iter().flatten() {
-        in_instructions(profile);
+    for recording in value.get_mut("runs").and_then(Value::as_array_mut).into_iter().flatten() {
+        in_instructions(recording);
     }
     rename(value.get_mut("histogram"));
     let costs = value.get_mut("driver_costs").and_then(Value::as_array_mut);

@@ -29,8 +29,8 @@ pub struct Losses {
     /// Entry or exit programs that the kernel did not run (`recursion_misses` of a program, `missed` of a
     /// link, `kprobe_profile`).
     pub missed: u64,
-    /// Whether the kernel does not tell how many programs it did not run: `missed` is then what it
-    /// does tell.
+    /// Whether the kernel does not report how many programs it did not run: `missed` is then what it
+    /// does report.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub missed_unknown: bool,
     /// Calls that a full trace buffer had no room for (function-graph): neither entry nor exit was seen.
@@ -136,7 +136,7 @@ pub struct SelfTime {
 
 impl SelfTime {
     /// Takes the `count` longest away, and keeps what is left within `whole_ns`, the sum of the calls' whole
-    /// durations: own times are no longer than these, and what is known of both is known by buckets.
+    /// durations: self times are no longer than these, and what is known of both is known by buckets.
     pub(crate) fn withhold(&mut self, count: u64, whole_ns: u64) {
         self.durations.withhold(count);
         self.durations.limit_sum(whole_ns);

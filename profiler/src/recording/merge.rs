@@ -1,4 +1,4 @@
-//! One profile out of several: the exact sum of what was measured, over runs, shards and hosts.
+//! One recording out of several: the exact sum of what was measured, over runs, shards and hosts.
 //!
 //! Merging is associative and commutative, to the byte: whatever the order and the grouping, equal
 //! sources give equal files. So everything is either summed, or kept where all sources agree.
@@ -10,42 +10,15 @@ mod loads;
 
 use std::fmt::Write as _;
 
-use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::unlike::{Difference, Use, What, differences};
 use super::warning::WarningRecord;
-use super::{EncodeError, HistogramLayout, Recording, SCHEMA, Tool, VERSION};
+use super::{EncodeError, HistogramLayout, Recording, SCHEMA, Source, Tool, VERSION};
 use handlers::Handlers;
 use loads::Loads;
 
-/// One of the profiles that a merged one is the sum of.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Source {
-    /// When its window began.
-    #[cfg_attr(test, schemars(with = "String", extend("format" = "date-time")))]
-    pub started: jiff::Timestamp,
-    /// SHA-256 of the profile as this program writes it, in hexadecimal: tells a source from any
-    /// other, and finds one that is there twice.
-    #[cfg_attr(test, schemars(length(min = 64, max = 64)))]
-    pub sha256: String,
-    /// Name of its file when it was merged, without folders; with the number of the run for one
-    /// of a series.
-    pub name: String,
-    /// Length of its window.
-    pub window_ns: u64,
-    /// Calls in its histograms, over all handlers.
-    pub calls: u64,
-    /// Kernel release of its machine.
-    pub kernel_release: Option<String>,
-    /// CPU model of its machine.
-    pub cpu_model: Option<String>,
-    /// Id of the boot that it was measured in.
-    pub boot_id: Option<String>,
-}
-
-/// Why profiles cannot be merged.
+/// Why recordings cannot be merged.
 #[derive(Debug, thiserror::Error)]
 pub enum MergeError {
     /// They are of different kinds of run.
@@ -55,7 +28,7 @@ pub enum MergeError {
         remedy(differences)
     )]
     Unlike {
-        /// A profile.
+        /// A recording.
         first: String,
         /// Another.
         second: String,
@@ -71,9 +44,9 @@ pub enum MergeError {
         second: String,
     },
     /// More than the format holds.
-    #[error("{name}: {what} would be more than 2^64 - 1: merge fewer profiles at a time")]
+    #[error("{name}: {what} would be more than 2^64 - 1: merge fewer recordings at a time")]
     Overflow {
-        /// The profile that was too much.
+        /// The recording that was too much.
         name: String,
         /// What became too large.
         what: String,
@@ -81,8 +54,8 @@ pub enum MergeError {
     /// A histogram that cannot be stored.
     #[error(transparent)]
     Encode(#[from] EncodeError),
-    /// No profile at all.
-    #[error("there is nothing to merge: name at least one profile")]
+    /// No recording at all.
+    #[error("there is nothing to merge: name at least one recording")]
     Nothing,
 }
 
@@ -99,7 +72,7 @@ fn listed(differences: &[Difference]) -> String {
 
 fn remedy(differences: &[Difference]) -> String {
     if let Some(never) = differences.iter().find(|difference| NEVER.contains(&difference.what)) {
-        return format!(" (profiles of different {} never add up)", never.what);
+        return format!(" (recordings of different {} never add up)", never.what);
     }
     let flags: Vec<String> =
         differences.iter().map(|d| format!("--allow-different {}", d.what)).collect();
@@ -115,7 +88,7 @@ pub struct Merge<'a> {
 
 #[derive(Debug)]
 struct Sum {
-    /// The first profile without its handlers, which the others have to be like.
+    /// The first recording without its handlers, which the others have to be like.
     like: Recording,
     like_name: String,
     common: Recording,
@@ -126,37 +99,38 @@ struct Sum {
 }
 
 impl<'a> Merge<'a> {
-    /// A sum of nothing so far; profiles may differ in what is `allowed`.
+    /// A sum of nothing so far; recordings may differ in what is `allowed`.
     #[must_use]
     pub fn new(allowed: &'a [What]) -> Self {
         Self { allowed, sum: None }
     }
 
-    /// Adds `profile`, which must agree with itself; `name` is its file's. After an error the sum is
+    /// Adds `recording`, which must agree with itself; `name` is its file's. After an error the sum is
     /// of no use any more.
     ///
     /// # Errors
     /// If it is unlike the first one, is in the sum already, or the sum is too large.
-    pub fn add(&mut self, mut profile: Recording, name: &str) -> Result<(), MergeError> {
-        let sources = sources(&profile, name);
+    pub fn add(&mut self, mut recording: Recording, name: &str) -> Result<(), MergeError> {
+        let sources = sources(&recording, name);
         // Those that follow from the figures will be made of the sum's.
-        let own = profile.warnings.iter().filter(|warning| !warning.is_derived());
+        let own = recording.warnings.iter().filter(|warning| !warning.is_derived());
         let warnings: Vec<WarningRecord> = own.cloned().collect();
         let too_large = |TooLarge(what)| MergeError::Overflow { name: name.to_owned(), what };
         let Some(sum) = &mut self.sum else {
             // Its sources say which machines it is of.
-            let like = Recording { sources: profile.sources.clone(), ..stripped(profile.clone()) };
+            let like =
+                Recording { sources: recording.sources.clone(), ..stripped(recording.clone()) };
             let (mut handlers, mut loads) = (Handlers::default(), Loads::default());
-            handlers.add(&mut profile).map_err(too_large)?;
-            loads.add(std::mem::take(&mut profile.loads)).map_err(too_large)?;
-            let (like_name, common) = (name.to_owned(), stripped(profile));
+            handlers.add(&mut recording).map_err(too_large)?;
+            loads.add(std::mem::take(&mut recording.loads)).map_err(too_large)?;
+            let (like_name, common) = (name.to_owned(), stripped(recording));
             let sum = Sum { like, like_name, common, handlers, loads, sources, warnings };
             self.sum = Some(sum);
             return Ok(());
         };
-        let mut found = differences(&sum.like, &profile, Use::Merge);
+        let mut found = differences(&sum.like, &recording, Use::Merge);
         found.retain(|d| NEVER.contains(&d.what) || !self.allowed.contains(&d.what));
-        if let Some(difference) = sum.handlers.other_backend(&profile) {
+        if let Some(difference) = sum.handlers.other_backend(&recording) {
             found.retain(|difference| difference.what != What::Backend);
             found.insert(0, difference);
         }
@@ -173,14 +147,14 @@ impl<'a> Merge<'a> {
                 return Err(MergeError::Twice { first, second });
             }
         }
-        sum.handlers.add(&mut profile).map_err(too_large)?;
-        sum.loads.add(std::mem::take(&mut profile.loads)).map_err(too_large)?;
+        sum.handlers.add(&mut recording).map_err(too_large)?;
+        sum.loads.add(std::mem::take(&mut recording.loads)).map_err(too_large)?;
         sum.sources.extend(sources);
         sum.warnings.extend(warnings);
-        add_common(&mut sum.common, profile).map_err(too_large)
+        add_common(&mut sum.common, recording).map_err(too_large)
     }
 
-    /// The merged profile.
+    /// The merged recording.
     ///
     /// # Errors
     /// If there is none, or a histogram cannot be stored.
@@ -203,50 +177,50 @@ impl<'a> Merge<'a> {
     }
 }
 
-/// What a profile is the sum of: itself, unless it is merged.
-fn sources(profile: &Recording, name: &str) -> Vec<Source> {
-    if !profile.sources.is_empty() {
-        return profile.sources.clone();
+/// What a recording is the sum of: itself, unless it is merged.
+fn sources(recording: &Recording, name: &str) -> Vec<Source> {
+    if !recording.sources.is_empty() {
+        return recording.sources.clone();
     }
     let mut sha256 = String::with_capacity(64);
-    for byte in Sha256::digest(profile.to_json()) {
+    for byte in Sha256::digest(recording.to_json()) {
         // Writing to a String cannot fail.
         let _ = write!(sha256, "{byte:02x}");
     }
     vec![Source {
-        started: profile.started,
+        started: recording.started,
         sha256,
         name: name.to_owned(),
-        window_ns: profile.window_ns,
-        calls: profile.calls(),
-        kernel_release: profile.host.kernel_release.clone(),
-        cpu_model: profile.host.cpu_model.clone(),
-        boot_id: profile.host.boot_id.clone(),
+        window_ns: recording.window_ns,
+        calls: recording.calls(),
+        kernel_release: recording.host.kernel_release.clone(),
+        cpu_model: recording.host.cpu_model.clone(),
+        boot_id: recording.host.boot_id.clone(),
     }]
 }
 
-/// A profile without what the sum keeps elsewhere, or not at all. Its handlers and loads are needed
+/// A recording without what the sum keeps elsewhere, or not at all. Its handlers and loads are needed
 /// by comparisons, without their histograms.
-fn stripped(mut profile: Recording) -> Recording {
-    profile.schema = SCHEMA.to_owned();
-    profile.version = VERSION;
-    profile.tool = Tool::this();
-    profile.place = None;
+fn stripped(mut recording: Recording) -> Recording {
+    recording.schema = SCHEMA.to_owned();
+    recording.version = VERSION;
+    recording.tool = Tool::this();
+    recording.place = None;
     // What it wants is wanted of one run.
-    profile.load_profile = None;
+    recording.load_profile = None;
     // Averages of single runs: each stays with its run.
-    profile.driver_costs.clear();
+    recording.driver_costs.clear();
     // Samples of different times make no series.
-    profile.costs = None;
-    profile.intervals.clear();
-    profile.call_tree = None;
-    profile.sources.clear();
-    profile.warnings.clear();
-    for handler in &mut profile.handlers {
+    recording.costs = None;
+    recording.intervals.clear();
+    recording.call_tree = None;
+    recording.sources.clear();
+    recording.warnings.clear();
+    for handler in &mut recording.handlers {
         handler.histogram.buckets.clear();
         handler.histogram.v2_deflate_base64.clear();
     }
-    profile
+    recording
 }
 
 /// Adds everything but handlers, loads, sources and warnings.

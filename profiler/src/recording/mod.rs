@@ -8,6 +8,7 @@
 //! Within one version fields may be added and none changes its meaning; readers ignore fields
 //! that they do not know.
 
+mod backend;
 pub mod call_tree;
 mod check;
 pub mod costs;
@@ -18,17 +19,23 @@ pub mod measure;
 mod merge;
 mod read;
 mod series;
+mod source;
+mod tool;
 pub mod unlike;
 pub mod warning;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use backend::way;
+pub use backend::{Backend, Clock, Meter};
 pub use call_tree::CallTree;
 pub use check::Inconsistent;
 pub use distribution::{Bucket, Distribution, EncodeError, HistogramLayout};
-pub use merge::{Merge, MergeError, Source};
-pub use read::{MAX_FILE_BYTES, ReadError};
-pub use series::{SERIES_SCHEMA, SERIES_VERSION, Series};
+pub use merge::{Merge, MergeError};
+pub use read::{MAX_FILE_BYTES, ReadError, SERIES_SCHEMA, SERIES_VERSION};
+pub use series::Series;
+pub use source::Source;
+pub use tool::Tool;
 
 use crate::kernel::host::HostFacts;
 use crate::kernel::module::ModuleFacts;
@@ -38,7 +45,7 @@ use loads::{BuiltinKind, LoadRun, LoadSpec};
 use measure::{HandlerMeasure, Losses, SelfTime};
 use warning::{Warning, WarningRecord};
 
-/// What the field `schema` of every profile says.
+/// What the field `schema` of every recording says.
 pub const SCHEMA: &str = "profiler/profile";
 /// Newest version of the format that this program reads, and the one that it writes.
 pub const VERSION: u32 = 1;
@@ -61,7 +68,7 @@ pub struct Recording {
     pub started: jiff::Timestamp,
     /// Where among the runs of a [`Series`] this one stands; absent for a run on its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub place: Option<Place>,
+    pub place: Option<SeriesPosition>,
     /// The load profile that handlers and load are of; absent where they were named one by one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_profile: Option<LoadProfileUsed>,
@@ -102,8 +109,8 @@ pub struct Recording {
     /// What the handlers called, where instructions were counted from outside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_tree: Option<CallTree>,
-    /// The profiles that this one is the sum of, by their begin; empty for a run itself. The window
-    /// of a merged profile is the sum of theirs, so that its rates are those of one run.
+    /// The recordings that this one is the sum of, by their start; empty for a run itself. The window
+    /// of a merged recording is the sum of theirs, so that its rates are those of one run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<Source>,
     /// What a reader of the numbers has to know.
@@ -114,7 +121,8 @@ pub struct Recording {
 /// the boot in common ran in turns on one machine, and pair.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Place {
+#[cfg_attr(test, schemars(rename = "Place"))]
+pub struct SeriesPosition {
     /// Number of the boot of the machine, from 0: all runs of one boot saw the same kernel layout.
     pub boot: u32,
     /// Number of the run within that boot, from 0, counting the runs of every series.
@@ -130,7 +138,7 @@ pub struct Place {
 pub struct LoadProfileUsed {
     /// Its name.
     pub name: String,
-    /// How many hits it wants of each handler, in the order of the profile's `handlers`; `null` where it
+    /// How many hits it wants of each handler, in the order of the recording's `handlers`; `null` where it
     /// wants none.
     pub least_hits: Vec<Option<u64>>,
 }
@@ -151,7 +159,7 @@ pub struct DriverCost {
     /// `_instructions` in place of `_ns`.
     #[serde(default, skip_serializing_if = "Meter::is_probes")]
     pub meter: Meter,
-    /// CPU time of one operation without the driver, in nanoseconds of the profile's clock. Of versions that
+    /// CPU time of one operation without the driver, in nanoseconds of the recording's clock. Of versions that
     /// did not know `cpu_flags` it is the time that passed.
     #[serde(alias = "without_instructions")]
     pub without_ns: f64,
@@ -166,111 +174,6 @@ impl DriverCost {
     pub fn added_ns(&self) -> f64 {
         self.with_ns - self.without_ns
     }
-}
-
-/// The program that wrote a profile.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Tool {
-    /// Its name.
-    pub name: String,
-    /// Its version.
-    pub version: String,
-}
-
-impl Tool {
-    /// This program.
-    #[must_use]
-    pub fn this() -> Self {
-        Self {
-            name: env!("CARGO_PKG_NAME").to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-        }
-    }
-}
-
-/// What one nanosecond of a duration is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[derive(strum::Display)]
-#[serde(rename_all = "kebab-case")]
-#[strum(serialize_all = "kebab-case")]
-pub enum Clock {
-    /// Time as it passes.
-    Wall,
-    /// A guest's clock that advances by one nanosecond an instruction.
-    Virtual,
-}
-
-/// What the figures of handlers are.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[derive(strum::Display)]
-#[serde(rename_all = "kebab-case")]
-#[strum(serialize_all = "kebab-case")]
-pub enum Meter {
-    /// Durations between probes at entry and exit, in nanoseconds of the profile's clock.
-    #[default]
-    Probes,
-    /// Instructions of each call, counted by the emulator that the kernel runs in. There are no probes.
-    Exact,
-}
-
-impl Meter {
-    /// The unit of its figures, in full.
-    #[must_use]
-    pub fn unit(self) -> &'static str {
-        match self {
-            Self::Probes => "nanoseconds",
-            Self::Exact => "instructions",
-        }
-    }
-
-    pub(crate) fn is_probes(&self) -> bool {
-        *self == Self::Probes
-    }
-}
-
-/// How a handler's calls were observed, in order of preference.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[derive(strum::VariantArray, strum::IntoStaticStr, strum::Display, strum::EnumString)]
-#[serde(rename_all = "kebab-case")]
-#[strum(serialize_all = "kebab-case", parse_err_ty = String, parse_err_fn = no_such_backend)]
-pub enum Backend {
-    /// One BPF program on the trampoline, for entry and exit, with a cookie between the two.
-    Fsession,
-    /// A BPF fentry and fexit program a handler.
-    Fentry,
-    /// One BPF program on a function probe (fprobe), for entry and exit, with a cookie.
-    KprobeSession,
-    /// A BPF program for entries and one for exits on function probes (fprobe).
-    KprobeMulti,
-    /// The kernel's function_graph tracer, read through tracefs.
-    FunctionGraph,
-    /// A BPF program on a kprobe and one on a kretprobe.
-    Kprobe,
-}
-
-impl Backend {
-    /// All of them, best first.
-    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
-
-    /// Its name on the command line and in files.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-}
-
-fn no_such_backend(_: &str) -> String {
-    let names: Vec<&str> = Backend::ALL.iter().map(|backend| backend.name()).collect();
-    format!("there is no such backend: {}", names.join(", "))
-}
-
-/// How a handler was measured: by a backend, or exactly.
-pub(crate) fn way(backend: Option<Backend>) -> String {
-    backend.map_or(Meter::Exact.to_string(), |backend| backend.to_string())
 }
 
 /// One handler's measurements over the whole window.
@@ -409,11 +312,11 @@ impl SelfTimeRecording {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Interval {
-    /// Its begin, counted from the begin of the window.
+    /// Its start, counted from the start of the window.
     pub start_ns: u64,
     /// Its length.
     pub duration_ns: u64,
-    /// One entry a handler, in the order of the profile's `handlers`.
+    /// One entry a handler, in the order of the recording's `handlers`.
     pub handlers: Vec<IntervalStats>,
 }
 

@@ -1,4 +1,4 @@
-//! Reads a profile from a file that may be anything.
+//! Reads a recording from a file that may be anything.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -8,13 +8,18 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::error::Category;
 
-use super::{Inconsistent, Recording, SCHEMA, SERIES_SCHEMA, SERIES_VERSION, VERSION};
+use super::{Inconsistent, Recording, SCHEMA, VERSION};
 
-/// Largest file that is read. A profile of sixty handlers takes about 3 MiB, and an interval of
+/// What the field `schema` of every series says.
+pub const SERIES_SCHEMA: &str = "profiler/series";
+/// Newest version of the format that this program reads, and the one that it writes.
+pub const SERIES_VERSION: u32 = 1;
+
+/// Largest file that is read. A recording of sixty handlers takes about 3 MiB, and an interval of
 /// them 10 KiB more.
 pub const MAX_FILE_BYTES: u64 = 256 << 20;
 
-/// Why a file could not be read as a profile.
+/// Why a file could not be read as a recording.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The file could not be opened or read.
@@ -33,9 +38,9 @@ pub enum ReadError {
         /// What it is.
         kind: &'static str,
     },
-    /// Larger than any profile.
+    /// Larger than any recording.
     #[error(
-        "{} is larger than {} MiB, which no profile is: name a file that `profiler run --json` wrote",
+        "{} exceeds {} MiB and is larger than any recording: name a file that `profiler run --json` wrote",
         path.display(),
         MAX_FILE_BYTES >> 20
     )]
@@ -80,7 +85,7 @@ pub enum ReadError {
     },
     /// JSON of something else.
     #[error(
-        "{} is JSON and no profile: {seems}: name a file that `profiler run --json` wrote",
+        "{} is JSON, but not a recording: {seems}: name a file that `profiler run --json` wrote",
         path.display()
     )]
     Foreign {
@@ -99,7 +104,7 @@ pub enum ReadError {
     },
     /// Written by a later program.
     #[error(
-        "{} is a profile of version {version}, and this program reads up to version {newest}: \
+        "{} is a recording of version {version}, and this program reads up to version {newest}: \
          update profiler",
         path.display()
     )]
@@ -113,7 +118,7 @@ pub enum ReadError {
     },
     /// A field is missing or of the wrong type.
     #[error(
-        "{} is a damaged profile: {source}: restore it from its source, or measure again",
+        "{} is a damaged recording: {source}: restore it from its source, or measure again",
         path.display()
     )]
     Malformed {
@@ -155,14 +160,14 @@ impl Recording {
     /// Reads the file `path` and checks that it agrees with itself.
     ///
     /// # Errors
-    /// A [`ReadError`] that tells what the file is instead and what to do; never a panic, and never
+    /// A [`ReadError`] that says what the file is instead and what to do; never a panic, and never
     /// more memory than the file's size explains.
     pub fn read(path: &Path) -> Result<Self, ReadError> {
         let bytes = read_bounded(path)?;
         Self::parse(&bytes, path)
     }
 
-    /// Reads the text of a profile; `path` is for messages.
+    /// Reads the text of a recording; `path` is for messages.
     ///
     /// # Errors
     /// As [`Recording::read`].
@@ -171,14 +176,14 @@ impl Recording {
             return Err(ReadError::Runs { path: path.to_owned() });
         }
         let path = || path.to_owned();
-        let profile: Self = serde_json::from_slice(bytes)
+        let recording: Self = serde_json::from_slice(bytes)
             .map_err(|source| ReadError::Malformed { path: path(), source })?;
-        profile.check().map_err(|source| ReadError::Inconsistent { path: path(), source })?;
-        Ok(profile)
+        recording.check().map_err(|source| ReadError::Inconsistent { path: path(), source })?;
+        Ok(recording)
     }
 }
 
-/// The documents that hold profiles.
+/// The documents that hold recordings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// One run.
@@ -187,7 +192,7 @@ pub(super) enum Kind {
     Series,
 }
 
-/// Tells from its first fields what a file holds.
+/// What a file holds, by its first fields.
 pub(super) fn kind_of(bytes: &[u8], path: &Path) -> Result<Kind, ReadError> {
     let path = || path.to_owned();
     if bytes.iter().all(u8::is_ascii_whitespace) {
@@ -278,11 +283,11 @@ fn hint(bytes: &[u8]) -> &'static str {
     if bytes.starts_with(&[0x1f, 0x8b]) || bytes.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
         "it seems to be compressed; decompress it first"
     } else if bytes.starts_with(b"tracing\x00\x00") || bytes.starts_with(&[0x17, 0x08, 0x44]) {
-        "it seems to be a trace-cmd recording, not a profile"
+        "it seems to be a trace.dat of trace-cmd, not a recording"
     } else if has(b"|  ") && has(b" us ") {
-        "it seems to be the text of a function_graph trace, not a profile"
+        "it seems to be the text of a function_graph trace, not a recording"
     } else if bytes.starts_with(b"#[") {
-        "it seems to be a HdrHistogram log, not a profile"
+        "it seems to be a HdrHistogram log, not a recording"
     } else if std::str::from_utf8(bytes).is_err() {
         "it is not text; name a file that `profiler run --json` wrote"
     } else {

@@ -7,14 +7,9 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::json::to_json;
-use super::read::{Kind, kind_of, read_bounded};
+use super::read::{Kind, SERIES_SCHEMA, SERIES_VERSION, kind_of, read_bounded};
 use super::{Inconsistent, ReadError, Recording, Tool};
 use crate::atomic_file::{OutputError, OutputFile};
-
-/// What the field `schema` of every series says.
-pub const SERIES_SCHEMA: &str = "profiler/series";
-/// Newest version of the format that this program reads, and the one that it writes.
-pub const SERIES_VERSION: u32 = 1;
 
 /// Runs of one module, kernel and load, in the order in which they were made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -30,7 +25,7 @@ pub struct Series {
     pub tool: Tool,
     /// What the runs are of, in the words of whoever made them, such as `baseline`; may be empty.
     pub label: String,
-    /// The runs; each is a whole profile, and at least one is there. The `place` of each tells
+    /// The runs; each is a whole recording, and at least one is there. The `place` of each tells
     /// which boot it belongs to.
     #[cfg_attr(test, schemars(length(min = 1)))]
     pub runs: Vec<Recording>,
@@ -87,7 +82,7 @@ impl Series {
         Ok(())
     }
 
-    /// Reads the file `path` (`-` is standard input), which holds a series or a single profile; the
+    /// Reads the file `path` (`-` is standard input), which holds a series or a single recording; the
     /// latter is a series of one run.
     ///
     /// # Errors
@@ -97,7 +92,7 @@ impl Series {
         Self::parse(&bytes, path)
     }
 
-    /// Reads the text of a series or of a single profile; `path` is for messages.
+    /// Reads the text of a series or of a single recording; `path` is for messages.
     ///
     /// # Errors
     /// As [`Recording::read`].

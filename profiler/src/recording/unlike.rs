@@ -1,4 +1,4 @@
-//! Whether two profiles are of the same kind of run: figures of unlike runs differ for reasons that
+//! Whether two recordings are of the same kind of run: figures of unlike runs differ for reasons that
 //! are not the handlers'.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ const WINDOW_TOLERANCE: f64 = 0.05;
 /// Windows this close are alike whatever their length.
 const WINDOW_SLACK_NS: u64 = 100_000_000;
 
-/// One thing in which two profiles can differ, apart from what was measured.
+/// One thing in which two recordings can differ, apart from what was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(strum::VariantArray, strum::IntoStaticStr, strum::Display, strum::EnumString)]
@@ -51,14 +51,14 @@ pub enum What {
     Tool,
 }
 
-/// What two profiles are wanted for.
+/// What two recordings are wanted for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
     /// One is the baseline, the other the candidate.
     Comparison,
     /// Both are runs of the same thing: of one side of a comparison.
     Repetition,
-    /// They become one profile. Windows add up, so their length is free.
+    /// They become one recording. Windows add up, so their length is free.
     Merge,
 }
 
@@ -111,25 +111,25 @@ impl What {
         }
     }
 
-    /// What a profile says of this, where that can be said of one profile alone.
+    /// What a recording says of this, where that can be said of one recording alone.
     #[expect(clippy::too_many_lines, reason = "an arm for each")]
-    fn words(self, profile: &Recording) -> String {
+    fn words(self, recording: &Recording) -> String {
         let known = |fact: &Option<String>| fact.clone().unwrap_or_else(|| "unknown".to_owned());
-        let host = &profile.host;
+        let host = &recording.host;
         match self {
             Self::Clock => {
                 let exact =
-                    if profile.meter == Meter::Exact { ", instructions counted" } else { "" };
-                format!("{} ({}){exact}", profile.clock, known(&host.clock_source))
+                    if recording.meter == Meter::Exact { ", instructions counted" } else { "" };
+                format!("{} ({}){exact}", recording.clock, known(&host.clock_source))
             }
             Self::Kernel => format!(
                 "{} {}, preemption {}",
-                each(&host.kernel_release, &profile.sources, |source| &source.kernel_release),
+                each(&host.kernel_release, &recording.sources, |source| &source.kernel_release),
                 known(&host.kernel_version),
                 known(&host.preemption)
             ),
             Self::Machine => {
-                let model = each(&host.cpu_model, &profile.sources, |source| &source.cpu_model);
+                let model = each(&host.cpu_model, &recording.sources, |source| &source.cpu_model);
                 let mut text = format!("{} {model}", host.arch);
                 match host.cpus_online {
                     Some(cpus) => text.push_str(&format!(", CPUs: {cpus}")),
@@ -143,35 +143,35 @@ impl What {
             }
             Self::Modules => {
                 let mut names: Vec<&str> =
-                    profile.modules.iter().map(|module| module.name.as_str()).collect();
+                    recording.modules.iter().map(|module| module.name.as_str()).collect();
                 names.sort_unstable();
                 if names.is_empty() { "none".to_owned() } else { names.join(", ") }
             }
             Self::Load => {
                 let mut loads: Vec<String> =
-                    profile.loads.iter().map(|load| load.spec.to_string()).collect();
+                    recording.loads.iter().map(|load| load.spec.to_string()).collect();
                 // They run side by side: their order means nothing.
                 loads.sort_unstable();
                 if loads.is_empty() { "none".to_owned() } else { loads.join("; ") }
             }
             Self::Precision => format!(
                 "{} digits, {} to {} ns",
-                profile.histogram.precision_digits,
-                profile.histogram.lowest_ns,
-                profile.histogram.highest_ns
+                recording.histogram.precision_digits,
+                recording.histogram.lowest_ns,
+                recording.histogram.highest_ns
             ),
-            Self::Tool => format!("{} {}", profile.tool.name, profile.tool.version),
+            Self::Tool => format!("{} {}", recording.tool.name, recording.tool.version),
             Self::Window => {
                 let seconds = |ns: u64| ns as f64 / 1e9;
                 format!(
                     "{:.1} s after {:.1} s of warm-up",
-                    seconds(profile.window_ns),
-                    seconds(profile.warmup_ns)
+                    seconds(recording.window_ns),
+                    seconds(recording.warmup_ns)
                 )
             }
             Self::Backend => {
                 let names: Vec<String> =
-                    profile.backends().iter().map(ToString::to_string).collect();
+                    recording.backends().iter().map(ToString::to_string).collect();
                 names.join(", ")
             }
             Self::Mitigations | Self::ModuleBuild | Self::Parameters | Self::Tests => String::new(),
@@ -179,7 +179,7 @@ impl What {
     }
 }
 
-/// A fact of the machine. Of merged profiles all that there are, because two sums of `various` machines need not be alike.
+/// A fact of the machine. Of merged recordings all that there are, because two sums of `various` machines need not be alike.
 fn each(fact: &Option<String>, sources: &[Source], of: fn(&Source) -> &Option<String>) -> String {
     let mut all: Vec<&str> = sources.iter().filter_map(|source| of(source).as_deref()).collect();
     all.sort_unstable();
@@ -205,7 +205,7 @@ fn unknown(given: &str) -> UnknownWhat {
     UnknownWhat { given: given.to_owned() }
 }
 
-/// One difference between two profiles, in words.
+/// One difference between two recordings, in words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Difference {
@@ -223,7 +223,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Every difference of two profiles that stands in the way of this use of them.
+/// Every difference of two recordings that stands in the way of this use of them.
 #[must_use]
 pub fn differences(first: &Recording, second: &Recording, purpose: Use) -> Vec<Difference> {
     purpose
@@ -291,9 +291,10 @@ const CODE_FLAGS: &str = "erms fsrm popcnt bmi1 bmi2 movbe cx16 rdtscp fsgsbase 
 /// wall clock that is no difference, but under virtual time they were measured on a CPU with `erms`, where
 /// each byte of a copy is a nanosecond.
 fn cpu_flags(first: &Recording, second: &Recording) -> Option<(String, String)> {
-    let is_virtual = [first, second].iter().any(|profile| profile.clock == Clock::Virtual);
-    let flags = |profile: &Recording| -> Option<Vec<&str>> {
-        let listed: Vec<&str> = profile.host.cpu_flags.as_ref()?.split_ascii_whitespace().collect();
+    let is_virtual = [first, second].iter().any(|recording| recording.clock == Clock::Virtual);
+    let flags = |recording: &Recording| -> Option<Vec<&str>> {
+        let listed: Vec<&str> =
+            recording.host.cpu_flags.as_ref()?.split_ascii_whitespace().collect();
         Some(CODE_FLAGS.split(' ').filter(|flag| listed.contains(flag)).collect())
     };
     let (a, b) = match (flags(first), flags(second)) {
@@ -329,7 +330,7 @@ fn describe_build(module: &ModuleFacts) -> String {
 
 /// Handlers that both have and that were not observed in the same way.
 fn backends(first: &Recording, second: &Recording) -> Option<(String, String)> {
-    // The probes that tell own time add more to a call.
+    // The probes that measure self time add more to a call.
     let way = |handler: &HandlerRecording| (handler.backend, handler.self_time.is_some());
     let mut pairs: Vec<[(Option<Backend>, bool); 2]> = Vec::new();
     for a in &first.handlers {
@@ -353,8 +354,8 @@ fn backends(first: &Recording, second: &Recording) -> Option<(String, String)> {
 
 /// Tests of LTP that ended otherwise, or that ran in another share of the runs.
 fn tests(first: &Recording, second: &Recording) -> Option<(String, String)> {
-    let of = |profile: &Recording| -> Vec<TestRuns> {
-        profile.loads.iter().flat_map(|load| load.outcome.tests.iter().cloned()).collect()
+    let of = |recording: &Recording| -> Vec<TestRuns> {
+        recording.loads.iter().flat_map(|load| load.outcome.tests.iter().cloned()).collect()
     };
     let (first, second) = (of(first), of(second));
     let changed = mix_changes(&first, &second);
@@ -370,8 +371,8 @@ fn tests(first: &Recording, second: &Recording) -> Option<(String, String)> {
 /// Windows of other lengths, unless every load ended by itself: then its work is the same, and the
 /// time that it took is a result.
 fn windows(first: &Recording, second: &Recording) -> Option<(String, String)> {
-    let by_time = |profile: &Recording| {
-        profile
+    let by_time = |recording: &Recording| {
+        recording
             .loads
             .iter()
             .any(|load| load.outcome.status == LoadStatus::Stopped { by: StopReason::Duration })

@@ -273,21 +273,21 @@ impl Code {
 }
 
 impl Warning {
-    /// What follows from the measurements of `profile`, the most serious first.
+    /// What follows from the measurements of `recording`, the most serious first.
     #[must_use]
-    pub fn of(profile: &Recording) -> Vec<Self> {
+    pub fn of(recording: &Recording) -> Vec<Self> {
         let mut warnings = Vec::new();
-        if profile.interrupted {
+        if recording.interrupted {
             warnings.push(Self::Interrupted);
         }
-        warnings.extend(Self::of_hits(profile));
-        for load in &profile.loads {
+        warnings.extend(Self::of_hits(recording));
+        for load in &recording.loads {
             warnings.extend(Self::of_tests(&load.outcome.tests));
         }
         // A warning of one kind names all handlers that it is about: fifty idle ones are one line.
         let mut add = |make: &dyn Fn(Handlers, u64) -> Self,
                        count: &dyn Fn(&HandlerRecording) -> u64| {
-            let concerned = || profile.handlers.iter().filter(|handler| count(handler) > 0);
+            let concerned = || recording.handlers.iter().filter(|handler| count(handler) > 0);
             let total = concerned().map(count).fold(0, u64::saturating_add);
             if total > 0 {
                 let names = concerned().map(|handler| handler.name.clone()).collect();
@@ -303,13 +303,13 @@ impl Warning {
         add(&|names, _| Self::AllMissed(names), &|h| if_so(idle(h) && missed(h)));
         add(&|names, _| Self::NeverLeft(names), &|h| if_so(idle(h) && !missed(h) && entered(h)));
         // What a pattern found and nobody called is one line of a report, unless that was all.
-        let nothing = profile.handlers.iter().all(idle);
+        let nothing = recording.handlers.iter().all(idle);
         let is_listed = |h: &HandlerRecording| nothing || !(h.by_glob && h.is_idle());
         let never = |h: &HandlerRecording| idle(h) && !missed(h) && !entered(h) && is_listed(h);
         add(&|names, _| Self::ZeroHits(names), &|h| if_so(never(h)));
         add(&Self::Missed, &|h| if idle(h) { 0 } else { h.losses.missed });
         let overrun = |h: &HandlerRecording| h.losses.overrun;
-        if let Some(most) = profile.handlers.iter().map(overrun).max() {
+        if let Some(most) = recording.handlers.iter().map(overrun).max() {
             // Each of them has the number of all.
             add(&|names, _| Self::Overrun(names, most), &overrun);
         }
@@ -322,8 +322,8 @@ impl Warning {
         let unknown = |h: &HandlerRecording| h.losses.missed_unknown && is_listed(h);
         add(&|names, _| Self::MissedUnknown(names), &|h| if_so(unknown(h)));
         add(&|names, _| Self::FewCalls(names), &|h| if_so(!idle(h) && h.count < FEW_CALLS));
-        warnings.extend(profile.loads.iter().filter_map(rate_not_held));
-        for row in profile.costs.iter().flat_map(|costs| &costs.rows) {
+        warnings.extend(recording.loads.iter().filter_map(rate_not_held));
+        for row in recording.costs.iter().flat_map(|costs| &costs.rows) {
             match &row.of {
                 Watched::Machine | Watched::Profiler => {}
                 of if row.seen == 0 => warnings.push(Self::WatchedNever(of.label())),
@@ -336,8 +336,8 @@ impl Warning {
         warnings
     }
 
-    fn of_hits(profile: &Recording) -> Option<Self> {
-        let short = profile.short_of_hits();
+    fn of_hits(recording: &Recording) -> Option<Self> {
+        let short = recording.short_of_hits();
         let names = short.iter().map(|(name, ..)| (*name).to_owned()).collect();
         let counts = short.iter().map(|(name, count, least)| format!("{name} {count} of {least}"));
         let counts = counts.collect::<Vec<_>>().join(", ");

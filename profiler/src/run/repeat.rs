@@ -3,7 +3,7 @@
 use super::{Bench, Done, Error, Measured, Options, Run, Signals, driver, verdict};
 use crate::load::LoadStatus;
 use crate::progress::Progress;
-use crate::recording::Place;
+use crate::recording::SeriesPosition;
 
 /// Measures until all is done, or a signal, an error or a failed load ends it: what the runs before have
 /// measured is not lost by it.
@@ -42,7 +42,7 @@ pub(super) fn all(bench: &Bench<'_>, signals: &mut Signals, progress: &mut Progr
         }
         if parts > 1 {
             let order = u32::try_from(order).unwrap_or(u32::MAX);
-            profile.place = Some(Place { boot: 0, order, part: job.profile.clone() });
+            profile.place = Some(SeriesPosition { boot: 0, order, part: job.profile.clone() });
         }
         let failed =
             profile.loads.iter().any(|run| matches!(run.outcome.status, LoadStatus::Failed(_)));

@@ -33,7 +33,7 @@ pub struct Axes {
 
 /// The whole grid.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Plan {
+pub struct Grid {
     schema: String,
     version: u32,
     /// `null` is as fast as possible.
@@ -62,7 +62,7 @@ pub struct Cell {
     pub run: u32,
 }
 
-impl Plan {
+impl Grid {
     /// The grid that is asked for, on this machine.
     ///
     /// # Errors
@@ -125,7 +125,7 @@ impl Plan {
     pub fn compare(&self, path: &Path, bytes: &[u8]) -> Result<(), Failure> {
         let other: Self = serde_json::from_slice(bytes).map_err(|error| {
             let text = format!(
-                "{} is no record of a sweep: {error}: choose another --out",
+                "{} is not a record of a sweep: {error}: choose another --out",
                 path.display()
             );
             Failure::new(exit::BAD_INPUT, text)
@@ -182,7 +182,7 @@ impl Cell {
     /// What was measured for it, if it was.
     ///
     /// # Errors
-    /// If its file is no sound profile.
+    /// If its file is no sound recording.
     pub fn read(&self, folder: &Path) -> Result<Option<Recording>, Failure> {
         let path = folder.join(self.file_name());
         if !path.exists() {

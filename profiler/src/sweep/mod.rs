@@ -1,4 +1,4 @@
-//! A grid of runs, one profile a cell, that can be stopped and continued.
+//! A grid of runs, one recording a cell, that can be stopped and continued.
 //!
 //! Each cell is a `profiler run` in a process of its own. Its file appears under its own name, in one
 //! step, when it is whole: a cell without such a file is measured again.
@@ -24,7 +24,7 @@ use crate::error::{Failure, exit};
 use crate::load::{ProfilerProgram, dying_with_parent};
 use crate::recording::Recording;
 
-pub use grid::{Axes, Cell, Plan};
+pub use grid::{Axes, Cell, Grid};
 
 /// A grid in its folder, which no other sweep can use meanwhile.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub struct Sweep {
     folder: PathBuf,
     /// Arguments of `profiler run` that all cells share.
     run: Vec<OsString>,
-    /// Cells that are measured, with their profiles.
+    /// Cells that are measured, with their recordings.
     pub done: Vec<(Cell, Recording)>,
     _lock: Flock<fs::File>,
 }
@@ -41,19 +41,19 @@ impl Sweep {
     /// Opens the folder, and gives the cells that are not measured yet, in order.
     ///
     /// # Errors
-    /// If it cannot be written, holds another grid or a broken profile, or is in use.
+    /// If it cannot be written, holds another grid or a broken recording, or is in use.
     pub fn open(
-        plan: &Plan,
+        grid: &Grid,
         folder: &Path,
         run: Vec<OsString>,
     ) -> Result<(Self, Vec<Cell>), Failure> {
-        let lock = plan.claim(folder)?;
+        let lock = grid.claim(folder)?;
         remove_rests(folder);
         let mut sweep = Self { folder: folder.to_owned(), run, done: Vec::new(), _lock: lock };
         let mut left = Vec::new();
-        for cell in plan.cells() {
+        for cell in grid.cells() {
             match cell.read(folder)? {
-                Some(profile) => sweep.done.push((cell, profile)),
+                Some(recording) => sweep.done.push((cell, recording)),
                 None => left.push(cell),
             }
         }
@@ -63,7 +63,7 @@ impl Sweep {
     /// Measures a cell. A signal, which `signal` waits for, ends it and is given back.
     ///
     /// # Errors
-    /// If the run fails, or its profile cannot be read or renamed.
+    /// If the run fails, or its recording cannot be read or renamed.
     pub async fn measure<S>(
         &mut self,
         cell: Cell,
@@ -96,10 +96,10 @@ impl Sweep {
                 ),
             ));
         }
-        let profile = Recording::read(&part)?;
+        let recording = Recording::read(&part)?;
         let target = self.folder.join(cell.file_name());
-        fs::rename(&part, &target).map_err(|error| cannot_write(&target, &error))?;
-        self.done.push((cell, profile));
+        fs::rename(&part, &target).map_err(|error| Failure::cannot_write(&target, &error))?;
+        self.done.push((cell, recording));
         Ok(None)
     }
 }
@@ -169,11 +169,12 @@ async fn read_on(
     }
 }
 
-impl Plan {
+impl Grid {
     /// Makes this grid the folder's own, and keeps other sweeps out of it.
     fn claim(&self, folder: &Path) -> Result<Flock<fs::File>, Failure> {
-        fs::create_dir_all(folder).map_err(|error| cannot_write(folder, &error))?;
-        let handle = fs::File::open(folder).map_err(|error| cannot_write(folder, &error))?;
+        fs::create_dir_all(folder).map_err(|error| Failure::cannot_write(folder, &error))?;
+        let handle =
+            fs::File::open(folder).map_err(|error| Failure::cannot_write(folder, &error))?;
         let lock = Flock::lock(handle, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
             let text = format!("{}: another sweep is at work there ({errno})", folder.display());
             Failure::new(exit::BAD_OUTPUT, text)
@@ -187,12 +188,8 @@ impl Plan {
                 text.push('\n');
                 OutputFile::open(&path)?.commit(text.as_bytes())?;
             }
-            Err(error) => return Err(cannot_write(&path, &error)),
+            Err(error) => return Err(Failure::cannot_write(&path, &error)),
         }
         Ok(lock)
     }
-}
-
-fn cannot_write(path: &Path, error: &dyn std::fmt::Display) -> Failure {
-    Failure::new(exit::BAD_OUTPUT, format!("cannot write {}: {error}", path.display()))
 }

@@ -1,4 +1,4 @@
-//! The table of a sweep: one line a cell, made of the profiles alone.
+//! The table of a sweep: one line a cell, made of the recordings alone.
 
 use super::grid::Cell;
 use crate::export::Unit;
@@ -11,7 +11,7 @@ use crate::watch::Watched;
 #[must_use]
 pub fn text(cells: &[(Cell, Recording)], unit: Unit, width: Option<u16>) -> String {
     let mut text = loads(cells, unit, width);
-    if cells.iter().any(|(_, profile)| !profile.handlers.is_empty()) {
+    if cells.iter().any(|(_, recording)| !recording.handlers.is_empty()) {
         text.push('\n');
         text.push_str(&handlers(cells, unit, width));
     }
@@ -28,12 +28,12 @@ fn place(cell: &Cell) -> Vec<String> {
 }
 
 fn loads(cells: &[(Cell, Recording)], unit: Unit, width: Option<u16>) -> String {
-    let latencies = cells.iter().flat_map(|(_, profile)| &profile.loads);
+    let latencies = cells.iter().flat_map(|(_, recording)| &recording.loads);
     let means = latencies.filter_map(|load| load.outcome.latency.as_ref()?.service.mean_ns());
     let unit = unit.for_means(means);
     let mut rows = Vec::new();
-    for (cell, profile) in cells {
-        for load in &profile.loads {
+    for (cell, recording) in cells {
+        for load in &recording.loads {
             let outcome = &load.outcome;
             let latency = outcome.latency.as_ref();
             let at = |times: Option<&OperationTimes>, quantile: f64| {
@@ -54,7 +54,7 @@ fn loads(cells: &[(Cell, Recording)], unit: Unit, width: Option<u16>) -> String 
                 outcome
                     .cpu_ns_per_operation()
                     .map_or("-".to_owned(), |ns| format!("{:.2}", ns / 1e3)),
-                machine_cpu(profile),
+                machine_cpu(recording),
                 at(service, 0.5),
                 at(service, 0.99),
                 at(response, 0.99),
@@ -81,8 +81,8 @@ fn loads(cells: &[(Cell, Recording)], unit: Unit, width: Option<u16>) -> String 
 }
 
 /// CPU time of the whole machine, as a share of one CPU.
-fn machine_cpu(profile: &Recording) -> String {
-    let costs = profile.costs.as_ref();
+fn machine_cpu(recording: &Recording) -> String {
+    let costs = recording.costs.as_ref();
     let machine = costs.and_then(|costs| costs.rows.iter().find(|row| row.of == Watched::Machine));
     match (costs, machine) {
         (Some(costs), Some(row)) if costs.window_ns > 0 => {
@@ -95,11 +95,11 @@ fn machine_cpu(profile: &Recording) -> String {
 }
 
 fn handlers(cells: &[(Cell, Recording)], unit: Unit, width: Option<u16>) -> String {
-    let all = cells.iter().flat_map(|(_, profile)| &profile.handlers);
+    let all = cells.iter().flat_map(|(_, recording)| &recording.handlers);
     let unit = unit.for_means(all.filter_map(|handler| handler.mean_ns()));
     let mut rows = Vec::new();
-    for (cell, profile) in cells {
-        for handler in &profile.handlers {
+    for (cell, recording) in cells {
+        for handler in &recording.handlers {
             let at = |quantile| {
                 handler.quantile_ns(quantile).map_or("-".to_owned(), |ns| unit.exact(ns))
             };

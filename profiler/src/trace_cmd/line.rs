@@ -72,7 +72,7 @@ impl Fault {
     pub fn describe(self) -> &'static str {
         match self {
             Self::Comma => "a duration with a decimal comma",
-            Self::Duration => "a duration that is no number",
+            Self::Duration => "a duration that is not a number",
             Self::Unit => "a duration without one of the units s, ms, us and ns",
             Self::Task => "no task and CPU that a nested call could be matched by",
             Self::Function => "no function that can be read",

@@ -124,23 +124,24 @@ impl Import {
 
     /// Why the figures may mislead.
     #[must_use]
-    pub fn warnings(&self) -> Vec<Warning> {
+    pub fn warnings(&self) -> Vec<ImportWarning> {
         let counts = &self.counts;
         let coarse = self.functions.iter().filter(|f| !f.values.is_exact()).count() as u64;
         let all = [
             (counts.lost_events > 0 || counts.lost_unknown > 0)
-                .then_some(Warning::Lost(counts.lost_events, counts.lost_unknown)),
-            (counts.unparsable > 0).then(|| Warning::Unparsable {
+                .then_some(ImportWarning::Lost(counts.lost_events, counts.lost_unknown)),
+            (counts.unparsable > 0).then(|| ImportWarning::Unparsable {
                 file: self.file.clone(),
                 count: counts.unparsable,
                 first: counts.faults.clone(),
             }),
-            counts.cut_off.then_some(Warning::CutOff(counts.lines)),
-            (counts.overlong > 0).then_some(Warning::Overlong(counts.overlong)),
-            (counts.unreturned > 0).then_some(Warning::Unreturned(counts.unreturned)),
-            (counts.unmatched_returns > 0).then_some(Warning::Unmatched(counts.unmatched_returns)),
-            (counts.beyond_functions > 0).then_some(Warning::Beyond(counts.beyond_functions)),
-            (coarse > 0).then_some(Warning::Coarse(coarse)),
+            counts.cut_off.then_some(ImportWarning::CutOff(counts.lines)),
+            (counts.overlong > 0).then_some(ImportWarning::Overlong(counts.overlong)),
+            (counts.unreturned > 0).then_some(ImportWarning::Unreturned(counts.unreturned)),
+            (counts.unmatched_returns > 0)
+                .then_some(ImportWarning::Unmatched(counts.unmatched_returns)),
+            (counts.beyond_functions > 0).then_some(ImportWarning::Beyond(counts.beyond_functions)),
+            (coarse > 0).then_some(ImportWarning::Coarse(coarse)),
         ];
         all.into_iter().flatten().collect()
     }
@@ -148,7 +149,7 @@ impl Import {
 
 /// Why the figures of an import may mislead, with the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Warning {
+pub enum ImportWarning {
     /// The tracer lost records: their known number, and the places that lost an unknown number.
     Lost(u64, u64),
     /// Lines that cannot be used.
@@ -174,7 +175,7 @@ pub enum Warning {
     Coarse(u64),
 }
 
-impl fmt::Display for Warning {
+impl fmt::Display for ImportWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lost(count, places) => {

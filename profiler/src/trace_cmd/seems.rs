@@ -54,7 +54,7 @@ fn text(head: &[u8], counts: &Counts) -> String {
             first.map_or("", |fault| fault.fault.describe())
         )
     } else if start.starts_with(b"{") && has("profiler/profile") {
-        "it is a profile of this program: print it with `profiler report`".to_owned()
+        "it is a recording of this program: print it with `profiler report`".to_owned()
     } else if start.starts_with(b"{") || start.starts_with(b"[") {
         "it seems to be JSON".to_owned()
     } else if counts.overlong > 0 {

@@ -132,7 +132,7 @@ pub fn load_of(handler: &str) -> Option<&str> {
 pub fn changes(part: &Part<'_>) -> Vec<ChangeRecord> {
     let mut handlers: Vec<(Option<String>, String)> = Vec::new();
     for run in part.base.iter().chain(&part.candidate) {
-        for handler in &run.profile.handlers {
+        for handler in &run.recording.handlers {
             let key = (handler.module.clone(), handler.name.clone());
             if !handlers.contains(&key) {
                 handlers.push(key);

@@ -73,8 +73,8 @@ pub enum DesignKind {
 /// The identity of a boot. A run with neither part shares its boot with no other.
 type Key<'a> = (Option<&'a str>, Option<u32>);
 
-fn key(profile: &Recording) -> Option<Key<'_>> {
-    let key = (profile.host.boot_id.as_deref(), profile.place.as_ref().map(|place| place.boot));
+fn key(recording: &Recording) -> Option<Key<'_>> {
+    let key = (recording.host.boot_id.as_deref(), recording.place.as_ref().map(|place| place.boot));
     (key != (None, None)).then_some(key)
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::recording::Meter;
 
-use super::{Amount, ChangeRecord, Design, Enough, Part, Refusal, Statistic};
+use super::{ChangeRecord, Design, Enough, Note, Part, Refusal, Side, Statistic};
 
 /// The verdict on one figure of one handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -186,15 +186,6 @@ pub enum Evidence {
     NoMatch,
 }
 
-/// The baseline or the candidate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
-    /// The accepted build.
-    Baseline,
-    /// The judged build.
-    Candidate,
-}
-
 /// The wider one of a figure's limit and floor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Threshold {
@@ -226,7 +217,7 @@ pub enum Shown {
     },
     /// Not slower by more than the limit.
     Within,
-    /// The bounds do not tell, but counted calls of both sides take the same: their lowest and highest runs agree.
+    /// The bounds do not decide, but counted calls of both sides take the same: their lowest and highest runs agree.
     SameEnds,
     /// The limit is between the bounds.
     Undecided,
@@ -290,25 +281,6 @@ pub struct TooFewRuns {
     pub level: f64,
     /// Runs that suffice.
     pub enough: Enough,
-}
-
-/// A note on the runs or the rule.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Note {
-    /// There is no baseline, so only budgets are judged.
-    OnlyBudgets,
-    /// A part that only one side has.
-    OnlyOn(Side, Option<String>),
-    /// Both sides of this part are of the same build.
-    SameBuild(Option<String>),
-    /// On the wall clock, the sides of this part did not take turns.
-    NotInTurns(Option<String>),
-    /// Handlers that runs of this side had probes on for a part of the window, or not at all, for a daemon's budget.
-    PartlyMeasured(Side, Vec<String>),
-    /// A pattern of the rule that no handler matches.
-    Unmatched(String),
-    /// A floor in another unit than the figures of this part.
-    OtherFloor(Amount, Option<String>),
 }
 
 impl Evidence {

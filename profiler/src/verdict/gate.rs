@@ -64,7 +64,7 @@ pub fn gate<'a>(sides: Result<Sides<'a>, Refusal>, rule: &Rule) -> Gate<'a> {
 
 /// What further runs can still decide.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Open {
+pub struct Undecided {
     /// Number of comparisons, for which p-values are adjusted.
     pub comparisons: usize,
     /// Names of the parts with a figure that is not shown to be within its limit.
@@ -73,7 +73,7 @@ pub struct Open {
 
 /// What further runs can still decide by `rule`.
 #[must_use]
-pub fn open(sides: &Sides<'_>, rule: &Rule) -> Open {
+pub fn undecided(sides: &Sides<'_>, rule: &Rule) -> Undecided {
     let mut pending = Vec::new();
     for (number, part) in sides.parts.iter().enumerate() {
         for record in changes(part) {
@@ -82,7 +82,7 @@ pub fn open(sides: &Sides<'_>, rule: &Rule) -> Open {
     }
     let open = pending.iter().filter(|figure| !figure.is_settled());
     let parts = open.map(|figure| sides.parts[figure.part].name.clone()).collect();
-    Open { comparisons: pending.len(), parts }
+    Undecided { comparisons: pending.len(), parts }
 }
 
 impl Pending {
@@ -236,7 +236,7 @@ fn budget_lines(budget: &Budget, parts: &[Part<'_>], rule: &Rule) -> Vec<Line> {
     let mut lines = Vec::new();
     for part in parts {
         let mut seen: Vec<(Option<&str>, &str)> = Vec::new();
-        for handler in part.candidate.iter().flat_map(|run| &run.profile.handlers) {
+        for handler in part.candidate.iter().flat_map(|run| &run.recording.handlers) {
             let key = (handler.module.as_deref(), handler.name.as_str());
             if budget.pattern.matches(&handler.name) && !seen.contains(&key) {
                 seen.push(key);
@@ -324,7 +324,7 @@ fn notes(sides: &Sides<'_>, rule: &Rule) -> Vec<Note> {
     }
     let names = || {
         let runs = sides.parts.iter().flat_map(|part| part.base.iter().chain(&part.candidate));
-        runs.flat_map(|run| &run.profile.handlers).map(|handler| handler.name.as_str())
+        runs.flat_map(|run| &run.recording.handlers).map(|handler| handler.name.as_str())
     };
     let operations: Vec<String> =
         sides.parts.iter().flat_map(Part::operations).map(operation_of).collect();

@@ -13,6 +13,7 @@ mod judge;
 mod quantity;
 mod rule;
 mod rule_file;
+mod side;
 mod sides;
 mod statistic;
 
@@ -21,12 +22,12 @@ pub(crate) use change::subject;
 pub use change::{CONFIDENCE, Calls, ChangeRecord, changes, load_of, operation_of};
 pub use design::{Design, DesignKind, Enough};
 pub use finding::{
-    Conclusion, Evidence, Gate, Line, Note, Outcome, Shown, Side, Tally, Threshold, TooFewRuns,
-    Verdict,
+    Conclusion, Evidence, Gate, Line, Outcome, Shown, Tally, Threshold, TooFewRuns, Verdict,
 };
-pub use gate::{Open, gate, open};
+pub use gate::{Undecided, gate, undecided};
 pub use quantity::{Amount, QuantityError, parse_ns, parse_share};
 pub use rule::{HandlerRule, Limit, Limits, LimitsError, Measured, Rule};
 pub use rule_file::RuleFileError;
+pub use side::{Note, Side};
 pub use sides::{Part, Refusal, Run, Sides, Unfit, Unlike};
 pub use statistic::{Observed, Statistic};

@@ -12,7 +12,7 @@ pub struct Run {
     /// Its name in messages.
     pub name: String,
     /// The recording.
-    pub profile: Recording,
+    pub recording: Recording,
 }
 
 /// Runs of a baseline and of a candidate, in parts that are compared separately.
@@ -80,7 +80,7 @@ pub struct Unlike {
 impl Run {
     /// The figures of a handler; without a module it is a function of the kernel image.
     pub(super) fn handler(&self, module: Option<&str>, name: &str) -> Option<&HandlerRecording> {
-        let mut handlers = self.profile.handlers.iter();
+        let mut handlers = self.recording.handlers.iter();
         handlers.find(|handler| handler.name == name && handler.module.as_deref() == module)
     }
 
@@ -91,12 +91,12 @@ impl Run {
 
     /// The costs that repeat: CPU time does not.
     pub(super) fn costs(&self) -> impl Iterator<Item = &DriverCost> {
-        self.profile.driver_costs.iter().filter(|cost| cost.meter == Meter::Exact)
+        self.recording.driver_costs.iter().filter(|cost| cost.meter == Meter::Exact)
     }
 
     /// Its modules, by name and build.
     pub fn builds(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
-        self.profile.modules.iter().map(|module| {
+        self.recording.modules.iter().map(|module| {
             let id = module.build_id.as_deref().or(module.srcversion.as_deref());
             (module.name.as_str(), id)
         })
@@ -115,7 +115,7 @@ impl Part<'_> {
     /// What the figures of handlers are: all runs have one meter, unless `--allow-different` let them differ.
     #[must_use]
     pub fn meter(&self) -> Meter {
-        let exact = |run: &&Run| run.profile.meter == Meter::Exact;
+        let exact = |run: &&Run| run.recording.meter == Meter::Exact;
         if self.base.iter().chain(&self.candidate).all(exact) {
             Meter::Exact
         } else {
@@ -127,7 +127,7 @@ impl Part<'_> {
     /// are wider.
     #[must_use]
     pub fn clock(&self) -> Clock {
-        let is_virtual = |run: &&Run| run.profile.clock == Clock::Virtual;
+        let is_virtual = |run: &&Run| run.recording.clock == Clock::Virtual;
         if self.base.iter().chain(&self.candidate).all(is_virtual) {
             Clock::Virtual
         } else {
@@ -148,7 +148,7 @@ impl<'a> Sides<'a> {
         }
         let part = |name| {
             let candidate = of_part(candidate, &name);
-            let design = Design::of(&[], &profiles(&candidate), false);
+            let design = Design::of(&[], &recordings(&candidate), false);
             Part { name, base: Vec::new(), candidate, design }
         };
         let parts = part_names(candidate).into_iter().map(part).collect();
@@ -195,7 +195,7 @@ impl<'a> Sides<'a> {
         for name in common.iter().cloned() {
             let (base, candidate) = (of_part(base, &name), of_part(candidate, &name));
             unlike.extend(unlike_runs(&base, &candidate, allowed));
-            let design = Design::of(&profiles(&base), &profiles(&candidate), independent);
+            let design = Design::of(&recordings(&base), &recordings(&candidate), independent);
             parts.push(Part { name, base, candidate, design });
         }
         if unlike.is_empty() { Ok(Self { parts, notes }) } else { Err(Refusal::Unlike(unlike)) }
@@ -204,11 +204,11 @@ impl<'a> Sides<'a> {
 
 /// Handlers that a daemon shed while these runs were recorded.
 fn partly_measured(runs: &[Run], side: Side) -> Option<Note> {
-    let profiles = || runs.iter().map(|run| &run.profile);
-    let of_warnings = profiles()
-        .flat_map(|profile| &profile.warnings)
+    let recordings = || runs.iter().map(|run| &run.recording);
+    let of_warnings = recordings()
+        .flat_map(|recording| &recording.warnings)
         .filter(|warning| matches!(warning.code.parse(), Ok(Code::PartlyMeasured)));
-    let left_out = profiles().flat_map(|profile| &profile.left_out);
+    let left_out = recordings().flat_map(|recording| &recording.left_out);
     let left_out = left_out.filter(|left| left.reason == SHED).map(|left| left.name.clone());
     let mut names: Vec<String> =
         of_warnings.flat_map(|warning| warning.handlers.iter().cloned()).chain(left_out).collect();
@@ -221,12 +221,12 @@ fn of_part<'a>(side: &'a [Run], name: &Option<String>) -> Vec<&'a Run> {
     side.iter().filter(|run| part_name(run) == *name).collect()
 }
 
-fn profiles<'a>(side: &[&'a Run]) -> Vec<&'a Recording> {
-    side.iter().map(|run| &run.profile).collect()
+fn recordings<'a>(side: &[&'a Run]) -> Vec<&'a Recording> {
+    side.iter().map(|run| &run.recording).collect()
 }
 
 fn part_name(run: &Run) -> Option<String> {
-    run.profile.place.as_ref().and_then(|place| place.part.clone())
+    run.recording.place.as_ref().and_then(|place| place.part.clone())
 }
 
 /// The parts of a side, in the order in which they first appear.
@@ -242,17 +242,17 @@ fn part_names(side: &[Run]) -> Vec<Option<String>> {
 }
 
 fn unfit_for(run: &Run) -> Option<(String, Unfit)> {
-    let profile = &run.profile;
-    let failed = profile.loads.iter().find_map(|load| match &load.outcome.status {
+    let recording = &run.recording;
+    let failed = recording.loads.iter().find_map(|load| match &load.outcome.status {
         LoadStatus::Failed(failure) => Some(Unfit::LoadFailed(failure.clone())),
         _ => None,
     });
     let unbalanced = || {
-        let mut handlers = profile.handlers.iter();
+        let mut handlers = recording.handlers.iter();
         let found = handlers.find(|handler| handler.losses.imbalance(handler.count) != 0)?;
         Some(Unfit::Unbalanced(found.name.clone()))
     };
-    let reason = match profile.interrupted {
+    let reason = match recording.interrupted {
         true => Some(Unfit::Interrupted),
         false => failed.or_else(unbalanced),
     };
@@ -262,11 +262,11 @@ fn unfit_for(run: &Run) -> Option<(String, Unfit)> {
 /// Runs that are given twice: a copy is not a second measurement.
 fn copies(side: &[Run]) -> impl Iterator<Item = (String, Unfit)> {
     let is_copy = |a: &Run, b: &Run| {
-        a.profile.started == b.profile.started
-            && a.profile.place == b.profile.place
-            && a.profile.host.boot_id == b.profile.host.boot_id
-            && a.profile.handlers == b.profile.handlers
-            && a.profile.loads == b.profile.loads
+        a.recording.started == b.recording.started
+            && a.recording.place == b.recording.place
+            && a.recording.host.boot_id == b.recording.host.boot_id
+            && a.recording.handlers == b.recording.handlers
+            && a.recording.loads == b.recording.loads
     };
     side.iter().enumerate().filter_map(move |(number, run)| {
         let first = side.iter().take(number).find(|first| is_copy(first, run))?;
@@ -278,7 +278,7 @@ fn copies(side: &[Run]) -> impl Iterator<Item = (String, Unfit)> {
 fn unlike_runs(base: &[&Run], candidate: &[&Run], allowed: &[What]) -> Vec<Unlike> {
     let mut found: Vec<Unlike> = Vec::new();
     let mut hold = |first: &Run, other: &Run, purpose: Use| {
-        for difference in differences(&first.profile, &other.profile, purpose) {
+        for difference in differences(&first.recording, &other.recording, purpose) {
             if allowed.contains(&difference.what) {
                 continue;
             }

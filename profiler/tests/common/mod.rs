@@ -36,7 +36,7 @@ pub(crate) fn assert_valid(json: &Value) {
         .iter_errors(json)
         .map(|error| format!("{} at {}", error, error.instance_path()))
         .collect();
-    assert!(errors.is_empty(), "the schema refuses this profile:\n{}", errors.join("\n"));
+    assert!(errors.is_empty(), "the schema refuses this recording:\n{}", errors.join("\n"));
 }
 
 /// The committed schema.
@@ -100,7 +100,7 @@ pub(crate) fn sample() -> Recording {
         tail,
         measure("udp_recvmsg_handler", &[]),
     ];
-    let mut profile = Recording {
+    let mut recording = Recording {
         schema: SCHEMA.to_owned(),
         version: VERSION,
         tool: Tool { name: "profiler".to_owned(), version: "0.1.0".to_owned() },
@@ -163,10 +163,10 @@ pub(crate) fn sample() -> Recording {
         sources: Vec::new(),
         warnings: Vec::new(),
     };
-    profile.intervals.push(Interval {
+    recording.intervals.push(Interval {
         start_ns: 0,
         duration_ns: 10_000_000_000,
-        handlers: profile
+        handlers: recording
             .handlers
             .iter()
             .map(|handler| IntervalStats {
@@ -179,8 +179,8 @@ pub(crate) fn sample() -> Recording {
             })
             .collect(),
     });
-    profile.warn();
-    profile
+    recording.warn();
+    recording
 }
 
 /// Costs of the machine, of the profiler, and of a daemon that takes `busy` percent of a CPU.

@@ -1,4 +1,4 @@
-//! The page of a profile in a browser: it is drawn, it can be used, and it asks nobody for
+//! The page of a recording in a browser: it is drawn, it can be used, and it asks nobody for
 //! anything. `cargo xtask test` runs this with a Python that has Playwright; screenshots are left
 //! below `target/test/html`.
 

@@ -124,15 +124,15 @@ fn files_that_cannot_be_prepared() {
     let folder = Folder::new();
     let prepare = |file: &str| profiler(&["prepare", file]);
     fails(&prepare("/nowhere/driver.ko"), 7, &["cannot read /nowhere/driver.ko"]);
-    fails(&prepare(&folder.file("text.ko", b"hello")), 7, &["is no kernel module"]);
-    fails(&prepare(&folder.file("empty.ko", b"")), 7, &["is no kernel module"]);
+    fails(&prepare(&folder.file("text.ko", b"hello")), 7, &["is not a kernel module"]);
+    fails(&prepare(&folder.file("empty.ko", b"")), 7, &["is not a kernel module"]);
     for (magic, tool) in
         [(&b"\x1f\x8b\x08"[..], "gzip"), (b"\xfd7zXZ\0", "xz"), (b"\x28\xb5\x2f\xfd", "zstd")]
     {
         fails(&prepare(&folder.file("packed.ko", magic)), 7, &[tool, "decompress"]);
     }
     let object = folder.file("object.o", &elf(&[DEBUG]));
-    fails(&prepare(&object), 7, &["is no kernel module", ".modinfo"]);
+    fails(&prepare(&object), 7, &["is not a kernel module", ".modinfo"]);
     let stripped = folder.file("stripped.ko", &elf(&[INFO, MODULE]));
     fails(&prepare(&stripped), 7, &["no debug information", "-g"]);
     let done = folder.file("done.ko", &elf(&[INFO, MODULE, DEBUG, (".BTF", &[0; 8])]));

@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 use crate::common::{handler, measure, names, sample};
 use crate::program::profiler;
 
-fn text(format: Format, profile: &Recording) -> String {
-    String::from_utf8(format.exporter(&Look::default()).serialize(profile)).unwrap()
+fn text(format: Format, recording: &Recording) -> String {
+    String::from_utf8(format.exporter(&Look::default()).serialize(recording)).unwrap()
 }
 
 /// Two runs, the second a minute later.
@@ -33,20 +33,20 @@ fn series() -> Series {
 
 /// A run whose texts hold what each format treats as its own.
 fn hostile() -> Recording {
-    let mut profile = sample();
-    profile.handlers = [
+    let mut recording = sample();
+    recording.handlers = [
         measure("a,b \"c\" |d| <e> _f_ \\g\u{1b}[2J", &[1_000, 90_000_000_000]),
         measure("bind_handler", &[]),
     ]
     .iter()
     .map(handler)
     .collect();
-    profile.handlers[1].module = Some("other\nmodule".to_owned());
-    profile.host.kernel_release = Some("6.1\"\\\n".to_owned());
-    profile.intervals.clear();
-    profile.warnings.clear();
-    profile.warn();
-    profile
+    recording.handlers[1].module = Some("other\nmodule".to_owned());
+    recording.host.kernel_release = Some("6.1\"\\\n".to_owned());
+    recording.intervals.clear();
+    recording.warnings.clear();
+    recording.warn();
+    recording
 }
 
 #[test]
@@ -79,15 +79,15 @@ fn told_own_time() -> Recording {
     let mut outer = measure("testbed_outer", &[1_000; 10]);
     let own = measure("testbed_outer", &[600; 10]);
     outer.self_time = Some(SelfTime { durations: own.durations, probes_ns: 1_000 });
-    let mut profile = sample();
-    profile.handlers = vec![handler(&outer), handler(&measure("bind_handler", &[5; 3]))];
-    profile
+    let mut recording = sample();
+    recording.handlers = vec![handler(&outer), handler(&measure("bind_handler", &[5; 3]))];
+    recording
 }
 
 #[test]
 fn own_time_is_in_the_formats_of_figures() {
-    let profile = told_own_time();
-    let csv = text(Format::Csv, &profile);
+    let recording = told_own_time();
+    let csv = text(Format::Csv, &recording);
     let ends: Vec<&str> =
         csv.lines().map(|line| line.rsplitn(8, ',').collect::<Vec<_>>()[7]).collect();
     let figures: Vec<&str> =
@@ -95,7 +95,7 @@ fn own_time_is_in_the_formats_of_figures() {
     let heads =
         "self_sum_ns,self_p90_ns,self_p95_ns,self_p99_ns,nested_probes_ns,doubtful,backwards";
     assert_eq!(figures, [heads, "6000,600,600,600,1000,0,0", ",,,,,0,0"]);
-    let markdown = text(Format::Markdown, &profile);
+    let markdown = text(Format::Markdown, &recording);
     let rows: Vec<&str> = markdown.lines().filter(|line| line.contains("testbed_outer")).collect();
     assert_eq!(
         rows[1],
@@ -119,12 +119,12 @@ fn csv_of_a_series_has_the_rows_of_each_run() {
 fn tracked(meter: Meter) -> [Recording; 2] {
     let busy = |more: u64| (0..10_000).map(|n| 60 + n % 40 + more).collect::<Vec<u64>>();
     [0_u64, 2].map(|more| {
-        let mut profile = sample();
-        profile.meter = meter;
+        let mut recording = sample();
+        recording.meter = meter;
         let late: &[u64] = if more > 0 { &[7; 50] } else { &[] };
-        profile.handlers =
+        recording.handlers =
             vec![handler(&measure("a", &busy(more))), handler(&measure("b,\"", late))];
-        profile
+        recording
     })
 }
 
@@ -218,11 +218,11 @@ fn kcidb_gets_a_test_for_each_figure_of_each_run() {
 
 #[test]
 fn percentile_distribution() {
-    let mut profile = sample();
-    insta::assert_snapshot!(text(Format::Hgrm, &profile));
+    let mut recording = sample();
+    insta::assert_snapshot!(text(Format::Hgrm, &recording));
     // Nothing is above the longest call, though its bucket reaches further.
-    profile.handlers = vec![handler(&measure("a", &[1_000_001]))];
-    let text = text(Format::Hgrm, &profile);
+    recording.handlers = vec![handler(&measure("a", &[1_000_001]))];
+    let text = text(Format::Hgrm, &recording);
     assert!(text.contains("1000.001 1.000000000000          1\n"), "{text}");
 }
 
@@ -246,12 +246,12 @@ fn openmetrics_buckets_are_exact() {
         let mut measured = measure("a", &durations);
         measured.durations = precision.durations().unwrap();
         durations.iter().for_each(|&ns| measured.durations.record(ns));
-        let mut profile = sample();
-        profile.histogram.precision_digits = precision.digits();
-        profile.handlers = vec![handler(&measured)];
-        profile.intervals.clear();
-        assert_eq!(profile.check(), Ok(()));
-        let text = text(Format::OpenMetrics, &profile);
+        let mut recording = sample();
+        recording.histogram.precision_digits = precision.digits();
+        recording.handlers = vec![handler(&measured)];
+        recording.intervals.clear();
+        assert_eq!(recording.check(), Ok(()));
+        let text = text(Format::OpenMetrics, &recording);
         let mut bounds = 0;
         for line in text.lines().filter(|line| line.contains("_bucket{")) {
             let bound = line.split("le=\"").nth(1).unwrap().split('"').next().unwrap();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use profiler::load::{BuiltinKind, LoadFailure, LoadSpec, LoadStatus};
-use profiler::recording::{Clock, Meter, Place, Recording, Series};
+use profiler::recording::{Clock, Meter, Recording, Series, SeriesPosition};
 use profiler::verdict::{self, Rule, Run, Sides};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -62,18 +62,18 @@ impl Recipe {
             .collect()
     }
 
-    fn profile(&self) -> Recording {
-        let mut profile = sample();
-        profile.intervals.clear();
-        profile.warnings.clear();
-        profile.clock = self.clock;
-        profile.host.boot_id = Some(format!("boot-{}", self.boot));
-        profile.place = Some(Place { boot: self.boot, order: self.order, part: None });
-        profile.started = jiff::Timestamp::from_second(
+    fn recording(&self) -> Recording {
+        let mut recording = sample();
+        recording.intervals.clear();
+        recording.warnings.clear();
+        recording.clock = self.clock;
+        recording.host.boot_id = Some(format!("boot-{}", self.boot));
+        recording.place = Some(SeriesPosition { boot: self.boot, order: self.order, part: None });
+        recording.started = jiff::Timestamp::from_second(
             1_700_000_000 + i64::from(self.boot) * 600 + i64::from(self.order) * 20,
         )
         .unwrap();
-        profile.loads[0].spec = LoadSpec::Builtin {
+        recording.loads[0].spec = LoadSpec::Builtin {
             name: BuiltinKind::Connect,
             workers: 1,
             rate_per_s: None,
@@ -81,14 +81,14 @@ impl Recipe {
             pin: false,
             user: None,
         };
-        profile.loads[0].outcome.status = LoadStatus::Completed;
+        recording.loads[0].outcome.status = LoadStatus::Completed;
         let build = if self.candidate { "bb" } else { "aa" };
-        profile.modules[0].build_id = Some(build.repeat(20));
-        profile.handlers = vec![
+        recording.modules[0].build_id = Some(build.repeat(20));
+        recording.handlers = vec![
             handler(&measure(ENTRY, &self.durations(427.0, 1.0))),
             handler(&measure(EXIT, &self.durations(6_200.0, self.factor))),
         ];
-        profile
+        recording
     }
 }
 
@@ -101,9 +101,9 @@ fn abba(boots: u32, rounds: u32, change: impl Fn(&mut Recipe)) -> (Vec<Recording
             recipe.candidate = matches!(order % 4, 1 | 2);
             change(&mut recipe);
             if recipe.candidate {
-                candidate.push(recipe.profile())
+                candidate.push(recipe.recording())
             } else {
-                base.push(recipe.profile())
+                base.push(recipe.recording())
             }
         }
     }
@@ -512,7 +512,7 @@ fn a_baseline_that_is_missing_or_damaged_is_told_apart() {
     bench.write("other.json", "{\"a\": 1}");
     bench
         .run("gate other.json candidate.json")
-        .refused(7, "bad baseline: other.json is JSON and no profile");
+        .refused(7, "bad baseline: other.json is JSON, but not a recording");
     bench.run("gate base.json none.json").refused(7, "cannot read none.json");
     bench
         .run("compare none.json candidate.json")
@@ -802,14 +802,14 @@ fn counted(calls: u64, more: u64) -> (Vec<Recording>, Vec<Recording>) {
 
 /// The same with so many rounds of ABBA in each of two boots.
 fn counted_in(rounds: u32, calls: u64, more: u64) -> (Vec<Recording>, Vec<Recording>) {
-    let of = |(at, mut profile): (usize, Recording), more: u64| {
+    let of = |(at, mut recording): (usize, Recording), more: u64| {
         let by_place = if (at * 7 + more as usize).is_multiple_of(3) { 2 } else { 0 };
         let instructions: Vec<u64> = (0..calls)
             .map(|call| 400 + by_place + more + if call % 50 == 0 { 300 } else { 0 })
             .collect();
-        profile.meter = Meter::Exact;
-        profile.handlers = vec![handler(&measure(ENTRY, &instructions))];
-        profile
+        recording.meter = Meter::Exact;
+        recording.handlers = vec![handler(&measure(ENTRY, &instructions))];
+        recording
     };
     let (base, candidate) = abba(2, rounds, |_| ());
     let all = |runs: Vec<Recording>, more| {
@@ -840,11 +840,11 @@ fn counted_instructions_take_fewer_calls_and_have_limits_of_their_own() {
 fn counted_instructions_that_stay_within_their_limit_need_no_more_runs() {
     let open = |(base, candidate): (Vec<Recording>, Vec<Recording>)| {
         let named = |runs: Vec<Recording>| -> Vec<Run> {
-            runs.into_iter().map(|profile| Run { name: String::new(), profile }).collect()
+            runs.into_iter().map(|recording| Run { name: String::new(), recording }).collect()
         };
         let (base, candidate) = (named(base), named(candidate));
         let sides = Sides::new(&base, &candidate, &[], false).unwrap();
-        let open = verdict::open(&sides, &Rule::default());
+        let open = verdict::undecided(&sides, &Rule::default());
         (open.comparisons, open.parts.len())
     };
     let bench = |more| Bench::new(counted_in(1, 200, more));
@@ -874,12 +874,12 @@ fn counted_instructions_of_few_runs_have_their_budgets_judged() {
 #[test]
 fn a_percentile_is_not_slower_for_a_single_call() {
     let runs = |slow: u64, more: u64| {
-        let of = move |mut profile: Recording| {
+        let of = move |mut recording: Recording| {
             let instructions: Vec<u64> =
                 (0..60).map(|call| 1_444 + more + if call < slow { 272 } else { 0 }).collect();
-            profile.meter = Meter::Exact;
-            profile.handlers = vec![handler(&measure(ENTRY, &instructions))];
-            profile
+            recording.meter = Meter::Exact;
+            recording.handlers = vec![handler(&measure(ENTRY, &instructions))];
+            recording
         };
         move |runs: Vec<Recording>| runs.into_iter().map(of).collect::<Vec<_>>()
     };

@@ -1,4 +1,4 @@
-//! Sums of profiles: exact, whatever the order and grouping, and refused where they would mean
+//! Sums of recordings: exact, whatever the order and grouping, and refused where they would mean
 //! nothing.
 
 use std::path::{Path, PathBuf};
@@ -14,30 +14,30 @@ use crate::program::profiler;
 
 /// The run number `at`, of these handlers with their durations.
 fn shard(at: usize, handlers: &[(&str, Vec<u64>)]) -> Recording {
-    let mut profile = sample();
-    profile.started += jiff::SignedDuration::from_secs(at as i64);
-    profile.host.boot_id = Some(format!("boot {}", at % 3));
-    profile.handlers =
+    let mut recording = sample();
+    recording.started += jiff::SignedDuration::from_secs(at as i64);
+    recording.host.boot_id = Some(format!("boot {}", at % 3));
+    recording.handlers =
         handlers.iter().map(|(name, durations)| handler(&measure(name, durations))).collect();
-    profile.intervals.clear();
-    profile.warnings.clear();
-    profile.warn();
-    profile
+    recording.intervals.clear();
+    recording.warnings.clear();
+    recording.warn();
+    recording
 }
 
-fn merge(profiles: &[(Recording, String)]) -> Result<Recording, MergeError> {
+fn merge(recordings: &[(Recording, String)]) -> Result<Recording, MergeError> {
     let mut merge = Merge::new(&[]);
-    for (profile, name) in profiles {
-        merge.add(profile.clone(), name)?;
+    for (recording, name) in recordings {
+        merge.add(recording.clone(), name)?;
     }
     let merged = merge.finish()?;
     assert_eq!(merged.check(), Ok(()));
     Ok(merged)
 }
 
-fn named(profiles: Vec<Recording>) -> Vec<(Recording, String)> {
-    let name = |(at, profile)| (profile, format!("shard-{at}.json"));
-    profiles.into_iter().enumerate().map(name).collect()
+fn named(recordings: Vec<Recording>) -> Vec<(Recording, String)> {
+    let name = |(at, recording)| (recording, format!("shard-{at}.json"));
+    recordings.into_iter().enumerate().map(name).collect()
 }
 
 #[test]
@@ -104,8 +104,8 @@ fn unlike_profiles_are_refused_by_name() {
         let mut merge = Merge::new(allowed);
         merge.add(base(), "x.json").unwrap();
         match merge.add(other, "y.json").and_then(|()| merge.finish()) {
-            Ok(profile) => {
-                assert_eq!(profile.check(), Ok(()));
+            Ok(recording) => {
+                assert_eq!(recording.check(), Ok(()));
                 "merged".to_owned()
             }
             Err(error) => error.to_string(),
@@ -139,10 +139,10 @@ fn unlike_profiles_are_refused_by_name() {
 
 #[test]
 fn a_run_is_counted_once() {
-    let profiles = named((0..3).map(|at| shard(at, &[("a", vec![at as u64])])).collect());
-    let merged = merge(&profiles[..2]).unwrap();
+    let recordings = named((0..3).map(|at| shard(at, &[("a", vec![at as u64])])).collect());
+    let merged = merge(&recordings[..2]).unwrap();
     let mut again = vec![(merged, "sum.json".to_owned())];
-    again.push((profiles[1].0.clone(), "copy.json".to_owned()));
+    again.push((recordings[1].0.clone(), "copy.json".to_owned()));
     let error = merge(&again).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -155,9 +155,9 @@ fn a_sum_that_is_too_large_is_refused() {
     let large = |at: usize, count: u64| {
         let mut measured = measure("a", &[]);
         measured.durations.record_n(1, count).unwrap();
-        let mut profile = shard(at, &[]);
-        profile.handlers = vec![handler(&measured)];
-        profile
+        let mut recording = shard(at, &[]);
+        recording.handlers = vec![handler(&measured)];
+        recording
     };
     let half = (1 << 63) - 1;
     let error = merge(&named(vec![large(0, half), large(1, half), large(2, 5)])).unwrap_err();
@@ -196,7 +196,7 @@ proptest! {
         order in any::<prop::sample::Index>(),
         cut in any::<prop::sample::Index>(),
     ) {
-        let profiles = named(runs.iter().enumerate().map(|(at, (handlers, operations, lossy))| {
+        let recordings = named(runs.iter().enumerate().map(|(at, (handlers, operations, lossy))| {
             let names = ["a", "b", "c"];
             let mut seen = Vec::new();
             let mut kept = Vec::new();
@@ -206,44 +206,44 @@ proptest! {
                     kept.push((names[*name], durations.clone()));
                 }
             }
-            let mut profile = shard(at, &kept);
-            profile.loads[0].outcome.operations = lossy.then_some(*operations);
-            profile.handlers[0].losses.missed = u64::from(*lossy);
-            profile.warnings.clear();
-            profile.warn();
-            profile
+            let mut recording = shard(at, &kept);
+            recording.loads[0].outcome.operations = lossy.then_some(*operations);
+            recording.handlers[0].losses.missed = u64::from(*lossy);
+            recording.warnings.clear();
+            recording.warn();
+            recording
         }).collect());
-        let all = merge(&profiles).unwrap();
+        let all = merge(&recordings).unwrap();
         let bytes = Json.serialize(&all);
 
-        let mut turned = profiles.clone();
-        turned.rotate_left(order.index(profiles.len()));
-        turned.swap(0, profiles.len() - 1);
+        let mut turned = recordings.clone();
+        turned.rotate_left(order.index(recordings.len()));
+        turned.swap(0, recordings.len() - 1);
         prop_assert!(Json.serialize(&merge(&turned).unwrap()) == bytes, "another order");
 
-        let (left, right) = profiles.split_at(1 + cut.index(profiles.len() - 1));
+        let (left, right) = recordings.split_at(1 + cut.index(recordings.len() - 1));
         let halves = [(merge(right).unwrap(), "right".to_owned()), (merge(left).unwrap(), "left".to_owned())];
         prop_assert!(Json.serialize(&merge(&halves).unwrap()) == bytes, "another grouping");
 
         for name in ["a", "b", "c"] {
-            let of = |profile: &Recording| profile.handlers.iter().find(|h| h.name == name).map(|h| h.sum_ns);
-            let expected: u64 = profiles.iter().filter_map(|(profile, _)| of(profile)).sum();
+            let of = |recording: &Recording| recording.handlers.iter().find(|h| h.name == name).map(|h| h.sum_ns);
+            let expected: u64 = recordings.iter().filter_map(|(recording, _)| of(recording)).sum();
             prop_assert_eq!(of(&all).unwrap_or(0), expected);
         }
     }
 }
 
-fn write(folder: &Path, name: &str, profile: &Recording) -> PathBuf {
+fn write(folder: &Path, name: &str, recording: &Recording) -> PathBuf {
     let path = folder.join(name);
-    profile.write(&path).unwrap();
+    recording.write(&path).unwrap();
     path
 }
 
 #[test]
 fn files_and_exit_codes() {
     let folder = tempfile::tempdir().unwrap();
-    let path = |profile: &Recording, name: &str| {
-        write(folder.path(), name, profile).to_str().unwrap().to_owned()
+    let path = |recording: &Recording, name: &str| {
+        write(folder.path(), name, recording).to_str().unwrap().to_owned()
     };
     let a = path(&sample(), "a.json");
     let mut later = sample();

@@ -1,4 +1,4 @@
-//! From a profile to a file and back to the table, with files that are anything but profiles.
+//! From a recording to a file and back to the table, with files that are anything but recordings.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -6,21 +6,38 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::stat::Mode;
 use profiler::atomic_file::OutputFile;
-use profiler::cmd::report::{Options, ReportError, print_plots, print_series, report, run};
+use profiler::cmd::report::{Options, print_plots, print_series, run};
 use profiler::export::{Exporter as _, Json, Table, Unit};
 use profiler::recording::measure::Losses;
-use profiler::recording::{MAX_FILE_BYTES, Place, ReadError, Recording, Series};
+use profiler::recording::{MAX_FILE_BYTES, ReadError, Recording, Series, SeriesPosition};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::common::{LAYOUT, assert_valid, handler, measure, sample, validator};
 
-fn table(profile: &Recording, unit: Unit) -> String {
-    String::from_utf8(Table { unit, width: None }.serialize(profile)).unwrap()
+fn table(recording: &Recording, unit: Unit) -> String {
+    String::from_utf8(Table { unit, width: None }.serialize(recording)).unwrap()
 }
 
-fn json_of(profile: &Recording) -> Value {
-    serde_json::from_slice(&Json.serialize(profile)).unwrap()
+/// The whole file as tables.
+fn options(file: &Path, unit: Unit) -> Options<'_> {
+    Options {
+        file,
+        other: None,
+        format: None,
+        output: None,
+        run: None,
+        handlers: &[],
+        plot: false,
+        unit,
+        width: None,
+        commit: None,
+        origin: None,
+    }
+}
+
+fn json_of(recording: &Recording) -> Value {
+    serde_json::from_slice(&Json.serialize(recording)).unwrap()
 }
 
 fn read(bytes: &[u8]) -> Result<Recording, ReadError> {
@@ -56,7 +73,7 @@ fn table_in_each_unit() {
 
 #[test]
 fn table_with_every_kind_of_loss() {
-    let mut profile = sample();
+    let mut recording = sample();
     let mut long = measure("execve_handler", &[1_000, 2_000, 90_000_000_000]);
     long.losses.missed = 7;
     long.losses.unpaired_exits = 5;
@@ -67,33 +84,34 @@ fn table_with_every_kind_of_loss() {
     let mut wrong = measure("bind_entry_handler", &[5; 200]);
     wrong.losses.entries += 1;
     wrong.target.module = None;
-    profile.handlers = [long, skipped, stuck, wrong].iter().map(handler).collect();
-    profile.intervals.clear();
-    profile.warnings.clear();
-    profile.interrupted = true;
-    profile.warn();
-    assert_eq!(profile.check(), Ok(()));
-    insta::assert_snapshot!(table(&profile, Unit::Auto));
+    recording.handlers = [long, skipped, stuck, wrong].iter().map(handler).collect();
+    recording.intervals.clear();
+    recording.warnings.clear();
+    recording.interrupted = true;
+    recording.warn();
+    assert_eq!(recording.check(), Ok(()));
+    insta::assert_snapshot!(table(&recording, Unit::Auto));
 }
 
 #[test]
 fn losses_that_few_runs_have_show_where_there_are_some() {
-    let mut profile = sample();
-    let usual = table(&profile, Unit::Auto);
+    let mut recording = sample();
+    let usual = table(&recording, Unit::Auto);
     assert!(!usual.contains("doubtful") && !usual.contains("backwards"), "{usual}");
     let mut odd = measure("execve_handler", &[1_000; 200]);
     odd.losses.entries += 5;
     odd.losses.exits += 5;
     (odd.losses.doubtful, odd.losses.backwards) = (3, 2);
     assert_eq!(odd.losses.unmeasured(), 5);
-    profile.handlers = [odd, measure("bind_handler", &[1_000; 200])].iter().map(handler).collect();
-    profile.intervals.clear();
-    profile.warnings.clear();
-    profile.warn();
-    assert_eq!(profile.check(), Ok(()));
-    let codes: Vec<&str> = profile.warnings.iter().map(|warning| warning.code.as_str()).collect();
+    recording.handlers =
+        [odd, measure("bind_handler", &[1_000; 200])].iter().map(handler).collect();
+    recording.intervals.clear();
+    recording.warnings.clear();
+    recording.warn();
+    assert_eq!(recording.check(), Ok(()));
+    let codes: Vec<&str> = recording.warnings.iter().map(|warning| warning.code.as_str()).collect();
     assert_eq!(codes, ["doubtful", "backwards"]);
-    let text = table(&profile, Unit::Auto);
+    let text = table(&recording, Unit::Auto);
     let words = |start: &str| -> Vec<&str> {
         let line = text.lines().rfind(|line| line.starts_with(start)).unwrap();
         line.split_whitespace().rev().take(3).collect()
@@ -101,7 +119,7 @@ fn losses_that_few_runs_have_show_where_there_are_some() {
     assert_eq!(words("handler")[..2], ["backwards", "doubtful"]);
     assert_eq!(words("execve_handler")[..2], ["2", "3"]);
     assert_eq!(words("bind_handler")[..2], ["0", "0"]);
-    let json = json_of(&profile);
+    let json = json_of(&recording);
     assert_eq!(json["handlers"][0]["losses"]["doubtful"], 3);
     assert_eq!(json["handlers"][1]["losses"].get("doubtful"), None);
 }
@@ -125,20 +143,20 @@ fn no_quantile_is_above_the_longest_call() {
 fn a_run_and_its_file_give_the_same_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.json");
-    let profile = sample();
-    profile.write(&path).unwrap();
+    let recording = sample();
+    recording.write(&path).unwrap();
     for unit in [Unit::Auto, Unit::Ns, Unit::Us, Unit::Ms] {
-        let (mut run, mut later) = (Vec::new(), Vec::new());
-        let series = Series::new("", vec![profile.clone()]);
-        print_series(&series, unit, None, &mut run).unwrap();
-        report(&path, unit, None, &mut later).unwrap();
-        assert_eq!(run, later);
+        let (mut printed, mut later) = (Vec::new(), Vec::new());
+        let series = Series::new("", vec![recording.clone()]);
+        print_series(&series, unit, None, &mut printed).unwrap();
+        run(&options(&path, unit), &mut later).unwrap();
+        assert_eq!(printed, later);
     }
-    assert_eq!(Recording::read(&path).unwrap(), profile);
+    assert_eq!(Recording::read(&path).unwrap(), recording);
 }
 
 fn series() -> Series {
-    let place = |boot, order| Some(Place { boot, order, part: None });
+    let place = |boot, order| Some(SeriesPosition { boot, order, part: None });
     let at = |boot, order| Recording { place: place(boot, order), ..sample() };
     Series::new("baseline", vec![at(0, 0), at(0, 3), at(1, 1)])
 }
@@ -154,24 +172,12 @@ fn a_series_keeps_its_runs_apart() {
     let path = folder.path().join("s.json");
     series.write(&path).unwrap();
     let mut text = Vec::new();
-    report(&path, Unit::Auto, None, &mut text).unwrap();
+    run(&options(&path, Unit::Auto), &mut text).unwrap();
     let text = String::from_utf8(text).unwrap();
     assert!(text.contains("run 2      10 s, after 1 s of warm-up, boot 0, order 3; "), "{text}");
     let mut third = Vec::new();
-    let options = Options {
-        file: &path,
-        other: None,
-        format: None,
-        output: None,
-        run: Some(3),
-        handlers: &[],
-        plot: false,
-        unit: Unit::Auto,
-        width: None,
-        commit: None,
-        origin: None,
-    };
-    run(&options, &mut third).unwrap();
+    let third_run = Options { run: Some(3), ..options(&path, Unit::Auto) };
+    run(&third_run, &mut third).unwrap();
     assert_eq!(String::from_utf8(third).unwrap(), table(&series.runs[2], Unit::Auto));
 }
 
@@ -182,19 +188,19 @@ fn table_of_repeated_runs() {
         let base = 200 + 10 * number;
         let mut calls = vec![base; 99];
         calls.push(base + 500 * number);
-        let mut profile = sample();
+        let mut recording = sample();
         let mut busy = measure("bind_handler", &calls[..99 - number as usize]);
         busy.losses.entries += number;
         busy.losses.lost = number;
-        profile.handlers = vec![
+        recording.handlers = vec![
             handler(&busy),
             handler(&measure("connect_handler", &calls)),
             handler(&measure("idle", &[])),
         ];
-        profile.intervals.clear();
-        profile.warnings.clear();
-        profile.warn();
-        profile
+        recording.intervals.clear();
+        recording.warnings.clear();
+        recording.warn();
+        recording
     };
     let series = Series::new("", (0..3).map(run).collect());
     series.check().unwrap();
@@ -230,11 +236,11 @@ fn a_series_that_contradicts_itself_is_refused() {
 
 #[test]
 fn text_from_a_file_cannot_steer_the_terminal() {
-    let mut profile = sample();
-    profile.handlers[0].name = "evil\u{1b}[2J\u{202e}".to_owned();
-    profile.warnings[0].text = "a\u{1b}]0;title\u{7}".to_owned();
-    profile.host.cpu_model = Some("x\ny".to_owned());
-    let text = table(&profile, Unit::Auto);
+    let mut recording = sample();
+    recording.handlers[0].name = "evil\u{1b}[2J\u{202e}".to_owned();
+    recording.warnings[0].text = "a\u{1b}]0;title\u{7}".to_owned();
+    recording.host.cpu_model = Some("x\ny".to_owned());
+    let text = table(&recording, Unit::Auto);
     assert!(!text.contains(|c: char| c != '\n' && c.is_control() || c == '\u{202e}'), "{text}");
     assert!(text.contains("x\u{fffd}y"));
 }
@@ -339,11 +345,11 @@ fn contradictions_are_named() {
 
 #[test]
 fn more_histograms_than_anyone_measures_are_refused() {
-    let mut profile = sample();
+    let mut recording = sample();
     let empty = handler(&measure("a", &[]));
-    profile.intervals.clear();
-    profile.handlers = vec![empty; 40_000];
-    let message = refused(&Json.serialize(&profile));
+    recording.intervals.clear();
+    recording.handlers = vec![empty; 40_000];
+    let message = refused(&Json.serialize(&recording));
     assert!(message.contains("40000 histograms"), "{message}");
 }
 
@@ -358,7 +364,7 @@ fn wrong_types_are_named_with_their_place() {
         ("/loads/0/spec/rate_per_s", json!(-3.0)),
     ] {
         let message = refusal(pointer, value);
-        assert!(message.contains("damaged profile") && message.contains("line 1"), "{message}");
+        assert!(message.contains("damaged recording") && message.contains("line 1"), "{message}");
     }
 }
 
@@ -368,11 +374,11 @@ fn counts_beyond_a_double_are_exact() {
     let count = (1_u64 << 53) + 1;
     measured.durations.record_n(1, count).unwrap();
     measured.losses.entries = count;
-    let mut profile = sample();
-    profile.handlers = vec![handler(&measured)];
-    profile.intervals.clear();
-    let back = read(&Json.serialize(&profile)).unwrap();
-    assert_eq!(back, profile);
+    let mut recording = sample();
+    recording.handlers = vec![handler(&measured)];
+    recording.intervals.clear();
+    let back = read(&Json.serialize(&recording)).unwrap();
+    assert_eq!(back, recording);
     assert_eq!(back.handlers[0].count, count);
 }
 
@@ -411,9 +417,11 @@ fn an_unwritable_report_is_an_error_and_a_closed_pipe_is_none() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.json");
     sample().write(&path).unwrap();
-    let write = |kind| report(&path, Unit::Auto, None, &mut Failing(kind));
+    let write = |kind| run(&options(&path, Unit::Auto), &mut Failing(kind));
     assert!(write(std::io::ErrorKind::BrokenPipe).is_ok());
-    assert!(matches!(write(std::io::ErrorKind::StorageFull), Err(ReportError::Write(_))));
+    let failure = write(std::io::ErrorKind::StorageFull).unwrap_err();
+    assert_eq!(failure.code, 8);
+    assert!(failure.message.starts_with("cannot write the report: "), "{failure}");
 }
 
 /// Names in `folder`, sorted.
@@ -482,17 +490,17 @@ proptest! {
                 prop_oneof![0..4_000_u64, 0..=LAYOUT.highest_ns, Just(90_000_000_000)], 0..60),
             0..6),
     ) {
-        let mut profile = sample();
-        profile.intervals.clear();
-        profile.handlers = runs
+        let mut recording = sample();
+        recording.intervals.clear();
+        recording.handlers = runs
             .iter()
             .enumerate()
             .map(|(at, durations)| handler(&measure(&format!("handler_{at}"), durations)))
             .collect();
-        let bytes = Json.serialize(&profile);
+        let bytes = Json.serialize(&recording);
         let back = read(&bytes).unwrap();
         prop_assert_eq!(&Json.serialize(&back), &bytes);
-        prop_assert_eq!(back, profile);
+        prop_assert_eq!(back, recording);
     }
 
     #[test]
@@ -509,8 +517,8 @@ proptest! {
         if shorten {
             bytes.truncate(cut.index(bytes.len()));
         }
-        if let Ok(profile) = read(&bytes) {
-            let _ = table(&profile, Unit::Auto);
+        if let Ok(recording) = read(&bytes) {
+            let _ = table(&recording, Unit::Auto);
         }
     }
 
@@ -528,19 +536,19 @@ proptest! {
         let start = starts[place.index(starts.len())];
         let length = text[start..].find(|c: char| !c.is_ascii_digit()).unwrap();
         let text = format!("{}{number}{}", &text[..start], &text[start + length..]);
-        if let Ok(profile) = read(text.as_bytes()) {
-            let _ = table(&profile, Unit::Auto);
+        if let Ok(recording) = read(text.as_bytes()) {
+            let _ = table(&recording, Unit::Auto);
         }
     }
 }
 
-/// A profile small enough that a random edit hits something that matters.
+/// A recording small enough that a random edit hits something that matters.
 fn small() -> Vec<u8> {
-    let mut profile = sample();
+    let mut recording = sample();
     let durations: Vec<u64> = (0..20).map(|n| n * n * 100).collect();
-    profile.handlers = vec![handler(&measure("bind_handler", &durations))];
-    profile.intervals.clear();
-    Json.serialize(&profile)
+    recording.handlers = vec![handler(&measure("bind_handler", &durations))];
+    recording.intervals.clear();
+    Json.serialize(&recording)
 }
 
 #[test]
@@ -570,9 +578,9 @@ fn plots_of_every_handler_with_a_hit() {
 
 #[test]
 fn a_distribution_of_one_value_is_one_value() {
-    let mut profile = sample();
-    profile.handlers = vec![handler(&measure("constant", &[247; 1_000]))];
+    let mut recording = sample();
+    recording.handlers = vec![handler(&measure("constant", &[247; 1_000]))];
     let mut text = Vec::new();
-    print_plots(&[profile], &mut text).unwrap();
+    print_plots(&[recording], &mut text).unwrap();
     assert_eq!(String::from_utf8_lossy(&text), "\nconstant: latency of every call: 247 ns\n");
 }

@@ -537,7 +537,7 @@ fn a_sweep_says_what_is_wrong() {
     assert_eq!(cells(&scene), []);
     fs::write(scene.path("cells/sweep.json"), "{}").unwrap();
     let (code, said) = run("--rate 5/s -- --no-probe --builtin kill");
-    assert_eq!((code, said.contains("no record of a sweep")), (Some(7), true), "{said}");
+    assert_eq!((code, said.contains("not a record of a sweep")), (Some(7), true), "{said}");
 }
 
 #[test]

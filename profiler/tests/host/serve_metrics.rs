@@ -291,7 +291,7 @@ fn what_is_not_measured_is_said() {
 #[test]
 fn a_comparison_says_which_handlers_were_shed() {
     let recording = || recording(vec![handler(&measure("f", &[100; 200]))]);
-    let run = |name: &str, profile| vec![Run { name: name.to_owned(), profile }];
+    let run = |name: &str, recording| vec![Run { name: name.to_owned(), recording }];
     let mut shed = recording();
     let words = "f 12.0 s of 60.0 s".to_owned();
     let warning = Warning::PartlyMeasured(Handlers(vec!["f".to_owned()]), words);

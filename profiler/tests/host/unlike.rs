@@ -1,4 +1,4 @@
-//! What makes two profiles unlike, one thing at a time.
+//! What makes two recordings unlike, one thing at a time.
 
 use profiler::load::{BuiltinKind, LoadSpec, LoadStatus};
 use profiler::recording::unlike::{Use, What, differences};
@@ -6,7 +6,7 @@ use profiler::recording::{Clock, Recording};
 
 use crate::common::sample;
 
-/// A change of a profile that makes it unlike in one thing.
+/// A change of a recording that makes it unlike in one thing.
 type Change = fn(&mut Recording);
 
 /// One change for each thing there is but the backend, of which there has to be another first.
@@ -101,8 +101,8 @@ fn loads_may_come_in_any_order() {
 #[test]
 fn how_long_a_fixed_piece_of_work_took_is_no_difference() {
     let (mut first, mut second) = (sample(), sample());
-    for profile in [&mut first, &mut second] {
-        profile.loads[0].outcome.status = LoadStatus::Completed;
+    for recording in [&mut first, &mut second] {
+        recording.loads[0].outcome.status = LoadStatus::Completed;
     }
     second.window_ns *= 3;
     assert_eq!(differences(&first, &second, Use::Comparison), []);

@@ -81,13 +81,14 @@ fn sixty_handlers_attach_at_once_and_are_all_counted() {
     println!("sixty handlers: resolved in {resolved:?}, attached in {:?}", attaching.elapsed());
     assert_eq!(session.targets().len(), 60);
     assert_memory(&session);
-    drain_soon("no handler was called", || drop(session.drain().unwrap()));
+    let limit = session.is_direct().map(|_| Duration::from_millis(100));
+    drain_soon(limit, "no handler was called", || drop(session.drain().unwrap()));
 
     let mut window = Window::attached(session);
     testbed::trigger("trivial 20");
     let own = own_calls(&run_loads(vec![builtin(BuiltinKind::Connect, 2_000)]));
-    drain_soon("all were called", || window.drain());
-    drain_soon("no handler was called again", || window.drain());
+    drain_soon(limit, "all were called", || window.drain());
+    drain_soon(limit, "no handler was called again", || window.drain());
     let measured = window.end();
     for handler in &measured {
         handler.assert_exact();
@@ -108,7 +109,7 @@ fn values_do_not_begin_within_a_cache_line() {
     const LINE: u64 = 64;
     let session = Probes::attach(
         &resolve(&["testbed_empty"]),
-        Options { backend: Some(Backend::Kprobe), ..Options::default() },
+        Options { backend: Some(Backend::Kprobe), force: true, ..Options::default() },
     );
     let session = session.unwrap();
     let text = testbed::run(Command::new("bpftool").args(["-j", "map", "show"]));
@@ -134,13 +135,14 @@ fn values_do_not_begin_within_a_cache_line() {
     assert_ne!(offset % LINE, 0, "a value that is not mapped would do, too");
 }
 
-/// A drain takes little CPU time, also of a translated CPU and where many are online.
-fn drain_soon(after: &str, drain: impl FnOnce()) {
+/// A drain takes little CPU time, also of a translated CPU and where many are online. `function-graph` has no limit: it
+/// reads a trace.
+fn drain_soon(limit: Option<Duration>, after: &str, drain: impl FnOnce()) {
     let before = cpu_time();
     drain();
     let took = cpu_time() - before;
     println!("sixty handlers: drained in {took:?} of CPU time ({after})");
-    assert!(took < Duration::from_millis(100), "{after}: {took:?}");
+    assert!(limit.is_none_or(|limit| took < limit), "{after}: {took:?}");
 }
 
 /// CPU time of this thread.

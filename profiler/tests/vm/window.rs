@@ -104,6 +104,19 @@ pub(crate) fn expected(calls: &OwnCalls, handler: &str) -> u64 {
     }
 }
 
+/// Probes, and what was recorded of them before the next window.
+pub(crate) struct Attached {
+    session: Probes,
+    recorder: Recorder,
+}
+
+impl Attached {
+    pub(crate) fn new(session: Probes) -> Self {
+        let recorder = Recorder::new(&session, Precision::Three).unwrap();
+        Self { session, recorder }
+    }
+}
+
 /// Probes with a window that has begun.
 pub(crate) struct Window {
     pub(crate) session: Probes,
@@ -146,8 +159,13 @@ impl Window {
     }
 
     /// Starts a window of a session while no counted call starts.
-    pub(crate) fn attached(mut session: Probes) -> Self {
-        let mut recorder = Recorder::new(&session, Precision::Three).unwrap();
+    pub(crate) fn attached(session: Probes) -> Self {
+        Self::of(Attached::new(session))
+    }
+
+    /// The same of probes that may have had windows before.
+    pub(crate) fn of(attached: Attached) -> Self {
+        let Attached { mut session, mut recorder } = attached;
         let (before, drained) = between_calls(|| {
             let drained = session.drain().unwrap();
             recorder.begin(&drained);
@@ -168,7 +186,7 @@ impl Window {
     }
 
     /// Ends the window while no counted call starts. The probes stay, for another one: attaching takes longer than most loads.
-    pub(crate) fn end_and_keep(self) -> (Vec<Measured>, Probes) {
+    pub(crate) fn end_and_keep(self) -> (Vec<Measured>, Attached) {
         let Self { mut session, mut recorder, before, books_before } = self;
         let (after, drained) = between_calls(|| {
             let drained = session.drain().unwrap();
@@ -177,6 +195,7 @@ impl Window {
         });
         let books = drained.iter().map(|drained: &Drained| drained.books);
         let measured = recorder
+            .clone()
             .finish()
             .into_iter()
             .zip(books.zip(books_before))
@@ -187,7 +206,7 @@ impl Window {
                 measure,
             })
             .collect();
-        (measured, session)
+        (measured, Attached { session, recorder })
     }
 }
 

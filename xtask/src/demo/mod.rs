@@ -10,21 +10,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use clap::ValueEnum;
 
+use crate::cli::Driver;
 use crate::paths::Paths;
 use crate::process;
 use crate::series::Series;
 use crate::vm::{self, VmOutcome, VmSpec};
-
-/// The driver whose handlers are measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Driver {
-    /// The project's own test module: ten handlers of Elkeid's names.
-    Testbed,
-    /// Falco's driver, as Debian 12 has it; Linux 6.1.
-    Scap,
-}
 
 /// Runs the demo; gives the exit code of `profiler run`.
 pub(crate) fn run(paths: &Paths, driver: Driver, series: Series) -> Result<i32> {

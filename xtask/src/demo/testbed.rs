@@ -10,20 +10,10 @@ use crate::series::Series;
 use crate::setup::{self, Part};
 use crate::testbed;
 use crate::vm::word;
+use ten::TEN;
 
-/// The handlers of Elkeid's table, in its order; the testbed has them all.
-const HANDLERS: [&str; 10] = [
-    "connect_syscall_handler",
-    "connect_syscall_entry_handler",
-    "udp_recvmsg_handler",
-    "udp_recvmsg_entry_handler",
-    "bind_handler",
-    "bind_entry_handler",
-    "execve_entry_handler",
-    "execve_handler",
-    "security_inode_create_pre_handler",
-    "ptrace_pre_handler",
-];
+#[path = "../../../profiler/tests/common/ten.rs"]
+mod ten;
 
 /// The built-in loads that call them.
 const LOADS: &str = "connect,bind,execve,open,ptrace,udp-recv";
@@ -49,7 +39,7 @@ pub(super) fn run(paths: &Paths, series: Series) -> Result<i32> {
 /// The guest's script. The program is copied to the guest's memory: the execve load executes it again and again, and
 /// each page of a file of the host comes over 9p.
 fn script(profiler: &Path, testbed: &Path, result: &Path) -> String {
-    let handlers: String = HANDLERS.iter().map(|name| format!(" --handler {name}")).collect();
+    let handlers: String = TEN.iter().map(|name| format!(" --handler {name}")).collect();
     format!(
         "insmod {} || exit\n\
          cp {} /run/profiler-demo || exit\n\

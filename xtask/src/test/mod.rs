@@ -178,7 +178,7 @@ fn host_tests(paths: &Paths, report: &mut Report) -> Result<()> {
 }
 
 /// What all boots share.
-struct Bench<'a> {
+struct BootContext<'a> {
     paths: &'a Paths,
     binary: PathBuf,
     rebuilt: Option<ebpf::Rebuilt>,
@@ -196,7 +196,7 @@ fn vm_tests(paths: &Paths, wanted: &TestArgs, report: &mut Report) -> Result<()>
     // Virtual time keeps a CPU busy: such a boot at the end would leave the other CPU idle.
     boots.sort_by_key(|boot| !boot.virtual_time);
     let boots: Vec<Boot> = boots.into_iter().flat_map(Boot::parts).collect();
-    let bench = Bench::build(paths, tested.vm_tests, &boots, wanted.timeout, report);
+    let bench = BootContext::build(paths, tested.vm_tests, &boots, wanted.timeout, report);
     report.lap("build");
     let mut jobs: Vec<Job<'_>> = Vec::new();
     for boot in &boots {
@@ -213,7 +213,7 @@ fn vm_tests(paths: &Paths, wanted: &TestArgs, report: &mut Report) -> Result<()>
     Ok(())
 }
 
-impl<'a> Bench<'a> {
+impl<'a> BootContext<'a> {
     /// Builds what the boots share; a failed build is a failure in the report.
     fn build(
         paths: &'a Paths,

@@ -20,14 +20,14 @@ use crate::series::Series;
 
 /// Where a test runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Place {
+struct TestPlace {
     kernels: Vec<Series>,
     virtual_time: bool,
     twice: bool,
     why: String,
 }
 
-impl Place {
+impl TestPlace {
     fn parse(text: &str) -> Result<Self> {
         let (place, why) = text.split_once(": ").unwrap_or((text, ""));
         let mut parts = place.split(", ");
@@ -114,8 +114,8 @@ pub(super) fn boots(binary: &Path) -> Result<Vec<Boot>> {
 }
 
 fn plan(said: &[(String, String)]) -> Result<Vec<Boot>> {
-    let parse = |(test, reason): &(String, String)| -> Result<(String, Place)> {
-        let place = Place::parse(reason).with_context(|| format!("{test}: `{reason}`"))?;
+    let parse = |(test, reason): &(String, String)| -> Result<(String, TestPlace)> {
+        let place = TestPlace::parse(reason).with_context(|| format!("{test}: `{reason}`"))?;
         Ok((test.clone(), place))
     };
     let places = said.iter().map(parse).collect::<Result<Vec<_>>>()?;

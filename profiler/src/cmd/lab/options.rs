@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use super::absolute;
 use crate::cli::LabArgs;
 use crate::error::{Failure, exit};
 use crate::lab::Options;
 use crate::lab::plan::Length;
+use crate::lab::tools::absolute;
 use crate::load::BuiltinKind;
 use crate::load_profile::{Builtin, Hook, Library};
 use crate::recording::Meter;
@@ -37,7 +37,7 @@ pub(super) fn of(args: &LabArgs, vng: &Path, meter: Meter) -> Result<Options, Fa
         repeat: args.repeat,
         boots: args.boots,
         jobs: args.jobs,
-        clock: args.clock.into(),
+        clock: args.clock,
         meter,
         cpus: args.cpus,
         memory: args.memory.clone(),

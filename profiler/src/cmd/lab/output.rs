@@ -2,27 +2,26 @@
 
 use std::fs;
 
-use super::cannot_write;
 use crate::atomic_file::OutputFile;
 use crate::cli::LabArgs;
 use crate::cmd::{report::stdout_width, to_stdout};
 use crate::error::{Failure, exit};
 use crate::export::{Exporter as _, Json, Unit, series::tables};
 use crate::lab::plan::Build;
-use crate::lab::{Bench, Measured, table};
+use crate::lab::{KernelBuilds, Measured, table};
 use crate::recording::{Recording, Series};
 
 /// The requested files of each kernel and side, opened before anything is measured.
 pub(super) struct Outputs(Vec<[Option<OutputFile>; 2]>);
 
 impl Outputs {
-    pub(super) fn open(args: &LabArgs, benches: &[Bench]) -> Result<Self, Failure> {
+    pub(super) fn open(args: &LabArgs, benches: &[KernelBuilds]) -> Result<Self, Failure> {
         if args.json.is_some() && benches.len() > 1 {
             let text = "--json takes one kernel: for several, give a folder with --out";
             return Err(Failure::new(exit::USAGE, text));
         }
         let mut files = Vec::new();
-        for Bench { kernel, .. } in benches {
+        for KernelBuilds { kernel, .. } in benches {
             let mut of_kernel = [None, None];
             if let Some(json) = &args.json {
                 of_kernel[0] = Some(OutputFile::open(json)?);
@@ -30,7 +29,8 @@ impl Outputs {
             if let Some(out) = &args.out {
                 let of_one = benches.len() == 1;
                 let folder = if of_one { out.clone() } else { out.join(&kernel.release) };
-                fs::create_dir_all(&folder).map_err(|error| cannot_write(&folder, &error))?;
+                fs::create_dir_all(&folder)
+                    .map_err(|error| Failure::cannot_write(&folder, &error))?;
                 let open = |name: &str| OutputFile::open(&folder.join(name));
                 if !args.candidate.is_empty() {
                     of_kernel = [Some(open("baseline.json")?), Some(open("candidate.json")?)];
@@ -47,7 +47,7 @@ impl Outputs {
     pub(super) fn deliver(
         &mut self,
         number: usize,
-        bench: &Bench,
+        bench: &KernelBuilds,
         boots: u32,
         measured: Measured,
     ) -> Result<Option<Failure>, Failure> {
@@ -82,7 +82,7 @@ impl Outputs {
 }
 
 /// The tables of one series.
-fn printed(series: &Series, build: Option<&Build>, bench: &Bench) -> String {
+fn printed(series: &Series, build: Option<&Build>, bench: &KernelBuilds) -> String {
     let width = stdout_width();
     let mut text = match series.runs.as_slice() {
         [_] if bench.candidate.is_none() => {

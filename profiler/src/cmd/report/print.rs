@@ -1,40 +1,15 @@
 //! Printing of tables and plots.
 
 use std::io::{self, Write};
-use std::path::Path;
 
+use crate::error::{Failure, exit};
 use crate::export::plot::plots;
 use crate::export::{Unit, series};
-use crate::recording::{ReadError, Recording, Series};
+use crate::recording::{Recording, Series};
 
-/// Why a report failed.
-#[derive(Debug, thiserror::Error)]
-pub enum ReportError {
-    /// The file is not a valid recording.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// The table could not be written.
-    #[error("cannot write the report: {0}: write it elsewhere")]
-    Write(#[source] io::Error),
-}
-
-/// Prints the recording in `path` (`-` is standard input) to `out`: byte for byte the table that the
-/// run printed, if unit and width are the same; a series has one table of all its runs. `width` is
-/// the terminal's, in columns; `None` never wraps.
-///
-/// # Errors
-/// If the file is not a valid recording, or `out` cannot be written. A closed pipe is not an error.
-pub fn report(
-    path: &Path,
-    unit: Unit,
-    width: Option<u16>,
-    out: &mut dyn Write,
-) -> Result<(), ReportError> {
-    let series = Series::read(path)?;
-    write(out, &series::tables(&series, unit, width)).map_err(ReportError::Write)
-}
-
-/// Prints the table of `series`, at the end of a run or of several and for [`report`].
+/// Prints the table of `series`, at the end of a run or of several: byte for byte what
+/// `profiler report` prints of its file with the same unit and width. `width` is the terminal's, in columns; `None` never
+/// wraps.
 ///
 /// # Errors
 /// If `out` cannot be written. A closed pipe is not an error.
@@ -51,8 +26,8 @@ pub fn print_series(
 ///
 /// # Errors
 /// If `out` cannot be written. A closed pipe is not an error.
-pub fn print_plots(profiles: &[Recording], out: &mut dyn Write) -> io::Result<()> {
-    profiles.iter().try_for_each(|profile| write(out, plots(profile).as_bytes()))
+pub fn print_plots(recordings: &[Recording], out: &mut dyn Write) -> io::Result<()> {
+    recordings.iter().try_for_each(|recording| write(out, plots(recording).as_bytes()))
 }
 
 /// Writes `bytes`; a closed pipe is not an error.
@@ -67,4 +42,10 @@ pub(super) fn write(out: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
 #[must_use]
 pub fn stdout_width() -> Option<u16> {
     terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0)
+}
+
+/// The failure to print a report.
+pub(in crate::cmd) fn unwritable(error: &io::Error) -> Failure {
+    let message = format!("cannot write the report: {error}: write it elsewhere");
+    Failure::new(exit::BAD_OUTPUT, message)
 }

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use super::Options;
 use crate::error::{Failure, exit};
-use crate::recording::Series;
+use crate::export::Format;
+use crate::recording::{Recording, Series};
 
 /// Reads the selected runs and handlers of `file`.
 pub(super) fn read(file: &Path, options: &Options<'_>) -> Result<Series, Failure> {
@@ -42,4 +43,26 @@ fn keep_handlers(series: &mut Series, file: &Path, wanted: &[String]) -> Result<
         run.keep_handlers(|handler| patterns.iter().any(|pattern| pattern.matches(&handler.name)));
     }
     Ok(())
+}
+
+/// The only run of `series`.
+pub(super) fn one<'a>(
+    series: &'a Series,
+    file: &Path,
+    format: Format,
+) -> Result<&'a Recording, Failure> {
+    match series.runs.as_slice() {
+        [recording] => Ok(recording),
+        _ => Err(several(file, series, format)),
+    }
+}
+
+/// A format holds one run, and `series` has several.
+pub(super) fn several(file: &Path, series: &Series, format: Format) -> Failure {
+    let message = format!(
+        "{} has {} runs, and {format} holds one: choose it with --run",
+        file.display(),
+        series.runs.len()
+    );
+    Failure::new(exit::USAGE, message)
 }

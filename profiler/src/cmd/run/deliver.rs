@@ -21,7 +21,7 @@ pub(super) fn deliver(
 ) -> Result<(), Failure> {
     let to_stdout = json.as_ref().is_some_and(OutputFile::is_stdout) || exports.use_stdout();
     let document = match result.runs.as_slice() {
-        [profile] if !is_several => Json.serialize(profile),
+        [recording] if !is_several => Json.serialize(recording),
         _ => result.to_json(),
     };
     let saved = json.map(|file| file.commit(&document).map_err(Failure::from));
@@ -39,7 +39,7 @@ pub(super) fn deliver(
         print(args, result, report::stdout_width(), out)
     };
     written?;
-    printed.map_err(|error| Failure::from(report::ReportError::Write(error)))
+    printed.map_err(|error| report::unwritable(&error))
 }
 
 /// Saves the recording elsewhere if its file cannot be written, because a run cannot be repeated.

@@ -1,7 +1,7 @@
 //! From arguments to the options of a run.
 
 use crate::cli::{LtpArgs, RunArgs};
-use crate::probe::{self, Precision};
+use crate::probe;
 use crate::run::{Ltp, Options};
 
 impl From<&RunArgs> for Options {
@@ -12,7 +12,7 @@ impl From<&RunArgs> for Options {
             handlers: args.handlers.clone(),
             no_probe: args.no_probe,
             probes: probe::Options {
-                precision: args.precision.map_or_else(Precision::default, Into::into),
+                precision: args.precision.unwrap_or_default(),
                 allow_shared: args.allow_shared,
                 pair: probe::Pair::Measuring,
                 backend: args.backend,
@@ -23,7 +23,7 @@ impl From<&RunArgs> for Options {
                 keeper: true,
             },
             may_coarsen: args.precision.is_none(),
-            clock: args.clock.into(),
+            clock: args.clock,
             duration: args.duration,
             warmup: args.warmup,
             interval: args.interval,
@@ -51,7 +51,7 @@ impl From<&LtpArgs> for Ltp {
             suite: args.suite.clone(),
             tests: args.tests.clone(),
             root: args.root.clone(),
-            runner: args.runner.map(Into::into),
+            runner: args.runner,
             time_limit: args.time_limit,
             iterations: args.iterations,
             allow_destructive: args.allow_destructive,

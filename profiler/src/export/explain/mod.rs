@@ -4,6 +4,7 @@ mod folded;
 mod grids;
 mod json;
 mod markdown;
+mod notes;
 mod svg;
 #[cfg(test)]
 mod tests;
@@ -13,6 +14,7 @@ use std::path::Path;
 
 pub(super) use grids::{Row, rows};
 pub use json::{EXPLAIN_SCHEMA, EXPLAIN_VERSION, ExplainReport, RecordingRecord};
+pub use notes::notes;
 
 /// The formats, as they are named on the command line.
 #[derive(
@@ -50,7 +52,7 @@ impl Format {
         self.into()
     }
 
-    /// The format that the ending of `path` tells.
+    /// The format that the extension of `path` stands for.
     #[must_use]
     pub fn of_file(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {

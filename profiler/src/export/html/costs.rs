@@ -39,7 +39,7 @@ pub(super) fn of(sides: &[Side<'_>]) -> Option<Costs> {
 /// The watched programs, each once, in the order of the recordings.
 fn things<'a>(sides: &[Side<'a>]) -> Vec<&'a Watched> {
     let mut things: Vec<&Watched> = Vec::new();
-    for row in sides.iter().flat_map(|side| &side.profile.costs).flat_map(|costs| &costs.rows) {
+    for row in sides.iter().flat_map(|side| &side.recording.costs).flat_map(|costs| &costs.rows) {
         if !things.contains(&&row.of) {
             things.push(&row.of);
         }
@@ -48,7 +48,7 @@ fn things<'a>(sides: &[Side<'a>]) -> Vec<&'a Watched> {
 }
 
 fn find<'a>(side: &Side<'a>, of: &Watched) -> Option<&'a CostRow> {
-    side.profile.costs.as_ref()?.rows.iter().find(|row| row.of == *of)
+    side.recording.costs.as_ref()?.rows.iter().find(|row| row.of == *of)
 }
 
 /// One row per watched program and recording.
@@ -69,7 +69,9 @@ fn table(sides: &[Side<'_>], things: &[&Watched]) -> Grid {
     let mut rows = Vec::new();
     for of in things {
         for side in sides {
-            let (Some(row), Some(costs)) = (find(side, of), &side.profile.costs) else { continue };
+            let (Some(row), Some(costs)) = (find(side, of), &side.recording.costs) else {
+                continue;
+            };
             let total = row.total();
             let mut cells = vec![Cell::text(clean(&of.label()))];
             if both {

@@ -32,8 +32,10 @@ impl Fact {
 
 /// The same facts as above the text table.
 pub(super) fn of(sides: &[Side<'_>]) -> Vec<Fact> {
-    let all: Vec<Vec<(&'static str, String)>> =
-        sides.iter().map(|side| heading(side.profile, Unit::Auto.resolve(side.profile))).collect();
+    let all: Vec<Vec<(&'static str, String)>> = sides
+        .iter()
+        .map(|side| heading(side.recording, Unit::Auto.resolve(side.recording)))
+        .collect();
     let mut labels: Vec<&'static str> = Vec::new();
     for (label, _) in all.iter().flatten() {
         if !labels.contains(label) {

@@ -10,6 +10,7 @@ mod facts;
 pub mod gate;
 mod overview;
 mod paint;
+mod parts;
 mod plot;
 mod rows;
 mod runs;
@@ -22,6 +23,7 @@ use super::Exporter;
 use super::cell::clean;
 use super::curve;
 use crate::recording::{HandlerRecording, Meter, Recording};
+use parts::{Figure, Marked, Side};
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");
@@ -32,16 +34,6 @@ const SCRIPT: &str = include_str!("script.js");
 /// The page of one recording, of two to compare by eye, or of several runs of one thing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Html;
-
-/// One recording of the page.
-#[derive(Clone, Copy)]
-struct Side<'a> {
-    /// `A` or `B`; empty if there is only one recording.
-    mark: &'static str,
-    /// 0 for the first, 1 for the second.
-    number: usize,
-    profile: &'a Recording,
-}
 
 /// What the page says.
 #[derive(Serialize)]
@@ -66,30 +58,6 @@ struct Page {
     facts: Vec<facts::Fact>,
 }
 
-/// A text on one recording.
-#[derive(Serialize)]
-struct Marked {
-    /// As [`Side::mark`].
-    mark: &'static str,
-    text: String,
-}
-
-/// A drawing.
-#[derive(Serialize)]
-struct Figure {
-    /// For readers who do not see it.
-    label: String,
-    svg: String,
-    caption: String,
-}
-
-impl Figure {
-    /// Nothing where nothing is drawn.
-    fn of(svg: Option<String>, label: String, caption: impl Into<String>) -> Option<Self> {
-        svg.map(|svg| Self { label, svg, caption: caption.into() })
-    }
-}
-
 /// The page's section on a handler.
 #[derive(Serialize)]
 struct HandlerSection {
@@ -102,8 +70,8 @@ struct HandlerSection {
 }
 
 impl Exporter for Html {
-    fn serialize(&self, profile: &Recording) -> Vec<u8> {
-        overlaid(&[("", profile)]).bytes()
+    fn serialize(&self, recording: &Recording) -> Vec<u8> {
+        overlaid(&[("", recording)]).bytes()
     }
 
     fn serialize_runs(&self, runs: &[Recording]) -> Option<Vec<u8>> {
@@ -121,13 +89,13 @@ impl Html {
 }
 
 /// The page of one recording or two.
-fn overlaid(profiles: &[(&str, &Recording)]) -> Page {
-    let marks: &[&'static str] = if profiles.len() == 1 { &[""] } else { &["A", "B"] };
+fn overlaid(recordings: &[(&str, &Recording)]) -> Page {
+    let marks: &[&'static str] = if recordings.len() == 1 { &[""] } else { &["A", "B"] };
     let sides: Vec<Side<'_>> = marks
         .iter()
-        .zip(profiles)
+        .zip(recordings)
         .enumerate()
-        .map(|(number, (mark, (_, profile)))| Side { mark, number, profile })
+        .map(|(number, (mark, (_, recording)))| Side { mark, number, recording })
         .collect();
     let label = |(side, (label, _)): (&Side<'_>, &(&str, &Recording))| Marked {
         mark: side.mark,
@@ -141,14 +109,14 @@ fn overlaid(profiles: &[(&str, &Recording)]) -> Page {
         .collect();
     let warnings = sides.iter().flat_map(|side| {
         let warning = |text: &str| Marked { mark: side.mark, text: clean(text).into_owned() };
-        side.profile.warnings.iter().map(move |of| warning(&of.text))
+        side.recording.warnings.iter().map(move |of| warning(&of.text))
     });
     let which = if sides.len() > 1 { ". A is above B" } else { "" };
     Page {
         title: title(rows::names(&sides).into_iter().map(|name| name.shown)),
         heading: HEADING,
         decision: None,
-        labels: sides.iter().zip(profiles).map(label).collect(),
+        labels: sides.iter().zip(recordings).map(label).collect(),
         warnings: warnings.collect(),
         overview: overview::overview(&sides, which),
         summary: rows::summary(&sides),
@@ -253,8 +221,8 @@ fn constant(handlers: &[(Side<'_>, &HandlerRecording)]) -> Option<String> {
     let called: Vec<_> = handlers.iter().filter(|(_, handler)| handler.count > 0).collect();
     let one = |(side, handler): &&(Side<'_>, &HandlerRecording)| {
         let value = handler.min_ns.filter(|min| Some(*min) == handler.max_ns)?;
-        let value = curve::label(side.profile.meter)(value as f64);
-        let unit = match side.profile.meter {
+        let value = curve::label(side.recording.meter)(value as f64);
+        let unit = match side.recording.meter {
             Meter::Probes => "",
             Meter::Exact => " instructions",
         };

@@ -50,8 +50,8 @@ impl Figures {
 
 /// The overview of one recording or two; `which` tells them apart. `None` as [`drawn`], or if their units are unlike.
 pub(super) fn overview(sides: &[Side<'_>], which: &str) -> Option<Figure> {
-    let meter = sides.first()?.profile.meter;
-    if sides.iter().any(|side| side.profile.meter != meter) {
+    let meter = sides.first()?.recording.meter;
+    if sides.iter().any(|side| side.recording.meter != meter) {
         return None;
     }
     let mut all: Vec<(String, Vec<Figures>)> = Vec::new();

@@ -19,7 +19,7 @@ pub(super) type Of<'a> = (Side<'a>, &'a HandlerRecording);
 
 /// What the figures of all sides are: unlike ones are not drawn together.
 fn meter(handlers: &[Of<'_>]) -> Meter {
-    handlers.first().map(|(side, _)| side.profile.meter).unwrap_or_default()
+    handlers.first().map(|(side, _)| side.recording.meter).unwrap_or_default()
 }
 
 /// Latency by percentile; the lower axis is logarithmic in the share of the calls that took longer.
@@ -171,11 +171,11 @@ where
 pub(super) fn intervals(handlers: &[Of<'_>]) -> Option<String> {
     let mut curves = Vec::new();
     for (side, handler) in handlers {
-        let profile = side.profile;
-        let at = profile.handlers.iter().position(|other| std::ptr::eq(other, *handler))?;
+        let recording = side.recording;
+        let at = recording.handlers.iter().position(|other| std::ptr::eq(other, *handler))?;
         let curve =
             |which: usize, name: &str, of: fn(&crate::recording::IntervalStats) -> Option<u64>| {
-                let points: Vec<(f64, f64)> = profile
+                let points: Vec<(f64, f64)> = recording
                     .intervals
                     .iter()
                     .filter_map(|interval| {

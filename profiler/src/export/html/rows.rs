@@ -62,7 +62,7 @@ impl Cell {
 /// All handlers, each once, in the order of the recordings.
 pub(super) fn names(sides: &[Side<'_>]) -> Vec<Name> {
     let mut names: Vec<Name> = Vec::new();
-    for handler in sides.iter().flat_map(|side| &side.profile.handlers) {
+    for handler in sides.iter().flat_map(|side| &side.recording.handlers) {
         let shown = match &handler.module {
             Some(module) => format!("{} [{module}]", handler.name),
             None => handler.name.clone(),
@@ -80,13 +80,17 @@ pub(super) fn names(sides: &[Side<'_>]) -> Vec<Name> {
 pub(super) fn find<'a>(sides: &[Side<'a>], name: &Name) -> Vec<(Side<'a>, &'a HandlerRecording)> {
     let is =
         |handler: &&HandlerRecording| handler.name == name.name && handler.module == name.module;
-    sides.iter().filter_map(|side| Some((*side, side.profile.handlers.iter().find(is)?))).collect()
+    sides
+        .iter()
+        .filter_map(|side| Some((*side, side.recording.handlers.iter().find(is)?)))
+        .collect()
 }
 
 /// Latencies, one row per handler and recording; with two recordings also the change from A to B.
 pub(super) fn summary(sides: &[Side<'_>]) -> Grid {
     let both = sides.len() > 1;
-    let unit = sides.iter().map(|side| Unit::Auto.resolve(side.profile)).max().unwrap_or(Unit::Ns);
+    let unit =
+        sides.iter().map(|side| Unit::Auto.resolve(side.recording)).max().unwrap_or(Unit::Ns);
     let mut headers = vec!["handler".to_owned()];
     if both {
         headers.push("recording".to_owned());
@@ -107,7 +111,7 @@ pub(super) fn summary(sides: &[Side<'_>]) -> Grid {
             if both {
                 row.push(Cell::text(side.mark));
             }
-            let per_second = handler.count as f64 / (side.profile.window_ns as f64 / 1e9);
+            let per_second = handler.count as f64 / (side.recording.window_ns as f64 / 1e9);
             row.push(Cell::text(handler.way()));
             row.push(Cell::count(handler.count));
             row.push(Cell { text: format!("{per_second:.1}"), value: Some(per_second) });

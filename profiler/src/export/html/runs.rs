@@ -76,7 +76,7 @@ fn section(
     meter: Meter,
 ) -> HandlerSection {
     let with_calls: Vec<_> = called(subject).collect();
-    let side = |run: &usize| Some(Side { mark: "", number: 0, profile: runs.get(*run)? });
+    let side = |run: &usize| Some(Side { mark: "", number: 0, recording: runs.get(*run)? });
     if let [] | [_] = with_calls.as_slice() {
         let only = with_calls.first().or(subject.of.first());
         let only: Vec<Side<'_>> = only.iter().filter_map(|(run, _)| side(run)).collect();
@@ -166,7 +166,7 @@ fn books(subjects: &[Subject<'_>]) -> Grid {
 /// What the runs have in common, and a line for each.
 fn facts_of(runs: &[Recording]) -> Vec<Fact> {
     let Some(first) = runs.first() else { return Vec::new() };
-    let mut all = facts::of(&[Side { mark: "", number: 0, profile: first }]);
+    let mut all = facts::of(&[Side { mark: "", number: 0, recording: first }]);
     all.retain(|fact| !OF_EACH_RUN.contains(&fact.label()));
     let numbered = runs.iter().take(NAMED).enumerate();
     all.extend(

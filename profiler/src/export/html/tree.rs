@@ -50,7 +50,7 @@ impl Trees {
             "" => "this recording".to_owned(),
             mark => format!("recording {mark}"),
         };
-        Self::of_recording(side.mark, NamedRuns { name, runs: vec![side.profile] })
+        Self::of_recording(side.mark, NamedRuns { name, runs: vec![side.recording] })
     }
 
     /// Those of several runs together.

@@ -52,12 +52,12 @@ pub(super) fn reasons(gate: &Gate<'_>) -> Vec<Reason> {
 }
 
 fn recording<'a>(name: &str, runs: &[&'a Run]) -> NamedRuns<'a> {
-    NamedRuns { name: name.to_owned(), runs: runs.iter().map(|run| &run.profile).collect() }
+    NamedRuns { name: name.to_owned(), runs: runs.iter().map(|run| &run.recording).collect() }
 }
 
 fn reason(part: &Part<'_>, handler: &str) -> Option<Reason> {
     // A tree of durations does not add up to a reason.
-    let is_counted = |run: &&Run| run.profile.call_tree.is_some();
+    let is_counted = |run: &&Run| run.recording.call_tree.is_some();
     if !part.base.iter().chain(&part.candidate).all(is_counted) {
         return None;
     }

@@ -6,7 +6,7 @@ use crate::lab::lines::Lines;
 use crate::lab::plan::CountedHandler;
 use crate::lab::{counts, exact};
 use crate::load::BuiltinKind;
-use crate::recording::{CallTree, DriverCost, Meter, Place};
+use crate::recording::{CallTree, DriverCost, Meter, SeriesPosition};
 use crate::verdict::{Rule, gate};
 
 /// Two boots of 4 v 4 runs in turns: one handler that takes 9 instructions on both sides, and an operation of which the driver
@@ -20,22 +20,22 @@ fn sides(more: f64) -> [Vec<Run>; 2] {
         address: 1,
     };
     let run = |boot: u32, order: u32, more: f64| {
-        let mut profile = runs(&[CallTree::default()]).remove(0);
+        let mut recording = runs(&[CallTree::default()]).remove(0);
         let counts = counts::parse(text).unwrap();
-        exact::fill(&mut profile, &counts, vec![handler.clone()], &Lines::default()).unwrap();
-        profile.place = Some(Place { boot, order, part: None });
-        profile.host.boot_id = Some(format!("boot-{boot}"));
-        profile.started += jiff::SignedDuration::from_secs(i64::from(boot * 100 + order));
+        exact::fill(&mut recording, &counts, vec![handler.clone()], &Lines::default()).unwrap();
+        recording.place = Some(SeriesPosition { boot, order, part: None });
+        recording.host.boot_id = Some(format!("boot-{boot}"));
+        recording.started += jiff::SignedDuration::from_secs(i64::from(boot * 100 + order));
         // By where objects lie, as between boots.
         let without_ns = 2_042.0 + f64::from(boot) * 3.0;
-        profile.driver_costs = vec![DriverCost {
+        recording.driver_costs = vec![DriverCost {
             load: BuiltinKind::Connect,
             operations: 1_000,
             meter: Meter::Exact,
             without_ns,
             with_ns: without_ns + 6_972.0 + f64::from(order % 2) * 0.25 + more,
         }];
-        Run { name: format!("boot {boot}, run {order}"), profile }
+        Run { name: format!("boot {boot}, run {order}"), recording }
     };
     let all = |orders: [u32; 4], more: f64| {
         (0..2).flat_map(|boot| orders.map(|order| run(boot, order, more))).collect()
@@ -48,7 +48,7 @@ fn report(more: f64, budget: Option<&str>) -> GateReport {
     let budgets = budget.into_iter().map(|budget| budget.parse().unwrap()).collect();
     let rule = Rule { budgets, ..Rule::default() };
     let sides = Sides::new(&base, &candidate, &[], false);
-    GateReport::of(gate(sides, &rule), 0).without(LeftOut::default())
+    GateReport::of(gate(sides, &rule)).without(LeftOut::default())
 }
 
 fn line<'a>(report: &'a GateReport, figure: &str) -> &'a Line<String> {
@@ -104,7 +104,7 @@ fn a_budget_of_a_load_is_on_what_the_driver_costs_its_operation() {
 #[test]
 fn cpu_time_is_not_judged() {
     let [mut base, candidate] = sides(60.0);
-    let costs = base.iter_mut().flat_map(|run| &mut run.profile.driver_costs);
+    let costs = base.iter_mut().flat_map(|run| &mut run.recording.driver_costs);
     costs.for_each(|cost| cost.meter = Meter::Probes);
     let judged = gate(Sides::new(&base, &candidate, &[], false), &Rule::default());
     assert_eq!(judged.conclusion.outcome(), Outcome::Pass);

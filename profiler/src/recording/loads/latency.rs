@@ -4,11 +4,11 @@ use hdrhistogram::Histogram;
 use profiler_common::bucket::{HIGHEST_NS, LOWEST_NS};
 use serde::{Deserialize, Serialize};
 
-use crate::recording::distribution::{Distribution, EncodeError};
+use crate::recording::distribution::{Distribution, EncodeError, HistogramLayout};
 use crate::stats::{Durations, mean, quantile_within};
 
 /// Significant digits of these histograms; range as those of the handlers.
-pub(crate) const LATENCY_DIGITS: u8 = 3;
+const LATENCY_DIGITS: u8 = 3;
 
 /// Latency of a load's successful operations, measured by the program that makes them, without the
 /// warm-up. In nanoseconds of the monotonic clock.
@@ -41,6 +41,19 @@ pub struct OperationTimes {
     pub over_range: u64,
     /// All times.
     pub histogram: Distribution,
+}
+
+impl HistogramLayout {
+    /// The layout of the latencies of a load's operations.
+    pub(in crate::recording) fn of_operations() -> Self {
+        Self {
+            precision_digits: LATENCY_DIGITS,
+            lowest_ns: LOWEST_NS,
+            highest_ns: HIGHEST_NS,
+            kernel_memory_bytes: 0,
+            direct: None,
+        }
+    }
 }
 
 impl OperationTimes {

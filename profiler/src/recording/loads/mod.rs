@@ -13,7 +13,6 @@ mod test_runs;
 
 pub use calls::OwnCalls;
 pub use kind::{BuiltinKind, NoSuchBuiltin};
-pub(crate) use latency::LATENCY_DIGITS;
 pub use latency::{Latency, OperationTimes};
 pub use ltp_spec::{LtpSpec, LtpTest, Runner};
 pub use outcome::{CpuTime, LoadFailure, LoadOutcome, LoadRun, LoadStatus, OperationErrors};

@@ -18,9 +18,9 @@ use crate::stats::Durations;
 pub(super) struct Handlers(BTreeMap<(Option<String>, String), HandlerMeasure>);
 
 impl Handlers {
-    /// A handler of `profile` that was measured in another way before.
-    pub(super) fn other_backend(&self, profile: &Recording) -> Option<Difference> {
-        profile.handlers.iter().find_map(|handler| {
+    /// A handler of `recording` that was measured in another way before.
+    pub(super) fn other_backend(&self, recording: &Recording) -> Option<Difference> {
+        recording.handlers.iter().find_map(|handler| {
             let known = self.0.get(&key(handler))?;
             (known.backend != handler.backend)
                 .then(|| Difference {
@@ -41,13 +41,13 @@ impl Handlers {
         })
     }
 
-    /// Adds those of `profile`.
-    pub(super) fn add(&mut self, profile: &mut Recording) -> Result<(), TooLarge> {
-        for more in profile.handlers.drain(..) {
+    /// Adds those of `recording`.
+    pub(super) fn add(&mut self, recording: &mut Recording) -> Result<(), TooLarge> {
+        for more in recording.handlers.drain(..) {
             let sum = match self.0.entry(key(&more)) {
                 Entry::Occupied(entry) => entry.into_mut(),
                 Entry::Vacant(entry) => {
-                    let empty = Durations::new(profile.histogram.empty().map_err(TooLarge)?);
+                    let empty = Durations::new(recording.histogram.empty().map_err(TooLarge)?);
                     let (module, name) = entry.key().clone();
                     let self_time = more
                         .self_time

@@ -1,0 +1,38 @@
+//! Notes on a live trace: its own cost, and what is missing from it.
+
+use crate::recording::Recording;
+use crate::text::plural;
+
+/// What a reader of a live tree has to know.
+#[must_use]
+pub fn notes(recording: &Recording) -> Vec<String> {
+    let mut notes = vec![
+        "durations contain the tracer's own cost, some hundred ns for each traced call: a function that makes many \
+         short calls seems longer than it is"
+            .to_owned(),
+    ];
+    for handler in &recording.handlers {
+        let (name, losses) = (&handler.name, &handler.losses);
+        let mut add = |count: u64, why: &str| {
+            if count > 0 {
+                let calls = plural(count);
+                notes.push(format!("{count} call{calls} of {name} left out: {why}"));
+            }
+        };
+        add(losses.lost, "cut off, or events were dropped meanwhile");
+        add(losses.unpaired_exits, "the start was not seen");
+        add(losses.in_flight, "not ended when the load had");
+        if losses.overrun > 0 {
+            notes.push(format!(
+                "the trace buffer had no room for {} event{}, and calls may be missing: enlarge it with \
+                 --trace-buffer KIB",
+                losses.overrun,
+                plural(losses.overrun)
+            ));
+        }
+    }
+    // The others are of handlers' figures, which are in the notes above.
+    let others = recording.warnings.iter().filter(|warning| !warning.is_derived());
+    notes.extend(others.map(|warning| warning.text.clone()));
+    notes
+}

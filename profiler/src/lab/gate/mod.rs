@@ -1,0 +1,275 @@
+//! A gate of two builds: chooses what to measure, measures it in VMs, and judges that.
+
+mod rounds;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use super::cache::{Cache, Key};
+use super::registered::Registered;
+use super::session::{self, Session};
+use super::{KernelBuilds, Measured, builds, plugin, tools};
+use crate::error::{Failure, exit};
+use crate::export::verdict::{GateReport, LeftOut};
+use crate::load_profile::{Library, LoadProfile};
+use crate::prepare;
+use crate::progress::Progress;
+use crate::recording::unlike::What;
+use crate::recording::{Clock, Meter, Recording, Series};
+use crate::verdict::{self, Rule, Run, Sides};
+use rounds::Rounds;
+
+/// Longest that a boot may take: ten times what it takes on a machine that does nothing else.
+const TIMEOUT: Duration = Duration::from_secs(2 * 60 * 60);
+
+/// Two builds to compare.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The driver before the change: one file for each kernel.
+    pub baseline: Vec<PathBuf>,
+    /// The driver after the change: one file for each kernel.
+    pub candidate: Vec<PathBuf>,
+    /// Kernels to boot; none is the one that the driver was built for.
+    pub kernels: Vec<String>,
+    /// Handlers to judge, by name or glob; none is all functions that the driver gives to the kernel.
+    pub handlers: Vec<glob::Pattern>,
+    /// Further parameters of the driver, as insmod takes them.
+    pub module_params: String,
+    /// Folder for the recordings.
+    pub out: Option<PathBuf>,
+    /// Folder in which the baseline's runs are kept for the next candidate.
+    pub cache: Option<PathBuf>,
+    /// virtme-ng's program, by name or path.
+    pub vng: PathBuf,
+    /// Folder for the logs of the VMs.
+    pub logs: Option<PathBuf>,
+}
+
+/// What is to be measured.
+pub struct Planned {
+    options: Options,
+    session: Session,
+    lab: super::Options,
+    /// Removed with it, and what is in it: the builds, the program, the VMs' files.
+    folder: tempfile::TempDir,
+    benches: Vec<KernelBuilds>,
+    side_by_side: u32,
+    cache: Option<Cache>,
+    /// For each kernel, if there is a cache.
+    cached: Vec<Cached>,
+    /// Why there is none, where one was asked for.
+    no_cache: Option<String>,
+}
+
+/// The baseline's runs on a kernel.
+struct Cached {
+    /// What they are kept as.
+    key: Key,
+    /// What was kept before.
+    runs: Option<Vec<Recording>>,
+}
+
+impl Planned {
+    /// Chooses handlers, loads and kernels.
+    ///
+    /// # Errors
+    /// If a build or a kernel cannot be read, or there is nothing to measure.
+    pub fn of(options: Options) -> Result<Self, Failure> {
+        let vng = tools::find(&options.vng)
+            .map_err(|error| Failure::new(exit::CANNOT_MEASURE, error.to_string()))?;
+        let session = choose(&options)?;
+        let lab = lab_options(&options, &session, &vng);
+        lab.check()?;
+        let folder = tempfile::Builder::new()
+            .prefix("profiler-gate-")
+            .tempdir()
+            .map_err(|error| Failure::cannot_write(&std::env::temp_dir(), &error))?;
+        let benches = builds::of_kernels(&lab, false, folder.path())?;
+        let side_by_side = available_parallelism().map_or(1, |cpus| cpus.get() as u32);
+        let mut planned = Self {
+            options,
+            session,
+            lab,
+            folder,
+            benches,
+            side_by_side,
+            cache: None,
+            cached: Vec::new(),
+            no_cache: None,
+        };
+        if let Some(folder) = planned.options.cache.clone() {
+            match planned.cached(&folder) {
+                Ok((cache, cached)) => (planned.cache, planned.cached) = (Some(cache), cached),
+                Err(error) => planned.no_cache = Some(format!("{}: {error}", folder.display())),
+            }
+        }
+        Ok(planned)
+    }
+
+    /// The cache in `folder`, with what it has for each kernel.
+    fn cached(&self, folder: &Path) -> std::io::Result<(Cache, Vec<Cached>)> {
+        let cache = Cache::open(folder)?;
+        let cached = |number| {
+            let key = self.key(number)?;
+            let runs = cache.find(&key);
+            Ok(Cached { key, runs })
+        };
+        let cached = (0..self.benches.len()).map(cached).collect::<std::io::Result<_>>()?;
+        Ok((cache, cached))
+    }
+
+    /// What the baseline's runs on a kernel depend on. The guest works below the folder of temporary files, whose name a driver
+    /// may write down.
+    fn key(&self, number: usize) -> std::io::Result<Key> {
+        let bench = &self.benches[number];
+        let qemu = tools::qemu().unwrap_or_default();
+        let program = Path::new("/proc/self/exe");
+        let work = self.session.work(self.kernel(number), &|_| true);
+        let what = (work, session::FIRST, &self.lab.memory, std::env::temp_dir());
+        let params = &self.lab.baseline_params;
+        Key::of(
+            &[program, &qemu, &self.lab.vng, &bench.kernel.path, &bench.baseline.file],
+            &[&format!("{what:?}"), params],
+        )
+    }
+
+    /// The name of a kernel where there are several.
+    fn kernel(&self, number: usize) -> Option<&str> {
+        (self.benches.len() > 1).then(|| &*self.benches[number].kernel.release)
+    }
+
+    /// What will be measured, and how long that takes, for a reader.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let kernels: Vec<&str> = self.benches.iter().map(|bench| &*bench.kernel.release).collect();
+        let cached = self.cached.iter().filter(|cached| cached.runs.is_some()).count();
+        let mut text = self.session.text(&kernels, cached, self.side_by_side);
+        if let Some(why) = &self.no_cache {
+            text.push_str(&format!("cache     none: {why}\n"));
+        }
+        text
+    }
+
+    /// Measures both builds and judges them; also gives the candidate's runs.
+    ///
+    /// # Errors
+    /// If a VM fails, or recordings cannot be written; what there is is written.
+    pub fn decide(
+        &self,
+        allowed: &[What],
+        mut rule: Rule,
+        progress: &mut Progress,
+    ) -> Result<(GateReport, Vec<Run>), Failure> {
+        let folder = self.folder.path();
+        let program = folder.join("profiler");
+        fs::copy("/proc/self/exe", &program)
+            .map_err(|error| Failure::cannot_write(&program, &error))?;
+        plugin::write(folder).map_err(|error| Failure::cannot_write(folder, &error))?;
+        let mut rounds = Rounds::new(self);
+        let measured = rounds.all(allowed, &mut rule, progress);
+        if let Some(out) = &self.options.out {
+            keep(out, &self.benches, &rounds.runs)?;
+        }
+        measured?;
+        let Rounds { reach, runs: [base, candidate], .. } = rounds;
+        let mut left_out = LeftOut::default();
+        for reach in reach {
+            left_out.unreached.extend(reach.unreached);
+            left_out.not_judged.extend(reach.not_judged);
+        }
+        let sides = Sides::new(&base, &candidate, allowed, false);
+        let report = GateReport::of(verdict::gate(sides, &rule)).without(left_out);
+        Ok((report, candidate))
+    }
+}
+
+impl Planned {
+    /// Keeps the baseline's runs for the next candidate. Without a place for them the gate goes on.
+    fn remember(&self, number: usize, measured: &Measured, progress: &mut Progress) {
+        let (Some(cache), Some(cached), None) =
+            (&self.cache, self.cached.get(number), &measured.failure)
+        else {
+            return;
+        };
+        if let Err(failure) = cache.keep(&cached.key, &measured.baseline) {
+            progress.say(&format!("the baseline's runs are not kept: {}", failure.message));
+        }
+    }
+}
+
+/// Reads both builds and all load profiles.
+fn choose(options: &Options) -> Result<Session, Failure> {
+    let read = |file| {
+        Registered::read(file).map_err(|why| {
+            Failure::new(exit::BAD_INPUT, format!("cannot read {}: {why}", file.display()))
+        })
+    };
+    let mut names = Vec::new();
+    for file in options.baseline.iter().chain(&options.candidate) {
+        names.push(prepare::inspect(file)?.name);
+    }
+    let found: Vec<Registered> = options
+        .baseline
+        .iter()
+        .chain(&options.candidate)
+        .map(|file| read(file))
+        .collect::<Result<_, _>>()?;
+    let listed = Library::of_user(&[]).list()?;
+    let profiles: Vec<LoadProfile> = listed
+        .into_iter()
+        .filter(|listed| !listed.hidden)
+        .map(|listed| listed.profile)
+        .collect::<Result<_, _>>()?;
+    let name = names.first().map_or("", String::as_str);
+    Session::choose(name, &found, &profiles, &options.handlers)
+        .map(|session| session.with_parameters(&options.module_params))
+        .map_err(|why| Failure::new(exit::BAD_INPUT, why))
+}
+
+fn lab_options(options: &Options, session: &Session, vng: &Path) -> super::Options {
+    let params = &session.module_params;
+    super::Options {
+        kernels: options.kernels.clone(),
+        baseline: options.baseline.clone(),
+        baseline_params: params.clone(),
+        candidate: options.candidate.clone(),
+        candidate_params: params.clone(),
+        handlers: vec!["*".to_owned()],
+        loads: session.loads.iter().map(|load| load.kind).collect(),
+        workers: 1,
+        rate: None,
+        length: None,
+        repeat: None,
+        boots: None,
+        jobs: None,
+        clock: Clock::Virtual,
+        meter: Meter::Exact,
+        cpus: None,
+        memory: "2G".to_owned(),
+        timeout: TIMEOUT,
+        cost: false,
+        vng: vng.to_owned(),
+        logs: options.logs.as_deref().map(tools::absolute),
+    }
+}
+
+/// Writes the recordings, in a folder for each kernel where there are several.
+fn keep(out: &Path, benches: &[KernelBuilds], sides: &[Vec<Run>; 2]) -> Result<(), Failure> {
+    for bench in benches {
+        let release = &bench.kernel.release;
+        let folder = if benches.len() > 1 { out.join(release) } else { out.to_owned() };
+        fs::create_dir_all(&folder).map_err(|error| Failure::cannot_write(&folder, &error))?;
+        for (name, runs) in ["baseline", "candidate"].into_iter().zip(sides) {
+            let on_kernel =
+                |run: &&Run| run.recording.host.kernel_release.as_ref() == Some(release);
+            let runs: Vec<Recording> =
+                runs.iter().filter(on_kernel).map(|run| run.recording.clone()).collect();
+            if !runs.is_empty() {
+                Series::new(name, runs).write(&folder.join(format!("{name}.json")))?;
+            }
+        }
+    }
+    Ok(())
+}

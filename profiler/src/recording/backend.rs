@@ -1,0 +1,87 @@
+//! How handlers were measured: by which backend, in what, on which clock.
+
+use serde::{Deserialize, Serialize};
+
+/// What one nanosecond of a duration is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(strum::Display)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum Clock {
+    /// Time as it passes.
+    Wall,
+    /// A guest's clock that advances by one nanosecond an instruction.
+    Virtual,
+}
+
+/// What the figures of handlers are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(strum::Display)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum Meter {
+    /// Durations between probes at entry and exit, in nanoseconds of the recording's clock.
+    #[default]
+    Probes,
+    /// Instructions of each call, counted by the emulator that the kernel runs in. There are no probes.
+    Exact,
+}
+
+impl Meter {
+    /// The unit of its figures, in full.
+    #[must_use]
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::Probes => "nanoseconds",
+            Self::Exact => "instructions",
+        }
+    }
+
+    pub(crate) fn is_probes(&self) -> bool {
+        *self == Self::Probes
+    }
+}
+
+/// How a handler's calls were observed, in order of preference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(strum::VariantArray, strum::IntoStaticStr, strum::Display, strum::EnumString)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case", parse_err_ty = String, parse_err_fn = no_such_backend)]
+pub enum Backend {
+    /// One BPF program on the trampoline, for entry and exit, with a cookie between the two.
+    Fsession,
+    /// A BPF fentry and fexit program a handler.
+    Fentry,
+    /// One BPF program on a function probe (fprobe), for entry and exit, with a cookie.
+    KprobeSession,
+    /// A BPF program for entries and one for exits on function probes (fprobe).
+    KprobeMulti,
+    /// The kernel's function_graph tracer, read through tracefs.
+    FunctionGraph,
+    /// A BPF program on a kprobe and one on a kretprobe.
+    Kprobe,
+}
+
+impl Backend {
+    /// All of them, best first.
+    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
+
+    /// Its name on the command line and in files.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+}
+
+fn no_such_backend(_: &str) -> String {
+    let names: Vec<&str> = Backend::ALL.iter().map(|backend| backend.name()).collect();
+    format!("there is no such backend: {}", names.join(", "))
+}
+
+/// How a handler was measured: by a backend, or exactly.
+pub(crate) fn way(backend: Option<Backend>) -> String {
+    backend.map_or(Meter::Exact.to_string(), |backend| backend.to_string())
+}
