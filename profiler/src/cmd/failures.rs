@@ -117,7 +117,7 @@ impl From<run::Error> for Failure {
             run::Error::Ltp(error) => Self::from(error).code,
             run::Error::NoModule { .. } => exit::NO_TARGET,
             run::Error::Options(_) => exit::USAGE,
-            run::Error::Internal(_) => exit::INTERNAL,
+            run::Error::Internal(_) | run::Error::NoSignals(_) => exit::INTERNAL,
             run::Error::Signal(signal) => of_signal(signal),
             run::Error::DriverReplaced(_) => exit::DRIVER_REPLACED,
             run::Error::LoadFailed(_) => exit::LOAD_FAILED,

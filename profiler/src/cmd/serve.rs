@@ -11,7 +11,7 @@ use crate::cli::{Listen, ReleaseArgs, ServeArgs, StatusArgs};
 use crate::error::{Failure, exit};
 use crate::kernel::privileges;
 use crate::progress::Progress;
-use crate::run::Signals;
+use crate::run::{self, Signals};
 use crate::serve::config::{Config, Module};
 use crate::serve::control::{self, Answer, AskError, Released, Request};
 use crate::serve::logs::init_logs;
@@ -136,7 +136,7 @@ fn live(mut status: Status, progress: &mut Progress) -> Result<(), Failure> {
     let failed = |error: std::io::Error| Failure::new(exit::INTERNAL, error.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(failed)?.block_on(async {
-        let mut signals = Signals::new()?;
+        let mut signals = Signals::new().map_err(run::Error::from)?;
         progress.begin("profiler serve (Ctrl-C ends this view, not the daemon)", None);
         loop {
             progress.table(|lines| status.text(lines));

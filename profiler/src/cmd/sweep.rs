@@ -7,7 +7,7 @@ use super::{report::stdout_width, to_stdout};
 use crate::cli::{SweepArgs, run_arguments};
 use crate::error::{Failure, exit};
 use crate::progress::Progress;
-use crate::run::Signals;
+use crate::run::{self, Signals};
 use crate::sweep::{Axes, Grid, Sweep, table};
 
 /// Runs the cells that are missing, and prints the table of all.
@@ -35,7 +35,7 @@ pub fn run(args: &SweepArgs) -> Result<(), Failure> {
     let runtime = runtime.map_err(|error| {
         Failure::new(exit::INTERNAL, format!("cannot start the async runtime: {error}"))
     })?;
-    let mut signals = runtime.block_on(async { Signals::new() })?;
+    let mut signals = runtime.block_on(async { Signals::new() }).map_err(run::Error::from)?;
     for cell in left {
         progress.say(&format!("cell {} of {all}: {cell}", sweep.done.len() + 1));
         let measured = sweep.measure(cell, async || signals.next().await);

@@ -1,6 +1,6 @@
 //! Why a run could not begin, ended early, or is not what was asked for.
 
-use super::Signal;
+use super::{Signal, signals::NoSignals};
 use crate::kernel::module::ModuleError;
 use crate::kernel::target::ResolveError;
 use crate::load::ltp::LtpError;
@@ -30,6 +30,9 @@ pub enum Error {
     /// The load profile cannot be found or read.
     #[error(transparent)]
     Library(#[from] LibraryError),
+    /// Signals could not end it.
+    #[error(transparent)]
+    NoSignals(#[from] NoSignals),
     /// LTP's tests cannot run.
     #[error(transparent)]
     Ltp(#[from] LtpError),

@@ -1,10 +1,13 @@
 //! The signals that end a run early.
 
-use std::fmt;
+use std::{fmt, io};
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{Error, internal};
+/// The system refused to have signals handled.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen for signals: {0}")]
+pub struct NoSignals(io::Error);
 
 /// A signal that ends a run early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,10 +38,8 @@ impl Signals {
     ///
     /// # Errors
     /// If the system refuses.
-    pub fn new() -> Result<Self, Error> {
-        let listen = |kind| {
-            signal(kind).map_err(|error| internal(&format!("cannot listen for signals: {error}")))
-        };
+    pub fn new() -> Result<Self, NoSignals> {
+        let listen = |kind| signal(kind).map_err(NoSignals);
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
