@@ -47,8 +47,7 @@ fn live(args: &ExplainArgs, output: Option<OutputFile>) -> Result<(), Failure> {
     privileges::check()?;
     restore_tracefs();
     let run = run::Run::prepare(options(args.handler.as_deref(), &args.trace))?;
-    let Measured { profiles: recordings, end } =
-        run.measure(&mut Progress::new(false).drawn(false))?;
+    let Measured { recordings, end } = run.measure(&mut Progress::new(false).drawn(false))?;
     let called = recordings.first().filter(|recording| recording.calls() > 0);
     let (Some(recording), Some(load)) = (called, args.trace.builtin) else {
         for warning in recordings.iter().flat_map(|recording| &recording.warnings) {

@@ -35,7 +35,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let json = args.json.as_deref().map(OutputFile::open).transpose()?;
     let exports = Exports::open(&args.export, json.as_ref())?;
     let mut progress = Progress::new(args.quiet).drawn(!args.no_progress);
-    let Measured { profiles: recordings, end } = run.measure(&mut progress)?;
+    let Measured { recordings, end } = run.measure(&mut progress)?;
     if recordings.is_empty() {
         return Ok(end?);
     }

@@ -175,7 +175,7 @@ fn measure(Measurement { module, job, counting }: &Measurement) -> Result<(), Fa
     };
     run(&job.warmup, false)?.end?;
     let mut measured = run(&job.run, *counting)?;
-    if let Some(mut recording) = measured.profiles.pop() {
+    if let Some(mut recording) = measured.recordings.pop() {
         if let (true, Some(module)) = (*counting, module) {
             recording.modules = vec![module::collect(module)?];
         }

@@ -144,7 +144,7 @@ impl Loader {
         let nests = set.starts == Starts::Nests;
         let template = Template::load()?;
         let (possible, online) = cpus()?;
-        let handlers = targets.len() as u64;
+        let handlers = targets.len().max(options.room_for) as u64;
         let layout = Layout::new(possible, online, precision, nests);
         let maps = Maps { handlers, layout, precision, self_time: nests };
         if let Some(available) = Available::read() {

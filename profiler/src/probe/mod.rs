@@ -124,6 +124,9 @@ pub struct Options {
     pub precision: Precision,
     /// Attach also where another tracing program is attached already.
     pub allow_shared: bool,
+    /// Handlers for whose histograms memory must suffice, if these are more than are attached to now: later
+    /// sessions with the same options have as many.
+    pub room_for: usize,
     /// Which programs to attach.
     pub pair: Pair,
     /// The only backend to use; without it the best for each handler.

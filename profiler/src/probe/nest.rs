@@ -82,7 +82,8 @@ pub(super) fn measure_costs(backend: Backend, options: Options) -> Result<Costs,
             ProbeError::System { doing: "calling the kernel's test functions", error }
         })
     };
-    let options = Options { precision: Precision::Three, allow_shared: true, ..options };
+    let options =
+        Options { precision: Precision::Three, allow_shared: true, room_for: 0, ..options };
     let measure = |targets: &[Target]| -> Result<Vec<Vec<Drained>>, ProbeError> {
         let mut session = BpfSession::attach_with(targets, backend, options, Costs::default())?;
         run(WARM)?;

@@ -1,4 +1,4 @@
-//! From a measured window to the profile that is kept.
+//! From a measured window to the recording that is kept.
 
 use profiler_common::bucket::{HIGHEST_NS, LOWEST_NS};
 
@@ -30,11 +30,11 @@ pub(super) struct Facts {
     pub(super) warnings: Vec<WarningRecord>,
 }
 
-/// The profile of one window.
+/// The recording of one window.
 ///
 /// # Errors
 /// If a histogram has more calls in one bucket than its format can hold (2^63).
-pub(super) fn profile(facts: Facts, window: Window) -> Result<Recording, Error> {
+pub(super) fn recording(facts: Facts, window: Window) -> Result<Recording, Error> {
     let length = window.length();
     let mut handlers = Vec::new();
     for measure in window.recorder.finish() {
@@ -48,7 +48,7 @@ pub(super) fn profile(facts: Facts, window: Window) -> Result<Recording, Error> 
             of_interval.keep_within(handler);
         }
     }
-    let mut profile = Recording {
+    let mut recording = Recording {
         schema: SCHEMA.to_owned(),
         version: VERSION,
         tool: Tool::this(),
@@ -79,6 +79,6 @@ pub(super) fn profile(facts: Facts, window: Window) -> Result<Recording, Error> 
         sources: Vec::new(),
         warnings: facts.warnings,
     };
-    profile.warn();
-    Ok(profile)
+    recording.warn();
+    Ok(recording)
 }

@@ -112,7 +112,7 @@ pub(super) fn changed_between(
     run: &Recording,
 ) -> Option<(WarningRecord, Error)> {
     let of_name = |name: &str| {
-        let mut modules = earlier.iter().rev().flat_map(|profile| &profile.modules);
+        let mut modules = earlier.iter().rev().flat_map(|recording| &recording.modules);
         modules.find(|module| module.name == name)
     };
     let differ = |now: &&ModuleFacts| {

@@ -50,8 +50,8 @@ pub struct Run {
 
 /// What a run has brought.
 pub struct Measured {
-    /// One profile, or one for each part and repetition, in order.
-    pub profiles: Vec<Recording>,
+    /// One recording, or one for each part and repetition, in order.
+    pub recordings: Vec<Recording>,
     /// Why there are no more, or what is wrong with these.
     pub end: Result<(), Error>,
 }
@@ -67,7 +67,7 @@ impl Run {
         Ok(Self { options, known, jobs })
     }
 
-    /// Whether it has parts or repetitions, which are profiles of their own.
+    /// Whether it has parts or repetitions, which are recordings of their own.
     #[must_use]
     pub fn is_several(&self) -> bool {
         self.jobs.len() > 1 || self.options.repeat > 1
@@ -108,7 +108,7 @@ struct Digits {
 
 /// One job, measured.
 struct Done {
-    profile: Recording,
+    recording: Recording,
     end: Result<(), Error>,
 }
 
@@ -179,11 +179,11 @@ impl Bench<'_> {
             interrupted: signal.is_some() || trouble.is_some(),
             warnings,
         };
-        let mut profile = assemble::profile(facts, window)?;
-        profile.call_tree = call_tree;
+        let mut recording = assemble::recording(facts, window)?;
+        recording.call_tree = call_tree;
         let error = signal.or(foreign.err().map(Error::from)).or(trouble);
         let error = error.or(change.as_ref().map(Change::error));
-        Ok(Done { profile, end: error.map_or(Ok(()), Err) })
+        Ok(Done { recording, end: error.map_or(Ok(()), Err) })
     }
 
     /// The handlers, and what was left out of them if they had to be looked up again.
@@ -204,7 +204,10 @@ impl Bench<'_> {
     /// Attaches, and finds out why where the kernel said only that it will not.
     fn attach(&self, targets: &[Target], progress: &Progress) -> Result<Probes, Error> {
         let attaching = Instant::now();
-        let options = |precision| probe::Options { precision, ..self.run.options.probes };
+        // All jobs of a run have the same digits: those for which there is room with the most handlers.
+        let most = self.run.jobs.iter().map(|job| job.targets.len()).max().unwrap_or_default();
+        let room_for = if self.digits.get().is_none() { most } else { 0 };
+        let options = |precision| probe::Options { precision, room_for, ..self.run.options.probes };
         let precision = self.precision();
         let mut digits = Digits { precision, coarser: None };
         let mut attached = Probes::attach(targets, options(precision));

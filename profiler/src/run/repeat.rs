@@ -10,13 +10,13 @@ use crate::recording::SeriesPosition;
 pub(super) fn all(bench: &Bench<'_>, signals: &mut Signals, progress: &mut Progress) -> Measured {
     let Run { options: Options { repeat, max_loss, .. }, jobs, .. } = bench.run;
     let (repeat, parts) = (*repeat, jobs.len());
-    let mut all = Measured { profiles: Vec::new(), end: Ok(()) };
+    let mut all = Measured { recordings: Vec::new(), end: Ok(()) };
     let mut changed = Ok(());
     let runs = (1..=repeat).flat_map(|round| jobs.iter().enumerate().map(move |job| (round, job)));
     for (order, (round, (number, job))) in runs.enumerate() {
         // One that came while probes were taken off or put on. Before the first run it stays pending: the run
         // ends by it at once, with what there is to tell.
-        if !all.profiles.is_empty()
+        if !all.recordings.is_empty()
             && let Some(caught) = bench.runtime.block_on(signals.pending())
         {
             all.end = Err(Error::Signal(caught));
@@ -29,37 +29,37 @@ pub(super) fn all(bench: &Bench<'_>, signals: &mut Signals, progress: &mut Progr
             let name = job.profile.as_deref().unwrap_or_default();
             progress.say(&format!("part {} of {parts}: {name}", number + 1));
         }
-        let Done { mut profile, end } = match bench.one(job, signals, progress) {
+        let Done { mut recording, end } = match bench.one(job, signals, progress) {
             Ok(done) => done,
             Err(error) => {
                 all.end = Err(error);
                 break;
             }
         };
-        if let Some((warning, error)) = driver::changed_between(&all.profiles, &profile) {
-            profile.warnings.push(warning);
+        if let Some((warning, error)) = driver::changed_between(&all.recordings, &recording) {
+            recording.warnings.push(warning);
             changed = changed.and(Err(error));
         }
         if parts > 1 {
             let order = u32::try_from(order).unwrap_or(u32::MAX);
-            profile.place = Some(SeriesPosition { boot: 0, order, part: job.profile.clone() });
+            recording.place = Some(SeriesPosition { boot: 0, order, part: job.profile.clone() });
         }
         let failed =
-            profile.loads.iter().any(|run| matches!(run.outcome.status, LoadStatus::Failed(_)));
-        if matches!(end, Err(Error::Signal(_))) && repeat > 1 && !all.profiles.is_empty() {
+            recording.loads.iter().any(|run| matches!(run.outcome.status, LoadStatus::Failed(_)));
+        if matches!(end, Err(Error::Signal(_))) && repeat > 1 && !all.recordings.is_empty() {
             // It is no repetition of the others, and no comparison would take them with it.
             progress.say(&format!(
                 "run {round} of {repeat} was cut short after {:.1} s and is left out",
-                profile.window_ns as f64 / 1e9
+                recording.window_ns as f64 / 1e9
             ));
         } else {
-            all.profiles.push(profile);
+            all.recordings.push(recording);
         }
         all.end = end;
         if all.end.is_err() || (failed && repeat > 1) {
             break;
         }
     }
-    all.end = all.end.and(changed).and_then(|()| verdict::of(&all.profiles, *max_loss));
+    all.end = all.end.and(changed).and_then(|()| verdict::of(&all.recordings, *max_loss));
     all
 }

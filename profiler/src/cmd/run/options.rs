@@ -14,6 +14,7 @@ impl From<&RunArgs> for Options {
             probes: probe::Options {
                 precision: args.precision.unwrap_or_default(),
                 allow_shared: args.allow_shared,
+                room_for: 0,
                 pair: probe::Pair::Measuring,
                 backend: args.backend,
                 force: args.force,
