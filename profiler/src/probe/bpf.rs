@@ -545,8 +545,11 @@ impl BpfSession {
         touched: &mut Vec<&'a [AtomicU64]>,
     ) -> Result<Totals, ProbeError> {
         let invalid = |what| probed.failed("reading the histogram", std::io::Error::other(what));
-        let mut durations =
-            self.precision.growing_durations().map_err(|error| invalid(error.to_string()))?;
+        // Self time is added up in the first drain's own histogram, which therefore has the full range.
+        let precision = self.precision;
+        let empty =
+            if is_self_time { precision.durations() } else { precision.growing_durations() };
+        let mut durations = empty.map_err(|error| invalid(error.to_string()))?;
         let (mut probes_ns, mut backwards) = (0, 0);
         let magnitude = self.precision.magnitude();
         let (value, map) = (probed.maps.value.words(), probed.maps.records.words());
