@@ -36,11 +36,6 @@ pub fn run(args: &LabArgs) -> Result<(), Failure> {
     fs::copy("/proc/self/exe", &program)
         .map_err(|error| Failure::cannot_write(&program, &error))?;
 
-    if options.meter == Meter::Exact {
-        lab::plugin::write(folder.path())
-            .map_err(|error| Failure::cannot_write(folder.path(), &error))?;
-    }
-
     let mut progress = Progress::new(args.quiet);
     for (number, bench) in benches.iter().enumerate() {
         let below = folder.path().join(format!("kernel-{number}"));

@@ -5,6 +5,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::io::Read as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -115,10 +116,11 @@ fn operation(counts: &Counts, run: &RunSpec) -> Result<(u64, f64), String> {
     }
 }
 
-/// The file's text, if it is one and not too large.
+/// The file's text, if it is one and not too large. A link in its place, which the guest can make, is not followed.
 fn read(path: &Path) -> Result<String, String> {
     let mut text = String::new();
-    let file = File::open(path).map_err(|error| error.to_string())?;
+    let file = File::options().read(true).custom_flags(libc::O_NOFOLLOW).open(path);
+    let file = file.map_err(|error| error.to_string())?;
     // One more byte, and `parse` refuses it.
     let mut file = file.take(counts::MAX_BYTES + 1);
     file.read_to_string(&mut text).map_err(|error| error.to_string())?;

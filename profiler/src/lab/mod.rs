@@ -13,7 +13,7 @@ pub mod guest;
 pub mod kernel;
 pub mod lines;
 pub mod plan;
-pub mod plugin;
+mod plugin;
 pub mod quiet;
 pub mod registered;
 mod root;

@@ -8,8 +8,9 @@ use profiler_vm::{Time, VmError, VmSpec, kvm};
 
 use super::guest::{PROGRAM, STEP_LINE};
 use super::plan::{BootPlan, GuestFailure};
+use super::plugin::Plugin;
 use super::quiet::{KERNEL_ARGS, QEMU_ARGS};
-use super::{KernelBuilds, Settings, plugin};
+use super::{KernelBuilds, Settings};
 use crate::error::{Failure, exit};
 use crate::load::{make_private, user_cache};
 use crate::recording::Clock;
@@ -29,7 +30,13 @@ pub(super) fn run(
     folder: &Path,
     on_run: &(dyn Fn() + Sync),
 ) -> Result<(), Failure> {
-    let spec = spec(bench, settings, plan, folder);
+    let plugin =
+        plan.counting.as_ref().map(|files| Plugin::new().map(|plugin| (plugin, files))).transpose();
+    let plugin = plugin.map_err(|error| Failure::cannot_write(&std::env::temp_dir(), &error))?;
+    let mut spec = spec(bench, settings, plan, folder);
+    if let Some((plugin, files)) = &plugin {
+        spec.qemu_args.extend(["-plugin".to_owned(), plugin.argument(files)]);
+    }
     let run = Cell::new(None);
     let failed = |error| failure_of(&error, plan, run.get(), &spec.log);
     let (accel, _) = kvm::choose(&spec, cache().as_deref(), &mut |_| {}).map_err(failed)?;
@@ -71,10 +78,6 @@ fn spec(bench: &KernelBuilds, settings: &Settings, plan: &BootPlan, folder: &Pat
     let words = |pairs: &[(&str, &str)]| -> Vec<String> {
         pairs.iter().filter(|_| is_virtual).map(|(word, _)| (*word).to_owned()).collect()
     };
-    let mut qemu_args = words(QEMU_ARGS);
-    if let Some(files) = &plan.counting {
-        qemu_args.extend(["-plugin".to_owned(), plugin::argument(&settings.shared, files)]);
-    }
     VmSpec {
         kernel: bench.kernel.clone(),
         cpus: settings.cpus,
@@ -89,7 +92,7 @@ fn spec(bench: &KernelBuilds, settings: &Settings, plan: &BootPlan, folder: &Pat
         vng: settings.vng.clone(),
         home: None,
         kernel_args: words(KERNEL_ARGS),
-        qemu_args,
+        qemu_args: words(QEMU_ARGS),
     }
 }
 

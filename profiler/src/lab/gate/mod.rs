@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::cache::{Cache, Key};
 use super::registered::Registered;
 use super::session::{self, Session};
-use super::{KernelBuilds, Measured, builds, plugin, tools};
+use super::{KernelBuilds, Measured, builds, tools};
 use crate::error::{Failure, exit};
 use crate::export::verdict::{GateReport, LeftOut};
 use crate::load_profile::{Library, LoadProfile};
@@ -166,7 +166,6 @@ impl Planned {
         let program = folder.join("profiler");
         fs::copy("/proc/self/exe", &program)
             .map_err(|error| Failure::cannot_write(&program, &error))?;
-        plugin::write(folder).map_err(|error| Failure::cannot_write(folder, &error))?;
         let mut rounds = Rounds::new(self);
         let measured = rounds.all(allowed, &mut rule, progress);
         if let Some(out) = &self.options.out {
