@@ -154,6 +154,21 @@ fn alerts_fire_when_they_should() {
         );
         add(format!("up{{job=\"profiler\",instance=\"{host}\"}}"), "1+0x60");
     }
+    // Restarted with a new driver: the daemon before is gone, and what it showed.
+    let restarted = |name: &str, build: &str, more: &str| {
+        of(name, "e", build, more).replace("module=\"m\"", "module=\"r\"")
+    };
+    let handler = ",handler=\"h\"";
+    for (build, sum, presence) in [("old", 0.1, "VALUE+0x5 stale"), ("new", 0.13, "_x12 VALUE+0x48")]
+    {
+        let mut add = |name: &str, value: f64, more: &str| {
+            add(restarted(name, build, more), &presence.replace("VALUE", &value.to_string()));
+        };
+        add("profiler_handler_duration_seconds_count", 1e5, handler);
+        add("profiler_handler_duration_seconds_sum", sum, handler);
+        add("profiler_module_build_current", 1.0, "");
+        add("profiler_module_build_last_measured_timestamp_seconds", 60.0, "");
+    }
     add("up{job=\"profiler\",instance=\"d\"}".to_owned(), "0+0x60");
     let state = |host| of("profiler_handler_state", host, "new", ",handler=\"h\",state=\"shed\"");
     // Shed for an hour but for a trial every ten minutes, and shed for three minutes alone.
@@ -169,17 +184,20 @@ fn alerts_fire_when_they_should() {
     for (result, values) in [("failed", "0+1x60"), ("accepted", "5+0x60")] {
         add(at("profiler_otlp_pushes_total", "c", &format!(",result=\"{result}\"")), values);
     }
-    let expected = |at: &str, alert: &str, labels: &[&str], summary: &str| {
-        let mut text =
-            format!("      - eval_time: {at}\n        alertname: {alert}\n        exp_alerts:");
-        if labels.is_empty() {
-            return format!("{text} []\n");
-        }
-        text.push_str("\n          - exp_labels:\n");
+    let fired = |labels: &[&str], summary: &str| {
+        let mut text = "          - exp_labels:\n".to_owned();
         for label in labels {
             text.push_str(&format!("              {label}\n"));
         }
         format!("{text}            exp_annotations:\n              summary: \"{summary}\"\n")
+    };
+    let expected = |at: &str, alert: &str, labels: &[&str], summary: &str| {
+        let text =
+            format!("      - eval_time: {at}\n        alertname: {alert}\n        exp_alerts:");
+        match labels {
+            [] => format!("{text} []\n"),
+            labels => format!("{text}\n{}", fired(labels, summary)),
+        }
     };
     let mut tests = String::new();
     tests += &expected("10m", "ProfilerHandlerSlower", &[], "");
@@ -188,6 +206,11 @@ fn alerts_fire_when_they_should() {
         "ProfilerHandlerSlower",
         &["severity: warning", "module: m", "handler: h"],
         "h of m takes 1.2us on average: over 10 % more than in the build before",
+    );
+    // A second alert of the same moment.
+    tests += &fired(
+        &["severity: warning", "module: r", "handler: h"],
+        "h of r takes 1.3us on average: over 10 % more than in the build before",
     );
     tests += &expected(
         "40m",
