@@ -50,11 +50,11 @@ pub(crate) fn command(spec: &VmSpec, accel: Accel, script: &Path) -> Command {
     }
     if accel == Accel::Tcg {
         command.arg("--disable-kvm");
+        // After virtme-ng's own: of two, QEMU takes the last.
+        command.arg("--qemu-opts=-cpu").arg(format!("--qemu-opts={}", cpu::translated()));
     }
     if spec.time == Time::Virtual {
         command.args(["--qemu-opts=-icount", "--qemu-opts=shift=0,sleep=off"]);
-        // After virtme-ng's own: of two, QEMU takes the last.
-        command.arg("--qemu-opts=-cpu").arg(format!("--qemu-opts={}", cpu::of_virtual_time()));
     }
     for word in &spec.qemu_args {
         command.arg(format!("--qemu-opts={word}"));

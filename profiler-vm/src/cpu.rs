@@ -1,18 +1,19 @@
-//! The CPU of a guest under virtual time.
+//! The CPU of a guest that QEMU translates.
 
 use std::process::Command;
 use std::sync::OnceLock;
 
 /// Flags of a CPU whose `rep movsb` and `rep stosb` are fast (QEMU's names). A kernel that sees them uses
-/// these instructions to copy and clear, and QEMU counts an instruction for each byte: a `memset` of 4 KiB
-/// is 4,096 instructions, and less than a hundred cycles on hardware.
+/// these instructions to copy and clear, and QEMU runs and counts one for each byte: a `memset` of 4 KiB
+/// is 4,096 instructions, and less than a hundred cycles on hardware. On the wall clock a boot that starts the
+/// profiler six times takes an eighth less of the host's time without them.
 const FAST_STRINGS: [&str; 5] = ["erms", "fsrm", "fzrm", "fsrs", "fsrc"];
 
 /// Those of [`FAST_STRINGS`] that QEMU knows since 4.2.
 const KNOWN_TO_ALL: usize = 2;
 
 /// The model, as QEMU's `-cpu` takes it: virtme-ng's own, but for the flags.
-pub(crate) fn of_virtual_time() -> &'static str {
+pub(crate) fn translated() -> &'static str {
     static MODEL: OnceLock<String> = OnceLock::new();
     MODEL.get_or_init(|| {
         let help = Command::new("qemu-system-x86_64").args(["-cpu", "help"]).output();
