@@ -12,7 +12,10 @@ use crate::load_profile::LibraryError;
 use crate::probe::ProbeError;
 use crate::recording::ReadError;
 use crate::run::{self, Signal};
-use crate::serve::{self, control::ControlError};
+use crate::serve::{
+    self,
+    control::{AskError, ControlError},
+};
 use crate::trace_cmd::ImportError;
 
 /// Error types with one exit code each.
@@ -33,6 +36,18 @@ of_one_code!(
     ReadError => BAD_INPUT,
     ImportError => BAD_INPUT
 );
+
+impl From<AskError> for Failure {
+    fn from(error: AskError) -> Self {
+        let code = match error {
+            AskError::NoDaemon => exit::NO_TARGET,
+            AskError::NotRoot => exit::CANNOT_MEASURE,
+            AskError::Refused { code, .. } => code,
+            AskError::NoAnswer(_) => exit::INTERNAL,
+        };
+        Self::new(code, error.to_string())
+    }
+}
 
 impl From<ResolveError> for Failure {
     fn from(error: ResolveError) -> Self {

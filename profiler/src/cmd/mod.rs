@@ -6,6 +6,7 @@ use std::path::Path;
 use crate::error::{Failure, exit};
 use crate::export::grid::words as grid;
 use crate::probe::keeper;
+use crate::serve::control::{self, Answer, Request};
 
 mod exports;
 mod failures;
@@ -24,10 +25,12 @@ pub mod list;
 pub mod merge;
 pub mod prepare;
 pub mod profiles;
+pub mod release;
 pub mod report;
 pub mod run;
 pub mod serve;
 pub mod shell;
+pub mod status;
 pub mod sweep;
 
 /// Writes to standard output; a closed pipe is not an error.
@@ -48,6 +51,16 @@ fn restore_tracefs() {
         Ok(None) => {}
         Err(error) => eprintln!("warning: tracefs was not restored after an earlier run: {error}"),
     }
+}
+
+/// Asks the daemon.
+fn ask(request: &Request) -> Result<Answer, Failure> {
+    control::ask(Path::new(control::FOLDER), request).map_err(Failure::from)
+}
+
+/// The daemon answers what was not asked.
+fn unexpected(answer: &Answer) -> Failure {
+    Failure::new(exit::INTERNAL, format!("the daemon gave another answer: {answer:?}"))
 }
 
 /// Indented JSON with a newline at its end.
