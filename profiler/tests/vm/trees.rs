@@ -99,7 +99,7 @@ fn a_live_tree_has_every_call_and_tracefs_is_as_it_was_found() {
 
 /// The reader is too slow for a buffer of so few pages.
 #[test]
-#[ignore = "VM 7.2: the events are the same on each kernel"]
+#[ignore = "VM 6.1: the events are the same on each kernel"]
 fn calls_in_a_live_tree_are_whole_where_events_were_dropped() {
     testbed::load();
     let before = Counters::calls().of(HANDLER);
@@ -135,7 +135,7 @@ fn calls_in_a_live_tree_are_whole_where_events_were_dropped() {
 }
 
 #[test]
-#[ignore = "VM 7.2: the events are the same on each kernel"]
+#[ignore = "VM 6.1: the events are the same on each kernel"]
 fn a_live_tree_that_cannot_be_is_refused() {
     testbed::load();
     let found = found();
@@ -182,7 +182,7 @@ fn a_live_tree_that_cannot_be_is_refused() {
 }
 
 #[test]
-#[ignore = "VM 7.2: the events are the same on each kernel"]
+#[ignore = "VM 6.1: the events are the same on each kernel"]
 fn a_live_tree_that_is_ended_leaves_nothing() {
     testbed::load();
     let found = found();

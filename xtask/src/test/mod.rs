@@ -199,13 +199,14 @@ fn vm_tests(paths: &Paths, wanted: &TestArgs, report: &mut Report) -> Result<()>
     let bench = BootContext::build(paths, tested.vm_tests, &boots, wanted.timeout, report);
     report.lap("build");
     let mut jobs: Vec<Job<'_>> = Vec::new();
-    for boot in &boots {
-        let run = Box::new(|report: &mut Report| bench.boot(boot, report));
-        jobs.push(Job { place: format!("{VM_PLACE}{}", boot.vm()), run });
-    }
+    // The longest first: at the end it would leave the other CPU idle.
     if wanted.wants(lab::PLACE) {
         let run = Box::new(|report: &mut Report| lab::run(paths, &tested.host_tests, report));
         jobs.push(Job { place: lab::PLACE.to_owned(), run });
+    }
+    for boot in &boots {
+        let run = Box::new(|report: &mut Report| bench.boot(boot, report));
+        jobs.push(Job { place: format!("{VM_PLACE}{}", boot.vm()), run });
     }
     side_by_side::run(jobs, report);
     report.lap("these side by side, all");

@@ -11,7 +11,7 @@ use crate::paths::Paths;
 use crate::speed;
 
 /// How long each parser is fuzzed.
-const SECONDS: u32 = 20;
+const SECONDS: u32 = 10;
 /// Size of the imported trace: large enough for start and end to be negligible, small enough for the script.
 const MEGABYTES: u64 = 256;
 
