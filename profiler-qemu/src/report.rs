@@ -1,10 +1,11 @@
 //! The file of counts, which `profiler` reads: see `profiler::lab::counts` for its form.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufWriter, Write as _};
 use std::path::Path;
 
 use crate::count::{Counter, ROOT};
+use crate::files;
 
 /// Writes all counts to `path`, which is complete or not there.
 pub(crate) fn write(counter: &Counter, path: &Path) -> io::Result<()> {
@@ -15,7 +16,7 @@ pub(crate) fn write(counter: &Counter, path: &Path) -> io::Result<()> {
 }
 
 fn write_all(counter: &Counter, path: &Path) -> io::Result<()> {
-    let mut out = BufWriter::new(File::create(path)?);
+    let mut out = BufWriter::new(files::create(path)?);
     writeln!(out, "profiler-qemu 1")?;
     let mut used: Vec<u32> = counter.nodes.iter().map(|node| node.function).collect();
     used.sort_unstable();

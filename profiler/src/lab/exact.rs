@@ -3,13 +3,11 @@
 use std::cell::RefCell;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{self, File};
-use std::io::Read as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::OnceLock;
 
 use super::counts::{self, Calls, Counts};
+use super::left;
 use super::lines::Lines;
 use super::plan::{BootPlan, CountedHandler, Length, RunSpec, Step};
 use crate::error::{Failure, exit};
@@ -55,7 +53,7 @@ pub(super) fn add(
     let text = read(&step.counts).map_err(damaged)?;
     let counts = counts::parse(&text).map_err(damaged)?;
     recording.driver_costs = cost(plan, step, &counts).map_err(damaged)?;
-    let mut handlers: Vec<CountedHandler> = fs::read(&step.handlers)
+    let mut handlers: Vec<CountedHandler> = left::read(&step.handlers, counts::MAX_BYTES)
         .map_err(|error| error.to_string())
         .and_then(|bytes| serde_json::from_slice(&bytes).map_err(|error| error.to_string()))
         .map_err(|why| failed(format!("cannot read {}: {why}", step.handlers.display())))?;
@@ -116,15 +114,10 @@ fn operation(counts: &Counts, run: &RunSpec) -> Result<(u64, f64), String> {
     }
 }
 
-/// The file's text, if it is one and not too large. A link in its place, which the guest can make, is not followed.
+/// The text of counts.
 fn read(path: &Path) -> Result<String, String> {
-    let mut text = String::new();
-    let file = File::options().read(true).custom_flags(libc::O_NOFOLLOW).open(path);
-    let file = file.map_err(|error| error.to_string())?;
-    // One more byte, and `parse` refuses it.
-    let mut file = file.take(counts::MAX_BYTES + 1);
-    file.read_to_string(&mut text).map_err(|error| error.to_string())?;
-    Ok(text)
+    let bytes = left::read(path, counts::MAX_BYTES).map_err(|error| error.to_string())?;
+    String::from_utf8(bytes).map_err(|error| error.to_string())
 }
 
 /// Makes `recording` the recording of what was counted, with the source lines that `lines` knows.

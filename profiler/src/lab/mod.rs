@@ -11,6 +11,7 @@ pub mod exact;
 pub mod gate;
 pub mod guest;
 pub mod kernel;
+mod left;
 pub mod lines;
 pub mod plan;
 mod plugin;
@@ -34,7 +35,7 @@ use profiler_vm::KernelImage;
 
 use crate::error::{Failure, exit};
 use crate::progress::Progress;
-use crate::recording::{Meter, Recording, SeriesPosition};
+use crate::recording::{MAX_FILE_BYTES, Meter, Recording, SeriesPosition};
 use crate::text::plural;
 use crate::verdict::Side;
 use lines::Lines;
@@ -154,7 +155,7 @@ fn one_boot(
     let mut runs = Vec::new();
     let mut unreadable = None;
     let mut lines = HashMap::new();
-    for step in plan.steps.iter().filter(|step| step.result.exists()) {
+    for step in plan.steps.iter().filter(|step| step.result.symlink_metadata().is_ok()) {
         match result(&plan, step, &mut lines) {
             Ok(recording) => runs.push((step.side, recording)),
             Err(error) => unreadable = unreadable.or(Some(error)),
@@ -181,20 +182,28 @@ fn result(
     step: &Step,
     lines: &mut HashMap<Side, Lines>,
 ) -> Result<Recording, Failure> {
-    let mut recording = Recording::read(&step.result)?;
+    let unreadable = |path: &Path, error: &dyn std::fmt::Display| {
+        let text = format!(
+            "boot {}, run {}: cannot read {}: {error}",
+            plan.boot,
+            step.order,
+            path.display()
+        );
+        Failure::new(exit::LAB_FAILED, text)
+    };
+    let bytes = left::read(&step.result, MAX_FILE_BYTES);
+    let bytes = bytes.map_err(|error| unreadable(&step.result, &error))?;
+    let mut recording = Recording::parse(&bytes, &step.result)?;
     let part = plan.work.get(step.job).and_then(|job| job.part.clone());
     recording.place = Some(SeriesPosition { boot: plan.boot, order: step.order, part });
     if plan.counting.is_some() {
         exact::add(&mut recording, plan, step, lines)?;
     }
     if plan.cost.is_some() {
-        let unreadable = |error: &dyn std::fmt::Display| {
-            let text = format!("cannot read {}: {error}", step.costs.display());
-            Failure::new(exit::INTERNAL, text)
-        };
-        let bytes = fs::read(&step.costs).map_err(|error| unreadable(&error))?;
-        recording.driver_costs =
-            serde_json::from_slice(&bytes).map_err(|error| unreadable(&error))?;
+        let bytes = left::read(&step.costs, MAX_FILE_BYTES);
+        let bytes = bytes.map_err(|error| unreadable(&step.costs, &error))?;
+        let costs = serde_json::from_slice(&bytes);
+        recording.driver_costs = costs.map_err(|error| unreadable(&step.costs, &error))?;
     }
     Ok(recording)
 }

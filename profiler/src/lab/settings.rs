@@ -104,7 +104,8 @@ pub struct Settings {
     pub cost: Option<CostPlan>,
     /// The program that runs in the guest.
     pub program: PathBuf,
-    /// The folder that guests may write to: it holds all that they need.
+    /// The folder that holds all that guests need. Each may write to that of its own boot alone: what one leaves leads
+    /// neither the next nor the host.
     pub shared: PathBuf,
     /// The folder below it for the files of this kernel's boots.
     pub folder: PathBuf,

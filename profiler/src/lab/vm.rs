@@ -1,7 +1,6 @@
 //! One boot of the lab: the VM's specification, and what its failures mean.
 
 use std::cell::Cell;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use profiler_vm::{Time, VmError, VmSpec, kvm};
@@ -10,10 +9,10 @@ use super::guest::{PROGRAM, STEP_LINE};
 use super::plan::{BootPlan, GuestFailure};
 use super::plugin::Plugin;
 use super::quiet::{KERNEL_ARGS, QEMU_ARGS};
-use super::{KernelBuilds, Settings};
+use super::{KernelBuilds, Settings, left};
 use crate::error::{Failure, exit};
 use crate::load::{make_private, user_cache};
-use crate::recording::Clock;
+use crate::recording::{Clock, MAX_FILE_BYTES};
 
 /// Names of the files in a boot's folder.
 pub(super) const TASK: &str = "task.json";
@@ -47,7 +46,7 @@ pub(super) fn run(
         }
     })
     .map_err(failed)?;
-    let report = fs::read(&plan.failure).ok();
+    let report = left::read(&plan.failure, MAX_FILE_BYTES).ok();
     let report: Option<GuestFailure> = report.and_then(|text| serde_json::from_slice(&text).ok());
     match (outcome.code, report) {
         (0, None) => Ok(()),
@@ -87,7 +86,7 @@ fn spec(bench: &KernelBuilds, settings: &Settings, plan: &BootPlan, folder: &Pat
         env: Vec::new(),
         command: ["sh", "-c", &script].map(str::to_owned).to_vec(),
         directory: settings.shared.clone(),
-        shared: settings.shared.clone(),
+        shared: folder.to_owned(),
         log: settings.logs.join(format!("{}-boot-{}.log", bench.kernel.release, plan.boot)),
         vng: settings.vng.clone(),
         home: None,

@@ -159,7 +159,8 @@ fn alerts_fire_when_they_should() {
         of(name, "e", build, more).replace("module=\"m\"", "module=\"r\"")
     };
     let handler = ",handler=\"h\"";
-    for (build, sum, presence) in [("old", 0.1, "VALUE+0x5 stale"), ("new", 0.13, "_x12 VALUE+0x48")]
+    for (build, sum, presence) in
+        [("old", 0.1, "VALUE+0x5 stale"), ("new", 0.13, "_x12 VALUE+0x48")]
     {
         let mut add = |name: &str, value: f64, more: &str| {
             add(restarted(name, build, more), &presence.replace("VALUE", &value.to_string()));
