@@ -15,7 +15,7 @@ const MOST: u64 = 256 << 20;
 /// A new file in the place of whatever is there.
 pub(crate) fn create(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => OpenOptions::new().write(true).create_new(true).open(path),
     }
 }
