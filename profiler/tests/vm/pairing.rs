@@ -1,10 +1,13 @@
 //! Calls that nest, sleep, migrate or are interrupted are paired with their own start.
 
 use std::process::Command;
+use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use aya::maps::{Array, HashMap, Map, MapData, loaded_maps};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
 use profiler::probe::recorder::Recorder;
 use profiler::probe::{Options, Precision, Probes, Session as _};
 use profiler::recording::Backend;
@@ -271,33 +274,104 @@ fn a_call_that_leaves_before_it_entered_has_no_duration() {
     measured.assert_ordered();
 }
 
+/// What is left of a call whose exit program the kernel skipped: its start. A later call of the same frame finds it, and it is
+/// lost; to others it is under way. Which it is here depends on the kernel: with `randomize_kstack_offset` each system call has
+/// other frames. Here the start is out of the exit's sight, and is put back.
+#[test]
+#[ignore = "VM 5.10 6.1 7.2: 6.12 has the backend of 6.1, and is as little preempted"]
+fn an_exit_without_a_start_is_unpaired_and_a_start_without_an_exit_is_no_other_calls() {
+    let window = paired(&["testbed_hold"]);
+    testbed::trigger("hold 1");
+    let calls = || Counters::calls().of("testbed_hold");
+    let (began, before) = (Instant::now(), calls());
+    let (left, has_left) = mpsc::channel();
+    let (again, enters_again) = mpsc::channel();
+    // By one thread on one CPU: both calls meet in its slot.
+    let caller = thread::spawn(move || {
+        let mut first = CpuSet::new();
+        first.set(0).unwrap();
+        sched_setaffinity(Pid::from_raw(0), &first).unwrap();
+        testbed::trigger("hold 3000");
+        left.send(()).unwrap();
+        enters_again.recv().unwrap();
+        testbed::trigger("hold 1");
+    });
+    while calls() == before && began.elapsed() < Duration::from_secs(60) {
+        thread::sleep(Duration::from_millis(10));
+    }
+    let mut taken = Vec::new();
+    edit_starts(|call, start| {
+        if *call != 0 {
+            taken.push((*call, *start));
+            *call = 0;
+        }
+    });
+    has_left.recv().unwrap();
+    edit_starts(|call, start| {
+        if let [(of, at)] = taken[..]
+            && *start == at
+        {
+            *call = of;
+        }
+    });
+    again.send(()).unwrap();
+    caller.join().unwrap();
+    let measured = only(window.end());
+    let losses = measured.measure.losses;
+    assert_eq!(taken.len(), 1, "starts of calls under way");
+    assert_eq!((measured.truth, measured.count(), losses.entries), (3, 2, 3), "{losses:?}");
+    assert_eq!((losses.unpaired_exits, losses.lost + losses.in_flight), (1, 1), "{losses:?}");
+    assert_eq!(losses.imbalance(2), 0, "{losses:?}");
+    assert!(measured.measure.durations.max_ns().unwrap() < 1_000_000_000, "{measured:?}");
+}
+
 /// Makes the starts of all calls under way later; returns how many there are.
 fn put_off_starts(by_ns: u64) -> u64 {
+    let mut found = 0;
+    edit_starts(|call, start| {
+        if *call != 0 {
+            *start += by_ns;
+            found += 1;
+        }
+    });
+    found
+}
+
+/// What was taken out of the map of starts, by the start.
+static TAKEN: Mutex<Vec<([u64; 2], [u64; 2])>> = Mutex::new(Vec::new());
+
+/// Shows the frame and the start of each call under way, and of each that an earlier edit took out by a frame of 0.
+fn edit_starts(mut edit: impl FnMut(&mut u64, &mut u64)) {
     const WORDS: usize = size_of::<Slot>() / 8;
     const CPUS: usize = 2;
     /// Slots, and two records for each CPU.
     const VALUE: usize =
         CPUS * (WORDS + 2 * (size_of::<Record<COUNTERS_3>>().next_multiple_of(64) / 8));
-    let mut found = 0;
     for mut slots in maps(names::SLOTS) {
         // One of another size belongs to the calibration.
         let Ok(mut map) = Array::<_, [u64; VALUE]>::try_from(&mut slots) else { continue };
         let mut words = map.get(&0, 0).unwrap();
-        for slot in words.chunks_exact_mut(WORDS).take(CPUS).filter(|slot| slot[0] != 0) {
-            slot[1] += by_ns;
-            found += 1;
+        for slot in words.chunks_exact_mut(WORDS).take(CPUS).filter(|slot| slot[1] != 0) {
+            let [frame, start, ..] = slot else { panic!("{slot:?}") };
+            edit(frame, start);
         }
         map.set(0, words, 0).unwrap();
     }
     for mut starts in maps(names::DISPLACED) {
         let mut map = HashMap::<_, [u64; 2], [u64; 2]>::try_from(&mut starts).unwrap();
         let waiting: Vec<_> = map.iter().map(Result::unwrap).collect();
-        for (call, [start, cpu]) in waiting {
-            map.insert(call, [start + by_ns, cpu], 0).unwrap();
-            found += 1;
+        let mut taken = TAKEN.lock().unwrap();
+        for (key, value) in waiting.into_iter().chain(std::mem::take(&mut *taken)) {
+            let (mut frame, [mut start, cpu]) = (key[0], value);
+            edit(&mut frame, &mut start);
+            if frame == 0 {
+                map.remove(&key).unwrap();
+                taken.push((key, value));
+            } else {
+                map.insert(key, [start, cpu], 0).unwrap();
+            }
         }
     }
-    found
 }
 
 /// The profiler's maps in the kernel that have this name in the object.
