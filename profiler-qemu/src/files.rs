@@ -20,14 +20,21 @@ pub(crate) fn create(path: &Path) -> io::Result<File> {
     }
 }
 
-/// The text of a file, if it is one.
+/// The text of a file, if it is one and not too large: what a part of it leaves out would be missing in the counts.
 pub(crate) fn read(path: &Path) -> io::Result<String> {
+    read_at_most(path, MOST)
+}
+
+fn read_at_most(path: &Path, most: u64) -> io::Result<String> {
     let file = OpenOptions::new().read(true).custom_flags(NO_LINK).open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::other(format!("{} is no file", path.display())));
     }
     let mut text = String::new();
-    file.take(MOST).read_to_string(&mut text)?;
+    file.take(most + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > most {
+        return Err(io::Error::other(format!("{} has more than {most} bytes", path.display())));
+    }
     Ok(text)
 }
 
@@ -47,6 +54,10 @@ mod tests {
         fs::write(&other, "secret").unwrap();
         symlink(&other, &link).unwrap();
         assert!(read(&link).is_err());
+        assert_eq!(read_at_most(&other, 6).unwrap(), "secret");
+        assert!(
+            read_at_most(&other, 5).unwrap_err().to_string().ends_with("has more than 5 bytes")
+        );
         create(&link).unwrap().write_all(b"counts").unwrap();
         assert_eq!(
             (read(&link).unwrap().as_str(), read(&other).unwrap().as_str()),
