@@ -103,6 +103,9 @@ pub enum Command {
     Lab(Box<LabArgs>),
     /// Fetch stock Debian kernels for labs; list and remove them.
     Kernels(KernelsArgs),
+    /// Put back what a killed profiler has left in tracefs, as the next start of one does: for a service's `ExecStopPost=`.
+    #[command(hide = true)]
+    Restore,
     /// The part of `lab` that runs in the VM.
     #[command(name = "__lab-guest", hide = true)]
     LabGuest(LabGuestArgs),

@@ -28,6 +28,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Serve(args) => cmd::serve::run(&args),
         Command::Release(args) => cmd::release::run(&args),
         Command::Status(args) => cmd::status::run(&args),
+        Command::Restore => cmd::restore::run(),
         Command::Compare(args) => cmd::compare::run(&args),
         Command::Explain(args) => cmd::explain::run(&args),
         Command::Bisect(args) => cmd::bisect::run(&args),

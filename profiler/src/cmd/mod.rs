@@ -27,6 +27,7 @@ pub mod prepare;
 pub mod profiles;
 pub mod release;
 pub mod report;
+pub mod restore;
 pub mod run;
 pub mod serve;
 pub mod shell;

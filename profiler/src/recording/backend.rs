@@ -74,6 +74,12 @@ impl Backend {
     pub fn name(self) -> &'static str {
         self.into()
     }
+
+    /// Whether the kernel may hold a module while a probe of this backend is on a function of it. A kprobe's end comes with its
+    /// module's (`kprobes_module_callback`), and so does ftrace's list of functions.
+    pub(crate) fn holds_module(self) -> bool {
+        !matches!(self, Self::FunctionGraph | Self::Kprobe)
+    }
 }
 
 fn no_such_backend(_: &str) -> String {

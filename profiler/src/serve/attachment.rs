@@ -12,6 +12,7 @@ use super::account::Account;
 use super::budget::{Action, Budget};
 use super::config;
 use super::coverage::{Coverage, partly};
+use super::logs::ALWAYS;
 use super::state::{Build, NotMeasured};
 use crate::kernel::host::HostFacts;
 use crate::kernel::module::{self, ModuleFacts};
@@ -243,13 +244,20 @@ impl Attachment {
 
     fn say(&self) {
         let count = self.handlers.len();
+        let name = &self.facts.name;
+        let in_use = match self.backends().any(Backend::holds_module) {
+            true => format!(
+                "; before `rmmod {name}`, run `profiler release {name}`: the kernel says that a module with probes \
+                 is in use, and the daemon is not asked"
+            ),
+            false => String::new(),
+        };
         info!(
-            "measuring {count} handler{} of module {name} (build {}), with {} KiB of kernel memory; before `rmmod {name}`, run \
-             `profiler release {name}`: the kernel says that a module with probes is in use, and the daemon is not asked",
+            target: ALWAYS,
+            "measuring {count} handler{} of module {name} (build {}), with {} KiB of kernel memory{in_use}",
             plural(count),
             self.build_id(),
             self.kernel_memory_bytes() / 1024,
-            name = self.facts.name,
         );
         for (name, why) in &self.not_measured {
             if let NotMeasured::Missing(why) = why {
@@ -554,6 +562,21 @@ impl Attachment {
         LeftOut { name: name.to_owned(), module, reason: SHED.to_owned() }
     }
 
+    /// The interval so far, which goes on; with what it changes of the build's `recording`.
+    ///
+    /// # Errors
+    /// If the kernel's maps cannot be read.
+    pub(super) fn so_far(
+        &mut self,
+        recording: &Recording,
+    ) -> Result<(Change, Recording), ProbeError> {
+        let change = self.drain(recording, true)?;
+        let length = self.until.saturating_duration_since(self.began).max(Duration::from_nanos(1));
+        let mut interval = self.interval(length)?;
+        interval.warn();
+        Ok((change, interval))
+    }
+
     /// Takes the probes off: the last change of the build's `recording`, the last interval, and whether its last calls are
     /// lost.
     ///
@@ -579,6 +602,7 @@ impl Attachment {
         let is_lost = lost.is_some();
         interval.warnings.extend(lost.map(WarningRecord::from));
         info!(
+            target: ALWAYS,
             "no probes on the {count} handlers of module {}: {}",
             self.facts.name,
             listed(&self.names())

@@ -15,7 +15,7 @@ use super::budget::{Action, Budget, FIRST_WAIT, LONGEST_WAIT, Share};
 use super::config::{self, Config};
 use super::control::{Answer, Question, Released, Request};
 use super::costs::Costs;
-use super::logs::Logs;
+use super::logs::{ALWAYS, Logs};
 use super::modules::{Event, Presence};
 use super::notify::Notifier;
 use super::own::{self, CpuShare};
@@ -228,7 +228,7 @@ impl Engine {
         self.look_at_all();
         for watched in &self.watched {
             if matches!(watched.doing, Doing::Waiting(_)) {
-                info!("module {} is not loaded: waiting for it", watched.config.name);
+                info!(target: ALWAYS, "module {} is not loaded: waiting for it", watched.config.name);
             }
         }
         self.beside.notifier.ready(&self.in_words());
@@ -264,11 +264,16 @@ impl Engine {
             }
         };
         self.beside.notifier.stopping();
+        // With many handlers the kernel takes long to take probes off, and whoever asked may not wait for that.
+        for at in 0..self.watched.len() {
+            self.store_so_far(at);
+        }
         for at in 0..self.watched.len() {
             self.end(at);
         }
         self.store.end();
         self.publish();
+        self.beside.logs.end();
         result.map(|signal| {
             info!("ended by {signal}: the last intervals are closed, and all probes are off")
         })
@@ -493,6 +498,26 @@ impl Engine {
         own::thread_cpu_ns().saturating_sub(before)
     }
 
+    /// Stores a module's interval so far: its last one takes the place of that.
+    fn store_so_far(&mut self, at: usize) {
+        let Some(Watched { config, doing: Doing::Measuring(attachment, _), .. }) =
+            self.watched.get_mut(at)
+        else {
+            return;
+        };
+        let (module, id) = (config.name.clone(), attachment.build_id().to_owned());
+        let so_far =
+            with_recording(&self.state, &module, &id, |recording| attachment.so_far(recording));
+        match so_far {
+            Ok((change, interval)) => {
+                apply(&self.state, &module, &id, change);
+                self.store.put_ahead(&module, &id, &interval);
+            }
+            // The end says what comes of it.
+            Err(error) => warn!("module {module} cannot be read: {error}"),
+        }
+    }
+
     fn failing_since(&self, at: usize) -> Option<Instant> {
         match self.watched.get(at)?.doing {
             Doing::Measuring(_, since) => since,
@@ -558,7 +583,7 @@ impl Engine {
             match next(&watched.doing, presence) {
                 Next::Nothing => return,
                 Next::Wait => {
-                    info!("module {} is not loaded: waiting for it", watched.config.name);
+                    info!(target: ALWAYS, "module {} is not loaded: waiting for it", watched.config.name);
                     watched.doing = Doing::Waiting(None);
                     return;
                 }
@@ -653,7 +678,7 @@ impl Engine {
         self.watched[at].doing = Doing::Released(load);
         self.publish();
         released.references = let_go(&module);
-        info!("module {module} is released: probes come back with its next load");
+        info!(target: ALWAYS, "module {module} is released: probes come back with its next load");
         Answer::Released(released)
     }
 
@@ -1065,6 +1090,26 @@ mod tests {
         let state = engine.states().borrow().clone();
         assert_eq!((state.own.intervals.on_disk, state.own.intervals.lost), (2, 0));
         assert_eq!(state.builds[0].recording.handlers[0].count, 18);
+    }
+
+    /// The kernel may take long to take the probes off, and systemd ends who takes too long.
+    #[test]
+    fn what_is_measured_is_on_disk_before_the_probes_are_off() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut engine = engine_with(folder.path(), &[5, 6, 7]);
+        let on_disk = || {
+            let store = folder.path().join("store/driver-aa");
+            let files = std::fs::read_dir(store).unwrap().map(|file| file.unwrap().path());
+            files.map(|file| Recording::read(&file).unwrap().handlers[0].count).collect::<Vec<_>>()
+        };
+        engine.store_so_far(0);
+        assert_eq!(on_disk(), [5]);
+        engine.end(0);
+        assert_eq!(on_disk(), [11]);
+        engine.publish();
+        let state = engine.states().borrow().clone();
+        assert_eq!(state.builds[0].recording.handlers[0].count, 11);
+        assert_eq!((state.own.intervals.on_disk, state.own.intervals.lost), (1, 0));
     }
 
     #[test]

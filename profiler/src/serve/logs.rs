@@ -1,7 +1,8 @@
 //! Log messages: to the journal with their priorities where standard error is the journal, else as lines on standard error.
 //!
 //! A message that repeats is logged once a minute, with the number of those left out. What differs from message to message is
-//! bounded, too: a collector that is down, or a hostile client, does not fill the disk by way of the journal.
+//! bounded, too: a collector that is down, or a hostile client, does not fill the disk by way of the journal. What root alone
+//! brings about, loads and releases of modules, is logged each time: the last of these says what the daemon does now.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
@@ -26,8 +27,8 @@ const DIFFERENT: usize = 256;
 /// Bytes of a message by which it is known.
 const KNOWN_BY: usize = 256;
 
-/// Target of what says how many were left out, which is never left out itself.
-const LEFT_OUT: &str = "profiler::left_out";
+/// Target of messages that are never left out.
+pub(super) const ALWAYS: &str = "profiler::always";
 
 /// The log of this process.
 #[derive(Debug, Default)]
@@ -75,12 +76,23 @@ fn is_journal(stream: Option<&str>, file: impl std::os::fd::AsFd) -> bool {
 impl Logs {
     /// Says how many messages were left out that began to repeat more than a minute ago. Call it about once a minute.
     pub fn tick(&self) {
-        let due = self.0.lock().unwrap_or_else(PoisonError::into_inner).due(Instant::now());
+        self.say(ONCE_IN);
+    }
+
+    /// The same for all that repeated: nothing is logged after it.
+    pub fn end(&self) {
+        self.say(Duration::ZERO);
+    }
+
+    fn say(&self, age: Duration) {
+        let mut recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = recent.due(Instant::now(), age);
+        drop(recent);
         for (Message { level, text }, times) in due {
             match level {
-                Level::ERROR => error!(target: LEFT_OUT, times, "said again: {text}"),
-                Level::WARN => warn!(target: LEFT_OUT, times, "said again: {text}"),
-                _ => info!(target: LEFT_OUT, times, "said again: {text}"),
+                Level::ERROR => error!(target: ALWAYS, times, "said again: {text}"),
+                Level::WARN => warn!(target: ALWAYS, times, "said again: {text}"),
+                _ => info!(target: ALWAYS, times, "said again: {text}"),
             }
         }
     }
@@ -92,7 +104,7 @@ struct Throttle(Arc<Mutex<Recent>>);
 impl<S: Subscriber> Layer<S> for Throttle {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
         let metadata = event.metadata();
-        if metadata.target() == LEFT_OUT {
+        if metadata.target() == ALWAYS {
             return true;
         }
         let mut text = Text(String::new());
@@ -162,9 +174,9 @@ impl Recent {
         has_room
     }
 
-    /// What came again, and how often; it may be logged again from now on.
-    fn due(&mut self, now: Instant) -> Vec<(Message, u64)> {
-        let is_over = |logged: &Instant| now.saturating_duration_since(*logged) >= ONCE_IN;
+    /// What came again of messages of this age, and how often; it may be logged again from now on.
+    fn due(&mut self, now: Instant, age: Duration) -> Vec<(Message, u64)> {
+        let is_over = |logged: &Instant| now.saturating_duration_since(*logged) >= age;
         let over = self.messages.extract_if(|_, (logged, _)| is_over(logged));
         let over = over.map(|(message, (_, again))| (message, again));
         let mut due: Vec<_> = over.filter(|(_, again)| *again > 0).collect();
@@ -199,14 +211,14 @@ mod tests {
         let logged: Vec<u64> = (0..59).filter(|&s| recent.admit(down(), at(start, s))).collect();
         assert_eq!(logged, [0]);
         assert!(recent.admit(message("something else"), at(start, 30)));
-        assert_eq!(recent.due(at(start, 59)), [], "not yet");
-        assert_eq!(recent.due(at(start, 60)), [(down(), 58)]);
+        assert_eq!(recent.due(at(start, 59), ONCE_IN), [], "not yet");
+        assert_eq!(recent.due(at(start, 60), ONCE_IN), [(down(), 58)]);
         assert!(recent.admit(down(), at(start, 60)) && !recent.admit(down(), at(start, 61)));
         let worse = Message { level: Level::ERROR, ..down() };
         assert!(recent.admit(worse, at(start, 61)), "of another level it is another one");
         // Without a repetition there is nothing to say.
-        assert_eq!(recent.due(at(start, 120)), [(down(), 1)]);
-        assert_eq!(recent.due(at(start, 999)), []);
+        assert_eq!(recent.due(at(start, 120), ONCE_IN), [(down(), 1)]);
+        assert_eq!(recent.due(at(start, 999), ONCE_IN), []);
         assert!(recent.messages.is_empty(), "{recent:?}");
     }
 
@@ -216,14 +228,14 @@ mod tests {
         let of = |n: usize| message(&format!("client {n}"));
         let logged = (0..1_000).filter(|&n| recent.admit(of(n), start)).count();
         assert_eq!(logged, DIFFERENT);
-        assert_eq!(recent.due(start)[0].1, 1_000 - 256);
+        assert_eq!(recent.due(start, ONCE_IN)[0].1, 1_000 - 256);
         // Also where nobody asks what was left out: those of the last minute make room.
         assert!(!recent.admit(of(1_000), at(start, 59)));
         assert!(!recent.admit(of(0), at(start, 59)));
         let logged = (1_000..2_000).filter(|&n| recent.admit(of(n), at(start, 61))).count();
         assert_eq!(logged, DIFFERENT - 1);
         assert_eq!(
-            recent.due(at(start, 61)),
+            recent.due(at(start, 61), ONCE_IN),
             [
                 (of(0), 1),
                 (message("other messages, beyond 256 different ones a minute"), 1 + 1_000 - 255),
@@ -262,19 +274,19 @@ mod tests {
                 warn!(handler = if n % 2 == 0 { "g" } else { "h" }, "shed");
                 tracing::debug!("drained");
             }
+            for _ in 0..2 {
+                info!(target: ALWAYS, "measuring");
+            }
             let long = "ä".repeat(1_000);
             info!("{long}1");
             info!("{long}2");
-            // A minute later.
-            let start = Instant::now().checked_sub(ONCE_IN).unwrap();
-            for (logged, _) in recent.lock().unwrap().messages.values_mut() {
-                *logged = start;
-            }
             Logs(recent.clone()).tick();
+            info!(target: ALWAYS, "not yet");
+            Logs(recent.clone()).end();
         });
         let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
         let mut lines: Vec<&str> = text.lines().map(str::trim).collect();
-        let long = lines.remove(3);
+        let long = lines.remove(5);
         assert!(long.starts_with("INFO ää") && long.ends_with("ä1"), "{long}");
         let cut = lines.pop().unwrap();
         assert_eq!(cut, format!("INFO said again: {} times=1", "ä".repeat(128)));
@@ -282,6 +294,9 @@ mod tests {
             "WARN shed handler=\"f\"",
             "WARN shed handler=\"g\"",
             "WARN shed handler=\"h\"",
+            "INFO measuring",
+            "INFO measuring",
+            "INFO not yet",
             "WARN said again: shed handler=\"f\" times=999",
             "WARN said again: shed handler=\"g\" times=499",
             "WARN said again: shed handler=\"h\" times=499",

@@ -46,6 +46,8 @@ pub(super) struct Store {
     lost: u64,
     /// The number of the interval that was closed last, as far as is known.
     last: u64,
+    /// Numbers of the builds' intervals that were written ahead.
+    ahead: BTreeMap<String, u64>,
     /// Whether it was said that old intervals are removed for new ones.
     is_full: bool,
 }
@@ -106,6 +108,7 @@ impl Store {
             removed: 0,
             lost: 0,
             last: 0,
+            ahead: BTreeMap::new(),
             is_full: false,
         };
         for entry in fs::read_dir(&path).map_err(failed)? {
@@ -201,14 +204,25 @@ impl Store {
         self.note(0);
     }
 
+    /// Writes what an interval has so far, in the file that the next [`Self::put`] of its build writes to. Nothing is said if it
+    /// cannot be written: that comes with the interval.
+    pub(super) fn put_ahead(&mut self, module: &str, build: &str, so_far: &Recording) {
+        let (build, number) = (folder_name(module, build), self.last + 1);
+        // The sum with one that waits will be written, and that has another name.
+        let is_apart = self.pending.iter().all(|pending| pending.build != build);
+        if is_apart && self.write(&build, so_far, number).is_ok() {
+            self.last = number;
+            self.ahead.insert(build, number);
+        }
+    }
+
     /// Writes a completed interval of a build, with those before it that could not be written.
     pub(super) fn put(&mut self, module: &str, build: &str, interval: Recording) {
-        let is_plain = |c: &char| c.is_ascii_alphanumeric();
-        let id: String = build.chars().filter(is_plain).collect();
-        let id = if id.is_empty() { "unknown" } else { &id };
-        let build = format!("{module}-{id}");
-        self.last += 1;
-        let number = self.last;
+        let build = folder_name(module, build);
+        let number = self.ahead.remove(&build).unwrap_or_else(|| {
+            self.last += 1;
+            self.last
+        });
         self.note(1);
         let new = Pending { build, sum: interval, intervals: 1, number };
         let waiting = self.pending.iter().rposition(|pending| pending.build == new.build);
@@ -226,7 +240,7 @@ impl Store {
                 new
             }
         };
-        match self.write(&new) {
+        match self.write(&new.build, &new.sum, new.number) {
             Ok(()) => {
                 if new.intervals > 1 {
                     info!("{} intervals of {} are on disk, as one", new.intervals, new.build);
@@ -262,7 +276,7 @@ impl Store {
     /// Writes what waits, also of builds that are not measured any more.
     pub(super) fn write_pending(&mut self) {
         for pending in std::mem::take(&mut self.pending) {
-            match self.write(&pending) {
+            match self.write(&pending.build, &pending.sum, pending.number) {
                 Ok(()) => {
                     let Pending { build, intervals, .. } = pending;
                     info!("{intervals} intervals of {build} are on disk, as one");
@@ -283,8 +297,7 @@ impl Store {
         self.note(0);
     }
 
-    fn write(&mut self, pending: &Pending) -> Result<(), String> {
-        let Pending { build, sum: recording, number, .. } = pending;
+    fn write(&mut self, build: &str, recording: &Recording, number: u64) -> Result<(), String> {
         let bytes = recording.to_json();
         let length = bytes.len() as u64;
         let config::Store { folder, max_bytes, min_free_bytes } = &self.config;
@@ -309,10 +322,11 @@ impl Store {
             fs::File::open(&folder).and_then(|folder| folder.sync_all()).map_err(text)?;
         }
         let start = recording.started.strftime(START).to_string().into_boxed_str();
-        let file = Stored { number: *number, start, folder: of_build.into() };
+        let file = Stored { number, start, folder: of_build.into() };
         let written = OutputFile::open(&file.path()).and_then(|output| output.commit(&bytes));
         written.map_err(|error| error.to_string())?;
-        self.files.insert(file, length);
+        // In the place of what was written ahead.
+        self.bytes -= self.files.insert(file, length).unwrap_or(0);
         self.bytes += length;
         Ok(())
     }
@@ -345,6 +359,14 @@ impl Store {
             );
         }
     }
+}
+
+/// The name of a build's folder.
+fn folder_name(module: &str, build: &str) -> String {
+    let is_plain = |c: &char| c.is_ascii_alphanumeric();
+    let id: String = build.chars().filter(is_plain).collect();
+    let id = if id.is_empty() { "unknown" } else { &id };
+    format!("{module}-{id}")
 }
 
 /// The sum of what waits of a build and of its new interval.
@@ -457,6 +479,29 @@ mod tests {
         // A new start counts them.
         let store = Store::open(config(folder.path(), 1 << 20)).unwrap();
         assert_eq!(store.intervals(), Intervals { on_disk: files, bytes, ..Intervals::default() });
+    }
+
+    #[test]
+    fn an_interval_takes_the_place_of_what_was_written_ahead() {
+        let folder = folder();
+        let open = || Store::open(config(folder.path(), 1 << 20)).unwrap();
+        let mut store = open();
+        for build in ["aa", "bb"] {
+            store.put_ahead("driver", build, &interval(10, 1));
+        }
+        // Killed then, nothing is lost.
+        let Intervals { on_disk, bytes, lost, .. } = open().intervals();
+        assert_eq!((on_disk, lost, bytes), (2, 0, store.intervals().bytes));
+        for build in ["bb", "aa"] {
+            store.put("driver", build, interval(12, 1));
+        }
+        store.put("driver", "aa", interval(1, 2));
+        let names = ["aa", "bb"].map(|build| names(folder.path(), &format!("driver-{build}")));
+        let [first, second] = ["20261123T000001.500000Z-1.json", "20261123T000001.500000Z-2.json"];
+        assert_eq!(names, [vec![first, "20261123T000002.500000Z-3.json"], vec![second]]);
+        let read = Recording::read(&folder.path().join("store/driver-aa").join(first)).unwrap();
+        assert_eq!(read, interval(12, 1));
+        assert_eq!(store.intervals(), open().intervals());
     }
 
     /// A clock that was far ahead, and one that stood still: what was written first goes first, also after a new start.
