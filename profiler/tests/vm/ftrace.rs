@@ -294,7 +294,8 @@ fn the_next_start_puts_back_what_a_killed_tracer_left() {
         assert!(ended.stderr.contains(&says), "{ended:?}");
         assert_eq!(tracefs(), found);
         let again = Ended::of(&mut profiler("restore"));
-        assert_eq!((again.code, &*again.stderr), (Some(exit::OK), ""));
+        again.assert_code(exit::OK);
+        assert_eq!(again.stderr, "");
     }
     assert_as_found(&found);
 }
