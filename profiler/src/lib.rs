@@ -35,6 +35,7 @@ pub mod stats;
 pub mod stop;
 pub mod sweep;
 pub mod text;
+pub mod toml_file;
 pub mod trace_cmd;
 pub mod verdict;
 pub mod watch;

@@ -1,22 +1,6 @@
 //! Words that many messages have in common, and values that are given as text.
 
-use std::fs::File;
-use std::io::{self, Read as _};
-use std::path::Path;
 use std::time::Duration;
-
-/// Largest size of a file of settings.
-const MAX_FILE_BYTES: u64 = 1 << 20;
-
-/// The text of a file of settings; what is beyond 1 MiB is not read.
-///
-/// # Errors
-/// If it cannot be read, or is no UTF-8.
-pub fn of_file(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    File::open(path)?.take(MAX_FILE_BYTES).read_to_string(&mut text)?;
-    Ok(text)
-}
 
 /// The `s` of a plural: none for one.
 #[must_use]
@@ -33,14 +17,6 @@ pub fn listed<S: AsRef<str>>(names: &[S]) -> String {
         None | Some(0) => first.join(", "),
         Some(more) => format!("{} and {more} more", first.join(", ")),
     }
-}
-
-/// Line and column of a byte of `text`, both from 1; the column counts characters.
-#[must_use]
-pub fn place(text: &str, at: usize) -> (usize, usize) {
-    let before = text.get(..at).unwrap_or(text);
-    let line = before.matches('\n').count() + 1;
-    (line, before.rsplit('\n').next().unwrap_or_default().chars().count() + 1)
 }
 
 /// Longest duration accepted, a year, so that sums with "now" cannot overflow.

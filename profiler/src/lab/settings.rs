@@ -104,9 +104,9 @@ pub struct Settings {
     pub cost: Option<CostPlan>,
     /// The program that runs in the guest.
     pub program: PathBuf,
-    /// The folder that holds all that guests need. Each may write to that of its own boot alone: what one leaves leads
-    /// neither the next nor the host.
-    pub shared: PathBuf,
+    /// The guests' working directory, with all that they need. Each may write to the folder of its own boot alone: what one
+    /// leaves leads neither the next nor the host.
+    pub directory: PathBuf,
     /// The folder below it for the files of this kernel's boots.
     pub folder: PathBuf,
     /// Where the logs of the VMs go.
@@ -143,7 +143,7 @@ impl Options {
         Ok(())
     }
 
-    /// The settings for one kernel; `folder` is the one that guests share, `below` the kernel's part of it.
+    /// The settings for one kernel; `folder` is the guests' working directory, `below` the kernel's part of it.
     #[must_use]
     pub fn settings(&self, folder: &Path, below: &Path) -> Settings {
         let (cpus, side_by_side) = match self.clock {
@@ -170,7 +170,7 @@ impl Options {
             cost: self.cost_plan(run.length),
             work: vec![Job::warmed_up(None, run)],
             program: folder.join("profiler"),
-            shared: folder.to_owned(),
+            directory: folder.to_owned(),
             folder: below.to_owned(),
             logs: self.logs.clone().unwrap_or_else(|| below.join("logs")),
         }

@@ -85,7 +85,7 @@ fn spec(bench: &KernelBuilds, settings: &Settings, plan: &BootPlan, folder: &Pat
         timeout: settings.timeout,
         env: Vec::new(),
         command: ["sh", "-c", &script].map(str::to_owned).to_vec(),
-        directory: settings.shared.clone(),
+        directory: settings.directory.clone(),
         shared: folder.to_owned(),
         log: settings.logs.join(format!("{}-boot-{}.log", bench.kernel.release, plan.boot)),
         vng: settings.vng.clone(),

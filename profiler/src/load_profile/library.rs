@@ -5,7 +5,8 @@ use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use super::{BadProfile, LoadProfile, Origin, Work};
+use super::{LoadProfile, Origin, Work};
+use crate::toml_file::BadToml;
 
 /// Folder of profiles below the XDG data folders.
 const FOLDER: &str = "profiler/ltp-profiles";
@@ -81,7 +82,7 @@ pub enum LibraryError {
     },
     /// The file is not a valid profile.
     #[error(transparent)]
-    Bad(#[from] BadProfile),
+    Bad(#[from] BadToml),
     /// No folder has a profile of that name.
     #[error("no load profile `{name}`{}; there are {known} (`profiler profiles` describes them)", also(.near))]
     NotFound {

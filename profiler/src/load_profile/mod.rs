@@ -13,7 +13,6 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 pub use library::{Library, LibraryError, Listed};
-pub use read::BadProfile;
 
 use crate::load::{BuiltinKind, Rate};
 

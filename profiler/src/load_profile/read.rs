@@ -1,7 +1,6 @@
 //! Parses and validates a [`LoadProfile`]. Errors have a line and a column.
 
 use std::collections::HashSet;
-use std::ops::Range;
 
 use regex::Regex;
 use serde::Deserialize;
@@ -9,26 +8,12 @@ use toml::Spanned;
 
 use super::{Builtin, Hook, LoadProfile, LtpTests, Origin, Wanted, Work};
 use crate::load::{BuiltinKind, Rate};
-use crate::text::place;
+use crate::toml_file::{self, BadToml, Mistake};
 
 /// Most handlers, modules or parts of one profile.
 const MAX_ENTRIES: usize = 256;
 /// Most threads of a built-in load, as on the command line.
 const MAX_WORKERS: u32 = 4096;
-
-/// A file that is not a valid load profile.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{origin}:{line}:{column}: {message}")]
-pub struct BadProfile {
-    /// The file.
-    pub origin: String,
-    /// Line of the error, from 1.
-    pub line: usize,
-    /// Column of the error in characters, from 1.
-    pub column: usize,
-    /// What is wrong, and what would be right.
-    pub message: String,
-}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -69,25 +54,14 @@ struct Load {
     workers: Option<Spanned<u32>>,
 }
 
-/// An error and its place in the text, in bytes.
-type Mistake = (Range<usize>, String);
-
 impl LoadProfile {
     /// Parses the text of one profile.
     ///
     /// # Errors
     /// The first error: syntax, an unknown or missing key, an invalid value.
-    pub fn parse(name: &str, origin: Origin, text: &str) -> Result<Self, BadProfile> {
-        let read = || -> Result<Self, Mistake> {
-            let file: File = toml::from_str(text).map_err(|error| {
-                (error.span().unwrap_or_default(), error.message().replace('\n', ", "))
-            })?;
-            file.check(name, origin.clone())
-        };
-        read().map_err(|(span, message)| {
-            let (line, column) = place(text, span.start);
-            BadProfile { origin: origin.to_string(), line, column, message }
-        })
+    pub fn parse(name: &str, origin: Origin, text: &str) -> Result<Self, BadToml> {
+        let file = origin.to_string();
+        toml_file::parse(text, &file, |file: File| file.check(name, origin))
     }
 }
 
@@ -267,7 +241,7 @@ operations = 2000
 rate = "200/s"
 "#;
 
-    fn parse(text: &str) -> Result<LoadProfile, BadProfile> {
+    fn parse(text: &str) -> Result<LoadProfile, BadToml> {
         LoadProfile::parse("mine", Origin::File("mine.toml".into()), text)
     }
 

@@ -11,7 +11,8 @@ use toml::Spanned;
 use super::otlp::{BadCollector, Collector};
 use crate::probe::Precision;
 use crate::recording::Backend;
-use crate::text::{duration, of_file, place};
+use crate::text::duration;
+use crate::toml_file::{self, BadToml, Mistake, TomlFileError};
 use crate::verdict::parse_share;
 
 /// Where completed intervals go if nothing else is said.
@@ -99,31 +100,6 @@ impl Default for Config {
     }
 }
 
-/// A configuration that cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("cannot read {}: {source}: check the path and its permissions", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        source: std::io::Error,
-    },
-    /// The file has a mistake.
-    #[error("{}:{line}:{column}: {message}", path.display())]
-    Bad {
-        /// The file.
-        path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// Column in characters, from 1.
-        column: usize,
-        /// The mistake, and what is expected.
-        message: String,
-    },
-}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct File {
@@ -168,32 +144,21 @@ struct FileBudget {
     max_overhead: Option<Spanned<String>>,
 }
 
-/// An error and its place in the text, in bytes.
-type Mistake = (Range<usize>, String);
-
 impl Config {
     /// Reads a configuration from a file; keys that it lacks are as in [`Config::default`].
     ///
     /// # Errors
     /// If it cannot be read or has a mistake, such as an unknown key; the error has line and column.
-    pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let io_error = |source| ConfigError::Io { path: path.to_owned(), source };
-        let text = of_file(path).map_err(io_error)?;
-        Self::parse(&text, path)
+    pub fn read(path: &Path) -> Result<Self, TomlFileError> {
+        Ok(Self::parse(&toml_file::read(path)?, path)?)
     }
 
     /// Reads a configuration from the text of a file; `path` is for messages.
     ///
     /// # Errors
     /// As [`Config::read`].
-    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        let file = toml::from_str(text).map_err(|error| {
-            (error.span().unwrap_or_default(), error.message().replace('\n', ", "))
-        });
-        file.and_then(File::check).map_err(|(span, message)| {
-            let (line, column) = place(text, span.start);
-            ConfigError::Bad { path: path.to_owned(), line, column, message }
-        })
+    pub fn parse(text: &str, path: &Path) -> Result<Self, BadToml> {
+        toml_file::parse(text, &path.display().to_string(), File::check)
     }
 }
 

@@ -42,7 +42,8 @@ use tokio::sync::mpsc;
 use tracing::info;
 
 use crate::recording::Backend;
-use config::{Config, ConfigError};
+use crate::toml_file::TomlFileError;
+use config::Config;
 use control::{ControlError, Lock};
 pub use engine::MOST_BUILDS;
 use engine::{Beside, Engine, Outside};
@@ -69,7 +70,7 @@ pub enum Source {
 pub enum Error {
     /// Its configuration cannot be used.
     #[error(transparent)]
-    Config(#[from] ConfigError),
+    Config(#[from] TomlFileError),
     /// Another one runs, or its socket cannot be made.
     #[error(transparent)]
     Control(#[from] ControlError),

@@ -27,7 +27,6 @@ pub use finding::{
 pub use gate::{Undecided, gate, undecided};
 pub use quantity::{Amount, QuantityError, parse_ns, parse_share};
 pub use rule::{HandlerRule, Limit, Limits, LimitsError, Measured, Rule};
-pub use rule_file::RuleFileError;
 pub use side::{Note, Side};
 pub use sides::{Part, Refusal, Run, Sides, Unfit, Unlike};
 pub use statistic::{Observed, Statistic};

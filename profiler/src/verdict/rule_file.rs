@@ -1,37 +1,12 @@
 //! `gate.toml`: a rule in a file.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Deserialize;
 
 use super::rule::HandlerRule;
 use super::{Amount, Budget, Limit, Limits, Rule, Statistic, parse_share};
-use crate::text::{of_file, place};
-
-/// A file that is not a rule.
-#[derive(Debug, thiserror::Error)]
-pub enum RuleFileError {
-    /// The file cannot be read.
-    #[error("cannot read {}: {source}: check the path and its permissions", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        source: std::io::Error,
-    },
-    /// The file has a mistake.
-    #[error("{}:{line}:{column}: {message}", path.display())]
-    Bad {
-        /// The file.
-        path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// Column in characters, from 1.
-        column: usize,
-        /// The mistake.
-        message: String,
-    },
-}
+use crate::toml_file::{self, BadToml, TomlFileError};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -130,24 +105,23 @@ impl Rule {
     ///
     /// # Errors
     /// If it cannot be read or has a mistake, such as an unknown key; the error has line and column.
-    pub fn read(path: &Path) -> Result<Self, RuleFileError> {
-        let io_error = |source| RuleFileError::Io { path: path.to_owned(), source };
-        let text = of_file(path).map_err(io_error)?;
-        Self::parse(&text, path)
+    pub fn read(path: &Path) -> Result<Self, TomlFileError> {
+        Ok(Self::parse(&toml_file::read(path)?, path)?)
     }
 
     /// Reads a rule from the text of a file; `path` is for messages.
     ///
     /// # Errors
     /// As [`Rule::read`].
-    pub fn parse(text: &str, path: &Path) -> Result<Self, RuleFileError> {
-        let file: FileRule = toml::from_str(text).map_err(|error| {
-            let (line, column) = place(text, error.span().unwrap_or_default().start);
-            let message = error.message().replace('\n', " ");
-            RuleFileError::Bad { path: path.to_owned(), line, column, message }
-        })?;
+    pub fn parse(text: &str, path: &Path) -> Result<Self, BadToml> {
+        toml_file::parse(text, &path.display().to_string(), |file: FileRule| Ok(Self::from(file)))
+    }
+}
+
+impl From<FileRule> for Rule {
+    fn from(file: FileRule) -> Self {
         let default = Self::default();
-        Ok(Self {
+        Self {
             alpha: file.alpha.map_or(default.alpha, |Alpha(alpha)| alpha),
             limits: file.max_regression.map(Limits::from),
             floor: file.floor.map(|FileAmount(floor)| floor),
@@ -163,7 +137,7 @@ impl Rule {
                 })
                 .collect(),
             budgets: file.budgets.into_iter().map(|FileBudget(budget)| budget).collect(),
-        })
+        }
     }
 }
 

@@ -1,0 +1,108 @@
+//! Files of settings, in TOML: an error has its line and column.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+
+/// Largest size of a file of settings.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// A file of settings that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TomlFileError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {source}: check the path and its permissions", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// The file has a mistake.
+    #[error(transparent)]
+    Bad(#[from] BadToml),
+}
+
+/// Text with a mistake.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{origin}:{line}:{column}: {message}")]
+pub struct BadToml {
+    /// The file, or what else has the text.
+    pub origin: String,
+    /// Line of the mistake, from 1.
+    pub line: usize,
+    /// Column of the mistake in characters, from 1.
+    pub column: usize,
+    /// What is wrong, and what would be right.
+    pub message: String,
+}
+
+/// An error and its place in the text, in bytes.
+pub(crate) type Mistake = (Range<usize>, String);
+
+/// The text of a file; what is beyond 1 MiB is not read.
+///
+/// # Errors
+/// If it cannot be read, or is no UTF-8.
+pub(crate) fn read(path: &Path) -> Result<String, TomlFileError> {
+    let mut text = String::new();
+    let read = |file: File| file.take(MAX_FILE_BYTES).read_to_string(&mut text);
+    File::open(path)
+        .and_then(read)
+        .map_err(|source| TomlFileError::Io { path: path.to_owned(), source })?;
+    Ok(text)
+}
+
+/// What `check` makes of the values in `text`; `origin` is for messages.
+///
+/// # Errors
+/// The first mistake: of syntax, an unknown or missing key, or what `check` finds.
+pub(crate) fn parse<T: DeserializeOwned, U>(
+    text: &str,
+    origin: &str,
+    check: impl FnOnce(T) -> Result<U, Mistake>,
+) -> Result<U, BadToml> {
+    let values = toml::from_str(text).map_err(|error| {
+        (error.span().unwrap_or_default(), error.message().replace('\n', ", "))
+    });
+    values.and_then(check).map_err(|(span, message)| {
+        let (line, column) = place(text, span.start);
+        BadToml { origin: origin.to_owned(), line, column, message }
+    })
+}
+
+/// Line and column of a byte of `text`, both from 1; the column counts characters.
+fn place(text: &str, at: usize) -> (usize, usize) {
+    let before = text.get(..at).unwrap_or(text);
+    let line = before.matches('\n').count() + 1;
+    (line, before.rsplit('\n').next().unwrap_or_default().chars().count() + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistake_has_its_line_and_its_column_in_characters() {
+        let of = |text: &str| {
+            let check = |table: toml::Table| match table.contains_key("ü") {
+                true => Err((text.find("= 2").unwrap()..0, "it is 2".to_owned())),
+                false => Ok(table.len()),
+            };
+            parse(text, "a.toml", check).map_err(|bad| bad.to_string())
+        };
+        assert_eq!(of("a = 1\nb = 2"), Ok(2));
+        assert_eq!(of("a = 1\n\"ü\" = 2"), Err("a.toml:2:5: it is 2".to_owned()));
+        let syntax = of("a = 1\nb = = 1").unwrap_err();
+        assert!(syntax.starts_with("a.toml:2:5: ") && !syntax.contains('\n'), "{syntax}");
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let error = read(Path::new("/no/such.toml")).unwrap_err().to_string();
+        assert!(error.starts_with("cannot read /no/such.toml: ") && error.ends_with("permissions"));
+    }
+}
