@@ -22,7 +22,18 @@ const ROWS: &[&[&str]] = &[
     &["load", "probe", "watch"],
     &["recording"],
     &["kernel"],
-    &["atomic_file", "bytes", "emulator", "error", "limits", "progress", "stats", "stop", "text", "toml_file"],
+    &[
+        "atomic_file",
+        "bytes",
+        "emulator",
+        "error",
+        "limits",
+        "progress",
+        "stats",
+        "stop",
+        "text",
+        "toml_file",
+    ],
 ];
 
 /// Modules used, by the module that uses them: where, and which.

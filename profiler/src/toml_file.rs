@@ -65,9 +65,8 @@ pub(crate) fn parse<T: DeserializeOwned, U>(
     origin: &str,
     check: impl FnOnce(T) -> Result<U, Mistake>,
 ) -> Result<U, BadToml> {
-    let values = toml::from_str(text).map_err(|error| {
-        (error.span().unwrap_or_default(), error.message().replace('\n', ", "))
-    });
+    let values = toml::from_str(text)
+        .map_err(|error| (error.span().unwrap_or_default(), error.message().replace('\n', ", ")));
     values.and_then(check).map_err(|(span, message)| {
         let (line, column) = place(text, span.start);
         BadToml { origin: origin.to_owned(), line, column, message }
