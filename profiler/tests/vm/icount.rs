@@ -86,43 +86,49 @@ fn an_added_delay_is_measured_to_one_percent() {
     }
 }
 
-/// Writes the values that two boots have to agree on.
+/// Writes the values that two boots have to agree on. All handlers have probes throughout: attaching takes longer than a load.
 #[test]
 #[ignore = "VM 6.1, virtual time, twice"]
 fn two_boots_measure_the_same() {
-    testbed::load();
     let mut values = String::new();
-    for handler in TEN {
-        let (kind, operations) = match handler.split('_').next() {
-            Some("connect") => (BuiltinKind::Connect, 4_000),
-            Some("bind") => (BuiltinKind::Bind, 4_000),
-            Some("execve") => (BuiltinKind::Execve, 200),
-            Some("udp") => (BuiltinKind::UdpRecv, 4_000),
-            Some("security") => (BuiltinKind::Open, 4_000),
-            Some("ptrace") => (BuiltinKind::Ptrace, 4_000),
-            _ => panic!("no load for {handler}"),
-        };
-        let session = attach(&[handler], Options::default());
-        let (_, session) = measure(session, kind, operations / 8);
-        let (measured, _) = measure(session, kind, operations);
-        let quantile = |q| measured.measure.durations.histogram().value_at_quantile(q) as f64;
-        for (statistic, value) in [
-            ("mean", measured.mean_ns()),
-            ("tp90", quantile(0.90)),
-            ("tp95", quantile(0.95)),
-            ("tp99", quantile(0.99)),
-        ] {
-            writeln!(values, "{handler}.{statistic}\t{value}").unwrap();
+    let mut session = attach(&TEN, Options::default());
+    for (hook, kind, operations) in [
+        ("connect_", BuiltinKind::Connect, 4_000),
+        ("bind_", BuiltinKind::Bind, 4_000),
+        ("execve_", BuiltinKind::Execve, 200),
+        ("udp_", BuiltinKind::UdpRecv, 4_000),
+        ("security_", BuiltinKind::Open, 4_000),
+        ("ptrace_", BuiltinKind::Ptrace, 4_000),
+    ] {
+        run_loads(vec![builtin(kind, operations / 8)]);
+        let window = Window::of(session);
+        run_loads(vec![builtin(kind, operations)]);
+        let (all, again) = window.end_and_keep();
+        session = again;
+        for measured in all.iter().filter(|measured| measured.name().starts_with(hook)) {
+            measured.assert_exact();
+            assert!(measured.count() >= operations, "{measured:?}");
+            let (handler, durations) = (measured.name(), &measured.measure.durations);
+            let quantile = |q| durations.histogram().value_at_quantile(q) as f64;
+            for (statistic, value) in [
+                ("mean", measured.mean_ns()),
+                ("tp90", quantile(0.90)),
+                ("tp95", quantile(0.95)),
+                ("tp99", quantile(0.99)),
+            ] {
+                writeln!(values, "{handler}.{statistic}\t{value}").unwrap();
+            }
+            println!(
+                "{handler}: {} calls, min {:?}, mean {:.2}, TP99 {}, max {:?}",
+                measured.count(),
+                durations.min_ns(),
+                measured.mean_ns(),
+                quantile(0.99),
+                durations.max_ns()
+            );
         }
-        println!(
-            "{handler}: {} calls, min {:?}, mean {:.2}, TP99 {}, max {:?}",
-            measured.count(),
-            measured.measure.durations.min_ns(),
-            measured.mean_ns(),
-            quantile(0.99),
-            measured.measure.durations.max_ns()
-        );
     }
+    assert_eq!(values.lines().count(), 4 * TEN.len(), "a handler has no load:\n{values}");
     let out = std::env::var_os("PROFILER_VM_OUT").expect("PROFILER_VM_OUT names the output folder");
     std::fs::write(PathBuf::from(out).join("values.tsv"), values).unwrap();
 }
@@ -286,9 +292,8 @@ fn self_time_is_that_of_the_call_without_the_inner_one() {
         let (_, session) = trigger(session, command, 500);
         trigger(session, command, CALLS)
     };
-    // With each of these iterations in the loops, by one session.
-    let nested = |options: Options, handlers: &[&str]| {
-        let mut session = attach(handlers, options);
+    // Of the first handler, with each of these iterations in the loops.
+    let nested = |mut session| {
         let mut all = Vec::new();
         for (outer, inner) in SPINS {
             testbed::spin("testbed_outer", outer);
@@ -308,11 +313,14 @@ fn self_time_is_that_of_the_call_without_the_inner_one() {
     let mut failures = 0;
     for backend in nested::backends() {
         let options = Options { backend: Some(backend), ..Options::default() };
-        let floor = run(attach(&["testbed_empty"], options), "empty").0.remove(0).mean_ns();
-        let bare = nested(options, &["testbed_outer"]);
-        let inner = nested(options, &["testbed_inner"]);
+        let bare = nested(attach(&["testbed_outer"], options));
+        // By one session, as none of the two is inside the other.
+        let (mut empty, session) =
+            run(attach(&["testbed_inner", "testbed_empty"], options), "empty");
+        let floor = empty.remove(1).mean_ns();
+        let inner = nested(session);
         let telling = Options { self_time: true, ..options };
-        let both = nested(telling, &["testbed_outer", "testbed_inner"]);
+        let both = nested(attach(&["testbed_outer", "testbed_inner"], telling));
         for ((bare, inner), both) in bare.iter().zip(&inner).zip(&both) {
             let (bare, inner) = (bare.mean_ns(), inner.mean_ns() - floor);
             let own = both.measure.self_time.as_ref().unwrap();

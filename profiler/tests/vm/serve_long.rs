@@ -171,7 +171,7 @@ impl Phase {
 #[test]
 #[ignore = "VM 6.1, virtual time"]
 fn sixty_handlers_cost_little_and_their_memory_stays() {
-    let (quiet, soak) = (times("PROFILER_VM_IDLE", 600), times("PROFILER_VM_SOAK", 20));
+    let (quiet, soak) = (times("PROFILER_VM_IDLE", 240), times("PROFILER_VM_SOAK", 20));
     testbed::load();
     let sixty = format!("\"{}\", \"testbed_trivial_*\", {INNER:?}", TEN[..9].join("\", \""));
     let daemon = Daemon::scraped(&sixty, "1m");
@@ -211,7 +211,7 @@ fn sixty_handlers_cost_little_and_their_memory_stays() {
 #[test]
 #[ignore = "VM 6.1, virtual time"]
 fn hours_of_timers_lose_no_call_and_no_interval() {
-    let hours = times("PROFILER_VM_HOURS", 2);
+    let hours = times("PROFILER_VM_HOURS", 1);
     testbed::load();
     let daemon = Daemon::scraped("\"testbed_inner\"", "1m");
     daemon.wait_measuring();
