@@ -48,8 +48,8 @@ fn to_stdout(text: &str) -> Result<(), Failure> {
 /// Restores what a killed profiler had changed in tracefs, and reports it.
 fn restore_tracefs() {
     match keeper::put_back(Path::new("/")) {
-        Ok(Some(recovered)) => eprintln!("{recovered}"),
-        Ok(None) => {}
+        Ok(done) if done.is_all() && done.journal.is_none() => {}
+        Ok(done) => eprintln!("{done}"),
         Err(error) => eprintln!("warning: tracefs was not restored after an earlier run: {error}"),
     }
 }

@@ -8,16 +8,16 @@ use crate::probe::keeper;
 /// See the [command line](crate::cli::Command::Restore).
 ///
 /// # Errors
-/// If something is left.
+/// If something of a killed profiler's is left. What one that lives has changed is its own.
 pub fn run() -> Result<(), Failure> {
     let failed = |text| Failure::new(exit::CANNOT_MEASURE, text);
-    match keeper::put_back(Path::new("/")) {
-        Ok(Some(recovered)) if !recovered.failed.is_empty() => Err(failed(recovered.to_string())),
-        Ok(Some(recovered)) => {
-            eprintln!("{recovered}");
-            Ok(())
-        }
-        Ok(None) => Ok(()),
-        Err(error) => Err(failed(format!("tracefs cannot be put back: {error}"))),
+    let done = keeper::put_back(Path::new("/"))
+        .map_err(|error| failed(format!("tracefs cannot be put back: {error}")))?;
+    if !done.is_all() {
+        return Err(failed(done.to_string()));
     }
+    if done.journal.is_some() {
+        eprintln!("{done}");
+    }
+    Ok(())
 }

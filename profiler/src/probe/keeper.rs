@@ -10,6 +10,7 @@
 //! control group or PID namespace, such as a container's, or of the machine.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
@@ -33,14 +34,48 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// The same for a profiler whose end cannot be seen: `/proc` is that of another PID namespace.
 const PATIENCE_UNSEEN: Duration = Duration::from_secs(2);
 
-/// Undoes what profilers that were killed have left in tracefs: says what function-graph's journal had.
+/// What became of that which killed profilers had left in tracefs.
+#[derive(Debug)]
+pub struct PutBack {
+    /// What function-graph's journal had; `None` if nobody had left one.
+    pub journal: Option<Recovered>,
+    /// Whether kprobe events are left, because others use them.
+    pub events_are_left: bool,
+}
+
+impl PutBack {
+    /// Whether nothing is left.
+    #[must_use]
+    pub fn is_all(&self) -> bool {
+        let has_failed = self.journal.as_ref().is_some_and(|found| !found.failed.is_empty());
+        !has_failed && !self.events_are_left
+    }
+}
+
+impl fmt::Display for PutBack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(journal) = &self.journal {
+            write!(f, "{journal}")?;
+        }
+        if self.events_are_left {
+            let lead = if self.journal.is_some() { "; " } else { "" };
+            write!(
+                f,
+                "{lead}kprobe events of a killed profiler are in use: disable them in tracefs"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Undoes what profilers that were killed have left in tracefs; what those that live have changed stays.
 /// Safe to be called by several processes at once.
 ///
 /// # Errors
 /// When there is a journal that cannot be read.
-pub fn put_back(root: &Path) -> io::Result<Option<Recovered>> {
-    kprobe_event::remove_leftovers();
-    ftrace::recover(root)
+pub fn put_back(root: &Path) -> io::Result<PutBack> {
+    let events_are_left = !kprobe_event::remove_leftovers();
+    Ok(PutBack { journal: ftrace::recover(root)?, events_are_left })
 }
 
 /// A keeper of this process. Dropping it ends the keeper and waits for its end.
@@ -104,16 +139,8 @@ fn keep(profiler: Option<OsString>) -> i32 {
     let root = Path::new("/");
     let patience = if profiler.state(root) == State::Unknown { PATIENCE_UNSEEN } else { PATIENCE };
     // What cannot be put back stays in the journal, and the next start says so.
-    if once_gone(&profiler, root, patience, || put_all_back(root)) { 0 } else { 1 }
-}
-
-/// Whether nothing is left to do.
-fn put_all_back(root: &Path) -> bool {
-    let no_event_is_left = kprobe_event::remove_leftovers();
-    // Without a journal, or with that of a profiler that lives, there is nothing to do.
-    let no_change_is_left =
-        ftrace::recover(root).is_ok_and(|found| found.is_none_or(|found| found.failed.is_empty()));
-    no_event_is_left && no_change_is_left
+    let put_all_back = || put_back(root).is_ok_and(|done| done.is_all());
+    if once_gone(&profiler, root, patience, put_all_back) { 0 } else { 1 }
 }
 
 /// Puts back what a profiler has left, once it is gone, until that is done: whether it is in the end.

@@ -493,14 +493,7 @@ impl Attachment {
     /// # Errors
     /// Never for histograms of one precision; the library's own check is passed on.
     pub(super) fn close(&mut self) -> Result<Recording, ProbeError> {
-        let length = self.until.saturating_duration_since(self.began).max(Duration::from_nanos(1));
-        let mut recording = self.interval(length)?;
-        if let Ok(Some((handler, prog_id))) = self.session.foreign_program() {
-            let warning = Warning::Shared(Handlers(vec![handler]), prog_id);
-            warn!("{warning}");
-            recording.warnings.push(warning.into());
-        }
-        recording.warn();
+        let (recording, length) = self.open_interval()?;
         for handler in &mut self.handlers {
             let covered = handler.coverage.close(self.until).min(recording.window_ns);
             let of = self.covered_ns.entry(handler.measure.target.label()).or_default();
@@ -524,6 +517,19 @@ impl Attachment {
         }
         (self.started, self.began) = (ended, self.until);
         Ok(recording)
+    }
+
+    /// The interval until now with its warnings, and its length.
+    fn open_interval(&mut self) -> Result<(Recording, Duration), ProbeError> {
+        let length = self.until.saturating_duration_since(self.began).max(Duration::from_nanos(1));
+        let mut recording = self.interval(length)?;
+        if let Ok(Some((handler, prog_id))) = self.session.foreign_program() {
+            let warning = Warning::Shared(Handlers(vec![handler]), prog_id);
+            warn!("{warning}");
+            recording.warnings.push(warning.into());
+        }
+        recording.warn();
+        Ok((recording, length))
     }
 
     /// The interval of this length as a recording: handlers that had no probes in it are left out.
@@ -571,9 +577,7 @@ impl Attachment {
         recording: &Recording,
     ) -> Result<(Change, Recording), ProbeError> {
         let change = self.drain(recording, true)?;
-        let length = self.until.saturating_duration_since(self.began).max(Duration::from_nanos(1));
-        let mut interval = self.interval(length)?;
-        interval.warn();
+        let (interval, _) = self.open_interval()?;
         Ok((change, interval))
     }
 

@@ -147,6 +147,7 @@ impl Watched {
         let before = self.refused.filter(|(of, _)| *of == load);
         let wait = before.map_or(FIRST_WAIT, |(_, wait)| (wait * 2).min(LONGEST_WAIT));
         warn!(
+            target: ALWAYS,
             "module {} cannot be measured: {why}; it is tried again in {} s, and at once by `profiler release --resume {}`",
             self.config.name,
             wait.as_secs(),
@@ -550,8 +551,9 @@ impl Engine {
                 self.store.put(&module, &id, interval);
             }
             Err(error) => {
-                self.store.lose(1);
-                error!("the last interval of module {module} is lost: {error}");
+                let is_lost = self.store.lose_open(&module, &id);
+                let what = if is_lost { "last interval" } else { "end of the last interval" };
+                error!("the {what} of module {module} is lost: {error}");
             }
         }
         Some((load, released))

@@ -1,8 +1,9 @@
 //! Log messages: to the journal with their priorities where standard error is the journal, else as lines on standard error.
 //!
 //! A message that repeats is logged once a minute, with the number of those left out. What differs from message to message is
-//! bounded, too: a collector that is down, or a hostile client, does not fill the disk by way of the journal. What root alone
-//! brings about, loads and releases of modules, is logged each time: the last of these says what the daemon does now.
+//! bounded, too: a collector that is down, or a hostile client, does not fill the disk by way of the journal. What becomes of a
+//! module is logged each time, so that the last line about it is true: root loads and releases modules, and the budget and new
+//! tries have their times.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
@@ -79,7 +80,7 @@ impl Logs {
         self.say(ONCE_IN);
     }
 
-    /// The same for all that repeated: nothing is logged after it.
+    /// The same for all that repeated, at the daemon's end.
     pub fn end(&self) {
         self.say(Duration::ZERO);
     }

@@ -190,6 +190,13 @@ impl Store {
         self.lost += intervals;
     }
 
+    /// Counts a build's open interval as lost, unless it was written ahead: whether it is lost.
+    pub(super) fn lose_open(&mut self, module: &str, build: &str) -> bool {
+        let is_lost = self.ahead.remove(&folder_name(module, build)).is_none();
+        self.lose(u64::from(is_lost));
+        is_lost
+    }
+
     /// Goes on with what another folder had not taken.
     pub(super) fn take_over(&mut self, mut other: Self) {
         let pending = std::mem::take(&mut other.pending);
@@ -219,11 +226,13 @@ impl Store {
     /// Writes a completed interval of a build, with those before it that could not be written.
     pub(super) fn put(&mut self, module: &str, build: &str, interval: Recording) {
         let build = folder_name(module, build);
-        let number = self.ahead.remove(&build).unwrap_or_else(|| {
+        let ahead = self.ahead.remove(&build);
+        let number = ahead.unwrap_or_else(|| {
             self.last += 1;
             self.last
         });
-        self.note(1);
+        // What was written ahead is not lost.
+        self.note(u64::from(ahead.is_none()));
         let new = Pending { build, sum: interval, intervals: 1, number };
         let waiting = self.pending.iter().rposition(|pending| pending.build == new.build);
         let new = match waiting.map(|at| (at, joined(&self.pending[at], &new))) {
@@ -290,7 +299,13 @@ impl Store {
     /// The daemon ends: what cannot be written now is lost, and said.
     pub(super) fn end(&mut self) {
         self.write_pending();
-        for Pending { build, intervals, .. } in self.pending.drain(..) {
+        for Pending { build, intervals, number, .. } in self.pending.drain(..) {
+            if self.files.keys().any(|file| file.number == number) {
+                error!(
+                    "the last calls of {build} are lost: its last interval could not be written again"
+                );
+                continue;
+            }
             self.lost += intervals;
             error!("{intervals} intervals of {build} are lost: they could not be written");
         }
@@ -305,37 +320,42 @@ impl Store {
             return Err(format!("it has {length} bytes, and max-bytes is {max_bytes}"));
         }
         let text = |error: io::Error| error.to_string();
+        let of_build = folder.join(build);
+        let start = recording.started.strftime(START).to_string().into_boxed_str();
+        let file = Stored { number, start, folder: of_build.as_path().into() };
+        // In the place of what was written ahead.
+        let before = self.files.get(&file).copied().unwrap_or(0);
         let system = statvfs(folder).map_err(|error| text(error.into()))?;
         let free = system.blocks_available().saturating_mul(system.fragment_size());
+        let free = free.saturating_add(before);
         if free < length.saturating_add(*min_free_bytes) {
             return Err(format!(
                 "{free} bytes are free in {}, and min-free-bytes is {min_free_bytes}",
                 folder.display()
             ));
         }
-        let of_build = folder.join(build);
         let folder = folder.clone();
-        self.make_room(length);
+        self.make_room(length.saturating_sub(before), &file);
         if !of_build.exists() {
             fs::DirBuilder::new().mode(0o700).create(&of_build).map_err(text)?;
             // Its name is on disk before what is in it.
             fs::File::open(&folder).and_then(|folder| folder.sync_all()).map_err(text)?;
         }
-        let start = recording.started.strftime(START).to_string().into_boxed_str();
-        let file = Stored { number, start, folder: of_build.into() };
         let written = OutputFile::open(&file.path()).and_then(|output| output.commit(&bytes));
         written.map_err(|error| error.to_string())?;
-        // In the place of what was written ahead.
-        self.bytes -= self.files.insert(file, length).unwrap_or(0);
-        self.bytes += length;
+        self.files.insert(file, length);
+        self.bytes = self.bytes.saturating_sub(before).saturating_add(length);
         Ok(())
     }
 
-    /// Removes the oldest intervals until `bytes` more fit.
-    fn make_room(&mut self, bytes: u64) {
+    /// Removes the oldest intervals until `bytes` more fit, but neither this file nor what was written ahead.
+    fn make_room(&mut self, bytes: u64, written: &Stored) {
         let mut removed = 0;
         while self.bytes + bytes > self.config.max_bytes {
-            let Some((file, length)) = self.files.pop_first() else { break };
+            let is_ahead = |file: &Stored| self.ahead.values().any(|number| *number == file.number);
+            let mut others =
+                self.files.extract_if(.., |file, _| file != written && !is_ahead(file));
+            let Some((file, length)) = others.next() else { break };
             self.bytes -= length;
             let path = file.path();
             if let Err(error) = fs::remove_file(&path)
@@ -502,6 +522,37 @@ mod tests {
         let read = Recording::read(&folder.path().join("store/driver-aa").join(first)).unwrap();
         assert_eq!(read, interval(12, 1));
         assert_eq!(store.intervals(), open().intervals());
+    }
+
+    /// Room is for all three builds' intervals, and for little more.
+    #[test]
+    fn what_was_written_ahead_makes_room_for_itself_alone() {
+        let folder = folder();
+        let bytes = interval(10, 1).to_json().len() as u64;
+        let mut store = Store::open(config(folder.path(), 3 * bytes + bytes / 2)).unwrap();
+        store.put("driver", "old", interval(10, 1));
+        for build in ["aa", "bb", "cc"] {
+            store.put_ahead("driver", build, &interval(10, 2));
+        }
+        for build in ["aa", "bb", "cc"] {
+            store.put("driver", build, interval(11, 2));
+        }
+        let bytes = 3 * interval(11, 2).to_json().len() as u64;
+        let kept = Intervals { on_disk: 3, bytes, removed: 1, ..Intervals::default() };
+        assert_eq!(store.intervals(), kept);
+        // Its last calls are lost, not the interval.
+        store.put_ahead("driver", "aa", &interval(10, 3));
+        store.config.min_free_bytes = 1 << 60;
+        store.put("driver", "aa", interval(11, 3));
+        store.end();
+        let Intervals { on_disk, waiting, lost, .. } = store.intervals();
+        assert_eq!((on_disk, waiting, lost), (3, 0, 0));
+        store.put_ahead("driver", "aa", &interval(10, 4));
+        assert!(store.lose_open("driver", "aa"), "there is no room for it");
+        store.config.min_free_bytes = 0;
+        store.put_ahead("driver", "aa", &interval(10, 4));
+        assert!(!store.lose_open("driver", "aa"));
+        assert_eq!(store.intervals().lost, 1);
     }
 
     /// A clock that was far ahead, and one that stood still: what was written first goes first, also after a new start.
