@@ -6,7 +6,8 @@
 #   variable  default          meaning
 #   BASE      (none)           commit that the checked-out one is compared with
 #   DRIVER    testbed          folder of the driver's sources
-#   MODULE    hids_testbed.ko  the module that `make` leaves in that folder
+#   MODULE    hids_testbed.ko  the module that the build leaves in that folder
+#   BUILD     (make)           how it is built there, with the kernel's headers in $HEADERS; by default `make KDIR="$HEADERS" CC=gcc-12`
 #   HANDLERS  *                handlers to judge: a name or a glob; profiler chooses the loads that make the kernel call them
 #   RULES     (gate.toml)      limits and budgets; by default the file beside this script
 #   KERNEL    6.1              Debian's kernel that the driver is built for and measured on
@@ -16,6 +17,7 @@ set -euo pipefail
 BASE=${BASE:?set it to the commit that the change is compared with}
 DRIVER=${DRIVER:-testbed}
 MODULE=${MODULE:-hids_testbed.ko}
+BUILD=${BUILD:-make KDIR=\"\$HEADERS\" CC=gcc-12}
 HANDLERS=${HANDLERS:-*}
 RULES=${RULES:-$(dirname "${BASH_SOURCE[0]}")/gate.toml}
 KERNEL=${KERNEL:-6.1}
@@ -38,14 +40,15 @@ export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0="$P
 cargo install --locked --path "$PROFILER/profiler" --root "$out"
 (cd "$PROFILER" && cargo xtask vm --kernel "$KERNEL" -- uname -r)
 kernel=$PROFILER/target/kernels/$KERNEL
-headers=$(realpath "$kernel"/usr/src/linux-headers-*-amd64)
+HEADERS=$(realpath "$kernel"/usr/src/linux-headers-*-amd64)
+export HEADERS
 
-# The driver at both commits. If yours is not built by a plain `make`, change the last line.
+# The driver at both commits.
 build() {
     rm -rf "${out:?}/$1"
     git worktree prune
     git worktree add --detach "$out/$1" "$2"
-    make -C "$out/$1/$DRIVER" KDIR="$headers" CC=gcc-12
+    (cd "$out/$1/$DRIVER" && bash -euc "$BUILD")
 }
 build baseline "$BASE"
 build candidate HEAD

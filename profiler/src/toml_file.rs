@@ -21,6 +21,12 @@ pub enum TomlFileError {
         /// The reason.
         source: io::Error,
     },
+    /// It is no file of settings.
+    #[error("cannot use {}: it is no UTF-8 text of at most 1 MiB", path.display())]
+    NoText {
+        /// The file.
+        path: PathBuf,
+    },
     /// The file has a mistake.
     #[error(transparent)]
     Bad(#[from] BadToml),
@@ -43,17 +49,19 @@ pub struct BadToml {
 /// An error and its place in the text, in bytes.
 pub(crate) type Mistake = (Range<usize>, String);
 
-/// The text of a file; what is beyond 1 MiB is not read.
+/// The text of a file.
 ///
 /// # Errors
-/// If it cannot be read, or is no UTF-8.
+/// If it cannot be read, is no UTF-8, or has more than 1 MiB.
 pub(crate) fn read(path: &Path) -> Result<String, TomlFileError> {
-    let mut text = String::new();
-    let read = |file: File| file.take(MAX_FILE_BYTES).read_to_string(&mut text);
+    let mut bytes = Vec::new();
+    let read = |file: File| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes);
     File::open(path)
         .and_then(read)
         .map_err(|source| TomlFileError::Io { path: path.to_owned(), source })?;
-    Ok(text)
+    let text = String::from_utf8(bytes).ok();
+    let text = text.filter(|text| text.len() as u64 <= MAX_FILE_BYTES);
+    text.ok_or_else(|| TomlFileError::NoText { path: path.to_owned() })
 }
 
 /// What `check` makes of the values in `text`; `origin` is for messages.
@@ -97,6 +105,20 @@ mod tests {
         assert_eq!(of("a = 1\n\"ü\" = 2"), Err("a.toml:2:5: it is 2".to_owned()));
         let syntax = of("a = 1\nb = = 1").unwrap_err();
         assert!(syntax.starts_with("a.toml:2:5: ") && !syntax.contains('\n'), "{syntax}");
+    }
+
+    /// The end of a file that is cut off may be a whole table.
+    #[test]
+    fn a_file_that_is_no_text_or_too_long_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let of = |bytes: &[u8]| {
+            std::fs::write(file.path(), bytes).unwrap();
+            read(file.path()).map(|text| text.len()).map_err(|error| error.to_string())
+        };
+        assert_eq!(of(&vec![b'\n'; 1 << 20]), Ok(1 << 20));
+        for bad in [&vec![b'\n'; (1 << 20) + 1][..], b"a = \"\xe9\""] {
+            assert!(of(bad).unwrap_err().ends_with("it is no UTF-8 text of at most 1 MiB"));
+        }
     }
 
     #[test]

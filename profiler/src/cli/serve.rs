@@ -17,7 +17,7 @@ Examples:
   # is the configuration right? nothing is measured
   profiler serve --config /etc/profiler/serve.toml --check
   # one module, without a file
-  profiler serve --module hids_driver --handler '*_handler' --store /srv/profiler --interval 5m --max-bytes 104857600";
+  profiler serve --module hids_driver --handler '*_handler' --store /srv/profiler";
 
 /// Arguments of `profiler serve`.
 #[derive(Debug, Args)]
@@ -67,7 +67,7 @@ fn listen(text: &str) -> Result<Listen, String> {
 const RELEASE_EXAMPLES: &str = "\
 Examples:
   # a new build of the driver: the daemon measures it as soon as it is loaded
-  profiler release hids_driver && rmmod hids_driver && insmod hids_driver.ko
+  profiler release hids_driver && rmmod hids_driver && insmod hids_driver.btf.ko
   # the old one stays after all
   profiler release --resume hids_driver";
 

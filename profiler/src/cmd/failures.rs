@@ -43,7 +43,7 @@ impl From<AskError> for Failure {
             AskError::NoDaemon => exit::NO_TARGET,
             AskError::NotRoot => exit::CANNOT_MEASURE,
             AskError::Refused { code, .. } => code,
-            AskError::NoAnswer(_) => exit::INTERNAL,
+            AskError::NoAnswer(_) | AskError::Late => exit::INTERNAL,
         };
         Self::new(code, error.to_string())
     }

@@ -51,6 +51,14 @@ pub struct Options<'a> {
 pub fn run(options: &Options<'_>, out: &mut dyn Write) -> Result<(), Failure> {
     let output = options.output.map(OutputFile::open).transpose()?;
     let format = options.format.or_else(|| options.output.and_then(Format::of_file));
+    if let (None, Some(path)) = (format, options.output.filter(|path| path.extension().is_some())) {
+        let message = format!(
+            "the extension of {} is no format's: add --format ({})",
+            path.display(),
+            Format::ALL.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        );
+        return Err(Failure::new(exit::USAGE, message));
+    }
     let format = format.unwrap_or(Format::Table);
     if options.other.is_some() && format != Format::Html {
         let message = format!(

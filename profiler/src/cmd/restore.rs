@@ -8,9 +8,12 @@ use crate::probe::keeper;
 /// See the [command line](crate::cli::Command::Restore).
 ///
 /// # Errors
-/// If something of a killed profiler's is left. What one that lives has changed is its own.
+/// If this is not root, or something of a killed profiler's is left. What one that lives has changed is its own.
 pub fn run() -> Result<(), Failure> {
     let failed = |text| Failure::new(exit::CANNOT_MEASURE, text);
+    if !nix::unistd::geteuid().is_root() {
+        return Err(failed("only root can put tracefs back: run this as root".to_owned()));
+    }
     let done = keeper::put_back(Path::new("/"))
         .map_err(|error| failed(format!("tracefs cannot be put back: {error}")))?;
     if !done.is_all() {

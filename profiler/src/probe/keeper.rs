@@ -39,7 +39,7 @@ const PATIENCE_UNSEEN: Duration = Duration::from_secs(2);
 pub struct PutBack {
     /// What function-graph's journal had; `None` if nobody had left one.
     pub journal: Option<Recovered>,
-    /// Whether kprobe events are left, because others use them.
+    /// Whether kprobe events are left, because others use them or they cannot be removed.
     pub events_are_left: bool,
 }
 
@@ -61,7 +61,7 @@ impl fmt::Display for PutBack {
             let lead = if self.journal.is_some() { "; " } else { "" };
             write!(
                 f,
-                "{lead}kprobe events of a killed profiler are in use: disable them in tracefs"
+                "{lead}kprobe events of a killed profiler are left: others use them, or tracefs is read-only"
             )?;
         }
         Ok(())

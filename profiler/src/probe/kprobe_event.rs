@@ -165,12 +165,13 @@ pub(super) fn remove_leftovers() -> bool {
             continue;
         }
         while let Err(error) = write(&tracefs, &format!("-:{GROUP}/{name}")) {
-            // Another process may remove it at the same time.
             let busy = error.kind() == io::ErrorKind::ResourceBusy;
-            if !busy || matches!(maker, Maker::Number(_)) {
+            // Another process may remove it at the same time.
+            let is_removed = error.kind() == io::ErrorKind::NotFound;
+            if is_removed || busy && matches!(maker, Maker::Number(_)) {
                 break;
             }
-            if Instant::now() >= patience {
+            if !busy || Instant::now() >= patience {
                 all = false;
                 break;
             }

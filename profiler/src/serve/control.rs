@@ -228,6 +228,12 @@ pub enum AskError {
     /// The conversation broke off.
     #[error("the daemon gave no answer: {0}: see its journal")]
     NoAnswer(io::Error),
+    /// It did not answer in time.
+    #[error(
+        "the daemon has not answered for {} s, and may still do what it was asked: see `profiler status`, or its journal",
+        PATIENCE_OF_CLIENT.as_secs()
+    )]
+    Late,
 }
 
 /// Asks the daemon whose socket is in `folder`.
@@ -243,6 +249,7 @@ pub fn ask(folder: &Path, request: &Request) -> Result<Answer, AskError> {
     match converse(&stream, request) {
         Ok(Answer::Refused { code, message }) => Err(AskError::Refused { code, message }),
         Ok(answer) => Ok(answer),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(AskError::Late),
         Err(error) => Err(AskError::NoAnswer(error)),
     }
 }

@@ -715,7 +715,9 @@ impl Engine {
 
     /// Keeps intervals as `config` says.
     fn store_as(&mut self, config: &Config) -> Result<(), StoreError> {
-        if config.store != self.config.store {
+        if config.store.folder == self.config.store.folder {
+            self.store.set_bounds(config.store.clone());
+        } else {
             let old = std::mem::replace(&mut self.store, Store::open(config.store.clone())?);
             self.store.take_over(old);
         }
@@ -767,6 +769,11 @@ impl Engine {
             let limit = Share::new(config.max_overhead.unwrap_or(f64::MAX));
             let budgets = self.watched.iter_mut().filter_map(|watched| watched.budget.as_mut());
             budgets.for_each(|(_, budget)| budget.set_limit(limit));
+            for watched in &mut self.watched {
+                if let Doing::Shed(_, again) = &mut watched.doing {
+                    *again = Instant::now();
+                }
+            }
         }
         let kept = self.watched.len();
         self.watched.append(&mut old);

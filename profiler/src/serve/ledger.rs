@@ -2,7 +2,6 @@
 //! next one can say what SIGKILL took. Overwriting it in place takes no room, so a full disk does not stop it.
 
 use std::fs::{File, OpenOptions};
-use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
@@ -11,8 +10,9 @@ use tracing::warn;
 /// Its name in the folder of intervals.
 pub(super) const NAME: &str = "closed";
 
-/// Bytes of the file: two numbers of 20 digits, a space and a newline.
-const LENGTH: usize = 42;
+/// Bytes of the file: three numbers of 20 digits, spaces and a newline. Before 2026-11-25 there were two.
+const LENGTH: usize = 63;
+const LENGTH_OF_TWO: usize = 42;
 
 /// What the file says.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub(super) struct Entry {
     pub(super) closed: u64,
     /// Closed intervals that are not on disk.
     pub(super) waiting: u64,
+    /// Those of them that are in a file if there is one of that number: it is being written.
+    pub(super) under_way: u64,
 }
 
 /// The file.
@@ -49,7 +51,8 @@ impl Ledger {
     /// Says this from now on, also after a loss of power.
     pub(super) fn write(&mut self, entry: Entry) {
         let Some(file) = self.file.as_ref().filter(|_| entry != self.written) else { return };
-        let text = format!("{:020} {:020}\n", entry.closed, entry.waiting);
+        let Entry { closed, waiting, under_way } = entry;
+        let text = format!("{closed:020} {waiting:020} {under_way:020}\n");
         let written = file.write_all_at(text.as_bytes(), 0).and_then(|()| file.sync_data());
         match written {
             Ok(()) => (self.written, self.is_broken) = (entry, false),
@@ -66,11 +69,19 @@ impl Ledger {
 
 fn read(file: &File) -> Option<Entry> {
     let mut bytes = [0; LENGTH];
-    let whole: io::Result<()> = file.read_exact_at(&mut bytes, 0);
-    whole.ok()?;
-    let text = std::str::from_utf8(&bytes).ok()?.strip_suffix('\n')?;
-    let (closed, waiting) = text.split_once(' ')?;
-    Some(Entry { closed: closed.parse().ok()?, waiting: waiting.parse().ok()? })
+    let bytes = match file.read_exact_at(&mut bytes, 0) {
+        Ok(()) => &bytes[..],
+        Err(_) => {
+            file.read_exact_at(&mut bytes[..LENGTH_OF_TWO], 0).ok()?;
+            &bytes[..LENGTH_OF_TWO]
+        }
+    };
+    let text = std::str::from_utf8(bytes).ok()?.strip_suffix('\n')?;
+    let mut numbers = text.split(' ').map(|number| number.parse::<u64>().ok());
+    let (closed, waiting) = (numbers.next()??, numbers.next()??);
+    let under_way = numbers.next().unwrap_or(Some(1))?;
+    // The next number is one more.
+    (closed < u64::MAX && waiting <= closed).then_some(Entry { closed, waiting, under_way })
 }
 
 #[cfg(test)]
@@ -82,11 +93,23 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (mut ledger, entry) = Ledger::open(folder.path());
         assert_eq!(entry, Entry::default());
-        let last = Entry { closed: u64::MAX, waiting: 3 };
-        ledger.write(Entry { closed: 7, waiting: 0 });
+        let last = Entry { closed: u64::MAX - 1, waiting: 3, under_way: 2 };
+        ledger.write(Entry { closed: 7, waiting: 0, under_way: 0 });
         ledger.write(last);
         assert_eq!(Ledger::open(folder.path()).1, last);
-        std::fs::write(folder.path().join(NAME), "x".repeat(LENGTH)).unwrap();
-        assert_eq!(Ledger::open(folder.path()).1, Entry::default());
+        let of = |text: &str| {
+            std::fs::write(folder.path().join(NAME), text).unwrap();
+            Ledger::open(folder.path()).1
+        };
+        let two = format!("{:020} {:020}\n", 9, 3);
+        assert_eq!(of(&two), Entry { closed: 9, waiting: 3, under_way: 1 }, "of an older version");
+        let nonsense = [
+            "x".repeat(LENGTH),
+            format!("{:020} {:020} {:020}\n", 9, 10, 0),
+            format!("{:020} {:020} {:020}\n", u64::MAX, 0, 0),
+        ];
+        for text in nonsense {
+            assert_eq!(of(&text), Entry::default(), "{text}");
+        }
     }
 }

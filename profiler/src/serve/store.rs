@@ -53,7 +53,7 @@ pub(super) struct Store {
 }
 
 /// A recording in the folder.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Stored {
     /// Counts the intervals of this folder from 1 in the order in which they were closed; of several, the last.
     number: u64,
@@ -134,8 +134,8 @@ impl Store {
 
     /// Intervals that the daemon before had closed, and had not written when it was killed.
     fn count_killed(&mut self, before: Entry, highest: u64) {
-        // One that it had just written, and had no time to say so.
-        let written = u64::from(before.closed > 0 && before.closed == highest);
+        // Those that it had just written, and had no time to say so.
+        let written = if before.closed == highest { before.under_way } else { 0 };
         let lost = before.waiting.saturating_sub(written);
         if lost > 0 {
             self.lost += lost;
@@ -151,10 +151,22 @@ impl Store {
         self.note(0);
     }
 
-    /// Notes on disk what would be lost with this process: what waits, and so many more.
-    fn note(&mut self, more: u64) {
-        let waiting = self.intervals().waiting.saturating_add(more);
-        self.ledger.write(Entry { closed: self.last, waiting });
+    /// Notes on disk what would be lost with this process: what waits, and so many more, which are written to the file of
+    /// the last number.
+    fn note(&mut self, under_way: u64) {
+        let waits = self.pending.iter().filter(|pending| !self.is_on_disk(pending.number));
+        let waiting = waits.map(|pending| pending.intervals).sum::<u64>() + under_way;
+        self.ledger.write(Entry { closed: self.last, waiting, under_way });
+    }
+
+    /// Whether there is a file of this number: it was written ahead, and its last calls may be missing.
+    fn is_on_disk(&self, number: u64) -> bool {
+        self.files.keys().any(|file| file.number == number)
+    }
+
+    /// Goes on in the same folder with other bounds.
+    pub(super) fn set_bounds(&mut self, config: config::Store) {
+        (self.config, self.is_full) = (config, false);
     }
 
     /// Counts a file that was there before.
@@ -231,8 +243,6 @@ impl Store {
             self.last += 1;
             self.last
         });
-        // What was written ahead is not lost.
-        self.note(u64::from(ahead.is_none()));
         let new = Pending { build, sum: interval, intervals: 1, number };
         let waiting = self.pending.iter().rposition(|pending| pending.build == new.build);
         let new = match waiting.map(|at| (at, joined(&self.pending[at], &new))) {
@@ -249,6 +259,8 @@ impl Store {
                 new
             }
         };
+        // What was written ahead is not lost.
+        self.note(if ahead.is_none() { new.intervals } else { 0 });
         match self.write(&new.build, &new.sum, new.number) {
             Ok(()) => {
                 if new.intervals > 1 {
@@ -353,9 +365,9 @@ impl Store {
         let mut removed = 0;
         while self.bytes + bytes > self.config.max_bytes {
             let is_ahead = |file: &Stored| self.ahead.values().any(|number| *number == file.number);
-            let mut others =
-                self.files.extract_if(.., |file, _| file != written && !is_ahead(file));
-            let Some((file, length)) = others.next() else { break };
+            let mut others = self.files.keys().filter(|file| *file != written && !is_ahead(file));
+            let Some(oldest) = others.next().cloned() else { break };
+            let Some((file, length)) = self.files.remove_entry(&oldest) else { break };
             self.bytes -= length;
             let path = file.path();
             if let Err(error) = fs::remove_file(&path)
@@ -671,7 +683,21 @@ mod tests {
         );
         drop(store);
         // It is said once.
-        assert_eq!(Store::open(config(folder.path(), 1 << 20)).unwrap().intervals().lost, 0);
+        let mut store = Store::open(config(folder.path(), 1 << 20)).unwrap();
+        assert_eq!(store.intervals().lost, 0);
+        // The interval of another build that was written last is none of those that wait.
+        store.config.min_free_bytes = 1 << 60;
+        store.put("driver", "aa", interval(10, 7));
+        store.config.max_bytes = 1;
+        store.config.min_free_bytes = 0;
+        store.put("driver", "aa", interval(10, 8));
+        store.config.max_bytes = 1 << 20;
+        let waiting = std::mem::take(&mut store.pending);
+        store.put("driver", "bb", interval(10, 9));
+        store.pending = waiting;
+        store.note(0);
+        drop(store);
+        assert_eq!(Store::open(config(folder.path(), 1 << 20)).unwrap().intervals().lost, 2);
     }
 
     #[test]

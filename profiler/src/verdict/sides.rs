@@ -173,8 +173,8 @@ impl<'a> Sides<'a> {
         let mut unfit = Vec::new();
         for side in [base, candidate] {
             unfit.extend(side.iter().filter_map(unfit_for));
-            unfit.extend(copies(side));
         }
+        unfit.extend(copies(base.iter().chain(candidate)));
         if !unfit.is_empty() {
             return Err(Refusal::Unfit(unfit));
         }
@@ -259,8 +259,10 @@ fn unfit_for(run: &Run) -> Option<(String, Unfit)> {
     Some((run.name.clone(), reason?))
 }
 
-/// Runs that are given twice: a copy is not a second measurement.
-fn copies(side: &[Run]) -> impl Iterator<Item = (String, Unfit)> {
+/// Runs that are given twice, to one side or to both: a copy is not a second measurement.
+fn copies<'a>(
+    runs: impl Iterator<Item = &'a Run> + Clone,
+) -> impl Iterator<Item = (String, Unfit)> {
     let is_copy = |a: &Run, b: &Run| {
         a.recording.started == b.recording.started
             && a.recording.place == b.recording.place
@@ -268,8 +270,8 @@ fn copies(side: &[Run]) -> impl Iterator<Item = (String, Unfit)> {
             && a.recording.handlers == b.recording.handlers
             && a.recording.loads == b.recording.loads
     };
-    side.iter().enumerate().filter_map(move |(number, run)| {
-        let first = side.iter().take(number).find(|first| is_copy(first, run))?;
+    runs.clone().enumerate().filter_map(move |(number, run)| {
+        let first = runs.clone().take(number).find(|first| is_copy(first, run))?;
         Some((run.name.clone(), Unfit::CopyOf(first.name.clone())))
     })
 }

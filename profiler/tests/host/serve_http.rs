@@ -256,6 +256,7 @@ fn sums_of_unlike_kernels_are_not_compared() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let sum = |name: &str, kernels: [&str; 2]| {
+        let number = i64::from(name.as_bytes()[0]);
         let mut merge =
             profiler::recording::Merge::new(&[profiler::recording::unlike::What::Kernel]);
         for (at, kernel) in kernels.into_iter().enumerate() {
@@ -263,6 +264,7 @@ fn sums_of_unlike_kernels_are_not_compared() {
                 crate::serve_state::recording(vec![handler(&measure("h", &[at as u64 + 7]))]);
             run.host.kernel_release = Some(kernel.to_owned());
             run.host.boot_id = Some(format!("{name} {at}"));
+            run.started += jiff::SignedDuration::from_secs(number);
             merge.add(run, &format!("{name}-{at}")).unwrap();
         }
         merge.finish().unwrap().write(Path::new(&path(name))).unwrap();
