@@ -39,13 +39,26 @@ pub(super) fn run(
     let run = Cell::new(None);
     let failed = |error| failure_of(&error, plan, run.get(), &spec.log);
     let (accel, _) = kvm::choose(&spec, cache().as_deref(), &mut |_| {}).map_err(failed)?;
-    let outcome = profiler_vm::run(&spec, accel, &mut |line| {
-        if let Some(order) = line.strip_prefix(STEP_LINE) {
-            run.set(order.trim().parse().ok());
-            on_run();
+    let boot = || {
+        profiler_vm::run(&spec, accel, &mut |line| {
+            if let Some(order) = line.strip_prefix(STEP_LINE) {
+                run.set(order.trim().parse().ok());
+                on_run();
+            }
+        })
+    };
+    let outcome = match boot() {
+        Err(VmError::Ended { last, .. }) if last.iter().any(|line| is_of_qemu(line)) => {
+            eprintln!(
+                "warning: {}: QEMU ended by an error of its own, and the boot is begun again: {}",
+                place(plan, run.take()),
+                last.iter().find(|line| is_of_qemu(line)).map_or("", |line| line.trim())
+            );
+            boot()
         }
-    })
-    .map_err(failed)?;
+        ended => ended,
+    };
+    let outcome = outcome.map_err(failed)?;
     let report = left::read(&plan.failure, MAX_FILE_BYTES).ok();
     let report: Option<GuestFailure> = report.and_then(|text| serde_json::from_slice(&text).ok());
     match (outcome.code, report) {
@@ -105,6 +118,12 @@ fn cache() -> Option<PathBuf> {
 /// The boot, and the run in it that was under way.
 fn place(plan: &BootPlan, run: Option<u32>) -> String {
     format!("boot {}{}", plan.boot, run.map_or(String::new(), |run| format!(", run {run}")))
+}
+
+/// What QEMU 7.2 says, rarely, before it aborts: it calls the callbacks of an instruction that left its block after it has
+/// thrown the block away (`plugin_mem_cbs` stays set there). No figure comes of such a boot.
+fn is_of_qemu(line: &str) -> bool {
+    line.contains("plugins/core.c") && line.contains("qemu_plugin_vcpu_mem_cb")
 }
 
 /// What QEMU says if it cannot load the plugin: its `plugins/loader.c` and `qemu/plugin.h`, and the plugin itself.
