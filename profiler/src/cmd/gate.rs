@@ -7,6 +7,7 @@ use super::{sides::Files, to_stdout};
 use crate::atomic_file::OutputFile;
 use crate::cli::gate::{BuildsArgs, GateArgs};
 use crate::error::Failure;
+use crate::export::gate::conclusion;
 use crate::export::verdict::GateReport;
 use crate::lab::gate::{Options, Planned};
 use crate::progress::Progress;
@@ -92,6 +93,6 @@ fn conclude(
         Some(path) => format!("; {} is unchanged", path.display()),
         None => String::new(),
     };
-    let text = format!("gate: {}: {}{kept}", report.outcome, report.summary);
+    let text = conclusion(report.outcome, &report.summary) + &kept;
     Err(Failure::new(report.exit_code, text))
 }

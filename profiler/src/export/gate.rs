@@ -19,7 +19,7 @@ pub fn text(report: &GateReport, width: Option<u16>) -> String {
         let points: String = points(report).into_iter().map(shown).collect();
         let headline: Vec<_> =
             headline_lines(report).iter().map(|line| clean(line).into_owned()).collect();
-        return format!("gate: {}: {}\n{points}", report.outcome, headline.join("\n"));
+        return format!("{}\n{points}", conclusion(report.outcome, &headline.join("\n")));
     }
     let mut text = heading(&report.parts);
     let _ = writeln!(text, "{:<10} {}", "rule", rule(report));
@@ -48,8 +48,15 @@ pub fn text(report: &GateReport, width: Option<u16>) -> String {
     }
     // A refusal has several lines.
     let summary: Vec<_> = report.summary.lines().map(clean).collect();
-    let _ = writeln!(text, "gate: {}: {}", report.outcome, summary.join("\n"));
+    let _ = writeln!(text, "{}", conclusion(report.outcome, &summary.join("\n")));
     text
+}
+
+/// The outcome and its sentence, which may begin with the outcome.
+#[must_use]
+pub fn conclusion(outcome: Outcome, sentence: &str) -> String {
+    let lead = format!("{outcome}: ");
+    format!("gate: {lead}{}", sentence.strip_prefix(&lead).unwrap_or(sentence))
 }
 
 pub(super) fn headline_lines(report: &GateReport) -> Vec<String> {
