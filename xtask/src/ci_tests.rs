@@ -7,7 +7,8 @@ use std::process::Command;
 const SCRIPT: &str = "docs/ci/gate.sh";
 
 /// Variables that it takes besides BASE and CACHE.
-const VARIABLES: [&str; 6] = ["DRIVER", "MODULE", "HANDLERS", "RULES", "KERNEL", "PROFILER"];
+const VARIABLES: [&str; 7] =
+    ["DRIVER", "MODULE", "BUILD", "HANDLERS", "RULES", "KERNEL", "PROFILER"];
 
 /// The files that call it.
 const CALLERS: [&str; 2] = ["action.yml", "docs/ci/gitlab.yml"];

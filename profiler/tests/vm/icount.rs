@@ -261,7 +261,7 @@ fn sixty_handlers_attach_soon() {
     assert_eq!(targets.len(), 60);
     let options = Options { backend: Some(backend), ..Options::default() };
     // The program's own code is read over 9p when it first runs, and the clock goes on meanwhile.
-    drop(Probes::attach(&targets[..1], options.clone()).unwrap());
+    drop(Probes::attach(&targets[..1], options).unwrap());
     let in_kernel = time_in_kernel();
     let attaching = Instant::now();
     let session = Probes::attach(&targets, options).unwrap();
