@@ -296,6 +296,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_outcome_is_named_once() {
+        let refused = conclusion(Outcome::NotComparable, "not comparable: the runs differ");
+        assert_eq!(refused, "gate: not comparable: the runs differ");
+        assert_eq!(conclusion(Outcome::Pass, "4 handlers"), "gate: pass: 4 handlers");
+    }
+
+    #[test]
     fn workflow_commands_are_escaped() {
         assert_eq!(escape_data("5 %\r\n::error::x"), "5 %25%0D%0A::error::x");
         assert_eq!(escape_property("a:b, 1 %"), "a%3Ab%2C 1 %25");

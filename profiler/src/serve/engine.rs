@@ -715,6 +715,10 @@ impl Engine {
 
     /// Keeps intervals as `config` says.
     fn store_as(&mut self, config: &Config) -> Result<(), StoreError> {
+        if config.store == self.config.store {
+            return Ok(());
+        }
+        // Another store in the same folder would take what this one has in memory for killed.
         if config.store.folder == self.config.store.folder {
             self.store.set_bounds(config.store.clone());
         } else {
@@ -722,6 +726,19 @@ impl Engine {
             self.store.take_over(old);
         }
         Ok(())
+    }
+
+    /// Holds handlers to another limit. Where all are shed, they are tried with it at once.
+    fn limit_to(&mut self, max_overhead: Option<f64>) {
+        let limit = Share::new(max_overhead.unwrap_or(f64::MAX));
+        for watched in &mut self.watched {
+            if let Some((_, budget)) = &mut watched.budget {
+                budget.set_limit(limit);
+            }
+            if let Doing::Shed(_, again) = &mut watched.doing {
+                *again = Instant::now();
+            }
+        }
     }
 
     /// Reads the configuration again. What stays the same keeps its probes and counts.
@@ -766,14 +783,7 @@ impl Engine {
             });
         }
         if config.max_overhead != self.config.max_overhead {
-            let limit = Share::new(config.max_overhead.unwrap_or(f64::MAX));
-            let budgets = self.watched.iter_mut().filter_map(|watched| watched.budget.as_mut());
-            budgets.for_each(|(_, budget)| budget.set_limit(limit));
-            for watched in &mut self.watched {
-                if let Doing::Shed(_, again) = &mut watched.doing {
-                    *again = Instant::now();
-                }
-            }
+            self.limit_to(config.max_overhead);
         }
         let kept = self.watched.len();
         self.watched.append(&mut old);
@@ -1030,6 +1040,38 @@ mod tests {
         engine.watched.push(watched);
         engine.on_time();
         assert_eq!(engine.watched[0].phase(), Phase::Waiting);
+    }
+
+    #[test]
+    fn what_waits_is_not_lost_by_other_bounds() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut engine = engine_with(folder.path(), &[5, 6]);
+        let with = |engine: &mut Engine, min_free_bytes| {
+            let store = config::Store { min_free_bytes, ..engine.config.store.clone() };
+            let config = Config { store, ..engine.config.clone() };
+            engine.store_as(&config).unwrap();
+            engine.config = config;
+        };
+        with(&mut engine, 1 << 60);
+        engine.drain_all(true);
+        let figures = |engine: &Engine| {
+            let Intervals { on_disk, waiting, lost, .. } = engine.store.intervals();
+            [on_disk, waiting, lost]
+        };
+        assert_eq!(figures(&engine), [0, 1, 0]);
+        with(&mut engine, 0);
+        engine.end(0);
+        assert_eq!(figures(&engine), [1, 0, 0]);
+    }
+
+    #[test]
+    fn another_budget_tries_what_is_shed_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut engine = engine_with(folder.path(), &[5]);
+        let later = Instant::now() + LONGEST_WAIT;
+        engine.watched[0].doing = Doing::Shed(7, later);
+        engine.limit_to(Some(0.002));
+        assert!(engine.watched[0].look_again().is_some_and(|again| again < later));
     }
 
     #[test]

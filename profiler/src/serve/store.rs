@@ -311,8 +311,8 @@ impl Store {
     /// The daemon ends: what cannot be written now is lost, and said.
     pub(super) fn end(&mut self) {
         self.write_pending();
-        for Pending { build, intervals, number, .. } in self.pending.drain(..) {
-            if self.files.keys().any(|file| file.number == number) {
+        for Pending { build, intervals, number, .. } in std::mem::take(&mut self.pending) {
+            if self.is_on_disk(number) {
                 error!(
                     "the last calls of {build} are lost: its last interval could not be written again"
                 );
@@ -339,8 +339,7 @@ impl Store {
         let before = self.files.get(&file).copied().unwrap_or(0);
         let system = statvfs(folder).map_err(|error| text(error.into()))?;
         let free = system.blocks_available().saturating_mul(system.fragment_size());
-        let free = free.saturating_add(before);
-        if free < length.saturating_add(*min_free_bytes) {
+        if free.saturating_add(before) < length.saturating_add(*min_free_bytes) {
             return Err(format!(
                 "{free} bytes are free in {}, and min-free-bytes is {min_free_bytes}",
                 folder.display()

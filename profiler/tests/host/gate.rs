@@ -421,6 +421,9 @@ fn a_copy_is_no_second_run() {
     let bench = Bench::new(slower(0.0));
     let ended = bench.run("gate base.json base.json -- candidate.json");
     ended.refused(12, "base.json run 1: is a copy of base.json run 1, not a second measurement");
+    // Nor is it the other side's.
+    let ended = bench.run("gate base.json -- base.json");
+    ended.refused(12, "base.json run 1: is a copy of base.json run 1, not a second measurement");
 }
 
 #[test]

@@ -65,6 +65,23 @@ fn table_of_a_run() {
 }
 
 #[test]
+fn an_extension_of_no_format_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, output) = (folder.path().join("run.json"), folder.path().join("run.xyz"));
+    sample().write(&file).unwrap();
+    let with = |output: &Path, format| {
+        let options = Options { output: Some(output), format, ..options(&file, Unit::Auto) };
+        run(&options, &mut Vec::new())
+    };
+    let error = with(&output, None).unwrap_err();
+    assert_eq!(error.code, profiler::error::exit::USAGE);
+    assert!(error.to_string().contains("run.xyz is no format's: add --format"), "{error}");
+    assert!(!output.exists());
+    with(&output, Some(profiler::export::Format::Csv)).unwrap();
+    with(&folder.path().join("run"), None).unwrap();
+}
+
+#[test]
 fn table_in_each_unit() {
     for unit in [Unit::Ns, Unit::Us, Unit::Ms] {
         insta::assert_snapshot!(format!("table_{unit}"), table(&sample(), unit));
