@@ -155,6 +155,25 @@ fn find(nest: *mut Nest, frame: u64, own_start: u64) -> u64 {
     LEVELS_MAX as u64
 }
 
+/// The same number, which the verifier takes for any number: else it follows the rest of the program once for each
+/// level at which [`find`] may end. `any` is one that it does not know.
+#[inline(always)]
+fn forget(mut at: u64, any: u64) -> u64 {
+    // SAFETY: adds the difference of two equal numbers, which the verifier does not know to be equal.
+    unsafe {
+        asm!(
+            "{zero} = {any}",
+            "{zero} -= {any}",
+            "{at} += {zero}",
+            zero = out(reg) _,
+            any = in(reg) any,
+            at = inout(reg) at,
+            options(pure, nomem, nostack),
+        );
+    }
+    at
+}
+
 /// Counts a call that leaves at `now`, and adds it to the call around it. `own_start`: the start that the call
 /// itself keeps, 0 if its entry was not seen; `None` where it keeps none. Long on purpose: one straight path for
 /// each call, in which every exit counts what it leaves behind and the verifier sees all pointers checked.
@@ -185,7 +204,7 @@ pub(crate) fn leave<const MAGNITUDE: u32, const COUNTERS: usize>(
             || (*level).handler != handler()
             || (own_start != 0 && (*level).start != own_start)
         {
-            at = find(nest, frame, own_start);
+            at = forget(find(nest, frame, own_start), now);
             if at >= LEVELS_MAX as u64 {
                 (*slot).unpaired_exits += 1;
                 return;
