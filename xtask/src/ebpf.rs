@@ -163,7 +163,7 @@ fn build(paths: &Paths) -> Result<(PathBuf, String)> {
         .cargo
         .args(["build", "--quiet", "--locked", "--release", "--package", "profiler-ebpf"])
         // The object's type information is made of these.
-        .args(["--config", "profile.release.package.\"*\".debug=\"line-tables-only\""])
+        .args(["--config", "profile.release.debug=\"line-tables-only\""])
         .args(["--target", "bpfel-unknown-none", "-Z", "build-std=core", "--target-dir"])
         .arg(&folder)
         .current_dir(paths.root())
