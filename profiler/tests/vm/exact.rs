@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use profiler::emulator::Counting;
+use profiler::emulator::{self, Counting};
 use profiler::lab::counts::{self, Calls, Counts};
 use profiler::load::BuiltinKind;
 
@@ -29,6 +29,8 @@ fn counted(work: impl FnOnce()) -> Counts {
     let counting = Counting::begin();
     work();
     drop(counting);
+    // Or all that runs from here on takes three times as long.
+    emulator::rest();
     let text = fs::read_to_string(&file).unwrap_or_else(|error| {
         panic!("{error}; {:?}", fs::read_to_string(folder().join("counts.error")))
     });
