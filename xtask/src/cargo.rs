@@ -31,12 +31,25 @@ pub(crate) struct Tested {
     pub(crate) vm_tests: PathBuf,
 }
 
-/// Builds both test binaries, and the program that they start.
-pub(crate) fn build_tests(paths: &Paths) -> Result<Tested> {
+/// Which tests to build.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tests {
+    /// [`TESTED`]: the unit tests, too.
+    All,
+    /// Those of [`Tested`] alone.
+    Programs,
+}
+
+/// Builds tests, and the program that they start.
+pub(crate) fn build_tests(paths: &Paths, tests: Tests) -> Result<Tested> {
     println!("build: tests, release");
-    let mut args = vec!["test"];
+    let mut args = vec!["test", "--no-run"];
     args.extend(TESTED);
-    args.extend(["--test", "host", "--test", "vm", "--no-run"]);
+    // That for the VM has to be named, or cargo leaves it out.
+    args.extend(["--test", "host", "--test", "vm"]);
+    if tests == Tests::All {
+        args.extend(["--lib", "--bins"]);
+    }
     let messages = messages(paths, &args)?;
     let find = |target| {
         executable(&messages, target)
@@ -68,8 +81,12 @@ fn messages(paths: &Paths, args: &[&str]) -> Result<String> {
 /// The executable of a target in cargo's messages.
 fn executable(messages: &str, target: &str) -> Option<PathBuf> {
     let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    // Unit tests have the name of what they are in.
+    let is_unit_test = |message: &Value| {
+        message["profile"]["test"] == true && message["target"]["kind"][0] != "test"
+    };
     messages
-        .filter(|message| message["target"]["name"] == target)
+        .filter(|message| message["target"]["name"] == target && !is_unit_test(message))
         .find_map(|message| message["executable"].as_str().map(PathBuf::from))
 }
 
@@ -81,6 +98,7 @@ mod tests {
     fn the_executable_is_that_of_the_target() {
         let messages = "{\"target\":{\"name\":\"profiler\"},\"executable\":null}\n\
                         not json\n\
+                        {\"target\":{\"name\":\"profiler\",\"kind\":[\"bin\"]},\"profile\":{\"test\":true},\"executable\":\"/t/unit\"}\n\
                         {\"target\":{\"name\":\"profiler\"},\"executable\":\"/t/profiler\"}\n\
                         {\"target\":{\"name\":\"vm\"},\"executable\":\"/t/vm-1\"}\n";
         assert_eq!(executable(messages, "vm"), Some(PathBuf::from("/t/vm-1")));

@@ -1,11 +1,11 @@
 //! Short fuzzing of the parsers; speed of imports and merges.
 
+use std::path::Path;
 use std::thread;
 
-use anyhow::anyhow;
+use anyhow::{Result, anyhow};
 
 use super::report::Report;
-use crate::cargo;
 use crate::fuzz;
 use crate::paths::Paths;
 use crate::speed;
@@ -15,14 +15,12 @@ const SECONDS: u32 = 10;
 /// Size of the imported trace: large enough for start and end to be negligible, small enough for the script.
 const MEGABYTES: u64 = 256;
 
-pub(super) fn run(paths: &Paths, report: &mut Report) {
-    fuzzed(paths, report);
-    measured(paths, report);
-}
+/// The place of fuzzing.
+pub(super) const FUZZ: &str = "fuzz";
 
-fn fuzzed(paths: &Paths, report: &mut Report) {
-    const PLACE: &str = "fuzz";
-    let Some(programs) = report.step(PLACE, "build", fuzz::build(paths)) else { return };
+/// Builds and fuzzes each parser.
+pub(super) fn fuzzed(paths: &Paths, report: &mut Report) -> Result<()> {
+    let Some(programs) = report.step(FUZZ, "build", fuzz::build(paths)) else { return Ok(()) };
     let all = thread::scope(|scope| {
         let fuzz = |target| {
             let programs = &programs;
@@ -33,18 +31,19 @@ fn fuzzed(paths: &Paths, report: &mut Report) {
         })
     });
     for (target, done) in all {
-        if let Some(figures) = report.step(PLACE, target, done) {
+        if let Some(figures) = report.step(FUZZ, target, done) {
             println!("fuzz: {target}: {figures}");
         }
     }
+    Ok(())
 }
 
-fn measured(paths: &Paths, report: &mut Report) {
+/// Measures how fast `profiler` is.
+pub(super) fn measured(paths: &Paths, profiler: &Path, report: &mut Report) {
     const PLACE: &str = "speed";
-    let Some(tested) = report.step(PLACE, "build", cargo::build_tests(paths)) else { return };
     for (name, figures) in [
-        ("import", speed::import(paths, &tested.profiler, MEGABYTES)),
-        ("merge", speed::merge(paths, &tested.profiler)),
+        ("import", speed::import(paths, profiler, MEGABYTES)),
+        ("merge", speed::merge(paths, profiler)),
     ] {
         if let Some(figures) = report.step(PLACE, name, figures) {
             println!("speed: {name}: {figures}");

@@ -64,12 +64,17 @@ pub(super) struct Boot {
 }
 
 /// Most tests in one VM. More are split among VMs that run side by side, each on one CPU of this machine.
-const PART: usize = 32;
+const PART: usize = 54;
 
 impl Boot {
     /// The name of the VM.
     pub(super) fn vm(&self) -> String {
         if self.part == 1 { self.name.clone() } else { format!("{}-part{}", self.name, self.part) }
+    }
+
+    /// About how long it takes, in tests on the wall clock: those under virtual time are longer.
+    pub(super) fn length(&self) -> usize {
+        self.tests.len() * if self.virtual_time { 3 } else { 1 }
     }
 
     /// This boot, split into VMs with equal numbers of tests.

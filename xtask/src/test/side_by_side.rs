@@ -15,19 +15,30 @@ type Run<'a> = Box<dyn FnOnce(&mut Report) -> Result<()> + Send + 'a>;
 /// Tests of one place.
 pub(super) struct Job<'a> {
     /// Its name in the report.
-    pub(super) place: String,
+    place: String,
     /// Runs them.
-    pub(super) run: Run<'a>,
+    run: Run<'a>,
 }
 
-/// Runs all jobs, three at a time on two CPUs, and adds their results to the report in the jobs' order. A
-/// job that returns an error or panics is a failure at its place.
-pub(super) fn run(jobs: Vec<Job<'_>>, report: &mut Report) {
+impl<'a> Job<'a> {
+    pub(super) fn new(
+        place: impl Into<String>,
+        run: impl FnOnce(&mut Report) -> Result<()> + Send + 'a,
+    ) -> Self {
+        Self { place: place.into(), run: Box::new(run) }
+    }
+}
+
+/// Runs all jobs, three at a time on two CPUs, and those of `beside` from the beginning as well. Adds their results to the
+/// report in the jobs' order. A job that returns an error or panics is a failure at its place.
+pub(super) fn run(beside: Vec<Job<'_>>, jobs: Vec<Job<'_>>, report: &mut Report) {
     let width = thread::available_parallelism().map_or(1, NonZero::get);
-    on(width + width / 2, jobs, report);
+    let more = beside.len();
+    on(width + width / 2, more, beside.into_iter().chain(jobs).collect(), report);
 }
 
-fn on(width: usize, jobs: Vec<Job<'_>>, report: &mut Report) {
+/// Runs the first `more` jobs on threads that take no other.
+fn on(width: usize, more: usize, jobs: Vec<Job<'_>>, report: &mut Report) {
     let count = jobs.len();
     let waiting = Mutex::new(jobs.into_iter().enumerate());
     let done = Mutex::new(Vec::new());
@@ -35,6 +46,7 @@ fn on(width: usize, jobs: Vec<Job<'_>>, report: &mut Report) {
         loop {
             let next = waiting.lock().unwrap_or_else(|broken| broken.into_inner()).next();
             let Some((number, job)) = next else { break };
+            let is_last = number < more;
             let mut own = Report::default();
             let place = job.place.clone();
             let caught =
@@ -50,10 +62,13 @@ fn on(width: usize, jobs: Vec<Job<'_>>, report: &mut Report) {
             }
             own.lap(&place);
             done.lock().unwrap_or_else(|broken| broken.into_inner()).push((number, own));
+            if is_last {
+                break;
+            }
         }
     };
     thread::scope(|scope| {
-        for _ in 0..width.min(count) {
+        for _ in 0..(width + more).min(count) {
             scope.spawn(work);
         }
     });
@@ -74,18 +89,19 @@ mod tests {
     fn jobs_run_at_once_and_report_in_their_order() {
         // Nobody passes the barrier unless two are at work.
         let barrier = Barrier::new(2);
-        let job = |place: &str| Job {
-            place: place.to_owned(),
-            run: Box::new(|report: &mut Report| {
+        let job = |place: &str| {
+            Job::new(place, |report| {
                 barrier.wait();
                 report.add("somewhere", "a test", Status::Passed);
                 Ok(())
-            }),
+            })
         };
-        let mut report = Report::default();
-        on(2, vec![job("a"), job("b")], &mut report);
-        assert!(report.is_green());
-        assert!(report.summary().contains("2 passed"), "{}", report.summary());
+        for (width, more) in [(2, 0), (1, 1)] {
+            let mut report = Report::default();
+            on(width, more, vec![job("a"), job("b")], &mut report);
+            assert!(report.is_green());
+            assert!(report.summary().contains("2 passed"), "{}", report.summary());
+        }
     }
 
     #[test]
@@ -93,15 +109,12 @@ mod tests {
         let broken: [Run<'_>; 2] =
             [Box::new(|_| anyhow::bail!("it is broken")), Box::new(|_| panic!("on purpose"))];
         for run in broken {
-            let good = Job {
-                place: "good".to_owned(),
-                run: Box::new(|report: &mut Report| {
-                    report.add("good", "a test", Status::Passed);
-                    Ok(())
-                }),
-            };
+            let good = Job::new("good", |report| {
+                report.add("good", "a test", Status::Passed);
+                Ok(())
+            });
             let mut report = Report::default();
-            on(1, vec![Job { place: "bad".to_owned(), run }, good], &mut report);
+            on(1, 0, vec![Job { place: "bad".to_owned(), run }, good], &mut report);
             assert!(!report.is_green());
             assert!(report.summary().contains("1 passed"), "{}", report.summary());
         }
