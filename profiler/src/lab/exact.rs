@@ -321,4 +321,13 @@ mod tests {
         assert_eq!(of("").unwrap_err(), "0 operations were counted of 5");
         assert!(of("operation 0 5\n").unwrap_err().contains("do_syscall_64"));
     }
+
+    #[test]
+    fn counts_that_are_missing_or_no_text_are_errors() {
+        let folder = tempfile::tempdir().unwrap();
+        let counts = folder.path().join("counts-1");
+        assert!(read(&counts).unwrap_err().contains("No such file"));
+        std::fs::write(&counts, [0xff]).unwrap();
+        assert!(read(&counts).unwrap_err().contains("utf-8"));
+    }
 }

@@ -134,8 +134,10 @@ impl Report {
     /// One row per test, one column per place; places that share no test get tables of their own.
     fn write_places(&self, text: &mut String) -> std::fmt::Result {
         let places = unique(self.entries.iter().map(|entry| entry.place.as_str()));
-        let (tabled, plain): (Vec<&str>, Vec<&str>) =
+        let (mut tabled, plain): (Vec<&str>, Vec<&str>) =
             places.into_iter().partition(|place| place.starts_with(super::VM_PLACE));
+        // Longer jobs run first: their order says nothing.
+        tabled.sort_unstable();
         for place in plain {
             let of_place = self.entries.iter().filter(|entry| entry.place == place);
             let (mut passed, mut all) = (0, 0);
@@ -146,7 +148,8 @@ impl Report {
             writeln!(text, "{place}: {passed} of {all} passed")?;
         }
         let of_vm = |entry: &&Entry| entry.place.starts_with(super::VM_PLACE);
-        let tests = unique(self.entries.iter().filter(of_vm).map(|entry| entry.test.as_str()));
+        let mut tests = unique(self.entries.iter().filter(of_vm).map(|entry| entry.test.as_str()));
+        tests.sort_unstable();
         if tests.is_empty() {
             return Ok(());
         }
