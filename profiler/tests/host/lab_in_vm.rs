@@ -246,7 +246,7 @@ fn gate_of_two(out_folder: &Path, cache: &Path, counts: (usize, usize)) -> Strin
 fn a_driver_costs_the_same_beside_other_loads() {
     let file = out().join("costs.json");
     let mut command = lab();
-    command.args(["--meter", "probes", "--builtin", "execve,bind,open", "--operations", "400"]);
+    command.args(["--meter", "probes", "--builtin", "execve,bind,open", "--operations", "200"]);
     command.arg("--module");
     command.arg(baseline()).arg("--json").arg(&file);
     succeed(command);
@@ -360,7 +360,8 @@ fn a_request_that_nobody_hears_is_an_error() {
     assert_ends(script, exit::LAB_FAILED, 0, &parts);
 }
 
-/// Each script breaks the second of three runs; the first is saved, and the third where it took place.
+/// Each script breaks the second of three runs; the first is saved, and the third where it took place. What else may be in a
+/// file of counts, `lab::counts` tests without a VM.
 #[test]
 #[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
 fn complete_runs_are_kept_whatever_becomes_of_the_counts() {
@@ -378,9 +379,6 @@ fn complete_runs_are_kept_whatever_becomes_of_the_counts() {
         "/counts cannot be written: Is a directory",
     ];
     assert_ends(&in_the_way, exit::LAB_FAILED, 1, &parts);
-    let garbage = after("run-2.json", "sed -i '5s/^/x/' $lab/counts-1");
-    let parts = ["boot 0, run 1: the counts of QEMU's plugin are damaged: line 5 is not"];
-    assert_ends(&garbage, exit::LAB_FAILED, 2, &parts);
     // A driver may put a link in a file's place: QEMU, which runs as the user, does not write through it.
     let others = tempfile::tempdir().unwrap();
     let victim = others.path().join("victim");
@@ -389,8 +387,6 @@ fn complete_runs_are_kept_whatever_becomes_of_the_counts() {
     let parts = ["boot 0, run 1: the counts of QEMU's plugin are damaged: "];
     assert_ends(&[after("run-0.json", &link), cut].join("\n"), exit::LAB_FAILED, 2, &parts);
     assert!(!victim.exists(), "QEMU has written through the guest's link");
-    let gone = after("run-2.json", "rm $lab/counts-1");
-    assert_ends(&gone, exit::LAB_FAILED, 2, &["boot 0, run 1: the counts", "No such file"]);
 }
 
 #[test]
