@@ -153,7 +153,10 @@ fn traced_calls_that_nest_sleep_migrate_or_are_interrupted() {
     for handler in &measured {
         handler.assert_exact();
     }
-    assert_eq!((recurse.count(), recurse.displaced), (ROUNDS * DEPTH, ROUNDS * (DEPTH - 1)));
+    assert_eq!(recurse.count(), ROUNDS * DEPTH);
+    // A task that is moved to the other CPU on its way down finds an empty slot there.
+    let all = ROUNDS * (DEPTH - 1);
+    assert!((all - ROUNDS..=all).contains(&recurse.displaced), "{recurse:?}");
     let (min, max) =
         (recurse.measure.durations.min_ns().unwrap(), recurse.measure.durations.max_ns().unwrap());
     assert!(min * DEPTH / 4 <= max, "recursion takes {min} to {max} ns");
