@@ -6,8 +6,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use aya::maps::{Array, HashMap, Map, MapData, loaded_maps};
-use nix::sched::{CpuSet, sched_setaffinity};
-use nix::unistd::Pid;
 use profiler::probe::recorder::Recorder;
 use profiler::probe::{Options, Precision, Probes, Session as _};
 use profiler::recording::Backend;
@@ -43,7 +41,7 @@ fn a_function_that_recurses() {
     let window = paired(&["testbed_recurse"]);
     const TIMES: u64 = 20;
     for _ in 0..TIMES {
-        testbed::trigger(&format!("recurse {DEPTH}"));
+        testbed::on_first_cpu(|| testbed::trigger(&format!("recurse {DEPTH}")));
     }
     let measured = only(window.end());
     measured.assert_exact();
@@ -288,13 +286,12 @@ fn an_exit_without_a_start_is_unpaired_and_a_start_without_an_exit_is_no_other_c
     let (again, enters_again) = mpsc::channel();
     // By one thread on one CPU: both calls meet in its slot.
     let caller = thread::spawn(move || {
-        let mut first = CpuSet::new();
-        first.set(0).unwrap();
-        sched_setaffinity(Pid::from_raw(0), &first).unwrap();
-        testbed::trigger("hold 3000");
-        left.send(()).unwrap();
-        enters_again.recv().unwrap();
-        testbed::trigger("hold 1");
+        testbed::on_first_cpu(|| {
+            testbed::trigger("hold 3000");
+            left.send(()).unwrap();
+            enters_again.recv().unwrap();
+            testbed::trigger("hold 1");
+        });
     });
     while calls() == before && began.elapsed() < Duration::from_secs(60) {
         thread::sleep(Duration::from_millis(10));

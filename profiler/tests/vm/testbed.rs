@@ -5,6 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+
 pub(crate) const NAME: &str = "hids_testbed";
 
 pub(crate) use crate::common::ten::TEN;
@@ -112,6 +115,18 @@ pub(crate) fn spin(handler: &str, iterations: u64) {
 /// Runs a command of the module; returns when its work is done.
 pub(crate) fn trigger(command: &str) {
     fs::write(proc("trigger"), command).unwrap_or_else(|error| panic!("{command}: {error}"));
+}
+
+/// Has this thread do `work` on the first CPU alone: a task that is moved between nested calls finds another slot, and a
+/// start that it would have displaced stays where it is.
+pub(crate) fn on_first_cpu(work: impl FnOnce()) {
+    let this = Pid::from_raw(0);
+    let all = sched_getaffinity(this).unwrap();
+    let mut first = CpuSet::new();
+    first.set(0).unwrap();
+    sched_setaffinity(this, &first).unwrap();
+    work();
+    sched_setaffinity(this, &all).unwrap();
 }
 
 fn proc(file: &str) -> PathBuf {
