@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use crate::cpu;
 use crate::spec::{Accel, Time, VmSpec};
+use crate::udev;
 
 /// Drivers that udev would load for QEMU's devices or CPU flags and that nothing here needs.
 /// Under TCG they are half of the boot; KVM's alone takes eight seconds.
@@ -14,8 +15,8 @@ const UNWANTED_MODULES: &str = "kvm_amd,kvm_intel,kvm,powernow_k8,acpi_cpufreq,p
     button,intel_rapl_msr,intel_rapl_common,aesni_intel,ghash_clmulni_intel,crct10dif_pclmul,\
     crc32_pclmul,sha1_ssse3,sha256_ssse3,sha512_ssse3,qemu_fw_cfg,edac_mce_amd,amd64_edac,ccp";
 
-/// The command that boots the VM and runs `script`.
-pub(crate) fn command(spec: &VmSpec, accel: Accel, script: &Path) -> Command {
+/// The command that boots the VM and runs `script`, with `rules` in place of udev's own, if it has some.
+pub(crate) fn command(spec: &VmSpec, accel: Accel, script: &Path, rules: Option<&Path>) -> Command {
     // coreutils' timeout stops QEMU even if we are killed before we can.
     let mut command = Command::new("timeout");
     command
@@ -42,6 +43,11 @@ pub(crate) fn command(spec: &VmSpec, accel: Accel, script: &Path) -> Command {
         .arg("--qemu-opts=-nodefaults")
         .current_dir(&spec.directory)
         .env("PATH", search_path(&spec.vng));
+    if let Some(rules) = rules {
+        let mut mapped = OsString::from(format!("--rodir={}=", udev::RULES));
+        mapped.push(rules);
+        command.arg(mapped);
+    }
     for word in &spec.kernel_args {
         command.args(["--append", word]);
     }

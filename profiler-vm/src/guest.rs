@@ -19,6 +19,7 @@ use crate::error::VmError;
 use crate::script;
 use crate::seen::Seen;
 use crate::spec::{Accel, Time, VmOutcome, VmSpec};
+use crate::udev;
 
 /// Prefix of the kernel's lines in a log.
 const KERNEL_MARK: &str = "[kernel] ";
@@ -55,7 +56,8 @@ pub fn run(
     let body = script::script(&spec.directory, &spec.env, &spec.command, &nonce);
     std::fs::write(script.path(), body).map_err(VmError::file("write", script.path()))?;
 
-    let mut command = command::command(spec, accel, script.path());
+    let rules = udev::rules(scratch.path())?;
+    let mut command = command::command(spec, accel, script.path(), rules.as_deref());
     command.env("TMPDIR", scratch.path());
     let mut log = Log::create(&spec.log)?;
     log.line(&format!("$ {}", text(&command)))?;

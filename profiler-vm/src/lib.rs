@@ -18,6 +18,7 @@ pub mod kvm;
 mod script;
 mod seen;
 mod spec;
+mod udev;
 
 pub use command::text;
 pub use console::Trouble;

@@ -296,6 +296,7 @@ struct Scope<'a> {
     module: Option<String>,
     /// The text of `/proc/kallsyms`.
     kallsyms: String,
+    /// Those that were wanted.
     symbols: Symbols,
     /// `None` if the kernel has none.
     btf: Option<Btf>,
@@ -370,7 +371,9 @@ impl KernelFiles {
         patterns: impl Iterator<Item = (&'a str, bool)>,
         lenient: bool,
     ) -> Result<Resolved, ResolveError> {
-        let scope = self.scope(module)?;
+        let patterns: Vec<(&str, bool)> = patterns.collect();
+        let scope =
+            self.scope(module, &Wanted::by(patterns.iter().map(|(pattern, _)| *pattern)))?;
         let mut resolved = Resolved::default();
         let Resolved { targets, left_out } = &mut resolved;
         // Indices of targets, by label.
@@ -407,8 +410,24 @@ impl KernelFiles {
         Ok(resolved)
     }
 
+    /// A function of the kernel image that BTF describes, without its address: `/proc/kallsyms`, which the kernel takes
+    /// long to produce, is not read.
+    ///
+    /// # Errors
+    /// When BTF cannot be read, or does not have one function of this name.
+    pub fn described(&self, name: &str) -> Result<Target, ResolveError> {
+        match Btf::of(None, &self.btf_folder())?.ids(name) {
+            &[id] => Ok(Target { name: name.to_owned(), btf_id: Some(id), ..Target::default() }),
+            _ => Err(ResolveError::NoSuchHandler {
+                handler: name.to_owned(),
+                module: None,
+                nearest: Vec::new(),
+            }),
+        }
+    }
+
     /// Reads what the kernel says of a loaded module, or of its image.
-    fn scope(&self, module: Option<&str>) -> Result<Scope<'_>, ResolveError> {
+    fn scope(&self, module: Option<&str>, wanted: &Wanted<'_>) -> Result<Scope<'_>, ResolveError> {
         // The kernel writes module names with underscores, whatever the file is called.
         let module = module.map(|module| module.replace('-', "_"));
         if let Some(module) = &module {
@@ -419,7 +438,7 @@ impl KernelFiles {
         let described = present("vmlinux") && module.as_deref().is_none_or(present);
         let btf = described.then(|| Btf::of(module.as_deref(), &folder)).transpose()?;
         let kallsyms = self.read("proc/kallsyms")?;
-        let symbols = symbols(&kallsyms, module.as_deref());
+        let symbols = symbols(&kallsyms, module.as_deref(), wanted);
         let traceable = self.traceable(module.as_deref());
         Ok(Scope { module, kallsyms, symbols, btf, traceable })
     }
@@ -541,10 +560,39 @@ fn is_function(kind: &str) -> bool {
     matches!(kind, "t" | "T" | "w" | "W")
 }
 
-fn symbols(kallsyms: &str, module: Option<&str>) -> Symbols {
+/// Which functions of `/proc/kallsyms` are kept: to sort the names of the kernel image takes longer than to find a few.
+enum Wanted<'a> {
+    All,
+    /// Functions of these names, and their variants.
+    Names(Vec<&'a str>),
+}
+
+impl<'a> Wanted<'a> {
+    /// Each symbol is compared with so many names at most.
+    const FEW: usize = 8;
+
+    fn by(patterns: impl Iterator<Item = &'a str> + Clone) -> Self {
+        if patterns.clone().any(is_glob) || patterns.clone().nth(Self::FEW).is_some() {
+            return Self::All;
+        }
+        Self::Names(patterns.map(|given| Pick::parse(given).0).collect())
+    }
+
+    fn has(&self, symbol: &str) -> bool {
+        let is_of = |name: &&str| {
+            symbol.strip_prefix(*name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        match self {
+            Self::All => true,
+            Self::Names(names) => names.iter().any(is_of),
+        }
+    }
+}
+
+fn symbols(kallsyms: &str, module: Option<&str>, wanted: &Wanted<'_>) -> Symbols {
     let mut by_name = Symbols::new();
     for (address, kind, name, place) in lines_of(kallsyms) {
-        if is_function(kind) && place == module {
+        if is_function(kind) && place == module && wanted.has(name) {
             let address = u64::from_str_radix(address, 16).unwrap_or(0);
             by_name.entry(name.to_owned()).or_default().push(address);
         }
@@ -708,7 +756,8 @@ impl Scope<'_> {
             if !variants.is_empty() {
                 return Err(ResolveError::OnlyVariants { handler, variants });
             }
-            let names = self.symbols.keys().map(String::as_str);
+            let all = symbols(&self.kallsyms, self.module.as_deref(), &Wanted::All);
+            let names = all.keys().map(String::as_str);
             let nearest = nearest(name, names.filter(|name| self.traceable.contains(name)));
             return Err(ResolveError::NoSuchHandler { handler, module, nearest });
         };

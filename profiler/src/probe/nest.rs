@@ -66,15 +66,14 @@ pub(super) fn measure_costs(backend: Backend, options: Options) -> Result<Costs,
         let reason = "before 5.12 an interrupt may run a program on top of itself";
         return Err(refused(reason.to_owned()));
     }
-    let names = [OUTER.to_owned(), INNER.to_owned()];
-    let targets = KernelFiles::default().resolve(None, &names).map_err(|error| {
-        refused(format!(
-            "what probes add is measured on functions that the kernel has for tests: {error}"
-        ))
-    })?;
-    let [outer, inner] = targets.as_slice() else {
-        return Err(refused(format!("this kernel has no {OUTER} with {INNER}")));
+    let described = |name| {
+        KernelFiles::default().described(name).map_err(|error| {
+            refused(format!(
+                "what probes add is measured on functions that the kernel has for tests: {error}"
+            ))
+        })
     };
+    let (outer, inner) = (described(OUTER)?, described(INNER)?);
     let program = feature::load("fentry", AttachType::Fentry, inner.btf_id.unwrap_or_default())
         .map_err(|refusal| refused(refusal.what))?;
     let run = |times| {
@@ -94,8 +93,8 @@ pub(super) fn measure_costs(backend: Backend, options: Options) -> Result<Costs,
         };
         (0..BATCHES).map(batch).collect()
     };
-    let alone = measure(std::slice::from_ref(outer))?;
-    let both = measure(&[outer.clone(), inner.clone()])?;
+    let alone = measure(std::slice::from_ref(&outer))?;
+    let both = measure(&[outer, inner])?;
     costs(&alone, &both).ok_or_else(|| {
         let batches = alone.iter().chain(&both).flatten();
         let seen: Vec<u64> = batches.map(|drained| drained.durations.len()).collect();

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{KernelFiles, ResolveError, Scope, glob, is_glob, nearest};
+use super::{KernelFiles, ResolveError, Scope, Wanted, glob, is_glob, nearest};
 
 /// A function as the kernel lists it, whether it can be probed or not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -77,7 +77,7 @@ impl KernelFiles {
         module: Option<&str>,
         patterns: &[String],
     ) -> Result<Vec<Function>, ResolveError> {
-        let scope = self.scope(module)?;
+        let scope = self.scope(module, &Wanted::All)?;
         let globs = patterns.iter().map(|pattern| glob(pattern)).collect::<Result<Vec<_>, _>>()?;
         let mut starts: Vec<u64> = scope.symbols.values().flatten().copied().collect();
         starts.sort_unstable();
