@@ -38,10 +38,7 @@ pub(super) fn set(
     place: &Folder,
     targets: &[Target],
 ) -> Result<(), FtraceError> {
-    let list = top.read(LIST)?;
-    let addresses = top.read_if_there(LIST_WITH_ADDRESSES)?;
-    let symbols = |target: &Target| symbols(root, target);
-    let indices = indices(&list, addresses.as_deref(), targets, &symbols)?;
+    let indices = listed(root, top, targets)?;
 
     let file = place.path(FILTER);
     journal.filling(file.clone())?;
@@ -72,9 +69,7 @@ pub(super) fn within(
     top: &Folder,
     targets: &[Target],
 ) -> Result<(), FtraceError> {
-    let list = top.read(LIST)?;
-    let addresses = top.read_if_there(LIST_WITH_ADDRESSES)?;
-    indices(&list, addresses.as_deref(), targets, &|target| symbols(root, target))?;
+    listed(root, top, targets)?;
     let file = top.path(GRAPH);
     journal.filling(file.clone())?;
     let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
@@ -87,6 +82,12 @@ pub(super) fn within(
         return Err(top.failed("limiting the tracer by", GRAPH, error));
     }
     Ok(())
+}
+
+/// Places of the handlers in the kernel's list, counted from 1.
+fn listed(root: &Path, top: &Folder, targets: &[Target]) -> Result<Vec<usize>, FtraceError> {
+    let with_addresses = || top.read_if_there(LIST_WITH_ADDRESSES);
+    indices(&top.read(LIST)?, &with_addresses, targets, &|target| symbols(root, target))
 }
 
 /// Addresses of all functions that share a handler's name and place, ascending.
@@ -103,10 +104,11 @@ fn symbols(root: &Path, target: &Target) -> Vec<u64> {
     addresses
 }
 
-/// Places of the handlers in the list, counted from 1.
+/// Places of the handlers in the list, counted from 1. The list with addresses is read if a name is there twice: the kernel
+/// takes longer for these lists than for all else, as it begins at their start for each page.
 fn indices(
     list: &str,
-    with_addresses: Option<&str>,
+    with_addresses: &dyn Fn() -> Result<Option<String>, FtraceError>,
     targets: &[Target],
     symbols: &dyn Fn(&Target) -> Vec<u64>,
 ) -> Result<Vec<usize>, FtraceError> {
@@ -117,8 +119,10 @@ fn indices(
             places.push(at);
         }
     }
-    let addresses: Vec<Option<u64>> =
-        with_addresses.map(|list| list.lines().map(address).collect()).unwrap_or_default();
+    let addresses: Vec<Option<u64>> = match places.values().any(|places| places.len() > 1) {
+        true => with_addresses()?.unwrap_or_default().lines().map(address).collect(),
+        false => Vec::new(),
+    };
     let place = |target: &Target| -> Result<usize, FtraceError> {
         let places = places.get(&name_of(target)).map_or(&[][..], Vec::as_slice);
         match *places {
@@ -188,25 +192,31 @@ mod tests {
         }
     }
 
+    fn without() -> Result<Option<String>, FtraceError> {
+        Ok(None)
+    }
+
     const LIST: &str = "first\ntwice\nother\ntwice\ntwice [m]\nlast [m]";
 
     #[test]
     fn a_name_is_looked_up_in_its_module_alone() {
         let targets = [target("twice", Some("m"), 0x900), target("last", Some("m"), 0xa00)];
-        let found = indices(LIST, None, &targets, &|_| panic!("not ambiguous")).unwrap();
+        let (unread, unasked) = (|| panic!("not ambiguous"), |_: &Target| panic!("not ambiguous"));
+        let found = indices(LIST, &unread, &targets, &unasked).unwrap();
         assert_eq!(found, [5, 6]);
     }
 
     #[test]
     fn of_two_with_one_name_the_address_tells_which() {
-        let with = "f010 first\nf124 twice\nf200 other\nf304 twice\nf900 twice [m]\nfa00 last [m]";
+        let list = "f010 first\nf124 twice\nf200 other\nf304 twice\nf900 twice [m]\nfa00 last [m]";
+        let with = || Ok(Some(list.to_owned()));
         let second = [target("twice", None, 0xf300)];
-        let found = indices(LIST, Some(with), &second, &|_| Vec::new()).unwrap();
+        let found = indices(LIST, &with, &second, &|_| Vec::new()).unwrap();
         assert_eq!(found, [4], "by the kernel's own addresses");
-        let found = indices(LIST, None, &second, &|_| vec![0xf120, 0xf300]).unwrap();
+        let found = indices(LIST, &without, &second, &|_| vec![0xf120, 0xf300]).unwrap();
         assert_eq!(found, [4], "by their order");
         let first = [target("twice", None, 0xf120)];
-        let found = indices(LIST, Some(with), &first, &|_| Vec::new()).unwrap();
+        let found = indices(LIST, &with, &first, &|_| Vec::new()).unwrap();
         assert_eq!(found, [2]);
     }
 
@@ -214,16 +224,17 @@ mod tests {
     fn what_cannot_be_told_apart_is_refused() {
         let targets = [target("twice", None, 0xf300)];
         // A third of the name cannot be traced, and it is not known which.
-        let error = indices(LIST, None, &targets, &|_| vec![0xf120, 0xf300, 0xf400]).unwrap_err();
+        let error =
+            indices(LIST, &without, &targets, &|_| vec![0xf120, 0xf300, 0xf400]).unwrap_err();
         assert!(matches!(error, FtraceError::Ambiguous { .. }), "{error}");
         let hidden = [target("twice", None, 0)];
-        assert!(indices(LIST, None, &hidden, &|_| vec![0xf120, 0xf300]).is_err());
+        assert!(indices(LIST, &without, &hidden, &|_| vec![0xf120, 0xf300]).is_err());
     }
 
     #[test]
     fn what_is_not_in_the_list_cannot_be_traced() {
         let targets = [target("last", None, 1)];
-        let error = indices(LIST, None, &targets, &|_| Vec::new()).unwrap_err();
+        let error = indices(LIST, &without, &targets, &|_| Vec::new()).unwrap_err();
         assert!(matches!(error, FtraceError::NotTraceable { .. }), "{error}");
     }
 }
