@@ -1,7 +1,7 @@
 //! virtme-ng's command line.
 
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::cpu;
@@ -15,8 +15,18 @@ const UNWANTED_MODULES: &str = "kvm_amd,kvm_intel,kvm,powernow_k8,acpi_cpufreq,p
     button,intel_rapl_msr,intel_rapl_common,aesni_intel,ghash_clmulni_intel,crct10dif_pclmul,\
     crc32_pclmul,sha1_ssse3,sha256_ssse3,sha512_ssse3,qemu_fw_cfg,edac_mce_amd,amd64_edac,ccp";
 
-/// The command that boots the VM and runs `script`, with `rules` in place of udev's own, if it has some.
-pub(crate) fn command(spec: &VmSpec, accel: Accel, script: &Path, rules: Option<&Path>) -> Command {
+/// The files that a VM is booted with.
+pub(crate) struct Files<'a> {
+    /// What the guest runs.
+    pub(crate) script: &'a Path,
+    /// Rules in place of udev's own; `None` if it has none.
+    pub(crate) rules: Option<PathBuf>,
+    /// The kernel unpacked; `None` boots it as it is.
+    pub(crate) vmlinux: Option<PathBuf>,
+}
+
+/// The command that boots the VM and runs the script.
+pub(crate) fn command(spec: &VmSpec, accel: Accel, files: &Files<'_>) -> Command {
     // coreutils' timeout stops QEMU even if we are killed before we can.
     let mut command = Command::new("timeout");
     command
@@ -43,7 +53,7 @@ pub(crate) fn command(spec: &VmSpec, accel: Accel, script: &Path, rules: Option<
         .arg("--qemu-opts=-nodefaults")
         .current_dir(&spec.directory)
         .env("PATH", search_path(&spec.vng));
-    if let Some(rules) = rules {
+    if let Some(rules) = &files.rules {
         let mut mapped = OsString::from(format!("--rodir={}=", udev::RULES));
         mapped.push(rules);
         command.arg(mapped);
@@ -59,13 +69,19 @@ pub(crate) fn command(spec: &VmSpec, accel: Accel, script: &Path, rules: Option<
         // After virtme-ng's own: of two, QEMU takes the last.
         command.arg("--qemu-opts=-cpu").arg(format!("--qemu-opts={}", cpu::translated()));
     }
+    if let Some(vmlinux) = &files.vmlinux {
+        let mut given = OsString::from("--qemu-opts=");
+        given.push(vmlinux);
+        // After virtme-ng's own, too.
+        command.arg("--qemu-opts=-kernel").arg(given);
+    }
     if spec.time == Time::Virtual {
         command.args(["--qemu-opts=-icount", "--qemu-opts=shift=0,sleep=off"]);
     }
     for word in &spec.qemu_args {
         command.arg(format!("--qemu-opts={word}"));
     }
-    command.args(["--", "sh"]).arg(script);
+    command.args(["--", "sh"]).arg(files.script);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

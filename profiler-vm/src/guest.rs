@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use crate::command::{self, text};
+use crate::command::{self, Files, text};
 use crate::error::VmError;
 use crate::script;
 use crate::seen::Seen;
@@ -56,8 +56,15 @@ pub fn run(
     let body = script::script(&spec.directory, &spec.env, &spec.command, &nonce);
     std::fs::write(script.path(), body).map_err(VmError::file("write", script.path()))?;
 
-    let rules = udev::rules(scratch.path())?;
-    let mut command = command::command(spec, accel, script.path(), rules.as_deref());
+    let files = Files {
+        script: script.path(),
+        rules: udev::rules(scratch.path())?,
+        vmlinux: match accel {
+            Accel::Tcg => spec.kernel.unpack_into(scratch.path()),
+            Accel::Kvm => None,
+        },
+    };
+    let mut command = command::command(spec, accel, &files);
     command.env("TMPDIR", scratch.path());
     let mut log = Log::create(&spec.log)?;
     log.line(&format!("$ {}", text(&command)))?;

@@ -5,7 +5,9 @@ use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use object::{Object as _, ObjectSection as _};
+use object::elf::FileHeader64;
+use object::read::elf::{FileHeader as _, ProgramHeader as _};
+use object::{LittleEndian, Object as _, ObjectSection as _};
 
 /// Where the setup header of a bzImage says what it is (Documentation/arch/x86/boot.rst).
 mod header {
@@ -90,16 +92,41 @@ impl KernelImage {
     /// If the kernel cannot be unpacked, or has no BTF.
     pub fn btf(&self) -> Result<Vec<u8>, ImageError> {
         let path = &self.path;
-        let image =
-            fs::read(path).map_err(|error| ImageError::Read { path: path.clone(), error })?;
-        let payload = payload(&image).ok_or(ImageError::NoImage { path: path.clone() })?;
-        let unpack = |what| ImageError::Unpack { path: path.clone(), what };
-        let vmlinux = decompress(payload).map_err(unpack)?;
-        let vmlinux =
-            object::File::parse(vmlinux.as_slice()).map_err(|error| unpack(error.to_string()))?;
+        let vmlinux = self.unpacked()?;
+        let vmlinux = object::File::parse(vmlinux.as_slice())
+            .map_err(|error| ImageError::Unpack { path: path.clone(), what: error.to_string() })?;
         let section = vmlinux.section_by_name(".BTF").and_then(|section| section.data().ok());
         section.map(<[u8]>::to_vec).ok_or(ImageError::NoBtf { path: path.clone() })
     }
+
+    /// The kernel as an ELF file.
+    fn unpacked(&self) -> Result<Vec<u8>, ImageError> {
+        let path = &self.path;
+        let image =
+            fs::read(path).map_err(|error| ImageError::Read { path: path.clone(), error })?;
+        let payload = payload(&image).ok_or(ImageError::NoImage { path: path.clone() })?;
+        decompress(payload).map_err(|what| ImageError::Unpack { path: path.clone(), what })
+    }
+
+    /// Writes the kernel for QEMU to boot without its decompressor, which takes seconds under a translator, into `folder`;
+    /// `None` if this kernel or machine cannot do that.
+    pub(crate) fn unpack_into(&self, folder: &Path) -> Option<PathBuf> {
+        let vmlinux = self.unpacked().ok().filter(|vmlinux| has_pvh_entry(vmlinux))?;
+        let file = folder.join("vmlinux");
+        fs::write(&file, vmlinux).ok().map(|()| file)
+    }
+}
+
+/// Whether QEMU finds where to start the kernel: `XEN_ELFNOTE_PHYS32_ENTRY` of `xen/interface/elfnote.h`, with CONFIG_PVH=y.
+fn has_pvh_entry(vmlinux: &[u8]) -> bool {
+    const PHYS32_ENTRY: u32 = 18;
+    let Ok(header) = FileHeader64::<LittleEndian>::parse(vmlinux) else { return false };
+    let segments = header.program_headers(LittleEndian, vmlinux).unwrap_or_default();
+    let notes = segments
+        .iter()
+        .filter_map(|segment| segment.notes(LittleEndian, vmlinux).ok().flatten())
+        .flat_map(|mut notes| std::iter::from_fn(move || notes.next().ok().flatten()));
+    notes.into_iter().any(|note| note.name() == b"Xen" && note.n_type(LittleEndian) == PHYS32_ENTRY)
 }
 
 fn u16_at(image: &[u8], at: usize) -> Option<u16> {
@@ -172,6 +199,10 @@ fn decompress(payload: &[u8]) -> Result<Vec<u8>, String> {
     if !bytes.starts_with(b"\x7fELF") {
         return Err(format!("`{program}` gave no ELF file"));
     }
+    // It ends every payload (`size_append` of scripts/Makefile.lib; gzip's own).
+    if payload.len().checked_sub(4).and_then(|at| u32_at(payload, at)) != Some(bytes.len()) {
+        return Err(format!("`{program}` gave {} bytes, which is not all", bytes.len()));
+    }
     Ok(bytes)
 }
 
@@ -212,6 +243,41 @@ mod tests {
         assert_eq!(release(&image(0x20f, 16, 8)).unwrap(), "6.1.0-56-amd64");
         assert_eq!(release(&image(0x20f, 16, 8)[..0x300]), None);
         assert_eq!(release(b"\x7fELF"), None);
+    }
+
+    /// An ELF file of one segment, which is a note.
+    fn elf(owner: &[u8; 4], kind: u32) -> Vec<u8> {
+        let mut elf = vec![0; 64 + 56];
+        elf[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        elf[32] = 64;
+        (elf[54], elf[56], elf[64]) = (56, 1, 4);
+        (elf[72], elf[96], elf[104]) = (64 + 56, 24, 24);
+        for word in [4, 8, kind] {
+            elf.extend(u32::to_le_bytes(word));
+        }
+        elf.extend(owner);
+        elf.extend([0; 8]);
+        elf
+    }
+
+    #[test]
+    fn only_a_kernel_that_says_where_it_begins_is_booted_unpacked() {
+        assert!(has_pvh_entry(&elf(b"Xen\0", 18)));
+        assert!(!has_pvh_entry(&elf(b"Xen\0", 17)));
+        assert!(!has_pvh_entry(&elf(b"GNU\0", 18)));
+        assert!(!has_pvh_entry(b"\x7fELF"));
+    }
+
+    #[test]
+    fn a_kernel_is_unpacked_whole_or_not_at_all() {
+        let elf = elf(b"Xen\0", 18);
+        let mut gzip = Command::new("gzip");
+        let mut child = gzip.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(&elf).unwrap();
+        let packed = child.wait_with_output().unwrap().stdout;
+        assert_eq!(decompress(&packed).unwrap(), elf);
+        let cut = decompress(&packed[..packed.len() - 20]).unwrap_err();
+        assert!(cut.contains("gave"), "{cut}");
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub(crate) struct VmSpec {
     pub(crate) icount: bool,
     /// The VM is stopped after this time on the host's clock.
     pub(crate) timeout: Duration,
+    /// Words for the kernel's command line.
+    pub(crate) kernel_args: Vec<String>,
     /// The command and its arguments; it runs as root in the checkout's root.
     pub(crate) command: Vec<String>,
 }
@@ -52,6 +54,7 @@ impl VmSpec {
             memory: "2G".to_owned(),
             icount: false,
             timeout: Duration::from_secs(600),
+            kernel_args: Vec::new(),
             command: command.into_iter().map(Into::into).collect(),
         }
     }
@@ -104,7 +107,7 @@ pub(crate) fn run(paths: &Paths, spec: &VmSpec) -> Result<VmOutcome> {
         log: log_path(paths, spec),
         vng: paths.venv().join("bin/vng"),
         home: Some(home),
-        kernel_args: Vec::new(),
+        kernel_args: spec.kernel_args.clone(),
         qemu_args: Vec::new(),
     };
     let counting = if spec.icount { Some(counting(paths)?) } else { None };

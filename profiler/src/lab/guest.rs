@@ -353,20 +353,27 @@ fn place(module: &str) -> Result<String, Failure> {
 /// The functions whose calls are counted one by one: of the module, or named ones of the kernel.
 fn counted(module: &str, patterns: &[String]) -> Result<Vec<CountedHandler>, Failure> {
     let files = KernelFiles::default();
-    let mut handlers = Vec::new();
-    for pattern in patterns {
-        let one = std::slice::from_ref(pattern);
-        let found = files
-            .resolve_all(Some(module), one)
-            .or_else(|error| files.resolve_all(None, one).map_err(|_| error))?;
-        handlers.extend(found.targets.into_iter().map(|target| CountedHandler {
-            name: target.label(),
-            module: target.module,
-            by_glob: target.by_glob,
-            address: target.address,
-        }));
-    }
-    Ok(handlers)
+    // The kernel takes most of a second, under a translator, to list its symbols: they are read once if all is in the module.
+    let targets = match files.resolve_all(Some(module), patterns) {
+        Ok(found) => found.targets,
+        Err(_) => {
+            let of = |pattern: &String| {
+                let one = std::slice::from_ref(pattern);
+                files
+                    .resolve_all(Some(module), one)
+                    .or_else(|error| files.resolve_all(None, one).map_err(|_| error))
+            };
+            let found = patterns.iter().map(of).collect::<Result<Vec<_>, _>>()?;
+            found.into_iter().flat_map(|found| found.targets).collect()
+        }
+    };
+    let handlers = targets.into_iter().map(|target| CountedHandler {
+        name: target.label(),
+        module: target.module,
+        by_glob: target.by_glob,
+        address: target.address,
+    });
+    Ok(handlers.collect())
 }
 
 /// Warms up and measures the module, in a process of its own.

@@ -93,12 +93,12 @@ fn two_boots_measure_the_same() {
     let mut values = String::new();
     let mut session = attach(&TEN, Options::default());
     for (hook, kind, operations) in [
-        ("connect_", BuiltinKind::Connect, 4_000),
-        ("bind_", BuiltinKind::Bind, 4_000),
+        ("connect_", BuiltinKind::Connect, 2_000),
+        ("bind_", BuiltinKind::Bind, 2_000),
         ("execve_", BuiltinKind::Execve, 200),
-        ("udp_", BuiltinKind::UdpRecv, 4_000),
-        ("security_", BuiltinKind::Open, 4_000),
-        ("ptrace_", BuiltinKind::Ptrace, 4_000),
+        ("udp_", BuiltinKind::UdpRecv, 2_000),
+        ("security_", BuiltinKind::Open, 2_000),
+        ("ptrace_", BuiltinKind::Ptrace, 2_000),
     ] {
         run_loads(vec![builtin(kind, operations / 8)]);
         let window = Window::of(session);

@@ -234,7 +234,7 @@ fn events_that_the_kernel_could_not_deliver_hide_no_module() {
 #[test]
 #[ignore = "VM 6.1: not about the kernel"]
 fn a_driver_is_replaced_again_and_again_under_load_and_loses_no_call() {
-    let times = times("PROFILER_VM_UPGRADES", 6);
+    let times = times("PROFILER_VM_UPGRADES", 4);
     put_back();
     let out = folder();
     let files = [testbed::file(), other_build(out.path())];

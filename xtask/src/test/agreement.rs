@@ -14,8 +14,8 @@ pub(crate) const FILE: &str = "values.tsv";
 /// Largest difference between two boots: one percent.
 const TOLERANCE: f64 = 0.01;
 
-/// What timer interrupts may add to an average, in ns: a run of 4,000 operations of 10 us has ten of
-/// them, 2,500 ns each. If an operation's length divides the timer's period, all ten may hit the same
+/// What timer interrupts may add to an average, in ns: a run of 2,000 operations of 10 us has five of
+/// them, 2,500 ns each. If an operation's length divides the timer's period, all five may hit the same
 /// handler in one boot and none in the other. They do not affect percentiles.
 const INTERRUPTS_NS: f64 = 7.0;
 

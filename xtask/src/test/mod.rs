@@ -9,7 +9,7 @@
 //! | `PROFILER_VM_OUT` | an empty folder that the host can read |
 //! | `PROFILER_VM_PROMETHEUS` | path of Prometheus |
 //! | `PROFILER_VM_KILLS` | number of runs that `killed::` kills, with 5 s for each; by default 12, with a minute for each. Of daemons that `serve::` kills; by default 2 |
-//! | `PROFILER_VM_UPGRADES` | number of times that `serve::` replaces the driver; by default 6 |
+//! | `PROFILER_VM_UPGRADES` | number of times that `serve::` replaces the driver; by default 4 |
 //! | `PROFILER_VM_SCRAPE`, `_SOAK`, `_HOURS`, `_IDLE` | how long `serve_long::` scrapes and calls, in seconds, runs timers, and waits without a call |
 //! | `PROFILER_BPF_OBJECT` | path of the rebuilt object; not set: the committed one |
 
@@ -63,6 +63,10 @@ const BY_HAND: [&str; 6] = [
     "PROFILER_VM_HOURS",
     "PROFILER_VM_IDLE",
 ];
+
+/// What the kernel does for safety alone is a tenth of the time under a translator. Where time is virtual, and in the lab, it
+/// does that.
+const QUICK: [&str; 2] = ["mitigations=off", "init_on_alloc=0"];
 
 /// Programs that many tests run: a shell, and what loads modules.
 const TOOLS: [&str; 2] = ["/bin/sh", "/sbin/insmod"];
@@ -302,6 +306,11 @@ impl<'a> BootContext<'a> {
         let spec = VmSpec {
             cpus: if boot.virtual_time { 1 } else { 2 },
             icount: boot.virtual_time,
+            kernel_args: if boot.virtual_time {
+                Vec::new()
+            } else {
+                QUICK.map(str::to_owned).to_vec()
+            },
             timeout: Duration::from_secs(self.timeout),
             ..VmSpec::new(format!("test-{}", boot.vm()), boot.series, ["sh", "-c", &script])
         };
