@@ -161,8 +161,9 @@ fn all(
         report.lap("speed");
     }
     let mut boots = if in_vm { wanted.of(plan::boots(&tested.vm_tests)?)? } else { Vec::new() };
-    boots = boots.into_iter().flat_map(Boot::parts).collect();
+    // The longest first: at the end it would leave the other CPU idle.
     boots.sort_by_key(|boot| std::cmp::Reverse(boot.length()));
+    boots = boots.into_iter().flat_map(Boot::parts).collect();
     let bench = BootContext::build(paths, tested, &boots, wanted.timeout, report);
     report.lap("BPF object, testbeds");
     // Of those that wait the most, beside the longest of those that do not.
@@ -170,7 +171,6 @@ fn all(
     if on_host {
         beside.push(Job::new(HOST, |report| host_tests(paths, report)));
     }
-    // The longest first: at the end it would leave the other CPU idle.
     if in_vm && wanted.wants(lab::PLACE) {
         jobs.push(Job::new(lab::PLACE, |report| lab::run(paths, &tested.host_tests, report)));
     }
