@@ -8,8 +8,8 @@ use crate::cpu;
 use crate::spec::{Accel, Time, VmSpec};
 use crate::udev;
 
-/// Drivers that udev would load for QEMU's devices or CPU flags and that nothing here needs.
-/// Under TCG they are half of the boot; KVM's alone takes eight seconds.
+/// Drivers that the system's own rules of udev would load, where ours are not in force (see [`udev`]), for QEMU's devices or
+/// CPU flags and that nothing here needs. Under TCG they are half of such a boot; KVM's alone takes eight seconds.
 const UNWANTED_MODULES: &str = "kvm_amd,kvm_intel,kvm,powernow_k8,acpi_cpufreq,pcspkr,iTCO_wdt,\
     i6300esb,lpc_ich,i2c_i801,ahci,libahci,libata,ata_generic,sr_mod,sg,cdrom,joydev,evdev,psmouse,\
     button,intel_rapl_msr,intel_rapl_common,aesni_intel,ghash_clmulni_intel,crct10dif_pclmul,\
@@ -19,7 +19,7 @@ const UNWANTED_MODULES: &str = "kvm_amd,kvm_intel,kvm,powernow_k8,acpi_cpufreq,p
 pub(crate) struct Files<'a> {
     /// What the guest runs.
     pub(crate) script: &'a Path,
-    /// Rules in place of udev's own; `None` if it has none.
+    /// Rules in place of the system's; `None` if there is no folder of these.
     pub(crate) rules: Option<PathBuf>,
     /// The kernel unpacked; `None` boots it as it is.
     pub(crate) vmlinux: Option<PathBuf>,

@@ -42,6 +42,8 @@ pub fn run(
     if spec.time == Time::Virtual && spec.cpus != 1 {
         return Err(VmError::VirtualTimeNeedsOneCpu(spec.cpus));
     }
+    // Before the kernel is unpacked, which takes a second.
+    let interrupts = Interrupts::catch()?;
     let nonce = nonce();
     // A VM that is killed leaves virtme-ng's temporary files behind. Here they are removed.
     let scratch = tempfile::Builder::new()
@@ -69,7 +71,8 @@ pub fn run(
     let mut log = Log::create(&spec.log)?;
     log.line(&format!("$ {}", text(&command)))?;
     log.line(&format!("$ in the guest: {}", spec.command.join(" ")))?;
-    let guest = Guest::start(&mut command, spec.timeout)?;
+    interrupts.check()?;
+    let guest = Guest::start(&mut command, spec.timeout, interrupts)?;
     let (code, lines, elapsed) = guest.watch(&nonce, &mut log, on_line)?;
     Ok(VmOutcome { code, lines, log: spec.log.clone(), elapsed })
 }
@@ -117,15 +120,17 @@ struct Guest {
     child: Child,
     group: Option<Pid>,
     events: mpsc::Receiver<Event>,
-    /// Number of the signal that asked this process to end; 0 is none.
-    interrupted: Arc<AtomicUsize>,
-    handlers: Vec<signal_hook::SigId>,
+    interrupts: Interrupts,
     started: Instant,
     timeout: Duration,
 }
 
 impl Guest {
-    fn start(command: &mut Command, timeout: Duration) -> Result<Self, VmError> {
+    fn start(
+        command: &mut Command,
+        timeout: Duration,
+        interrupts: Interrupts,
+    ) -> Result<Self, VmError> {
         command.process_group(0);
         let mut child = command
             .spawn()
@@ -138,26 +143,8 @@ impl Guest {
         if let Some(stderr) = child.stderr.take() {
             forward(stderr, sender, Event::Console);
         }
-        let interrupted = Arc::new(AtomicUsize::new(0));
-        let mut guest = Self {
-            child,
-            group,
-            events,
-            interrupted,
-            handlers: Vec::new(),
-            started: Instant::now(),
-            timeout,
-        };
-        // QEMU is in a process group of its own, so the terminal's Ctrl-C does not reach it.
-        for signal in [Signal::SIGINT, Signal::SIGTERM] {
-            let number = signal as i32;
-            let flag = Arc::clone(&guest.interrupted);
-            let value = usize::try_from(number).unwrap_or_default();
-            let handler =
-                signal_hook::flag::register_usize(number, flag, value).map_err(VmError::Signals)?;
-            guest.handlers.push(handler);
-        }
-        Ok(guest)
+        let started = Instant::now();
+        Ok(Self { child, group, events, interrupts, started, timeout })
     }
 
     /// Follows the VM to its end: the command's exit code, its lines, and the time until then.
@@ -187,10 +174,7 @@ impl Guest {
                 // Both pipes are closed: every process of the VM is gone.
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            let signal = self.interrupted.load(Ordering::Relaxed);
-            if signal != 0 {
-                return Err(VmError::Interrupted(i32::try_from(signal).unwrap_or_default()));
-            }
+            self.interrupts.check()?;
             if Instant::now() >= deadline {
                 break;
             }
@@ -212,6 +196,41 @@ impl Guest {
 impl Drop for Guest {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+/// Signals that ask this process to end, as long as it lives. QEMU is in a process group of its own, so the terminal's Ctrl-C
+/// does not reach it.
+struct Interrupts {
+    /// Number of the signal; 0 is none.
+    signal: Arc<AtomicUsize>,
+    handlers: Vec<signal_hook::SigId>,
+}
+
+impl Interrupts {
+    fn catch() -> Result<Self, VmError> {
+        let mut caught = Self { signal: Arc::default(), handlers: Vec::new() };
+        for signal in [Signal::SIGINT, Signal::SIGTERM] {
+            let number = signal as i32;
+            let flag = Arc::clone(&caught.signal);
+            let value = usize::try_from(number).unwrap_or_default();
+            let handler =
+                signal_hook::flag::register_usize(number, flag, value).map_err(VmError::Signals)?;
+            caught.handlers.push(handler);
+        }
+        Ok(caught)
+    }
+
+    fn check(&self) -> Result<(), VmError> {
+        match self.signal.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            signal => Err(VmError::Interrupted(i32::try_from(signal).unwrap_or_default())),
+        }
+    }
+}
+
+impl Drop for Interrupts {
+    fn drop(&mut self) {
         for handler in self.handlers.drain(..) {
             signal_hook::low_level::unregister(handler);
         }

@@ -113,7 +113,9 @@ impl KernelImage {
     pub(crate) fn unpack_into(&self, folder: &Path) -> Option<PathBuf> {
         let vmlinux = self.unpacked().ok().filter(|vmlinux| has_pvh_entry(vmlinux))?;
         let file = folder.join("vmlinux");
-        fs::write(&file, vmlinux).ok().map(|()| file)
+        let written = fs::write(&file, vmlinux);
+        // A part of it would leave virtme-ng no room either.
+        written.inspect_err(|_| drop(fs::remove_file(&file))).ok().map(|()| file)
     }
 }
 
@@ -199,7 +201,8 @@ fn decompress(payload: &[u8]) -> Result<Vec<u8>, String> {
     if !bytes.starts_with(b"\x7fELF") {
         return Err(format!("`{program}` gave no ELF file"));
     }
-    // It ends every payload (`size_append` of scripts/Makefile.lib; gzip's own).
+    // The last four bytes of a payload are the size of what is in it (`size_append` of scripts/Makefile.lib; gzip writes it
+    // itself).
     if payload.len().checked_sub(4).and_then(|at| u32_at(payload, at)) != Some(bytes.len()) {
         return Err(format!("`{program}` gave {} bytes, which is not all", bytes.len()));
     }
@@ -277,7 +280,7 @@ mod tests {
         let packed = child.wait_with_output().unwrap().stdout;
         assert_eq!(decompress(&packed).unwrap(), elf);
         let cut = decompress(&packed[..packed.len() - 20]).unwrap_err();
-        assert!(cut.contains("gave"), "{cut}");
+        assert!(cut.contains("which is not all"), "{cut}");
     }
 
     #[test]

@@ -416,13 +416,15 @@ impl KernelFiles {
     /// # Errors
     /// When BTF cannot be read, or does not have one function of this name.
     pub fn described(&self, name: &str) -> Result<Target, ResolveError> {
+        let handler = name.to_owned();
         match Btf::of(None, &self.btf_folder())?.ids(name) {
-            &[id] => Ok(Target { name: name.to_owned(), btf_id: Some(id), ..Target::default() }),
-            _ => Err(ResolveError::NoSuchHandler {
-                handler: name.to_owned(),
-                module: None,
-                nearest: Vec::new(),
-            }),
+            &[id] => Ok(Target { name: handler, btf_id: Some(id), ..Target::default() }),
+            [] => Err(ResolveError::NoSuchHandler { handler, module: None, nearest: Vec::new() }),
+            several => {
+                let count = several.len();
+                let addresses = vec![0; count];
+                Err(ResolveError::Ambiguous { handler, module: None, count, addresses })
+            }
         }
     }
 

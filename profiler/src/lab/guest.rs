@@ -1,5 +1,6 @@
 //! The part that runs in the guest: loads the driver, measures, unloads it, step by step.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -364,7 +365,9 @@ fn counted(module: &str, patterns: &[String]) -> Result<Vec<CountedHandler>, Fai
                     .or_else(|error| files.resolve_all(None, one).map_err(|_| error))
             };
             let found = patterns.iter().map(of).collect::<Result<Vec<_>, _>>()?;
-            found.into_iter().flat_map(|found| found.targets).collect()
+            let mut seen = HashSet::new();
+            let all = found.into_iter().flat_map(|found| found.targets);
+            all.filter(|target| seen.insert((target.module.clone(), target.label()))).collect()
         }
     };
     let handlers = targets.into_iter().map(|target| CountedHandler {
