@@ -20,6 +20,20 @@ pub(crate) fn build_profiler(paths: &Paths) -> Result<PathBuf> {
 pub(crate) const TESTED: [&str; 5] =
     ["--release", "--workspace", "--exclude", "profiler-ebpf", "--locked"];
 
+/// More of cargo's arguments, for the unit tests: the library's are compiled apart from it in any case. Without optimisation
+/// that takes a quarter of the time, and arithmetic is checked. Xtask alone has a program with unit tests.
+pub(crate) const UNIT_TESTS: [&str; 9] = [
+    "--lib",
+    "--bin",
+    "xtask",
+    "--config",
+    "profile.release.package.profiler.opt-level=0",
+    "--config",
+    "profile.release.package.profiler.overflow-checks=true",
+    "--config",
+    "profile.release.package.profiler.debug-assertions=true",
+];
+
 /// Programs of the tests.
 #[derive(Debug, Clone)]
 pub(crate) struct Tested {
@@ -43,14 +57,13 @@ pub(crate) enum Tests {
 /// Builds tests, and the program that they start.
 pub(crate) fn build_tests(paths: &Paths, tests: Tests) -> Result<Tested> {
     println!("build: tests, release");
-    let mut args = vec!["test", "--no-run"];
-    args.extend(TESTED);
-    // That for the VM has to be named, or cargo leaves it out.
-    args.extend(["--test", "host", "--test", "vm"]);
+    let build =
+        |which: &[&str]| messages(paths, &[&["test", "--no-run"], &TESTED[..], which].concat());
     if tests == Tests::All {
-        args.extend(["--lib", "--bins"]);
+        build(&UNIT_TESTS)?;
     }
-    let messages = messages(paths, &args)?;
+    // That for the VM has to be named, or cargo leaves it out.
+    let messages = build(&["--test", "host", "--test", "vm"])?;
     let find = |target| {
         executable(&messages, target)
             .with_context(|| format!("cargo built no executable `{target}`"))

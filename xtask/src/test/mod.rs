@@ -25,9 +25,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 
 use crate::cargo::{self, Tests};
 use crate::cli::TestArgs;
@@ -136,12 +137,17 @@ pub(crate) fn run(paths: &Paths, wanted: &TestArgs) -> Result<bool> {
     } else {
         vec![Part::Python, Part::Readers, Part::Prometheus, Part::Parsers]
     };
-    setup::ensure(paths, &parts)?;
     let mut report = Report::default();
-    report.lap("set-up");
     let tests = if on_host { Tests::All } else { Tests::Programs };
-    let tested = report.step(BUILD, "tests", cargo::build_tests(paths, tests));
-    report.lap("tests built");
+    // One waits for the network, the other for the CPUs.
+    let (ready, built) = thread::scope(|scope| {
+        let ready = scope.spawn(|| setup::ensure(paths, &parts));
+        let built = cargo::build_tests(paths, tests);
+        (ready.join(), built)
+    });
+    ready.map_err(|_| anyhow!("a panic in the set-up, see above"))??;
+    let tested = report.step(BUILD, "tests", built);
+    report.lap("set-up, and tests built");
     if let Some(tested) = tested {
         all(paths, wanted, (on_host, in_vm), &tested, &mut report)?;
     }
@@ -193,11 +199,23 @@ fn all(
 /// The tests that need neither root nor a kernel of their own.
 fn host_tests(paths: &Paths, report: &mut Report) -> Result<()> {
     println!("test: on this machine");
+    let [unit, host, doc] = [&cargo::UNIT_TESTS[..], &["--test", "host"], &["--doc"]];
+    for (which, is_empty) in [(unit, false), (host, false), (doc, true)] {
+        let tests = cargo_test(paths, which, report)?;
+        if tests == 0 && !is_empty {
+            report.add(HOST, &which.join(" "), Status::NotRun("no test ran".to_owned()));
+        }
+    }
+    Ok(())
+}
+
+/// Runs the tests that cargo selects by `which`; their number.
+fn cargo_test(paths: &Paths, which: &[&str], report: &mut Report) -> Result<usize> {
     // They check times, beside VMs that do not.
     let mut cargo = Command::new("nice");
-    cargo.args(["-n", "-10", "cargo", "test"]).args(cargo::TESTED).arg("--no-fail-fast");
+    cargo.args(["-n", "-10", "cargo", "test"]).args(cargo::TESTED).args(which);
     // Ignored tests need programs, which are installed here. Those of the lab run beside the other boots.
-    cargo.args(["--", "--include-ignored", "--skip", lab::TESTS]);
+    cargo.args(["--no-fail-fast", "--", "--include-ignored", "--skip", lab::TESTS]);
     cargo.env("PROFILER_READERS_PYTHON", Venv::readers(paths).python());
     cargo.env("PROFILER_BROWSER", BROWSER);
     cargo.env("PROFILER_PROMTOOL", setup::prometheus::programs(paths).join("promtool"));
@@ -221,10 +239,7 @@ fn host_tests(paths: &Paths, report: &mut Report) -> Result<()> {
         // It did not build, or a test binary died.
         report.add(HOST, "cargo test", Status::NotRun(format!("`{text}` failed: {status}")));
     }
-    if parser.endings.is_empty() {
-        report.add(HOST, "cargo test", Status::NotRun("no test ran".to_owned()));
-    }
-    Ok(())
+    Ok(parser.endings.len())
 }
 
 /// What all boots share.
