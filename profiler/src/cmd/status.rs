@@ -39,18 +39,26 @@ fn state() -> Result<Status, Failure> {
 
 /// Draws what the daemon does each second, until Ctrl-C.
 fn live(mut status: Status, progress: &mut Progress) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| Failure::new(exit::INTERNAL, error.to_string());
+    let failed = |error: &dyn std::fmt::Display| Failure::new(exit::INTERNAL, error.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(failed)?.block_on(async {
+    let runtime = runtime.map_err(|error| failed(&error))?;
+    let ended = runtime.block_on(async {
         let mut signals = Signals::new().map_err(run::Error::from)?;
         progress.begin("profiler serve (Ctrl-C ends this view, not the daemon)", None);
         loop {
             progress.table(|lines| status.text(lines));
-            tokio::select! {
+            // A daemon that replaces its driver answers late.
+            let next = async {
+                tokio::time::sleep(EVERY).await;
+                tokio::task::spawn_blocking(state).await.map_err(|error| failed(&error))?
+            };
+            status = tokio::select! {
                 _ = signals.next() => return Ok(()),
-                () = tokio::time::sleep(EVERY) => {}
-            }
-            status = state()?;
+                next = next => next?,
+            };
         }
-    })
+    });
+    // Not waiting for an answer that nobody wants any more.
+    runtime.shutdown_background();
+    ended
 }

@@ -1,15 +1,17 @@
 //! Runs that are ended from outside.
 
+use std::error::Error;
 use std::fs;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::Path;
-use std::process::Command;
 
+use aya::maps::loaded_maps;
+use aya::programs::links::{LinkInfo, LinkType};
+use aya::programs::{loaded_links, loaded_programs};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::Signal;
 use profiler::error::exit;
 use profiler::load::{LoadStatus, StopReason};
-use serde_json::Value;
 
 use crate::cli::{Started, assert_whole, eventually, folder, saved};
 use crate::testbed::{self, Counters};
@@ -21,30 +23,22 @@ const CONNECT: &str = "--module hids_testbed --handler connect_*";
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Left {
     /// Ids of programs.
-    pub(crate) programs: Vec<u64>,
-    maps: Vec<u64>,
+    pub(crate) programs: Vec<u32>,
+    maps: Vec<u32>,
     /// Links of tracing programs: the VM has no others.
-    links: Vec<u64>,
+    links: Vec<u32>,
 }
 
 impl Left {
     pub(crate) fn now() -> Self {
-        let ids = |kind: &str, is_ours: &dyn Fn(&Value) -> bool| {
-            let text = testbed::run(Command::new("bpftool").args(["-j", kind, "show"]));
-            // Without links the output may be empty.
-            let list: Value = serde_json::from_str(&text).unwrap_or_default();
-            let list = list.as_array().cloned().unwrap_or_default();
-            list.iter()
-                .filter(|item| is_ours(item))
-                .map(|item| item["id"].as_u64().unwrap())
-                .collect()
-        };
-        let named =
-            |item: &Value| item["name"].as_str().is_some_and(|name| name.starts_with("profiler_"));
+        let is_ours = |name: Option<&str>| name.is_some_and(|name| name.starts_with("profiler_"));
+        let programs = there(loaded_programs()).filter(|program| is_ours(program.name_as_str()));
+        let maps = there(loaded_maps()).filter(|map| is_ours(map.name_as_str()));
+        let is_tracing = |link: &LinkInfo| matches!(link.link_type(), Ok(LinkType::Tracing));
         Self {
-            programs: ids("prog", &named),
-            maps: ids("map", &named),
-            links: ids("link", &|link| link["type"] == "tracing"),
+            programs: programs.map(|program| program.id()).collect(),
+            maps: maps.map(|map| map.id()).collect(),
+            links: there(loaded_links()).filter(is_tracing).map(|link| link.id()).collect(),
         }
     }
 
@@ -59,6 +53,22 @@ impl Left {
             nothing
         });
     }
+}
+
+/// Objects of the kernel's list but for those that are freed while it is read.
+fn there<T, E: Error + 'static>(
+    listed: impl Iterator<Item = Result<T, E>>,
+) -> impl Iterator<Item = T> {
+    let is_freed = |error: &E| {
+        let first: &(dyn Error + 'static) = error;
+        let causes = std::iter::successors(Some(first), |&cause| cause.source());
+        let mut causes = causes.filter_map(|cause| cause.downcast_ref::<io::Error>());
+        causes.any(|cause| cause.kind() == io::ErrorKind::NotFound)
+    };
+    listed.filter_map(move |item| match item {
+        Err(error) if is_freed(&error) => None,
+        item => Some(item.unwrap()),
+    })
 }
 
 /// Processes of the program except one.

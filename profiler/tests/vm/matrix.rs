@@ -50,7 +50,7 @@ fn for_plain(kernel: &Kernel) -> Vec<Backend> {
 }
 
 /// The same with those that have to be forced, because it is not known where such functions run.
-fn for_plain_by_force(kernel: &Kernel) -> Vec<Options> {
+pub(crate) fn for_plain_by_force(kernel: &Kernel) -> Vec<Options> {
     let works = for_plain(kernel);
     let forced = kernel
         .core

@@ -275,7 +275,7 @@ fn two_runs_on_one_handler() {
     second.assert_error(&["connect_syscall_entry_handler", "--allow-shared"]);
     let programs = Left::now().programs;
     assert_eq!(programs.len(), crate::matrix::programs_of_a_handler(), "{programs:?}");
-    let named = |id: &u64| second.stderr.contains(&format!("(id {id})"));
+    let named = |id: &u32| second.stderr.contains(&format!("(id {id})"));
     assert!(programs.iter().any(named), "{programs:?}: {second:?}");
 
     let load = "--builtin connect --operations 3000 --allow-shared";

@@ -12,6 +12,7 @@ use profiler::recording::Backend;
 use profiler::serve::rights::{self, Exec, KEPT};
 use rustix::thread::CapabilitySet;
 
+use crate::matrix;
 use crate::replaced::{build_id, other_build, put_back};
 use crate::testbed;
 
@@ -48,11 +49,10 @@ fn status(name: &str) -> String {
     line.rsplit('\t').next().unwrap().to_owned()
 }
 
-/// Backends that this kernel takes for the testbed.
+/// Backends that this kernel takes for the testbed, by the table that [`matrix`] checks.
 fn usable() -> Vec<Backend> {
-    let all = Backend::ALL.iter().copied();
-    let targets = resolved(&[INNER]);
-    all.filter(|&backend| attached_to(&targets, Some(backend)).is_ok()).collect()
+    let all = matrix::for_plain_by_force(&matrix::kernel());
+    all.into_iter().filter_map(|options| options.backend).collect()
 }
 
 /// One of each kind that takes rights of its own: tracing programs, function probes, tracefs, perf events.
@@ -223,7 +223,7 @@ fn a_paused_handler_is_not_measured_and_all_else_is_exact() {
         let inner = if is_on { [25, 125, 0, 0] } else { [0, 100, 0, 0] };
         assert_eq!(figures(&mut session), [inner, [25, 175, 0, 0]], "{backend}");
         if is_on {
-            for _ in 0..20 {
+            for _ in 0..5 {
                 assert!(session.pause(0).unwrap() && session.resume(0).unwrap(), "{backend}");
             }
             testbed::trigger("nested 5");

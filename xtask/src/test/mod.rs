@@ -8,7 +8,7 @@
 //! | `PROFILER_VM_TESTBED` | path of the testbed module for this kernel |
 //! | `PROFILER_VM_OUT` | an empty folder that the host can read |
 //! | `PROFILER_VM_PROMETHEUS` | path of Prometheus |
-//! | `PROFILER_VM_KILLS` | number of runs that `killed::` kills, with 5 s for each; by default 12, with a minute for each. Of daemons that `serve::` kills; by default 2 |
+//! | `PROFILER_VM_KILLS` | number of runs that `killed::` kills, with 5 s for each; by default 8, with a minute for each. Of daemons that `serve::` kills; by default 2 |
 //! | `PROFILER_VM_UPGRADES` | number of times that `serve::` replaces the driver; by default 4 |
 //! | `PROFILER_VM_SCRAPE`, `_SOAK`, `_HOURS`, `_IDLE` | how long `serve_long::` scrapes and calls, in seconds, runs timers, and waits without a call |
 //! | `PROFILER_BPF_OBJECT` | path of the rebuilt object; not set: the committed one |
@@ -73,8 +73,8 @@ const QUICK: [&str; 3] = ["mitigations=off", "init_on_alloc=0", "rcupdate.rcu_ex
 /// The kernel that runs with two CPUs as it comes, mitigations included.
 const AS_USUAL: Series = Series::V6_12;
 
-/// Programs that many tests run: a shell, and what loads modules.
-const TOOLS: [&str; 2] = ["/bin/sh", "/sbin/insmod"];
+/// Programs that many tests run: shells, what loads modules, and what waits for their devices.
+const TOOLS: [&str; 4] = ["/bin/sh", "/bin/bash", "/sbin/insmod", "/bin/udevadm"];
 
 /// Which BPF object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
