@@ -230,7 +230,7 @@ async fn every_builtin_stops_when_told_and_counts_what_it_did() {
 async fn a_rate_is_held_over_all_workers() {
     let scene = Scene::new();
     let rate: Rate = "200/s".parse().unwrap();
-    let stop = stop_after(Duration::from_secs(2), StopReason::Duration);
+    let stop = stop_after(Duration::from_secs(4), StopReason::Duration);
     let load = scene.builtin(BuiltinKind::Connect).workers(3).rate(Some(rate));
     let outcome = run(load, &stop).await;
     let held = outcome.held_rate_per_s.unwrap();
