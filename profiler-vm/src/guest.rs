@@ -72,9 +72,11 @@ pub fn run(
     log.line(&format!("$ {}", text(&command)))?;
     log.line(&format!("$ in the guest: {}", spec.command.join(" ")))?;
     interrupts.check()?;
-    // QEMU asks for huge pages, and a guest touches a little of each: clearing them is a tenth of a short VM's CPU time. It has the
-    // setting from us (PR_SET_THP_DISABLE in prctl(2)). Without it only the time is lost.
-    let _ = nix::sys::prctl::set_thp_disable(true);
+    if accel == Accel::Tcg {
+        // QEMU asks for huge pages, and a guest touches a little of each: to clear them is a tenth of a short VM's CPU time. QEMU
+        // inherits this from our process, as do later children (PR_SET_THP_DISABLE in prctl(2)).
+        let _ = nix::sys::prctl::set_thp_disable(true);
+    }
     let guest = Guest::start(&mut command, spec.timeout, interrupts)?;
     let (code, lines, elapsed) = guest.watch(&nonce, &mut log, on_line)?;
     Ok(VmOutcome { code, lines, log: spec.log.clone(), elapsed })

@@ -20,8 +20,9 @@ pub(crate) fn build_profiler(paths: &Paths) -> Result<PathBuf> {
 pub(crate) const TESTED: [&str; 5] =
     ["--release", "--workspace", "--exclude", "profiler-ebpf", "--locked"];
 
-/// More of cargo's arguments, for the unit tests: the library's are compiled apart from it in any case. Without optimisation
-/// that takes a quarter of the time, and arithmetic is checked. Xtask alone has a program with unit tests.
+/// More of cargo's arguments, for the unit tests. They compile the library a second time in any case: without optimisation that
+/// takes a quarter of the time, and the arithmetic of `profiler` is checked. Of the programs, xtask alone has unit tests. What is
+/// neither named here nor `host` or `vm` does not run.
 pub(crate) const UNIT_TESTS: [&str; 9] = [
     "--lib",
     "--bin",

@@ -364,7 +364,7 @@ fn row<'a>(table: &'a str, name: &str) -> Vec<&'a str> {
 #[test]
 fn repeated_runs_are_kept_apart() {
     let scene = Scene::new();
-    let line = "--builtin kill --operations 300 --rate 600/s --repeat 3 --warmup 100ms";
+    let line = "--builtin kill --operations 600 --rate 600/s --repeat 3 --warmup 500ms";
     let refused =
         scene.start(&format!("{line} --export hgrm=out.hgrm")).wait_with_output().unwrap();
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
@@ -381,9 +381,9 @@ fn repeated_runs_are_kept_apart() {
     for (number, run) in series.runs.iter().enumerate() {
         assert!(said.contains(&format!("run {} of 3\n", number + 1)), "{said}");
         // Each has a load and a warm-up of its own, and not one operation of another run.
-        assert_eq!(run.loads[0].outcome.operations, Some(300));
-        assert!((100_000_000..200_000_000).contains(&run.warmup_ns), "{}", run.warmup_ns);
-        assert!(run.loads[0].outcome.latency.as_ref().unwrap().service.count < 300);
+        assert_eq!(run.loads[0].outcome.operations, Some(600));
+        assert!((500_000_000..600_000_000).contains(&run.warmup_ns), "{}", run.warmup_ns);
+        assert!(run.loads[0].outcome.latency.as_ref().unwrap().service.count < 600);
         assert_eq!(run.place, None, "runs of one boot are in order by their time stamps");
     }
     assert!(series.runs.windows(2).all(|pair| pair[0].started < pair[1].started));

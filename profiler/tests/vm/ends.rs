@@ -55,18 +55,20 @@ impl Left {
     }
 }
 
-/// Objects of the kernel's list but for those that are freed while it is read.
+/// Objects of the kernel's list but for those that are made or freed while it is read.
 fn there<T, E: Error + 'static>(
     listed: impl Iterator<Item = Result<T, E>>,
 ) -> impl Iterator<Item = T> {
-    let is_freed = |error: &E| {
+    let is_passing = |error: &E| {
         let first: &(dyn Error + 'static) = error;
         let causes = std::iter::successors(Some(first), |&cause| cause.source());
         let mut causes = causes.filter_map(|cause| cause.downcast_ref::<io::Error>());
-        causes.any(|cause| cause.kind() == io::ErrorKind::NotFound)
+        // A link that is being made cannot be opened yet.
+        let passing = [io::ErrorKind::NotFound, io::ErrorKind::WouldBlock];
+        causes.any(|cause| passing.contains(&cause.kind()))
     };
     listed.filter_map(move |item| match item {
-        Err(error) if is_freed(&error) => None,
+        Err(error) if is_passing(&error) => None,
         item => Some(item.unwrap()),
     })
 }

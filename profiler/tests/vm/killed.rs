@@ -73,7 +73,6 @@ fn left(before: &BTreeMap<PathBuf, String>) -> Vec<String> {
         }
     }
     left.extend(open_changes());
-    // Last, because it takes long.
     if left.is_empty() {
         let programs = Left::now();
         if programs != Left::default() {
@@ -147,7 +146,7 @@ fn killed_at(
 fn killed_at_any_moment_nothing_is_left_after_five_seconds() {
     let (kills, limit): (usize, _) = match std::env::var("PROFILER_VM_KILLS") {
         Ok(kills) => (kills.parse().unwrap(), SOON),
-        Err(_) => (8, PATIENCE),
+        Err(_) => (10, PATIENCE),
     };
     let backends = kernel().core.works;
     let before = found();

@@ -22,8 +22,10 @@ use crate::window::{MEMORY, assert_completed, expected, own_calls};
 const CONNECT: &str = "--module hids_testbed --handler connect_syscall_entry_handler";
 
 /// Connects seven times; no other test connects.
-const SEVEN: &str =
-    "exec bash -c 'for i in 1 2 3 4 5 6 7; do exec 3<>/dev/udp/127.0.0.1/9 || exit 2; done'";
+const SEVEN: &str = "exec perl -MSocket -e 'for (1 .. 7) {
+    socket(my $s, AF_INET, SOCK_DGRAM, 0) || die;
+    connect($s, pack_sockaddr_in(9, pack(\"C4\", 127, 0, 0, 1))) || die;
+}'";
 
 /// Mounts a file system, attaches a loop device, and hangs.
 const MOUNTS: &str = "cd \"$TMPDIR\" && mkdir mnt 'with blank' && mount -t tmpfs none mnt && \
@@ -292,7 +294,7 @@ fn warm_up_is_no_part_of_the_tests_account() {
     let programs = [("mark01", "echo >> MARKS/runs; sleep 0.2")];
     let tree = Tree::new(&programs, "mark01 mark01\n");
     let line = format!(
-        "{CONNECT} {} --ltp-runner direct --warmup 3s --duration 6s --json {{}}/result.json",
+        "{CONNECT} {} --ltp-runner direct --warmup 5s --duration 6s --json {{}}/result.json",
         tree.options()
     );
     let mut run = Started::run(&line, &[]);

@@ -8,7 +8,7 @@
 //! | `PROFILER_VM_TESTBED` | path of the testbed module for this kernel |
 //! | `PROFILER_VM_OUT` | an empty folder that the host can read |
 //! | `PROFILER_VM_PROMETHEUS` | path of Prometheus |
-//! | `PROFILER_VM_KILLS` | number of runs that `killed::` kills, with 5 s for each; by default 8, with a minute for each. Of daemons that `serve::` kills; by default 2 |
+//! | `PROFILER_VM_KILLS` | number of runs that `killed::` kills, with 5 s for each; by default 10, with a minute for each. Of daemons that `serve::` kills; by default 2 |
 //! | `PROFILER_VM_UPGRADES` | number of times that `serve::` replaces the driver; by default 4 |
 //! | `PROFILER_VM_SCRAPE`, `_SOAK`, `_HOURS`, `_IDLE` | how long `serve_long::` scrapes and calls, in seconds, runs timers, and waits without a call |
 //! | `PROFILER_BPF_OBJECT` | path of the rebuilt object; not set: the committed one |
@@ -66,9 +66,11 @@ const BY_HAND: [&str; 6] = [
 ];
 
 /// Words for kernels of boots on the wall clock: what a kernel does for safety alone is a tenth of the time under a
-/// translator, and on 6.1 a run waits another tenth for RCU. Boots under virtual time, [`AS_USUAL`] and the lab do without
-/// these words.
-const QUICK: [&str; 3] = ["mitigations=off", "init_on_alloc=0", "rcupdate.rcu_expedited=1"];
+/// translator. Boots under virtual time, [`AS_USUAL`] and the lab do without these words.
+const QUICK: [&str; 2] = ["mitigations=off", "init_on_alloc=0"];
+
+/// One more for 6.1, where a run waits another tenth of its time for RCU; what is left after a run is looked at on others, too.
+const NO_GRACE: &str = "rcupdate.rcu_expedited=1";
 
 /// The kernel that runs with two CPUs as it comes, mitigations included.
 const AS_USUAL: Series = Series::V6_12;
@@ -140,9 +142,13 @@ pub(crate) fn run(paths: &Paths, wanted: &TestArgs) -> Result<bool> {
     };
     let mut report = Report::default();
     let tests = if on_host { Tests::All } else { Tests::Programs };
-    // One waits for the network, the other for the CPUs.
+    // One waits for the network most of the time, the other for the CPUs.
     let (ready, built) = thread::scope(|scope| {
-        let ready = scope.spawn(|| setup::ensure(paths, &parts));
+        let ready = scope.spawn(|| {
+            let done = setup::ensure(paths, &parts);
+            // The build goes on for minutes.
+            done.inspect_err(|error| eprintln!("error: set-up: {error:#}"))
+        });
         let built = cargo::build_tests(paths, tests);
         (ready.join(), built)
     });
@@ -176,10 +182,10 @@ fn all(
     boots = boots.into_iter().flat_map(Boot::parts).collect();
     let bench = BootContext::build(paths, tested, &boots, wanted.timeout, report);
     report.lap("BPF object, testbeds");
-    // Of those that wait the most, beside the longest of those that do not.
-    let (mut beside, mut jobs) = (Vec::new(), Vec::new());
+    // That which waits the most, beside the longest of those that do not.
+    let mut jobs = Vec::new();
     if on_host {
-        beside.push(Job::new(HOST, |report| host_tests(paths, report)));
+        jobs.push(Job::new(HOST, |report| host_tests(paths, report)));
     }
     if in_vm && wanted.wants(lab::PLACE) {
         jobs.push(Job::new(lab::PLACE, |report| lab::run(paths, &tested.host_tests, report)));
@@ -191,7 +197,7 @@ fn all(
     if on_host {
         jobs.push(Job::new(parsers::FUZZ, |report| parsers::fuzzed(paths, report)));
     }
-    side_by_side::run(beside, jobs, report);
+    side_by_side::run(jobs, report);
     report.lap("these side by side, all");
     bench.agreement(&boots, report);
     Ok(())
@@ -325,10 +331,7 @@ impl<'a> BootContext<'a> {
         let spec = VmSpec {
             cpus: if boot.virtual_time { 1 } else { 2 },
             icount: boot.virtual_time,
-            kernel_args: match boot.virtual_time || boot.series == AS_USUAL {
-                true => Vec::new(),
-                false => QUICK.map(str::to_owned).to_vec(),
-            },
+            kernel_args: kernel_args(boot),
             timeout: Duration::from_secs(self.timeout),
             ..VmSpec::new(format!("test-{}", boot.vm()), boot.series, ["sh", "-c", &script])
         };
@@ -410,6 +413,15 @@ impl<'a> BootContext<'a> {
         );
         Ok(Ok(Pass { object, script }))
     }
+}
+
+/// Words for the kernel of a boot.
+fn kernel_args(boot: &Boot) -> Vec<String> {
+    if boot.virtual_time || boot.series == AS_USUAL {
+        return Vec::new();
+    }
+    let more = (boot.series == Series::V6_1).then_some(NO_GRACE);
+    QUICK.into_iter().chain(more).map(str::to_owned).collect()
 }
 
 struct Pass {

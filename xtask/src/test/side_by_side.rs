@@ -29,16 +29,14 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Runs all jobs, three at a time on two CPUs, and those of `beside` from the beginning as well. Adds their results to the
-/// report in the jobs' order. A job that returns an error or panics is a failure at its place.
-pub(super) fn run(beside: Vec<Job<'_>>, jobs: Vec<Job<'_>>, report: &mut Report) {
+/// Runs all jobs, three at a time on two CPUs. Adds their results to the report in the jobs' order. A job that returns an error
+/// or panics is a failure at its place.
+pub(super) fn run(jobs: Vec<Job<'_>>, report: &mut Report) {
     let width = thread::available_parallelism().map_or(1, NonZero::get);
-    let more = beside.len();
-    on(width + width / 2, more, beside.into_iter().chain(jobs).collect(), report);
+    on(width + width / 2, jobs, report);
 }
 
-/// Runs the first `more` jobs on threads that take no other.
-fn on(width: usize, more: usize, jobs: Vec<Job<'_>>, report: &mut Report) {
+fn on(width: usize, jobs: Vec<Job<'_>>, report: &mut Report) {
     let count = jobs.len();
     let waiting = Mutex::new(jobs.into_iter().enumerate());
     let done = Mutex::new(Vec::new());
@@ -46,7 +44,6 @@ fn on(width: usize, more: usize, jobs: Vec<Job<'_>>, report: &mut Report) {
         loop {
             let next = waiting.lock().unwrap_or_else(|broken| broken.into_inner()).next();
             let Some((number, job)) = next else { break };
-            let is_last = number < more;
             let mut own = Report::default();
             let place = job.place.clone();
             let caught =
@@ -62,13 +59,10 @@ fn on(width: usize, more: usize, jobs: Vec<Job<'_>>, report: &mut Report) {
             }
             own.lap(&place);
             done.lock().unwrap_or_else(|broken| broken.into_inner()).push((number, own));
-            if is_last {
-                break;
-            }
         }
     };
     thread::scope(|scope| {
-        for _ in 0..(width + more).min(count) {
+        for _ in 0..width.min(count) {
             scope.spawn(work);
         }
     });
@@ -96,12 +90,10 @@ mod tests {
                 Ok(())
             })
         };
-        for (width, more) in [(2, 0), (1, 1)] {
-            let mut report = Report::default();
-            on(width, more, vec![job("a"), job("b")], &mut report);
-            assert!(report.is_green());
-            assert!(report.summary().contains("2 passed"), "{}", report.summary());
-        }
+        let mut report = Report::default();
+        on(2, vec![job("a"), job("b")], &mut report);
+        assert!(report.is_green());
+        assert!(report.summary().contains("2 passed"), "{}", report.summary());
     }
 
     #[test]
@@ -114,7 +106,7 @@ mod tests {
                 Ok(())
             });
             let mut report = Report::default();
-            on(1, 0, vec![Job { place: "bad".to_owned(), run }, good], &mut report);
+            on(1, vec![Job { place: "bad".to_owned(), run }, good], &mut report);
             assert!(!report.is_green());
             assert!(report.summary().contains("1 passed"), "{}", report.summary());
         }
