@@ -73,8 +73,8 @@ pub fn run(
     log.line(&format!("$ in the guest: {}", spec.command.join(" ")))?;
     interrupts.check()?;
     if accel == Accel::Tcg {
-        // QEMU asks for huge pages, and a guest touches a little of each: to clear them is a tenth of a short VM's CPU time. QEMU
-        // inherits this from our process, as do later children (PR_SET_THP_DISABLE in prctl(2)).
+        // QEMU asks for huge pages, and a guest touches a little of each: without them QEMU's system time is half. QEMU inherits
+        // this from our process, as do later children (PR_SET_THP_DISABLE in prctl(2)).
         let _ = nix::sys::prctl::set_thp_disable(true);
     }
     let guest = Guest::start(&mut command, spec.timeout, interrupts)?;

@@ -5,14 +5,10 @@
 
 use std::{
     ffi::CStr,
-    fs,
-    hash::BuildHasher as _,
-    io,
+    fs, io,
     path::Path,
     sync::{Arc, OnceLock},
 };
-
-use foldhash::fast::FixedState;
 
 use crate::bytes::array;
 
@@ -95,12 +91,7 @@ impl Btf {
     #[must_use]
     pub fn ids(&self, name: &str) -> &[u32] {
         let ids = self.functions();
-        let sought = (hash(name), name);
-        let key = |id| {
-            let name = self.name_of(id);
-            (hash(name), name)
-        };
-        let from = ids.partition_point(|&id| key(id) < sought);
+        let from = ids.partition_point(|&id| self.name_of(id) < name);
         let to = from + ids[from..].partition_point(|&id| self.name_of(id) == name);
         &ids[from..to]
     }
@@ -187,8 +178,7 @@ struct Blob {
     strings: Vec<u8>,
     /// Offset of each type in `types`; the first id follows the base's last.
     places: Vec<u32>,
-    /// Ids of the functions, in order of [`hash`] of the name, then of name and id. The image has 60,000, and who asks for a
-    /// module's needs none.
+    /// Ids of the functions, in order of name, then of id. The image has 60,000, and who asks for a module's needs none.
     functions: OnceLock<Vec<u32>>,
 }
 
@@ -229,18 +219,16 @@ impl Blob {
 
     fn sorted_functions(&self, base: Option<&Self>) -> Vec<u32> {
         let first = base.map_or(0, Self::count) + 1;
-        // Most comparisons are of hashes: by names alone, sorting took four times as long.
-        let mut named: Vec<(u64, &str, u32)> = (first..)
+        let mut named: Vec<(&str, u32)> = (first..)
             .zip(&self.places)
             .filter_map(|(id, &at)| {
                 let header = Header::at(&self.types, at as usize)?;
                 let name = (header.kind() == KIND_FUNC).then_some(header.name)?;
-                let name = self.string(name, base)?;
-                Some((hash(name), name, id))
+                Some((self.string(name, base)?, id))
             })
             .collect();
         named.sort_unstable();
-        named.into_iter().map(|(.., id)| id).collect()
+        named.into_iter().map(|(_, id)| id).collect()
     }
 
     fn count(&self) -> u32 {
@@ -257,10 +245,6 @@ impl Blob {
         };
         CStr::from_bytes_until_nul(text).ok()?.to_str().ok()
     }
-}
-
-fn hash(name: &str) -> u64 {
-    FixedState::default().hash_one(name)
 }
 
 /// Offset of each type, in order of id; or the offset and description of the first error.

@@ -73,11 +73,9 @@ fn left(before: &BTreeMap<PathBuf, String>) -> Vec<String> {
         }
     }
     left.extend(open_changes());
-    if left.is_empty() {
-        let programs = Left::now();
-        if programs != Left::default() {
-            left.push(format!("{programs:?}"));
-        }
+    let objects = Left::now();
+    if objects != Left::default() {
+        left.push(format!("{objects:?}"));
     }
     left
 }
