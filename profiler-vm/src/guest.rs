@@ -62,7 +62,7 @@ pub fn run(
         script: script.path(),
         rules: udev::rules(scratch.path())?,
         vmlinux: match accel {
-            Accel::Tcg => spec.kernel.unpack_into(scratch.path()),
+            Accel::Tcg => spec.kernel.unpacked_in_memory(),
             Accel::Kvm => None,
         },
     };

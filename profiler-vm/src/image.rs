@@ -1,10 +1,14 @@
 //! A kernel's file: its release, its modules, and the BTF inside it.
 
-use std::fs;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use object::elf::FileHeader64;
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use object::{LittleEndian, Object as _, ObjectSection as _};
@@ -79,7 +83,7 @@ impl KernelImage {
         let absolute = fs::canonicalize(path).map_err(read)?;
         // The version's text lies in the setup code, which is at most 255 sectors long.
         let mut head = Vec::new();
-        let file = fs::File::open(&absolute).map_err(read)?;
+        let file = File::open(&absolute).map_err(read)?;
         file.take(256 * 512 + 512).read_to_end(&mut head).map_err(read)?;
         let release = release(&head).ok_or(ImageError::NoImage { path: path.to_owned() })?;
         Ok(Self { path: absolute, release })
@@ -108,14 +112,19 @@ impl KernelImage {
         decompress(payload).map_err(|what| ImageError::Unpack { path: path.clone(), what })
     }
 
-    /// Writes the kernel for QEMU to boot without its decompressor, which takes seconds under a translator, into `folder`;
-    /// `None` if this kernel or machine cannot do that.
-    pub(crate) fn unpack_into(&self, folder: &Path) -> Option<PathBuf> {
-        let vmlinux = self.unpacked().ok().filter(|vmlinux| has_pvh_entry(vmlinux))?;
-        let file = folder.join("vmlinux");
-        let written = fs::write(&file, vmlinux);
-        // A part of it would leave virtme-ng no room either.
-        written.inspect_err(|_| drop(fs::remove_file(&file))).ok().map(|()| file)
+    /// The kernel for QEMU to boot without its decompressor, which takes seconds under a translator; `None` if this kernel or
+    /// machine cannot do that. The path leads to memory of this process, which keeps the kernel: it takes half a second to
+    /// unpack, and boots follow each other.
+    pub(crate) fn unpacked_in_memory(&self) -> Option<PathBuf> {
+        static UNPACKED: Mutex<BTreeMap<PathBuf, Option<File>>> = Mutex::new(BTreeMap::new());
+        let mut unpacked = UNPACKED.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = unpacked.entry(self.path.clone()).or_insert_with(|| {
+            let vmlinux = self.unpacked().ok().filter(|vmlinux| has_pvh_entry(vmlinux))?;
+            let mut file = File::from(memfd_create("vmlinux", MFdFlags::MFD_CLOEXEC).ok()?);
+            file.write_all(&vmlinux).ok().map(|()| file)
+        });
+        let descriptor = file.as_ref()?.as_raw_fd();
+        Some(PathBuf::from(format!("/proc/{}/fd/{descriptor}", std::process::id())))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -718,6 +718,32 @@ fn nothing_outlives_a_killed_profiler() {
     profiler.wait().unwrap();
     scene.assert_nothing_left();
     wait_for("the end of the command's family", || !family.iter().any(|pid| lives(pid)));
+}
+
+/// Kills `profiler` once `folder` has an entry, in the midst of its start.
+pub(crate) fn kill_at_first_entry(mut profiler: Child, folder: &Path) {
+    // Without pauses, which would be longer than the start.
+    while std::fs::read_dir(folder).unwrap().next().is_none() {
+        assert_eq!(profiler.try_wait().unwrap(), None, "it ended by itself");
+    }
+    profiler.kill().unwrap();
+    profiler.wait().unwrap();
+}
+
+#[test]
+fn nothing_is_left_of_a_profiler_killed_while_a_load_starts() {
+    let scene = Scene::new();
+    for _ in 0..5 {
+        let mut profiler = std::process::Command::new(scene.helper().path());
+        let args = "run --no-probe --builtin open --duration 60s --load-dir";
+        profiler
+            .args(args.split(' '))
+            .arg(scene.path("files"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        kill_at_first_entry(profiler.spawn().unwrap(), &scene.path("files"));
+        scene.assert_nothing_left();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -18,6 +18,7 @@ use profiler::load::{
 };
 use tempfile::TempDir;
 
+use crate::load::kill_at_first_entry;
 use crate::program::{lives, this_program, wait_for};
 
 /// The programs in `testcases/bin`, as shell scripts.
@@ -574,6 +575,16 @@ fn nothing_of_direct_outlives_a_killed_profiler() {
     profiler.kill().unwrap();
     profiler.wait().unwrap();
     tree.assert_nothing_left();
+}
+
+#[test]
+fn nothing_is_left_of_a_profiler_killed_while_direct_starts() {
+    let tree = Tree::new("hang01 hang01\n");
+    for _ in 0..5 {
+        let profiler = in_process("hidden_direct", &tree, &std::env::var("PATH").unwrap());
+        kill_at_first_entry(profiler, &tree.path("work"));
+        tree.assert_nothing_left();
+    }
 }
 
 /// Programs that report their user, or that only root can run, by LTP's two libraries.

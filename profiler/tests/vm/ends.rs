@@ -56,7 +56,7 @@ impl Left {
 }
 
 /// Objects of the kernel's list but for those that are made or freed while it is read.
-fn there<T, E: Error + 'static>(
+pub(crate) fn there<T, E: Error + 'static>(
     listed: impl Iterator<Item = Result<T, E>>,
 ) -> impl Iterator<Item = T> {
     let is_passing = |error: &E| {

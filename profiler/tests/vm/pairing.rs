@@ -1,17 +1,19 @@
 //! Calls that nest, sleep, migrate or are interrupted are paired with their own start.
 
+use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use aya::maps::{Array, HashMap, Map, MapData, loaded_maps};
+use aya::maps::{Array, HashMap, Map, MapData, MapError, loaded_maps};
 use profiler::probe::recorder::Recorder;
 use profiler::probe::{Options, Precision, Probes, Session as _};
 use profiler::recording::Backend;
 use profiler_common::bucket::COUNTERS_3;
 use profiler_common::layout::{Record, Slot, names};
 
+use crate::ends::there;
 use crate::testbed::{self, Counters};
 use crate::window::{Measured, Window, preempts, resolve};
 
@@ -334,8 +336,11 @@ fn put_off_starts(by_ns: u64) -> u64 {
     found
 }
 
-/// What was taken out of the map of starts, by the start.
-static TAKEN: Mutex<Vec<([u64; 2], [u64; 2])>> = Mutex::new(Vec::new());
+/// An entry of a map of starts: frame and handler, start and CPU.
+type DisplacedStart = ([u64; 2], [u64; 2]);
+
+/// What was taken out of the maps of starts, by the map: the calibration has one, too.
+static TAKEN: Mutex<BTreeMap<u32, Vec<DisplacedStart>>> = Mutex::new(BTreeMap::new());
 
 /// Shows the frame and the start of each call under way, and of each that an earlier edit took out by a frame of 0.
 fn edit_starts(mut edit: impl FnMut(&mut u64, &mut u64)) {
@@ -344,7 +349,7 @@ fn edit_starts(mut edit: impl FnMut(&mut u64, &mut u64)) {
     /// Slots, and two records for each CPU.
     const VALUE: usize =
         CPUS * (WORDS + 2 * (size_of::<Record<COUNTERS_3>>().next_multiple_of(64) / 8));
-    for mut slots in maps(names::SLOTS) {
+    for (_, mut slots) in maps(names::SLOTS) {
         // One of another size belongs to the calibration.
         let Ok(mut map) = Array::<_, [u64; VALUE]>::try_from(&mut slots) else { continue };
         let mut words = map.get(&0, 0).unwrap();
@@ -354,11 +359,12 @@ fn edit_starts(mut edit: impl FnMut(&mut u64, &mut u64)) {
         }
         map.set(0, words, 0).unwrap();
     }
-    for mut starts in maps(names::DISPLACED) {
+    for (id, mut starts) in maps(names::DISPLACED) {
         let mut map = HashMap::<_, [u64; 2], [u64; 2]>::try_from(&mut starts).unwrap();
         let waiting: Vec<_> = map.iter().map(Result::unwrap).collect();
         let mut taken = TAKEN.lock().unwrap();
-        for (key, value) in waiting.into_iter().chain(std::mem::take(&mut *taken)) {
+        let taken = taken.entry(id).or_default();
+        for (key, value) in waiting.into_iter().chain(std::mem::take(taken)) {
             let (mut frame, [mut start, cpu]) = (key[0], value);
             edit(&mut frame, &mut start);
             if frame == 0 {
@@ -371,16 +377,15 @@ fn edit_starts(mut edit: impl FnMut(&mut u64, &mut u64)) {
     }
 }
 
-/// The profiler's maps in the kernel that have this name in the object.
-fn maps(name: &str) -> Vec<Map> {
+/// The profiler's maps in the kernel that have this name in the object, with their ids.
+fn maps(name: &str) -> Vec<(u32, Map)> {
     let name = format!("profiler_{}", name.trim_start_matches('.').to_lowercase());
     let name = &name[..name.len().min(15)];
-    let all = loaded_maps().map(Result::unwrap);
-    let named = all.filter(|map| map.name_as_str() == Some(name));
-    named
-        .map(|map| match MapData::from_id(map.id()).unwrap() {
-            data if name.ends_with("bss") => Map::Array(data),
-            data => Map::HashMap(data),
+    let named = there(loaded_maps()).filter(|map| map.name_as_str() == Some(name));
+    let opened = named.map(|map| Ok::<_, MapError>((map.id(), MapData::from_id(map.id())?)));
+    there(opened)
+        .map(|(id, data)| {
+            (id, if name.ends_with("bss") { Map::Array(data) } else { Map::HashMap(data) })
         })
         .collect()
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use nix::errno::Errno;
 use tempfile::TempDir;
 
-use crate::load::sandbox::{CleanupProcess, ProfilerProgram, Role};
+use crate::load::sandbox::{CleanupProcess, ProfilerProgram, Role, unused_name};
 use crate::recording::loads::OwnCalls;
 
 /// What all workers of one load share.
@@ -59,18 +59,20 @@ impl PrivateDirectory {
         profiler: &ProfilerProgram,
         calls: &mut OwnCalls,
     ) -> Result<Self, String> {
-        let directory = tempfile::Builder::new().prefix("profiler-load-").tempdir_in(parent);
-        let directory = directory
-            .map_err(|error| format!("a directory for files in {}: {error}", parent.display()))?;
+        let name = unused_name("profiler-load-");
         calls.execve += 1;
-        let cleanup =
-            CleanupProcess::start(profiler.command(Role::RemoveDirectory).arg(directory.path()));
+        // What removes it comes first.
+        let mut remover = profiler.command(Role::RemoveDirectory);
+        let cleanup = CleanupProcess::start(remover.arg(parent.join(&name)));
         let cleanup = cleanup.map_err(|error| {
             format!(
                 "the process that removes its directory, {}: {error}",
                 profiler.path().display()
             )
         })?;
+        let directory = tempfile::Builder::new().prefix(&name).rand_bytes(0).tempdir_in(parent);
+        let directory = directory
+            .map_err(|error| format!("a directory for files in {}: {error}", parent.display()))?;
         Ok(Self { directory, _cleanup: cleanup })
     }
 

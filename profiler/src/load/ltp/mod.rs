@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 
 use super::hits::HitCounter;
 use super::run::{Load, Running};
-use super::sandbox::{ProfilerProgram, Sandbox, SandboxOptions};
+use super::sandbox::{ProfilerProgram, SandboxOptions, SandboxPlan};
 use crate::recording::loads::{LoadFailure, LoadOutcome, LoadSpec, LoadStatus};
 use crate::stats::nanoseconds;
 use crate::stop::StopSignal;
@@ -170,8 +170,8 @@ impl LtpLoad {
             Runner::Direct => options.clone(),
             Runner::Kirk | Runner::Runltp => SandboxOptions::default(),
         };
-        let prepared = Sandbox::new(&limits, false).and_then(|sandbox| {
-            let folder = TestFolder::new(&options, &sandbox, &profiler)?;
+        let prepared = SandboxPlan::new(&limits, false).and_then(|plan| {
+            let (folder, sandbox) = TestFolder::new(&options, plan, &profiler)?;
             let controller = TestController::new(spec, root, options, profiler, counter, stop)?;
             Ok((sandbox, folder, controller))
         });

@@ -7,18 +7,19 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use nix::mount::{MntFlags, umount2};
 use nix::sys::stat::Mode;
+use nix::unistd::mkdir;
 use serde::{Deserialize, Serialize};
 
 use super::mounts::{self, MountRules};
 use crate::load::sandbox::{
     self, CleanupProcess, Folder, LoadUser, MODE_FOR_ALL, ProfilerProgram, Role, Sandbox,
-    SandboxOptions, wait_for_end_of_input,
+    SandboxOptions, SandboxPlan, unused_name, wait_for_end_of_input,
 };
 
 /// How long the clean-up process of a killed profiler tries: the processes that use the folder are being
@@ -44,37 +45,41 @@ pub(super) struct TestFolder {
 }
 
 /// The first line of the clean-up process's input, as JSON.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct CleanupTask {
     rules: MountRules,
-    /// The control group to remove.
-    cgroup: Option<PathBuf>,
+    /// Device and inode of the folder: its path may lead elsewhere by the time it is opened.
+    id: (u64, u64),
 }
 
 impl TestFolder {
-    /// Creates a folder where `options` say. The clean-up process also removes the control group of
-    /// `sandbox`.
+    /// Creates a folder where `options` say, and the sandbox of `plan`, whose control group the clean-up process removes, too.
     pub(super) fn new(
         options: &SandboxOptions,
-        sandbox: &Sandbox,
+        plan: SandboxPlan,
         profiler: &ProfilerProgram,
-    ) -> Result<Self, String> {
-        let parent = options.parent_folder();
-        let created = tempfile::Builder::new().prefix("profiler-ltp-").tempdir_in(&parent);
-        let created = created
-            .map_err(|error| format!("a folder for the tests in {}: {error}", parent.display()))?;
+    ) -> Result<(Self, Sandbox), String> {
         let user = options.other_user()?.cloned();
-        let cleaner = Cleaner::new(created.path(), user.as_ref())
-            .map_err(|error| format!("{}: {error}", created.path().display()))?;
-        let task = CleanupTask { rules: cleaner.rules.clone(), cgroup: sandbox.cgroup().cloned() };
-        let process =
-            start_cleanup(profiler, created.path(), &cleaner.top, &task).map_err(|error| {
-                let program = profiler.path().display();
-                format!("the process that cleans up the tests' folder, {program}: {error}")
-            })?;
-        // From here on it is removed by descriptor.
-        let path = created.keep();
-        Ok(Self { path, cleaner, user, closed: false, process })
+        let parent = options.parent_folder();
+        let path = parent.join(unused_name("profiler-ltp-"));
+        let failed = |error| {
+            let program = profiler.path().display();
+            format!("the process that cleans up the tests' folder, {program}: {error}")
+        };
+        // What removes them comes first.
+        let mut command = profiler.command(Role::CleanTestFolder);
+        command.arg(&path).args(plan.cgroup()).stdout(Stdio::null());
+        let mut process = CleanupProcess::start(&mut command).map_err(failed)?;
+        let sandbox = plan.create()?;
+        mkdir(&path, Mode::S_IRWXU)
+            .map_err(|error| format!("a folder for the tests in {}: {error}", parent.display()))?;
+        let cleaner = Cleaner::new(&path, user.as_ref()).and_then(|cleaner| {
+            let task = CleanupTask { rules: cleaner.rules.clone(), id: cleaner.top.id()? };
+            Ok((serde_json::to_string(&task)?, cleaner))
+        });
+        let (task, cleaner) = cleaner.map_err(|error| format!("{}: {error}", path.display()))?;
+        process.write(&format!("{task}\n")).map_err(failed)?;
+        Ok((Self { path, cleaner, user, closed: false, process }, sandbox))
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -128,37 +133,31 @@ impl Drop for TestFolder {
     }
 }
 
-fn start_cleanup(
-    profiler: &ProfilerProgram,
-    path: &Path,
-    folder: &Folder,
-    task: &CleanupTask,
-) -> io::Result<CleanupProcess> {
-    let mut command = profiler.command(Role::CleanTestFolder);
-    // The open folder is its standard output: the path may lead elsewhere by the time it is used.
-    command.arg(path).stdout(folder.descriptor()?);
-    let mut process = CleanupProcess::start(&mut command)?;
-    process.write(&format!("{}\n", serde_json::to_string(task)?))?;
-    Ok(process)
-}
-
-/// The `main` of [`Role::CleanTestFolder`]: waits for the end of its input, then removes the control group
-/// and the folder that is its standard output.
+/// The `main` of [`Role::CleanTestFolder`], with the path of the folder and of the control group, if there is one: opens the
+/// folder when told that it exists, waits for the end of the input, then removes both.
 pub(in crate::load) fn clean_main(mut args: impl Iterator<Item = OsString>) -> i32 {
     let Some(path) = args.next().map(PathBuf::from) else { return 2 };
-    let Ok(top) = io::stdout().as_fd().try_clone_to_owned() else { return 2 };
-    let input = wait_for_end_of_input();
-    let (task, rest) = input.split_once('\n').unwrap_or_default();
-    if rest == CLEANED {
+    let mut task = String::new();
+    let _ = io::stdin().read_line(&mut task);
+    let cleaner = serde_json::from_str(&task).map(|task| Cleaner::open(&path, task));
+    if wait_for_end_of_input() == CLEANED {
         return 0;
     }
-    // Without a whole line the profiler was killed before any folder was handed over.
-    let CleanupTask { rules, cgroup } = serde_json::from_str(task).unwrap_or_default();
-    let cleaner = Cleaner { top: Folder::from_descriptor(top), rules };
-    if let Some(cgroup) = cgroup {
+    if let Some(cgroup) = args.next() {
         // Kills the processes in it.
-        let _ = sandbox::remove_cgroup(&cgroup);
+        let _ = sandbox::remove_cgroup(Path::new(&cgroup));
     }
+    let cleaner = match cleaner {
+        Ok(Ok(cleaner)) => cleaner,
+        Ok(Err(_)) => return 1,
+        // Without a whole line the profiler was killed, or failed, before anything but `own` was in the folder.
+        Err(_) => {
+            let removed = Folder::open(&path)
+                .and_then(|top| top.remove_empty(OsStr::new(OWN)))
+                .and_then(|()| sandbox::remove_empty(&path));
+            return i32::from(removed.is_err_and(|error| error.kind() != io::ErrorKind::NotFound));
+        }
+    };
     let deadline = Instant::now() + TIMEOUT;
     while cleaner.remove_all(&path).is_err() {
         if Instant::now() > deadline {
@@ -185,6 +184,15 @@ impl Cleaner {
         let before = mounts::all()?.into_iter().map(|mount| mount.key).collect();
         let user = user.map(|user| user.uid);
         Ok(Self { top, rules: MountRules { user, before } })
+    }
+
+    /// The folder at `path`, if it is the one of `task`.
+    fn open(path: &Path, task: CleanupTask) -> io::Result<Self> {
+        let top = Folder::open(path)?;
+        if top.id()? != task.id {
+            return Err(io::Error::other("it has been replaced"));
+        }
+        Ok(Self { top, rules: task.rules })
     }
 
     /// Removes the folder, which is at `path` unless somebody has renamed it.

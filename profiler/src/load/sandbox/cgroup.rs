@@ -7,16 +7,34 @@ use std::time::{Duration, Instant};
 
 use crate::kernel::host::cgroup2_mount;
 
-/// Creates a control group with these limits.
+/// The path of a control group that is created later.
 ///
 /// # Errors
 /// A sentence that says what is missing here, and what to do.
-pub(super) fn create(cpu_max: Option<f64>, memory_max: Option<u64>) -> Result<PathBuf, String> {
-    /// The kernel's default period, in microseconds.
-    const PERIOD_US: f64 = 100_000.0;
+pub(super) fn plan() -> Result<PathBuf, String> {
+    let name = format!("profiler-load-{}-{}", std::process::id(), unique_number());
+    Ok(mount()?.join(name))
+}
+
+fn mount() -> Result<PathBuf, String> {
     let mount = cgroup2_mount().ok_or(
         "limits need cgroup version 2, which is not mounted: `mount -t cgroup2 none /sys/fs/cgroup`",
-    )?;
+    );
+    Ok(mount?)
+}
+
+/// Creates the control group with these limits.
+///
+/// # Errors
+/// A sentence that says what is missing here, and what to do.
+pub(super) fn create(
+    group: &Path,
+    cpu_max: Option<f64>,
+    memory_max: Option<u64>,
+) -> Result<(), String> {
+    /// The kernel's default period, in microseconds.
+    const PERIOD_US: f64 = 100_000.0;
+    let mount = mount()?;
     let cpu = cpu_max.map(|cpus| ("cpu", format!("{:.0} {PERIOD_US:.0}", cpus * PERIOD_US)));
     let memory = memory_max.map(|bytes| ("memory", bytes.to_string()));
     let limits: Vec<(&str, String)> = cpu.into_iter().chain(memory).collect();
@@ -31,16 +49,12 @@ pub(super) fn create(cpu_max: Option<f64>, memory_max: Option<u64>) -> Result<Pa
         }
         write(&mount.join("cgroup.subtree_control"), &format!("+{controller}"))?;
     }
-    let group = mount.join(format!("profiler-load-{}-{}", std::process::id(), unique_number()));
-    fs::create_dir(&group)
+    fs::create_dir(group)
         .map_err(|error| format!("the control group {}: {error}", group.display()))?;
-    for (controller, limit) in limits {
-        if let Err(text) = write(&group.join(format!("{controller}.max")), &limit) {
-            let _ = fs::remove_dir(&group);
-            return Err(text);
-        }
-    }
-    Ok(group)
+    let set = |(controller, limit): (&str, String)| {
+        write(&group.join(format!("{controller}.max")), &limit)
+    };
+    limits.into_iter().try_for_each(set)
 }
 
 fn write(path: &Path, text: &str) -> Result<(), String> {

@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, Command};
 
-use super::protocol::{SupervisorMessage, SupervisorOptions};
-use super::{ProfilerProgram, Role, Sandbox, SandboxOptions};
+use super::protocol::{CREATED, SupervisorMessage, SupervisorOptions};
+use super::{ProfilerProgram, Role, SandboxOptions, SandboxPlan};
 use crate::load::syscalls::with_own_limits;
 use crate::recording::loads::{LoadFailure, LoadOutcome};
 use crate::stop::{StopReason, StopSignal};
@@ -58,12 +58,12 @@ impl SupervisorReport {
 }
 
 impl SupervisedCommand {
-    fn start(&self, sandbox: &Sandbox) -> Result<Child, String> {
+    fn start(&self, plan: &SandboxPlan) -> Result<Child, String> {
         let options = SupervisorOptions {
             grace_ms: u64::try_from(self.grace.as_millis()).unwrap_or(u64::MAX),
             user: self.sandbox.other_user()?.map(|user| (user.uid, user.gid)),
-            temp_folder: sandbox.temp_folder.as_ref().map(|folder| folder.path().to_owned()),
-            cgroup: sandbox.cgroup.clone(),
+            temp_folder: plan.temp_folder.clone(),
+            cgroup: plan.cgroup.clone(),
             writes_messages: self.writes_messages,
         };
         let failed = |error| format!("its supervisor, {}: {error}", self.profiler.path().display());
@@ -87,11 +87,24 @@ impl SupervisedCommand {
     ) -> Result<SupervisorReport, LoadFailure> {
         let started = Instant::now();
         let could_not_start = |text| LoadFailure::CouldNotStart { text };
-        let sandbox =
-            Sandbox::new(&self.sandbox, self.with_temp_folder).map_err(could_not_start)?;
-        let mut supervisor = self.start(&sandbox).map_err(could_not_start)?;
+        let plan =
+            SandboxPlan::new(&self.sandbox, self.with_temp_folder).map_err(could_not_start)?;
+        let mut supervisor = self.start(&plan).map_err(could_not_start)?;
         // Closing it asks for the end of the command, also when this future is dropped.
         let mut input = supervisor.stdin.take();
+        let created = plan.create();
+        if let (Ok(_), Some(input)) = (&created, &mut input) {
+            // A supervisor that is dead reports nothing, which is seen below.
+            let _ = input.write_all(CREATED).await;
+        }
+        let _sandbox = match created {
+            Ok(sandbox) => sandbox,
+            Err(text) => {
+                drop(input);
+                let _ = supervisor.wait().await;
+                return Err(could_not_start(text));
+            }
+        };
         let mut report = SupervisorReport::default();
         if let Some(output) = supervisor.stdout.take() {
             let mut lines = BufReader::new(output).lines();

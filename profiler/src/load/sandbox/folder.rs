@@ -6,6 +6,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -31,7 +32,7 @@ impl Folder {
     }
 
     /// The folder of an open descriptor.
-    pub(in crate::load) fn from_descriptor(descriptor: OwnedFd) -> Self {
+    pub(super) fn from_descriptor(descriptor: OwnedFd) -> Self {
         Self(descriptor)
     }
 
@@ -81,6 +82,12 @@ impl Folder {
         Ok(fstat(&self.0)?)
     }
 
+    /// Device and inode: no other folder has both while this one is open.
+    pub(in crate::load) fn id(&self) -> io::Result<(u64, u64)> {
+        let stat = self.stat()?;
+        Ok((stat.st_dev, stat.st_ino))
+    }
+
     /// Its path now; `None` if it has been removed.
     pub(in crate::load) fn path(&self) -> io::Result<Option<PathBuf>> {
         let removed = self.stat()?.st_nlink == 0;
@@ -110,7 +117,7 @@ impl Folder {
     }
 
     /// Removes the empty folder `name` from it, if it exists.
-    pub(super) fn remove_empty(&self, name: &OsStr) -> io::Result<()> {
+    pub(in crate::load) fn remove_empty(&self, name: &OsStr) -> io::Result<()> {
         remove_empty_at(self.as_fd(), Path::new(name))
     }
 }
@@ -125,6 +132,11 @@ const NO_LINK: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_CLOEXEC);
 
 fn flags() -> OFlag {
     OFlag::O_RDONLY | OFlag::O_DIRECTORY | NO_LINK
+}
+
+/// `prefix` and 16 random hexadecimal digits: the name of a folder that is created later.
+pub(in crate::load) fn unused_name(prefix: &str) -> String {
+    format!("{prefix}{:016x}", RandomState::new().build_hasher().finish())
 }
 
 /// Removes the empty folder at `path`, if it exists, whoever owns it.

@@ -38,7 +38,7 @@ pub(super) use cleanup::{
     CleanupProcess, remove_directory_main, run_command_main, wait_for_end_of_input,
 };
 pub(super) use client::{SupervisedCommand, SupervisorReport};
-pub(super) use folder::{Folder, MODE_FOR_ALL, remove_empty};
+pub(super) use folder::{Folder, MODE_FOR_ALL, remove_empty, unused_name};
 pub(super) use process_tree::{Exit, ProcessTree, Subreaper};
 pub use program::ProfilerProgram;
 pub(super) use program::Role;
@@ -81,35 +81,65 @@ impl SandboxOptions {
     }
 }
 
-/// The temporary folder and the control group of one load. Both are removed when this is dropped, and by
-/// the supervisor in case the profiler is killed.
+/// The paths of a sandbox that does not exist yet. The process that removes it is started first, with these paths: a profiler
+/// that is killed at any moment leaves nothing.
 #[derive(Debug)]
-pub(super) struct Sandbox {
-    temp_folder: Option<TempFolder>,
+pub(super) struct SandboxPlan {
+    options: SandboxOptions,
+    temp_folder: Option<PathBuf>,
     cgroup: Option<PathBuf>,
 }
 
-impl Sandbox {
-    /// Creates what `options` ask for.
+impl SandboxPlan {
+    /// Plans what `options` ask for.
     ///
     /// # Errors
     /// A sentence that says what is missing here, and what to do.
-    pub(super) fn new(options: &SandboxOptions, with_temp_folder: bool) -> Result<Self, String> {
-        let user = options.other_user()?;
+    pub(super) fn new(options: &SandboxOptions, withtemp_folder: bool) -> Result<Self, String> {
+        options.other_user()?;
         let limited = options.cpu_max.is_some() || options.memory_max.is_some();
-        let cgroup = limited.then(|| cgroup::create(options.cpu_max, options.memory_max));
+        let in_parent = || options.parent_folder().join(unused_name("profiler-load-"));
+        Ok(Self {
+            temp_folder: withtemp_folder.then(in_parent),
+            cgroup: limited.then(cgroup::plan).transpose()?,
+            options: options.clone(),
+        })
+    }
+
+    pub(super) fn cgroup(&self) -> Option<&PathBuf> {
+        self.cgroup.as_ref()
+    }
+
+    /// Creates it.
+    ///
+    /// # Errors
+    /// A sentence that says what is missing here, and what to do.
+    pub(super) fn create(self) -> Result<Sandbox, String> {
+        let Self { options, temp_folder, cgroup } = self;
         // From here on it is removed on drop.
-        let mut sandbox = Self { temp_folder: None, cgroup: cgroup.transpose()? };
-        if with_temp_folder {
-            let parent = options.parent_folder();
-            let folder = TempFolder::new(&parent, user).map_err(|error| {
-                format!("a folder for its files in {}: {error}", parent.display())
+        let mut sandbox = Sandbox { cgroup, temp_folder: None };
+        if let Some(cgroup) = &sandbox.cgroup {
+            cgroup::create(cgroup, options.cpu_max, options.memory_max)?;
+        }
+        if let Some(path) = temp_folder {
+            let folder = TempFolder::create(path, options.other_user()?).map_err(|error| {
+                format!("a folder for its files in {}: {error}", options.parent_folder().display())
             })?;
             sandbox.temp_folder = Some(folder);
         }
         Ok(sandbox)
     }
+}
 
+/// The temporary folder and the control group of one load. Both are removed when this is dropped, and by
+/// the supervisor in case the profiler is killed.
+#[derive(Debug)]
+pub(super) struct Sandbox {
+    cgroup: Option<PathBuf>,
+    temp_folder: Option<TempFolder>,
+}
+
+impl Sandbox {
     pub(super) fn cgroup(&self) -> Option<&PathBuf> {
         self.cgroup.as_ref()
     }
@@ -117,6 +147,7 @@ impl Sandbox {
 
 impl Drop for Sandbox {
     fn drop(&mut self) {
+        drop(self.temp_folder.take());
         if let Some(cgroup) = &self.cgroup {
             // What remains can only be removed by hand, and no result depends on it.
             let _ = cgroup::remove(cgroup);

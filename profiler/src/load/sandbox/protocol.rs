@@ -1,6 +1,7 @@
 //! What client and supervisor send each other.
 //!
-//! The client passes [`SupervisorOptions`] as the supervisor's first argument. The supervisor answers on
+//! The client passes [`SupervisorOptions`] as the supervisor's first argument, and writes [`CREATED`] to its standard input once
+//! the folder and the control group in them exist. The supervisor answers on
 //! standard output, a JSON line a [`SupervisorMessage`]. A sandboxed built-in load writes its outcome to
 //! the same pipe.
 
@@ -11,6 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use super::process_tree::Exit;
 use crate::recording::loads::LoadOutcome;
+
+/// The command may start. Any later input asks for its end, and so does the end of the input.
+pub(super) const CREATED: &[u8] = b"\n";
 
 /// How to run the command.
 #[derive(Debug, Clone, Serialize, Deserialize)]

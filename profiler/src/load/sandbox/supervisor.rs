@@ -16,8 +16,9 @@ use std::time::Duration;
 use nix::sys::signal::{SigSet, Signal};
 
 use super::cgroup;
+use super::folder::remove_empty;
 use super::process_tree::{ProcessTree, Subreaper};
-use super::protocol::{SupervisorMessage, SupervisorOptions};
+use super::protocol::{CREATED, SupervisorMessage, SupervisorOptions};
 use super::temp_folder::TempFolder;
 use crate::load::syscalls::wait_readable;
 
@@ -27,6 +28,14 @@ pub(in crate::load) fn main(mut args: impl Iterator<Item = OsString>) -> i32 {
     let options = args.next().and_then(|json| serde_json::from_str(json.to_str()?).ok());
     let (Some(options), Some(program)) = (options, args.next()) else { return 2 };
     let options: SupervisorOptions = options;
+    if io::stdin().read_exact(&mut [0; CREATED.len()]).is_err() {
+        // The profiler died, or could not create all of it. Nobody has used the folder.
+        if let Some(folder) = &options.temp_folder {
+            let _ = remove_empty(folder);
+        }
+        remove_cgroup(&options);
+        return 0;
+    }
     let user = options.user.map(|(user, _)| user);
     // Opened before the command can put anything else in its place.
     let temp_folder = options.temp_folder.clone().map(|path| TempFolder::open(path, user));
@@ -36,15 +45,19 @@ pub(in crate::load) fn main(mut args: impl Iterator<Item = OsString>) -> i32 {
     });
     // What remains is removed by the profiler, if it still lives.
     drop(temp_folder);
-    if let Some(group) = &options.cgroup {
-        let _ = cgroup::remove(group);
-    }
+    remove_cgroup(&options);
     match result {
         Ok(()) => 0,
         Err(error) => {
             send(&SupervisorMessage::Error(error.to_string()));
             1
         }
+    }
+}
+
+fn remove_cgroup(options: &SupervisorOptions) {
+    if let Some(group) = &options.cgroup {
+        let _ = cgroup::remove(group);
     }
 }
 

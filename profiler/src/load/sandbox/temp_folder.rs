@@ -1,9 +1,10 @@
 //! The temporary folder of a load.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use nix::sys::stat::Mode;
+use nix::unistd::mkdir;
 
 use super::folder::{Folder, remove_empty};
 use super::removal;
@@ -19,21 +20,17 @@ pub(super) struct TempFolder {
 }
 
 impl TempFolder {
-    /// Creates a folder in `parent` that belongs to `user`.
-    pub(super) fn new(parent: &Path, user: Option<&LoadUser>) -> io::Result<Self> {
-        let made = tempfile::Builder::new().prefix("profiler-load-").tempdir_in(parent)?;
-        let folder = Folder::open(made.path())?;
-        folder.hand_over(user, Mode::S_IRWXU)?;
-        Ok(Self { path: made.keep(), folder, user: user.map(|user| user.uid) })
+    /// Creates it at `path`, for `user`.
+    pub(super) fn create(path: PathBuf, user: Option<&LoadUser>) -> io::Result<Self> {
+        mkdir(&path, Mode::S_IRWXU)?;
+        let made = Self::open(path, user.map(|user| user.uid))?;
+        made.folder.hand_over(user, Mode::S_IRWXU)?;
+        Ok(made)
     }
 
     /// The folder at `path`, which belongs to `user`.
     pub(super) fn open(path: PathBuf, user: Option<u32>) -> io::Result<Self> {
         Ok(Self { folder: Folder::open(&path)?, path, user })
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
     }
 }
 
