@@ -21,8 +21,7 @@ pub(crate) const TESTED: [&str; 5] =
     ["--release", "--workspace", "--exclude", "profiler-ebpf", "--locked"];
 
 /// More of cargo's arguments, for the unit tests. They compile the library a second time in any case: without optimisation that
-/// takes a quarter of the time, and the arithmetic of `profiler` is checked. Of the programs, xtask alone has unit tests. What is
-/// neither named here nor `host` or `vm` does not run.
+/// takes a quarter of the time, and the arithmetic of `profiler` is checked. Of the programs, xtask alone has unit tests.
 pub(crate) const UNIT_TESTS: [&str; 9] = [
     "--lib",
     "--bin",
@@ -118,5 +117,27 @@ mod tests {
         assert_eq!(executable(messages, "vm"), Some(PathBuf::from("/t/vm-1")));
         assert_eq!(executable(messages, "profiler"), Some(PathBuf::from("/t/profiler")));
         assert_eq!(executable(messages, "other"), None);
+    }
+
+    #[test]
+    fn no_target_with_tests_is_left_out() {
+        let mut cargo = Command::new("cargo");
+        let paths = Paths::find().unwrap();
+        cargo.args(["metadata", "--no-deps", "--offline", "--format-version", "1"]);
+        let told = process::stdout(cargo.current_dir(paths.root())).unwrap();
+        let told: Value = serde_json::from_str(&told).unwrap();
+        let packages = told["packages"].as_array().unwrap().iter();
+        let targets = packages.flat_map(|package| package["targets"].as_array().unwrap());
+        let mut tested: Vec<String> = targets
+            .filter(|target| target["test"] == true)
+            .map(|target| {
+                let kinds = target["kind"].as_array().unwrap();
+                let is_library = kinds.iter().any(|kind| kind == "lib" || kind == "rlib");
+                if is_library { "--lib".to_owned() } else { format!("{} {}", kinds[0], target["name"]) }
+            })
+            .collect();
+        tested.sort_unstable();
+        tested.dedup();
+        assert_eq!(tested, ["--lib", "\"bin\" \"xtask\"", "\"test\" \"host\""]);
     }
 }

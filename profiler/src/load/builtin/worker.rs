@@ -10,7 +10,7 @@ use crate::recording::loads::OwnCalls;
 
 /// What all workers of one load share.
 pub(super) struct Shared {
-    pub(super) directory: Option<PrivateDirectory>,
+    pub(super) directory: Option<PrivateFolder>,
 }
 
 /// Makes the operations of one thread.
@@ -46,37 +46,3 @@ impl OperationError {
     }
 }
 
-/// A directory that only this user can access, removed on drop and also when the profiler is killed.
-pub(super) struct PrivateDirectory {
-    // Dropped in this order: the clean-up process has nothing to do unless this process is killed.
-    directory: TempDir,
-    _cleanup: CleanupProcess,
-}
-
-impl PrivateDirectory {
-    pub(super) fn new(
-        parent: &Path,
-        profiler: &ProfilerProgram,
-        calls: &mut OwnCalls,
-    ) -> Result<Self, String> {
-        let name = unused_name("profiler-load-");
-        calls.execve += 1;
-        // What removes it comes first.
-        let mut remover = profiler.command(Role::RemoveDirectory);
-        let cleanup = CleanupProcess::start(remover.arg(parent.join(&name)));
-        let cleanup = cleanup.map_err(|error| {
-            format!(
-                "the process that removes its directory, {}: {error}",
-                profiler.path().display()
-            )
-        })?;
-        let directory = tempfile::Builder::new().prefix(&name).rand_bytes(0).tempdir_in(parent);
-        let directory = directory
-            .map_err(|error| format!("a directory for files in {}: {error}", parent.display()))?;
-        Ok(Self { directory, _cleanup: cleanup })
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        self.directory.path()
-    }
-}

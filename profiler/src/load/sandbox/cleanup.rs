@@ -1,12 +1,21 @@
 //! Subprocesses that clean up when the profiler ends, be it by SIGKILL: their standard input is a pipe
-//! from the profiler, which the kernel then closes.
+//! from the profiler, which the kernel then closes. Each is started before what it removes is created.
 
 use std::ffi::OsString;
 use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::SigSet;
 
 use super::program::{ProfilerProgram, Role};
+
+/// How long the removal of a folder is tried: processes that write to it are being killed meanwhile.
+pub(in crate::load) const REMOVAL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A subprocess that cleans up once its standard input is closed. Dropping it closes the input and waits
 /// for the end of the clean-up.
@@ -20,9 +29,15 @@ impl CleanupProcess {
         command.process_group(0).stdin(Stdio::piped()).spawn().map(Self)
     }
 
-    /// Writes `text` to its standard input.
-    pub(in crate::load) fn write(&mut self, text: &str) -> io::Result<()> {
-        self.0.stdin.as_mut().map_or(Ok(()), |input| input.write_all(text.as_bytes()))
+    /// Writes `bytes` to its standard input. What is not there yet is named so: every user can read the arguments of a process, and
+    /// could be the first to create it.
+    pub(in crate::load) fn write(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+        self.0.stdin.as_mut().map_or(Ok(()), |input| input.write_all(bytes.as_ref()))
+    }
+
+    /// Waits until it has written a byte to its standard output, which is a pipe.
+    pub(in crate::load) fn wait_for_answer(&mut self) -> io::Result<()> {
+        self.0.stdout.as_mut().map_or(Ok(()), |output| output.read_exact(&mut [0]))
     }
 
     /// Waits until it has cleaned up. True if it succeeded.
@@ -57,6 +72,15 @@ impl CleanupCommand {
         CleanupProcess::start(&mut waiting).map(Self)
     }
 
+    /// A copy of the input that the command waits for the end of: it does not run before this copy is closed, too.
+    ///
+    /// # Errors
+    /// If there is no room for a descriptor.
+    pub fn input(&self) -> io::Result<OwnedFd> {
+        let input = self.0.0.stdin.as_ref();
+        input.ok_or(io::ErrorKind::BrokenPipe)?.as_fd().try_clone_to_owned()
+    }
+
     /// Runs the command now. True if it succeeded.
     #[must_use]
     pub fn run_now(mut self) -> bool {
@@ -65,25 +89,39 @@ impl CleanupCommand {
 }
 
 /// Reads standard input to its end: the end of the profiler, or its request to clean up.
-pub(in crate::load) fn wait_for_end_of_input() -> String {
-    let mut text = Vec::new();
-    let _ = io::stdin().read_to_end(&mut text);
-    String::from_utf8_lossy(&text).into_owned()
+pub(in crate::load) fn wait_for_end_of_input() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let _ = io::stdin().read_to_end(&mut bytes);
+    bytes
 }
 
-/// The `main` of [`Role::RemoveDirectory`].
-pub(in crate::load) fn remove_directory_main(mut args: impl Iterator<Item = OsString>) -> i32 {
-    let Some(directory) = args.next() else { return 2 };
-    wait_for_end_of_input();
-    match std::fs::remove_dir_all(directory) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => 1,
-        _ => 0,
+/// Blocks all signals: systemd, for one, sends SIGTERM to all processes of a unit, and what cleans up must be the last.
+pub(in crate::load) fn ignore_signals() {
+    let _ = SigSet::all().thread_block();
+}
+
+/// The `main` of [`Role::RemoveDirectory`]: its input is the path.
+pub(in crate::load) fn remove_directory_main() -> i32 {
+    ignore_signals();
+    let directory = PathBuf::from(OsString::from_vec(wait_for_end_of_input()));
+    let deadline = Instant::now() + REMOVAL_TIMEOUT;
+    loop {
+        match std::fs::remove_dir_all(&directory) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                if Instant::now() > deadline {
+                    return 1;
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            _ => return 0,
+        }
     }
 }
 
 /// The `main` of [`Role::RunAtExit`].
 pub(in crate::load) fn run_command_main(mut args: impl Iterator<Item = OsString>) -> i32 {
     let Some(program) = args.next() else { return 2 };
+    ignore_signals();
     wait_for_end_of_input();
     let status = Command::new(program).args(args).stdin(Stdio::null()).status();
     status.map_or(1, |status| i32::from(!status.success()))

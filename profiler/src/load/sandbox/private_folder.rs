@@ -1,0 +1,45 @@
+//! Folders that are removed however the profiler ends.
+
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use super::cleanup::CleanupProcess;
+use super::folder::unused_name;
+use super::program::{ProfilerProgram, Role};
+
+/// A folder that only this user can access, removed on drop and also when the profiler is killed.
+#[derive(Debug)]
+pub struct PrivateFolder {
+    // Dropped in this order: the clean-up process has nothing to do unless this process is killed.
+    folder: TempDir,
+    _remover: CleanupProcess,
+}
+
+impl PrivateFolder {
+    /// Creates one in `parent`, whose name begins with `prefix`.
+    ///
+    /// # Errors
+    /// If it cannot be created, or the process that removes it not be started.
+    pub fn new(parent: &Path, prefix: &str, profiler: &ProfilerProgram) -> io::Result<Self> {
+        let parent = std::path::absolute(parent)?;
+        let name = unused_name(prefix);
+        let of_remover = |error: io::Error| {
+            let program = profiler.path().display();
+            io::Error::new(error.kind(), format!("the process that removes it, {program}: {error}"))
+        };
+        let mut remover = profiler.command(Role::RemoveDirectory);
+        let mut remover = CleanupProcess::start(&mut remover).map_err(of_remover)?;
+        remover.write(parent.join(&name).as_os_str().as_bytes()).map_err(of_remover)?;
+        let folder = tempfile::Builder::new().prefix(&name).rand_bytes(0).tempdir_in(parent)?;
+        Ok(Self { folder, _remover: remover })
+    }
+
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
