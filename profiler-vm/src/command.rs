@@ -15,6 +15,13 @@ const UNWANTED_MODULES: &str = "kvm_amd,kvm_intel,kvm,powernow_k8,acpi_cpufreq,p
     button,intel_rapl_msr,intel_rapl_common,aesni_intel,ghash_clmulni_intel,crct10dif_pclmul,\
     crc32_pclmul,sha1_ssse3,sha256_ssse3,sha512_ssse3,qemu_fw_cfg,edac_mce_amd,amd64_edac,ccp";
 
+/// The leader of the VM's process group, for `sh`. When its standard input closes, which the kernel does for a program that is
+/// killed, the group is killed; meanwhile it becomes the command.
+const LEADER: &str = "exec 3<&0 </dev/null\n\
+    (read -r end <&3; kill -KILL 0) >/dev/null 2>&1 &\n\
+    exec 3<&-\n\
+    exec \"$@\"";
+
 /// The files that a VM is booted with.
 pub(crate) struct Files<'a> {
     /// What the guest runs.
@@ -27,10 +34,9 @@ pub(crate) struct Files<'a> {
 
 /// The command that boots the VM and runs the script.
 pub(crate) fn command(spec: &VmSpec, accel: Accel, files: &Files<'_>) -> Command {
-    // coreutils' timeout stops QEMU even if we are killed before we can.
-    let mut command = Command::new("timeout");
+    let mut command = Command::new("sh");
     command
-        .args(["--signal=KILL", &(spec.timeout.as_secs() + 60).to_string()])
+        .args(["-c", LEADER, "sh"])
         .arg(&spec.vng)
         .arg("--run")
         .arg(&spec.kernel.path)
@@ -85,7 +91,7 @@ pub(crate) fn command(spec: &VmSpec, accel: Accel, files: &Files<'_>) -> Command
         command.arg(format!("--qemu-opts={word}"));
     }
     command.args(["--", "sh"]).arg(files.script);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 

@@ -42,14 +42,14 @@ pub fn run(
     if spec.time == Time::Virtual && spec.cpus != 1 {
         return Err(VmError::VirtualTimeNeedsOneCpu(spec.cpus));
     }
-    // Before the kernel is unpacked, which takes a second.
+    // Before the kernel is unpacked, which takes half a second.
     let interrupts = Interrupts::catch()?;
     let nonce = nonce();
     // A VM that is killed leaves virtme-ng's temporary files behind. Here they are removed.
     let scratch = tempfile::Builder::new()
         .prefix("vng-")
-        .tempdir()
-        .map_err(VmError::file("create a folder in", &std::env::temp_dir()))?;
+        .tempdir_in(&spec.scratch)
+        .map_err(VmError::file("create a folder in", &spec.scratch))?;
     let script = tempfile::Builder::new()
         .prefix(".vm-command-")
         .suffix(".sh")
@@ -120,7 +120,7 @@ enum Event {
     Console(String),
 }
 
-/// A running VM. All of its processes are killed with the value.
+/// A running VM. All of its processes are killed with the value, and if this program is killed.
 struct Guest {
     child: Child,
     group: Option<Pid>,

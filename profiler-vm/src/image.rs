@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::prctl::get_dumpable;
 use object::elf::FileHeader64;
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use object::{LittleEndian, Object as _, ObjectSection as _};
@@ -116,14 +117,19 @@ impl KernelImage {
     /// machine cannot do that. The path leads to memory of this process, which keeps the kernel: it takes half a second to
     /// unpack, and boots follow each other.
     pub(crate) fn unpacked_in_memory(&self) -> Option<PathBuf> {
-        static UNPACKED: Mutex<BTreeMap<PathBuf, Option<File>>> = Mutex::new(BTreeMap::new());
+        static UNPACKED: Mutex<BTreeMap<PathBuf, File>> = Mutex::new(BTreeMap::new());
+        // Otherwise other processes may not open our files.
+        if !get_dumpable().unwrap_or_default() {
+            return None;
+        }
         let mut unpacked = UNPACKED.lock().unwrap_or_else(PoisonError::into_inner);
-        let file = unpacked.entry(self.path.clone()).or_insert_with(|| {
+        if !unpacked.contains_key(&self.path) {
             let vmlinux = self.unpacked().ok().filter(|vmlinux| has_pvh_entry(vmlinux))?;
             let mut file = File::from(memfd_create("vmlinux", MFdFlags::MFD_CLOEXEC).ok()?);
-            file.write_all(&vmlinux).ok().map(|()| file)
-        });
-        let descriptor = file.as_ref()?.as_raw_fd();
+            file.write_all(&vmlinux).ok()?;
+            unpacked.insert(self.path.clone(), file);
+        }
+        let descriptor = unpacked.get(&self.path)?.as_raw_fd();
         Some(PathBuf::from(format!("/proc/{}/fd/{descriptor}", std::process::id())))
     }
 }

@@ -37,6 +37,8 @@ pub struct VmSpec {
     /// The folder whose changes reach the host. It holds the VM's script as well, so it has to
     /// be writable here. The rest of the file tree is read-only below an overlay.
     pub shared: PathBuf,
+    /// A folder for temporary files of the VM and virtme-ng, which the guest does not have.
+    pub scratch: PathBuf,
     /// Where the output and the kernel's messages are written.
     pub log: PathBuf,
     /// The program `vng`: a path, or a name to be searched for.

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use object::{Object as _, ObjectKind, ObjectSection as _};
-use tempfile::NamedTempFile;
 
+use crate::atomic_file;
 use crate::error::{Failure, exit};
 use crate::kernel::btf::{BTF_FOLDER, Btf};
 
@@ -184,8 +184,8 @@ pub fn prepare(args: &Options, running: Option<&str>) -> Result<Prepared, Prepar
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    let mut copy = NamedTempFile::new_in(folder).map_err(cannot_write)?;
-    copy.write_all(&bytes[..module.elf_bytes]).map_err(cannot_write)?;
+    let copy = atomic_file::temporary(folder, 0o600).map_err(cannot_write)?;
+    (&**copy.as_file()).write_all(&bytes[..module.elf_bytes]).map_err(cannot_write)?;
     let said = pahole(&base, copy.path(), path)?;
 
     let made = fs::read(copy.path()).map_err(cannot_write)?;

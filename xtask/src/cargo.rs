@@ -133,7 +133,11 @@ mod tests {
             .map(|target| {
                 let kinds = target["kind"].as_array().unwrap();
                 let is_library = kinds.iter().any(|kind| kind == "lib" || kind == "rlib");
-                if is_library { "--lib".to_owned() } else { format!("{} {}", kinds[0], target["name"]) }
+                if is_library {
+                    "--lib".to_owned()
+                } else {
+                    format!("{} {}", kinds[0], target["name"])
+                }
             })
             .collect();
         tested.sort_unstable();

@@ -104,6 +104,7 @@ pub(crate) fn run(paths: &Paths, spec: &VmSpec) -> Result<VmOutcome> {
         command: spec.command.clone(),
         directory: paths.root().to_owned(),
         shared: paths.target(),
+        scratch: std::env::temp_dir(),
         log: log_path(paths, spec),
         vng: paths.venv().join("bin/vng"),
         home: Some(home),

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 use temporary::Temporary;
+pub(crate) use temporary::create as temporary;
 
 /// An output file that is open and not yet written.
 ///

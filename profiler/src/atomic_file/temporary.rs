@@ -17,10 +17,10 @@ pub(super) const YOUNG: Duration = Duration::from_secs(60);
 
 /// A file that is to take the place of another in its folder. It is locked as long as its program
 /// lives, which is how others know.
-pub(super) type Temporary = NamedTempFile<Flock<File>>;
+pub(crate) type Temporary = NamedTempFile<Flock<File>>;
 
 /// A new one in `folder`, after those that nobody holds any more have been removed.
-pub(super) fn create(folder: &Path, mode: u32) -> io::Result<Temporary> {
+pub(crate) fn create(folder: &Path, mode: u32) -> io::Result<Temporary> {
     remove_left(folder, YOUNG);
     tempfile::Builder::new().prefix(PREFIX).suffix(SUFFIX).make_in(folder, |name| {
         // Not tempfile's 0600: the umask decides, as for any other output.

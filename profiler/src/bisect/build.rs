@@ -2,16 +2,22 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use super::Options;
 use super::git::Tree;
 
-/// Builds what is checked out. The output goes to `build.log` in `folder`.
+/// Builds what is checked out. The output goes to `build.log` in `folder`. The empty file `lock`, by which others know that the
+/// checkout is in use, is the build's input: it stays locked until the build ends, too.
 ///
 /// # Errors
 /// With the reason, if that fails or there is not one module.
-pub(super) fn module(tree: &Tree<'_>, options: &Options, folder: &Path) -> Result<PathBuf, String> {
+pub(super) fn module(
+    tree: &Tree<'_>,
+    options: &Options,
+    folder: &Path,
+    lock: &File,
+) -> Result<PathBuf, String> {
     tree.clean().map_err(|failure| failure.message)?;
     let log = folder.join("build.log");
     let unwritable = |error| format!("cannot write {}: {error}", log.display());
@@ -20,7 +26,7 @@ pub(super) fn module(tree: &Tree<'_>, options: &Options, folder: &Path) -> Resul
     let status = Command::new("sh")
         .args(["-c", &options.build])
         .current_dir(tree.folder())
-        .stdin(Stdio::null())
+        .stdin(lock.try_clone().map_err(unwritable)?)
         .stdout(output)
         .stderr(errors)
         .status()

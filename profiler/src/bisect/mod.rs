@@ -85,7 +85,7 @@ pub fn run(
     if !good_file.exists() {
         tree.check_out(&good)?;
         state.count_build()?;
-        let file = build::module(&tree, options, state.folder()).map_err(|why| {
+        let file = build::module(&tree, options, state.folder(), state.lock()).map_err(|why| {
             let text = format!("the good revision {good} cannot be measured: {why}");
             Failure::new(exit::BAD_INPUT, text)
         })?;
@@ -131,7 +131,7 @@ fn judge(
 ) -> Result<Judged, Failure> {
     say(&format!("building {commit}"));
     state.count_build()?;
-    let judged = match build::module(tree, options, state.folder()) {
+    let judged = match build::module(tree, options, state.folder(), state.lock()) {
         Ok(file) => measure(&state.folder().join("good.ko"), &file)?,
         Err(words) => Judged { verdict: Verdict::Unknown, words },
     };

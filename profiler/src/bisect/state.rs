@@ -19,7 +19,7 @@ const FOLDER: &str = "profiler-bisect";
 pub(super) struct State {
     folder: PathBuf,
     stored: Stored,
-    _lock: Flock<File>,
+    lock: Flock<File>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -43,7 +43,8 @@ impl State {
             Failure::new(exit::BAD_OUTPUT, text)
         };
         fs::create_dir_all(&folder).map_err(|error| cannot("make", &error))?;
-        let lock = File::create(folder.join("lock")).map_err(|error| cannot("write to", &error))?;
+        let lock = File::options().read(true).append(true).create(true).open(folder.join("lock"));
+        let lock = lock.map_err(|error| cannot("write to", &error))?;
         let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock);
         let lock = lock.map_err(|(_, errno)| match errno {
             Errno::EWOULDBLOCK => {
@@ -55,7 +56,7 @@ impl State {
         let mut question: Vec<String> = ends.map(|end| end.hash.clone()).into();
         let module = options.module.as_deref().map(Path::to_string_lossy).unwrap_or_default();
         question.extend([options.build.clone(), module.into_owned()]);
-        let mut state = Self { folder, stored: Stored::default(), _lock: lock };
+        let mut state = Self { folder, stored: Stored::default(), lock };
         if options.start_over {
             state.forget(repository)?;
         }
@@ -79,6 +80,11 @@ impl State {
 
     pub(super) fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// The empty file that is locked as long as the bisection is under way.
+    pub(super) fn lock(&self) -> &File {
+        &self.lock
     }
 
     fn file(&self) -> PathBuf {

@@ -26,10 +26,7 @@ pub fn run(args: &LabArgs) -> Result<(), Failure> {
     let of_meter = |meter: &Meter| options::of(args, &vng, *meter);
     let options: Vec<Options> = args.meters().iter().map(of_meter).collect::<Result<_, _>>()?;
     let Some((options, others)) = options.split_first() else { return Ok(()) };
-    let folder = tempfile::Builder::new()
-        .prefix("profiler-lab-")
-        .tempdir()
-        .map_err(|error| Failure::cannot_write(&std::env::temp_dir(), &error))?;
+    let folder = lab::private_folder("profiler-lab-")?;
     let benches = builds::of_kernels(options, true, folder.path())?;
     let mut outputs = Outputs::open(args, &benches)?;
     let program = folder.path().join("profiler");

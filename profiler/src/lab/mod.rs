@@ -34,6 +34,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use profiler_vm::KernelImage;
 
 use crate::error::{Failure, exit};
+use crate::load::{PrivateFolder, ProfilerProgram};
 use crate::progress::Progress;
 use crate::recording::{MAX_FILE_BYTES, Meter, Recording, SeriesPosition};
 use crate::text::plural;
@@ -41,6 +42,16 @@ use crate::verdict::Side;
 use lines::Lines;
 use plan::{BootPlan, Build, CountingFiles, Step, Task, sides};
 pub use settings::{Options, Settings, has_cost};
+
+/// A folder for temporary files whose name begins with `prefix`, which is removed however this program ends.
+///
+/// # Errors
+/// With [`exit::BAD_OUTPUT`], if it cannot be created.
+pub(crate) fn private_folder(prefix: &str) -> Result<PrivateFolder, Failure> {
+    let parent = std::env::temp_dir();
+    PrivateFolder::new(&parent, prefix, &ProfilerProgram::this())
+        .map_err(|error| Failure::cannot_write(&parent, &error))
+}
 
 /// A kernel, and the one or two builds to measure on it.
 #[derive(Debug, Clone)]

@@ -9,7 +9,7 @@ use super::guest::{PROGRAM, STEP_LINE};
 use super::plan::{BootPlan, GuestFailure};
 use super::plugin::Plugin;
 use super::quiet::{KERNEL_ARGS, QEMU_ARGS};
-use super::{KernelBuilds, Settings, left};
+use super::{KernelBuilds, Settings, left, private_folder};
 use crate::error::{Failure, exit};
 use crate::load::{make_private, user_cache};
 use crate::recording::{Clock, MAX_FILE_BYTES};
@@ -29,11 +29,11 @@ pub(super) fn run(
     folder: &Path,
     on_run: &(dyn Fn() + Sync),
 ) -> Result<(), Failure> {
-    let plugin =
-        plan.counting.as_ref().map(|files| Plugin::new().map(|plugin| (plugin, files))).transpose();
-    let plugin = plugin.map_err(|error| Failure::cannot_write(&std::env::temp_dir(), &error))?;
-    let mut spec = spec(bench, settings, plan, folder);
-    if let Some((plugin, files)) = &plugin {
+    let scratch = private_folder("profiler-vm-")?;
+    let mut spec = spec(bench, settings, plan, folder, scratch.path());
+    if let Some(files) = &plan.counting {
+        let plugin = Plugin::write(scratch.path())
+            .map_err(|error| Failure::cannot_write(scratch.path(), &error))?;
         spec.qemu_args.extend(["-plugin".to_owned(), plugin.argument(files)]);
     }
     let run = Cell::new(None);
@@ -78,7 +78,13 @@ pub(super) fn run(
     }
 }
 
-fn spec(bench: &KernelBuilds, settings: &Settings, plan: &BootPlan, folder: &Path) -> VmSpec {
+fn spec(
+    bench: &KernelBuilds,
+    settings: &Settings,
+    plan: &BootPlan,
+    folder: &Path,
+    scratch: &Path,
+) -> VmSpec {
     let is_virtual = settings.clock == Clock::Virtual;
     let word = |path: &Path| profiler_vm::quote(&path.to_string_lossy());
     let script = format!(
@@ -100,6 +106,7 @@ fn spec(bench: &KernelBuilds, settings: &Settings, plan: &BootPlan, folder: &Pat
         command: ["sh", "-c", &script].map(str::to_owned).to_vec(),
         directory: settings.directory.clone(),
         shared: folder.to_owned(),
+        scratch: scratch.to_owned(),
         log: settings.logs.join(format!("{}-boot-{}.log", bench.kernel.release, plan.boot)),
         vng: settings.vng.clone(),
         home: None,

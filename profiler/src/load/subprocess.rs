@@ -18,10 +18,10 @@ pub fn run_subprocess_if_asked() {
     let code = match role {
         Role::ExecNoop => 0,
         Role::PtraceChild => builtin::ptrace_child_main(),
-        Role::RemoveDirectory => remove_directory_main(args),
+        Role::RemoveDirectory => remove_directory_main(),
         Role::Supervisor => supervisor::main(args),
         Role::TestAgent => ltp::agent::main(args),
-        Role::CleanTestFolder => ltp::test_folder::clean_main(args),
+        Role::CleanTestFolder => ltp::test_folder::clean_main(),
         Role::Load => sandboxed::main(args),
         Role::RunAtExit => run_command_main(args),
     };

@@ -36,7 +36,10 @@ impl Delay {
         let cleanup = CleanupCommand::new(&ProfilerProgram::this(), "tc", args)
             .map_err(|error| cannot(format!("nobody to take it back: {error}")))?;
         let time = format!("{}us", delay.as_micros());
-        match tc(&["qdisc", "add", "dev", "lo", "root", "netem", "delay", &time]) {
+        // `tc` holds the remover's input: if this program is killed, it removes what `tc` adds afterwards.
+        let input = cleanup.input().map_err(|error| cannot(error.to_string()))?;
+        match tc_with(&["qdisc", "add", "dev", "lo", "root", "netem", "delay", &time], input.into())
+        {
             Ok(_) => Ok(Some(Self(cleanup))),
             Err(text) => Err(cannot(format!(
                 "{text}; is the kernel's sch_netem there (`modprobe sch_netem`)?"
@@ -58,7 +61,11 @@ impl Delay {
 }
 
 fn tc(args: &[&str]) -> Result<String, String> {
-    let output = Command::new("tc").args(args).stdin(Stdio::null()).output();
+    tc_with(args, Stdio::null())
+}
+
+fn tc_with(args: &[&str], input: Stdio) -> Result<String, String> {
+    let output = Command::new("tc").args(args).stdin(input).output();
     let output = output.map_err(|error| format!("tc (package iproute2): {error}"))?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());

@@ -3,14 +3,14 @@
 //! `target/test/lab`.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
 use profiler::error::exit;
 use profiler::recording::{Clock, Meter, Recording, Series};
 use profiler::stats::{median, spread};
 
-use super::program::text;
+use super::program::{text, wait_for};
 
 /// The handler that is slower in the candidate, by 64 iterations of two instructions.
 const CHANGED: &str = "connect_syscall_handler";
@@ -271,6 +271,29 @@ fn the_kernel_says_why_a_driver_does_not_load() {
     for part in ["did not load hids_testbed with `maxactive=1`", "maxactive=1 is outside"] {
         assert!(error.contains(part), "no `{part}` in\n{error}");
     }
+}
+
+#[test]
+#[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
+fn nothing_is_left_of_a_lab_that_is_killed() {
+    let temporary = tempfile::tempdir().unwrap();
+    let mut command = lab();
+    command.arg("--module").arg(baseline()).env("TMPDIR", temporary.path());
+    let mut lab = command.stdout(Stdio::null()).spawn().unwrap();
+    // QEMU's plugin and the guest's folders are in that folder.
+    let has_processes = |program: &str| {
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let lines = processes.filter_map(|of| std::fs::read(of.path().join("cmdline")).ok());
+        let mut lines = lines.map(|line| String::from_utf8_lossy(&line).into_owned());
+        lines
+            .any(|line| line.contains(program) && line.contains(temporary.path().to_str().unwrap()))
+    };
+    wait_for("the VM", || has_processes("qemu-system-x86_64"));
+    lab.kill().unwrap();
+    lab.wait().unwrap();
+    wait_for("the end of the VM", || !has_processes(""));
+    let is_empty = || std::fs::read_dir(temporary.path()).unwrap().next().is_none();
+    wait_for("the removal of the files", is_empty);
 }
 
 /// A folder whose `qemu-system-x86_64` runs `script` before the real one, to which it hands `"$@"`; `$lab` is the folder of

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use profiler::load::{
     BuiltinKind, BuiltinLoad, CommandLoad, IdleLoad, Load, LoadFailure, LoadOutcome, LoadRun,
-    LoadSpec, LoadStatus, LoadUser, OwnCalls, ProfilerProgram, Rate, SandboxOptions, SandboxedLoad,
-    StopReason, StopSignal, run_all,
+    LoadSpec, LoadStatus, LoadUser, OwnCalls, PrivateFolder, ProfilerProgram, Rate, SandboxOptions,
+    SandboxedLoad, StopReason, StopSignal, run_all,
 };
 use tempfile::TempDir;
 
@@ -520,6 +520,17 @@ async fn a_command_that_obeys_is_not_killed() {
     scene.assert_nothing_left();
 }
 
+#[test]
+fn a_folder_that_is_given_as_a_relative_path_is_found_from_others() {
+    let scene = Scene::new();
+    let mut profiler = std::process::Command::new(scene.helper().path());
+    let args = "run --no-probe --load-dir files -- sh -ec";
+    profiler.args(args.split(' ')).arg("cd /; touch \"$TMPDIR/file\"");
+    let output = profiler.current_dir(scene.folder.path()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    scene.assert_nothing_left();
+}
+
 /// A script that ignores SIGTERM, as do its child and its grandchild, the latter in a session of its
 /// own; their three pids go to `file`.
 fn stubborn(file: &Path) -> String {
@@ -718,6 +729,20 @@ fn nothing_outlives_a_killed_profiler() {
     profiler.wait().unwrap();
     scene.assert_nothing_left();
     wait_for("the end of the command's family", || !family.iter().any(|pid| lives(pid)));
+}
+
+#[test]
+fn a_private_folder_is_private_and_goes() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let scene = Scene::new();
+    let folder = PrivateFolder::new(&scene.path("files"), "some-", &scene.helper()).unwrap();
+    let mode = std::fs::metadata(folder.path()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    std::fs::write(folder.path().join("file"), "").unwrap();
+    drop(folder);
+    scene.assert_nothing_left();
+    let missing = PrivateFolder::new(&scene.path("missing"), "some-", &scene.helper());
+    assert_eq!(missing.unwrap_err().kind(), std::io::ErrorKind::NotFound);
 }
 
 /// Kills `profiler` once `folder` has an entry, in the midst of its start.

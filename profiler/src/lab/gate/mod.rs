@@ -10,9 +10,10 @@ use std::time::Duration;
 use super::cache::{Cache, Key};
 use super::registered::Registered;
 use super::session::{self, Session};
-use super::{KernelBuilds, Measured, builds, tools};
+use super::{KernelBuilds, Measured, builds, private_folder, tools};
 use crate::error::{Failure, exit};
 use crate::export::verdict::{GateReport, LeftOut};
+use crate::load::PrivateFolder;
 use crate::load_profile::{Library, LoadProfile};
 use crate::prepare;
 use crate::progress::Progress;
@@ -53,7 +54,7 @@ pub struct Planned {
     session: Session,
     lab: super::Options,
     /// Removed with it, and what is in it: the builds, the program, the VMs' files.
-    folder: tempfile::TempDir,
+    folder: PrivateFolder,
     benches: Vec<KernelBuilds>,
     side_by_side: u32,
     cache: Option<Cache>,
@@ -82,10 +83,7 @@ impl Planned {
         let session = choose(&options)?;
         let lab = lab_options(&options, &session, &vng);
         lab.check()?;
-        let folder = tempfile::Builder::new()
-            .prefix("profiler-gate-")
-            .tempdir()
-            .map_err(|error| Failure::cannot_write(&std::env::temp_dir(), &error))?;
+        let folder = private_folder("profiler-gate-")?;
         let benches = builds::of_kernels(&lab, false, folder.path())?;
         let side_by_side = available_parallelism().map_or(1, |cpus| cpus.get() as u32);
         let mut planned = Self {

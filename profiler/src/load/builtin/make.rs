@@ -1,7 +1,8 @@
 //! Makes the worker of each kind of load: a new kind has its line here.
 
-use super::worker::{PrivateDirectory, Shared, Worker};
+use super::worker::{Shared, Worker};
 use super::{BuiltinLoad, files, net, process, thread};
+use crate::load::sandbox::PrivateFolder;
 use crate::recording::loads::{BuiltinKind, OwnCalls};
 
 /// Makes a worker, on its own thread.
@@ -46,11 +47,17 @@ pub(super) fn worker(
 
 /// Makes what all workers share.
 pub(super) fn shared(load: &BuiltinLoad, calls: &mut OwnCalls) -> Result<Shared, String> {
-    let directory = if load.kind.needs_directory() {
-        let within = load.directory.clone().unwrap_or_else(std::env::temp_dir);
-        Some(PrivateDirectory::new(&within, &load.profiler, calls)?)
-    } else {
-        None
-    };
+    let directory =
+        if load.kind.needs_directory() {
+            let within = load.directory.clone().unwrap_or_else(std::env::temp_dir);
+            let folder = PrivateFolder::new(&within, "profiler-load-", &load.profiler);
+            // The process that removes it.
+            calls.execve += 1;
+            Some(folder.map_err(|error| {
+                format!("a folder for its files in {}: {error}", within.display())
+            })?)
+        } else {
+            None
+        };
     Ok(Shared { directory })
 }

@@ -1,11 +1,8 @@
 //! What the operations of all built-in loads have in common.
 
-use std::path::Path;
-
 use nix::errno::Errno;
-use tempfile::TempDir;
 
-use crate::load::sandbox::{CleanupProcess, ProfilerProgram, Role, unused_name};
+use crate::load::sandbox::PrivateFolder;
 use crate::recording::loads::OwnCalls;
 
 /// What all workers of one load share.
@@ -45,4 +42,3 @@ impl OperationError {
         }
     }
 }
-

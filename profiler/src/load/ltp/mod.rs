@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 
 use super::hits::HitCounter;
 use super::run::{Load, Running};
-use super::sandbox::{ProfilerProgram, SandboxOptions, SandboxPlan};
+use super::sandbox::{ProfilerProgram, Sandbox, SandboxOptions, SandboxPlan};
 use crate::recording::loads::{LoadFailure, LoadOutcome, LoadSpec, LoadStatus};
 use crate::stats::nanoseconds;
 use crate::stop::StopSignal;
@@ -171,7 +171,8 @@ impl LtpLoad {
             Runner::Kirk | Runner::Runltp => SandboxOptions::default(),
         };
         let prepared = SandboxPlan::new(&limits, false).and_then(|plan| {
-            let (folder, sandbox) = TestFolder::new(&options, plan, &profiler)?;
+            let mut sandbox = Sandbox::default();
+            let folder = TestFolder::new(&options, plan, &mut sandbox, &profiler)?;
             let controller = TestController::new(spec, root, options, profiler, counter, stop)?;
             Ok((sandbox, folder, controller))
         });

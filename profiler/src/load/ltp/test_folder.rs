@@ -5,15 +5,15 @@
 //! belong to the tests' user, who cannot rename them; what is in those is accessed by descriptor only (see
 //! [`Folder`]).
 
-use std::ffi::{OsStr, OsString};
-use std::io;
+use std::ffi::OsStr;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use nix::mount::{MntFlags, umount2};
 use nix::sys::stat::Mode;
-use nix::unistd::mkdir;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::mounts::{self, MountRules};
@@ -21,10 +21,6 @@ use crate::load::sandbox::{
     self, CleanupProcess, Folder, LoadUser, MODE_FOR_ALL, ProfilerProgram, Role, Sandbox,
     SandboxOptions, SandboxPlan, unused_name, wait_for_end_of_input,
 };
-
-/// How long the clean-up process of a killed profiler tries: the processes that use the folder are being
-/// killed meanwhile.
-const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The folder with files of the profiler and the runners.
 const OWN: &str = "own";
@@ -44,7 +40,14 @@ pub(super) struct TestFolder {
     process: CleanupProcess,
 }
 
-/// The first line of the clean-up process's input, as JSON.
+/// The first line of the clean-up process's input, as JSON: what does not exist yet.
+#[derive(Debug, Serialize, Deserialize)]
+struct CleanupPaths {
+    folder: PathBuf,
+    cgroup: Option<PathBuf>,
+}
+
+/// The second line, once all exists. The process answers when it has the folder open.
 #[derive(Debug, Serialize, Deserialize)]
 struct CleanupTask {
     rules: MountRules,
@@ -53,33 +56,40 @@ struct CleanupTask {
 }
 
 impl TestFolder {
-    /// Creates a folder where `options` say, and the sandbox of `plan`, whose control group the clean-up process removes, too.
+    /// Creates a folder where `options` say, and `sandbox` as planned, whose control group the clean-up process removes, too.
     pub(super) fn new(
         options: &SandboxOptions,
         plan: SandboxPlan,
+        sandbox: &mut Sandbox,
         profiler: &ProfilerProgram,
-    ) -> Result<(Self, Sandbox), String> {
+    ) -> Result<Self, String> {
         let user = options.other_user()?.cloned();
         let parent = options.parent_folder();
         let path = parent.join(unused_name("profiler-ltp-"));
-        let failed = |error| {
+        let of_process = |error: io::Error| {
             let program = profiler.path().display();
             format!("the process that cleans up the tests' folder, {program}: {error}")
         };
         // What removes them comes first.
         let mut command = profiler.command(Role::CleanTestFolder);
-        command.arg(&path).args(plan.cgroup()).stdout(Stdio::null());
-        let mut process = CleanupProcess::start(&mut command).map_err(failed)?;
-        let sandbox = plan.create()?;
-        mkdir(&path, Mode::S_IRWXU)
+        command.stdout(Stdio::piped());
+        let mut process = CleanupProcess::start(&mut command).map_err(of_process)?;
+        let paths = CleanupPaths { folder: path.clone(), cgroup: plan.cgroup().cloned() };
+        write_line(&mut process, &paths).map_err(of_process)?;
+        sandbox.create(plan)?;
+        let top = Folder::create(&path)
             .map_err(|error| format!("a folder for the tests in {}: {error}", parent.display()))?;
-        let cleaner = Cleaner::new(&path, user.as_ref()).and_then(|cleaner| {
-            let task = CleanupTask { rules: cleaner.rules.clone(), id: cleaner.top.id()? };
-            Ok((serde_json::to_string(&task)?, cleaner))
-        });
-        let (task, cleaner) = cleaner.map_err(|error| format!("{}: {error}", path.display()))?;
-        process.write(&format!("{task}\n")).map_err(failed)?;
-        Ok((Self { path, cleaner, user, closed: false, process }, sandbox))
+        let at_path = |error: io::Error| format!("{}: {error}", path.display());
+        let cleaner = Cleaner::new(top, user.as_ref()).map_err(at_path)?;
+        let id = cleaner.top.id().map_err(at_path)?;
+        let task = CleanupTask { rules: cleaner.rules.clone(), id };
+        // From here on it is removed by descriptor.
+        let mut folder = Self { path, cleaner, user, closed: false, process };
+        // Before any test can put another folder in its place.
+        write_line(&mut folder.process, &task)
+            .and_then(|()| folder.process.wait_for_answer())
+            .map_err(of_process)?;
+        Ok(folder)
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -133,32 +143,46 @@ impl Drop for TestFolder {
     }
 }
 
-/// The `main` of [`Role::CleanTestFolder`], with the path of the folder and of the control group, if there is one: opens the
-/// folder when told that it exists, waits for the end of the input, then removes both.
-pub(in crate::load) fn clean_main(mut args: impl Iterator<Item = OsString>) -> i32 {
-    let Some(path) = args.next().map(PathBuf::from) else { return 2 };
-    let mut task = String::new();
-    let _ = io::stdin().read_line(&mut task);
-    let cleaner = serde_json::from_str(&task).map(|task| Cleaner::open(&path, task));
-    if wait_for_end_of_input() == CLEANED {
+fn write_line(process: &mut CleanupProcess, value: &impl Serialize) -> io::Result<()> {
+    process.write(serde_json::to_string(value)? + "\n")
+}
+
+fn read_line<T: DeserializeOwned>() -> io::Result<T> {
+    let mut line = String::new();
+    io::stdin().read_line(&mut line)?;
+    Ok(serde_json::from_str(&line)?)
+}
+
+/// The `main` of [`Role::CleanTestFolder`]: opens the folder when told that it exists, waits for the end of the input, then
+/// removes it and the control group.
+pub(in crate::load) fn clean_main() -> i32 {
+    sandbox::ignore_signals();
+    let Ok(CleanupPaths { folder: path, cgroup }) = read_line() else { return 2 };
+    let cleaner = match read_line().map(|task| Cleaner::open(&path, task)) {
+        Ok(Ok(cleaner)) => Some(cleaner),
+        // The profiler, which reads no answer, does it itself.
+        Ok(Err(_)) => return 1,
+        Err(_) => None,
+    };
+    if cleaner.is_some() {
+        // A profiler that does not read it is dead: the end of the input comes next.
+        let _ = io::stdout().write_all(b"\n").and_then(|()| io::stdout().flush());
+    }
+    if wait_for_end_of_input() == CLEANED.as_bytes() {
         return 0;
     }
-    if let Some(cgroup) = args.next() {
+    if let Some(cgroup) = cgroup {
         // Kills the processes in it.
-        let _ = sandbox::remove_cgroup(Path::new(&cgroup));
+        let _ = sandbox::remove_cgroup(&cgroup);
     }
-    let cleaner = match cleaner {
-        Ok(Ok(cleaner)) => cleaner,
-        Ok(Err(_)) => return 1,
-        // Without a whole line the profiler was killed, or failed, before anything but `own` was in the folder.
-        Err(_) => {
-            let removed = Folder::open(&path)
-                .and_then(|top| top.remove_empty(OsStr::new(OWN)))
-                .and_then(|()| sandbox::remove_empty(&path));
-            return i32::from(removed.is_err_and(|error| error.kind() != io::ErrorKind::NotFound));
-        }
+    let Some(cleaner) = cleaner else {
+        // The profiler was killed, or failed, before anything but `own` was in the folder.
+        let removed = Folder::open(&path)
+            .and_then(|top| top.remove_empty(OsStr::new(OWN)))
+            .and_then(|()| sandbox::remove_empty(&path));
+        return i32::from(removed.is_err_and(|error| error.kind() != io::ErrorKind::NotFound));
     };
-    let deadline = Instant::now() + TIMEOUT;
+    let deadline = Instant::now() + sandbox::REMOVAL_TIMEOUT;
     while cleaner.remove_all(&path).is_err() {
         if Instant::now() > deadline {
             return 1;
@@ -175,9 +199,8 @@ struct Cleaner {
 }
 
 impl Cleaner {
-    /// Prepares the new folder at `path` for tests of `user`.
-    fn new(path: &Path, user: Option<&LoadUser>) -> io::Result<Self> {
-        let top = Folder::open(path)?;
+    /// Prepares the new folder for tests of `user`.
+    fn new(top: Folder, user: Option<&LoadUser>) -> io::Result<Self> {
         top.make(OsStr::new(OWN))?;
         // Others may pass through it, but neither read nor write it.
         top.set_mode(Mode::S_IRWXU | Mode::S_IXGRP | Mode::S_IXOTH)?;

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use super::folder::unused_name;
 use crate::kernel::host::cgroup2_mount;
 
 /// The path of a control group that is created later.
@@ -12,8 +13,8 @@ use crate::kernel::host::cgroup2_mount;
 /// # Errors
 /// A sentence that says what is missing here, and what to do.
 pub(super) fn plan() -> Result<PathBuf, String> {
-    let name = format!("profiler-load-{}-{}", std::process::id(), unique_number());
-    Ok(mount()?.join(name))
+    // Profilers in several containers may have the same process id.
+    Ok(mount()?.join(unused_name("profiler-load-")))
 }
 
 fn mount() -> Result<PathBuf, String> {
@@ -61,22 +62,18 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
     fs::write(path, text).map_err(|error| format!("write `{text}` to {}: {error}", path.display()))
 }
 
-/// Several loads of one process have a control group each.
-fn unique_number() -> u32 {
-    use std::sync::atomic::{AtomicU32, Ordering};
-    static NUMBER: AtomicU32 = AtomicU32::new(0);
-    NUMBER.fetch_add(1, Ordering::Relaxed)
-}
-
 /// Kills the processes in a control group and removes it.
 pub(in crate::load) fn remove(group: &Path) -> io::Result<()> {
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {
         match fs::remove_dir(group) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) if Instant::now() >= deadline => return Err(error),
-            Err(_) => {}
-            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                if Instant::now() >= deadline {
+                    return Err(error);
+                }
+            }
+            ended => return ended,
         }
         // `cgroup.kill` exists since 5.14; on older kernels the supervisor has killed the processes.
         let _ = fs::write(group.join("cgroup.kill"), "1");

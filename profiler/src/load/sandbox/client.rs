@@ -5,10 +5,10 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdin, Command};
 
 use super::protocol::{CREATED, SupervisorMessage, SupervisorOptions};
-use super::{ProfilerProgram, Role, SandboxOptions, SandboxPlan};
+use super::{ProfilerProgram, Role, Sandbox, SandboxOptions, SandboxPlan};
 use crate::load::syscalls::with_own_limits;
 use crate::recording::loads::{LoadFailure, LoadOutcome};
 use crate::stop::{StopReason, StopSignal};
@@ -58,7 +58,8 @@ impl SupervisorReport {
 }
 
 impl SupervisedCommand {
-    fn start(&self, plan: &SandboxPlan) -> Result<Child, String> {
+    /// Starts the supervisor, and what is to be written to it first.
+    fn start(&self, plan: &SandboxPlan) -> Result<(Child, String), String> {
         let options = SupervisorOptions {
             grace_ms: u64::try_from(self.grace.as_millis()).unwrap_or(u64::MAX),
             user: self.sandbox.other_user()?.map(|user| (user.uid, user.gid)),
@@ -69,12 +70,12 @@ impl SupervisedCommand {
         let failed = |error| format!("its supervisor, {}: {error}", self.profiler.path().display());
         let options = serde_json::to_string(&options).map_err(|error| failed(error.into()))?;
         let mut command = self.profiler.command(Role::Supervisor);
-        command.arg(options).arg(&self.program).args(&self.args);
+        command.arg(&self.program).args(&self.args);
         with_own_limits(&mut command);
         let mut command = Command::from(command);
         // A process group of its own: Ctrl-C at the terminal is for the profiler, which stops the load.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
-        command.spawn().map_err(failed)
+        Ok((command.spawn().map_err(failed)?, options + "\n"))
     }
 
     /// Runs the command until it ends or `stop`. When this returns, all its descendants are gone.
@@ -89,22 +90,18 @@ impl SupervisedCommand {
         let could_not_start = |text| LoadFailure::CouldNotStart { text };
         let plan =
             SandboxPlan::new(&self.sandbox, self.with_temp_folder).map_err(could_not_start)?;
-        let mut supervisor = self.start(&plan).map_err(could_not_start)?;
+        // Dropped after the input.
+        let mut sandbox = Sandbox::default();
+        let (mut supervisor, options) = self.start(&plan).map_err(could_not_start)?;
         // Closing it asks for the end of the command, also when this future is dropped.
         let mut input = supervisor.stdin.take();
-        let created = plan.create();
-        if let (Ok(_), Some(input)) = (&created, &mut input) {
-            // A supervisor that is dead reports nothing, which is seen below.
-            let _ = input.write_all(CREATED).await;
+        write(&mut input, &options).await;
+        if let Err(text) = sandbox.create(plan) {
+            drop(input);
+            let _ = supervisor.wait().await;
+            return Err(could_not_start(text));
         }
-        let _sandbox = match created {
-            Ok(sandbox) => sandbox,
-            Err(text) => {
-                drop(input);
-                let _ = supervisor.wait().await;
-                return Err(could_not_start(text));
-            }
-        };
+        write(&mut input, CREATED).await;
         let mut report = SupervisorReport::default();
         if let Some(output) = supervisor.stdout.take() {
             let mut lines = BufReader::new(output).lines();
@@ -127,5 +124,12 @@ impl SupervisedCommand {
         // Its exit code says no more than its messages.
         let _ = supervisor.wait().await;
         Ok(report)
+    }
+}
+
+async fn write(input: &mut Option<ChildStdin>, text: &str) {
+    if let Some(input) = input {
+        // A supervisor that is dead reports nothing, which is seen at its end.
+        let _ = input.write_all(text.as_bytes()).await;
     }
 }

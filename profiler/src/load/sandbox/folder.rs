@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, open, openat};
 use nix::sys::stat::{FileStat, Mode, fchmod, fstat, mkdirat};
-use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, unlinkat};
+use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, geteuid, mkdir, unlinkat};
 
 use super::user::LoadUser;
 
@@ -39,6 +39,17 @@ impl Folder {
     /// A copy of its descriptor.
     pub(in crate::load) fn descriptor(&self) -> io::Result<OwnedFd> {
         self.0.try_clone()
+    }
+
+    /// Creates the folder at `path`, for this user only.
+    pub(in crate::load) fn create(path: &Path) -> io::Result<Self> {
+        mkdir(path, Mode::S_IRWXU)?;
+        let folder = Self::open(path)?;
+        // The owner of the folder that it is in may have exchanged it.
+        if folder.stat()?.st_uid != geteuid().as_raw() {
+            return Err(io::Error::other("it was replaced by another user's"));
+        }
+        Ok(folder)
     }
 
     /// Opens its entry `name`, which must be a folder and no link.

@@ -2,8 +2,8 @@
 //! when the profiler is killed.
 //!
 //! ```text
-//! profiler (client) --stdin: closes to stop--> supervisor -- command and all its descendants
-//!                   <--stdout: messages-------            (process tree)
+//! profiler (client) --stdin: a task; closes to stop--> supervisor -- command and all its descendants
+//!                   <--stdout: messages---------------            (process tree)
 //! ```
 //!
 //! | module | job |
@@ -15,6 +15,7 @@
 //! | `user`, `cgroup`, `temp_folder` | whom a load runs as, its limits, its folder |
 //! | `folder`, `removal`, `trusted_path` | folders that another user can write to, handled safely by root |
 //! | `cleanup` | processes that clean up when the profiler ends or dies |
+//! | `private_folder` | a folder that one of these removes |
 //! | `program` | the profiler's own program, started in the role of one of these processes |
 
 use std::path::PathBuf;
@@ -23,6 +24,7 @@ mod cgroup;
 mod cleanup;
 mod client;
 mod folder;
+mod private_folder;
 mod process_tree;
 mod program;
 mod protocol;
@@ -35,10 +37,12 @@ mod user;
 pub(super) use cgroup::remove as remove_cgroup;
 pub use cleanup::CleanupCommand;
 pub(super) use cleanup::{
-    CleanupProcess, remove_directory_main, run_command_main, wait_for_end_of_input,
+    CleanupProcess, REMOVAL_TIMEOUT, ignore_signals, remove_directory_main, run_command_main,
+    wait_for_end_of_input,
 };
 pub(super) use client::{SupervisedCommand, SupervisorReport};
 pub(super) use folder::{Folder, MODE_FOR_ALL, remove_empty, unused_name};
+pub use private_folder::PrivateFolder;
 pub(super) use process_tree::{Exit, ProcessTree, Subreaper};
 pub use program::ProfilerProgram;
 pub(super) use program::Role;
@@ -75,9 +79,10 @@ impl SandboxOptions {
         }
     }
 
-    /// Where its temporary folder is created.
+    /// Where its temporary folder is created: an absolute path, as a command may change its working folder.
     pub(super) fn parent_folder(&self) -> PathBuf {
-        self.directory.clone().unwrap_or_else(std::env::temp_dir)
+        let folder = self.directory.clone().unwrap_or_else(std::env::temp_dir);
+        std::path::absolute(&folder).unwrap_or(folder)
     }
 }
 
@@ -95,12 +100,12 @@ impl SandboxPlan {
     ///
     /// # Errors
     /// A sentence that says what is missing here, and what to do.
-    pub(super) fn new(options: &SandboxOptions, withtemp_folder: bool) -> Result<Self, String> {
+    pub(super) fn new(options: &SandboxOptions, with_temp_folder: bool) -> Result<Self, String> {
         options.other_user()?;
         let limited = options.cpu_max.is_some() || options.memory_max.is_some();
         let in_parent = || options.parent_folder().join(unused_name("profiler-load-"));
         Ok(Self {
-            temp_folder: withtemp_folder.then(in_parent),
+            temp_folder: with_temp_folder.then(in_parent),
             cgroup: limited.then(cgroup::plan).transpose()?,
             options: options.clone(),
         })
@@ -109,37 +114,37 @@ impl SandboxPlan {
     pub(super) fn cgroup(&self) -> Option<&PathBuf> {
         self.cgroup.as_ref()
     }
-
-    /// Creates it.
-    ///
-    /// # Errors
-    /// A sentence that says what is missing here, and what to do.
-    pub(super) fn create(self) -> Result<Sandbox, String> {
-        let Self { options, temp_folder, cgroup } = self;
-        // From here on it is removed on drop.
-        let mut sandbox = Sandbox { cgroup, temp_folder: None };
-        if let Some(cgroup) = &sandbox.cgroup {
-            cgroup::create(cgroup, options.cpu_max, options.memory_max)?;
-        }
-        if let Some(path) = temp_folder {
-            let folder = TempFolder::create(path, options.other_user()?).map_err(|error| {
-                format!("a folder for its files in {}: {error}", options.parent_folder().display())
-            })?;
-            sandbox.temp_folder = Some(folder);
-        }
-        Ok(sandbox)
-    }
 }
 
 /// The temporary folder and the control group of one load. Both are removed when this is dropped, and by
 /// the supervisor in case the profiler is killed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Sandbox {
     cgroup: Option<PathBuf>,
     temp_folder: Option<TempFolder>,
 }
 
 impl Sandbox {
+    /// Creates what is planned.
+    ///
+    /// # Errors
+    /// A sentence that says what is missing here, and what to do.
+    pub(super) fn create(&mut self, plan: SandboxPlan) -> Result<(), String> {
+        let SandboxPlan { options, temp_folder, cgroup } = plan;
+        if let Some(group) = cgroup {
+            // Removed on drop, with limits or without.
+            let group = self.cgroup.insert(group);
+            cgroup::create(group, options.cpu_max, options.memory_max)?;
+        }
+        if let Some(path) = temp_folder {
+            let folder = TempFolder::create(path, options.other_user()?).map_err(|error| {
+                format!("a folder for its files in {}: {error}", options.parent_folder().display())
+            })?;
+            self.temp_folder = Some(folder);
+        }
+        Ok(())
+    }
+
     pub(super) fn cgroup(&self) -> Option<&PathBuf> {
         self.cgroup.as_ref()
     }
@@ -147,10 +152,11 @@ impl Sandbox {
 
 impl Drop for Sandbox {
     fn drop(&mut self) {
-        drop(self.temp_folder.take());
         if let Some(cgroup) = &self.cgroup {
             // What remains can only be removed by hand, and no result depends on it.
             let _ = cgroup::remove(cgroup);
         }
+        // After the processes that write to it.
+        drop(self.temp_folder.take());
     }
 }

@@ -1,7 +1,9 @@
 //! Folders that are removed however the profiler ends.
 
+use std::fs::Permissions;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use tempfile::TempDir;
@@ -33,8 +35,9 @@ impl PrivateFolder {
         let mut remover = profiler.command(Role::RemoveDirectory);
         let mut remover = CleanupProcess::start(&mut remover).map_err(of_remover)?;
         remover.write(parent.join(&name).as_os_str().as_bytes()).map_err(of_remover)?;
-        let folder = tempfile::Builder::new().prefix(&name).rand_bytes(0).tempdir_in(parent)?;
-        Ok(Self { folder, _remover: remover })
+        let mut folder = tempfile::Builder::new();
+        folder.prefix(&name).rand_bytes(0).permissions(Permissions::from_mode(0o700));
+        Ok(Self { folder: folder.tempdir_in(parent)?, _remover: remover })
     }
 
     /// Its path.

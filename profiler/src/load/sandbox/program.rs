@@ -12,7 +12,7 @@ pub(in crate::load) enum Role {
     ExecNoop,
     /// Waits to be traced: what the `ptrace` load writes to.
     PtraceChild,
-    /// Removes a directory when its standard input closes.
+    /// Removes a directory, which its standard input names, when that closes.
     RemoveDirectory,
     /// Runs a command and ends all its descendants.
     Supervisor,

@@ -1,7 +1,7 @@
 //! What client and supervisor send each other.
 //!
-//! The client passes [`SupervisorOptions`] as the supervisor's first argument, and writes [`CREATED`] to its standard input once
-//! the folder and the control group in them exist. The supervisor answers on
+//! The client writes [`SupervisorOptions`], a JSON line, to the supervisor's standard input, and [`CREATED`] once the folder and
+//! the control group in them exist. The end of the input asks for the command's end. The supervisor answers on
 //! standard output, a JSON line a [`SupervisorMessage`]. A sandboxed built-in load writes its outcome to
 //! the same pipe.
 
@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use super::process_tree::Exit;
 use crate::recording::loads::LoadOutcome;
 
-/// The command may start. Any later input asks for its end, and so does the end of the input.
-pub(super) const CREATED: &[u8] = b"\n";
+/// The command may start.
+pub(super) const CREATED: &str = "created\n";
 
 /// How to run the command.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -22,13 +22,18 @@ use super::protocol::{CREATED, SupervisorMessage, SupervisorOptions};
 use super::temp_folder::TempFolder;
 use crate::load::syscalls::wait_readable;
 
-/// The `main` of [`Role::Supervisor`](super::Role::Supervisor): arguments are [`SupervisorOptions`] as
-/// JSON, then the command.
+/// The `main` of [`Role::Supervisor`](super::Role::Supervisor): arguments are the command.
 pub(in crate::load) fn main(mut args: impl Iterator<Item = OsString>) -> i32 {
-    let options = args.next().and_then(|json| serde_json::from_str(json.to_str()?).ok());
-    let (Some(options), Some(program)) = (options, args.next()) else { return 2 };
+    // First, as it blocks signals: SIGTERM must not end this process before it can remove anything.
+    let subreaper = Subreaper::new();
+    let read_line = || {
+        let mut line = String::new();
+        io::stdin().read_line(&mut line).map(|_| line).unwrap_or_default()
+    };
+    let options = serde_json::from_str(&read_line());
+    let (Ok(options), Some(program)) = (options, args.next()) else { return 2 };
     let options: SupervisorOptions = options;
-    if io::stdin().read_exact(&mut [0; CREATED.len()]).is_err() {
+    if read_line() != CREATED {
         // The profiler died, or could not create all of it. Nobody has used the folder.
         if let Some(folder) = &options.temp_folder {
             let _ = remove_empty(folder);
@@ -39,8 +44,8 @@ pub(in crate::load) fn main(mut args: impl Iterator<Item = OsString>) -> i32 {
     let user = options.user.map(|(user, _)| user);
     // Opened before the command can put anything else in its place.
     let temp_folder = options.temp_folder.clone().map(|path| TempFolder::open(path, user));
-    let result = start(&options, program, args).and_then(|started| match started {
-        Some((subreaper, tree)) => supervise(&options, &subreaper, tree),
+    let result = subreaper.and_then(|subreaper| match start(&options, program, args)? {
+        Some(tree) => supervise(&options, &subreaper, tree),
         None => Ok(()),
     });
     // What remains is removed by the profiler, if it still lives.
@@ -71,8 +76,7 @@ fn start(
     options: &SupervisorOptions,
     program: OsString,
     args: impl Iterator<Item = OsString>,
-) -> io::Result<Option<(Subreaper, ProcessTree)>> {
-    let subreaper = Subreaper::new()?;
+) -> io::Result<Option<ProcessTree>> {
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null());
     // The profiler's standard output is its report, so the command's goes to standard error.
@@ -96,7 +100,7 @@ fn start(
         blocked.add(Signal::SIGTERM);
     }
     match ProcessTree::start(&mut command, group, blocked) {
-        Ok(tree) => Ok(Some((subreaper, tree))),
+        Ok(tree) => Ok(Some(tree)),
         Err(error) => {
             send(&match error.raw_os_error() {
                 Some(errno) => SupervisorMessage::NotStarted(errno),
@@ -120,7 +124,6 @@ fn supervise(
             break;
         }
         let [readable, signalled] = wait_readable([stdin.as_fd(), subreaper.as_fd()], None)?;
-        // Any input is a request to end, and so is its end.
         let interrupted = |error: &io::Error| error.kind() == io::ErrorKind::Interrupted;
         if readable && !stdin.read(&mut [0; 1]).is_err_and(|error| interrupted(&error)) {
             break;

@@ -4,7 +4,6 @@ use std::io;
 use std::path::PathBuf;
 
 use nix::sys::stat::Mode;
-use nix::unistd::mkdir;
 
 use super::folder::{Folder, remove_empty};
 use super::removal;
@@ -22,10 +21,9 @@ pub(super) struct TempFolder {
 impl TempFolder {
     /// Creates it at `path`, for `user`.
     pub(super) fn create(path: PathBuf, user: Option<&LoadUser>) -> io::Result<Self> {
-        mkdir(&path, Mode::S_IRWXU)?;
-        let made = Self::open(path, user.map(|user| user.uid))?;
-        made.folder.hand_over(user, Mode::S_IRWXU)?;
-        Ok(made)
+        let folder = Folder::create(&path)?;
+        folder.hand_over(user, Mode::S_IRWXU)?;
+        Ok(Self { path, folder, user: user.map(|user| user.uid) })
     }
 
     /// The folder at `path`, which belongs to `user`.
