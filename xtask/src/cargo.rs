@@ -142,6 +142,6 @@ mod tests {
             .collect();
         tested.sort_unstable();
         tested.dedup();
-        assert_eq!(tested, ["--lib", "\"bin\" \"xtask\"", "\"test\" \"host\""]);
+        assert_eq!(tested, ["\"bin\" \"xtask\"", "\"test\" \"host\"", "--lib"]);
     }
 }

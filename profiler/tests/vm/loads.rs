@@ -104,7 +104,7 @@ fn nothing_is_left_of_any_builtin_load_however_it_ends() {
         eventually("a load mounts", || mount_namespaces() == namespaces + 2);
         eventually("the loads have folders", || load_folders() >= 5);
         eventually("the loads have ports", || !ports().is_subset(&before));
-        assert_eq!(groups().len(), BuiltinKind::ALL.len());
+        eventually("the loads have groups", || groups().len() == BuiltinKind::ALL.len());
         assert!(processes(Some(run.pid())).len() > BuiltinKind::ALL.len());
         run.signal(signal);
         assert_eq!(run.end().code, code.map(i32::from));
