@@ -137,7 +137,8 @@ fn two_boots_measure_the_same() {
 #[ignore = "VM 6.1 7.2, virtual time"]
 fn the_probes_cost_what_they_may() {
     let targets = resolve(&["connect_syscall_entry_handler"]);
-    let cost = cost::measure(&targets[0], None, BuiltinKind::Connect, 10_000, 3, Clock::Virtual);
+    // What the guest does beside it, such as udev's work after a boot, is in one round or two: five tell it from a cost.
+    let cost = cost::measure(&targets[0], None, BuiltinKind::Connect, 6_000, 5, Clock::Virtual);
     let cost = cost.unwrap();
     println!("{cost:?}");
     let (floor, limit, added) =
