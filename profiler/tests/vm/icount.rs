@@ -26,10 +26,11 @@ const TOLERANCE: f64 = 0.01;
 /// Instructions of one iteration of the module's loop.
 const ITERATION: f64 = 2.0;
 
-/// Most that the probes may add to one call, as a multiple of the limit: 1.138 was measured by fentry on 6.1, and
-/// 1.236 by fsession on 7.2, where two rounds may differ by 10 instructions.
+/// Most instructions that the probes may add to one call beyond the limit: 54.1 were measured by fentry on 6.1, and 76.8 by
+/// fsession on 7.2, where two rounds may differ by 10. Not as a multiple of the limit: operations without probes, to which that
+/// compares, took 10,411 instructions in one round and 10,450 in the others.
 const fn most(backend: Backend) -> f64 {
-    if matches!(backend, Backend::Fsession) { 1.27 } else { 1.15 }
+    if matches!(backend, Backend::Fsession) { 87.0 } else { 58.0 }
 }
 
 /// One window of a handler under its load. The probes stay.
@@ -151,10 +152,11 @@ fn the_probes_cost_what_they_may() {
         "the floor is {floor}, the limit {limit}"
     );
     assert!(limit < added, "the limit is {limit}, and {added} are added");
-    let ratio = cost.ratio_to_limit.expect("rounds agree under virtual time");
+    cost.ratio_to_limit.expect("rounds agree under virtual time");
+    let beyond = cost.measured_ns - cost.clock_ns;
     assert!(
-        ratio <= most(cost.backend),
-        "{added} instructions are added to each call, {ratio} times the limit"
+        beyond <= most(cost.backend),
+        "{added} instructions are added to each call, {beyond} beyond the limit"
     );
 }
 
