@@ -18,7 +18,7 @@ const UNWANTED_MODULES: &str = "kvm_amd,kvm_intel,kvm,powernow_k8,acpi_cpufreq,p
 /// The leader of the VM's process group, for `sh`. When its standard input closes, which the kernel does for a program that is
 /// killed, the group is killed; meanwhile it becomes the command.
 const LEADER: &str = "exec 3<&0 </dev/null\n\
-    (read -r end <&3; kill -KILL 0) >/dev/null 2>&1 &\n\
+    (trap '' TERM HUP; read -r end <&3; kill -KILL 0) >/dev/null 2>&1 &\n\
     exec 3<&-\n\
     exec \"$@\"";
 

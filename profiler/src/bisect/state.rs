@@ -48,7 +48,7 @@ impl State {
         let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock);
         let lock = lock.map_err(|(_, errno)| match errno {
             Errno::EWOULDBLOCK => {
-                let text = "another bisection of this repository is running: let it end first";
+                let text = "another bisection of this repository is running, or the build of one that was killed: let it end first";
                 Failure::new(exit::USAGE, text)
             }
             errno => cannot("lock", &errno.desc()),

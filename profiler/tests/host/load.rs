@@ -743,6 +743,10 @@ fn a_private_folder_is_private_and_goes() {
     scene.assert_nothing_left();
     let missing = PrivateFolder::new(&scene.path("missing"), "some-", &scene.helper());
     assert_eq!(missing.unwrap_err().kind(), std::io::ErrorKind::NotFound);
+    let began = Instant::now();
+    let file = PrivateFolder::new(&scene.path("helper"), "some-", &scene.helper());
+    assert_eq!(file.unwrap_err().kind(), std::io::ErrorKind::NotADirectory);
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }
 
 /// Kills `profiler` once `folder` has an entry, in the midst of its start.

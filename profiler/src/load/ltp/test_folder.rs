@@ -150,6 +150,9 @@ fn write_line(process: &mut CleanupProcess, value: &impl Serialize) -> io::Resul
 fn read_line<T: DeserializeOwned>() -> io::Result<T> {
     let mut line = String::new();
     io::stdin().read_line(&mut line)?;
+    if !line.ends_with('\n') {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
     Ok(serde_json::from_str(&line)?)
 }
 
@@ -160,8 +163,9 @@ pub(in crate::load) fn clean_main() -> i32 {
     let Ok(CleanupPaths { folder: path, cgroup }) = read_line() else { return 2 };
     let cleaner = match read_line().map(|task| Cleaner::open(&path, task)) {
         Ok(Ok(cleaner)) => Some(cleaner),
-        // The profiler, which reads no answer, does it itself.
+        // A whole line, or a folder that is another: without an answer, the profiler does it itself.
         Ok(Err(_)) => return 1,
+        Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => return 1,
         Err(_) => None,
     };
     if cleaner.is_some() {

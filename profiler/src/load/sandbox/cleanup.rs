@@ -107,12 +107,14 @@ pub(in crate::load) fn remove_directory_main() -> i32 {
     let deadline = Instant::now() + REMOVAL_TIMEOUT;
     loop {
         match std::fs::remove_dir_all(&directory) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                if Instant::now() > deadline {
-                    return 1;
-                }
+            // Somebody still writes to it.
+            Err(error)
+                if error.kind() == io::ErrorKind::DirectoryNotEmpty
+                    && Instant::now() < deadline =>
+            {
                 std::thread::sleep(Duration::from_millis(50));
             }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return 1,
             _ => return 0,
         }
     }
