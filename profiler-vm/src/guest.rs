@@ -215,7 +215,7 @@ struct Interrupts {
 impl Interrupts {
     fn catch() -> Result<Self, VmError> {
         let mut caught = Self { signal: Arc::default(), handlers: Vec::new() };
-        for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        for signal in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM] {
             let number = signal as i32;
             let flag = Arc::clone(&caught.signal);
             let value = usize::try_from(number).unwrap_or_default();

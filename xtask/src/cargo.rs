@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::paths::Paths;
 use crate::process;
+use crate::stop;
 
 /// Builds the release binary `profiler` with stable Rust.
 pub(crate) fn build_profiler(paths: &Paths) -> Result<PathBuf> {
@@ -82,11 +83,10 @@ fn build(paths: &Paths, args: &[&str], target: &str) -> Result<PathBuf> {
 fn messages(paths: &Paths, args: &[&str]) -> Result<String> {
     let mut cargo = Command::new("cargo");
     cargo.args(args).args(["--quiet", "--message-format=json-render-diagnostics"]);
-    cargo.current_dir(paths.root()).stdin(Stdio::null()).stderr(Stdio::inherit());
-    let text = process::text(&cargo);
-    let output = cargo.output().with_context(|| format!("cannot run `{text}`"))?;
+    cargo.current_dir(paths.root()).stdin(Stdio::null()).stdout(Stdio::piped());
+    let output = stop::start(&mut cargo)?.output()?;
     if !output.status.success() {
-        bail!("`{text}` failed: {}", output.status);
+        bail!("`{}` failed: {}", process::text(&cargo), output.status);
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -23,31 +23,48 @@ const DEPENDENCY: &str = "aya-ebpf";
 
 /// Updates the committed object and its record.
 pub(crate) fn update(paths: &Paths) -> Result<()> {
-    let (object, compiler) = build(paths)?;
+    let (object, tools) = build(paths)?;
     let prebuilt = prebuilt(paths);
     process::create_dir(&prebuilt)?;
     let committed = prebuilt.join(OBJECT);
     fs::copy(&object, &committed)
         .with_context(|| format!("cannot write {}", committed.display()))?;
     let mut record = Record::of_tree(paths)?;
-    record.notes.push(format!("{compiler}, bpf-linker {}", setup::BPF_LINKER_VERSION));
+    record.tools = tools;
     process::write(&prebuilt.join(RECORD), record.to_text())?;
     println!("ebpf: {} and {RECORD} written", committed.display());
     Ok(())
 }
 
-/// Builds the object below `target/` and compares it with the committed one. Objects of different compilers may
-/// differ.
+/// Builds the object below `target/` and compares it with the committed one.
+///
+/// # Errors
+/// If they differ and the same tools built both.
 pub(crate) fn rebuild(paths: &Paths) -> Result<Rebuilt> {
-    let (object, compiler) = build(paths)?;
+    let (object, tools) = build(paths)?;
     let committed = prebuilt(paths).join(OBJECT);
     let same = committed.exists() && digest::of_file(&object)? == digest::of_file(&committed)?;
-    println!(
-        "ebpf: {} built with {compiler}: {}",
-        object.display(),
-        if same { "equal to the committed object" } else { "not equal to the committed object" },
-    );
+    let recorded = recorded(paths)?.tools;
+    println!("ebpf: {} {}", object.display(), compared(same, &recorded, &tools)?);
     Ok(Rebuilt { object, same })
+}
+
+/// What the comparison of a rebuilt object with the committed one says. The record's hashes come with the same commit as the
+/// object: that it has the code of its sources, only a build shows.
+fn compared(same: bool, recorded: &str, tools: &str) -> Result<String> {
+    if same {
+        return Ok(format!("is equal to the committed object; built with {tools}"));
+    }
+    if recorded == tools {
+        bail!(
+            "the committed BPF object is not that of its sources: the recorded tools ({tools}) build another. \
+             Run `cargo xtask ebpf` and commit profiler-ebpf/prebuilt; do not use the committed object before you know \
+             where it comes from"
+        );
+    }
+    Ok(format!(
+        "was built with {tools}: not compared with the committed object, which was built with {recorded}"
+    ))
 }
 
 /// A rebuilt object.
@@ -60,11 +77,7 @@ pub(crate) struct Rebuilt {
 
 /// Fails if the sources have changed since the committed object was built.
 pub(crate) fn check(paths: &Paths) -> Result<()> {
-    let path = prebuilt(paths).join(RECORD);
-    let text = fs::read_to_string(&path).with_context(|| {
-        format!("cannot read {}: run `cargo xtask ebpf` and commit what it writes", path.display())
-    })?;
-    let differences = Record::parse(&text).differences(&Record::of_tree(paths)?);
+    let differences = recorded(paths)?.differences(&Record::of_tree(paths)?);
     if !differences.is_empty() {
         bail!(
             "the committed BPF object is stale:\n  {}\n\
@@ -72,8 +85,16 @@ pub(crate) fn check(paths: &Paths) -> Result<()> {
             differences.join("\n  ")
         );
     }
-    println!("ebpf: the committed object is that of its sources");
+    println!("ebpf: the committed object is the one recorded with these sources");
     Ok(())
+}
+
+fn recorded(paths: &Paths) -> Result<Record> {
+    let path = prebuilt(paths).join(RECORD);
+    let text = fs::read_to_string(&path).with_context(|| {
+        format!("cannot read {}: run `cargo xtask ebpf` and commit what it writes", path.display())
+    })?;
+    Ok(Record::parse(&text))
 }
 
 fn prebuilt(paths: &Paths) -> PathBuf {
@@ -82,6 +103,7 @@ fn prebuilt(paths: &Paths) -> PathBuf {
 
 /// A compiler that can build the standard library's core.
 struct Compiler {
+    /// Its version, and that of its LLVM.
     name: String,
     cargo: Command,
     sysroot: PathBuf,
@@ -112,8 +134,8 @@ impl Compiler {
     fn probe(mut rustc: Command, cargo: Command) -> Result<Self> {
         let version = process::stdout(rustc.arg("-vV"))?;
         let llvm = version.lines().find_map(|line| line.strip_prefix("LLVM version: "));
-        let llvm = llvm.and_then(|version| version.split('.').next()?.parse::<u32>().ok());
-        match llvm {
+        let llvm = llvm.unwrap_or_default();
+        match llvm.split('.').next().and_then(|major| major.parse::<u32>().ok()) {
             Some(major) if major <= LLVM_MAJOR => {}
             _ => bail!("its LLVM is newer than the {LLVM_MAJOR} of bpf-linker"),
         }
@@ -124,7 +146,7 @@ impl Compiler {
         if !sysroot.join("lib/rustlib/src/rust/library/core").exists() {
             bail!("{} has no library sources (component rust-src)", sysroot.display());
         }
-        let name = version.lines().next().unwrap_or("rustc").to_owned();
+        let name = format!("{}, LLVM {llvm}", version.lines().next().unwrap_or("rustc"));
         Ok(Self { name, cargo, sysroot })
     }
 
@@ -150,7 +172,7 @@ impl Compiler {
     }
 }
 
-/// Builds the object at `target/bpf/profiler-bpf.o`; gives its path and the compiler's name.
+/// Builds the object at `target/bpf/profiler-bpf.o`; gives its path and the versions of all tools that its bytes depend on.
 fn build(paths: &Paths) -> Result<(PathBuf, String)> {
     setup::ensure(paths, &[Part::BpfBuild])?;
     let mut compiler = Compiler::choose()?;
@@ -179,7 +201,10 @@ fn build(paths: &Paths) -> Result<(PathBuf, String)> {
     let mut strip = Command::new(Path::new(LLVM_PREFIX).join("bin/llvm-strip"));
     strip.args(["-g", "-o"]).arg(&object);
     process::run(strip.arg(folder.join("bpfel-unknown-none/release/profiler-bpf")))?;
-    Ok((object, compiler.name))
+    let llvm = Path::new(LLVM_PREFIX).join("bin/llvm-config");
+    let llvm = process::stdout(Command::new(llvm).arg("--version"))?;
+    let linker = format!("bpf-linker {} with LLVM {}", setup::BPF_LINKER_VERSION, llvm.trim());
+    Ok((object, format!("{}, {linker}", compiler.name)))
 }
 
 /// What an object was built from.
@@ -189,8 +214,8 @@ struct Record {
     files: Vec<(String, String)>,
     /// `name version` of the dependency.
     dependency: String,
-    /// Not compared.
-    notes: Vec<String>,
+    /// What the object was built with, as [`build`] gives it.
+    tools: String,
 }
 
 impl Record {
@@ -213,7 +238,7 @@ impl Record {
         Ok(Self {
             files: digests.collect::<Result<_>>()?,
             dependency: format!("{DEPENDENCY} {version}"),
-            notes: Vec::new(),
+            tools: String::new(),
         })
     }
 
@@ -223,9 +248,7 @@ impl Record {
              # `cargo xtask ebpf --check` (or sha256sum -c, from the project's root) compares.\n",
         );
         text.push_str(&format!("# dependency: {}\n", self.dependency));
-        for note in &self.notes {
-            text.push_str(&format!("# tools: {note}\n"));
-        }
+        text.push_str(&format!("# tools: {}\n", self.tools));
         for (digest, file) in &self.files {
             text.push_str(&format!("{digest}  {file}\n"));
         }
@@ -237,8 +260,8 @@ impl Record {
         for line in text.lines() {
             if let Some(dependency) = line.strip_prefix("# dependency: ") {
                 record.dependency = dependency.to_owned();
-            } else if let Some(note) = line.strip_prefix("# tools: ") {
-                record.notes.push(note.to_owned());
+            } else if let Some(tools) = line.strip_prefix("# tools: ") {
+                record.tools = tools.to_owned();
             } else if let Some((digest, file)) = line.split_once("  ")
                 && !line.starts_with('#')
             {
@@ -285,7 +308,20 @@ mod tests {
 
     fn record(files: &[(&str, &str)], dependency: &str) -> Record {
         let files = files.iter().map(|(d, f)| ((*d).to_owned(), (*f).to_owned())).collect();
-        Record { files, dependency: dependency.to_owned(), notes: vec!["rustc 1".to_owned()] }
+        Record { files, dependency: dependency.to_owned(), tools: "rustc 1".to_owned() }
+    }
+
+    #[test]
+    fn the_recorded_tools_have_to_build_the_committed_object() {
+        assert!(compared(true, "rustc 1", "rustc 1").unwrap().starts_with("is equal"));
+        assert!(compared(true, "rustc 1", "rustc 2").unwrap().starts_with("is equal"));
+        let error = compared(false, "rustc 1", "rustc 1").unwrap_err().to_string();
+        assert!(error.contains("is not that of its sources"), "{error}");
+        let said = compared(false, "rustc 1", "rustc 2").unwrap();
+        assert_eq!(
+            said,
+            "was built with rustc 2: not compared with the committed object, which was built with rustc 1"
+        );
     }
 
     #[test]

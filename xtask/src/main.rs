@@ -19,13 +19,14 @@ mod process;
 mod series;
 mod setup;
 mod speed;
+mod stop;
 mod test;
 mod testbed;
 mod vm;
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::Parser as _;
 
 use cli::{BenchArgs, Cli, EbpfArgs, Task};
@@ -33,13 +34,13 @@ use paths::Paths;
 use setup::Part;
 
 fn main() -> ExitCode {
-    match dispatch(Cli::parse().command) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    let arguments = Cli::parse();
+    let done = stop::at_signals().context("cannot handle signals");
+    let code = done.and_then(|()| dispatch(arguments.command)).unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    });
+    stop::code().map_or(code, ExitCode::from)
 }
 
 fn dispatch(task: Task) -> Result<ExitCode> {

@@ -8,11 +8,12 @@ use anyhow::{Context as _, Result, bail};
 
 pub(crate) use profiler_vm::text;
 
+use crate::stop;
+
 /// Runs the command without input; it inherits our output.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let text = text(command);
-    let status =
-        command.stdin(Stdio::null()).status().with_context(|| format!("cannot run `{text}`"))?;
+    let status = stop::start(command.stdin(Stdio::null()))?.wait()?;
     if !status.success() {
         bail!("`{text}` failed: {status}");
     }
@@ -32,8 +33,8 @@ pub(crate) fn stdout(command: &mut Command) -> Result<String> {
 
 /// Runs the command and returns its output, whatever its exit status.
 pub(crate) fn capture(command: &mut Command) -> Result<Output> {
-    let text = text(command);
-    command.stdin(Stdio::null()).output().with_context(|| format!("cannot run `{text}`"))
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    stop::start(command)?.output()
 }
 
 /// Runs a command with its output in `log`, whose last lines are part of the error.
@@ -44,12 +45,9 @@ pub(crate) fn run_logged(command: &mut Command, log: &Path) -> Result<()> {
         create_dir(folder)?;
     }
     let file = File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
-    let status = command
-        .stdin(Stdio::null())
-        .stdout(file.try_clone().context("cannot share the log file")?)
-        .stderr(file)
-        .status()
-        .with_context(|| format!("cannot run `{text}`"))?;
+    command.stdin(Stdio::null());
+    command.stdout(file.try_clone().context("cannot share the log file")?).stderr(file);
+    let status = stop::start(command)?.wait()?;
     if !status.success() {
         let written = fs::read(log).unwrap_or_default();
         let written = String::from_utf8_lossy(&written);

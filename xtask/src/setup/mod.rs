@@ -19,6 +19,7 @@ use nix::fcntl::{Flock, FlockArg};
 use crate::paths::Paths;
 use crate::process;
 use crate::series::Series;
+use crate::stop;
 
 pub(crate) use bpf_linker::{LLVM_MAJOR, LLVM_PREFIX, VERSION as BPF_LINKER_VERSION};
 pub(crate) use kernels::{BUILD_FOLDER, has_own_tools, kernel};
@@ -130,8 +131,9 @@ impl Part {
     }
 }
 
-/// Installs what is missing of `parts`; prints nothing if nothing is.
+/// Installs what is missing of `parts`; prints nothing if nothing is. An error after a signal: each VM asks for its parts.
 pub(crate) fn ensure(paths: &Paths, parts: &[Part]) -> Result<()> {
+    stop::check()?;
     let find = || -> Result<_> {
         let packages = parts.iter().flat_map(|part| part.packages().split_whitespace());
         let is_missing = |part: &Part| !part.is_ready(paths);

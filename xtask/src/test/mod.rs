@@ -38,6 +38,7 @@ use crate::process;
 use crate::series::Series;
 use crate::setup::venv::{BROWSER, Venv};
 use crate::setup::{self, Part};
+use crate::stop;
 use crate::testbed;
 use crate::vm::{self, VmSpec};
 
@@ -232,16 +233,16 @@ fn cargo_test(paths: &Paths, which: &[&str], report: &mut Report) -> Result<usiz
     cargo.env("PROFILER_PROMTOOL", setup::prometheus::programs(paths).join("promtool"));
     cargo.current_dir(paths.root()).stdin(Stdio::null()).stdout(Stdio::piped());
     let text = process::text(&cargo);
-    let mut child = cargo.spawn().with_context(|| format!("cannot run `{text}`"))?;
+    let mut child = stop::start(&mut cargo)?;
     let mut parser = Parser::default();
-    if let Some(stdout) = child.stdout.take() {
+    if let Some(stdout) = child.stdout() {
         for line in BufReader::new(stdout).lines() {
             let line = line.with_context(|| format!("cannot read the output of `{text}`"))?;
             println!("{line}");
             parser.line(&line);
         }
     }
-    let status = child.wait().with_context(|| format!("cannot wait for `{text}`"))?;
+    let status = child.wait()?;
     for (test, ending) in &parser.endings {
         report.add(HOST, test, ending.clone());
     }

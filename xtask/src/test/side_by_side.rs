@@ -8,6 +8,7 @@ use std::thread;
 use anyhow::Result;
 
 use super::report::{Report, Status};
+use crate::stop;
 
 /// Runs tests and reports each.
 type Run<'a> = Box<dyn FnOnce(&mut Report) -> Result<()> + Send + 'a>;
@@ -29,7 +30,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Runs all jobs, three at a time on two CPUs. Adds their results to the report in the jobs' order. A job that returns an error
+/// Runs all jobs, three at a time on two CPUs, and after a signal no other. Adds their results to the report in the jobs' order. A job that returns an error
 /// or panics is a failure at its place.
 pub(super) fn run(jobs: Vec<Job<'_>>, report: &mut Report) {
     let width = thread::available_parallelism().map_or(1, NonZero::get);
@@ -42,6 +43,9 @@ fn on(width: usize, jobs: Vec<Job<'_>>, report: &mut Report) {
     let done = Mutex::new(Vec::new());
     let work = || {
         loop {
+            if stop::check().is_err() {
+                break;
+            }
             let next = waiting.lock().unwrap_or_else(|broken| broken.into_inner()).next();
             let Some((number, job)) = next else { break };
             let mut own = Report::default();
@@ -75,9 +79,61 @@ fn on(width: usize, jobs: Vec<Job<'_>>, report: &mut Report) {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::PathBuf;
+    use std::process::Command;
     use std::sync::Barrier;
 
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
+
     use super::*;
+    use crate::process;
+
+    /// Set in the process that stands in for `cargo xtask test`: a folder.
+    const STAND_IN: &str = "XTASK_STAND_IN";
+
+    /// Three jobs, two at a time, whose programs write their ids to the folder and do not end.
+    #[test]
+    fn stand_in() {
+        let Some(folder) = std::env::var_os(STAND_IN).map(PathBuf::from) else { return };
+        stop::at_signals().unwrap();
+        let job = |name: &'static str| {
+            let file = folder.join(name);
+            Job::new(name, move |_| {
+                let script = "echo $$ >$0.new; mv $0.new $0; exec sleep 1000";
+                process::run(Command::new("sh").args(["-c", script]).arg(file))
+            })
+        };
+        let mut report = Report::default();
+        on(2, vec![job("first"), job("second"), job("third")], &mut report);
+        std::process::exit(stop::code().unwrap_or_default().into());
+    }
+
+    #[test]
+    fn a_signal_ends_what_runs_and_starts_no_other() {
+        for signal in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM] {
+            let folder = tempfile::tempdir().unwrap();
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command.args(["--exact", "test::side_by_side::tests::stand_in"]);
+            let mut child = command.env(STAND_IN, folder.path()).spawn().unwrap();
+            let programs = ["first", "second"].map(|name| {
+                let file = folder.path().join(name);
+                while !file.exists() {
+                    assert_eq!(child.try_wait().unwrap(), None, "it ended early");
+                    thread::sleep(std::time::Duration::from_millis(10));
+                }
+                fs::read_to_string(file).unwrap().trim().parse::<i32>().unwrap()
+            });
+            kill(Pid::from_raw(child.id().try_into().unwrap()), signal).unwrap();
+            assert_eq!(child.wait().unwrap().code(), Some(128 + signal as i32), "{signal}");
+            assert!(!folder.path().join("third").exists(), "{signal}: it starts the next");
+            for program in programs {
+                let gone = kill(Pid::from_raw(program), None);
+                assert_eq!(gone, Err(nix::errno::Errno::ESRCH), "{signal}: its program goes on");
+            }
+        }
+    }
 
     #[test]
     fn jobs_run_at_once_and_report_in_their_order() {

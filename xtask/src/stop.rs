@@ -1,0 +1,106 @@
+//! SIGHUP, SIGINT and SIGTERM end this program and what it started: no other program and no other VM is started. A VM that
+//! runs ends by itself (`profiler_vm::run`); without this module the next one would follow, because the handlers of the first
+//! stay in force.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output};
+use std::sync::{Mutex, MutexGuard};
+use std::thread;
+
+use anyhow::{Context as _, Result, bail};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::process::text;
+
+/// What is asked, and what runs.
+struct State {
+    signal: Option<i32>,
+    /// Process groups of programs that run.
+    groups: BTreeSet<i32>,
+}
+
+static STATE: Mutex<State> = Mutex::new(State { signal: None, groups: BTreeSet::new() });
+
+fn state() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(|broken| broken.into_inner())
+}
+
+/// From now on a first signal ends all programs, and a second one this program at once.
+pub(crate) fn at_signals() -> io::Result<()> {
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+    thread::spawn(move || {
+        for signal in signals.forever() {
+            let mut state = state();
+            if state.signal.is_some() {
+                std::process::exit(128 + signal);
+            }
+            state.signal = Some(signal);
+            for group in &state.groups {
+                // Fails only if all its processes are gone already.
+                let _ = killpg(Pid::from_raw(*group), Signal::SIGTERM);
+            }
+        }
+    });
+    Ok(())
+}
+
+/// The exit code once a signal has come.
+pub(crate) fn code() -> Option<u8> {
+    state().signal.and_then(|signal| u8::try_from(128 + signal).ok())
+}
+
+/// An error once a signal has come.
+pub(crate) fn check() -> Result<()> {
+    match state().signal {
+        None => Ok(()),
+        Some(signal) => bail!("ended by signal {signal}"),
+    }
+}
+
+/// A program that runs in a process group of its own: a terminal's Ctrl-C reaches it through this program alone.
+pub(crate) struct Started {
+    child: Option<Child>,
+    group: i32,
+    text: String,
+}
+
+impl Started {
+    /// Its standard output, if it is a pipe.
+    pub(crate) fn stdout(&mut self) -> Option<ChildStdout> {
+        self.child.as_mut()?.stdout.take()
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait(self) -> Result<ExitStatus> {
+        Ok(self.output()?.status)
+    }
+
+    /// Waits for its end and reads its pipes meanwhile.
+    pub(crate) fn output(mut self) -> Result<Output> {
+        let child = self.child.take().context("it was waited for already")?;
+        child.wait_with_output().with_context(|| format!("cannot wait for `{}`", self.text))
+    }
+}
+
+/// Starts a program, unless a signal has come.
+pub(crate) fn start(command: &mut Command) -> Result<Started> {
+    check()?;
+    // Held meanwhile: a signal that comes now ends this program, too.
+    let mut state = state();
+    let child = command.process_group(0).spawn();
+    let child = child.with_context(|| format!("cannot run `{}`", text(command)))?;
+    let group = i32::try_from(child.id()).context("a process id too large")?;
+    state.groups.insert(group);
+    Ok(Started { child: Some(child), group, text: text(command) })
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        state().groups.remove(&self.group);
+    }
+}
