@@ -24,6 +24,16 @@ use crate::udev;
 /// Prefix of the kernel's lines in a log.
 const KERNEL_MARK: &str = "[kernel] ";
 
+/// Most bytes of a line: a longer one is several. The driver under test can write to the console without a newline and
+/// without an end.
+const MOST_LINE: u64 = 64 << 10;
+
+/// Most lines between a pipe and who takes them: 16 MiB.
+const MOST_WAITING: usize = 256;
+
+/// Most bytes of a log.
+const MOST_LOG: u64 = 64 << 20;
+
 /// After a sign of trouble, the time for the rest of the kernel's report to reach the log.
 const TROUBLE_GRACE: Duration = Duration::from_secs(3);
 
@@ -99,6 +109,7 @@ fn nonce() -> String {
 struct Log {
     file: File,
     path: PathBuf,
+    bytes: u64,
 }
 
 impl Log {
@@ -107,10 +118,16 @@ impl Log {
             std::fs::create_dir_all(folder).map_err(VmError::file("create", folder))?;
         }
         let file = File::create(path).map_err(VmError::file("create", path))?;
-        Ok(Self { file, path: path.to_path_buf() })
+        Ok(Self { file, path: path.to_path_buf(), bytes: 0 })
     }
 
     fn line(&mut self, line: &str) -> Result<(), VmError> {
+        if self.bytes > MOST_LOG {
+            return Ok(());
+        }
+        self.bytes += line.len() as u64 + 1;
+        let end = format!("The log ends here: the VM wrote more than {} MiB.", MOST_LOG >> 20);
+        let line = if self.bytes > MOST_LOG { &end } else { line };
         writeln!(self.file, "{line}").map_err(VmError::file("write", &self.path))
     }
 }
@@ -141,7 +158,7 @@ impl Guest {
             .spawn()
             .map_err(|error| VmError::NotStarted { command: text(command), error })?;
         let group = i32::try_from(child.id()).ok().map(Pid::from_raw);
-        let (sender, events) = mpsc::channel();
+        let (sender, events) = mpsc::sync_channel(MOST_WAITING);
         if let Some(stdout) = child.stdout.take() {
             forward(stdout, sender.clone(), Event::Output);
         }
@@ -243,11 +260,15 @@ impl Drop for Interrupts {
 }
 
 /// Sends the lines of a pipe until it is closed.
-fn forward(pipe: impl Read + Send + 'static, to: mpsc::Sender<Event>, event: fn(String) -> Event) {
+fn forward(
+    pipe: impl Read + Send + 'static,
+    to: mpsc::SyncSender<Event>,
+    event: fn(String) -> Event,
+) {
     thread::spawn(move || {
         let mut pipe = BufReader::new(pipe);
         let mut line = Vec::new();
-        while matches!(pipe.read_until(b'\n', &mut line), Ok(read) if read > 0) {
+        while matches!(pipe.by_ref().take(MOST_LINE).read_until(b'\n', &mut line), Ok(1..)) {
             let text = String::from_utf8_lossy(&line);
             if to.send(event(text.trim_end_matches(['\r', '\n']).to_owned())).is_err() {
                 break;
@@ -255,4 +276,56 @@ fn forward(pipe: impl Read + Send + 'static, to: mpsc::Sender<Event>, event: fn(
             line.clear();
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A guest that writes `bytes` without a newline: the longest line, and all bytes that came.
+    fn flood(bytes: u64, event: fn(String) -> Event, mut take: impl FnMut(String)) -> (usize, u64) {
+        let (sender, events) = mpsc::sync_channel(MOST_WAITING);
+        forward(File::open("/dev/zero").unwrap().take(bytes), sender, event);
+        let (mut longest, mut all) = (0, 0);
+        for event in events {
+            let (Event::Output(line) | Event::Console(line)) = event;
+            longest = longest.max(line.len());
+            all += line.len() as u64;
+            take(line);
+        }
+        (longest, all)
+    }
+
+    #[test]
+    fn a_guest_that_writes_without_an_end_is_kept_within_bounds() {
+        const FLOOD: u64 = 1 << 30;
+        let mut seen = Seen::default();
+        let console = |line: String| {
+            seen.console(line);
+        };
+        assert_eq!(flood(FLOOD, Event::Console, console), (MOST_LINE as usize, FLOOD));
+        seen.output("PROFILER-VM-START n", "n", &mut |_| {});
+        let output = |line: String| {
+            seen.output(&line, "n", &mut |_| {});
+        };
+        flood(FLOOD >> 4, Event::Output, output);
+        seen.output("PROFILER-VM-DONE n rc=0", "n", &mut |_| {});
+        let (_, lines, _) = seen.verdict(None).unwrap();
+        let kept: usize = lines.iter().map(String::len).sum();
+        assert!((1 << 20..16 << 20).contains(&kept), "{kept} bytes");
+        assert!(lines[0].ends_with("earlier lines are left out"), "{}", lines[0]);
+    }
+
+    #[test]
+    fn a_log_ends_at_its_limit_and_says_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let mut log = Log::create(&path).unwrap();
+        let line = "x".repeat(1 << 20);
+        (0..80).for_each(|_| log.line(&line).unwrap());
+        let bytes = std::fs::metadata(&path).unwrap().len();
+        assert!((60 << 20..65 << 20).contains(&bytes), "{bytes}");
+        let last = logged_lines(&path).pop().unwrap();
+        assert_eq!(last, "The log ends here: the VM wrote more than 64 MiB.");
+    }
 }

@@ -5,12 +5,13 @@
 //! prints at the end: no sentinel, no success, whatever the exit status of QEMU.
 //!
 //! [`KernelImage`] reads a kernel file and the BTF in it; [`kvm::choose`] finds out whether hardware virtualization works; [`run`] boots.
-//! [`debian`] fetches kernels.
+//! [`debian`] fetches kernels. [`durable`] replaces files, here and elsewhere.
 
 mod command;
 mod console;
 mod cpu;
 pub mod debian;
+pub mod durable;
 mod error;
 mod guest;
 mod image;

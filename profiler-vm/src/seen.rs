@@ -1,5 +1,6 @@
 //! The output of a VM so far, and what follows from it.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::console::{self, Trouble};
@@ -9,15 +10,44 @@ use crate::script::{self, Line};
 /// Lines that an error carries.
 const LAST_LINES: usize = 12;
 
+/// Most bytes that are kept of a stream: there is no bound to what a guest may write.
+const MOST_BYTES: usize = 8 << 20;
+
+/// Lines within [`MOST_BYTES`], the oldest left out.
+#[derive(Default)]
+struct Kept {
+    lines: VecDeque<String>,
+    bytes: usize,
+    left_out: u64,
+}
+
+impl Kept {
+    fn push(&mut self, line: String) {
+        let bytes = |line: &String| size_of::<String>() + line.len();
+        self.bytes += bytes(&line);
+        self.lines.push_back(line);
+        while self.bytes > MOST_BYTES
+            && let Some(oldest) = self.lines.pop_front()
+        {
+            self.bytes -= bytes(&oldest);
+            self.left_out += 1;
+        }
+    }
+
+    fn tail(&self) -> Vec<String> {
+        self.lines.range(self.lines.len().saturating_sub(LAST_LINES)..).cloned().collect()
+    }
+}
+
 /// The output of the VM so far.
 pub(crate) struct Seen {
     begun: Instant,
     started: bool,
     done: Option<(i32, Duration)>,
-    /// Place of the first sign of trouble on the console.
-    trouble: Option<usize>,
-    lines: Vec<String>,
-    console: Vec<String>,
+    /// The console from the first sign of trouble on, without what is beyond the bound.
+    trouble: Option<Kept>,
+    lines: Kept,
+    console: Kept,
 }
 
 impl Default for Seen {
@@ -27,8 +57,8 @@ impl Default for Seen {
             started: false,
             done: None,
             trouble: None,
-            lines: Vec::new(),
-            console: Vec::new(),
+            lines: Kept::default(),
+            console: Kept::default(),
         }
     }
 }
@@ -65,9 +95,13 @@ impl Seen {
     pub(crate) fn console(&mut self, line: String) -> bool {
         let first = self.trouble.is_none() && console::is_trouble(&line);
         if first {
-            self.trouble = Some(self.console.len());
+            self.trouble = Some(Kept::default());
         }
-        self.console.push(line);
+        match &mut self.trouble {
+            Some(report) if report.bytes + line.len() < MOST_BYTES => report.push(line),
+            Some(_) => {}
+            None => self.console.push(line),
+        }
         first
     }
 
@@ -76,27 +110,26 @@ impl Seen {
         self,
         timed_out: Option<Duration>,
     ) -> Result<(i32, Vec<String>, Duration), VmError> {
-        if let Some(first) = self.trouble {
-            let lines = self.console.get(first..).unwrap_or_default().to_vec();
-            return Err(VmError::Trouble { trouble: Trouble { lines } });
+        if let Some(report) = self.trouble {
+            return Err(VmError::Trouble { trouble: Trouble { lines: report.lines.into() } });
         }
         if let Some((code, elapsed)) = self.done {
-            return Ok((code, self.lines, elapsed));
+            let Kept { mut lines, left_out, .. } = self.lines;
+            if left_out > 0 {
+                lines.push_front(format!("{left_out} earlier lines are left out"));
+            }
+            return Ok((code, lines.into(), elapsed));
         }
         let started = self.started;
-        let mut last = tail(&self.console);
+        let mut last = self.console.tail();
         Err(match timed_out {
             Some(limit) => {
-                last.extend(tail(&self.lines));
+                last.extend(self.lines.tail());
                 VmError::TimedOut { started, limit, last }
             }
             None => VmError::Ended { started, last },
         })
     }
-}
-
-fn tail(lines: &[String]) -> Vec<String> {
-    lines[lines.len().saturating_sub(LAST_LINES)..].to_vec()
 }
 
 #[cfg(test)]

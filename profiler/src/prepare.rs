@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use object::{Object as _, ObjectKind, ObjectSection as _};
+use profiler_vm::durable;
 
 use crate::atomic_file;
 use crate::error::{Failure, exit};
@@ -203,7 +204,7 @@ pub fn prepare(args: &Options, running: Option<&str>) -> Result<Prepared, Prepar
     }
     let permissions = fs::metadata(path).map_err(cannot_write)?.permissions();
     fs::set_permissions(copy.path(), permissions).map_err(cannot_write)?;
-    copy.persist(&output).map_err(|error| cannot_write(error.error))?;
+    durable::persist(copy, &output).map_err(cannot_write)?;
     Ok(Prepared {
         output,
         module: module.name,

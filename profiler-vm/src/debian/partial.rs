@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::error::{DebianError, create_dir, output, remove_dir};
+use crate::durable;
 
 /// Packages on their way to a folder. They are in a folder beside it, which the next one empties if this process is
 /// killed, so there must be only one at a time; dropped before [`place`](Self::place), it leaves nothing.
@@ -56,7 +57,7 @@ impl Partial {
         if found < wanted { Err(DebianError::Incomplete { found, wanted }) } else { Ok(()) }
     }
 
-    /// Moves what was unpacked to its place; what was there is removed.
+    /// Moves what was unpacked to its place, on disk when this returns; what was there is removed.
     ///
     /// # Errors
     /// If it cannot be moved.
@@ -65,7 +66,7 @@ impl Partial {
         if to.exists() {
             fs::rename(to, self.folder.join("old")).map_err(DebianError::file("replace", to))?;
         }
-        fs::rename(self.root(), to).map_err(DebianError::file("create", to))
+        durable::rename(&self.root(), to).map_err(DebianError::file("create", to))
     }
 }
 

@@ -102,6 +102,7 @@ impl OutputFile {
 
 /// Removes temporary files that a killed program left in `folder` a minute ago or more.
 pub fn remove_stale(folder: &Path) {
+    temporary::is_first_visit(folder);
     temporary::remove_left(folder, temporary::YOUNG);
 }
 

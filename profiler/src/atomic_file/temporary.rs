@@ -1,12 +1,15 @@
 //! Temporary files that replace their target by a rename, and removal of those that killed programs left.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
+use profiler_vm::durable;
 use tempfile::NamedTempFile;
 
 const PREFIX: &str = ".profiler-";
@@ -19,9 +22,11 @@ pub(super) const YOUNG: Duration = Duration::from_secs(60);
 /// lives, which is how others know.
 pub(crate) type Temporary = NamedTempFile<Flock<File>>;
 
-/// A new one in `folder`, after those that nobody holds any more have been removed.
+/// A new one in `folder`; the first time after those that nobody holds any more have been removed.
 pub(crate) fn create(folder: &Path, mode: u32) -> io::Result<Temporary> {
-    remove_left(folder, YOUNG);
+    if is_first_visit(folder) {
+        remove_left(folder, YOUNG);
+    }
     tempfile::Builder::new().prefix(PREFIX).suffix(SUFFIX).make_in(folder, |name| {
         // Not tempfile's 0600: the umask decides, as for any other output.
         let file =
@@ -36,15 +41,14 @@ pub(crate) fn create(folder: &Path, mode: u32) -> io::Result<Temporary> {
 /// Puts `bytes` in the place of `target`, on disk when this returns.
 pub(super) fn replace(file: Temporary, target: &Path, bytes: &[u8]) -> io::Result<()> {
     (&**file.as_file()).write_all(bytes)?;
-    file.as_file().sync_all()?;
-    let folder = file.path().parent().map(Path::to_owned);
-    file.persist(target).map_err(|error| error.error)?;
-    // The rename itself is safe from a power cut once its folder is on disk; some file systems
-    // refuse to sync a folder, and the file is whole either way.
-    if let Some(folder) = folder.and_then(|folder| File::open(folder).ok()) {
-        let _ = folder.sync_all();
-    }
-    Ok(())
+    durable::persist(file, target)
+}
+
+/// Whether this process sees `folder` for the first time. Programs are killed rarely, and to read a folder of many intervals
+/// takes longer than to write one.
+pub(super) fn is_first_visit(folder: &Path) -> bool {
+    static VISITED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    VISITED.lock().unwrap_or_else(PoisonError::into_inner).insert(folder.to_owned())
 }
 
 /// Removes temporary files that a killed program has left in `folder`: nobody has them locked, and
@@ -54,19 +58,23 @@ pub(super) fn remove_left(folder: &Path, age: Duration) {
         let name = entry.file_name();
         let is_ours =
             name.to_str().is_some_and(|name| name.starts_with(PREFIX) && name.ends_with(SUFFIX));
-        let is_old = || {
-            let metadata = entry.metadata().ok().filter(fs::Metadata::is_file)?;
-            Some(metadata.modified().ok()?.elapsed().ok()? >= age)
-        };
-        if !is_ours || is_old() != Some(true) {
-            continue;
-        }
         let path = entry.path();
-        let open = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(&path);
-        if let Ok(Ok(_lock)) = open.map(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock)) {
+        if is_ours && let Some(_lock) = left(&path, age) {
             let _ = fs::remove_file(&path);
         }
     }
+}
+
+/// The file `path` with a lock, if it was left. In a folder of all users it may be anything at any moment, so that only what
+/// is open is looked at.
+fn left(path: &Path, age: Duration) -> Option<Flock<File>> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+    let metadata = file.metadata().ok().filter(fs::Metadata::is_file)?;
+    if metadata.modified().ok()?.elapsed().ok()? < age {
+        return None;
+    }
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).ok()
 }
 
 #[cfg(test)]
@@ -93,6 +101,17 @@ mod tests {
         {
             assert!(at(name).exists(), "{name} is none of ours");
         }
+    }
+
+    /// A FIFO that nobody writes to, in the place of a file that was there when the folder was read.
+    #[test]
+    fn a_fifo_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let fifo = folder.path().join(".profiler-abc.tmp");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let (done, ended) = std::sync::mpsc::channel();
+        std::thread::spawn(move || done.send(left(&fifo, Duration::ZERO).is_none()));
+        assert_eq!(ended.recv_timeout(Duration::from_secs(60)), Ok(true));
     }
 
     #[test]

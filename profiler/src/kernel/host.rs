@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -104,14 +105,21 @@ pub(crate) fn read_fact(path: &Path) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Every readable file of a directory, by name.
+/// As [`read_fact`], if all users may read the file: another may be a secret, and a recording is for everybody. To root, who
+/// reads it here, the mode is no hindrance.
+pub(crate) fn read_public_fact(path: &Path) -> Option<String> {
+    let is_public = fs::metadata(path).ok()?.mode() & 0o004 != 0;
+    read_fact(path).filter(|_| is_public)
+}
+
+/// Every file of a directory that all users may read, by name.
 pub(crate) fn read_dir_facts(dir: &Path) -> BTreeMap<String, String> {
     let Ok(entries) = fs::read_dir(dir) else { return BTreeMap::new() };
     entries
         .flatten()
         .filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;
-            Some((name, read_fact(&entry.path())?))
+            Some((name, read_public_fact(&entry.path())?))
         })
         .collect()
 }

@@ -33,7 +33,7 @@ pub struct ModuleFacts {
     pub taint: Option<String>,
     /// Bytes of its code and data in memory.
     pub size_bytes: Option<u64>,
-    /// Parameters that could be read, with their values when the run started.
+    /// Parameters that every user may read, with their values when the run started.
     pub parameters: BTreeMap<String, String>,
 }
 
@@ -56,7 +56,7 @@ pub enum ModuleError {
     },
 }
 
-/// Facts of the loaded module `name`. Parameters without read permission are left out.
+/// Facts of the loaded module `name`. Parameters that not every user may read are left out.
 ///
 /// # Errors
 /// If the module is not loaded, or its folder in sysfs cannot be read.
@@ -169,6 +169,8 @@ fn find_build_id(mut notes: &[u8]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     fn note(name: &[u8], kind: u32, desc: &[u8]) -> Vec<u8> {
@@ -195,8 +197,14 @@ mod tests {
             ("taint", "OE\n"),
             ("coresize", "65536\n"),
             ("parameters/extra", "10\n"),
+            ("parameters/secret", "hunter2\n"),
+            ("parameters/of_a_group", "hunter2\n"),
         ] {
             fs::write(dir.join(file), text).expect("write");
+        }
+        for (file, mode) in [("extra", 0o444), ("secret", 0o400), ("of_a_group", 0o440)] {
+            let mode = fs::Permissions::from_mode(mode);
+            fs::set_permissions(dir.join("parameters").join(file), mode).expect("chmod");
         }
         fs::write(dir.join("notes/.note.Linux"), note(b"Linux\0", 0x100, &[0, 0])).expect("write");
         fs::write(
@@ -212,7 +220,7 @@ mod tests {
         assert_eq!(facts.taint.as_deref(), Some("OE"));
         assert_eq!(facts.size_bytes, Some(65536));
         assert_eq!(facts.build_id.as_deref(), Some("deadbeef01"));
-        assert_eq!(facts.parameters["extra"], "10");
+        assert_eq!(facts.parameters, [("extra".to_owned(), "10".to_owned())].into());
     }
 
     #[test]

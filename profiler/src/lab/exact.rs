@@ -102,7 +102,10 @@ fn cost(plan: &BootPlan, step: &Step, with: &Counts) -> Result<Vec<DriverCost>, 
 
 /// The operations of a run, and instructions of one.
 fn operation(counts: &Counts, run: &RunSpec) -> Result<(u64, f64), String> {
-    let operations = counts.operations.iter().map(|(_, times)| times).sum();
+    // Each is bounded, and their sum is not: it must not wrap to what is wanted.
+    let mut times = counts.operations.iter().map(|(_, times)| *times);
+    let operations = times.try_fold(0, u64::checked_add);
+    let operations = operations.ok_or("more than 2^64 - 1 operations were counted")?;
     if let Length::Operations(wanted) = run.length
         && operations != wanted * u64::from(run.workers)
     {
@@ -319,6 +322,11 @@ mod tests {
         assert_eq!(of("operation 9 4\noperation 12 1\n"), Ok((5, 9.0)));
         assert_eq!(of("operation 9 4\n").unwrap_err(), "4 operations were counted of 5");
         assert_eq!(of("").unwrap_err(), "0 operations were counted of 5");
+        // 2^16 times 2^48, and five.
+        let most: String =
+            (0..1 << 16).map(|at| format!("operation {at} {}\n", 1_u64 << 48)).collect();
+        let wrapped = of(&format!("{most}operation 70000 5\n"));
+        assert!(wrapped.unwrap_err().contains("more than 2^64 - 1"));
         assert!(of("operation 0 5\n").unwrap_err().contains("do_syscall_64"));
     }
 

@@ -12,7 +12,7 @@ use super::{
 /// Longest name of a function or module (`KSYM_NAME_LEN` of the kernel is 512 with its end mark).
 pub(super) const MAX_NAME_BYTES: usize = 512;
 /// Most histogram counters in one file: over 30,000 handlers at three digits.
-const MAX_COUNTERS_IN_ALL: u64 = 1 << 30;
+pub(super) const MAX_COUNTERS_IN_ALL: u64 = 1 << 30;
 
 /// A part of a recording that contradicts another.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -45,7 +45,7 @@ impl Recording {
             return Err(Inconsistent::new("window_ns", "is 0: nothing can have been measured"));
         }
         self.histogram.check().map_err(|reason| Inconsistent::new("histogram", reason))?;
-        // Each histogram is decoded: bounds the time that a small file of many can take.
+        // Exports and sums make each histogram whole: bounds the time that a small file of many can take.
         let counters = self.histogram.counters().saturating_mul(self.handlers.len() as u64);
         if counters > MAX_COUNTERS_IN_ALL {
             return Err(Inconsistent::new(
@@ -187,7 +187,7 @@ fn check_sum(handler: &HandlerRecording, min: u64, max: u64) -> Result<(), Strin
 
 /// Times of operations agree with their histogram.
 fn check_times(times: &OperationTimes) -> Result<(), String> {
-    times.histogram.decode(&HistogramLayout::of_operations())?;
+    times.histogram.check(&HistogramLayout::of_operations())?;
     let held = times.histogram.count();
     if held != Some(times.count) {
         return Err(format!("{} operations, and the histogram holds {held:?}", times.count));

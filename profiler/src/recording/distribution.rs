@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use flate2::read::ZlibDecoder;
 use hdrhistogram::Histogram;
-use hdrhistogram::serialization::{Deserializer, Serializer as _, V2DeflateSerializer};
+use hdrhistogram::serialization::{Serializer as _, V2DeflateSerializer};
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::array;
@@ -82,10 +82,14 @@ impl HistogramLayout {
         Ok(())
     }
 
-    /// Number of counters of one histogram. For layouts with 1 to 5 digits.
+    /// Counters of the first power of two, each of which is half as fine as the one before. For layouts with 1 to 5 digits.
+    fn sub_buckets(&self) -> u64 {
+        (2 * 10_u64.pow(u32::from(self.precision_digits))).next_power_of_two()
+    }
+
+    /// Number of counters of one histogram.
     pub(super) fn counters(&self) -> u64 {
-        let sub_buckets = (2 * 10_u64.pow(u32::from(self.precision_digits))).next_power_of_two();
-        let mut untrackable = sub_buckets << self.lowest_ns.ilog2().min(40);
+        let mut untrackable = self.sub_buckets() << self.lowest_ns.ilog2().min(40);
         let mut halves = 2_u64;
         while untrackable <= self.highest_ns {
             halves += 1;
@@ -94,7 +98,16 @@ impl HistogramLayout {
                 None => break,
             }
         }
-        halves * (sub_buckets / 2)
+        halves * (self.sub_buckets() / 2)
+    }
+
+    /// The bucket of the counter `index`, with `count` durations.
+    fn bucket(&self, index: u64, count: u64) -> Bucket {
+        let half = self.sub_buckets() / 2;
+        let doublings = (index / half).saturating_sub(1);
+        let shift = doublings + u64::from(self.lowest_ns.ilog2());
+        let from_ns = (index - doublings * half) << shift;
+        Bucket { from_ns, to_ns: from_ns + ((1 << shift) - 1), count }
     }
 
     /// An empty histogram of this layout.
@@ -133,19 +146,26 @@ impl Distribution {
         Ok(Self { v2_deflate_base64: STANDARD.encode(bytes), buckets: buckets_of(histogram) })
     }
 
-    /// Checks that both forms are of `layout` and agree with each other. Of a handler without a call that takes no memory
-    /// for counters.
+    /// Checks that both forms are of `layout` and agree with each other. That takes memory and time for what is stored, not
+    /// for the counters that the layout has.
     ///
     /// # Errors
-    /// As [`Self::decode`].
+    /// A sentence that says what is wrong.
     pub(super) fn check(&self, layout: &HistogramLayout) -> Result<(), String> {
-        if self.buckets.is_empty() {
-            layout.check()?;
-            if check_v2(&self.inflate(layout)?, layout)? == 0 {
-                return Ok(());
+        layout.check()?;
+        let stored = buckets_of_v2(&self.inflate(layout)?, layout)?;
+        let Some(at) = first_difference(&stored, &self.buckets) else { return Ok(()) };
+        let show = |bucket: Option<&Bucket>| match bucket {
+            Some(bucket) => {
+                format!("{} calls of {} to {} ns", bucket.count, bucket.from_ns, bucket.to_ns)
             }
-        }
-        self.decode(layout).map(drop)
+            None => "none".to_owned(),
+        };
+        Err(format!(
+            "buckets and v2_deflate_base64 disagree: at place {at} the first has {}, the second {}",
+            show(self.buckets.get(at)),
+            show(stored.get(at)),
+        ))
     }
 
     /// The histogram, after checking that both forms are of `layout` and agree with each other.
@@ -154,27 +174,20 @@ impl Distribution {
     /// # Errors
     /// A sentence that says what is wrong.
     pub fn decode(&self, layout: &HistogramLayout) -> Result<Histogram<u64>, String> {
-        layout.check()?;
-        let plain = self.inflate(layout)?;
-        check_v2(&plain, layout)?;
-        let histogram: Histogram<u64> = Deserializer::new()
-            .deserialize(&mut plain.as_slice())
-            .map_err(|error| format!("v2_deflate_base64: {error}"))?;
-        let expected = buckets_of(&histogram);
-        if let Some(at) = first_difference(&expected, &self.buckets) {
-            let show = |bucket: Option<&Bucket>| match bucket {
-                Some(bucket) => {
-                    format!("{} calls of {} to {} ns", bucket.count, bucket.from_ns, bucket.to_ns)
-                }
-                None => "none".to_owned(),
-            };
-            return Err(format!(
-                "buckets and v2_deflate_base64 disagree: at place {at} the first has {}, the second {}",
-                show(self.buckets.get(at)),
-                show(expected.get(at)),
-            ));
-        }
+        self.check(layout)?;
+        let mut histogram = layout.empty()?;
+        self.add_to(&mut histogram)?;
         Ok(histogram)
+    }
+
+    /// Adds its durations to `sum`, of the same layout.
+    ///
+    /// # Errors
+    /// If one is beyond its range.
+    pub(super) fn add_to(&self, sum: &mut Histogram<u64>) -> Result<(), String> {
+        let mut buckets = self.buckets.iter();
+        let added = buckets.try_for_each(|bucket| sum.record_n(bucket.from_ns, bucket.count));
+        added.map_err(|error| error.to_string())
     }
 
     /// Number of durations in the buckets; `None` if that is beyond 2^64.
@@ -209,9 +222,8 @@ impl Distribution {
     }
 }
 
-/// Checks an uncompressed V2 histogram before the decoder allocates anything for it. Returns the number of its buckets
-/// that have calls.
-fn check_v2(plain: &[u8], layout: &HistogramLayout) -> Result<u64, String> {
+/// The buckets of an uncompressed V2 histogram that have calls, ascending.
+fn buckets_of_v2(plain: &[u8], layout: &HistogramLayout) -> Result<Vec<Bucket>, String> {
     let (header, counts) = plain
         .split_at_checked(V2_HEADER_BYTES)
         .ok_or("v2_deflate_base64 is too short for a histogram")?;
@@ -228,20 +240,23 @@ fn check_v2(plain: &[u8], layout: &HistogramLayout) -> Result<u64, String> {
         return Err("v2_deflate_base64 has another range or precision than the recording declares"
             .to_owned());
     }
-    // The decoder negates a run of empty buckets, which must not overflow.
-    let (mut counters, mut with_calls) = (0_u64, 0);
+    let (mut index, mut buckets) = (0_u64, Vec::new());
     let mut rest = counts;
     while !rest.is_empty() {
         let (word, after) =
             zig_zag_leb128(rest).ok_or("v2_deflate_base64 ends in the middle of a count")?;
         rest = after;
-        counters = counters.saturating_add(if word < 0 { word.unsigned_abs() } else { 1 });
-        with_calls += u64::from(word > 0);
-        if counters > layout.counters() {
+        // A negative word is a run of so many empty buckets.
+        let after = index.saturating_add(if word < 0 { word.unsigned_abs() } else { 1 });
+        if after > layout.counters() {
             return Err("v2_deflate_base64 has more counts than its range has buckets".to_owned());
         }
+        if word > 0 {
+            buckets.push(layout.bucket(index, word.unsigned_abs()));
+        }
+        index = after;
     }
-    Ok(with_calls)
+    Ok(buckets)
 }
 
 /// One word of the V2 form: LEB128 of at most nine bytes, the ninth taken whole, zig-zag signed.
@@ -372,6 +387,22 @@ mod tests {
     }
 
     #[test]
+    fn the_buckets_are_the_crates() {
+        for (digits, lowest_ns, highest_ns) in
+            [(1, 1, 100_000), (2, 3, 9_000_000), (3, 1000, 1 << 40)]
+        {
+            let layout =
+                HistogramLayout { precision_digits: digits, lowest_ns, highest_ns, ..LAYOUT };
+            let mut histogram = layout.empty().expect("layout is sound");
+            for index in 0..layout.counters() {
+                histogram.record(layout.bucket(index, 1).from_ns).expect("in range");
+            }
+            let own: Vec<Bucket> = (0..layout.counters()).map(|at| layout.bucket(at, 1)).collect();
+            assert_eq!(buckets_of(&histogram), own, "{layout:?}");
+        }
+    }
+
+    #[test]
     fn a_range_of_a_hostile_size_is_refused_before_it_is_allocated() {
         assert!(refusal(&v2(5, u64::MAX, &[])).contains("another range"));
         let layout = HistogramLayout { highest_ns: u64::MAX, precision_digits: 5, ..LAYOUT };
@@ -394,7 +425,7 @@ mod tests {
     #[test]
     fn hostile_counts_are_refused() {
         let highest = LAYOUT.highest_ns;
-        // i64::MIN as a run of zeros, which cannot be negated.
+        // i64::MIN as a run of zeros.
         assert!(refusal(&v2(3, highest, &[0xff; 9])).contains("more counts"));
         // Two runs whose sum wraps around.
         assert!(refusal(&v2(3, highest, &[0xfd; 18])).contains("more counts"));

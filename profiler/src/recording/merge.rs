@@ -51,6 +51,15 @@ pub enum MergeError {
         /// What became too large.
         what: String,
     },
+    /// More histograms than a recording may have.
+    #[error(
+        "the sum would have {handlers} handlers, more than are read at its precision: merge recordings of fewer modules, \
+         or measure with fewer digits"
+    )]
+    TooMany {
+        /// Handlers of the sum.
+        handlers: usize,
+    },
     /// A histogram that cannot be stored.
     #[error(transparent)]
     Encode(#[from] EncodeError),
@@ -165,7 +174,7 @@ impl<'a> Merge<'a> {
         warnings
             .sort_by(|a, b| (&a.code, &a.text, &a.handlers).cmp(&(&b.code, &b.text, &b.handlers)));
         warnings.dedup();
-        common.handlers = handlers.finish()?;
+        common.handlers = handlers.finish(&common.histogram)?;
         common.loads = loads.finish()?;
         common.modules.sort_by(|a, b| a.name.cmp(&b.name));
         common.left_out.sort();

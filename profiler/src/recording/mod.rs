@@ -250,7 +250,7 @@ impl HandlerRecording {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let Losses { carried_in, entries, exits, missed, overrun, .. } = self.losses;
-        self.count == 0 && carried_in + entries + exits + missed + overrun == 0
+        [self.count, carried_in, entries, exits, missed, overrun] == [0; 6]
     }
 
     /// Exact average in nanoseconds; `None` without a call.

@@ -1,8 +1,10 @@
 //! What a run is made of: one job, or one for each part of a load profile.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::{Error, Options};
+use crate::kernel::host::read_public_fact;
 use crate::kernel::target::{KernelFiles, LeftOut, ResolveError, Resolved, Target};
 use crate::load::ltp::{LtpLoad, LtpOptions};
 use crate::load::{
@@ -170,7 +172,7 @@ fn resolve(
 fn switched_off(module: &str, parameter: &str) -> Option<WarningRecord> {
     let module = module.replace('-', "_");
     let file = format!("/sys/module/{module}/parameters/{parameter}");
-    let value = std::fs::read_to_string(file).ok()?.trim().to_owned();
+    let value = read_public_fact(Path::new(&file))?;
     let is_off = matches!(value.as_str(), "0" | "N");
     is_off.then(|| Warning::HookOff(module, parameter.to_owned(), value).into())
 }

@@ -161,7 +161,8 @@ impl Store {
 
     /// Whether there is a file of this number: it was written ahead, and its last calls may be missing.
     fn is_on_disk(&self, number: u64) -> bool {
-        self.files.keys().any(|file| file.number == number)
+        let first = Stored { number, start: "".into(), folder: Path::new("").into() };
+        self.files.range(first..).next().is_some_and(|(file, _)| file.number == number)
     }
 
     /// Goes on in the same folder with other bounds.
@@ -472,6 +473,38 @@ mod tests {
         attached.drain(&build.recording, true).unwrap();
         let started = format!("2026-11-23T00:00:{second:02}.5Z").parse().unwrap();
         Recording { started, ..attached.close().unwrap() }
+    }
+
+    /// In a store of a short interval there are 80,000 files.
+    #[test]
+    fn an_interval_is_written_without_reading_the_folder() {
+        const FOLDER: &str = "PROFILER_TEST_STORE";
+        if let Some(folder) = std::env::var_os(FOLDER) {
+            let folder = PathBuf::from(folder);
+            let mut store = Store::open(config(&folder, 1 << 20)).unwrap();
+            store.put("m", "aa", interval(1, 0));
+            fs::create_dir(folder.join("marker")).unwrap();
+            (1..5).for_each(|second| store.put("m", "aa", interval(second, second)));
+            fs::create_dir(folder.join("marker2")).unwrap();
+            return;
+        }
+        let folder = folder();
+        let log = folder.path().join("calls");
+        let test = std::thread::current().name().unwrap().to_owned();
+        let traced = std::process::Command::new("strace")
+            .args(["-f", "-y", "-qq", "-e", "trace=getdents64,mkdir,fsync,rename,renameat", "-o"])
+            .args([log.as_path(), &std::env::current_exe().unwrap()])
+            .args(["--exact", &test])
+            .env(FOLDER, folder.path())
+            .output()
+            .expect("strace is needed: install package `strace`");
+        assert!(traced.status.success(), "{traced:?}");
+        let calls = fs::read_to_string(log).unwrap();
+        let calls = calls.split("marker").nth(1).unwrap();
+        let count = |call: &str| calls.matches(call).count();
+        assert_eq!((count("getdents64("), count("rename")), (0, 4), "{calls}");
+        // The file and its folder.
+        assert!(count("fsync(") >= 8, "{calls}");
     }
 
     /// Names in the folder of a build.

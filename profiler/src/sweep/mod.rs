@@ -98,7 +98,8 @@ impl Sweep {
         }
         let recording = Recording::read(&part)?;
         let target = self.folder.join(cell.file_name());
-        fs::rename(&part, &target).map_err(|error| Failure::cannot_write(&target, &error))?;
+        profiler_vm::durable::rename(&part, &target)
+            .map_err(|error| Failure::cannot_write(&target, &error))?;
         self.done.push((cell, recording));
         Ok(None)
     }

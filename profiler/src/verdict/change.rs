@@ -211,7 +211,8 @@ fn operation(part: &Part<'_>, load: BuiltinKind) -> ChangeRecord {
     };
     let [base_calls, candidate_calls] = sides.each_ref().map(|costs| {
         let operations = || costs.iter().map(|cost| cost.operations);
-        Calls { total: operations().sum(), fewest: operations().min().unwrap_or(0), known: true }
+        let total = operations().fold(0, u64::saturating_add);
+        Calls { total, fewest: operations().min().unwrap_or(0), known: true }
     });
     let observed = sides.each_ref().map(observed);
     let compared = compared(part, &operation_of(load), Statistic::Avg, observed);

@@ -9,6 +9,7 @@ use object::write::{Object, StandardSegment};
 use object::{Architecture, BinaryFormat, Endianness, SectionKind};
 use serde_json::Value;
 
+use crate::durable::{assert_durable, calls};
 use crate::program::{profiler, text};
 
 fn run(command: &mut Command) -> Output {
@@ -242,4 +243,9 @@ fn the_copy_has_btf_and_the_original_has_not() {
     assert_eq!(fs::read(&module).expect("read"), bytes, "the original is untouched");
     assert!(prepare(&["--in-place"]).status.success());
     assert_eq!(fs::read(&module).expect("read"), made);
+
+    fs::write(&module, bytes).expect("write");
+    let mut in_place = Command::new(env!("CARGO_BIN_EXE_profiler"));
+    in_place.args(["prepare", &module, "--btf", &base, "--in-place"]).env("PATH", &path);
+    assert_durable(&calls(&in_place), Path::new(&module));
 }

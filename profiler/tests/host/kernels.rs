@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 
 use profiler::error::exit;
 
+use crate::durable::{assert_durable, calls};
 use crate::program::text;
 
 /// apt's answers for Linux 6.1 and 6.12; `$SAYS` is what a download fails with.
@@ -99,6 +100,13 @@ fn entries(folder: &Path) -> Vec<String> {
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
+}
+
+#[test]
+fn a_kernel_is_on_disk_before_it_is_there() {
+    let machine = Machine::new();
+    let calls = calls(&machine.command("fetch 6.1"));
+    assert_durable(&calls, &machine.cache().join("6.1.0-56-amd64"));
 }
 
 #[test]

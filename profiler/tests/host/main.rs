@@ -12,6 +12,7 @@ mod browser;
 mod disk_full;
 mod docs;
 mod doctor;
+mod durable;
 mod explain;
 mod export;
 mod gate;

@@ -2,15 +2,19 @@
 //! nothing.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use profiler::export::{Exporter as _, Json};
 use profiler::probe::Precision;
 use profiler::recording::unlike::What;
-use profiler::recording::{Backend, Clock, Merge, MergeError, Recording, Series};
+use profiler::recording::{
+    Backend, Clock, Distribution, HandlerRecording, HistogramLayout, Merge, MergeError, Recording,
+    SelfTimeRecording, Series,
+};
 use proptest::prelude::*;
 
-use crate::common::{assert_valid, handler, measure, sample};
-use crate::program::profiler;
+use crate::common::{LAYOUT, assert_valid, handler, measure, sample};
+use crate::program::{profiler, text};
 
 /// The run number `at`, of these handlers with their durations.
 fn shard(at: usize, handlers: &[(&str, Vec<u64>)]) -> Recording {
@@ -135,6 +139,52 @@ fn unlike_profiles_are_refused_by_name() {
         assert_eq!(allowed == "merged", !never, "{what}: {allowed}");
     }
     insta::assert_snapshot!(messages.join("\n"));
+}
+
+/// A file of some KiB that declares histograms of 31 MiB: without a call, and with one.
+#[test]
+fn small_files_with_large_histograms_take_little_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let layout = HistogramLayout { precision_digits: 5, highest_ns: 86_400_000_000_000, ..LAYOUT };
+    let hostile = |at: usize, names: &str, handlers: usize, calls: &[u64]| {
+        let mut recording = shard(at, &[("a", calls.to_vec())]);
+        recording.histogram = layout;
+        let mut histogram = hdrhistogram::Histogram::<u64>::new_with_bounds(
+            layout.lowest_ns,
+            layout.highest_ns,
+            layout.precision_digits,
+        )
+        .unwrap();
+        calls.iter().for_each(|call| histogram.record(*call).unwrap());
+        let mut first = recording.handlers.remove(0);
+        first.histogram = Distribution::encode(&histogram).unwrap();
+        first.losses.over_range = 0;
+        first.self_time = Some(SelfTimeRecording {
+            sum_ns: first.sum_ns,
+            min_ns: first.min_ns,
+            max_ns: first.max_ns,
+            probes_ns: 0,
+            histogram: first.histogram.clone(),
+        });
+        recording.handlers = (0..handlers)
+            .map(|number| HandlerRecording { name: format!("{names}{number}"), ..first.clone() })
+            .collect();
+        recording.warn();
+        assert_eq!(recording.check(), Ok(()));
+        recording.write(&path(&format!("{at}.json"))).unwrap();
+    };
+    hostile(0, "idle", 200, &[]);
+    hostile(1, "called", 10, &[80_000_000_000_000]);
+    let limited = Command::new("sh")
+        .args(["-c", "ulimit -v 524288 && exec \"$@\"", "sh", env!("CARGO_BIN_EXE_profiler")])
+        .arg("merge")
+        .args([path("0.json"), path("1.json"), "-o".into(), path("sum.json")])
+        .output()
+        .unwrap();
+    assert!(limited.status.success(), "{}", text(&limited.stderr));
+    let sum = Recording::read(&path("sum.json")).unwrap();
+    assert_eq!((sum.handlers.len(), sum.calls()), (210, 10));
 }
 
 #[test]

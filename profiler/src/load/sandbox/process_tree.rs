@@ -9,10 +9,11 @@ use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use nix::sys::prctl::set_child_subreaper;
-use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 use procfs::process::{Process, all_processes};
+use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
 use crate::load::syscalls::{own_session_dying_with_parent, reap_any, wait_readable};
@@ -147,7 +148,7 @@ impl ProcessTree {
         // Repeatedly: a killed process may have forked meanwhile.
         while !self.empty && Instant::now() < deadline {
             for pid in descendants()? {
-                let _ = kill(pid, Signal::SIGKILL);
+                signal(pid, &[rustix::process::Signal::KILL]);
             }
             let soon = Instant::now() + Duration::from_millis(20);
             self.wait_until(soon, |tree| tree.empty, subreaper)?;
@@ -189,9 +190,34 @@ impl ProcessTree {
 }
 
 fn terminate(pid: Pid) {
-    let _ = kill(pid, Signal::SIGTERM);
     // A stopped process handles it only once it is continued.
-    let _ = kill(pid, Signal::SIGCONT);
+    signal(pid, &[rustix::process::Signal::TERM, rustix::process::Signal::CONT]);
+}
+
+/// Sends signals to a descendant. Its own parent may have reaped it since it was found, and its pid be another process's by now:
+/// the descriptor is of one process, and is of no use once that has given the pid back. Who its parents are is looked at
+/// in between.
+fn signal(pid: Pid, signals: &[rustix::process::Signal]) {
+    let number = rustix::process::Pid::from_raw(pid.as_raw());
+    let process = number.map(|number| pidfd_open(number, PidfdFlags::empty()));
+    if let Some(Ok(process)) = process
+        && is_descendant(pid)
+    {
+        for signal in signals {
+            // It may have ended.
+            let _ = pidfd_send_signal(&process, *signal);
+        }
+    }
+}
+
+/// Whether the process that has this pid now is below this one.
+fn is_descendant(pid: Pid) -> bool {
+    let parent = |pid: &i32| {
+        Process::new(*pid).and_then(|process| process.stat()).ok().map(|stat| stat.ppid)
+    };
+    let me = nix::unistd::getpid().as_raw();
+    // Reused pids could form a cycle.
+    std::iter::successors(Some(pid.as_raw()), parent).take(1 << 16).skip(1).any(|at| at == me)
 }
 
 /// All living descendants of this process, from `/proc`, in whatever process group and session.
@@ -227,7 +253,8 @@ mod tests {
         let mut child = Command::new(program).arg("1000").spawn().unwrap();
         let pid = Pid::from_raw(child.id().cast_signed());
         let found = descendants().unwrap();
-        child.kill().unwrap();
+        assert!(is_descendant(pid));
+        signal(pid, &[rustix::process::Signal::KILL]);
         // A zombie is no living descendant.
         let killed = Instant::now();
         while descendants().unwrap().contains(&pid) {
@@ -235,5 +262,16 @@ mod tests {
         }
         child.wait().unwrap();
         assert!(found.contains(&pid), "{found:?}");
+    }
+
+    /// A pid that was listed and is another process's by now.
+    #[test]
+    fn only_processes_below_this_one_get_signals() {
+        for other in [Pid::parent(), Pid::from_raw(1), Pid::from_raw(i32::MAX), Pid::this()] {
+            assert!(!is_descendant(other), "{other}");
+        }
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        signal(Pid::from_raw(child.id().cast_signed()), &[rustix::process::Signal::KILL]);
+        assert_eq!(child.wait().unwrap().signal(), Some(Signal::SIGKILL as i32));
     }
 }

@@ -160,8 +160,8 @@ impl Journal {
 
     fn append(&mut self, line: &Line) -> Result<(), FtraceError> {
         let append = |file: &mut File| {
-            let mut text = serde_json::to_string(line)?;
-            text.push('\n');
+            // After a full disk half a line may be there: it ends here.
+            let text = format!("\n{}\n", serde_json::to_string(line)?);
             file.write_all(text.as_bytes())?;
             file.sync_data()
         };
@@ -270,7 +270,7 @@ fn lines(mut file: &File) -> Vec<Line> {
     if file.rewind().is_err() || file.read_to_end(&mut text).is_err() {
         return Vec::new();
     }
-    // A change is made after its line is whole: half a line at the end is none.
+    // A change is made after its line is whole: half a line is none.
     text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()
 }
 
@@ -559,6 +559,18 @@ mod tests {
         journal.extend(br#"{"value":{"file":"/x","wa"#);
         fs::write(&path, journal).unwrap();
         assert_eq!(recover(root.path()).unwrap().unwrap().files.len(), 3);
+        assert_untouched(&root);
+    }
+
+    #[test]
+    fn a_change_after_half_a_line_is_undone() {
+        let (root, _) = machine();
+        let (mut journal, _) = Journal::begin(root.path()).unwrap();
+        // What a full disk leaves of a change that was not made.
+        (&*journal.file).write_all(br#"{"value":{"file":"/x","wa"#).unwrap();
+        journal.set(root.path().join("size"), "7", "8192").unwrap();
+        kill(journal);
+        assert_eq!(recover(root.path()).unwrap().unwrap().files.len(), 1);
         assert_untouched(&root);
     }
 

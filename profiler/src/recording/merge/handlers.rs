@@ -1,21 +1,31 @@
 //! Sums of handlers: counts, durations and losses, exactly.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 
 use super::super::unlike::{Difference, What};
 use super::super::{
     EncodeError, HandlerRecording, HistogramLayout, Recording, SelfTimeRecording, way,
 };
-use super::durations::Stored;
-use super::{TooLarge, checked};
-use crate::kernel::target::Target;
-use crate::recording::measure::{HandlerMeasure, Losses, SelfTime};
+use super::durations::{Stored, Sum};
+use super::{MergeError, TooLarge, checked};
+use crate::recording::Backend;
+use crate::recording::check::MAX_COUNTERS_IN_ALL;
+use crate::recording::measure::Losses;
 use crate::stats::Durations;
 
 /// The handlers of all sources, by module and name.
 #[derive(Debug, Default)]
-pub(super) struct Handlers(BTreeMap<(Option<String>, String), HandlerMeasure>);
+pub(super) struct Handlers(BTreeMap<(Option<String>, String), Handler>);
+
+#[derive(Debug)]
+struct Handler {
+    by_glob: bool,
+    backend: Option<Backend>,
+    durations: Sum,
+    /// With the time of probes.
+    self_time: Option<(Sum, u64)>,
+    losses: Losses,
+}
 
 impl Handlers {
     /// A handler of `recording` that was measured in another way before.
@@ -44,25 +54,14 @@ impl Handlers {
     /// Adds those of `recording`.
     pub(super) fn add(&mut self, recording: &mut Recording) -> Result<(), TooLarge> {
         for more in recording.handlers.drain(..) {
-            let sum = match self.0.entry(key(&more)) {
-                Entry::Occupied(entry) => entry.into_mut(),
-                Entry::Vacant(entry) => {
-                    let empty = Durations::new(recording.histogram.empty().map_err(TooLarge)?);
-                    let (module, name) = entry.key().clone();
-                    let self_time = more
-                        .self_time
-                        .is_some()
-                        .then(|| SelfTime { durations: empty.clone(), probes_ns: 0 });
-                    entry.insert(HandlerMeasure {
-                        // By a glob in all of them.
-                        target: Target { name, module, by_glob: true, ..Target::default() },
-                        backend: more.backend,
-                        durations: empty,
-                        self_time,
-                        losses: Losses::default(),
-                    })
-                }
-            };
+            let sum = self.0.entry(key(&more)).or_insert_with(|| Handler {
+                // By a glob in all of them.
+                by_glob: true,
+                backend: more.backend,
+                durations: Sum::default(),
+                self_time: more.self_time.is_some().then(Default::default),
+                losses: Losses::default(),
+            });
             // Taken apart by name, so that a new field cannot be forgotten here.
             let HandlerRecording {
                 name,
@@ -77,27 +76,60 @@ impl Handlers {
                 losses,
                 histogram,
             } = more;
-            sum.target.by_glob &= by_glob;
-            if let (Some(sum), Some(more)) = (&mut sum.self_time, self_time) {
+            sum.by_glob &= by_glob;
+            if let (Some((own, probes)), Some(more)) = (&mut sum.self_time, self_time) {
                 let SelfTimeRecording { sum_ns, min_ns, max_ns, probes_ns, histogram } = more;
                 let what = format!("the time of probes within {name}");
-                sum.probes_ns = checked(sum.probes_ns, probes_ns, &what)?;
-                let stored = Stored { count, sum_ns, min_ns, max_ns, histogram: &histogram };
-                stored.add_to(&mut sum.durations, &name)?;
+                *probes = checked(*probes, probes_ns, &what)?;
+                own.add(&Stored { count, sum_ns, min_ns, max_ns, histogram: &histogram }, &name)?;
             }
             sum.losses = sum
                 .losses
                 .checked_add(&losses)
                 .ok_or_else(|| TooLarge(format!("the losses of {name}")))?;
             let stored = Stored { count, sum_ns, min_ns, max_ns, histogram: &histogram };
-            stored.add_to(&mut sum.durations, &name)?;
+            sum.durations.add(&stored, &name)?;
         }
         Ok(())
     }
 
-    /// The sums, by module and name.
-    pub(super) fn finish(self) -> Result<Vec<HandlerRecording>, EncodeError> {
-        self.0.values().map(HandlerRecording::from_measure).collect()
+    /// The sums, by module and name, in `layout`.
+    pub(super) fn finish(
+        self,
+        layout: &HistogramLayout,
+    ) -> Result<Vec<HandlerRecording>, MergeError> {
+        if layout.counters().saturating_mul(self.0.len() as u64) > MAX_COUNTERS_IN_ALL {
+            return Err(MergeError::TooMany { handlers: self.0.len() });
+        }
+        // A day at five digits takes 31 MiB: one for all.
+        let mut scratch = layout.empty().map_err(EncodeError)?;
+        let mut encode = |sum: &Sum| sum.encode(&mut scratch);
+        let finish = |((module, name), sum): ((Option<String>, String), Handler)| {
+            let of_self = |(own, probes_ns): (Sum, u64)| {
+                let histogram = encode(&own)?;
+                let Sum { sum_ns, min_ns, max_ns, .. } = own;
+                let own = SelfTimeRecording { sum_ns, min_ns, max_ns, probes_ns, histogram };
+                Ok::<_, EncodeError>(own)
+            };
+            let self_time = sum.self_time.map(of_self).transpose()?;
+            let histogram = encode(&sum.durations)?;
+            let Handler { by_glob, backend, losses, .. } = sum;
+            let Sum { count, sum_ns, min_ns, max_ns, .. } = sum.durations;
+            Ok(HandlerRecording {
+                name,
+                module,
+                by_glob,
+                backend,
+                count,
+                sum_ns,
+                min_ns,
+                max_ns,
+                self_time,
+                losses,
+                histogram,
+            })
+        };
+        self.0.into_iter().map(finish).collect()
     }
 }
 
@@ -107,10 +139,10 @@ impl HandlerRecording {
     /// # Errors
     /// If they are not of that layout.
     pub(crate) fn durations(&self, layout: &HistogramLayout) -> Result<Durations, EncodeError> {
-        let mut sum = Durations::new(layout.empty().map_err(EncodeError)?);
-        let Self { count, sum_ns, min_ns, max_ns, ref histogram, .. } = *self;
-        let stored = Stored { count, sum_ns, min_ns, max_ns, histogram };
-        stored.add_to(&mut sum, &self.name).map_err(|TooLarge(what)| EncodeError(what))?;
+        let mut histogram = layout.empty().map_err(EncodeError)?;
+        self.histogram.add_to(&mut histogram).map_err(EncodeError)?;
+        let mut sum = Durations::new(histogram);
+        sum.add_exact(self.sum_ns, self.min_ns.unwrap_or(u64::MAX), self.max_ns.unwrap_or(0), 0);
         Ok(sum)
     }
 }

@@ -1,14 +1,14 @@
 //! Sums of loads: what was asked for stays apart, what came of it is added up.
 
 use super::super::EncodeError;
-use super::durations::Stored;
+use super::durations::{Stored, Sum};
 use super::{TooLarge, checked};
+use crate::recording::HistogramLayout;
 use crate::recording::loads::TestRuns;
 use crate::recording::loads::{
     CpuTime, Latency, LoadOutcome, LoadRun, LoadSpec, LoadStatus, OperationErrors, OperationTimes,
     OwnCalls,
 };
-use crate::stats::Durations;
 use crate::stop::StopReason;
 
 /// The loads of all sources: the second of a kind is added to the second of that kind.
@@ -20,9 +20,12 @@ struct Load {
     spec: LoadSpec,
     /// Without its latency, which is kept as it can be added to.
     outcome: LoadOutcome,
-    service: Option<Durations>,
-    response: Option<Durations>,
+    service: Option<Times>,
+    response: Option<Times>,
 }
+
+/// With how many are beyond the range.
+type Times = (Sum, u64);
 
 impl Loads {
     /// Adds those of one source.
@@ -50,11 +53,18 @@ impl Loads {
 
     /// The sums, in the one order that does not tell which source came first.
     pub(super) fn finish(self) -> Result<Vec<LoadRun>, EncodeError> {
+        let mut scratch = HistogramLayout::of_operations().empty().map_err(EncodeError)?;
+        let mut stored = |(sum, over_range): Times| {
+            let histogram = sum.encode(&mut scratch)?;
+            let Sum { count, sum_ns, min_ns, max_ns, .. } = sum;
+            let times = OperationTimes { count, sum_ns, min_ns, max_ns, over_range, histogram };
+            Ok::<_, EncodeError>(times)
+        };
         let mut loads = Vec::with_capacity(self.0.len());
         for Load { spec, mut outcome, service, response } in self.0 {
             if let Some(service) = service {
-                let response = response.as_ref().map(OperationTimes::of).transpose()?;
-                let service = OperationTimes::of(&service)?;
+                let response = response.map(&mut stored).transpose()?;
+                let service = stored(service)?;
                 outcome.latency = Some(Latency { service, response });
             }
             loads.push(LoadRun { spec, outcome });
@@ -68,15 +78,15 @@ fn parts(latency: Option<Latency>) -> (Option<OperationTimes>, Option<OperationT
     latency.map_or((None, None), |latency| (Some(latency.service), latency.response))
 }
 
-fn begin(times: Option<OperationTimes>) -> Result<Option<Durations>, TooLarge> {
+fn begin(times: Option<OperationTimes>) -> Result<Option<Times>, TooLarge> {
     let Some(times) = times else { return Ok(None) };
-    let mut sum = OperationTimes::none().map_err(TooLarge)?;
+    let mut sum = Times::default();
     add(&mut sum, &times)?;
     Ok(Some(sum))
 }
 
 /// Latencies that not all sources have are none of the sum.
-fn add_times(sum: &mut Option<Durations>, more: Option<OperationTimes>) -> Result<(), TooLarge> {
+fn add_times(sum: &mut Option<Times>, more: Option<OperationTimes>) -> Result<(), TooLarge> {
     match (sum.as_mut(), more) {
         (Some(sum), Some(more)) => add(sum, &more),
         _ => {
@@ -86,11 +96,10 @@ fn add_times(sum: &mut Option<Durations>, more: Option<OperationTimes>) -> Resul
     }
 }
 
-fn add(sum: &mut Durations, more: &OperationTimes) -> Result<(), TooLarge> {
+fn add((sum, beyond): &mut Times, more: &OperationTimes) -> Result<(), TooLarge> {
     let OperationTimes { count, sum_ns, min_ns, max_ns, over_range, ref histogram } = *more;
-    checked(sum.over_range(), over_range, "the number of operations")?;
-    sum.add_exact(0, u64::MAX, 0, over_range);
-    Stored { count, sum_ns, min_ns, max_ns, histogram }.add_to(sum, "a load's operations")
+    *beyond = checked(*beyond, over_range, "the number of operations")?;
+    sum.add(&Stored { count, sum_ns, min_ns, max_ns, histogram }, "a load's operations")
 }
 
 fn add_outcome(sum: &mut LoadOutcome, more: LoadOutcome) -> Result<(), TooLarge> {
