@@ -34,6 +34,8 @@ pub use sandbox::{
 pub(crate) use sandbox::{changeable, make_private, user_cache};
 pub use sandboxed::SandboxedLoad;
 pub use subprocess::run_subprocess_if_asked;
+#[cfg(test)]
+pub(crate) use syscalls::call_in_vain;
 pub(crate) use syscalls::dying_with_parent;
 
 pub use crate::recording::loads::{

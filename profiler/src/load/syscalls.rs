@@ -216,3 +216,16 @@ impl Drop for Page {
         unsafe { libc::munmap(self.0, PAGE_BYTES) };
     }
 }
+
+/// Makes a system call whose arguments no kernel takes; returns what it says.
+#[cfg(test)]
+pub(crate) fn call_in_vain(
+    number: libc::c_long,
+    first: libc::c_int,
+    second: libc::c_long,
+) -> Option<nix::errno::Errno> {
+    let first = libc::c_long::from(first);
+    // SAFETY: the caller passes no address.
+    let result = unsafe { libc::syscall(number, first, second, 0, 0, 0) };
+    nix::errno::Errno::result(result).err()
+}

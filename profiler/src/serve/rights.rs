@@ -9,7 +9,10 @@ use std::io;
 
 use procfs::process::{Process, Status};
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, sock_filter,
+};
 
 use crate::limits;
 
@@ -45,7 +48,7 @@ const FILES: usize = 16_384;
 /// System calls that the daemon never makes, and that would make most of what is left to it. The list is one of what is
 /// refused, because what a program may call changes with each version of its libraries; the unit has systemd's list of what is
 /// allowed besides.
-const REFUSED: [(libc::c_long, &str); 38] = [
+const REFUSED: [(libc::c_long, &str); 40] = [
     // Other processes and their memory.
     (libc::SYS_ptrace, "ptrace"),
     (libc::SYS_process_vm_readv, "process_vm_readv"),
@@ -74,6 +77,8 @@ const REFUSED: [(libc::c_long, &str); 38] = [
     (libc::SYS_swapon, "swapon"),
     (libc::SYS_swapoff, "swapoff"),
     (libc::SYS_quotactl, "quotactl"),
+    (libc::SYS_quotactl_fd, "quotactl_fd"),
+    (libc::SYS_fanotify_init, "fanotify_init"),
     (libc::SYS_sethostname, "sethostname"),
     (libc::SYS_setdomainname, "setdomainname"),
     (libc::SYS_open_by_handle_at, "open_by_handle_at"),
@@ -94,6 +99,20 @@ const REFUSED: [(libc::c_long, &str); 38] = [
 /// Refused where no backend starts the [keeper](crate::probe::keeper).
 const EXEC: [(libc::c_long, &str); 2] =
     [(libc::SYS_execve, "execve"), (libc::SYS_execveat, "execveat")];
+
+/// Flags of clone(2) that do what `unshare` does. Its eighth, `CLONE_NEWTIME`, is for `unshare` and `clone3` alone.
+const NAMESPACES: [libc::c_int; 7] = [
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWCGROUP,
+    libc::CLONE_NEWUTS,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWNET,
+];
+
+/// Where `CONFIG_X86_X32_ABI` is set, the kernel takes each call by its number with this bit, too (`__X32_SYSCALL_BIT`).
+const X32: u32 = 0x4000_0000;
 
 /// Whether the daemon may start a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,7 +168,8 @@ impl fmt::Display for Kept {
         for Capability { name, why, .. } in &self.capabilities {
             writeln!(f, "kept {name}: {why}")?;
         }
-        write!(f, "{} system calls are refused", refused(self.exec).count())
+        let refused = refused(self.exec).count();
+        write!(f, "{refused} system calls are refused, and new namespaces and the x32 ABI")
     }
 }
 
@@ -217,12 +237,44 @@ fn refused(exec: Exec) -> impl Iterator<Item = (libc::c_long, &'static str)> {
     REFUSED.iter().chain(programs).copied()
 }
 
-/// Refuses system calls with EPERM; all others are as before.
+/// Refuses system calls with EPERM; all others are as before. `clone3` does not exist: a filter cannot see its flags, and
+/// libraries then call `clone`.
 fn filter(exec: Exec) -> Result<BpfProgram, seccompiler::BackendError> {
-    let rules: BTreeMap<i64, _> = refused(exec).map(|(number, _)| (number, Vec::new())).collect();
+    let mut rules: BTreeMap<i64, _> =
+        refused(exec).map(|(number, _)| (number, Vec::new())).collect();
+    rules.insert(libc::SYS_clone, NAMESPACES.map(with_flag).into_iter().collect::<Result<_, _>>()?);
     let eperm = SeccompAction::Errno(libc::EPERM.unsigned_abs());
     let arch = std::env::consts::ARCH.try_into()?;
-    SeccompFilter::new(rules, SeccompAction::Allow, eperm, arch)?.try_into()
+    let listed: BpfProgram =
+        SeccompFilter::new(rules, SeccompAction::Allow, eperm.clone(), arch)?.try_into()?;
+    let enosys = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
+    let mut program = first_refused(eperm, enosys);
+    program.extend(listed);
+    Ok(program)
+}
+
+/// `clone` with this flag among its own.
+fn with_flag(flag: libc::c_int) -> Result<SeccompRule, seccompiler::BackendError> {
+    let flag = u64::from(flag.unsigned_abs());
+    let is_set = SeccompCmpOp::MaskedEq(flag);
+    SeccompRule::new(vec![SeccompCondition::new(0, SeccompCmpArgLen::Dword, is_set, flag)?])
+}
+
+/// What `seccompiler` has no words for: a range of numbers, and a second way to refuse. Goes before its program.
+fn first_refused(of_x32: SeccompAction, of_clone3: SeccompAction) -> BpfProgram {
+    let code = |code: u32| u16::try_from(code).unwrap_or_default();
+    let jump = |compare, k, jf| sock_filter { code: code(libc::BPF_JMP | compare), jt: 0, jf, k };
+    let refuse =
+        |action| sock_filter { code: code(libc::BPF_RET), jt: 0, jf: 0, k: u32::from(action) };
+    let clone3 = u32::try_from(libc::SYS_clone3).unwrap_or_default();
+    vec![
+        // The number is the first word of `struct seccomp_data`.
+        sock_filter { code: code(libc::BPF_LD | libc::BPF_ABS), jt: 0, jf: 0, k: 0 },
+        jump(libc::BPF_JGE, X32, 1),
+        refuse(of_x32),
+        jump(libc::BPF_JEQ, clone3, 1),
+        refuse(of_clone3),
+    ]
 }
 
 /// `/proc/thread-self/status`
@@ -288,6 +340,20 @@ mod tests {
         ]
     }
 
+    /// What these say: quotactl_fd and fanotify_init of nothing; getpid by its x32 number; clone and clone3 for each namespace.
+    fn ways_round() -> Vec<Option<Errno>> {
+        use crate::load::call_in_vain as call;
+        let mut said = vec![
+            call(libc::SYS_quotactl_fd, -1, -1),
+            call(libc::SYS_fanotify_init, -1, -1),
+            call(libc::SYS_getpid | libc::c_long::from(X32), 0, 0),
+        ];
+        // CLONE_SIGHAND without CLONE_VM: no kernel takes that.
+        said.extend(NAMESPACES.map(|flag| call(libc::SYS_clone, flag | libc::CLONE_SIGHAND, 0)));
+        said.push(call(libc::SYS_clone3, 0, 0));
+        said
+    }
+
     fn starts_a_program() -> bool {
         Command::new("true").status().is_ok()
     }
@@ -302,6 +368,9 @@ mod tests {
             in_thread(|| {
                 seccompiler::apply_filter(&program).unwrap();
                 assert_eq!(calls(), [Some(Errno::EPERM); 4], "{exec:?}");
+                let mut said = ways_round();
+                assert_eq!(said.pop(), Some(Some(Errno::ENOSYS)), "clone3");
+                assert_eq!(said, [Some(Errno::EPERM); 3 + NAMESPACES.len()], "{exec:?}");
                 assert_eq!(starts_a_program(), may_start, "{exec:?}");
                 let inner = std::thread::spawn(calls).join().unwrap();
                 assert_eq!(inner, [Some(Errno::EPERM); 4], "threads that it starts");
@@ -398,6 +467,9 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), KEPT.len() + 1);
         assert!(lines[0].starts_with("kept CAP_SYS_ADMIN: to find the BTF"), "{text}");
-        assert_eq!(lines[KEPT.len()], "40 system calls are refused");
+        assert_eq!(
+            lines[KEPT.len()],
+            "42 system calls are refused, and new namespaces and the x32 ABI"
+        );
     }
 }

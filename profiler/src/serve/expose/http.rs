@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -15,14 +14,16 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
 use super::super::state::{Build, Phase, State};
 use super::accept::Format;
 use crate::recording::Series;
 
-/// Connections at a time. More are told 503 and closed at once.
+/// Connections at a time. For one more, the one that has waited longest for its client gives way.
 pub const CONNECTIONS: usize = 64;
+/// Time that each connection has for its client, whoever else wants its place.
+const TURN: Duration = Duration::from_millis(100);
 /// Recordings that are being read at a time: they are large, and of different builds. More are told 503.
 const RECORDINGS: usize = 4;
 /// How old the state may be for `/healthz`. The engine sends one after each drain, and at least every minute.
@@ -37,7 +38,6 @@ const HEAD_BYTES: usize = 16 << 10;
 /// After an error of `accept`, such as that no file can be opened: it would come again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\nRetry-After: 1\r\n\r\n";
 const TEXT: &str = "text/plain; charset=utf-8";
 const INDEX: &str = "\
 profiler: latencies of the handlers of kernel modules
@@ -52,7 +52,7 @@ profiler: latencies of the handlers of kernel modules
 /// The engine sends a state after each drain, and at least every minute: `/healthz` fails when none has come for [`FRESH`].
 pub async fn serve(listener: TcpListener, mut state: watch::Receiver<Arc<State>>) {
     let server = Arc::new(Server::new(state.clone()));
-    let mut connections = JoinSet::new();
+    let mut connections = Connections::default();
     let mut engine_lives = true;
     loop {
         let accepted = tokio::select! {
@@ -69,20 +69,66 @@ pub async fn serve(listener: TcpListener, mut state: watch::Receiver<Arc<State>>
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        while connections.try_join_next().is_some() {}
-        if connections.len() < CONNECTIONS {
-            connections.spawn(connection(stream, Arc::clone(&server)));
-        } else if let Ok(mut stream) = stream.into_std() {
-            // It does not block; whoever does not get it sees the end.
-            let _ = stream.write(BUSY);
+        connections.make_room().await;
+        let waiting = Arc::new(Mutex::new(Waiting::since_now(For::Request)));
+        let task = connection(stream, Arc::clone(&server), Arc::clone(&waiting));
+        connections.places.push((waiting, connections.tasks.spawn(task)));
+    }
+}
+
+/// What a connection expects of its client. What is first here gives way first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum For {
+    Request,
+    Reading,
+}
+
+/// `None` while the answer is made.
+#[derive(Debug, Clone, Copy)]
+struct Waiting(Option<(For, Instant)>);
+
+impl Waiting {
+    fn since_now(what: For) -> Self {
+        Self(Some((what, Instant::now())))
+    }
+}
+
+/// The connections there are; they end with this.
+#[derive(Default)]
+struct Connections {
+    tasks: JoinSet<()>,
+    places: Vec<(Arc<Mutex<Waiting>>, AbortHandle)>,
+}
+
+impl Connections {
+    /// Waits until there is a place. Others wait in the kernel's queue meanwhile, in the order in which they came: so nobody is
+    /// kept out by a client that connects faster than others.
+    async fn make_room(&mut self) {
+        while self.tasks.try_join_next().is_some() {}
+        self.places.retain(|(_, task)| !task.is_finished());
+        while self.tasks.len() >= CONNECTIONS {
+            let waiting = self.places.iter().filter_map(|(waiting, task)| {
+                let (what, since) = lock(waiting).0?;
+                (since.elapsed() >= TURN).then_some((what, since, task))
+            });
+            if let Some((_, _, task)) = waiting.min_by_key(|(what, since, _)| (*what, *since)) {
+                task.abort();
+            }
+            let _ = tokio::time::timeout(TURN / 10, self.tasks.join_next()).await;
+            self.places.retain(|(_, task)| !task.is_finished());
         }
     }
 }
 
-async fn connection(stream: TcpStream, server: Arc<Server>) {
+async fn connection(stream: TcpStream, server: Arc<Server>, waiting: Arc<Mutex<Waiting>>) {
     let answer = service_fn(move |request| {
-        let server = Arc::clone(&server);
-        async move { Ok::<_, Infallible>(server.answer(&request).await) }
+        let (server, waiting) = (Arc::clone(&server), Arc::clone(&waiting));
+        async move {
+            *lock(&waiting) = Waiting(None);
+            let answer = server.answer(&request).await;
+            *lock(&waiting) = Waiting::since_now(For::Reading);
+            Ok::<_, Infallible>(answer)
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -90,7 +136,7 @@ async fn connection(stream: TcpStream, server: Arc<Server>) {
         .keep_alive(false)
         .max_buf_size(HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), answer);
-    // What a client does wrong is not worth a word.
+    // Client errors are not logged.
     let _ = tokio::time::timeout(CONNECTION_TIME, connection).await;
 }
 
