@@ -1,13 +1,18 @@
-//! Formatting and lints.
+//! Formatting and lints: of Rust, of scripts, of the workflow, and of what the programs depend on.
 
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::paths::Paths;
 use crate::process;
+use crate::setup::venv::Venv;
+use crate::setup::{self, Part};
 
-/// Fails on the first file that rustfmt would change, and on any warning of clippy.
+/// Files that run in other people's CI.
+const WORKFLOWS: [&str; 2] = ["action.yml", "docs/ci/github.yml"];
+
+/// Fails on the first file that rustfmt would change, and on any warning of clippy or of the other linters.
 pub(crate) fn run(paths: &Paths) -> Result<()> {
     let cargo = || {
         let mut cargo = Command::new("cargo");
@@ -28,6 +33,113 @@ pub(crate) fn run(paths: &Paths) -> Result<()> {
             .args(["clippy", "--quiet", "--locked", "--package", "profiler", "--test", "vm"])
             .args(["--", "--deny", "warnings"]),
     )?;
+    setup::ensure(paths, &[Part::Linters])?;
+    println!("lint: shellcheck");
+    process::run(linter(paths, "shellcheck").args(scripts(paths)?))?;
+    println!("lint: zizmor");
+    process::run(linter(paths, "zizmor").args(["--offline", "--quiet"]).args(WORKFLOWS))?;
+    println!("lint: cargo deny");
+    process::run(&mut deny(paths, &["licenses", "bans", "sources"]))?;
+    advisories(paths)?;
     println!("lint: clean");
     Ok(())
+}
+
+fn linter(paths: &Paths, name: &str) -> Command {
+    let mut linter = Command::new(Venv::linters(paths).program(name));
+    linter.current_dir(paths.root());
+    linter
+}
+
+/// Scripts are known by their first line, whatever their name.
+fn scripts(paths: &Paths) -> Result<Vec<String>> {
+    let mut grep = Command::new("git");
+    grep.args(["grep", "--cached", "-I", "--files-with-matches", "--extended-regexp"]);
+    grep.args(["^#!.*[/ ](ba|da)?sh( |$)", "--", ":!*.rs", ":!*.md"]).current_dir(paths.root());
+    Ok(process::stdout(&mut grep)?.lines().map(str::to_owned).collect())
+}
+
+/// By `deny.toml`.
+fn deny(paths: &Paths, checks: &[&str]) -> Command {
+    let mut deny = linter(paths, "cargo-deny");
+    deny.args(["--locked", "check", "--hide-inclusion-graph"]).args(checks);
+    deny
+}
+
+/// Their database is a repository of its own, which not every machine reaches.
+fn advisories(paths: &Paths) -> Result<()> {
+    let done = process::capture(&mut deny(paths, &["advisories"]))?;
+    let said = String::from_utf8_lossy(&done.stderr);
+    if done.status.success() {
+        println!("lint: no advisory on a dependency");
+    } else if said.contains("failed to fetch advisory database") {
+        println!("lint: advisories are NOT checked: their database cannot be reached");
+    } else {
+        bail!("`cargo deny check advisories` failed: {}\n{said}", done.status);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(path: &str) -> String {
+        process::read(&Paths::find().unwrap().root().join(path)).unwrap()
+    }
+
+    /// What the linter says of a file with this text, and whether it is content.
+    fn lint(name: &str, file: &str, text: &str) -> (bool, String) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(file);
+        process::write(&path, text).unwrap();
+        let mut linter = linter(&Paths::find().unwrap(), name);
+        let done = process::capture(linter.arg(&path)).unwrap();
+        (done.status.success(), String::from_utf8_lossy(&done.stdout).into_owned())
+    }
+
+    #[test]
+    fn every_script_is_looked_at() {
+        let found = scripts(&Paths::find().unwrap()).unwrap();
+        for script in [".ci/gate", ".ci/run", "docs/ci/gate.sh"] {
+            assert!(found.iter().any(|name| name == script), "{script} of {found:?}");
+        }
+    }
+
+    #[test]
+    #[ignore = "needs the linters"]
+    fn a_workflow_that_is_not_safe_is_refused() {
+        let good = text("docs/ci/github.yml");
+        let checkout = good.lines().find(|line| line.contains("actions/checkout@")).unwrap();
+        for (what, bad, finding) in [
+            (checkout, "      - uses: actions/checkout@v4", "unpinned-uses"),
+            ("persist-credentials: false", "persist-credentials: true", "artipacked"),
+            ("on: pull_request", "on: pull_request_target", "dangerous-triggers"),
+            ("permissions: {}", "permissions: write-all", "excessive-permissions"),
+        ] {
+            assert!(good.contains(what), "{what}");
+            let (is_clean, said) = lint("zizmor", "workflow.yml", &good.replace(what, bad));
+            assert!(!is_clean && said.contains(finding), "{bad}: {said}");
+        }
+    }
+
+    #[test]
+    #[ignore = "needs the linters"]
+    fn a_script_that_does_not_quote_is_refused() {
+        let (is_clean, said) = lint("shellcheck", "script", "#!/bin/sh\nrm -rf $1/runs\n");
+        assert!(!is_clean && said.contains("SC2086"), "{said}");
+    }
+
+    #[test]
+    #[ignore = "needs the linters"]
+    fn a_dependency_under_another_licence_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("deny.toml");
+        process::write(&config, text("deny.toml").replace("\"Zlib\"", "")).unwrap();
+        let mut deny = linter(&Paths::find().unwrap(), "cargo-deny");
+        let deny = deny.args(["--locked", "check", "--config"]).arg(&config).arg("licenses");
+        let done = process::capture(deny).unwrap();
+        assert!(!done.status.success());
+        assert!(String::from_utf8_lossy(&done.stderr).contains("foldhash"), "{done:?}");
+    }
 }

@@ -45,6 +45,11 @@ impl Paths {
         self.target().join("readers")
     }
 
+    /// The Python environment of `cargo xtask lint`.
+    pub(crate) fn linters(&self) -> PathBuf {
+        self.target().join("linters")
+    }
+
     /// The private apt configuration, its lists and downloads.
     pub(crate) fn apt(&self) -> PathBuf {
         self.target().join("apt")

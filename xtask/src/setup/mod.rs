@@ -39,6 +39,8 @@ pub(crate) enum Part {
     Kernel(Series),
     /// Other programs that read what is exported, a browser among them.
     Readers,
+    /// What looks at scripts, workflows and dependencies.
+    Linters,
     /// Prometheus, which scrapes what `profiler serve` exposes.
     Prometheus,
     /// Tools that fuzz the parsers and measure their speed.
@@ -54,8 +56,14 @@ pub(crate) enum Part {
 impl Part {
     /// All parts but the peers, which `bench --peers` alone needs.
     pub(crate) fn all() -> Vec<Self> {
-        let mut parts =
-            vec![Self::Vm, Self::ModuleBuild, Self::Readers, Self::Prometheus, Self::Parsers];
+        let mut parts = vec![
+            Self::Vm,
+            Self::ModuleBuild,
+            Self::Readers,
+            Self::Linters,
+            Self::Prometheus,
+            Self::Parsers,
+        ];
         parts.extend(Series::ALL.map(Self::Kernel));
         parts.extend([Self::ScapDriver, Self::BpfBuild]);
         parts
@@ -64,7 +72,7 @@ impl Part {
     fn packages(self) -> &'static str {
         match self {
             Self::Vm => apt::VM,
-            Self::Python => apt::PYTHON,
+            Self::Python | Self::Linters => apt::PYTHON,
             Self::ModuleBuild => apt::MODULE_BUILD,
             Self::Kernel(_) => apt::KERNEL,
             Self::Readers => apt::READERS,
@@ -80,6 +88,7 @@ impl Part {
         match self {
             Self::Vm | Self::Python => Venv::virtme(paths).is_ready(),
             Self::Readers => Venv::readers(paths).is_ready(),
+            Self::Linters => Venv::linters(paths).is_ready(),
             Self::Kernel(series) => kernels::open(paths, series).is_some(),
             Self::ScapDriver => scap::source(paths).is_ok(),
             Self::Prometheus => prometheus::is_ready(paths),
@@ -94,6 +103,7 @@ impl Part {
         match self {
             Self::Vm | Self::Python => Venv::virtme(paths).describe(),
             Self::Readers => Venv::readers(paths).describe(),
+            Self::Linters => Venv::linters(paths).describe(),
             Self::Kernel(series) => format!(
                 "{}: Debian's Linux {series}, unpacked, not installed",
                 paths.kernel(series).display()
@@ -116,6 +126,7 @@ impl Part {
         match self {
             Self::Vm | Self::Python => Venv::virtme(paths).install(paths),
             Self::Readers => Venv::readers(paths).install(paths),
+            Self::Linters => Venv::linters(paths).install(paths),
             Self::Kernel(_) => {
                 let kernel = |part: &Self| match part {
                     Self::Kernel(series) => Some(*series),

@@ -9,15 +9,8 @@ use anyhow::Result;
 use crate::paths::Paths;
 use crate::process;
 
-/// The version of virtme-ng: its options and its init decide how a VM behaves, so it is pinned.
-const VIRTME: &str = "1.42";
-
-/// The version of kirk, LTP's runner: `profiler` knows the options and the report of this one.
-const KIRK: &str = "4.2.0";
-
-/// Pinned, so that a failing test shows a change of the profiler.
-const READERS: [&str; 4] =
-    ["hdrhistogram==0.10.8", "prometheus_client==0.26.0", "playwright==1.64.1", "kcidb_io==141"];
+/// What builds a package that has no binary: pip gets it by itself, and these are its version and hashes.
+const BUILD: &str = include_str!("../../requirements/build.txt");
 
 /// Debian's Chromium.
 pub(crate) const BROWSER: &str = "/usr/bin/chromium";
@@ -25,41 +18,48 @@ pub(crate) const BROWSER: &str = "/usr/bin/chromium";
 /// One environment.
 pub(crate) struct Venv {
     folder: PathBuf,
-    /// As it is announced, and noted in the environment.
-    content: String,
-    /// For pip.
-    packages: Vec<String>,
+    /// For pip: each package with its version and hashes, below a line with those that were asked for. What decides how a VM
+    /// behaves is pinned, and a failing test shows a change of the profiler.
+    requirements: &'static str,
 }
 
 impl Venv {
-    /// With virtme-ng and kirk.
+    /// With virtme-ng and kirk, LTP's runner.
     pub(crate) fn virtme(paths: &Paths) -> Self {
-        Self {
-            folder: paths.venv(),
-            content: format!("virtme-ng {VIRTME}, kirk {KIRK}"),
-            packages: vec![format!("virtme-ng=={VIRTME}"), format!("kirk=={KIRK}")],
-        }
+        let requirements = include_str!("../../requirements/virtme.txt");
+        Self { folder: paths.venv(), requirements }
     }
 
     /// With other implementations of the formats that the profiler writes, and with Playwright.
     pub(crate) fn readers(paths: &Paths) -> Self {
-        // Binary packages: building one would need a compiler with Python's headers.
-        let packages = ["--only-binary", ":all:"].into_iter().chain(READERS).map(str::to_owned);
-        Self { folder: paths.readers(), content: READERS.join(" "), packages: packages.collect() }
+        let requirements = include_str!("../../requirements/readers.txt");
+        Self { folder: paths.readers(), requirements }
+    }
+
+    /// With what looks at scripts, workflows and dependencies.
+    pub(crate) fn linters(paths: &Paths) -> Self {
+        let requirements = include_str!("../../requirements/linters.txt");
+        Self { folder: paths.linters(), requirements }
+    }
+
+    /// A program of the environment.
+    pub(crate) fn program(&self, name: &str) -> PathBuf {
+        self.folder.join("bin").join(name)
     }
 
     /// The environment's interpreter.
     pub(crate) fn python(&self) -> PathBuf {
-        self.folder.join("bin/python3")
+        self.program("python3")
     }
 
     pub(super) fn describe(&self) -> String {
-        format!("{}: {}, by pip", self.folder.display(), self.content)
+        let wanted = self.requirements.lines().next().unwrap_or_default();
+        format!("{}: {}, by pip", self.folder.display(), wanted.trim_start_matches("# "))
     }
 
     // Scripts in the environment hold its absolute path, so a moved checkout needs a new one.
     fn stamp(&self) -> String {
-        format!("{} in {}\n", self.content, self.folder.display())
+        format!("{}{BUILD}# in {}\n", self.requirements, self.folder.display())
     }
 
     /// Whether the pinned versions are installed.
@@ -76,9 +76,23 @@ impl Venv {
         process::remove_dir(&self.folder)?;
         let mut create = Command::new("python3");
         process::run_logged(create.args(["-m", "venv"]).arg(&self.folder), &log)?;
+        let [requirements, build] =
+            ["requirements.txt", "build.txt"].map(|name| self.folder.join(name));
+        process::write(&requirements, self.requirements)?;
+        process::write(&build, BUILD)?;
         let mut pip = Command::new(self.python());
-        pip.args(["-m", "pip", "install", "--disable-pip-version-check", "--no-input"]);
-        process::run_logged(pip.args(&self.packages), &log)?;
+        pip.args([
+            "-m",
+            "pip",
+            "install",
+            "--disable-pip-version-check",
+            "--no-input",
+            "--requirement",
+        ]);
+        // By the environment: so the pip that gets what builds a package keeps to them, too. The second is the name since pip 25.3.
+        pip.arg(&requirements).env("PIP_REQUIRE_HASHES", "1");
+        pip.env("PIP_CONSTRAINT", &build).env("PIP_BUILD_CONSTRAINT", &build);
+        process::run_logged(&mut pip, &log)?;
         process::write(&self.folder.join("stamp"), self.stamp())
     }
 }
