@@ -113,7 +113,7 @@ mod tests {
         let checkout = good.lines().find(|line| line.contains("actions/checkout@")).unwrap();
         for (what, bad, finding) in [
             (checkout, "      - uses: actions/checkout@v4", "unpinned-uses"),
-            ("persist-credentials: false", "persist-credentials: true", "artipacked"),
+            ("persist-credentials: false", "clean: true", "artipacked"),
             ("on: pull_request", "on: pull_request_target", "dangerous-triggers"),
             ("permissions: {}", "permissions: write-all", "excessive-permissions"),
         ] {
@@ -137,7 +137,7 @@ mod tests {
         let config = folder.path().join("deny.toml");
         process::write(&config, text("deny.toml").replace("\"Zlib\"", "")).unwrap();
         let mut deny = linter(&Paths::find().unwrap(), "cargo-deny");
-        let deny = deny.args(["--locked", "check", "--config"]).arg(&config).arg("licenses");
+        let deny = deny.arg("--config").arg(&config).args(["--locked", "check", "licenses"]);
         let done = process::capture(deny).unwrap();
         assert!(!done.status.success());
         assert!(String::from_utf8_lossy(&done.stderr).contains("foldhash"), "{done:?}");

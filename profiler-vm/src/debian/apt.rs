@@ -1,8 +1,11 @@
 //! Packages in Debian's archive, by a private apt configuration: lists, cache and downloads are in a folder of the
 //! caller's, so that the machine's stay as they are and no root is needed. Keys are the machine's.
 
+use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use nix::unistd::{Uid, User, geteuid};
 
 use super::error::{DebianError, create_dir, output, write};
 
@@ -28,7 +31,9 @@ impl Apt {
              Acquire::Languages \"none\";\nAcquire::Retries \"3\";\n\
              Acquire::IndexTargets::deb::DEP-11::DefaultEnabled \"false\";\n\
              APT::Get::AllowUnauthenticated \"false\";\n\
-             APT::Sandbox::User \"root\";\n\
+             Acquire::AllowInsecureRepositories \"false\";\n\
+             Acquire::AllowWeakRepositories \"false\";\n\
+             Acquire::AllowDowngradeToInsecureRepositories \"false\";\n\
              #clear APT::Update::Post-Invoke;\n\
              #clear APT::Update::Post-Invoke-Success;\n\
              #clear DPkg::Post-Invoke;\n",
@@ -142,7 +147,17 @@ impl Apt {
     pub fn download(&self, packages: &[String], debs: &Path) -> Result<(), DebianError> {
         let mut download = self.command("apt-get");
         download.args(["-q", "download"]).args(packages).current_dir(debs);
-        output(&mut download).map(drop)
+        // Run by root, apt downloads as this user if that one may write here, and else as root, with a warning.
+        let user = User::from_name("_apt").ok().flatten().filter(|_| geteuid().is_root());
+        let give = |uid: Uid| {
+            chown(debs, Some(uid.as_raw()), None)
+                .map_err(DebianError::file("change the owner of", debs))
+        };
+        user.map_or(Ok(()), |user| give(user.uid))?;
+        let done = output(&mut download);
+        // Before they are unpacked nobody may exchange them.
+        give(geteuid())?;
+        done.map(drop)
     }
 }
 
@@ -215,6 +230,34 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[ignore = "needs apt"]
+    fn only_signed_lists_are_taken_and_apts_own_sandbox_stays() {
+        const SIGNED: [&str; 4] = [
+            "APT::Get::AllowUnauthenticated",
+            "Acquire::AllowInsecureRepositories",
+            "Acquire::AllowWeakRepositories",
+            "Acquire::AllowDowngradeToInsecureRepositories",
+        ];
+        let folder = tempfile::tempdir().unwrap();
+        // A machine that takes anything.
+        let careless = folder.path().join("careless");
+        write(&careless, &SIGNED.map(|name| format!("{name} \"true\";\n")).concat()).unwrap();
+        let apt = Apt::configure(&folder.path().join("apt"), None).unwrap();
+        let dump = |mut config: Command| {
+            output(config.arg("dump").env("APT_CONFIG", &careless)).unwrap().0
+        };
+        let (machine, ours) = (dump(Command::new("apt-config")), dump(apt.command("apt-config")));
+        for name in SIGNED {
+            assert!(machine.contains(&format!("{name} \"true\";\n")), "{name}");
+            assert!(ours.contains(&format!("{name} \"false\";\n")), "{name}");
+        }
+        let user = |dump: &str| {
+            dump.lines().find(|line| line.starts_with("APT::Sandbox::User ")).map(str::to_owned)
+        };
+        assert_eq!(user(&ours), user(&machine));
+    }
 
     #[test]
     fn releases_are_those_of_signed_kernels_for_pcs() {

@@ -19,6 +19,7 @@ case "$*" in
 *show*) for package; do :; done
     printf 'Package: %s\nVersion: 6-1\nSize: 1\nDepends: linux-headers-common, linux-kbuild-6\n\n' "$package" ;;
 *download*) for package; do :; done
+    stat -c %U . >"$XDG_CACHE_HOME/downloads"
     [ -z "$SAYS" ] || { echo "$SAYS" >&2; exit 100; }
     while case "$1" in linux-*) false ;; esac; do shift; done
     for package; do echo "$package" >"$package.deb"; done ;;
@@ -159,6 +160,18 @@ fn what_cannot_be_fetched_leaves_nothing() {
     without_apt.env("PATH", "/nowhere");
     fails(without_apt, exit::CANNOT_MEASURE, &["cannot run `apt-get ", "--kernel"]);
     assert_eq!(entries(&machine.cache()), [".lock"]);
+}
+
+/// What reads packages from the network should have no rights, and is `_apt` where root runs it.
+#[test]
+fn apt_downloads_as_a_user_without_rights() {
+    let machine = Machine::new();
+    assert!(machine.run("fetch 6.1").status.success());
+    let id = |args: &[&str]| Command::new("id").args(args).output().unwrap();
+    let me = text(&id(&["-un"]).stdout).trim().to_owned();
+    let is_for_apt = me == "root" && id(&["_apt"]).status.success();
+    let owner = fs::read_to_string(machine.0.path().join("cache/downloads")).unwrap();
+    assert_eq!(owner.trim(), if is_for_apt { "_apt" } else { &me });
 }
 
 #[test]
