@@ -45,7 +45,13 @@ fn pages() -> Vec<PathBuf> {
 /// Everything that is written for people: the pages of docs/, and what they link to.
 fn documents() -> Vec<PathBuf> {
     let mut all = pages();
-    let others = ["README.md", "CONTRIBUTING.md", "ltp-profiles/README.md", "testbed/README.md"];
+    let others = [
+        "README.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "ltp-profiles/README.md",
+        "testbed/README.md",
+    ];
     all.extend(others.map(|path| root().join(path)));
     all
 }
