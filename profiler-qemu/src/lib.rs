@@ -9,6 +9,8 @@
 //! longer than most counts, so after request 2 it stays as it is, for the next count, until request 5.
 //! `-plugin FILE,symbols=FILE,counts=FILE` has the files.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod api;
 mod count;
 mod files;
@@ -171,7 +173,7 @@ impl Plugin {
     }
 
     fn fail(&self, error: &str) {
-        eprintln!("profiler-qemu: {error}");
+        say(error);
         // The guest reads it; without the file it sees that there are no counts.
         let file = files::create(&self.counts.with_extension("error"));
         let _ = file.and_then(|mut file| file.write_all(error.as_bytes()));
@@ -235,6 +237,11 @@ extern "C" fn on_request(_: c_uint, number: *mut c_void) {
     });
 }
 
+/// Without a reader `eprintln!` would panic, and QEMU end with it.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "profiler-qemu: {text}");
+}
+
 /// QEMU calls it when it has loaded the plugin.
 ///
 /// # Safety
@@ -257,7 +264,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
         }
     }
     let [Some(symbols), Some(counts)] = files else {
-        eprintln!("profiler-qemu: symbols=FILE and counts=FILE are needed");
+        say("symbols=FILE and counts=FILE are needed");
         return 1;
     };
     // SAFETY: as the caller promises.
@@ -287,11 +294,11 @@ pub unsafe extern "C" fn qemu_plugin_install(
             0
         }
         Err(Unfit::Vcpus(count)) => {
-            eprintln!("profiler-qemu: counts one vCPU of a whole machine, and this has {count}");
+            say(&format!("counts one vCPU of a whole machine, and this has {count}"));
             1
         }
         Err(Unfit::Missing(name)) => {
-            eprintln!("profiler-qemu: this QEMU has no {}", name.to_string_lossy());
+            say(&format!("this QEMU has no {}", name.to_string_lossy()));
             1
         }
     }

@@ -30,10 +30,10 @@ pub enum VmError {
         /// What the system said.
         error: io::Error,
     },
-    /// No handler for Ctrl-C and SIGTERM could be set, so the VM could outlive this process.
-    #[error("cannot handle Ctrl-C and SIGTERM: {0}")]
+    /// No handler for Ctrl-C, SIGTERM and SIGHUP could be set, so the VM could outlive this process.
+    #[error("cannot handle Ctrl-C, SIGTERM and SIGHUP: {0}")]
     Signals(io::Error),
-    /// Ctrl-C or SIGTERM: the VM was stopped.
+    /// Ctrl-C, SIGTERM or SIGHUP: the VM was stopped.
     #[error("interrupted by {}: the VM was stopped", signal_name(*.0))]
     Interrupted(i32),
     /// The kernel reported that it is broken.

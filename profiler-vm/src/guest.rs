@@ -232,7 +232,8 @@ struct Interrupts {
 impl Interrupts {
     fn catch() -> Result<Self, VmError> {
         let mut caught = Self { signal: Arc::default(), handlers: Vec::new() };
-        for signal in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM] {
+        let hangup = (!hangup_is_ignored()).then_some(Signal::SIGHUP);
+        for signal in [Signal::SIGINT, Signal::SIGTERM].into_iter().chain(hangup) {
             let number = signal as i32;
             let flag = Arc::clone(&caught.signal);
             let value = usize::try_from(number).unwrap_or_default();
@@ -249,6 +250,17 @@ impl Interrupts {
             signal => Err(VmError::Interrupted(i32::try_from(signal).unwrap_or_default())),
         }
     }
+}
+
+/// Whether this process was started with SIGHUP ignored, as by `nohup`: then it is to go on without its terminal.
+#[must_use]
+pub fn hangup_is_ignored() -> bool {
+    // sigaction(2) can tell only by an unsafe call.
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    ignored
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask & 1 == 1)
 }
 
 impl Drop for Interrupts {
@@ -327,5 +339,16 @@ mod tests {
         assert!((60 << 20..65 << 20).contains(&bytes), "{bytes}");
         let last = logged_lines(&path).pop().unwrap();
         assert_eq!(last, "The log ends here: the VM wrote more than 64 MiB.");
+    }
+
+    #[test]
+    fn a_hangup_stops_the_vm_unless_it_is_ignored() {
+        let interrupts = Interrupts::catch().unwrap();
+        nix::sys::signal::raise(Signal::SIGHUP).unwrap();
+        // Whoever runs the tests may have it ignored, as `nohup` does.
+        match hangup_is_ignored() {
+            true => assert!(interrupts.check().is_ok()),
+            false => assert!(matches!(interrupts.check(), Err(VmError::Interrupted(1)))),
+        }
     }
 }

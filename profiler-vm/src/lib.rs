@@ -7,6 +7,8 @@
 //! [`KernelImage`] reads a kernel file and the BTF in it; [`kvm::choose`] finds out whether hardware virtualization works; [`run`] boots.
 //! [`debian`] fetches kernels. [`durable`] replaces files, here and elsewhere.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod command;
 mod console;
 mod cpu;
@@ -24,7 +26,7 @@ mod udev;
 pub use command::text;
 pub use console::Trouble;
 pub use error::VmError;
-pub use guest::{logged_lines, run};
+pub use guest::{hangup_is_ignored, logged_lines, run};
 pub use image::{ImageError, KernelImage};
 pub use script::quote;
 pub use spec::{Accel, Time, VmOutcome, VmSpec};

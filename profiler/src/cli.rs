@@ -15,10 +15,13 @@ mod serve;
 mod shell;
 mod sweep;
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::builder::{
+    NonEmptyStringValueParser, PossibleValue, PossibleValuesParser, TypedValueParser,
+};
 use clap::{Args, Parser, Subcommand};
 
 pub use kernels::{KernelsAction, KernelsArgs};
@@ -55,8 +58,8 @@ Exit codes: 0 success, 1 internal error, 2 wrong usage, 3 this machine cannot me
 8 output not writable, 9 fewer hits than the load profile requires, 10 the gate failed,
 11 inconclusive, 12 not comparable, 13 too few runs, 14 more losses than --max-loss allows,
 15 the VM of a lab failed, 16 the driver was replaced or unloaded during the run,
-130 interrupted (Ctrl-C), 143 terminated. With 5, 6, 9, 14, 15, 16, 130
-and 143 what was measured has been reported and saved.";
+129 its terminal was closed, 130 interrupted (Ctrl-C), 143 terminated. With 5, 6, 9, 14, 15,
+16, 129, 130 and 143 what was measured has been reported and saved.";
 
 /// What to do.
 #[derive(Debug, Subcommand)]
@@ -125,7 +128,13 @@ pub struct DoctorArgs {
     #[arg(long, short)]
     pub module: Option<String>,
     /// Functions to check, by name or glob (repeatable).
-    #[arg(long = "handler", short = 'H', value_name = "NAME|GLOB", default_value = "*_handler")]
+    #[arg(
+        long = "handler",
+        short = 'H',
+        value_name = "NAME|GLOB",
+        default_value = "*_handler",
+        value_parser = NonEmptyStringValueParser::new()
+    )]
     pub handlers: Vec<String>,
     /// Print JSON.
     #[arg(long)]
@@ -204,7 +213,8 @@ pub struct RunArgs {
         long = "handler",
         short = 'H',
         required_unless_present_any = ["profile", "no_probe"],
-        value_name = "NAME|GLOB"
+        value_name = "NAME|GLOB",
+        value_parser = NonEmptyStringValueParser::new()
     )]
     pub handlers: Vec<String>,
     /// Measure the load and its costs without probes; needs no privileges.
@@ -242,9 +252,16 @@ pub struct RunArgs {
     /// instructions. The recording has it, and recordings of different clocks are not compared.
     #[arg(long, value_parser = one_of(CLOCKS), default_value_t = Clock::Wall)]
     pub clock: Clock,
-    /// Built-in load, such as connect (repeatable, or several with commas: they run side by side); an
-    /// unknown name prints the list. Without a name: the one of --profile.
-    #[arg(long, value_delimiter = ',', num_args = 0..=1, value_name = "KIND", conflicts_with = "load")]
+    /// Built-in load (repeatable, or several with commas: they run side by side). Without a name: the one
+    /// of --profile.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        num_args = 0..=1,
+        value_name = "KIND",
+        value_parser = Builtin,
+        conflicts_with = "load"
+    )]
     pub builtin: Option<Vec<BuiltinKind>>,
     /// Operations per second of each built-in load, such as 200/s [default: as fast as possible].
     #[arg(long, requires = "builtin", value_name = "N/s")]
@@ -357,10 +374,10 @@ pub struct CostArgs {
     #[arg(long, short)]
     pub module: Option<String>,
     /// The handler.
-    #[arg(long, short = 'H', value_name = "NAME")]
+    #[arg(long, short = 'H', value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub handler: String,
-    /// Built-in load that calls it, such as connect.
-    #[arg(long, value_name = "KIND")]
+    /// Built-in load that calls it.
+    #[arg(long, value_name = "KIND", value_parser = Builtin)]
     pub builtin: BuiltinKind,
     /// Backend whose cost is measured: see `profiler run --help`.
     #[arg(long, value_name = "NAME")]
@@ -407,6 +424,27 @@ fn one_of<T: Copy + Send + Sync + 'static>(values: Names<T>) -> impl TypedValueP
         let named = values.iter().find(|(name, ..)| *name == given);
         named.map(|(_, value, _)| *value).ok_or("there is no such value")
     })
+}
+
+/// A built-in load by its name; help and completions list all, and an error of its own says more than clap's.
+#[derive(Debug, Clone)]
+struct Builtin;
+
+impl TypedValueParser for Builtin {
+    type Value = BuiltinKind;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<BuiltinKind, clap::Error> {
+        str::parse::<BuiltinKind>.parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(BuiltinKind::ALL.iter().map(|kind| PossibleValue::new(kind.name()))))
+    }
 }
 
 fn percent(text: &str) -> Result<f64, String> {

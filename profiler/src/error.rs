@@ -39,6 +39,8 @@ pub mod exit {
     pub const LAB_FAILED: u8 = 15;
     /// The driver was replaced or unloaded while it was measured, or between two runs; reported and saved.
     pub const DRIVER_REPLACED: u8 = 16;
+    /// Ended by SIGHUP (128 + 1), as its terminal was closed; what was measured until then was reported and saved.
+    pub const HUNG_UP: u8 = 129;
     /// Ended by Ctrl-C (128 + SIGINT); what was measured until then was reported and saved.
     pub const INTERRUPTED: u8 = 130;
     /// Ended by SIGTERM (128 + 15); what was measured until then was reported and saved.

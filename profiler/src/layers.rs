@@ -34,6 +34,7 @@ const ROWS: &[&[&str]] = &[
         "text",
         "toml_file",
     ],
+    &["terminal"],
 ];
 
 /// Modules used, by the module that uses them: where, and which.

@@ -3,6 +3,11 @@
 //! Data flows one way: [`kernel`] resolves names, [`probe`] measures them while a [`load`] runs,
 //! and what comes out is a [`recording`], which [`export`] shows. [`run`] is one measurement over time; [`cmd`]
 //! joins these.
+#![deny(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "they panic where nobody reads: `terminal` does not"
+)]
 
 pub mod atomic_file;
 pub mod bisect;
@@ -34,6 +39,7 @@ pub mod serve;
 pub mod stats;
 pub mod stop;
 pub mod sweep;
+pub mod terminal;
 pub mod text;
 pub mod toml_file;
 pub mod trace_cmd;

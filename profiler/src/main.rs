@@ -1,5 +1,8 @@
 //! The `profiler` program.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -7,18 +10,35 @@ use profiler::{
     cli::{Cli, Command},
     cmd,
     error::Failure,
+    terminal,
 };
 
 fn main() -> ExitCode {
     profiler::load::run_subprocess_if_asked();
     profiler::probe::keeper::become_keeper_if_asked();
-    match run(Cli::parse().command) {
+    match run(parsed()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("error: {failure}");
+            terminal::say(&format!("error: {failure}"));
             ExitCode::from(failure.code)
         }
     }
+}
+
+/// The command line. A shell's glob may put a file's name into it, which errors quote beside colours of their own.
+fn parsed() -> Command {
+    let steers = |argument: OsString| {
+        let text = argument.to_string_lossy();
+        *text != *terminal::clean_lines(&text)
+    };
+    let parsed = Cli::try_parse().unwrap_or_else(|error| {
+        if !error.use_stderr() || !std::env::args_os().any(steers) {
+            error.exit();
+        }
+        terminal::say(error.render().to_string().trim_end());
+        std::process::exit(error.exit_code())
+    });
+    parsed.command
 }
 
 /// An arm for each subcommand.

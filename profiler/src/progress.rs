@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::terminal::{clean_lines, say};
+
 /// Progress of one run.
 pub struct Progress {
     bar: Option<ProgressBar>,
@@ -39,8 +41,8 @@ impl Progress {
             return;
         }
         match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("{text}")),
-            None => eprintln!("{text}"),
+            Some(bar) => bar.suspend(|| say(text)),
+            None => say(text),
         }
     }
 
@@ -101,7 +103,7 @@ impl Progress {
             let lines = terminal_size::terminal_size_of(std::io::stderr())
                 .map_or(24, |(_, height)| usize::from(height.0));
             // The bar itself, and the line that the cursor is on.
-            bar.set_prefix(format!("\n{}", text(lines.saturating_sub(2))));
+            bar.set_prefix(format!("\n{}", clean_lines(&text(lines.saturating_sub(2)))));
         }
     }
 

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 pub enum StopReason {
     /// The duration is over: the usual end of a load without a fixed number of operations.
     Duration,
-    /// Ctrl-C, SIGTERM, or the run was abandoned.
+    /// Ctrl-C, SIGTERM, SIGHUP, or the run was abandoned.
     Interrupted,
     /// Another load of the same run failed, so the mix is no longer the one asked for.
     LoadFailed,

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
+use crate::terminal::clean;
+
 /// Largest size of a file of settings.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
@@ -77,7 +79,8 @@ pub(crate) fn parse<T: DeserializeOwned, U>(
         .map_err(|error| (error.span().unwrap_or_default(), error.message().replace('\n', ", ")));
     values.and_then(check).map_err(|(span, message)| {
         let (line, column) = place(text, span.start);
-        BadToml { origin: origin.to_owned(), line, column, message }
+        // It may quote an unknown key.
+        BadToml { origin: origin.to_owned(), line, column, message: clean(&message).into_owned() }
     })
 }
 

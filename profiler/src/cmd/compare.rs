@@ -1,6 +1,6 @@
 //! `profiler compare`: what differs between two sets of runs.
 
-use super::{report::stdout_width, sides::Files, to_stdout};
+use super::{data_to_stdout, report::stdout_width, sides::Files, to_stdout};
 use crate::atomic_file::OutputFile;
 use crate::cli::compare::{CompareArgs, Format};
 use crate::error::{Failure, exit};
@@ -26,7 +26,7 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     }
     match args.format {
         Format::Text => to_stdout(&compare::text(&report, stdout_width())),
-        Format::Json => to_stdout(&String::from_utf8_lossy(&indented(&report))),
+        Format::Json => data_to_stdout(&indented(&report)),
         Format::Markdown => to_stdout(&compare::markdown(&report)),
     }
 }

@@ -1,6 +1,6 @@
 //! `profiler doctor`: what this machine can measure, and what to do where it cannot.
 
-use super::{json, report::stdout_width, to_stdout};
+use super::{data_to_stdout, json, report::stdout_width, to_stdout};
 use crate::cli::DoctorArgs;
 use crate::doctor::{Machine, examine, table};
 use crate::error::{Failure, exit};
@@ -12,8 +12,10 @@ use crate::error::{Failure, exit};
 pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     super::restore_tracefs();
     let report = examine(&Machine::this(), args.module.as_deref(), &args.handlers);
-    let text = if args.json { json(&report)? } else { table::text(&report, stdout_width()) };
-    to_stdout(&text)?;
+    match args.json {
+        true => data_to_stdout(json(&report)?.as_bytes())?,
+        false => to_stdout(&table::text(&report, stdout_width()))?,
+    }
     if report.can_measure {
         return Ok(());
     }

@@ -1,6 +1,6 @@
 //! `profiler explain`: where the instructions or the time of handlers go, and what differs between two builds.
 
-use super::{report::stdout_width, restore_tracefs, sides::read, to_stdout};
+use super::{data_to_stdout, report::stdout_width, restore_tracefs, sides::read};
 use crate::atomic_file::OutputFile;
 use crate::cli::explain::{ExplainArgs, LiveArgs};
 use crate::error::{Failure, exit};
@@ -12,6 +12,7 @@ use crate::probe;
 use crate::progress::Progress;
 use crate::recording::Backend;
 use crate::run::{self, Measured, Options};
+use crate::terminal::say;
 use crate::verdict::{Run, Sides};
 
 /// Explains: see the [command line](ExplainArgs).
@@ -51,7 +52,7 @@ fn live(args: &ExplainArgs, output: Option<OutputFile>) -> Result<(), Failure> {
     let called = recordings.first().filter(|recording| recording.calls() > 0);
     let (Some(recording), Some(load)) = (called, args.trace.builtin) else {
         for warning in recordings.iter().flat_map(|recording| &recording.warnings) {
-            eprintln!("warning: {}", warning.text);
+            say(&format!("warning: {}", warning.text));
         }
         return Ok(end?);
     };
@@ -101,6 +102,6 @@ fn deliver(
         .map_err(|error| Failure::new(exit::INTERNAL, format!("cannot draw: {error}")))?;
     match output {
         Some(output) => Ok(output.commit(&bytes)?),
-        None => to_stdout(&String::from_utf8_lossy(&bytes)),
+        None => data_to_stdout(&bytes),
     }
 }

@@ -149,6 +149,7 @@ pub(super) fn of_signal(signal: Signal) -> u8 {
     match signal {
         Signal::Interrupt => exit::INTERRUPTED,
         Signal::Terminate => exit::TERMINATED,
+        Signal::Hangup => exit::HUNG_UP,
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::Path;
 use crate::atomic_file::OutputFile;
 use crate::error::{Failure, exit};
 use crate::progress::Progress;
+use crate::terminal::write;
 use crate::trace_cmd::{Import, ImportError, Percentile, json, table};
 
 /// Options of an import.
@@ -51,13 +52,10 @@ pub fn trace_cmd(options: &Options<'_>, out: &mut dyn Write) -> Result<(), Failu
     let replaces_table = json.as_ref().is_some_and(OutputFile::is_stdout);
     if !replaces_table {
         let text = table::table(&import, options.percentile, options.width);
-        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                let message = format!("cannot write the table: {error}: write it elsewhere");
-                return Err(Failure::new(exit::BAD_OUTPUT, message));
-            }
-            _ => {}
-        }
+        write(out, text.as_bytes()).map_err(|error| {
+            let message = format!("cannot write the table: {error}: write it elsewhere");
+            Failure::new(exit::BAD_OUTPUT, message)
+        })?;
     }
     if let Some(json) = json {
         let document = json::document(&import, options.percentile)

@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use profiler_vm::debian::Unpacked;
 use serde::Serialize;
 
-use super::{grid, json, report::stdout_width, to_stdout};
+use super::{data_to_stdout, grid, json, report::stdout_width, to_stdout};
 use crate::cli::{KernelsAction, KernelsArgs};
 use crate::error::Failure;
 use crate::export::cell::bytes;
 use crate::kernels::Cache;
+use crate::terminal::say;
 
 /// See the [command line](KernelsArgs).
 ///
@@ -21,24 +22,24 @@ pub fn run(args: &KernelsArgs) -> Result<(), Failure> {
     let cache = Cache::of_user()?;
     match &args.action {
         KernelsAction::Fetch(args) => {
-            cache.fetch(&args.versions, args.headers, &mut |text| eprintln!("{text}"))?;
+            cache.fetch(&args.versions, args.headers, &mut |text| say(text))?;
             Ok(())
         }
         KernelsAction::Remove(args) => {
             let removed = cache.remove(&args.versions)?;
-            removed.iter().for_each(|kernel| eprintln!("removed Linux {}", kernel.release));
+            removed.iter().for_each(|kernel| say(&format!("removed Linux {}", kernel.release)));
             Ok(())
         }
         KernelsAction::List(args) => {
             let listed: Vec<Listed> = cache.list().into_iter().map(Listed::of).collect();
             if args.json {
-                return to_stdout(&json(&listed)?);
+                return data_to_stdout(json(&listed)?.as_bytes());
             }
             if listed.is_empty() {
-                eprintln!(
+                say(&format!(
                     "no kernel in {}: `profiler kernels fetch 6.1` gets one",
                     cache.folder().display()
-                );
+                ));
                 return Ok(());
             }
             let rows = listed.iter().map(Listed::row).collect();

@@ -1,6 +1,6 @@
 //! `profiler list`: the functions of a module or of the kernel image, and whether each can be traced.
 
-use super::{json, report::stdout_width, to_stdout};
+use super::{data_to_stdout, json, report::stdout_width, to_stdout};
 use crate::cli::ListArgs;
 use crate::error::Failure;
 use crate::export::list::table;
@@ -14,7 +14,7 @@ pub fn run(args: &ListArgs) -> Result<(), Failure> {
     super::restore_tracefs();
     let functions = KernelFiles::default().functions(args.module.as_deref(), &args.patterns)?;
     if args.json {
-        return to_stdout(&json(&functions)?);
+        return data_to_stdout(json(&functions)?.as_bytes());
     }
     to_stdout(&table(&functions, stdout_width()))
 }

@@ -1,12 +1,13 @@
 //! A module for each subcommand, or for a few of a kind.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 
 use crate::error::{Failure, exit};
 use crate::export::grid::words as grid;
 use crate::probe::keeper;
 use crate::serve::control::{self, Answer, Request};
+use crate::terminal::{clean_lines, say, write};
 
 mod exports;
 mod failures;
@@ -34,23 +35,26 @@ pub mod shell;
 pub mod status;
 pub mod sweep;
 
-/// Writes to standard output; a closed pipe is not an error.
+/// Writes text for a reader to standard output; one that is gone is not an error.
 fn to_stdout(text: &str) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(exit::BAD_OUTPUT, format!("cannot write the output: {error}")))
-        }
-        _ => Ok(()),
-    }
+    data_to_stdout(clean_lines(text).as_bytes())
+}
+
+/// As [`to_stdout`], for what programs read: every byte as it is.
+fn data_to_stdout(bytes: &[u8]) -> Result<(), Failure> {
+    write(&mut io::stdout().lock(), bytes).map_err(|error| {
+        Failure::new(exit::BAD_OUTPUT, format!("cannot write the output: {error}"))
+    })
 }
 
 /// Restores what a killed profiler had changed in tracefs, and reports it.
 fn restore_tracefs() {
     match keeper::put_back(Path::new("/")) {
         Ok(done) if done.is_all() && done.journal.is_none() => {}
-        Ok(done) => eprintln!("{done}"),
-        Err(error) => eprintln!("warning: tracefs was not restored after an earlier run: {error}"),
+        Ok(done) => say(&done.to_string()),
+        Err(error) => {
+            say(&format!("warning: tracefs was not restored after an earlier run: {error}"));
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{json, report::stdout_width, to_stdout};
+use super::{data_to_stdout, json, report::stdout_width, to_stdout};
 use crate::cli::ProfilesArgs;
 use crate::error::{Failure, exit};
 use crate::export::load_profiles::{in_full, table};
@@ -22,7 +22,7 @@ pub fn run(args: &ProfilesArgs) -> Result<(), Failure> {
             profiles.push(profile);
         }
         if args.json {
-            return to_stdout(&json(&profiles)?);
+            return data_to_stdout(json(&profiles)?.as_bytes());
         }
         let texts: Vec<String> = profiles.iter().map(in_full).collect();
         return to_stdout(&texts.join("\n"));
@@ -30,7 +30,7 @@ pub fn run(args: &ProfilesArgs) -> Result<(), Failure> {
     let listed = library.list()?;
     if args.json {
         let entries: Vec<Entry> = listed.iter().map(Entry::of).collect();
-        to_stdout(&json(&entries)?)?;
+        data_to_stdout(json(&entries)?.as_bytes())?;
     } else {
         to_stdout(&table(&listed, stdout_width()))?;
     }

@@ -10,9 +10,9 @@ use crate::atomic_file::OutputFile;
 use crate::error::{Failure, exit};
 use crate::export::plot::plots;
 use crate::export::{Format, Html, Look, Unit, series};
+use crate::terminal::write;
 
 pub(super) use print::unwritable;
-use print::write;
 pub use print::{print_plots, print_series, stdout_width};
 use select::{one, read, several};
 

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::error::{Failure, exit};
 use crate::probe::keeper;
+use crate::terminal::say;
 
 /// See the [command line](crate::cli::Command::Restore).
 ///
@@ -20,7 +21,7 @@ pub fn run() -> Result<(), Failure> {
         return Err(failed(done.to_string()));
     }
     if done.journal.is_some() {
-        eprintln!("{done}");
+        say(&done.to_string());
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ use crate::run::{Measured, Run};
 /// See the [command line](RunArgs).
 ///
 /// # Errors
-/// With the exit code of the [table](exit). Codes 5, 6, 9, 130 and 143 come after the report.
+/// With the exit code of the [table](exit). Codes 5, 6, 9, 129, 130 and 143 come after the report.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
     if !args.no_probe {
         privileges::check()?;

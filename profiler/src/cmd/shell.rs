@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::to_stdout;
+use super::data_to_stdout;
 use crate::atomic_file::OutputFile;
 use crate::cli::{CompletionsArgs, ManArgs, completions as script, man_pages};
 use crate::error::{Failure, exit};
@@ -12,7 +12,7 @@ use crate::error::{Failure, exit};
 /// # Errors
 /// If standard output cannot be written.
 pub fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
-    to_stdout(&String::from_utf8_lossy(&script(args.shell)))
+    data_to_stdout(&script(args.shell))
 }
 
 /// Prints a man page, or writes all of them to a folder.
@@ -34,7 +34,7 @@ pub fn man(args: &ManArgs) -> Result<(), Failure> {
         None => "profiler".to_owned(),
     };
     match pages.iter().find(|(name, _)| *name == wanted) {
-        Some((_, page)) => to_stdout(&String::from_utf8_lossy(page)),
+        Some((_, page)) => data_to_stdout(page),
         None => {
             let known: Vec<&str> =
                 pages.iter().filter_map(|(name, _)| name.strip_prefix("profiler-")).collect();

@@ -3,7 +3,7 @@
 use std::io::{IsTerminal as _, stdout};
 use std::time::Duration;
 
-use super::{ask, json, to_stdout, unexpected};
+use super::{ask, data_to_stdout, json, to_stdout, unexpected};
 use crate::cli::StatusArgs;
 use crate::error::{Failure, exit};
 use crate::progress::Progress;
@@ -21,7 +21,7 @@ const EVERY: Duration = Duration::from_secs(1);
 pub fn run(args: &StatusArgs) -> Result<(), Failure> {
     let status = state()?;
     if args.json {
-        return to_stdout(&json(&status)?);
+        return data_to_stdout(json(&status)?.as_bytes());
     }
     let mut progress = Progress::new(false);
     if !stdout().is_terminal() || !progress.is_drawn() {

@@ -1,8 +1,7 @@
 //! Texts of table cells: durations in a unit, names, sizes.
 
-use std::borrow::Cow;
-
 use crate::recording::{HandlerRecording, Meter, Recording};
+pub(crate) use crate::terminal::clean;
 
 /// Unit of the durations in a table.
 #[derive(
@@ -102,21 +101,6 @@ impl Unit {
         let places = self.places();
         format!("{:.*}", places + 1, ns / 10_f64.powi(places as i32))
     }
-}
-
-/// Replaces characters by which text from a file could control the reader's terminal.
-pub(crate) fn clean(text: &str) -> Cow<'_, str> {
-    if text.chars().any(is_unsafe) {
-        Cow::Owned(text.chars().map(|c| if is_unsafe(c) { '\u{fffd}' } else { c }).collect())
-    } else {
-        Cow::Borrowed(text)
-    }
-}
-
-/// Control characters, and those that reorder the text around them.
-fn is_unsafe(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// The handler's name, with its module where the name alone would be ambiguous.

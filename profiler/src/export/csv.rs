@@ -82,7 +82,11 @@ impl Exporter for Csv {
 
 #[expect(clippy::too_many_lines, reason = "a line a column, in the order of `HEADER`")]
 fn row(run: usize, recording: &Recording, handler: &HandlerRecording) -> [String; 40] {
-    let text = |text: &str| clean(text).into_owned();
+    // A spreadsheet takes a cell that begins so for a formula, which may call out; no function or kernel has such a name.
+    let text = |text: &str| match text.starts_with(['=', '+', '-', '@']) {
+        true => format!("'{}", clean(text)),
+        false => clean(text).into_owned(),
+    };
     let fact = |fact: Option<&str>| fact.map_or_else(String::new, text);
     let ns = |ns: Option<u64>| ns.map_or_else(String::new, |ns| ns.to_string());
     let quantile = |quantile: f64| ns(handler.quantile_ns(quantile));

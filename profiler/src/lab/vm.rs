@@ -49,11 +49,11 @@ pub(super) fn run(
     };
     let outcome = match boot() {
         Err(VmError::Ended { last, .. }) if last.iter().any(|line| is_of_qemu(line)) => {
-            eprintln!(
+            crate::terminal::say(&format!(
                 "warning: {}: QEMU ended by an error of its own, and the boot is begun again: {}",
                 place(plan, run.take()),
                 last.iter().find(|line| is_of_qemu(line)).map_or("", |line| line.trim())
-            );
+            ));
             boot()
         }
         ended => ended,

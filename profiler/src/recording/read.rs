@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::error::Category;
 
 use super::{Inconsistent, Recording, SCHEMA, VERSION};
+use crate::terminal::clean;
 
 /// What the field `schema` of every series says.
 pub const SERIES_SCHEMA: &str = "profiler/series";
@@ -118,8 +119,9 @@ pub enum ReadError {
     },
     /// A field is missing or of the wrong type.
     #[error(
-        "{} is a damaged recording: {source}: restore it from its source, or measure again",
-        path.display()
+        "{} is a damaged recording: {}: restore it from its source, or measure again",
+        path.display(),
+        clean(&source.to_string())
     )]
     Malformed {
         /// The file.
@@ -129,8 +131,9 @@ pub enum ReadError {
     },
     /// Its parts contradict each other.
     #[error(
-        "{} contradicts itself: {source}: it was edited or damaged; restore it, or measure again",
-        path.display()
+        "{} contradicts itself: {}: it was edited or damaged; restore it, or measure again",
+        path.display(),
+        clean(&source.to_string())
     )]
     Inconsistent {
         /// The file.

@@ -10,6 +10,7 @@ use super::loads::{LoadStatus, TestRuns, mix_changes};
 use super::{Backend, Clock, HandlerRecording, Meter, Recording, Source};
 use crate::kernel::module::ModuleFacts;
 use crate::stop::StopReason;
+use crate::terminal::clean;
 
 /// How far two windows of the same length may be apart: timers are late, more so on a busy machine.
 const WINDOW_TOLERANCE: f64 = 0.05;
@@ -219,7 +220,7 @@ pub struct Difference {
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} against {}", self.what, self.first, self.second)
+        write!(f, "{}: {} against {}", self.what, clean(&self.first), clean(&self.second))
     }
 }
 

@@ -16,6 +16,8 @@ pub enum Signal {
     Interrupt,
     /// SIGTERM.
     Terminate,
+    /// SIGHUP: the terminal or the connection is gone.
+    Hangup,
 }
 
 impl fmt::Display for Signal {
@@ -23,6 +25,7 @@ impl fmt::Display for Signal {
         f.write_str(match self {
             Self::Interrupt => "SIGINT",
             Self::Terminate => "SIGTERM",
+            Self::Hangup => "SIGHUP",
         })
     }
 }
@@ -31,6 +34,8 @@ impl fmt::Display for Signal {
 pub struct Signals {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
+    /// None under `nohup`.
+    hangup: Option<tokio::signal::unix::Signal>,
 }
 
 impl Signals {
@@ -43,6 +48,9 @@ impl Signals {
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
+            hangup: (!profiler_vm::hangup_is_ignored())
+                .then(|| listen(SignalKind::hangup()))
+                .transpose()?,
         })
     }
 
@@ -57,9 +65,17 @@ impl Signals {
 
     /// The next one.
     pub async fn next(&mut self) -> Signal {
+        let Self { interrupt, terminate, hangup } = self;
+        let hangup = async {
+            match hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
-            _ = self.interrupt.recv() => Signal::Interrupt,
-            _ = self.terminate.recv() => Signal::Terminate,
+            _ = interrupt.recv() => Signal::Interrupt,
+            _ = terminate.recv() => Signal::Terminate,
+            _ = hangup => Signal::Hangup,
         }
     }
 }

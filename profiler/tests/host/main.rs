@@ -38,4 +38,5 @@ mod serve_prometheus;
 mod serve_state;
 mod shell;
 mod systemd;
+mod terminal;
 mod unlike;

@@ -179,6 +179,7 @@ fn each_exit_code_is_had() {
         ("TOO_FEW_RUNS", "tests of the gate"),
         ("LAB_FAILED", "tests of the lab"),
         ("DRIVER_REPLACED", "vm: replaced"),
+        ("HUNG_UP", "terminal; vm: ends"),
         ("INTERRUPTED", "vm: ends"),
         ("TERMINATED", "vm: ends"),
     ];

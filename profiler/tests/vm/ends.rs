@@ -159,8 +159,11 @@ fn the_driver_can_be_unloaded_when_the_first_byte_of_a_report_is_out() {
 #[ignore = "VM 5.10 7.2: the oldest and the newest"]
 fn signals_end_a_run_with_its_report() {
     testbed::load();
-    for (signal, code) in [(Signal::SIGINT, exit::INTERRUPTED), (Signal::SIGTERM, exit::TERMINATED)]
-    {
+    for (signal, code) in [
+        (Signal::SIGINT, exit::INTERRUPTED),
+        (Signal::SIGTERM, exit::TERMINATED),
+        (Signal::SIGHUP, exit::HUNG_UP),
+    ] {
         let mut run = Started::run(
             &format!("{CONNECT} --builtin connect --duration 60s --json {{}}/result.json"),
             &[],

@@ -226,8 +226,11 @@ fn tracefs_is_as_it_was_found_after_a_run_a_signal_and_a_panic() {
     assert_as_found(&found);
 
     let found = self::found();
-    for (signal, code) in [(Signal::SIGINT, exit::INTERRUPTED), (Signal::SIGTERM, exit::TERMINATED)]
-    {
+    for (signal, code) in [
+        (Signal::SIGINT, exit::INTERRUPTED),
+        (Signal::SIGTERM, exit::TERMINATED),
+        (Signal::SIGHUP, exit::HUNG_UP),
+    ] {
         let mut run = Started::run(
             &format!("{RUN} --builtin connect --duration 60s --json {{}}/result.json"),
             &[],

@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::atomic_file::OutputFile;
 use crate::cli::compare::Format;
 use crate::cli::gate::GateArgs;
-use crate::cmd::{report::stdout_width, to_stdout};
+use crate::cmd::{data_to_stdout, report::stdout_width, to_stdout};
 use crate::error::{Failure, exit};
 use crate::export::verdict::GateReport;
 use crate::export::{gate as export, html, json::indented};
@@ -56,7 +56,7 @@ impl Outputs {
 fn show(args: &GateArgs, report: &GateReport) -> Result<(), Failure> {
     let on_github = std::env::var_os("GITHUB_ACTIONS").is_some_and(|value| value == "true");
     match args.format {
-        Format::Json => to_stdout(&String::from_utf8_lossy(&indented(report))),
+        Format::Json => data_to_stdout(&indented(report)),
         Format::Markdown => to_stdout(&export::markdown(report)),
         Format::Text => {
             let mut text = export::text(report, stdout_width());

@@ -6,6 +6,7 @@ use crate::error::{Failure, exit};
 use crate::export::plot::plots;
 use crate::export::{Unit, series};
 use crate::recording::{Recording, Series};
+use crate::terminal::write;
 
 /// Prints the table of `series`, at the end of a run or of several: byte for byte what
 /// `profiler report` prints of its file with the same unit and width. `width` is the terminal's, in columns; `None` never
@@ -28,14 +29,6 @@ pub fn print_series(
 /// If `out` cannot be written. A closed pipe is not an error.
 pub fn print_plots(recordings: &[Recording], out: &mut dyn Write) -> io::Result<()> {
     recordings.iter().try_for_each(|recording| write(out, plots(recording).as_bytes()))
-}
-
-/// Writes `bytes`; a closed pipe is not an error.
-pub(super) fn write(out: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
-    match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result,
-    }
 }
 
 /// Columns of the terminal; `None` if standard output is not one.

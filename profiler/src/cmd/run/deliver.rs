@@ -9,6 +9,7 @@ use crate::cli::RunArgs;
 use crate::error::Failure;
 use crate::export::{Exporter as _, Json};
 use crate::recording::Series;
+use crate::terminal::say;
 
 /// Prints the table and writes the files, even if one fails. `is_several` if more than one run was asked for:
 /// `--json` is then a series, however many there are.
@@ -32,8 +33,11 @@ pub(super) fn deliver(
         false => rescued(failure, &document),
     });
     let printed = if to_stdout {
-        // A file goes to standard output, so the table goes to standard error.
-        print(args, result, None, &mut std::io::stderr().lock())
+        // A file goes to standard output, so the table goes to standard error, which nobody need read.
+        let mut text = Vec::new();
+        let printed = print(args, result, None, &mut text);
+        say(String::from_utf8_lossy(&text).trim_end());
+        printed
     } else {
         let out = &mut std::io::stdout().lock();
         print(args, result, report::stdout_width(), out)

@@ -2,6 +2,7 @@
 
 use crate::recording::Meter;
 use crate::recording::unlike::Difference;
+use crate::terminal::clean;
 use crate::text::{listed, plural};
 use crate::verdict::{
     Calls, ChangeRecord, Conclusion, Design, Enough, Evidence, Gate, Line, Note, Refusal, Shown,
@@ -114,7 +115,7 @@ fn changed(record: &ChangeRecord, limit: Threshold, shown: Shown) -> String {
         }
         Shown::Undecided => {
             format!(
-                "{change}, between {low} and {high}, {limit}: measure more runs, or on a quieter machine"
+                "{change}, between {low} and {high}, {limit}: measure more runs, or, by the wall clock, on a quieter machine"
             )
         }
     }
@@ -317,6 +318,7 @@ fn unlike(unlike: &Unlike) -> String {
         [other, rest @ ..] => format!("{other} and {} more", rest.len()),
         [] => "another".to_owned(),
     };
+    let (first, second) = (clean(first), clean(second));
     format!("{what}: {first} in {}, {second} in {others}", unlike.first)
 }
 
@@ -439,7 +441,7 @@ mod tests {
             (
                 change(Threshold::Floor(20.0), Shown::Undecided),
                 "+3.00 % (1000.0 ns to 1030.0 ns), between +2.00 % and +4.00 %, limit 20.0 ns (floor): \
-                 measure more runs, or on a quieter machine",
+                 measure more runs, or, by the wall clock, on a quieter machine",
             ),
             (
                 Evidence::Lost { share: 0.0011, allowed: 0.001 },

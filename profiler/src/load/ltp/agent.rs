@@ -39,7 +39,7 @@ pub(in crate::load) fn main(mut args: impl Iterator<Item = OsString>) -> i32 {
     match result {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("profiler: the agent that runs tests: {error}");
+            crate::terminal::say(&format!("profiler: the agent that runs tests: {error}"));
             1
         }
     }

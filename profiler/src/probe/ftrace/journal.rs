@@ -198,7 +198,7 @@ impl Drop for Journal {
         if !self.changes.is_empty()
             && let Err(error) = self.undo()
         {
-            eprintln!("warning: {error}");
+            crate::terminal::say(&format!("warning: {error}"));
         }
     }
 }

@@ -281,7 +281,7 @@ impl Drop for FtraceSession {
             stream.close();
         }
         if let Err(error) = self.tracing.restore() {
-            eprintln!("warning: {error}");
+            crate::terminal::say(&format!("warning: {error}"));
         }
     }
 }

@@ -75,7 +75,7 @@ impl Tracing {
         let top = Folder::find(root)?;
         let (mut journal, recovered) = Journal::begin(root)?;
         if let Some(recovered) = recovered {
-            eprintln!("{recovered}");
+            crate::terminal::say(&recovered.to_string());
         }
         check_global(root, &top)?;
         if options.call_tree {
