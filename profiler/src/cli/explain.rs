@@ -72,8 +72,8 @@ pub struct LiveArgs {
     /// Kernel module that holds the handler; without it, it is a function of the kernel image.
     #[arg(long, short, requires = "live")]
     pub module: Option<String>,
-    /// Built-in load that calls it, such as connect.
-    #[arg(long, requires = "live", value_name = "KIND")]
+    /// Built-in load that calls it.
+    #[arg(long, requires = "live", value_name = "KIND", value_parser = super::Builtin)]
     pub builtin: Option<BuiltinKind>,
     /// Operations of the load.
     #[arg(

@@ -12,7 +12,7 @@ Examples:
   # parts of one measurement
   profiler merge shard-*.json -o all.json
   # runs on machines with different CPUs, where that does not matter
-  profiler merge a.json b.json --allow-different machine --allow-different mitigations -o both.json";
+  profiler merge a.json b.json --allow-different machine,mitigations -o both.json";
 
 /// Arguments of `profiler merge`.
 #[derive(Debug, Args)]
@@ -24,9 +24,9 @@ pub struct MergeArgs {
     /// Write the sum to this file as JSON (`-` is standard output).
     #[arg(long, short, value_name = "FILE")]
     pub output: PathBuf,
-    /// Merge also where the runs differ in this (repeatable). Clock, backend and precision are
-    /// never merged.
-    #[arg(long = "allow-different", value_name = "WHAT", value_parser = what())]
+    /// Merge also where the runs differ in this (repeatable, or several with commas). Clock, backend and
+    /// precision are never merged.
+    #[arg(long = "allow-different", value_name = "WHAT", value_delimiter = ',', value_parser = what())]
     pub allowed: Vec<What>,
     /// Only errors on standard error.
     #[arg(long, short)]

@@ -24,6 +24,13 @@ impl Files {
     /// If a side has no file.
     pub(super) fn of(args: &SidesArgs, base_needed: bool) -> Result<Self, Failure> {
         let usage = |text: &str| Failure::new(exit::USAGE, text);
+        let is_option = |file: &&PathBuf| file.to_string_lossy().starts_with("--");
+        if let Some(option) = args.base.iter().chain(&args.candidate).find(is_option) {
+            return Err(usage(&format!(
+                "what follows `--` are files of the candidate: write {} before it",
+                option.display()
+            )));
+        }
         match (args.base.as_slice(), args.candidate.as_slice()) {
             ([base, candidate], []) => {
                 Ok(Self { base: vec![base.clone()], candidate: vec![candidate.clone()] })

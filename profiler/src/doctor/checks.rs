@@ -409,7 +409,7 @@ fn tools(machine: &Machine) -> [Check; 3] {
     };
     let kirk = match find_program(machine, &["kirk"]) {
         Some(path) => CheckId::Kirk.yes(path.display().to_string()),
-        None => CheckId::Kirk.no("not in PATH", "pipx install kirk"),
+        None => CheckId::Kirk.no("not in PATH", "pipx install kirk==4.2.0"),
     };
     let architecture = std::env::consts::ARCH;
     let qemu = format!("qemu-system-{architecture}");

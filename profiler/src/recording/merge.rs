@@ -23,7 +23,7 @@ use loads::Loads;
 pub enum MergeError {
     /// They are of different kinds of run.
     #[error(
-        "{first} and {second} cannot be merged: {}: measure both alike{}",
+        "{first} and {second} cannot be merged:\n  {}\nmeasure both alike{}",
         listed(differences),
         remedy(differences)
     )]
@@ -76,16 +76,15 @@ struct TooLarge(String);
 const NEVER: [What; 3] = [What::Clock, What::Backend, What::Precision];
 
 fn listed(differences: &[Difference]) -> String {
-    differences.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    differences.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  ")
 }
 
 fn remedy(differences: &[Difference]) -> String {
     if let Some(never) = differences.iter().find(|difference| NEVER.contains(&difference.what)) {
         return format!(" (recordings of different {} never add up)", never.what);
     }
-    let flags: Vec<String> =
-        differences.iter().map(|d| format!("--allow-different {}", d.what)).collect();
-    format!(", or say that it does not matter with {}", flags.join(" "))
+    let whats: Vec<&str> = differences.iter().map(|difference| difference.what.name()).collect();
+    format!(", or, if the difference does not matter, add --allow-different {}", whats.join(","))
 }
 
 /// A sum under way.

@@ -344,3 +344,19 @@ fn no_cell_of_a_csv_file_is_a_formula() {
     assert!(row.iter().any(|cell| cell == "'@SUM(1)"), "{row:?}");
     assert!(!row.iter().any(|cell| cell.starts_with(['=', '+', '-', '@'])), "{row:?}");
 }
+
+#[test]
+fn a_newcomer_is_told_what_to_write() {
+    let one = data("run-9d342e3.json");
+    let said = refused(2, &["run", "--handler=", "--builtin", "open"]);
+    assert!(said.contains("a value is required for '--handler <NAME|GLOB>'"), "{said}");
+    let said = refused(2, &["gate", &one, "--", &one, "--junit", "gate.xml"]);
+    assert!(said.contains("write --junit before it"), "{said}");
+    for args in [&["run", "--help"][..], &["cost", "--help"], &["explain", "--help"]] {
+        let help = text(&profiler(args).stdout);
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(help.contains("values: connect, bind, execve, open,"), "{args:?}: {help}");
+    }
+    let said = refused(2, &["run", "-H", "x", "--builtin", "module"]);
+    assert!(said.contains("a module would have to be loaded for it"), "{said}");
+}
