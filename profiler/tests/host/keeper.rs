@@ -49,7 +49,7 @@ fn a_keeper_ends_with_its_input_and_with_nothing_else() {
         } else {
             drop(input);
         }
-        let patience = Instant::now() + Duration::from_secs(20);
+        let patience = Instant::now() + Duration::from_secs(120);
         let status = loop {
             if let Some(status) = keeper.try_wait().unwrap() {
                 break status;

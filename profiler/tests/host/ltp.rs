@@ -303,7 +303,7 @@ async fn a_stopped_load_ends_at_once_and_leaves_nothing() {
     let told = Instant::now();
     stop.stop(StopReason::Interrupted);
     let outcome = running.await.unwrap();
-    assert!(told.elapsed() < Duration::from_secs(10), "{:?}", told.elapsed());
+    assert!(told.elapsed() < Duration::from_secs(20), "the time limit: {:?}", told.elapsed());
     assert_eq!(outcome.status, LoadStatus::Stopped { by: StopReason::Interrupted });
     let hung = test(&outcome, "hang01");
     assert_eq!((hung.runs, hung.stopped, hung.results.len(), hung.min_ns), (0, 1, 0, None));

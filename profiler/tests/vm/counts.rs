@@ -1,7 +1,6 @@
 //! Every call is counted under all conditions.
 
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use profiler::load::BuiltinKind;
 use profiler::probe::{Options, Probes, Session as _};
@@ -71,24 +70,18 @@ fn calls_on_a_cpu_that_comes_online_later_are_counted() {
 fn sixty_handlers_attach_at_once_and_are_all_counted() {
     let mut patterns = TEN.to_vec();
     patterns.push("testbed_trivial_*");
-    let resolving = Instant::now();
     let targets = resolve(&patterns);
-    let resolved = resolving.elapsed();
     assert_eq!(targets.len(), 60);
-    let attaching = Instant::now();
-    let mut session = Probes::attach(&targets, Options::default()).unwrap();
-    // An emulated CPU shares the machine with other work: `icount::` checks the time.
-    println!("sixty handlers: resolved in {resolved:?}, attached in {:?}", attaching.elapsed());
+    // An emulated CPU shares the machine with other work: `icount::` checks the times of this and of drains.
+    let session = Probes::attach(&targets, Options::default()).unwrap();
     assert_eq!(session.targets().len(), 60);
     assert_memory(&session);
-    let limit = session.is_direct().map(|_| Duration::from_millis(100));
-    drain_soon(limit, "no handler was called", || drop(session.drain().unwrap()));
 
     let mut window = Window::attached(session);
     testbed::trigger("trivial 20");
     let own = own_calls(&run_loads(vec![builtin(BuiltinKind::Connect, 2_000)]));
-    drain_soon(limit, "all were called", || window.drain());
-    drain_soon(limit, "no handler was called again", || window.drain());
+    window.drain();
+    window.drain();
     let measured = window.end();
     for handler in &measured {
         handler.assert_exact();
@@ -133,21 +126,6 @@ fn values_do_not_begin_within_a_cache_line() {
     let offset = offset.unwrap().1.trim().parse::<u64>().unwrap() / 8;
     println!("bpf_array.value at {offset}, {} into a cache line", offset % LINE);
     assert_ne!(offset % LINE, 0, "a value that is not mapped would do, too");
-}
-
-/// A drain takes little CPU time, also of a translated CPU and where many are online. `function-graph` has no limit: it
-/// reads a trace.
-fn drain_soon(limit: Option<Duration>, after: &str, drain: impl FnOnce()) {
-    let before = cpu_time();
-    drain();
-    let took = cpu_time() - before;
-    println!("sixty handlers: drained in {took:?} of CPU time ({after})");
-    assert!(limit.is_none_or(|limit| took < limit), "{after}: {took:?}");
-}
-
-/// CPU time of this thread.
-fn cpu_time() -> Duration {
-    nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap().into()
 }
 
 /// What 60 handlers take: records of three digits for the CPUs that are online now, those that come online later share

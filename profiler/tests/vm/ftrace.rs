@@ -169,8 +169,11 @@ fn traced_calls_that_nest_sleep_migrate_or_are_interrupted() {
 #[ignore = "VM 5.10 7.2: without and with instances of the tracer"]
 fn a_traced_call_under_way_is_in_flight() {
     let window = traced(&["testbed_hold"]);
-    let holding = std::thread::spawn(|| testbed::trigger("hold 3000"));
-    std::thread::sleep(std::time::Duration::from_millis(1000));
+    let calls = || Counters::calls().of("testbed_hold");
+    let before = calls();
+    let holding = std::thread::spawn(|| testbed::trigger("hold 6000"));
+    // The module counts it after the tracer has seen it.
+    eventually("the call does not begin", || calls() > before);
     let Measured { measure, .. } = window.end().remove(0);
     let losses = measure.losses;
     assert_eq!((losses.entries, losses.in_flight, losses.lost), (1, 1, 0), "{losses:?}");

@@ -267,14 +267,27 @@ fn sixty_handlers_attach_soon() {
     drop(Probes::attach(&targets[..1], options).unwrap());
     let in_kernel = time_in_kernel();
     let attaching = Instant::now();
-    let session = Probes::attach(&targets, options).unwrap();
+    let mut session = Probes::attach(&targets, options).unwrap();
     let (took, in_kernel) = (attaching.elapsed(), time_in_kernel() - in_kernel);
     println!("sixty handlers attached by {backend} in {took:?}, {in_kernel:?} of it in the kernel");
     assert_eq!(session.targets().len(), 60);
     assert!(took < longest, "attaching by {backend} took {took:?}");
     let own = took.saturating_sub(in_kernel);
     assert!(own < Duration::from_secs(1), "the profiler itself took {own:?}");
+    // The first drain's code is read over 9p, too.
+    session.drain().unwrap();
+    for after in ["no handler was called", "each was called"] {
+        let draining = Instant::now();
+        session.drain().unwrap();
+        let took = draining.elapsed();
+        println!("sixty handlers drained by {backend} in {took:?}: {after}");
+        assert!(took < DRAIN, "{after}: {took:?}");
+        testbed::trigger("trivial 20");
+    }
 }
+
+/// Most that a drain of sixty handlers takes.
+const DRAIN: Duration = Duration::from_millis(100);
 
 /// CPU time of this thread in system calls.
 fn time_in_kernel() -> Duration {

@@ -203,7 +203,7 @@ fn a_call_under_way_is_in_flight_and_then_counted() {
         if drained[0].books.entries > 0 {
             break drained;
         }
-        assert!(began.elapsed() < Duration::from_secs(3), "the call does not begin");
+        assert!(began.elapsed() < Duration::from_secs(60), "the call does not begin");
         thread::sleep(Duration::from_millis(10));
     };
     assert_eq!((drained[0].books.entries, drained[0].books.in_flight), (1, 1));

@@ -593,7 +593,7 @@ fn a_terminal_shows_what_the_daemon_does() {
     daemon.wait_measuring();
     testbed::trigger("nested 20");
     let program = env!("CARGO_BIN_EXE_profiler");
-    let line = format!("stty rows 30 cols 140; timeout -s INT 5 {program} status; stty -a");
+    let line = format!("stty rows 30 cols 140; timeout -s INT 15 {program} status; stty -a");
     let text = Ended::of(Command::new("script").args(["-qec", &line, "/dev/null"])).stdout;
     assert!(text.matches("TP99 [us]").count() >= 2, "drawn again and again: {text:?}");
     assert!(text.contains(INNER) && text.contains("measuring"), "{text:?}");

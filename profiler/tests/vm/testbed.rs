@@ -38,7 +38,7 @@ pub(crate) fn load() {
 pub(crate) fn insert(file: &Path) {
     run(Command::new("insmod").arg(file));
     // Helpers of udev start programs: their calls are not the loads'.
-    let _ = Command::new("udevadm").args(["settle", "--timeout=30"]).status();
+    let _ = Command::new("udevadm").args(["settle", "--timeout=150"]).status();
 }
 
 /// Whether the kernel has the module's BTF, as it may since 5.11.
