@@ -197,7 +197,8 @@ impl Symbols {
             ..BlockPlace::default()
         };
         self.functions.push(Function { address, name, module: module.clone() });
-        let at = self.places.partition_point(|(begin, _)| *begin < address);
+        // Behind a part that begins there, so that the function is found and not added again.
+        let at = self.places.partition_point(|(begin, _)| *begin <= address);
         self.places.insert(at, (address, place));
         Some(place)
     }

@@ -14,6 +14,10 @@ use object::elf::FileHeader64;
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use object::{LittleEndian, Object as _, ObjectSection as _};
 
+#[cfg(fuzzing)]
+#[path = "../../fuzz/src/hooks/image.rs"]
+pub mod fuzzing;
+
 /// Where the setup header of a bzImage says what it is (Documentation/arch/x86/boot.rst).
 mod header {
     pub(super) const SETUP_SECTS: usize = 0x1f1;
@@ -172,7 +176,8 @@ fn release(image: &[u8]) -> Option<String> {
     };
     let text = text.split(|byte| *byte == 0).next()?;
     let release = std::str::from_utf8(text).ok()?.split_whitespace().next()?;
-    Some(release.to_owned())
+    // It becomes a part of files' names.
+    (!release.contains('/')).then(|| release.to_owned())
 }
 
 /// The compressed kernel in a bzImage.
@@ -261,6 +266,9 @@ mod tests {
         assert_eq!(release(&image(0x20f, 16, 8)).unwrap(), "6.1.0-56-amd64");
         assert_eq!(release(&image(0x20f, 16, 8)[..0x300]), None);
         assert_eq!(release(b"\x7fELF"), None);
+        let mut elsewhere = image(0x20f, 16, 8);
+        elsewhere[0x302] = b'/';
+        assert_eq!(release(&elsewhere), None);
     }
 
     /// An ELF file of one segment, which is a note.

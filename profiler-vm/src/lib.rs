@@ -27,6 +27,8 @@ pub use command::text;
 pub use console::Trouble;
 pub use error::VmError;
 pub use guest::{hangup_is_ignored, logged_lines, run};
+#[cfg(fuzzing)]
+pub use image::fuzzing;
 pub use image::{ImageError, KernelImage};
 pub use script::quote;
 pub use spec::{Accel, Time, VmOutcome, VmSpec};

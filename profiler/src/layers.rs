@@ -343,8 +343,8 @@ fn attributes(item: &Item) -> &[Attribute] {
 }
 
 fn is_for_tests(attribute: &Attribute) -> bool {
-    attribute.path().is_ident("cfg")
-        && attribute.parse_args::<syn::Path>().is_ok_and(|path| path.is_ident("test"))
+    let is_other = |path: syn::Path| path.is_ident("test") || path.is_ident("fuzzing");
+    attribute.path().is_ident("cfg") && attribute.parse_args().is_ok_and(is_other)
 }
 
 fn uses_of_this_crate() -> Uses {

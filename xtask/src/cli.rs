@@ -105,8 +105,11 @@ pub(crate) struct FuzzArgs {
     /// How long each target runs.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) seconds: u32,
+    /// With AddressSanitizer, which takes minutes more to build.
+    #[arg(long)]
+    pub(crate) sanitize: bool,
     /// Only these targets.
-    #[arg(value_parser = clap::builder::PossibleValuesParser::new(crate::fuzz::TARGETS))]
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(crate::fuzz::targets()))]
     pub(crate) targets: Vec<String>,
 }
 

@@ -1,22 +1,29 @@
-//! Fuzzing of every parser: `fuzz/` holds the targets and a small corpus. Stable Rust has the compiler flags of
-//! libFuzzer's instrumentation, so neither nightly nor cargo-fuzz is needed; `cargo fuzz` works in that folder, too.
+//! Fuzzing of every parser: `fuzz/` holds the targets, a small corpus of each, and in its README the modules that they reach.
+//! libFuzzer's instrumentation is flags of stable Rust, AddressSanitizer's is one that stable compilers take with
+//! `RUSTC_BOOTSTRAP`; so neither nightly nor cargo-fuzz is needed. `cargo fuzz` works in that folder, too.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::cli::FuzzArgs;
 use crate::paths::Paths;
 use crate::process;
 use crate::setup::{self, Part};
 
-/// The targets, by the names of their corpora.
-pub(crate) const TARGETS: [&str; 4] = ["trace_cmd", "profile_json", "load_profile", "lab_counts"];
+const README: &str = include_str!("../../fuzz/README.md");
+
+/// The program that has all targets.
+const PROGRAM: &str = "parsers";
 
 /// Coverage counters and comparisons for libFuzzer, as cargo-fuzz has them.
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
+
+/// AddressSanitizer. The library takes three times as long to compile with it, too long for `cargo xtask test`.
+const SANITIZER: &str = "-Zsanitizer=address";
 
 /// With an explicit target, build scripts and macros are not instrumented.
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
@@ -24,41 +31,62 @@ const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 /// Longest input; the parsers' limits are lower.
 const MAX_BYTES: u32 = 64 << 10;
 
-/// Builds the targets; gives the folder with their programs.
-pub(crate) fn build(paths: &Paths) -> Result<PathBuf> {
-    let target = paths.target().join("fuzz");
+/// The rows of the README's table below this heading: cells.
+fn rows(heading: &str) -> impl Iterator<Item = Vec<&'static str>> {
+    let lines = README.lines().skip_while(move |line| *line != heading).skip(1);
+    let lines = lines.take_while(|line| !line.starts_with("## "));
+    let rows = lines.filter(|line| line.starts_with('|')).skip(2);
+    rows.map(|row| row.trim_matches('|').split(" | ").map(str::trim).collect())
+}
+
+/// The targets, by the names of their corpora.
+pub(crate) fn targets() -> Vec<&'static str> {
+    rows("## Targets").map(|row| row[0].trim_matches('`')).collect()
+}
+
+/// Builds the targets; gives their program.
+pub(crate) fn build(paths: &Paths, sanitize: bool) -> Result<PathBuf> {
+    let (folder, flags) = if sanitize {
+        ("fuzz-address", format!("{FLAGS} {SANITIZER}"))
+    } else {
+        ("fuzz", FLAGS.to_owned())
+    };
+    let target = paths.target().join(folder);
     let mut cargo = Command::new("cargo");
     // Not --locked: the file there follows the dependencies of the profiler, which change without it.
     cargo.args(["build", "--release", "--quiet", "--target", TRIPLE]);
     cargo.arg("--target-dir").arg(&target);
-    cargo.env("RUSTFLAGS", FLAGS).current_dir(paths.fuzz());
+    cargo.env("RUSTFLAGS", flags).current_dir(paths.fuzz());
+    if sanitize {
+        cargo.env("RUSTC_BOOTSTRAP", "1");
+    }
     println!("build: fuzz targets");
     process::run(&mut cargo)?;
-    Ok(target.join(TRIPLE).join("release"))
+    Ok(target.join(TRIPLE).join("release").join(PROGRAM))
 }
 
-/// Builds the targets, and runs `targets`, or all if there are none, one after another.
-pub(crate) fn run_each(paths: &Paths, seconds: u32, targets: &[String]) -> Result<()> {
+/// Builds the targets, and runs those of the arguments, or all if there are none, one after another.
+pub(crate) fn run_each(paths: &Paths, args: &FuzzArgs) -> Result<()> {
     setup::ensure(paths, &[Part::Parsers])?;
-    let programs = build(paths)?;
-    let is_wanted =
-        |target: &&&str| targets.is_empty() || targets.iter().any(|name| name == **target);
-    for target in TARGETS.iter().filter(is_wanted) {
-        println!("fuzz: {target}: {}", run(paths, &programs, target, seconds)?);
+    let program = build(paths, args.sanitize)?;
+    let FuzzArgs { seconds, ref targets, .. } = *args;
+    let is_wanted = |target: &&str| targets.is_empty() || targets.iter().any(|name| name == target);
+    for target in self::targets().into_iter().filter(is_wanted) {
+        println!("fuzz: {target}: {}", run(paths, &program, target, seconds)?);
     }
     Ok(())
 }
 
 /// Runs one target for a number of seconds; new inputs are kept below `target/`. A finding is an
 /// error, with the input that shows it.
-pub(crate) fn run(paths: &Paths, programs: &Path, target: &str, seconds: u32) -> Result<String> {
+pub(crate) fn run(paths: &Paths, program: &Path, target: &str, seconds: u32) -> Result<String> {
     let out = paths.target().join("fuzz").join("run").join(target);
     let corpus = out.join("corpus");
     let artifacts = out.join("findings");
     process::create_dir(&corpus)?;
     process::empty_dir(&artifacts)?;
-    let mut fuzz = Command::new(programs.join(target));
-    fuzz.arg(&corpus).arg(paths.fuzz().join("corpus").join(target));
+    let mut fuzz = Command::new(program);
+    fuzz.env("FUZZ_TARGET", target).arg(&corpus).arg(paths.fuzz().join("corpus").join(target));
     fuzz.arg(format!("-max_total_time={seconds}")).arg(format!("-max_len={MAX_BYTES}"));
     fuzz.args(["-timeout=10", "-rss_limit_mb=1024", "-print_final_stats=1"]);
     fuzz.arg(format!("-artifact_prefix={}/", artifacts.display()));
@@ -74,4 +102,84 @@ pub(crate) fn run(paths: &Paths, programs: &Path, target: &str, seconds: u32) ->
         bail!("{target} tried no input");
     }
     Ok(format!("{executed} inputs in {seconds} s"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+
+    use super::*;
+    use crate::digest;
+
+    /// How bytes come into a program, and what takes them apart.
+    const READS: [&str; 12] = [
+        "fs::read(",
+        "read_to_string",
+        "read_to_end",
+        "read_until(",
+        "read_line(",
+        "File::parse",
+        "serde_json::from_",
+        "toml::from_str",
+        "from_ne_bytes",
+        "from_le_bytes",
+        "from_be_bytes",
+        "::decode(",
+    ];
+
+    fn reads(root: &Path, file: &str) -> bool {
+        let text =
+            fs::read_to_string(root.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+        let code = text.split("\n#[cfg(test)]").next().unwrap_or_default();
+        READS.iter().any(|read| code.contains(read))
+    }
+
+    #[test]
+    fn every_module_that_reads_outside_bytes_has_a_target_or_a_reason() {
+        let paths = Paths::find().unwrap();
+        let root = paths.root();
+        let modules = |heading| -> Vec<&str> {
+            rows(heading)
+                .flat_map(|row| row[1].split(", "))
+                .map(|file| file.trim_matches('`'))
+                .collect()
+        };
+        let (fuzzed, others) = (modules("## Targets"), modules("## Not fuzzed"));
+        let listed: BTreeSet<&str> = fuzzed.iter().chain(&others).copied().collect();
+        assert_eq!(listed.len(), fuzzed.len() + others.len(), "a module is listed twice");
+        for file in &fuzzed {
+            assert!(root.join(file).exists(), "fuzz/README.md: {file} is gone");
+        }
+        for file in others {
+            assert!(
+                reads(root, file),
+                "fuzz/README.md: {file} reads nothing any more: take it out"
+            );
+        }
+        for part in ["profiler", "profiler-common", "profiler-qemu", "profiler-vm"] {
+            for path in digest::files_below(&root.join(part).join("src")).unwrap() {
+                let file = path.strip_prefix(root).unwrap().to_str().unwrap();
+                let is_code = file.ends_with(".rs") && !file.ends_with("tests.rs");
+                assert!(
+                    !is_code || listed.contains(file) || !reads(root, file),
+                    "{file} reads bytes: name it in fuzz/README.md, at the target that runs its parser or with the \
+                     reason why none has to"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_program_has_the_targets_of_the_readme_and_each_has_a_corpus() {
+        let paths = Paths::find().unwrap();
+        let text = process::read(&paths.fuzz().join("src/main.rs")).unwrap();
+        let names =
+            text.lines().filter_map(|line| line.trim().strip_prefix("(\"")?.split('"').next());
+        assert_eq!(names.collect::<Vec<_>>(), targets());
+        for target in targets() {
+            let corpus = digest::files_below(&paths.fuzz().join("corpus").join(target)).unwrap();
+            assert!(!corpus.is_empty(), "{target}");
+        }
+    }
 }

@@ -61,7 +61,7 @@ fn dispatch(task: Task) -> Result<ExitCode> {
         Task::Bench(BenchArgs { import: Some(megabytes), .. }) => speed::run(&paths, megabytes)?,
         Task::Bench(BenchArgs { peers: true, kernel, .. }) => peers::run(&paths, kernel)?,
         Task::Bench(args) => return bench::run(&paths, args.kernel).map(exit_code),
-        Task::Fuzz(args) => fuzz::run_each(&paths, args.seconds, &args.targets)?,
+        Task::Fuzz(args) => fuzz::run_each(&paths, &args)?,
         Task::Demo(args) => return demo::run(&paths, args.driver, args.kernel).map(exit_code),
         Task::GatePower(args) => return gate_power::run(&paths, &args).map(all_well),
         Task::Lint => lint::run(&paths)?,

@@ -113,6 +113,15 @@ impl Player {
 }
 
 #[test]
+fn a_part_that_is_called_is_a_function_from_then_on() {
+    let text = KALLSYMS.replace("module driver", "module driver ffffffffc0000000 4096");
+    let mut symbols = symbols::parse(&text).unwrap();
+    assert!(!symbols.place(COLD).unwrap().entry);
+    symbols.add(COLD).unwrap();
+    assert!(symbols.place(COLD).unwrap().entry, "it would be added with each new translation");
+}
+
+#[test]
 fn a_call_has_its_own_instructions_and_those_of_what_it_called() {
     let mut player = Player::new();
     player

@@ -28,6 +28,10 @@ use prost::Message as _;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
+#[cfg(fuzzing)]
+#[path = "../../../fuzz/src/hooks/otlp.rs"]
+pub mod fuzzing;
+
 use super::expose::{
     FAMILIES, Family, Kind, Native, Point, SCHEMA, Seen, Value, ZERO_THRESHOLD, native, seconds,
 };

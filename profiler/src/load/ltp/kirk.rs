@@ -135,7 +135,7 @@ struct Reported {
 }
 
 /// Checks that kirk's report has the same results as ours.
-fn agrees(report: &Path, runs: &[TestRuns]) -> Result<(), String> {
+pub(super) fn agrees(report: &Path, runs: &[TestRuns]) -> Result<(), String> {
     let shown = report.display();
     let bytes = std::fs::read(report).map_err(|error| format!("kirk's report {shown}: {error}"))?;
     let report: Report = serde_json::from_slice(&bytes).map_err(|error| {

@@ -18,6 +18,9 @@ mod direct;
 mod error;
 mod external;
 mod future_set;
+#[cfg(fuzzing)]
+#[path = "../../../../fuzz/src/hooks/ltp.rs"]
+pub mod fuzzing;
 mod kirk;
 mod mounts;
 mod programs;

@@ -53,8 +53,12 @@ pub(super) struct Mount {
 
 /// All mounts, in the order in which they were mounted.
 pub(super) fn all() -> io::Result<Vec<Mount>> {
-    let table = fs::read("/proc/self/mountinfo")?;
-    Ok(table.split(|&byte| byte == b'\n').filter_map(parse).collect())
+    Ok(parse_all(&fs::read("/proc/self/mountinfo")?).collect())
+}
+
+/// The mounts of a table, whose names tests choose.
+pub(super) fn parse_all(table: &[u8]) -> impl Iterator<Item = Mount> {
+    table.split(|&byte| byte == b'\n').filter_map(parse)
 }
 
 /// `36 35 98:0 /root /point rw,noatime shared:1 - ext3 /dev/root rw`, see proc(5).

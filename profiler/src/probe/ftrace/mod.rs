@@ -20,6 +20,9 @@
 mod calls;
 mod filter;
 mod format;
+#[cfg(fuzzing)]
+#[path = "../../../../fuzz/src/hooks/ftrace.rs"]
+pub mod fuzzing;
 mod journal;
 mod page;
 mod pairing;

@@ -1,10 +1,8 @@
 //! Counts of the plugin in QEMU, which a guest can write to, and the recording that is made of them.
-#![no_main]
 
 use std::path::Path;
 use std::sync::LazyLock;
 
-use libfuzzer_sys::fuzz_target;
 use profiler::explain::{NamedRuns, explain};
 use profiler::export::{Exporter as _, Html, Json};
 use profiler::lab::plan::CountedHandler;
@@ -12,7 +10,7 @@ use profiler::lab::{counts, exact, lines::Lines};
 use profiler::recording::Recording;
 
 /// A recording that has no handlers yet.
-static BARE: LazyLock<Recording> = LazyLock::new(|| {
+pub static BARE: LazyLock<Recording> = LazyLock::new(|| {
     let text = include_bytes!("../corpus/profile_json/run.json");
     let mut profile = Recording::parse(text, Path::new("run.json")).expect("a recording");
     (profile.handlers, profile.intervals) = (Vec::new(), Vec::new());
@@ -20,7 +18,7 @@ static BARE: LazyLock<Recording> = LazyLock::new(|| {
     profile
 });
 
-fuzz_target!(|text: &[u8]| {
+pub fn target(text: &[u8]) {
     let Ok(text) = std::str::from_utf8(text) else { return };
     let Ok(counts) = counts::parse(text) else { return };
     // A handler takes large histograms, which few inputs have time for.
@@ -50,4 +48,4 @@ fuzz_target!(|text: &[u8]| {
     let page = Html.serialize(&profile);
     let page = String::from_utf8(page).expect("text");
     assert_eq!(page.matches("<details").count(), page.matches("</details>").count());
-});
+}

@@ -1,10 +1,8 @@
 //! Text of function_graph, from trace-cmd or the kernel, and what is made of it.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use profiler::trace_cmd::{Import, Percentile, json, table};
 
-fuzz_target!(|text: &[u8]| {
+pub fn target(text: &[u8]) {
     let mut input = text;
     let Ok(import) = Import::read(&mut input, "fuzz", &mut |_| ()) else { return };
     assert_eq!(import.bytes, text.len() as u64);
@@ -25,4 +23,4 @@ fuzz_target!(|text: &[u8]| {
         assert!(bytes.ends_with(b"}\n"));
     }
     assert!(!table::table(&import, Percentile::Linear, Some(80)).contains('\u{1b}'));
-});
+}

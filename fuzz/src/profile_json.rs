@@ -1,13 +1,11 @@
 //! Profiles and series as JSON: what is read is written again as it was, and in every format.
-#![no_main]
 
 use std::path::Path;
 
-use libfuzzer_sys::fuzz_target;
 use profiler::export::{Exporter as _, Format, Json, Look};
 use profiler::recording::{Merge, Recording, Series};
 
-fuzz_target!(|text: &[u8]| {
+pub fn target(text: &[u8]) {
     let Ok(series) = Series::parse(text, Path::new("fuzz")) else { return };
     for profile in &series.runs {
         let bytes = Json.serialize(profile);
@@ -23,4 +21,4 @@ fuzz_target!(|text: &[u8]| {
     if merged && let Ok(sum) = merge.finish() {
         sum.check().expect("a sum of sound profiles is sound");
     }
-});
+}

@@ -1,0 +1,51 @@
+//! What a driver's file and the kernel's BTF say.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use profiler::kernel::btf::Btf;
+use profiler::lab::counts::{Code, Counts, Function, Node};
+use profiler::lab::exact;
+use profiler::lab::lines::Lines;
+use profiler::lab::registered::Registered;
+use profiler::prepare;
+
+use crate::lab_counts::BARE;
+
+/// Two blobs: the first two bytes are the length of the kernel's.
+pub fn btf(bytes: &[u8]) {
+    let Some((length, blobs)) = bytes.split_first_chunk() else { return };
+    let Some((base, own)) = blobs.split_at_checked(u16::from_le_bytes(*length).into()) else {
+        return;
+    };
+    let path = Path::new("fuzz");
+    let Ok(btf) = Btf::in_blobs((base, path), (own, path)) else { return };
+    assert!(btf.count() <= own.len());
+    btf.ids("connect");
+    btf.has_member("sock", "sk");
+    for id in 0..64 {
+        let _ = btf.prototype(id);
+    }
+}
+
+/// In memory, as these are read by path.
+static FILE: LazyLock<PathBuf> =
+    LazyLock::new(|| PathBuf::from(format!("/dev/shm/profiler-fuzz-{}.ko", std::process::id())));
+
+pub fn driver(bytes: &[u8]) {
+    fs::write(&*FILE, bytes).expect("/dev/shm can be written to");
+    let _ = prepare::inspect(&FILE);
+    let _ = Registered::read(&FILE);
+    let Ok(lines) = Lines::read(&FILE) else { return };
+    // A function of this name, of which a few instructions ran.
+    let function = Function { address: 0, name: "hook".to_owned(), module: Some("m".to_owned()) };
+    let counts = Counts {
+        functions: HashMap::from([(0, function)]),
+        nodes: vec![Node { parent: None, function: 0, sums: [1, 8, 0, 0, 0] }],
+        code: vec![Code { node: 0, times: 1, address: 0, sizes: vec![1; 8] }],
+        ..Counts::default()
+    };
+    let _ = exact::fill(&mut BARE.clone(), &counts, Vec::new(), &lines);
+}

@@ -1,0 +1,85 @@
+//! A part of `profiler` for the fuzzer alone.
+
+use std::sync::LazyLock;
+
+use super::calls::{Calls, Look};
+use super::format::Layout;
+use super::pairing::Pairing;
+use super::{FtraceError, page};
+use crate::probe::Precision;
+
+/// What [`Layout::read`] asks for, by kernel.
+const FILES: [&str; 4] = ["header_page", "header_event", "funcgraph_entry", "funcgraph_exit"];
+
+macro_rules! texts {
+    ($kernel:literal) => {
+        [
+            include_str!(concat!("../../../profiler/tests/data/ftrace/", $kernel, "/header_page")),
+            include_str!(concat!("../../../profiler/tests/data/ftrace/", $kernel, "/header_event")),
+            include_str!(concat!(
+                "../../../profiler/tests/data/ftrace/",
+                $kernel,
+                "/funcgraph_entry"
+            )),
+            include_str!(concat!(
+                "../../../profiler/tests/data/ftrace/",
+                $kernel,
+                "/funcgraph_exit"
+            )),
+        ]
+    };
+}
+
+const TEXTS: [[&str; 4]; 2] = [texts!("5.10"), texts!("6.1")];
+
+fn read(texts: [&str; 4]) -> Result<Layout, FtraceError> {
+    Layout::read(&|file| {
+        let name = file.trim_start_matches("ftrace/").trim_end_matches("/format");
+        let found = FILES.iter().zip(texts).find(|(known, _)| **known == name);
+        Ok(found.map(|(_, text)| text.to_owned()).unwrap_or_default())
+    })
+}
+
+static LAYOUTS: LazyLock<[Layout; 2]> =
+    LazyLock::new(|| TEXTS.map(|texts| read(texts).expect("a kernel's own description")));
+
+/// Pages of the ring buffer, each of at most 4096 bytes: as durations, and as a call tree.
+pub fn page(bytes: &[u8]) {
+    let Some((first, pages)) = bytes.split_first() else { return };
+    through(&LAYOUTS[usize::from(*first & 1)], pages, first & 2 != 0);
+}
+
+/// The kernel's description of its pages; one of the four files is another one.
+pub fn layout(bytes: &[u8]) {
+    let Some((first, text)) = bytes.split_first() else { return };
+    let Ok(text) = std::str::from_utf8(text) else { return };
+    let mut texts = TEXTS[1];
+    texts[usize::from(*first % 4)] = text;
+    if let Ok(layout) = read(texts) {
+        through(&layout, include_bytes!("../../../profiler/tests/data/ftrace/6.1/cpu0.page"), true);
+    }
+}
+
+fn through(layout: &Layout, pages: &[u8], coherent: bool) {
+    // Addresses of the captured pages.
+    let handlers = [0xffff_ffff_c013_2330, 0xffff_ffff_c035_33a0, 1 << 40];
+    let mut pairing = Pairing::new(&handlers, 2, Precision::Two, coherent).expect("known bounds");
+    let mut calls = Calls::new(handlers[1], Precision::Two).expect("known bounds");
+    for (number, page) in pages.chunks(4096).enumerate() {
+        page::parse(layout, page, |event| {
+            pairing.add(number % 2, event);
+            calls.add(number % 2, event);
+        });
+        pairing.end_round(u64::MAX);
+        calls.end_round(u64::MAX);
+    }
+    pairing.lossy(|task| task % 2 == 0);
+    pairing.finish();
+    calls.finish();
+    calls.look(Look { lost: 1, from: 0, to: u64::MAX });
+    for drained in pairing.take(3).expect("known bounds") {
+        let books = drained.books;
+        assert_eq!(books.entries, drained.durations.len() + books.in_flight + books.lost);
+    }
+    let _ = calls.take();
+}

@@ -1,0 +1,35 @@
+//! A part of `profiler` for the fuzzer alone.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use super::{kirk, mounts, runtest};
+
+/// In memory, as these are read by path.
+static FILE: LazyLock<PathBuf> =
+    LazyLock::new(|| PathBuf::from(format!("/dev/shm/profiler-fuzz-{}.ltp", std::process::id())));
+
+/// A list of tests.
+pub fn runtest(bytes: &[u8]) {
+    fs::write(&*FILE, bytes).expect("/dev/shm can be written to");
+    let Ok(tests) = runtest::read(&FILE) else { return };
+    for test in &tests {
+        assert!(!test.argv().is_empty() && !test.command.contains('\n'));
+        assert!(test.plain_program().is_none_or(|program| test.command.starts_with(program)));
+    }
+}
+
+/// The report of LTP's runner.
+pub fn kirk_report(bytes: &[u8]) {
+    fs::write(&*FILE, bytes).expect("/dev/shm can be written to");
+    let _ = kirk::agrees(&FILE, &[]);
+}
+
+/// The mount table, in which tests choose the names.
+pub fn mountinfo(bytes: &[u8]) {
+    for mount in mounts::parse_all(bytes) {
+        assert!(mount.point.as_os_str().len() <= bytes.len());
+        mounts::MountRules { user: Some(65_534), ..Default::default() }.may_unmount(&mount);
+    }
+}

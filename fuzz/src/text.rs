@@ -1,0 +1,75 @@
+//! Text that people or other programs write.
+
+use std::path::{Path, PathBuf};
+
+use profiler::lab::plan::{CountedHandler, GuestFailure};
+use profiler::load_profile::{LoadProfile, Origin};
+use profiler::recording::DriverCost;
+use profiler::serve::config::Config;
+use profiler::serve::control::{Answer, Request};
+use profiler::serve::expose::Format;
+use profiler::toml_file::BadToml;
+use profiler::verdict::Rule;
+
+fn utf8(bytes: &[u8], take: impl FnOnce(&str)) {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        take(text);
+    }
+}
+
+/// A mistake has a place in the text.
+fn mistake(text: &str, error: &BadToml) {
+    assert!(error.line >= 1 && error.line <= text.matches('\n').count() + 1);
+    assert!(error.column >= 1 && !error.message.is_empty());
+}
+
+pub fn load_profile(bytes: &[u8]) {
+    utf8(bytes, |text| {
+        let origin = Origin::File(PathBuf::from("fuzz.toml"));
+        if let Err(error) = LoadProfile::parse("fuzz", origin, text) {
+            mistake(text, &error);
+        }
+    });
+}
+
+pub fn serve_toml(bytes: &[u8]) {
+    utf8(bytes, |text| match Config::parse(text, Path::new("serve.toml")) {
+        Ok(config) => assert!(config.max_overhead.is_none_or(f64::is_finite)),
+        Err(error) => mistake(text, &error),
+    });
+}
+
+pub fn gate_rules(bytes: &[u8]) {
+    utf8(bytes, |text| match Rule::parse(text, Path::new("gate.toml")) {
+        Ok(rule) => assert!(rule.alpha > 0.0 && rule.alpha < 1.0),
+        Err(error) => mistake(text, &error),
+    });
+}
+
+/// The `Accept` header of a scrape.
+pub fn accept(bytes: &[u8]) {
+    utf8(bytes, |text| {
+        Format::of(text);
+    });
+}
+
+/// A request to the daemon, and the daemon's answer: what is read is read again from what is written.
+pub fn control(bytes: &[u8]) {
+    utf8(bytes, |text| {
+        if let Ok(request) = serde_json::from_str::<Request>(text) {
+            let again = serde_json::to_string(&request).expect("it is written");
+            assert_eq!(serde_json::from_str::<Request>(&again).expect("it is read"), request);
+        }
+        if let Ok(answer) = serde_json::from_str::<Answer>(text) {
+            let again = serde_json::to_string(&answer).expect("it is written");
+            assert_eq!(serde_json::from_str::<Answer>(&again).expect("it is read"), answer);
+        }
+    });
+}
+
+/// What a guest leaves for the host.
+pub fn guest_json(bytes: &[u8]) {
+    let _ = serde_json::from_slice::<GuestFailure>(bytes);
+    let _ = serde_json::from_slice::<Vec<CountedHandler>>(bytes);
+    let _ = serde_json::from_slice::<Vec<DriverCost>>(bytes);
+}
