@@ -29,7 +29,7 @@ use profiler_common::bucket::{
 };
 
 use crate::kernel::target::Target;
-use crate::recording::measure::SelfTime;
+use crate::recording::measure::{Losses, SelfTime};
 use crate::recording::{Backend, CallTree};
 use crate::stats::Durations;
 pub use composite::{FellBack, Probes};
@@ -362,6 +362,19 @@ impl Drained {
 }
 
 impl Books {
+    /// What was not measured since `before`; what is doubtful is left to the caller, which knows the durations.
+    pub(crate) fn losses_since(&self, before: &Self) -> Losses {
+        Losses {
+            lost: self.lost.saturating_sub(before.lost),
+            unpaired_exits: self.unpaired_exits.saturating_sub(before.unpaired_exits),
+            missed: self.missed.saturating_sub(before.missed),
+            missed_unknown: self.missed_unknown,
+            overrun: self.overrun.saturating_sub(before.overrun),
+            backwards: self.backwards.saturating_sub(before.backwards),
+            ..Losses::default()
+        }
+    }
+
     /// Counts starts whose exit the kernel skipped, and which therefore wait for ever, as lost and no
     /// longer as under way. `lost_before` is the number reported as lost so far.
     ///

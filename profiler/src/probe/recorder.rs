@@ -154,24 +154,17 @@ impl Handler {
 
     fn losses_by(&self, now: &Books) -> Losses {
         let before = &self.before;
-        let unpaired_exits = now.unpaired_exits.saturating_sub(before.unpaired_exits);
-        let backwards = now.backwards.saturating_sub(before.backwards);
+        let since = now.losses_since(before);
         Losses {
             // What had entered by then and was neither paired nor lost was under way.
             carried_in: before
                 .entries
                 .saturating_sub(self.paired_before + before.lost + before.backwards),
             entries: now.entries.saturating_sub(before.entries),
-            exits: self.durations.len() + unpaired_exits + backwards,
+            exits: self.durations.len() + since.unpaired_exits + since.backwards,
             in_flight: now.in_flight,
-            lost: now.lost.saturating_sub(before.lost),
-            unpaired_exits,
-            missed: now.missed.saturating_sub(before.missed),
-            missed_unknown: now.missed_unknown,
-            overrun: now.overrun.saturating_sub(before.overrun),
             over_range: self.durations.over_range(),
-            doubtful: 0,
-            backwards,
+            ..since
         }
     }
 

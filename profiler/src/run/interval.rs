@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use super::{Error, internal};
 use crate::kernel::target::Target;
-use crate::probe::{Drained, Precision};
+use crate::probe::{Books, Drained, Precision};
+use crate::recording::measure::Losses;
 use crate::recording::{Interval, IntervalStats};
 use crate::stats::{Durations, nanoseconds};
 
@@ -20,6 +21,8 @@ pub(super) struct Open {
 #[derive(Clone)]
 struct OfInterval {
     durations: Durations,
+    /// When the window began.
+    before: Books,
     /// Durations that are doubtful since the probes were attached.
     doubtful: u64,
     /// Entries that the kernel skipped since then.
@@ -54,6 +57,7 @@ impl Open {
         let empty = precision.durations().map_err(|error| internal(&error.to_string()))?;
         let handler = |drained: &Drained| OfInterval {
             durations: empty.clone(),
+            before: drained.books,
             doubtful: drained.books.doubtful,
             skipped: drained.books.skipped_entries,
             skipped_by: [0, drained.books.skipped_entries],
@@ -62,18 +66,17 @@ impl Open {
     }
 
     pub(super) fn add(&mut self, drained: &[Drained]) -> Result<(), Error> {
-        self.lost = 0;
         for (handler, drained) in self.handlers.iter_mut().zip(drained) {
             let added = handler.durations.add(&drained.durations);
             added.map_err(|error| internal(&error.to_string()))?;
             handler.doubtful = drained.books.doubtful;
             handler.skipped = drained.books.skipped_entries;
-            self.lost += drained.books.lost
-                + drained.books.doubtful
-                + drained.books.missed.max(drained.books.unpaired_exits)
-                + drained.books.overrun
-                + drained.books.backwards;
         }
+        let losses = self.handlers.iter().zip(drained).map(|(handler, drained)| Losses {
+            doubtful: handler.doubtful,
+            ..drained.books.losses_since(&handler.before)
+        });
+        self.lost = Losses::unmeasured_of_all(losses);
         Ok(())
     }
 
@@ -134,7 +137,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::probe::Books;
 
     fn drained(durations: &[u64], doubtful: u64, skipped_entries: u64) -> [Drained; 1] {
         [Drained::of(durations, Books { doubtful, skipped_entries, ..Books::default() })]
@@ -178,6 +180,19 @@ mod tests {
         assert_eq!(figures[5], (0, 1, 0, None), "no more than there are");
         let calls: u64 = all.iter().map(|of| of.count + of.doubtful).sum();
         assert_eq!(calls, 16, "every call is in one interval");
+    }
+
+    /// A full buffer's losses are those of all handlers, and each has their number.
+    #[test]
+    fn the_line_has_the_sessions_losses_once() {
+        let books = |lost, overrun| Books { lost, overrun, ..Books::default() };
+        let drained = |lost, overrun| Drained::of(&[], books(lost, overrun));
+        let began = Instant::now();
+        let mut open =
+            Open::new(&[drained(2, 10), drained(0, 10)], Precision::Three, began).unwrap();
+        open.add(&[drained(3, 17), drained(4, 17)]).unwrap();
+        let line = open.line(began, began + Duration::from_secs(1), &[]);
+        assert!(line.contains(" lost 12 so far"), "1 + 4 + 7: {line}");
     }
 
     #[test]

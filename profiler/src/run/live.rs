@@ -10,7 +10,8 @@ use super::{Error, internal};
 use crate::export::cell::clean;
 use crate::export::grid;
 use crate::kernel::target::Target;
-use crate::probe::{Drained, Precision};
+use crate::probe::{Books, Drained, Precision};
+use crate::recording::measure::Losses;
 use crate::stats::Durations;
 
 /// How often it is drawn anew; each time the records are drained.
@@ -28,26 +29,28 @@ pub(super) struct Live {
 struct Handler {
     name: String,
     durations: Durations,
-    lost: u64,
-    /// How many of the longest are not shown.
-    doubtful: u64,
+    /// When the window began.
+    before: Books,
+    /// Since then; `doubtful` is how many of the longest are not shown.
+    losses: Losses,
     /// Calls per second between drawings, oldest first.
     rates: VecDeque<f64>,
 }
 
 impl Live {
-    /// A table without calls, for a window that begins now.
+    /// A table without calls, for a window that begins now, as `at_begin` was drained.
     pub(super) fn new(
         targets: &[&Target],
+        at_begin: &[Drained],
         precision: Precision,
         now: Instant,
     ) -> Result<Self, Error> {
-        let handlers = targets.iter().map(|target| {
+        let handlers = targets.iter().zip(at_begin).map(|(target, drained)| {
             Ok(Handler {
                 name: target.label(),
                 durations: precision.durations().map_err(|error| internal(&error.to_string()))?,
-                lost: 0,
-                doubtful: 0,
+                before: drained.books,
+                losses: Losses::default(),
                 rates: VecDeque::new(),
             })
         });
@@ -61,10 +64,8 @@ impl Live {
         for (handler, drained) in self.handlers.iter_mut().zip(drained) {
             let added = handler.durations.add(&drained.durations);
             added.map_err(|error| internal(&error.to_string()))?;
-            let books = &drained.books;
-            let skipped = books.missed.max(books.unpaired_exits);
-            handler.lost = books.lost + skipped + books.backwards + books.doubtful;
-            handler.doubtful = books.doubtful;
+            let losses = drained.books.losses_since(&handler.before);
+            handler.losses = Losses { doubtful: drained.books.doubtful, ..losses };
             if handler.rates.len() == HISTORY {
                 handler.rates.pop_front();
             }
@@ -94,8 +95,8 @@ impl Handler {
             ns.map_or("-".to_owned(), |ns| format!("{}.{:03}", ns / 1000, ns % 1000))
         };
         let mut durations = Cow::Borrowed(&self.durations);
-        if self.doubtful > 0 {
-            durations.to_mut().withhold(self.doubtful);
+        if self.losses.doubtful > 0 {
+            durations.to_mut().withhold(self.losses.doubtful);
         }
         Row::from([
             clean(&self.name).into_owned(),
@@ -105,7 +106,7 @@ impl Handler {
             micros(durations.quantile_ns(0.5)),
             micros(durations.quantile_ns(0.99)),
             micros(durations.max_ns()),
-            self.lost.to_string(),
+            self.losses.unmeasured().to_string(),
         ])
     }
 }
@@ -127,7 +128,6 @@ fn sparkline(values: &VecDeque<f64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::Books;
 
     fn target(name: &str) -> Target {
         Target { name: name.to_owned(), module: None, address: 0, ..Target::default() }
@@ -137,11 +137,16 @@ mod tests {
         Drained::of(durations, Books { lost, ..Books::default() })
     }
 
+    fn none() -> Drained {
+        drained(&[], 0)
+    }
+
     #[test]
     fn the_table_adds_up_and_its_rates_do_not() {
         let (busy, idle) = (target("busy"), target("idle"));
         let start = Instant::now();
-        let mut live = Live::new(&[&busy, &idle], Precision::Three, start).unwrap();
+        let mut live =
+            Live::new(&[&busy, &idle], &[none(), none()], Precision::Three, start).unwrap();
         let second = Duration::from_secs(1);
         live.add(&[drained(&[1500; 40], 0), drained(&[], 0)], start + second).unwrap();
         live.add(&[drained(&[2500; 10], 3), drained(&[], 0)], start + 2 * second).unwrap();
@@ -153,10 +158,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_lost_is_what_a_recording_calls_so_since_the_window_began() {
+        let books = |lost, overrun| Books { lost, overrun, backwards: 1, ..Books::default() };
+        let drained = |lost, overrun| Drained::of(&[], books(lost, overrun));
+        let (one, other, start) = (target("one"), target("other"), Instant::now());
+        let at_begin = [drained(2, 10), drained(0, 10)];
+        let mut live = Live::new(&[&one, &other], &at_begin, Precision::Three, start).unwrap();
+        live.add(&[drained(3, 17), drained(0, 17)], start + Duration::from_secs(1)).unwrap();
+        let text = live.text(10);
+        let lost: Vec<_> =
+            text.lines().skip(2).filter_map(|row| row.split_whitespace().next_back()).collect();
+        assert_eq!(lost, ["8", "7"], "each may have lost all 7 of the session");
+    }
+
+    #[test]
     fn a_low_terminal_shows_the_first_handlers() {
         let targets: Vec<Target> = (0..60).map(|n| target(&format!("h{n}"))).collect();
-        let live =
-            Live::new(&targets.iter().collect::<Vec<_>>(), Precision::Two, Instant::now()).unwrap();
+        let none: Vec<Drained> = targets.iter().map(|_| none()).collect();
+        let targets: Vec<&Target> = targets.iter().collect();
+        let live = Live::new(&targets, &none, Precision::Two, Instant::now()).unwrap();
         let text = live.text(12);
         assert_eq!(text.lines().count(), 12);
         assert!(text.ends_with("and 51 more handlers"), "{text}");
@@ -167,7 +187,7 @@ mod tests {
     fn sparklines_are_as_long_as_their_history() {
         let live = target("x");
         let start = Instant::now();
-        let mut table = Live::new(&[&live], Precision::Two, start).unwrap();
+        let mut table = Live::new(&[&live], &[none()], Precision::Two, start).unwrap();
         for n in 1..=(HISTORY as u32 + 9) {
             table.add(&[drained(&[5; 3], 0)], start + Duration::from_secs(1) * n).unwrap();
         }

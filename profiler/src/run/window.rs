@@ -110,11 +110,12 @@ impl Window {
         if every.is_some() {
             window.open = Some(Open::new(&at_begin, precision, window.began)?);
         }
-        drop(at_begin);
+        let targets = context.session.targets();
         let mut live = match context.progress.is_drawn() {
-            true => Some(Live::new(&context.session.targets(), precision, window.began)?),
+            true => Some(Live::new(&targets, &at_begin, precision, window.began)?),
             false => None,
         };
+        drop(at_begin);
         window.drain_until_over(duration, every, &mut live, &mut running, context).await;
 
         // Before the loads are taken down, which costs something too.

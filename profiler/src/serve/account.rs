@@ -80,22 +80,15 @@ impl Account {
     pub(super) fn losses(&self, durations: &Durations) -> Losses {
         let (now, before) = (&self.now, &self.began.books);
         let paired = self.paired - self.began.paired;
-        let since = |now: u64, before: u64| now.saturating_sub(before);
-        let unpaired_exits = since(now.unpaired_exits, before.unpaired_exits);
-        let backwards = since(now.backwards, before.backwards);
+        let since = now.losses_since(before);
         Losses {
             carried_in: self.began.under_way,
-            entries: since(self.entered, self.began.entered),
-            exits: paired + unpaired_exits + backwards,
+            entries: self.entered.saturating_sub(self.began.entered),
+            exits: paired + since.unpaired_exits + since.backwards,
             in_flight: self.under_way,
-            lost: since(now.lost, before.lost),
-            unpaired_exits,
-            missed: since(now.missed, before.missed),
-            missed_unknown: now.missed_unknown,
-            overrun: since(now.overrun, before.overrun),
             over_range: durations.over_range(),
             doubtful: self.doubtful,
-            backwards,
+            ..since
         }
     }
 
