@@ -6,6 +6,8 @@
 //! the bar before the function, because the text before the duration may be anything: a command's
 //! name may have spaces, brackets, colons and bars in it.
 
+use std::hash::{DefaultHasher, Hasher as _};
+
 use memchr::{memchr, memchr_iter, memmem, memrchr};
 
 use super::names::{MAX_NAME, Recent};
@@ -34,9 +36,20 @@ const POWERS: [u64; 13] = {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Owner {
     /// A task, by its pid.
-    Task(u32),
+    Task {
+        /// What stands before its name, as a [`file`]'s hash: `trace-cmd report -i A -i B` writes the file there, or the buffer
+        /// instance, and two machines have tasks of one pid.
+        file: u64,
+        /// Its pid.
+        pid: u32,
+    },
     /// The idle task of a CPU: all of them are pid 0.
-    Idle(u32),
+    Idle {
+        /// As of a task.
+        file: u64,
+        /// The CPU.
+        cpu: u32,
+    },
     /// Whatever runs on a CPU. Raw ftrace text names the function of a return wherever it is not
     /// that of the last call of that depth on that CPU, so this is exact there.
     Cpu(u32),
@@ -261,13 +274,25 @@ fn columns(before: &[u8]) -> Option<Columns<'_>> {
         let context = context(without_mark(trim_end(trim_spaces(head))))?;
         return Some(Columns { duration: Some(duration), context });
     }
-    let context = context(trimmed)?;
+    let Some(context) = context(trimmed) else { return unknown_unit(trimmed) };
     let blank = before.len() - trimmed.len() >= BLANK_DURATION;
     match context {
         Context::Graph(_) if !blank => None,
         Context::Event(_, Source::Ftrace) if !blank => None,
         _ => Some(Columns { duration: None, context }),
     }
+}
+
+/// The columns before a bar that ends a duration in a unit that is not known: text behind a number.
+fn unknown_unit(text: &[u8]) -> Option<Columns<'_>> {
+    let end = text.iter().rposition(u8::is_ascii_digit)? + 1;
+    let start = text[..end].iter().rposition(|&byte| byte == b' ').map_or(0, |space| space + 1);
+    let is_number = |byte: &u8| matches!(byte, b'0'..=b'9' | b'.' | b',');
+    if end == text.len() || !text[start..end].iter().all(is_number) {
+        return None;
+    }
+    let context = context(without_mark(trim_end(&text[..start])))?;
+    Some(Columns { duration: Some(Err(Fault::Unit)), context })
 }
 
 /// Splits `...12.3 us` into the text before the unit, without spaces at its end, and the unit as a
@@ -350,6 +375,9 @@ fn picoseconds(number: &[u8], exponent: usize) -> Result<u64, Fault> {
 
 /// Classifies the text before a duration; `None` if it cannot stand there.
 fn context(text: &[u8]) -> Option<Context<'_>> {
+    if is_of_other_event(text) {
+        return None;
+    }
     match text {
         [] | [.., b'|'] => Some(Context::Graph(text)),
         [.., b'0'..=b'9', b')'] => Some(Context::Graph(text)),
@@ -359,24 +387,50 @@ fn context(text: &[u8]) -> Option<Context<'_>> {
     }
 }
 
+/// Names of function_graph's events, with their colon.
+const EVENTS: [&[u8]; 3] = [b"funcgraph_entry:", b"funcgraph_exit:", b"fgraph_retaddr_entry:"];
+
 /// Whether `text` ends with the name of a function_graph event.
 fn ends_in_event(text: &[u8]) -> bool {
-    text.ends_with(b" funcgraph_entry:")
-        || text.ends_with(b" funcgraph_exit:")
-        || text.ends_with(b" fgraph_retaddr_entry:")
+    EVENTS.iter().any(|name| text.strip_suffix(*name).is_some_and(|head| head.ends_with(b" ")))
+}
+
+/// Whether a time and another event's name follow each other in the line: what a program prints may look like a row.
+fn is_of_other_event(line: &[u8]) -> bool {
+    for colon in memchr_iter(b':', line) {
+        let (head, rest) = (&line[..colon], line[colon + 1..].trim_ascii_start());
+        let start = head.iter().rposition(|&byte| byte == b' ').map_or(0, |space| space + 1);
+        let is_time = head.last().is_some_and(u8::is_ascii_digit)
+            && head[start..].iter().all(|byte| byte.is_ascii_digit() || *byte == b'.');
+        if !is_time {
+            continue;
+        }
+        // The difference to the record before, of `trace-cmd report --ts-diff`.
+        let rest = match memchr(b' ', rest) {
+            Some(blank) if rest.starts_with(b"(+") => rest[blank..].trim_ascii_start(),
+            _ => rest,
+        };
+        let end = rest.iter().position(u8::is_ascii_whitespace).unwrap_or(rest.len());
+        match &rest[..end] {
+            name if EVENTS.contains(&name) => return false,
+            [_, .., b':'] => return true,
+            _ => {}
+        }
+    }
+    false
 }
 
 /// Whose stack a nested call is on.
 fn owner(context: Context<'_>) -> Option<Owner> {
     match context {
-        Context::Event(text, Source::TraceCmd) => task(last_token(text)?.0),
-        Context::Event(text, Source::Ftrace) => task(text),
+        Context::Event(text, Source::TraceCmd) => task(last_token(text)?.0, file(text)),
+        Context::Event(text, Source::Ftrace) => task(text, 0),
         Context::Graph(text) => Some(Owner::Cpu(graph_cpu(text))),
     }
 }
 
 /// Pid and CPU of `comm-pid [cpu] flags time:`, or of the latency format's `comm-pid cpuflags time:`.
-fn task(text: &[u8]) -> Option<Owner> {
+fn task(text: &[u8], file: u64) -> Option<Owner> {
     let (mut rest, mut token) = last_token(text)?;
     // The difference to the record before, of `trace-cmd report --ts-diff`.
     if token.starts_with(b"(+") {
@@ -409,9 +463,22 @@ fn task(text: &[u8]) -> Option<Owner> {
         return None;
     }
     Some(match decimal(pid)? {
-        0 => Owner::Idle(cpu),
-        pid => Owner::Task(pid),
+        0 => Owner::Idle { file, cpu },
+        pid => Owner::Task { file, pid },
     })
+}
+
+/// A hash of the first word, if a colon ends it: of the file that a line is from. A task's own name may begin so, too, and then
+/// does so in all its lines.
+fn file(text: &[u8]) -> u64 {
+    let text = text.trim_ascii_start();
+    let word = &text[..memchr(b' ', text).unwrap_or(text.len())];
+    let mut hasher = DefaultHasher::new();
+    match word {
+        [name @ .., b':'] => hasher.write(name),
+        _ => return 0,
+    }
+    hasher.finish()
 }
 
 /// The CPU in the tracer's columns: the first `N)`. Without that column all calls are on one stack.
@@ -521,6 +588,9 @@ fn unbarred(line: &[u8]) -> Line<'_> {
     if let Some(counts) = line.strip_prefix(b"# entries-in-buffer/entries-written: ") {
         return overwritten(counts).unwrap_or(Line::Other);
     }
+    if is_of_other_event(line) {
+        return Line::Other;
+    }
     if is_event(line) {
         return Line::Faulty { fault: event_fault(line), name: None };
     }
@@ -536,10 +606,9 @@ fn is_event(line: &[u8]) -> bool {
         let start = line[..at].iter().rposition(|&byte| byte == b' ').map_or(0, |at| at + 1);
         let end = memchr(b':', &line[at..]).map_or(line.len(), |colon| at + colon + 1);
         let name = &line[start..end];
-        let known = [&b"funcgraph_entry:"[..], b"funcgraph_exit:", b"fgraph_retaddr_entry:"];
         let timed =
             trim_end(&line[..start]).ends_with(b":") || trim_end(&line[..start]).ends_with(b")");
-        known.contains(&name) && timed
+        EVENTS.contains(&name) && timed
     })
 }
 
@@ -675,6 +744,10 @@ mod tests {
         }
     }
 
+    fn task_of(pid: u32) -> Owner {
+        Owner::Task { file: 0, pid }
+    }
+
     fn leaf(name: &str, ps: u64, source: Source) -> Line<'_> {
         Line::Leaf { name: name.as_bytes(), ps, source }
     }
@@ -742,35 +815,35 @@ mod tests {
             ),
             (
                 "  \u{e9}\u{3042}-12 [001] .... 6020.1: funcgraph_entry:        |  f() {",
-                enter("f", 0, Owner::Task(12), T),
+                enter("f", 0, task_of(12), T),
             ),
             (
                 "  a b [0] c-12 [001] d..1. 6020.1: (+13)   funcgraph_entry:        |      f() {",
-                enter("f", 2, Owner::Task(12), T),
+                enter("f", 2, task_of(12), T),
             ),
             (
                 "    bash-12    3d..1  6020.1: funcgraph_entry:              |    f() /* <-g */ {",
-                enter("f", 1, Owner::Task(12), T),
+                enter("f", 1, task_of(12), T),
             ),
             (
                 "  <idle>-0     [007]  6020.1: funcgraph_entry:              |  f() {",
-                enter("f", 0, Owner::Idle(7), T),
+                enter("f", 0, Owner::Idle { file: 0, cpu: 7 }, T),
             ),
             (
                 "  x-9 [007]  6020.1: funcgraph_entry:              |  ) {",
-                Line::Enter { name: None, depth: 0, owner: Owner::Task(9), source: T },
+                Line::Enter { name: None, depth: 0, owner: task_of(9), source: T },
             ),
             (
                 "  x-9 [007]  6020.1: funcgraph_exit:    ! 120.004 us |  }",
-                exit(None, 0, 120_004_000, Owner::Task(9), T),
+                exit(None, 0, 120_004_000, task_of(9), T),
             ),
             (
                 "  x-9 [007]  6020.1: funcgraph_exit:      0.004 us |    } /* f */",
-                exit(Some("f"), 1, 4_000, Owner::Task(9), T),
+                exit(Some("f"), 1, 4_000, task_of(9), T),
             ),
             (
                 "  x-9 [007]  6020.1: funcgraph_exit:      0.004 us |    } (1) (ret=0x0)",
-                exit(None, 1, 4_000, Owner::Task(9), T),
+                exit(None, 1, 4_000, task_of(9), T),
             ),
             (
                 "  x-9 [007]  6020.1: funcgraph_entry:   0,367 us |  f();",
@@ -818,7 +891,17 @@ mod tests {
                 "  x-9 [007]  6020.1: funcgraph_entry:   18446744073710,5 us |  f();",
                 faulty(Fault::Duration, Some("f")),
             ),
-            ("  x-9 [007]  6020.1: funcgraph_entry:   0.3 h |  f();", faulty(Fault::Unit, None)),
+            (
+                "  x-9 [007]  6020.1: funcgraph_entry:   0.3 h |  f();",
+                faulty(Fault::Unit, Some("f")),
+            ),
+            ("  x-9 [007]  6020.1: bprint:   f: text | 0.3 us |  f();", Line::Other),
+            ("  x-9 [007]  6020.1: (+13) bprint:   f: 3) 0.3 us |  f();", Line::Other),
+            (
+                "  x-9 [007]  6020.1: bprint:   y-9 [007] 1.0: funcgraph_entry: 0.3 us |  f();",
+                Line::Other,
+            ),
+            ("  x-9 [007]  6020.1: print:   funcgraph_entry: 0.3 us |  f();", Line::Other),
             (
                 "  x-9 [007]  6020.1: funcgraph_entry:            |  f();",
                 faulty(Fault::Duration, Some("f")),
@@ -859,7 +942,7 @@ mod tests {
             ),
             (
                 " bash-12 (  12) [004] d..1. 6020.1:                |  f() {",
-                enter("f", 0, Owner::Task(12), F),
+                enter("f", 0, task_of(12), F),
             ),
             (" 3) ! 123.400 us  |  }", exit(None, 0, 123_400_000, Owner::Cpu(3), F)),
             (
@@ -870,6 +953,12 @@ mod tests {
                 " 3)   3.400 us    |    } /* f ret=0x0 */",
                 exit(Some("f"), 1, 3_400_000, Owner::Cpu(3), F),
             ),
+            (" 3)   0.4 \u{b5}s    |  f();", faulty(Fault::Unit, Some("f"))),
+            (" 3)   0.4 h    |  f();", faulty(Fault::Unit, Some("f"))),
+            (" 3)   0.4us    |  f();", faulty(Fault::Unit, Some("f"))),
+            (" 3) + 12.4 h    |  }", faulty(Fault::Unit, None)),
+            ("   0.4 h    |  f();", faulty(Fault::Unit, Some("f"))),
+            (" x-9 [007] d..1. 6020.1: bprint: f: text | 0.3 us |  f();", Line::Other),
             (" 3)               |  /* printed | text */", Line::Other),
             (" 3)   ==========> |", Line::Other),
             (" 3)   0,4 us    |  f();", faulty(Fault::Comma, Some("f"))),
@@ -911,6 +1000,21 @@ mod tests {
             assert_eq!(parse(text.as_bytes()), expected, "{text}");
             assert_leaf_agrees(text.as_bytes());
         }
+    }
+
+    #[test]
+    fn the_file_that_a_line_is_from_tells_tasks_of_one_pid_apart() {
+        let owner = |line: &str| match parse(line.as_bytes()) {
+            Line::Enter { owner, .. } => owner,
+            other => panic!("{other:?}"),
+        };
+        let lines =
+            ["  x.dat: a-9 [0] 1.0: ", " long.dat: b-9 [0] 1.0: ", "           c-9 [0] 1.0: "]
+                .map(|head| owner(&format!("{head}funcgraph_entry:         |  f() {{")));
+        assert_eq!(lines[2], task_of(9));
+        assert!(lines[0] != lines[1] && lines[0] != lines[2] && lines[1] != lines[2]);
+        let renamed = owner("  x.dat: other-9 [1] 2.0: funcgraph_entry:         |  f() {");
+        assert_eq!(renamed, lines[0], "a task's name may change meanwhile");
     }
 
     #[test]
@@ -957,7 +1061,7 @@ mod tests {
 
         #[test]
         fn any_duration(us in 0..10_000_000_u64, ns in 0..1000_u64, gap in 1..30_usize) {
-            let line = format!(" x: funcgraph_entry:{:gap$}{us}.{ns:03} us    |  f();", "");
+            let line = format!(" 1.0: funcgraph_entry:{:gap$}{us}.{ns:03} us    |  f();", "");
             prop_assert_eq!(parse(line.as_bytes()), leaf("f", (us * 1000 + ns) * 1000, Source::TraceCmd));
         }
     }

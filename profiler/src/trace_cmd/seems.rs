@@ -57,6 +57,10 @@ fn text(head: &[u8], counts: &Counts) -> String {
         "it is a recording of this program: print it with `profiler report`".to_owned()
     } else if start.starts_with(b"{") || start.starts_with(b"[") {
         "it seems to be JSON".to_owned()
+    } else if let Some((tool, what, command)) = other_tool(&has) {
+        format!(
+            "it seems to be {tool}'s {what}, which has no single calls: measure with `{command}`"
+        )
     } else if counts.overlong > 0 {
         "it has lines of more than 256 KiB, which no trace has".to_owned()
     } else if has("# tracer: function\n") || has(": function:") {
@@ -75,6 +79,24 @@ fn text(head: &[u8], counts: &Counts) -> String {
     }
 }
 
+/// The tool whose output this is, what that is, and the command of this program for it.
+fn other_tool(has: &dyn Fn(&str) -> bool) -> Option<(&'static str, &'static str, &'static str)> {
+    const RUN: &str = "profiler run --module MODULE --handler FUNCTION --builtin KIND";
+    const TREE: &str = "profiler explain --live --module MODULE --handler FUNCTION --builtin KIND";
+    let all = [
+        ("DURATION     |      COUNT | GRAPH", "perf ftrace latency", "histogram", RUN),
+        (": count     distribution", "funclatency", "histogram", RUN),
+        (": count    distribution", "funclatency", "histogram", RUN),
+        (" |@", "bpftrace", "histogram", RUN),
+        ("Attaching ", "bpftrace", "text", RUN),
+        ("# DURATION     TID     FUNCTION", "uftrace", "call tree", TREE),
+        ("# Function Call Graph for", "uftrace", "call tree", TREE),
+        ("Total time   Self time       Calls", "uftrace", "report", RUN),
+    ];
+    let found = all.into_iter().find(|(needle, ..)| has(needle));
+    found.map(|(_, tool, what, command)| (tool, what, command))
+}
+
 /// Whether a line has a CPU like `[001]`, as events have.
 fn has_cpu_column(head: &[u8]) -> bool {
     head.windows(7).any(|part| {
@@ -89,7 +111,7 @@ mod tests {
 
     #[test]
     fn files_are_told_apart() {
-        let table: [(&[u8], &str); 16] = [
+        let table: [(&[u8], &str); 22] = [
             (b"\x17\x08\x44tracing6\0", "trace-cmd report -i"),
             (b"\x1f\x8b\x08\0", "zcat"),
             (b"\x28\xb5\x2f\xfd", "zstdcat"),
@@ -103,6 +125,18 @@ mod tests {
             (b"# tracer: function_graph\n#\n", "was the function called"),
             (b"# tracer: nop\n#\n", "without function_graph"),
             (b"cpus=8\n bash-1 [000] 1.0: sched_switch: x\n", "other events"),
+            (
+                b"Tracing 1 functions for \"f\"... Hit Ctrl-C to end.\n\n     nsecs               : count     distribution\n",
+                "funclatency's histogram, which has no single calls: measure with `profiler run ",
+            ),
+            (b"     usecs               : count    distribution\n", "funclatency"),
+            (b"@ns: \n[512, 1K)             3 |@@@@@@@@@@|\n", "bpftrace"),
+            (
+                b"#   DURATION     |      COUNT | GRAPH                |\n     0 - 1    us |    4 | ### |\n",
+                "perf ftrace latency",
+            ),
+            (b"# DURATION     TID     FUNCTION\n   1.000 us [ 1234] | main();\n", "uftrace's call tree"),
+            (b"  Total time   Self time       Calls  Function\n", "uftrace's report"),
             (b"name = \"a-b\" [x] y: z\n", "another kind"),
             (b" 0)   0.5 us   |  }\n", "part of a trace"),
             (b" 0)   zz us   |  a();\n", "line 1"),

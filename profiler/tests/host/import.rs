@@ -65,6 +65,39 @@ fn text_of_ftrace() {
     insta::assert_snapshot!(table(&read("ftrace_trace.txt"), &["--percentile", "nearest-rank"]));
 }
 
+/// Two machines have tasks of one pid: what `trace-cmd report -i host.dat -i guest.dat` prints.
+#[test]
+fn a_report_of_two_files_keeps_their_tasks_apart() {
+    let text = b"cpus=4\n\
+        \x20host.dat: qemu-1200 [001]   100.000001: funcgraph_entry:                   |  vmx_exit() {\n\
+        guest.dat: bash-1200 [000]   100.000002: funcgraph_entry:                   |  bind_handler() {\n\
+        \x20host.dat: qemu-1200 [001]   100.000901: funcgraph_exit:       ! 900.000 us |  }\n\
+        guest.dat: bash-1200 [000]   100.000905: funcgraph_exit:         3.000 us   |  }\n";
+    let table = table(text, &[]);
+    assert_eq!(row(&table, "bind_handler")[..2], ["1", "3.0000"]);
+    assert_eq!(row(&table, "vmx_exit")[..2], ["1", "900.0000"]);
+    assert!(!table.contains("warning"), "{table}");
+}
+
+#[test]
+fn rows_with_an_unknown_unit_are_counted() {
+    let text = "# tracer: function_graph\n 0)   0.500 us    |  a();\n 0)   9.500 \u{b5}s    |  a();\n \
+                0)   9.500 h    |  a();\n 0)   9.500us    |  a();\n 0) +12.500 us    |  a();\n";
+    let table = table(text.as_bytes(), &[]);
+    assert_eq!(row(&table, "a"), ["1", "0.5000", "0.5000", "0.5000", "0.5000", "0.5000", "4"]);
+    assert!(table.contains("cannot be used, not counted: 4; standard input, line 3: "), "{table}");
+}
+
+#[test]
+fn what_a_program_prints_is_no_call() {
+    let text =
+        b"cpus=2\n bash-12 [001]  6020.687057: funcgraph_entry:        0.367 us   |  a();\n \
+                 bash-12 [001]  6020.687058: bprint:               a: text | 5.000 us |  g();\n";
+    let table = table(text, &[]);
+    assert!(table.contains("1 call of 1 function in 3 lines"), "{table}");
+    assert!(!table.contains("warning"), "{table}");
+}
+
 #[test]
 fn percentiles_by_each_definition() {
     let text = read("trace_cmd_hundred.txt");
