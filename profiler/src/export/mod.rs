@@ -45,7 +45,7 @@ pub use html::Html;
 pub use json::Json;
 pub use kcidb::Kcidb;
 pub use markdown::Markdown;
-pub use openmetrics::OpenMetrics;
+pub use openmetrics::Metrics;
 pub use otava::Otava;
 pub use smaller_is_better::SmallerIsBetter;
 pub use table::Table;
@@ -76,7 +76,9 @@ pub enum Format {
     Hlog,
     /// HdrHistogram's percentile distribution.
     Hgrm,
-    /// OpenMetrics text.
+    /// Prometheus' text.
+    Prometheus,
+    /// OpenMetrics text, with times.
     OpenMetrics,
     /// One page with plots.
     Html,
@@ -138,7 +140,8 @@ impl Format {
             Self::Json => &["json"],
             Self::Hlog => &["hlog"],
             Self::Hgrm => &["hgrm"],
-            Self::OpenMetrics => &["prom", "om", "openmetrics"],
+            Self::Prometheus => &["prom"],
+            Self::OpenMetrics => &["om", "openmetrics"],
             Self::Html => &["html", "htm"],
             Self::Bmf => &["bmf"],
             // Files of others have one's own format: `FORMAT=FILE`.
@@ -164,7 +167,8 @@ impl Format {
             Self::Json => Box::new(Json),
             Self::Hlog => Box::new(Hlog),
             Self::Hgrm => Box::new(Hgrm { unit }),
-            Self::OpenMetrics => Box::new(OpenMetrics),
+            Self::Prometheus => Box::new(Metrics::Prometheus),
+            Self::OpenMetrics => Box::new(Metrics::OpenMetrics),
             Self::Html => Box::new(Html),
             Self::Bmf => Box::new(Bmf),
             Self::SmallerIsBetter => Box::new(SmallerIsBetter),

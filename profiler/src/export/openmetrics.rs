@@ -1,12 +1,7 @@
-//! OpenMetrics text, for Prometheus and compatible programs, in seconds.
+//! Text for Prometheus and compatible programs, in seconds: its own format 0.0.4, which node_exporter's textfile collector and
+//! `promtool check metrics` read, and OpenMetrics 1.0 with times, which `promtool tsdb create-blocks-from openmetrics` reads.
 
-use std::borrow::Cow;
-use std::fmt;
-
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::{Registry, Unit};
+use std::fmt::Display;
 
 use super::Exporter;
 use super::cell::clean;
@@ -23,10 +18,15 @@ const QUANTILES: [(&str, f64); 5] =
 /// Buckets end one nanosecond below each power of two and 1.5 times each power of two. Buckets of the
 /// recording end there, too, so counts are exact. All handlers, runs and machines have the same ones, so
 /// that they can be added up.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct OpenMetrics;
+#[derive(Debug, Clone, Copy)]
+pub enum Metrics {
+    /// Prometheus' text format 0.0.4: without times, which a textfile collector refuses.
+    Prometheus,
+    /// OpenMetrics 1.0, each sample with the end of its run's window.
+    OpenMetrics,
+}
 
-impl Exporter for OpenMetrics {
+impl Exporter for Metrics {
     fn serialize(&self, recording: &Recording) -> Vec<u8> {
         self.serialize_runs(std::slice::from_ref(recording)).unwrap_or_default()
     }
@@ -34,22 +34,22 @@ impl Exporter for OpenMetrics {
     fn serialize_runs(&self, runs: &[Recording]) -> Option<Vec<u8>> {
         let several = runs.len() > 1;
         let runs = runs.iter().enumerate();
-        let runs = runs.map(|(at, run)| Run::of(run, several.then_some(at + 1))).collect();
-        let mut registry = Registry::with_prefix("profiler");
-        registry.register_collector(Box::new(Runs(runs)));
-        let mut text = String::new();
-        let result = prometheus_client::encoding::text::encode(&mut text, &registry);
-        // Writing to memory cannot fail.
-        debug_assert!(result.is_ok(), "{result:?}");
-        Some(text.into_bytes())
+        let runs: Vec<Run> =
+            runs.map(|(at, run)| Run::of(run, several.then_some(at + 1))).collect();
+        let mut text = Text { format: *self, text: String::new() };
+        text.runs(&runs);
+        for names in [&DURATIONS, &INSTRUCTIONS] {
+            text.figures(&runs, names);
+        }
+        text.losses(&runs);
+        if matches!(self, Self::OpenMetrics) {
+            text.text.push_str("# EOF\n");
+        }
+        Some(text.text.into_bytes())
     }
 }
 
 type Labels = Vec<(&'static str, String)>;
-
-/// The collector; it has to own its data, so it cannot borrow the recording.
-#[derive(Debug)]
-struct Runs(Vec<Run>);
 
 #[derive(Debug)]
 struct Run {
@@ -57,6 +57,7 @@ struct Run {
     info: Labels,
     started_s: f64,
     window_s: f64,
+    ended_s: f64,
     handlers: Vec<HandlerFigures>,
 }
 
@@ -97,9 +98,12 @@ impl Run {
             fact("module_build_id", &module.build_id);
         }
         let handler = |handler| HandlerFigures::of(handler, recording, &labels);
+        let started_s = recording.started.as_millisecond() as f64 / 1e3;
+        let window_s = seconds(recording.window_ns);
         Self {
-            started_s: recording.started.as_millisecond() as f64 / 1e3,
-            window_s: seconds(recording.window_ns),
+            started_s,
+            window_s,
+            ended_s: ((started_s + window_s) * 1e3).round() / 1e3,
             handlers: recording.handlers.iter().map(handler).collect(),
             info,
             labels,
@@ -177,36 +181,10 @@ fn buckets(
     found
 }
 
-impl Collector for Runs {
-    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
-        let encoder = &mut encoder;
-        info(encoder, &self.0)?;
-        let of_runs = |value: fn(&Run) -> f64| {
-            self.0.iter().map(move |run| (Cow::Borrowed(&run.labels), value(run)))
-        };
-        gauges(
-            encoder,
-            ("run_start_time", "Start of the measured window, since the epoch."),
-            &Unit::Seconds,
-            of_runs(|run| run.started_s),
-        )?;
-        gauges(
-            encoder,
-            ("run_window", "Length of the measured window."),
-            &Unit::Seconds,
-            of_runs(|run| run.window_s),
-        )?;
-        for of in [&DURATIONS, &INSTRUCTIONS] {
-            figures(encoder, &self.0, of)?;
-        }
-        losses(encoder, &self.0)
-    }
-}
-
 /// Names of the metrics of a meter's figures, with their help.
 struct Names {
     meter: Meter,
-    unit: fn() -> Unit,
+    unit: &'static str,
     calls: (&'static str, &'static str),
     quantile: (&'static str, &'static str),
     min: (&'static str, &'static str),
@@ -215,7 +193,7 @@ struct Names {
 
 const DURATIONS: Names = Names {
     meter: Meter::Probes,
-    unit: || Unit::Seconds,
+    unit: "seconds",
     calls: ("handler_duration", "Durations of a handler's calls in the measured window."),
     quantile: (
         "handler_duration_quantile",
@@ -227,7 +205,7 @@ const DURATIONS: Names = Names {
 
 const INSTRUCTIONS: Names = Names {
     meter: Meter::Exact,
-    unit: || Unit::Other("instructions".to_owned()),
+    unit: "instructions",
     calls: ("handler_call", "Instructions of a handler's calls in the measured window."),
     quantile: (
         "handler_call_quantile",
@@ -237,87 +215,168 @@ const INSTRUCTIONS: Names = Names {
     max: ("handler_call_max", "Most instructions of a call."),
 };
 
-/// The figures of the handlers that one meter measured; nothing without such a handler.
-fn figures(encoder: &mut DescriptorEncoder<'_>, runs: &[Run], of: &Names) -> fmt::Result {
-    let all = runs.iter().flat_map(|run| &run.handlers);
-    let handlers: Vec<&HandlerFigures> = all.filter(|handler| handler.meter == of.meter).collect();
-    if handlers.is_empty() && of.meter == Meter::Exact {
-        return Ok(());
-    }
-    let unit = (of.unit)();
-    let (name, help) = of.calls;
-    let mut metric = encoder.encode_descriptor(name, help, Some(&unit), MetricType::Histogram)?;
-    for handler in &handlers {
-        metric.encode_family(&handler.labels)?.encode_histogram::<NoLabelSet>(
-            handler.sum,
-            handler.count,
-            &handler.buckets,
-            None,
-        )?;
-    }
-    let quantiles = handlers.iter().flat_map(|handler| {
-        handler.quantiles.iter().map(|&(quantile, value)| {
-            let mut labels = handler.labels.clone();
-            labels.push(("quantile", quantile.to_owned()));
-            (Cow::Owned(labels), value)
-        })
-    });
-    gauges(encoder, of.quantile, &unit, quantiles)?;
-    let of_handlers = |value: fn(&HandlerFigures) -> Option<f64>| {
-        handlers.iter().filter_map(move |h| Some((Cow::Borrowed(&h.labels), value(h)?)))
-    };
-    gauges(encoder, of.min, &unit, of_handlers(|handler| handler.min))?;
-    gauges(encoder, of.max, &unit, of_handlers(|handler| handler.max))
+/// What a family's samples are, by Prometheus' words.
+#[derive(Clone, Copy, PartialEq, Eq, strum::Display)]
+#[strum(serialize_all = "lowercase")]
+enum Kind {
+    Counter,
+    Gauge,
+    Info,
+    Histogram,
+    Summary,
 }
 
-fn info(encoder: &mut DescriptorEncoder<'_>, runs: &[Run]) -> fmt::Result {
-    let help = "Version, machine, kernel and module of the run.";
-    let mut metric = encoder.encode_descriptor("run", help, None, MetricType::Info)?;
-    for run in runs {
-        metric.encode_info(&run.info)?;
-    }
-    Ok(())
+/// What is being written.
+struct Text {
+    format: Metrics,
+    text: String,
 }
 
-/// A gauge for each of `values`.
-fn gauges<'a>(
-    encoder: &mut DescriptorEncoder<'_>,
-    (name, help): (&str, &str),
-    unit: &Unit,
-    values: impl Iterator<Item = (Cow<'a, Labels>, f64)>,
-) -> fmt::Result {
-    let mut metric = encoder.encode_descriptor(name, help, Some(unit), MetricType::Gauge)?;
-    for (labels, value) in values {
-        metric.encode_family(labels.as_ref())?.encode_gauge(&value)?;
+impl Text {
+    /// The head of a family; returns its whole name.
+    fn family(&mut self, (name, help): (&str, &str), unit: Option<&str>, kind: Kind) -> String {
+        let unit_suffix = unit.map_or(String::new(), |unit| format!("_{unit}"));
+        let name = format!("profiler_{name}{unit_suffix}");
+        // Format 0.0.4 has no type `info`, and names counters as their samples.
+        let (head, kind) = match (self.format, kind) {
+            (Metrics::Prometheus, Kind::Info) => (format!("{name}_info"), Kind::Gauge),
+            (Metrics::Prometheus, Kind::Counter) => (format!("{name}_total"), kind),
+            (_, kind) => (name.clone(), kind),
+        };
+        self.text.push_str(&format!("# HELP {head} {help}\n# TYPE {head} {kind}\n"));
+        if let (Metrics::OpenMetrics, Some(unit)) = (self.format, unit) {
+            self.text.push_str(&format!("# UNIT {head} {unit}\n"));
+        }
+        name
     }
-    Ok(())
-}
 
-fn losses(encoder: &mut DescriptorEncoder<'_>, runs: &[Run]) -> fmt::Result {
-    let handlers = || runs.iter().flat_map(|run| &run.handlers);
-    let help = "Upper bound on the calls of the window that are not in the histogram.";
-    let mut metric =
-        encoder.encode_descriptor("handler_unmeasured_calls", help, None, MetricType::Counter)?;
-    for handler in handlers() {
-        let mut metric = metric.encode_family(&handler.labels)?;
-        metric.encode_counter::<NoLabelSet, _, f64>(&handler.unmeasured, None)?;
+    fn sample(&mut self, name: &str, labels: &Labels, value: impl Display, run: &Run) {
+        self.sample_of(name, labels, None, value, run);
     }
-    let help = "Calls that were not measured, or not fully, by kind.";
-    let mut metric =
-        encoder.encode_descriptor("handler_losses", help, None, MetricType::Counter)?;
-    for handler in handlers() {
-        for &(kind, count) in &handler.losses {
-            let mut labels = handler.labels.clone();
-            labels.push(("kind", kind.to_owned()));
-            let mut metric = metric.encode_family(&labels)?;
-            metric.encode_counter::<NoLabelSet, _, f64>(&count, None)?;
+
+    /// One with a further label.
+    fn sample_of(
+        &mut self,
+        name: &str,
+        labels: &Labels,
+        more: Option<(&str, &str)>,
+        value: impl Display,
+        run: &Run,
+    ) {
+        let all = labels.iter().map(|(name, value)| (*name, value.as_str())).chain(more);
+        self.text.push_str(&format!("{name}{{{}}} {value}", pairs(all)));
+        if matches!(self.format, Metrics::OpenMetrics) {
+            self.text.push_str(&format!(" {}", run.ended_s));
+        }
+        self.text.push('\n');
+    }
+
+    fn runs(&mut self, runs: &[Run]) {
+        let head = ("run", "Version, machine, kernel and module of the run.");
+        let name = self.family(head, None, Kind::Info);
+        for run in runs {
+            self.sample(&format!("{name}_info"), &run.info, 1, run);
+        }
+        let head = ("run_start_time", "Start of the measured window, since the epoch.");
+        self.gauges(runs, head, |run| run.started_s);
+        self.gauges(runs, ("run_window", "Length of the measured window."), |run| run.window_s);
+    }
+
+    /// A gauge of each run, in seconds.
+    fn gauges(&mut self, runs: &[Run], head: (&str, &str), value: fn(&Run) -> f64) {
+        let name = self.family(head, Some("seconds"), Kind::Gauge);
+        for run in runs {
+            self.sample(&name, &run.labels, value(run), run);
         }
     }
-    let help = "Calls that had not returned when the window ended.";
-    let mut metric =
-        encoder.encode_descriptor("handler_calls_in_flight", help, None, MetricType::Gauge)?;
-    for handler in handlers() {
-        metric.encode_family(&handler.labels)?.encode_gauge(&(handler.in_flight as f64))?;
+
+    /// The figures of the handlers that one meter measured; nothing without such a handler.
+    fn figures(&mut self, runs: &[Run], of: &Names) {
+        let is_of = |handler: &&HandlerFigures| handler.meter == of.meter;
+        let handlers =
+            || runs.iter().flat_map(|run| run.handlers.iter().filter(is_of).map(move |h| (run, h)));
+        if handlers().next().is_none() {
+            return;
+        }
+        let name = self.family(of.calls, Some(of.unit), Kind::Histogram);
+        for (run, handler) in handlers() {
+            let mut count = 0_u64;
+            for (bound, more) in &handler.buckets {
+                count = count.saturating_add(*more);
+                let bound = shortest(*bound);
+                let bucket = format!("{name}_bucket");
+                self.sample_of(&bucket, &handler.labels, Some(("le", &bound)), count, run);
+            }
+            self.sums(&name, run, handler);
+        }
+        let name = self.family(of.quantile, Some(of.unit), Kind::Summary);
+        for (run, handler) in handlers() {
+            for (quantile, value) in &handler.quantiles {
+                let quantile = Some(("quantile", *quantile));
+                self.sample_of(&name, &handler.labels, quantile, value, run);
+            }
+            self.sums(&name, run, handler);
+        }
+        type Value = fn(&HandlerFigures) -> Option<f64>;
+        for (head, value) in [(of.min, (|h| h.min) as Value), (of.max, |h| h.max)] {
+            let name = self.family(head, Some(of.unit), Kind::Gauge);
+            for (run, handler) in handlers() {
+                if let Some(value) = value(handler) {
+                    self.sample(&name, &handler.labels, value, run);
+                }
+            }
+        }
     }
-    Ok(())
+
+    fn sums(&mut self, name: &str, run: &Run, handler: &HandlerFigures) {
+        self.sample(&format!("{name}_sum"), &handler.labels, handler.sum, run);
+        self.sample(&format!("{name}_count"), &handler.labels, handler.count, run);
+    }
+
+    fn losses(&mut self, runs: &[Run]) {
+        let handlers = || runs.iter().flat_map(|run| run.handlers.iter().map(move |h| (run, h)));
+        let help = "Upper bound on the calls of the window that are not in the histogram.";
+        let name = self.family(("handler_unmeasured_calls", help), None, Kind::Counter) + "_total";
+        for (run, handler) in handlers() {
+            self.sample(&name, &handler.labels, handler.unmeasured, run);
+        }
+        let help = "Calls that were not measured, or not fully, by kind.";
+        let name = self.family(("handler_losses", help), None, Kind::Counter) + "_total";
+        for (run, handler) in handlers() {
+            for (kind, count) in &handler.losses {
+                self.sample_of(&name, &handler.labels, Some(("kind", kind)), count, run);
+            }
+        }
+        let help = "Calls that had not returned when the window ended.";
+        let name = self.family(("handler_calls_in_flight", help), None, Kind::Gauge);
+        for (run, handler) in handlers() {
+            self.sample(&name, &handler.labels, handler.in_flight, run);
+        }
+    }
+}
+
+/// `a="b",c="d"`, with the values escaped.
+pub(crate) fn pairs<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let mut text = String::new();
+    for (name, value) in labels {
+        let comma = if text.is_empty() { "" } else { "," };
+        let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        text.push_str(&format!("{comma}{name}=\"{value}\""));
+    }
+    text
+}
+
+/// A bound as Go's `%g` writes it. Prometheus writes those of protobuf so: a bound is one series, however it was scraped.
+pub(crate) fn shortest(bound: f64) -> String {
+    if bound == f64::INFINITY {
+        return "+Inf".to_owned();
+    }
+    if bound >= 1e-4 {
+        return bound.to_string();
+    }
+    let text = format!("{bound:e}");
+    match text.split_once("e-") {
+        Some((digits, exponent)) => format!("{digits}e-{exponent:0>2}"),
+        None => text,
+    }
 }

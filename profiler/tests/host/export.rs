@@ -237,6 +237,28 @@ fn openmetrics() {
     assert!(hostile.ends_with("# EOF\n"));
 }
 
+/// Node_exporter's textfile collector takes neither times nor the types of OpenMetrics.
+#[test]
+fn prometheus_text() {
+    let prometheus = text(Format::Prometheus, &sample());
+    let end = sample().started.as_millisecond() as f64 / 1e3 + 10.0;
+    let untimed: String = text(Format::OpenMetrics, &sample())
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| line.strip_suffix(&format!(" {end}")).expect("a time").to_owned() + "\n")
+        .collect();
+    let samples: String = prometheus
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    assert_eq!(samples, untimed, "they have the same figures");
+    for head in ["profiler_run_info gauge", "profiler_handler_losses_total counter"] {
+        assert!(prometheus.contains(&format!("# TYPE {head}\n")), "{prometheus}");
+    }
+    assert!(!prometheus.contains("# UNIT") && !prometheus.contains("# EOF"), "{prometheus}");
+}
+
 /// Buckets end where the histogram's own do, so that every cumulative count is exact.
 #[test]
 fn openmetrics_buckets_are_exact() {
@@ -251,10 +273,10 @@ fn openmetrics_buckets_are_exact() {
         recording.handlers = vec![handler(&measured)];
         recording.intervals.clear();
         assert_eq!(recording.check(), Ok(()));
-        let text = text(Format::OpenMetrics, &recording);
+        let text = text(Format::Prometheus, &recording);
         let mut bounds = 0;
         for line in text.lines().filter(|line| line.contains("_bucket{")) {
-            let bound = line.split("le=\"").nth(1).unwrap().split('"').next().unwrap();
+            let bound = line.split(",le=\"").nth(1).unwrap().split('"').next().unwrap();
             let count: usize = line.rsplit(' ').next().unwrap().parse().unwrap();
             let bound = if bound == "+Inf" { f64::INFINITY } else { bound.parse().unwrap() };
             let exact = durations.iter().filter(|&&ns| ns as f64 / 1e9 <= bound).count();

@@ -9,6 +9,7 @@ use profiler::stats::nearest_rank;
 use serde_json::Value;
 
 use crate::common::{handler, measure, sample};
+use crate::serve_prometheus::run as promtool;
 
 /// The percentiles that `read.py` asks for.
 const PERCENTILES: [f64; 11] = [0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0];
@@ -107,7 +108,8 @@ fn openmetrics_passes_the_parser_of_prometheus() {
     assert_eq!((&durations["type"], &durations["unit"]), (&"histogram".into(), &"seconds".into()));
     for family in families.as_array().unwrap() {
         let (name, kind) = (family["name"].as_str().unwrap(), family["type"].as_str().unwrap());
-        assert!(["info", "gauge", "counter", "histogram"].contains(&kind), "{name}: {kind}");
+        let kinds = ["info", "gauge", "counter", "histogram", "summary"];
+        assert!(kinds.contains(&kind), "{name}: {kind}");
         let unit = family["unit"].as_str().unwrap();
         assert!(unit.is_empty() || name.ends_with(&format!("_{unit}")), "{name}: {unit}");
     }
@@ -139,6 +141,38 @@ fn openmetrics_passes_the_parser_of_prometheus() {
             assert_eq!(lost, [handler.losses.lost as f64]);
         }
     }
+}
+
+/// The reader of node_exporter's textfile collector, and its linter.
+#[test]
+#[ignore = "needs Prometheus: `cargo xtask test` has it"]
+fn promtool_has_nothing_to_say_of_an_export() {
+    let bytes = Format::Prometheus.exporter(&Look::default()).serialize_runs(&series().runs);
+    let checked = promtool(&["check", "metrics"], &bytes.unwrap());
+    let is_silent = checked.stdout.is_empty() && checked.stderr.is_empty();
+    assert!(checked.status.success() && is_silent, "{checked:?}");
+}
+
+#[test]
+#[ignore = "needs Prometheus: `cargo xtask test` has it"]
+fn prometheus_imports_openmetrics_at_the_time_of_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let series = series();
+    let bytes = Format::OpenMetrics.exporter(&Look::default()).serialize_runs(&series.runs);
+    std::fs::write(path("run.om"), bytes.unwrap()).unwrap();
+    let blocks = ["tsdb", "create-blocks-from", "openmetrics", &path("run.om"), &path("data")];
+    let imported = promtool(&blocks, b"");
+    assert!(imported.status.success(), "{imported:?}");
+    // Without one it takes the folder for no database.
+    std::fs::create_dir(path("data/wal")).unwrap();
+    let dumped = promtool(&["tsdb", "dump", &path("data")], b"");
+    let text = String::from_utf8(dumped.stdout).unwrap();
+    let run = &series.runs[0];
+    let end = run.started.as_millisecond() + i64::try_from(run.window_ns / 1_000_000).unwrap();
+    let of_first = |line: &&str| line.contains("profiler_run_info") && line.contains("run=\"1\"");
+    let line = text.lines().find(of_first).expect("it is there");
+    assert!(line.ends_with(&format!("1 {end}")), "{line}");
 }
 
 /// A parser that takes everything would show nothing.

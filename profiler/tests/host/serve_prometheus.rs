@@ -28,7 +28,7 @@ fn fleet(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/fleet").join(file)
 }
 
-fn run(args: &[&str], input: &[u8]) -> Output {
+pub(crate) fn run(args: &[&str], input: &[u8]) -> Output {
     let mut child = Command::new(promtool())
         .args(args)
         .stdin(Stdio::piped())

@@ -1,5 +1,5 @@
 //! The families of metrics that the daemon has, and their points in a state. Names, units and labels of those that
-//! `--export openmetrics` has, too, are the same there.
+//! `--export prometheus` has, too, are the same there.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,6 @@
 //! What the daemon shows over HTTP: metrics for Prometheus in three formats, recordings, and whether it is well.
 //!
-//! [`Seen`] turns a [`State`](super::state::State) into families of metrics, once for all formats. `prometheus-client`, which
-//! `export` writes OpenMetrics files with, does not fit here: it writes neither text 0.0.4 nor `io.prometheus.client`, the
-//! protobuf format that has native histograms.
+//! [`Seen`] turns a [`State`](super::state::State) into families of metrics, once for all formats.
 
 mod accept;
 mod durations;

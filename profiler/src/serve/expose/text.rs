@@ -4,6 +4,7 @@ use std::fmt::{self, Write as _};
 
 use super::durations::{BOUNDS_NS, classic};
 use super::family::{FAMILIES, Family, Kind, Point, Seen, Value, seconds};
+use crate::export::openmetrics::{pairs, shortest};
 use crate::recording::HandlerRecording;
 
 /// All families that have points.
@@ -42,7 +43,7 @@ fn write_all(text: &mut String, seen: &Seen<'_>, open_metrics: bool) -> fmt::Res
 }
 
 fn write_point(text: &mut String, family: &Family, point: &Point<'_>) -> fmt::Result {
-    let labels = labels(family, point);
+    let labels = pairs(family.labels.iter().copied().zip(point.labels.iter().copied()));
     let (name, braced) = (family.name, braces(&labels, ""));
     match point.value {
         Value::Count(count) => writeln!(text, "{name}{braced} {count}"),
@@ -67,33 +68,10 @@ fn write_durations(
     writeln!(text, "{name}_count{braced} {}", handler.count)
 }
 
-/// `a="b",c="d"`, with the values escaped.
-fn labels(family: &Family, point: &Point<'_>) -> String {
-    let mut text = String::new();
-    for (name, value) in family.labels.iter().zip(&point.labels) {
-        let comma = if text.is_empty() { "" } else { "," };
-        let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-        text.push_str(&format!("{comma}{name}=\"{value}\""));
-    }
-    text
-}
-
 fn braces(labels: &str, more: &str) -> String {
     match (labels, more) {
         ("", "") => String::new(),
         ("", one) | (one, "") => format!("{{{one}}}"),
         (labels, more) => format!("{{{labels},{more}}}"),
-    }
-}
-
-/// A bound as Go's `%g` writes it. Prometheus writes those of protobuf so: a bound is one series, however it was scraped.
-fn shortest(bound: f64) -> String {
-    if bound >= 1e-4 {
-        return bound.to_string();
-    }
-    let text = format!("{bound:e}");
-    match text.split_once("e-") {
-        Some((digits, exponent)) => format!("{digits}e-{exponent:0>2}"),
-        None => text,
     }
 }
