@@ -64,7 +64,7 @@ pub struct Recording {
     /// The program that wrote this.
     pub tool: Tool,
     /// When the measured window began, in UTC.
-    #[cfg_attr(test, schemars(with = "String", extend("format" = "date-time")))]
+    #[cfg_attr(test, schemars(with = "String", extend("pattern" = crate::schema::TIMESTAMP)))]
     pub started: jiff::Timestamp,
     /// Where among the runs of a [`Series`] this one stands; absent for a run on its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]

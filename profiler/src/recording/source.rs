@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Source {
     /// When its window began.
-    #[cfg_attr(test, schemars(with = "String", extend("format" = "date-time")))]
+    #[cfg_attr(test, schemars(with = "String", extend("pattern" = crate::schema::TIMESTAMP)))]
     pub started: jiff::Timestamp,
     /// SHA-256 of the recording as this program writes it, in hexadecimal: equal for
     /// a source that is there twice, and for no other.
