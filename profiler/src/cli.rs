@@ -22,7 +22,7 @@ use std::time::Duration;
 use clap::builder::{
     NonEmptyStringValueParser, PossibleValue, PossibleValuesParser, TypedValueParser,
 };
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, Parser, Subcommand};
 
 pub use kernels::{KernelsAction, KernelsArgs};
 pub use lab::{LabArgs, LabGuestArgs};
@@ -202,7 +202,7 @@ Examples:
 
 /// Arguments of `profiler run`.
 #[derive(Debug, Args)]
-#[command(after_help = RUN_EXAMPLES)]
+#[command(after_help = RUN_EXAMPLES, group = one_of_these("what", &["handlers", "profile", "no_probe"]))]
 pub struct RunArgs {
     /// Kernel module that holds the handlers; without it they are functions of the kernel image.
     #[arg(long, short)]
@@ -212,7 +212,6 @@ pub struct RunArgs {
     #[arg(
         long = "handler",
         short = 'H',
-        required_unless_present_any = ["profile", "no_probe"],
         value_name = "NAME|GLOB",
         value_parser = NonEmptyStringValueParser::new()
     )]
@@ -222,7 +221,7 @@ pub struct RunArgs {
     pub no_probe: bool,
     /// Length of the measured window, such as 30s or 5m [default: 10s, or until a load that ends by
     /// itself has ended].
-    #[arg(long, short, value_parser = duration)]
+    #[arg(long, short, value_parser = length)]
     pub duration: Option<Duration>,
     /// How long the load runs before the window begins.
     #[arg(long, value_parser = duration, default_value = "0s")]
@@ -232,7 +231,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: u32,
     /// Print a line per interval of this length, and keep each interval's figures in the JSON.
-    #[arg(long, value_parser = duration)]
+    #[arg(long, value_parser = interval)]
     pub interval: Option<Duration>,
     /// Write the recording as JSON to this file (`-` is standard output).
     #[arg(long, short = 'o', value_name = "FILE")]
@@ -396,6 +395,11 @@ pub struct CostArgs {
     pub json: Option<PathBuf>,
 }
 
+/// Arguments of which one is needed: an error names all of them.
+fn one_of_these(name: &'static str, arguments: &[&'static str]) -> ArgGroup {
+    ArgGroup::new(name).args(arguments).multiple(true).required(true)
+}
+
 /// Values by the names that they have here, each with its help.
 type Names<T> = &'static [(&'static str, T, &'static str)];
 
@@ -447,6 +451,26 @@ impl TypedValueParser for Builtin {
     }
 }
 
+/// Reading the counters of many handlers takes a tenth of a second.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+
+fn interval(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        interval if interval < SHORTEST_INTERVAL => Err(format!(
+            "`{text}` is less than {SHORTEST_INTERVAL:?}, in which the counters of many handlers can be read"
+        )),
+        interval => Ok(interval),
+    }
+}
+
+/// Of something that takes time: zero would be nothing.
+fn length(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err(format!("`{text}` is no time: give a longer one, such as 10s")),
+        length => Ok(length),
+    }
+}
+
 fn percent(text: &str) -> Result<f64, String> {
     let value: f64 = text
         .parse()
@@ -476,6 +500,34 @@ mod tests {
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         for bad in ["30", "-1s", "", "soon", "900000h"] {
             assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_asked_for_with_its_alternatives() {
+        for (line, named) in [
+            ("run", &["--handler", "--profile", "--no-probe"][..]),
+            ("lab", &["--module", "--baseline", "--builtin", "--profile"]),
+            ("explain", &["FILE", "--live"]),
+            ("serve", &["--config", "--module"]),
+        ] {
+            let error = Cli::try_parse_from(["profiler", line]).unwrap_err().to_string();
+            let said = error.split("Usage").next().unwrap_or_default();
+            assert!(named.iter().all(|name| said.contains(name)), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_takes_time_takes_some() {
+        assert_eq!(interval("100ms"), Ok(Duration::from_millis(100)));
+        assert_eq!(length("1ms"), Ok(Duration::from_millis(1)));
+        for bad in ["0s", "1ns", "99ms", "-1s"] {
+            assert!(interval(bad).is_err(), "{bad}");
+        }
+        let parse = |line: &str| Cli::try_parse_from(line.split(' '));
+        for option in ["--interval 0s", "--interval 1ns", "--duration 0s", "--ltp-timeout 0s"] {
+            let error = parse(&format!("profiler run -H x {option}")).unwrap_err().to_string();
+            assert!(error.contains("such as 10s") || error.contains("less than 100ms"), "{error}");
         }
     }
 

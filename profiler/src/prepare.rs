@@ -3,17 +3,20 @@
 //! Modules built outside the kernel's tree mostly come without BTF. pahole makes it from their
 //! debug information, on top of the BTF of the kernel that will load them.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use memchr::{memchr, memmem};
 use object::{Object as _, ObjectKind, ObjectSection as _};
 use profiler_vm::durable;
 
 use crate::atomic_file;
 use crate::error::{Failure, exit};
 use crate::kernel::btf::{BTF_FOLDER, Btf};
+use crate::text::listed;
 
 /// Why a module could not be given BTF.
 #[derive(Debug, thiserror::Error)]
@@ -63,17 +66,30 @@ pub enum PrepareError {
     },
     /// The module would not fit on that BTF.
     #[error(
-        "{} was built for kernel {built_for}, and {running} runs: name that kernel's BTF with --btf \
+        "{} was built for kernel {built_for}, and {} is of {of}: name that kernel's BTF with --btf \
          (its vmlinux, or /sys/kernel/btf/vmlinux copied from a machine that runs it)",
-        path.display()
+        path.display(),
+        base.display()
     )]
     OtherKernel {
         /// The file.
         path: PathBuf,
         /// Release in the module's version magic.
         built_for: String,
-        /// Release of the kernel that runs.
-        running: String,
+        /// The kernel's BTF.
+        base: PathBuf,
+        /// Release of its kernel.
+        of: String,
+    },
+    /// The module lacks parameters.
+    #[error("{} has no module parameter {unknown}, and the kernel would ignore it: it has {known}", path.display())]
+    UnknownParameter {
+        /// The file.
+        path: PathBuf,
+        /// The parameters that it lacks.
+        unknown: String,
+        /// Those that it has.
+        known: String,
     },
     /// The kernel's BTF is not there or is none.
     #[error("{} cannot be used as the kernel's BTF: {what}", path.display())]
@@ -118,7 +134,7 @@ impl From<PrepareError> for Failure {
         let code = match &error {
             PrepareError::NoPahole | PrepareError::Base { .. } => exit::CANNOT_MEASURE,
             PrepareError::Write { .. } => exit::BAD_OUTPUT,
-            PrepareError::SameFile { .. } => exit::USAGE,
+            PrepareError::SameFile { .. } | PrepareError::UnknownParameter { .. } => exit::USAGE,
             _ => exit::BAD_INPUT,
         };
         Self::new(code, error.to_string())
@@ -169,14 +185,24 @@ pub fn prepare(args: &Options, running: Option<&str>) -> Result<Prepared, Prepar
     if !module.has_debug_info {
         return Err(PrepareError::NoDebugInfo { path: path.clone() });
     }
-    if let (None, Some(built_for), Some(running)) = (&args.btf, &module.built_for, running)
-        && built_for != running
-    {
-        let (built_for, running) = (built_for.clone(), running.to_owned());
-        return Err(PrepareError::OtherKernel { path: path.clone(), built_for, running });
+    let of_running = Path::new(BTF_FOLDER).join("vmlinux");
+    let base = args.btf.clone().unwrap_or_else(|| of_running.clone());
+    let fits = |of: Option<&str>| match (&module.built_for, of) {
+        (Some(built_for), Some(of)) if built_for != of => {
+            let (built_for, of) = (built_for.clone(), of.to_owned());
+            let (path, base) = (path.clone(), base.clone());
+            Err(PrepareError::OtherKernel { path, built_for, base, of })
+        }
+        _ => Ok(()),
+    };
+    // Said first, as a kernel that lacks BTF is then no obstacle.
+    if args.btf.is_none() {
+        fits(running)?;
     }
-    let base = args.btf.clone().unwrap_or_else(|| Path::new(BTF_FOLDER).join("vmlinux"));
-    let base_btf = raw_btf(&base)?;
+    let base_bytes = read_base(&base)?;
+    let base_btf = raw_btf(&base, &base_bytes)?;
+    let is_of_running = || fs::read(&of_running).is_ok_and(|bytes| bytes == base_btf);
+    fits(banner(&base_bytes).or(running.filter(|_| is_of_running())))?;
     let output = output_of(args)?;
 
     // Written beside the output and moved there at the end: a failure leaves what was there.
@@ -196,7 +222,7 @@ pub fn prepare(args: &Options, running: Option<&str>) -> Result<Prepared, Prepar
             "it wrote no section .BTF, for which it needs objcopy (package binutils); it said: {said}"
         ))
     })?;
-    let functions = Btf::in_blobs((&base_btf, &base), (btf, path))
+    let functions = Btf::in_blobs((base_btf, &base), (btf, path))
         .map_err(|error| unusable(error.to_string()))?
         .count();
     if functions == 0 {
@@ -250,6 +276,65 @@ pub fn inspect(path: &Path) -> Result<Inspected, PrepareError> {
     let bytes = fs::read(path).map_err(|error| PrepareError::Read { path: file.clone(), error })?;
     let Module { name, built_for, has_btf, .. } = Module::parse(&bytes, path)?;
     Ok(Inspected { file, name, built_for, has_btf })
+}
+
+/// Refuses parameters that the module does not have: insmod would ignore them. A file that cannot be read is left to
+/// others.
+///
+/// # Errors
+/// With the parameters that it lacks, and those that it has.
+pub fn check_parameters(path: &Path, given: &str) -> Result<(), PrepareError> {
+    let given = names_given(given);
+    let Some(known) = (!given.is_empty()).then(|| parameters(&fs::read(path).ok()?)).flatten()
+    else {
+        return Ok(());
+    };
+    // Those of every module (kernel/module/main.c).
+    let of_all = ["async_probe", "dyndbg"];
+    let is_known = |name: &String| known.contains(name) || of_all.contains(&name.as_str());
+    let unknown: Vec<String> = given.into_iter().filter(|name| !is_known(name)).collect();
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    let known: Vec<String> = known.into_iter().collect();
+    let known = if known.is_empty() { "none".to_owned() } else { listed(&known) };
+    let (path, unknown) = (path.to_owned(), unknown.join(", "));
+    Err(PrepareError::UnknownParameter { path, unknown, known })
+}
+
+/// Names of the parameters of a module's file; `None` if it does not list all of them.
+fn parameters(file: &[u8]) -> Option<BTreeSet<String>> {
+    let file = object::File::parse(file).ok()?;
+    let data = |name: &str| file.section_by_name(name).and_then(|section| section.data().ok());
+    let entries = data(".modinfo")?.split(|&byte| byte == 0);
+    let known: BTreeSet<String> = entries
+        .filter_map(|entry| entry.strip_prefix(b"parmtype=").or(entry.strip_prefix(b"parm=")))
+        .filter_map(|entry| Some(underscored(str::from_utf8(entry).ok()?.split(':').next()?)))
+        .collect();
+    // One of `module_param_cb()` without a description is here alone, without a name that could be read.
+    let is_complete = data("__param").unwrap_or_default().len() / KERNEL_PARAM <= known.len();
+    is_complete.then_some(known)
+}
+
+/// Size of `struct kernel_param` (include/linux/moduleparam.h) on 64-bit machines.
+const KERNEL_PARAM: usize = 40;
+
+/// The kernel takes both for the same (`parameq()` in kernel/params.c).
+fn underscored(name: &str) -> String {
+    name.replace('-', "_")
+}
+
+/// Names of parameters before `=`, up to a blank outside of quotes.
+fn names_given(given: &str) -> Vec<String> {
+    let mut is_quoted = false;
+    let words = given.split(|c: char| {
+        is_quoted ^= c == '"';
+        c.is_whitespace() && !is_quoted
+    });
+    words
+        .filter(|word| !word.is_empty())
+        .map(|word| underscored(word.trim_start_matches('"').split('=').next().unwrap_or(word)))
+        .collect()
 }
 
 /// What is known of the module's file.
@@ -320,18 +405,31 @@ fn section<'a>(elf: &'a [u8], name: &str) -> Option<&'a [u8]> {
     object::File::parse(elf).ok()?.section_by_name(name)?.data().ok()
 }
 
+fn read_base(path: &Path) -> Result<Vec<u8>, PrepareError> {
+    fs::read(path).map_err(|error| PrepareError::Base {
+        path: path.to_owned(),
+        what: format!("{error}; name the BTF of the kernel that will load the module with --btf"),
+    })
+}
+
+/// Release of the kernel that a vmlinux is, by its `linux_banner` (init/version.c). BTF itself has none.
+fn banner(vmlinux: &[u8]) -> Option<&str> {
+    const START: &[u8] = b"Linux version ";
+    memmem::find_iter(vmlinux, START).find_map(|at| {
+        let text = &vmlinux[at + START.len()..];
+        let release = &text[..memchr(b' ', &text[..text.len().min(MAX_RELEASE)])?];
+        release.first()?.is_ascii_digit().then(|| str::from_utf8(release).ok()).flatten()
+    })
+}
+
+/// Bytes of a release, and the space after it: `__NEW_UTS_LEN` of the kernel's uts.h.
+const MAX_RELEASE: usize = 65;
+
 /// The kernel's BTF out of a raw file or of a vmlinux.
-fn raw_btf(path: &Path) -> Result<Vec<u8>, PrepareError> {
+fn raw_btf<'a>(path: &Path, bytes: &'a [u8]) -> Result<&'a [u8], PrepareError> {
     let unusable = |what: String| PrepareError::Base { path: path.to_owned(), what };
-    let bytes = fs::read(path).map_err(|error| {
-        unusable(format!(
-            "{error}; name the BTF of the kernel that will load the module with --btf"
-        ))
-    })?;
     if bytes.starts_with(b"\x7fELF") {
-        return section(&bytes, ".BTF")
-            .map(<[u8]>::to_vec)
-            .ok_or_else(|| unusable("it has no section .BTF".to_owned()));
+        return section(bytes, ".BTF").ok_or_else(|| unusable("it has no section .BTF".to_owned()));
     }
     if bytes.starts_with(&0xeb9f_u16.to_ne_bytes()) {
         return Ok(bytes);
@@ -393,5 +491,39 @@ mod tests {
         broken.extend(SIGNATURE_MAGIC);
         assert_eq!(unsigned_length(&broken), broken.len());
         assert_eq!(unsigned_length(SIGNATURE_MAGIC), SIGNATURE_MAGIC.len());
+    }
+    /// A module's file with this `.modinfo`, and so many parameters.
+    fn module(info: &[u8], parameters: usize) -> Vec<u8> {
+        use object::{Architecture, BinaryFormat, Endianness, SectionKind, write};
+        let mut file =
+            write::Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
+        for (name, data) in [(".modinfo", info.to_vec()), ("__param", vec![0; 40 * parameters])] {
+            let section = file.add_section(Vec::new(), name.into(), SectionKind::Other);
+            file.set_section_data(section, data, 1);
+        }
+        file.write().unwrap()
+    }
+
+    #[test]
+    fn parameters_that_a_module_lacks_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("d.ko");
+        let info = b"license=GPL\0parmtype=bind_hook:int\0parm=bind_hook:hook of bind\0parmtype=name:charp\0";
+        fs::write(&path, module(info, 2)).unwrap();
+        let refused = |given: &str| check_parameters(&path, given).err().map(|e| e.to_string());
+        for fits in
+            ["", "  ", "bind-hook=1", "name=\"a b=c d\" bind_hook=0", "dyndbg=+p", "\"name=a b\""]
+        {
+            assert_eq!(refused(fits), None, "{fits}");
+        }
+        let text = refused("bind_hok=1 name=x").unwrap();
+        assert!(text.contains("d.ko has no module parameter bind_hok, "), "{text}");
+        assert!(text.contains("it has bind_hook, name"), "{text}");
+        // One that no description names.
+        fs::write(&path, module(info, 3)).unwrap();
+        assert_eq!(refused("bind_hok=1"), None);
+        fs::write(&path, module(b"license=GPL\0", 0)).unwrap();
+        assert!(refused("x").unwrap().contains("it has none"));
+        assert!(check_parameters(Path::new("/none.ko"), "x=1").is_ok(), "it is said elsewhere");
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use super::percent;
+use super::{one_of_these, percent};
 use crate::export::explain::Format;
 use crate::load::BuiltinKind;
 use crate::recording::unlike::What;
@@ -23,11 +23,11 @@ Examples:
 
 /// Arguments of `profiler explain`.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, group = one_of_these("what", &["base", "live"]))]
 pub struct ExplainArgs {
     /// JSON file of a run or of a series that `profiler lab --meter exact` wrote (`-` is standard
     /// input); all runs of a series are summed.
-    #[arg(value_name = "FILE", required_unless_present = "live")]
+    #[arg(value_name = "FILE")]
     pub base: Option<PathBuf>,
     /// A second one: what differs in it is explained.
     #[arg(value_name = "CANDIDATE")]

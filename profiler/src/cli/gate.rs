@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 
 use super::compare::{Format, SidesArgs};
 use crate::verdict::{Amount, Budget, Limits, parse_share};
@@ -12,7 +12,7 @@ Exit codes: 0 pass, 10 fail, 11 inconclusive, 12 not comparable, 13 too few runs
 
 Examples:
   # two builds of a driver: all is chosen, measured in VMs, decided and explained
-  profiler gate --baseline base.ko --candidate head.ko
+  profiler gate base.ko head.ko
   # what that would do, and how long it would take
   profiler gate --baseline base.ko --candidate head.ko --plan
   # an A/B in the lab, with the limits of its clock
@@ -27,9 +27,9 @@ Examples:
 
 /// Arguments of `profiler gate`.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, group = ArgGroup::new("compared").args(["old", "base"]).multiple(true))]
 pub struct GateArgs {
-    /// The recordings. The baseline may be left out if there is a budget.
+    /// The recordings, or two builds. The baseline may be left out if there is a budget.
     #[command(flatten)]
     pub sides: SidesArgs,
     /// Two builds to measure, in place of recordings.
@@ -97,34 +97,51 @@ pub struct BuildsArgs {
     #[arg(long = "candidate", value_name = "FILE.ko", requires = "old")]
     pub new: Vec<PathBuf>,
     /// Kernel to boot, as for `profiler lab` (repeatable) [default: the version that the driver was built for].
-    #[arg(long, value_name = "FILE|FOLDER|VERSION", requires = "old")]
+    #[arg(long, value_name = "FILE|FOLDER|VERSION", requires = "compared")]
     pub kernel: Vec<String>,
     /// Handler to judge, by name or glob (repeatable) [default: the functions that the driver gives to the kernel].
-    #[arg(long = "handler", short = 'H', value_name = "NAME|GLOB", requires = "old")]
+    #[arg(long = "handler", short = 'H', value_name = "NAME|GLOB", requires = "compared")]
     pub handlers: Vec<glob::Pattern>,
     /// Print what would be measured, and how long it would take, and measure nothing.
-    #[arg(long, requires = "old")]
+    #[arg(long, requires = "compared")]
     pub plan: bool,
     /// Further parameters of the driver, as insmod takes them.
-    #[arg(long, value_name = "NAME=VALUE ...", requires = "old", default_value = "")]
+    #[arg(long, value_name = "NAME=VALUE ...", requires = "compared", default_value = "")]
     pub module_params: String,
     /// Keep the recordings in this folder: baseline.json and candidate.json; with several kernels, in a folder for
     /// each.
-    #[arg(long, value_name = "FOLDER", requires = "old")]
+    #[arg(long, value_name = "FOLDER", requires = "compared")]
     pub out: Option<PathBuf>,
     /// Keep the baseline's runs in this folder, and take them from there while the same file is the baseline: then the
     /// candidate is measured alone, and only what seems to differ is measured of both.
-    #[arg(long, value_name = "FOLDER", requires = "old")]
+    #[arg(long, value_name = "FOLDER", requires = "compared")]
     pub cache: Option<PathBuf>,
     /// The program vng of virtme-ng.
     #[arg(long, value_name = "FILE", env = "PROFILER_VNG", default_value = "vng")]
     pub vng: PathBuf,
     /// Keep the logs of the VMs, with the kernel's messages, in this folder.
-    #[arg(long, value_name = "FOLDER", requires = "old")]
+    #[arg(long, value_name = "FOLDER", requires = "compared")]
     pub logs: Option<PathBuf>,
     /// No progress on standard error.
-    #[arg(long, short, requires = "old")]
+    #[arg(long, short, requires = "compared")]
     pub quiet: bool,
+}
+
+impl BuildsArgs {
+    /// An option that was given and speaks of builds alone.
+    #[must_use]
+    pub fn option(&self) -> Option<&'static str> {
+        let given = [
+            ("--kernel", !self.kernel.is_empty()),
+            ("--handler", !self.handlers.is_empty()),
+            ("--plan", self.plan),
+            ("--module-params", !self.module_params.is_empty()),
+            ("--out", self.out.is_some()),
+            ("--cache", self.cache.is_some()),
+            ("--logs", self.logs.is_some()),
+        ];
+        given.into_iter().find_map(|(name, is_given)| is_given.then_some(name))
+    }
 }
 
 fn alpha(text: &str) -> Result<f64, String> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{CLOCKS, Names, duration, one_of};
+use super::{CLOCKS, Names, length, one_of, one_of_these};
 use crate::load::{BuiltinKind, Rate};
 use crate::recording::{Clock, Meter};
 
@@ -27,13 +27,14 @@ const METERS: Names<&[Meter]> = &[
 /// Arguments of `profiler lab`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
+#[command(group = one_of_these("driver", &["module", "baseline"]), group = one_of_these("work", &["builtin", "profile"]))]
 pub struct LabArgs {
     /// Kernel to boot (repeatable): a vmlinuz, the folder of an unpacked kernel package, a version in /boot, or one
     /// that `profiler kernels fetch` got, such as 6.1 [default: the version that the module was built for].
     #[arg(long, value_name = "FILE|FOLDER|VERSION")]
     pub kernel: Vec<String>,
     /// The driver's file (repeatable: one for each kernel). If it has no BTF, a copy gets it.
-    #[arg(long, short, value_name = "FILE.ko", required_unless_present = "baseline")]
+    #[arg(long, short, value_name = "FILE.ko")]
     pub module: Vec<PathBuf>,
     /// The driver before the change (repeatable: one for each kernel).
     #[arg(long, value_name = "FILE.ko", requires = "candidate", conflicts_with = "module")]
@@ -63,13 +64,7 @@ pub struct LabArgs {
     pub profile_folders: Vec<PathBuf>,
     /// Built-in load, such as connect (repeatable, or several with commas: they run side by side); an unknown name
     /// prints the list.
-    #[arg(
-        long,
-        value_delimiter = ',',
-        value_name = "KIND",
-        required_unless_present = "profile",
-        conflicts_with = "profile"
-    )]
+    #[arg(long, value_delimiter = ',', value_name = "KIND", conflicts_with = "profile")]
     pub builtin: Vec<BuiltinKind>,
     /// Operations of each built-in load in a run. The same number in every run gives every run the
     /// same calls [default: 1000 where instructions are counted, else 20000; 400 with a load that starts
@@ -77,7 +72,7 @@ pub struct LabArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub operations: Option<u64>,
     /// Length of a run on the guest's clock, in place of a number of operations.
-    #[arg(long, short, value_parser = duration, conflicts_with = "operations")]
+    #[arg(long, short, value_parser = length, conflicts_with = "operations")]
     pub duration: Option<Duration>,
     /// Operations per second of each built-in load, such as 97/s [default: as fast as possible].
     #[arg(long, value_name = "N/s")]
@@ -111,7 +106,7 @@ pub struct LabArgs {
     #[arg(long, default_value = "2G")]
     pub memory: String,
     /// Longest time that one boot with its runs may take, on the host's clock.
-    #[arg(long, value_parser = duration, default_value = "15m")]
+    #[arg(long, value_parser = length, default_value = "15m")]
     pub timeout: Duration,
     /// Do not measure what the driver costs an operation of the load.
     #[arg(long)]

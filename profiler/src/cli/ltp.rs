@@ -31,6 +31,9 @@ pub struct LtpArgs {
     /// Run only tests whose name this regular expression matches.
     #[arg(long = "ltp-tests", value_name = "PATTERN", conflicts_with_all = ["builtin", "load"])]
     pub tests: Option<String>,
+    /// Leave out tests whose name this regular expression matches.
+    #[arg(long = "ltp-skip", value_name = "PATTERN", conflicts_with_all = ["builtin", "load"])]
+    pub skip: Option<String>,
     /// Where LTP is installed [default: LTPROOT, or /opt/ltp].
     #[arg(long = "ltp-root", value_name = "DIR")]
     pub root: Option<PathBuf>,
@@ -38,7 +41,7 @@ pub struct LtpArgs {
     #[arg(long = "ltp-runner", value_parser = one_of(RUNNERS))]
     pub runner: Option<Runner>,
     /// Timeout of one test, after which it is killed.
-    #[arg(long = "ltp-timeout", value_name = "TIME", value_parser = super::duration, default_value = "5m")]
+    #[arg(long = "ltp-timeout", value_name = "TIME", value_parser = super::length, default_value = "5m")]
     pub time_limit: Duration,
     /// Rounds through the list of tests [default: 1, or with --duration as many as fit].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{PRECISIONS, one_of};
+use super::{PRECISIONS, one_of, one_of_these};
 use crate::probe::Precision;
 use crate::recording::Backend;
 use crate::serve::config;
@@ -21,10 +21,10 @@ Examples:
 
 /// Arguments of `profiler serve`.
 #[derive(Debug, Args)]
-#[command(after_help = SERVE_EXAMPLES)]
+#[command(after_help = SERVE_EXAMPLES, group = one_of_these("what", &["config", "module"]))]
 pub struct ServeArgs {
     /// The configuration; SIGHUP reads it again. Its keys are in docs/serve.md.
-    #[arg(long, short, value_name = "FILE", required_unless_present = "module")]
+    #[arg(long, short, value_name = "FILE")]
     #[arg(conflicts_with_all = ["module", "handlers", "backend", "precision", "listen", "store", "interval", "max_bytes"])]
     pub config: Option<PathBuf>,
     /// Kernel module that holds the handlers; it need not be loaded yet.

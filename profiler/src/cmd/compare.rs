@@ -15,6 +15,11 @@ use crate::verdict::Sides;
 /// cannot be written.
 pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     let files = Files::of(&args.sides, true)?;
+    if files.are_modules()? {
+        let text = "these are builds of a driver, and `compare` reads recordings: `profiler gate BASE.ko CANDIDATE.ko` \
+                    measures and judges them";
+        return Err(Failure::new(exit::USAGE, text));
+    }
     let json = args.json.as_deref().map(OutputFile::open).transpose()?;
     let (base, candidate) = files.read()?;
     let sides =

@@ -111,6 +111,7 @@ impl From<LtpError> for Failure {
             LtpError::NoSuite { .. }
             | LtpError::BadPattern { .. }
             | LtpError::NoMatch { .. }
+            | LtpError::AllLeftOut { .. }
             | LtpError::Destructive { .. }
             | LtpError::User(_)
             | LtpError::Runner(_) => exit::USAGE,

@@ -6,10 +6,11 @@ mod rule;
 use super::{sides::Files, to_stdout};
 use crate::atomic_file::OutputFile;
 use crate::cli::gate::{BuildsArgs, GateArgs};
-use crate::error::Failure;
+use crate::error::{Failure, exit};
 use crate::export::gate::conclusion;
 use crate::export::verdict::GateReport;
 use crate::lab::gate::{Options, Planned};
+use crate::prepare::check_parameters;
 use crate::progress::Progress;
 use crate::recording::Series;
 use crate::verdict::{self, Outcome, Rule, Run, Sides};
@@ -23,12 +24,30 @@ use rule::rule;
 /// # Errors
 /// With the outcome's exit code unless it is a pass; or if a file is not a valid recording or rule, or
 /// an output cannot be written.
-pub fn run(args: &GateArgs) -> Result<(), Failure> {
-    let rule = rule(args)?;
-    if !args.builds.old.is_empty() {
-        return of_builds(args, rule);
+pub fn run(mut args: GateArgs) -> Result<(), Failure> {
+    let rule = rule(&args)?;
+    if args.builds.old.is_empty() {
+        let files = Files::of(&args.sides, rule.budgets.is_empty())?;
+        if !files.are_modules()? {
+            return of_recordings(&args, &files, &rule);
+        }
+        if files.base.is_empty() {
+            let text = "a build is judged beside another: name the baseline's .ko file, --, and the candidate's";
+            return Err(Failure::new(exit::USAGE, text));
+        }
+        (args.builds.old, args.builds.new) = (files.base, files.candidate);
     }
-    let files = Files::of(&args.sides, rule.budgets.is_empty())?;
+    of_builds(&args, rule)
+}
+
+/// Judges recordings.
+fn of_recordings(args: &GateArgs, files: &Files, rule: &Rule) -> Result<(), Failure> {
+    if let Some(option) = args.builds.option() {
+        let text = format!(
+            "{option} is for two builds of a driver: name their .ko files in place of recordings"
+        );
+        return Err(Failure::new(exit::USAGE, text));
+    }
     // Opened before anything is judged, so that no decision is lost to an output that cannot be written.
     let outputs = Outputs::open(args)?;
     let new_baseline = args.update_baseline.as_deref().map(OutputFile::open).transpose()?;
@@ -39,13 +58,17 @@ pub fn run(args: &GateArgs) -> Result<(), Failure> {
         let allowed = &args.sides.allow_different;
         Sides::new(&base, &candidate, allowed, args.sides.independent_runs)
     };
-    let report = GateReport::of(verdict::gate(sides, &rule));
+    let report = GateReport::of(verdict::gate(sides, rule));
     outputs.write(args, &report)?;
     conclude(args, &report, new_baseline, candidate)
 }
 
 /// Measures two builds, and judges them.
 fn of_builds(args: &GateArgs, rule: Rule) -> Result<(), Failure> {
+    let builds = args.builds.old.iter().chain(&args.builds.new);
+    for file in builds {
+        check_parameters(file, &args.builds.module_params)?;
+    }
     let planned = Planned::of(options(&args.builds))?;
     if args.builds.plan {
         return to_stdout(&planned.text());

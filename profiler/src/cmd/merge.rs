@@ -73,7 +73,7 @@ pub fn run(options: &Options<'_>) -> Result<(), Failure> {
 /// Adds all runs of a file; returns how many of them have intervals.
 fn add(merge: &mut Merge<'_>, file: &Path, series: Series) -> Result<u64, Failure> {
     let several = series.runs.len() > 1;
-    let name = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy();
+    let name = file.display();
     let mut with_intervals = 0;
     for (at, run) in series.runs.into_iter().enumerate() {
         with_intervals += u64::from(!run.intervals.is_empty());

@@ -1,6 +1,7 @@
 //! The recordings that `compare` and `gate` read.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use crate::cli::compare::SidesArgs;
@@ -36,12 +37,32 @@ impl Files {
                 Ok(Self { base: vec![base.clone()], candidate: vec![candidate.clone()] })
             }
             (_, []) => Err(usage(
-                "no candidate: write the files of the baseline, then --, then those of the candidate",
+                "no candidate: write the files of the baseline, then --, then those of the candidate; or measure two \
+                 builds of a driver with `profiler gate --baseline BASE.ko --candidate HEAD.ko`",
             )),
             ([], _) if base_needed => Err(usage(
                 "no baseline: write the files of the baseline, then --, then those of the candidate",
             )),
             (base, candidate) => Ok(Self { base: base.to_vec(), candidate: candidate.to_vec() }),
+        }
+    }
+
+    /// Whether they are builds of a driver: by content, or by name if there is no such file.
+    ///
+    /// # Errors
+    /// If some are and others are not.
+    pub(super) fn are_modules(&self) -> Result<bool, Failure> {
+        let all = || self.base.iter().chain(&self.candidate);
+        match (all().find(|path| is_module(path)), all().find(|path| !is_module(path))) {
+            (Some(module), Some(other)) => {
+                let text = format!(
+                    "{} is a build of a driver and {} is none: name builds alone, or recordings alone",
+                    module.display(),
+                    other.display()
+                );
+                Err(Failure::new(exit::USAGE, text))
+            }
+            (module, _) => Ok(module.is_some()),
         }
     }
 
@@ -55,9 +76,8 @@ impl Files {
                 Failure::new(
                     exit::BAD_INPUT,
                     format!(
-                        "the baseline {} does not exist: measure the accepted driver with `profiler lab` or `profiler \
-                     run --json {}`, and keep that file",
-                        path.display(),
+                        "the baseline {} does not exist: measure the accepted driver with `profiler lab --json FILE` or \
+                         `profiler run --json FILE`, and keep that file",
                         path.display()
                     ),
                 )
@@ -67,6 +87,17 @@ impl Files {
         };
         Ok((read(&self.base, missing)?, read(&self.candidate, |_, error| error.into())?))
     }
+}
+
+fn is_module(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    // What is read of a pipe is gone.
+    if !path.exists() {
+        return path.extension().is_some_and(|extension| extension == "ko");
+    }
+    path.is_file()
+        && File::open(path).is_ok_and(|mut file| file.read_exact(&mut magic).is_ok())
+        && magic == *b"\x7fELF"
 }
 
 /// The runs in `paths`.

@@ -37,7 +37,7 @@ pub(super) fn run(
         spec.qemu_args.extend(["-plugin".to_owned(), plugin.argument(files)]);
     }
     let run = Cell::new(None);
-    let failed = |error| failure_of(&error, plan, run.get(), &spec.log);
+    let failed = |error| failure_of(&error, plan, run.get(), &kept(&spec.log, &settings.folder));
     let (accel, _) = kvm::choose(&spec, cache().as_deref(), &mut |_| {}).map_err(failed)?;
     let boot = || {
         profiler_vm::run(&spec, accel, &mut |line| {
@@ -160,11 +160,21 @@ fn of_plugin(line: &&String) -> bool {
     .any(|words| line.contains(words))
 }
 
+/// The log, or its copy where it would be removed with `folder`.
+fn kept(log: &Path, folder: &Path) -> PathBuf {
+    let copy = || {
+        let name = tempfile::Builder::new().prefix("profiler-boot-").suffix(".log").tempfile()?;
+        let (_, path) = name.keep()?;
+        std::fs::copy(log, &path).map(|_| path)
+    };
+    if log.starts_with(folder) { copy().unwrap_or_else(|_| log.to_owned()) } else { log.to_owned() }
+}
+
 /// What a failed VM means to the user.
 fn failure_of(error: &VmError, plan: &BootPlan, run: Option<u32>, log: &Path) -> Failure {
     let at = place(plan, run);
     let ends = |lines: &[String]| lines[..lines.len().min(REPORT_LINES)].join("\n");
-    let kept = format!("the whole log is {}, kept with --logs FOLDER", log.display());
+    let kept = format!("the whole log is {}", log.display());
     match error {
         VmError::Trouble { trouble } => {
             let mut builds = [Some(&plan.baseline), plan.candidate.as_ref()].into_iter().flatten();
@@ -241,6 +251,19 @@ mod tests {
     fn failure(error: &VmError) -> (u8, String) {
         let failure = failure_of(error, &plan(), Some(2), Path::new("/logs/boot-3.log"));
         (failure.code, failure.message)
+    }
+
+    #[test]
+    fn a_log_outlives_the_folder_of_the_vms() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("logs/boot-3.log");
+        std::fs::create_dir(log.parent().unwrap()).unwrap();
+        std::fs::write(&log, "last words").unwrap();
+        let copy = kept(&log, folder.path());
+        assert_eq!(kept(&log, Path::new("/elsewhere")), log, "--logs keeps it");
+        drop(folder);
+        assert_eq!(std::fs::read_to_string(&copy).unwrap(), "last words");
+        std::fs::remove_file(copy).unwrap();
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod facts;
 mod handlers;
 mod loads;
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use sha2::{Digest as _, Sha256};
@@ -103,6 +104,8 @@ struct Sum {
     handlers: Handlers,
     loads: Loads,
     sources: Vec<Source>,
+    /// How a message names each, by its digest.
+    paths: HashMap<String, String>,
     warnings: Vec<WarningRecord>,
 }
 
@@ -113,7 +116,7 @@ impl<'a> Merge<'a> {
         Self { allowed, sum: None }
     }
 
-    /// Adds `recording`, which must agree with itself; `name` is its file's. After an error the sum is
+    /// Adds `recording`, which must agree with itself; `name` is its file's path, with `#N` for a run of several. After an error the sum is
     /// of no use any more.
     ///
     /// # Errors
@@ -132,7 +135,9 @@ impl<'a> Merge<'a> {
             handlers.add(&mut recording).map_err(too_large)?;
             loads.add(std::mem::take(&mut recording.loads)).map_err(too_large)?;
             let (like_name, common) = (name.to_owned(), stripped(recording));
-            let sum = Sum { like, like_name, common, handlers, loads, sources, warnings };
+            let path = |source: &Source| (source.sha256.clone(), path_of(source, name));
+            let paths = sources.iter().map(path).collect();
+            let sum = Sum { like, like_name, common, handlers, loads, sources, paths, warnings };
             self.sum = Some(sum);
             return Ok(());
         };
@@ -150,10 +155,11 @@ impl<'a> Merge<'a> {
             });
         }
         for source in &sources {
-            if let Some(first) = sum.sources.iter().find(|other| other.sha256 == source.sha256) {
-                let (first, second) = (first.name.clone(), name.to_owned());
+            if let Some(first) = sum.paths.get(&source.sha256) {
+                let (first, second) = (first.clone(), name.to_owned());
                 return Err(MergeError::Twice { first, second });
             }
+            sum.paths.insert(source.sha256.clone(), path_of(source, name));
         }
         sum.handlers.add(&mut recording).map_err(too_large)?;
         sum.loads.add(std::mem::take(&mut recording.loads)).map_err(too_large)?;
@@ -185,6 +191,16 @@ impl<'a> Merge<'a> {
     }
 }
 
+/// The file as it was given; of a part of a sum, the name that it was merged by.
+fn path_of(source: &Source, given: &str) -> String {
+    if file_name(given) == source.name { given.to_owned() } else { source.name.clone() }
+}
+
+/// Without folders, so that equal sums are equal wherever they were made.
+fn file_name(given: &str) -> &str {
+    given.rsplit_once('/').map_or(given, |(_, name)| name)
+}
+
 /// What a recording is the sum of: itself, unless it is merged.
 fn sources(recording: &Recording, name: &str) -> Vec<Source> {
     if !recording.sources.is_empty() {
@@ -198,7 +214,7 @@ fn sources(recording: &Recording, name: &str) -> Vec<Source> {
     vec![Source {
         started: recording.started,
         sha256,
-        name: name.to_owned(),
+        name: file_name(name).to_owned(),
         window_ns: recording.window_ns,
         calls: recording.calls(),
         kernel_release: recording.host.kernel_release.clone(),

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::{Error, Options};
+use super::{Error, Ltp, Options};
 use crate::kernel::host::read_public_fact;
 use crate::kernel::target::{KernelFiles, LeftOut, ResolveError, Resolved, Target};
 use crate::load::ltp::{LtpLoad, LtpOptions};
@@ -194,9 +194,11 @@ fn load(options: &Options, profile: Option<(&LoadProfile, &Hook)>) -> Result<Job
                 profile.name
             )));
         }
-        if options.ltp.tests.is_some() {
-            let text = "--ltp-tests needs a list of tests: add --ltp-suite, such as syscalls";
-            return Err(Error::Options(text.to_owned()));
+        let Ltp { tests, skip, .. } = &options.ltp;
+        if tests.is_some() || skip.is_some() {
+            let option = if tests.is_some() { "--ltp-tests" } else { "--ltp-skip" };
+            let text = format!("{option} needs a list of tests: add --ltp-suite, such as syscalls");
+            return Err(Error::Options(text));
         }
         return Ok(JobLoad::Idle);
     };
@@ -207,6 +209,7 @@ fn load(options: &Options, profile: Option<(&LoadProfile, &Hook)>) -> Result<Job
         runner: options.ltp.runner,
         suite,
         pattern: options.ltp.tests.clone().or(same),
+        skip: options.ltp.skip.clone(),
         iterations: options.ltp.iterations.or(options.duration.is_none().then_some(1)),
         workers: options.workers.unwrap_or(1),
         time_limit: options.ltp.time_limit,

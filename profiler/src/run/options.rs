@@ -102,6 +102,8 @@ pub struct Ltp {
     pub suite: Option<String>,
     /// Regular expression for their names.
     pub tests: Option<String>,
+    /// Regular expression for the names of tests that are left out.
+    pub skip: Option<String>,
     /// Where LTP is installed.
     pub root: Option<PathBuf>,
     /// What runs the tests.
@@ -119,6 +121,7 @@ impl Default for Ltp {
         Self {
             suite: None,
             tests: None,
+            skip: None,
             root: None,
             runner: None,
             time_limit: Duration::from_secs(300),

@@ -77,7 +77,7 @@ fn functions_of_the_kernel_are_listed() {
 }
 
 /// A relocatable ELF file with these sections.
-fn elf(sections: &[(&str, &[u8])]) -> Vec<u8> {
+pub(crate) fn elf(sections: &[(&str, &[u8])]) -> Vec<u8> {
     let mut file = Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
     for (name, data) in sections {
         let segment = file.segment_name(StandardSegment::Data).to_vec();
@@ -157,7 +157,25 @@ fn a_module_for_another_kernel_needs_that_kernels_btf() {
         let base = folder.file(name, &bytes);
         fails(&profiler(&["prepare", &module, "--btf", &base]), 3, &["as the kernel's BTF"]);
     }
-    assert_eq!(folder.names(), ["driver.ko", "elf", "text"], "nothing is left behind");
+    let of_its_own = folder.file(
+        "vmlinux",
+        &elf(&[
+            (".BTF", &no_btf()),
+            (".rodata", b"\0Linux version 6.1.0-56-amd64 (d@d) #1 SMP\n\0"),
+        ]),
+    );
+    let output = profiler(&["prepare", &module, "--btf", &of_its_own]);
+    fails(&output, 7, &["built for kernel 1.2.3", "/vmlinux is of 6.1.0-56-amd64", "--btf"]);
+    let of_running = "/sys/kernel/btf/vmlinux";
+    if let Ok(bytes) = fs::read(of_running) {
+        let copy = folder.file("copy", &bytes);
+        for base in [of_running, &copy] {
+            let output = profiler(&["prepare", &module, "--btf", base]);
+            fails(&output, 7, &["built for kernel 1.2.3", &format!("{base} is of ")]);
+        }
+        fs::remove_file(copy).expect("remove");
+    }
+    assert_eq!(folder.names(), ["driver.ko", "elf", "text", "vmlinux"], "nothing is left behind");
 }
 
 /// The smallest BTF: no types, one empty string.

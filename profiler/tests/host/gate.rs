@@ -11,6 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::common::{handler, measure, sample};
+use crate::doctor::elf;
 
 const ENTRY: &str = "connect_syscall_entry_handler";
 const EXIT: &str = "connect_syscall_handler";
@@ -520,6 +521,32 @@ fn a_baseline_that_is_missing_or_damaged_is_told_apart() {
     bench
         .run("compare none.json candidate.json")
         .refused(7, "the baseline none.json does not exist");
+}
+
+#[test]
+fn two_modules_are_builds() {
+    let bench = Bench::new(slower(0.0));
+    let info = b"license=GPL\0parmtype=bind_hook:int\0";
+    fs::write(bench.path("base.ko"), elf(&[(".modinfo", b"license=GPL\0")])).unwrap();
+    fs::write(bench.path("head.ko"), elf(&[(".modinfo", info)])).unwrap();
+    // Found before any VM is.
+    for line in
+        ["base.ko head.ko", "base.ko -- head.ko", "base.ko head.ko --plan -H x --kernel 6.1"]
+    {
+        bench
+            .run(&format!("gate --module-params bind_hook=1 {line}"))
+            .refused(2, "base.ko has no module parameter bind_hook, ");
+    }
+    let absent = bench.run("gate none.ko head.ko --module-params bind_hok=1");
+    absent.refused(2, "head.ko has no module parameter bind_hok, ");
+    let absent = bench.run("gate none.ko head.ko");
+    assert!(absent.code != 0 && !absent.error.contains("--json"), "{absent:?}");
+    bench.run("gate --budget a:avg<1us -- head.ko").refused(2, "name the baseline's .ko file");
+    bench.run("gate base.ko candidate.json").refused(2, "base.ko is a build of a driver");
+    bench.run("gate base.json candidate.json --plan").refused(2, "--plan is for two builds");
+    bench.run("compare base.ko head.ko").refused(2, "`profiler gate BASE.ko CANDIDATE.ko`");
+    let absent = bench.run("gate none.json candidate.json");
+    assert!(absent.error.contains("--json FILE"), "it would overwrite: {absent:?}");
 }
 
 #[test]

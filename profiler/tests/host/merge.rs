@@ -325,8 +325,15 @@ fn files_and_exit_codes() {
     assert_eq!(refused.status.code(), Some(12), "{refused:?}");
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(said.contains("--allow-different kernel"), "{said}");
+    assert!(said.contains(&format!("{a} and {other} cannot be merged")), "{said}");
     assert_eq!(std::fs::read(out).unwrap(), old, "the old file is left");
-    assert_eq!(profiler(&["merge", &a, &a, "-o", out]).status.code(), Some(12));
+    let twice = profiler(&["merge", &a, &a, "-o", out]);
+    assert_eq!(twice.status.code(), Some(12));
+    let said = String::from_utf8_lossy(&twice.stderr).into_owned();
+    assert!(
+        said.contains(&format!("{a} has a run that is in the sum already, as {a}: ")),
+        "{said}"
+    );
     assert_eq!(profiler(&["merge", &a, "absent.json", "-o", out]).status.code(), Some(7));
     assert_eq!(profiler(&["merge", &a, &b, "-o", "/dev/full"]).status.code(), Some(8));
     assert_eq!(profiler(&["merge", &a]).status.code(), Some(2));

@@ -9,6 +9,7 @@ use crate::lab::plan::Length;
 use crate::lab::tools::absolute;
 use crate::load::BuiltinKind;
 use crate::load_profile::{Builtin, Hook, Library};
+use crate::prepare::check_parameters;
 use crate::recording::Meter;
 
 /// The options of these arguments for one meter; `vng` is virtme-ng's program.
@@ -47,6 +48,12 @@ pub(super) fn of(args: &LabArgs, vng: &Path, meter: Meter) -> Result<Options, Fa
         logs: args.logs.as_deref().map(absolute),
     };
     options.check()?;
+    for (files, own) in
+        [(&options.baseline, &args.baseline_params), (&options.candidate, &args.candidate_params)]
+    {
+        let given = format!("{} {own}", args.module_params);
+        files.iter().try_for_each(|file| check_parameters(file, &given))?;
+    }
     Ok(options)
 }
 

@@ -51,6 +51,7 @@ impl From<&LtpArgs> for Ltp {
         Self {
             suite: args.suite.clone(),
             tests: args.tests.clone(),
+            skip: args.skip.clone(),
             root: args.root.clone(),
             runner: args.runner,
             time_limit: args.time_limit,

@@ -23,8 +23,12 @@ const SUITES: [(&str, &str); 13] = [
 ];
 
 /// Single tests, by a regular expression over their names, and what they do.
-const TESTS: [(&str, &str); 15] = [
-    (r"^(clock_settime|settimeofday|stime|adjtimex|clock_adjtime)\d", "sets the machine's clock"),
+const TESTS: [(&str, &str); 16] = [
+    (
+        r"^(clock_settime|settimeofday|stime|adjtimex|clock_adjtime|leapsec)\d",
+        "sets the machine's clock",
+    ),
+    (r"^rtc02", "sets the machine's hardware clock"),
     (r"^(sethostname|setdomainname)\d", "renames the machine"),
     (r"^reboot\d", "calls reboot(2)"),
     (r"^(swapon|swapoff)\d", "switches swap space on and off"),
@@ -93,6 +97,9 @@ mod tests {
             Regex::new(pattern).unwrap();
         }
         assert!(of("syscalls", "settimeofday01").is_some());
+        assert!(of("syscalls", "leapsec01").is_some());
+        assert!(of("kernel_misc", "rtc02").is_some());
+        assert!(of("kernel_misc", "rtc01").is_none(), "it sets alarms alone");
         assert!(of("crashme", "f00f").is_some());
         assert!(of("net_stress.route", "route4-change-dst").is_some());
         assert!(of("mm", "mmap01").is_some());

@@ -64,6 +64,14 @@ pub enum LtpError {
         /// The test with the most similar name.
         near: Option<String>,
     },
+    /// The pattern matches all.
+    #[error("--ltp-skip `{pattern}` leaves no test of runtest/{suite} to run")]
+    AllLeftOut {
+        /// The pattern.
+        pattern: String,
+        /// The list.
+        suite: String,
+    },
     /// The list has no test.
     #[error("runtest/{suite} has no test in it")]
     Empty {
@@ -84,7 +92,7 @@ pub enum LtpError {
         reason: String,
     },
     /// Some tests may harm the machine.
-    #[error("{} may harm this machine: leave them out by --ltp-tests, or allow them with --allow-destructive", .tests.join("; "))]
+    #[error("{} may harm this machine: leave them out with --ltp-skip, or allow them with --allow-destructive", .tests.join("; "))]
     Destructive {
         /// Each with the reason.
         tests: Vec<String>,

@@ -61,6 +61,8 @@ pub struct LtpOptions {
     pub suite: String,
     /// Regular expression that the tests' names have to match; `None` is all tests.
     pub pattern: Option<String>,
+    /// Regular expression for the names of tests that are left out; `None` is none.
+    pub skip: Option<String>,
     /// Rounds through the list; `None` is until stopped.
     pub iterations: Option<u64>,
     /// Tests that run at the same time.
@@ -94,7 +96,10 @@ impl LtpLoad {
     pub fn prepare(options: LtpOptions) -> Result<Self, LtpError> {
         let root = find_root(options.root)?;
         let all = runtest::read(&runtest::find(&root, &options.suite)?)?;
-        let tests = runtest::select(all, options.pattern.as_deref(), &options.suite)?;
+        let mut tests = runtest::select(all, options.pattern.as_deref(), &options.suite)?;
+        if let Some(pattern) = &options.skip {
+            tests = runtest::leave_out(tests, pattern, &options.suite)?;
+        }
         if !options.allow_destructive {
             destructive::refuse(&options.suite, &tests)?;
         }

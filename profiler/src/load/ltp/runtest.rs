@@ -155,6 +155,22 @@ pub(super) fn select(
     Ok(selected)
 }
 
+/// The tests whose names do not match `pattern`. One that matches none of them is an error: the tests that it was to
+/// leave out would run.
+pub(super) fn leave_out(
+    tests: Vec<LtpTest>,
+    pattern: &str,
+    suite: &str,
+) -> Result<Vec<LtpTest>, LtpError> {
+    let out = select(tests.clone(), Some(pattern), suite)?;
+    let left: Vec<LtpTest> = tests.into_iter().filter(|test| !out.contains(test)).collect();
+    if left.is_empty() {
+        let (pattern, suite) = (pattern.to_owned(), suite.to_owned());
+        return Err(LtpError::AllLeftOut { pattern, suite });
+    }
+    Ok(left)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -201,6 +217,17 @@ mod tests {
         std::fs::write(&path, b"open01 open01\nx \xff\n").unwrap();
         assert!(read(&path).unwrap_err().to_string().contains(":2: "));
         assert!(read(&folder.path().join("none")).is_err());
+    }
+
+    #[test]
+    fn tests_are_left_out_by_name() {
+        let tests = || ["bind01", "leapsec01", "leapsec02"].map(|name| test(name, name)).to_vec();
+        let left = leave_out(tests(), "^leapsec", "syscalls").unwrap();
+        assert_eq!(left, [test("bind01", "bind01")]);
+        let error = leave_out(tests(), "^leepsec0", "syscalls").unwrap_err().to_string();
+        assert!(error.contains("`^leepsec0` matches none of the 3 tests"), "{error}");
+        let error = leave_out(tests(), "0", "syscalls").unwrap_err().to_string();
+        assert!(error.contains("leaves no test of runtest/syscalls"), "{error}");
     }
 
     #[test]
