@@ -18,6 +18,7 @@ pub use checks::{Check, CheckId, Status};
 
 use crate::kernel::btf::Btf;
 use crate::kernel::host::{self, HostFacts};
+use crate::kernel::kprobes::{self, OwnProbe};
 use crate::kernel::target::KernelFiles;
 use crate::probe::feature::{self, Refusal};
 use crate::recording::Backend;
@@ -73,6 +74,10 @@ pub struct Report {
     pub handlers: Vec<HandlerReport>,
     /// Why there is no function to look at, where one was to be found.
     pub no_handlers: Option<String>,
+    /// Kprobes that the module has registered.
+    pub own_probes: Vec<OwnProbe>,
+    /// Why these are not known, where the module is loaded.
+    pub no_own_probes: Option<String>,
 }
 
 /// Whether a backend works here.
@@ -117,9 +122,12 @@ pub fn examine(machine: &Machine, module: Option<&str>, handlers: &[String]) -> 
 
     let mut found = Vec::new();
     let mut no_handlers = None;
+    let mut own_probes = Ok(Vec::new());
     let loaded = !checks.iter().any(|check| check.id == CheckId::Module && !check.is_yes());
     if let Some(module) = module.as_deref().filter(|_| loaded) {
-        match KernelFiles::below(&machine.root).functions(Some(module), handlers) {
+        let files = KernelFiles::below(&machine.root);
+        own_probes = kprobes::of_module(&files, module);
+        match files.functions(Some(module), handlers) {
             Ok(functions) => {
                 found = functions
                     .iter()
@@ -150,5 +158,7 @@ pub fn examine(machine: &Machine, module: Option<&str>, handlers: &[String]) -> 
         backends,
         handlers: found,
         no_handlers,
+        no_own_probes: own_probes.as_ref().err().cloned(),
+        own_probes: own_probes.unwrap_or_default(),
     }
 }

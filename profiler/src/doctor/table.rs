@@ -49,8 +49,30 @@ pub fn text(report: &Report, width: Option<u16>) -> String {
     } else if let Some(why) = &report.no_handlers {
         text.push_str(&format!("\nno handler looked at: {why}\n"));
     }
+    text.push_str(&own_probes(report, width));
     text.push_str(&remedies(report));
     text
+}
+
+/// The module's own kprobes, and the hits for which the kernel did not call their handlers.
+fn own_probes(report: &Report, width: Option<u16>) -> String {
+    if let Some(why) = &report.no_own_probes {
+        return format!("\nhits that the module's own kprobes missed are not known: {why}\n");
+    }
+    if report.own_probes.is_empty() {
+        return String::new();
+    }
+    let rows = report.own_probes.iter().map(|probe| {
+        vec![
+            probe.function.clone(),
+            probe.handlers.join(", "),
+            probe.maxactive.map_or("-".to_owned(), |most| most.to_string()),
+            probe.missed.to_string(),
+            probe.maxactive.map_or("-".to_owned(), |_| probe.beyond_maxactive.to_string()),
+        ]
+    });
+    let header = ["kprobe on", "calls", "maxactive", "missed", "beyond maxactive"];
+    format!("\n{}", grid(&header, rows.collect(), width))
 }
 
 fn word(status: Status) -> &'static str {

@@ -2,6 +2,7 @@
 
 pub mod btf;
 pub mod host;
+pub mod kprobes;
 pub mod module;
 pub mod privileges;
 pub mod prototype;

@@ -53,6 +53,28 @@ impl Btf {
         found
     }
 
+    /// Offsets of direct members of a struct, in bytes; `None` if BTF describes no struct of this name with all of them.
+    #[must_use]
+    pub fn offsets<const N: usize>(&self, structure: &str, members: [&str; N]) -> Option<[u64; N]> {
+        (1..=self.types()).find_map(|id| {
+            let header = self.header(id).filter(|header| header.kind() == STRUCT)?;
+            if self.string(header.name) != Some(structure) {
+                return None;
+            }
+            // In bits; with bit fields, the upper byte is their length.
+            let mask = if header.flag() { 0xff_ffff } else { u32::MAX };
+            let offset = |wanted: &str| {
+                (0..header.members()).find_map(|at| {
+                    let name = self.string(word(header.rest, at * 12)?);
+                    let bits = word(header.rest, at * 12 + 8)? & mask;
+                    (name == Some(wanted)).then_some(u64::from(bits) / 8)
+                })
+            };
+            let all: Vec<u64> = members.iter().map_while(|member| offset(member)).collect();
+            all.try_into().ok()
+        })
+    }
+
     /// The declaration of `declarator` with the type `id`. C declares inside out: the type that a pointer
     /// points to surrounds the pointer.
     fn declare(&self, id: u32, declarator: String, steps: &mut u32) -> String {

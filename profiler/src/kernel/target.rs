@@ -478,8 +478,13 @@ impl KernelFiles {
         Err(ResolveError::NotLoaded { module: module.to_owned(), nearest })
     }
 
+    /// A file of this machine.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
     fn read(&self, path: &str) -> Result<String, ResolveError> {
-        let path = self.root.join(path);
+        let path = self.path(path);
         let bytes = fs::read(&path)
             .map_err(|error| ResolveError::Unreadable { path: path.clone(), error })?;
         // Not copied where it need not be: it is megabytes.
@@ -512,6 +517,23 @@ impl KernelFiles {
             (address - at <= most).then(|| ((*name).to_owned(), place.map(str::to_owned)))
         };
         Ok(addresses.iter().map(named).collect())
+    }
+
+    /// Addresses of symbols of the kernel image, also of data; `None` of one that is not there or hidden.
+    ///
+    /// # Errors
+    /// When the symbols cannot be read.
+    pub fn addresses_of(&self, names: &[&str]) -> Result<Vec<Option<u64>>, ResolveError> {
+        let kallsyms = self.read("proc/kallsyms")?;
+        let mut found = vec![None; names.len()];
+        for (address, _, name, place) in lines_of(&kallsyms) {
+            if place.is_none()
+                && let Some(at) = names.iter().position(|wanted| *wanted == name)
+            {
+                found[at] = u64::from_str_radix(address, 16).ok().filter(|address| *address != 0);
+            }
+        }
+        Ok(found)
     }
 
     /// Whether ftrace can trace a function; true also if that cannot be known.

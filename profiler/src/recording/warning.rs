@@ -79,7 +79,7 @@ pub enum Warning {
     /// Tests of LTP that ended in different ways, in words.
     #[error(
         "tests that ended in different ways from round to round: {0}: the mix of calls changed within the \
-         run, and runs with such tests do not compare; leave them out with --ltp-tests"
+         run, and runs with such tests do not compare; leave them out with --ltp-skip"
     )]
     TestsVaried(String),
     /// Tests of LTP that left processes running, and how many.
@@ -227,6 +227,12 @@ pub enum Warning {
     /// The driver did not stay the same during a run: what became of it.
     #[error("{0}; measure again, and leave the driver alone meanwhile")]
     DriverReplaced(String),
+    /// A kprobe of the driver did not call these: how often, and on which function.
+    #[error(
+        "the driver's own kprobe on {2} missed {1} hits during the run, and did not call {0} for them: more calls were under way \
+         than its `maxactive`, or another kprobe was being handled; `profiler doctor --module` tells them apart"
+    )]
+    DriverMissed(Handlers, u64, String),
     /// The driver was another one in the run before: how they differ.
     #[error("{0}; each run is of one build, and runs of two must not be taken together")]
     DriverChanged(String),
@@ -264,6 +270,7 @@ impl Code {
                 | Self::Coarser
                 | Self::DriverReplaced
                 | Self::DriverChanged
+                | Self::DriverMissed
                 | Self::EndedByError
                 | Self::Shared
                 | Self::PartlyMeasured

@@ -2,15 +2,19 @@
 //! build.
 
 use super::Error;
+use crate::kernel::kprobes::{self, OwnProbe};
 use crate::kernel::module::{self, Loads, ModuleError, ModuleFacts};
 use crate::kernel::target::{KernelFiles, Resolved, Target};
 use crate::recording::Recording;
-use crate::recording::warning::{Warning, WarningRecord};
+use crate::recording::warning::{Handlers, Warning, WarningRecord};
+use crate::text::plural;
 
 /// The module of a run, from before its handlers were looked up.
 pub(super) struct Driver {
     facts: ModuleFacts,
     loads: Loads,
+    /// Its kprobes; none where they are not known.
+    own_probes: Vec<OwnProbe>,
 }
 
 impl Driver {
@@ -24,7 +28,40 @@ impl Driver {
         };
         // In this order: what is loaded after `now` shows at the end.
         let loads = Loads::now();
-        Ok(Some(Self { facts: module::collect(name)?, loads }))
+        let facts = module::collect(name)?;
+        let own_probes = own_probes(&facts.name);
+        Ok(Some(Self { facts, loads, own_probes }))
+    }
+
+    /// What is known of its kprobes before the run.
+    pub(super) fn own_probes(&self) -> Option<String> {
+        let most = self.own_probes.iter().filter_map(|probe| probe.maxactive);
+        let missed = self.own_probes.iter().map(|of| of.missed + of.beyond_maxactive).sum::<u64>();
+        let count = self.own_probes.len();
+        (count > 0).then(|| {
+            let most = match (most.clone().min(), most.max()) {
+                (Some(least), Some(most)) if least == most => format!(" (maxactive {most})"),
+                (Some(least), Some(most)) => format!(" (maxactive {least} to {most})"),
+                _ => String::new(),
+            };
+            let (module, s) = (&self.facts.name, plural(count as u64));
+            format!("{module} has {count} kprobe{s} of its own{most}; hits that they missed so far: {missed}")
+        })
+    }
+
+    /// A warning for each kprobe of the module that has missed hits since then: its handlers were not called.
+    pub(super) fn missed(&self) -> Vec<WarningRecord> {
+        if self.own_probes.is_empty() {
+            return Vec::new();
+        }
+        let warning = |now: OwnProbe| {
+            let mut before = self.own_probes.iter();
+            let missed = before.find_map(|before| now.missed_since(before)).filter(|n| *n > 0)?;
+            let OwnProbe { function, handlers, maxactive, .. } = now;
+            let most = maxactive.map_or(String::new(), |most| format!(" (maxactive {most})"));
+            Some(Warning::DriverMissed(Handlers(handlers), missed, function + &most).into())
+        };
+        own_probes(&self.facts.name).into_iter().filter_map(warning).collect()
     }
 
     pub(super) fn facts(&self) -> &ModuleFacts {
@@ -58,6 +95,11 @@ impl Driver {
         let after = module::collect(module).ok().map(|facts| build(&facts));
         Some(Change { module: module.clone(), before: build(&self.facts), after })
     }
+}
+
+/// The module's kprobes. Where they cannot be read, `profiler doctor` says why.
+fn own_probes(module: &str) -> Vec<OwnProbe> {
+    kprobes::of_module(&KernelFiles::default(), module).unwrap_or_default()
 }
 
 /// What a module's build is known by.

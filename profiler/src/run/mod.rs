@@ -150,6 +150,7 @@ impl Bench<'_> {
         let foreign = session.foreign_program();
         window.settle(&mut session);
         let change = driver.as_ref().and_then(Driver::change);
+        let missed = driver.as_ref().map(Driver::missed).unwrap_or_default();
         let (kernel_memory_bytes, direct) = (session.memory_bytes(), session.is_direct());
         let traced = session.call_tree()?;
         // Now, and not when all is written: programs on its functions keep a module loaded, and whoever
@@ -162,6 +163,7 @@ impl Bench<'_> {
         let (signal, trouble) = (window.signal.map(Error::Signal), window.trouble.take());
         let mut warnings = job.warnings.clone();
         warnings.extend(change.as_ref().map(Change::warning));
+        warnings.extend(missed);
         warnings.extend(other_backends);
         warnings.extend(self.digits.get().and_then(|digits| digits.coarser.clone()));
         warnings.extend((too_deep > 0).then(|| Warning::TooDeep(too_deep).into()));
@@ -193,6 +195,9 @@ impl Bench<'_> {
         driver: Option<&Driver>,
         progress: &Progress,
     ) -> Result<(Vec<Target>, Vec<LeftOut>), Error> {
+        if let Some(probes) = driver.and_then(Driver::own_probes) {
+            progress.say(&probes);
+        }
         let again = driver.map(|driver| driver.look_up(&job.targets, &self.run.known));
         let Some(Resolved { targets, left_out }) = again.transpose()?.flatten() else {
             return Ok((job.targets.clone(), Vec::new()));

@@ -30,6 +30,7 @@ mod matrix;
 mod memory;
 mod namesakes;
 mod nested;
+mod own_probes;
 mod pairing;
 mod preempted;
 mod repeats;
