@@ -37,6 +37,7 @@ use super::{
 use crate::{
     kernel::{
         btf::{BTF_FOLDER, Btf},
+        host,
         target::Target,
     },
     limits,
@@ -50,7 +51,7 @@ pub struct BpfSession {
     handlers: usize,
     backend: Backend,
     starts: Starts,
-    /// Whether the kernel preempts tasks that run in the kernel.
+    /// Whether the kernel preempted tasks that run in the kernel when programs were loaded, which are for that.
     preempts: bool,
     /// A start and a CPU each.
     displaced: BpfHashMap<MapData, [u64; 2], [u64; 2]>,
@@ -136,10 +137,8 @@ impl Loader {
         costs: Costs,
     ) -> Result<Self, ProbeError> {
         let Options { precision, pair, self_time, .. } = options;
-        let kernel = programs::Kernel {
-            exchanges: sys::has_exchange(),
-            preempts: crate::kernel::host::may_preempt(),
-        };
+        let kernel =
+            programs::Kernel { exchanges: sys::has_exchange(), preempts: host::may_preempt() };
         let set = Set::of(backend, precision, pair, kernel, self_time);
         let nests = set.starts == Starts::Nests;
         let template = Template::load()?;
@@ -682,6 +681,9 @@ impl Session for BpfSession {
     }
 
     /// Each call is in exactly one drain, and count, sum, minimum and maximum of a drain agree.
+    ///
+    /// # Errors
+    /// [`ProbeError::PreemptionChanged`] from then on; what had come in since the last drain is never returned.
     fn drain(&mut self) -> Result<Vec<Drained>, ProbeError> {
         // A drain that failed has left it.
         if self.closed.is_some() {
@@ -689,6 +691,10 @@ impl Session for BpfSession {
         }
         self.close()?;
         self.read_closed()?;
+        // Read after what it is about: whether tasks were preempted meanwhile is then known.
+        if !self.preempts && self.starts != Starts::Cookies && host::may_preempt() {
+            return Err(ProbeError::PreemptionChanged);
+        }
         Ok(self.pending.take().unwrap_or_default())
     }
 

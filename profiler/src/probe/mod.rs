@@ -234,6 +234,12 @@ pub enum ProbeError {
         /// Id of the foreign program.
         prog_id: u32,
     },
+    /// The preemption model was changed while probes were attached that take tasks not to be preempted.
+    #[error(
+        "the kernel was changed to preempt tasks (/sys/kernel/debug/sched/preempt) after the probes were \
+         attached: durations since the last drain may be of two calls, and are left out; measure again"
+    )]
+    PreemptionChanged,
     /// A call that belongs to no single handler failed.
     #[error("{doing}: {}", errno::in_words(error))]
     System {

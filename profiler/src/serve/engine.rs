@@ -483,6 +483,10 @@ impl Engine {
                 error
             }
         };
+        if matches!(failed, ProbeError::PreemptionChanged) {
+            self.end(at);
+            self.look(at);
+        }
         let is_too_long = |since: Instant| since.elapsed() >= LONGEST_FAILURE;
         if self.failing_since(at).is_some_and(is_too_long)
             && let Some((load, _)) = self.end(at)

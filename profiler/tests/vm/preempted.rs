@@ -110,6 +110,36 @@ fn no_duration_is_longer_where_own_time_is_told() {
     }
 }
 
+/// Programs are loaded for the preemption model of that moment: without preemption a slot is given up by a plain store.
+#[test]
+#[ignore = "VM 6.1: one kernel whose model can be changed, and is not to preempt"]
+fn a_change_of_the_preemption_model_is_noticed_at_the_next_drain() {
+    const MODEL: &str = "/sys/kernel/debug/sched/preempt";
+    let _ = Command::new("mount").args(["-t", "debugfs", "none", "/sys/kernel/debug"]).status();
+    let counted = |session: &mut Probes| {
+        testbed::trigger("nested 100");
+        session.drain().map(|drained| drained[0].durations.len()).map_err(|error| error.to_string())
+    };
+    fs::write(MODEL, "voluntary").unwrap();
+    testbed::load();
+    let targets = resolve(&["testbed_inner"]);
+    let options = Options { backend: Some(Backend::Fentry), ..Options::default() };
+    let attach = || Probes::attach(&targets, options).unwrap();
+    let mut session = attach();
+    assert_eq!(counted(&mut session), Ok(100));
+    fs::write(MODEL, "full").unwrap();
+    for _ in 0..2 {
+        let refused = counted(&mut session).unwrap_err();
+        assert!(refused.contains("preempt tasks"), "{refused}");
+    }
+    assert!(session.undelivered().unwrap().is_empty(), "doubtful durations are left out");
+    drop(session);
+    let mut session = attach();
+    assert_eq!(counted(&mut session), Ok(100));
+    fs::write(MODEL, "voluntary").unwrap();
+    assert_eq!(counted(&mut session), Ok(100), "those programs do for both");
+}
+
 /// One CPU, until this is dropped.
 pub(crate) struct OneCpu;
 
