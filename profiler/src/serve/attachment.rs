@@ -148,7 +148,7 @@ impl Attachment {
         let shed = known.filter(|(id, _)| id == build_id(&facts)).map(|(_, budget)| budget.shed());
         let mut shed: HashSet<String> = shed.into_iter().flatten().map(str::to_owned).collect();
         if found.targets.iter().all(|target| shed.contains(&target.label())) {
-            // A trial of all: the budget takes whoever is measured as taken up, and its wait doubles all the same.
+            // Retry all handlers; the back-off still doubles.
             shed.clear();
         }
         found.targets.retain(|target| !shed.contains(&target.label()));
@@ -427,7 +427,7 @@ impl Attachment {
         self.add(drained, until, recording, false)
     }
 
-    /// Calls per second until now, unless they were found a moment ago: one call in 2 ms is no 500 a second.
+    /// Calls per second until now, unless that is too short a time to extrapolate a rate.
     fn rate(&mut self, until: Instant) {
         let time = until.saturating_duration_since(self.rated);
         if time < SHORTEST_RATE {
@@ -498,7 +498,7 @@ impl Attachment {
             let covered = handler.coverage.close(self.until).min(recording.window_ns);
             let of = self.covered_ns.entry(handler.measure.target.label()).or_default();
             *of = of.saturating_add(covered);
-            // What does not fit is no number that a machine can count to.
+            // Cannot overflow u64 in practice.
             let sum = handler.before.checked_add(&handler.measure.losses);
             handler.before = sum.unwrap_or(handler.before);
             handler.measure.durations.reset();

@@ -40,7 +40,7 @@ impl Share {
     }
 }
 
-/// Rates and costs come from differences and divisions: what is no number is nothing.
+/// NaN and negative values count as 0.
 fn positive(number: f64) -> f64 {
     if number > 0.0 { number.min(f64::MAX) } else { 0.0 }
 }

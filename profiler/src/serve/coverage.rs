@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::recording::warning::{Handlers, Warning};
 use crate::stats::nanoseconds;
 
-/// Less than this is the time that putting probes on takes, not worth a word.
+/// Shorter gaps are attach latency; they are not reported.
 const WORTH_NS: u64 = 1_000_000;
 
 /// The time of an interval in which a handler had probes.

@@ -34,8 +34,7 @@ use crate::text::plural;
 /// Longest time between two drains: kernel counters have 32 bits, which no CPU fills so soon.
 const DRAIN_EVERY: Duration = Duration::from_secs(10);
 
-/// Shortest time between two drains for those who ask what the daemon does. Who asks less often gets all calls that had
-/// ended when it asked.
+/// Minimum interval between drains triggered by status requests. A client that asks less often gets all calls that had ended by then.
 const DRAIN_FOR_STATUS: Duration = Duration::from_millis(500);
 
 /// How long drains may fail before the probes are taken off: the kernel's counters would overflow.
@@ -53,8 +52,8 @@ const MOST_TRIES: u32 = 5;
 /// Builds that are kept in memory, and shown: the one that was met first goes when there are more.
 pub const MOST_BUILDS: usize = 16;
 
-/// How long the kernel may take to let a module go when its probes are off.
-const LET_GO: Duration = Duration::from_secs(2);
+/// How long the kernel may hold a module after its probes are off.
+const MODULE_RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The engine of the daemon.
 pub(super) struct Engine {
@@ -69,20 +68,20 @@ pub(super) struct Engine {
     next_interval: Instant,
     /// When the last drain was for one who asked what the daemon does.
     last_asked: Option<Instant>,
-    beside: Beside,
+    outputs: Outputs,
     next_decision: Instant,
     next_tick: Instant,
-    /// When the watchdog was last thought of.
-    beat: Instant,
-    /// CPU time of measuring, which the budget goes by: of drains at their times and of intervals, not of answers to those
-    /// who ask, who could have handlers shed, nor of attaching, which shedding does not save.
+    /// Last ping of the watchdog.
+    last_ping: Instant,
+    /// CPU time of measuring, which the budget goes by: drains and intervals. Excludes status requests, so that a client cannot
+    /// trigger shedding, and attaching, which shedding does not save.
     measuring_ns: u64,
     cpu: CpuShare,
     costs: Costs,
 }
 
-/// What the engine reports to, besides its state.
-pub(super) struct Beside {
+/// What the engine reports to, apart from its state.
+pub(super) struct Outputs {
     pub(super) logs: Logs,
     pub(super) notifier: Notifier,
     /// Pushes to the collector, if there is one.
@@ -159,7 +158,7 @@ impl Watched {
 }
 
 /// What can end or change the daemon from outside.
-pub(super) struct Outside {
+pub(super) struct Inputs {
     pub(super) events: mpsc::Receiver<Event>,
     pub(super) questions: mpsc::Receiver<Question>,
     terminate: Signal,
@@ -167,7 +166,7 @@ pub(super) struct Outside {
     hang_up: Signal,
 }
 
-impl Outside {
+impl Inputs {
     /// Listens for signals from now on. To be called within a runtime.
     ///
     /// # Errors
@@ -188,7 +187,7 @@ impl Outside {
 
 impl Engine {
     /// An engine that has not begun.
-    pub(super) fn new(config: Config, source: Source, store: Store, beside: Beside) -> Self {
+    pub(super) fn new(config: Config, source: Source, store: Store, outputs: Outputs) -> Self {
         let now = Instant::now();
         let at = Timestamp::now();
         let state =
@@ -206,10 +205,10 @@ impl Engine {
             next_drain: now + DRAIN_EVERY,
             next_interval,
             last_asked: None,
-            beside,
+            outputs,
             next_decision: now + DRAIN_EVERY,
             next_tick: now + TICK,
-            beat: now,
+            last_ping: now,
             measuring_ns: 0,
             cpu: CpuShare::new(now, 0),
             costs: Costs::default(),
@@ -225,24 +224,24 @@ impl Engine {
     ///
     /// # Errors
     /// If the kernel reports no more modules.
-    pub(super) async fn run(&mut self, mut outside: Outside) -> Result<(), Error> {
+    pub(super) async fn run(&mut self, mut inputs: Inputs) -> Result<(), Error> {
         self.look_at_all();
         for watched in &self.watched {
             if matches!(watched.doing, Doing::Waiting(_)) {
                 info!(target: ALWAYS, "module {} is not loaded: waiting for it", watched.config.name);
             }
         }
-        self.beside.notifier.ready(&self.in_words());
+        self.outputs.notifier.ready(&self.in_words());
         let result = loop {
             let again = self.watched.iter().filter_map(Watched::look_again).min();
             let due = self.next_drain.min(self.next_interval);
             let due = due.min(self.next_decision).min(self.next_tick);
             let due = again.map_or(due, |again| due.min(again));
-            let beat = self.beside.notifier.every().map(|every| self.beat + every);
-            let due = beat.map_or(due, |beat| due.min(beat));
+            let ping = self.outputs.notifier.every().map(|every| self.last_ping + every);
+            let due = ping.map_or(due, |ping| due.min(ping));
             tokio::select! {
                 () = sleep_until(due.into()) => self.on_time(),
-                event = outside.events.recv() => match event {
+                event = inputs.events.recv() => match event {
                     Some(Event::Module(name)) => self.look_at(&name),
                     Some(Event::Lost) => {
                         info!("the kernel had more events than could be read: looking at all modules");
@@ -251,20 +250,20 @@ impl Engine {
                     Some(Event::Ended(why)) => break Err(Error::NoEvents(why)),
                     None => break Err(Error::NoEvents("its reader ended".to_owned())),
                 },
-                Some((request, answer)) = outside.questions.recv() => {
+                Some((request, answer)) = inputs.questions.recv() => {
                     // Who asked may be gone.
                     let _ = answer.send(self.answer(&request));
                 }
-                _ = outside.hang_up.recv() => {
-                    self.beside.notifier.reloading();
+                _ = inputs.hang_up.recv() => {
+                    self.outputs.notifier.reloading();
                     self.read_again();
-                    self.beside.notifier.ready(&self.in_words());
+                    self.outputs.notifier.ready(&self.in_words());
                 }
-                _ = outside.terminate.recv() => break Ok("SIGTERM"),
-                _ = outside.interrupt.recv() => break Ok("SIGINT"),
+                _ = inputs.terminate.recv() => break Ok("SIGTERM"),
+                _ = inputs.interrupt.recv() => break Ok("SIGINT"),
             }
         };
-        self.beside.notifier.stopping();
+        self.outputs.notifier.stopping();
         // With many handlers the kernel takes long to take probes off, and whoever asked may not wait for that.
         for at in 0..self.watched.len() {
             self.store_so_far(at);
@@ -274,7 +273,7 @@ impl Engine {
         }
         self.store.end();
         self.publish();
-        self.beside.logs.end();
+        self.outputs.logs.end();
         result.map(|signal| {
             info!("ended by {signal}: the last intervals are closed, and all probes are off")
         })
@@ -297,15 +296,15 @@ impl Engine {
         if decides {
             self.next_decision = Instant::now() + DRAIN_EVERY;
             self.keep_budgets();
-            self.beside.notifier.status(&self.in_words());
+            self.outputs.notifier.status(&self.in_words());
         }
         if now >= self.next_tick {
             self.next_tick = now + TICK;
-            self.beside.logs.tick();
+            self.outputs.logs.tick();
         }
-        self.beat = now;
+        self.last_ping = now;
         if (0..self.watched.len()).all(|at| self.failing_since(at).is_none()) {
-            self.beside.notifier.alive(now);
+            self.outputs.notifier.alive(now);
         }
     }
 
@@ -748,7 +747,7 @@ impl Engine {
     /// Reads the configuration again. What stays the same keeps its probes and counts.
     fn read_again(&mut self) {
         let Source::File(path) = &self.source else {
-            warn!("there is no configuration to read again: the daemon has its options alone");
+            warn!("SIGHUP ignored: started from the command line, no configuration file");
             return;
         };
         let config = match Config::read(path) {
@@ -833,7 +832,7 @@ impl Engine {
             kernel_memory_bytes,
             intervals: self.store.intervals(),
             overhead: overheads.sum(),
-            pushes: self.beside.pushes.as_ref().map(|counts| counts.get()),
+            pushes: self.outputs.pushes.as_ref().map(|counts| counts.get()),
             ..self.own
         };
         let enforced = self.enforced();
@@ -883,7 +882,7 @@ fn let_go(module: &str) -> u64 {
     let began = Instant::now();
     loop {
         match references(module) {
-            Some(held) if held > 0 && began.elapsed() < LET_GO => {
+            Some(held) if held > 0 && began.elapsed() < MODULE_RELEASE_TIMEOUT => {
                 std::thread::sleep(Duration::from_millis(10));
             }
             held => return held.unwrap_or(0),
@@ -973,8 +972,8 @@ mod tests {
         config.store = config::Store { folder, max_bytes: 1 << 20, min_free_bytes: 0 };
         let store = Store::open(config.store.clone()).unwrap();
         let logs = Logs::default();
-        let beside = Beside { logs, notifier: Notifier::default(), pushes: None };
-        Engine::new(config, source, store, beside)
+        let outputs = Outputs { logs, notifier: Notifier::default(), pushes: None };
+        Engine::new(config, source, store, outputs)
     }
 
     /// One that measures `driver`, whose handler `busy` has so many calls at each drain.

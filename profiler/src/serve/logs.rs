@@ -91,9 +91,9 @@ impl Logs {
         drop(recent);
         for (Message { level, text }, times) in due {
             match level {
-                Level::ERROR => error!(target: ALWAYS, times, "said again: {text}"),
-                Level::WARN => warn!(target: ALWAYS, times, "said again: {text}"),
-                _ => info!(target: ALWAYS, times, "said again: {text}"),
+                Level::ERROR => error!(target: ALWAYS, times, "repeated: {text}"),
+                Level::WARN => warn!(target: ALWAYS, times, "repeated: {text}"),
+                _ => info!(target: ALWAYS, times, "repeated: {text}"),
             }
         }
     }
@@ -290,7 +290,7 @@ mod tests {
         let long = lines.remove(5);
         assert!(long.starts_with("INFO ää") && long.ends_with("ä1"), "{long}");
         let cut = lines.pop().unwrap();
-        assert_eq!(cut, format!("INFO said again: {} times=1", "ä".repeat(128)));
+        assert_eq!(cut, format!("INFO repeated: {} times=1", "ä".repeat(128)));
         let expected = [
             "WARN shed handler=\"f\"",
             "WARN shed handler=\"g\"",
@@ -298,9 +298,9 @@ mod tests {
             "INFO measuring",
             "INFO measuring",
             "INFO not yet",
-            "WARN said again: shed handler=\"f\" times=999",
-            "WARN said again: shed handler=\"g\" times=499",
-            "WARN said again: shed handler=\"h\" times=499",
+            "WARN repeated: shed handler=\"f\" times=999",
+            "WARN repeated: shed handler=\"g\" times=499",
+            "WARN repeated: shed handler=\"h\" times=499",
         ];
         assert_eq!(lines, expected);
     }

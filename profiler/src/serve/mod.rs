@@ -46,7 +46,7 @@ use crate::toml_file::TomlFileError;
 use config::Config;
 use control::{ControlError, Lock};
 pub use engine::MOST_BUILDS;
-use engine::{Beside, Engine, Outside};
+use engine::{Engine, Inputs, Outputs};
 use logs::Logs;
 use notify::Notifier;
 use rights::{Exec, RightsError};
@@ -129,13 +129,12 @@ pub fn run(config: Config, source: Source, logs: Logs) -> Result<(), Error> {
     let ended = runtime.block_on(async {
         let events = modules::events().map_err(system("cannot listen to the kernel's events"))?;
         let (sender, questions) = mpsc::channel(QUESTIONS);
-        let outside =
-            Outside::new(events, questions).map_err(system("cannot listen for signals"))?;
+        let inputs = Inputs::new(events, questions).map_err(system("cannot listen for signals"))?;
         lock.listen(sender)?;
         let otlp = config.otlp.clone();
         let pushes = otlp.as_ref().map(|_| Arc::new(otlp::Counts::default()));
-        let beside = Beside { logs, notifier, pushes: pushes.clone() };
-        let mut engine = Engine::new(config, source, store, beside);
+        let outputs = Outputs { logs, notifier, pushes: pushes.clone() };
+        let mut engine = Engine::new(config, source, store, outputs);
         if let Some(listener) = listener {
             let listener = tokio::net::TcpListener::from_std(listener);
             let listener = listener.map_err(system("cannot listen for scrapes"))?;
@@ -144,7 +143,7 @@ pub fn run(config: Config, source: Source, logs: Logs) -> Result<(), Error> {
         let push = otlp.zip(pushes).map(|(otlp, counts)| {
             tokio::spawn(otlp::push(otlp.endpoint, otlp.interval, engine.states(), counts))
         });
-        let ended = engine.run(outside).await;
+        let ended = engine.run(inputs).await;
         // The last push has what was measured last.
         drop(engine);
         if let Some(push) = push {

@@ -1,4 +1,4 @@
-//! What systemd is told (sd_notify(3)): that the daemon is ready, reloads, stops, what it does, and that it lives.
+//! sd_notify(3) client: ready, reloading, stopping, status, watchdog.
 //!
 //! The protocol is one datagram of `NAME=value` lines to a socket that the environment names. Without one nothing is sent.
 

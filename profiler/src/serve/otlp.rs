@@ -60,7 +60,7 @@ pub struct Collector {
 
 /// An address that metrics cannot be pushed to.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{given}` is no address of a collector: {why}")]
+#[error("invalid collector URL `{given}`: {why}")]
 pub struct BadCollector {
     given: String,
     why: &'static str,
@@ -124,7 +124,7 @@ pub async fn push(
     counts: Arc<Counts>,
 ) {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let mut said = Said::default();
+    let mut log_once = LogOnce::default();
     let mut retry = FIRST_RETRY.min(every);
     let mut wait = every;
     loop {
@@ -139,12 +139,12 @@ pub async fn push(
             Ok(partial) => {
                 counts.accepted.fetch_add(1, Ordering::Relaxed);
                 counts.rejected_points.fetch_add(partial.rejected, Ordering::Relaxed);
-                said.taken(&partial);
+                log_once.taken(&partial);
                 (wait, retry) = (every, FIRST_RETRY.min(every));
             }
             Err(failed) => {
                 counts.failed.fetch_add(1, Ordering::Relaxed);
-                said.failed(&collector, &failed.why);
+                log_once.failed(&collector, &failed.why);
                 wait = match failed.retry {
                     Retry::Never => every,
                     Retry::After(time) => time.clamp(FIRST_RETRY, LONGEST_RETRY),
@@ -197,9 +197,9 @@ impl Failed {
 
 /// Says each thing once.
 #[derive(Debug, Default)]
-struct Said(Option<String>);
+struct LogOnce(Option<String>);
 
-impl Said {
+impl LogOnce {
     fn failed(&mut self, Collector { host, port, .. }: &Collector, why: &str) {
         if self.is_new(why) {
             tracing::warn!(

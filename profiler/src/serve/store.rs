@@ -182,7 +182,7 @@ impl Store {
                 self.files.insert(file, bytes);
                 self.bytes += bytes;
             }
-            (None, _) => warn!("{} is no interval, and left alone", path.display()),
+            (None, _) => warn!("ignoring {}: not an interval file", path.display()),
             (_, Err(what)) => warn!("{} {what}, and is left alone", path.display()),
         }
     }

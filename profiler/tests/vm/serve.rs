@@ -439,7 +439,7 @@ fn sigkill_leaves_nothing_pinned_and_every_completed_interval() {
         daemon.wait_measuring();
         let first = status().intervals;
         // A kill between the end of an interval and its file is said.
-        assert!(first.lost <= 1 && !daemon.log().contains("left alone"), "{first:?}");
+        assert!(first.lost <= 1 && !daemon.log().contains("not an interval file"), "{first:?}");
         let known = loop {
             testbed::trigger("nested 20");
             calls += 20;

@@ -3,7 +3,7 @@
 /// A format of `/metrics`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// Prometheus text 0.0.4: what whoever asks for nothing gets.
+    /// Prometheus text 0.0.4: the default.
     Text,
     /// OpenMetrics text 1.0.
     OpenMetrics,

@@ -227,9 +227,7 @@ impl Server {
             "/recording" => self.recording(request.uri().query().unwrap_or_default()).await,
             "/healthz" => healthz(lock(&self.came).elapsed()),
             "/readyz" => readyz(&self.state()),
-            _ => {
-                text(StatusCode::NOT_FOUND, "there is no such page: / lists those that there are\n")
-            }
+            _ => text(StatusCode::NOT_FOUND, "not found; see / for the list of endpoints\n"),
         }
     }
 }
