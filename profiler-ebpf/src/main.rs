@@ -10,6 +10,7 @@
 #![expect(unreachable_pub, reason = "the attributes of programs make functions of their own")]
 
 mod hashed;
+mod memory;
 mod nest;
 mod pairing;
 mod place;

@@ -2,48 +2,20 @@
 //!
 //! The start is kept in the slot of the CPU. A call that nests, sleeps, is interrupted by another of
 //! the same handler, or leaves on another CPU is found by its frame.
+//!
+//! `profiler-common/tests/pairing.rs` runs this file on the host, with an interrupt at each step.
 
-use core::{
-    arch::asm,
-    ptr::{addr_of, addr_of_mut, read_volatile, write_volatile},
-};
+use core::ptr::{addr_of, addr_of_mut};
 
-use aya_ebpf::{
-    bindings::{BPF_ANY, BPF_NOEXIST},
-    helpers::generated::bpf_ktime_get_ns,
-};
 use profiler_common::layout::{Displaced, Frame, SLOTS_MAX, Slot};
 
 use crate::{
-    place::place_of,
-    record::{record, record_last},
+    memory::{BPF_ANY, BPF_NOEXIST, clock, exchange, load, same, store, vacate},
+    place::{is_backwards, place_of},
+    record::{record, record_fast, record_last},
+    shared::add_one,
     state::{DISPLACED, cpus, end, handler, preempts, slot_of, this_cpu},
 };
-
-/// Replaces `*frame` by `new` if it is `old`; returns what was there.
-#[inline(always)]
-fn exchange_frame(frame: *mut u64, old: u64, new: u64) -> u64 {
-    let found;
-    // SAFETY: one atomic instruction on a field of a slot, which the verifier checks; written
-    // out because the target's `core` has no compare and exchange.
-    unsafe {
-        asm!(
-            "r0 = cmpxchg_64(r1 + 0, r0, r2)",
-            inlateout("r0") old => found,
-            in("r1") frame,
-            in("r2") new,
-        );
-    }
-    found
-}
-
-/// Frees a slot: one instruction, where the compiler would take two.
-#[inline(always)]
-fn vacate(slot: *mut Slot) {
-    const { assert!(core::mem::offset_of!(Slot, frame) == 0) };
-    // SAFETY: a store of 8 bytes to a field of a slot, which the verifier checks.
-    unsafe { asm!("*(u64 *)({slot} + 0) = 0", slot = in(reg) slot) }
-}
 
 /// Notes when a call began, as the last thing it does.
 #[inline(always)]
@@ -52,14 +24,13 @@ pub(crate) fn enter(frame: u64) {
     let running;
     // SAFETY: `slot` points into SLOTS. Volatile, because an interrupt may come in anywhere.
     unsafe {
-        running = read_volatile(addr_of!((*slot).frame));
+        running = load(addr_of!((*slot).frame));
         if running == 0 {
-            write_volatile(addr_of_mut!((*slot).frame), frame);
+            store(addr_of_mut!((*slot).frame), frame);
             (*slot).entries += 1;
             // A copy that alone is kept across the call: so it takes the register that kept the frame.
-            let kept: *mut Slot;
-            asm!("{0} = {1}", out(reg) kept, in(reg) slot);
-            write_volatile(addr_of_mut!((*kept).start), bpf_ktime_get_ns());
+            let kept = same(slot);
+            store(addr_of_mut!((*kept).start), clock());
             end();
         }
     }
@@ -72,9 +43,9 @@ fn enter_upon(slot: *mut Slot, running: u64, frame: u64) -> u64 {
     displace(slot, running, frame);
     // SAFETY: as for `enter`.
     unsafe {
-        write_volatile(addr_of_mut!((*slot).frame), frame);
+        store(addr_of_mut!((*slot).frame), frame);
         (*slot).entries += 1;
-        write_volatile(addr_of_mut!((*slot).start), bpf_ktime_get_ns());
+        store(addr_of_mut!((*slot).start), clock());
     }
     0
 }
@@ -113,11 +84,11 @@ fn displace(slot: *mut Slot, running: u64, frame: u64) -> u64 {
         }
         let place = addr_of_mut!((*slot).frame);
         let moving = running | MOVING;
-        if exchange_frame(place, running, moving) != running {
+        if exchange(place, running, moving) != running {
             return 0;
         }
         let key = Frame { frame: running, handler: handler() };
-        let start = read_volatile(addr_of!((*slot).start));
+        let start = load(addr_of!((*slot).start));
         let displaced = Displaced { start, cpu: this_cpu() };
         let mut is_kept = true;
         if DISPLACED.insert(key, displaced, BPF_NOEXIST.into()).is_err() {
@@ -126,7 +97,7 @@ fn displace(slot: *mut Slot, running: u64, frame: u64) -> u64 {
             (*slot).lost += u64::from(is_kept);
         }
         (*slot).displaced += 1;
-        if exchange_frame(place, moving, frame) == moving {
+        if exchange(place, moving, frame) == moving {
             (*slot).lost += u64::from(!is_kept);
         } else if is_kept {
             // Before the mark is overwritten, which keeps other exits from the copy.
@@ -178,14 +149,14 @@ fn take_displaced(frame: u64) -> u64 {
         if cpu < cpus() && cpu < SLOTS_MAX as u64 {
             let slot = slot_of(cpu);
             let place = addr_of_mut!((*slot).frame);
-            let marked = read_volatile(place);
+            let marked = load(place);
             if marked & !MARKS == frame {
                 if marked & GONE != 0 {
                     return 0;
                 }
                 // The slot's own start: what was found in the map may be left over from an earlier call of that frame.
-                let moved = read_volatile(addr_of!((*slot).start));
-                if marked & MOVING != 0 && exchange_frame(place, marked, marked ^ MARKS) == marked {
+                let moved = load(addr_of!((*slot).start));
+                if marked & MOVING != 0 && exchange(place, marked, marked ^ MARKS) == marked {
                     return moved;
                 }
             }
@@ -204,9 +175,9 @@ fn take_from_slots(slot: *mut Slot, frame: u64) -> u64 {
         // SAFETY: both point into SLOTS; a start does not change while its frame is in the slot.
         unsafe {
             let place = addr_of_mut!((*other).frame);
-            if read_volatile(place) & !MARKS == frame {
-                let kept = read_volatile(addr_of!((*other).start));
-                let found = exchange_frame(place, frame, 0);
+            if load(place) & !MARKS == frame {
+                let kept = load(addr_of!((*other).start));
+                let found = exchange(place, frame, 0);
                 if found == frame {
                     (*slot).migrated += 1;
                     return kept;
@@ -214,7 +185,7 @@ fn take_from_slots(slot: *mut Slot, frame: u64) -> u64 {
                 if found & !MARKS == frame {
                     if found & GONE != 0 {
                         start = STALE;
-                    } else if exchange_frame(place, found, found ^ MARKS) == found {
+                    } else if exchange(place, found, found ^ MARKS) == found {
                         (*slot).migrated += u64::from(other != slot);
                         return kept;
                     }
@@ -227,33 +198,63 @@ fn take_from_slots(slot: *mut Slot, frame: u64) -> u64 {
 }
 
 /// Finds the start of a call that leaves and counts its duration; `now` is the clock read first thing.
+///
+/// An interrupt may come in once the slot was found to be this call's. If it calls the handler, that call moves this one's start to
+/// the map and writes its own, which is later than `now`; its exit is skipped, because this program runs. So that this shows without
+/// a comparison more, the start is read last: the difference is then negative.
 #[inline(always)]
 pub(crate) fn leave<const MAGNITUDE: u32, const COUNTERS: usize>(frame: u64, now: u64) {
     let slot = slot_of(this_cpu());
     // SAFETY: `slot` points into SLOTS.
     unsafe {
-        // The start before the frame: an interrupt between the two changes the frame, too.
-        let start = read_volatile(addr_of!((*slot).start));
-        if read_volatile(addr_of!((*slot).frame)) != frame {
+        if load(addr_of!((*slot).frame)) != frame {
             leave_elsewhere::<MAGNITUDE, COUNTERS>(slot, frame, now);
             end();
         }
         vacate(slot);
-        record_last::<MAGNITUDE, COUNTERS>(place_of(slot), now.wrapping_sub(start));
+        let start = load(addr_of!((*slot).start));
+        let duration = now.wrapping_sub(start);
+        if !record_fast::<MAGNITUDE, COUNTERS>(place_of(slot), duration) {
+            leave_slowly::<MAGNITUDE, COUNTERS>(slot, frame, start, duration);
+            end();
+        }
     }
 }
 
-/// The same where another task may run between two instructions of this. Upon [`leave`] only an
-/// interrupt may, whose calls have left when that goes on, or their exits were skipped. Two functions, because
+/// The same of a call that is not counted on the faster path. If its start was moved to the map meanwhile, it is taken out of there: a
+/// later call of that frame might take it. The slot was emptied of the other call then, which is lost. A start that was overwritten
+/// after that is lost instead, and this call counted as backwards.
+#[inline(never)]
+fn leave_slowly<const MAGNITUDE: u32, const COUNTERS: usize>(
+    slot: *mut Slot,
+    frame: u64,
+    start: u64,
+    mut duration: u64,
+) -> u64 {
+    if is_backwards(duration) {
+        let moved = take_displaced(frame);
+        if moved != 0 {
+            duration = duration.wrapping_add(start).wrapping_sub(moved);
+            // Atomically: an entry program may come in.
+            // SAFETY: `slot` points into SLOTS.
+            unsafe { add_one(addr_of_mut!((*slot).lost)) }
+        }
+    }
+    // SAFETY: `slot` points into SLOTS.
+    record::<MAGNITUDE, COUNTERS>(unsafe { place_of(slot) }, duration);
+    0
+}
+
+/// The same where another task may run between two instructions of this, upon [`leave`] only an interrupt may. Two functions, because
 /// one with a constant for the difference takes a jump more on the faster path.
 #[inline(always)]
 pub(crate) fn leave_preempted<const MAGNITUDE: u32, const COUNTERS: usize>(frame: u64, now: u64) {
     let slot = slot_of(this_cpu());
     // SAFETY: as for `leave`.
     unsafe {
-        let start = read_volatile(addr_of!((*slot).start));
+        let start = load(addr_of!((*slot).start));
         let place = addr_of_mut!((*slot).frame);
-        if read_volatile(place) != frame || exchange_frame(place, frame, 0) != frame {
+        if load(place) != frame || exchange(place, frame, 0) != frame {
             leave_elsewhere::<MAGNITUDE, COUNTERS>(slot, frame, now);
             end();
         }
