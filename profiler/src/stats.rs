@@ -8,7 +8,7 @@ mod holm;
 mod rank;
 mod samples;
 
-pub use block::{Block, median, spread};
+pub use block::{Block, ends, median, spread};
 pub use bootstrap::{Bounds, Change, change, level};
 pub use bucket::Bucket;
 pub use durations::Durations;
@@ -54,7 +54,12 @@ pub fn nearest_rank(count: u64, quantile: f64) -> Option<u64> {
 #[must_use]
 pub fn quantile(buckets: &[Bucket], quantile: f64) -> Option<u64> {
     let total = buckets.iter().fold(0_u64, |sum, bucket| sum.saturating_add(bucket.count));
-    let rank = nearest_rank(total, quantile)?;
+    at_rank(buckets, nearest_rank(total, quantile)?)
+}
+
+/// The upper end of the bucket that holds the value of this rank, from 1; `None` beyond the last.
+#[must_use]
+pub fn at_rank(buckets: &[Bucket], rank: u64) -> Option<u64> {
     let mut seen = 0_u64;
     buckets.iter().find_map(|bucket| {
         seen = seen.saturating_add(bucket.count);

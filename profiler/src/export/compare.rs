@@ -13,6 +13,21 @@ use crate::verdict::{ChangeRecord, Statistic};
 
 const HEADER: [&str; 8] =
     ["handler", "figure", "baseline", "candidate", "change", "percent", "95 % bounds", "p"];
+/// The last but one where calls were counted, which have no p-value.
+const PLACEMENTS: &str = "placements";
+
+/// The columns of a report.
+fn header(report: &CompareReport) -> Vec<&'static str> {
+    let mut header = HEADER.to_vec();
+    if is_counted(report) {
+        header.splice(HEADER.len() - 2.., [PLACEMENTS]);
+    }
+    header
+}
+
+fn is_counted(report: &CompareReport) -> bool {
+    !report.changes.is_empty() && report.changes.iter().all(|change| change.placements.is_some())
+}
 
 /// The report as a table for people; `width` is the terminal's, in columns.
 #[must_use]
@@ -20,6 +35,7 @@ pub fn text(report: &CompareReport, width: Option<u16>) -> String {
     let mut text = heading(&report.parts);
     text.push('\n');
     let mut before = String::new();
+    let header = header(report);
     let rows = report.changes.iter().map(|change| {
         let subject = change.subject();
         // A handler's name only on its first line.
@@ -27,9 +43,9 @@ pub fn text(report: &CompareReport, width: Option<u16>) -> String {
         before = subject;
         let mut row = cells(change);
         row[0] = shown;
-        Row::from(row)
+        Row::from(row.into_iter().take(header.len()))
     });
-    for line in grid::figures(&HEADER, rows, width).lines() {
+    for line in grid::figures(&header, rows, width).lines() {
         text.push_str(line.trim_end());
         text.push('\n');
     }
@@ -48,10 +64,13 @@ pub fn markdown(report: &CompareReport) -> String {
         let _ = writeln!(text, "- {}", markdown_cell(&describe(part)));
     }
     text.push('\n');
-    let _ = writeln!(text, "| {} |", HEADER.join(" | "));
-    let _ = writeln!(text, "|---|---|{}", "---:|".repeat(HEADER.len() - 2));
+    let header = header(report);
+    let _ = writeln!(text, "| {} |", header.join(" | "));
+    let _ = writeln!(text, "|---|---|{}", "---:|".repeat(header.len() - 2));
     for change in &report.changes {
-        let cells: Vec<String> = cells(change).iter().map(|cell| markdown_cell(cell)).collect();
+        let cells = cells(change);
+        let cells: Vec<_> =
+            cells.iter().take(header.len()).map(|cell| markdown_cell(cell)).collect();
         let _ = writeln!(text, "| {} |", cells.join(" | "));
     }
     text.push('\n');
@@ -103,6 +122,10 @@ fn hosts(side: &SideRecord) -> String {
 fn footing(report: &CompareReport) -> Vec<String> {
     let mut lines: Vec<String> =
         report.notes.iter().map(|note| format!("note: {}", clean(note))).collect();
+    if is_counted(report) {
+        lines.push("median over placements; placements: lowest and highest change".to_owned());
+        return lines;
+    }
     lines.push(format!(
         "bounds: each holds with {:.0} % confidence (bootstrap of runs); p: exact p-value of the ranks \
          (not adjusted for the number of lines)",

@@ -6,6 +6,7 @@ use super::compare::{describe, heading, markdown_cell};
 use super::junit::{self, Case, Status};
 use super::verdict::{GateReport, LeftOut, Reason, figure};
 use super::{cell::clean, grid};
+use crate::recording::Meter;
 use crate::text::{listed, plural};
 use crate::verdict::{Outcome, Verdict};
 
@@ -264,12 +265,18 @@ pub(super) fn word(line: &Line) -> &'static str {
 }
 
 pub(super) fn rule(report: &GateReport) -> String {
+    let counted = report.lines.iter().any(|line| line.meter == Meter::Exact);
+    let of_counts = "counted calls: the median change over placements";
+    if counted && report.comparisons == 0 {
+        return of_counts.to_owned();
+    }
     format!(
-        "{} comparison{} together at alpha {} (Holm), bounds at {:.0} %",
+        "{} comparison{} together at alpha {} (Holm), bounds at {:.0} %{}",
         report.comparisons,
         plural(report.comparisons),
         report.alpha,
-        report.confidence * 100.0
+        report.confidence * 100.0,
+        if counted { format!("; {of_counts}") } else { String::new() }
     )
 }
 

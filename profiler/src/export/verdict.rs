@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::error::exit;
-use crate::recording::{Clock, Tool};
+use crate::recording::{Clock, Meter, Tool};
 use crate::text::listed;
 use crate::verdict::{
     self, CONFIDENCE, ChangeRecord, DesignKind, Gate, Line, Outcome, Part, Run, Sides, Verdict,
@@ -38,7 +38,7 @@ pub struct CompareReport {
     pub version: u32,
     /// The program that wrote this.
     pub tool: Tool,
-    /// Confidence of each bound.
+    /// Confidence of each bound, but for counted calls.
     pub confidence: f64,
     /// The compared parts, one per load profile.
     pub parts: Vec<PartRecord>,
@@ -57,11 +57,11 @@ pub struct PartRecord {
     pub name: Option<String>,
     /// The clock of the durations.
     pub clock: Clock,
-    /// Whether runs were compared within boots.
+    /// Whether runs were compared within boots, or within placements.
     pub design: DesignKind,
     /// The design of the comparison, in words.
     pub words: String,
-    /// The smallest p-value that these runs can give.
+    /// The smallest p-value that these runs can give; 1 where calls were counted, which have none.
     pub smallest_p: f64,
     /// The baseline.
     pub base: SideRecord,
@@ -115,8 +115,14 @@ impl PartRecord {
             name: part.name.clone(),
             clock: part.clock(),
             design: part.design.kind(),
-            words: words::design(&part.design),
-            smallest_p: part.design.smallest_p(),
+            words: match part.meter() {
+                Meter::Exact => words::placements(&part.design),
+                Meter::Probes => words::design(&part.design),
+            },
+            smallest_p: match part.meter() {
+                Meter::Exact => 1.0,
+                Meter::Probes => part.design.smallest_p(),
+            },
             base: side(&part.base),
             candidate: side(&part.candidate),
         }
@@ -157,9 +163,9 @@ pub struct GateReport {
     pub summary: String,
     /// Bound on the probability of a false alarm over all comparisons.
     pub alpha: f64,
-    /// Confidence of each bound.
+    /// Confidence of each bound, but for counted calls.
     pub confidence: f64,
-    /// Number of comparisons, for which p-values are adjusted.
+    /// Number of comparisons, for which p-values are adjusted; counted calls have none.
     pub comparisons: usize,
     /// The compared parts; empty if the runs are not comparable.
     pub parts: Vec<PartRecord>,

@@ -123,11 +123,13 @@ pub struct Recording {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "Place"))]
 pub struct SeriesPosition {
-    /// Number of the boot of the machine, from 0: all runs of one boot saw the same kernel layout.
+    /// Number of the boot of the machine, from 0: all runs of one boot saw the same kernel layout. Where calls were counted, the
+    /// number of the placement: builds are installed from one snapshot, each placement after another history.
     pub boot: u32,
-    /// Number of the run within that boot, from 0, counting the runs of every series.
+    /// Number of the run within that boot, from 0, counting the runs of every series. Where calls were counted, 0 is the baseline
+    /// and 1 the candidate.
     pub order: u32,
-    /// What it was a run of, where a series is made of unlike parts: the name of a load profile.
+    /// What it was a run of, where a series is made of unlike parts: the name of a load profile, or of a load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
 }

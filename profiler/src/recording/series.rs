@@ -70,7 +70,7 @@ impl Series {
                 Inconsistent::new(format!("run {number}, {}", error.subject), error.reason)
             })?;
             if let Some(place) = &run.place
-                && !places.insert((place.boot, place.order))
+                && !places.insert((place.boot, place.order, place.part.as_deref()))
             {
                 let reason = format!(
                     "boot {}, order {} is the place of an earlier run, too",

@@ -40,14 +40,20 @@ pub fn median(values: &[f64]) -> Option<f64> {
     Some(f64::midpoint(*sorted.get(lower)?, *sorted.get(sorted.len() / 2)?))
 }
 
+/// The lowest and the highest value; `None` without values.
+#[must_use]
+pub fn ends(values: &[f64]) -> Option<[f64; 2]> {
+    let lowest = values.iter().copied().min_by(f64::total_cmp)?;
+    Some([lowest, values.iter().copied().max_by(f64::total_cmp)?])
+}
+
 /// Range over median: (largest - smallest) / median. `None` with fewer than two values, or if the median
 /// is 0.
 #[must_use]
 pub fn spread(values: &[f64]) -> Option<f64> {
     let median = median(values)?;
-    let first = values.iter().copied().min_by(f64::total_cmp)?;
-    let last = values.iter().copied().max_by(f64::total_cmp)?;
-    (values.len() > 1 && median > 0.0).then(|| (last - first) / median)
+    let [lowest, highest] = ends(values)?;
+    (values.len() > 1 && median > 0.0).then(|| (highest - lowest) / median)
 }
 
 #[cfg(test)]

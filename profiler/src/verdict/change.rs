@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::placement::Placed;
 use super::{Observed, Part, Run, Side, Statistic};
 use crate::load::BuiltinKind;
 use crate::recording::{DriverCost, HandlerRecording, Meter};
@@ -25,21 +26,28 @@ pub struct ChangeRecord {
     pub statistic: Statistic,
     /// `ns` or `calls`.
     pub unit: String,
-    /// The baseline's value, if any.
+    /// Placements that were compared; absent where calls were not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placements: Option<usize>,
+    /// The baseline's value, if any; counted, the median over placements.
     pub base: Option<f64>,
-    /// The candidate's value, if any.
+    /// The candidate's value, likewise.
     pub candidate: Option<f64>,
-    /// Candidate minus baseline.
+    /// Candidate minus baseline; counted, the median of that over placements.
     pub change: Option<f64>,
-    /// Lower and upper bound of the change, each at 95 %; `null` if there are too few runs.
+    /// What a single call makes of a percentile, which is not in `change`; absent where it makes nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_call: Option<f64>,
+    /// Lower and upper bound of the change, each at 95 %, `null` if there are too few runs; counted, the lowest and the highest of
+    /// a placement.
     pub change_bounds: Option<[f64; 2]>,
     /// The change in percent of the baseline.
     pub percent: Option<f64>,
-    /// Lower and upper bound in percent, each at 95 %.
+    /// The bounds of the change in percent of the baseline.
     pub percent_bounds: Option<[f64; 2]>,
-    /// Exact p-value of the candidate being slower; not adjusted.
+    /// Exact p-value of the candidate being slower, not adjusted; counted calls have none.
     pub p_slower: Option<f64>,
-    /// Exact p-value of the candidate being faster; not adjusted.
+    /// Exact p-value of the candidate being faster, likewise.
     pub p_faster: Option<f64>,
     /// Values of the baseline's runs; `null` is a run without a call.
     pub base_runs: Vec<Option<f64>>,
@@ -154,26 +162,6 @@ pub(super) fn lost_share(handler: &HandlerRecording) -> f64 {
     if lost > 0.0 { lost / (lost + handler.count as f64) } else { 0.0 }
 }
 
-/// How far a percentile moves if one call more or less lies beyond it. Calls of one kind take the same to the
-/// instruction, so a percentile next to the share of a kind jumps from that kind to the next with a single call: of
-/// 60 calls of a handler that refills a cache in 3 or 4, TP95 is the one or the other.
-fn step(handler: &HandlerRecording, statistic: Statistic) -> f64 {
-    let rank = statistic.quantile().and_then(|q| stats::nearest_rank(handler.count, q));
-    let Some(rank) = rank else { return 0.0 };
-    let at = |rank: u64| {
-        let mut below = 0;
-        let mut buckets = handler.histogram.buckets.iter();
-        let bucket = buckets.find(|bucket| {
-            below += bucket.count;
-            below >= rank
-        });
-        bucket.map(|bucket| bucket.to_ns as f64)
-    };
-    let [before, here, after] = [rank.saturating_sub(1).max(1), rank, rank + 1].map(at);
-    let Some(here) = here else { return 0.0 };
-    before.map_or(0.0, |before| here - before).max(after.map_or(0.0, |after| after - here))
-}
-
 fn record(part: &Part<'_>, module: Option<&str>, name: &str, statistic: Statistic) -> ChangeRecord {
     let of = |side: &[&Run]| -> Vec<Option<Observed>> {
         side.iter()
@@ -181,19 +169,12 @@ fn record(part: &Part<'_>, module: Option<&str>, name: &str, statistic: Statisti
             .collect()
     };
     let (base, candidate) = (of(&part.base), of(&part.candidate));
-    let handlers = part.base.iter().chain(&part.candidate);
-    let handlers = handlers.filter_map(|run| run.handler(module, name));
-    let step = match part.meter() {
-        Meter::Exact => handlers.map(|handler| step(handler, statistic)).fold(0.0, f64::max),
-        Meter::Probes => 0.0,
-    };
     let lost = |run: &&Run| run.handler(module, name).map_or(0.0, lost_share);
     let compared = compared(part, name, statistic, [base, candidate]);
     ChangeRecord {
         module: module.map(str::to_owned),
         base_calls: calls(&part.base, module, name),
         candidate_calls: calls(&part.candidate, module, name),
-        resolution: compared.resolution.max(step),
         lost_share: part.base.iter().chain(&part.candidate).map(lost).fold(0.0, f64::max),
         ..compared
     }
@@ -206,8 +187,7 @@ fn operation(part: &Part<'_>, load: BuiltinKind) -> ChangeRecord {
     };
     let sides = [costs(&part.base), costs(&part.candidate)];
     let observed = |costs: &Vec<DriverCost>| {
-        let of_run = |cost: &DriverCost| Observed { value: cost.added_ns(), resolution: 0.0 };
-        costs.iter().map(of_run).map(Some).collect()
+        costs.iter().map(|cost| Some(Observed::exact(cost.added_ns()))).collect()
     };
     let [base_calls, candidate_calls] = sides.each_ref().map(|costs| {
         let operations = || costs.iter().map(|cost| cost.operations);
@@ -230,9 +210,6 @@ fn compared(
         observed.iter().map(|observed| observed.map(|observed| observed.value)).collect()
     };
     let (base_runs, candidate_runs) = (values(&base), values(&candidate));
-    let blocks = part.design.blocks(&base_runs, &candidate_runs);
-    let change = stats::change(&blocks, CONFIDENCE);
-    let test = stats::rank_test(&blocks);
     let resolution = base
         .iter()
         .chain(&candidate)
@@ -240,30 +217,22 @@ fn compared(
         .map(|observed| observed.resolution)
         .fold(0.0, f64::max);
     let known: Vec<f64> = base_runs.iter().flatten().copied().collect();
-    let alone = |values: &[Option<f64>]| {
-        let known: Vec<f64> = values.iter().flatten().copied().collect();
-        stats::level(&known, CONFIDENCE).map(|(mean, _)| mean)
-    };
-    let bounds = |bounds: Option<Bounds>, scale: f64| {
-        bounds.map(|bounds| [bounds.lower * scale, bounds.upper * scale])
-    };
-    ChangeRecord {
+    let record = ChangeRecord {
         part: part.name.clone(),
         handler: name.to_owned(),
         module: None,
         statistic,
         unit: statistic.unit(part.meter()).to_owned(),
-        base: change.as_ref().map(|change| change.base).or_else(|| alone(&base_runs)),
-        candidate: change
-            .as_ref()
-            .map(|change| change.candidate)
-            .or_else(|| alone(&candidate_runs)),
-        change: change.as_ref().map(Change::absolute),
-        change_bounds: bounds(change.as_ref().and_then(|change| change.difference), 1.0),
-        percent: change.as_ref().and_then(Change::share).map(|share| share * 100.0),
-        percent_bounds: bounds(change.as_ref().and_then(|change| change.relative), 100.0),
-        p_slower: test.map(|RankTest { slower, .. }| slower),
-        p_faster: test.map(|RankTest { faster, .. }| faster),
+        placements: (part.meter() == Meter::Exact).then(|| part.design.placements()),
+        base: alone(part, &base_runs),
+        candidate: alone(part, &candidate_runs),
+        change: None,
+        one_call: None,
+        change_bounds: None,
+        percent: None,
+        percent_bounds: None,
+        p_slower: None,
+        p_faster: None,
         base_calls: Calls::default(),
         candidate_calls: Calls::default(),
         base_spread: stats::spread(&known),
@@ -271,6 +240,66 @@ fn compared(
         candidate_runs,
         resolution,
         lost_share: 0.0,
+    };
+    match part.meter() {
+        Meter::Exact => placed(part, &base, &candidate, record),
+        Meter::Probes => sampled(part, record),
+    }
+}
+
+/// The value of a side without the other.
+fn alone(part: &Part<'_>, runs: &[Option<f64>]) -> Option<f64> {
+    let known: Vec<f64> = runs.iter().flatten().copied().collect();
+    match part.meter() {
+        Meter::Exact => stats::median(&known),
+        Meter::Probes => stats::level(&known, CONFIDENCE).map(|(mean, _)| mean),
+    }
+}
+
+/// Adds to `record` how the runs differ, by placement.
+fn placed(
+    part: &Part<'_>,
+    base: &[Option<Observed>],
+    candidate: &[Option<Observed>],
+    record: ChangeRecord,
+) -> ChangeRecord {
+    let Some(Placed { sides: [base, candidate], change, ends, one_call }) =
+        Placed::of(&part.design, base, candidate)
+    else {
+        return record;
+    };
+    let percent = |change: f64| (base > 0.0).then(|| change / base * 100.0);
+    ChangeRecord {
+        base: Some(base),
+        candidate: Some(candidate),
+        change: Some(change),
+        one_call: (one_call != 0.0).then_some(one_call),
+        change_bounds: Some(ends),
+        percent: percent(change),
+        percent_bounds: percent(ends[0]).zip(percent(ends[1])).map(|(low, high)| [low, high]),
+        ..record
+    }
+}
+
+/// Adds to `record` how the runs differ, as samples.
+fn sampled(part: &Part<'_>, record: ChangeRecord) -> ChangeRecord {
+    let blocks = part.design.blocks(&record.base_runs, &record.candidate_runs);
+    let change = stats::change(&blocks, CONFIDENCE);
+    let change = change.as_ref();
+    let test = stats::rank_test(&blocks);
+    let bounds = |bounds: Option<Bounds>, scale: f64| {
+        bounds.map(|bounds| [bounds.lower * scale, bounds.upper * scale])
+    };
+    ChangeRecord {
+        base: change.map(|change| change.base).or(record.base),
+        candidate: change.map(|change| change.candidate).or(record.candidate),
+        change: change.map(Change::absolute),
+        change_bounds: bounds(change.and_then(|change| change.difference), 1.0),
+        percent: change.and_then(Change::share).map(|share| share * 100.0),
+        percent_bounds: bounds(change.and_then(|change| change.relative), 100.0),
+        p_slower: test.map(|RankTest { slower, .. }| slower),
+        p_faster: test.map(|RankTest { faster, .. }| faster),
+        ..record
     }
 }
 

@@ -132,6 +132,29 @@ impl Design {
         }
     }
 
+    /// Where calls were counted and a boot is a placement: runs of the baseline and of the candidate that are compared, those of
+    /// one placement or else of any two.
+    pub(super) fn pairs(&self) -> Vec<[&[usize]; 2]> {
+        match self {
+            Self::Shared { boots, .. } => {
+                boots.iter().map(|boot| [&boot.base[..], &boot.candidate[..]]).collect()
+            }
+            Self::Apart { base, candidate } => base
+                .iter()
+                .flat_map(|base| candidate.iter().map(|candidate| [&base[..], &candidate[..]]))
+                .collect(),
+        }
+    }
+
+    /// How many placements both sides have.
+    #[must_use]
+    pub fn placements(&self) -> usize {
+        match self {
+            Self::Shared { boots, .. } => boots.len(),
+            Self::Apart { base, candidate } => base.len().min(candidate.len()),
+        }
+    }
+
     /// The values of each run as blocks to compare; runs without a value are left out.
     #[must_use]
     pub fn blocks(&self, base: &[Option<f64>], candidate: &[Option<f64>]) -> Vec<Block> {

@@ -13,9 +13,9 @@ use super::{ChangeRecord, Design, Enough, Note, Part, Refusal, Side, Statistic};
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Not slower by more than its limit, as the upper bound shows.
+    /// Not slower by more than its limit, as the upper bound or the counted change shows.
     Pass,
-    /// Slower by more than its limit, as p-value, lower bound and floor show.
+    /// Slower by more than its limit, as p-value, lower bound and floor show, or the counted change.
     Fail,
     /// Neither is shown.
     Inconclusive,
@@ -79,7 +79,7 @@ pub struct Line<E = Evidence> {
     /// The same where instructions were counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub floor_instructions: Option<f64>,
-    /// p-value of being slower, adjusted for all comparisons.
+    /// p-value of being slower, adjusted for all comparisons; counted calls have none.
     pub p_adjusted: Option<f64>,
     /// The figures of both sides.
     pub change: Option<ChangeRecord>,
@@ -160,12 +160,14 @@ pub enum Evidence {
     },
     /// The candidate's figure against a budget.
     Spent {
-        /// The figure, in nanoseconds.
+        /// The figure, in the budget's unit.
         value: f64,
-        /// Its lower and upper bound.
+        /// Its lower and upper bound, or the lowest and highest run where calls were counted.
         bounds: [f64; 2],
-        /// The budget in nanoseconds.
+        /// The budget.
         below: f64,
+        /// Whether calls were counted, so that the figure alone decides.
+        counted: bool,
         /// Runs that have a value.
         runs: usize,
     },
@@ -197,13 +199,13 @@ pub enum Threshold {
     By(f64),
 }
 
-/// What a change's bounds and p-values show.
+/// What a change's bounds and p-values show, or the change alone where calls were counted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Shown {
     /// Slower by more than the limit.
     Slower {
-        /// Adjusted p-value.
-        p: f64,
+        /// Adjusted p-value; counted calls have none.
+        p: Option<f64>,
     },
     /// The bounds are above the limit, but the p-value is not below alpha.
     Overlap {
@@ -212,13 +214,11 @@ pub enum Shown {
     },
     /// Faster by more than the limit.
     Faster {
-        /// Adjusted p-value.
-        p: f64,
+        /// Adjusted p-value; counted calls have none.
+        p: Option<f64>,
     },
     /// Not slower by more than the limit.
     Within,
-    /// The bounds do not decide, but counted calls of both sides take the same: their lowest and highest runs agree.
-    SameEnds,
     /// The limit is between the bounds.
     Undecided,
 }
@@ -306,10 +306,11 @@ impl Evidence {
             | Self::NoMatch => Verdict::Inconclusive,
             Self::Change { shown, .. } => match shown {
                 Shown::Slower { .. } => Verdict::Fail,
-                Shown::Faster { .. } | Shown::Within | Shown::SameEnds => Verdict::Pass,
+                Shown::Faster { .. } | Shown::Within => Verdict::Pass,
                 Shown::Overlap { .. } | Shown::Undecided => Verdict::Inconclusive,
             },
-            Self::Spent { bounds: [lower, upper], below, .. } => {
+            Self::Spent { value, bounds, below, counted, .. } => {
+                let [lower, upper] = if counted { [value; 2] } else { bounds };
                 if upper < below {
                     Verdict::Pass
                 } else if lower >= below {

@@ -1,12 +1,14 @@
 //! The gate: judges runs by a rule.
 
 use std::collections::BTreeSet;
+use std::slice;
 
 use super::change::{CONFIDENCE, lost_share};
 use super::judge::{self, Terms};
+use super::placement::{FIRST_PLACEMENTS, MOST_PLACEMENTS};
 use super::{
     Budget, ChangeRecord, Conclusion, Evidence, Gate, Limit, Line, Measured, Note, Part, Refusal,
-    Rule, Run, Shown, Sides, Statistic, Tally, TooFewRuns, Verdict, changes, operation_of,
+    Rule, Run, Sides, Statistic, Tally, TooFewRuns, Verdict, changes, operation_of,
 };
 use crate::recording::{Clock, DriverCost, Meter};
 use crate::stats;
@@ -15,8 +17,6 @@ use crate::stats;
 struct Pending {
     record: ChangeRecord,
     terms: Terms,
-    /// Index of the part.
-    part: usize,
 }
 
 /// Judges the candidate against the baseline and against the rule's budgets.
@@ -37,16 +37,17 @@ pub fn gate<'a>(sides: Result<Sides<'a>, Refusal>, rule: &Rule) -> Gate<'a> {
     gate.notes = notes(&sides, rule);
     gate.parts = sides.parts;
     let mut pending = Vec::new();
-    let with_baseline = gate.parts.iter().enumerate().filter(|(_, part)| !part.base.is_empty());
-    for (number, part) in with_baseline {
+    for part in gate.parts.iter().filter(|part| !part.base.is_empty()) {
         for record in changes(part) {
-            sort(record, part, number, rule, &mut pending, &mut gate.lines);
+            sort(record, part, rule, &mut pending, &mut gate.lines);
         }
     }
+    let (counted, pending): (Vec<_>, Vec<_>) = pending.into_iter().partition(Pending::is_counted);
     gate.comparisons = pending.len();
     if let Some(found) = too_few_runs(&gate.parts, &pending, rule) {
         return Gate { conclusion: Conclusion::TooFewRuns(found), ..gate };
     }
+    gate.lines.extend(counted.into_iter().map(Pending::judged));
     gate.lines.extend(judged(pending));
     for budget in &rule.budgets {
         gate.lines.extend(budget_lines(budget, &gate.parts, rule));
@@ -62,42 +63,75 @@ pub fn gate<'a>(sides: Result<Sides<'a>, Refusal>, rule: &Rule) -> Gate<'a> {
     gate
 }
 
-/// What further runs can still decide.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Undecided {
-    /// Number of comparisons, for which p-values are adjusted.
-    pub comparisons: usize,
-    /// Names of the parts with a figure that is not shown to be within its limit.
-    pub parts: BTreeSet<Option<String>>,
-}
-
-/// What further runs can still decide by `rule`.
+/// The parts that need further placements: those in which a judged figure differs, until there are [`FIRST_PLACEMENTS`], and
+/// those whose placements disagree about a limit or a budget, until there are [`MOST_PLACEMENTS`]. Only for counted calls.
 #[must_use]
-pub fn undecided(sides: &Sides<'_>, rule: &Rule) -> Undecided {
-    let mut pending = Vec::new();
-    for (number, part) in sides.parts.iter().enumerate() {
+pub fn open_parts(sides: &Sides<'_>, rule: &Rule) -> BTreeSet<Option<String>> {
+    let is_open = |part: &Part<'_>| {
+        let mut pending = Vec::new();
         for record in changes(part) {
-            sort(record, part, number, rule, &mut pending, &mut Vec::new());
+            sort(record, part, rule, &mut pending, &mut Vec::new());
         }
-    }
-    let open = pending.iter().filter(|figure| !figure.is_settled());
-    let parts = open.map(|figure| sides.parts[figure.part].name.clone()).collect();
-    Undecided { comparisons: pending.len(), parts }
+        let mut figures = pending.iter().filter(|figure| figure.is_counted());
+        let disagree = || {
+            let budgets = rule.budgets.iter();
+            budgets.flat_map(|budget| budget_lines(budget, slice::from_ref(part), rule)).any(|it| {
+                matches!(it.evidence, Evidence::Spent { counted: true, bounds: [low, high], below, .. }
+                    if low < below && high >= below)
+            })
+        };
+        match part.design.placements() {
+            0..FIRST_PLACEMENTS => figures.any(|figure| figure.ends() != [0.0; 2]) || disagree(),
+            FIRST_PLACEMENTS..MOST_PLACEMENTS => figures.any(Pending::is_astride) || disagree(),
+            _ => false,
+        }
+    };
+    sides.parts.iter().filter(|part| is_open(part)).map(|part| part.name.clone()).collect()
 }
 
 impl Pending {
-    /// Whether no p-value can change the verdict that it is as fast as before.
-    fn is_settled(&self) -> bool {
-        let evidence = judge::judge(&self.record, &self.terms, 0.0, 0.0);
-        matches!(evidence, Evidence::Change { shown: Shown::Within | Shown::SameEnds, .. })
+    /// Whether placements are compared.
+    fn is_counted(&self) -> bool {
+        self.record.placements.is_some()
     }
+
+    /// The lowest and the highest difference of a placement.
+    fn ends(&self) -> [f64; 2] {
+        self.record.change_bounds.unwrap_or_default()
+    }
+
+    /// Whether some placements are beyond the limit, and others are not.
+    fn is_astride(&self) -> bool {
+        let ([lowest, highest], most) = (self.ends(), self.terms.most(&self.record));
+        lowest <= most && highest > most
+    }
+
+    /// The line on a counted figure.
+    fn judged(self) -> Line {
+        let evidence = judge::judge(&self.record, &self.terms, 1.0, 1.0);
+        limited(self.record, &self.terms, evidence)
+    }
+}
+
+/// What further boots can still decide, for an engine that makes these.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Undecided {
+    /// Number of comparisons.
+    pub comparisons: usize,
+    /// The [open parts](open_parts).
+    pub parts: BTreeSet<Option<String>>,
+}
+
+/// See [`Undecided`].
+#[must_use]
+pub fn undecided(sides: &Sides<'_>, rule: &Rule) -> Undecided {
+    Undecided { comparisons: 1, parts: open_parts(sides, rule) }
 }
 
 /// Decides a figure at once, or leaves it to be judged.
 fn sort(
     record: ChangeRecord,
     part: &Part<'_>,
-    number: usize,
     rule: &Rule,
     pending: &mut Vec<Pending>,
     lines: &mut Vec<Line>,
@@ -128,7 +162,7 @@ fn sort(
     let terms = Terms { share, floor, max_loss: rule.max_loss, alpha: rule.alpha };
     match judge::insufficient(&record) {
         Some(evidence) => lines.push(limited(record, &terms, evidence)),
-        None => pending.push(Pending { record, terms, part: number }),
+        None => pending.push(Pending { record, terms }),
     }
 }
 
@@ -163,7 +197,7 @@ fn line(record: ChangeRecord, evidence: Evidence) -> Line {
 
 /// A line on a change that has limits.
 fn limited(record: ChangeRecord, terms: &Terms, evidence: Evidence) -> Line {
-    let floor = Some(terms.floor + record.resolution);
+    let floor = Some(terms.floor(&record));
     let (floor_ns, floor_instructions) = match record.meter() {
         Meter::Probes => (floor, None),
         Meter::Exact => (None, floor),
@@ -182,17 +216,13 @@ fn too_few_runs(parts: &[Part<'_>], pending: &[Pending], rule: &Rule) -> Option<
     let level = rule.alpha / comparisons as f64;
     // Both are quotients: allow for rounding.
     let hopeless = |part: &Part<'_>| part.design.smallest_p() > level * (1.0 + 1e-9);
-    // Counted instructions of one build repeat: those that are shown to be within their limit need no more runs.
-    let can_change =
-        |figure: &Pending| figure.record.meter() == Meter::Probes || !figure.is_settled();
-    let is_compared = |number: usize| {
-        let nothing = pending.is_empty() && parts[number].meter() == Meter::Probes;
-        nothing || pending.iter().any(|p| p.part == number && can_change(p))
+    let is_compared = |part: &Part<'_>| {
+        let is_its = |figure: &Pending| figure.record.part == part.name;
+        part.meter() == Meter::Probes
+            && !part.base.is_empty()
+            && (pending.is_empty() || pending.iter().any(is_its))
     };
-    let (_, part) = parts
-        .iter()
-        .enumerate()
-        .find(|(number, part)| is_compared(*number) && !part.base.is_empty() && hopeless(part))?;
+    let part = parts.iter().find(|part| is_compared(part) && hopeless(part))?;
     Some(TooFewRuns {
         part: part.name.clone(),
         design: part.design.clone(),
@@ -283,21 +313,25 @@ fn spent(
     let values: Vec<f64> =
         handlers().filter_map(|handler| Some(budget.statistic.of(handler)?.value)).collect();
     let share = handlers().map(|handler| lost_share(handler)).fold(0.0, f64::max);
-    match stats::level(&values, CONFIDENCE) {
-        Some((value, _)) if share > rule.max_loss => {
+    match within(budget, &values) {
+        Evidence::Spent { value, .. } if share > rule.max_loss => {
             Evidence::SpentLost { value, share, allowed: rule.max_loss }
         }
-        _ => within(budget, &values),
+        evidence => evidence,
     }
 }
 
 /// Judges the values of runs by a budget.
 fn within(budget: &Budget, values: &[f64]) -> Evidence {
-    let Some((value, bounds)) = stats::level(values, CONFIDENCE) else {
-        return Evidence::NoCall;
+    let counted = budget.below.meter == Meter::Exact;
+    let found = match counted {
+        true => stats::median(values).zip(stats::ends(values)),
+        false => stats::level(values, CONFIDENCE).map(|(value, bounds)| {
+            (value, bounds.map_or([value; 2], |bounds| [bounds.lower, bounds.upper]))
+        }),
     };
-    let bounds = bounds.map_or([value; 2], |bounds| [bounds.lower, bounds.upper]);
-    Evidence::Spent { value, bounds, below: budget.below.value, runs: values.len() }
+    let Some((value, bounds)) = found else { return Evidence::NoCall };
+    Evidence::Spent { value, bounds, below: budget.below.value, counted, runs: values.len() }
 }
 
 fn notes(sides: &Sides<'_>, rule: &Rule) -> Vec<Note> {

@@ -1,7 +1,6 @@
 //! The verdict on one figure.
 
 use super::{ChangeRecord, Evidence, Shown, Side, Threshold};
-use crate::recording::Meter;
 
 /// The limits of one figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -16,6 +15,18 @@ pub(super) struct Terms {
     pub(super) alpha: f64,
 }
 
+impl Terms {
+    /// The floor, with the bucket's width.
+    pub(super) fn floor(&self, record: &ChangeRecord) -> f64 {
+        self.floor + record.resolution
+    }
+
+    /// The largest change that passes where calls were counted.
+    pub(super) fn most(&self, record: &ChangeRecord) -> f64 {
+        self.floor(record).max(self.share.unwrap_or(0.0) * record.base.unwrap_or(0.0))
+    }
+}
+
 /// The evidence if a side has too few calls.
 pub(super) fn insufficient(record: &ChangeRecord) -> Option<Evidence> {
     let needed = record.statistic.calls_needed(record.meter());
@@ -28,7 +39,9 @@ pub(super) fn insufficient(record: &ChangeRecord) -> Option<Evidence> {
 ///
 /// It fails if `p` is below alpha, the lower bound of the change is above the limit, that of the absolute
 /// change is above the floor, and not too many calls were lost. It passes if an upper bound shows that
-/// the limit or the floor is kept, or if counted runs [differ alike](has_same_ends). Everything else is undecided.
+/// the limit or the floor is kept. Everything else is undecided.
+///
+/// Counted calls have no p-value and no bounds: the change itself is above the limit or is not.
 pub(super) fn judge(record: &ChangeRecord, terms: &Terms, p: f64, p_faster: f64) -> Evidence {
     let Some(base) = record.base.filter(|_| record.candidate.is_some()) else {
         return Evidence::NoValue;
@@ -37,13 +50,24 @@ pub(super) fn judge(record: &ChangeRecord, terms: &Terms, p: f64, p_faster: f64)
         return Evidence::Lost { share: record.lost_share, allowed: terms.max_loss };
     }
     let Some(difference) = record.difference() else { return Evidence::NoBounds };
-    let floor = terms.floor + record.resolution;
+    let floor = terms.floor(record);
     let relative = terms.share.zip(record.relative());
     let limit = match (terms.share, relative) {
         (None, _) => Threshold::By(floor),
         (Some(share), Some(_)) if floor <= share * base => Threshold::Share(share),
         _ => Threshold::Floor(floor),
     };
+    if let (Some(change), Some(_)) = (record.change, record.placements) {
+        let most = terms.most(record);
+        let shown = if change > most {
+            Shown::Slower { p: None }
+        } else if change < -most {
+            Shown::Faster { p: None }
+        } else {
+            Shown::Within
+        };
+        return Evidence::Change { limit, shown };
+    }
     let above =
         relative.is_none_or(|(share, bounds)| bounds.lower > share) && difference.lower > floor;
     let within =
@@ -51,39 +75,17 @@ pub(super) fn judge(record: &ChangeRecord, terms: &Terms, p: f64, p_faster: f64)
     let faster =
         relative.is_none_or(|(share, bounds)| bounds.upper < -share) && difference.upper < -floor;
     let shown = if above && p < terms.alpha {
-        Shown::Slower { p }
+        Shown::Slower { p: Some(p) }
     } else if above {
         Shown::Overlap { p }
     } else if within && faster && p_faster < terms.alpha {
-        Shown::Faster { p: p_faster }
+        Shown::Faster { p: Some(p_faster) }
     } else if within {
         Shown::Within
-    } else if has_same_ends(record, terms.share.map_or(floor, |share| floor.max(share * base))) {
-        Shown::SameEnds
     } else {
         Shown::Undecided
     };
     Evidence::Change { limit, shown }
-}
-
-/// Runs of a side for its lowest and highest to be taken for its ends.
-const RUNS_FOR_ENDS: usize = 4;
-
-/// Whether the lowest and the highest run of both sides agree within `limit`, where instructions were counted. By where
-/// objects lie in memory all calls of a run may take one path or the other, so that the runs of one build have two
-/// values: bounds of the difference then tell which side happened to have more of the one. A slower build moves both.
-fn has_same_ends(record: &ChangeRecord, limit: f64) -> bool {
-    let ends = |runs: &[Option<f64>]| -> Option<[f64; 2]> {
-        let runs = || runs.iter().copied().flatten();
-        let enough = runs().count() >= RUNS_FOR_ENDS;
-        enough.then(|| [runs().fold(f64::MAX, f64::min), runs().fold(f64::MIN, f64::max)])
-    };
-    let (Meter::Exact, Some(base), Some(candidate)) =
-        (record.meter(), ends(&record.base_runs), ends(&record.candidate_runs))
-    else {
-        return false;
-    };
-    base.iter().zip(candidate).all(|(base, candidate)| (candidate - base).abs() <= limit)
 }
 
 #[cfg(test)]
@@ -101,9 +103,11 @@ mod tests {
             module: None,
             statistic: Statistic::Tp90,
             unit: "ns".to_owned(),
+            placements: None,
             base: Some(base),
             candidate: Some(base + change),
             change: Some(change),
+            one_call: None,
             change_bounds: Some(bounds),
             percent: Some(change / base * 100.0),
             percent_bounds: Some(bounds.map(|bound| bound / base * 100.0)),
@@ -127,7 +131,7 @@ mod tests {
         assert_eq!(failed.verdict(), Verdict::Fail);
         let share = Threshold::Share(0.01);
         let of = |limit, shown| Evidence::Change { limit, shown };
-        assert_eq!(failed, of(share, Shown::Slower { p: 0.049 }));
+        assert_eq!(failed, of(share, Shown::Slower { p: Some(0.049) }));
         let not_fail = |record: &ChangeRecord, terms: &Terms, p: f64, expected: Evidence| {
             let evidence = judge(record, terms, p, 1.0);
             assert_eq!(evidence, expected);
@@ -161,29 +165,27 @@ mod tests {
         assert_eq!(verdict(&record(1000.0, -30.0, [-60.0, -9.0]), 0.01), (Verdict::Pass, false));
     }
 
-    /// Runs of `execve_handler` take 21,973 or 22,332.
     #[test]
-    fn counted_runs_that_differ_alike_on_both_sides_pass() {
-        let judged = |unit: &str, base: [i32; 4], candidate: &[i32]| {
-            let runs = |of: &[i32]| of.iter().map(|run| Some(f64::from(*run))).collect::<Vec<_>>();
-            let record = ChangeRecord {
-                unit: unit.to_owned(),
-                base_runs: runs(&base),
-                candidate_runs: runs(candidate),
-                ..record(22_000.0, 90.0, [-300.0, 480.0])
-            };
-            let Evidence::Change { shown, .. } = judge(&record, &TERMS, 0.5, 1.0) else { panic!() };
+    fn counted_calls_are_never_undecided() {
+        let counted = |base: f64, change: f64, ends: [f64; 2]| ChangeRecord {
+            unit: "instructions".to_owned(),
+            placements: Some(3),
+            ..record(base, change, ends)
+        };
+        let shown = |record: ChangeRecord, terms: &Terms| {
+            let Evidence::Change { shown, .. } = judge(&record, terms, 1.0, 1.0) else { panic!() };
             shown
         };
-        let [low, high] = [21_973, 22_332];
-        let base = [low, low, low, high];
-        let exact = |candidate: &[i32]| judged("instructions", base, candidate);
-        assert_eq!(exact(&[high, low, high, high]), Shown::SameEnds);
-        assert_eq!(exact(&[high + 219, low + 219, high, high]), Shown::SameEnds, "1 %, the limit");
-        assert_eq!(exact(&[high + 221, low, high, high]), Shown::Undecided);
-        assert_eq!(exact(&[high; 4]), Shown::Undecided);
-        assert_eq!(exact(&[high, low, high]), Shown::Undecided, "three runs");
-        assert_eq!(judged("ns", base, &[high, low, high, high]), Shown::Undecided);
+        let (slower, faster) = (Shown::Slower { p: None }, Shown::Faster { p: None });
+        // 1 % of 1,000 and the floor of 5 are both limits: the wider one counts.
+        assert_eq!(shown(counted(1000.0, 10.0, [10.0; 2]), &TERMS), Shown::Within);
+        assert_eq!(shown(counted(1000.0, 11.0, [-30.0, 12.0]), &TERMS), slower);
+        assert_eq!(shown(counted(1000.0, -11.0, [-30.0, 12.0]), &TERMS), faster);
+        assert_eq!(shown(counted(200.0, 5.0, [0.0, 90.0]), &TERMS), Shown::Within);
+        assert_eq!(shown(counted(0.0, 6.0, [6.0; 2]), &TERMS), slower);
+        let none = Terms { share: None, floor: 0.0, ..TERMS };
+        assert_eq!(shown(counted(1000.0, 1.0, [-1.0, 1.0]), &none), slower);
+        assert_eq!(shown(counted(1000.0, 0.0, [0.0, 2.0]), &none), Shown::Within);
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod design;
 mod finding;
 mod gate;
 mod judge;
+mod placement;
 mod quantity;
 mod rule;
 mod rule_file;
@@ -24,7 +25,8 @@ pub use design::{Design, DesignKind, Enough};
 pub use finding::{
     Conclusion, Evidence, Gate, Line, Outcome, Shown, Tally, Threshold, TooFewRuns, Verdict,
 };
-pub use gate::{Undecided, gate, undecided};
+pub use gate::{Undecided, gate, open_parts, undecided};
+pub use placement::{FIRST_PLACEMENTS, MOST_PLACEMENTS};
 pub use quantity::{Amount, QuantityError, parse_ns, parse_share};
 pub use rule::{HandlerRule, Limit, Limits, LimitsError, Measured, Rule};
 pub use side::{Note, Side};

@@ -34,6 +34,15 @@ pub struct Observed {
     pub value: f64,
     /// Error bound from the histogram's bucket: the true value may be this much lower. 0 is exact.
     pub resolution: f64,
+    /// Of a percentile the call before it and the call after it; else its value.
+    pub beside: [f64; 2],
+}
+
+impl Observed {
+    /// A value that is no percentile.
+    pub(super) fn exact(value: f64) -> Self {
+        Self { value, resolution: 0.0, beside: [value; 2] }
+    }
 }
 
 impl Statistic {
@@ -93,21 +102,22 @@ impl Statistic {
     /// The figure of one run; `None` without a call.
     #[must_use]
     pub fn of(self, handler: &HandlerRecording) -> Option<Observed> {
-        let exact = |value| Observed { value, resolution: 0.0 };
         match (self, self.quantile()) {
-            (Self::Count, _) => Some(exact(handler.count as f64)),
+            (Self::Count, _) => Some(Observed::exact(handler.count as f64)),
             (_, Some(quantile)) => {
                 let value = handler.quantile_ns(quantile)?;
-                let bucket = handler
-                    .histogram
-                    .buckets
-                    .iter()
-                    .find(|bucket| (bucket.from_ns..=bucket.to_ns).contains(&value));
+                let buckets = &handler.histogram.buckets;
+                let bucket =
+                    buckets.iter().find(|bucket| (bucket.from_ns..=bucket.to_ns).contains(&value));
                 let lowest = bucket.map_or(value, |bucket| bucket.from_ns);
                 let resolution = (value - lowest) as f64;
-                Some(Observed { value: value as f64, resolution })
+                let rank = stats::nearest_rank(handler.count, quantile)?;
+                let beside = [rank.saturating_sub(1), rank.saturating_add(1)].map(|rank| {
+                    stats::at_rank(buckets, rank).map_or(value as f64, |value| value as f64)
+                });
+                Some(Observed { value: value as f64, resolution, beside })
             }
-            (_, None) => handler.mean_ns().map(exact),
+            (_, None) => handler.mean_ns().map(Observed::exact),
         }
     }
 }

@@ -243,6 +243,11 @@ fn a_series_that_contradicts_itself_is_refused() {
     assert!(text.contains("runs: is empty"), "{text}");
     let text = refusal(&|series| series.runs[2].place = series.runs[0].place.clone());
     assert!(text.contains("run 2: boot 0, order 0 is the place of an earlier run"), "{text}");
+    // Each part has such a run.
+    let mut parts = series();
+    let place = parts.runs[0].place.clone().unwrap();
+    parts.runs[2].place = Some(SeriesPosition { part: Some("bind".to_owned()), ..place });
+    parts.check().unwrap();
     let text = refusal(&|series| series.runs[1].handlers[0].count += 1);
     assert!(text.contains("run 1, handler `"), "{text}");
     let text = refusal(&|series| series.version = 7);

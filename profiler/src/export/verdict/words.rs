@@ -49,7 +49,10 @@ pub(super) fn evidence(line: &Line) -> String {
         Evidence::Change { limit, shown } => {
             change.map_or(String::new(), |change| changed(change, limit, shown))
         }
-        Evidence::Spent { value, bounds, below, runs } => {
+        Evidence::Spent { value, bounds, below, counted: true, runs } => {
+            spent_counted(line.verdict, value, bounds, below, runs)
+        }
+        Evidence::Spent { value, bounds, below, counted: false, runs } => {
             let values = [value, bounds[0], bounds[1], below];
             spent(line.verdict, values.map(|value| figure(value, line.meter)), runs)
         }
@@ -96,29 +99,49 @@ fn changed(record: &ChangeRecord, limit: Threshold, shown: Shown) -> String {
         (Some(bounds), _) => bounds.map(|bound| format!("{bound:+.2} %")),
         (None, bounds) => bounds.unwrap_or_default().map(|bound| signed(bound, meter)),
     };
+    if let (Some(placements), Some(ends)) = (record.placements, record.change_bounds) {
+        let faster = if matches!(shown, Shown::Faster { .. }) { "faster: " } else { "" };
+        let one_call = record.one_call.map_or("", |_| " but for one call");
+        let ends = ends.map(|end| format!("{end:+.1}"));
+        let places = by_placement(&format!(", {}", ends[0]), ends, placements);
+        return format!("{faster}{change}{one_call}{places}, {limit}");
+    }
+    let adjusted = |p: Option<f64>| p.map_or("-".to_owned(), p_value);
     match shown {
         Shown::Slower { p } => {
-            format!("{change}, at least {low}, {limit}; p {} adjusted", p_value(p))
+            format!("{change}, at least {low}, {limit}; p {} adjusted", adjusted(p))
         }
         Shown::Overlap { p } => format!(
             "{change}, at least {low}, {limit}, but runs of both sides overlap (p {} adjusted): measure more runs",
             p_value(p)
         ),
         Shown::Faster { p } => {
-            format!("faster: {change}, at most {high}; p {} adjusted", p_value(p))
+            format!("faster: {change}, at most {high}; p {} adjusted", adjusted(p))
         }
         Shown::Within => format!("{change}, at most {high}, {limit}"),
-        Shown::SameEnds => {
-            format!(
-                "{change}, of runs that differ alike on both sides: the lowest and the highest agree, {limit}"
-            )
-        }
         Shown::Undecided => {
             format!(
                 "{change}, between {low} and {high}, {limit}: measure more runs, or, by the wall clock, on a quieter machine"
             )
         }
     }
+}
+
+/// How far a counted figure differs from placement to placement; `alike` is said if it does not.
+fn by_placement(alike: &str, [lowest, highest]: [String; 2], placements: usize) -> String {
+    match placements {
+        1 => format!("{alike} in one placement"),
+        more if lowest == highest => format!("{alike} in each of {more} placements"),
+        more => format!(", varies with placement: {lowest} to {highest} in {more} placements"),
+    }
+}
+
+/// Counted calls against a budget.
+fn spent_counted(verdict: Verdict, value: f64, ends: [f64; 2], below: f64, runs: usize) -> String {
+    let not = if verdict == Verdict::Fail { "not " } else { "" };
+    let places = by_placement("", ends.map(|end| format!("{end:.1}")), runs);
+    let [value, below] = [value, below].map(|value| figure(value, Meter::Exact));
+    format!("{value}{places}, {not}below {below}")
 }
 
 fn spent(verdict: Verdict, [value, lower, upper, below]: [String; 4], runs: usize) -> String {
@@ -196,6 +219,25 @@ fn too_few_runs(found: &TooFewRuns, alpha: f64) -> String {
         runs.smallest_p(),
         plural(*comparisons),
     )
+}
+
+/// The design of a comparison where calls were counted: `3 placements of both sides`.
+pub(super) fn placements(design: &Design) -> String {
+    let count = |number: usize| format!("{number} placement{}", plural(number));
+    match design {
+        Design::Shared { boots, left_out } => {
+            let mut text = format!("{} of both sides", count(boots.len()));
+            if *left_out > 0 {
+                text.push_str(&format!("; {left_out} run{} of others left out", plural(*left_out)));
+            }
+            text
+        }
+        Design::Apart { base, candidate } => format!(
+            "{} of the baseline, {} of the candidate, none in common: each is compared with each",
+            count(base.len()),
+            count(candidate.len())
+        ),
+    }
 }
 
 /// The design of a comparison: `2 boots of both sides, 4 v 4 runs each, in turns`.
@@ -430,7 +472,7 @@ mod tests {
         let side = Some(Side::Candidate);
         for (found, expected) in [
             (
-                change(share, Shown::Slower { p: 0.049 }),
+                change(share, Shown::Slower { p: Some(0.049) }),
                 "+3.00 % (1000.0 ns to 1030.0 ns), at least +2.00 %, limit 1 %; p 0.0490 adjusted",
             ),
             (
