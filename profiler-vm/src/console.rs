@@ -10,6 +10,13 @@ pub struct Trouble {
 }
 
 impl Trouble {
+    /// The first trouble among the lines of a console.
+    #[must_use]
+    pub fn find<'a>(mut lines: impl Iterator<Item = &'a str>) -> Option<Self> {
+        let first = lines.find(|line| is_trouble(line))?;
+        Some(Self { lines: [first].into_iter().chain(lines).map(str::to_owned).collect() })
+    }
+
     /// Whether the report names code of this module, as `function+0x12/0x34 [module]` does.
     #[must_use]
     pub fn names_module(&self, module: &str) -> bool {

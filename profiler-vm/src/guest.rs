@@ -223,14 +223,18 @@ impl Drop for Guest {
 
 /// Signals that ask this process to end, as long as it lives. QEMU is in a process group of its own, so the terminal's Ctrl-C
 /// does not reach it.
-struct Interrupts {
+pub struct Interrupts {
     /// Number of the signal; 0 is none.
     signal: Arc<AtomicUsize>,
     handlers: Vec<signal_hook::SigId>,
 }
 
 impl Interrupts {
-    fn catch() -> Result<Self, VmError> {
+    /// Catches them from now on.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn catch() -> Result<Self, VmError> {
         let mut caught = Self { signal: Arc::default(), handlers: Vec::new() };
         let hangup = (!hangup_is_ignored()).then_some(Signal::SIGHUP);
         for signal in [Signal::SIGINT, Signal::SIGTERM].into_iter().chain(hangup) {
@@ -245,10 +249,14 @@ impl Interrupts {
     }
 
     fn check(&self) -> Result<(), VmError> {
-        match self.signal.load(Ordering::Relaxed) {
-            0 => Ok(()),
-            signal => Err(VmError::Interrupted(i32::try_from(signal).unwrap_or_default())),
-        }
+        self.caught().map_or(Ok(()), |signal| Err(VmError::Interrupted(signal)))
+    }
+
+    /// Number of the last signal that was caught.
+    #[must_use]
+    pub fn caught(&self) -> Option<i32> {
+        let signal = self.signal.load(Ordering::Relaxed);
+        (signal != 0).then(|| i32::try_from(signal).unwrap_or_default())
     }
 }
 

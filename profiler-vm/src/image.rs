@@ -108,6 +108,32 @@ impl KernelImage {
         section.map(<[u8]>::to_vec).ok_or(ImageError::NoBtf { path: path.clone() })
     }
 
+    /// The file of a module of the kernel's package, unpacked.
+    ///
+    /// # Errors
+    /// If the package's folder does not have it, or it cannot be read.
+    pub fn module(&self, name: &str) -> Result<Vec<u8>, ImageError> {
+        let beside =
+            self.path.parent().and_then(Path::parent).map(|above| above.join("lib/modules"));
+        let folders = beside.into_iter().chain([PathBuf::from("/lib/modules")]);
+        let folders: Vec<PathBuf> = folders.map(|folder| folder.join(&self.release)).collect();
+        for folder in &folders {
+            let listed = fs::read_to_string(folder.join("modules.dep")).unwrap_or_default();
+            let paths = listed.lines().filter_map(|line| line.split(':').next());
+            let mut paths = paths.filter(|path| module_name(path) == name.replace('-', "_"));
+            let Some(path) = paths.next().map(|path| folder.join(path)) else { continue };
+            let bytes =
+                fs::read(&path).map_err(|error| ImageError::Read { path: path.clone(), error })?;
+            return match bytes.as_slice() {
+                [0x7f, b'E', b'L', b'F', ..] => Ok(bytes),
+                packed => unpack(packed).map_err(|what| ImageError::Unpack { path, what }),
+            };
+        }
+        let path = folders.into_iter().next().unwrap_or_default().join("modules.dep");
+        let error = io::Error::new(io::ErrorKind::NotFound, format!("no module {name} there"));
+        Err(ImageError::Read { path, error })
+    }
+
     /// The kernel as an ELF file.
     fn unpacked(&self) -> Result<Vec<u8>, ImageError> {
         let path = &self.path;
@@ -120,7 +146,8 @@ impl KernelImage {
     /// The kernel for QEMU to boot without its decompressor, which takes seconds under a translator; `None` if this kernel or
     /// machine cannot do that. The path leads to memory of this process, which keeps the kernel: it takes half a second to
     /// unpack, and boots follow each other.
-    pub(crate) fn unpacked_in_memory(&self) -> Option<PathBuf> {
+    #[must_use]
+    pub fn unpacked_in_memory(&self) -> Option<PathBuf> {
         static UNPACKED: Mutex<BTreeMap<PathBuf, File>> = Mutex::new(BTreeMap::new());
         // Otherwise other processes may not open our files.
         if !get_dumpable().unwrap_or_default() {
@@ -191,7 +218,14 @@ fn payload(image: &[u8]) -> Option<&[u8]> {
     image.get(start..start.checked_add(u32_at(image, header::PAYLOAD_LENGTH)?)?)
 }
 
-fn decompress(payload: &[u8]) -> Result<Vec<u8>, String> {
+/// The name of the module in a file, once it is loaded.
+fn module_name(path: &str) -> String {
+    let file = path.rsplit('/').next().unwrap_or_default();
+    file.split(".ko").next().unwrap_or_default().replace('-', "_")
+}
+
+/// What `xz`, `zstd` or `gzip` has compressed.
+fn unpack(payload: &[u8]) -> Result<Vec<u8>, String> {
     let (program, args): (&str, &[&str]) = match payload {
         [0xfd, b'7', b'z', b'X', b'Z', ..] => ("xz", &["-dc", "--single-stream"]),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => ("zstd", &["-dc"]),
@@ -218,13 +252,18 @@ fn decompress(payload: &[u8]) -> Result<Vec<u8>, String> {
     child.wait().map_err(of)?;
     let mut bytes = Vec::new();
     out.rewind().and_then(|()| out.read_to_end(&mut bytes)).map_err(of)?;
-    if !bytes.starts_with(b"\x7fELF") {
-        return Err(format!("`{program}` gave no ELF file"));
+    match bytes.starts_with(b"\x7fELF") {
+        true => Ok(bytes),
+        false => Err(format!("`{program}` gave no ELF file")),
     }
+}
+
+fn decompress(payload: &[u8]) -> Result<Vec<u8>, String> {
+    let bytes = unpack(payload)?;
     // The last four bytes of a payload are the size of what is in it (`size_append` of scripts/Makefile.lib; gzip writes it
     // itself).
     if payload.len().checked_sub(4).and_then(|at| u32_at(payload, at)) != Some(bytes.len()) {
-        return Err(format!("`{program}` gave {} bytes, which is not all", bytes.len()));
+        return Err(format!("it was unpacked to {} bytes, which is not all", bytes.len()));
     }
     Ok(bytes)
 }

@@ -25,8 +25,9 @@ mod udev;
 
 pub use command::text;
 pub use console::Trouble;
+pub use cpu::translated as translated_cpu;
 pub use error::VmError;
-pub use guest::{hangup_is_ignored, logged_lines, run};
+pub use guest::{Interrupts, hangup_is_ignored, logged_lines, run};
 #[cfg(fuzzing)]
 pub use image::fuzzing;
 pub use image::{ImageError, KernelImage};

@@ -25,7 +25,7 @@ use clap::builder::{
 use clap::{ArgGroup, Args, Parser, Subcommand};
 
 pub use kernels::{KernelsAction, KernelsArgs};
-pub use lab::{LabArgs, LabGuestArgs};
+pub use lab::LabArgs;
 pub use load::{ConfineArgs, WatchArgs};
 pub use ltp::LtpArgs;
 pub use merge::MergeArgs;
@@ -109,9 +109,9 @@ pub enum Command {
     /// Put back what a killed profiler has left in tracefs, as the next start of one does: for a service's `ExecStopPost=`.
     #[command(hide = true)]
     Restore,
-    /// The part of `lab` that runs in the VM.
+    /// The first process of a lab's guest.
     #[command(name = "__lab-guest", hide = true)]
-    LabGuest(LabGuestArgs),
+    LabGuest,
 }
 
 const DOCTOR_EXAMPLES: &str = "\

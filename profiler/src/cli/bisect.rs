@@ -49,9 +49,6 @@ pub struct BisectArgs {
     /// Further parameters of the driver, as insmod takes them.
     #[arg(long, value_name = "NAME=VALUE ...", default_value = "")]
     pub module_params: String,
-    /// The program vng of virtme-ng.
-    #[arg(long, value_name = "FILE", env = "PROFILER_VNG", default_value = "vng")]
-    pub vng: PathBuf,
     /// Keep the logs of the VMs, with the kernel's messages, in this folder.
     #[arg(long, value_name = "FOLDER")]
     pub logs: Option<PathBuf>,

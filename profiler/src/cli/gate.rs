@@ -116,9 +116,6 @@ pub struct BuildsArgs {
     /// candidate is measured alone, and only what seems to differ is measured of both.
     #[arg(long, value_name = "FOLDER", requires = "compared")]
     pub cache: Option<PathBuf>,
-    /// The program vng of virtme-ng.
-    #[arg(long, value_name = "FILE", env = "PROFILER_VNG", default_value = "vng")]
-    pub vng: PathBuf,
     /// Keep the logs of the VMs, with the kernel's messages, in this folder.
     #[arg(long, value_name = "FOLDER", requires = "compared")]
     pub logs: Option<PathBuf>,

@@ -13,10 +13,10 @@ const EXAMPLES: &str = "\
 Examples:
   # what the handlers of connect cost in this build, in instructions, on the kernel it was built for
   profiler lab --module hids_driver.ko --handler 'connect_*' --builtin connect --json connect.json
-  # before and after a change, in turns: two series for `profiler compare` and `profiler gate`
+  # before and after a change, two series for `profiler compare` and `profiler gate`
   profiler lab --baseline base.ko --candidate head.ko --profile connect --out lab/
-  # how well figures repeat
-  profiler lab --module hids_driver.ko --profile connect --boots 20";
+  # how far figures depend on where objects lie, and whether each run repeats to the bit
+  profiler lab --module hids_driver.ko --profile connect --placements 5 --verify";
 
 const METERS: Names<&[Meter]> = &[
     ("exact", &[Meter::Exact], "The emulator counts instructions"),
@@ -80,13 +80,20 @@ pub struct LabArgs {
     /// Threads of each built-in load.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub workers: u32,
-    /// Runs in each boot [default: 1]; with --baseline, rounds of ABBA in each boot [default: 2].
+    /// Where instructions are counted: placements of each build, that is, histories of the guest before the driver is installed
+    /// [default: 1; 3 with --baseline].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub placements: Option<u32>,
+    /// Make each run twice, and fail unless both count the same.
+    #[arg(long)]
+    pub verify: bool,
+    /// Where probes measure: runs in each boot [default: 1]; with --baseline, rounds of ABBA in each boot [default: 2].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: Option<u32>,
-    /// Boots of each kernel [default: 1; 2 with --baseline].
+    /// Where probes measure: boots of each kernel [default: 1; 2 with --baseline].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub boots: Option<u32>,
-    /// Boots that run side by side [default: one per CPU under virtual time, which changes no figure;
+    /// Guests that run side by side [default: one per CPU under virtual time, which changes no figure;
     /// else one].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub jobs: Option<u32>,
@@ -95,20 +102,20 @@ pub struct LabArgs {
     #[arg(long, value_parser = one_of(CLOCKS), default_value_t = Clock::Virtual)]
     pub clock: Clock,
     /// How handlers are measured [default: exact under virtual time, else probes]. `exact`: the emulator
-    /// counts the instructions of each call, without probes. `probes`: as `profiler run` does. `both`: each in
-    /// boots of its own, with a table of both; files get what was counted.
+    /// counts the instructions of each call, without probes. `probes`: as `profiler run` does. `both`: one after
+    /// the other, with a table of both; files get what was counted.
     #[arg(long, value_parser = one_of(METERS))]
     pub meter: Option<&'static [Meter]>,
     /// CPUs of the guest on the wall clock [default: 2].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub cpus: Option<u32>,
     /// Memory of the guest, as QEMU takes it.
-    #[arg(long, default_value = "2G")]
+    #[arg(long, default_value = "512M")]
     pub memory: String,
-    /// Longest time that one boot with its runs may take, on the host's clock.
+    /// Longest time that one machine may take, on the host's clock.
     #[arg(long, value_parser = length, default_value = "15m")]
     pub timeout: Duration,
-    /// Do not measure what the driver costs an operation of the load.
+    /// Do not count what the driver costs an operation of the load.
     #[arg(long)]
     pub no_cost: bool,
     /// Write the recording of the run, or the series of several, as JSON to this file.
@@ -118,10 +125,7 @@ pub struct LabArgs {
     /// with several kernels, in a folder for each.
     #[arg(long, value_name = "FOLDER")]
     pub out: Option<PathBuf>,
-    /// The program vng of virtme-ng.
-    #[arg(long, value_name = "FILE", env = "PROFILER_VNG", default_value = "vng")]
-    pub vng: PathBuf,
-    /// Keep the logs of the VMs, with the kernel's messages, in this folder.
+    /// Keep the kernel's messages of each guest in this folder.
     #[arg(long, value_name = "FOLDER")]
     pub logs: Option<PathBuf>,
     /// No progress on standard error.
@@ -130,6 +134,12 @@ pub struct LabArgs {
 }
 
 impl LabArgs {
+    /// Whether handlers are measured both ways.
+    #[must_use]
+    pub fn is_both(&self) -> bool {
+        self.meters().len() > 1
+    }
+
     /// How handlers are measured, what files and reports are of first.
     #[must_use]
     pub fn meters(&self) -> &'static [Meter] {
@@ -138,11 +148,4 @@ impl LabArgs {
             Clock::Wall => &[Meter::Probes],
         })
     }
-}
-
-/// Arguments of the part of `profiler lab` that runs in the guest.
-#[derive(Debug, Args)]
-pub struct LabGuestArgs {
-    /// The task, as JSON.
-    pub task: PathBuf,
 }

@@ -55,7 +55,6 @@ fn judge(
         module_params: args.module_params.clone(),
         out: None,
         cache: None,
-        vng: args.vng.clone(),
         logs: args.logs.clone(),
     };
     let rule = Rule { limits: args.max_regression, ..Rule::default() };

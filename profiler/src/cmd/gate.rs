@@ -93,7 +93,6 @@ fn options(args: &BuildsArgs) -> Options {
         module_params: args.module_params.clone(),
         out: args.out.clone(),
         cache: args.cache.clone(),
-        vng: args.vng.clone(),
         logs: args.logs.clone(),
     }
 }

@@ -1,25 +1,19 @@
 //! From what the emulator counted to a recording.
 
 use std::cell::RefCell;
-use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
 use std::sync::OnceLock;
 
 use super::counts::{self, Calls, Counts};
-use super::left;
 use super::lines::Lines;
-use super::plan::{BootPlan, CountedHandler, Length, RunSpec, Step};
-use crate::error::{Failure, exit};
-use crate::load::BuiltinKind;
+use super::plan::{CountedHandler, Length, RunSpec};
+use super::symbols::Symbols;
 use crate::recording::call_tree::{TreeFunction, TreeNode, TreePlace};
 use crate::recording::measure::Losses;
 use crate::recording::{
-    CallTree, Distribution, DriverCost, HandlerRecording, HistogramLayout, Meter, Recording,
-    SelfTimeRecording,
+    CallTree, Distribution, HandlerRecording, HistogramLayout, Meter, Recording, SelfTimeRecording,
 };
 use crate::stats::{self, Durations};
-use crate::verdict::Side;
 
 /// Up to 262,143 instructions each number has a bucket of its own.
 const DIGITS: u8 = 5;
@@ -35,73 +29,8 @@ const LAYOUT: HistogramLayout = HistogramLayout {
     direct: None,
 };
 
-/// Adds to `recording`, which has the load and the machine, what was counted in `step`. `known` keeps the source lines of
-/// builds, which take long to read.
-pub(super) fn add(
-    recording: &mut Recording,
-    plan: &BootPlan,
-    step: &Step,
-    known: &mut HashMap<Side, Lines>,
-) -> Result<(), Failure> {
-    let failed = |what: String| {
-        let text = format!("boot {}, run {}: {what}", plan.boot, step.order);
-        Failure::new(exit::LAB_FAILED, text)
-    };
-    let damaged = |why: String| {
-        failed(format!("the counts of QEMU's plugin are damaged: {why}; measure again"))
-    };
-    let text = read(&step.counts).map_err(damaged)?;
-    let counts = counts::parse(&text).map_err(damaged)?;
-    recording.driver_costs = cost(plan, step, &counts).map_err(damaged)?;
-    let mut handlers: Vec<CountedHandler> = left::read(&step.handlers, counts::MAX_BYTES)
-        .map_err(|error| error.to_string())
-        .and_then(|bytes| serde_json::from_slice(&bytes).map_err(|error| error.to_string()))
-        .map_err(|why| failed(format!("cannot read {}: {why}", step.handlers.display())))?;
-    let wanted = plan.work.get(step.job).and_then(|job| job.wanted.as_ref());
-    handlers.retain(|handler| wanted.is_none_or(|wanted| wanted.contains(&handler.name)));
-    let build = plan.build(step.side);
-    let lines = match known.entry(step.side) {
-        Entry::Occupied(lines) => lines.into_mut(),
-        Entry::Vacant(place) => place.insert(
-            Lines::read(&build.file)
-                .map_err(|why| failed(format!("cannot read {}: {why}", build.file.display())))?,
-        ),
-    };
-    let ran = recording.modules.first().and_then(|module| module.build_id.as_deref());
-    if let (Some(ran), Some(read)) = (ran, lines.build_id())
-        && ran != read
-    {
-        return Err(failed(format!(
-            "the {} that ran has build id {ran}, and the file that its source lines are in {read}: it was replaced \
-             meanwhile; measure again",
-            build.name
-        )));
-    }
-    fill(recording, &counts, handlers, lines).map_err(damaged)
-}
-
-/// What the driver costs an operation of the job's load, if that was counted without it.
-fn cost(plan: &BootPlan, step: &Step, with: &Counts) -> Result<Vec<DriverCost>, String> {
-    let job = plan.work.get(step.job).filter(|job| job.cost);
-    let (Some(job), Some(files)) = (job, &plan.counting) else {
-        return Ok(Vec::new());
-    };
-    let without = counts::parse(&read(&files.without(step.job))?)?;
-    let (operations, with_ns) = operation(with, &job.run)?;
-    let (_, without_ns) =
-        operation(&without, &job.run).map_err(|why| format!("without the driver {why}"))?;
-    let cost = |load: &BuiltinKind| DriverCost {
-        load: *load,
-        operations,
-        meter: Meter::Exact,
-        without_ns,
-        with_ns,
-    };
-    Ok(job.run.loads.iter().map(cost).collect())
-}
-
 /// The operations of a run, and instructions of one.
-fn operation(counts: &Counts, run: &RunSpec) -> Result<(u64, f64), String> {
+pub(super) fn operation(counts: &Counts, run: &RunSpec) -> Result<(u64, f64), String> {
     // Each is bounded, and their sum is not: it must not wrap to what is wanted.
     let mut times = counts.operations.iter().map(|(_, times)| *times);
     let operations = times.try_fold(0, u64::checked_add);
@@ -117,13 +46,7 @@ fn operation(counts: &Counts, run: &RunSpec) -> Result<(u64, f64), String> {
     }
 }
 
-/// The text of counts.
-fn read(path: &Path) -> Result<String, String> {
-    let bytes = left::read(path, counts::MAX_BYTES).map_err(|error| error.to_string())?;
-    String::from_utf8(bytes).map_err(|error| error.to_string())
-}
-
-/// Makes `recording` the recording of what was counted, with the source lines that `lines` knows.
+/// Makes `recording` the recording of what was counted, with the source lines that `lines` knows; `symbols` are the driver's.
 ///
 /// # Errors
 /// If what was counted contradicts itself.
@@ -132,6 +55,7 @@ pub fn fill(
     counts: &Counts,
     handlers: Vec<CountedHandler>,
     lines: &Lines,
+    symbols: &Symbols,
 ) -> Result<(), String> {
     recording.meter = Meter::Exact;
     recording.histogram = LAYOUT;
@@ -141,7 +65,7 @@ pub fn fill(
         let calls = by_address.get(&handler.address).copied();
         recording.handlers.push(of_handler(handler, calls)?);
     }
-    recording.call_tree = Some(tree(counts, lines));
+    recording.call_tree = Some(tree(counts, lines, symbols));
     recording.warnings.clear();
     recording.warn();
     recording.check().map_err(|error| error.to_string())
@@ -230,27 +154,25 @@ fn of_handler(handler: CountedHandler, calls: Option<&Calls>) -> Result<HandlerR
     })
 }
 
-/// The functions of the tree; by id of `counts` the place of each among them, and its number among those of its name.
-fn functions(counts: &Counts) -> (Vec<TreeFunction>, HashMap<u32, (u32, usize)>) {
-    let mut functions = Vec::new();
-    // Symbols of one name are told apart by their order, as in the file.
+/// The functions of the tree, and by id of `counts` the place of each among them.
+fn functions(counts: &Counts) -> (Vec<TreeFunction>, HashMap<u32, u32>) {
     let mut order: Vec<(&u32, &counts::Function)> = counts.functions.iter().collect();
     order.sort_unstable_by_key(|(_, function)| function.address);
-    let mut of_name: HashMap<(&str, Option<&str>), usize> = HashMap::new();
-    let mut index_of: HashMap<u32, (u32, usize)> = HashMap::new();
-    for (id, function) in order {
-        let name = (function.name.as_str(), function.module.as_deref());
-        let earlier = of_name.entry(name).or_default();
-        index_of.insert(*id, (functions.len() as u32, *earlier));
-        *earlier += 1;
-        functions
-            .push(TreeFunction { name: function.name.clone(), module: function.module.clone() });
-    }
-    (functions, index_of)
+    let index_of = order.iter().zip(0..).map(|((id, _), index)| (**id, index)).collect();
+    let function = |(_, function): (&u32, &counts::Function)| TreeFunction {
+        name: function.name.clone(),
+        module: function.module.clone(),
+    };
+    (order.into_iter().map(function).collect(), index_of)
+}
+
+/// The function that a node is a call of.
+fn node_function(counts: &Counts, node: u32) -> Option<&counts::Function> {
+    counts.functions.get(&counts.nodes.get(node as usize)?.function)
 }
 
 /// The tree, without addresses.
-fn tree(counts: &Counts, lines: &Lines) -> CallTree {
+fn tree(counts: &Counts, lines: &Lines, symbols: &Symbols) -> CallTree {
     let (functions, index_of) = functions(counts);
     let mut tree = CallTree { functions, ..CallTree::default() };
     tree.nodes = counts
@@ -258,7 +180,7 @@ fn tree(counts: &Counts, lines: &Lines) -> CallTree {
         .iter()
         .map(|node| {
             let [calls, own, loads, stores, iterations] = node.sums;
-            let function = index_of[&node.function].0;
+            let function = index_of[&node.function];
             TreeNode {
                 parent: node.parent,
                 function,
@@ -271,18 +193,21 @@ fn tree(counts: &Counts, lines: &Lines) -> CallTree {
             }
         })
         .collect();
-    let mut starts: Vec<(u64, u32)> =
-        counts.functions.iter().map(|(id, function)| (function.address, *id)).collect();
-    starts.sort_unstable();
     let mut places: HashMap<TreePlace, u32> = HashMap::new();
     let mut of_nodes: HashMap<u32, BTreeMap<u32, u64>> = HashMap::new();
     for code in &counts.code {
         let mut address = code.address;
         for size in &code.sizes {
-            let after = starts.partition_point(|(start, _)| *start <= address);
-            if let Some((start, id)) = after.checked_sub(1).map(|at| starts[at]) {
-                let function = &counts.functions[&id];
-                let place = lines.place(&function.name, index_of[&id].1, address - start);
+            if let Some(function) = node_function(counts, code.node) {
+                let named = symbols.at(address);
+                let place =
+                    match named.filter(|(it, _)| Some(&it.module) == function.module.as_ref()) {
+                        Some((symbol, number)) => {
+                            lines.place(&symbol.name, number, address - symbol.address)
+                        }
+                        // A driver without symbols.
+                        None => lines.place("", 0, address.wrapping_sub(function.address)),
+                    };
                 let next = places.len() as u32;
                 let place = *places.entry(place).or_insert(next);
                 let sum = of_nodes.entry(code.node).or_default().entry(place).or_default();
@@ -303,6 +228,7 @@ fn tree(counts: &Counts, lines: &Lines) -> CallTree {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::BuiltinKind;
     use crate::recording::Clock;
 
     #[test]
@@ -328,14 +254,5 @@ mod tests {
         let wrapped = of(&format!("{most}operation 70000 5\n"));
         assert!(wrapped.unwrap_err().contains("more than 2^64 - 1"));
         assert!(of("operation 0 5\n").unwrap_err().contains("do_syscall_64"));
-    }
-
-    #[test]
-    fn counts_that_are_missing_or_no_text_are_errors() {
-        let folder = tempfile::tempdir().unwrap();
-        let counts = folder.path().join("counts-1");
-        assert!(read(&counts).unwrap_err().contains("No such file"));
-        std::fs::write(&counts, [0xff]).unwrap();
-        assert!(read(&counts).unwrap_err().contains("utf-8"));
     }
 }

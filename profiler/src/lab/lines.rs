@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::rc::Rc;
+use std::sync::Arc;
 
-use gimli::{EndianRcSlice, RunTimeEndian, SectionId};
+use gimli::{EndianArcSlice, RunTimeEndian, SectionId};
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, RelocationTarget, SectionKind};
 
 use crate::recording::call_tree::TreePlace;
 
-type Reader = EndianRcSlice<RunTimeEndian>;
+type Reader = EndianArcSlice<RunTimeEndian>;
 
 /// A file is relocatable: each of its sections begins at 0. Addresses here have the section's number above this bit.
 const SECTION_SHIFT: u32 = 40;
@@ -52,7 +52,7 @@ impl Lines {
         }
         let load = |id: SectionId| -> Result<Reader, gimli::Error> {
             let data = relocated(&file, id.name()).unwrap_or_default();
-            Ok(EndianRcSlice::new(Rc::from(data), RunTimeEndian::Little))
+            Ok(EndianArcSlice::new(Arc::from(data), RunTimeEndian::Little))
         };
         let context = gimli::Dwarf::load(load).and_then(addr2line::Context::from_dwarf);
         let dwarf = context.map_err(|error| error.to_string())?;

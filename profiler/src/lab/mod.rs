@@ -1,47 +1,51 @@
-//! The lab: boots a kernel in a VM, runs this program in it, and collects the recordings.
+//! The lab: measures builds of a driver in guests of its own.
 //!
-//! Under virtual time a nanosecond is an instruction of the guest, so that a handler's figures
-//! repeat on any machine. [`quiet`] has the options that reduce the remaining spread, [`spread`]
-//! measures it. [`guest`] runs in the VM.
+//! A guest is a kernel, this program as its first process, and nothing else. Booted once, it is kept as a snapshot
+//! ([`snapshots`]); a build is installed there, which is the next snapshot, and each run is restored from that one and thrown away
+//! ([`runs`]). Under virtual time a nanosecond is an instruction, and nothing of the host is seen in the guest, so that a run
+//! repeats to the bit on any machine. [`boots`] runs probes in the same guest. [`guest`] is what runs there, [`wire`] what both say.
 
+mod boots;
 pub mod builds;
 pub mod cache;
 pub mod counts;
 pub mod exact;
+mod files;
 pub mod gate;
 pub mod guest;
+mod initramfs;
 pub mod kernel;
-mod left;
 pub mod lines;
+mod machine;
 pub mod plan;
 mod plugin;
+mod pool;
+mod qmp;
 pub mod quiet;
+mod record;
 pub mod registered;
-mod root;
+mod runs;
 pub mod session;
 mod settings;
+pub mod snapshots;
 pub mod spread;
+pub mod symbols;
 pub mod table;
-pub mod tools;
-mod vm;
+mod wire;
 
-use std::collections::HashMap;
-use std::fs;
-use std::path::Path;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use profiler_vm::KernelImage;
 
-use crate::error::{Failure, exit};
+use crate::error::Failure;
 use crate::load::{PrivateFolder, ProfilerProgram};
 use crate::progress::Progress;
-use crate::recording::{MAX_FILE_BYTES, Meter, Recording, SeriesPosition};
+use crate::recording::{Meter, Recording};
 use crate::text::plural;
 use crate::verdict::Side;
-use lines::Lines;
-use plan::{BootPlan, Build, CountingFiles, Step, Task, sides};
-pub use settings::{Options, Settings, has_cost};
+use plan::Build;
+use runs::Lab;
+pub use settings::{FIRST_PLACEMENTS, Options, Settings, has_cost};
 
 /// A folder for temporary files whose name begins with `prefix`, which is removed however this program ends.
 ///
@@ -64,10 +68,10 @@ pub struct KernelBuilds {
     pub candidate: Option<Build>,
 }
 
-/// Results of the boots of one kernel.
+/// Results of one kernel.
 #[derive(Debug, Default)]
 pub struct Measured {
-    /// Runs of the only build, or of the baseline, by boot and order.
+    /// Runs of the only build, or of the baseline, by placement or boot, and order.
     pub baseline: Vec<Recording>,
     /// Runs of the candidate.
     pub candidate: Vec<Recording>,
@@ -75,175 +79,82 @@ pub struct Measured {
     pub failure: Option<Failure>,
 }
 
-/// Runs the boots of one kernel with a progress bar of runs.
+/// Measures one kernel with a progress bar of runs.
 pub fn run_with_progress(
     bench: &KernelBuilds,
     settings: &Settings,
     progress: &mut Progress,
 ) -> Measured {
-    let sides = if bench.candidate.is_some() { 4 } else { 1 };
-    let work = settings.work.len() as u64;
-    let runs = u64::from(settings.boots) * u64::from(settings.repeat) * sides * work;
+    let measured = match settings.work.first().map(|job| job.run.meter) {
+        Some(Meter::Probes) => with_probes(bench, settings, progress),
+        _ => exactly(bench, settings, progress),
+    };
+    let mut measured = measured
+        .unwrap_or_else(|failure| Measured { failure: Some(failure), ..Measured::default() });
+    for runs in [&mut measured.baseline, &mut measured.candidate] {
+        runs.sort_by_key(|run| run.place.as_ref().map(|place| (place.boot, place.order)));
+    }
+    measured
+}
+
+fn exactly(
+    bench: &KernelBuilds,
+    settings: &Settings,
+    progress: &mut Progress,
+) -> Result<Measured, Failure> {
+    let lab = Lab::open(bench, settings, &|line| progress.say(line))?;
+    let sides = match bench.candidate {
+        Some(_) => &[Side::Baseline, Side::Candidate][..],
+        None => &[Side::Baseline],
+    };
+    Ok(count(&lab, sides, settings.placements.clone(), &settings.work, progress))
+}
+
+/// Counts jobs with a progress bar.
+fn count(
+    lab: &Lab<'_>,
+    sides: &[Side],
+    placements: std::ops::Range<u32>,
+    jobs: &[plan::Job],
+    progress: &mut Progress,
+) -> Measured {
+    let runs =
+        sides.len() as u64 * u64::from(placements.end - placements.start) * jobs.len() as u64;
+    with_bar(runs, progress, |on_run| lab.measure(sides, placements, jobs, on_run))
+}
+
+fn with_probes(
+    bench: &KernelBuilds,
+    settings: &Settings,
+    progress: &mut Progress,
+) -> Result<Measured, Failure> {
+    let each = if bench.candidate.is_some() { 4 } else { 1 };
+    let runs = u64::from(settings.boots) * u64::from(settings.repeat) * each;
     progress.say(&format!(
-        "Linux {}: {} boot{}, {runs} run{}, {} at a time, clock {}",
+        "Linux {}: {runs} run{} with probes, clock {}",
         bench.kernel.release,
-        settings.boots,
-        plural(settings.boots),
         plural(runs),
-        settings.jobs,
         settings.clock,
     ));
+    let said = std::sync::Mutex::new(Vec::new());
+    let say = |line: &str| said.lock().map(|mut said| said.push(line.to_owned())).unwrap_or(());
+    let measured = with_bar(runs, progress, |on_run| boots::measure(bench, settings, &say, on_run));
+    for line in said.into_inner().unwrap_or_default() {
+        progress.say(&line);
+    }
+    measured
+}
+
+/// Does `work` with a bar of so many runs.
+fn with_bar<R>(
+    runs: u64,
+    progress: &mut Progress,
+    work: impl FnOnce(&(dyn Fn() + Sync)) -> R,
+) -> R {
     progress.begin_steps("runs", runs);
     let started = AtomicU64::new(0);
     let bar = &*progress;
-    let measured = run(bench, settings, &|| {
-        bar.at_step(started.fetch_add(1, Ordering::Relaxed));
-    });
+    let done = work(&|| bar.at_step(started.fetch_add(1, Ordering::Relaxed)));
     progress.end();
-    measured
-}
-
-/// Runs all boots; `on_run` is called at the start of each run.
-pub fn run(bench: &KernelBuilds, settings: &Settings, on_run: &(dyn Fn() + Sync)) -> Measured {
-    let next = AtomicU32::new(0);
-    let failed = AtomicBool::new(false);
-    let results = Mutex::new((Vec::new(), None));
-    let worker = || {
-        loop {
-            let boot = next.fetch_add(1, Ordering::Relaxed);
-            if boot >= settings.boots || failed.load(Ordering::Relaxed) {
-                return;
-            }
-            let (runs, failure) = one_boot(bench, settings, settings.first_boot + boot, on_run);
-            failed.fetch_or(failure.is_some(), Ordering::Relaxed);
-            // Poisoned only if another worker has panicked, and then the scope panics, too.
-            if let Ok(mut results) = results.lock() {
-                results.0.extend(runs);
-                results.1 = results.1.take().or(failure);
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..settings.jobs.clamp(1, settings.boots.max(1)) {
-            scope.spawn(worker);
-        }
-    });
-    let (mut runs, failure) = results.into_inner().unwrap_or_default();
-    runs.sort_by_key(|(_, recording): &(Side, Recording)| {
-        recording.place.as_ref().map(|place| (place.boot, place.order))
-    });
-    let mut measured = Measured { failure, ..Measured::default() };
-    for (side, recording) in runs {
-        match side {
-            Side::Baseline => measured.baseline.push(recording),
-            Side::Candidate => measured.candidate.push(recording),
-        }
-    }
-    measured
-}
-
-/// One boot: its recordings, and why there are no more.
-fn one_boot(
-    bench: &KernelBuilds,
-    settings: &Settings,
-    boot: u32,
-    on_run: &(dyn Fn() + Sync),
-) -> (Vec<(Side, Recording)>, Option<Failure>) {
-    let folder = settings.folder.join(format!("boot-{boot}"));
-    let plan = make_plan(bench, settings, boot, &folder);
-    let written = fs::create_dir_all(&folder)
-        .map_err(|error| error.to_string())
-        .and_then(|()| {
-            serde_json::to_vec(&Task::Boot(Box::new(plan.clone())))
-                .map_err(|error| error.to_string())
-        })
-        .and_then(|text| fs::write(folder.join(vm::TASK), text).map_err(|error| error.to_string()));
-    if let Err(error) = written {
-        let text = format!("cannot write below {}: {error}", folder.display());
-        return (Vec::new(), Some(Failure::new(exit::INTERNAL, text)));
-    }
-    let failure = vm::run(bench, settings, &plan, &folder, on_run).err();
-    let mut runs = Vec::new();
-    let mut unreadable = None;
-    let mut lines = HashMap::new();
-    for step in plan.steps.iter().filter(|step| step.result.symlink_metadata().is_ok()) {
-        match result(&plan, step, &mut lines) {
-            Ok(recording) => runs.push((step.side, recording)),
-            Err(error) => unreadable = unreadable.or(Some(error)),
-        }
-    }
-    // What was cut off by the end of the guest is not the error to report.
-    let failure = failure.or(unreadable);
-    let failure = failure.or_else(|| {
-        (runs.len() < plan.steps.len()).then(|| {
-            let text = format!(
-                "boot {boot} brought {} of {} runs and no error: this is a fault of the profiler",
-                runs.len(),
-                plan.steps.len()
-            );
-            Failure::new(exit::INTERNAL, text)
-        })
-    });
-    (runs, failure)
-}
-
-/// The recording of one run, with its place and the driver's cost per operation.
-fn result(
-    plan: &BootPlan,
-    step: &Step,
-    lines: &mut HashMap<Side, Lines>,
-) -> Result<Recording, Failure> {
-    let unreadable = |path: &Path, error: &dyn std::fmt::Display| {
-        let text = format!(
-            "boot {}, run {}: cannot read {}: {error}",
-            plan.boot,
-            step.order,
-            path.display()
-        );
-        Failure::new(exit::LAB_FAILED, text)
-    };
-    let bytes = left::read(&step.result, MAX_FILE_BYTES);
-    let bytes = bytes.map_err(|error| unreadable(&step.result, &error))?;
-    let mut recording = Recording::parse(&bytes, &step.result)?;
-    let part = plan.work.get(step.job).and_then(|job| job.part.clone());
-    recording.place = Some(SeriesPosition { boot: plan.boot, order: step.order, part });
-    if plan.counting.is_some() {
-        exact::add(&mut recording, plan, step, lines)?;
-    }
-    if plan.cost.is_some() {
-        let bytes = left::read(&step.costs, MAX_FILE_BYTES);
-        let bytes = bytes.map_err(|error| unreadable(&step.costs, &error))?;
-        let costs = serde_json::from_slice(&bytes);
-        recording.driver_costs = costs.map_err(|error| unreadable(&step.costs, &error))?;
-    }
-    Ok(recording)
-}
-
-fn make_plan(bench: &KernelBuilds, settings: &Settings, boot: u32, folder: &Path) -> BootPlan {
-    let last = settings.work.len().saturating_sub(1);
-    let each = |side| (0..settings.work.len()).map(move |job| (side, job));
-    let sides = sides(boot, settings.repeat, bench.candidate.is_some()).into_iter().flat_map(each);
-    let step = |(order, (side, job))| Step {
-        side,
-        order,
-        job,
-        loads: job == 0,
-        unloads: job == last,
-        result: folder.join(format!("run-{order}.json")),
-        costs: folder.join(format!("costs-{order}.json")),
-        counts: folder.join(format!("counts-{order}")),
-        handlers: folder.join(format!("handlers-{order}.json")),
-    };
-    BootPlan {
-        boot,
-        baseline: bench.baseline.clone(),
-        candidate: bench.candidate.clone(),
-        work: settings.work.clone(),
-        cost: settings.cost.clone(),
-        counting: settings.work.iter().any(|job| job.run.meter == Meter::Exact).then(|| {
-            CountingFiles { symbols: folder.join("symbols"), counts: folder.join("counts") }
-        }),
-        steps: (0..).zip(sides).map(step).collect(),
-        failure: folder.join(vm::FAILURE),
-    }
+    done
 }

@@ -1,10 +1,14 @@
-//! Options that make two boots run the same instructions. docs/lab.md has the measurements.
+//! Options that make two guests run the same instructions.
 
 /// Words for the kernel's command line, each with its reason.
 pub const KERNEL_ARGS: &[(&str, &str)] = &[
     ("norandmaps", "programs and their stacks lie at the same addresses in every boot"),
     ("randomize_kstack_offset=off", "the kernel's stack begins at the same place in every call"),
     ("random.trust_cpu=on", "the random numbers that seed hash tables come from QEMU's fixed seed"),
+    (
+        "idle=poll",
+        "an idle CPU runs instructions: QEMU lets a halted one skip time by a thread of its own, at moments that depend on the host",
+    ),
     ("nowatchdog", "no watchdog wakes up every few seconds"),
     ("audit=0", "no audit records, which a process on the host would not read"),
     ("transparent_hugepage=never", "khugepaged has nothing to do"),
@@ -12,7 +16,7 @@ pub const KERNEL_ARGS: &[(&str, &str)] = &[
 
 /// Words for QEMU's command line, each with its reason.
 pub const QEMU_ARGS: &[(&str, &str)] = &[
-    ("-seed", "the guest's RDRAND gives the same numbers in every boot"),
+    ("-seed", "the guest's RDRAND gives the same numbers in every guest"),
     ("1", ""),
     ("-rtc", "the guest's date begins at the same second, and runs on its own clock"),
     ("base=2026-01-01T00:00:00,clock=vm", ""),

@@ -2,15 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::plan::{Job, Length, RunSpec};
+use super::record::plain;
 use super::registered::Registered;
-use super::settings::is_slow;
+use super::settings::{FIRST_PLACEMENTS, is_slow};
 use crate::load::BuiltinKind;
 use crate::load_profile::LoadProfile;
 use crate::recording::{Clock, Meter, Recording};
-use crate::stats::smallest_p;
 use crate::text::{listed, plural};
 use crate::verdict::{HandlerRule, Limit, Limits, Statistic};
 
@@ -24,26 +23,11 @@ const OPERATIONS: u64 = 1_000;
 /// The same of loads that take a thousand times as long: all figures but TP99.
 const OPERATIONS_IF_SLOW: u64 = 60;
 
-/// Times of QEMU's translator on a common machine, for the expected time.
-const SECONDS_A_BOOT: f64 = 35.0;
-const SECONDS_A_LOADING: f64 = 5.0;
-const SECONDS_A_RUN: f64 = 1.2;
-const SECONDS_A_RUN_IF_SLOW: f64 = 2.5;
-
-/// Boots of a kernel, and rounds of ABBA in each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Design {
-    /// Boots.
-    pub boots: u32,
-    /// Rounds.
-    pub repeat: u32,
-}
-
-/// What all loads are measured with: enough to show that builds are alike, as counted instructions repeat.
-pub const FIRST: Design = Design { boots: 2, repeat: 1 };
-
-/// Most boots, and rounds in each, that follow.
-const MOST: u32 = 6;
+/// Seconds of a CPU that a run takes on a common machine, and an installation, for the expected time.
+const SECONDS_A_RUN: f64 = 0.7;
+const SECONDS_A_RUN_IF_SLOW: f64 = 2.0;
+const SECONDS_AN_INSTALLATION: f64 = 2.0;
+const SECONDS_A_BOOT: f64 = 15.0;
 
 /// A built-in load, and what load profiles use it for.
 #[derive(Debug, Clone, PartialEq)]
@@ -168,30 +152,24 @@ impl Session {
             };
             let cost = repeats(load.kind);
             let wanted = Some(Arc::clone(&handlers));
-            is_wanted(&name).then(|| Job { cost, wanted, ..Job::warmed_up(Some(name), run) })
+            is_wanted(&name).then(|| Job { part: Some(name), run, cost, wanted })
         };
         self.loads.iter().filter_map(job).collect()
     }
 
-    /// The plan for a reader. On so many of the kernels the baseline's runs are `cached`.
+    /// The plan for a reader. On so many of the kernels baseline runs are `cached`, and so many have a `snapshot`.
     #[must_use]
-    pub fn text(&self, kernels: &[&str], cached: usize, side_by_side: u32) -> String {
+    pub fn text(
+        &self,
+        kernels: &[&str],
+        cached: usize,
+        snapshots: usize,
+        side_by_side: u32,
+    ) -> String {
         let loads: Vec<&str> = self.loads.iter().map(|load| load.kind.name()).collect();
-        let all: Vec<BuiltinKind> = self.loads.iter().map(|load| load.kind).collect();
-        let minutes = |loads: &[BuiltinKind], design: Design, cached: usize| {
-            let of = |sides| expected(loads, design, sides, side_by_side).as_secs_f64() / 60.0;
-            let all = of(2) * (kernels.len() - cached) as f64 + of(1) * cached as f64;
-            let all = all.round().max(1.0) as u32;
-            format!("{all} minute{}", plural(all))
-        };
         let with = match self.module_params.as_str() {
             "" => String::new(),
             params => format!("driver    loaded with {params}\n"),
-        };
-        let runs = 2 * FIRST.repeat;
-        let turns = match cached == kernels.len() {
-            true => format!("{runs} runs of the candidate"),
-            false => format!("the builds in turns, {runs} v {runs}"),
         };
         let kept = match cached {
             0 => String::new(),
@@ -202,31 +180,41 @@ impl Session {
                 format!("baseline  measured before on {cached} of these kernels, from the cache\n")
             }
         };
-        let unsteady: Vec<&str> =
-            all.iter().filter(|kind| !repeats(**kind)).map(|kind| kind.name()).collect();
+        let unsteady: Vec<&str> = self
+            .loads
+            .iter()
+            .map(|load| load.kind)
+            .filter(|kind| !repeats(*kind))
+            .map(BuiltinKind::name)
+            .collect();
         let operations = match unsteady.as_slice() {
             [] => String::new(),
-            unsteady => {
-                format!(
-                    "judged    handlers and operations, but no operations of {}, which do not repeat\n",
-                    unsteady.join(", ")
-                )
-            }
+            unsteady => format!(
+                "judged    handlers and operations, but no operations of {}\n",
+                unsteady.join(", ")
+            ),
         };
+        let boots = kernels.len() - snapshots;
+        let booted = match boots {
+            0 => String::new(),
+            _ => format!(", with {boots} boot{} for a snapshot", plural(boots)),
+        };
+        let kinds: Vec<BuiltinKind> = self.loads.iter().map(|load| load.kind).collect();
+        let sides = 2 * kernels.len() - cached;
+        let seconds = expected(&kinds, sides, side_by_side) + boots as f64 * SECONDS_A_BOOT;
         format!(
-            "kernel    {}\n{kept}handlers  {}: {}\n{with}loads     {}, one after another: {}\n{operations}\
-             design    {} boots, in each {turns}: {} runs; then as many more as it takes of \
-             loads under which the builds differ\n\
-             time      about {}, and {} more if builds differ under a load\n",
+            "kernel    {}\n{kept}handlers  {}: {}\n{with}loads     {}: {}\n{operations}\
+             runs      {}, each from a snapshot: every build under every load in one placement; \
+             loads under which the builds differ in up to {} placements\n\
+             time      about {:.0} s{booted}; up to {FIRST_PLACEMENTS} times as long if the builds differ under every load\n",
             kernels.join(", "),
             self.handlers.len(),
             listed(&Vec::from_iter(&self.handlers)),
             loads.len(),
             loads.join(", "),
-            FIRST.boots,
-            runs as usize * FIRST.boots as usize * loads.len() * (2 * kernels.len() - cached),
-            minutes(&all, FIRST, cached),
-            minutes(&all[..1], Design { boots: 2, repeat: 2 }, 0),
+            loads.len() * sides,
+            MOST_PLACEMENTS,
+            seconds.max(1.0),
         )
     }
 
@@ -292,7 +280,7 @@ impl Reach {
     pub fn keep(&self, runs: &mut Vec<Recording>) {
         for run in &mut *runs {
             let name = run.place.as_ref().and_then(|place| place.part.clone());
-            run.handlers.retain(|handler| self.under.get(&*handler.name) == name.as_ref());
+            run.handlers.retain(|handler| self.under.get(plain(&handler.name)) == name.as_ref());
             run.warnings.clear();
             run.warn();
         }
@@ -300,40 +288,23 @@ impl Reach {
     }
 }
 
-/// The runs that are still to be made so that a figure can fail at `alpha` among so many comparisons, where those of `first`
-/// came before; `None`: where no earlier run counts.
-#[must_use]
-pub fn further(first: Option<Design>, alpha: f64, comparisons: usize) -> Design {
-    let decides = |more: &Design| {
-        let boot = |design: &Design| (2 * design.repeat as usize, 2 * design.repeat as usize);
-        let designs = first.iter().chain([more]);
-        let blocks: Vec<_> =
-            designs.flat_map(|design| vec![boot(design); design.boots as usize]).collect();
-        // Both sides are quotients: allow for rounding.
-        smallest_p(blocks) * comparisons as f64 <= alpha * (1.0 + 1e-9)
-    };
-    let mut designs = (2..=MOST).map(|repeat| Design { boots: FIRST.boots, repeat });
-    designs.find(decides).unwrap_or(Design { boots: FIRST.boots, repeat: MOST })
-}
-
-/// About how long these loads take for one or two builds, with so many boots side by side.
-#[must_use]
-pub fn expected(loads: &[BuiltinKind], design: Design, sides: u32, side_by_side: u32) -> Duration {
+/// About how many seconds so many builds take under these loads in one placement, with so many machines side by side.
+fn expected(loads: &[BuiltinKind], sides: usize, side_by_side: u32) -> f64 {
     let of_load = |kind: &BuiltinKind| match is_slow(*kind) {
         true => SECONDS_A_RUN_IF_SLOW,
         false => SECONDS_A_RUN,
     };
     let once: f64 = loads.iter().map(of_load).sum();
-    let rounds = f64::from(2 * sides * design.repeat);
-    // Once more without the driver.
-    let boot = SECONDS_A_BOOT + rounds * SECONDS_A_LOADING + (rounds + 1.0) * once;
-    Duration::from_secs_f64(boot * f64::from(design.boots.div_ceil(side_by_side.max(1))))
+    (once + SECONDS_AN_INSTALLATION) * sides as f64 / f64::from(side_by_side.max(1))
 }
 
 /// The name of the runs of a load.
 fn part(kernel: Option<&str>, kind: BuiltinKind) -> String {
     kernel.map_or(kind.name().to_owned(), |kernel| format!("{kernel}, {}", kind.name()))
 }
+
+/// Most placements of a build.
+pub use crate::verdict::MOST_PLACEMENTS;
 
 /// Whether operations take the same from run to run. One that starts a process or thread does not: it waits for files of the
 /// host, and of a build of Elkeid's driver compared with itself the cost of an `execve` was 42,000 to 75,000
@@ -349,7 +320,9 @@ fn fewest_calls(runs: &[Recording], part: &str, handler: &str) -> u64 {
     let of_part =
         |run: &&Recording| run.place.as_ref().and_then(|place| place.part.as_deref()) == Some(part);
     let calls = |run: &Recording| {
-        run.handlers.iter().filter(|found| found.name == handler).map(|found| found.count).sum()
+        // Of several of one name, as long as they are not told apart by more than a number.
+        let of_name = run.handlers.iter().filter(|found| plain(&found.name) == handler);
+        of_name.map(|found| found.count).sum()
     };
     runs.iter().filter(of_part).map(calls).min().unwrap_or(0)
 }
@@ -371,6 +344,7 @@ mod tests {
     use crate::explain::tests::runs;
     use crate::lab::lines::Lines;
     use crate::lab::plan::CountedHandler;
+    use crate::lab::symbols::Symbols;
     use crate::lab::{counts, exact};
     use crate::load_profile::Library;
     use crate::recording::{CallTree, SeriesPosition};
@@ -433,39 +407,24 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_measured_until_it_can_fail() {
-        // 1/36 a boot of 2 v 2, 1/70 of 4 v 4, 1/924 of 6 v 6.
-        let repeat = |alpha, comparisons| further(Some(FIRST), alpha, comparisons).repeat;
-        assert_eq!([repeat(0.05, 1), repeat(0.05, 8_820)], [2; 2]);
-        assert_eq!([repeat(0.05, 8_821), repeat(0.02, 8_820)], [3; 2]);
-        let loads = [BuiltinKind::Bind, BuiltinKind::Mount];
-        let seconds = |design, at_once| expected(&loads, design, 2, at_once).as_secs_f64();
-        assert!(seconds(further(Some(FIRST), 0.05, 1), 2) > seconds(FIRST, 2));
-        assert!((seconds(FIRST, 1) / seconds(FIRST, 2) - 2.0).abs() < 1e-9);
-    }
-
-    #[test]
-    fn of_a_known_baseline_the_candidate_alone_is_measured() {
+    fn the_plan_names_what_is_known_and_what_it_takes() {
         let build = build(&["my_bind_hook"], &[]);
         let session = Session::choose("mine", &[build.clone(), build], &profiles(), &[]).unwrap();
-        let text = |known| session.text(&["6.1", "6.12"], known, 2);
-        assert!(text(0).contains("in each the builds in turns, 2 v 2: 384 runs"), "{}", text(0));
-        assert!(!text(0).contains("cache"));
-        assert!(text(1).contains("on 1 of these kernels") && text(1).contains(": 288 runs"));
-        let both = text(2);
+        let text = |cached, snapshots| session.text(&["6.1", "6.12"], cached, snapshots, 2);
+        assert!(text(0, 0).contains("runs      96, each") && text(0, 0).contains("with 2 boots"));
+        assert!(!text(0, 2).contains("cache") && !text(0, 2).contains("boot"));
         assert!(
-            both.contains("measured before, from")
-                && both.contains("in each 2 runs of the candidate: 192 runs")
+            text(1, 1).contains("on 1 of these kernels") && text(1, 1).contains("runs      72,")
         );
-        let minutes = |known| -> u32 {
-            let text = text(known);
+        assert!(
+            text(2, 2).contains("measured before, from") && text(2, 2).contains("runs      48,")
+        );
+        let seconds = |cached, snapshots| -> u32 {
+            let text = text(cached, snapshots);
             let (_, after) = text.split_once("about ").unwrap();
             after.split(' ').next().unwrap().parse().unwrap()
         };
-        assert!(minutes(2) < minutes(1) && minutes(1) < minutes(0));
-        // Runs of boots apart count for nothing where builds differ: 4 v 4 in each of two boots, and no runs before.
-        let alone = |alpha, comparisons| further(None, alpha, comparisons).repeat;
-        assert_eq!([alone(0.05, 245), alone(0.05, 246)], [2, 3]);
+        assert!(seconds(2, 2) < seconds(1, 2) && seconds(1, 2) < seconds(1, 1));
     }
 
     /// A run under a load, with these calls of handlers.
@@ -488,7 +447,7 @@ mod tests {
         }
         let mut run = runs(&[CallTree::default()]).remove(0);
         let counts = counts::parse(&(text + "end\n")).unwrap();
-        exact::fill(&mut run, &counts, handlers, &Lines::default()).unwrap();
+        exact::fill(&mut run, &counts, handlers, &Lines::default(), &Symbols::default()).unwrap();
         run.place = Some(SeriesPosition { boot: 0, order: 0, part: Some(part(None, kind)) });
         run
     }

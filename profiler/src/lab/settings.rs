@@ -1,10 +1,11 @@
 //! From what is asked for to what each boot does.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use super::plan::{CostPlan, Job, Length, RunSpec};
+use super::plan::{Job, Length, RunSpec};
 use crate::error::{Failure, exit};
 use crate::load::{BuiltinKind, Rate};
 use crate::recording::{Clock, Meter};
@@ -24,11 +25,11 @@ const SLOW: [BuiltinKind; 4] =
 /// Operations of a run with one of these.
 const OPERATIONS_IF_SLOW: u64 = 400;
 
-/// Operations that warm up, as a part of those that are measured.
-const WARMUP_PART: u32 = 10;
-
 /// CPUs under wall clock: the fewest that can get in each other's way.
 const CPUS: u32 = 2;
+
+/// Placements of two builds to begin with.
+pub const FIRST_PLACEMENTS: u32 = 3;
 
 /// What a lab is asked for. `None` is a default that depends on the rest.
 #[derive(Debug, Clone)]
@@ -53,11 +54,13 @@ pub struct Options {
     pub rate: Option<Rate>,
     /// When a run ends.
     pub length: Option<Length>,
-    /// Runs in each boot, or rounds of ABBA.
+    /// Placements of each build, where instructions are counted.
+    pub placements: Option<u32>,
+    /// Where probes measure, runs in each boot, or rounds of ABBA.
     pub repeat: Option<u32>,
-    /// Boots of each kernel.
+    /// Where probes measure, boots of each kernel.
     pub boots: Option<u32>,
-    /// Boots that run side by side.
+    /// Guests that run side by side.
     pub jobs: Option<u32>,
     /// What a nanosecond is.
     pub clock: Clock,
@@ -71,9 +74,9 @@ pub struct Options {
     pub timeout: Duration,
     /// Whether the loads are timed without the driver and with it.
     pub cost: bool,
-    /// virtme-ng's program.
-    pub vng: PathBuf,
-    /// Where the logs of the VMs are kept.
+    /// Each run is made twice, and both have to count the same.
+    pub verify: bool,
+    /// Where the guests' messages are kept.
     pub logs: Option<PathBuf>,
 }
 
@@ -86,40 +89,24 @@ pub struct Settings {
     pub cpus: u32,
     /// Memory of the guest, as QEMU takes it.
     pub memory: String,
-    /// Longest that one boot may take on the host's clock.
+    /// Longest that one machine may take on the host's clock.
     pub timeout: Duration,
-    /// virtme-ng's program.
-    pub vng: PathBuf,
-    /// Number of the first boot: where others came before, theirs.
-    pub first_boot: u32,
-    /// Boots.
+    /// Numbers of the placements of each build, where instructions are counted.
+    pub placements: Range<u32>,
+    /// Where probes measure, boots.
     pub boots: u32,
-    /// Boots that run side by side.
-    pub jobs: u32,
-    /// Runs in each boot, or rounds of ABBA.
+    /// Where probes measure, runs in each boot, or rounds of ABBA.
     pub repeat: u32,
-    /// What is measured one after another each time that a module is loaded.
+    /// Guests that run side by side.
+    pub jobs: u32,
+    /// What is measured.
     pub work: Vec<Job>,
-    /// What is timed without the driver and with it.
-    pub cost: Option<CostPlan>,
-    /// The program that runs in the guest.
-    pub program: PathBuf,
-    /// The guests' working directory, with all that they need. Each may write to the folder of its own boot alone: what one
-    /// leaves leads neither the next nor the host.
-    pub directory: PathBuf,
-    /// The folder below it for the files of this kernel's boots.
+    /// Each run is made twice, and both have to count the same.
+    pub verify: bool,
+    /// A folder for the files of this kernel's guests.
     pub folder: PathBuf,
-    /// Where the logs of the VMs go.
-    pub logs: PathBuf,
-}
-
-impl Job {
-    /// This run, after one of a tenth of its length.
-    #[must_use]
-    pub fn warmed_up(part: Option<String>, run: RunSpec) -> Self {
-        let warmup = RunSpec { length: run.length.part(WARMUP_PART), ..run.clone() };
-        Self { part, warmup, run, cost: false, wanted: None }
-    }
+    /// Where the guests' messages are kept.
+    pub logs: Option<PathBuf>,
 }
 
 impl Options {
@@ -137,15 +124,26 @@ impl Options {
                 "the emulator counts under virtual time: leave out --clock wall, or say --meter probes",
             );
         }
+        let (exact, probes) = (self.meter == Meter::Exact, self.meter == Meter::Probes);
+        if exact && (self.boots.is_some() || self.repeat.is_some()) {
+            return usage(
+                "counted instructions of a run repeat to the bit: say --placements in place of --boots and --repeat",
+            );
+        }
+        if probes && (self.placements.is_some() || self.verify) {
+            return usage(
+                "--placements and --verify are for --meter exact; with probes say --boots",
+            );
+        }
         if !self.candidate.is_empty() && self.baseline.len() != self.candidate.len() {
             return usage("give as many --candidate as --baseline: one of each for each kernel");
         }
         Ok(())
     }
 
-    /// The settings for one kernel; `folder` is the guests' working directory, `below` the kernel's part of it.
+    /// The settings for one kernel, whose guests have their files in `folder`.
     #[must_use]
-    pub fn settings(&self, folder: &Path, below: &Path) -> Settings {
+    pub fn settings(&self, folder: &Path) -> Settings {
         let (cpus, side_by_side) = match self.clock {
             Clock::Virtual => {
                 let cpus = available_parallelism().map_or(1, std::num::NonZero::get);
@@ -153,26 +151,29 @@ impl Options {
             }
             Clock::Wall => (self.cpus.unwrap_or(CPUS), 1),
         };
+        let two = !self.candidate.is_empty();
         // Two rounds of ABBA in two boots: enough runs for a gate over many handlers.
-        let usual = if self.candidate.is_empty() { 1 } else { 2 };
-        let boots = self.boots.unwrap_or(usual);
+        let usual = if two { 2 } else { 1 };
+        let placements = self.placements.unwrap_or(if two { FIRST_PLACEMENTS } else { 1 });
         let run = self.run();
+        let counted = matches!(run.length, Length::Operations(_)) && self.rate.is_none();
+        let cost = self.cost
+            && self.meter == Meter::Exact
+            && counted
+            && matches!(self.loads.as_slice(), [kind] if has_cost(*kind));
         Settings {
             clock: self.clock,
             cpus,
             memory: self.memory.clone(),
             timeout: self.timeout,
-            vng: self.vng.clone(),
-            first_boot: 0,
-            boots,
-            jobs: self.jobs.unwrap_or(side_by_side).min(boots),
+            placements: 0..placements,
+            boots: self.boots.unwrap_or(usual),
             repeat: self.repeat.unwrap_or(usual),
-            cost: self.cost_plan(run.length),
-            work: vec![Job::warmed_up(None, run)],
-            program: folder.join("profiler"),
-            directory: folder.to_owned(),
-            folder: below.to_owned(),
-            logs: self.logs.clone().unwrap_or_else(|| below.join("logs")),
+            jobs: self.jobs.unwrap_or(side_by_side),
+            work: vec![Job { part: None, run, cost, wanted: None }],
+            verify: self.verify,
+            folder: folder.to_owned(),
+            logs: self.logs.clone(),
         }
     }
 
@@ -191,19 +192,6 @@ impl Options {
             workers: self.workers,
             rate: self.rate,
             length: self.length.unwrap_or(Length::Operations(usual)),
-        }
-    }
-
-    fn cost_plan(&self, length: Length) -> Option<CostPlan> {
-        let loads: Vec<BuiltinKind> =
-            self.loads.iter().copied().filter(|kind| has_cost(*kind)).collect();
-        match length {
-            Length::Operations(operations)
-                if self.cost && self.rate.is_none() && !loads.is_empty() =>
-            {
-                Some(CostPlan { loads, operations, workers: self.workers })
-            }
-            _ => None,
         }
     }
 }
@@ -235,22 +223,23 @@ mod tests {
             workers: 1,
             rate: None,
             length: None,
+            placements: None,
             repeat: None,
             boots: None,
             jobs: None,
             clock: Clock::Virtual,
             meter: Meter::Probes,
             cpus: None,
-            memory: "2G".to_owned(),
+            memory: "512M".to_owned(),
             timeout: Duration::from_secs(900),
             cost: true,
-            vng: "/vng".into(),
+            verify: false,
             logs: None,
         }
     }
 
     fn settings(options: &Options) -> Settings {
-        options.settings(Path::new("/lab"), Path::new("/lab/kernel-0"))
+        options.settings(Path::new("/lab/kernel-0"))
     }
 
     #[test]
@@ -268,13 +257,12 @@ mod tests {
             length: Length::Operations(20_000),
         };
         assert_eq!(one.work[0].run, run);
-        assert_eq!(one.work[0].warmup, RunSpec { length: Length::Operations(2_000), ..run });
         assert_eq!((one.cpus, one.boots), (1, 2));
-        assert_eq!(one.cost.unwrap().operations, 20_000);
+        assert!(!one.work[0].cost, "probes do not count operations");
         let with = |kind| Options { loads: vec![BuiltinKind::Bind, kind], ..options() };
-        let helper = settings(&with(BuiltinKind::CallUsermodehelper));
-        assert_eq!(helper.cost.unwrap().loads, [BuiltinKind::Bind]);
         let exact = settings(&Options { meter: Meter::Exact, ..options() });
+        assert!(exact.work[0].cost);
+        assert_eq!(exact.placements, 0..1);
         assert_eq!(exact.work[0].run.length, Length::Operations(1_000));
         let execve = settings(&with(BuiltinKind::Execve));
         assert_eq!(execve.work[0].run.length, Length::Operations(400));
@@ -290,8 +278,6 @@ mod tests {
         });
         assert_eq!((settings.cpus, settings.jobs), (2, 1));
         assert_eq!(settings.work[0].run.length, Length::Time(Duration::from_secs(10)));
-        assert_eq!(settings.work[0].warmup.length, Length::Time(Duration::from_secs(1)));
-        assert!(settings.cost.is_none(), "there is no number of operations to time");
     }
 
     #[test]
@@ -304,6 +290,9 @@ mod tests {
         let two_cpus = Options { cpus: Some(2), ..options() };
         assert!(refused(&two_cpus).contains("virtual time needs one CPU"));
         assert!(Options { clock: Clock::Wall, ..two_cpus }.check().is_ok());
+        let boots = Options { meter: Meter::Exact, boots: Some(2), ..options() };
+        assert!(refused(&boots).contains("--placements"));
+        assert!(refused(&Options { verify: true, ..options() }).contains("--meter exact"));
         let baseline = vec!["a.ko".into(), "b.ko".into()];
         let uneven = Options { baseline, candidate: vec!["c.ko".into()], ..options() };
         assert!(refused(&uneven).contains("as many"));

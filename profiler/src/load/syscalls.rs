@@ -136,7 +136,7 @@ pub(super) fn own_session_dying_with_parent(
 }
 
 /// Forks a child that calls `setsid` and ends, and waits for it.
-pub(super) fn setsid_in_child() -> io::Result<ExitStatus> {
+pub(crate) fn setsid_in_child() -> io::Result<ExitStatus> {
     // SAFETY: the child calls setsid and _exit alone, which are async-signal-safe.
     let child = match unsafe { libc::fork() } {
         -1 => return Err(io::Error::last_os_error()),

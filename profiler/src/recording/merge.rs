@@ -234,6 +234,7 @@ fn stripped(mut recording: Recording) -> Recording {
     recording.load_profile = None;
     // Averages of single runs: each stays with its run.
     recording.driver_costs.clear();
+    recording.snapshot = None;
     // Samples of different times make no series.
     recording.costs = None;
     recording.intervals.clear();
@@ -272,6 +273,7 @@ fn add_common(sum: &mut Recording, more: Recording) -> Result<(), TooLarge> {
         costs: _,
         intervals: _,
         call_tree: _,
+        snapshot: _,
         sources: _,
         warnings: _,
     } = more;

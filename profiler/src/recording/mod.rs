@@ -109,6 +109,9 @@ pub struct Recording {
     /// What the handlers called, where instructions were counted from outside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_tree: Option<CallTree>,
+    /// Where an exact run began, and what it counted as a checksum; absent where probes measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<Snapshot>,
     /// The recordings that this one is the sum of, by their start; empty for a run itself. The window
     /// of a merged recording is the sum of theirs, so that its rates are those of one run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -132,6 +135,19 @@ pub struct SeriesPosition {
     /// What it was a run of, where a series is made of unlike parts: the name of a load profile, or of a load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
+}
+
+/// The snapshot that an exact run was restored from. A run of the same program, QEMU, build, placement and load counts the same
+/// to the bit, on any machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Snapshot {
+    /// What the guest that had booted depends on: this program, the kernel, QEMU, memory and CPU, as SHA-256 in hexadecimal.
+    pub base: String,
+    /// Number of the placement: which history the guest had before the driver was installed.
+    pub placement: u32,
+    /// SHA-256 of all that was counted, in hexadecimal.
+    pub counts_sha256: String,
 }
 
 /// The load profile of a run.

@@ -76,6 +76,7 @@ pub(super) fn recording(facts: Facts, window: Window) -> Result<Recording, Error
         costs: window.costs,
         intervals,
         call_tree: None,
+        snapshot: None,
         sources: Vec::new(),
         warnings: facts.warnings,
     };

@@ -16,7 +16,6 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::emulator::Counting;
 use crate::kernel::host::{self, HostFacts};
 use crate::kernel::module::Loads;
 use crate::kernel::target::{KernelFiles, LeftOut, ResolveError, Resolved, Target};
@@ -116,10 +115,7 @@ impl Bench<'_> {
     /// The load, and what the probes measure of it.
     fn record(&self, job: &Job, context: &mut Context<'_>) -> Result<Window, Error> {
         let recorded = Window::record(self.plan(job), self.precision(), context);
-        let counting = self.run.options.counting.then(Counting::begin);
-        let window = self.runtime.block_on(recorded)?;
-        drop(counting);
-        Ok(window)
+        Ok(self.runtime.block_on(recorded)?)
     }
 
     /// Probes on, load, and what came of it.

@@ -24,8 +24,6 @@ pub struct Options {
     pub probes: probe::Options,
     /// Take 2 digits where histograms of 3 do not fit in memory.
     pub may_coarsen: bool,
-    /// Have the emulator count during the window.
-    pub counting: bool,
     /// What a nanosecond is.
     pub clock: Clock,
     /// Length of the window; `None` is until the load has ended, or ten seconds.
@@ -72,7 +70,6 @@ impl Default for Options {
             no_probe: false,
             probes: probe::Options { keeper: true, ..probe::Options::default() },
             may_coarsen: true,
-            counting: false,
             clock: Clock::Wall,
             duration: None,
             warmup: Duration::ZERO,

@@ -648,6 +648,7 @@ impl Attachment {
             costs: None,
             intervals: Vec::new(),
             call_tree: None,
+            snapshot: None,
             sources: Vec::new(),
             warnings: Vec::new(),
         }

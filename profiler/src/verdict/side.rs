@@ -14,6 +14,15 @@ pub enum Side {
     Candidate,
 }
 
+impl std::fmt::Display for Side {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Baseline => "baseline",
+            Self::Candidate => "candidate",
+        })
+    }
+}
+
 /// A note on the runs or the rule.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Note {

@@ -160,6 +160,7 @@ pub(crate) fn sample() -> Recording {
         costs: None,
         intervals: Vec::new(),
         call_tree: None,
+        snapshot: None,
         sources: Vec::new(),
         warnings: Vec::new(),
     };

@@ -3,7 +3,6 @@
 //! | variable | value |
 //! |---|---|
 //! | `PROFILER_LAB_KERNEL` | path of a kernel image |
-//! | `PROFILER_LAB_VNG` | path of virtme-ng's program |
 //! | `PROFILER_LAB_BASELINE` | path of the testbed for this kernel |
 //! | `PROFILER_LAB_CANDIDATE` | path of one in which `connect_syscall_handler` runs 64 iterations more |
 
@@ -41,7 +40,6 @@ pub(super) fn run(paths: &Paths, binary: &Path, report: &mut Report) -> Result<(
     let mut command = ignored();
     command.args(["--test-threads=1", "--show-output"]);
     command.env("PROFILER_LAB_KERNEL", setup::kernel(paths, SERIES)?.image());
-    command.env("PROFILER_LAB_VNG", paths.venv().join("bin/vng"));
     command.env("PROFILER_LAB_BASELINE", testbed::build(paths, SERIES)?);
     command.env("PROFILER_LAB_CANDIDATE", testbed::build_slow(paths, SERIES, &slow)?);
     let output = process::capture(&mut command)?;

@@ -1,23 +1,20 @@
 //! From arguments to the lab's options.
 
-use std::path::Path;
-
 use crate::cli::LabArgs;
 use crate::error::{Failure, exit};
 use crate::lab::Options;
 use crate::lab::plan::Length;
-use crate::lab::tools::absolute;
 use crate::load::BuiltinKind;
 use crate::load_profile::{Builtin, Hook, Library};
 use crate::prepare::check_parameters;
 use crate::recording::Meter;
 
-/// The options of these arguments for one meter; `vng` is virtme-ng's program.
+/// The options of these arguments for one meter.
 ///
 /// # Errors
 /// If the load profile cannot be found or read or has no built-in load, or if arguments contradict each
 /// other.
-pub(super) fn of(args: &LabArgs, vng: &Path, meter: Meter) -> Result<Options, Failure> {
+pub(super) fn of(args: &LabArgs, meter: Meter) -> Result<Options, Failure> {
     let Work { handlers, loads, module_params } = Work::of(args, meter)?;
     let params = |own: &str| {
         let all = [&module_params, &args.module_params, own].map(|params| params.trim());
@@ -35,8 +32,9 @@ pub(super) fn of(args: &LabArgs, vng: &Path, meter: Meter) -> Result<Options, Fa
         workers: args.workers,
         rate: args.rate,
         length: args.duration.map(Length::Time).or(operations),
-        repeat: args.repeat,
-        boots: args.boots,
+        placements: args.placements.filter(|_| meter == Meter::Exact || !args.is_both()),
+        repeat: args.repeat.filter(|_| meter == Meter::Probes || !args.is_both()),
+        boots: args.boots.filter(|_| meter == Meter::Probes || !args.is_both()),
         jobs: args.jobs,
         clock: args.clock,
         meter,
@@ -44,8 +42,8 @@ pub(super) fn of(args: &LabArgs, vng: &Path, meter: Meter) -> Result<Options, Fa
         memory: args.memory.clone(),
         timeout: args.timeout,
         cost: !args.no_cost,
-        vng: vng.to_owned(),
-        logs: args.logs.as_deref().map(absolute),
+        verify: args.verify && meter == Meter::Exact,
+        logs: args.logs.clone(),
     };
     options.check()?;
     for (files, own) in
@@ -124,7 +122,7 @@ mod tests {
     fn options(line: &str) -> Result<Options, Failure> {
         let line = format!("profiler lab {line}");
         match Cli::try_parse_from(line.split_whitespace()).unwrap().command {
-            Command::Lab(args) => of(&args, Path::new("/vng"), args.meters()[0]),
+            Command::Lab(args) => of(&args, args.meters()[0]),
             other => panic!("{other:?}"),
         }
     }

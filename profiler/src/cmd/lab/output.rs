@@ -48,7 +48,6 @@ impl Outputs {
         &mut self,
         number: usize,
         bench: &KernelBuilds,
-        boots: u32,
         measured: Measured,
     ) -> Result<Option<Failure>, Failure> {
         let Measured { baseline, candidate, failure } = measured;
@@ -67,7 +66,7 @@ impl Outputs {
             if let Some(file) = self.0.get_mut(number).and_then(|files| files[side].take()) {
                 let bytes = match series.runs.as_slice() {
                     // A single run is not part of a series, so it has no place in one.
-                    [run] if bench.candidate.is_none() && boots == 1 => {
+                    [run] if bench.candidate.is_none() => {
                         Json.serialize(&Recording { place: None, ..run.clone() })
                     }
                     _ => series.to_json(),

@@ -7,7 +7,6 @@ use crate::run::{Ltp, Options};
 impl From<&RunArgs> for Options {
     fn from(args: &RunArgs) -> Self {
         Self {
-            counting: false,
             module: args.module.clone(),
             handlers: args.handlers.clone(),
             no_probe: args.no_probe,
@@ -70,7 +69,7 @@ mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
     use crate::lab::guest;
-    use crate::lab::plan::{Job, Length, Measurement, RunSpec, Task};
+    use crate::lab::plan::{Length, RunSpec};
     use crate::load::BuiltinKind;
     use crate::recording::{Clock, Meter};
 
@@ -91,21 +90,14 @@ mod tests {
     /// The same as the command line that a user would write, after the way into the guest.
     #[test]
     fn a_measurement_of_the_lab_is_a_run_with_its_defaults() {
-        let measurement = |length, clock, rate: Option<&str>| {
-            let run = RunSpec {
-                meter: Meter::Probes,
-                clock,
-                handlers: vec!["a_*".to_owned(), "b".to_owned()],
-                loads: vec![BuiltinKind::Connect, BuiltinKind::Bind],
-                workers: 2,
-                rate: rate.map(|rate| rate.parse().unwrap()),
-                length,
-            };
-            Measurement {
-                module: Some("driver".to_owned()),
-                counting: false,
-                job: Job::warmed_up(None, run),
-            }
+        let measurement = |length, clock, rate: Option<&str>| RunSpec {
+            meter: Meter::Probes,
+            clock,
+            handlers: vec!["a_*".to_owned(), "b".to_owned()],
+            loads: vec![BuiltinKind::Connect, BuiltinKind::Bind],
+            workers: 2,
+            rate: rate.map(|rate| rate.parse().unwrap()),
+            length,
         };
         let second = Duration::from_secs(1);
         for (measurement, more) in [
@@ -118,13 +110,13 @@ mod tests {
                 "--clock wall --rate 97/s --duration 1000ms",
             ),
         ] {
-            let task = serde_json::to_vec(&Task::Measure(Box::new(measurement))).unwrap();
-            let Ok(Task::Measure(read)) = serde_json::from_slice(&task) else { panic!("{task:?}") };
+            let task = serde_json::to_vec(&measurement).unwrap();
+            let read: RunSpec = serde_json::from_slice(&task).unwrap();
             let line = format!(
                 "--quiet --module driver --handler a_* --handler b --builtin connect --builtin bind \
                  --workers 2 {more}"
             );
-            let options = guest::options(read.module.as_deref(), &read.job.run, read.counting);
+            let options = guest::options("driver", &read);
             assert_eq!(format!("{options:?}"), format!("{:?}", parsed(&line)));
         }
     }

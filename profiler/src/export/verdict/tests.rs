@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::explain::tests::runs;
-use crate::lab::lines::Lines;
 use crate::lab::plan::CountedHandler;
 use crate::lab::{counts, exact};
 use crate::load::BuiltinKind;
@@ -22,7 +21,9 @@ fn sides(more: f64) -> [Vec<Run>; 2] {
     let run = |boot: u32, order: u32, more: f64| {
         let mut recording = runs(&[CallTree::default()]).remove(0);
         let counts = counts::parse(text).unwrap();
-        exact::fill(&mut recording, &counts, vec![handler.clone()], &Lines::default()).unwrap();
+        let (lines, symbols) = Default::default();
+        let handlers = vec![handler.clone()];
+        exact::fill(&mut recording, &counts, handlers, &lines, &symbols).unwrap();
         recording.place = Some(SeriesPosition { boot, order, part: None });
         recording.host.boot_id = Some(format!("boot-{boot}"));
         recording.started += jiff::SignedDuration::from_secs(i64::from(boot * 100 + order));

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use super::cache::{Cache, Key};
 use super::registered::Registered;
-use super::session::{self, Session};
-use super::{KernelBuilds, Measured, builds, private_folder, tools};
+use super::session::Session;
+use super::{KernelBuilds, builds, machine, private_folder, snapshots};
 use crate::error::{Failure, exit};
 use crate::export::verdict::{GateReport, LeftOut};
 use crate::load::PrivateFolder;
@@ -22,8 +22,8 @@ use crate::recording::{Clock, Meter, Recording, Series};
 use crate::verdict::{self, Rule, Run, Sides};
 use rounds::Rounds;
 
-/// Longest that a boot may take: ten times what it takes on a machine that does nothing else.
-const TIMEOUT: Duration = Duration::from_secs(2 * 60 * 60);
+/// Longest that a machine may take: ten times what it takes on a machine that does nothing else.
+const TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
 /// Two builds to compare.
 #[derive(Debug, Clone)]
@@ -42,8 +42,6 @@ pub struct Options {
     pub out: Option<PathBuf>,
     /// Folder in which the baseline's runs are kept for the next candidate.
     pub cache: Option<PathBuf>,
-    /// virtme-ng's program, by name or path.
-    pub vng: PathBuf,
     /// Folder for the logs of the VMs.
     pub logs: Option<PathBuf>,
 }
@@ -78,10 +76,8 @@ impl Planned {
     /// # Errors
     /// If a build or a kernel cannot be read, or there is nothing to measure.
     pub fn of(options: Options) -> Result<Self, Failure> {
-        let vng = tools::find(&options.vng)
-            .map_err(|error| Failure::new(exit::CANNOT_MEASURE, error.to_string()))?;
         let session = choose(&options)?;
-        let lab = lab_options(&options, &session, &vng);
+        let lab = lab_options(&options, &session);
         lab.check()?;
         let folder = private_folder("profiler-gate-")?;
         let benches = builds::of_kernels(&lab, false, folder.path())?;
@@ -118,17 +114,16 @@ impl Planned {
         Ok((cache, cached))
     }
 
-    /// What the baseline's runs on a kernel depend on. The guest works below the folder of temporary files, whose name a driver
-    /// may write down.
+    /// What the baseline's runs on a kernel depend on.
     fn key(&self, number: usize) -> std::io::Result<Key> {
         let bench = &self.benches[number];
-        let qemu = tools::qemu().unwrap_or_default();
+        let qemu = machine::qemu().unwrap_or_default();
         let program = Path::new("/proc/self/exe");
         let work = self.session.work(self.kernel(number), &|_| true);
-        let what = (work, session::FIRST, &self.lab.memory, std::env::temp_dir());
+        let what = (work, &self.lab.memory);
         let params = &self.lab.baseline_params;
         Key::of(
-            &[program, &qemu, &self.lab.vng, &bench.kernel.path, &bench.baseline.file],
+            &[program, &qemu, &bench.kernel.path, &bench.baseline.file],
             &[&format!("{what:?}"), params],
         )
     }
@@ -143,7 +138,10 @@ impl Planned {
     pub fn text(&self) -> String {
         let kernels: Vec<&str> = self.benches.iter().map(|bench| &*bench.kernel.release).collect();
         let cached = self.cached.iter().filter(|cached| cached.runs.is_some()).count();
-        let mut text = self.session.text(&kernels, cached, self.side_by_side);
+        let is_kept =
+            |release: &&&str| snapshots::kept().iter().any(|kept| kept.release == ***release);
+        let snapshots = kernels.iter().filter(is_kept).count();
+        let mut text = self.session.text(&kernels, cached, snapshots, self.side_by_side);
         if let Some(why) = &self.no_cache {
             text.push_str(&format!("cache     none: {why}\n"));
         }
@@ -160,10 +158,6 @@ impl Planned {
         mut rule: Rule,
         progress: &mut Progress,
     ) -> Result<(GateReport, Vec<Run>), Failure> {
-        let folder = self.folder.path();
-        let program = folder.join("profiler");
-        fs::copy("/proc/self/exe", &program)
-            .map_err(|error| Failure::cannot_write(&program, &error))?;
         let mut rounds = Rounds::new(self);
         let measured = rounds.all(allowed, &mut rule, progress);
         if let Some(out) = &self.options.out {
@@ -184,13 +178,12 @@ impl Planned {
 
 impl Planned {
     /// Keeps the baseline's runs for the next candidate. Without a place for them the gate goes on.
-    fn remember(&self, number: usize, measured: &Measured, progress: &mut Progress) {
-        let (Some(cache), Some(cached), None) =
-            (&self.cache, self.cached.get(number), &measured.failure)
-        else {
+    fn remember(&self, number: usize, baseline: &[Recording], progress: &mut Progress) {
+        let (Some(cache), Some(cached)) = (&self.cache, self.cached.get(number)) else { return };
+        if cached.runs.as_ref().is_some_and(|runs| runs.len() == baseline.len()) {
             return;
-        };
-        if let Err(failure) = cache.keep(&cached.key, &measured.baseline) {
+        }
+        if let Err(failure) = cache.keep(&cached.key, baseline) {
             progress.say(&format!("the baseline's runs are not kept: {}", failure.message));
         }
     }
@@ -225,7 +218,7 @@ fn choose(options: &Options) -> Result<Session, Failure> {
         .map_err(|why| Failure::new(exit::BAD_INPUT, why))
 }
 
-fn lab_options(options: &Options, session: &Session, vng: &Path) -> super::Options {
+fn lab_options(options: &Options, session: &Session) -> super::Options {
     let params = &session.module_params;
     super::Options {
         kernels: options.kernels.clone(),
@@ -238,17 +231,18 @@ fn lab_options(options: &Options, session: &Session, vng: &Path) -> super::Optio
         workers: 1,
         rate: None,
         length: None,
+        placements: None,
         repeat: None,
         boots: None,
         jobs: None,
         clock: Clock::Virtual,
         meter: Meter::Exact,
         cpus: None,
-        memory: "2G".to_owned(),
+        memory: "512M".to_owned(),
         timeout: TIMEOUT,
         cost: false,
-        vng: vng.to_owned(),
-        logs: options.logs.as_deref().map(tools::absolute),
+        verify: false,
+        logs: options.logs.clone(),
     }
 }
 

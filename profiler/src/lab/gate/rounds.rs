@@ -1,18 +1,21 @@
-//! Runs of both builds: of all loads first, and then more of those under which the builds differ.
+//! Runs of both builds: of all loads under one placement first, then of those under which they differ under more.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::Planned;
 use crate::error::Failure;
-use crate::lab::session::{self, Design, Reach};
-use crate::lab::{Settings, run_with_progress};
+use crate::lab::plan::Job;
+use crate::lab::runs::Lab;
+use crate::lab::session::{MOST_PLACEMENTS, Reach};
+use crate::lab::{FIRST_PLACEMENTS, Measured, Settings, count};
 use crate::progress::Progress;
 use crate::recording::Recording;
 use crate::recording::unlike::What;
 use crate::text::listed;
-use crate::verdict::{self, Rule, Run, Sides};
+use crate::verdict::{self, Rule, Run, Side, Sides};
 
-/// What was measured so far, and what that takes.
+/// What was measured so far.
 pub(super) struct Rounds<'a> {
     planned: &'a Planned,
     /// One for each kernel that was measured.
@@ -21,14 +24,16 @@ pub(super) struct Rounds<'a> {
     pub(super) runs: [Vec<Run>; 2],
 }
 
+/// The parts whose figures are open.
+type Parts = BTreeSet<Option<String>>;
+
 impl<'a> Rounds<'a> {
     /// Nothing yet of what is planned.
     pub(super) fn new(planned: &'a Planned) -> Self {
         Self { planned, reach: Vec::new(), runs: [Vec::new(), Vec::new()] }
     }
 
-    /// Measures all loads, and those under which the builds differ until a figure can fail. What the loads do not
-    /// reach goes into `rule`.
+    /// Measures each kernel until the placements agree about the limits of `rule`. What the loads do not reach goes into it.
     pub(super) fn all(
         &mut self,
         allowed: &[What],
@@ -36,113 +41,157 @@ impl<'a> Rounds<'a> {
         progress: &mut Progress,
     ) -> Result<(), Failure> {
         for number in 0..self.planned.benches.len() {
-            let cached = self.planned.cached.get(number).and_then(|cached| cached.runs.clone());
-            self.measure(number, session::FIRST, 0, &|_| true, cached, progress)?;
-        }
-        for reach in &mut self.reach {
-            // What the user says of a handler comes after it, and counts.
-            rule.handlers.splice(0..0, std::mem::take(&mut reach.rules));
-        }
-        // The gate reports a refusal.
-        let Ok(sides) = Sides::new(&self.runs[0], &self.runs[1], allowed, false) else {
-            return Ok(());
-        };
-        let undecided = verdict::undecided(&sides, rule);
-        if undecided.parts.is_empty() {
-            return Ok(());
-        }
-        let names: Vec<&String> = undecided.parts.iter().flatten().collect();
-        progress.say(&format!("the builds differ under {}: more runs of that", listed(&names)));
-        let is_open = |name: &str| names.iter().any(|open| *open == name);
-        for number in 0..self.planned.benches.len() {
-            let is_cached =
-                self.planned.cached.get(number).is_some_and(|cached| cached.runs.is_some());
-            let first = (!is_cached).then_some(session::FIRST);
-            let design = session::further(first, rule.alpha, undecided.comparisons);
-            self.measure(number, design, session::FIRST.boots, &is_open, None, progress)?;
-            if is_cached {
-                // Runs of different boots cannot show that a figure differs: those of the same boots alone count for it.
-                let kernel = &self.planned.benches[number].kernel.release;
-                for runs in &mut self.runs {
-                    runs.retain(|run| !is_first_of_open(run, kernel, &is_open));
-                }
-            }
+            let folder = self.planned.folder.path().join(format!("kernel-{number}"));
+            let settings: Settings = self.planned.lab.settings(&folder);
+            let bench = &self.planned.benches[number];
+            let lab = Lab::open(bench, &settings, &|line| progress.say(line))?;
+            self.kernel(number, &lab, allowed, rule, progress)?;
         }
         Ok(())
     }
 
-    /// Measures the loads that `is_wanted` on a kernel, of the candidate alone if the baseline's runs are `cached`. What there
-    /// is when it fails is kept.
-    fn measure(
+    fn kernel(
         &mut self,
         number: usize,
-        design: Design,
-        first_boot: u32,
-        is_wanted: &dyn Fn(&str) -> bool,
-        cached: Option<Vec<Recording>>,
+        lab: &Lab<'_>,
+        allowed: &[What],
+        rule: &mut Rule,
         progress: &mut Progress,
     ) -> Result<(), Failure> {
-        let Planned { session, lab, folder, benches, side_by_side, .. } = self.planned;
+        let session = &self.planned.session;
         let kernel = self.planned.kernel(number);
-        let mut bench = benches[number].clone();
+        let mut cached = self
+            .planned
+            .cached
+            .get(number)
+            .and_then(|cached| cached.runs.clone())
+            .unwrap_or_default();
+        let work = session.work(kernel, &|_| true);
+        let mut placements = 0..1;
+        let mut jobs = work.clone();
+        while !jobs.is_empty() {
+            let measured = both(lab, placements.clone(), &jobs, &mut cached, progress);
+            if self.reach.len() == number {
+                let mut reach = session.reach(kernel, &measured.baseline, &measured.candidate);
+                // What the user says of a handler comes after it, and counts.
+                rule.handlers.splice(0..0, std::mem::take(&mut reach.rules));
+                self.reach.push(reach);
+            }
+            self.add(number, &measured);
+            measured.failure.map_or(Ok(()), Err)?;
+            let open = self.open(number, allowed, rule);
+            let is_open = |job: &Job| open.contains(&job.part);
+            jobs = work.iter().filter(|job| is_open(job)).cloned().collect();
+            placements = placements.end..next_end(placements.end);
+            if placements.is_empty() {
+                break;
+            }
+            if !jobs.is_empty() {
+                let names: Vec<&String> = open.iter().flatten().collect();
+                progress.say(&format!(
+                    "the builds differ under {}: placements up to {}",
+                    listed(&names),
+                    placements.end
+                ));
+            }
+        }
+        self.planned.remember(number, &cached, progress);
+        Ok(())
+    }
+
+    /// The parts of a kernel that need more placements; none if the runs cannot be compared, which the gate reports.
+    fn open(&self, number: usize, allowed: &[What], rule: &Rule) -> Parts {
+        let release = self.planned.benches[number].kernel.release.as_str();
+        let of_kernel = |runs: &Vec<Run>| -> Vec<Run> {
+            let is_of = |run: &&Run| run.recording.host.kernel_release.as_deref() == Some(release);
+            runs.iter().filter(is_of).cloned().collect()
+        };
+        let [base, candidate] = self.runs.each_ref().map(of_kernel);
+        Sides::new(&base, &candidate, allowed, false)
+            .map_or_else(|_| Parts::new(), |sides| verdict::open_parts(&sides, rule))
+    }
+
+    /// Keeps runs, with the handlers that are judged there.
+    fn add(&mut self, number: usize, measured: &Measured) {
+        let bench = &self.planned.benches[number];
         let files = [Some(&bench.baseline), bench.candidate.as_ref()];
         let files = files.map(|build| build.map_or_else(PathBuf::new, |build| build.given.clone()));
-        let mut repeat = design.repeat;
-        if cached.is_some()
-            && let Some(candidate) = bench.candidate.take()
-        {
-            // As many runs as it has in turns with the other. They come at other places of a boot, by which figures of Elkeid's
-            // driver moved by 0.08 % at most.
-            (bench.baseline, repeat) = (candidate, 2 * repeat);
-        }
-        let work = session.work(kernel, is_wanted);
-        if work.is_empty() {
-            return Ok(());
-        }
-        let below = folder.path().join(format!("kernel-{number}"));
-        let settings = Settings {
-            first_boot,
-            boots: design.boots,
-            jobs: (*side_by_side).min(design.boots),
-            repeat,
-            work,
-            ..lab.settings(folder.path(), &below)
-        };
-        let mut measured = run_with_progress(&bench, &settings, progress);
-        if let Some(cached) = cached {
-            measured.candidate = std::mem::replace(&mut measured.baseline, cached);
-        } else if self.reach.len() == number {
-            self.planned.remember(number, &measured, progress);
-        }
-        if self.reach.len() == number {
-            let reach = session.reach(kernel, &measured.baseline, &measured.candidate);
-            self.reach.push(reach);
-        }
-        let sides = [measured.baseline, measured.candidate].into_iter().zip(&files);
-        for (kept, (mut runs, file)) in self.runs.iter_mut().zip(sides) {
+        let sides = [&measured.baseline, &measured.candidate].into_iter().zip(&files);
+        for (kept, (runs, file)) in self.runs.iter_mut().zip(sides) {
+            let mut runs = runs.clone();
             self.reach[number].keep(&mut runs);
             kept.extend(named(file, runs));
         }
-        measured.failure.map_or(Ok(()), Err)
     }
 }
 
-/// Whether a run is one of the first boots on a kernel, and of a part that `is_open`.
-fn is_first_of_open(run: &Run, kernel: &str, is_open: &dyn Fn(&str) -> bool) -> bool {
-    let on_kernel = run.recording.host.kernel_release.as_deref() == Some(kernel);
-    on_kernel
-        && run.recording.place.as_ref().is_some_and(|place| {
-            place.boot < session::FIRST.boots && place.part.as_deref().is_some_and(is_open)
-        })
+/// One placement, then as many as a difference needs, then one more each time.
+fn next_end(measured: u32) -> u32 {
+    (measured + 1).max(FIRST_PLACEMENTS).min(MOST_PLACEMENTS as u32)
+}
+
+/// Measures both builds; the baseline only where `cached` has no run, which gets the new ones.
+fn both(
+    lab: &Lab<'_>,
+    placements: std::ops::Range<u32>,
+    jobs: &[Job],
+    cached: &mut Vec<Recording>,
+    progress: &mut Progress,
+) -> Measured {
+    let is_of = |run: &Recording, job: &Job, number: u32| {
+        run.place.as_ref().is_some_and(|place| place.boot == number && place.part == job.part)
+    };
+    let is_known = |job: &&Job| {
+        placements.clone().all(|number| cached.iter().any(|run| is_of(run, job, number)))
+    };
+    let unknown: Vec<Job> = jobs.iter().filter(|job| !is_known(job)).cloned().collect();
+    let known: Vec<Job> = jobs.iter().filter(is_known).cloned().collect();
+    let two = [Side::Baseline, Side::Candidate];
+    let mut measured = Measured::default();
+    for (sides, jobs) in [(&two[..], &unknown), (&two[1..], &known)] {
+        if jobs.is_empty() || measured.failure.is_some() {
+            continue;
+        }
+        let more = count(lab, sides, placements.clone(), jobs, progress);
+        measured.candidate.extend(more.candidate);
+        measured.failure = more.failure;
+        cached.retain(|run| {
+            !jobs.iter().any(|job| {
+                sides.contains(&Side::Baseline)
+                    && placements.clone().any(|number| is_of(run, job, number))
+            })
+        });
+        cached.extend(more.baseline);
+    }
+    let wanted = |run: &&Recording| {
+        jobs.iter().any(|job| placements.clone().any(|number| is_of(run, job, number)))
+    };
+    measured.baseline = cached.iter().filter(wanted).cloned().collect();
+    measured
 }
 
 fn named(file: &Path, recordings: Vec<Recording>) -> impl Iterator<Item = Run> {
     let name = |recording: &Recording| {
         let place = recording.place.as_ref();
-        place.map_or(String::new(), |place| format!(", boot {}, run {}", place.boot, place.order))
+        place.map_or(String::new(), |place| {
+            let part = place.part.as_deref().map_or(String::new(), |part| format!(", {part}"));
+            format!("{part}, placement {}", place.boot)
+        })
     };
     recordings.into_iter().map(move |recording| Run {
         name: format!("{}{}", file.display(), name(&recording)),
         recording,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placements_grow_to_the_most() {
+        let ends: Vec<u32> =
+            std::iter::successors(Some(1), |end| Some(next_end(*end))).take(9).collect();
+        assert_eq!(ends, [1, 3, 4, 5, 6, 7, 8, 9, 9]);
+    }
 }

@@ -50,9 +50,14 @@ pub(super) fn shared(load: &BuiltinLoad, calls: &mut OwnCalls) -> Result<Shared,
     let directory =
         if load.kind.needs_directory() {
             let within = load.directory.clone().unwrap_or_else(std::env::temp_dir);
-            let folder = PrivateFolder::new(&within, "profiler-load-", &load.profiler);
-            // The process that removes it.
-            calls.execve += 1;
+            let folder = match load.unattended {
+                true => PrivateFolder::unattended(&within, "profiler-load-"),
+                false => {
+                    // The process that removes it.
+                    calls.execve += 1;
+                    PrivateFolder::new(&within, "profiler-load-", &load.profiler)
+                }
+            };
             Some(folder.map_err(|error| {
                 format!("a folder for its files in {}: {error}", within.display())
             })?)

@@ -44,6 +44,7 @@ pub struct BuiltinLoad {
     pub(super) measured_from: Option<Instant>,
     pub(super) directory: Option<PathBuf>,
     pub(super) profiler: ProfilerProgram,
+    pub(super) unattended: bool,
 }
 
 impl BuiltinLoad {
@@ -59,6 +60,7 @@ impl BuiltinLoad {
             measured_from: None,
             directory: None,
             profiler: ProfilerProgram::this(),
+            unattended: false,
         }
     }
 
@@ -115,9 +117,16 @@ impl BuiltinLoad {
         self
     }
 
+    /// Leaves its directory to a machine that ends with it: no process waits to remove it.
+    #[must_use]
+    pub(crate) fn unattended(mut self) -> Self {
+        self.unattended = true;
+        self
+    }
+
     /// Runs it in this thread, in a process that does nothing else: the CPU time of the process is the
     /// load's.
-    pub(super) fn run_alone(&self, stop: &StopSignal) -> LoadOutcome {
+    pub(crate) fn run_alone(&self, stop: &StopSignal) -> LoadOutcome {
         workers::run(self, stop, true)
     }
 }

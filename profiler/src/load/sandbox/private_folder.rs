@@ -17,7 +17,7 @@ use super::program::{ProfilerProgram, Role};
 pub struct PrivateFolder {
     // Dropped in this order: the clean-up process has nothing to do unless this process is killed.
     folder: TempDir,
-    _remover: CleanupProcess,
+    _remover: Option<CleanupProcess>,
 }
 
 impl PrivateFolder {
@@ -37,7 +37,17 @@ impl PrivateFolder {
         remover.write(parent.join(&name).as_os_str().as_bytes()).map_err(of_remover)?;
         let mut folder = tempfile::Builder::new();
         folder.prefix(&name).rand_bytes(0).permissions(Permissions::from_mode(0o700));
-        Ok(Self { folder: folder.tempdir_in(parent)?, _remover: remover })
+        Ok(Self { folder: folder.tempdir_in(parent)?, _remover: Some(remover) })
+    }
+
+    /// One on a machine that ends with this process, where nobody has to remove it. Its name is always the same.
+    ///
+    /// # Errors
+    /// If it cannot be created.
+    pub(in crate::load) fn unattended(parent: &Path, prefix: &str) -> io::Result<Self> {
+        let mut folder = tempfile::Builder::new();
+        folder.prefix(prefix).rand_bytes(0).permissions(Permissions::from_mode(0o700));
+        Ok(Self { folder: folder.tempdir_in(parent)?, _remover: None })
     }
 
     /// Its path.

@@ -1,0 +1,77 @@
+//! What a distribution's init would do that a measurement needs.
+
+use std::fs;
+use std::io;
+use std::net::UdpSocket;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
+
+use nix::mount::{MsFlags, mount};
+
+use super::set;
+
+/// File systems: where, of which type, and whether a kernel may lack it.
+const MOUNTS: [(&str, &str, bool); 9] = [
+    ("/proc", "proc", false),
+    ("/sys", "sysfs", false),
+    ("/dev", "devtmpfs", false),
+    ("/tmp", "tmpfs", false),
+    ("/run", "tmpfs", false),
+    ("/sys/kernel/debug", "debugfs", true),
+    ("/sys/kernel/tracing", "tracefs", true),
+    ("/sys/fs/bpf", "bpf", true),
+    ("/sys/fs/cgroup", "cgroup2", true),
+];
+
+/// Process ids start here: a driver that writes them in decimal digits takes longer for one more, and all that follow have five.
+const FIRST_PID: &str = "10000";
+
+/// What the kernel has put off at its boot is done in this time.
+const SETTLED: Duration = Duration::from_millis(200);
+
+/// Makes the guest a machine that loads run on.
+///
+/// # Errors
+/// If a file system cannot be mounted, or the loopback interface not be started.
+pub(super) fn prepare() -> io::Result<()> {
+    for (at, kind, optional) in MOUNTS {
+        let made = fs::create_dir_all(at).and_then(|()| {
+            let none = MsFlags::empty();
+            mount(Some(kind), at, Some(kind), none, None::<&str>).map_err(io::Error::from)
+        });
+        match made {
+            Err(error) if !optional => {
+                return Err(io::Error::new(error.kind(), format!("cannot mount {at}: {error}")));
+            }
+            _ => {}
+        }
+    }
+    fs::set_permissions("/tmp", fs::Permissions::from_mode(0o1777))?;
+    loopback_up()?;
+    for (path, value) in [
+        ("/proc/sys/kernel/ns_last_pid", FIRST_PID),
+        ("/proc/sys/kernel/kptr_restrict", "0"),
+        ("/proc/sys/kernel/modprobe", "/bin/true"),
+    ] {
+        set(path, value);
+    }
+    std::thread::sleep(SETTLED);
+    Ok(())
+}
+
+/// Sets `IFF_UP` of `lo`: netdevice(7).
+fn loopback_up() -> io::Result<()> {
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    // SAFETY: all zeroes are an `ifreq`.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
+        *to = *from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    // SAFETY: the kernel reads the request alone, which lives until the call returns.
+    match unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

@@ -1,0 +1,113 @@
+//! Loads and unloads the driver.
+
+use std::ffi::CString;
+use std::fs::{self, OpenOptions};
+use std::io::Read as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::kmod::{DeleteModuleFlags, delete_module, init_module};
+
+use super::{internal, placement};
+use crate::error::{Failure, exit};
+use crate::kernel::module;
+use crate::lab::wire::{Answer, Install, ModuleFile};
+
+/// Attempts to unload a module that is still in use.
+const REMOVE_ATTEMPTS: u32 = 50;
+
+/// In this time the kernel does what it puts off when probes are registered, such as kprobes that become jumps after some ticks
+/// and a grace period of RCU (`kprobe_optimizer` in kernel/kprobes.c).
+const SETTLED: Duration = Duration::from_millis(300);
+
+/// Lines of the kernel's log that an error carries.
+const LOG_LINES: usize = 5;
+
+/// Loads the modules; gives the facts of the last, and the symbols of all modules.
+pub(super) fn install(install: &Install, files: &[u8]) -> Result<(Answer, Vec<u8>), Failure> {
+    let history = placement::make(install.placement).map_err(|error| {
+        internal(format!("cannot make placement {}: {error}", install.placement))
+    })?;
+    // It stays as long as the guest.
+    std::mem::forget(history);
+    for module in &install.modules {
+        let [at, bytes] = module.bytes.map(|number| usize::try_from(number).unwrap_or(usize::MAX));
+        let file = files.get(at..).and_then(|rest| rest.get(..bytes));
+        insert(module, file.ok_or_else(|| internal("the modules' files are cut off"))?)?;
+    }
+    std::thread::sleep(SETTLED);
+    let measured = install.modules.last().map_or("", |module| module.name.as_str());
+    let facts = module::collect(measured)?;
+    Ok((Answer::Installed(Box::new(facts)), symbols_of_modules()?))
+}
+
+fn insert(module: &ModuleFile, file: &[u8]) -> Result<(), Failure> {
+    let name = &module.name;
+    let refused = |what: &dyn std::fmt::Display| {
+        let params = match module.params.as_str() {
+            "" => String::new(),
+            params => format!(" with `{params}`"),
+        };
+        let log = kernel_log(name);
+        let text = format!("the kernel did not load {name}{params}: {what}; it said:\n{log}");
+        Failure::new(exit::LAB_FAILED, text)
+    };
+    let params = CString::new(module.params.as_str()).map_err(|error| refused(&error))?;
+    init_module(file, &params).map_err(|errno| refused(&errno.desc()))
+}
+
+/// Unloads it. A probe that is still being removed may hold it for a moment.
+pub(super) fn remove(name: &str) -> Result<(), Failure> {
+    let refused = |what: &str| {
+        let text = format!("the kernel did not unload {name}: {what}");
+        Failure::new(exit::LAB_FAILED, text)
+    };
+    let c_name = CString::new(name).map_err(|error| refused(&error.to_string()))?;
+    for attempt in 1.. {
+        match delete_module(&c_name, DeleteModuleFlags::O_NONBLOCK) {
+            Ok(()) => break,
+            Err(Errno::EAGAIN | Errno::EBUSY) if attempt < REMOVE_ATTEMPTS => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(errno) => return Err(refused(errno.desc())),
+        }
+    }
+    Ok(())
+}
+
+/// `/proc/modules`, and the lines of `/proc/kallsyms` that name a module: the host has the kernel's own.
+fn symbols_of_modules() -> Result<Vec<u8>, Failure> {
+    let read = |path: &str| {
+        fs::read_to_string(path).map_err(|error| internal(format!("cannot read {path}: {error}")))
+    };
+    let mut text = read("/proc/modules")?;
+    text.push('\n');
+    for line in read("/proc/kallsyms")?.lines().filter(|line| line.ends_with(']')) {
+        text.push_str(line);
+        text.push('\n');
+    }
+    Ok(text.into_bytes())
+}
+
+/// The last lines of the kernel's log that name the module: `Documentation/ABI/testing/dev-kmsg`.
+fn kernel_log(module: &str) -> String {
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open("/dev/kmsg");
+    let Ok(mut file) = file else { return String::new() };
+    let (mut record, mut lines) = ([0; 8192], Vec::new());
+    loop {
+        match file.read(&mut record) {
+            Ok(bytes) if bytes > 0 => {
+                let text = String::from_utf8_lossy(&record[..bytes]);
+                let text = text.split_once(';').map_or("", |(_, text)| text);
+                lines.extend(
+                    text.lines().next().filter(|line| line.contains(module)).map(str::to_owned),
+                );
+            }
+            // Overwritten meanwhile: the next read gives the oldest that is left.
+            Err(error) if error.raw_os_error() == Some(libc::EPIPE) => {}
+            _ => break,
+        }
+    }
+    lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
+}

@@ -1,0 +1,118 @@
+//! The first process of a lab's guest: it prepares the machine, and does the host's jobs one after another.
+//!
+//! There is nothing else in the guest: no shell, no udev, no file of the host.
+
+mod channel;
+mod init;
+mod install;
+mod load;
+mod placement;
+
+use std::path::Path;
+
+use super::plan::{Length, RunSpec};
+use super::wire::{Answer, GuestFailure, Job};
+use crate::error::{Failure, exit};
+use crate::export::{Exporter as _, Json};
+use crate::kernel::{host, module};
+use crate::progress::Progress;
+use crate::recording::Meter;
+use crate::run::{Options, Run};
+use channel::Channel;
+
+/// The argument that makes this program the first process of a guest.
+pub(super) const ARGUMENT: &str = "__lab-guest";
+
+/// Does the host's jobs; it never ends, as the kernel panics without a first process.
+///
+/// # Errors
+/// If this is no guest of a lab, or the machine cannot be prepared.
+pub fn run() -> Result<(), Failure> {
+    if std::process::id() != 1 {
+        let text = "this command is the first process of a lab's guest, which `profiler lab` and `profiler gate` start";
+        return Err(Failure::new(exit::USAGE, text));
+    }
+    // The kernel closes a first process's output if it has no console; panics end up there.
+    let prepared = init::prepare().and_then(|()| Channel::open());
+    let mut channel = prepared.map_err(|error| internal(format!("the guest: {error}")))?;
+    let booted = Answer::Booted(Box::new(host::collect()));
+    let symbols = std::fs::read("/proc/kallsyms");
+    channel.answer(&booted, &symbols.unwrap_or_default());
+    loop {
+        // From a snapshot these are other jobs than before.
+        let jobs = match channel.jobs() {
+            Ok(jobs) => jobs,
+            Err(error) => {
+                channel.answer(&failed(&internal(format!("cannot read the jobs: {error}"))), &[]);
+                continue;
+            }
+        };
+        for job in &jobs {
+            let (answer, attachment) =
+                do_job(job, &channel).unwrap_or_else(|failure| (failed(&failure), Vec::new()));
+            channel.answer(&answer, &attachment);
+        }
+    }
+}
+
+fn do_job(job: &Job, channel: &Channel) -> Result<(Answer, Vec<u8>), Failure> {
+    match job {
+        Job::Install(install) => {
+            let files = channel.files().map_err(|error| internal(error.to_string()))?;
+            install::install(install, &files)
+        }
+        Job::Remove(name) => install::remove(name).map(|()| (Answer::Removed, Vec::new())),
+        Job::Count(spec) => load::count(spec).map(|loads| (Answer::Counted(loads), Vec::new())),
+        Job::Measure { module, warmup, run } => {
+            measure(module, warmup, run).map(|recording| (Answer::Measured, recording))
+        }
+    }
+}
+
+/// A run that warms up, and one whose recording it gives.
+fn measure(name: &str, warmup: &RunSpec, spec: &RunSpec) -> Result<Vec<u8>, Failure> {
+    let run = |spec: &RunSpec| Run::prepare(options(name, spec))?.measure(&mut Progress::new(true));
+    run(warmup)?.end?;
+    let mut measured = run(spec)?;
+    measured.end?;
+    let Some(mut recording) = measured.recordings.pop() else {
+        return Err(internal("the run made no recording"));
+    };
+    if recording.modules.is_empty() {
+        recording.modules = vec![module::collect(name)?];
+    }
+    Ok(Json.serialize(&recording))
+}
+
+/// What is measured, as `profiler run` would.
+pub(crate) fn options(module: &str, spec: &RunSpec) -> Options {
+    let (operations, duration) = match spec.length {
+        Length::Operations(count) => (Some(count), None),
+        Length::Time(time) => (None, Some(time)),
+    };
+    Options {
+        module: Some(module.to_owned()),
+        handlers: spec.handlers.clone(),
+        no_probe: spec.meter != Meter::Probes,
+        clock: spec.clock,
+        builtin: Some(spec.loads.clone()),
+        workers: Some(spec.workers),
+        rate: spec.rate,
+        operations,
+        duration,
+        ..Options::default()
+    }
+}
+
+fn failed(failure: &Failure) -> Answer {
+    Answer::Failed(GuestFailure { code: failure.code, message: failure.message.clone() })
+}
+
+fn internal(what: impl Into<String>) -> Failure {
+    Failure::new(exit::INTERNAL, what)
+}
+
+/// Writes to a file of the kernel that some kernels lack.
+fn set(path: &str, value: &str) {
+    let _ = std::fs::write(Path::new(path), value);
+}

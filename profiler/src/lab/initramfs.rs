@@ -1,0 +1,184 @@
+//! The files of a lab's guest: this program and its libraries, in a cpio archive that the kernel unpacks.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use cpio::newc::{Builder, ModeFileType, trailer};
+use object::elf::{self, FileHeader64};
+use object::read::elf::{FileHeader as _, ProgramHeader as _};
+
+/// Where the program is, which the kernel starts.
+const PROGRAM: &str = "init";
+
+/// A program that does nothing and succeeds, for what the kernel or a driver starts.
+const TRUE: &str = "bin/true";
+
+/// Folders that file systems are mounted on, among others.
+const FOLDERS: [&str; 7] = ["proc", "sys", "dev", "tmp", "run", "bin", "etc"];
+
+/// Users and groups: loads run as nobody.
+const USERS: (&str, &[u8]) =
+    ("etc/passwd", b"root:x:0:0::/:/bin/true\nnobody:x:65534:65534::/:/bin/true\n");
+
+/// Writes the archive with the program in the file `program`.
+///
+/// # Errors
+/// If the program or a library cannot be read, or the archive not be written.
+pub(super) fn write(program: &Path, to: &mut impl Write) -> io::Result<()> {
+    let mut archive = Archive { to, inode: 0 };
+    let mut folders: BTreeSet<PathBuf> = FOLDERS.map(PathBuf::from).into();
+    let libraries = libraries(program)?;
+    for library in &libraries {
+        let above = library.ancestors().skip(1).filter_map(|path| path.strip_prefix("/").ok());
+        folders.extend(above.filter(|path| !path.as_os_str().is_empty()).map(Path::to_owned));
+    }
+    for folder in &folders {
+        archive.add(&folder.to_string_lossy(), ModeFileType::Directory, 0o755, &[])?;
+    }
+    // The kernel gives it to the first process, to which its messages go.
+    archive.add("dev/console", ModeFileType::Char, 0o600, &[])?;
+    archive.add(USERS.0, ModeFileType::Regular, 0o644, USERS.1)?;
+    archive.add(TRUE, ModeFileType::Regular, 0o755, &nothing())?;
+    archive.add(PROGRAM, ModeFileType::Regular, 0o755, &loaded_part(fs::read(program)?))?;
+    for library in &libraries {
+        let name = library.to_string_lossy();
+        let bytes = fs::read(library)
+            .map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
+        let name = name.trim_start_matches('/');
+        archive.add(name, ModeFileType::Regular, 0o755, &loaded_part(bytes))?;
+    }
+    trailer(archive.to).map(drop)
+}
+
+struct Archive<'a, W: Write> {
+    to: &'a mut W,
+    inode: u32,
+}
+
+impl<W: Write> Archive<'_, W> {
+    fn add(
+        &mut self,
+        name: &str,
+        kind: ModeFileType,
+        permissions: u32,
+        bytes: &[u8],
+    ) -> io::Result<()> {
+        self.inode += 1;
+        let is_device = matches!(kind, ModeFileType::Char);
+        let mut entry =
+            Builder::new(name).ino(self.inode).mode(permissions).set_mode_file_type(kind);
+        if is_device {
+            // /dev/console: Documentation/admin-guide/devices.txt.
+            entry = entry.rdev_major(5).rdev_minor(1);
+        }
+        let size = u32::try_from(bytes.len())
+            .map_err(|_| io::Error::other(format!("{name} is too large for a cpio archive")))?;
+        let mut writer = entry.write(&mut *self.to, size);
+        writer.write_all(bytes)?;
+        writer.finish().map(drop)
+    }
+}
+
+/// The bytes of a program or library that are loaded to run it, without symbols and debug information behind them.
+fn loaded_part(mut bytes: Vec<u8>) -> Vec<u8> {
+    let end = || -> Option<usize> {
+        let header = FileHeader64::<object::LittleEndian>::parse(&*bytes).ok()?;
+        let segments = header.program_headers(object::LittleEndian, &*bytes).ok()?;
+        let loaded = segments.iter().filter(|it| it.p_type(object::LittleEndian) == elf::PT_LOAD);
+        let (offset, size) =
+            loaded.map(|it| it.file_range(object::LittleEndian)).max_by_key(|(at, _)| *at)?;
+        usize::try_from(offset.checked_add(size)?).ok()
+    };
+    if let Some(end) = end() {
+        bytes.truncate(end);
+        // e_shoff, and e_shnum and e_shstrndx: the sections are cut off.
+        bytes[40..48].fill(0);
+        bytes[60..64].fill(0);
+    }
+    bytes
+}
+
+/// An ELF program of one segment: `mov $60, %eax; xor %edi, %edi; syscall`.
+fn nothing() -> Vec<u8> {
+    const BASE: u64 = 0x40_0000;
+    const HEADERS: u64 = 64 + 56;
+    const CODE: [u8; 9] = [0xb8, 60, 0, 0, 0, 0x31, 0xff, 0x0f, 0x05];
+    let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
+    bytes.resize(16, 0);
+    let size = HEADERS + CODE.len() as u64;
+    let halves = |bytes: &mut Vec<u8>, values: &[u16]| {
+        values.iter().for_each(|value| bytes.extend(value.to_le_bytes()));
+    };
+    let words = |bytes: &mut Vec<u8>, values: &[u32]| {
+        values.iter().for_each(|value| bytes.extend(value.to_le_bytes()));
+    };
+    let longs = |bytes: &mut Vec<u8>, values: &[u64]| {
+        values.iter().for_each(|value| bytes.extend(value.to_le_bytes()));
+    };
+    halves(&mut bytes, &[elf::ET_EXEC, elf::EM_X86_64]);
+    words(&mut bytes, &[1]);
+    longs(&mut bytes, &[BASE + HEADERS, 64, 0]);
+    words(&mut bytes, &[0]);
+    halves(&mut bytes, &[64, 56, 1, 0, 0, 0]);
+    words(&mut bytes, &[elf::PT_LOAD, elf::PF_R | elf::PF_X]);
+    longs(&mut bytes, &[0, BASE, BASE, size, size, 4096]);
+    bytes.extend(CODE);
+    bytes
+}
+
+/// The program's shared libraries and their loader, by the paths that it uses; empty for a static program.
+fn libraries(program: &Path) -> io::Result<Vec<PathBuf>> {
+    // As ldd does: ld.so(8).
+    let output =
+        Command::new(program).arg("--version").env("LD_TRACE_LOADED_OBJECTS", "1").output();
+    let output = output.map_err(|error| {
+        io::Error::new(error.kind(), format!("cannot run {}: {error}", program.display()))
+    })?;
+    Ok(paths(&String::from_utf8_lossy(&output.stdout)))
+}
+
+/// The paths in `NAME => PATH (ADDRESS)` and `PATH (ADDRESS)`.
+fn paths(listed: &str) -> Vec<PathBuf> {
+    let path = |line: &str| {
+        let (before, address) = line.rsplit_once(" (0x")?;
+        address.ends_with(')').then_some(())?;
+        let path = before.rsplit_once("=> ").map_or(before, |(_, path)| path).trim();
+        path.starts_with('/').then(|| PathBuf::from(path))
+    };
+    listed.lines().filter_map(path).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_found_under_the_names_that_the_loader_uses() {
+        let listed = "\tlinux-vdso.so.1 (0x00007fa774268000)\n\
+                      \tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007fa77251e000)\n\
+                      \tlibgone.so => not found\n\
+                      \t/lib64/ld-linux-x86-64.so.2 (0x00007fa77426a000)\n";
+        let expected = ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"];
+        assert_eq!(paths(listed), expected.map(PathBuf::from));
+        assert!(paths("profiler 0.1.0\n").is_empty(), "a static program");
+    }
+
+    #[test]
+    fn a_program_runs_without_what_is_cut_off() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let whole = fs::read("/bin/true").unwrap();
+        let cut = loaded_part(whole.clone());
+        assert!(cut.len() < whole.len());
+        for (name, bytes) in [("cut", cut), ("nothing", nothing())] {
+            let file = folder.path().join(name);
+            fs::write(&file, bytes).unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+            assert!(Command::new(&file).status().unwrap().success(), "{name}");
+        }
+        assert_eq!(loaded_part(b"no program".to_vec()), b"no program");
+    }
+}

@@ -1,0 +1,455 @@
+//! A guest as the host sees it: QEMU's process, its jobs and answers, its snapshots.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use command_fds::{CommandFdExt as _, FdMapping};
+use profiler_vm::{Accel, Interrupts, Time, Trouble};
+use serde_json::json;
+
+use super::quiet::{KERNEL_ARGS, QEMU_ARGS};
+use super::wire::{
+    Answer, FILES, GuestFailure, HEADER, HEADER_BYTES, JOBS, Job, MAGIC, MAX_ANSWER,
+};
+use crate::error::{Failure, exit};
+use crate::load::dying_with_parent;
+use qmp::{Qmp, QmpError};
+
+use super::qmp;
+
+/// QEMU's program for x86-64.
+pub(super) const QEMU: &str = "qemu-system-x86_64";
+
+/// Descriptors that QEMU has its control socket and the state of a snapshot on.
+const CONTROL: i32 = 3;
+const STATE: i32 = 4;
+
+/// Bytes of the console that are kept: what a guest prints before these is forgotten.
+const CONSOLE_BYTES: u64 = 1 << 20;
+
+/// Lines of a report of the kernel that an error carries.
+const REPORT_LINES: usize = 30;
+
+/// Kernel arguments of each guest, beside those of [`KERNEL_ARGS`]. A kernel that breaks ends the machine.
+const ALWAYS: &str = "console=ttyS0 quiet nokaslr no_timer_check oops=panic panic=-1 rdinit=/init";
+
+/// What a machine is made of.
+#[derive(Debug, Clone)]
+pub(super) struct Hardware {
+    /// Memory, as QEMU takes it.
+    pub(super) memory: String,
+    /// What the clock shows.
+    pub(super) time: Time,
+    /// CPUs.
+    pub(super) cpus: u32,
+    /// Who runs the instructions.
+    pub(super) accel: Accel,
+}
+
+/// Where a machine begins.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Start<'a> {
+    /// It boots a kernel with an initramfs.
+    Boot { kernel: &'a Path, initramfs: &'a Path },
+    /// It goes on where a snapshot was taken.
+    Restore(&'a Path),
+}
+
+/// A machine that is to be started.
+pub(super) struct Spec<'a> {
+    pub(super) hardware: &'a Hardware,
+    pub(super) start: Start<'a>,
+    /// What the guest does.
+    pub(super) jobs: &'a [Job],
+    /// Files of these jobs, one behind the other.
+    pub(super) files: Option<&'a Path>,
+    /// QEMU's argument for the plugin.
+    pub(super) plugin: Option<String>,
+    /// A folder for the machine's own files.
+    pub(super) folder: &'a Path,
+    /// When it has to have ended.
+    pub(super) deadline: Instant,
+    /// Name of the measured module, for messages.
+    pub(super) module: Option<&'a str>,
+}
+
+/// A running machine; dropping it ends it.
+pub(super) struct Machine<'a> {
+    child: Child,
+    qmp: Qmp,
+    folder: PathBuf,
+    deadline: Instant,
+    interrupts: &'a Interrupts,
+}
+
+/// Why a machine gave no answer.
+#[derive(Debug)]
+pub(super) enum MachineError {
+    /// QEMU's program could not be started, or does not take what it is given.
+    Unusable(String),
+    /// A signal, by number.
+    Interrupted(i32),
+    /// The kernel broke.
+    Trouble(Trouble),
+    /// Anything else.
+    Broken(String),
+    /// The guest says that a job failed.
+    Guest(GuestFailure),
+}
+
+impl<'a> Machine<'a> {
+    /// Starts QEMU. A guest that is restored is stopped until [`Self::go_on`].
+    pub(super) fn start(spec: Spec<'_>, interrupts: &'a Interrupts) -> Result<Self, MachineError> {
+        let file = |error: io::Error| {
+            MachineError::Broken(format!("cannot use {}: {error}", spec.folder.display()))
+        };
+        fs::create_dir_all(spec.folder).map_err(file)?;
+        let jobs = serde_json::to_vec(spec.jobs).map_err(|error| file(error.into()))?;
+        fs::write(spec.folder.join("jobs"), jobs).map_err(file)?;
+        if spec.files.is_none() {
+            // fw_cfg takes no empty file on some versions.
+            fs::write(spec.folder.join("files"), "-").map_err(file)?;
+        }
+        let (ours, theirs) = UnixStream::pair().map_err(file)?;
+        let mut command = command(&spec);
+        let mut descriptors =
+            vec![FdMapping { parent_fd: OwnedFd::from(theirs), child_fd: CONTROL }];
+        if let Start::Restore(state) = spec.start {
+            let parent_fd = OwnedFd::from(File::open(state).map_err(file)?);
+            descriptors.push(FdMapping { parent_fd, child_fd: STATE });
+        }
+        command.fd_mappings(descriptors).map_err(|error| file(io::Error::other(error)))?;
+        let errors = File::create(spec.folder.join("qemu.txt")).map_err(file)?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
+        dying_with_parent(&mut command);
+        let child = command.spawn().map_err(|error| {
+            MachineError::Unusable(format!(
+                "cannot run {QEMU}: {error}: install package qemu-system-x86 (Debian, Ubuntu) or qemu-kvm-core"
+            ))
+        })?;
+        // QEMU has its own copy of its descriptors; without ours the end of QEMU is the end of the socket.
+        drop(command);
+        let mut starting = Starting(Some(child));
+        let asked = || interrupts.caught();
+        let qmp = Qmp::begin(ours, &asked).map_err(|error| match error {
+            QmpError::Interrupted(signal) => MachineError::Interrupted(signal),
+            _ => MachineError::Unusable(format!("QEMU does not start: {}", said(spec.folder))),
+        })?;
+        let Some(child) = starting.0.take() else { return Err(MachineError::Interrupted(0)) };
+        let folder = spec.folder.to_owned();
+        let mut machine = Self { child, qmp, folder, deadline: spec.deadline, interrupts };
+        if let Start::Restore(_) = spec.start {
+            machine.wait_for_state()?;
+        }
+        Ok(machine)
+    }
+
+    /// Sets when it has to have ended.
+    pub(super) fn extend(&mut self, deadline: Instant) {
+        self.deadline = deadline;
+    }
+
+    fn execute(
+        &mut self,
+        command: &str,
+        arguments: &serde_json::Value,
+    ) -> Result<serde_json::Value, MachineError> {
+        let interrupts = self.interrupts;
+        let done = self.qmp.execute(command, arguments, &|| interrupts.caught());
+        done.map_err(|error| self.broken(error))
+    }
+
+    fn wait_for_state(&mut self) -> Result<(), MachineError> {
+        loop {
+            let status = self.execute("query-status", &json!({}))?;
+            match status["status"].as_str() {
+                Some("inmigrate") if Instant::now() < self.deadline => {
+                    thread::sleep(Duration::from_millis(2));
+                }
+                Some("inmigrate") => return Err(self.broken(QmpError::TimedOut)),
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Lets a guest that has stopped go on.
+    pub(super) fn go_on(&mut self) -> Result<(), MachineError> {
+        self.execute("cont", &json!({})).map(drop)
+    }
+
+    /// Waits until the guest answers; gives the answer and what is attached.
+    pub(super) fn answer(&mut self) -> Result<(Answer, Vec<u8>), MachineError> {
+        let interrupts = self.interrupts;
+        let mut died = false;
+        loop {
+            let event = self.qmp.event(self.deadline, &|| interrupts.caught());
+            match event.map_err(|error| self.broken(error))?.as_str() {
+                "STOP" if died => return Err(self.broken(QmpError::Ended)),
+                "STOP" => break,
+                "SHUTDOWN" | "RESET" => died = true,
+                _ => {}
+            }
+        }
+        if let Some(trouble) = self.trouble() {
+            return Err(MachineError::Trouble(trouble));
+        }
+        let header = self.memory([HEADER, HEADER_BYTES])?;
+        let word = |at: usize| {
+            let bytes = header.get(at * 8..at * 8 + 8).and_then(|bytes| bytes.try_into().ok());
+            bytes.map_or(0, u64::from_le_bytes)
+        };
+        if word(0) != MAGIC {
+            let text = "the guest stopped without an answer".to_owned();
+            return Err(MachineError::Broken(text));
+        }
+        let text = self.memory([word(1), word(2)])?;
+        let attachment = self.memory([word(3), word(4)])?;
+        match serde_json::from_slice(&text) {
+            Ok(Answer::Failed(failure)) => Err(MachineError::Guest(failure)),
+            Ok(answer) => Ok((answer, attachment)),
+            Err(error) => {
+                Err(MachineError::Broken(format!("the guest's answer is damaged: {error}")))
+            }
+        }
+    }
+
+    /// Bytes of the guest's memory as its first process sees it; the guest is stopped.
+    fn memory(&mut self, [address, bytes]: [u64; 2]) -> Result<Vec<u8>, MachineError> {
+        if bytes == 0 {
+            return Ok(Vec::new());
+        }
+        if bytes > MAX_ANSWER {
+            let text =
+                format!("the guest's answer has {bytes} bytes, and {MAX_ANSWER} are the most");
+            return Err(MachineError::Broken(text));
+        }
+        let file = self.folder.join("memory");
+        let place = json!({ "val": address, "size": bytes, "filename": file });
+        self.execute("memsave", &place)?;
+        let read = fs::read(&file);
+        let _ = fs::remove_file(&file);
+        read.map_err(|error| {
+            MachineError::Broken(format!("cannot read {}: {error}", file.display()))
+        })
+    }
+
+    /// Writes a snapshot of the stopped guest to a new file; the machine is of no more use.
+    pub(super) fn save(&mut self, to: &Path) -> Result<(), MachineError> {
+        let unwritable = |why: &str| {
+            MachineError::Broken(format!("cannot write the snapshot {}: {why}", to.display()))
+        };
+        let file = File::create_new(to).map_err(|error| unwritable(&error.to_string()))?;
+        let interrupts = self.interrupts;
+        let given = self.qmp.give("snapshot", file.as_fd(), &|| interrupts.caught());
+        given.map_err(|error| self.broken(error))?;
+        self.execute("migrate-set-parameters", &json!({ "max-bandwidth": 1_u64 << 40 }))?;
+        self.execute("migrate", &json!({ "uri": "fd:snapshot" }))?;
+        loop {
+            let state = self.execute("query-migrate", &json!({}))?;
+            match state["status"].as_str() {
+                Some("completed") => return Ok(()),
+                Some("failed" | "cancelled") => {
+                    let why = state["error-desc"].as_str().unwrap_or("is the disk full?");
+                    return Err(unwritable(why));
+                }
+                _ if Instant::now() > self.deadline => {
+                    return Err(self.broken(QmpError::TimedOut));
+                }
+                _ => thread::sleep(Duration::from_millis(2)),
+            }
+        }
+    }
+
+    /// The last lines that the kernel has printed.
+    pub(super) fn console(&mut self) -> String {
+        let read = json!({ "device": "console", "size": CONSOLE_BYTES });
+        let interrupts = self.interrupts;
+        let text = self.qmp.execute("ringbuf-read", &read, &|| interrupts.caught());
+        text.ok().and_then(|text| text.as_str().map(str::to_owned)).unwrap_or_default()
+    }
+
+    fn trouble(&mut self) -> Option<Trouble> {
+        let text = self.console();
+        // For `--logs`, and for what an error quotes.
+        let _ = fs::write(self.folder.join("console.txt"), &text);
+        Trouble::find(text.lines().map(str::trim_end))
+    }
+
+    fn broken(&mut self, error: QmpError) -> MachineError {
+        let what = match error {
+            QmpError::Interrupted(signal) => return MachineError::Interrupted(signal),
+            QmpError::Refused(text) => text,
+            QmpError::TimedOut => "it did not end in time".to_owned(),
+            QmpError::Ended => "it ended before the job did".to_owned(),
+        };
+        if let Some(trouble) = self.trouble() {
+            return MachineError::Trouble(trouble);
+        }
+        let console = fs::read_to_string(self.folder.join("console.txt")).unwrap_or_default();
+        let lines: Vec<&str> = console.lines().collect();
+        let last = lines[lines.len().saturating_sub(REPORT_LINES / 2)..].join("\n");
+        let text = [what, said(&self.folder), last].join("\n");
+        MachineError::Broken(text.trim_end().to_owned())
+    }
+}
+
+impl Drop for Machine<'_> {
+    fn drop(&mut self) {
+        end(&mut self.child);
+    }
+}
+
+/// Ends a QEMU that did not come up.
+struct Starting(Option<Child>);
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        self.0.iter_mut().for_each(end);
+    }
+}
+
+fn end(child: &mut Child) {
+    // It may have ended by itself.
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// What QEMU has printed.
+fn said(folder: &Path) -> String {
+    let text = fs::read(folder.join("qemu.txt")).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text[..text.len().min(4096)]).into_owned();
+    text.trim().to_owned()
+}
+
+/// A comma in a value of QEMU's options is doubled.
+pub(super) fn value(path: &Path) -> String {
+    path.to_string_lossy().replace(',', ",,")
+}
+
+fn command(spec: &Spec<'_>) -> Command {
+    let Hardware { memory, time, cpus, accel } = spec.hardware;
+    let mut command = Command::new(QEMU);
+    command.env("PATH", search_path());
+    command.args(["-nodefaults", "-no-user-config", "-display", "none", "-machine", "q35,smm=off"]);
+    command.args(["-m", memory, "-smp", &cpus.to_string()]);
+    match accel {
+        Accel::Kvm => command.args(["-accel", "kvm", "-cpu", "host"]),
+        Accel::Tcg => command.args(["-accel", "tcg", "-cpu", profiler_vm::translated_cpu()]),
+    };
+    if *time == Time::Virtual {
+        command.args(["-icount", "shift=0,sleep=off"]);
+        command.args(QEMU_ARGS.iter().map(|(word, _)| word));
+    }
+    // A guest that stops by itself, in whatever way, stays to be looked at.
+    command.args(["-action", "reboot=shutdown,shutdown=pause,panic=pause", "-device", "pvpanic"]);
+    command.arg("-chardev").arg(format!("ringbuf,id=console,size={CONSOLE_BYTES}"));
+    command.args(["-serial", "chardev:console"]);
+    command.arg("-chardev").arg(format!("socket,id=control,fd={CONTROL}"));
+    command.args(["-mon", "chardev=control,mode=control"]);
+    let files = spec.files.map_or_else(|| spec.folder.join("files"), Path::to_owned);
+    for (name, file) in [(JOBS, spec.folder.join("jobs")), (FILES, files)] {
+        command.arg("-fw_cfg").arg(format!("name={name},file={}", value(&file)));
+    }
+    if let Some(plugin) = &spec.plugin {
+        command.args(["-plugin", plugin]);
+    }
+    match spec.start {
+        Start::Boot { kernel, initramfs } => {
+            command.arg("-kernel").arg(kernel).arg("-initrd").arg(initramfs);
+            command.arg("-append").arg(kernel_command_line(*time));
+        }
+        Start::Restore(_) => {
+            command.arg("-incoming").arg(format!("fd:{STATE}"));
+        }
+    }
+    command
+}
+
+fn kernel_command_line(time: Time) -> String {
+    let words = KERNEL_ARGS.iter().filter(|_| time == Time::Virtual).map(|(word, _)| *word);
+    // What follows the dashes is for the first process.
+    let after = ["--", super::guest::ARGUMENT];
+    [ALWAYS].into_iter().chain(words).chain(after).collect::<Vec<_>>().join(" ")
+}
+
+/// Folders of system programs, which an ordinary user's PATH may lack, come last.
+fn search_path() -> std::ffi::OsString {
+    let mut path = std::env::var_os("PATH").unwrap_or_default();
+    path.push(":/usr/sbin:/sbin");
+    path
+}
+
+/// QEMU's program, as it is found.
+pub(super) fn qemu() -> Option<PathBuf> {
+    std::env::split_paths(&search_path())
+        .map(|folder| folder.join(QEMU))
+        .find(|path| path.is_file())
+}
+
+impl MachineError {
+    /// What it means to the user; `at` says for which build and run it was.
+    pub(super) fn into_failure(self, at: &str, module: Option<&str>, folder: &Path) -> Failure {
+        let kept = format!(
+            "the kernel's messages: {}, kept with --logs FOLDER",
+            folder.join("console.txt").display()
+        );
+        match self {
+            Self::Unusable(text) => Failure::new(exit::CANNOT_MEASURE, of_plugin(&text)),
+            Self::Interrupted(signal) => {
+                let code = u8::try_from(128 + signal).unwrap_or(exit::TERMINATED);
+                Failure::new(code, format!("{at}: ended by a signal"))
+            }
+            Self::Trouble(trouble) => {
+                let who = match module.filter(|name| trouble.names_module(name)) {
+                    Some(name) => format!("the kernel broke in the driver {name}"),
+                    None => "the kernel broke".to_owned(),
+                };
+                let report = &trouble.lines[..trouble.lines.len().min(REPORT_LINES)];
+                let text = format!("{at}: {who}: {trouble}\n{}\n{kept}", report.join("\n"));
+                Failure::new(exit::LAB_FAILED, text)
+            }
+            Self::Broken(text) => Failure::new(exit::LAB_FAILED, format!("{at}: {text}\n{kept}")),
+            Self::Guest(GuestFailure { code, message }) => {
+                Failure::new(of_guest(code), format!("{at}: {message}"))
+            }
+        }
+    }
+}
+
+/// A guest's exit code, which a driver may have forged: only those of failures that happen there, never a verdict's.
+fn of_guest(code: u8) -> u8 {
+    const KNOWN: [u8; 7] = [
+        exit::INTERNAL,
+        exit::CANNOT_MEASURE,
+        exit::NO_TARGET,
+        exit::LOAD_FAILED,
+        exit::NO_HITS,
+        exit::LOSSES,
+        exit::LAB_FAILED,
+    ];
+    if KNOWN.contains(&code) { code } else { exit::LAB_FAILED }
+}
+
+/// Names the remedy if QEMU cannot load the plugin: its `plugins/loader.c` and `qemu/plugin.h`.
+fn of_plugin(text: &str) -> String {
+    let signs = [
+        "plugin interface not enabled",
+        "Could not load plugin",
+        "-plugin: invalid option",
+        "profiler-qemu: ",
+    ];
+    match signs.iter().any(|sign| text.contains(sign)) {
+        true => format!(
+            "QEMU does not take the plugin that counts instructions: {text}\n\
+             install a QEMU 7.2 or newer with plugins (--enable-plugins; qemu-system-x86 of Debian and Ubuntu has \
+             them), or measure with --meter probes"
+        ),
+        false => text.to_owned(),
+    }
+}

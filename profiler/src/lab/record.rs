@@ -1,0 +1,105 @@
+//! From what a guest says and the plugin has counted to a recording.
+
+use super::counts::Counts;
+use super::plan::{CountedHandler, RunSpec};
+use crate::kernel::host::HostFacts;
+use crate::kernel::module::ModuleFacts;
+use crate::load::LoadRun;
+use crate::recording::{Clock, HistogramLayout, Meter, Recording, SCHEMA, Tool, VERSION};
+
+/// The names of a run's loads.
+pub(super) fn load_name(run: &RunSpec) -> String {
+    run.loads.iter().map(|kind| kind.name()).collect::<Vec<_>>().join("+")
+}
+
+/// A recording without handlers.
+pub(super) fn recording(host: &HostFacts, module: &ModuleFacts, loads: Vec<LoadRun>) -> Recording {
+    let length = loads.iter().map(|load| load.outcome.elapsed_ns).max().unwrap_or(0);
+    Recording {
+        schema: SCHEMA.to_owned(),
+        version: VERSION,
+        tool: Tool::this(),
+        started: jiff::Timestamp::now(),
+        place: None,
+        load_profile: None,
+        clock: Clock::Virtual,
+        meter: Meter::Exact,
+        window_ns: length.max(1),
+        warmup_ns: 0,
+        interrupted: false,
+        histogram: HistogramLayout {
+            precision_digits: 3,
+            lowest_ns: 1,
+            highest_ns: 2,
+            kernel_memory_bytes: 0,
+            direct: None,
+        },
+        host: host.clone(),
+        modules: vec![module.clone()],
+        loads,
+        handlers: Vec::new(),
+        left_out: Vec::new(),
+        driver_costs: Vec::new(),
+        costs: None,
+        intervals: Vec::new(),
+        call_tree: None,
+        snapshot: None,
+        sources: Vec::new(),
+        warnings: Vec::new(),
+    }
+}
+
+/// The plugin's line for the module: its name, where it was loaded and its bytes, to know its code where symbols are missing.
+/// `text` has the lines of `/proc/modules`.
+pub(super) fn module_line(module: &str, text: &str) -> String {
+    let of = |line: &str| match line.split_ascii_whitespace().collect::<Vec<_>>().as_slice() {
+        [name, bytes, _, _, _, address, ..] if *name == module => {
+            Some(format!("module {name} {} {bytes}\n", address.trim_start_matches("0x")))
+        }
+        _ => None,
+    };
+    text.lines().find_map(of).unwrap_or_else(|| format!("module {module}\n"))
+}
+
+/// The lines of `/proc/kallsyms` in `text` that name functions.
+pub(super) fn functions_of_modules(text: &str) -> String {
+    let is_function = |line: &&str| {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        matches!(words[..], [_, "t" | "T" | "w" | "W", _, module] if module.ends_with(']'))
+    };
+    text.lines().filter(is_function).flat_map(|line| [line, "\n"]).collect()
+}
+
+/// Adds the functions of a module without symbols that ran, where all were asked for: the plugin names them by their distance
+/// from its first byte.
+pub(super) fn add_unnamed(
+    handlers: &mut Vec<CountedHandler>,
+    counts: &Counts,
+    module: &str,
+    patterns: &[String],
+) {
+    let patterns: Vec<glob::Pattern> =
+        patterns.iter().filter_map(|pattern| glob::Pattern::new(pattern).ok()).collect();
+    let mut found: Vec<CountedHandler> = Vec::new();
+    for id in counts.calls.keys() {
+        let Some(function) = counts.functions.get(id) else { continue };
+        let is_wanted = function.module.as_deref() == Some(module)
+            && patterns.iter().any(|pattern| pattern.matches(&function.name))
+            && !handlers.iter().any(|known| known.address == function.address);
+        if is_wanted {
+            found.push(CountedHandler {
+                name: function.name.clone(),
+                module: function.module.clone(),
+                by_glob: true,
+                address: function.address,
+            });
+        }
+    }
+    found.sort_by_key(|handler| handler.address);
+    handlers.extend(found);
+}
+
+/// A handler's name without the number that tells it from others of its name.
+pub(super) fn plain(name: &str) -> &str {
+    name.split('#').next().unwrap_or(name)
+}

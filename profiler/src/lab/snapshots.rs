@@ -1,0 +1,278 @@
+//! Base snapshots: a guest that has booted, for each kernel, QEMU and build of this program.
+//!
+//! They are kept in a cache of the user's that nobody else can change. A folder there is whole: it is renamed to its name
+//! when all files are written, and a state that was damaged since is made anew.
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, BufWriter, Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use profiler_vm::{Accel, Interrupts, KernelImage, Time};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::initramfs;
+use super::machine::{Hardware, Machine, MachineError, Spec, Start, qemu};
+use super::wire::Answer;
+use crate::error::{Failure, exit};
+use crate::kernel::host::HostFacts;
+use crate::load::{make_private, user_cache};
+
+/// Snapshots that are kept; those that were used longest ago go first. One takes about 70 MB.
+const MOST: usize = 8;
+
+/// Longest that a boot may take: ten times what it takes on a machine that does nothing else.
+const BOOT_LIMIT: Duration = Duration::from_secs(300);
+
+/// Changes with what is in a snapshot's folder.
+const LAYOUT: &str = "1";
+
+const STATE: &str = "state";
+const SYMBOLS: &str = "symbols";
+const FACTS: &str = "facts.json";
+
+/// A guest that has booted.
+#[derive(Debug)]
+pub(super) struct Base {
+    folder: PathBuf,
+    pub(super) facts: Facts,
+}
+
+/// What is known of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Facts {
+    /// What the snapshot depends on, as a hash.
+    pub(super) key: String,
+    /// The guest.
+    pub(super) host: HostFacts,
+    /// How long the boot took, on the host's clock.
+    pub(super) boot_ms: u64,
+    /// Bytes of the state, and their checksum.
+    state: [u64; 2],
+}
+
+impl Base {
+    /// The guest's state.
+    pub(super) fn state(&self) -> PathBuf {
+        self.folder.join(STATE)
+    }
+
+    /// The kernel's functions, as lines of `/proc/kallsyms`.
+    pub(super) fn symbols(&self) -> io::Result<String> {
+        fs::read_to_string(self.folder.join(SYMBOLS))
+    }
+
+    /// A file that belongs to the snapshot, such as counts without a driver.
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    fn open(folder: &Path, key: &str) -> Option<Self> {
+        let facts: Facts = serde_json::from_slice(&fs::read(folder.join(FACTS)).ok()?).ok()?;
+        let base = Self { folder: folder.to_owned(), facts };
+        let whole = base.facts.key == key && checksum(&base.state()).ok()? == base.facts.state;
+        whole.then_some(base)
+    }
+}
+
+/// Where snapshots are made and kept.
+pub(super) struct Maker<'a> {
+    pub(super) kernel: &'a KernelImage,
+    pub(super) memory: &'a str,
+    /// For snapshots that cannot be kept, and for the machine's own files.
+    pub(super) scratch: &'a Path,
+    pub(super) interrupts: &'a Interrupts,
+}
+
+impl Maker<'_> {
+    /// The snapshot from the cache, or a new one; `say` gets what takes time.
+    ///
+    /// # Errors
+    /// If the kernel does not boot, or nothing can be written.
+    pub(super) fn base(&self, say: &dyn Fn(&str)) -> Result<Base, Failure> {
+        let key = self.key()?;
+        let release = &self.kernel.release;
+        let name = format!("{release}-{}", &key[..16]);
+        let Some(cache) = cache() else {
+            say(
+                "no folder of the user's own for snapshots: set XDG_CACHE_HOME or HOME; this one is not kept",
+            );
+            return self.make(&self.scratch.join(name), &key);
+        };
+        let folder = cache.join(&name);
+        if let Some(base) = Base::open(&folder, &key) {
+            // What is used is not the oldest.
+            let facts = File::options().append(true).open(folder.join(FACTS));
+            let _ = facts.and_then(|file| file.set_modified(SystemTime::now()));
+            return Ok(base);
+        }
+        if folder.exists() {
+            say(&format!("the snapshot {} is damaged, and made anew", folder.display()));
+            fs::remove_dir_all(&folder).map_err(|error| Failure::cannot_write(&folder, &error))?;
+        }
+        say(&format!("booting Linux {release} for a snapshot, once for this kernel"));
+        let new = tempfile::Builder::new()
+            .prefix(".new-")
+            .tempdir_in(&cache)
+            .map_err(|error| Failure::cannot_write(&cache, &error))?;
+        let made = self.make(&new.path().join("snapshot"), &key)?;
+        match fs::rename(&made.folder, &folder) {
+            Ok(()) => forget_oldest(&cache, &folder),
+            // Another process was faster.
+            Err(_) if Base::open(&folder, &key).is_some() => {}
+            Err(error) => return Err(Failure::cannot_write(&folder, &error)),
+        }
+        Ok(Base { folder, ..made })
+    }
+
+    /// What a snapshot depends on.
+    fn key(&self) -> Result<String, Failure> {
+        let mut hash = Sha256::new();
+        for path in [Path::new("/proc/self/exe"), &self.kernel.path] {
+            let unreadable = |error: io::Error| {
+                let text = format!("cannot read {}: {error}", path.display());
+                Failure::new(exit::CANNOT_MEASURE, text)
+            };
+            hash.update(checksum(path).map_err(unreadable)?.map(u64::to_le_bytes).concat());
+            let facts = fs::metadata(path).map_err(unreadable)?;
+            hash.update(facts.len().to_le_bytes());
+        }
+        // By its place and time: a QEMU's file takes long to read, and its package replaces it whole.
+        if let Some((path, facts)) =
+            qemu().and_then(|path| Some((path.clone(), path.metadata().ok()?)))
+        {
+            hash.update(path.as_os_str().as_encoded_bytes());
+            hash.update(facts.len().to_le_bytes());
+            hash.update(facts.mtime().to_le_bytes());
+        }
+        hash.update([LAYOUT, self.memory, profiler_vm::translated_cpu()].join("\n"));
+        Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    fn make(&self, folder: &Path, key: &str) -> Result<Base, Failure> {
+        let unwritable = |error: io::Error| Failure::cannot_write(folder, &error);
+        fs::create_dir_all(folder).map_err(unwritable)?;
+        let machine_folder = self.scratch.join("base");
+        let initramfs = self.initramfs(&machine_folder).map_err(unwritable)?;
+        let kernel = self.kernel.unpacked_in_memory().unwrap_or_else(|| self.kernel.path.clone());
+        let hardware = Hardware {
+            memory: self.memory.to_owned(),
+            time: Time::Virtual,
+            cpus: 1,
+            accel: Accel::Tcg,
+        };
+        let begun = Instant::now();
+        let spec = Spec {
+            hardware: &hardware,
+            start: Start::Boot { kernel: &kernel, initramfs: &initramfs },
+            jobs: &[],
+            files: None,
+            plugin: None,
+            folder: &machine_folder,
+            deadline: begun + BOOT_LIMIT,
+            module: None,
+        };
+        let failed = |error: MachineError| {
+            let at = format!("Linux {}", self.kernel.release);
+            error.into_failure(&at, None, &machine_folder)
+        };
+        let mut machine = Machine::start(spec, self.interrupts).map_err(failed)?;
+        let (answer, symbols) = machine.answer().map_err(failed)?;
+        let boot_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let Answer::Booted(host) = answer else {
+            let text = "the guest did not say that it is up: this is a fault of the profiler";
+            return Err(Failure::new(exit::INTERNAL, text));
+        };
+        machine.save(&folder.join(STATE)).map_err(failed)?;
+        drop(machine);
+        let functions = functions_of(&String::from_utf8_lossy(&symbols));
+        fs::write(folder.join(SYMBOLS), functions).map_err(unwritable)?;
+        let state = checksum(&folder.join(STATE)).map_err(unwritable)?;
+        let facts = Facts { key: key.to_owned(), host: *host, boot_ms, state };
+        let text = serde_json::to_vec(&facts).map_err(|error| unwritable(error.into()))?;
+        fs::write(folder.join(FACTS), text).map_err(unwritable)?;
+        Ok(Base { folder: folder.to_owned(), facts })
+    }
+
+    /// Writes the guest's files.
+    pub(super) fn initramfs(&self, folder: &Path) -> io::Result<PathBuf> {
+        fs::create_dir_all(folder)?;
+        let path = folder.join("initramfs");
+        let mut to = BufWriter::new(File::create(&path)?);
+        initramfs::write(&std::env::current_exe()?, &mut to)?;
+        to.flush()?;
+        Ok(path)
+    }
+}
+
+/// The lines of `/proc/kallsyms` that name functions of the kernel: all other symbols are of no use to the plugin.
+fn functions_of(symbols: &str) -> String {
+    let is_function =
+        |line: &&str| matches!(line.split_ascii_whitespace().nth(1), Some("t" | "T" | "w" | "W"));
+    symbols.lines().filter(is_function).flat_map(|line| [line, "\n"]).collect()
+}
+
+/// Bytes of a file, and their CRC-32, which finds what a disk has damaged.
+fn checksum(path: &Path) -> io::Result<[u64; 2]> {
+    let mut crc = flate2::Crc::new();
+    let mut file = BufReader::with_capacity(1 << 20, File::open(path)?);
+    let mut buffer = vec![0; 1 << 20];
+    let mut size = 0;
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok([size, crc.sum().into()]),
+            bytes => {
+                crc.update(&buffer[..bytes]);
+                size += bytes as u64;
+            }
+        }
+    }
+}
+
+/// The folder of all snapshots, if the user has one that nobody else can change.
+pub(crate) fn cache() -> Option<PathBuf> {
+    let folder = user_cache()?.join("snapshots");
+    make_private(&folder).is_ok().then_some(folder)
+}
+
+/// A snapshot in the cache.
+#[derive(Debug, Clone)]
+pub struct Kept {
+    /// Its folder.
+    pub folder: PathBuf,
+    /// The kernel's release.
+    pub release: String,
+    /// When it was used last.
+    used: SystemTime,
+}
+
+/// All snapshots in the cache, those used longest ago first.
+#[must_use]
+pub fn kept() -> Vec<Kept> {
+    cache().map_or_else(Vec::new, |folder| kept_in(&folder))
+}
+
+fn kept_in(cache: &Path) -> Vec<Kept> {
+    let of = |entry: fs::DirEntry| {
+        let name = entry.file_name().into_string().ok()?;
+        let (release, _) = name.rsplit_once('-')?;
+        let used = fs::metadata(entry.path().join(FACTS)).ok()?.modified().ok()?;
+        Some(Kept { folder: entry.path(), release: release.to_owned(), used })
+    };
+    let mut kept: Vec<Kept> =
+        fs::read_dir(cache).into_iter().flatten().flatten().filter_map(of).collect();
+    kept.sort_by_key(|kept| kept.used);
+    kept
+}
+
+fn forget_oldest(cache: &Path, new: &Path) {
+    let kept = kept_in(cache);
+    for old in &kept[..kept.len().saturating_sub(MOST)] {
+        if old.folder != new {
+            // There is one too many until the next time.
+            let _ = fs::remove_dir_all(&old.folder);
+        }
+    }
+}

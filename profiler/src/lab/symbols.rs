@@ -1,0 +1,171 @@
+//! The functions of an installed driver, by what the guest's kernel says, and which of them are counted.
+
+use std::collections::HashMap;
+
+use glob::Pattern;
+
+use super::plan::CountedHandler;
+
+/// A function, or a part of one that the compiler has put elsewhere (`.cold`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Symbol {
+    /// Where it begins.
+    pub address: u64,
+    /// Its name.
+    pub name: String,
+    /// The module that holds it.
+    pub module: String,
+}
+
+/// All functions of modules, by address.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Symbols {
+    symbols: Vec<Symbol>,
+    /// For each symbol its number, from 0, among those of its name and module.
+    number: Vec<usize>,
+}
+
+impl Symbols {
+    /// Those of lines of `/proc/kallsyms`; other lines are passed over.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let symbol = |line: &str| {
+            let words: Vec<&str> = line.split_ascii_whitespace().collect();
+            let [address, "t" | "T" | "w" | "W", name, module] = words[..] else { return None };
+            let address = u64::from_str_radix(address, 16).ok()?;
+            let module = module.strip_prefix('[')?.strip_suffix(']')?.to_owned();
+            Some(Symbol { address, name: name.to_owned(), module })
+        };
+        let mut symbols: Vec<Symbol> = text.lines().filter_map(symbol).collect();
+        symbols.sort_by(|a, b| (a.address, &a.name).cmp(&(b.address, &b.name)));
+        // The plugin knows a function by its address.
+        symbols.dedup_by_key(|symbol| symbol.address);
+        let mut of_name: HashMap<(&str, &str), usize> = HashMap::new();
+        let mut number = Vec::with_capacity(symbols.len());
+        for symbol in &symbols {
+            let next = of_name.entry((&symbol.module, &symbol.name)).or_default();
+            number.push(*next);
+            *next += 1;
+        }
+        Self { number, symbols }
+    }
+
+    /// The symbol that holds `address`, and its number among those of its name; none below the first.
+    #[must_use]
+    pub fn at(&self, address: u64) -> Option<(&Symbol, usize)> {
+        let after = self.symbols.partition_point(|symbol| symbol.address <= address);
+        let index = after.checked_sub(1)?;
+        Some((&self.symbols[index], self.number[index]))
+    }
+
+    /// The functions of `module` that a pattern matches, by address, under names that tell those of one name apart.
+    fn matching(&self, module: &str, pattern: &Pattern) -> Vec<CountedHandler> {
+        let of_module = |symbol: &Symbol| symbol.module == module && !symbol.name.contains(".cold");
+        let several = |name: &str| {
+            let same = |symbol: &&Symbol| of_module(symbol) && symbol.name == name;
+            self.symbols.iter().filter(same).nth(1).is_some()
+        };
+        let found = self
+            .symbols
+            .iter()
+            .zip(&self.number)
+            .filter(|(symbol, _)| of_module(symbol) && pattern.matches(&symbol.name));
+        let handler = |(symbol, number): (&Symbol, &usize)| CountedHandler {
+            name: match several(&symbol.name) {
+                true => format!("{}#{}", symbol.name, number + 1),
+                false => symbol.name.clone(),
+            },
+            module: Some(symbol.module.clone()),
+            by_glob: is_glob(pattern.as_str()),
+            address: symbol.address,
+        };
+        found.map(handler).collect()
+    }
+
+    /// The functions that are counted one by one: of the module, or such of the kernel (lines of `/proc/kallsyms`) that are
+    /// named without a glob.
+    ///
+    /// # Errors
+    /// Names the pattern that matches nothing. A module without symbols has functions all the same: `*` matches them
+    /// when they have run.
+    pub(super) fn handlers(
+        &self,
+        module: &str,
+        kernel: &str,
+        patterns: &[String],
+    ) -> Result<Vec<CountedHandler>, String> {
+        let mut handlers: Vec<CountedHandler> = Vec::new();
+        for text in patterns {
+            let pattern = Pattern::new(text).map_err(|error| format!("`{text}`: {error}"))?;
+            let mut found: Vec<CountedHandler> = self.matching(module, &pattern);
+            if found.is_empty() && !is_glob(text) {
+                found.extend(of_kernel(kernel, text));
+            }
+            if found.is_empty() && text != "*" {
+                return Err(format!(
+                    "{module} has no function `{text}`{}",
+                    match is_glob(text) {
+                        true => "; a function of the kernel is counted if its whole name is given",
+                        false => ", and the kernel has none",
+                    }
+                ));
+            }
+            for handler in found {
+                if !handlers.iter().any(|known| known.address == handler.address) {
+                    handlers.push(handler);
+                }
+            }
+        }
+        Ok(handlers)
+    }
+}
+
+fn is_glob(pattern: &str) -> bool {
+    pattern.contains(['*', '?', '['])
+}
+
+fn of_kernel(kernel: &str, name: &str) -> Option<CountedHandler> {
+    let address = |line: &str| {
+        let mut words = line.split_ascii_whitespace();
+        let address = u64::from_str_radix(words.next()?, 16).ok()?;
+        (words.nth(1)? == name).then_some(address)
+    };
+    let address = kernel.lines().find_map(address)?;
+    Some(CountedHandler { name: name.to_owned(), module: None, by_glob: false, address })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "driver 16384 0 - Live 0xffffffffc0000000 (OE)\n\n\
+        ffffffffc0000030 t twin\t[driver]\nffffffffc0000010 t twin\t[driver]\nffffffffc0000000 t hook\t[driver]\n\
+        ffffffffc0000040 t hook.cold\t[driver]\nffffffffc0000020 d data\t[driver]\nffffffffc0001000 t hook\t[other]\n";
+
+    fn names(patterns: &[&str]) -> Result<Vec<String>, String> {
+        let patterns: Vec<String> = patterns.iter().map(|text| (*text).to_owned()).collect();
+        let kernel = "ffffffff81000000 T __sys_connect\n";
+        let handlers = Symbols::parse(TEXT).handlers("driver", kernel, &patterns)?;
+        Ok(handlers.into_iter().map(|handler| handler.name).collect())
+    }
+
+    #[test]
+    fn functions_are_found_by_pattern_and_told_apart() {
+        assert_eq!(names(&["*"]).unwrap(), ["hook", "twin#1", "twin#2"]);
+        assert_eq!(names(&["tw?n", "hook"]).unwrap(), ["twin#1", "twin#2", "hook"]);
+        assert_eq!(names(&["__sys_connect"]).unwrap(), ["__sys_connect"]);
+        let error = names(&["__sys_*"]).unwrap_err();
+        assert!(error.starts_with("driver has no function `__sys_*`"), "{error}");
+        assert!(names(&["nothing"]).unwrap_err().ends_with("and the kernel has none"));
+    }
+
+    #[test]
+    fn an_address_is_in_the_symbol_below_it() {
+        let symbols = Symbols::parse(TEXT);
+        let at = |address| symbols.at(address).map(|(symbol, number)| (&*symbol.name, number));
+        assert_eq!(at(0xffff_ffff_c000_0035), Some(("twin", 1)));
+        assert_eq!(at(0xffff_ffff_c000_0044), Some(("hook.cold", 0)));
+        assert_eq!(at(0x10), None);
+        assert_eq!(Symbols::parse("").handlers("d", "", &["*".to_owned()]), Ok(Vec::new()));
+    }
+}

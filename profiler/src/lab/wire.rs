@@ -1,0 +1,110 @@
+//! What the host and a guest tell each other, as JSON.
+//!
+//! The guest reads its jobs from QEMU's fw_cfg device and answers through its own memory, see
+//! [`channel`](super::guest). Neither takes a driver, an interrupt or time on the guest's clock, so that a guest restored from
+//! a snapshot runs the same instructions whatever the host does meanwhile.
+
+use serde::{Deserialize, Serialize};
+
+use super::plan::RunSpec;
+use crate::kernel::host::HostFacts;
+use crate::kernel::module::ModuleFacts;
+use crate::load::LoadRun;
+
+/// The item of fw_cfg that holds the jobs.
+pub(super) const JOBS: &str = "opt/profiler/jobs";
+
+/// The item that holds the files of the jobs, one behind the other.
+pub(super) const FILES: &str = "opt/profiler/files";
+
+/// Where the guest's first process has its [`Header`], in its own address space.
+pub(super) const HEADER: u64 = 0x10_0000_0000;
+
+/// The first field of a [`Header`].
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"profiler");
+
+/// The port of QEMU's pvpanic device, on which a guest stops the machine: QEMU's `docs/specs/pvpanic.rst`.
+pub(super) const PAUSE_PORT: u16 = 0x505;
+
+/// Most bytes of an answer, and of what comes with it: the symbols of a kernel are 4 to 16 MiB.
+pub(super) const MAX_ANSWER: u64 = 64 << 20;
+
+/// Where an answer lies in the memory of the guest's first process.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Header {
+    pub(super) magic: u64,
+    /// Address and bytes of an [`Answer`] as JSON.
+    pub(super) answer: [u64; 2],
+    /// The same of what comes with it.
+    pub(super) attachment: [u64; 2],
+}
+
+/// Bytes of a [`Header`].
+pub(super) const HEADER_BYTES: u64 = size_of::<Header>() as u64;
+
+/// What the guest is to do; it answers each.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) enum Job {
+    /// Loads modules, after the history of a placement. Attached to the answer are the modules' symbols.
+    Install(Install),
+    /// Unloads a module.
+    Remove(String),
+    /// Makes the operations of a load, which the plugin counts.
+    Count(RunSpec),
+    /// Measures with probes, as `profiler run`; attached to the answer is the recording.
+    Measure {
+        /// The module.
+        module: String,
+        /// What warms up.
+        warmup: RunSpec,
+        /// What is measured.
+        run: RunSpec,
+    },
+}
+
+/// Modules to load.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Install {
+    /// Number of the placement.
+    pub(super) placement: u32,
+    /// In this order; the last is the one that is measured.
+    pub(super) modules: Vec<ModuleFile>,
+}
+
+/// A module in the item [`FILES`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ModuleFile {
+    /// Its name once it is loaded.
+    pub(super) name: String,
+    /// Parameters, as insmod takes them.
+    pub(super) params: String,
+    /// First byte in the item, and the number of bytes.
+    pub(super) bytes: [u64; 2],
+}
+
+/// What came of a job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) enum Answer {
+    /// The guest is up. Attached are the kernel's symbols.
+    Booted(Box<HostFacts>),
+    /// The modules are loaded.
+    Installed(Box<ModuleFacts>),
+    /// The module is unloaded.
+    Removed,
+    /// The loads have ended.
+    Counted(Vec<LoadRun>),
+    /// The recording is attached.
+    Measured,
+    /// It failed, with an exit code of the guest's own set.
+    Failed(GuestFailure),
+}
+
+/// Why a job failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct GuestFailure {
+    /// Exit code for the program.
+    pub(super) code: u8,
+    /// What happened.
+    pub(super) message: String,
+}
