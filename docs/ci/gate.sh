@@ -92,7 +92,7 @@ mkdir -m 700 "$private/baselines"
 mkdir -p "$CACHE"
 cp "$CACHE"/*.json "$private/baselines" 2>/dev/null || true
 code=0
-"$out/bin/profiler" gate --kernel "$kernel" --vng "$PROFILER/target/venv/bin/vng" \
+"$out/bin/profiler" gate --kernel "$kernel" \
     --baseline "$out/baseline/$DRIVER/$MODULE" --candidate "$out/candidate/$DRIVER/$MODULE" "${handlers[@]}" \
     --config "$private/gate.toml" --cache "$private/baselines" --out "$out/runs" --json "$out/gate.json" --junit "$out/gate.xml" --markdown "$out/gate.md" \
     --html "$out/gate.html" || code=$?
