@@ -380,7 +380,10 @@ mod tests {
             ("{ONE}[budget]\nmax-overhead = \"0%\"\n", "serve.toml:5:16: max-overhead has to be"),
             ("{ONE}[budget]\nmax-overhead = \"1\"\n", "serve.toml:5:16: invalid share `1`"),
             ("{ONE}[otlp]\ninterval = \"1m\"\n", "serve.toml:4:1: missing field `endpoint`"),
-            ("{ONE}[otlp]\nendpoint = \"ftp://x\"\n", "serve.toml:5:12: `ftp://x` is no address"),
+            (
+                "{ONE}[otlp]\nendpoint = \"ftp://x\"\n",
+                "serve.toml:5:12: invalid collector URL `ftp://x`",
+            ),
             (
                 "[[module]]\nname = \"../x\"\nhandlers = [\"a\"]\n",
                 "serve.toml:2:8: `../x` cannot be",
