@@ -10,6 +10,7 @@ use profiler::lab::counts::{Code, Counts, Function, Node};
 use profiler::lab::exact;
 use profiler::lab::lines::Lines;
 use profiler::lab::registered::Registered;
+use profiler::lab::symbols::Symbols;
 use profiler::prepare;
 
 use crate::lab_counts::BARE;
@@ -36,6 +37,7 @@ static FILE: LazyLock<PathBuf> =
 
 pub fn driver(bytes: &[u8]) {
     fs::write(&*FILE, bytes).expect("/dev/shm can be written to");
+    profiler::lab::fuzzing::driver(bytes);
     let _ = prepare::inspect(&FILE);
     let _ = Registered::read(&FILE);
     let Ok(lines) = Lines::read(&FILE) else { return };
@@ -47,5 +49,6 @@ pub fn driver(bytes: &[u8]) {
         code: vec![Code { node: 0, times: 1, address: 0, sizes: vec![1; 8] }],
         ..Counts::default()
     };
-    let _ = exact::fill(&mut BARE.clone(), &counts, Vec::new(), &lines);
+    let symbols = Symbols::parse("0000000000000000 t hook\t[m]");
+    let _ = exact::fill(&mut BARE.clone(), &counts, Vec::new(), &lines, &symbols);
 }

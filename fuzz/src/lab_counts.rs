@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use profiler::explain::{NamedRuns, explain};
 use profiler::export::{Exporter as _, Html, Json};
 use profiler::lab::plan::CountedHandler;
-use profiler::lab::{counts, exact, lines::Lines};
+use profiler::lab::{counts, exact, lines::Lines, symbols::Symbols};
 use profiler::recording::Recording;
 
 /// A recording that has no handlers yet.
@@ -31,7 +31,15 @@ pub fn target(text: &[u8]) {
     });
     let mut profile = BARE.clone();
     let lines = Lines::default();
-    if exact::fill(&mut profile, &counts, handlers.into_iter().collect(), &lines).is_err() {
+    if exact::fill(
+        &mut profile,
+        &counts,
+        handlers.into_iter().collect(),
+        &lines,
+        &Symbols::default(),
+    )
+    .is_err()
+    {
         return;
     }
     let bytes = Json.serialize(&profile);

@@ -22,6 +22,7 @@ mod x86;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
+use profiler::lab::fuzzing as lab;
 use profiler::load::ltp::fuzzing as ltp;
 use profiler::probe::ftrace::fuzzing as ftrace;
 use profiler::serve::otlp::fuzzing as otlp;
@@ -34,7 +35,8 @@ const TARGETS: &[(&str, Target)] = &[
     ("control", text::control),
     ("driver", driver::driver),
     ("gate_rules", text::gate_rules),
-    ("guest_json", text::guest_json),
+    ("guest_answer", lab::guest_answer),
+    ("guest_symbols", lab::guest_symbols),
     ("kernel_image", profiler_vm::fuzzing::image),
     ("kirk_report", ltp::kirk_report),
     ("lab_counts", lab_counts::target),

@@ -2,9 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use profiler::lab::plan::{CountedHandler, GuestFailure};
 use profiler::load_profile::{LoadProfile, Origin};
-use profiler::recording::DriverCost;
 use profiler::serve::config::Config;
 use profiler::serve::control::{Answer, Request};
 use profiler::serve::expose::Format;
@@ -65,11 +63,4 @@ pub fn control(bytes: &[u8]) {
             assert_eq!(serde_json::from_str::<Answer>(&again).expect("it is read"), answer);
         }
     });
-}
-
-/// What a guest leaves for the host.
-pub fn guest_json(bytes: &[u8]) {
-    let _ = serde_json::from_slice::<GuestFailure>(bytes);
-    let _ = serde_json::from_slice::<Vec<CountedHandler>>(bytes);
-    let _ = serde_json::from_slice::<Vec<DriverCost>>(bytes);
 }

@@ -103,7 +103,7 @@ impl Files {
 }
 
 /// The modules that a module says it depends on.
-fn dependencies(bytes: &[u8]) -> Vec<String> {
+pub(super) fn dependencies(bytes: &[u8]) -> Vec<String> {
     let info = || {
         let file = object::File::parse(bytes).ok()?;
         let info = file.section_by_name(".modinfo")?.data().ok()?.to_owned();

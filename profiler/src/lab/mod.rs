@@ -11,6 +11,9 @@ pub mod cache;
 pub mod counts;
 pub mod exact;
 mod files;
+#[cfg(fuzzing)]
+#[path = "../../../fuzz/src/hooks/lab.rs"]
+pub mod fuzzing;
 pub mod gate;
 pub mod guest;
 mod initramfs;

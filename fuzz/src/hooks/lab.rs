@@ -1,0 +1,30 @@
+//! A part of `profiler` for the fuzzer alone.
+
+use super::files::dependencies;
+use super::symbols::Symbols;
+use super::wire::Answer;
+
+/// An answer that a guest leaves in its memory.
+pub fn guest_answer(bytes: &[u8]) {
+    let Ok(answer) = serde_json::from_slice::<Answer>(bytes) else { return };
+    let again = serde_json::to_vec(&answer).expect("it is written");
+    assert_eq!(serde_json::from_slice::<Answer>(&again).expect("it is read"), answer);
+}
+
+/// What a driver's file says that it depends on.
+pub fn driver(bytes: &[u8]) {
+    dependencies(bytes);
+}
+
+/// A guest's `/proc/kallsyms`.
+pub fn guest_symbols(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let symbols = Symbols::parse(text);
+    for line in text.lines() {
+        let Some(address) = line.split(' ').next() else { continue };
+        let Ok(address) = u64::from_str_radix(address, 16) else { continue };
+        if let Some((symbol, _)) = symbols.at(address) {
+            assert!(symbol.address <= address);
+        }
+    }
+}
