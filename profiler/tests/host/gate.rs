@@ -1036,7 +1036,10 @@ fn runs_of_one_placement_are_averaged_and_placements_apart_are_paired_with_each(
     candidate.iter_mut().for_each(|run| run.host.boot_id = Some("other".to_owned()));
     let ended = Bench::new((base, candidate)).gate("");
     ended.refused(10, "varies with placement: +7.0 to +11.0 in 2 placements");
-    assert!(ended.out.contains("2 placements of the baseline, 2 of the candidate"), "{ended:#?}");
+    assert!(
+        ended.out.contains("2 placements of the baseline, 2 placements of the candidate"),
+        "{ended:#?}"
+    );
 }
 
 #[test]

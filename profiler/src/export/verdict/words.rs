@@ -49,12 +49,9 @@ pub(super) fn evidence(line: &Line) -> String {
         Evidence::Change { limit, shown } => {
             change.map_or(String::new(), |change| changed(change, limit, shown))
         }
-        Evidence::Spent { value, bounds, below, counted: true, runs } => {
-            spent_counted(line.verdict, value, bounds, below, runs)
-        }
-        Evidence::Spent { value, bounds, below, counted: false, runs } => {
-            let values = [value, bounds[0], bounds[1], below];
-            spent(line.verdict, values.map(|value| figure(value, line.meter)), runs)
+        Evidence::Spent { value, bounds, below, counted, runs } => {
+            let spent = if counted { spent_counted } else { spent };
+            spent(line, [value, bounds[0], bounds[1], below], runs)
         }
         Evidence::SpentLost { value, share, allowed } => format!(
             "{}, but {} of a run's calls were lost, and the limit is {}",
@@ -137,16 +134,17 @@ fn by_placement(alike: &str, [lowest, highest]: [String; 2], placements: usize) 
 }
 
 /// Counted calls against a budget.
-fn spent_counted(verdict: Verdict, value: f64, ends: [f64; 2], below: f64, runs: usize) -> String {
-    let not = if verdict == Verdict::Fail { "not " } else { "" };
-    let places = by_placement("", ends.map(|end| format!("{end:.1}")), runs);
-    let [value, below] = [value, below].map(|value| figure(value, Meter::Exact));
+fn spent_counted(line: &Line, [value, lowest, highest, below]: [f64; 4], runs: usize) -> String {
+    let not = if line.verdict == Verdict::Fail { "not " } else { "" };
+    let places = by_placement("", [lowest, highest].map(|end| format!("{end:.1}")), runs);
+    let [value, below] = [value, below].map(|value| figure(value, line.meter));
     format!("{value}{places}, {not}below {below}")
 }
 
-fn spent(verdict: Verdict, [value, lower, upper, below]: [String; 4], runs: usize) -> String {
+fn spent(line: &Line, values: [f64; 4], runs: usize) -> String {
+    let [value, lower, upper, below] = values.map(|value| figure(value, line.meter));
     let runs = if runs == 1 { "one run".to_owned() } else { format!("{runs} runs") };
-    match verdict {
+    match line.verdict {
         Verdict::Pass => format!("{value}, at most {upper}, below {below}; {runs}"),
         Verdict::Fail => format!("{value}, at least {lower}, not below {below}; {runs}"),
         _ => format!("{value}, between {lower} and {upper}, budget {below}; {runs}"),
