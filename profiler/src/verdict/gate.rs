@@ -113,21 +113,6 @@ impl Pending {
     }
 }
 
-/// What further boots can still decide, for an engine that makes these.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Undecided {
-    /// Number of comparisons.
-    pub comparisons: usize,
-    /// The [open parts](open_parts).
-    pub parts: BTreeSet<Option<String>>,
-}
-
-/// See [`Undecided`].
-#[must_use]
-pub fn undecided(sides: &Sides<'_>, rule: &Rule) -> Undecided {
-    Undecided { comparisons: 1, parts: open_parts(sides, rule) }
-}
-
 /// Decides a figure at once, or leaves it to be judged.
 fn sort(
     record: ChangeRecord,

@@ -25,7 +25,7 @@ pub use design::{Design, DesignKind, Enough};
 pub use finding::{
     Conclusion, Evidence, Gate, Line, Outcome, Shown, Tally, Threshold, TooFewRuns, Verdict,
 };
-pub use gate::{Undecided, gate, open_parts, undecided};
+pub use gate::{gate, open_parts};
 pub use placement::{FIRST_PLACEMENTS, MOST_PLACEMENTS};
 pub use quantity::{Amount, QuantityError, parse_ns, parse_share};
 pub use rule::{HandlerRule, Limit, Limits, LimitsError, Measured, Rule};
