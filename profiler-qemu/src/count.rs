@@ -18,10 +18,6 @@ pub(crate) const ROOT: u32 = u32::MAX;
 pub(crate) struct Sums {
     /// Instructions begun.
     pub(crate) instructions: u64,
-    /// Reads of memory.
-    pub(crate) loads: u64,
-    /// Writes.
-    pub(crate) stores: u64,
     /// Halves of iterations of string instructions.
     pub(crate) half_iterations: u64,
 }
@@ -38,8 +34,6 @@ pub(crate) struct Block {
     pub(crate) end: Kind,
     /// It goes back to what an interrupt interrupted.
     pub(crate) ends_interrupt: bool,
-    /// Reads and writes by the last one, of which nothing else tells.
-    pub(crate) at_end: (u64, u64),
     /// The first one is a string instruction that repeats, and thus the only one.
     pub(crate) repeats: bool,
     /// Bytes of each instruction.
@@ -63,7 +57,6 @@ impl Block {
             place: None,
             end,
             ends_interrupt: false,
-            at_end: (0, 0),
             repeats,
             sizes: sizes.into(),
             count: 0,
@@ -188,7 +181,6 @@ enum Running {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Previous {
-    at_end: (u64, u64),
     instructions: u32,
     last: u64,
     ends_interrupt: bool,
@@ -382,9 +374,6 @@ impl Counter {
         }
         let sums = &mut self.nodes[node as usize].sums;
         sums.instructions += executed;
-        let (loads, stores) = if whole { previous.at_end } else { (0, 0) };
-        sums.loads += now.loads - self.started.loads + loads;
-        sums.stores += now.stores - self.started.stores + stores;
         sums.half_iterations += now.half_iterations - self.started.half_iterations;
         if executed == u64::from(previous.instructions) {
             if let Some(cell) = previous.cell {
@@ -676,7 +665,6 @@ impl Counter {
         });
         self.started = now;
         self.previous = Previous {
-            at_end: block.at_end,
             instructions: block.instructions,
             last: block.last,
             ends_interrupt: block.ends_interrupt,

@@ -33,9 +33,6 @@ use x86::Kind;
 struct Meters {
     instructions: Sum,
     half_iterations: Sum,
-    /// By callbacks: before QEMU 9 translated code cannot tell the two apart.
-    loads: u64,
-    stores: u64,
 }
 
 struct Plugin {
@@ -70,12 +67,7 @@ fn with<R>(then: impl FnOnce(&mut Plugin) -> R) -> Option<R> {
 
 impl Meters {
     fn sums(self) -> Sums {
-        Sums {
-            instructions: self.instructions.get(),
-            loads: self.loads,
-            stores: self.stores,
-            half_iterations: self.half_iterations.get(),
-        }
+        Sums { instructions: self.instructions.get(), half_iterations: self.half_iterations.get() }
     }
 }
 
@@ -105,7 +97,6 @@ impl Plugin {
         let mut sizes = Vec::with_capacity(length);
         let mut last = Kind::Other;
         let mut repeats = false;
-        let mut at_end = (0, 0);
         for index in 0..length {
             let size = block.bytes(index, &mut bytes);
             last = x86::kind(&bytes[..size]);
@@ -114,13 +105,6 @@ impl Plugin {
                 block.count_accesses(index, Access::Any, self.meters.half_iterations, 2 / accesses);
                 repeats |= index == 0;
             }
-            // What is registered for an instruction that leaves its block stays registered in QEMU 7.2, and would be
-            // told of the accesses of an interrupt after it.
-            if index + 1 < length || matches!(last, Kind::Repeat(_)) {
-                block.on_access(index, Access::Any, on_memory);
-            } else {
-                at_end = x86::accesses_at_end(&bytes[..size]);
-            }
             sizes.push(size as u8);
         }
         match last {
@@ -128,8 +112,7 @@ impl Plugin {
             Kind::Return => block.on_access(length - 1, Access::Any, on_return),
             _ => {}
         }
-        let mut known = Block::new(address, sizes, last, repeats);
-        known.at_end = at_end;
+        let known = Block::new(address, sizes, last, repeats);
         // QEMU keeps the pointer as long as the code; there are as many as the kernel has blocks.
         block.on_start(on_block, Box::into_raw(Box::new(known)) as usize);
     }
@@ -198,13 +181,6 @@ extern "C" fn on_block(_: c_uint, block: *mut c_void) {
     });
 }
 
-extern "C" fn on_memory(_: c_uint, info: u32, _: u64, _: *mut c_void) {
-    with(|plugin| match api::is_store(info) {
-        true => plugin.meters.stores += 1,
-        false => plugin.meters.loads += 1,
-    });
-}
-
 extern "C" fn on_call(_: c_uint, info: u32, slot: u64, _: *mut c_void) {
     if api::is_store(info) {
         with(|plugin| {
@@ -270,12 +246,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
     // SAFETY: as the caller promises.
     let made = unsafe { Api::new(id, info.cast()) }.and_then(|api| {
         Ok(Plugin {
-            meters: Meters {
-                instructions: api.sum()?,
-                loads: 0,
-                stores: 0,
-                half_iterations: api.sum()?,
-            },
+            meters: Meters { instructions: api.sum()?, half_iterations: api.sum()? },
             api,
             symbols,
             counts,

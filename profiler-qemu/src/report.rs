@@ -47,12 +47,10 @@ fn write_all(counter: &Counter, path: &Path) -> io::Result<()> {
         let sums = node.sums;
         writeln!(
             out,
-            "node {id} {parent} {} {} {} {} {} {}",
+            "node {id} {parent} {} {} {} {}",
             node.function,
             node.calls,
             sums.instructions,
-            sums.loads,
-            sums.stores,
             sums.half_iterations / 2
         )?;
     }

@@ -68,21 +68,6 @@ pub(crate) fn kind(bytes: &[u8]) -> Kind {
     }
 }
 
-/// Reads and writes of memory by an instruction that ends a block, other than those of [`Kind::Repeat`].
-pub(crate) fn accesses_at_end(bytes: &[u8]) -> (u64, u64) {
-    let prefixes = bytes.iter().take_while(|byte| is_prefix(byte)).count();
-    match bytes[prefixes..] {
-        [0xe8, ..] => (0, 1),
-        [0xc2 | 0xc3, ..] => (1, 0),
-        // Of calls and jumps by a register or by memory.
-        [0xff, operand, ..] => {
-            let reads = u64::from(operand >> 6 != 3);
-            (reads, u64::from((operand >> 3) & 7 == 2))
-        }
-        _ => (0, 0),
-    }
-}
-
 /// Whether an interrupt or exception begins at the function of this name.
 pub(crate) fn is_interrupt(name: &str) -> bool {
     name.starts_with("asm_exc_")
@@ -155,21 +140,6 @@ mod tests {
             (&[0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0], Kind::Other),
         ] {
             assert_eq!(kind(bytes), expected, "{bytes:x?}");
-        }
-    }
-
-    #[test]
-    fn the_end_of_a_block_has_its_accesses() {
-        for (bytes, expected) in [
-            (&[0xe8, 1, 2, 3, 4][..], (0, 1)),
-            (&[0xc3], (1, 0)),
-            (&[0xff, 0xd0], (0, 1)),                   // call *%rax
-            (&[0xff, 0x14, 0xc5, 0, 0, 0, 0], (1, 1)), // call *0(,%rax,8)
-            (&[0xff, 0xe0], (0, 0)),                   // jmp *%rax
-            (&[0xff, 0x24, 0xc5, 0, 0, 0, 0], (1, 0)), // jmp *0(,%rax,8)
-            (&[0x74, 5], (0, 0)),
-        ] {
-            assert_eq!(accesses_at_end(bytes), expected, "{bytes:x?}");
         }
     }
 }

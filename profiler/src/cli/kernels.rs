@@ -15,9 +15,9 @@ pub struct KernelsArgs {
 pub enum KernelsAction {
     /// Fetch stock Debian kernels from apt's own sources, for `--kernel` of `lab`, `gate` and `bisect`.
     Fetch(FetchArgs),
-    /// List the kernels that were fetched.
+    /// List the kernels that were fetched, and the snapshots of guests that booted one.
     List(ListKernelsArgs),
-    /// Remove kernels that were fetched.
+    /// Remove kernels that were fetched, and the snapshots of guests that booted them.
     Remove(RemoveArgs),
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use profiler_vm::debian::Unpacked;
+use profiler_vm::debian::{Unpacked, is_of};
 use serde::Serialize;
 
 use super::{data_to_stdout, grid, json, report::stdout_width, to_stdout};
@@ -12,6 +12,7 @@ use crate::cli::{KernelsAction, KernelsArgs};
 use crate::error::Failure;
 use crate::export::cell::bytes;
 use crate::kernels::Cache;
+use crate::lab::snapshots::{self, Kept};
 use crate::terminal::say;
 
 /// See the [command line](KernelsArgs).
@@ -26,12 +27,39 @@ pub fn run(args: &KernelsArgs) -> Result<(), Failure> {
             Ok(())
         }
         KernelsAction::Remove(args) => {
-            let removed = cache.remove(&args.versions)?;
+            let mut rest = args.versions.clone();
+            for kept in snapshots::kept() {
+                if args.versions.iter().any(|version| is_of(&kept.release, version)) {
+                    fs::remove_dir_all(&kept.folder)
+                        .map_err(|error| Failure::cannot_write(&kept.folder, &error))?;
+                    say(&format!("removed a snapshot of Linux {}", kept.release));
+                    rest.retain(|version| !is_of(&kept.release, version));
+                }
+            }
+            // A kernel that was not fetched may have snapshots.
+            let fetched = cache.list();
+            let is_fetched = |version: &String| {
+                let mut releases = fetched.iter().map(|kernel| &kernel.release);
+                releases.any(|release| is_of(release, version))
+            };
+            let versions: Vec<String> = args
+                .versions
+                .iter()
+                .filter(|version| is_fetched(version) || rest.contains(version))
+                .cloned()
+                .collect();
+            let removed = cache.remove(&versions)?;
             removed.iter().for_each(|kernel| say(&format!("removed Linux {}", kernel.release)));
             Ok(())
         }
         KernelsAction::List(args) => {
-            let listed: Vec<Listed> = cache.list().into_iter().map(Listed::of).collect();
+            let mut listed: Vec<Listed> = cache.list().into_iter().map(Listed::of).collect();
+            for kept in snapshots::kept() {
+                match listed.iter_mut().find(|kernel| kernel.release == kept.release) {
+                    Some(kernel) => kernel.snapshots_bytes += size(&kept.folder),
+                    None => listed.push(Listed::of_snapshot(kept)),
+                }
+            }
             if args.json {
                 return data_to_stdout(json(&listed)?.as_bytes());
             }
@@ -43,7 +71,8 @@ pub fn run(args: &KernelsArgs) -> Result<(), Failure> {
                 return Ok(());
             }
             let rows = listed.iter().map(Listed::row).collect();
-            to_stdout(&grid(&["version", "release", "headers", "size"], rows, stdout_width()))
+            let header = ["version", "release", "headers", "size", "snapshots"];
+            to_stdout(&grid(&header, rows, stdout_width()))
         }
     }
 }
@@ -56,13 +85,16 @@ struct Listed {
     release: String,
     headers: bool,
     size_bytes: u64,
+    /// Guests of the lab that have booted it.
+    snapshots_bytes: u64,
     folder: PathBuf,
 }
 
 impl Listed {
     fn of(kernel: Unpacked) -> Self {
         Self {
-            version: kernel.release.split('.').take(2).collect::<Vec<_>>().join("."),
+            version: version(&kernel.release),
+            snapshots_bytes: 0,
             headers: kernel.headers().exists(),
             size_bytes: size(&kernel.root),
             release: kernel.release,
@@ -70,10 +102,27 @@ impl Listed {
         }
     }
 
+    /// A kernel that was not fetched.
+    fn of_snapshot(kept: Kept) -> Self {
+        Self {
+            version: version(&kept.release),
+            headers: false,
+            size_bytes: 0,
+            snapshots_bytes: size(&kept.folder),
+            release: kept.release,
+            folder: kept.folder,
+        }
+    }
+
     fn row(&self) -> Vec<String> {
         let headers = if self.headers { "yes" } else { "no" };
-        vec![self.version.clone(), self.release.clone(), headers.into(), bytes(self.size_bytes)]
+        let [size, snapshots] = [self.size_bytes, self.snapshots_bytes].map(bytes);
+        vec![self.version.clone(), self.release.clone(), headers.into(), size, snapshots]
     }
+}
+
+fn version(release: &str) -> String {
+    release.split('.').take(2).collect::<Vec<_>>().join(".")
 }
 
 /// What a folder takes on the disk; links are not followed.

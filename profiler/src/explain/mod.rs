@@ -118,21 +118,9 @@ pub struct Figures {
     /// The function itself.
     #[serde(rename = "self")]
     pub own: u64,
-    /// What else is known of its instructions; there is nothing of durations.
-    #[serde(flatten)]
-    pub memory: Option<Memory>,
-}
-
-/// Accesses to memory by the instructions of a function itself.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Memory {
-    /// Reads of memory by its own instructions.
-    pub loads: u64,
-    /// Writes by these.
-    pub stores: u64,
-    /// Iterations of instructions that repeat (`rep`).
-    pub iterations: u64,
+    /// Iterations of its instructions that repeat (`rep`); absent of durations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iterations: Option<u64>,
 }
 
 impl Figures {
@@ -141,11 +129,8 @@ impl Figures {
         let sum = |to: &mut u64, more: u64| *to = to.saturating_add(more);
         sum(&mut self.calls, more.calls);
         sum(&mut self.own, more.own);
-        if let Some(more) = &more.memory {
-            let memory = self.memory.get_or_insert_default();
-            sum(&mut memory.loads, more.loads);
-            sum(&mut memory.stores, more.stores);
-            sum(&mut memory.iterations, more.iterations);
+        if let Some(more) = more.iterations {
+            sum(self.iterations.get_or_insert_default(), more);
         }
     }
 }

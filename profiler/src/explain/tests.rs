@@ -26,8 +26,6 @@ pub(crate) fn drawn(text: &str) -> CallTree {
             function: index(&mut tree.functions, function),
             calls,
             own: 0,
-            loads: 0,
-            stores: 0,
             iterations: 0,
             lines: Vec::new(),
         };
@@ -39,8 +37,6 @@ pub(crate) fn drawn(text: &str) -> CallTree {
                 node.lines.push((index(&mut tree.places, drawn_place(place, symbol)), count));
             }
         }
-        node.loads = node.own / 4;
-        node.stores = node.own / 5;
         open.truncate(depth);
         open.push(tree.nodes.len() as u32);
         tree.nodes.push(node);
@@ -172,7 +168,7 @@ fn one_recording_is_a_tree_with_the_largest_first() {
     assert_eq!(order, [(0, "h"), (1, "kmalloc"), (2, "slab"), (1, "check")]);
     assert_eq!((of.calls.clone(), of.total(0)), (vec![10], 800));
     assert_eq!(node(&of, "h/kmalloc").figures[0].inclusive, 500);
-    assert_eq!(node(&of, "h/check").figures[0].memory.unwrap().loads, 30);
+    assert_eq!(node(&of, "h/check").figures[0].iterations, Some(0));
     assert_eq!((of.lines[0].function.name.as_str(), of.lines[0].instructions[0]), ("kmalloc", 400));
     assert!(of.functions.is_empty());
 }
@@ -400,8 +396,6 @@ fn random_tree() -> impl Strategy<Value = CallTree> {
                 function: index(&mut tree.functions, function),
                 calls,
                 own: if lines.is_empty() { calls * 3 } else { own },
-                loads: calls,
-                stores: 1,
                 iterations: 0,
                 lines,
             });

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use super::{Figures, Function, Memory, NamedRuns};
+use super::{Figures, Function, NamedRuns};
 use crate::recording::Meter;
 use crate::recording::call_tree::{CallTree, TreePlace};
 
@@ -190,11 +190,7 @@ impl Tree {
                 calls: node.calls,
                 inclusive: 0,
                 own: node.own,
-                memory: (meter == Meter::Exact).then_some(Memory {
-                    loads: node.loads,
-                    stores: node.stores,
-                    iterations: node.iterations,
-                }),
+                iterations: (meter == Meter::Exact).then_some(node.iterations),
             });
             let mut add = |place: SourceLine, count: u64| {
                 let sum = branch.places[number].entry(place).or_default();

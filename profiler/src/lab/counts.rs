@@ -2,7 +2,7 @@
 //!
 //! Lines of words: `profiler-qemu 1`; `function ID ADDRESS NAME MODULE` (`-` is the kernel image); `calls FUNCTION
 //! ENTERED ENDED ABANDONED INTERRUPTED INTERRUPTS`; `inclusive` and `own FUNCTION INSTRUCTIONS CALLS`; `node ID PARENT FUNCTION
-//! CALLS INSTRUCTIONS LOADS STORES ITERATIONS`; `code NODE TIMES ADDRESS SIZE...`, instructions one after the other by
+//! CALLS INSTRUCTIONS ITERATIONS`; `code NODE TIMES ADDRESS SIZE...`, instructions one after the other by
 //! their sizes; `operation INSTRUCTIONS TIMES`, of all system calls during an operation of the load; `end`. Addresses are hexadecimal. The guest can write to the file, so nothing in it is believed.
 
 use std::collections::HashMap;
@@ -44,8 +44,8 @@ pub struct Node {
     pub parent: Option<u32>,
     /// Its function's number.
     pub function: u32,
-    /// Calls, instructions, loads, stores, iterations.
-    pub sums: [u64; 5],
+    /// Calls, instructions, iterations.
+    pub sums: [u64; 3],
 }
 
 /// Instructions one after the other, in a node.
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     const TEXT: &str = "profiler-qemu 1\nfunction 7 ffffffffc0000000 bind_handler driver\nfunction 9 ffffffff81000000 memcpy -\n\
-        calls 7 3 2 0 1 50\ninclusive 7 12 2\nown 7 9 2\nnode 0 - 7 3 27 4 2 0\nnode 1 0 9 2 6 0 0 1\n\
+        calls 7 3 2 0 1 50\ninclusive 7 12 2\nown 7 9 2\nnode 0 - 7 3 27 0\nnode 1 0 9 2 6 1\n\
         code 0 3 ffffffffc0000000 1 4 3\noperation 9 4\noperation 12 1\nend\n";
 
     #[test]
@@ -222,7 +222,7 @@ mod tests {
         let counts = parse(TEXT).unwrap();
         let calls = &counts.calls[&7];
         assert_eq!((calls.entered, calls.ended, &calls.inclusive[..]), (3, 2, &[(12, 2)][..]));
-        assert_eq!(counts.nodes[1], Node { parent: Some(0), function: 9, sums: [2, 6, 0, 0, 1] });
+        assert_eq!(counts.nodes[1], Node { parent: Some(0), function: 9, sums: [2, 6, 1] });
         assert_eq!(counts.functions[&9].module, None);
         assert_eq!(counts.code[0].sizes, [1, 4, 3]);
         assert_eq!(counts.operations, [(9, 4), (12, 1)]);

@@ -179,18 +179,9 @@ fn tree(counts: &Counts, lines: &Lines, symbols: &Symbols) -> CallTree {
         .nodes
         .iter()
         .map(|node| {
-            let [calls, own, loads, stores, iterations] = node.sums;
+            let [calls, own, iterations] = node.sums;
             let function = index_of[&node.function];
-            TreeNode {
-                parent: node.parent,
-                function,
-                calls,
-                own,
-                loads,
-                stores,
-                iterations,
-                lines: Vec::new(),
-            }
+            TreeNode { parent: node.parent, function, calls, own, iterations, lines: Vec::new() }
         })
         .collect();
     let mut places: HashMap<TreePlace, u32> = HashMap::new();

@@ -5,10 +5,6 @@ pub const KERNEL_ARGS: &[(&str, &str)] = &[
     ("norandmaps", "programs and their stacks lie at the same addresses in every boot"),
     ("randomize_kstack_offset=off", "the kernel's stack begins at the same place in every call"),
     ("random.trust_cpu=on", "the random numbers that seed hash tables come from QEMU's fixed seed"),
-    (
-        "idle=poll",
-        "an idle CPU runs instructions: QEMU lets a halted one skip time by a thread of its own, at moments that depend on the host",
-    ),
     ("nowatchdog", "no watchdog wakes up every few seconds"),
     ("audit=0", "no audit records, which a process on the host would not read"),
     ("transparent_hugepage=never", "khugepaged has nothing to do"),

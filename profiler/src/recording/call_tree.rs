@@ -65,10 +65,6 @@ pub struct TreeNode {
     // Of a tree of durations: nanoseconds. Recordings have no such trees, so their field is named for instructions.
     #[serde(rename = "instructions")]
     pub own: u64,
-    /// Reads of memory by these.
-    pub loads: u64,
-    /// Writes.
-    pub stores: u64,
     /// Iterations of those that repeat.
     pub iterations: u64,
     /// Instructions by index in `places`; of functions of the driver alone, whose `instructions` they add up to.

@@ -32,8 +32,6 @@ fn tree(calls: u64, more: u64) -> CallTree {
         function,
         calls,
         own: own * calls,
-        loads: calls,
-        stores: calls,
         iterations: 2 * calls,
         lines: lines.iter().map(|(place, count)| (*place, count * calls)).collect(),
     };

@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{ExplainReport, Shown};
-use crate::explain::{
-    Exact, Explained, Fate, Figures, Function, Line, Memory, Node, SourceFunction,
-};
+use crate::explain::{Exact, Explained, Fate, Figures, Function, Line, Node, SourceFunction};
 use crate::text::{listed, plural};
 
 /// Most lines of the table of source lines.
@@ -140,18 +138,14 @@ fn both(of: &Explained, total: impl Fn(usize) -> u64) -> String {
 /// The tree.
 pub(super) fn tree(of: &Explained, shown: Shown) -> Grid {
     let rows = rows(of, shown);
-    let memory = |figures: &Figures| figures.memory.unwrap_or_default();
+    let iterations = |figures: &Figures| figures.iterations.unwrap_or_default();
     let all = || of.nodes.iter().flat_map(|node| &node.figures);
-    let has_memory = all().any(|figures| figures.memory.is_some());
-    let repeats = all().any(|figures| memory(figures).iterations > 0);
+    let repeats = all().any(|figures| iterations(figures) > 0);
     let mut header = if of.is_difference() {
         vec!["function", "calls", "inclusive", "change", "self", "change", "moved"]
     } else {
         vec!["function", "calls", "inclusive", "share", "self"]
     };
-    if has_memory && !of.is_difference() {
-        header.extend(["loads", "stores"]);
-    }
     if repeats {
         header.push("rep");
     }
@@ -162,8 +156,6 @@ pub(super) fn tree(of: &Explained, shown: Shown) -> Grid {
             let total = total(what);
             both(of, |recording| total(&row.figures, recording))
         };
-        let of_memory =
-            |what: fn(&Memory) -> u64| both(of, |recording| what(&memory(&row.figures[recording])));
         let mut cells = vec![row.name.clone(), average(|f| f.calls), average(|f| f.inclusive)];
         if of.is_difference() {
             cells.push(signed(of.change(|recording| row.figures[recording].inclusive)));
@@ -172,12 +164,9 @@ pub(super) fn tree(of: &Explained, shown: Shown) -> Grid {
         } else {
             cells.push(share(row.figures[0].inclusive, of.total(0)));
             cells.push(average(|f| f.own));
-            if has_memory {
-                cells.extend([of_memory(|m| m.loads), of_memory(|m| m.stores)]);
-            }
         }
         if repeats {
-            cells.push(of_memory(|m| m.iterations));
+            cells.push(both(of, |recording| iterations(&row.figures[recording])));
         }
         (row.depth, cells)
     };

@@ -23,6 +23,14 @@ const NAME_AT: usize = 8;
 /// Bytes of the page that holds the header.
 const PAGE: usize = 4096;
 
+/// Ticks of the CPU's counter after a stop at which a guest goes on: three timer interrupts, as the kernel has one in 4 ms. Under
+/// virtual time a tick is an instruction.
+///
+/// QEMU lets time skip to the next timer while all CPUs are idle, and one that has just stopped the machine may seem so to its
+/// main loop or not (`icount_start_warp_timer` in softmmu/icount.c, `cpu_thread_is_idle` in softmmu/cpus.c). Either way the
+/// same interrupts have come by this time.
+const ALIGNED: u64 = 12_000_000;
+
 /// The channel, of which a guest has one.
 pub(super) struct Channel {
     header: *mut Header,
@@ -86,7 +94,9 @@ impl Channel {
         let allowed = sched_getaffinity(this).unwrap_or_default();
         let mut first = CpuSet::new();
         let _ = first.set(0).and_then(|()| sched_setaffinity(this, &first));
+        let stopped = clock::read();
         port::write_byte(PAUSE_PORT, 1);
+        clock::align(stopped + ALIGNED);
         let _ = sched_setaffinity(this, &allowed);
     }
 }
@@ -107,6 +117,52 @@ fn item(name: &str) -> io::Result<Vec<u8>> {
         "QEMU has no fw_cfg item {name}: this program runs as the first process of a lab's guest alone"
     );
     Err(io::Error::new(io::ErrorKind::NotFound, text))
+}
+
+#[cfg(target_arch = "x86_64")]
+mod clock {
+    use std::arch::asm;
+    use std::arch::x86_64::_rdtsc;
+
+    /// Ticks in which an interrupt that came last is done.
+    const MARGIN: u64 = 200_000;
+
+    pub(super) fn read() -> u64 {
+        // SAFETY: reads the CPU's counter, which user space may.
+        unsafe { _rdtsc() }
+    }
+
+    /// Waits until `at`, under virtual time to the instruction.
+    pub(super) fn align(at: u64) {
+        let mut now = read();
+        while now < at {
+            now = read();
+        }
+        let left = (at + MARGIN).saturating_sub(now);
+        // SAFETY: counts down in registers: two instructions for each two ticks that are left, and one for an odd one.
+        unsafe {
+            asm!(
+                "2:",
+                "dec {pairs}",
+                "jnz 2b",
+                "test {odd}, {odd}",
+                "jz 3f",
+                "nop",
+                "3:",
+                pairs = inout(reg) (left / 2).max(1) => _,
+                odd = in(reg) left % 2,
+                options(nomem, nostack)
+            );
+        }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+mod clock {
+    pub(super) fn read() -> u64 {
+        0
+    }
+    pub(super) fn align(_: u64) {}
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -27,8 +27,8 @@ const MOUNTS: [(&str, &str, bool); 9] = [
 /// Process ids start here: a driver that writes them in decimal digits takes longer for one more, and all that follow have five.
 const FIRST_PID: &str = "10000";
 
-/// What the kernel has put off at its boot is done in this time.
-const SETTLED: Duration = Duration::from_millis(200);
+/// What the kernel has put off at its boot is done in this time, which is skipped where the guest has nothing to do.
+const SETTLED: Duration = Duration::from_secs(3);
 
 /// Makes the guest a machine that loads run on.
 ///

@@ -18,8 +18,8 @@ use crate::lab::wire::{Answer, Install, ModuleFile};
 const REMOVE_ATTEMPTS: u32 = 50;
 
 /// In this time the kernel does what it puts off when probes are registered, such as kprobes that become jumps after some ticks
-/// and a grace period of RCU (`kprobe_optimizer` in kernel/kprobes.c).
-const SETTLED: Duration = Duration::from_millis(300);
+/// and a grace period of RCU (`kprobe_optimizer` in kernel/kprobes.c). It is skipped where the guest has nothing to do.
+const SETTLED: Duration = Duration::from_secs(2);
 
 /// Lines of the kernel's log that an error carries.
 const LOG_LINES: usize = 5;

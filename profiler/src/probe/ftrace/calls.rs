@@ -347,8 +347,6 @@ impl Calls {
                 function,
                 calls: node.calls,
                 own: node.own,
-                loads: 0,
-                stores: 0,
                 iterations: 0,
                 lines: Vec::new(),
             });
