@@ -40,7 +40,7 @@ pub(super) fn operation(counts: &Counts, run: &RunSpec) -> Result<(u64, f64), St
     {
         return Err(format!("{operations} operations were counted of {wanted}"));
     }
-    match stats::mean_of_middle(&counts.operations) {
+    match stats::mean_of_counts(&counts.operations) {
         Some(mean) if mean > 0.0 => Ok((operations, mean)),
         _ => Err("no system call was counted in the load's operations: has the kernel a function do_syscall_64?".to_owned()),
     }

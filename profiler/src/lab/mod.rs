@@ -48,7 +48,7 @@ use crate::text::plural;
 use crate::verdict::Side;
 use plan::Build;
 use runs::Lab;
-pub use settings::{FIRST_PLACEMENTS, Options, Settings, has_cost};
+pub use settings::{Options, Settings, has_cost};
 
 /// A folder for temporary files whose name begins with `prefix`, which is removed however this program ends.
 ///

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use super::plan::{Job, Length, RunSpec};
 use super::record::plain;
 use super::registered::Registered;
-use super::settings::{FIRST_PLACEMENTS, is_slow};
+use super::settings::{has_cost, is_slow};
 use crate::load::BuiltinKind;
 use crate::load_profile::LoadProfile;
 use crate::recording::{Clock, Meter, Recording};
 use crate::text::{listed, plural};
-use crate::verdict::{HandlerRule, Limit, Limits, Statistic};
+use crate::verdict::{FIRST_PLACEMENTS, HandlerRule, Limit, Limits, MOST_PLACEMENTS, Statistic};
 
 /// Calls that each run needs of a handler to judge it: fewer are calls of something beside the load.
 const LEAST_CALLS: u64 = 20;
@@ -150,9 +150,9 @@ impl Session {
                 rate: None,
                 length: Length::Operations(operations),
             };
-            let cost = repeats(load.kind);
+            let cost = has_cost(load.kind);
             let wanted = Some(Arc::clone(&handlers));
-            is_wanted(&name).then(|| Job { part: Some(name), run, cost, wanted })
+            is_wanted(&name).then_some(Job { part: Some(name.clone()), run, cost, wanted })
         };
         self.loads.iter().filter_map(job).collect()
     }
@@ -180,20 +180,6 @@ impl Session {
                 format!("baseline  measured before on {cached} of these kernels, from the cache\n")
             }
         };
-        let unsteady: Vec<&str> = self
-            .loads
-            .iter()
-            .map(|load| load.kind)
-            .filter(|kind| !repeats(*kind))
-            .map(BuiltinKind::name)
-            .collect();
-        let operations = match unsteady.as_slice() {
-            [] => String::new(),
-            unsteady => format!(
-                "judged    handlers and operations, but no operations of {}\n",
-                unsteady.join(", ")
-            ),
-        };
         let boots = kernels.len() - snapshots;
         let booted = match boots {
             0 => String::new(),
@@ -203,7 +189,7 @@ impl Session {
         let sides = 2 * kernels.len() - cached;
         let seconds = expected(&kinds, sides, side_by_side) + boots as f64 * SECONDS_A_BOOT;
         format!(
-            "kernel    {}\n{kept}handlers  {}: {}\n{with}loads     {}: {}\n{operations}\
+            "kernel    {}\n{kept}handlers  {}: {}\n{with}loads     {}: {}\n\
              runs      {}, each from a snapshot: every build under every load in one placement; \
              loads under which the builds differ in up to {} placements\n\
              time      about {:.0} s{booted}; up to {FIRST_PLACEMENTS} times as long if the builds differ under every load\n",
@@ -301,18 +287,6 @@ fn expected(loads: &[BuiltinKind], sides: usize, side_by_side: u32) -> f64 {
 /// The name of the runs of a load.
 fn part(kernel: Option<&str>, kind: BuiltinKind) -> String {
     kernel.map_or(kind.name().to_owned(), |kernel| format!("{kernel}, {}", kind.name()))
-}
-
-/// Most placements of a build.
-pub use crate::verdict::MOST_PLACEMENTS;
-
-/// Whether operations take the same from run to run. One that starts a process or thread does not: it waits for files of the
-/// host, and of a build of Elkeid's driver compared with itself the cost of an `execve` was 42,000 to 75,000
-/// instructions, of a `setsid` 3,300 to 7,000, of an `exit` 3,470 to 3,770. Of an `accept` 51,000 instructions are TCP's, and
-/// differ from boot to boot by more than half a percent of the driver's (5,320 to 6,150).
-fn repeats(kind: BuiltinKind) -> bool {
-    use BuiltinKind::{Accept, CallUsermodehelper, Execve, Exit, Setsid};
-    !matches!(kind, Accept | CallUsermodehelper | Execve | Exit | Setsid)
 }
 
 /// Calls of a handler in the run with the fewest, of those of a part.

@@ -9,6 +9,7 @@ use super::plan::{Job, Length, RunSpec};
 use crate::error::{Failure, exit};
 use crate::load::{BuiltinKind, Rate};
 use crate::recording::{Clock, Meter};
+use crate::verdict::FIRST_PLACEMENTS;
 
 /// Operations of a run where none were asked for: enough calls for a TP99, and so many timer
 /// interrupts that one more or less in a handler hardly moves its average.
@@ -27,9 +28,6 @@ const OPERATIONS_IF_SLOW: u64 = 400;
 
 /// CPUs under wall clock: the fewest that can get in each other's way.
 const CPUS: u32 = 2;
-
-/// Placements of two builds to begin with.
-pub const FIRST_PLACEMENTS: u32 = 3;
 
 /// What a lab is asked for. `None` is a default that depends on the rest.
 #[derive(Debug, Clone)]
@@ -154,7 +152,7 @@ impl Options {
         let two = !self.candidate.is_empty();
         // Two rounds of ABBA in two boots: enough runs for a gate over many handlers.
         let usual = if two { 2 } else { 1 };
-        let placements = self.placements.unwrap_or(if two { FIRST_PLACEMENTS } else { 1 });
+        let placements = self.placements.unwrap_or(if two { FIRST_PLACEMENTS as u32 } else { 1 });
         let run = self.run();
         let counted = matches!(run.length, Length::Operations(_)) && self.rate.is_none();
         let cost = self.cost

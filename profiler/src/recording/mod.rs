@@ -173,7 +173,7 @@ pub struct DriverCost {
     pub load: BuiltinKind,
     /// Operations that were measured each time.
     pub operations: u64,
-    /// What the figures are. Counted instructions are the mean of the middle half of the operations, and their fields end in
+    /// What the figures are. Counted instructions are the mean of the operations, and their fields end in
     /// `_instructions` in place of `_ns`.
     #[serde(default, skip_serializing_if = "Meter::is_probes")]
     pub meter: Meter,

@@ -7,13 +7,13 @@ use super::Planned;
 use crate::error::Failure;
 use crate::lab::plan::Job;
 use crate::lab::runs::Lab;
-use crate::lab::session::{MOST_PLACEMENTS, Reach};
-use crate::lab::{FIRST_PLACEMENTS, Measured, Settings, count};
+use crate::lab::session::Reach;
+use crate::lab::{Measured, Settings, count};
 use crate::progress::Progress;
 use crate::recording::Recording;
 use crate::recording::unlike::What;
 use crate::text::listed;
-use crate::verdict::{self, Rule, Run, Side, Sides};
+use crate::verdict::{self, FIRST_PLACEMENTS, MOST_PLACEMENTS, Rule, Run, Side, Sides};
 
 /// What was measured so far.
 pub(super) struct Rounds<'a> {
@@ -127,7 +127,7 @@ impl<'a> Rounds<'a> {
 
 /// One placement, then as many as a difference needs, then one more each time.
 fn next_end(measured: u32) -> u32 {
-    (measured + 1).max(FIRST_PLACEMENTS).min(MOST_PLACEMENTS as u32)
+    (measured + 1).max(FIRST_PLACEMENTS as u32).min(MOST_PLACEMENTS as u32)
 }
 
 /// Measures both builds; the baseline only where `cached` has no run, which gets the new ones.
