@@ -152,7 +152,7 @@ impl Session {
             };
             let cost = has_cost(load.kind);
             let wanted = Some(Arc::clone(&handlers));
-            is_wanted(&name).then_some(Job { part: Some(name.clone()), run, cost, wanted })
+            is_wanted(&name).then_some(Job { part: Some(name), run, cost, wanted })
         };
         self.loads.iter().filter_map(job).collect()
     }

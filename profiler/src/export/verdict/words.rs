@@ -60,17 +60,27 @@ pub(super) fn evidence(line: &Line) -> String {
             percent(allowed)
         ),
         Evidence::NoCall => "it has no calls".to_owned(),
-        Evidence::OtherUnit => match (line.meter, line.budget.is_some()) {
-            (Meter::Probes, true) => "its recordings count instructions: write the budget as 'HANDLER:tp99<3000 instructions'",
-            (Meter::Exact, true) => "its recordings have durations: write the budget as 'HANDLER:tp99<2us'",
-            (Meter::Exact, false) => "its recordings count instructions: write the limit as 'tp99=+5 instructions'",
-            (Meter::Probes, false) => "its recordings have durations: write the limit as 'tp99=+20ns'",
-        }
-        .to_owned(),
+        Evidence::OtherUnit => other_unit(line.meter, line.budget.is_some()).to_owned(),
         Evidence::NoMatch if load_of(&line.handler).is_some() => {
             format!("no {} was counted with the driver and without it", line.handler)
         }
         Evidence::NoMatch => format!("no handler of the candidate matches `{}`", line.handler),
+    }
+}
+
+/// What to write instead of a budget or limit in the unit of the other meter.
+const fn other_unit(meter: Meter, is_budget: bool) -> &'static str {
+    match (meter, is_budget) {
+        (Meter::Probes, true) => {
+            "its recordings count instructions: write the budget as 'HANDLER:tp99<3000 instructions'"
+        }
+        (Meter::Exact, true) => {
+            "its recordings have durations: write the budget as 'HANDLER:tp99<2us'"
+        }
+        (Meter::Exact, false) => {
+            "its recordings count instructions: write the limit as 'tp99=+5 instructions'"
+        }
+        (Meter::Probes, false) => "its recordings have durations: write the limit as 'tp99=+20ns'",
     }
 }
 
