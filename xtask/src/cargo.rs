@@ -23,10 +23,12 @@ pub(crate) const TESTED: [&str; 5] =
 
 /// More of cargo's arguments, for the unit tests. They compile the library a second time in any case: without optimisation that
 /// takes a quarter of the time, and the arithmetic of `profiler` is checked. Of the programs, xtask alone has unit tests.
-pub(crate) const UNIT_TESTS: [&str; 9] = [
+pub(crate) const UNIT_TESTS: [&str; 11] = [
     "--lib",
     "--bin",
     "xtask",
+    "--test",
+    "pairing",
     "--config",
     "profile.release.package.profiler.opt-level=0",
     "--config",
@@ -142,6 +144,7 @@ mod tests {
             .collect();
         tested.sort_unstable();
         tested.dedup();
-        assert_eq!(tested, ["\"bin\" \"xtask\"", "\"test\" \"host\"", "--lib"]);
+        let named = ["\"bin\" \"xtask\"", "\"test\" \"host\"", "\"test\" \"pairing\"", "--lib"];
+        assert_eq!(tested, named);
     }
 }
