@@ -1,5 +1,6 @@
 //! The command line; clap types stay here.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
@@ -164,13 +165,13 @@ impl TestbedArgs {
 
 const GATE_POWER_EXAMPLES: &str = "\
 Examples:
-  # counted instructions: 40 decisions on the same driver, 20 on one that is 1 % slower, 10 on one with an instruction more
-  cargo xtask gate-power --decisions 0=40,1=20,+1=10
-  # probes under virtual time
-  cargo xtask gate-power --measure virtual --operations 5000 --decisions 0=20,1=10,2=10,5=5
-  # on the wall clock, with a second load on every CPU
-  cargo xtask gate-power --measure wall --noise --operations 5000 --decisions 0=10,50=10
-What was measured stays in target/gate-power and is not measured again; remove it to start again.";
+  # 300 decisions on builds of equal cost, and 20 on one that is 1 % slower in a handler
+  cargo xtask gate-power --handler 'connect_*' --decisions 0=300,1=20
+  # a handler with an instruction more, and a limit that allows none
+  cargo xtask gate-power --handler 'connect_*' --max-regression tp50=+0 --decisions 0=20,+1=20
+  # another driver, all of its handlers
+  cargo xtask gate-power --driver ../driver --module my_driver.ko --build 'make KVERSION=6.1.0-56-amd64' --decisions 0=20
+Decisions stay in target/gate-power and are not made again; remove it to start again.";
 
 /// Arguments of `gate-power`.
 #[derive(Debug, Clone, clap::Args)]
@@ -181,30 +182,27 @@ pub(crate) struct GatePowerArgs {
         long,
         value_delimiter = ',',
         value_name = "PERCENT=COUNT|+N=COUNT",
-        default_value = "0=40,1=20,+1=10"
+        default_value = "0=40,1=20"
     )]
     pub(crate) decisions: Vec<Wanted>,
-    /// The handler that is made slower.
-    #[arg(long, default_value = "connect_syscall_handler")]
-    pub(crate) handler: String,
-    /// How handlers are measured.
-    #[arg(long, value_enum, default_value_t = Measure::Exact)]
-    pub(crate) measure: Measure,
-    /// Keep the CPUs of this machine busy by turns meanwhile.
+    /// Handlers that the gate judges [default: all].
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) handler: Option<String>,
+    /// Limit that the gate judges by [default: its own].
+    #[arg(long, value_name = "LIMIT")]
+    pub(crate) max_regression: Option<String>,
+    /// Folder of a driver with the Kbuild or Makefile that names its objects [default: the test module's].
+    #[arg(long, requires_all = ["module", "build"])]
+    pub(crate) driver: Option<PathBuf>,
+    /// The file that is built.
+    #[arg(long, value_name = "FILE.ko", default_value = "hids_testbed.ko")]
+    pub(crate) module: String,
+    /// Shell command that builds it for the 6.1 kernel of `cargo xtask setup`, run in a copy of the folder.
+    #[arg(long, value_name = "COMMAND", requires = "driver")]
+    pub(crate) build: Option<String>,
+    /// Program to measure [default: a release build].
     #[arg(long)]
-    pub(crate) noise: bool,
-    /// Operations of the load in each run.
-    #[arg(long, default_value_t = 1_000)]
-    pub(crate) operations: u64,
-    /// Boots of each decision.
-    #[arg(long, default_value_t = 2)]
-    pub(crate) boots: u32,
-    /// Rounds of ABBA in each boot.
-    #[arg(long, default_value_t = 2)]
-    pub(crate) rounds: u32,
-    /// Boots that run side by side [default: what `profiler lab` takes].
-    #[arg(long)]
-    pub(crate) jobs: Option<u32>,
+    pub(crate) profiler: Option<PathBuf>,
 }
 
 /// How many decisions on which change.
@@ -241,30 +239,6 @@ impl std::str::FromStr for Wanted {
         let percent: f64 = slower.parse().map_err(|_| bad())?;
         let slower = Slower::Percent(percent);
         if (0.0..=1000.0).contains(&percent) { Ok(Self { slower, count }) } else { Err(bad()) }
-    }
-}
-
-/// How the handlers of a decision are measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Measure {
-    /// Instructions, counted from outside.
-    Exact,
-    /// Probes under virtual time.
-    Virtual,
-    /// Probes on the wall clock.
-    Wall,
-}
-
-impl Measure {
-    pub(crate) const ALL: [Self; 3] = [Self::Exact, Self::Virtual, Self::Wall];
-
-    /// Its name on command lines and in paths.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Exact => "exact",
-            Self::Virtual => "virtual",
-            Self::Wall => "wall",
-        }
     }
 }
 

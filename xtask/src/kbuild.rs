@@ -11,7 +11,7 @@ use crate::process;
 use crate::setup::{self, BUILD_FOLDER};
 
 /// This machine's compiler, for kernels that it can build for.
-const COMPILER: &str = "gcc-12";
+pub(crate) const COMPILER: &str = "gcc-12";
 
 /// Shell script; arguments: the kernel's folder, the sources, the release. Its mounts are visible to it and its
 /// children only, and end with them.

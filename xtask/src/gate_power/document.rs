@@ -1,110 +1,144 @@
-//! The table in docs.
+//! The table in docs, and bounds of its shares.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::Result;
 
+use crate::paths::Paths;
 use crate::process;
+use crate::setup;
 
-use super::decision::Decision;
-use crate::cli::Slower;
+use super::{Decision, HANDLER, Kind, SERIES, variant::MODULE};
 
 const HEAD: &str = "\
 # How well the gate judges
 
-Decisions of `profiler gate` with its default settings on builds of the test module, one of which is slower by a known
-number of instructions in every call of one handler. The limits are the defaults, or those that the row names. The instructions are compiled in, so no parameter or file reveals them. Each
-decision has its own boots. *False alarms* are decisions in which a handler failed that is not slower; *found* are those in
-which only the slower handler failed. *Others pass* are those in which every handler that is not slower passed. On the wall
-clock, the percentage is of the handler's fastest call, and the length of one iteration comes from the fastest calls of two
-builds, both measured in a boot of their own on the quiet machine; averages under a second load are longer.
+Decisions of `profiler gate --baseline A --candidate B --cache C`, each on two builds of a driver with different bytes. Where no handler is slower, both *cost the same*: every function has the same
+instructions, which is checked, and lies elsewhere. A seed decides in which order objects are linked, among them three more with a function that nothing calls and data that nothing reads, of other names and sizes (1 to
+3,000 bytes), and whether functions are aligned to 16, 32 or 64 bytes, or not moved by how hot they are. Where a handler is slower, the candidate also has so many instructions more compiled into it. Up to 32
+candidates share a baseline, which the gate measures once.
+
+A *false alarm* is a decision in which something failed that is not slower; *found* are those in which the slower handler failed. Bounds are exact (Clopper and Pearson), one-sided, at 95 %: so many false alarms at most, and
+so many found at least, for builds that are varied in this way. A limit does not find what it allows: an instruction is less than the default floor of four; `tp50=+0` allows none. *Placements* has the number of
+decisions that took so many.
 
 Written by `cargo xtask gate-power` (see its help); [gate.md](gate.md) has the rule.
 ";
 
-/// Decisions of one kind: how measured, noise, handler, the change in instructions, and in thousandths of a percent,
-/// and the limit.
-type Kind = (String, bool, String, u64, u64, Option<String>);
-
-fn kinds(decisions: &[Decision]) -> BTreeMap<Kind, Vec<&Decision>> {
-    let mut kinds: BTreeMap<Kind, Vec<&Decision>> = BTreeMap::new();
-    for decision in decisions {
-        let (instructions, change) = match decision.slower {
-            Slower::Instructions(count) => (count, 0),
-            Slower::Percent(percent) => (0, (percent * 1000.0).round() as u64),
-        };
-        let handler = if decision.is_slower() { decision.handler.clone() } else { String::new() };
-        let (measure, limit) = (decision.measure.clone(), decision.limit.clone());
-        let kind = (measure, decision.noisy, handler, instructions, change, limit);
-        kinds.entry(kind).or_default().push(decision);
-    }
-    kinds
-}
-
 /// The document.
-pub(super) fn render(decisions: &[Decision]) -> Result<String> {
+pub(super) fn render(paths: &Paths, profiler: &Path, decisions: &[Decision]) -> Result<String> {
     let mut text = HEAD.to_owned();
-    let command: Vec<String> = std::env::args().skip(1).collect();
-    let date = process::stdout(Command::new("date").args(["-u", "+%Y-%m-%d"]))?;
+    let version = |program: &Path| -> Result<String> {
+        let text = process::stdout(Command::new(program).arg("--version"))?;
+        Ok(text.lines().next().unwrap_or_default().to_owned())
+    };
     let _ = writeln!(
         text,
-        "\nOn {}, last with `cargo xtask {}`, on {}.\n",
-        date.trim(),
-        command.join(" "),
-        machine()
+        "\nMeasured until {} by {} with {} and Linux {} on {}. Seconds are without the builds; the machine did other work meanwhile.\n",
+        decisions.iter().map(|one| &*one.date).max().unwrap_or("now"),
+        version(profiler)?,
+        version(Path::new("qemu-system-x86_64"))?,
+        setup::kernel(paths, SERIES)?.release,
+        machine(),
     );
-    text.push_str(
-        "| measured | slower handler | by | limit | decisions | found | false alarms | others pass | undecided | measured change | seconds a decision |\n\
-         |---|---|---:|---|---:|---:|---:|---:|---:|---|---:|\n",
-    );
-    for ((measure, noisy, handler, _, _, limit), decisions) in kinds(decisions) {
-        let count = |is: fn(&Decision) -> bool| decisions.iter().filter(|one| is(one)).count();
-        let slower = decisions.first().map_or(Slower::Percent(0.0), |one| one.slower);
-        let (by, found) = match slower {
-            Slower::Percent(0.0) => ("0".to_owned(), "-".to_owned()),
-            Slower::Percent(percent) => {
-                (format!("+{percent} %"), count(Decision::found).to_string())
-            }
-            Slower::Instructions(more) => {
-                (format!("+{}", super::instructions(more)), count(Decision::found).to_string())
-            }
-        };
-        let _ = writeln!(
-            text,
-            "| {measure}{} | {} | {by} | {} | {} | {found} | {} | {} | {} | {} | {} |",
-            if noisy { ", second load on every CPU" } else { "" },
-            if handler.is_empty() { "none" } else { &handler },
-            limit.as_deref().unwrap_or("default"),
-            decisions.len(),
-            count(Decision::is_false_alarm),
-            count(Decision::others_passed),
-            count(|one| one.outcome == "inconclusive"),
-            range(decisions.iter().filter_map(|one| one.measured), |v| format!("{v:+.2} %")),
-            range(decisions.iter().map(|one| one.seconds), |v| format!("{v:.0}")),
-        );
+    let equal = decisions.iter().filter(|one| one.kind.slower.is_none());
+    let mut pairs: BTreeMap<_, bool> = BTreeMap::new();
+    for one in equal {
+        *pairs.entry((&one.kind.driver, one.seed)).or_default() |= !one.false_alarms.is_empty();
     }
-    let mut designs: Vec<String> =
-        decisions.iter().map(|one| format!("{}: {}", one.measure, one.design)).collect();
-    designs.sort_unstable();
-    designs.dedup();
-    let _ = writeln!(text, "\nA decision rests on, {}.", designs.join("; "));
+    let alarms = pairs.values().filter(|alarm| **alarm).count();
+    let _ = writeln!(
+        text,
+        "Of **{} pairs** of builds of equal cost, {alarms} had a false alarm by any row's limits: at most {}.\n",
+        pairs.len(),
+        share(highest(alarms, pairs.len())),
+    );
+    let _ = writeln!(
+        text,
+        "| driver | handlers | slower: `{HANDLER}` by instructions or % | limit | decisions | false alarms | at most | found | at least | inconclusive | placements | measured change | seconds a decision, median (longest) |\n\
+         |---|---|---|---|---:|---:|---:|---:|---:|---:|---|---|---:|"
+    );
+    let mut kinds: BTreeMap<&Kind, Vec<&Decision>> = BTreeMap::new();
+    for decision in decisions {
+        kinds.entry(&decision.kind).or_default().push(decision);
+    }
+    for (kind, decisions) in kinds {
+        text.push_str(&row(kind, &decisions));
+    }
     Ok(text)
 }
 
-/// Smallest to largest.
-fn range(values: impl Iterator<Item = f64>, show: impl Fn(f64) -> String) -> String {
-    let mut sorted: Vec<f64> = values.collect();
-    sorted.sort_unstable_by(f64::total_cmp);
-    match (sorted.first(), sorted.last()) {
-        (Some(first), Some(last)) if show(*first) != show(*last) => {
-            format!("{} to {}", show(*first), show(*last))
-        }
-        (Some(first), _) => show(*first),
-        _ => "-".to_owned(),
+fn row(kind: &Kind, decisions: &[&Decision]) -> String {
+    let all = decisions.len();
+    let count = |is: fn(&Decision) -> bool| decisions.iter().filter(|one| is(one)).count();
+    let alarms = count(|one| !one.false_alarms.is_empty());
+    let found = count(|one| one.found);
+    let (by, found, at_least) = match &kind.slower {
+        None => ("-".to_owned(), "-".to_owned(), "-".to_owned()),
+        Some(by) => (format!("+{by}"), found.to_string(), share(lowest(found, all))),
+    };
+    let mut placements: BTreeMap<u64, usize> = BTreeMap::new();
+    for one in decisions {
+        *placements.entry(one.placements).or_default() += 1;
     }
+    let placements: Vec<String> = placements
+        .iter()
+        .map(|(placements, decisions)| format!("{placements}: {decisions}"))
+        .collect();
+    let sorted = |values: &dyn Fn(&Decision) -> Option<f64>| {
+        let mut values: Vec<f64> = decisions.iter().filter_map(|one| values(one)).collect();
+        values.sort_unstable_by(f64::total_cmp);
+        values
+    };
+    let change = match &sorted(&|one| one.change)[..] {
+        [] => "-".to_owned(),
+        [first, .., last] if first != last => format!("{first:+.1} to {last:+.1}"),
+        [first, ..] => format!("{first:+.1}"),
+    };
+    let seconds = sorted(&|one| Some(one.seconds));
+    let driver = if kind.driver == MODULE { "test module" } else { &kind.driver };
+    format!(
+        "| {driver} | {} | {by} | {} | {all} | {alarms} | {} | {found} | {at_least} | {} | {} | {change} | {:.0} ({:.0}) |\n",
+        kind.handler.as_ref().map_or("all".to_owned(), |glob| format!("`{glob}`")),
+        kind.limit.as_ref().map_or("default".to_owned(), |limit| format!("`{limit}`")),
+        share(highest(alarms, all)),
+        count(|one| one.outcome == "inconclusive"),
+        placements.join(", "),
+        seconds[all / 2],
+        seconds[all - 1],
+    )
+}
+
+fn share(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// The largest share of which as few as `some` of `all` are seen in one of twenty cases.
+fn highest(some: usize, all: usize) -> f64 {
+    let at_most = |share: f64| -> f64 {
+        let mut term = (1.0 - share).powf(all as f64);
+        let mut sum = term;
+        for one in 0..some {
+            term *= (all - one) as f64 / (one + 1) as f64 * share / (1.0 - share);
+            sum += term;
+        }
+        sum
+    };
+    let (mut low, mut high) = (0.0, 1.0);
+    while some < all && high - low > 1e-9 {
+        let middle = (low + high) / 2.0;
+        if at_most(middle) > 0.05 { low = middle } else { high = middle }
+    }
+    high
+}
+
+/// The smallest share, likewise.
+fn lowest(some: usize, all: usize) -> f64 {
+    1.0 - highest(all - some, all)
 }
 
 /// CPU model and count; no names.
@@ -116,26 +150,23 @@ fn machine() -> String {
         .filter_map(|line| line.split_once(':'))
         .map(|(_, model)| model.trim())
         .collect();
-    match models.first() {
-        Some(model) => format!("{} CPUs of {model}", models.len()),
-        None => "a CPU of unknown model".to_owned(),
-    }
+    format!("{} CPUs of {}", models.len(), models.first().unwrap_or(&"unknown model"))
 }
 
-/// No false alarm; where instructions were counted, every change is found; else everything from +2 % on, and +1 %
-/// eight times of ten.
-pub(super) fn keeps_promises(decisions: &[Decision]) -> bool {
-    !decisions.iter().any(Decision::is_false_alarm)
-        && kinds(decisions).into_iter().all(|((measure, ..), decisions)| {
-            let slower = decisions.first().map_or(Slower::Percent(0.0), |one| one.slower);
-            let found = decisions.iter().filter(|one| one.found()).count() as f64;
-            let needed = match (measure.as_str(), slower) {
-                (_, Slower::Percent(0.0)) => 0.0,
-                ("exact", _) | ("virtual", Slower::Percent(2.0..)) => 1.0,
-                (_, Slower::Percent(50.0..)) => 1.0,
-                ("virtual", Slower::Percent(1.0..)) => 0.8,
-                _ => 0.0,
-            };
-            found >= needed * decisions.len() as f64
-        })
+#[cfg(test)]
+mod tests {
+    use super::{highest, lowest};
+
+    /// Values of R's `binom.test(..., conf.level = 0.9)`.
+    #[test]
+    fn bounds_are_exact() {
+        let near =
+            |value: f64, known: f64| assert!((value - known).abs() < 5e-5, "{value} {known}");
+        near(highest(0, 300), 0.0099);
+        near(highest(0, 40), 0.0722);
+        near(highest(1, 40), 0.11319);
+        near(lowest(20, 20), 0.8609);
+        near(lowest(0, 20), 0.0);
+        near(highest(20, 20), 1.0);
+    }
 }
