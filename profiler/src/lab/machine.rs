@@ -33,6 +33,9 @@ const STATE: i32 = 4;
 /// Bytes of the console that are kept: what a guest prints before these is forgotten.
 const CONSOLE_BYTES: u64 = 1 << 20;
 
+/// The console's text, in the folder of a machine.
+const CONSOLE: &str = "console.txt";
+
 /// Lines of a report of the kernel that an error carries.
 const REPORT_LINES: usize = 30;
 
@@ -277,7 +280,7 @@ impl<'a> Machine<'a> {
     fn trouble(&mut self) -> Option<Trouble> {
         let text = self.console();
         // For `--logs`, and for what an error quotes.
-        let _ = fs::write(self.folder.join("console.txt"), &text);
+        let _ = fs::write(self.folder.join(CONSOLE), &text);
         Trouble::find(text.lines().map(str::trim_end))
     }
 
@@ -291,7 +294,7 @@ impl<'a> Machine<'a> {
         if let Some(trouble) = self.trouble() {
             return MachineError::Trouble(trouble);
         }
-        let console = fs::read_to_string(self.folder.join("console.txt")).unwrap_or_default();
+        let console = fs::read_to_string(self.folder.join(CONSOLE)).unwrap_or_default();
         let lines: Vec<&str> = console.lines().collect();
         let last = lines[lines.len().saturating_sub(REPORT_LINES / 2)..].join("\n");
         let text = [what, said(&self.folder), last].join("\n");
@@ -392,13 +395,21 @@ pub(super) fn qemu() -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
+/// A copy of the console's text that stays: the folder of a lab goes with it, unless `--logs` names one.
+fn kept(console: &Path) -> PathBuf {
+    let copy = || {
+        let file =
+            tempfile::Builder::new().prefix("profiler-console-").suffix(".txt").tempfile()?;
+        let (_, path) = file.keep()?;
+        fs::copy(console, &path).map(|_| path)
+    };
+    copy().unwrap_or_else(|_: io::Error| console.to_owned())
+}
+
 impl MachineError {
     /// What it means to the user; `at` says for which build and run it was.
     pub(super) fn into_failure(self, at: &str, module: Option<&str>, folder: &Path) -> Failure {
-        let kept = format!(
-            "the kernel's messages: {}, kept with --logs FOLDER",
-            folder.join("console.txt").display()
-        );
+        let kept = format!("the kernel's messages: {}", kept(&folder.join(CONSOLE)).display());
         match self {
             Self::Unusable(text) => Failure::new(exit::CANNOT_MEASURE, of_plugin(&text)),
             Self::Interrupted(signal) => {
@@ -451,5 +462,22 @@ fn of_plugin(text: &str) -> String {
              them), or measure with --meter probes"
         ),
         false => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_names_messages_that_outlive_the_lab() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(CONSOLE), "last words").unwrap();
+        let failure =
+            MachineError::Broken("gone".to_owned()).into_failure("boot 1", None, folder.path());
+        drop(folder);
+        let path = failure.message.rsplit("messages: ").next().unwrap();
+        assert_eq!(fs::read_to_string(path).unwrap(), "last words");
+        fs::remove_file(path).unwrap();
     }
 }
