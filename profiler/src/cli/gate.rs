@@ -105,6 +105,10 @@ pub struct BuildsArgs {
     /// Print what would be measured, and how long it would take, and measure nothing.
     #[arg(long, requires = "compared")]
     pub plan: bool,
+    /// Leave out the loads that run no function that differs between the builds. Builds whose code and data are equal pass
+    /// without a measurement in any case.
+    #[arg(long, requires = "compared")]
+    pub changed_only: bool,
     /// Further parameters of the driver, as insmod takes them.
     #[arg(long, value_name = "NAME=VALUE ...", requires = "compared", default_value = "")]
     pub module_params: String,
@@ -132,6 +136,7 @@ impl BuildsArgs {
             ("--kernel", !self.kernel.is_empty()),
             ("--handler", !self.handlers.is_empty()),
             ("--plan", self.plan),
+            ("--changed-only", self.changed_only),
             ("--module-params", !self.module_params.is_empty()),
             ("--out", self.out.is_some()),
             ("--cache", self.cache.is_some()),

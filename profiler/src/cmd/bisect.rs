@@ -56,9 +56,15 @@ fn judge(
         out: None,
         cache: None,
         logs: args.logs.clone(),
+        changed_only: false,
     };
     let rule = Rule { limits: args.max_regression, ..Rule::default() };
-    let measured = Planned::of(builds).and_then(|planned| planned.decide(&[], rule, progress));
+    let changed = builds.changed();
+    if let Some(equal) = changed.as_ref().filter(|changed| changed.is_nothing()) {
+        return Ok(judged(&GateReport::of_equal(equal.words(), rule.alpha)));
+    }
+    let measured =
+        Planned::of(builds, changed).and_then(|planned| planned.decide(&[], rule, progress));
     match measured {
         Ok((report, _)) => Ok(judged(&report)),
         Err(failure) if is_of_build(failure.code) => {

@@ -69,7 +69,20 @@ fn of_builds(args: &GateArgs, rule: Rule) -> Result<(), Failure> {
     for file in builds {
         check_parameters(file, &args.builds.module_params)?;
     }
-    let planned = Planned::of(options(&args.builds))?;
+    let options = options(&args.builds);
+    let changed = options.changed();
+    // A budget and a new baseline need figures.
+    if let Some(equal) = changed.as_ref().filter(|changed| changed.is_nothing())
+        && rule.budgets.is_empty()
+        && args.update_baseline.is_none()
+    {
+        let report = GateReport::of_equal(equal.words(), rule.alpha);
+        return match args.builds.plan {
+            true => to_stdout(&(conclusion(report.outcome, &report.summary) + "\n")),
+            false => Outputs::open(args)?.write(args, &report),
+        };
+    }
+    let planned = Planned::of(options, changed)?;
     if args.builds.plan {
         return to_stdout(&planned.text());
     }
@@ -94,6 +107,7 @@ fn options(args: &BuildsArgs) -> Options {
         out: args.out.clone(),
         cache: args.cache.clone(),
         logs: args.logs.clone(),
+        changed_only: args.changed_only,
     }
 }
 

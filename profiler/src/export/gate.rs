@@ -82,6 +82,9 @@ pub(super) fn points(report: &GateReport) -> Vec<(&'static str, String)> {
         };
         points.push((what, format!("{} {}: {}", line.subject(), line.figure(), line.evidence)));
     }
+    if let (Some(words), false) = (&report.changed, report.is_of_equal()) {
+        points.push(("changed", words.clone()));
+    }
     if let Some(LeftOut { unreached, not_judged }) = &report.left_out {
         if !unreached.is_empty() {
             let count = unreached.len();
@@ -104,6 +107,9 @@ fn markdown_for_reader(report: &GateReport) -> String {
     text.push('\n');
     for (what, words) in points(report) {
         let _ = writeln!(text, "- **{what}**: {}", markdown_cell(&words));
+    }
+    if report.is_of_equal() {
+        return text;
     }
     text.push_str("\n<details><summary>all figures</summary>\n\n");
     for part in &report.parts {
@@ -202,9 +208,9 @@ pub fn junit(report: &GateReport) -> Vec<u8> {
         cases.push(Case {
             suite: "gate".to_owned(),
             name: report.outcome.to_string(),
-            status: Status::Error,
+            status: if report.is_of_equal() { Status::Passed } else { Status::Error },
             message: report.summary.clone(),
-            system_out: String::new(),
+            system_out: if report.is_of_equal() { report.summary.clone() } else { String::new() },
         });
     }
     junit::document("profiler gate", &cases)

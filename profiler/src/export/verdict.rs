@@ -174,6 +174,9 @@ pub struct GateReport {
     /// What changed in handlers that failed or became faster, where calls were counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<Reason>,
+    /// What differs between the code of two builds that the gate has measured, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed: Option<String>,
     /// What was not judged, if the gate has chosen what to measure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<LeftOut>,
@@ -209,6 +212,7 @@ impl GateReport {
             parts: gate.parts.iter().map(PartRecord::of).collect(),
             notes: gate.notes.iter().map(words::note).collect(),
             reasons: reasons::reasons(&gate),
+            changed: None,
             left_out: None,
             lines: gate.lines.into_iter().map(in_words).collect(),
         }
@@ -222,10 +226,42 @@ impl GateReport {
         Self { left_out: Some(left_out), ..self }
     }
 
+    /// A pass of two builds whose code and data are equal, by `words` about what differs: nothing was measured.
+    #[must_use]
+    pub fn of_equal(words: String, alpha: f64) -> Self {
+        Self {
+            schema: GATE_SCHEMA.to_owned(),
+            version: REPORT_VERSION,
+            tool: Tool::this(),
+            outcome: Outcome::Pass,
+            exit_code: exit::OK,
+            summary: format!(
+                "code and data of both builds are equal ({words}): nothing was measured"
+            ),
+            alpha,
+            confidence: CONFIDENCE,
+            comparisons: 0,
+            parts: Vec::new(),
+            notes: Vec::new(),
+            reasons: Vec::new(),
+            changed: Some(words),
+            left_out: Some(LeftOut::default()),
+            lines: Vec::new(),
+        }
+    }
+
+    /// Whether nothing was measured, because both builds are equal.
+    #[must_use]
+    pub fn is_of_equal(&self) -> bool {
+        self.outcome == Outcome::Pass && self.parts.is_empty()
+    }
+
     /// The outcome in a line for a reader.
     #[must_use]
     pub fn headline(&self) -> String {
-        if matches!(self.outcome, Outcome::NotComparable | Outcome::TooFewRuns) {
+        if matches!(self.outcome, Outcome::NotComparable | Outcome::TooFewRuns)
+            || self.is_of_equal()
+        {
             return self.summary.clone();
         }
         let kinds: [fn(&Line<String>) -> bool; 3] = [

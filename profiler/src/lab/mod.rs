@@ -8,6 +8,7 @@
 mod boots;
 pub mod builds;
 pub mod cache;
+pub mod changed;
 pub mod counts;
 pub mod exact;
 mod files;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::changed::Changed;
 use super::plan::{Job, Length, RunSpec};
 use super::record::plain;
 use super::registered::Registered;
@@ -131,6 +132,32 @@ impl Session {
         let chosen = self.module_params.split_ascii_whitespace().filter(|chosen| !is_set(chosen));
         self.module_params = chosen.chain(more.iter().copied()).collect::<Vec<_>>().join(" ");
         self
+    }
+
+    /// The same for the loads that run what `changed`: those of each handler that may run one of these functions. All, if there
+    /// is no such handler, or if none of the loads is for it.
+    #[must_use]
+    pub fn only(&self, changed: &Changed) -> Self {
+        let is_for = |load: &Load, name: &str| load.handlers.iter().any(|it| it.matches(name));
+        let mut reached: BTreeSet<&str> = BTreeSet::new();
+        let mut narrowed = Self { handlers: BTreeSet::new(), ..self.clone() };
+        for handler in &self.handlers {
+            let runs = changed.reached_from(handler);
+            let new = changed.functions.iter().map(String::as_str);
+            let before = new.filter(|name| runs.contains(name)).map(|name| reached.insert(name));
+            if before.count() > 0 {
+                narrowed.handlers.insert(handler.clone());
+            }
+        }
+        let has_load = |name: &String| self.loads.iter().any(|load| is_for(load, name));
+        if changed.rest
+            || reached.len() < changed.functions.len()
+            || !narrowed.handlers.iter().all(has_load)
+        {
+            return self.clone();
+        }
+        narrowed.loads.retain(|load| narrowed.handlers.iter().any(|name| is_for(load, name)));
+        narrowed
     }
 
     /// The runs each time that the driver is loaded, of the loads that `is_wanted` by the name of their runs; `kernel` is
@@ -378,6 +405,31 @@ mod tests {
         assert_eq!(session.work(None, &|_| true).len(), 24);
         let none = Session::choose("mine", &[Registered::default()], &profiles(), &[]);
         assert!(none.unwrap_err().contains("stripped"));
+    }
+
+    #[test]
+    fn only_loads_of_handlers_that_run_what_changed_are_left() {
+        let names = |names: &[&str]| -> BTreeSet<String> {
+            names.iter().map(|name| (*name).to_owned()).collect()
+        };
+        let build = build(&["bind_handler", "exit_pre_handler", "unknown_hook"], &[]);
+        let all = Session::choose("hids_driver", &[build], &profiles(), &[]).unwrap();
+        let only = |functions: &[&str], rest| {
+            let calls = [("bind_handler", "helper"), ("unknown_hook", "other"), ("helper", "leaf")];
+            let calls = calls.map(|(by, called)| (by.to_owned(), names(&[called])));
+            let functions = names(functions);
+            all.only(&Changed { functions, rest, total: 9, calls: BTreeMap::from(calls) })
+        };
+        let leaf = only(&["leaf"], false);
+        assert_eq!((kinds(&leaf), leaf.handlers), (vec!["bind"], names(&["bind_handler"])));
+        assert_eq!(kinds(&only(&["leaf", "exit_pre_handler"], false)), ["bind", "exit"]);
+        for (functions, rest, why) in [
+            (&["leaf"][..], true, "data that no function refers to"),
+            (&["leaf", "other"], false, "a handler without a load"),
+            (&["leaf", "uncalled"], false, "a function that no handler runs"),
+        ] {
+            assert_eq!(only(functions, rest), all, "{why}");
+        }
     }
 
     #[test]

@@ -524,6 +524,71 @@ fn a_baseline_that_is_missing_or_damaged_is_told_apart() {
         .refused(7, "the baseline none.json does not exist");
 }
 
+/// A driver with one function, and `more` in a section that says nothing of what it does.
+fn driver(code: &[u8], more: &[u8]) -> Vec<u8> {
+    use object::write::{Object, StandardSection, Symbol, SymbolSection};
+    use object::{Architecture, BinaryFormat, Endianness, SectionKind};
+    use object::{SymbolFlags, SymbolKind, SymbolScope};
+    let mut file = Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
+    let info = b"license=GPL\0name=d\0vermagic=1.2.3 SMP\0";
+    for (name, data) in
+        [(".modinfo", &info[..]), (".gnu.linkonce.this_module", &[0; 64]), (".note.Linux", more)]
+    {
+        let section = file.add_section(Vec::new(), name.into(), SectionKind::ReadOnlyData);
+        file.append_section_data(section, data, 1);
+    }
+    let text = file.section_id(StandardSection::Text);
+    let value = file.append_section_data(text, code, 1);
+    file.add_symbol(Symbol {
+        name: b"hook".to_vec(),
+        value,
+        size: code.len() as u64,
+        kind: SymbolKind::Text,
+        scope: SymbolScope::Compilation,
+        weak: false,
+        section: SymbolSection::Section(text),
+        flags: SymbolFlags::None,
+    });
+    file.write().unwrap()
+}
+
+#[test]
+fn equal_builds_pass_without_a_measurement() {
+    let bench = Bench::new(slower(0.0));
+    for (name, code, more) in [
+        ("base.ko", &[0xc3][..], b"a"),
+        ("comment.ko", &[0xc3], b"b"),
+        ("nop.ko", &[0x90, 0xc3], b"a"),
+    ] {
+        fs::write(bench.path(name), driver(code, more)).unwrap();
+    }
+    // No emulator is at hand.
+    let run = |arguments: &str| {
+        let mut command = bench.command(arguments);
+        Ended::of(command.env("PATH", "").output().unwrap())
+    };
+    let said = "gate: pass: code and data of both builds are equal (0 of 1 function differs): nothing was measured\n";
+    let outputs = "--json gate.json --junit gate.xml --markdown gate.md --html gate.html";
+    for more in [outputs, "--plan", "--changed-only --quiet", "-H hook --kernel 1.2.3"] {
+        let equal = run(&format!("gate base.ko comment.ko {more}"));
+        equal.passed();
+        assert_eq!(equal.out, said);
+    }
+    let report: GateReport = serde_json::from_str(&bench.read("gate.json")).unwrap();
+    assert_eq!((report.outcome, report.exit_code), (Outcome::Pass, 0));
+    assert_eq!(report.changed.as_deref(), Some("0 of 1 function differs"));
+    assert!(bench.read("gate.xml").contains("failures=\"0\" errors=\"0\""));
+    for name in ["gate.xml", "gate.md", "gate.html"] {
+        assert!(bench.read(name).contains("nothing was measured"), "{name}");
+    }
+    // Figures are wanted, or code differs: no kernel is at hand.
+    for more in ["comment.ko --budget a:avg<1us", "comment.ko --update-baseline n.json", "nop.ko"] {
+        let measured = run(&format!("gate base.ko {more} -H hook --kernel none"));
+        assert!(measured.code != 0 && measured.error.contains("none"), "{measured:?}");
+    }
+    run("gate base.json candidate.json --changed-only").refused(2, "--changed-only is for two");
+}
+
 #[test]
 fn two_modules_are_builds() {
     let bench = Bench::new(slower(0.0));

@@ -8,6 +8,7 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use super::cache::{Cache, Key};
+use super::changed::Changed;
 use super::registered::Registered;
 use super::session::Session;
 use super::{KernelBuilds, builds, machine, private_folder, snapshots};
@@ -19,6 +20,7 @@ use crate::prepare;
 use crate::progress::Progress;
 use crate::recording::unlike::What;
 use crate::recording::{Clock, Meter, Recording, Series};
+use crate::text::listed;
 use crate::verdict::{self, Rule, Run, Sides};
 use rounds::Rounds;
 
@@ -44,12 +46,37 @@ pub struct Options {
     pub cache: Option<PathBuf>,
     /// Folder for the logs of the VMs.
     pub logs: Option<PathBuf>,
+    /// Leave out loads that run nothing that differs between the builds.
+    pub changed_only: bool,
+}
+
+impl Options {
+    /// What differs between the builds; `None` if that is not known.
+    #[must_use]
+    pub fn changed(&self) -> Option<Changed> {
+        let of = |file: &PathBuf| {
+            prepare::inspect(file).ok().map(|module| (module.name, module.built_for))
+        };
+        let pair = |base: &'_ PathBuf| {
+            let is_its = |other: &&PathBuf| of(base).is_some_and(|it| Some(it) == of(other));
+            Some((base.clone(), self.candidate.iter().find(is_its)?.clone()))
+        };
+        let pairs: Vec<(PathBuf, PathBuf)> =
+            self.baseline.iter().map(pair).collect::<Option<_>>()?;
+        let is_each = pairs.len() == self.candidate.len();
+        let pairs = pairs.iter().map(|(base, candidate)| (&**base, &**candidate));
+        Changed::between(pairs).filter(|_| is_each)
+    }
 }
 
 /// What is to be measured.
 pub struct Planned {
     options: Options,
+    /// What differs between the builds, if that is known.
+    changed: Option<Changed>,
     session: Session,
+    /// The part of it that is measured.
+    measured: Session,
     lab: super::Options,
     /// Removed with it, and what is in it: the builds, the program, the VMs' files.
     folder: PrivateFolder,
@@ -71,12 +98,16 @@ struct Cached {
 }
 
 impl Planned {
-    /// Chooses handlers, loads and kernels.
+    /// Chooses handlers, loads and kernels for builds of which this has `changed`.
     ///
     /// # Errors
     /// If a build or a kernel cannot be read, or there is nothing to measure.
-    pub fn of(options: Options) -> Result<Self, Failure> {
+    pub fn of(options: Options, changed: Option<Changed>) -> Result<Self, Failure> {
         let session = choose(&options)?;
+        let measured = match &changed {
+            Some(changed) if options.changed_only => session.only(changed),
+            _ => session.clone(),
+        };
         let lab = lab_options(&options, &session);
         lab.check()?;
         let folder = private_folder("profiler-gate-")?;
@@ -84,7 +115,9 @@ impl Planned {
         let side_by_side = available_parallelism().map_or(1, |cpus| cpus.get() as u32);
         let mut planned = Self {
             options,
+            changed,
             session,
+            measured,
             lab,
             folder,
             benches,
@@ -141,11 +174,34 @@ impl Planned {
         let is_kept =
             |release: &&&str| snapshots::kept().iter().any(|kept| kept.release == ***release);
         let snapshots = kernels.iter().filter(is_kept).count();
-        let mut text = self.session.text(&kernels, cached, snapshots, self.side_by_side);
+        let mut text = self.measured.text(&kernels, cached, snapshots, self.side_by_side);
+        if let Some(words) = self.words() {
+            text.push_str(&format!("changed   {words}\n"));
+        }
         if let Some(why) = &self.no_cache {
             text.push_str(&format!("cache     none: {why}\n"));
         }
         text
+    }
+
+    /// What differs between the builds, and what is left out therefore.
+    fn words(&self) -> Option<String> {
+        let words = self.changed.as_ref()?.words();
+        Some(match self.options.changed_only {
+            false => words,
+            true if self.measured == self.session => {
+                format!("{words}; every load may run that, and is measured")
+            }
+            true => {
+                let loads: Vec<&str> =
+                    self.measured.loads.iter().map(|load| load.kind.name()).collect();
+                let left_out = self.session.loads.len() - loads.len();
+                let loads = listed(&loads);
+                format!(
+                    "{words}; measured under the loads that run that ({loads}), not under {left_out} others"
+                )
+            }
+        })
     }
 
     /// Measures both builds and judges them; also gives the candidate's runs.
@@ -172,7 +228,7 @@ impl Planned {
         }
         let sides = Sides::new(&base, &candidate, allowed, false);
         let report = GateReport::of(verdict::gate(sides, &rule)).without(left_out);
-        Ok((report, candidate))
+        Ok((GateReport { changed: self.words(), ..report }, candidate))
     }
 }
 

@@ -7,7 +7,7 @@ use super::Planned;
 use crate::error::Failure;
 use crate::lab::plan::Job;
 use crate::lab::runs::Lab;
-use crate::lab::session::Reach;
+use crate::lab::session::{Reach, Session};
 use crate::lab::{Measured, Settings, count};
 use crate::progress::Progress;
 use crate::recording::Recording;
@@ -66,13 +66,20 @@ impl<'a> Rounds<'a> {
             .get(number)
             .and_then(|cached| cached.runs.clone())
             .unwrap_or_default();
-        let work = session.work(kernel, &|_| true);
+        let mut work = session.work(kernel, &|_| true);
+        let first = self.planned.changed.as_ref().map(|changed| session.only(changed));
+        let is_in = |job: &Job, of: &Session| {
+            of.loads.iter().any(|load| job.run.loads.contains(&load.kind))
+        };
+        work.retain(|job| is_in(job, &self.planned.measured));
+        work.sort_by_key(|job| first.as_ref().is_some_and(|first| !is_in(job, first)));
         let mut placements = 0..1;
         let mut jobs = work.clone();
         while !jobs.is_empty() {
             let measured = both(lab, placements.clone(), &jobs, &mut cached, progress);
             if self.reach.len() == number {
-                let mut reach = session.reach(kernel, &measured.baseline, &measured.candidate);
+                let mut reach =
+                    self.planned.measured.reach(kernel, &measured.baseline, &measured.candidate);
                 // What the user says of a handler comes after it, and counts.
                 rule.handlers.splice(0..0, std::mem::take(&mut reach.rules));
                 self.reach.push(reach);
