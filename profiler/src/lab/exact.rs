@@ -236,7 +236,7 @@ mod tests {
         let of = |lines: &str| {
             operation(&counts::parse(&format!("profiler-qemu 1\n{lines}end\n")).unwrap(), &run)
         };
-        assert_eq!(of("operation 9 4\noperation 12 1\n"), Ok((5, 9.0)));
+        assert_eq!(of("operation 9 4\noperation 12 1\n"), Ok((5, 9.6)));
         assert_eq!(of("operation 9 4\n").unwrap_err(), "4 operations were counted of 5");
         assert_eq!(of("").unwrap_err(), "0 operations were counted of 5");
         // 2^16 times 2^48, and five.

@@ -39,9 +39,9 @@ pub enum KernelError {
     /// The kernels that were fetched cannot be used.
     #[error(transparent)]
     Cache(#[from] KernelsError),
-    /// Its modules are missing, one of which the guest needs for its file system.
+    /// Its modules are missing, on which the driver may depend.
     #[error(
-        "no modules of kernel {release} in {}: the guest needs its 9p drivers; install the \
+        "no modules of kernel {release} in {}: the driver may depend on some of them; install the \
          kernel's package, or unpack it whole with `dpkg -x` and run `depmod -b FOLDER {release}`",
         searched.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" or ")
     )]
