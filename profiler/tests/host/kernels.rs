@@ -131,7 +131,7 @@ fn kernels_are_fetched_listed_and_removed() {
     let table = text(&machine.run("list").stdout);
     let rows: Vec<Vec<&str>> =
         table.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(rows[0], ["version", "release", "headers", "size"]);
+    assert_eq!(rows[0], ["version", "release", "headers", "size", "snapshots"]);
     assert_eq!(rows[2][..3], ["6.1", "6.1.0-56-amd64", "yes"]);
     assert_eq!(rows[3][..3], ["6.12", "6.12.9+deb12-amd64", "no"]);
 
