@@ -39,24 +39,12 @@ pub enum KernelError {
     /// The kernels that were fetched cannot be used.
     #[error(transparent)]
     Cache(#[from] KernelsError),
-    /// Its modules are missing, on which the driver may depend.
-    #[error(
-        "no modules of kernel {release} in {}: the driver may depend on some of them; install the \
-         kernel's package, or unpack it whole with `dpkg -x` and run `depmod -b FOLDER {release}`",
-        searched.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" or ")
-    )]
-    NoModules {
-        /// The kernel's release.
-        release: String,
-        /// Where they were searched for.
-        searched: Vec<PathBuf>,
-    },
 }
 
 /// The kernel that `given` names: a file, a folder, a version in /boot, or the newest of a version that was fetched.
 ///
 /// # Errors
-/// If there is none, or the modules that a guest boots with are missing.
+/// If there is none.
 pub fn find(given: &str) -> Result<KernelImage, KernelError> {
     find_in(Path::new("/"), Cache::of_user, given)
 }
@@ -78,16 +66,16 @@ fn find_in(
 fn find_below(root: &Path, given: &str) -> Result<KernelImage, KernelError> {
     let path = Path::new(given);
     let installed = root.join("boot").join(format!("vmlinuz-{given}"));
-    let image = if path.is_dir() {
+    if path.is_dir() {
         let mut images = images_in(&path.join("boot"));
         match images.len() {
-            1 => KernelImage::open(&images.remove(0))?,
-            found => return Err(KernelError::Folder { folder: path.to_owned(), found }),
+            1 => Ok(KernelImage::open(&images.remove(0))?),
+            found => Err(KernelError::Folder { folder: path.to_owned(), found }),
         }
     } else if path.exists() {
-        KernelImage::open(path)?
+        Ok(KernelImage::open(path)?)
     } else if !given.is_empty() && !given.contains('/') && installed.exists() {
-        KernelImage::open(&installed)?
+        Ok(KernelImage::open(&installed)?)
     } else {
         let versions: Vec<String> = images_in(&root.join("boot"))
             .iter()
@@ -96,19 +84,7 @@ fn find_below(root: &Path, given: &str) -> Result<KernelImage, KernelError> {
             })
             .collect();
         let installed = if versions.is_empty() { "none".into() } else { versions.join(", ") };
-        return Err(KernelError::NotFound { given: given.to_owned(), installed });
-    };
-    let beside = image.path.parent().and_then(Path::parent).map(|above| above.join("lib/modules"));
-    let mut searched: Vec<PathBuf> = beside
-        .into_iter()
-        .chain([root.join("lib/modules")])
-        .map(|dir| dir.join(&image.release))
-        .collect();
-    searched.dedup();
-    if searched.iter().any(|dir| dir.join("modules.dep").exists()) {
-        Ok(image)
-    } else {
-        Err(KernelError::NoModules { release: image.release, searched })
+        Err(KernelError::NotFound { given: given.to_owned(), installed })
     }
 }
 
@@ -137,24 +113,20 @@ mod tests {
         image
     }
 
-    fn tree(releases: &[&str], with_modules: bool) -> tempfile::TempDir {
+    fn tree(releases: &[&str]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("boot")).unwrap();
         for release in releases {
             let file = root.path().join("boot").join(format!("vmlinuz-{release}"));
             fs::write(file, image(release)).unwrap();
-            let modules = root.path().join("lib/modules").join(release);
-            fs::create_dir_all(&modules).unwrap();
-            if with_modules {
-                fs::write(modules.join("modules.dep"), "").unwrap();
-            }
+            fs::create_dir_all(root.path().join("lib/modules").join(release)).unwrap();
         }
         root
     }
 
     #[test]
     fn a_version_a_folder_and_a_file_are_kernels() {
-        let root = tree(&["6.1.0-9-amd64"], true);
+        let root = tree(&["6.1.0-9-amd64"]);
         let of_version = find_below(root.path(), "6.1.0-9-amd64").unwrap();
         assert_eq!(of_version.release, "6.1.0-9-amd64");
         let folder = root.path().to_str().unwrap();
@@ -165,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_version_that_was_fetched_is_a_kernel() {
-        let cached = tree(&["6.1.0-9-amd64"], true);
+        let cached = tree(&["6.1.0-9-amd64"]);
         let folder = cached.path().parent().unwrap().join("none");
         fs::write(cached.path().join("packages.txt"), "linux-image-6.1.0-9-amd64=6.1.9-1\n")
             .unwrap();
@@ -183,17 +155,12 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named_with_its_remedy() {
-        let root = tree(&["6.1.0-9-amd64", "6.12.9"], false);
+        let root = tree(&["6.1.0-9-amd64", "6.12.9"]);
         let error = |given: &str| find_below(root.path(), given).unwrap_err().to_string();
         let none = error("5.10");
         assert!(none.contains("no kernel `5.10`") && none.contains("dpkg -x"), "{none}");
         assert!(none.contains("`profiler kernels fetch 5.10`"), "{none}");
         assert!(none.contains("installed: 6.1.0-9-amd64, 6.12.9"), "{none}");
-        let modules = error("6.12.9");
-        assert!(
-            modules.contains("no modules of kernel 6.12.9") && modules.contains("depmod"),
-            "{modules}"
-        );
         let several = error(root.path().to_str().unwrap());
         assert!(several.contains("holds 2 files boot/vmlinuz-*"), "{several}");
     }
