@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use profiler::kernel::btf::Btf;
+use profiler::lab::changed::Changed;
 use profiler::lab::counts::{Code, Counts, Function, Node};
 use profiler::lab::exact;
 use profiler::lab::lines::Lines;
@@ -40,12 +41,13 @@ pub fn driver(bytes: &[u8]) {
     profiler::lab::fuzzing::driver(bytes);
     let _ = prepare::inspect(&FILE);
     let _ = Registered::read(&FILE);
+    let _ = Changed::between([(FILE.as_path(), FILE.as_path())]);
     let Ok(lines) = Lines::read(&FILE) else { return };
     // A function of this name, of which a few instructions ran.
     let function = Function { address: 0, name: "hook".to_owned(), module: Some("m".to_owned()) };
     let counts = Counts {
         functions: HashMap::from([(0, function)]),
-        nodes: vec![Node { parent: None, function: 0, sums: [1, 8, 0, 0, 0] }],
+        nodes: vec![Node { parent: None, function: 0, sums: [1, 8, 0] }],
         code: vec![Code { node: 0, times: 1, address: 0, sizes: vec![1; 8] }],
         ..Counts::default()
     };
