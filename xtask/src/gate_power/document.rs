@@ -59,8 +59,8 @@ pub(super) fn render(paths: &Paths, profiler: &Path, decisions: &[Decision]) -> 
     );
     let _ = writeln!(
         text,
-        "| driver | handlers | slower: `{HANDLER}` by instructions or % | limit | decisions | false alarms | at most | found | at least | inconclusive | placements | measured change | seconds a decision, median (longest) |\n\
-         |---|---|---|---|---:|---:|---:|---:|---:|---:|---|---|---:|"
+        "| driver | handlers | slower: `{HANDLER}` by instructions or % | limit | decisions | false alarms | at most | found | at least | inconclusive | placements | change of `{HANDLER}`, instructions | largest change of a figure | seconds a decision, median (longest) |\n\
+         |---|---|---|---|---:|---:|---:|---:|---:|---:|---|---|---:|---:|"
     );
     let mut kinds: BTreeMap<&Kind, Vec<&Decision>> = BTreeMap::new();
     for decision in decisions {
@@ -95,14 +95,16 @@ fn row(kind: &Kind, decisions: &[&Decision]) -> String {
         values
     };
     let change = match &sorted(&|one| one.change)[..] {
-        [] => "-".to_owned(),
         [first, .., last] if first != last => format!("{first:+.1} to {last:+.1}"),
         [first, ..] => format!("{first:+.1}"),
+        [] => "-".to_owned(),
     };
+    let largest = sorted(&|one| one.largest);
+    let largest = largest.last().map_or("-".to_owned(), |percent| format!("{percent:+.3} %"));
     let seconds = sorted(&|one| Some(one.seconds));
     let driver = if kind.driver == MODULE { "test module" } else { &kind.driver };
     format!(
-        "| {driver} | {} | {by} | {} | {all} | {alarms} | {} | {found} | {at_least} | {} | {} | {change} | {:.0} ({:.0}) |\n",
+        "| {driver} | {} | {by} | {} | {all} | {alarms} | {} | {found} | {at_least} | {} | {} | {change} | {largest} | {:.0} ({:.0}) |\n",
         kind.handler.as_ref().map_or("all".to_owned(), |glob| format!("`{glob}`")),
         kind.limit.as_ref().map_or("default".to_owned(), |limit| format!("`{limit}`")),
         share(highest(alarms, all)),

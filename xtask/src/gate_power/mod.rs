@@ -50,6 +50,8 @@ struct Decision {
     /// Instructions of [`HANDLER`] in the baseline, if it was judged, and the change.
     cost: Option<f64>,
     change: Option<f64>,
+    /// The largest change of any figure to the worse, in percent.
+    largest: Option<f64>,
     /// Seconds on this machine, without the builds.
     seconds: f64,
 }
@@ -144,9 +146,9 @@ impl Decision {
         if kind.slower.is_some() {
             failed.retain(|name| name != HANDLER && name != OPERATION);
         }
-        let average =
-            lines.iter().find(|line| line["handler"] == HANDLER && line["statistic"] == "avg");
-        let figure = |key: &str| average.and_then(|line| line["change"][key].as_f64());
+        // The average, or the only figure that a limit judges.
+        let first = lines.iter().find(|line| line["handler"] == HANDLER);
+        let figure = |key: &str| first.and_then(|line| line["change"][key].as_f64());
         Ok(Self {
             seed,
             date: process::stdout(Command::new("date").args(["-u", "+%F"]))?.trim().to_owned(),
@@ -160,6 +162,10 @@ impl Decision {
                 .unwrap_or(0),
             cost: figure("base").filter(|_| kind.driver == variant::MODULE),
             change: figure("change"),
+            largest: lines
+                .iter()
+                .filter_map(|line| line["change"]["percent"].as_f64())
+                .max_by(f64::total_cmp),
             seconds: 0.0,
             kind,
         })
@@ -236,13 +242,14 @@ mod tests {
     fn what_failed_is_found_or_a_false_alarm() {
         let line = |handler: &str, verdict: &str| {
             json!({"handler": handler, "verdict": verdict, "statistic": "avg",
-                   "change": {"placements": 3, "base": 5851.0, "change": 59.0}})
+                   "change": {"placements": 3, "base": 5851.0, "change": 59.0, "percent": 1.008}})
         };
         let lines = [line(HANDLER, "fail"), line(OPERATION, "fail"), line("bind_handler", "pass")];
         let report = json!({"outcome": "fail", "lines": lines});
         let slower = Decision::of(kind(Some("1 %")), 0, &report).unwrap();
         assert!(slower.found && slower.false_alarms.is_empty() && slower.is_above());
         assert_eq!((slower.placements, slower.cost, slower.change), (3, Some(5851.0), Some(59.0)));
+        assert_eq!(slower.largest, Some(1.008));
         let equal = Decision::of(kind(None), 0, &report).unwrap();
         assert!(!equal.found && equal.false_alarms == [HANDLER, OPERATION]);
         assert_eq!(nops(Slower::Percent(0.5), &[equal]).unwrap(), 30);
