@@ -77,6 +77,8 @@ pub(crate) fn run(paths: &Paths, args: &GatePowerArgs) -> Result<bool> {
         None => cargo::build_profiler(paths)?,
     };
     let driver = Driver::of(paths, args)?;
+    // Two at once would build in the same trees.
+    let _lock = setup::lock(paths)?;
     let kept = paths.target().join("gate-power/decisions.jsonl");
     let mut decisions = read(&kept)?;
     for wanted in &args.decisions {
