@@ -173,7 +173,9 @@ fn function(listing: &str) -> Option<String> {
     {
         names.pop();
     }
-    (!name.starts_with("gate_power_")).then(|| format!("{name}: {}", names.join(" ")))
+    // A section's code without a function, such as the kernel's alternatives, is in the order of the objects.
+    (!name.starts_with("gate_power_") && !name.starts_with('.'))
+        .then(|| format!("{name}: {}", names.join(" ")))
 }
 
 #[cfg(test)]
@@ -202,6 +204,7 @@ mod tests {
         let listing = "\n0000000000000000 <f>:\n   0:\tcall   5 <f+0x5>\n   5:\tnop\n   6:\tret\n   7:\tcs nopw 0x0(%rax)\n";
         assert_eq!(function(listing).unwrap(), "f: call nop ret");
         assert_eq!(function("0 <gate_power_0_1>:\n   0:\tret\n"), None);
+        assert_eq!(function("0 <.altinstr_replacement>:\n   0:\tpushf\n"), None);
         assert_eq!(function("Disassembly of section .text:"), None);
     }
 }
