@@ -75,7 +75,6 @@ pub fn count(bytes: &[u8]) {
         counter.record_event(event);
         // No more than the block has.
         sums.instructions += u64::from(ran).min(instructions as u64);
-        sums.loads += 1;
         if at >> 5 == 7 {
             counter.operation(at & 16 != 0);
         }
