@@ -245,8 +245,10 @@ fn gate_of_two(out_folder: &Path, cache: &Path) -> String {
         let costs = runs.iter().flat_map(|run| &run.driver_costs);
         costs.filter(|cost| cost.load.name() == "connect").map(|cost| cost.added_ns()).collect()
     });
-    let [base, candidate] = costs.each_ref().map(|costs| median(costs).unwrap());
-    assert!((candidate - base - ADDED).abs() < 1.0, "{costs:?}");
+    // In one of some hundred operations the kernel refills a cache, and how many do depends on where objects lie.
+    let [base, candidate] = &costs;
+    let added = candidate.iter().zip(base).map(|(candidate, base)| candidate - base);
+    assert!(added.into_iter().all(|added| (added - ADDED).abs() < 3.0), "{costs:?}");
     text(&output.stderr)
 }
 

@@ -37,6 +37,7 @@ def look(browser, path, shots):
     seen = {"console": [], "requests": []}
     context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme="light")
     page = context.new_page()
+    page.set_default_timeout(0)
     page.on("console", lambda message: seen["console"].append(f"{message.type}: {message.text}"))
     page.on("pageerror", lambda error: seen["console"].append(f"error: {error}"))
     address = path.resolve().as_uri()
@@ -83,6 +84,7 @@ def look(browser, path, shots):
     # What the system prefers is what is shown first; on a phone nothing sticks out.
     context = browser.new_context(viewport={"width": 390, "height": 800}, color_scheme="dark")
     page = context.new_page()
+    page.set_default_timeout(0)
     page.goto(address, wait_until="load")
     seen["system_dark"] = colours(page)
     seen["narrow"] = page.evaluate(
@@ -94,6 +96,7 @@ def look(browser, path, shots):
     # Without scripts the page still shows its tables and plots, and call trees unfold.
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
+    page.set_default_timeout(0)
     page.goto(address, wait_until="load")
     seen["without_script"] = {
         "button": page.locator("#theme").is_visible(),

@@ -155,7 +155,7 @@ fn a_reader_may_go_at_any_moment_of_a_run() {
         drop((child.stdout.take(), child.stderr.take()));
         assert_eq!(child.wait().unwrap().code(), Some(0), "{moment:?}");
         let recording = Recording::read(&json).unwrap();
-        assert!(!recording.interrupted && recording.loads[0].outcome.operations > Some(0));
+        assert!(!recording.interrupted, "{moment:?}");
     }
 }
 

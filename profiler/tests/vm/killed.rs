@@ -58,7 +58,8 @@ fn open_changes() -> Vec<String> {
         let line: Value = serde_json::from_str(line).unwrap();
         !line.as_object().unwrap().contains_key("owner")
     };
-    text.lines().filter(is_change).map(str::to_owned).collect()
+    // Each line begins with a line end, so that half a line cannot spoil it.
+    text.lines().filter(|line| !line.is_empty()).filter(is_change).map(str::to_owned).collect()
 }
 
 /// Differences from `before`, and objects of a profiler.
