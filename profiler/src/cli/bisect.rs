@@ -49,7 +49,7 @@ pub struct BisectArgs {
     /// Further parameters of the driver, as insmod takes them.
     #[arg(long, value_name = "NAME=VALUE ...", default_value = "")]
     pub module_params: String,
-    /// Keep the logs of the VMs, with the kernel's messages, in this folder.
+    /// Keep the kernel's messages of each guest in this folder.
     #[arg(long, value_name = "FOLDER")]
     pub logs: Option<PathBuf>,
     /// No progress on standard error.

@@ -120,7 +120,7 @@ pub struct BuildsArgs {
     /// candidate is measured alone, and only what seems to differ is measured of both.
     #[arg(long, value_name = "FOLDER", requires = "compared")]
     pub cache: Option<PathBuf>,
-    /// Keep the logs of the VMs, with the kernel's messages, in this folder.
+    /// Keep the kernel's messages of each guest in this folder.
     #[arg(long, value_name = "FOLDER", requires = "compared")]
     pub logs: Option<PathBuf>,
     /// No progress on standard error.

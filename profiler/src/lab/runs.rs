@@ -40,7 +40,7 @@ pub(super) struct Lab<'a> {
     symbols: String,
     plugin: Plugin,
     /// Source lines of each build, which take long to read.
-    lines: [Option<Mutex<Lines>>; 2],
+    lines: (Mutex<Lines>, Option<Mutex<Lines>>),
 }
 
 /// A build that is installed in a guest.
@@ -92,8 +92,7 @@ impl<'a> Lab<'a> {
                 Failure::new(exit::BAD_INPUT, text)
             })
         };
-        let lines =
-            [Some(read(&builds.baseline)?), builds.candidate.as_ref().map(read).transpose()?];
+        let lines = (read(&builds.baseline)?, builds.candidate.as_ref().map(read).transpose()?);
         Ok(Self { builds, settings, interrupts, base, symbols, plugin, lines })
     }
 
@@ -247,10 +246,10 @@ impl<'a> Lab<'a> {
     }
 
     fn lines(&self, side: Side) -> std::sync::MutexGuard<'_, Lines> {
-        let of_side = match (side, &self.lines) {
-            (Side::Candidate, [_, Some(lines)]) | (_, [Some(lines), _]) => lines,
-            // `open` reads the baseline's.
-            _ => unreachable_lines(),
+        let (baseline, candidate) = &self.lines;
+        let of_side = match (side, candidate) {
+            (Side::Candidate, Some(lines)) => lines,
+            _ => baseline,
         };
         of_side.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -386,11 +385,6 @@ impl<'a> Lab<'a> {
 
 /// Snapshots of builds that exist at a time: each takes about 70 MB.
 const CHUNK: usize = 6;
-
-fn unreachable_lines() -> &'static Mutex<Lines> {
-    static NONE: std::sync::OnceLock<Mutex<Lines>> = std::sync::OnceLock::new();
-    NONE.get_or_init(|| Mutex::new(Lines::default()))
-}
 
 fn out_of_turn(at: &str) -> Failure {
     let text =

@@ -199,7 +199,7 @@ pub(super) fn is_slow(kind: BuiltinKind) -> bool {
     SLOW.contains(&kind)
 }
 
-/// Whether the CPU time of an operation is the load's: the kernel starts modprobe as its own.
+/// Whether an operation's instructions are those of system calls: the kernel starts modprobe in a thread of its own.
 #[must_use]
 pub fn has_cost(kind: BuiltinKind) -> bool {
     kind != BuiltinKind::CallUsermodehelper

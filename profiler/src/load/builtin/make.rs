@@ -51,7 +51,8 @@ pub(super) fn shared(load: &BuiltinLoad, calls: &mut OwnCalls) -> Result<Shared,
         if load.kind.needs_directory() {
             let within = load.directory.clone().unwrap_or_else(std::env::temp_dir);
             let folder = match load.unattended {
-                true => PrivateFolder::unattended(&within, "profiler-load-"),
+                // Loads run side by side there, each with a folder of its own.
+                true => PrivateFolder::unattended(&within, &format!("profiler-load-{}", load.kind)),
                 false => {
                     // The process that removes it.
                     calls.execve += 1;
