@@ -129,6 +129,6 @@ fn conclude(
         Some(path) => format!("; {} is unchanged", path.display()),
         None => String::new(),
     };
-    let text = conclusion(report.outcome, &report.summary) + &kept;
+    let text = conclusion(report.outcome, &report.sentence()) + &kept;
     Err(Failure::new(report.exit_code, text))
 }

@@ -5,6 +5,7 @@
 //! [`difference`] says. All sums are whole numbers; averages are made when they are printed.
 
 mod align;
+mod cause;
 mod difference;
 mod select;
 #[cfg(test)]
@@ -17,6 +18,7 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 
 use crate::recording::{Meter, Recording};
+pub use cause::Cause;
 pub use select::{Refusal, explain};
 
 /// Runs that are summed.

@@ -153,6 +153,51 @@ fn fate<'a>(of: &'a Explained, name: &str) -> &'a SourceFunction {
     of.functions.iter().find(|function| function.function.name == name).unwrap()
 }
 
+/// A function that two others call, `h` once and `other` twice, takes another lock; one is called once more, and one was inlined.
+#[test]
+fn a_difference_is_of_the_function_that_is_called_as_often_as_before() {
+    let causes = |base, candidate| only(&[base, candidate]).causes();
+    let found = causes(
+        "
+h 10 1=100
+  check 10 20=30 21=10
+    lock 10 =70
+    spent 10 40=20
+  log 10 60=50
+",
+        "
+h 10 1=100
+  check 10 22=40 23=20
+    lock_irq 10 =230
+      save 10 =10
+    spent 20 40=40
+  log 10 60=50
+",
+    );
+    let callee = |name: &str, module: Option<&str>, by| {
+        (Function { name: name.to_owned(), module: module.map(str::to_owned) }, by)
+    };
+    let check = Cause {
+        function: callee("check", Some("m"), 0.0).0,
+        calls: 1.0,
+        own: 2.0,
+        callees: BTreeMap::from([
+            callee("lock", None, -7.0),
+            callee("lock_irq", None, 24.0),
+            callee("spent", Some("m"), 2.0),
+        ]),
+        lines: vec![("hooks.c".to_owned(), 22, 1.0), ("hooks.c".to_owned(), 23, 1.0)],
+    };
+    assert_eq!(found, [check]);
+    assert_eq!(found[0].total(), 21.0);
+
+    let twice = causes("h 5 1=5\n  check 10 20=30", "h 5 1=5\n  check 10 20=50");
+    assert_eq!((twice[0].calls, twice[0].total()), (2.0, 2.0), "per call of its own");
+    let inlined = causes("h 5 1=5 check@20=30", "h 5 1=5 check@20=50\n  lock 5 =10");
+    assert_eq!((&*inlined[0].function.name, inlined[0].total()), ("check", 6.0));
+    assert!(only(&["h 5 1=5"]).causes().is_empty());
+}
+
 const BASE: &str = "
 h 10 10=40 11=30 12=20 14=70 20=20
   check 10 3=40 4=60 5=20

@@ -44,8 +44,8 @@ pub fn text(report: &GateReport, width: Option<u16>) -> String {
     for note in &report.notes {
         let _ = writeln!(text, "note: {}", clean(note));
     }
-    for reason in &report.reasons {
-        let _ = writeln!(text, "{}: {}", clean(&reason.subject()), clean(&reason.words()));
+    for (what, words) in changes(report) {
+        let _ = writeln!(text, "{what}: {}", clean(&words));
     }
     // A refusal has several lines.
     let summary: Vec<_> = report.summary.lines().map(clean).collect();
@@ -64,15 +64,32 @@ pub(super) fn headline_lines(report: &GateReport) -> Vec<String> {
     report.headline().lines().map(str::to_owned).collect()
 }
 
+/// What became slower or faster and why, each cause once; a handler without one by its own functions and lines.
+fn changes(report: &GateReport) -> impl Iterator<Item = (&'static str, String)> {
+    let word = |is_slower: bool| if is_slower { "slower" } else { "faster" };
+    let causes = report.causes.iter().map(move |it| (word(it.is_slower()), it.words()));
+    let is_left = |reason: &&Reason| {
+        let mut reaches = report.causes.iter().flat_map(|cause| &cause.reaches);
+        !reaches.any(|it| it.part == reason.part && it.handler == reason.handler)
+    };
+    let reasons = report.reasons.iter().filter(is_left);
+    causes.chain(reasons.map(move |reason| {
+        (word(reason.is_slower()), format!("{}: {}", reason.subject(), reason.words()))
+    }))
+}
+
+/// Whether [`changes`] has the line's handler.
+fn is_explained(report: &GateReport, line: &Line) -> bool {
+    report.causes.iter().any(|cause| cause.explains(line))
+        || report.reasons.iter().any(|reason| reason.subject() == line.subject())
+}
+
 /// What a reader has to know, a line each: what changed and why, what is undecided, and what was not judged.
 pub(super) fn points(report: &GateReport) -> Vec<(&'static str, String)> {
-    let mut points = Vec::new();
-    for reason in &report.reasons {
-        let what = if reason.is_slower() { "slower" } else { "faster" };
-        points.push((what, format!("{}: {}", reason.subject(), reason.words())));
-    }
+    let mut points: Vec<(&'static str, String)> = Vec::new();
+    points.extend(changes(report));
     for line in &report.lines {
-        let is_explained = report.reasons.iter().any(|reason| reason.subject() == line.subject());
+        let is_explained = is_explained(report, line);
         let what = match line.verdict {
             Verdict::Fail if !is_explained || line.budget.is_some() => "fail",
             Verdict::Inconclusive | Verdict::Insufficient | Verdict::Vanished => "undecided",
@@ -141,9 +158,8 @@ pub fn markdown(report: &GateReport) -> String {
     for note in &report.notes {
         let _ = writeln!(text, "- {}", markdown_cell(note));
     }
-    for reason in &report.reasons {
-        let line = format!("{}: {}", reason.subject(), reason.words());
-        let _ = writeln!(text, "- {}", markdown_cell(&line));
+    for (what, words) in changes(report) {
+        let _ = writeln!(text, "- **{what}**: {}", markdown_cell(&words));
     }
     let (passed, listed): (Vec<&Line>, Vec<&Line>) =
         report.lines.iter().partition(|line| line.verdict == Verdict::Pass && !line.improved);
@@ -216,8 +232,8 @@ pub fn junit(report: &GateReport) -> Vec<u8> {
     junit::document("profiler gate", &cases)
 }
 
-/// Workflow commands of GitHub Actions, one per line: errors for failed figures and a refusal, warnings
-/// for undecided ones, notices for new or faster ones.
+/// Workflow commands of GitHub Actions, one per line: errors for what made handlers slower, for other failed figures and for a
+/// refusal, warnings for undecided ones, notices for new or faster ones.
 #[must_use]
 pub fn annotations(report: &GateReport) -> String {
     let mut text = String::new();
@@ -228,8 +244,15 @@ pub fn annotations(report: &GateReport) -> String {
     if matches!(report.outcome, Outcome::NotComparable | Outcome::TooFewRuns) {
         add("error", &format!("latency gate: {}", report.outcome), &report.summary);
     }
+    for cause in &report.causes {
+        let (level, word) =
+            if cause.is_slower() { ("error", "slower") } else { ("notice", "faster") };
+        add(level, &format!("latency gate: {word}: {}", cause.function), &cause.words());
+    }
     for line in &report.lines {
+        let has_cause = || report.causes.iter().any(|cause| cause.explains(line));
         let level = match line.verdict {
+            Verdict::Fail | Verdict::Pass if line.budget.is_none() && has_cause() => continue,
             Verdict::Fail => "error",
             Verdict::Inconclusive | Verdict::Insufficient | Verdict::Vanished => "warning",
             Verdict::New => "notice",

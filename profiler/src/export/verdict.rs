@@ -1,5 +1,6 @@
 //! Results of a comparison and of a gate as they are stored: numbers, and sentences about them.
 
+mod causes;
 mod reasons;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ use crate::verdict::{
     self, CONFIDENCE, ChangeRecord, DesignKind, Gate, Line, Outcome, Part, Run, Sides, Verdict,
     load_of, subject,
 };
+pub use causes::{Cause, Reached};
 pub use reasons::{Changed, Reason};
 pub(crate) use words::{figure, refusal};
 
@@ -174,6 +176,9 @@ pub struct GateReport {
     /// What changed in handlers that failed or became faster, where calls were counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<Reason>,
+    /// The functions behind them, each once with all handlers and operations that it reaches.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<Cause>,
     /// What differs between the code of two builds that the gate has measured, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed: Option<String>,
@@ -212,6 +217,7 @@ impl GateReport {
             parts: gate.parts.iter().map(PartRecord::of).collect(),
             notes: gate.notes.iter().map(words::note).collect(),
             reasons: reasons::reasons(&gate),
+            causes: causes::causes(&gate),
             changed: None,
             left_out: None,
             lines: gate.lines.into_iter().map(in_words).collect(),
@@ -244,6 +250,7 @@ impl GateReport {
             parts: Vec::new(),
             notes: Vec::new(),
             reasons: Vec::new(),
+            causes: Vec::new(),
             changed: Some(words),
             left_out: Some(LeftOut::default()),
             lines: Vec::new(),
@@ -254,6 +261,12 @@ impl GateReport {
     #[must_use]
     pub fn is_of_equal(&self) -> bool {
         self.outcome == Outcome::Pass && self.parts.is_empty()
+    }
+
+    /// The outcome in a sentence: as in the report's text.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        if self.left_out.is_some() { self.headline() } else { self.summary.clone() }
     }
 
     /// The outcome in a line for a reader.

@@ -4,9 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use profiler::export::verdict::GateReport;
+use profiler::export::verdict::{GateReport, LeftOut};
 use profiler::load::{BuiltinKind, LoadFailure, LoadSpec, LoadStatus};
-use profiler::recording::{Clock, Meter, Recording, Series, SeriesPosition};
+use profiler::recording::call_tree::{CallTree, TreeFunction, TreeNode, TreePlace};
+use profiler::recording::{Clock, DriverCost, Meter, Recording, Series, SeriesPosition};
 use profiler::verdict::{self, Outcome, Rule, Run, Sides};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -991,6 +992,93 @@ fn the_change_is_the_median_over_placements_and_the_rest_is_said() {
         .gate("--max-regression avg=+17")
         .refused(10, ", varies with placement: +17.0 to +19.0 in 2 placements");
     Bench::new(even(&[1833, 1831], &[1850, 1850])).gate("--max-regression avg=+18").passed();
+}
+
+/// A run of a build in a part, in which two calls a handler each run `check` (with another lock in the candidate), and an operation
+/// is as much dearer.
+fn with_check(part: &str, name: &str, is_candidate: bool, seconds: i64) -> Recording {
+    let calls = 200;
+    let function = |name: &str, module: Option<&str>| TreeFunction {
+        name: name.to_owned(),
+        module: module.map(str::to_owned),
+    };
+    let (lock, own, of_lock) =
+        if is_candidate { ("_raw_read_lock_irqsave", 28, 26) } else { ("_raw_read_lock", 24, 13) };
+    let place = |function: &str, line: u32| TreePlace {
+        function: Some(function.to_owned()),
+        file: Some("src/filter.c".to_owned()),
+        line: Some(line),
+        offset: None,
+    };
+    let node = |parent, function, own: u64, lines: &[(u32, u64)]| TreeNode {
+        parent,
+        function,
+        calls,
+        own: own * calls,
+        iterations: 0,
+        lines: lines.iter().map(|(place, count)| (*place, count * calls)).collect(),
+    };
+    let (half, at) = (own / 2, if is_candidate { 6 } else { 0 });
+    let mut recording =
+        Recipe { candidate: is_candidate, calls: 1, ..Recipe::new(0, 0) }.recording();
+    recording.place = Some(SeriesPosition {
+        boot: 0,
+        order: u32::from(is_candidate),
+        part: Some(part.to_owned()),
+    });
+    recording.started += jiff::SignedDuration::from_secs(seconds);
+    recording.meter = Meter::Exact;
+    let a_call = 500 + own + of_lock;
+    recording.handlers = vec![handler(&measure(name, &vec![a_call; calls as usize]))];
+    recording.call_tree = Some(CallTree {
+        functions: vec![
+            function(name, Some("hids_testbed")),
+            function("check", Some("hids_testbed")),
+            function(lock, None),
+        ],
+        places: vec![place(name, 90), place("check", 228 + at), place("check", 236 + at)],
+        nodes: vec![
+            node(None, 0, 500, &[(0, 500)]),
+            node(Some(0), 1, own, &[(1, half), (2, half)]),
+            node(Some(1), 2, of_lock, &[]),
+        ],
+    });
+    let load: BuiltinKind = part.parse().unwrap();
+    recording.driver_costs = vec![DriverCost {
+        load,
+        operations: calls,
+        meter: Meter::Exact,
+        without_ns: 1_000.0,
+        with_ns: 1_100.0 + a_call as f64,
+    }];
+    recording
+}
+
+/// Four handlers call one function that takes another lock: what each output says of that. The largest handler is within its limit.
+#[test]
+fn one_cause_is_one_line() {
+    let side = |is_candidate: bool| -> Vec<Run> {
+        let parts = ["connect", "bind", "ptrace"];
+        let run = |(number, part): (i64, &str)| {
+            with_check(part, &format!("{part}_handler"), is_candidate, number)
+        };
+        named((0..).zip(parts).map(run).collect())
+    };
+    let (base, mut candidate) = (side(false), side(true));
+    // Around the handlers of ptrace there is more.
+    candidate[2].recording.driver_costs[0].with_ns += 40.0;
+    let sides = Sides::new(&base, &candidate, &[], false);
+    let report = GateReport::of(verdict::gate(sides, &Rule::default())).without(LeftOut::default());
+    let json = serde_json::to_value(&report).unwrap();
+    assert_schema(&json, "gate-v1.schema.json");
+    let causes = serde_json::to_string_pretty(&json["causes"]).unwrap();
+    let markdown = profiler::export::gate::markdown(&report);
+    let (list, _) = markdown.split_once("\n<details>").unwrap();
+    insta::assert_snapshot!(format!(
+        "{}\n{list}\n{}\n{causes}",
+        profiler::export::gate::text(&report, None),
+        profiler::export::gate::annotations(&report),
+    ));
 }
 
 #[test]

@@ -51,7 +51,7 @@ pub(super) fn reasons(gate: &Gate<'_>) -> Vec<Reason> {
     reasons
 }
 
-fn recording<'a>(name: &str, runs: &[&'a Run]) -> NamedRuns<'a> {
+pub(super) fn recording<'a>(name: &str, runs: &[&'a Run]) -> NamedRuns<'a> {
     NamedRuns { name: name.to_owned(), runs: runs.iter().map(|run| &run.recording).collect() }
 }
 
@@ -87,7 +87,9 @@ fn reason(part: &Part<'_>, handler: &str) -> Option<Reason> {
 fn most(changed: impl Iterator<Item = Changed>) -> Vec<Changed> {
     let mut all: Vec<Changed> =
         changed.filter(|changed| changed.instructions.abs() >= 0.05).collect();
-    all.sort_by(|a, b| b.instructions.abs().total_cmp(&a.instructions.abs()));
+    all.sort_by(|a, b| {
+        b.instructions.abs().total_cmp(&a.instructions.abs()).then_with(|| a.what.cmp(&b.what))
+    });
     all.truncate(MOST);
     all
 }

@@ -1,0 +1,121 @@
+//! Which functions of the driver a handler's difference comes from. What a function calls is part of it, unless that is a function of
+//! the driver that is called as often as before, which has its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Explained, Function};
+
+/// Calls that differ by less than this share are as many: caches are refilled every n-th call.
+const AS_MANY: f64 = 0.005;
+
+/// What a function of the driver takes more in the second recording. Figures are instructions per call of the function.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cause {
+    /// The function. Where all that differs was inlined from one other function, that one.
+    pub function: Function,
+    /// Its calls per call of the handler.
+    pub calls: f64,
+    /// Its own code.
+    pub own: f64,
+    /// What it calls.
+    pub callees: BTreeMap<Function, f64>,
+    /// Its lines that differ: the file's last name, the line in the second recording if it ran there, and their part of `own`.
+    pub lines: Vec<(String, u64, f64)>,
+}
+
+impl Cause {
+    fn of(function: Function) -> Self {
+        Self { function, calls: 0.0, own: 0.0, callees: BTreeMap::new(), lines: Vec::new() }
+    }
+
+    /// Instructions of all its code and of what it calls.
+    #[must_use]
+    pub fn total(&self) -> f64 {
+        self.own + self.callees.values().sum::<f64>()
+    }
+
+    /// The same figures, which are per call of the handler, per call of the function.
+    fn per_own_call(mut self) -> Self {
+        let calls = if self.calls > 0.0 { self.calls } else { 1.0 };
+        self.own /= calls;
+        self.callees.values_mut().for_each(|change| *change /= calls);
+        self.lines.iter_mut().for_each(|(.., change)| *change /= calls);
+        self
+    }
+}
+
+impl Explained {
+    /// What the difference of two recordings comes from, the largest first; nothing for one recording.
+    #[must_use]
+    pub fn causes(&self) -> Vec<Cause> {
+        if !self.is_difference() {
+            return Vec::new();
+        }
+        let mut found: BTreeMap<Function, (Cause, BTreeSet<usize>)> = BTreeMap::new();
+        // For each node the one that it is part of, and the one below that by which it was reached.
+        let mut owners: Vec<(usize, usize)> = Vec::with_capacity(self.nodes.len());
+        for (at, node) in self.nodes.iter().enumerate() {
+            let (owner, below) = match node.parent.and_then(|parent| owners.get(parent)) {
+                _ if node.function.module.is_some() && self.is_as_often(at) => (at, at),
+                Some(&(owner, _)) if node.parent == Some(owner) => (owner, at),
+                Some(above) => *above,
+                None => (at, at),
+            };
+            owners.push((owner, below));
+            if node.change.numerator == 0 && owner != at {
+                continue;
+            }
+            let (function, lines) = self.source_of(&self.nodes[owner].function);
+            let (cause, of_cause) = found
+                .entry(function.clone())
+                .or_insert_with(|| (Cause::of(function.clone()), BTreeSet::new()));
+            if owner == at {
+                of_cause.extend(lines);
+                cause.calls += self.per_call(1, node.figures[1].calls);
+                cause.own += node.change.per_call();
+            } else {
+                let callee = self.nodes[below].function.clone();
+                *cause.callees.entry(callee).or_default() += node.change.per_call();
+            }
+        }
+        let mut causes: Vec<Cause> =
+            found.into_values().map(|found| self.with_lines(found)).collect();
+        causes.retain(|cause| cause.total() != 0.0);
+        let weight = |cause: &Cause| (cause.total() * cause.calls).abs();
+        causes.sort_by(|a, b| {
+            weight(b).total_cmp(&weight(a)).then_with(|| a.function.cmp(&b.function))
+        });
+        causes
+    }
+
+    /// Whether a function is called as often in both recordings.
+    fn is_as_often(&self, at: usize) -> bool {
+        let calls = [0, 1].map(|side| self.per_call(side, self.nodes[at].figures[side].calls));
+        (calls[0] - calls[1]).abs() <= AS_MANY * calls[0].max(calls[1])
+    }
+
+    /// The function of the source whose lines differ in `function`, and these lines; itself, if they are of several.
+    fn source_of<'a>(&'a self, function: &'a Function) -> (&'a Function, Vec<usize>) {
+        let differ = self.lines.iter().enumerate().filter(|(_, line)| {
+            line.change.numerator != 0 && line.within.iter().any(|within| within.contains(function))
+        });
+        let (numbers, lines): (Vec<usize>, Vec<_>) = differ.unzip();
+        let sources: BTreeSet<&Function> = lines.iter().map(|line| &line.function).collect();
+        match sources.first() {
+            Some(only) if sources.len() == 1 => (only, numbers),
+            _ => (function, numbers),
+        }
+    }
+
+    fn with_lines(&self, (mut cause, lines): (Cause, BTreeSet<usize>)) -> Cause {
+        let line = |number: usize| {
+            let line = &self.lines[number];
+            let file = line.file.as_deref()?;
+            let name = file.rsplit('/').next().unwrap_or(file);
+            let at = line.at.iter().rev().flatten().next()?;
+            Some((name.to_owned(), *at, line.change.per_call()))
+        };
+        cause.lines = lines.into_iter().filter_map(line).collect();
+        cause.per_own_call()
+    }
+}
