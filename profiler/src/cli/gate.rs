@@ -77,7 +77,7 @@ pub struct GateArgs {
     /// Write Markdown to this file; it is also appended to the file that $GITHUB_STEP_SUMMARY names.
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
-    /// Write a page to this file: the decision, and all handlers before and after.
+    /// Write a page to this file: the decision, and by how much handlers changed.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Print annotations for GitHub Actions after the table; the default where $GITHUB_ACTIONS is true.

@@ -220,7 +220,7 @@ impl GateReport {
             causes: causes::causes(&gate),
             changed: None,
             left_out: None,
-            lines: gate.lines.into_iter().map(in_words).collect(),
+            lines: lines_in_words(&gate),
         }
     }
 }
@@ -334,9 +334,14 @@ fn exit_code(outcome: Outcome) -> u8 {
     }
 }
 
-fn in_words(line: Line) -> Line<String> {
+fn lines_in_words(gate: &Gate<'_>) -> Vec<Line<String>> {
+    let lines = gate.lines.iter().cloned();
+    lines.map(|line| in_words(words::clock_of(gate, &line), line)).collect()
+}
+
+fn in_words(clock: Clock, line: Line) -> Line<String> {
     Line {
-        evidence: words::evidence(&line),
+        evidence: words::evidence(&line, clock),
         verdict: line.verdict,
         improved: line.improved,
         part: line.part,

@@ -782,13 +782,18 @@ fn every_output_tells_the_same() {
         let shown = format!(">{:.1} ns</td>", change[side].as_f64().unwrap());
         assert!(page.contains(&shown), "{shown}: {page}");
     }
-    // The overview, with both sides of two handlers; average and TP99 of the one that failed, by run.
+    // What changed, on an axis of changes; average and TP99 of the handler that failed, by run. The other one is folded.
     assert!(page.contains("<h2>fail</h2>") && page.matches("<svg").count() == 3, "{page}");
-    let averages: Vec<&str> =
-        page.split("<circle cx=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
-    assert_eq!(averages.len(), 4, "{page}");
-    assert_ne!(averages[0], averages[1], "the handler that failed: {page}");
-    assert_eq!(averages[2], averages[3], "the handler that did not: {page}");
+    let figure = page.split("<figure").nth(1).unwrap().split("</figure>").next().unwrap();
+    let [by, percent] = ["change", "percent"].map(|key| change[key].as_f64().unwrap());
+    let words = format!("+{by:.1} ns, {percent:+.2} %");
+    assert!(figure.contains(&words) && figure.contains("change in percent"), "{words}: {figure}");
+    assert!(figure.contains(EXIT) && !figure.contains(ENTRY), "{figure}");
+    let (_, folded) = page.split_once("<summary>1 unchanged</summary>").unwrap();
+    assert!(folded.split("</details>").next().unwrap().contains(ENTRY), "{page}");
+    for gone in ["Latencies", "quieter"] {
+        assert!(!page.contains(gone), "{gone}: {page}");
+    }
     assert_eq!(page.matches("<td>fail</td>").count(), 5, "four figures, and the handler: {page}");
     let errors: Vec<&str> = ended.out.lines().filter(|line| line.starts_with("::error ")).collect();
     assert_eq!(errors.len(), 4, "{ended:#?}");

@@ -1,10 +1,10 @@
-//! The page of a gate: the decision and its reasons, all handlers before and after on one axis, and the runs of those that
-//! are not simply passed.
+//! The page of a gate: the decision and its reasons, what changed by how much, and the runs of the handlers that are not simply
+//! passed.
 
 use serde::Serialize;
 
+use super::changes::{self, Change};
 use super::facts::Fact;
-use super::overview::{self, Figures};
 use super::plot;
 use super::rows::{Cell, Grid};
 use super::{Figure, HandlerSection, Marked, Page};
@@ -14,6 +14,9 @@ use crate::export::gate;
 use crate::export::verdict::{GateReport, figure};
 use crate::recording::Meter;
 use crate::verdict::{ChangeRecord, Line, Statistic, Verdict};
+
+/// Percent below which a figure that passed did not change.
+const LEAST: f64 = 0.05;
 
 /// Handlers whose runs are drawn.
 const DRAWN: usize = 50;
@@ -47,6 +50,28 @@ impl Subject<'_> {
         self.lines.first().map_or("", |line| gate::word(line))
     }
 
+    /// The line that is drawn: the average, unless another figure decides.
+    fn shown(&self) -> Option<&Line<String>> {
+        let changes = || {
+            self.lines.iter().copied().filter(|line| line.change.is_some() && line.budget.is_none())
+        };
+        let decides = |line: &&Line<String>| line.verdict == Verdict::Fail || line.improved;
+        let average = |line: &&Line<String>| line.statistic == Some(Statistic::Avg);
+        changes().find(decides).or_else(|| changes().find(average)).or_else(|| changes().next())
+    }
+
+    fn percent(&self) -> f64 {
+        self.shown().and_then(|line| line.change.as_ref()?.percent).unwrap_or(0.0)
+    }
+
+    /// Whether no figure differs.
+    fn is_unchanged(&self) -> bool {
+        let mut changes = self.lines.iter().filter_map(|line| line.change.as_ref());
+        let is_small =
+            |change: &ChangeRecord| change.percent.is_some_and(|percent| percent.abs() < LEAST);
+        self.is_passed() && changes.all(is_small)
+    }
+
     fn meter(&self) -> Meter {
         self.lines.first().map_or(Meter::Probes, |line| line.meter)
     }
@@ -68,12 +93,23 @@ pub fn page(report: &GateReport) -> Vec<u8> {
             None => subjects.push(Subject { name, lines: vec![line] }),
         }
     }
+    let weight = |subject: &Subject<'_>| match subject.lines.first() {
+        Some(line) if line.verdict == Verdict::Pass && !line.improved => 2,
+        Some(line) if line.verdict == Verdict::Fail => 0,
+        _ => 1,
+    };
+    subjects.sort_by(|a, b| {
+        weight(a).cmp(&weight(b)).then_with(|| b.percent().abs().total_cmp(&a.percent().abs()))
+    });
+    let (unchanged, changed): (Vec<_>, Vec<_>) =
+        subjects.iter().partition(|subject| subject.is_unchanged());
     let points = gate::points(report).into_iter().map(|(what, words)| (what, owned(&words)));
     let marked = |mark, text: &str| Marked { mark, text: text.to_owned() };
     let sections = subjects.iter().enumerate().filter(|(_, subject)| !subject.is_passed());
     Page {
-        title: format!("Handler latency gate: {}", report.outcome),
-        heading: "Handler latency gate",
+        title: format!("Handler gate: {}", report.outcome),
+        heading: "Handler gate",
+        summary_heading: "Changes",
         decision: Some(Decision {
             outcome: report.outcome.to_string(),
             headline: gate::headline_lines(report).iter().map(|line| owned(line)).collect(),
@@ -81,8 +117,11 @@ pub fn page(report: &GateReport) -> Vec<u8> {
         }),
         labels: vec![marked("A", "baseline"), marked("B", "candidate")],
         warnings: report.notes.iter().map(|note| marked("", &owned(note))).collect(),
-        overview: drawing(&subjects),
-        summary: summary(&subjects),
+        overview: changes::drawn(
+            &changed.iter().filter_map(|subject| drawing(subject)).collect::<Vec<_>>(),
+        ),
+        summary: summary(&changed),
+        unchanged: (!unchanged.is_empty()).then(|| summary(&unchanged)),
         summary_note: NOTE,
         figures: Some(figures(report)),
         handlers: sections.take(DRAWN).map(section).collect(),
@@ -94,30 +133,34 @@ pub fn page(report: &GateReport) -> Vec<u8> {
     .bytes()
 }
 
-/// Both sides of each handler, in the unit that most handlers have first.
-fn drawing(subjects: &[Subject<'_>]) -> Option<Figure> {
-    let meter = subjects.first()?.meter();
-    let of = |subject: &Subject<'_>| {
-        let side = |value: fn(&ChangeRecord) -> Option<f64>, colour| {
-            let at = |statistic| subject.change(statistic).and_then(value);
-            let tp50 = at(Statistic::Tp50).or(at(Statistic::Avg))?;
-            // A percentile that too few calls have is where the last one is.
-            let tp90 = at(Statistic::Tp90).unwrap_or(tp50);
-            let tp95 = at(Statistic::Tp95).unwrap_or(tp90);
-            let tp99 = at(Statistic::Tp99).unwrap_or(tp95);
-            let average = at(Statistic::Avg).unwrap_or(tp50);
-            Some(Figures::at(colour, average, [tp50, tp90, tp95, tp99]))
-        };
-        let sides = [side(|change| change.base, 0), side(|change| change.candidate, 1)];
-        let sides: Vec<Figures> = sides.into_iter().flatten().collect();
-        (subject.meter() == meter && !sides.is_empty()).then(|| (subject.name.clone(), sides))
+/// By how much a handler or operation changed.
+fn drawing(subject: &Subject<'_>) -> Option<Change> {
+    let line = subject.shown()?;
+    let change = line.change.as_ref()?;
+    let meter = change.meter();
+    let (base, candidate) = (change.base?, change.candidate?);
+    let statistic = match change.statistic {
+        Statistic::Avg => String::new(),
+        other => format!(" {other}"),
     };
-    let all: Vec<_> = subjects.iter().filter_map(of).collect();
-    overview::drawn(&all, meter, ". The baseline is above the candidate")
+    let by = change.change.unwrap_or(candidate - base);
+    let sign = if by < 0.0 { "" } else { "+" };
+    Some(Change {
+        name: format!("{}{statistic}", subject.name),
+        percent: change.percent?,
+        ends: change.percent_bounds,
+        limit: line.limit_percent,
+        words: format!("{sign}{}, {:+.2} %", figure(by, meter), change.percent?),
+        colour: match line.verdict {
+            Verdict::Fail => 1,
+            _ if line.improved => 2,
+            _ => 0,
+        },
+    })
 }
 
 /// One row for each handler.
-fn summary(subjects: &[Subject<'_>]) -> Grid {
+fn summary(subjects: &[&Subject<'_>]) -> Grid {
     let shown = [Statistic::Avg, Statistic::Tp50, Statistic::Tp90, Statistic::Tp99];
     let mut headers = ["handler", "verdict", "calls"].map(str::to_owned).to_vec();
     for statistic in shown {
@@ -125,7 +168,7 @@ fn summary(subjects: &[Subject<'_>]) -> Grid {
         headers.push(format!("{statistic}, candidate"));
         headers.push("change".to_owned());
     }
-    let row = |subject: &Subject<'_>| {
+    let row = |subject: &&Subject<'_>| {
         let mut row = vec![Cell::text(&subject.name), Cell::text(subject.verdict())];
         let calls = subject.lines.iter().find_map(|line| line.change.as_ref());
         row.push(calls.map_or_else(Cell::none, |of| Cell::count(of.candidate_calls.total)));

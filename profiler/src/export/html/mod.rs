@@ -4,6 +4,7 @@
 //! The page's style sheet sets the colours of the SVG plots, so that one drawing serves light, dark and
 //! print. The script sorts tables and switches the theme; without it the page shows everything, and call trees unfold.
 
+mod changes;
 mod chart;
 mod costs;
 mod facts;
@@ -27,8 +28,13 @@ use parts::{Figure, Marked, Side};
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");
-/// Above a page of recordings.
-const HEADING: &str = "Handler latencies";
+/// What figures of this meter are, above a page of recordings and in their plots' names.
+const fn subject_of(meter: Meter) -> [&'static str; 3] {
+    match meter {
+        Meter::Probes => ["Handler latencies", "Latencies", "Latency"],
+        Meter::Exact => ["Instructions of handlers", "Instructions", "Instructions"],
+    }
+}
 const SCRIPT: &str = include_str!("script.js");
 
 /// The page of one recording, of two to compare by eye, or of several runs of one thing.
@@ -47,7 +53,10 @@ struct Page {
     labels: Vec<Marked>,
     warnings: Vec<Marked>,
     overview: Option<Figure>,
+    summary_heading: &'static str,
     summary: rows::Grid,
+    /// Rows of handlers without a change, folded.
+    unchanged: Option<rows::Grid>,
     summary_note: &'static str,
     /// Every figure, folded.
     figures: Option<rows::Grid>,
@@ -112,9 +121,13 @@ fn overlaid(recordings: &[(&str, &Recording)]) -> Page {
         side.recording.warnings.iter().map(move |of| warning(&of.text))
     });
     let which = if sides.len() > 1 { ". A is above B" } else { "" };
+    let meter = sides.first().map_or(Meter::Probes, |side| side.recording.meter);
+    let [heading, summary_heading, _] = subject_of(meter);
     Page {
-        title: title(rows::names(&sides).into_iter().map(|name| name.shown)),
-        heading: HEADING,
+        title: title(rows::names(&sides).into_iter().map(|name| name.shown), meter),
+        heading,
+        summary_heading,
+        unchanged: None,
         decision: None,
         labels: sides.iter().zip(recordings).map(label).collect(),
         warnings: warnings.collect(),
@@ -148,11 +161,12 @@ impl Page {
 }
 
 /// The title of the browser's tab.
-fn title(mut handlers: impl ExactSizeIterator<Item = String>) -> String {
+fn title(mut handlers: impl ExactSizeIterator<Item = String>, meter: Meter) -> String {
+    let [all, _, one] = subject_of(meter);
     match (handlers.next(), handlers.len()) {
-        (None, _) => "Handler latencies".to_owned(),
-        (Some(only), 0) => format!("Latency of {only}"),
-        (Some(first), more) => format!("Latency of {first} and {more} more"),
+        (None, _) => all.to_owned(),
+        (Some(only), 0) => format!("{one} of {only}"),
+        (Some(first), more) => format!("{one} of {first} and {more} more"),
     }
 }
 
@@ -185,6 +199,7 @@ fn section(
         note: (!notes.is_empty()).then(|| notes.join(" ")),
         plots: plots(
             &name.shown,
+            handlers.first().map_or(Meter::Probes, |(side, _)| side.recording.meter),
             curve(plot::percentiles),
             curve(plot::histogram),
             plot::intervals(&handlers),
@@ -196,22 +211,21 @@ fn section(
 /// The plots of one handler, where there are any.
 fn plots(
     name: &str,
+    meter: Meter,
     percentiles: Option<String>,
     histogram: Option<String>,
     intervals: Option<String>,
 ) -> Vec<Figure> {
+    let [_, _, what] = subject_of(meter);
+    let by = match meter {
+        Meter::Probes => "duration",
+        Meter::Exact => "instructions",
+    };
+    let figure = |svg, words: &str| Figure::of(svg, format!("{words}, of {name}"), words);
     let all = [
-        Figure::of(
-            percentiles,
-            format!("latency of {name} by percentile"),
-            "Latency by percentile",
-        ),
-        Figure::of(
-            histogram,
-            format!("share of the calls of {name} by duration"),
-            "Share of the calls by duration",
-        ),
-        Figure::of(intervals, format!("latency of {name} over time"), "Latency over the window"),
+        figure(percentiles, &format!("{what} by percentile")),
+        figure(histogram, &format!("Share of the calls by {by}")),
+        figure(intervals, &format!("{what} over the window")),
     ];
     all.into_iter().flatten().collect()
 }

@@ -151,7 +151,7 @@ fn change(from: Option<f64>, to: Option<f64>) -> Cell {
 }
 
 /// What the note below the table of latencies says of its figures.
-pub(super) const SUMMARY_NOTE: &str = "Average and max are exact. TPn is the duration that n percent of the calls did not \
+pub(super) const SUMMARY_NOTE: &str = "Average and max are exact. TPn is what n percent of the calls did not \
                                        exceed, to the histogram's precision.";
 
 /// The account of a handler, in a recording or over several.

@@ -3,7 +3,7 @@
 use super::facts::{self, Fact};
 use super::overview::{self, Figures};
 use super::rows::{self, Account, Cell, Grid, QUANTILES};
-use super::{Figure, HEADING, HandlerSection, Marked, Page, Side, plot, title, tree};
+use super::{Figure, HandlerSection, Marked, Page, Side, plot, subject_of, title, tree};
 use crate::export::cell::{Unit, clean};
 use crate::export::repeats::{self, OF_EACH_RUN, Subject};
 use crate::recording::measure::Losses;
@@ -31,9 +31,12 @@ pub(super) fn page(runs: &[Recording]) -> Page {
         trees: trees.iter().filter_map(|trees| trees.find(&name(subject)?)).collect(),
         ..section(runs, subject, number, meter)
     };
+    let [heading, summary_heading, _] = subject_of(meter);
     Page {
-        title: title(subjects.iter().map(shown)),
-        heading: HEADING,
+        title: title(subjects.iter().map(shown), meter),
+        heading,
+        summary_heading,
+        unchanged: None,
         decision: None,
         labels: vec![marked(String::new())],
         warnings: repeats::warnings(runs)
@@ -92,12 +95,13 @@ fn section(
     let sides = with_calls.iter().filter_map(|(run, handler)| Some((side(run)?, *handler)));
     let by_run = plot::by_run(&with_calls, meter);
     let overlaid = plot::percentiles(&Vec::from_iter(sides));
+    let [_, _, what] = subject_of(meter);
     let drawn = [
         Figure::of(by_run, format!("figures of {shown} by run"), "Figures by run"),
         Figure::of(
             overlaid,
-            format!("latency of {shown} by percentile in each run"),
-            "Latency by percentile, a curve for each run",
+            format!("{what} by percentile in each run, of {shown}"),
+            format!("{what} by percentile, a curve for each run"),
         ),
     ];
     HandlerSection {

@@ -1,16 +1,16 @@
 //! The sentences of comparisons and gates.
 
-use crate::recording::Meter;
 use crate::recording::unlike::Difference;
+use crate::recording::{Clock, Meter};
 use crate::terminal::clean;
 use crate::text::{listed, plural};
 use crate::verdict::{
-    Calls, ChangeRecord, Conclusion, Design, Enough, Evidence, Gate, Line, Note, Refusal, Shown,
-    Side, Tally, Threshold, TooFewRuns, Unfit, Unlike, Verdict, load_of,
+    Calls, ChangeRecord, Conclusion, Design, Enough, Evidence, Gate, Line, Note, Part, Refusal,
+    Shown, Side, Tally, Threshold, TooFewRuns, Unfit, Unlike, Verdict, load_of,
 };
 
-/// The reason of a verdict, in one line.
-pub(super) fn evidence(line: &Line) -> String {
+/// The reason of a verdict, in one line; `clock` is that of its runs.
+pub(super) fn evidence(line: &Line, clock: Clock) -> String {
     let statistic = line.statistic.map_or(String::new(), |statistic| statistic.to_string());
     // Lines about a budget have no change.
     let change = line.change.as_ref();
@@ -47,7 +47,7 @@ pub(super) fn evidence(line: &Line) -> String {
         ),
         Evidence::NoBounds => format!("{values}: too few runs for bounds"),
         Evidence::Change { limit, shown } => {
-            change.map_or(String::new(), |change| changed(change, limit, shown))
+            change.map_or(String::new(), |change| changed(change, limit, shown, clock))
         }
         Evidence::Spent { value, bounds, below, counted, runs } => {
             let spent = if counted { spent_counted } else { spent };
@@ -84,13 +84,19 @@ const fn other_unit(meter: Meter, is_budget: bool) -> &'static str {
     }
 }
 
+/// The clock of the runs that a line is about.
+pub(super) fn clock_of(gate: &Gate<'_>, line: &Line) -> Clock {
+    let part = gate.parts.iter().find(|part| part.name == line.part);
+    part.or(gate.parts.first()).map_or(Clock::Wall, Part::clock)
+}
+
 /// The values of both sides.
 fn values(record: &ChangeRecord) -> String {
     let value = |value: Option<f64>| figure(value.unwrap_or(0.0), record.meter());
     format!("{} to {}", value(record.base), value(record.candidate))
 }
 
-fn changed(record: &ChangeRecord, limit: Threshold, shown: Shown) -> String {
+fn changed(record: &ChangeRecord, limit: Threshold, shown: Shown, clock: Clock) -> String {
     let meter = record.meter();
     let change = record.percent.map_or_else(
         || signed(record.change.unwrap_or(0.0), meter),
@@ -127,9 +133,11 @@ fn changed(record: &ChangeRecord, limit: Threshold, shown: Shown) -> String {
         }
         Shown::Within => format!("{change}, at most {high}, {limit}"),
         Shown::Undecided => {
-            format!(
-                "{change}, between {low} and {high}, {limit}: measure more runs, or, by the wall clock, on a quieter machine"
-            )
+            let quieter = match clock {
+                Clock::Wall => ", or on a quieter machine",
+                Clock::Virtual => "",
+            };
+            format!("{change}, between {low} and {high}, {limit}: measure more runs{quieter}")
         }
     }
 }
@@ -190,7 +198,7 @@ fn judged(gate: &Gate<'_>, tally: &Tally) -> String {
             "{} {}{more} failed: {}; {undecided} undecided, {tail}",
             first.subject(),
             first.figure(),
-            evidence(first)
+            evidence(first, clock_of(gate, first))
         );
     }
     if undecided > 0 {
@@ -491,7 +499,7 @@ mod tests {
             (
                 change(Threshold::Floor(20.0), Shown::Undecided),
                 "+3.00 % (1000.0 ns to 1030.0 ns), between +2.00 % and +4.00 %, limit 20.0 ns (floor): \
-                 measure more runs, or, by the wall clock, on a quieter machine",
+                 measure more runs, or on a quieter machine",
             ),
             (
                 Evidence::Lost { share: 0.0011, allowed: 0.001 },
@@ -505,7 +513,9 @@ mod tests {
                  operations, or turn tp90 off for this handler",
             ),
         ] {
-            assert_eq!(evidence(&line(found)), expected);
+            assert_eq!(evidence(&line(found), Clock::Wall), expected);
         }
+        let undecided = line(change(share, Shown::Undecided));
+        assert!(evidence(&undecided, Clock::Virtual).ends_with(", limit 1 %: measure more runs"));
     }
 }
