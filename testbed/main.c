@@ -12,6 +12,10 @@ module_param(maxactive, uint, 0444);
 MODULE_PARM_DESC(maxactive,
 		 "tasks that may be inside one kretprobed function at once, before nmissed counts");
 
+static char *secret = "hunter2";
+module_param(secret, charp, 0400);
+MODULE_PARM_DESC(secret, "what only root may read");
+
 static int __init tb_init(void)
 {
 	int err;

@@ -268,6 +268,22 @@ fn probes_measure_in_the_same_guest() {
     }
 }
 
+/// Each load on files has a folder of its own.
+#[test]
+#[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
+fn two_loads_go_side_by_side() {
+    let file = out().join("side-by-side.json");
+    let mut command = profiler();
+    command.arg("lab").arg("--kernel").arg(given("PROFILER_LAB_KERNEL")).arg("--quiet");
+    command.args(["--handler", "security_*", "--builtin", "open,rename", "--no-cost"]);
+    command.arg("--module").arg(baseline()).arg("--json").arg(&file);
+    succeed(command);
+    let recording = Recording::read(&file).unwrap();
+    let complete = |run: &profiler::load::LoadRun| run.outcome.errors.is_empty();
+    assert!(recording.loads.len() == 2 && recording.loads.iter().all(complete), "{:?}", recording.loads);
+    assert_eq!(recording.handlers[0].count, 1_000, "one for each file that `open` creates");
+}
+
 /// The user nobody, with a PATH that has QEMU alone.
 #[test]
 #[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]

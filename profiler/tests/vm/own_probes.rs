@@ -64,6 +64,9 @@ fn what_the_drivers_kprobes_missed_is_what_the_driver_says() {
     let warning = recording.warnings.iter().find(|warning| warning.code == "driver-missed");
     let text = &warning.unwrap_or_else(|| panic!("{:?}", recording.warnings)).text;
     assert!(text.contains("udp_recvmsg (maxactive 16) missed 8 hits during the run"), "{text}");
+    // `secret` is for root's eyes alone.
+    let parameters = &recording.modules[0].parameters;
+    assert_eq!(parameters.keys().collect::<Vec<_>>(), ["maxactive"], "{parameters:?}");
 
     let probes = own_probes();
     let udp = of(&probes, "udp_recvmsg_handler");
