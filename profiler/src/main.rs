@@ -94,8 +94,6 @@ fn run(command: Command) -> Result<(), Failure> {
                 handlers: &args.handlers,
                 unit: args.unit,
                 width: cmd::report::stdout_width(),
-                commit: args.commit.as_deref(),
-                origin: args.origin.as_deref(),
             },
             &mut std::io::stdout().lock(),
         ),

@@ -16,9 +16,7 @@ Examples:
   profiler report run.json --output run.hlog
   # one handler for a percentile plotter; one run of a series
   profiler report run.json --handler bind_handler --output bind.hgrm
-  profiler report series.json --run 3 --format csv
-  # a row for Otava, which looks for changes over commits
-  profiler report run.json --format otava --commit 4c6e9a5 --output row.csv";
+  profiler report series.json --run 3 --format csv";
 
 /// Arguments of `profiler report`.
 #[derive(Debug, Args)]
@@ -44,12 +42,6 @@ pub struct ReportArgs {
     /// Only this run of a series, from 1.
     #[arg(long, value_name = "N")]
     pub run: Option<usize>,
-    /// Revision of the driver's sources: the column `commit` of otava, the checkout of kcidb.
-    #[arg(long, value_name = "REV")]
-    pub commit: Option<String>,
-    /// Your system's name at KCIDB, in lower case [default: profiler].
-    #[arg(long, value_name = "NAME", value_parser = origin)]
-    pub origin: Option<String>,
     /// Only these handlers, by name or glob (repeatable).
     #[arg(long = "handler", short = 'H', value_name = "NAME|GLOB")]
     pub handlers: Vec<String>,
@@ -59,13 +51,4 @@ pub struct ReportArgs {
 pub(super) fn format() -> impl TypedValueParser<Value = Format> {
     PossibleValuesParser::new(Format::ALL.iter().map(|format| format.name()))
         .try_map(|name| name.parse::<Format>())
-}
-
-/// A name as KCIDB takes it.
-fn origin(text: &str) -> Result<String, String> {
-    let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-    match !text.is_empty() && text.chars().all(is_allowed) {
-        true => Ok(text.to_owned()),
-        false => Err("expected lower-case letters, digits and `_`".to_owned()),
-    }
 }

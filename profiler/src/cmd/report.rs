@@ -37,10 +37,6 @@ pub struct Options<'a> {
     pub unit: Unit,
     /// Columns of the terminal; `None` never wraps.
     pub width: Option<u16>,
-    /// Revision of the driver's sources, for formats that have a place for it.
-    pub commit: Option<&'a str>,
-    /// Name of the submitter, for formats that have a place for it.
-    pub origin: Option<&'a str>,
 }
 
 /// Writes the report of `options.file` to `out`, or atomically to `options.output`.
@@ -82,8 +78,7 @@ pub fn run(options: &Options<'_>, out: &mut dyn Write) -> Result<(), Failure> {
             Html.overlay((&name, first), (&other, second))
         }
         None => {
-            let [commit, origin] = [options.commit, options.origin].map(|of| of.map(str::to_owned));
-            let look = Look { unit: options.unit, width, commit, origin };
+            let look = Look { unit: options.unit, width };
             series::render(&series, format, &look)
                 .ok_or_else(|| several(options.file, &series, format))?
         }

@@ -16,18 +16,15 @@ pub mod hlog;
 pub mod html;
 pub mod json;
 pub mod junit;
-pub mod kcidb;
 pub mod list;
 pub mod load_profiles;
 mod loads;
 pub mod markdown;
 pub mod openmetrics;
-pub mod otava;
 pub mod plot;
 pub mod repeats;
 mod self_time;
 pub mod series;
-pub mod smaller_is_better;
 pub mod table;
 mod unseen;
 pub mod verdict;
@@ -43,11 +40,8 @@ pub use hgrm::Hgrm;
 pub use hlog::Hlog;
 pub use html::Html;
 pub use json::Json;
-pub use kcidb::Kcidb;
 pub use markdown::Markdown;
 pub use openmetrics::Metrics;
-pub use otava::Otava;
-pub use smaller_is_better::SmallerIsBetter;
 pub use table::Table;
 
 /// Formats.
@@ -84,13 +78,6 @@ pub enum Format {
     Html,
     /// Bencher's metrics.
     Bmf,
-    /// Metrics of github-action-benchmark.
-    #[strum(serialize = "smaller-is-better")]
-    SmallerIsBetter,
-    /// Apache Otava's CSV.
-    Otava,
-    /// A submission to KCIDB.
-    Kcidb,
 }
 
 /// How a format is written, where it leaves a choice.
@@ -100,10 +87,6 @@ pub struct Look {
     pub unit: Unit,
     /// Columns of the terminal, for the table; `None` never wraps.
     pub width: Option<u16>,
-    /// Revision of the driver's sources, in formats that have a place for it.
-    pub commit: Option<String>,
-    /// Name of the submitter, in formats that have a place for it.
-    pub origin: Option<String>,
 }
 
 /// An unknown format or file name extension.
@@ -144,8 +127,6 @@ impl Format {
             Self::OpenMetrics => &["om", "openmetrics"],
             Self::Html => &["html", "htm"],
             Self::Bmf => &["bmf"],
-            // Files of others have one's own format: `FORMAT=FILE`.
-            Self::SmallerIsBetter | Self::Otava | Self::Kcidb => &[],
         }
     }
 
@@ -171,11 +152,6 @@ impl Format {
             Self::OpenMetrics => Box::new(Metrics::OpenMetrics),
             Self::Html => Box::new(Html),
             Self::Bmf => Box::new(Bmf),
-            Self::SmallerIsBetter => Box::new(SmallerIsBetter),
-            Self::Otava => Box::new(Otava { commit: look.commit.clone() }),
-            Self::Kcidb => {
-                Box::new(Kcidb { origin: look.origin.clone(), commit: look.commit.clone() })
-            }
         }
     }
 

@@ -129,8 +129,7 @@ fn tracked(meter: Meter) -> [Recording; 2] {
 }
 
 fn tracked_text(format: Format, runs: &[Recording]) -> String {
-    let look = Look { commit: Some("4c6e9a5".to_owned()), ..Look::default() };
-    String::from_utf8(format.exporter(&look).serialize_runs(runs).unwrap()).unwrap()
+    String::from_utf8(format.exporter(&Look::default()).serialize_runs(runs).unwrap()).unwrap()
 }
 
 /// As <https://bencher.dev/bmf.json> has it: objects of objects of numbers with these names alone.
@@ -157,63 +156,6 @@ fn bencher_gets_a_measure_for_each_figure() {
         }}),
         "a handler without a call has no figure"
     );
-}
-
-#[test]
-fn smaller_is_better_has_an_entry_for_each_figure() {
-    let text = tracked_text(Format::SmallerIsBetter, &tracked(Meter::Probes));
-    let json: Value = serde_json::from_str(&text).unwrap();
-    let expected = json!({ "name": "a avg", "unit": "ns", "value": 80.5, "range": "79.5 to 81.5" });
-    assert_eq!((json.as_array().unwrap().len(), &json[0]), (10, &expected));
-    assert_eq!(json[6], json!({ "name": "b,\" tp50", "unit": "ns", "value": 7.0 }));
-}
-
-#[test]
-fn otava_gets_a_row_for_each_run() {
-    let text = tracked_text(Format::Otava, &tracked(Meter::Probes));
-    let mut reader = csv::Reader::from_reader(text.as_bytes());
-    let header: Vec<String> = reader.headers().unwrap().iter().map(str::to_owned).collect();
-    assert_eq!(header[..6], ["time", "commit", "build_id", "kernel", "a.avg_ns", "a.tp50_ns"]);
-    assert_eq!((header.len(), &*header[9]), (14, "b,\".avg_ns"));
-    let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
-    assert_eq!(rows.len(), 2);
-    let build = "0123456789abcdef0123456789abcdef01234567";
-    let facts = ["2026-11-21T12:00:00.25Z", "4c6e9a5", build, "6.1.0-56-amd64", "79.5", "79"];
-    assert_eq!(rows[0].iter().take(6).collect::<Vec<_>>(), facts);
-    assert_eq!([&rows[0][9], &rows[1][9], &rows[1][4]], ["nan", "7", "81.5"]);
-}
-
-/// `readers.rs` has KCIDB's own validator read one.
-#[test]
-fn kcidb_gets_a_test_for_each_figure_of_each_run() {
-    let text = |commit: &str| {
-        let look = Look {
-            commit: Some(commit.to_owned()),
-            origin: Some("hids_ci".to_owned()),
-            ..Look::default()
-        };
-        let runs = &tracked(Meter::Exact);
-        let bytes = Format::Kcidb.exporter(&look).serialize_runs(runs).unwrap();
-        serde_json::from_slice::<Value>(&bytes).unwrap()
-    };
-    let short = text("4c6e9a5");
-    let build = "hids_ci:0123456789abcdef0123456789abcdef01234567";
-    let checkout = json!({ "id": "hids_ci:4c6e9a5", "origin": "hids_ci", "comment": "4c6e9a5" });
-    assert_eq!(short["checkouts"], json!([checkout]));
-    assert_eq!(short["builds"].as_array().unwrap().len(), 1, "both runs are of one build");
-    assert_eq!(
-        [&short["builds"][0]["id"], &short["builds"][0]["checkout_id"]],
-        [build, "hids_ci:4c6e9a5"]
-    );
-    let tests = short["tests"].as_array().unwrap();
-    assert_eq!(tests.len(), 15, "the second handler has no call in the first run");
-    assert_eq!(tests[0]["path"], "profiler.a.avg");
-    assert_eq!(tests[0]["number"], json!({ "value": 79.5, "unit": "instructions" }));
-    assert_eq!(tests[5]["number"]["value"], 81.5);
-    assert_eq!(tests[10]["path"], "profiler.b__.avg");
-    assert!(tests.iter().all(|test| test["build_id"] == build && test["status"] == "DONE"));
-    let whole = text(&"4c".repeat(20));
-    assert_eq!(whole["checkouts"][0]["git_commit_hash"], "4c".repeat(20));
 }
 
 #[test]

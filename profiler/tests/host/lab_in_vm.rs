@@ -280,7 +280,11 @@ fn two_loads_go_side_by_side() {
     succeed(command);
     let recording = Recording::read(&file).unwrap();
     let complete = |run: &profiler::load::LoadRun| run.outcome.errors.is_empty();
-    assert!(recording.loads.len() == 2 && recording.loads.iter().all(complete), "{:?}", recording.loads);
+    assert!(
+        recording.loads.len() == 2 && recording.loads.iter().all(complete),
+        "{:?}",
+        recording.loads
+    );
     assert_eq!(recording.handlers[0].count, 1_000, "one for each file that `open` creates");
 }
 

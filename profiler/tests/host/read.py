@@ -43,13 +43,6 @@ def openmetrics(path):
     ]
 
 
-def kcidb(path):
-    from kcidb_io.schema import LATEST
-
-    with open(path, encoding="utf-8") as file:
-        return LATEST.validate(json.load(file))
-
-
 if __name__ == "__main__":
-    read = {"hlog": hlog, "kcidb": kcidb, "openmetrics": openmetrics}[sys.argv[1]]
+    read = {"hlog": hlog, "openmetrics": openmetrics}[sys.argv[1]]
     json.dump(read(sys.argv[2]), sys.stdout)

@@ -31,8 +31,6 @@ fn options(file: &Path, unit: Unit) -> Options<'_> {
         plot: false,
         unit,
         width: None,
-        commit: None,
-        origin: None,
     }
 }
 
