@@ -11,7 +11,6 @@ use crate::load::ltp::Runner;
 const RUNNERS: Names<Runner> = &[
     ("direct", Runner::Direct, "This program reads the list and runs it"),
     ("kirk", Runner::Kirk, "LTP's runner"),
-    ("runltp", Runner::Runltp, "The script of older LTP"),
 ];
 
 /// Load profiles and LTP.

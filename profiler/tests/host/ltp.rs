@@ -13,8 +13,8 @@ use profiler::load::ltp::{
     LtpError, LtpLoad, LtpOptions, LtpTest, Runner, TIMED_OUT, TestResult, TestRuns,
 };
 use profiler::load::{
-    HitCount, HitCounter, Load, LoadFailure, LoadOutcome, LoadSpec, LoadStatus, LoadUser,
-    ProfilerProgram, SandboxOptions, StopReason, StopSignal,
+    HitCount, HitCounter, Load, LoadOutcome, LoadSpec, LoadStatus, LoadUser, ProfilerProgram,
+    SandboxOptions, StopReason, StopSignal,
 };
 use tempfile::TempDir;
 
@@ -425,13 +425,6 @@ fn what_cannot_be_run_is_told_before_anything_runs() {
         (with(&|o| o.pattern = pattern("(")), &["not a regular expression"]),
         (with(&|o| o.suite = "gone".into()), &["none of the 2 tests", "gone01"]),
         (with(&|_| {}), &["reboot01 (calls reboot(2))", "settimeofday01", "--allow-destructive"]),
-        (
-            with(&|o| {
-                o.runner = Some(Runner::Runltp);
-                o.pattern = pattern("connect");
-            }),
-            &["runltp", "--ltp-runner kirk"],
-        ),
     ] {
         let text = error.to_string();
         for word in words {
@@ -684,37 +677,4 @@ fn another_kirk_or_none_is_told() {
     assert!({ status }.wait().unwrap().success());
     let status = in_process("hidden_no_kirk", &tree, "/usr/bin:/bin").wait().unwrap();
     assert!(status.success());
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn runltp_runs_the_same_list() {
-    let tree = Tree::new(ENDS);
-    // As the script of old: options, then ltp-pan with the list; its code is 1 if a test failed.
-    let script = r#"while getopts qpf:d:l:C:T:I:t:x: arg; do case $arg in f) list=$OPTARG ;; I) rounds=$OPTARG ;; d) TMPDIR=$OPTARG ;; esac; done
-export LTPROOT="$(dirname "$0")" TMPDIR; cd "$TMPDIR" || exit 1
-round=0; while [ $round -lt "${rounds:-1}" ]; do "$LTPROOT/bin/ltp-pan" "$list" || failed=1; round=$((round + 1)); done; exit ${failed:-0}"#;
-    fs::create_dir(tree.path("ltp/bin")).unwrap();
-    tree.program("runltp", script);
-    tree.program(
-        "bin/ltp-pan",
-        "while read -r name line; do sh -c \"$line\" || failed=1; done < \"$1\"; exit ${failed:-0}",
-    );
-    let options =
-        LtpOptions { runner: Some(Runner::Runltp), iterations: Some(2), ..tree.options() };
-    let outcome = tree.run(options).await;
-    assert_eq!(outcome.status, LoadStatus::Completed, "{outcome:?}");
-    assert_ends(&outcome, 2);
-    tree.assert_nothing_left();
-
-    // A runner that runs nothing is a failure.
-    tree.program("runltp", "echo 'I would rather not'; exit 1");
-    let options = LtpOptions { runner: Some(Runner::Runltp), ..tree.options() };
-    let outcome = tree.run(options).await;
-    let LoadStatus::Failed(LoadFailure::BrokeOff { text }) = &outcome.status else {
-        panic!("{outcome:?}")
-    };
-    assert!(text.contains("exit code 1") && text.contains("I would rather not"), "{text}");
-    tree.program("runltp", "echo 'runltp was removed from LTP use kirk instead' >&2; exit 1");
-    let error = LtpLoad::prepare(LtpOptions { runner: Some(Runner::Runltp), ..tree.options() });
-    assert!(error.unwrap_err().to_string().contains("has been removed"));
 }

@@ -1,5 +1,5 @@
-//! What LTP's own runners have in common: a list in which each test is replaced by an agent of this
-//! program, which then asks over a socket what to run.
+//! A runner of LTP's own: in its list each test is replaced by an agent of this program, which then asks over a socket what
+//! to run.
 
 use std::ffi::OsString;
 use std::os::unix::fs::symlink;
@@ -144,19 +144,9 @@ impl<'a> ExternalRunner<'a> {
     }
 
     /// The status of the load whose runner has ended with `status`.
-    pub(super) fn status(
-        &self,
-        name: &str,
-        status: LoadStatus,
-        code_is_of_tests: bool,
-    ) -> LoadStatus {
+    pub(super) fn status(&self, name: &str, status: LoadStatus) -> LoadStatus {
         let missing = self.controller.not_started();
         match status {
-            LoadStatus::Failed(LoadFailure::ExitCode { .. })
-                if code_is_of_tests && missing.is_empty() =>
-            {
-                LoadStatus::Completed
-            }
             LoadStatus::Completed if missing.is_empty() => LoadStatus::Completed,
             LoadStatus::Stopped { by } => LoadStatus::Stopped { by },
             status => {

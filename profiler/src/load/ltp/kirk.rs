@@ -102,7 +102,7 @@ pub(super) async fn run(
         None => argv.extend(["--runtime", FOREVER].map(OsString::from)),
     }
     let outcome = runner.run(argv).await?;
-    let status = runner.status("kirk", outcome.status, false);
+    let status = runner.status("kirk", outcome.status);
     if status == LoadStatus::Completed && controller.all_measured() {
         agrees(&report, &controller.runs())?;
     }

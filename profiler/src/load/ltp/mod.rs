@@ -4,7 +4,8 @@
 //! |---|---|---|---|
 //! | `direct` | this program, from `runtest/SUITE` | itself | each takes the next test of the list |
 //! | `kirk` | LTP's own runner since 2023 | `--suite-iterate`, `--runtime` | those tests that kirk considers safe |
-//! | `runltp` | LTP's runner until February 2026 | `-I`, `-t` | `-x` |
+//!
+//! The script runltp, which LTP had until February 2026, is a command: `profiler run ... -- /opt/ltp/runltp ...`.
 //!
 //! With each runner an agent, a process of this program, starts each test. It enforces the timeout, kills
 //! what the test leaves running, and waits before and after until the handlers' counters have been read.
@@ -25,7 +26,6 @@ mod kirk;
 mod mounts;
 mod programs;
 mod protocol;
-mod runltp;
 mod runtest;
 pub(super) mod test_folder;
 
@@ -119,8 +119,6 @@ impl LtpLoad {
         let runner_version = match runner {
             Runner::Direct => None,
             Runner::Kirk => kirk.as_ref().map(|kirk| kirk.version.clone()),
-            // It is part of LTP.
-            Runner::Runltp => version.clone(),
         };
         let spec = LtpSpec {
             runner,
@@ -172,11 +170,11 @@ impl LtpLoad {
             LoadOutcome::ended(LoadStatus::Failed(failure), started)
         };
         let Self { spec, root, kirk, sandbox: options, profiler, counter, .. } = self;
-        // LTP's own runners are in a sandbox of their own, with the limits. No sandbox has the tests'
+        // kirk is in a sandbox of its own, with the limits. No sandbox has the tests'
         // folder, of which tests need more.
         let limits = match spec.runner {
             Runner::Direct => options.clone(),
-            Runner::Kirk | Runner::Runltp => SandboxOptions::default(),
+            Runner::Kirk => SandboxOptions::default(),
         };
         let prepared = SandboxPlan::new(&limits, false).and_then(|plan| {
             let mut sandbox = Sandbox::default();
@@ -190,7 +188,6 @@ impl LtpLoad {
         };
         let result = match (controller.spec.runner, &kirk) {
             (Runner::Kirk, Some(kirk)) => kirk::run(kirk, &controller, &folder).await,
-            (Runner::Runltp, _) => runltp::run(&controller, &folder).await,
             // `prepare` has found kirk if it is the runner.
             (Runner::Direct | Runner::Kirk, _) => {
                 Ok(direct::run(&controller, &folder, &sandbox).await)
@@ -250,10 +247,6 @@ fn choose(
 ) -> Result<(Runner, Option<Kirk>), LtpError> {
     match asked {
         Some(Runner::Direct) => Ok((Runner::Direct, None)),
-        Some(Runner::Runltp) => {
-            runltp::check(root).map_err(LtpError::Runner)?;
-            Ok((Runner::Runltp, None))
-        }
         Some(Runner::Kirk) => {
             let kirk = Kirk::find(root).and_then(|kirk| {
                 kirk.ok_or_else(|| {

@@ -17,8 +17,6 @@ pub enum Runner {
     Direct,
     /// LTP's runner kirk.
     Kirk,
-    /// The script runltp of LTP until February 2026.
-    Runltp,
 }
 
 impl Runner {
