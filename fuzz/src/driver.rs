@@ -40,6 +40,7 @@ pub fn driver(bytes: &[u8]) {
     fs::write(&*FILE, bytes).expect("/dev/shm can be written to");
     profiler::lab::fuzzing::driver(bytes);
     let _ = prepare::inspect(&FILE);
+    let _ = prepare::defaults(bytes);
     let _ = Registered::read(&FILE);
     let _ = Changed::between([(FILE.as_path(), FILE.as_path())]);
     let Ok(lines) = Lines::read(&FILE) else { return };

@@ -3,6 +3,8 @@
 //! Modules built outside the kernel's tree mostly come without BTF. pahole makes it from their
 //! debug information, on top of the BTF of the kernel that will load them.
 
+mod defaults;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write as _};
@@ -16,7 +18,10 @@ use profiler_vm::durable;
 use crate::atomic_file;
 use crate::error::{Failure, exit};
 use crate::kernel::btf::{BTF_FOLDER, Btf};
+use crate::kernel::module;
 use crate::text::listed;
+
+pub use defaults::{changed_defaults, defaults};
 
 /// Why a module could not be given BTF.
 #[derive(Debug, thiserror::Error)]
@@ -284,7 +289,7 @@ pub fn inspect(path: &Path) -> Result<Inspected, PrepareError> {
 /// # Errors
 /// With the parameters that it lacks, and those that it has.
 pub fn check_parameters(path: &Path, given: &str) -> Result<(), PrepareError> {
-    let given = names_given(given);
+    let given = module::names_given(given);
     let Some(known) = (!given.is_empty()).then(|| parameters(&fs::read(path).ok()?)).flatten()
     else {
         return Ok(());
@@ -309,7 +314,9 @@ fn parameters(file: &[u8]) -> Option<BTreeSet<String>> {
     let entries = data(".modinfo")?.split(|&byte| byte == 0);
     let known: BTreeSet<String> = entries
         .filter_map(|entry| entry.strip_prefix(b"parmtype=").or(entry.strip_prefix(b"parm=")))
-        .filter_map(|entry| Some(underscored(str::from_utf8(entry).ok()?.split(':').next()?)))
+        .filter_map(|entry| {
+            Some(module::underscored(str::from_utf8(entry).ok()?.split(':').next()?))
+        })
         .collect();
     // One of `module_param_cb()` without a description is here alone, without a name that could be read.
     let is_complete = data("__param").unwrap_or_default().len() / KERNEL_PARAM <= known.len();
@@ -318,24 +325,6 @@ fn parameters(file: &[u8]) -> Option<BTreeSet<String>> {
 
 /// Size of `struct kernel_param` (include/linux/moduleparam.h) on 64-bit machines.
 const KERNEL_PARAM: usize = 40;
-
-/// The kernel takes both for the same (`parameq()` in kernel/params.c).
-fn underscored(name: &str) -> String {
-    name.replace('-', "_")
-}
-
-/// Names of parameters before `=`, up to a blank outside of quotes.
-fn names_given(given: &str) -> Vec<String> {
-    let mut is_quoted = false;
-    let words = given.split(|c: char| {
-        is_quoted ^= c == '"';
-        c.is_whitespace() && !is_quoted
-    });
-    words
-        .filter(|word| !word.is_empty())
-        .map(|word| underscored(word.trim_start_matches('"').split('=').next().unwrap_or(word)))
-        .collect()
-}
 
 /// What is known of the module's file.
 struct Module {

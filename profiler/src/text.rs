@@ -11,11 +11,21 @@ pub fn plural<T: PartialEq + From<u8>>(count: T) -> &'static str {
 /// Names for a line: the first of them, and how many more there are.
 #[must_use]
 pub fn listed<S: AsRef<str>>(names: &[S]) -> String {
+    joined(names, ", ")
+}
+
+/// As [`listed`], of phrases that may have commas.
+#[must_use]
+pub fn phrases<S: AsRef<str>>(phrases: &[S]) -> String {
+    joined(phrases, "; ")
+}
+
+fn joined<S: AsRef<str>>(names: &[S], by: &str) -> String {
     const MOST: usize = 12;
     let first: Vec<&str> = names.iter().take(MOST).map(AsRef::as_ref).collect();
     match names.len().checked_sub(MOST) {
-        None | Some(0) => first.join(", "),
-        Some(more) => format!("{} and {more} more", first.join(", ")),
+        None | Some(0) => first.join(by),
+        Some(more) => format!("{} and {more} more", first.join(by)),
     }
 }
 

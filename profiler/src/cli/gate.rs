@@ -112,6 +112,12 @@ pub struct BuildsArgs {
     /// Further parameters of the driver, as insmod takes them.
     #[arg(long, value_name = "NAME=VALUE ...", requires = "compared", default_value = "")]
     pub module_params: String,
+    /// Further parameters of the baseline alone.
+    #[arg(long, value_name = "NAME=VALUE ...", requires = "compared", default_value = "")]
+    pub baseline_params: String,
+    /// Further parameters of the candidate alone, such as those of a hook that is new.
+    #[arg(long, value_name = "NAME=VALUE ...", requires = "compared", default_value = "")]
+    pub candidate_params: String,
     /// Keep the recordings in this folder: baseline.json and candidate.json; with several kernels, in a folder for
     /// each.
     #[arg(long, value_name = "FOLDER", requires = "compared")]
@@ -138,6 +144,8 @@ impl BuildsArgs {
             ("--plan", self.plan),
             ("--changed-only", self.changed_only),
             ("--module-params", !self.module_params.is_empty()),
+            ("--baseline-params", !self.baseline_params.is_empty()),
+            ("--candidate-params", !self.candidate_params.is_empty()),
             ("--out", self.out.is_some()),
             ("--cache", self.cache.is_some()),
             ("--logs", self.logs.is_some()),

@@ -53,6 +53,7 @@ fn judge(
         kernels: args.kernel.iter().cloned().collect(),
         handlers: args.handlers.clone(),
         module_params: args.module_params.clone(),
+        own_params: [String::new(), String::new()],
         out: None,
         cache: None,
         logs: args.logs.clone(),

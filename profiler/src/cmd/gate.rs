@@ -65,15 +65,18 @@ fn of_recordings(args: &GateArgs, files: &Files, rule: &Rule) -> Result<(), Fail
 
 /// Measures two builds, and judges them.
 fn of_builds(args: &GateArgs, rule: Rule) -> Result<(), Failure> {
-    let builds = args.builds.old.iter().chain(&args.builds.new);
-    for file in builds {
-        check_parameters(file, &args.builds.module_params)?;
+    let BuildsArgs { old, new, module_params, baseline_params, candidate_params, .. } =
+        &args.builds;
+    for (files, own) in [(old, baseline_params), (new, candidate_params)] {
+        let given = format!("{module_params} {own}");
+        files.iter().try_for_each(|file| check_parameters(file, &given))?;
     }
     let options = options(&args.builds);
     let changed = options.changed();
     // A budget and a new baseline need figures.
     if let Some(equal) = changed.as_ref().filter(|changed| changed.is_nothing())
         && rule.budgets.is_empty()
+        && baseline_params == candidate_params
         && args.update_baseline.is_none()
     {
         let report = GateReport::of_equal(equal.words(), rule.alpha);
@@ -104,6 +107,7 @@ fn options(args: &BuildsArgs) -> Options {
         kernels: args.kernel.clone(),
         handlers: args.handlers.clone(),
         module_params: args.module_params.clone(),
+        own_params: [args.baseline_params.clone(), args.candidate_params.clone()],
         out: args.out.clone(),
         cache: args.cache.clone(),
         logs: args.logs.clone(),

@@ -7,7 +7,7 @@ use super::junit::{self, Case, Status};
 use super::verdict::{GateReport, LeftOut, Reason, figure};
 use super::{cell::clean, grid};
 use crate::recording::Meter;
-use crate::text::{listed, plural};
+use crate::text::{listed, phrases, plural};
 use crate::verdict::{Outcome, Verdict};
 
 type Line = crate::verdict::Line<String>;
@@ -44,7 +44,7 @@ pub fn text(report: &GateReport, width: Option<u16>) -> String {
     for note in &report.notes {
         let _ = writeln!(text, "note: {}", clean(note));
     }
-    for (what, words) in changes(report) {
+    for (what, words) in defaults(report).into_iter().chain(changes(report)) {
         let _ = writeln!(text, "{what}: {}", clean(&words));
     }
     // A refusal has several lines.
@@ -78,6 +78,11 @@ fn changes(report: &GateReport) -> impl Iterator<Item = (&'static str, String)> 
     }))
 }
 
+/// The module parameters whose defaults differ.
+fn defaults(report: &GateReport) -> Option<(&'static str, String)> {
+    (!report.defaults.is_empty()).then(|| ("parameters", phrases(&report.defaults)))
+}
+
 /// Whether [`changes`] has the line's handler.
 fn is_explained(report: &GateReport, line: &Line) -> bool {
     report.causes.iter().any(|cause| cause.explains(line))
@@ -87,6 +92,7 @@ fn is_explained(report: &GateReport, line: &Line) -> bool {
 /// What a reader has to know, a line each: what changed and why, what is undecided, and what was not judged.
 pub(super) fn points(report: &GateReport) -> Vec<(&'static str, String)> {
     let mut points: Vec<(&'static str, String)> = Vec::new();
+    points.extend(defaults(report));
     points.extend(changes(report));
     for line in &report.lines {
         let is_explained = is_explained(report, line);
@@ -158,7 +164,7 @@ pub fn markdown(report: &GateReport) -> String {
     for note in &report.notes {
         let _ = writeln!(text, "- {}", markdown_cell(note));
     }
-    for (what, words) in changes(report) {
+    for (what, words) in defaults(report).into_iter().chain(changes(report)) {
         let _ = writeln!(text, "- **{what}**: {}", markdown_cell(&words));
     }
     let (passed, listed): (Vec<&Line>, Vec<&Line>) =

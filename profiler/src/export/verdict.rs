@@ -179,6 +179,9 @@ pub struct GateReport {
     /// The functions behind them, each once with all handlers and operations that it reaches.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<Cause>,
+    /// Module parameters whose defaults differ between the builds, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub defaults: Vec<String>,
     /// What differs between the code of two builds that the gate has measured, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed: Option<String>,
@@ -218,6 +221,7 @@ impl GateReport {
             notes: gate.notes.iter().map(words::note).collect(),
             reasons: reasons::reasons(&gate),
             causes: causes::causes(&gate),
+            defaults: gate.defaults.clone(),
             changed: None,
             left_out: None,
             lines: lines_in_words(&gate),
@@ -251,6 +255,7 @@ impl GateReport {
             notes: Vec::new(),
             reasons: Vec::new(),
             causes: Vec::new(),
+            defaults: Vec::new(),
             changed: Some(words),
             left_out: Some(LeftOut::default()),
             lines: Vec::new(),

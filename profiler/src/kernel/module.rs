@@ -35,6 +35,9 @@ pub struct ModuleFacts {
     pub size_bytes: Option<u64>,
     /// Parameters that every user may read, with their values when the run started.
     pub parameters: BTreeMap<String, String>,
+    /// Parameters that it was loaded with, where that is known: all others have their defaults.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given: Option<String>,
 }
 
 /// Why a module's facts could not be read.
@@ -89,8 +92,50 @@ pub fn collect_at(root: &Path, name: &str) -> Result<ModuleFacts, ModuleError> {
         taint: read_fact(&dir.join("taint")),
         size_bytes: read_fact(&dir.join("coresize")).and_then(|text| text.parse().ok()),
         parameters: read_dir_facts(&dir.join("parameters")),
+        given: None,
         name,
     })
+}
+
+/// The kernel takes both for the same (`parameq()` in kernel/params.c).
+pub(crate) fn underscored(name: &str) -> String {
+    name.replace('-', "_")
+}
+
+/// Names of parameters before `=`, up to a blank outside of quotes.
+pub(crate) fn names_given(given: &str) -> Vec<String> {
+    let mut is_quoted = false;
+    let words = given.split(|c: char| {
+        is_quoted ^= c == '"';
+        c.is_whitespace() && !is_quoted
+    });
+    words
+        .filter(|word| !word.is_empty())
+        .map(|word| underscored(word.trim_start_matches('"').split('=').next().unwrap_or(word)))
+        .collect()
+}
+
+/// Longest value of a parameter in a message.
+const MOST_SHOWN: usize = 60;
+
+/// How a parameter's default changed from one build to the other, in words; `None` is a build without it.
+#[must_use]
+pub fn changed_default(name: &str, before: Option<&str>, after: Option<&str>) -> Option<String> {
+    let shown = |value: &str| {
+        let mut text: String = value.chars().take(MOST_SHOWN).collect();
+        if text.len() < value.len() {
+            text.push_str("...");
+        }
+        text
+    };
+    match (before, after) {
+        (Some(before), Some(after)) if before != after => {
+            Some(format!("{name}: {} -> {} by default", shown(before), shown(after)))
+        }
+        (None, Some(after)) => Some(format!("{name}: new, {} by default", shown(after))),
+        (Some(_), None) => Some(format!("{name}: gone")),
+        _ => None,
+    }
 }
 
 /// References that are held on a loaded module, so that it cannot be unloaded; `None` if it is not loaded.

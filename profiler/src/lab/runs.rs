@@ -330,6 +330,7 @@ impl<'a> Lab<'a> {
             Failure::new(exit::LAB_FAILED, format!("{at}: the counts are damaged: {why}"))
         };
         let mut recording = record::recording(&self.base.facts.host, module, counted.loads);
+        recording.modules.iter_mut().for_each(|it| it.given = Some(build.params.clone()));
         recording.place = Some(SeriesPosition {
             boot: *placement,
             order: u32::from(*side == Side::Candidate),

@@ -123,6 +123,16 @@ impl Session {
         Ok(Self { handlers, loads, module_params })
     }
 
+    /// Leaves out the parameters of these names.
+    #[must_use]
+    pub fn without_parameters(mut self, names: &BTreeMap<String, String>) -> Self {
+        let name = |set: &str| set.split('=').next().unwrap_or_default().to_owned();
+        let chosen = self.module_params.split_ascii_whitespace();
+        let kept = chosen.filter(|set| !names.contains_key(&name(set))).collect::<Vec<_>>();
+        self.module_params = kept.join(" ");
+        self
+    }
+
     /// Adds the user's parameters of the driver, in place of chosen ones of the same name.
     #[must_use]
     pub fn with_parameters(mut self, more: &str) -> Self {

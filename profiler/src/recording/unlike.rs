@@ -1,14 +1,14 @@
 //! Whether two recordings are of the same kind of run: figures of unlike runs differ for reasons that
 //! are not the handlers'.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use super::loads::{LoadStatus, TestRuns, mix_changes};
 use super::{Backend, Clock, HandlerRecording, Meter, Recording, Source};
-use crate::kernel::module::ModuleFacts;
+use crate::kernel::module::{ModuleFacts, changed_default, names_given};
 use crate::stop::StopReason;
 use crate::terminal::clean;
 
@@ -230,10 +230,46 @@ pub fn differences(first: &Recording, second: &Recording, purpose: Use) -> Vec<D
     purpose
         .demands()
         .filter_map(|what| {
-            let (first, second) = what.difference(first, second)?;
+            let (first, second) = match (what, purpose) {
+                (What::Parameters, Use::Comparison) => given_parameters(first, second),
+                _ => what.difference(first, second),
+            }?;
             Some(Difference { what, first, second })
         })
         .collect()
+}
+
+/// Parameters that builds were given unlike: what differs by default is a difference of the builds.
+fn given_parameters(first: &Recording, second: &Recording) -> Option<(String, String)> {
+    each_module(first, second, |a, b| {
+        let mut sides = [a.parameters.clone(), b.parameters.clone()];
+        if let Some(given) = given(a, b) {
+            sides.iter_mut().for_each(|side| side.retain(|name, _| given.contains(name)));
+        }
+        maps(&sides[0], &sides[1], "no such parameter")
+    })
+}
+
+/// Names of the parameters that either was loaded with, if that is known of both.
+fn given(a: &ModuleFacts, b: &ModuleFacts) -> Option<BTreeSet<String>> {
+    let names = |of: &ModuleFacts| Some(names_given(of.given.as_deref()?));
+    Some(names(a)?.into_iter().chain(names(b)?).collect())
+}
+
+/// Parameters whose defaults differ, in words. Only of recordings that say with which parameters modules were loaded.
+#[must_use]
+pub fn defaults(first: &Recording, second: &Recording) -> Vec<String> {
+    let mut words = Vec::new();
+    for a in &first.modules {
+        let Some(b) = second.modules.iter().find(|b| b.name == a.name) else { continue };
+        let Some(given) = given(a, b) else { continue };
+        let names: BTreeSet<&String> = a.parameters.keys().chain(b.parameters.keys()).collect();
+        let of = |side: &'_ ModuleFacts, name: &String| side.parameters.get(name).cloned();
+        words.extend(names.into_iter().filter(|name| !given.contains(*name)).filter_map(|name| {
+            changed_default(name, of(a, name).as_deref(), of(b, name).as_deref())
+        }));
+    }
+    words
 }
 
 fn differ(first: String, second: String) -> Option<(String, String)> {

@@ -236,6 +236,8 @@ pub struct Gate<'a> {
     pub parts: Vec<Part<'a>>,
     /// Notes for the reader.
     pub notes: Vec<Note>,
+    /// Module parameters whose defaults differ, in words.
+    pub defaults: Vec<String>,
     /// The judged figures: failed ones first, then undecided ones, then the rest.
     pub lines: Vec<Line>,
 }

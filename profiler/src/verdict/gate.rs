@@ -10,6 +10,7 @@ use super::{
     Budget, ChangeRecord, Conclusion, Evidence, Gate, Limit, Line, Measured, Note, Part, Refusal,
     Rule, Run, Sides, Statistic, Tally, TooFewRuns, Verdict, changes, operation_of,
 };
+use crate::recording::unlike::defaults;
 use crate::recording::{Clock, DriverCost, Meter};
 use crate::stats;
 
@@ -28,6 +29,7 @@ pub fn gate<'a>(sides: Result<Sides<'a>, Refusal>, rule: &Rule) -> Gate<'a> {
         comparisons: 0,
         parts: Vec::new(),
         notes: Vec::new(),
+        defaults: Vec::new(),
         lines: Vec::new(),
     };
     let sides = match sides {
@@ -36,6 +38,7 @@ pub fn gate<'a>(sides: Result<Sides<'a>, Refusal>, rule: &Rule) -> Gate<'a> {
     };
     gate.notes = notes(&sides, rule);
     gate.parts = sides.parts;
+    gate.defaults = changed_defaults(&gate.parts);
     let mut pending = Vec::new();
     for part in gate.parts.iter().filter(|part| !part.base.is_empty()) {
         for record in changes(part) {
@@ -317,6 +320,20 @@ fn within(budget: &Budget, values: &[f64]) -> Evidence {
     };
     let Some((value, bounds)) = found else { return Evidence::NoCall };
     Evidence::Spent { value, bounds, below: budget.below.value, counted, runs: values.len() }
+}
+
+/// Module parameters whose defaults differ, each once.
+fn changed_defaults(parts: &[Part<'_>]) -> Vec<String> {
+    let mut words = Vec::new();
+    for part in parts {
+        let (Some(base), Some(candidate)) = (part.base.first(), part.candidate.first()) else {
+            continue;
+        };
+        words.extend(defaults(&base.recording, &candidate.recording));
+    }
+    words.sort();
+    words.dedup();
+    words
 }
 
 fn notes(sides: &Sides<'_>, rule: &Rule) -> Vec<Note> {

@@ -134,6 +134,7 @@ pub(crate) fn sample() -> Recording {
             taint: Some("OE".to_owned()),
             size_bytes: Some(65_536),
             parameters: [("extra".to_owned(), "0".to_owned())].into(),
+            given: None,
         }],
         loads: vec![LoadRun {
             spec: LoadSpec::Builtin {

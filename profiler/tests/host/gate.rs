@@ -394,6 +394,31 @@ fn cpus_of_other_flags_are_other_machines() {
     Bench::new((base, candidate)).gate("--max-regression avg=1%").refused(10, EXIT);
 }
 
+/// What nobody set is what the builds are: it is compared, and named. What was set unlike is refused still.
+#[test]
+fn defaults_that_changed_are_the_change() {
+    let with = |given: [Option<&str>; 2]| {
+        let (mut base, mut candidate) = even(&[400], &[400]);
+        for ((runs, values), given) in
+            [(&mut base, ["0", "1"]), (&mut candidate, ["1", "2"])].into_iter().zip(given)
+        {
+            let module = &mut runs[0].modules[0];
+            let pairs = ["RAWTP_HOOK", "EXIT_HOOK"].into_iter().zip(values);
+            module.parameters = pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
+            module.given = given.map(str::to_owned);
+        }
+        Bench::new((base, candidate)).gate("--markdown gate.md")
+    };
+    let compared = with([Some(""), Some("other=1")]);
+    compared.passed();
+    let words = "parameters: EXIT_HOOK: 1 -> 2 by default; RAWTP_HOOK: 0 -> 1 by default\n";
+    assert!(compared.out.contains(words), "{compared:#?}");
+    let given = with([Some("EXIT_HOOK=1"), Some("EXIT_HOOK=2")]);
+    let words = "\n  parameters: hids_testbed: EXIT_HOOK=1 in base.json, hids_testbed: EXIT_HOOK=2 in candidate.json\n";
+    given.refused(12, words);
+    with([None, Some("")]).refused(12, "EXIT_HOOK=1, RAWTP_HOOK=0 in base.json");
+}
+
 #[test]
 fn runs_of_one_side_have_to_be_of_one_build() {
     let (mut base, candidate) = slower(0.0);

@@ -2,6 +2,7 @@
 
 mod rounds;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
@@ -16,11 +17,11 @@ use crate::error::{Failure, exit};
 use crate::export::verdict::{GateReport, LeftOut};
 use crate::load::PrivateFolder;
 use crate::load_profile::{Library, LoadProfile};
-use crate::prepare;
+use crate::prepare::{self, changed_defaults};
 use crate::progress::Progress;
 use crate::recording::unlike::What;
 use crate::recording::{Clock, Meter, Recording, Series};
-use crate::text::listed;
+use crate::text::{listed, phrases};
 use crate::verdict::{self, Rule, Run, Sides};
 use rounds::Rounds;
 
@@ -40,6 +41,8 @@ pub struct Options {
     pub handlers: Vec<glob::Pattern>,
     /// Further parameters of the driver, as insmod takes them.
     pub module_params: String,
+    /// Parameters of each build alone: the baseline's, and the candidate's.
+    pub own_params: [String; 2],
     /// Folder for the recordings.
     pub out: Option<PathBuf>,
     /// Folder in which the baseline's runs are kept for the next candidate.
@@ -54,18 +57,26 @@ impl Options {
     /// What differs between the builds; `None` if that is not known.
     #[must_use]
     pub fn changed(&self) -> Option<Changed> {
+        let pairs: Vec<(&Path, &Path)> = self.pairs().collect();
+        let is_each = pairs.len() == self.baseline.len() && pairs.len() == self.candidate.len();
+        Changed::between(pairs).filter(|_| is_each)
+    }
+
+    /// The builds for one kernel each.
+    fn pairs(&self) -> impl Iterator<Item = (&Path, &Path)> {
         let of = |file: &PathBuf| {
             prepare::inspect(file).ok().map(|module| (module.name, module.built_for))
         };
-        let pair = |base: &'_ PathBuf| {
+        self.baseline.iter().filter_map(move |base| {
             let is_its = |other: &&PathBuf| of(base).is_some_and(|it| Some(it) == of(other));
-            Some((base.clone(), self.candidate.iter().find(is_its)?.clone()))
-        };
-        let pairs: Vec<(PathBuf, PathBuf)> =
-            self.baseline.iter().map(pair).collect::<Option<_>>()?;
-        let is_each = pairs.len() == self.candidate.len();
-        let pairs = pairs.iter().map(|(base, candidate)| (&**base, &**candidate));
-        Changed::between(pairs).filter(|_| is_each)
+            Some((&**base, &**self.candidate.iter().find(is_its)?))
+        })
+    }
+
+    /// Parameters whose defaults differ between the builds, in words, by name.
+    fn changed_defaults(&self) -> BTreeMap<String, String> {
+        let changed = self.pairs().map(|(base, candidate)| changed_defaults(base, candidate));
+        changed.flatten().collect()
     }
 }
 
@@ -175,6 +186,14 @@ impl Planned {
             |release: &&&str| snapshots::kept().iter().any(|kept| kept.release == ***release);
         let snapshots = kernels.iter().filter(is_kept).count();
         let mut text = self.measured.text(&kernels, cached, snapshots, self.side_by_side);
+        let defaults: Vec<String> = self.options.changed_defaults().into_values().collect();
+        if !defaults.is_empty() {
+            text.push_str(&format!("defaults  {}\n", phrases(&defaults)));
+        }
+        let own = ["baseline", "candidate"].iter().zip(&self.options.own_params);
+        for (side, params) in own.filter(|(_, params)| !params.is_empty()) {
+            text.push_str(&format!("{side:<9} loaded with {params}, too\n"));
+        }
         if let Some(words) = self.words() {
             text.push_str(&format!("changed   {words}\n"));
         }
@@ -214,8 +233,12 @@ impl Planned {
         mut rule: Rule,
         progress: &mut Progress,
     ) -> Result<(GateReport, Vec<Run>), Failure> {
+        // Parameters of one build alone are what was asked for.
+        let own = self.options.own_params.iter().any(|params| !params.is_empty());
+        let allowed: Vec<What> =
+            allowed.iter().copied().chain(own.then_some(What::Parameters)).collect();
         let mut rounds = Rounds::new(self);
-        let measured = rounds.all(allowed, &mut rule, progress);
+        let measured = rounds.all(&allowed, &mut rule, progress);
         if let Some(out) = &self.options.out {
             keep(out, &self.benches, &rounds.runs)?;
         }
@@ -226,9 +249,10 @@ impl Planned {
             left_out.unreached.extend(reach.unreached);
             left_out.not_judged.extend(reach.not_judged);
         }
-        let sides = Sides::new(&base, &candidate, allowed, false);
+        let sides = Sides::new(&base, &candidate, &allowed, false);
         let report = GateReport::of(verdict::gate(sides, &rule)).without(left_out);
-        Ok((GateReport { changed: self.words(), ..report }, candidate))
+        let defaults = self.options.changed_defaults().into_values().collect();
+        Ok((GateReport { changed: self.words(), defaults, ..report }, candidate))
     }
 }
 
@@ -270,18 +294,23 @@ fn choose(options: &Options) -> Result<Session, Failure> {
         .collect::<Result<_, _>>()?;
     let name = names.first().map_or("", String::as_str);
     Session::choose(name, &found, &profiles, &options.handlers)
-        .map(|session| session.with_parameters(&options.module_params))
+        .map(|session| {
+            // One value for both would hide what changed.
+            let changed = options.changed_defaults();
+            session.without_parameters(&changed).with_parameters(&options.module_params)
+        })
         .map_err(|why| Failure::new(exit::BAD_INPUT, why))
 }
 
 fn lab_options(options: &Options, session: &Session) -> super::Options {
-    let params = &session.module_params;
+    let params = |own: &String| session.clone().with_parameters(own).module_params;
+    let [baseline_params, candidate_params] = options.own_params.each_ref().map(params);
     super::Options {
         kernels: options.kernels.clone(),
         baseline: options.baseline.clone(),
-        baseline_params: params.clone(),
+        baseline_params,
         candidate: options.candidate.clone(),
-        candidate_params: params.clone(),
+        candidate_params,
         handlers: vec!["*".to_owned()],
         loads: session.loads.iter().map(|load| load.kind).collect(),
         workers: 1,

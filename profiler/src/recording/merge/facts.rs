@@ -64,13 +64,24 @@ pub(super) fn add_modules(sum: &mut Vec<ModuleFacts>, more: Vec<ModuleFacts>) {
             sum.push(module);
             continue;
         };
-        let ModuleFacts { name: _, version, srcversion, build_id, taint, size_bytes, parameters } =
-            module;
+        let ModuleFacts {
+            name: _,
+            version,
+            srcversion,
+            build_id,
+            taint,
+            size_bytes,
+            parameters,
+            given,
+        } = module;
         text(&mut known.version, version);
         text(&mut known.srcversion, srcversion);
         text(&mut known.build_id, build_id);
         text(&mut known.taint, taint);
         number(&mut known.size_bytes, size_bytes);
         map(&mut known.parameters, &parameters);
+        if known.given != given {
+            known.given = None;
+        }
     }
 }
