@@ -7,7 +7,8 @@
 //! Until the guest asks for it by a NOP (request 1) nothing is counted and no code is changed; request 2 writes the
 //! counts and ends that. With request 3 a load begins an operation, with 4 it has ended the last. To translate all code anew takes
 //! longer than most counts, so after request 2 it stays as it is, for the next count, until request 5.
-//! `-plugin FILE,symbols=FILE,counts=FILE` has the files.
+//! `-plugin FILE,symbols=FILE,counts=FILE` has the files. Later counts than the first, if that is still there, get files of their own
+//! with their numbers as extension.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
@@ -147,8 +148,12 @@ impl Plugin {
 
     fn disarm(&mut self) {
         if let Some(counter) = self.counter.take() {
-            if let Err(error) = report::write(&counter, &self.counts) {
-                let file = self.counts.display();
+            let file = match self.counts.exists() {
+                true => self.counts.with_extension(self.counts_begun.to_string()),
+                false => self.counts.clone(),
+            };
+            if let Err(error) = report::write(&counter, &file) {
+                let file = file.display();
                 self.fail(&format!("{file} cannot be written: {error}"));
             }
             self.known = Some(counter.into_symbols());

@@ -130,7 +130,7 @@ pub(crate) fn parse(text: &str) -> Result<Symbols, String> {
                 exception: x86::is_exception(name),
                 fault: x86::is_fault(name),
                 watched: watched && of.is_none(),
-                system_call: name == x86::SYSTEM_CALL,
+                system_call: x86::is_system_call(name),
                 switch: name == x86::SWITCH,
                 module: !function.module.is_empty(),
             },

@@ -101,8 +101,14 @@ pub(crate) fn is_exception(name: &str) -> bool {
     name.starts_with("asm_exc_")
 }
 
-/// The function that system calls of 64-bit programs are made in.
-pub(crate) const SYSTEM_CALL: &str = "do_syscall_64";
+/// Whether system calls are made in the function of this name: those of 64-bit programs, then those of 32-bit ones, by the name
+/// before Linux 6.7 and its stable releases, the one since, and for other instructions than `int 0x80`.
+pub(crate) fn is_system_call(name: &str) -> bool {
+    matches!(
+        name,
+        "do_syscall_64" | "do_int80_syscall_32" | "do_int80_emulation" | "do_fast_syscall_32"
+    )
+}
 
 /// The function in which a task's stack is exchanged for another's.
 pub(crate) const SWITCH: &str = "__switch_to_asm";

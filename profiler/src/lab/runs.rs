@@ -16,7 +16,7 @@ use super::counts::{self, Counts};
 use super::files::Files;
 use super::lines::Lines;
 use super::machine::{Hardware, Machine, MachineError, Spec, Start};
-use super::plan::{Build, Job, RunSpec};
+use super::plan::{Build, CountedHandler, Job, RunSpec};
 use super::plugin::Plugin;
 use super::pool::parallel;
 use super::snapshots::{Base, Maker};
@@ -116,17 +116,17 @@ impl<'a> Lab<'a> {
             let (installed, failure) =
                 parallel(pairs, self.settings.jobs, |(side, number)| self.install(*side, *number));
             measured.failure = failure;
-            let each = |installed| (0..jobs.len()).map(move |job| (installed, job));
-            let runs: Vec<(&Installed, usize)> = installed.iter().flat_map(each).collect();
-            let (recordings, failure) = parallel(&runs, self.settings.jobs, |(installed, job)| {
-                on_run();
-                let recording = self.run(installed, &jobs[*job], without.get(job))?;
-                Ok((installed.side, recording))
-            });
-            for (side, recording) in recordings {
+            let each = |installed| groups(jobs).map(move |group| (installed, group));
+            let runs: Vec<(&Installed, &[Job])> = installed.iter().flat_map(each).collect();
+            let (recordings, failure) =
+                parallel(&runs, self.settings.jobs, |(installed, group)| {
+                    group.iter().for_each(|_| on_run());
+                    Ok((installed.side, self.run(installed, group, &without)?))
+                });
+            for (side, recordings) in recordings {
                 match side {
-                    Side::Baseline => measured.baseline.push(recording),
-                    Side::Candidate => measured.candidate.push(recording),
+                    Side::Baseline => measured.baseline.extend(recordings),
+                    Side::Candidate => measured.candidate.extend(recordings),
                 }
             }
             measured.failure = measured.failure.or(failure);
@@ -254,21 +254,20 @@ impl<'a> Lab<'a> {
         of_side.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Restores a guest and counts a load there; `wanted` goes before the kernel's symbols.
+    /// Restores a guest and counts loads there, one after the other; `wanted` goes before the kernel's symbols.
     fn count(
         &self,
         (at, name): (&str, &str),
         state: &Path,
-        spec: &RunSpec,
+        group: &[Job],
         wanted: &str,
-    ) -> Result<Counted, Failure> {
+    ) -> Result<Vec<Counted>, Failure> {
         let folder = self.machine_folder(&format!("run-{name}"));
         let unwritable = |error: io::Error| Failure::cannot_write(&folder, &error);
         fs::create_dir_all(&folder).map_err(unwritable)?;
         let [symbols, file] = ["symbols", "counts"].map(|name| folder.join(name));
         fs::write(&symbols, [wanted, &self.symbols].concat()).map_err(unwritable)?;
-        // The same text for all builds: reading it takes instructions.
-        let jobs = [wire::Job::Count(RunSpec { handlers: Vec::new(), ..spec.clone() })];
+        let jobs = [wire::Job::Count(specs(group))];
         let hardware = self.hardware();
         let plugin = Some(self.plugin.argument(&symbols, &file));
         let spec = Spec { plugin, ..self.spec(state, &folder, &hardware, &jobs) };
@@ -278,56 +277,89 @@ impl<'a> Lab<'a> {
         if let Ok(why) = fs::read_to_string(file.with_extension("error")) {
             return Err(failed(format!("the plugin in QEMU could not count: {why}")));
         }
-        let text = fs::read_to_string(&file).map_err(|error| {
-            failed(format!("the plugin in QEMU has written no counts ({error}): is the disk full?"))
-        })?;
-        let checksum = Sha256::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
-        let counts = counts::parse(&text).map_err(|why| {
-            failed(format!("the counts of QEMU's plugin are damaged: {why}; measure again"))
-        })?;
-        // A hundred of them take a gigabyte.
-        let _ = fs::remove_file(&symbols).and_then(|()| fs::remove_file(&file));
-        Ok(Counted { loads, counts, checksum })
+        let counted = (1..).zip(loads).map(|(number, loads)| {
+            let file =
+                if number == 1 { file.clone() } else { file.with_extension(number.to_string()) };
+            let text = fs::read_to_string(&file).map_err(|error| {
+                failed(format!(
+                    "the plugin in QEMU has written no counts ({error}): is the disk full?"
+                ))
+            })?;
+            let checksum = Sha256::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
+            let counts = counts::parse(&text).map_err(|why| {
+                failed(format!("the counts of QEMU's plugin are damaged: {why}; measure again"))
+            })?;
+            // A hundred of them take a gigabyte.
+            let _ = fs::remove_file(&file);
+            Ok(Counted { loads, counts, checksum })
+        });
+        let counted: Vec<Counted> = counted.collect::<Result<_, Failure>>()?;
+        let _ = fs::remove_file(&symbols);
+        if counted.len() == group.len() { Ok(counted) } else { Err(out_of_turn(at)) }
     }
 
-    /// One run of a build.
+    /// One run of a build for each job, all from one restore.
     fn run(
         &self,
         installed: &Installed,
-        job: &Job,
-        without: Option<&f64>,
-    ) -> Result<Recording, Failure> {
-        let Installed { side, placement, module, .. } = installed;
+        group: &[Job],
+        without: &HashMap<String, Vec<f64>>,
+    ) -> Result<Vec<Recording>, Failure> {
+        let Installed { side, placement, .. } = installed;
         let build = self.build(*side);
-        let load = record::load_name(&job.run);
-        let at = format!("{}, placement {placement}, {load}", build.given.display());
+        let loads = group_name(group);
+        let at = format!("{}, placement {placement}, {loads}", build.given.display());
         let bad = |why: String| Failure::new(exit::NO_TARGET, format!("{at}: {why}"));
-        let mut handlers = installed
-            .symbols
-            .handlers(&build.name, &self.symbols, &job.run.handlers)
-            .map_err(bad)?;
+        let patterns = group.first().map_or(&[][..], |job| &job.run.handlers);
+        let handlers =
+            installed.symbols.handlers(&build.name, &self.symbols, patterns).map_err(bad)?;
         let mut wanted = record::module_line(&build.name, &installed.text);
         for handler in handlers.iter().filter(|handler| handler.module.is_none()) {
             wanted.push_str(&format!("function {}\n", handler.name));
         }
         wanted.push_str(&record::functions_of_modules(&installed.text));
         let state = installed.folder.join("state");
-        let name = format!("{side}-{placement}-{load}");
-        let count = || self.count((&at, &name), &state, &job.run, &wanted);
+        let name = format!("{side}-{placement}-{loads}");
+        let count = || self.count((&at, &name), &state, group, &wanted);
         let counted = count()?;
-        if self.settings.verify && count()?.checksum != counted.checksum {
+        let checksums = |counted: &[Counted]| -> Vec<String> {
+            counted.iter().map(|run| run.checksum.clone()).collect()
+        };
+        if self.settings.verify && checksums(&count()?) != checksums(&counted) {
             let text = format!(
                 "{at}: two runs from one snapshot counted differently: please report it, with the output of \
                  `profiler doctor`"
             );
             return Err(Failure::new(exit::LAB_FAILED, text));
         }
+        let mut without = without.get(&key(group)).into_iter().flatten().copied();
+        let recordings = group.iter().zip(counted).map(|(job, counted)| {
+            let without = if job.cost { without.next() } else { None };
+            self.recording(installed, job, counted, handlers.clone(), without)
+        });
+        recordings.collect()
+    }
+
+    /// The recording of what was counted in a run; `handlers` were asked for.
+    fn recording(
+        &self,
+        installed: &Installed,
+        job: &Job,
+        counted: Counted,
+        mut handlers: Vec<CountedHandler>,
+        without: Option<f64>,
+    ) -> Result<Recording, Failure> {
+        let Installed { side, placement, module, .. } = installed;
+        let build = self.build(*side);
         record::add_unnamed(&mut handlers, &counted.counts, &build.name, &job.run.handlers);
         if let Some(wanted) = &job.wanted {
             handlers.retain(|handler| wanted.contains(record::plain(&handler.name)));
         }
         let damaged = |why: String| {
-            Failure::new(exit::LAB_FAILED, format!("{at}: the counts are damaged: {why}"))
+            let (file, load) = (build.given.display(), record::load_name(&job.run));
+            let text =
+                format!("{file}, placement {placement}, {load}: the counts are damaged: {why}");
+            Failure::new(exit::LAB_FAILED, text)
         };
         let mut recording = record::recording(&self.base.facts.host, module, counted.loads);
         recording.modules.iter_mut().for_each(|it| it.given = Some(build.params.clone()));
@@ -344,7 +376,7 @@ impl<'a> Lab<'a> {
         if let Some(without) = without {
             let (operations, with) =
                 exact::operation(&counted.counts, &job.run).map_err(damaged)?;
-            recording.driver_costs = cost(&job.run, operations, *without, with);
+            recording.driver_costs = cost(&job.run, operations, without, with);
         }
         let lines = self.lines(*side);
         exact::fill(&mut recording, &counted.counts, handlers, &lines, &installed.symbols)
@@ -352,36 +384,63 @@ impl<'a> Lab<'a> {
         Ok(recording)
     }
 
-    /// Instructions of an operation without the driver, by job; kept with the base snapshot.
-    fn without(&self, jobs: &[Job]) -> Result<HashMap<usize, f64>, Failure> {
-        let wanted: Vec<usize> = (0..jobs.len()).filter(|job| jobs[*job].cost).collect();
-        let (found, failure) = parallel(&wanted, self.settings.jobs, |job| {
-            let run = &jobs[*job].run;
-            let spec = RunSpec { handlers: Vec::new(), ..run.clone() };
-            let text = serde_json::to_string(&spec).unwrap_or_default();
-            let hash: String =
-                Sha256::digest(&text).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-            let kept = self.base.file(&format!("without-{hash}"));
-            let known = fs::read_to_string(&kept).ok().and_then(|text| text.trim().parse().ok());
+    /// Instructions of an operation without the driver, of each job whose cost is wanted, by group; kept with the base snapshot.
+    fn without(&self, jobs: &[Job]) -> Result<HashMap<String, Vec<f64>>, Failure> {
+        let wanted: Vec<&[Job]> =
+            groups(jobs).filter(|group| group.iter().any(|job| job.cost)).collect();
+        let (found, failure) = parallel(&wanted, self.settings.jobs, |group| {
+            let key = key(group);
+            let kept = self.base.file(&format!("without-{key}"));
+            let known = fs::read(&kept).ok().and_then(|text| serde_json::from_slice(&text).ok());
             if let Some(known) = known {
-                return Ok((*job, known));
+                return Ok((key, known));
             }
-            let load = record::load_name(run);
-            let at = format!("without the driver, {load}");
-            let name = format!("without-{load}");
-            let counted = self.count((&at, &name), &self.base.state(), run, "")?;
-            let (_, instructions) = exact::operation(&counted.counts, run)
+            let loads = group_name(group);
+            let at = format!("without the driver, {loads}");
+            let name = format!("without-{loads}");
+            let counted = self.count((&at, &name), &self.base.state(), group, "")?;
+            let runs = group.iter().zip(&counted).filter(|(job, _)| job.cost);
+            let each = runs.map(|(job, counted)| {
+                let operation = exact::operation(&counted.counts, &job.run);
+                operation.map(|(_, instructions)| instructions)
+            });
+            let each: Vec<f64> = each
+                .collect::<Result<_, _>>()
                 .map_err(|why| Failure::new(exit::LAB_FAILED, format!("{at}: {why}")))?;
             // Without a place for it the next gate counts it again.
-            let text = instructions.to_string();
-            let _ = OutputFile::open(&kept).and_then(|file| file.commit(text.as_bytes()));
-            Ok((*job, instructions))
+            let text = serde_json::to_vec(&each).unwrap_or_default();
+            let _ = OutputFile::open(&kept).and_then(|file| file.commit(&text));
+            Ok((key, each))
         });
         match failure {
             Some(failure) => Err(failure),
             None => Ok(found.into_iter().collect()),
         }
     }
+}
+
+/// The jobs that share a restore.
+fn groups(jobs: &[Job]) -> impl Iterator<Item = &[Job]> {
+    jobs.chunk_by(|one, next| one.together && next.together)
+}
+
+/// The names of a group's loads.
+fn group_name(group: &[Job]) -> String {
+    match group {
+        [job] => record::load_name(&job.run),
+        _ => "general".to_owned(),
+    }
+}
+
+/// What a guest does for a group: the same text for all builds, as reading it takes instructions.
+fn specs(group: &[Job]) -> Vec<RunSpec> {
+    group.iter().map(|job| RunSpec { handlers: Vec::new(), ..job.run.clone() }).collect()
+}
+
+/// A name for what a group's runs without the driver depend on.
+fn key(group: &[Job]) -> String {
+    let text = serde_json::to_string(&specs(group)).unwrap_or_default();
+    Sha256::digest(&text).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Snapshots of builds that exist at a time: each takes about 70 MB.

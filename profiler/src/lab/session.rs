@@ -24,9 +24,14 @@ const OPERATIONS: u64 = 1_000;
 /// The same of loads that take a thousand times as long: all figures but TP99.
 const OPERATIONS_IF_SLOW: u64 = 60;
 
+/// The same of general loads, which are judged by what an operation costs: a call that refills random numbers comes after at
+/// most some fifty.
+const OPERATIONS_IF_GENERAL: u64 = 200;
+
 /// Seconds of a CPU that a run takes on a common machine, and an installation, for the expected time.
 const SECONDS_A_RUN: f64 = 0.7;
 const SECONDS_A_RUN_IF_SLOW: f64 = 2.0;
+const SECONDS_A_RUN_IF_GENERAL: f64 = 0.2;
 const SECONDS_AN_INSTALLATION: f64 = 2.0;
 const SECONDS_A_BOOT: f64 = 15.0;
 
@@ -61,6 +66,13 @@ pub struct Reach {
     pub not_judged: Vec<String>,
     /// The same for the gate's rule.
     pub rules: Vec<HandlerRule>,
+}
+
+impl Load {
+    /// Whether it is measured whatever the driver hooks.
+    pub fn is_general(&self) -> bool {
+        BuiltinKind::GENERAL.contains(&self.kind)
+    }
 }
 
 impl Session {
@@ -113,6 +125,8 @@ impl Session {
         if loads.is_empty() {
             return Err("no load profile has a built-in load".to_owned());
         }
+        let general = BuiltinKind::GENERAL.iter();
+        loads.extend(general.map(|kind| Load { kind: *kind, handlers: Vec::new() }));
         let has_all = |name: &String| builds.iter().all(|build| build.parameters.contains(name));
         let on: BTreeSet<String> = parameters
             .into_iter()
@@ -144,8 +158,8 @@ impl Session {
         self
     }
 
-    /// The same for the loads that run what `changed`: those of each handler that may run one of these functions. All, if there
-    /// is no such handler, or if none of the loads is for it.
+    /// The same for the general loads and those that run what `changed`: those of each handler that may run one of these
+    /// functions. All, if there is no such handler, or if none of the loads is for it.
     #[must_use]
     pub fn only(&self, changed: &Changed) -> Self {
         let is_for = |load: &Load, name: &str| load.handlers.iter().any(|it| it.matches(name));
@@ -166,7 +180,9 @@ impl Session {
         {
             return self.clone();
         }
-        narrowed.loads.retain(|load| narrowed.handlers.iter().any(|name| is_for(load, name)));
+        narrowed.loads.retain(|load| {
+            load.is_general() || narrowed.handlers.iter().any(|name| is_for(load, name))
+        });
         narrowed
     }
 
@@ -177,7 +193,11 @@ impl Session {
         let handlers = Arc::new(self.handlers.clone());
         let job = |load: &Load| {
             let name = part(kernel, load.kind);
-            let operations = if is_slow(load.kind) { OPERATIONS_IF_SLOW } else { OPERATIONS };
+            let operations = match load.kind {
+                _ if load.is_general() => OPERATIONS_IF_GENERAL,
+                kind if is_slow(kind) => OPERATIONS_IF_SLOW,
+                _ => OPERATIONS,
+            };
             let run = RunSpec {
                 clock: Clock::Virtual,
                 meter: Meter::Exact,
@@ -189,7 +209,8 @@ impl Session {
             };
             let cost = has_cost(load.kind);
             let wanted = Some(Arc::clone(&handlers));
-            is_wanted(&name).then_some(Job { part: Some(name), run, cost, wanted })
+            let together = load.is_general();
+            is_wanted(&name).then_some(Job { part: Some(name), run, cost, together, wanted })
         };
         self.loads.iter().filter_map(job).collect()
     }
@@ -203,7 +224,11 @@ impl Session {
         snapshots: usize,
         side_by_side: u32,
     ) -> String {
-        let loads: Vec<&str> = self.loads.iter().map(|load| load.kind.name()).collect();
+        let names = |general: bool| -> Vec<&str> {
+            let loads = self.loads.iter().filter(|load| load.is_general() == general);
+            loads.map(|load| load.kind.name()).collect()
+        };
+        let (loads, general) = (names(false), names(true));
         let with = match self.module_params.as_str() {
             "" => String::new(),
             params => format!("driver    loaded with {params}\n"),
@@ -227,6 +252,7 @@ impl Session {
         let seconds = expected(&kinds, sides, side_by_side) + boots as f64 * SECONDS_A_BOOT;
         format!(
             "kernel    {}\n{kept}handlers  {}: {}\n{with}loads     {}: {}\n\
+             general   {}: {}\n\
              runs      {}, each from a snapshot: every build under every load in one placement; \
              loads under which the builds differ in up to {} placements\n\
              time      about {:.0} s{booted}; up to {FIRST_PLACEMENTS} times as long if the builds differ under every load\n",
@@ -235,7 +261,9 @@ impl Session {
             listed(&Vec::from_iter(&self.handlers)),
             loads.len(),
             loads.join(", "),
-            loads.len() * sides,
+            general.len(),
+            general.join(", "),
+            (loads.len() + 1) * sides,
             MOST_PLACEMENTS,
             seconds.max(1.0),
         )
@@ -313,9 +341,10 @@ impl Reach {
 
 /// About how many seconds so many builds take under these loads in one placement, with so many machines side by side.
 fn expected(loads: &[BuiltinKind], sides: usize, side_by_side: u32) -> f64 {
-    let of_load = |kind: &BuiltinKind| match is_slow(*kind) {
-        true => SECONDS_A_RUN_IF_SLOW,
-        false => SECONDS_A_RUN,
+    let of_load = |kind: &BuiltinKind| match *kind {
+        kind if BuiltinKind::GENERAL.contains(&kind) => SECONDS_A_RUN_IF_GENERAL,
+        kind if is_slow(kind) => SECONDS_A_RUN_IF_SLOW,
+        _ => SECONDS_A_RUN,
     };
     let once: f64 = loads.iter().map(of_load).sum();
     (once + SECONDS_AN_INSTALLATION) * sides as f64 / f64::from(side_by_side.max(1))
@@ -374,8 +403,10 @@ mod tests {
         }
     }
 
+    /// The loads that handlers have chosen.
     fn kinds(session: &Session) -> Vec<&'static str> {
-        session.loads.iter().map(|load| load.kind.name()).collect()
+        let chosen = session.loads.iter().filter(|load| !load.is_general());
+        chosen.map(|load| load.kind.name()).collect()
     }
 
     fn wanted(glob: &str) -> Vec<glob::Pattern> {
@@ -403,6 +434,12 @@ mod tests {
         );
         let narrow = of(&wanted("bind_*")).unwrap();
         assert_eq!((kinds(&narrow), narrow.handlers.len()), (vec!["bind"], 1));
+        // General loads are made whatever the driver hooks, all from one restore.
+        let work = narrow.work(None, &|_| true);
+        let names: Vec<&str> = work.iter().filter_map(|job| job.part.as_deref()).collect();
+        assert_eq!(names[..3], ["bind", "getppid", "pipe"]);
+        assert_eq!(names.len(), 1 + BuiltinKind::GENERAL.len());
+        assert!(!work[0].together && work[1..].iter().all(|job| job.together && job.cost));
         let missing = of(&wanted("nothing")).unwrap_err();
         assert_eq!(missing, "neither build of hids_driver has a function `nothing`");
     }
@@ -412,7 +449,7 @@ mod tests {
         let build = build(&["my_bind_hook"], &[]);
         let session = Session::choose("mine", &[build.clone(), build], &profiles(), &[]).unwrap();
         assert_eq!(kinds(&session).len(), 24);
-        assert_eq!(session.work(None, &|_| true).len(), 24);
+        assert_eq!(session.work(None, &|_| true).len(), 24 + BuiltinKind::GENERAL.len());
         let none = Session::choose("mine", &[Registered::default()], &profiles(), &[]);
         assert!(none.unwrap_err().contains("stripped"));
     }
@@ -431,6 +468,7 @@ mod tests {
             all.only(&Changed { functions, rest, total: 9, calls: BTreeMap::from(calls) })
         };
         let leaf = only(&["leaf"], false);
+        assert_eq!(leaf.loads.len(), 1 + BuiltinKind::GENERAL.len());
         assert_eq!((kinds(&leaf), leaf.handlers), (vec!["bind"], names(&["bind_handler"])));
         assert_eq!(kinds(&only(&["leaf", "exit_pre_handler"], false)), ["bind", "exit"]);
         for (functions, rest, why) in [
@@ -447,13 +485,13 @@ mod tests {
         let build = build(&["my_bind_hook"], &[]);
         let session = Session::choose("mine", &[build.clone(), build], &profiles(), &[]).unwrap();
         let text = |cached, snapshots| session.text(&["6.1", "6.12"], cached, snapshots, 2);
-        assert!(text(0, 0).contains("runs      96, each") && text(0, 0).contains("with 2 boots"));
+        assert!(text(0, 0).contains("runs      100, each") && text(0, 0).contains("with 2 boots"));
         assert!(!text(0, 2).contains("cache") && !text(0, 2).contains("boot"));
         assert!(
-            text(1, 1).contains("on 1 of these kernels") && text(1, 1).contains("runs      72,")
+            text(1, 1).contains("on 1 of these kernels") && text(1, 1).contains("runs      75,")
         );
         assert!(
-            text(2, 2).contains("measured before, from") && text(2, 2).contains("runs      48,")
+            text(2, 2).contains("measured before, from") && text(2, 2).contains("runs      50,")
         );
         let seconds = |cached, snapshots| -> u32 {
             let text = text(cached, snapshots);

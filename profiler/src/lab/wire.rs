@@ -50,8 +50,8 @@ pub(super) enum Job {
     Install(Install),
     /// Unloads a module.
     Remove(String),
-    /// Makes the operations of a load, which the plugin counts.
-    Count(RunSpec),
+    /// Makes the operations of loads, which the plugin counts, one run after the other.
+    Count(Vec<RunSpec>),
     /// Measures with probes, as `profiler run`; attached to the answer is the recording.
     Measure {
         /// The module.
@@ -92,8 +92,8 @@ pub(super) enum Answer {
     Installed(Box<ModuleFacts>),
     /// The module is unloaded.
     Removed,
-    /// The loads have ended.
-    Counted(Vec<LoadRun>),
+    /// The loads of each run have ended.
+    Counted(Vec<Vec<LoadRun>>),
     /// The recording is attached.
     Measured,
     /// It failed, with an exit code of the guest's own set.

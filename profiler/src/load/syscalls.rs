@@ -1,12 +1,15 @@
 //! System calls that have no safe wrapper: the only `unsafe` of the loads.
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
+use nix::sched::CloneFlags;
 use nix::sys::signal::{SigSet, Signal};
 
 use crate::limits;
@@ -137,11 +140,18 @@ pub(super) fn own_session_dying_with_parent(
 
 /// Forks a child that calls `setsid` and ends, and waits for it.
 pub(crate) fn setsid_in_child() -> io::Result<ExitStatus> {
-    // SAFETY: the child calls setsid and _exit alone, which are async-signal-safe.
+    // SAFETY: setsid takes nothing.
+    in_child(|| i32::from(unsafe { libc::setsid() } < 0))
+}
+
+/// Forks a child that ends with what `work` says, and waits for it. `work` has to be async-signal-safe: other threads may hold
+/// locks.
+pub(super) fn in_child(work: fn() -> i32) -> io::Result<ExitStatus> {
+    // SAFETY: the child calls `work` and _exit alone, which are async-signal-safe.
     let child = match unsafe { libc::fork() } {
         -1 => return Err(io::Error::last_os_error()),
         // SAFETY: as above.
-        0 => unsafe { libc::_exit(i32::from(libc::setsid() < 0)) },
+        0 => unsafe { libc::_exit(work()) },
         child => child,
     };
     let mut status = 0;
@@ -155,6 +165,20 @@ pub(crate) fn setsid_in_child() -> io::Result<ExitStatus> {
             return Err(error);
         }
     }
+}
+
+/// Starts a process that shares this one's memory, which waits until it has ended, as `posix_spawn` does before the child
+/// executes a program. A copy of the memory would take longer the more there is.
+pub(super) fn spawn_noop() -> io::Result<()> {
+    /// Enough for a function that does nothing.
+    const STACK_BYTES: usize = 16 << 10;
+    let mut stack = vec![0_u8; STACK_BYTES];
+    let flags = CloneFlags::CLONE_VM | CloneFlags::CLONE_VFORK;
+    // SAFETY: the child has a stack of its own, does nothing, and has ended when the call returns.
+    let child =
+        unsafe { nix::sched::clone(Box::new(|| 0), &mut stack, flags, Some(libc::SIGCHLD)) }?;
+    nix::sys::wait::waitpid(child, None)?;
+    Ok(())
 }
 
 /// The error of a system call that failed.
@@ -186,6 +210,177 @@ pub(super) fn nanosleep(time: Duration) -> io::Result<()> {
     checked(unsafe { libc::syscall(libc::SYS_nanosleep, &raw const time, no_rest) })
 }
 
+/// Wakes those that wait for a word that nobody knows.
+pub(super) fn futex_wake() -> io::Result<()> {
+    static WORD: AtomicU32 = AtomicU32::new(0);
+    let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the word is static, and waking only reads its address.
+    checked(unsafe { libc::syscall(libc::SYS_futex, WORD.as_ptr(), operation, 1) })
+}
+
+/// `accept(2)` itself: the standard library calls `accept4`.
+pub(super) fn accept(listener: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: the descriptor is open while borrowed, and no address is asked for.
+    owned(unsafe { libc::syscall(libc::SYS_accept, listener.as_raw_fd(), 0, 0) }).map(drop)
+}
+
+/// `open(2)` to read, where the architecture has it: the C library calls `openat`.
+pub(super) fn open(path: &CStr) -> io::Result<OwnedFd> {
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+    // SAFETY: the path ends with a NUL.
+    owned(unsafe {
+        #[cfg(target_arch = "x86_64")]
+        let opened = libc::syscall(libc::SYS_open, path.as_ptr(), flags);
+        #[cfg(not(target_arch = "x86_64"))]
+        let opened = libc::open(path.as_ptr(), flags).into();
+        opened
+    })
+}
+
+/// The descriptor that a system call has given.
+fn owned(result: libc::c_long) -> io::Result<OwnedFd> {
+    checked(result)?;
+    let number = RawFd::try_from(result).map_err(io::Error::other)?;
+    // SAFETY: the call has just made it, and nothing else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// An epoll instance with one event, which stays.
+pub(super) struct ReadyEpoll {
+    epoll: OwnedFd,
+    _event: OwnedFd,
+}
+
+impl ReadyEpoll {
+    pub(super) fn new() -> io::Result<Self> {
+        // SAFETY: plain integers.
+        let (epoll, event) = unsafe {
+            (libc::epoll_create1(libc::EPOLL_CLOEXEC), libc::eventfd(1, libc::EFD_CLOEXEC))
+        };
+        let (epoll, event) = (owned(epoll.into())?, owned(event.into())?);
+        let mut wanted = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+        let [epoll_fd, event_fd] = [&epoll, &event].map(AsRawFd::as_raw_fd);
+        // SAFETY: both are open, and the kernel copies `wanted`.
+        let added =
+            unsafe { libc::epoll_ctl(epoll_fd, libc::EPOLL_CTL_ADD, event_fd, &raw mut wanted) };
+        checked(added.into()).map(|()| Self { epoll, _event: event })
+    }
+
+    /// The number of events that are there.
+    pub(super) fn wait(&self) -> io::Result<i32> {
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        // SAFETY: there is room for one event.
+        let events = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), &raw mut event, 1, 0) };
+        checked(events.into()).map(|()| events)
+    }
+}
+
+/// A file that is not there, named in memory that 32-bit system calls reach, too.
+pub(super) struct Missing(Page);
+
+impl Missing {
+    const PATH: &CStr = c"/nonexistent/program";
+    /// Bytes of the page before the arguments, the path itself, as 64-bit calls take them, and as 32-bit ones do. The page is
+    /// zero otherwise, so both end there.
+    const ARGUMENTS: usize = 64;
+    const ARGUMENTS_32: usize = 128;
+
+    pub(super) fn new() -> io::Result<Self> {
+        let page = Page::with(libc::PROT_READ | libc::PROT_WRITE, LOW_MEMORY)?;
+        let path = page.0 as usize;
+        // SAFETY: the page is ours and writable, all lies within it, and both numbers are aligned.
+        unsafe {
+            let bytes = Self::PATH.to_bytes();
+            page.0.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+            page.0.byte_add(Self::ARGUMENTS).cast::<usize>().write(path);
+            page.0.byte_add(Self::ARGUMENTS_32).cast::<u32>().write(path as u32);
+        }
+        Ok(Self(page))
+    }
+
+    /// The addresses of path, arguments and an empty environment.
+    fn addresses(&self, arguments: usize) -> [usize; 3] {
+        let path = self.0.0 as usize;
+        [path, path + arguments, path + arguments + size_of::<usize>()]
+    }
+
+    pub(super) fn open(&self) -> io::Result<()> {
+        open(Self::PATH).map(drop)
+    }
+
+    pub(super) fn execve(&self) -> io::Result<()> {
+        let [path, arguments, environment] = self.addresses(Self::ARGUMENTS);
+        // SAFETY: a path, and two arrays that end with a null.
+        checked(unsafe { libc::syscall(libc::SYS_execve, path, arguments, environment) })
+    }
+
+    pub(super) fn execveat(&self) -> io::Result<()> {
+        let [path, arguments, environment] = self.addresses(Self::ARGUMENTS);
+        let (number, here) = (libc::SYS_execveat, libc::AT_FDCWD);
+        // SAFETY: as above.
+        checked(unsafe { libc::syscall(number, here, path, arguments, environment, 0) })
+    }
+
+    /// The same three by 32-bit system calls: `arch/x86/entry/syscalls/syscall_32.tbl`.
+    pub(super) fn by_32_bits(&self) -> [io::Result<()>; 3] {
+        let [path, arguments, environment] =
+            self.addresses(Self::ARGUMENTS_32).map(|address| address as u32);
+        [
+            (5, [path, libc::O_RDONLY as u32, 0, 0]),
+            (11, [path, arguments, environment, 0]),
+            (358, [libc::AT_FDCWD as u32, path, arguments, environment]),
+        ]
+        .map(|(number, arguments)| match call_32(number, arguments) {
+            0.. => Ok(()),
+            error => Err(io::Error::from_raw_os_error(-error)),
+        })
+    }
+}
+
+/// Whether the kernel takes system calls of 32-bit programs: one that does not kills who makes one.
+pub(super) fn has_32_bit_calls() -> bool {
+    /// `getpid` of 32-bit programs.
+    const GETPID: u32 = 20;
+    in_child(|| i32::from(call_32(GETPID, [0; 4]) <= 0)).is_ok_and(|status| status.success())
+}
+
+/// A 32-bit system call.
+#[cfg(target_arch = "x86_64")]
+fn call_32(number: u32, [first, second, third, fourth]: [u32; 4]) -> i32 {
+    let result: i32;
+    // SAFETY: the kernel writes to no memory for the calls that are made here. The compiler keeps RBX for itself, and old
+    // kernels clear R8 to R11.
+    unsafe {
+        std::arch::asm!(
+            "xchg rbx, {first:r}",
+            "int 0x80",
+            "xchg rbx, {first:r}",
+            first = inout(reg) u64::from(first) => _,
+            inlateout("eax") number => result,
+            in("ecx") second,
+            in("edx") third,
+            in("esi") fourth,
+            in("edi") 0,
+            out("r8") _,
+            out("r9") _,
+            out("r10") _,
+            out("r11") _,
+            options(nostack)
+        );
+    }
+    result
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn call_32(_: u32, _: [u32; 4]) -> i32 {
+    -libc::ENOSYS
+}
+
+#[cfg(target_arch = "x86_64")]
+const LOW_MEMORY: libc::c_int = libc::MAP_32BIT;
+#[cfg(not(target_arch = "x86_64"))]
+const LOW_MEMORY: libc::c_int = 0;
+
 /// A page of memory.
 pub(super) struct Page(*mut libc::c_void);
 
@@ -194,11 +389,28 @@ const PAGE_BYTES: usize = 4096;
 
 impl Page {
     pub(super) fn new() -> io::Result<Self> {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        Self::with(libc::PROT_READ, 0)
+    }
+
+    /// One that can be written to.
+    pub(super) fn writable() -> io::Result<Self> {
+        Self::with(libc::PROT_READ | libc::PROT_WRITE, 0)
+    }
+
+    fn with(protection: libc::c_int, more: libc::c_int) -> io::Result<Self> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | more;
         // SAFETY: a new anonymous mapping at a place of the kernel's choice.
         let page =
-            unsafe { libc::mmap(std::ptr::null_mut(), PAGE_BYTES, libc::PROT_READ, flags, -1, 0) };
+            unsafe { libc::mmap(std::ptr::null_mut(), PAGE_BYTES, protection, flags, -1, 0) };
         if page == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Self(page)) }
+    }
+
+    /// Gives the memory of a writable page back, and has a system call write there.
+    pub(super) fn fault(&mut self) -> io::Result<()> {
+        // SAFETY: the page is ours, and nothing refers to it.
+        checked(unsafe { libc::madvise(self.0, PAGE_BYTES, libc::MADV_DONTNEED) }.into())?;
+        // SAFETY: the page has room for the names.
+        checked(unsafe { libc::uname(self.0.cast()) }.into())
     }
 
     /// Makes it readable and executable, and optionally writable.

@@ -134,6 +134,20 @@ fn expected_calls(kind: BuiltinKind, operations: u64, prepared: u64, workers: u6
         Kind::Nanosleep => OwnCalls { nanosleep: operations, ..none },
         Kind::Exit => OwnCalls { exit: operations, ..none },
         Kind::CallUsermodehelper => OwnCalls { usermodehelper: operations, ..none },
+        Kind::Getppid | Kind::Pipe | Kind::Mmap | Kind::Futex | Kind::Epoll => none,
+        Kind::Fork | Kind::Switch | Kind::PageFault => none,
+        Kind::Stat | Kind::OpenExisting => on_file,
+        Kind::Tcp => OwnCalls { bind: workers, connect: workers, accept: workers, ..none },
+        Kind::Ipv6 => OwnCalls { bind: operations + workers, connect: operations, ..none },
+        Kind::Errors => OwnCalls {
+            execve: operations,
+            accept: operations,
+            connect: operations,
+            bind: 2 * workers,
+            ..none
+        },
+        // The calls of 32-bit programs are functions of their own.
+        Kind::Errors32 => none,
     }
 }
 

@@ -62,7 +62,10 @@ fn do_job(job: &Job, channel: &Channel) -> Result<(Answer, Vec<u8>), Failure> {
             install::install(install, &files)
         }
         Job::Remove(name) => install::remove(name).map(|()| (Answer::Removed, Vec::new())),
-        Job::Count(spec) => load::count(spec).map(|loads| (Answer::Counted(loads), Vec::new())),
+        Job::Count(runs) => {
+            let loads = runs.iter().map(load::count).collect::<Result<_, Failure>>()?;
+            Ok((Answer::Counted(loads), Vec::new()))
+        }
         Job::Measure { module, warmup, run } => {
             measure(module, warmup, run).map(|recording| (Answer::Measured, recording))
         }

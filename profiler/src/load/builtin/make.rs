@@ -1,7 +1,7 @@
 //! Makes the worker of each kind of load: a new kind has its line here.
 
 use super::worker::{Shared, Worker};
-use super::{BuiltinLoad, files, net, process, thread};
+use super::{BuiltinLoad, files, general, net, process, thread};
 use crate::load::sandbox::PrivateFolder;
 use crate::recording::loads::{BuiltinKind, OwnCalls};
 
@@ -42,6 +42,20 @@ pub(super) fn worker(
         Kind::UpdateCred => Box::new(thread::UpdateCred),
         Kind::Nanosleep => Box::new(thread::Nanosleep),
         Kind::CallUsermodehelper => Box::new(thread::CallUsermodehelper::new()?),
+        Kind::Getppid => Box::new(general::Getppid),
+        Kind::Pipe => Box::new(general::Through::pipe()?),
+        Kind::Stat => Box::new(general::Existing::new(shared, index, false, calls)?),
+        Kind::OpenExisting => Box::new(general::Existing::new(shared, index, true, calls)?),
+        Kind::Mmap => Box::new(general::Mmap),
+        Kind::Futex => Box::new(general::Futex),
+        Kind::Epoll => Box::new(general::Epoll::new()?),
+        Kind::Fork => Box::new(general::Fork),
+        Kind::Tcp => Box::new(general::Through::tcp(calls)?),
+        Kind::Switch => Box::new(general::Switch::new()?),
+        Kind::PageFault => Box::new(general::PageFault::new()?),
+        Kind::Ipv6 => Box::new(general::Ipv6::new(calls)?),
+        Kind::Errors => Box::new(general::Errors::new(calls)?),
+        Kind::Errors32 => Box::new(general::Errors32::new()?),
     })
 }
 

@@ -7,8 +7,8 @@
 //! There is none for `do_init_module`: it needs a valid module, built for the running kernel. A command
 //! of the user can load and remove one.
 //!
-//! `open`, `rename`, `link`, `unlink`, `rmdir`, `write` and `mount` work in a private directory. The process
-//! that removes it if the profiler is killed adds one `execve` a load.
+//! `open`, `rename`, `link`, `unlink`, `rmdir`, `write`, `mount`, `stat` and `open-existing` work in a private directory. The
+//! process that removes it if the profiler is killed adds one `execve` a load.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -21,6 +21,7 @@ use crate::recording::loads::{BuiltinKind, LoadFailure, LoadOutcome, LoadSpec, L
 use crate::stop::{StopReason, StopSignal};
 
 mod files;
+mod general;
 mod latency;
 mod make;
 mod net;

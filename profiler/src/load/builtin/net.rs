@@ -3,6 +3,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::socket::{
@@ -20,14 +21,14 @@ const DISCARD: u16 = 9;
 
 /// A DNS answer (one question, `a.test`, no records), which a handler of `udp_recvmsg` that parses names
 /// processes in full.
-const ANSWER: &[u8] =
+pub(super) const ANSWER: &[u8] =
     b"\x12\x34\x81\x80\x00\x01\x00\x00\x00\x00\x00\x00\x01a\x04test\x00\x00\x01\x00\x01";
 
 /// Port of multicast DNS: above 1023, so that any user may bind to it.
 const MULTICAST_DNS: u16 = 5353;
 
 /// A datagram that has not arrived after this long is lost: loopback delivers within the send.
-const LOST_AFTER_S: i64 = 1;
+pub(super) const LOST_AFTER: Duration = Duration::from_secs(1);
 
 fn udp() -> nix::Result<OwnedFd> {
     socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)
@@ -38,7 +39,7 @@ fn loopback(port: u16) -> SockaddrIn {
 }
 
 /// A UDP socket, after checking that 127.0.0.1 can be reached.
-fn first_socket() -> Result<OwnedFd, String> {
+pub(super) fn first_socket() -> Result<OwnedFd, String> {
     let socket = udp().map_err(|errno| format!("a UDP socket: {}", errno.desc()))?;
     match syscalls::interface_is_up(socket.as_fd(), "lo") {
         Ok(true) => Ok(socket),
@@ -114,7 +115,7 @@ impl UdpReceive {
         let receiver = first_socket()?;
         calls.bind += 1;
         bind(receiver.as_raw_fd(), &loopback(0)).map_err(no_socket)?;
-        let limit = TimeVal::new(LOST_AFTER_S, 0);
+        let limit = TimeVal::new(LOST_AFTER.as_secs().cast_signed(), 0);
         setsockopt(&receiver, sockopt::ReceiveTimeout, &limit).map_err(no_socket)?;
         let address = getsockname(receiver.as_raw_fd()).map_err(no_socket)?;
         Ok(Self { receiver, sender, address })
@@ -133,14 +134,19 @@ impl Worker for UdpReceive {
         calls.udp_recvmsg += 1;
         // With the sender's address: handlers look at it on sockets that are not connected.
         match recvfrom::<SockaddrIn>(self.receiver.as_raw_fd(), &mut datagram) {
-            Ok((length, _)) if length == ANSWER.len() => Ok(()),
-            Ok((length, _)) => {
-                let text = format!("received {length} bytes instead of {}", ANSWER.len());
-                Err(OperationError { kind: "wrong length".to_owned(), text })
-            }
+            Ok((length, _)) => check_length(length, ANSWER.len()),
             Err(errno) => Err(OperationError::new("receive on 127.0.0.1", errno)),
         }
     }
+}
+
+/// Fails unless as many bytes were received as were sent.
+pub(super) fn check_length(received: usize, sent: usize) -> Result<(), OperationError> {
+    if received == sent {
+        return Ok(());
+    }
+    let text = format!("received {received} bytes instead of {sent}");
+    Err(OperationError { kind: "wrong length".to_owned(), text })
 }
 
 /// A listening TCP socket and its only client.

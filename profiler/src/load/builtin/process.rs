@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::sync::atomic::AtomicU64;
 
 use nix::errno::Errno;
@@ -140,14 +140,18 @@ pub(super) struct Setsid;
 impl Worker for Setsid {
     fn operate(&mut self, calls: &mut OwnCalls) -> Result<(), OperationError> {
         calls.setsid += 1;
-        match syscalls::setsid_in_child() {
-            Ok(status) if status.success() => Ok(()),
-            Ok(status) => {
-                let text = format!("setsid in a child: {status}");
-                Err(OperationError { kind: status.to_string(), text })
-            }
-            Err(error) => Err(OperationError::of_io("a child for setsid", &error)),
+        ended_well("setsid in a child", syscalls::setsid_in_child())
+    }
+}
+
+/// Fails unless a child has ended with exit code 0.
+fn ended_well(doing: &str, ended: std::io::Result<ExitStatus>) -> Result<(), OperationError> {
+    match ended {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => {
+            Err(OperationError { kind: status.to_string(), text: format!("{doing}: {status}") })
         }
+        Err(error) => Err(OperationError::of_io(doing, &error)),
     }
 }
 

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::{TimeSpec, TimeValLike as _};
+use nix::time::{ClockId, ClockNanosleepFlags, clock_nanosleep};
 use nix::unistd::Pid;
 
 use super::latency::LatencyRecorder;
@@ -256,11 +258,25 @@ fn work(
             // By default the kernel may wake us 50 us late. A refusal is no error.
             let _ = nix::sys::prctl::set_timerslack(1);
         }
+        if load.unattended {
+            align();
+        }
         tally.end = repeat(load, worker, index, start, stop, &mut tally);
         emulator::end_operations();
         tally.last = Some(Instant::now());
     }
     tally
+}
+
+/// Sleeps until the clock is at a tenth of a second. In a guest under virtual time, which has nothing else to do, the same timer
+/// interrupts then come during the same operations, whatever was done before.
+fn align() {
+    /// Nanoseconds; the kernel's timer interrupts come at parts of it.
+    const STEP: i64 = 100_000_000;
+    let clock = ClockId::CLOCK_MONOTONIC;
+    let Ok(now) = clock.now() else { return };
+    let next = TimeSpec::nanoseconds((now.num_nanoseconds() / STEP + 1) * STEP);
+    let _ = clock_nanosleep(clock, ClockNanosleepFlags::TIMER_ABSTIME, &next);
 }
 
 /// Worker `n % workers` makes operation `n` of the load: each has an even share of the operations and of

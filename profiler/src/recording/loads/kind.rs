@@ -60,11 +60,57 @@ pub enum BuiltinKind {
     Exit,
     /// A program that the kernel itself starts.
     CallUsermodehelper,
+    /// `getppid`.
+    Getppid,
+    /// Bytes through a pipe.
+    Pipe,
+    /// `stat` of a file.
+    Stat,
+    /// `open` of a file that is there.
+    OpenExisting,
+    /// `mmap` and `munmap` of a page.
+    Mmap,
+    /// `futex` that wakes nobody.
+    Futex,
+    /// `epoll_wait` for an event that is there.
+    Epoll,
+    /// Start and end of a process that shares memory.
+    Fork,
+    /// Bytes through a TCP connection.
+    Tcp,
+    /// A switch to another thread and back.
+    Switch,
+    /// A page fault in a system call.
+    PageFault,
+    /// A datagram by IPv6.
+    Ipv6,
+    /// Calls that fail.
+    Errors,
+    /// Calls of 32-bit programs, which fail.
+    Errors32,
 }
 
 impl BuiltinKind {
     /// All kinds, in the order of the help text.
     pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
+
+    /// Those that no hook is about: a hook on everything shows there.
+    pub const GENERAL: &[Self] = &[
+        Self::Getppid,
+        Self::Pipe,
+        Self::Stat,
+        Self::OpenExisting,
+        Self::Mmap,
+        Self::Futex,
+        Self::Epoll,
+        Self::Fork,
+        Self::Tcp,
+        Self::Switch,
+        Self::PageFault,
+        Self::Ipv6,
+        Self::Errors,
+        Self::Errors32,
+    ];
 
     /// Its name on the command line and in JSON.
     #[must_use]
@@ -83,6 +129,8 @@ impl BuiltinKind {
                 | Self::Rmdir
                 | Self::Write
                 | Self::Mount
+                | Self::Stat
+                | Self::OpenExisting
         )
     }
 
