@@ -145,16 +145,26 @@ const LIST_EXAMPLES: &str = "\
 Examples:
   profiler list --module hids_driver '*_handler'
   # functions of the kernel itself, for a script
-  profiler list --json 'tcp_v4_*'";
+  profiler list --json 'tcp_v4_*'
+  # what a driver registers when it is loaded: kprobes, tracepoints and other hooks; in a VM
+  profiler list --module hids_driver.ko --kernel 6.1";
 
 /// Arguments of `profiler list`.
 #[derive(Debug, Args)]
 #[command(after_help = LIST_EXAMPLES)]
 pub struct ListArgs {
-    /// Kernel module that holds the functions; without it those of the kernel image.
+    /// Kernel module that holds the functions; without it those of the kernel image. Of a file ending in
+    /// `.ko` the hooks are listed that it registers when it is loaded, in a VM.
     #[arg(long, short)]
     pub module: Option<String>,
-    /// Names or globs; a name in the source also finds the compiler's variants of the function.
+    /// Kernel to load the file on (repeatable) [default: the one that it was built for].
+    #[arg(long, value_name = "VMLINUZ|FOLDER|VERSION")]
+    pub kernel: Vec<String>,
+    /// Parameters of the module, as insmod takes them.
+    #[arg(long, value_name = "PARAMS", default_value = "", hide_default_value = true)]
+    pub module_params: String,
+    /// Names or globs; a name in the source also finds the compiler's variants of the function. Of hooks:
+    /// of a handler or of the place.
     #[arg(value_name = "PATTERN")]
     pub patterns: Vec<String>,
     /// Print JSON.

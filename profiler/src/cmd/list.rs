@@ -1,20 +1,58 @@
-//! `profiler list`: the functions of a module or of the kernel image, and whether each can be traced.
+//! `profiler list`: the functions of a module or of the kernel image, and whether each can be traced; the hooks of a module's file.
+
+use std::collections::BTreeMap;
+use std::path::Path;
 
 use super::{data_to_stdout, json, report::stdout_width, to_stdout};
 use crate::cli::ListArgs;
-use crate::error::Failure;
-use crate::export::list::table;
+use crate::error::{Failure, exit};
+use crate::export::list::{hooks_table, table};
+use crate::kernel::hooks::Hook;
 use crate::kernel::target::KernelFiles;
+use crate::lab;
+use crate::progress::Progress;
 
 /// Prints the functions that match.
 ///
 /// # Errors
 /// If the module is not loaded, a pattern matches nothing, or the output cannot be written.
 pub fn run(args: &ListArgs) -> Result<(), Failure> {
+    if let Some(file) = args.module.as_ref().filter(|module| module.ends_with(".ko")) {
+        return hooks(args, Path::new(file));
+    }
+    if !args.kernel.is_empty() || !args.module_params.is_empty() {
+        let text = "--kernel and --module-params are for a driver that is loaded in a VM: name its .ko file with --module";
+        return Err(Failure::new(exit::USAGE, text));
+    }
     super::restore_tracefs();
     let functions = KernelFiles::default().functions(args.module.as_deref(), &args.patterns)?;
     if args.json {
         return data_to_stdout(json(&functions)?.as_bytes());
     }
     to_stdout(&table(&functions, stdout_width()))
+}
+
+/// Prints what the module in `file` registers.
+fn hooks(args: &ListArgs, file: &Path) -> Result<(), Failure> {
+    let pattern = |pattern: &String| {
+        let text = |error| Failure::new(exit::USAGE, format!("`{pattern}`: {error}"));
+        glob::Pattern::new(pattern).map_err(text)
+    };
+    let patterns: Vec<glob::Pattern> =
+        args.patterns.iter().map(pattern).collect::<Result<_, _>>()?;
+    let mut progress = Progress::new(false);
+    let mut found = lab::hooks::of_file(file, &args.kernel, &args.module_params, &mut progress)?;
+    let is_wanted =
+        |hook: &Hook| patterns.is_empty() || patterns.iter().any(|pattern| hook.matches(pattern));
+    for (_, hooks) in &mut found {
+        hooks.list.retain(is_wanted);
+    }
+    if args.json {
+        return data_to_stdout(json(&BTreeMap::from_iter(found))?.as_bytes());
+    }
+    for (number, (release, hooks)) in found.iter().enumerate() {
+        let gap = if number == 0 { "" } else { "\n" };
+        to_stdout(&format!("{gap}Linux {release}\n{}", hooks_table(hooks, stdout_width())))?;
+    }
+    Ok(())
 }

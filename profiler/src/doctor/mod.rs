@@ -17,8 +17,8 @@ use serde::Serialize;
 pub use checks::{Check, CheckId, Status};
 
 use crate::kernel::btf::Btf;
+use crate::kernel::hooks::{self, Hook};
 use crate::kernel::host::{self, HostFacts};
-use crate::kernel::kprobes::{self, OwnProbe};
 use crate::kernel::target::KernelFiles;
 use crate::probe::feature::{self, Refusal};
 use crate::recording::Backend;
@@ -74,8 +74,8 @@ pub struct Report {
     pub handlers: Vec<HandlerReport>,
     /// Why there is no function to look at, where one was to be found.
     pub no_handlers: Option<String>,
-    /// Kprobes that the module has registered.
-    pub own_probes: Vec<OwnProbe>,
+    /// What the module has registered: kprobes and other hooks.
+    pub own_probes: Vec<Hook>,
     /// Why these are not known, where the module is loaded.
     pub no_own_probes: Option<String>,
 }
@@ -126,7 +126,7 @@ pub fn examine(machine: &Machine, module: Option<&str>, handlers: &[String]) -> 
     let loaded = !checks.iter().any(|check| check.id == CheckId::Module && !check.is_yes());
     if let Some(module) = module.as_deref().filter(|_| loaded) {
         let files = KernelFiles::below(&machine.root);
-        own_probes = kprobes::of_module(&files, module);
+        own_probes = hooks::of_module(&files, module).map(|hooks| hooks.list);
         match files.functions(Some(module), handlers) {
             Ok(functions) => {
                 found = functions

@@ -2,6 +2,7 @@
 
 use super::{Answer, Check, Report, Status};
 use crate::export::grid::words as grid;
+use crate::kernel::hooks::ProbeState;
 
 /// The tables for people; `width` is the terminal's, in columns.
 #[must_use]
@@ -64,14 +65,16 @@ fn own_probes(report: &Report, width: Option<u16>) -> String {
     }
     let rows = report.own_probes.iter().map(|probe| {
         vec![
-            probe.function.clone(),
+            probe.kind.name().to_owned(),
+            probe.place.clone(),
             probe.handlers.join(", "),
+            probe.state.map_or("-", ProbeState::name).to_owned(),
             probe.maxactive.map_or("-".to_owned(), |most| most.to_string()),
             probe.missed.to_string(),
             probe.maxactive.map_or("-".to_owned(), |_| probe.beyond_maxactive.to_string()),
         ]
     });
-    let header = ["kprobe on", "calls", "maxactive", "missed", "beyond maxactive"];
+    let header = ["hook", "on", "calls", "by", "maxactive", "missed", "beyond maxactive"];
     format!("\n{}", grid(&header, rows.collect(), width))
 }
 

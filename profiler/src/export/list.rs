@@ -1,6 +1,8 @@
 //! Functions of a module or of the kernel image as a table.
 
+use super::cell::clean;
 use super::grid::words as grid;
+use crate::kernel::hooks::{Hook, Hooks, ProbeState};
 use crate::kernel::target::Function;
 use crate::text::plural;
 
@@ -24,6 +26,29 @@ pub fn table(functions: &[Function], width: Option<u16>) -> String {
             "tracefs cannot be read, so what can be traced is unknown: run as root, and mount it \
              with `mount -t tracefs nodev /sys/kernel/tracing`\n",
         );
+    }
+    text
+}
+
+/// Hooks as a table.
+#[must_use]
+pub fn hooks_table(hooks: &Hooks, width: Option<u16>) -> String {
+    let row = |hook: &Hook| {
+        let most = hook.maxactive.map_or("-".to_owned(), |most| most.to_string());
+        vec![
+            hook.kind.name().to_owned(),
+            clean(&hook.place).into_owned(),
+            clean(&hook.handlers.join(", ")).into_owned(),
+            hook.state.map_or("-", ProbeState::name).to_owned(),
+            most,
+        ]
+    };
+    let rows = hooks.list.iter().map(row).collect();
+    let mut text = grid(&["hook", "on", "calls", "by", "maxactive"], rows, width);
+    let count = hooks.list.len();
+    text.push_str(&format!("\n{count} hook{}\n", plural(count)));
+    for why in &hooks.unknown {
+        text.push_str(&format!("not known: {}\n", clean(why)));
     }
     text
 }

@@ -77,6 +77,14 @@ impl Btf {
         })
     }
 
+    /// Types of a kernel image whose BTF is in memory.
+    ///
+    /// # Errors
+    /// When it cannot be understood; the path is for the message.
+    pub fn image(bytes: &[u8], path: &Path) -> Result<Self, BtfError> {
+        Ok(Self { base: None, own: Arc::new(Blob::parse(bytes, path)?) })
+    }
+
     /// Types of a module whose BTF is in memory, and those of its base.
     ///
     /// # Errors

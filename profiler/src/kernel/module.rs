@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::array;
+use crate::kernel::hooks::Hooks;
 use crate::kernel::host::{read_dir_facts, read_fact};
 
 /// Bytes that are read of a notes file.
@@ -38,6 +39,9 @@ pub struct ModuleFacts {
     /// Parameters that it was loaded with, where that is known: all others have their defaults.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given: Option<String>,
+    /// What it had registered with the kernel when it was loaded; `None` if nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hooks: Option<Hooks>,
 }
 
 /// Why a module's facts could not be read.
@@ -93,6 +97,7 @@ pub fn collect_at(root: &Path, name: &str) -> Result<ModuleFacts, ModuleError> {
         size_bytes: read_fact(&dir.join("coresize")).and_then(|text| text.parse().ok()),
         parameters: read_dir_facts(&dir.join("parameters")),
         given: None,
+        hooks: None,
         name,
     })
 }

@@ -1,6 +1,6 @@
 //! Types of BTF in C's notation: the prototype of a function, and which members a struct has.
 
-use super::btf::{Btf, KIND_FUNC, word};
+use super::btf::{Btf, Header, KIND_FUNC, word};
 
 /// Most types visited for one prototype: damaged BTF may contain cycles.
 const MAX_STEPS: u32 = 500;
@@ -39,39 +39,51 @@ impl Btf {
     /// struct.
     #[must_use]
     pub fn has_member(&self, structure: &str, member: &str) -> Option<bool> {
-        let mut found = None;
-        for id in 1..=self.types() {
-            let Some(header) = self.header(id) else { continue };
-            if header.kind() != STRUCT || self.string(header.name) != Some(structure) {
-                continue;
-            }
-            let has = (0..header.members()).any(|at| {
-                word(header.rest, at * 12).is_some_and(|name| self.string(name) == Some(member))
-            });
-            found = Some(found.unwrap_or(false) || has);
-        }
-        found
+        let has =
+            |header: Header<'_>| self.members_of(&header).iter().any(|(name, _)| name == member);
+        self.structs(structure).map(has).reduce(|a, b| a || b)
+    }
+
+    /// The structs of this name.
+    fn structs<'a>(&'a self, structure: &'a str) -> impl Iterator<Item = Header<'a>> {
+        let ids = 1..=self.types();
+        let headers = ids.filter_map(|id| self.header(id).filter(|header| header.kind() == STRUCT));
+        headers.filter(move |header| self.string(header.name) == Some(structure))
+    }
+
+    /// Names and offsets, in bytes, of the direct members of a struct; `None` if BTF describes no struct of this name.
+    #[must_use]
+    pub fn members(&self, structure: &str) -> Option<Vec<(String, u64)>> {
+        self.structs(structure).next().map(|header| self.members_of(&header))
+    }
+
+    fn members_of(&self, header: &Header<'_>) -> Vec<(String, u64)> {
+        // In bits; with bit fields, the upper byte is their length.
+        let mask = if header.flag() { 0xff_ffff } else { u32::MAX };
+        let member = |at: usize| {
+            let name = self.string(word(header.rest, at * 12)?)?;
+            let bits = word(header.rest, at * 12 + 8)? & mask;
+            Some((name.to_owned(), u64::from(bits) / 8))
+        };
+        (0..header.members()).filter_map(member).collect()
+    }
+
+    /// Bytes of a struct.
+    #[must_use]
+    pub fn size(&self, structure: &str) -> Option<u64> {
+        self.structs(structure).next().map(|header| header.third.into())
     }
 
     /// Offsets of direct members of a struct, in bytes; `None` if BTF describes no struct of this name with all of them.
     #[must_use]
     pub fn offsets<const N: usize>(&self, structure: &str, members: [&str; N]) -> Option<[u64; N]> {
-        (1..=self.types()).find_map(|id| {
-            let header = self.header(id).filter(|header| header.kind() == STRUCT)?;
-            if self.string(header.name) != Some(structure) {
-                return None;
-            }
-            // In bits; with bit fields, the upper byte is their length.
-            let mask = if header.flag() { 0xff_ffff } else { u32::MAX };
-            let offset = |wanted: &str| {
-                (0..header.members()).find_map(|at| {
-                    let name = self.string(word(header.rest, at * 12)?);
-                    let bits = word(header.rest, at * 12 + 8)? & mask;
-                    (name == Some(wanted)).then_some(u64::from(bits) / 8)
-                })
+        self.structs(structure).find_map(|header| {
+            let all = self.members_of(&header);
+            let offset = |wanted: &&str| {
+                all.iter().find_map(|(name, offset)| (name == wanted).then_some(*offset))
             };
-            let all: Vec<u64> = members.iter().map_while(|member| offset(member)).collect();
-            all.try_into().ok()
+            let found: Vec<u64> = members.iter().map_while(offset).collect();
+            found.try_into().ok()
         })
     }
 

@@ -10,6 +10,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::kernel::btf::{Btf, BtfError};
+use crate::kernel::names::{Names, is_function, lines_of};
 
 mod list;
 
@@ -501,39 +502,29 @@ impl KernelFiles {
         addresses: &[u64],
         most: u64,
     ) -> Result<Vec<Option<Named>>, ResolveError> {
-        let kallsyms = self.read("proc/kallsyms")?;
-        let mut symbols: Vec<(u64, &str, Option<&str>)> = lines_of(&kallsyms)
-            .filter(|(_, kind, ..)| is_function(kind))
-            .filter_map(|(at, _, name, place)| {
-                Some((u64::from_str_radix(at, 16).ok()?, name, place))
-            })
-            .collect();
-        symbols.sort_by_key(|symbol| symbol.0);
+        let kallsyms = self.kallsyms()?;
+        let names = Names::of(&[&kallsyms]);
         let named = |address: &u64| {
-            let last = symbols[..symbols.partition_point(|symbol| symbol.0 <= *address)].last()?;
-            // The kernel takes the first of several names, too.
-            let first = symbols.partition_point(|symbol| symbol.0 < last.0);
-            let (at, name, place) = symbols.get(first)?;
-            (address - at <= most).then(|| ((*name).to_owned(), place.map(str::to_owned)))
+            let (start, name, place) = names.below(*address)?;
+            (address - start <= most).then(|| (name.to_owned(), place.map(str::to_owned)))
         };
         Ok(addresses.iter().map(named).collect())
     }
 
-    /// Addresses of symbols of the kernel image, also of data; `None` of one that is not there or hidden.
+    /// The text of `/proc/modules`.
     ///
     /// # Errors
-    /// When the symbols cannot be read.
-    pub fn addresses_of(&self, names: &[&str]) -> Result<Vec<Option<u64>>, ResolveError> {
-        let kallsyms = self.read("proc/kallsyms")?;
-        let mut found = vec![None; names.len()];
-        for (address, _, name, place) in lines_of(&kallsyms) {
-            if place.is_none()
-                && let Some(at) = names.iter().position(|wanted| *wanted == name)
-            {
-                found[at] = u64::from_str_radix(address, 16).ok().filter(|address| *address != 0);
-            }
-        }
-        Ok(found)
+    /// When it cannot be read.
+    pub fn modules(&self) -> Result<String, ResolveError> {
+        self.read("proc/modules")
+    }
+
+    /// The text of `/proc/kallsyms`.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn kallsyms(&self) -> Result<String, ResolveError> {
+        self.read("proc/kallsyms")
     }
 
     /// Whether ftrace can trace a function; true also if that cannot be known.
@@ -549,39 +540,6 @@ impl KernelFiles {
         let types = Btf::of(None, &self.btf_folder());
         types.is_ok_and(|types| types.has_member("bpf_prog_aux", "mod") == Some(true))
     }
-}
-
-/// Length of an address in `/proc/kallsyms` in hexadecimal digits.
-const ADDRESS: usize = 2 * size_of::<u64>();
-
-/// Symbols of `/proc/kallsyms`: address, kind, name and module, in the order in which the kernel looks up
-/// a name: its image, then modules, the newest first.
-fn lines_of(kallsyms: &str) -> impl Iterator<Item = (&str, &str, &str, Option<&str>)> {
-    // There are 200,000 of them, and each start of the program reads them: `lines` and `split_once` take ten times as
-    // many instructions.
-    let text = kallsyms.as_bytes();
-    let ends = memchr::memchr_iter(b'\n', text).chain([text.len()]);
-    let mut start = 0;
-    let lines = ends.map(move |end| &kallsyms[std::mem::replace(&mut start, end + 1)..end]);
-    lines.filter_map(|line| {
-        // The kernel pads addresses to the length of the longest.
-        let (address, line) = match line.as_bytes().get(ADDRESS) {
-            Some(b' ') => (&line[..ADDRESS], &line[ADDRESS + 1..]),
-            _ => line.split_once(' ')?,
-        };
-        let [_, b' ', ..] = line.as_bytes() else { return None };
-        let (kind, line) = (&line[..1], &line[2..]);
-        let of_module = line.ends_with(']').then(|| line.split_once('\t')).flatten();
-        let (name, module) = match of_module {
-            Some((name, module)) => (name, Some(module.trim_matches(['[', ']']))),
-            None => (line, None),
-        };
-        Some((address, kind, name, module))
-    })
-}
-
-fn is_function(kind: &str) -> bool {
-    matches!(kind, "t" | "T" | "w" | "W")
 }
 
 /// Which functions of `/proc/kallsyms` are kept: to sort the names of the kernel image takes longer than to find a few.

@@ -1,5 +1,7 @@
 //! A guest as the host sees it: QEMU's process, its jobs and answers, its snapshots.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -18,6 +20,8 @@ use super::wire::{
     Answer, FILES, GuestFailure, HEADER, HEADER_BYTES, JOBS, Job, MAGIC, MAX_ANSWER,
 };
 use crate::error::{Failure, exit};
+use crate::kernel::hooks::{Hooks, Reader};
+use crate::kernel::names::Names;
 use crate::load::dying_with_parent;
 use qmp::{Qmp, QmpError};
 
@@ -35,6 +39,10 @@ const CONSOLE_BYTES: u64 = 1 << 20;
 
 /// The console's text, in the folder of a machine.
 const CONSOLE: &str = "console.txt";
+
+/// Bytes of a page of the guest's memory, and the most that are read to find what a driver has registered.
+const PAGE: u64 = 4096;
+const MOST_PAGES: usize = 1 << 12;
 
 /// Lines of a report of the kernel that an error carries.
 const REPORT_LINES: usize = 30;
@@ -222,8 +230,8 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Bytes of the guest's memory as its first process sees it; the guest is stopped.
-    fn memory(&mut self, [address, bytes]: [u64; 2]) -> Result<Vec<u8>, MachineError> {
+    /// Bytes of the guest's memory as its first process and the kernel see it; the guest is stopped.
+    pub(super) fn memory(&mut self, [address, bytes]: [u64; 2]) -> Result<Vec<u8>, MachineError> {
         if bytes == 0 {
             return Ok(Vec::new());
         }
@@ -232,14 +240,34 @@ impl<'a> Machine<'a> {
                 format!("the guest's answer has {bytes} bytes, and {MAX_ANSWER} are the most");
             return Err(MachineError::Broken(text));
         }
+        self.peek(address, bytes).map_err(|error| self.broken(error))
+    }
+
+    fn peek(&mut self, address: u64, bytes: u64) -> Result<Vec<u8>, QmpError> {
         let file = self.folder.join("memory");
-        let place = json!({ "val": address, "size": bytes, "filename": file });
-        self.execute("memsave", &place)?;
+        // QEMU's integers have a sign, and the kernel's half of the addresses is the upper one.
+        let place = json!({ "val": address.cast_signed(), "size": bytes, "filename": file });
+        let interrupts = self.interrupts;
+        self.qmp.execute("memsave", &place, &|| interrupts.caught())?;
         let read = fs::read(&file);
         let _ = fs::remove_file(&file);
-        read.map_err(|error| {
-            MachineError::Broken(format!("cannot read {}: {error}", file.display()))
-        })
+        read.map_err(|error| QmpError::Refused(format!("cannot read {}: {error}", file.display())))
+    }
+
+    /// What the driver `module` has registered in the stopped guest; `modules` has the symbols of modules, of which `kernel` has
+    /// functions and data.
+    pub(super) fn hooks(
+        &mut self,
+        reader: &Reader,
+        module: &str,
+        kernel: [&str; 2],
+        modules: &str,
+    ) -> Hooks {
+        let [functions, data] = kernel;
+        let names = Names::of(&[functions, modules]);
+        let pages = RefCell::new((HashMap::new(), self));
+        let read = |address: u64| word(&mut pages.borrow_mut(), address);
+        reader.hooks(module, &names, &[data, modules].concat(), &read)
     }
 
     /// Writes a snapshot of the stopped guest to a new file; the machine is of no more use.
@@ -300,6 +328,27 @@ impl<'a> Machine<'a> {
         let text = [what, said(&self.folder), last].join("\n");
         MachineError::Broken(text.trim_end().to_owned())
     }
+}
+
+/// A word of a guest's memory, by pages that were read before. A guest may have lists without end.
+fn word(
+    (pages, machine): &mut (HashMap<u64, Vec<u8>>, &mut Machine<'_>),
+    address: u64,
+) -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    for (byte, address) in bytes.iter_mut().zip((0..8).map(|at| address.wrapping_add(at))) {
+        let (page, at) = (address & !(PAGE - 1), (address & (PAGE - 1)) as usize);
+        if !pages.contains_key(&page) {
+            if pages.len() >= MOST_PAGES {
+                return Err(io::Error::other("too much memory would have to be read"));
+            }
+            // One that is not there stays so: empty.
+            pages.insert(page, machine.peek(page, PAGE).unwrap_or_default());
+        }
+        let found = pages.get(&page).and_then(|page| page.get(at));
+        *byte = *found.ok_or_else(|| io::Error::other(format!("no memory at {address:#x}")))?;
+    }
+    Ok(u64::from_le_bytes(bytes))
 }
 
 impl Drop for Machine<'_> {

@@ -17,6 +17,7 @@ mod files;
 pub mod fuzzing;
 pub mod gate;
 pub mod guest;
+pub mod hooks;
 mod initramfs;
 pub mod kernel;
 pub mod lines;

@@ -25,6 +25,7 @@ use super::wire::{self, Answer, Install};
 use super::{KernelBuilds, Measured, Settings, exact, record};
 use crate::atomic_file::OutputFile;
 use crate::error::{Failure, exit};
+use crate::kernel::hooks::{Hooks, Reader};
 use crate::kernel::module::ModuleFacts;
 use crate::load::LoadRun;
 use crate::recording::{DriverCost, Meter, Recording, SeriesPosition, Snapshot};
@@ -38,6 +39,9 @@ pub(super) struct Lab<'a> {
     base: Base,
     /// The kernel's functions.
     symbols: String,
+    /// Its data that hooks are found by, and what reads them; or why they cannot be read.
+    data: String,
+    reader: Result<Reader, String>,
     plugin: Plugin,
     /// Source lines of each build, which take long to read.
     lines: (Mutex<Lines>, Option<Mutex<Lines>>),
@@ -86,6 +90,8 @@ impl<'a> Lab<'a> {
         };
         let base = maker.base(say)?;
         let symbols = base.symbols().map_err(unwritable)?;
+        let data = base.data().map_err(unwritable)?;
+        let reader = base.reader();
         let read = |build: &Build| {
             Lines::read(&build.file).map(Mutex::new).map_err(|why| {
                 let text = format!("cannot read {}: {why}", build.file.display());
@@ -93,7 +99,7 @@ impl<'a> Lab<'a> {
             })
         };
         let lines = (read(&builds.baseline)?, builds.candidate.as_ref().map(read).transpose()?);
-        Ok(Self { builds, settings, interrupts, base, symbols, plugin, lines })
+        Ok(Self { builds, settings, interrupts, base, symbols, data, reader, plugin, lines })
     }
 
     /// Counts the jobs on these builds under each placement from `first` on; `on_run` is called at the start of each run.
@@ -153,14 +159,14 @@ impl<'a> Lab<'a> {
         &self,
         at: &str,
         spec: Spec<'_>,
-        then: impl FnOnce(&mut Machine<'_>) -> Result<R, MachineError>,
+        then: impl FnOnce(&mut Machine<'_>, &[u8]) -> Result<R, MachineError>,
     ) -> Result<(Answer, Vec<u8>, R), Failure> {
         let (folder, module) = (spec.folder, spec.module);
         let run = || {
             let mut machine = Machine::start(spec, &self.interrupts)?;
             machine.go_on()?;
             let (answer, attachment) = machine.answer()?;
-            let more = then(&mut machine)?;
+            let more = then(&mut machine, &attachment)?;
             Ok((answer, attachment, more))
         };
         run().map_err(|error: MachineError| error.into_failure(at, module, folder))
@@ -222,12 +228,33 @@ impl<'a> Lab<'a> {
             Spec { files: Some(&packed), ..self.spec(&state, &machine_folder, &hardware, &jobs) };
         let at = format!("{}, placement {placement}", build.given.display());
         let saved = folder.join("state");
-        let (answer, text, ()) = self.run_job(&at, spec, |machine| machine.save(&saved))?;
-        let Answer::Installed(module) = answer else { return Err(out_of_turn(&at)) };
+        let (answer, text, hooks) = self.run_job(&at, spec, |machine, text| {
+            let hooks = self.hooks(machine, &build.name, &String::from_utf8_lossy(text));
+            machine.save(&saved).map(|()| hooks)
+        })?;
+        let Answer::Installed(mut module) = answer else { return Err(out_of_turn(&at)) };
+        module.hooks = Some(hooks);
         let text = String::from_utf8_lossy(&text).into_owned();
         let symbols = Symbols::parse(&text);
         self.check_build(&at, side, &module)?;
         Ok(Installed { side, placement, folder, module: *module, symbols, text })
+    }
+
+    /// What a build has registered in a guest that has just loaded it; `text` has the symbols of modules.
+    fn hooks(&self, machine: &mut Machine<'_>, module: &str, text: &str) -> Hooks {
+        match &self.reader {
+            Ok(reader) => machine.hooks(reader, module, [&self.symbols, &self.data], text),
+            Err(why) => Hooks { list: Vec::new(), unknown: vec![why.clone()] },
+        }
+    }
+
+    /// What the only build registers.
+    ///
+    /// # Errors
+    /// If the kernel refuses it.
+    pub(super) fn registered(&self) -> Result<Hooks, Failure> {
+        let installed = self.install(Side::Baseline, 0)?;
+        Ok(installed.module.hooks.unwrap_or_default())
     }
 
     /// Refuses source lines of another build than the one that is installed.
@@ -271,7 +298,7 @@ impl<'a> Lab<'a> {
         let hardware = self.hardware();
         let plugin = Some(self.plugin.argument(&symbols, &file));
         let spec = Spec { plugin, ..self.spec(state, &folder, &hardware, &jobs) };
-        let (answer, _, ()) = self.run_job(at, spec, |_| Ok(()))?;
+        let (answer, _, ()) = self.run_job(at, spec, |_, _| Ok(()))?;
         let Answer::Counted(loads) = answer else { return Err(out_of_turn(at)) };
         let failed = |what: String| Failure::new(exit::LAB_FAILED, format!("{at}: {what}"));
         if let Ok(why) = fs::read_to_string(file.with_extension("error")) {

@@ -29,6 +29,9 @@ const OPERATIONS_IF_SLOW: u64 = 400;
 /// CPUs under wall clock: the fewest that can get in each other's way.
 const CPUS: u32 = 2;
 
+/// Longest that a machine may take: ten times what it takes on a machine that does nothing else.
+const TIMEOUT: Duration = Duration::from_secs(10 * 60);
+
 /// What a lab is asked for. `None` is a default that depends on the rest.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -108,6 +111,35 @@ pub struct Settings {
 }
 
 impl Options {
+    /// Instructions counted under virtual time; what is measured is left open.
+    #[must_use]
+    pub fn counted() -> Self {
+        Self {
+            kernels: Vec::new(),
+            baseline: Vec::new(),
+            baseline_params: String::new(),
+            candidate: Vec::new(),
+            candidate_params: String::new(),
+            handlers: vec!["*".to_owned()],
+            loads: Vec::new(),
+            workers: 1,
+            rate: None,
+            length: None,
+            placements: None,
+            repeat: None,
+            boots: None,
+            jobs: None,
+            clock: Clock::Virtual,
+            meter: Meter::Exact,
+            cpus: None,
+            memory: "512M".to_owned(),
+            timeout: TIMEOUT,
+            cost: false,
+            verify: false,
+            logs: None,
+        }
+    }
+
     /// Refuses options that contradict each other.
     ///
     /// # Errors

@@ -17,6 +17,8 @@ use super::initramfs;
 use super::machine::{Hardware, Machine, MachineError, Spec, Start, qemu};
 use super::wire::Answer;
 use crate::error::{Failure, exit};
+use crate::kernel::btf::Btf;
+use crate::kernel::hooks::{self, Reader};
 use crate::kernel::host::HostFacts;
 use crate::load::{make_private, user_cache};
 
@@ -27,11 +29,14 @@ const MOST: usize = 8;
 const BOOT_LIMIT: Duration = Duration::from_secs(300);
 
 /// Changes with what is in a snapshot's folder.
-const LAYOUT: &str = "1";
+const LAYOUT: &str = "2";
 
 const STATE: &str = "state";
 const SYMBOLS: &str = "symbols";
 const FACTS: &str = "facts.json";
+/// What [`Reader`] needs: symbols of data, and types.
+const DATA: &str = "data";
+const TYPES: &str = "btf";
 
 /// A guest that has booted.
 #[derive(Debug)]
@@ -62,6 +67,25 @@ impl Base {
     /// The kernel's functions, as lines of `/proc/kallsyms`.
     pub(super) fn symbols(&self) -> io::Result<String> {
         fs::read_to_string(self.folder.join(SYMBOLS))
+    }
+
+    /// The symbols of data that hooks are found by.
+    pub(super) fn data(&self) -> io::Result<String> {
+        fs::read_to_string(self.folder.join(DATA))
+    }
+
+    /// What reads hooks out of a guest.
+    ///
+    /// # Errors
+    /// Why none can be read, in words.
+    pub(super) fn reader(&self) -> Result<Reader, String> {
+        let path = self.folder.join(TYPES);
+        let types = fs::read(&path).map_err(|error| error.to_string())?;
+        if types.is_empty() {
+            return Err("this kernel has no BTF (CONFIG_DEBUG_INFO_BTF)".to_owned());
+        }
+        let types = Btf::image(&types, &path).map_err(|error| error.to_string())?;
+        Reader::new(&types, &self.data().map_err(|error| error.to_string())?)
     }
 
     /// A file that belongs to the snapshot, such as counts without a driver.
@@ -185,10 +209,21 @@ impl Maker<'_> {
             let text = "the guest did not say that it is up: this is a fault of the profiler";
             return Err(Failure::new(exit::INTERNAL, text));
         };
+        let symbols = String::from_utf8_lossy(&symbols);
+        let types = match types_at(&symbols) {
+            Some(place) => machine.memory(place).map_err(failed)?,
+            None => Vec::new(),
+        };
         machine.save(&folder.join(STATE)).map_err(failed)?;
         drop(machine);
-        let functions = functions_of(&String::from_utf8_lossy(&symbols));
-        fs::write(folder.join(SYMBOLS), functions).map_err(unwritable)?;
+        let functions = functions_of(&symbols);
+        // Functions, too: those that say what a kprobe is.
+        let data = hooks::needed(&symbols);
+        for (name, bytes) in
+            [(SYMBOLS, functions.as_bytes()), (DATA, data.as_bytes()), (TYPES, types.as_slice())]
+        {
+            fs::write(folder.join(name), bytes).map_err(unwritable)?;
+        }
         let state = checksum(&folder.join(STATE)).map_err(unwritable)?;
         let facts = Facts { key: key.to_owned(), host: *host, boot_ms, state };
         let text = serde_json::to_vec(&facts).map_err(|error| unwritable(error.into()))?;
@@ -212,6 +247,17 @@ fn functions_of(symbols: &str) -> String {
     let is_function =
         |line: &&str| matches!(line.split_ascii_whitespace().nth(1), Some("t" | "T" | "w" | "W"));
     symbols.lines().filter(is_function).flat_map(|line| [line, "\n"]).collect()
+}
+
+/// Where the kernel has its BTF: first address and bytes.
+fn types_at(kallsyms: &str) -> Option<[u64; 2]> {
+    let of = |wanted: &str| {
+        let line =
+            kallsyms.lines().find(|line| line.split_ascii_whitespace().nth(2) == Some(wanted));
+        u64::from_str_radix(line?.split_ascii_whitespace().next()?, 16).ok()
+    };
+    let start = of("__start_BTF")?;
+    Some([start, of("__stop_BTF")?.checked_sub(start)?])
 }
 
 /// Bytes of a file, and their CRC-32, which finds what a disk has damaged.

@@ -2,7 +2,7 @@
 //! build.
 
 use super::Error;
-use crate::kernel::kprobes::{self, OwnProbe};
+use crate::kernel::hooks::{self, Hook};
 use crate::kernel::module::{self, Loads, ModuleError, ModuleFacts};
 use crate::kernel::target::{KernelFiles, Resolved, Target};
 use crate::recording::Recording;
@@ -14,7 +14,7 @@ pub(super) struct Driver {
     facts: ModuleFacts,
     loads: Loads,
     /// Its kprobes; none where they are not known.
-    own_probes: Vec<OwnProbe>,
+    own_probes: Vec<Hook>,
 }
 
 impl Driver {
@@ -54,12 +54,12 @@ impl Driver {
         if self.own_probes.is_empty() {
             return Vec::new();
         }
-        let warning = |now: OwnProbe| {
+        let warning = |now: Hook| {
             let mut before = self.own_probes.iter();
             let missed = before.find_map(|before| now.missed_since(before)).filter(|n| *n > 0)?;
-            let OwnProbe { function, handlers, maxactive, .. } = now;
+            let Hook { place, handlers, maxactive, .. } = now;
             let most = maxactive.map_or(String::new(), |most| format!(" (maxactive {most})"));
-            Some(Warning::DriverMissed(Handlers(handlers), missed, function + &most).into())
+            Some(Warning::DriverMissed(Handlers(handlers), missed, place + &most).into())
         };
         own_probes(&self.facts.name).into_iter().filter_map(warning).collect()
     }
@@ -98,8 +98,10 @@ impl Driver {
 }
 
 /// The module's kprobes. Where they cannot be read, `profiler doctor` says why.
-fn own_probes(module: &str) -> Vec<OwnProbe> {
-    kprobes::of_module(&KernelFiles::default(), module).unwrap_or_default()
+fn own_probes(module: &str) -> Vec<Hook> {
+    let mut hooks = hooks::of_module(&KernelFiles::default(), module).unwrap_or_default().list;
+    hooks.retain(|hook| hook.state.is_some());
+    hooks
 }
 
 /// What a module's build is known by.

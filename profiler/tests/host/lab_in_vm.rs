@@ -94,6 +94,48 @@ fn figures(series: &Series, handler: &str, quantile: Option<f64>) -> Vec<f64> {
     series.runs.iter().map(of_run).collect()
 }
 
+/// What the testbed's sources say: two kprobes, and a kretprobe for each pair of handlers.
+#[test]
+#[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
+fn what_a_build_registers_is_read_out_of_the_guest() {
+    let mut command = profiler();
+    command.args(["list", "--json", "--module-params", "maxactive=17", "--module"]).arg(baseline());
+    command.arg("--kernel").arg(given("PROFILER_LAB_KERNEL"));
+    let said = succeed(command);
+    // What follows is the progress.
+    let found: serde_json::Value =
+        serde_json::Deserializer::from_str(&said).into_iter().next().unwrap().unwrap();
+    let (_, hooks) = found.as_object().unwrap().iter().next().unwrap();
+    let kretprobe = |place: &str, of: &str, entry: &str, handler: &str| {
+        serde_json::json!({
+            "kind": "kretprobe", "place": place, "handlers": [format!("{of}{entry}"), format!("{of}{handler}")],
+            "maxactive": 17, "state": "ftrace", "missed": 0, "beyond_maxactive": 0,
+        })
+    };
+    let kprobe = |place: &str, handler: &str| {
+        serde_json::json!({
+            "kind": "kprobe", "place": place, "handlers": [handler],
+            "state": "ftrace", "missed": 0, "beyond_maxactive": 0,
+        })
+    };
+    let expected = [
+        kprobe("arch_ptrace", "ptrace_pre_handler"),
+        kprobe("security_inode_create", "security_inode_create_pre_handler"),
+        kretprobe("__sys_bind", "bind", "_entry_handler", "_handler"),
+        kretprobe("__sys_connect", "connect", "_syscall_entry_handler", "_syscall_handler"),
+        kretprobe("bprm_execve", "execve", "_entry_handler", "_handler"),
+        kretprobe("udp_recvmsg", "udp_recvmsg", "_entry_handler", "_handler"),
+    ];
+    assert_eq!(hooks["list"], serde_json::json!(expected));
+    assert_eq!(hooks.get("unknown"), None);
+    for run in measured().iter().flat_map(|side| &side.runs) {
+        let hooks = run.modules[0].hooks.as_ref().unwrap();
+        let places: Vec<&str> = hooks.list.iter().map(|hook| hook.place.as_str()).collect();
+        let expected = expected.each_ref().map(|hook| hook["place"].as_str().unwrap());
+        assert_eq!(places, expected);
+    }
+}
+
 #[test]
 #[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
 fn each_build_is_measured_in_each_placement() {

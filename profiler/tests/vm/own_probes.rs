@@ -41,7 +41,7 @@ fn what_the_drivers_kprobes_missed_is_what_the_driver_says() {
         udp["handlers"],
         Value::from(vec!["udp_recvmsg_entry_handler", "udp_recvmsg_handler"])
     );
-    assert_eq!((&udp["function"], &udp["maxactive"]), (&"udp_recvmsg".into(), &MAXACTIVE.into()));
+    assert_eq!((&udp["place"], &udp["maxactive"]), (&"udp_recvmsg".into(), &MAXACTIVE.into()));
     assert_eq!(of(&probes, "ptrace_pre_handler")["maxactive"], Value::Null);
 
     let mut run = Started::run(

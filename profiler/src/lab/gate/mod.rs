@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
-use std::time::Duration;
 
 use super::cache::{Cache, Key};
 use super::changed::Changed;
@@ -20,13 +19,10 @@ use crate::load_profile::{Library, LoadProfile};
 use crate::prepare::{self, changed_defaults};
 use crate::progress::Progress;
 use crate::recording::unlike::What;
-use crate::recording::{Clock, Meter, Recording, Series};
+use crate::recording::{Recording, Series};
 use crate::text::{listed, phrases};
 use crate::verdict::{self, Rule, Run, Sides};
 use rounds::Rounds;
-
-/// Longest that a machine may take: ten times what it takes on a machine that does nothing else.
-const TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
 /// Two builds to compare.
 #[derive(Debug, Clone)]
@@ -311,23 +307,9 @@ fn lab_options(options: &Options, session: &Session) -> super::Options {
         baseline_params,
         candidate: options.candidate.clone(),
         candidate_params,
-        handlers: vec!["*".to_owned()],
         loads: session.loads.iter().map(|load| load.kind).collect(),
-        workers: 1,
-        rate: None,
-        length: None,
-        placements: None,
-        repeat: None,
-        boots: None,
-        jobs: None,
-        clock: Clock::Virtual,
-        meter: Meter::Exact,
-        cpus: None,
-        memory: "512M".to_owned(),
-        timeout: TIMEOUT,
-        cost: false,
-        verify: false,
         logs: options.logs.clone(),
+        ..super::Options::counted()
     }
 }
 

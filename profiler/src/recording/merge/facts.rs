@@ -73,6 +73,7 @@ pub(super) fn add_modules(sum: &mut Vec<ModuleFacts>, more: Vec<ModuleFacts>) {
             size_bytes,
             parameters,
             given,
+            hooks,
         } = module;
         text(&mut known.version, version);
         text(&mut known.srcversion, srcversion);
@@ -82,6 +83,9 @@ pub(super) fn add_modules(sum: &mut Vec<ModuleFacts>, more: Vec<ModuleFacts>) {
         map(&mut known.parameters, &parameters);
         if known.given != given {
             known.given = None;
+        }
+        if known.hooks != hooks {
+            known.hooks = None;
         }
     }
 }

@@ -1,0 +1,229 @@
+//! What a loaded module has registered with the kernel: kprobes, kretprobes, tracepoints, ftrace, netfilter, LSM, notifiers, and
+//! entries of system call tables.
+//!
+//! The kernel shows hardly any of it: `/sys/kernel/debug/kprobes/list` has neither `nmissed` nor `maxactive` nor who is called
+//! (`report_probe()` in kernel/kprobes.c), and for tracepoints and notifiers there is no list at all. So all are read where they
+//! are, in the kernel's memory, at the offsets that its BTF gives: by `/proc/kcore`, or out of a guest that is stopped. A hook is
+//! the module's if the kernel calls an address in the module's code.
+
+mod kcore;
+
+mod walk;
+
+use std::fmt;
+use std::io;
+
+use serde::{Deserialize, Serialize};
+
+use super::btf::Btf;
+use super::names::{Names, lines_of};
+use super::target::KernelFiles;
+use kcore::Kcore;
+
+use walk::{Found, Layout, Place};
+
+/// Reads a word of the kernel's memory.
+pub type Read<'a> = &'a dyn Fn(u64) -> io::Result<u64>;
+
+/// What a module has registered.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Hooks {
+    /// By kind, place and handlers.
+    pub list: Vec<Hook>,
+    /// What could not be read, in words: hooks of these kinds may be missing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unknown: Vec<String>,
+}
+
+/// A place in the kernel that calls a module.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Hook {
+    /// By which interface it was registered.
+    pub kind: HookKind,
+    /// What it is on: a function, for kprobes with the offset in bytes, or the name of a tracepoint, list or table.
+    pub place: String,
+    /// Functions of the module that are called there: of a kretprobe at the entry and at the return.
+    pub handlers: Vec<String>,
+    /// Calls that a kretprobe follows at a time; `None` of other kinds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maxactive: Option<u32>,
+    /// How the kernel gets from the place to the handler; kprobes and kretprobes alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<ProbeState>,
+    /// Hits without a call of the handlers, since it was registered, because another kprobe was being handled on that CPU.
+    #[serde(default)]
+    pub missed: u64,
+    /// The same because `maxactive` calls were under way.
+    #[serde(default)]
+    pub beyond_maxactive: u64,
+    /// Of its structure in the kernel.
+    #[serde(skip)]
+    address: u64,
+}
+
+/// Interfaces by which a module is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub enum HookKind {
+    /// `register_kprobe()`.
+    Kprobe,
+    /// `register_kretprobe()`.
+    Kretprobe,
+    /// `tracepoint_probe_register()`.
+    Tracepoint,
+    /// `register_ftrace_function()`.
+    Ftrace,
+    /// `nf_register_net_hook()`, in the first network namespace.
+    Netfilter,
+    /// A hook of the Linux Security Modules.
+    Lsm,
+    /// A chain of notifiers, such as `register_module_notifier()`.
+    Notifier,
+    /// A changed entry of a table of system calls.
+    SystemCall,
+}
+
+/// How a kprobe's hit is noticed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub enum ProbeState {
+    /// By ftrace's call at the function's entry.
+    Ftrace,
+    /// By a jump, which the kernel puts in the place of the breakpoint some time after the registration.
+    Optimized,
+    /// By a breakpoint: an exception for each hit.
+    Breakpoint,
+    /// Not at all, until it is enabled.
+    Disabled,
+    /// Not at all: the code that it was on is gone.
+    Gone,
+}
+
+impl HookKind {
+    /// Its name, as in a file.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kprobe => "kprobe",
+            Self::Kretprobe => "kretprobe",
+            Self::Tracepoint => "tracepoint",
+            Self::Ftrace => "ftrace",
+            Self::Netfilter => "netfilter",
+            Self::Lsm => "lsm",
+            Self::Notifier => "notifier",
+            Self::SystemCall => "system-call",
+        }
+    }
+}
+
+impl ProbeState {
+    /// Its name, as in a file.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ftrace => "ftrace",
+            Self::Optimized => "optimized",
+            Self::Breakpoint => "breakpoint",
+            Self::Disabled => "disabled",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+impl fmt::Display for Hook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} ({})", self.kind.name(), self.place, self.handlers.join(", "))
+    }
+}
+
+impl Hook {
+    /// Whether a pattern is that of its place or of a handler.
+    #[must_use]
+    pub fn matches(&self, pattern: &glob::Pattern) -> bool {
+        pattern.matches(&self.place) || self.handlers.iter().any(|name| pattern.matches(name))
+    }
+
+    /// How many hits it has missed since it was `before`; `None` of another hook.
+    #[must_use]
+    pub fn missed_since(&self, before: &Self) -> Option<u64> {
+        let sum = |hook: &Self| hook.missed + hook.beyond_maxactive;
+        (self.address == before.address).then(|| sum(self).saturating_sub(sum(before)))
+    }
+}
+
+/// Where a kernel keeps what modules register.
+pub struct Reader {
+    layout: Layout,
+}
+
+impl Reader {
+    /// Of the kernel with these types and symbols; `kallsyms` has all that are [`needed`], or more.
+    ///
+    /// # Errors
+    /// Why nothing can be read, in words.
+    pub fn new(btf: &Btf, kallsyms: &str) -> Result<Self, String> {
+        Layout::of(btf, kallsyms).map(|layout| Self { layout })
+    }
+
+    /// What `module` has registered; `names` has the functions of the kernel and of all modules, `kallsyms` the symbols of modules, which
+    /// may have tracepoints and chains, too.
+    #[must_use]
+    pub fn hooks(&self, module: &str, names: &Names<'_>, kallsyms: &str, read: Read<'_>) -> Hooks {
+        let (found, unknown) = self.layout.walk(module, names, kallsyms, read);
+        let mut list: Vec<Hook> =
+            found.into_iter().filter_map(|found| hook(found, module, names)).collect();
+        list.sort_by(|a, b| (a.kind, &a.place, &a.handlers).cmp(&(b.kind, &b.place, &b.handlers)));
+        Hooks { list, unknown }
+    }
+}
+
+/// The lines of `/proc/kallsyms` that [`Reader`] needs beside those of functions.
+#[must_use]
+pub fn needed(kallsyms: &str) -> String {
+    lines_of(kallsyms)
+        .filter(|(_, kind, name, _)| walk::is_needed(kind, name))
+        .map(|(address, kind, name, _)| format!("{address} {kind} {name}\n"))
+        .collect()
+}
+
+/// A hook with its names, if it calls functions of `module`.
+fn hook(found: Found, module: &str, names: &Names<'_>) -> Option<Hook> {
+    let own = found.calls.iter().filter(|address| names.is_in(module, **address));
+    let handlers: Vec<String> = own.map(|address| names.handler(module, *address)).collect();
+    let place = match found.place {
+        Place::At(address) => names.place(address),
+        Place::Named(name) => name,
+    };
+    let Found { kind, maxactive, state, missed, beyond_maxactive, address, .. } = found;
+    (!handlers.is_empty()).then_some(Hook {
+        kind,
+        place,
+        handlers,
+        maxactive,
+        state,
+        missed,
+        beyond_maxactive,
+        address,
+    })
+}
+
+/// The hooks of `module` on this machine.
+///
+/// # Errors
+/// Why they cannot be read, in words.
+pub fn of_module(files: &KernelFiles, module: &str) -> Result<Hooks, String> {
+    let btf = Btf::of(None, &files.btf_folder()).map_err(|error| error.to_string())?;
+    let kallsyms = files.kallsyms().map_err(|error| error.to_string())?;
+    let reader = Reader::new(&btf, &kallsyms)?;
+    let kcore = Kcore::open(files).map_err(|error| format!("/proc/kcore: {error}"))?;
+    let modules = files.modules().map_err(|error| error.to_string())?;
+    let names = Names::of(&[&kallsyms, &modules]);
+    Ok(reader.hooks(module, &names, &kallsyms, &|address| kcore.word(address)))
+}
+
+#[cfg(test)]
+mod tests;

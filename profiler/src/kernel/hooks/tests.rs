@@ -1,0 +1,210 @@
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::kernel::hooks::walk::testing;
+
+const K: u64 = 0xffff_ffff_8000_0000;
+/// Where the driver's code and data are.
+const CODE: u64 = 0xffff_ffff_c000_0000;
+const DATA: u64 = CODE + 0x8000;
+
+/// Addresses of functions of the kernel.
+const AGGREGATE: u64 = K + 0xa0;
+const KRETPROBE: u64 = K + 0xb0;
+
+fn symbols() -> String {
+    let mut text = "driver 65536 0 - Live 0xffffffffc0000000 (OE)\n".to_owned();
+    for (at, symbol) in [
+        (AGGREGATE, "t aggr_pre_handler"),
+        (KRETPROBE, "t pre_handler_kretprobe"),
+        (K + 0x100, "T sys_open"),
+        (K + 0x1000, "d kprobe_table"),
+        (K + 0x2000, "D __tracepoint_sys_enter"),
+        (K + 0x2100, "b a_chain"),
+        (K + 0x2200, "d a_notifier"),
+        (K + 0x2300, "D ftrace_ops_list"),
+        (K + 0x2308, "D ftrace_list_end"),
+        (K + 0x2400, "B init_net"),
+        (K + 0x3000, "d security_hook_heads"),
+        (K + 0x4000, "D sys_call_table"),
+        (CODE + 0x10, "t one\t[driver]"),
+        (CODE + 0x20, "t two\t[driver]"),
+        (CODE + 0x20, "t alias\t[driver]"),
+        (DATA, "d data\t[driver]"),
+    ] {
+        text.push_str(&format!("{at:016x} {symbol}\n"));
+    }
+    text
+}
+
+/// Memory with a kprobe of these handlers at `address`.
+fn kprobe(memory: &mut HashMap<u64, u64>, address: u64, on: u64, handler: u64, flags: u64) {
+    for (offset, value) in [(0, 0), (32, 5), (40, on), (48, handler), (56, 0), (64, flags)] {
+        memory.insert(address + offset, value);
+    }
+}
+
+fn hooks(memory: &HashMap<u64, u64>) -> Hooks {
+    let symbols = symbols();
+    let reader = Reader { layout: testing::layout(&symbols) };
+    let read = |address: u64| memory.get(&address).copied().ok_or_else(|| io::Error::other("none"));
+    reader.hooks("driver", &Names::of(&[&symbols]), &symbols, &read)
+}
+
+/// Memory in which all lists are empty.
+fn empty() -> HashMap<u64, u64> {
+    let words = (0..64).map(|at| K + 0x1000 + 8 * at).chain((0..512).map(|at| K + 0x4000 + 8 * at));
+    let words = words.chain((0..32).map(|at| K + 0x2400 + 8 * at));
+    words
+        .chain([K + 0x2000, K + 0x2100, K + 0x2108, K + 0x2300, K + 0x3000])
+        .map(|at| (at, 0))
+        .collect()
+}
+
+fn lines(hooks: &Hooks) -> Vec<String> {
+    hooks.list.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn kprobes_kretprobes_and_several_of_one_function_are_found() {
+    let mut memory = empty();
+    let of = &mut memory;
+    let [table, a, b, c, d, e] =
+        [K + 0x1000, DATA, DATA + 0x200, DATA + 0x400, DATA + 0x600, DATA + 0x800];
+    kprobe(of, a, K + 0x104, CODE + 0x10, 8);
+    kprobe(of, b, K + 0x130, KRETPROBE, 4);
+    of.extend([
+        (b + 112, CODE + 0x20),
+        (b + 120, CODE + 0x30),
+        (b + 128, 9 << 32 | 16),
+        (b + 132, 9),
+    ]);
+    // Two on one function, of which the first node knows that it is a jump, behind the kretprobe in its bucket.
+    kprobe(of, c, K + 0x100, AGGREGATE, 4);
+    kprobe(of, d, K + 0x100, CODE + 0x10, 2);
+    kprobe(of, e, K + 0x100, CODE + 0x20, 0);
+    of.extend([(c + 16, d + 16), (d + 16, e + 16), (e + 16, c + 16)]);
+    of.extend([(table, a), (table + 8 * 63, b), (b, c)]);
+    // One that calls the kernel.
+    kprobe(of, K + 0x9000, K + 0x100, K + 0x100, 0);
+    of.insert(table + 8, K + 0x9000);
+    let found = hooks(&memory);
+    let figures: Vec<_> = found
+        .list
+        .iter()
+        .map(|hook| {
+            (
+                hook.to_string(),
+                hook.state.unwrap().name(),
+                hook.maxactive,
+                hook.missed + hook.beyond_maxactive,
+            )
+        })
+        .collect();
+    let expected = [
+        ("kprobe sys_open (one)", "ftrace", None, 5),
+        ("kprobe sys_open (one)", "disabled", None, 5),
+        ("kprobe sys_open (two)", "optimized", None, 5),
+        ("kretprobe sys_open+0x30 (0x30, two)", "optimized", Some(16), 14),
+    ];
+    assert_eq!(
+        figures,
+        expected.map(|(text, state, most, missed)| (text.to_owned(), state, most, missed))
+    );
+    assert_eq!(found.list[0].missed_since(&found.list[0]), Some(0));
+    assert_eq!(found.list[0].missed_since(&found.list[1]), None);
+    assert_eq!(found.unknown, [""; 0]);
+}
+
+#[test]
+fn hooks_of_other_kinds_are_found() {
+    let mut memory = empty();
+    // A tracepoint that calls the kernel, then the driver.
+    memory.extend([
+        (K + 0x2000, K + 0x5000),
+        (K + 0x5000, K + 0x100),
+        (K + 0x5018, CODE + 0x10),
+        (K + 0x5030, 0),
+    ]);
+    // A chain with a block of the kernel's, whose name is that of a chain, and one of the driver's.
+    memory.extend([
+        (K + 0x2100, K + 0x2200),
+        (K + 0x2200, K + 0x100),
+        (K + 0x2208, DATA),
+        (DATA, CODE + 0x20),
+        (DATA + 8, 0),
+    ]);
+    // `ftrace_ops` on a function.
+    let [ops, hash, filter, entry] = [DATA + 0x100, DATA + 0x200, DATA + 0x300, DATA + 0x400];
+    memory.extend([
+        (K + 0x2300, ops),
+        (ops, CODE + 0x10),
+        (ops + 8, K + 0x2308),
+        (ops + 16, 0),
+        (ops + 24, hash),
+    ]);
+    memory.extend([
+        (hash, filter),
+        (filter, 0),
+        (filter + 8, filter + 0x20),
+        (filter + 0x20, entry),
+        (entry, 0),
+        (entry + 16, K + 0x104),
+    ]);
+    // Netfilter, LSM, and an entry of the table of system calls.
+    memory.extend([(K + 0x2400 + 8, K + 0x6000), (K + 0x6000, 1), (K + 0x6008, CODE + 0x20)]);
+    memory.extend([(K + 0x3000, DATA + 0x500), (DATA + 0x500, 0), (DATA + 0x518, CODE + 0x10)]);
+    memory.insert(K + 0x4000 + 8 * 42, CODE + 0x10);
+    let found = hooks(&memory);
+    assert_eq!(
+        lines(&found),
+        [
+            "tracepoint sys_enter (one)",
+            "ftrace sys_open (one)",
+            "netfilter ipv4 input (two)",
+            "lsm bprm_check (one)",
+            "notifier a_chain (two)",
+            "system-call sys_call_table[42] (one)",
+        ]
+    );
+    // Data of the driver's is nothing that is called.
+    memory.insert(K + 0x4000, DATA + 0x10);
+    assert_eq!(hooks(&memory), found);
+}
+
+#[test]
+fn what_cannot_be_read_is_said_and_the_rest_is_found() {
+    let mut memory = empty();
+    memory.insert(K + 0x4000, CODE + 0x10);
+    memory.insert(K + 0x1000, 0x10);
+    let found = hooks(&memory);
+    assert_eq!(lines(&found), ["system-call sys_call_table[0] (one)"]);
+    assert_eq!(found.unknown, ["kprobes: none"]);
+}
+
+#[test]
+fn a_circle_ends() {
+    let symbols = symbols();
+    let reader = Reader { layout: testing::layout(&symbols) };
+    let hooks = reader.hooks("driver", &Names::of(&[&symbols]), &symbols, &|_| Ok(CODE + 0x10));
+    assert!(hooks.list.len() < 1 << 15, "{}", hooks.list.len());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// A guest's memory may have anything.
+    #[test]
+    fn no_memory_makes_it_panic(words in proptest::collection::vec(any::<u64>(), 1..64)) {
+        let symbols = symbols();
+        let reader = Reader { layout: testing::layout(&symbols) };
+        let read = |address: u64| match words[(address / 8) as usize % words.len()] {
+            word if word % 16 == 0 => Err(io::Error::other("none")),
+            word if word % 4 == 0 => Ok(0),
+            word => Ok(CODE + word % 0x9000),
+        };
+        let _ = reader.hooks("driver", &Names::of(&[&symbols]), &symbols, &read);
+    }
+}
