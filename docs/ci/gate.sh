@@ -13,6 +13,7 @@
 #   HANDLERS  *                handlers to judge: a name or a glob; profiler chooses the loads that make the kernel call them
 #   RULES     (gate.toml)      limits and budgets; by default the file beside this script. A file of the repository is read as it is in
 #                              the base: a change does not choose what it is judged by
+#   RELEASE   (none)           a commit or tag: the change is judged beside the driver at it, too, so that small steps do not add up
 #   KERNEL    6.1              Debian's kernel that the driver is built for and measured on
 #   PROFILER  .                folder of profiler's sources
 #   CACHE     target/ci/cache  folder that keeps the baseline's recordings: with them the next change is gated in half the time
@@ -25,6 +26,7 @@ BUILD=${BUILD:-make KDIR=\"\$HEADERS\" CC=gcc-12}
 HANDLERS=${HANDLERS:-*}
 RULES=${RULES:-$(dirname "${BASH_SOURCE[0]}")/gate.toml}
 KERNEL=${KERNEL:-6.1}
+RELEASE=${RELEASE:-}
 PROFILER=${PROFILER:-.}
 CACHE=${CACHE:-target/ci/cache}
 out=target/ci
@@ -84,6 +86,11 @@ build() {
 }
 build baseline "$BASE"
 build candidate HEAD
+release=()
+if [[ -n $RELEASE ]]; then
+    build release "$(git rev-parse --verify "$RELEASE^{commit}")"
+    release=(--release "$out/release/$DRIVER/$MODULE")
+fi
 
 # `*` would be all functions; without it those that the driver gives to the kernel are judged.
 handlers=()
@@ -93,7 +100,7 @@ mkdir -p "$CACHE"
 cp "$CACHE"/*.json "$private/baselines" 2>/dev/null || true
 code=0
 "$out/bin/profiler" gate --kernel "$kernel" \
-    --baseline "$out/baseline/$DRIVER/$MODULE" --candidate "$out/candidate/$DRIVER/$MODULE" "${handlers[@]}" \
+    --baseline "$out/baseline/$DRIVER/$MODULE" --candidate "$out/candidate/$DRIVER/$MODULE" "${handlers[@]}" "${release[@]}" \
     --config "$private/gate.toml" --cache "$private/baselines" --out "$out/runs" --json "$out/gate.json" --junit "$out/gate.xml" --markdown "$out/gate.md" \
     --html "$out/gate.html" || code=$?
 rm -f "$CACHE"/*.json

@@ -10,8 +10,8 @@ use crate::process;
 const SCRIPT: &str = "docs/ci/gate.sh";
 
 /// Variables that it takes besides BASE and CACHE.
-const VARIABLES: [&str; 8] =
-    ["CHANGE", "DRIVER", "MODULE", "BUILD", "HANDLERS", "RULES", "KERNEL", "PROFILER"];
+const VARIABLES: [&str; 9] =
+    ["CHANGE", "DRIVER", "MODULE", "BUILD", "HANDLERS", "RULES", "RELEASE", "KERNEL", "PROFILER"];
 
 /// The files that call it.
 const CALLERS: [&str; 2] = ["action.yml", "docs/ci/gitlab.yml"];

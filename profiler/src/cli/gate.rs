@@ -20,6 +20,8 @@ Examples:
   # limits of one's own, an absolute budget, and a report for the CI
   profiler gate base.json candidate.json --max-regression 'tp99=10%,avg=5%' \\
       --budget 'connect_*:tp99<2us' --junit gate.xml --markdown gate.md
+  # twenty steps of 0.45 % each pass; together they do not
+  profiler gate base.ko head.ko --release v1.7.ko --release-limit 2%
   # the driver may cost a connect 3000 instructions, handlers and all around them
   profiler gate --baseline base.ko --candidate head.ko --budget 'connect:<3000'
   # the baseline in the repository moves on when the gate passes
@@ -62,6 +64,13 @@ pub struct GateArgs {
     /// Accept handlers that have vanished; without it they make the gate inconclusive.
     #[arg(long)]
     pub allow_vanished: bool,
+    /// Judge the candidate beside the last release, too: a build, or counted recordings of it such as a stored baseline
+    /// (repeatable: one for each kernel). So small steps that each pass do not add up unseen.
+    #[arg(long, value_name = "FILE")]
+    pub release: Vec<PathBuf>,
+    /// How much slower than the release each figure may be.
+    #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "2%", requires = "release")]
+    pub release_limit: f64,
     /// Write the candidate's runs to this file as the next baseline, on a pass only.
     #[arg(long, value_name = "FILE")]
     pub update_baseline: Option<PathBuf>,

@@ -64,10 +64,10 @@ fn judge(
     if let Some(equal) = changed.as_ref().filter(|changed| changed.is_nothing()) {
         return Ok(judged(&GateReport::of_equal(equal.words(), rule.alpha)));
     }
-    let measured =
-        Planned::of(builds, changed).and_then(|planned| planned.decide(&[], rule, progress));
+    let measured = Planned::of(builds, changed)
+        .and_then(|planned| planned.decide(&[], rule, Default::default(), progress));
     match measured {
-        Ok((report, _)) => Ok(judged(&report)),
+        Ok(decision) => Ok(judged(&decision.report)),
         Err(failure) if is_of_build(failure.code) => {
             Ok(Judged { verdict: Verdict::Unknown, words: failure.message })
         }

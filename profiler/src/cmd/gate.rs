@@ -3,13 +3,17 @@
 mod output;
 mod rule;
 
-use super::{sides::Files, to_stdout};
+use std::fs;
+use std::path::PathBuf;
+
+use super::sides::{Files, is_module, read};
+use super::to_stdout;
 use crate::atomic_file::OutputFile;
 use crate::cli::gate::{BuildsArgs, GateArgs};
 use crate::error::{Failure, exit};
 use crate::export::gate::conclusion;
 use crate::export::verdict::GateReport;
-use crate::lab::gate::{Options, Planned};
+use crate::lab::gate::{Decision, Options, Planned};
 use crate::prepare::check_parameters;
 use crate::progress::Progress;
 use crate::recording::Series;
@@ -59,6 +63,16 @@ fn of_recordings(args: &GateArgs, files: &Files, rule: &Rule) -> Result<(), Fail
         Sides::new(&base, &candidate, allowed, args.sides.independent_runs)
     };
     let report = GateReport::of(verdict::gate(sides, rule));
+    let report = match Release::of(args)? {
+        None => report,
+        Some(Release::Recordings(release)) => {
+            report.beside(judged(args, &release, &candidate, rule))
+        }
+        Some(Release::Builds(_)) => {
+            let text = "the release is a build, and what is judged are recordings: name recordings of the release";
+            return Err(Failure::new(exit::USAGE, text));
+        }
+    };
     outputs.write(args, &report)?;
     conclude(args, &report, new_baseline, candidate)
 }
@@ -77,6 +91,7 @@ fn of_builds(args: &GateArgs, rule: Rule) -> Result<(), Failure> {
     if let Some(equal) = changed.as_ref().filter(|changed| changed.is_nothing())
         && rule.budgets.is_empty()
         && baseline_params == candidate_params
+        && args.release.is_empty()
         && args.update_baseline.is_none()
     {
         let report = GateReport::of_equal(equal.words(), rule.alpha);
@@ -85,19 +100,91 @@ fn of_builds(args: &GateArgs, rule: Rule) -> Result<(), Failure> {
             false => Outputs::open(args)?.write(args, &report),
         };
     }
-    let planned = Planned::of(options, changed)?;
+    let planned = Planned::of(options.clone(), changed)?;
+    let release = Release::of(args)?;
+    let beside = match &release {
+        Some(Release::Builds(files)) => Some(beside(args, options, files)?),
+        Some(Release::Recordings(runs)) => planned.check_release(runs).map(|()| None)?,
+        None => None,
+    };
     if args.builds.plan {
-        return to_stdout(&planned.text());
+        return to_stdout(&plans(&planned, beside.as_ref()));
     }
     let outputs = Outputs::open(args)?;
     let new_baseline = args.update_baseline.as_deref().map(OutputFile::open).transpose()?;
     let mut progress = Progress::new(args.builds.quiet);
-    for line in planned.text().lines() {
+    for line in plans(&planned, beside.as_ref()).lines() {
         progress.say(line);
     }
-    let (report, candidate) = planned.decide(&args.sides.allow_different, rule, &mut progress)?;
+    let allowed = &args.sides.allow_different;
+    let Decision { mut report, candidate, known, rule } =
+        planned.decide(allowed, rule, Default::default(), &mut progress)?;
+    if let Some(Release::Recordings(release)) = &release {
+        report = report.beside(judged(args, release, &candidate, &rule));
+    }
+    if let Some(beside) = &beside {
+        progress.say("beside the release");
+        let [baseline, of_candidate] = known;
+        // A release that is the baseline was measured.
+        let of_release =
+            if is_same(&args.release, &args.builds.old) { baseline } else { Vec::new() };
+        let rule = rule.beside_release(args.release_limit);
+        let decided = beside.decide(allowed, rule, [of_release, of_candidate], &mut progress)?;
+        report = report.beside(decided.report);
+    }
     outputs.write(args, &report)?;
     conclude(args, &report, new_baseline, candidate)
+}
+
+/// The last release.
+enum Release {
+    Builds(Vec<PathBuf>),
+    Recordings(Vec<Run>),
+}
+
+impl Release {
+    fn of(args: &GateArgs) -> Result<Option<Self>, Failure> {
+        let files = &args.release;
+        match (files.is_empty(), files.iter().all(|file| is_module(file))) {
+            (true, _) => Ok(None),
+            (_, true) => Ok(Some(Self::Builds(files.clone()))),
+            (_, false) => Ok(Some(Self::Recordings(read(files, |_, error| error.into())?))),
+        }
+    }
+}
+
+/// What is measured of a release beside the candidate.
+fn beside(args: &GateArgs, options: Options, release: &[PathBuf]) -> Result<Planned, Failure> {
+    let BuildsArgs { module_params, candidate_params, .. } = &args.builds;
+    release.iter().try_for_each(|file| check_parameters(file, module_params))?;
+    let options = Options {
+        baseline: release.to_vec(),
+        out: None,
+        own_params: [String::new(), candidate_params.clone()],
+        ..options
+    };
+    let changed = options.changed();
+    Planned::of(options, changed)
+}
+
+fn plans(planned: &Planned, beside: Option<&Planned>) -> String {
+    let beside = beside
+        .map_or(String::new(), |of| format!("beside the release, in addition\n{}", of.text()));
+    planned.text() + &beside
+}
+
+/// The candidate beside recordings of the release.
+fn judged(args: &GateArgs, release: &[Run], candidate: &[Run], rule: &Rule) -> GateReport {
+    let sides =
+        Sides::new(release, candidate, &args.sides.allow_different, args.sides.independent_runs);
+    GateReport::of(verdict::gate(sides, &rule.beside_release(args.release_limit)))
+}
+
+/// Whether these are files of the same bytes.
+fn is_same(some: &[PathBuf], others: &[PathBuf]) -> bool {
+    let bytes =
+        |files: &[PathBuf]| files.iter().map(|file| fs::read(file).ok()).collect::<Vec<_>>();
+    some == others || bytes(some) == bytes(others)
 }
 
 fn options(args: &BuildsArgs) -> Options {

@@ -89,7 +89,8 @@ impl Files {
     }
 }
 
-fn is_module(path: &Path) -> bool {
+/// Whether a file is a build of a driver.
+pub(super) fn is_module(path: &Path) -> bool {
     let mut magic = [0; 4];
     // What is read of a pipe is gone.
     if !path.exists() {

@@ -44,11 +44,14 @@ pub fn text(report: &GateReport, width: Option<u16>) -> String {
     for note in &report.notes {
         let _ = writeln!(text, "note: {}", clean(note));
     }
-    for (what, words) in defaults(report).into_iter().chain(changes(report)) {
+    for (what, words) in
+        defaults(report).into_iter().chain(changes(report)).chain(beside_release(report))
+    {
         let _ = writeln!(text, "{what}: {}", clean(&words));
     }
     // A refusal has several lines.
-    let summary: Vec<_> = report.summary.lines().map(clean).collect();
+    let sentence = report.sentence();
+    let summary: Vec<_> = sentence.lines().map(clean).collect();
     let _ = writeln!(text, "{}", conclusion(report.outcome, &summary.join("\n")));
     text
 }
@@ -83,6 +86,18 @@ fn defaults(report: &GateReport) -> Option<(&'static str, String)> {
     (!report.defaults.is_empty()).then(|| ("parameters", phrases(&report.defaults)))
 }
 
+/// What the candidate is beside the release, as far as that matters.
+fn beside_release(report: &GateReport) -> Vec<(&'static str, String)> {
+    let of_release = report.release.iter().flat_map(|release| points(release));
+    let said = of_release.filter_map(|(what, words)| match what {
+        "slower" => Some(("slower than the release", words)),
+        "fail" => Some(("fail beside the release", words)),
+        "undecided" => Some(("undecided beside the release", words)),
+        _ => None,
+    });
+    said.collect()
+}
+
 /// Whether [`changes`] has the line's handler.
 fn is_explained(report: &GateReport, line: &Line) -> bool {
     report.causes.iter().any(|cause| cause.explains(line))
@@ -105,6 +120,7 @@ pub(super) fn points(report: &GateReport) -> Vec<(&'static str, String)> {
         };
         points.push((what, format!("{} {}: {}", line.subject(), line.figure(), line.evidence)));
     }
+    points.extend(beside_release(report));
     if let (Some(words), false) = (&report.changed, report.is_of_equal()) {
         points.push(("changed", words.clone()));
     }
@@ -153,7 +169,7 @@ pub fn markdown(report: &GateReport) -> String {
         return markdown_for_reader(report);
     }
     let mut text = format!("### Handler latency gate: {}\n\n", report.outcome);
-    for line in report.summary.lines() {
+    for line in report.sentence().lines() {
         let _ = writeln!(text, "{}  ", markdown_cell(line));
     }
     text.push('\n');
@@ -164,7 +180,9 @@ pub fn markdown(report: &GateReport) -> String {
     for note in &report.notes {
         let _ = writeln!(text, "- {}", markdown_cell(note));
     }
-    for (what, words) in defaults(report).into_iter().chain(changes(report)) {
+    for (what, words) in
+        defaults(report).into_iter().chain(changes(report)).chain(beside_release(report))
+    {
         let _ = writeln!(text, "- **{what}**: {}", markdown_cell(&words));
     }
     let (passed, listed): (Vec<&Line>, Vec<&Line>) =
@@ -218,6 +236,14 @@ pub fn junit(report: &GateReport) -> Vec<u8> {
             system_out: runs_behind(line),
         })
         .collect();
+    let of_release = beside_release(report).into_iter().map(|(what, words)| Case {
+        suite: "release".to_owned(),
+        name: what.to_owned(),
+        status: if what.starts_with("undecided") { Status::Error } else { Status::Failed },
+        message: words,
+        system_out: String::new(),
+    });
+    cases.extend(of_release);
     let left_out = points(report).into_iter().filter(|(what, _)| what.starts_with("no"));
     cases.extend(left_out.map(|(what, words)| Case {
         suite: "gate".to_owned(),
@@ -254,6 +280,10 @@ pub fn annotations(report: &GateReport) -> String {
         let (level, word) =
             if cause.is_slower() { ("error", "slower") } else { ("notice", "faster") };
         add(level, &format!("latency gate: {word}: {}", cause.function), &cause.words());
+    }
+    for (what, words) in beside_release(report) {
+        let level = if what.starts_with("undecided") { "warning" } else { "error" };
+        add(level, &format!("latency gate: {what}"), &words);
     }
     for line in &report.lines {
         let has_cause = || report.causes.iter().any(|cause| cause.explains(line));

@@ -182,6 +182,9 @@ pub struct GateReport {
     /// Module parameters whose defaults differ between the builds, in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub defaults: Vec<String>,
+    /// The candidate beside the last release, if that was asked for. `outcome` and `exit_code` are of both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release: Option<Box<GateReport>>,
     /// What differs between the code of two builds that the gate has measured, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed: Option<String>,
@@ -222,6 +225,7 @@ impl GateReport {
             reasons: reasons::reasons(&gate),
             causes: causes::causes(&gate),
             defaults: gate.defaults.clone(),
+            release: None,
             changed: None,
             left_out: None,
             lines: lines_in_words(&gate),
@@ -234,6 +238,22 @@ impl GateReport {
     #[must_use]
     pub fn without(self, left_out: LeftOut) -> Self {
         Self { left_out: Some(left_out), ..self }
+    }
+
+    /// The same, with the verdict on the candidate beside the last release.
+    #[must_use]
+    pub fn beside(self, release: Self) -> Self {
+        let rank = |outcome: Outcome| match outcome {
+            Outcome::Pass => 0,
+            Outcome::Inconclusive => 1,
+            Outcome::TooFewRuns => 2,
+            Outcome::NotComparable => 3,
+            Outcome::Fail => 4,
+        };
+        let outcomes = [self.outcome, release.outcome];
+        let outcome = outcomes.into_iter().max_by_key(|it| rank(*it)).unwrap_or(self.outcome);
+        let release = Some(Box::new(release));
+        Self { outcome, exit_code: exit_code(outcome), release, ..self }
     }
 
     /// A pass of two builds whose code and data are equal, by `words` about what differs: nothing was measured.
@@ -256,6 +276,7 @@ impl GateReport {
             reasons: Vec::new(),
             causes: Vec::new(),
             defaults: Vec::new(),
+            release: None,
             changed: Some(words),
             left_out: Some(LeftOut::default()),
             lines: Vec::new(),
@@ -271,12 +292,26 @@ impl GateReport {
     /// The outcome in a sentence: as in the report's text.
     #[must_use]
     pub fn sentence(&self) -> String {
-        if self.left_out.is_some() { self.headline() } else { self.summary.clone() }
+        match self.left_out {
+            Some(_) => self.headline(),
+            None => self.with_release(&self.summary),
+        }
     }
 
     /// The outcome in a line for a reader.
     #[must_use]
     pub fn headline(&self) -> String {
+        self.with_release(&self.own_headline())
+    }
+
+    fn with_release(&self, own: &str) -> String {
+        match &self.release {
+            Some(release) => format!("{own}; beside the release: {}", release.own_headline()),
+            None => own.to_owned(),
+        }
+    }
+
+    fn own_headline(&self) -> String {
         if matches!(self.outcome, Outcome::NotComparable | Outcome::TooFewRuns)
             || self.is_of_equal()
         {

@@ -195,6 +195,28 @@ impl Rule {
         })
     }
 
+    /// The rule beside a release: `share` of it is the limit of each figure that is judged at all. Budgets were judged already, and
+    /// what has gone since then was found when it went.
+    #[must_use]
+    pub fn beside_release(&self, share: f64) -> Self {
+        let mut limits = Limits::default();
+        Statistic::GATED.iter().for_each(|it| limits.set(*it, Limit::Share(share)));
+        let handlers = self.handlers.iter().map(|rule| {
+            let mut off = Limits::default();
+            let is_off = |it: &&Statistic| rule.limits.get(**it) == Some(Limit::Off);
+            Statistic::GATED.iter().filter(is_off).for_each(|it| off.set(*it, Limit::Off));
+            HandlerRule { limits: off, ..rule.clone() }
+        });
+        let handlers = handlers.collect();
+        Self {
+            limits: Some(limits),
+            handlers,
+            budgets: Vec::new(),
+            allow_vanished: true,
+            ..self.clone()
+        }
+    }
+
     fn matching<'a>(&'a self, handler: &'a str) -> impl Iterator<Item = &'a HandlerRule> {
         self.handlers.iter().filter(move |rule| rule.pattern.matches(handler))
     }
@@ -268,6 +290,27 @@ mod tests {
         // A floor in another unit is none.
         assert_eq!(rule.floor("bind_handler", EXACT), 9.0);
         assert_eq!(rule.floor("connect_syscall_handler", EXACT), 4.0);
+    }
+
+    #[test]
+    fn beside_a_release_one_limit_holds_for_what_is_judged_at_all() {
+        let off = HandlerRule {
+            pattern: glob::Pattern::new("bind_*").unwrap(),
+            limits: "tp99=off,avg=9%".parse().unwrap(),
+            floor: Some(Amount::instructions(7.0)),
+        };
+        let rule = Rule {
+            limits: Some("avg=0.1%".parse().unwrap()),
+            handlers: vec![off],
+            budgets: vec!["x:tp99<3 instructions".parse().unwrap()],
+            ..Rule::default()
+        };
+        let beside = rule.beside_release(0.02);
+        let limits =
+            [Statistic::Avg, Statistic::Tp99].map(|it| beside.limit("bind_handler", it, EXACT));
+        assert_eq!(limits, [share(2.0), Limit::Off]);
+        assert_eq!(beside.limit("x", Statistic::Tp99, EXACT), share(2.0));
+        assert_eq!((beside.floor("bind_handler", EXACT), beside.budgets.len()), (7.0, 0));
     }
 
     #[test]

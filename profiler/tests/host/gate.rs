@@ -1111,6 +1111,43 @@ fn one_cause_is_one_line() {
     ));
 }
 
+/// Each step of +0.45 % passes beside the one before; beside the release they add up.
+#[test]
+fn twenty_small_steps_are_seen_beside_the_release() {
+    let of_step = |step: i32| (10_000.0 * 1.0045_f64.powi(step)).round() as u64;
+    let gate = |step: i32, more: &str| {
+        let bench = Bench::new(even(&[of_step(step - 1)], &[of_step(step)]));
+        let (release, _) = even(&[of_step(0)], &[0]);
+        Series::new("release", release).write(&bench.path("release.json")).unwrap();
+        let files = "--json gate.json --markdown gate.md --junit gate.xml --html gate.html";
+        (bench.gate(&format!("{more} {files}")), bench)
+    };
+    for step in 1..=20 {
+        gate(step, "").0.passed();
+    }
+    for step in 1..=4 {
+        gate(step, "--release release.json").0.passed();
+    }
+    let (ended, bench) = gate(20, "--release release.json");
+    ended.refused(
+        10,
+        "error: gate: fail: 5 passed; beside the release: 1 handler became slower, of 1\n",
+    );
+    let line = format!(
+        "fail beside the release: {ENTRY} avg: +9.39 % (10006.0 instructions to 10946.0 instructions), +940.0 in one placement, limit 2 %"
+    );
+    assert!(ended.out.contains(&line), "{line}: {ended:#?}");
+    for file in ["gate.md", "gate.xml", "gate.html"] {
+        assert!(bench.read(file).contains("beside the release"), "{file}");
+    }
+    let json: Value = serde_json::from_str(&bench.read("gate.json")).unwrap();
+    assert_schema(&json, "gate-v1.schema.json");
+    assert_eq!((&json["outcome"], &json["exit_code"]), (&"fail".into(), &10.into()));
+    assert_eq!(json["release"]["lines"][0]["limit_percent"], 2.0);
+    gate(20, "--release release.json --release-limit 10%").0.passed();
+    gate(1, "--release none.json").0.refused(7, "none.json");
+}
+
 #[test]
 fn one_instruction_is_found_though_a_placement_makes_more() {
     let gate =

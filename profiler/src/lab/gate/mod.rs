@@ -2,7 +2,7 @@
 
 mod rounds;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
@@ -19,7 +19,7 @@ use crate::load_profile::{Library, LoadProfile};
 use crate::prepare::{self, changed_defaults};
 use crate::progress::Progress;
 use crate::recording::unlike::What;
-use crate::recording::{Recording, Series};
+use crate::recording::{Meter, Recording, Series, Tool};
 use crate::text::{listed, phrases};
 use crate::verdict::{self, Rule, Run, Sides};
 use rounds::Rounds;
@@ -74,6 +74,19 @@ impl Options {
         let changed = self.pairs().map(|(base, candidate)| changed_defaults(base, candidate));
         changed.flatten().collect()
     }
+}
+
+/// What was measured, and what that says.
+#[derive(Debug)]
+pub struct Decision {
+    /// The verdict.
+    pub report: GateReport,
+    /// The candidate's runs, with the handlers that are judged.
+    pub candidate: Vec<Run>,
+    /// All runs of the baseline and of the candidate, with all handlers.
+    pub known: [Vec<Recording>; 2],
+    /// The rule, with what the loads did not reach.
+    pub rule: Rule,
 }
 
 /// What is to be measured.
@@ -219,7 +232,7 @@ impl Planned {
         })
     }
 
-    /// Measures both builds and judges them; also gives the candidate's runs.
+    /// Measures what is not `known` of both builds and judges them.
     ///
     /// # Errors
     /// If a VM fails, or recordings cannot be written; what there is is written.
@@ -227,19 +240,20 @@ impl Planned {
         &self,
         allowed: &[What],
         mut rule: Rule,
+        known: [Vec<Recording>; 2],
         progress: &mut Progress,
-    ) -> Result<(GateReport, Vec<Run>), Failure> {
+    ) -> Result<Decision, Failure> {
         // Parameters of one build alone are what was asked for.
         let own = self.options.own_params.iter().any(|params| !params.is_empty());
         let allowed: Vec<What> =
             allowed.iter().copied().chain(own.then_some(What::Parameters)).collect();
-        let mut rounds = Rounds::new(self);
+        let mut rounds = Rounds::new(self, known);
         let measured = rounds.all(&allowed, &mut rule, progress);
         if let Some(out) = &self.options.out {
             keep(out, &self.benches, &rounds.runs)?;
         }
         measured?;
-        let Rounds { reach, runs: [base, candidate], .. } = rounds;
+        let Rounds { reach, runs: [base, candidate], known, .. } = rounds;
         let mut left_out = LeftOut::default();
         for reach in reach {
             left_out.unreached.extend(reach.unreached);
@@ -248,7 +262,56 @@ impl Planned {
         let sides = Sides::new(&base, &candidate, &allowed, false);
         let report = GateReport::of(verdict::gate(sides, &rule)).without(left_out);
         let defaults = self.options.changed_defaults().into_values().collect();
-        Ok((GateReport { changed: self.words(), defaults, ..report }, candidate))
+        let report = GateReport { changed: self.words(), defaults, ..report };
+        Ok(Decision { report, candidate, known, rule })
+    }
+
+    /// Refuses recordings that what is measured could not be compared with.
+    ///
+    /// # Errors
+    /// With what they differ in.
+    pub fn check_release(&self, release: &[Run]) -> Result<(), Failure> {
+        let kernels: Vec<&str> = self.benches.iter().map(|bench| &*bench.kernel.release).collect();
+        let module = self.benches.first().map_or("", |bench| &bench.baseline.name);
+        let params = &self.lab.candidate_params;
+        let unlike =
+            |run: &Run| Some((run.name.clone(), unlike(&run.recording, &kernels, module, params)?));
+        release.iter().find_map(unlike).map_or(Ok(()), |(name, why)| {
+            let text = format!(
+                "not comparable with the release {name}: {why}; measure the release anew, or name its .ko"
+            );
+            Err(Failure::new(exit::NOT_COMPARABLE, text))
+        })
+    }
+}
+
+/// In what a release's recording differs from what is to be measured.
+fn unlike(of: &Recording, kernels: &[&str], module: &str, params: &str) -> Option<String> {
+    let kernel = of.host.kernel_release.as_deref().unwrap_or("unknown");
+    let facts = of.modules.first();
+    let name = facts.map_or("none", |facts| &facts.name);
+    let given = facts.and_then(|facts| facts.given.as_deref());
+    let words = |set: &str| -> BTreeSet<String> {
+        set.split_ascii_whitespace().map(str::to_owned).collect()
+    };
+    let (version, this) = (&of.tool.version, Tool::this().version);
+    if of.meter != Meter::Exact {
+        Some("its instructions were not counted".to_owned())
+    } else if *version != this {
+        Some(format!("it was measured by version {version} of the program, and this is {this}"))
+    } else if !kernels.contains(&kernel) {
+        Some(format!("it was measured on Linux {kernel}"))
+    } else if name != module {
+        Some(format!("it is of the module {name}"))
+    } else {
+        match given {
+            None => Some("it does not say with which parameters its module was loaded".to_owned()),
+            Some(given) => (words(given) != words(params)).then(|| {
+                format!(
+                    "its module was loaded with `{given}`, and the candidate is with `{params}`"
+                )
+            }),
+        }
     }
 }
 
@@ -330,4 +393,36 @@ fn keep(out: &Path, benches: &[KernelBuilds], sides: &[Vec<Run>; 2]) -> Result<(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::tests::runs;
+    use crate::kernel::module::ModuleFacts;
+    use crate::recording::CallTree;
+
+    #[test]
+    fn a_release_that_cannot_be_compared_is_refused_before_anything_is_measured() {
+        let mut release = runs(&[CallTree::default()]).remove(0);
+        release.tool = Tool::this();
+        release.host.kernel_release = Some("6.1".to_owned());
+        let given = Some("a=1 b=2".to_owned());
+        release.modules =
+            vec![ModuleFacts { name: "d".to_owned(), given, ..ModuleFacts::default() }];
+        let why = |of: &Recording, params| unlike(of, &["6.1"], "d", params);
+        assert_eq!(why(&release, "b=2 a=1"), None);
+        let refused = |change: fn(&mut Recording)| {
+            let mut release = release.clone();
+            change(&mut release);
+            why(&release, "b=2 a=1").unwrap()
+        };
+        assert!(refused(|of| of.meter = Meter::Probes).contains("not counted"));
+        assert!(refused(|of| of.tool.version = "0.0.1".to_owned()).contains("by version 0.0.1 of"));
+        assert!(refused(|of| of.host.kernel_release = None).contains("on Linux unknown"));
+        assert!(refused(|of| of.modules[0].given = None).contains("with which parameters"));
+        assert!(refused(|of| of.modules[0].name = "e".to_owned()).contains("of the module e"));
+        let other = why(&release, "a=1").unwrap();
+        assert_eq!(other, "its module was loaded with `a=1 b=2`, and the candidate is with `a=1`");
+    }
 }

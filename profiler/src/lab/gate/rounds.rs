@@ -22,15 +22,17 @@ pub(super) struct Rounds<'a> {
     pub(super) reach: Vec<Reach>,
     /// Of the baseline and of the candidate.
     pub(super) runs: [Vec<Run>; 2],
+    /// The same with all handlers, and what was measured before: what is here is not measured again.
+    pub(super) known: [Vec<Recording>; 2],
 }
 
 /// The parts whose figures are open.
 type Parts = BTreeSet<Option<String>>;
 
 impl<'a> Rounds<'a> {
-    /// Nothing yet of what is planned.
-    pub(super) fn new(planned: &'a Planned) -> Self {
-        Self { planned, reach: Vec::new(), runs: [Vec::new(), Vec::new()] }
+    /// What is planned, of which this is `known` of both builds.
+    pub(super) fn new(planned: &'a Planned, known: [Vec<Recording>; 2]) -> Self {
+        Self { planned, reach: Vec::new(), runs: [Vec::new(), Vec::new()], known }
     }
 
     /// Measures each kernel until the placements agree about the limits of `rule`. What the loads do not reach goes into it.
@@ -60,12 +62,8 @@ impl<'a> Rounds<'a> {
     ) -> Result<(), Failure> {
         let session = &self.planned.session;
         let kernel = self.planned.kernel(number);
-        let mut cached = self
-            .planned
-            .cached
-            .get(number)
-            .and_then(|cached| cached.runs.clone())
-            .unwrap_or_default();
+        let cached = self.planned.cached.get(number).and_then(|cached| cached.runs.as_ref());
+        self.known[0].extend(cached.into_iter().flatten().cloned());
         let mut work = session.work(kernel, &|_| true);
         let first = self.planned.changed.as_ref().map(|changed| session.only(changed));
         let is_in = |job: &Job, of: &Session| {
@@ -76,7 +74,7 @@ impl<'a> Rounds<'a> {
         let mut placements = 0..1;
         let mut jobs = work.clone();
         while !jobs.is_empty() {
-            let measured = both(lab, placements.clone(), &jobs, &mut cached, progress);
+            let measured = both(lab, placements.clone(), &jobs, &mut self.known, progress);
             if self.reach.len() == number {
                 let mut reach =
                     self.planned.measured.reach(kernel, &measured.baseline, &measured.candidate);
@@ -104,7 +102,10 @@ impl<'a> Rounds<'a> {
                 ));
             }
         }
-        self.planned.remember(number, &cached, progress);
+        let release = Some(&self.planned.benches[number].kernel.release);
+        let of_kernel = |run: &&Recording| run.host.kernel_release.as_ref() == release;
+        let baseline: Vec<Recording> = self.known[0].iter().filter(of_kernel).cloned().collect();
+        self.planned.remember(number, &baseline, progress);
         Ok(())
     }
 
@@ -139,43 +140,52 @@ fn next_end(measured: u32) -> u32 {
     (measured + 1).max(FIRST_PLACEMENTS as u32).min(MOST_PLACEMENTS as u32)
 }
 
-/// Measures both builds; the baseline only where `cached` has no run, which gets the new ones.
+/// The runs of both builds; those that are not in `known` are measured, and added to it.
 fn both(
     lab: &Lab<'_>,
     placements: std::ops::Range<u32>,
     jobs: &[Job],
-    cached: &mut Vec<Recording>,
+    known: &mut [Vec<Recording>; 2],
     progress: &mut Progress,
 ) -> Measured {
     let is_of = |run: &Recording, job: &Job, number: u32| {
         run.place.as_ref().is_some_and(|place| place.boot == number && place.part == job.part)
     };
-    let is_known = |job: &&Job| {
-        placements.clone().all(|number| cached.iter().any(|run| is_of(run, job, number)))
+    let has = |runs: &[Recording], job: &Job| {
+        placements.clone().all(|number| runs.iter().any(|run| is_of(run, job, number)))
     };
-    let unknown: Vec<Job> = jobs.iter().filter(|job| !is_known(job)).cloned().collect();
-    let known: Vec<Job> = jobs.iter().filter(is_known).cloned().collect();
-    let two = [Side::Baseline, Side::Candidate];
+    // What shares a guest is measured as a whole.
+    let lacks = |runs: &[Recording], job: &Job| {
+        jobs.iter()
+            .any(|other| (other == job || (other.together && job.together)) && !has(runs, other))
+    };
     let mut measured = Measured::default();
-    for (sides, jobs) in [(&two[..], &unknown), (&two[1..], &known)] {
+    let two = [Side::Baseline, Side::Candidate];
+    for (sides, wanted) in
+        [(&two[..], [true, true]), (&two[..1], [true, false]), (&two[1..], [false, true])]
+    {
+        let is_wanted = |job: &&Job| known.each_ref().map(|runs| lacks(runs, job)) == wanted;
+        let jobs: Vec<Job> = jobs.iter().filter(is_wanted).cloned().collect();
         if jobs.is_empty() || measured.failure.is_some() {
             continue;
         }
-        let more = count(lab, sides, placements.clone(), jobs, progress);
-        measured.candidate.extend(more.candidate);
+        let more = count(lab, sides, placements.clone(), &jobs, progress);
         measured.failure = more.failure;
-        cached.retain(|run| {
-            !jobs.iter().any(|job| {
-                sides.contains(&Side::Baseline)
-                    && placements.clone().any(|number| is_of(run, job, number))
-            })
-        });
-        cached.extend(more.baseline);
+        for ((known, more), wanted) in
+            known.iter_mut().zip([more.baseline, more.candidate]).zip(wanted)
+        {
+            known.retain(|run| {
+                let is_new = |job: &Job| placements.clone().any(|number| is_of(run, job, number));
+                !(wanted && jobs.iter().any(is_new))
+            });
+            known.extend(more);
+        }
     }
-    let wanted = |run: &&Recording| {
+    let asked = |run: &&Recording| {
         jobs.iter().any(|job| placements.clone().any(|number| is_of(run, job, number)))
     };
-    measured.baseline = cached.iter().filter(wanted).cloned().collect();
+    [measured.baseline, measured.candidate] =
+        known.each_ref().map(|runs| runs.iter().filter(asked).cloned().collect());
     measured
 }
 
