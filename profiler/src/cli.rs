@@ -86,7 +86,7 @@ pub enum Command {
     Bisect(bisect::BisectArgs),
     /// Say where the instructions of handlers go, and what differs between two builds.
     Explain(explain::ExplainArgs),
-    /// Print statistics of latencies that another tool recorded.
+    /// Make a recording of latencies that another tool recorded, and print its table.
     Import(ImportArgs),
     /// Measure what the probes themselves add to each call of a handler on this machine.
     Cost(CostArgs),
@@ -359,11 +359,10 @@ Examples:
 pub struct TraceCmdArgs {
     /// The text (`-` is standard input).
     pub file: PathBuf,
-    /// How percentiles are computed: interpolated between the two nearest values (numpy's default),
-    /// the nearest rank, or `sorted[int(r * n) - 1]`.
+    /// How the percentiles of the second table are computed: `linear` as by numpy's default, `seed` as by older scripts.
     #[arg(long, value_parser = one_of(PERCENTILES), default_value = "linear")]
     pub percentile: Percentile,
-    /// Write the figures and histograms as JSON to this file (`-` is standard output).
+    /// Write the recording to this file (`-` is standard output): `report`, `compare` and `merge` read it.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// No progress on standard error.
@@ -422,13 +421,9 @@ const CLOCKS: Names<Clock> = &[
 ];
 
 const PERCENTILES: Names<Percentile> = &[
-    ("linear", Percentile::Linear, "Interpolated linearly between the two nearest values"),
-    (
-        "nearest-rank",
-        Percentile::NearestRank,
-        "The smallest value that at least that share of the values does not exceed",
-    ),
-    ("seed", Percentile::Seed, "`sorted[int(r * n) - 1]`"),
+    ("linear", Percentile::Linear, Percentile::Linear.describe()),
+    ("nearest-rank", Percentile::NearestRank, Percentile::NearestRank.describe()),
+    ("seed", Percentile::Seed, Percentile::Seed.describe()),
 ];
 
 /// One of these values, by its name; help and completions list all of them.

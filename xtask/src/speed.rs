@@ -8,7 +8,7 @@ use std::iter::repeat_n;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 use crate::cargo;
@@ -78,18 +78,19 @@ pub(crate) fn import(paths: &Paths, profiler: &Path, megabytes: u64) -> Result<S
     process::create_dir(&folder)?;
     let trace = folder.join(format!("trace-{megabytes}.txt"));
     let lines = generate(&trace, megabytes << 20)?;
-    let (ours, theirs) = (folder.join("import.json"), folder.join("script.json"));
-
+    let [ours, table, theirs] =
+        ["import.json", "import.txt", "script.json"].map(|name| folder.join(name));
     let import = format!(
-        "{} import trace-cmd --quiet --percentile seed --json {} {}",
+        "{} import trace-cmd --quiet --percentile seed --json {} {} >{}",
         word(profiler),
         word(&ours),
-        word(&trace)
+        word(&trace),
+        word(&table)
     );
     let script = paths.root().join("xtask/src/speed/script.py");
     let script = format!("python3 {} {} {}", word(&script), word(&trace), word(&theirs));
     let [import, script] = timed(&folder, [&import, &script])?;
-    same(&process::read_json(&ours)?, &process::read_json(&theirs)?)?;
+    same(&process::read_json(&ours)?, &process::read(&table)?, &process::read_json(&theirs)?)?;
     fs::remove_file(&trace).with_context(|| format!("cannot remove {}", trace.display()))?;
 
     let ratio = script.seconds / import.seconds;
@@ -189,31 +190,33 @@ fn generate(path: &PathBuf, bytes: u64) -> Result<u64> {
     Ok(lines)
 }
 
-/// Each function has the same count, average and percentiles in both.
-fn same(ours: &Value, theirs: &Value) -> Result<()> {
-    let functions = ours["functions"].as_array().context("no functions")?;
-    ensure!(functions.len() == HANDLERS.len(), "{} functions", functions.len());
-    for function in functions {
-        let name = function["name"].as_str().context("no name")?;
+/// Each function has the same count, average and percentiles in both: ours are in the recording, and below the table.
+fn same(ours: &Value, table: &str, theirs: &Value) -> Result<()> {
+    let handlers = ours["handlers"].as_array().context("no handlers")?;
+    ensure!(handlers.len() == HANDLERS.len(), "{} handlers", handlers.len());
+    let (_, percentiles) = table.split_once("\npercentiles ").context("no percentiles")?;
+    for handler in handlers {
+        let name = handler["name"].as_str().context("no name")?;
         let other = &theirs[name];
         ensure!(
-            function["count"] == other["count"],
+            handler["count"] == other["count"],
             "{name}: {} calls, not {}",
-            function["count"],
+            handler["count"],
             other["count"]
         );
-        let pairs = [
-            (&function["mean_ns"], &other["average"]),
-            (&function["percentiles_ns"]["p90"], &other["p90"]),
-            (&function["percentiles_ns"]["p95"], &other["p95"]),
-            (&function["percentiles_ns"]["p99"], &other["p99"]),
-        ];
-        for (ns, us) in pairs {
-            let (Some(ns), Some(us)) = (ns.as_f64(), us.as_f64()) else {
-                bail!("{name}: a figure is missing");
-            };
+        let mean = handler["sum_ns"].as_f64().zip(handler["count"].as_f64());
+        let mean = mean.map(|(sum, count)| sum / count / 1000.0).context("no average")?;
+        let row = percentiles.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let row = row.with_context(|| format!("no percentiles of {name}"))?.split_whitespace();
+        let figures: Result<Vec<f64>, _> = row.map(str::parse).collect();
+        let figures = figures.with_context(|| format!("{name}: no figures"))?;
+        ensure!(figures.len() == 3, "{name}: {} percentiles", figures.len());
+        for (us, other) in
+            [mean].iter().chain(&figures).zip(["average", "p90", "p95", "p99"].map(|of| &other[of]))
+        {
             // The script adds floating point up; ours is exact.
-            ensure!((ns - us * 1000.0).abs() < 1e-3, "{name}: {ns} ns, not {us} us");
+            let same = other.as_f64().is_some_and(|other| (us - other).abs() < 1e-6);
+            ensure!(same, "{name}: {us} us, not {other}");
         }
     }
     Ok(())
@@ -229,7 +232,7 @@ fn timed<const N: usize>(folder: &Path, commands: [&str; N]) -> Result<[Cost; N]
     hyperfine.args(["--runs", "1", "--show-output", "--export-json"]).arg(&times);
     for (turn, command) in repeat_n(commands, TRIES).flatten().enumerate() {
         // `time` without `env` is a word of some shells.
-        hyperfine.arg(format!("env time -f %M -o {} {command} >/dev/null", word(&peak(turn))));
+        hyperfine.arg(format!("env time -f %M -o {} {command}", word(&peak(turn))));
     }
     process::stdout(&mut hyperfine)?;
     let times = process::read_json(&times)?;

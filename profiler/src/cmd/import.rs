@@ -1,14 +1,16 @@
-//! `profiler import`: statistics of latencies that another tool recorded.
+//! `profiler import`: latencies that another tool recorded, as a recording.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
 use crate::atomic_file::OutputFile;
-use crate::error::{Failure, exit};
+use crate::cmd::report::unwritable;
+use crate::error::Failure;
+use crate::export::{Exporter as _, Table, Unit};
 use crate::progress::Progress;
 use crate::terminal::write;
-use crate::trace_cmd::{Import, ImportError, Percentile, json, table};
+use crate::trace_cmd::{Import, ImportError, Percentile};
 
 /// Options of an import.
 #[derive(Debug)]
@@ -17,7 +19,7 @@ pub struct Options<'a> {
     pub file: &'a Path,
     /// How percentiles are computed.
     pub percentile: Percentile,
-    /// The file of the JSON, if any; `-` is standard output, and then replaces the table.
+    /// The file of the recording, if any; `-` is standard output, and then replaces the table.
     pub json: Option<&'a Path>,
     /// No progress on standard error.
     pub quiet: bool,
@@ -25,7 +27,7 @@ pub struct Options<'a> {
     pub width: Option<u16>,
 }
 
-/// Prints the statistics of a file of function_graph text to `out`, and writes its JSON.
+/// Prints the table and the percentiles of a file of function_graph text to `out`, and writes its recording.
 ///
 /// # Errors
 /// If the file cannot be read or has no call, or an output cannot be written. A closed pipe is not an
@@ -34,7 +36,7 @@ pub fn trace_cmd(options: &Options<'_>, out: &mut dyn Write) -> Result<(), Failu
     let json = options.json.map(OutputFile::open).transpose()?;
     let stdin = options.file == Path::new("-");
     let name = if stdin { "standard input".to_owned() } else { options.file.display().to_string() };
-    let unreadable = |source| ImportError::Io { file: name.clone(), source };
+    let unreadable = |error| ImportError::unreadable(&name, &error);
     let (mut input, size): (Box<dyn Read>, _) = if stdin {
         (Box::new(io::stdin().lock()), None)
     } else {
@@ -49,18 +51,14 @@ pub fn trace_cmd(options: &Options<'_>, out: &mut dyn Write) -> Result<(), Failu
     progress.end();
     let import = import?;
 
-    let replaces_table = json.as_ref().is_some_and(OutputFile::is_stdout);
-    if !replaces_table {
-        let text = table::table(&import, options.percentile, options.width);
-        write(out, text.as_bytes()).map_err(|error| {
-            let message = format!("cannot write the table: {error}: write it elsewhere");
-            Failure::new(exit::BAD_OUTPUT, message)
-        })?;
+    if !json.as_ref().is_some_and(OutputFile::is_stdout) {
+        let width = options.width;
+        let mut text = Table { unit: Unit::Us, width }.serialize(&import.recording);
+        text.extend(format!("\n{}", import.percentiles(options.percentile, width)).into_bytes());
+        write(out, &text).map_err(|error| unwritable(&error))?;
     }
     if let Some(json) = json {
-        let document = json::document(&import, options.percentile)
-            .map_err(|error| Failure::new(exit::INTERNAL, format!("{name}: {error}")))?;
-        json.commit(&document)?;
+        json.commit(&import.recording.to_json())?;
     }
     Ok(())
 }

@@ -104,7 +104,7 @@ impl Unit {
 }
 
 /// The handler's name, with its module where the name alone would be ambiguous.
-pub(super) fn full_name(recording: &Recording, handler: &HandlerRecording) -> String {
+pub(crate) fn full_name(recording: &Recording, handler: &HandlerRecording) -> String {
     let one_module = recording.handlers.iter().all(|other| other.module == handler.module);
     match &handler.module {
         Some(module) if !one_module => format!("{} [{module}]", handler.name),

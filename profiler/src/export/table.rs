@@ -184,6 +184,9 @@ fn describe_machine(host: &HostFacts) -> String {
 /// What measured the handlers.
 fn measured_by(recording: &Recording) -> String {
     let backends: Vec<String> = recording.backends().iter().map(ToString::to_string).collect();
+    if let Some(text) = &recording.imported {
+        return format!("{}, imported from {text}", backends.join(", "));
+    }
     match (recording.meter, backends.is_empty()) {
         (Meter::Exact, _) => "none: the emulator counted each instruction".to_owned(),
         (Meter::Probes, true) => "none".to_owned(),

@@ -5,7 +5,7 @@ use super::plan::{CountedHandler, RunSpec};
 use crate::kernel::host::HostFacts;
 use crate::kernel::module::ModuleFacts;
 use crate::load::LoadRun;
-use crate::recording::{Clock, HistogramLayout, Meter, Recording, SCHEMA, Tool, VERSION};
+use crate::recording::{Clock, HistogramLayout, Meter, Recording};
 
 /// The names of a run's loads.
 pub(super) fn load_name(run: &RunSpec) -> String {
@@ -15,37 +15,13 @@ pub(super) fn load_name(run: &RunSpec) -> String {
 /// A recording without handlers.
 pub(super) fn recording(host: &HostFacts, module: &ModuleFacts, loads: Vec<LoadRun>) -> Recording {
     let length = loads.iter().map(|load| load.outcome.elapsed_ns).max().unwrap_or(0);
+    let histogram = HistogramLayout { highest_ns: 2, ..HistogramLayout::of_digits(3) };
     Recording {
-        schema: SCHEMA.to_owned(),
-        version: VERSION,
-        tool: Tool::this(),
-        started: jiff::Timestamp::now(),
-        place: None,
-        load_profile: None,
-        clock: Clock::Virtual,
-        meter: Meter::Exact,
         window_ns: length.max(1),
-        warmup_ns: 0,
-        interrupted: false,
-        histogram: HistogramLayout {
-            precision_digits: 3,
-            lowest_ns: 1,
-            highest_ns: 2,
-            kernel_memory_bytes: 0,
-            direct: None,
-        },
         host: host.clone(),
         modules: vec![module.clone()],
         loads,
-        handlers: Vec::new(),
-        left_out: Vec::new(),
-        driver_costs: Vec::new(),
-        costs: None,
-        intervals: Vec::new(),
-        call_tree: None,
-        snapshot: None,
-        sources: Vec::new(),
-        warnings: Vec::new(),
+        ..Recording::new(jiff::Timestamp::now(), Clock::Virtual, Meter::Exact, histogram)
     }
 }
 

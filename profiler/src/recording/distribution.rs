@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use flate2::read::ZlibDecoder;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer as _, V2DeflateSerializer};
+use profiler_common::bucket::{HIGHEST_NS, LOWEST_NS};
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::array;
@@ -53,6 +54,17 @@ pub struct HistogramLayout {
 }
 
 impl HistogramLayout {
+    /// The layout of the histograms that this program measures, without memory in the kernel.
+    pub(crate) fn of_digits(precision_digits: u8) -> Self {
+        Self {
+            precision_digits,
+            lowest_ns: LOWEST_NS,
+            highest_ns: HIGHEST_NS,
+            kernel_memory_bytes: 0,
+            direct: None,
+        }
+    }
+
     /// Whether histograms of this layout exist and are small enough to be read.
     ///
     /// # Errors

@@ -31,13 +31,13 @@ pub(crate) const OF_METER: [&str; 8] =
 
 /// A recording, or a series of some, as JSON: figures of an exact one end in `_instructions` in place of `_ns`.
 pub(super) fn to_json(recording: &impl serde::Serialize, meter: Meter) -> Vec<u8> {
-    match (meter, serde_json::to_value(recording)) {
-        (Meter::Exact, Ok(mut value)) => {
-            in_instructions(&mut value);
-            indented(&value)
-        }
-        _ => indented(recording),
+    if meter == Meter::Exact
+        && let Ok(mut value) = serde_json::to_value(recording)
+    {
+        in_instructions(&mut value);
+        return indented(&value);
     }
+    indented(recording)
 }
 
 fn in_instructions(value: &mut Value) {

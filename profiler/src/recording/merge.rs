@@ -255,6 +255,7 @@ fn add_common(sum: &mut Recording, more: Recording) -> Result<(), TooLarge> {
         schema: _,
         version: _,
         tool: _,
+        imported,
         started,
         place: _,
         load_profile: _,
@@ -277,6 +278,7 @@ fn add_common(sum: &mut Recording, more: Recording) -> Result<(), TooLarge> {
         sources: _,
         warnings: _,
     } = more;
+    sum.imported = sum.imported.take().filter(|of_sum| imported.as_ref() == Some(of_sum));
     sum.started = sum.started.min(started);
     sum.window_ns = checked(sum.window_ns, window_ns, "the length of the window")?;
     sum.warmup_ns = checked(sum.warmup_ns, warmup_ns, "the length of the warm-up")?;

@@ -63,6 +63,10 @@ pub struct Recording {
     pub version: u32,
     /// The program that wrote this.
     pub tool: Tool,
+    /// The text of another tracer that this was imported from, such as `trace-cmd report`; absent where this program
+    /// measured. Its times are those since boot, as if that had been at the start of 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub imported: Option<String>,
     /// When the measured window began, in UTC.
     #[cfg_attr(test, schemars(with = "String", extend("pattern" = crate::schema::TIMESTAMP)))]
     pub started: jiff::Timestamp,
@@ -388,6 +392,42 @@ impl IntervalStats {
 }
 
 impl Recording {
+    /// A recording of this program in which nothing was measured yet; its window is to be set.
+    pub(crate) fn new(
+        started: jiff::Timestamp,
+        clock: Clock,
+        meter: Meter,
+        histogram: HistogramLayout,
+    ) -> Self {
+        Self {
+            schema: SCHEMA.to_owned(),
+            version: VERSION,
+            tool: Tool::this(),
+            imported: None,
+            started,
+            place: None,
+            load_profile: None,
+            clock,
+            meter,
+            window_ns: 0,
+            warmup_ns: 0,
+            interrupted: false,
+            histogram,
+            host: HostFacts::default(),
+            modules: Vec::new(),
+            loads: Vec::new(),
+            handlers: Vec::new(),
+            left_out: Vec::new(),
+            driver_costs: Vec::new(),
+            costs: None,
+            intervals: Vec::new(),
+            call_tree: None,
+            snapshot: None,
+            sources: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
     /// Adds the warnings that follow from the measurements themselves, after those in place.
     /// To be called once, when all other fields are filled in.
     pub fn warn(&mut self) {

@@ -7,7 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::loads::{LoadStatus, TestRuns, mix_changes};
-use super::{Backend, Clock, HandlerRecording, Meter, Recording, Source};
+use super::{Backend, Clock, HandlerRecording, Meter, Recording, Source, Tool};
 use crate::kernel::module::{ModuleFacts, changed_default, names_given};
 use crate::stop::StopReason;
 use crate::terminal::clean;
@@ -48,7 +48,7 @@ pub enum What {
     Precision,
     /// Length of warm-up and window, where the load does not set it.
     Window,
-    /// The version of the program: a later one may add another cost to a duration.
+    /// The version of the program, which may add another cost to a duration, and what it imported, if it did not measure.
     Tool,
 }
 
@@ -161,7 +161,11 @@ impl What {
                 recording.histogram.lowest_ns,
                 recording.histogram.highest_ns
             ),
-            Self::Tool => format!("{} {}", recording.tool.name, recording.tool.version),
+            Self::Tool => {
+                let imported = recording.imported.iter().map(|text| format!(", import of {text}"));
+                let Tool { name, version } = &recording.tool;
+                format!("{name} {version}{}", imported.collect::<String>())
+            }
             Self::Window => {
                 let seconds = |ns: u64| ns as f64 / 1e9;
                 format!(

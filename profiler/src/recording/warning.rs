@@ -116,15 +116,15 @@ pub enum Warning {
     /// Calls that the trace buffer had no room for.
     #[error(
         "the trace buffer had no room for {calls} of {0}{together}: the figures leave them out; enlarge \
-         it with --trace-buffer KIB, or lower the load",
+         it with --trace-buffer KIB (-b of trace-cmd record), or lower the load",
         calls = calls(*.1), together = together(.0)
     )]
     Overrun(Handlers, u64),
     /// Calls whose start was overwritten or found no room.
     #[error(
         "{calls} of {0} began and could not be paired with an end: the function nests, sleeps or migrates \
-         more than its slots allow, and the figures leave those calls out; lower the load's workers to \
-         see whether that is all",
+         more than its slots allow, or an imported text has gaps, and the figures leave those calls out; \
+         lower the load's workers to see whether that is all",
         calls = calls(*.1)
     )]
     Lost(Handlers, u64),
@@ -205,6 +205,9 @@ pub enum Warning {
     /// A part of a load profile was left out: its name, and why.
     #[error("part {0} was left out: {1}")]
     PartMissing(String, String),
+    /// What of an imported text could not be used.
+    #[error("{0}")]
+    Imported(String),
     /// What the load of LTP has to say before it runs.
     #[error("{0}")]
     Ltp(String),
@@ -263,6 +266,7 @@ impl Code {
         !matches!(
             self,
             Self::PartMissing
+                | Self::Imported
                 | Self::Ltp
                 | Self::HandlerMissing
                 | Self::HookOff

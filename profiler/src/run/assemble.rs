@@ -1,7 +1,5 @@
 //! From a measured window to the recording that is kept.
 
-use profiler_common::bucket::{HIGHEST_NS, LOWEST_NS};
-
 use super::window::Window;
 use super::{Error, internal, nanoseconds};
 use crate::kernel::host::HostFacts;
@@ -10,8 +8,7 @@ use crate::kernel::target::LeftOut;
 use crate::probe::Precision;
 use crate::recording::warning::WarningRecord;
 use crate::recording::{
-    Clock, HandlerRecording, HistogramLayout, LoadProfileUsed, Meter, Recording, SCHEMA, Tool,
-    VERSION,
+    Clock, HandlerRecording, HistogramLayout, LoadProfileUsed, Meter, Recording,
 };
 
 /// What is known of a run beside its window.
@@ -48,37 +45,25 @@ pub(super) fn recording(facts: Facts, window: Window) -> Result<Recording, Error
             of_interval.keep_within(handler);
         }
     }
+    let histogram = HistogramLayout {
+        kernel_memory_bytes: facts.kernel_memory_bytes,
+        direct: facts.direct,
+        ..HistogramLayout::of_digits(facts.precision.digits())
+    };
     let mut recording = Recording {
-        schema: SCHEMA.to_owned(),
-        version: VERSION,
-        tool: Tool::this(),
-        started: window.started,
-        place: None,
         load_profile: facts.load_profile,
-        clock: facts.clock,
-        meter: Meter::default(),
         window_ns: nanoseconds(length),
         warmup_ns: nanoseconds(window.warmup),
         interrupted: facts.interrupted,
-        histogram: HistogramLayout {
-            precision_digits: facts.precision.digits(),
-            lowest_ns: LOWEST_NS,
-            highest_ns: HIGHEST_NS,
-            kernel_memory_bytes: facts.kernel_memory_bytes,
-            direct: facts.direct,
-        },
         host: facts.host,
         modules: facts.modules,
         loads: window.loads,
         handlers,
         left_out: facts.left_out,
-        driver_costs: Vec::new(),
         costs: window.costs,
         intervals,
-        call_tree: None,
-        snapshot: None,
-        sources: Vec::new(),
         warnings: facts.warnings,
+        ..Recording::new(window.started, facts.clock, Meter::default(), histogram)
     };
     recording.warn();
     Ok(recording)

@@ -5,7 +5,6 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-use profiler_common::bucket::{HIGHEST_NS, LOWEST_NS};
 use tracing::{info, warn};
 
 use super::account::Account;
@@ -21,9 +20,7 @@ use crate::probe::{self, Drained, Precision, ProbeError, Probes, Session};
 use crate::recording::measure::{HandlerMeasure, Losses};
 use crate::recording::unlike::{Difference, Use, differences};
 use crate::recording::warning::{Handlers, SHED, Warning, WarningRecord};
-use crate::recording::{
-    Backend, Clock, HandlerRecording, HistogramLayout, Meter, Recording, SCHEMA, Tool, VERSION,
-};
+use crate::recording::{Backend, Clock, HandlerRecording, HistogramLayout, Meter, Recording};
 use crate::stats::nanoseconds;
 use crate::text::{listed, plural};
 
@@ -620,37 +617,18 @@ impl Attachment {
         length: Duration,
         handlers: Vec<HandlerRecording>,
     ) -> Recording {
+        let histogram = HistogramLayout {
+            kernel_memory_bytes: self.kernel_memory_bytes(),
+            direct: self.session.is_direct(),
+            ..HistogramLayout::of_digits(self.precision.digits())
+        };
         Recording {
-            schema: SCHEMA.to_owned(),
-            version: VERSION,
-            tool: Tool::this(),
-            started,
-            place: None,
-            load_profile: None,
-            clock: Clock::Wall,
-            meter: Meter::default(),
             window_ns: nanoseconds(length),
-            warmup_ns: 0,
-            interrupted: false,
-            histogram: HistogramLayout {
-                precision_digits: self.precision.digits(),
-                lowest_ns: LOWEST_NS,
-                highest_ns: HIGHEST_NS,
-                kernel_memory_bytes: self.kernel_memory_bytes(),
-                direct: self.session.is_direct(),
-            },
             host: self.host.clone(),
             modules: vec![self.facts.clone()],
-            loads: Vec::new(),
             handlers,
             left_out: self.left_out(),
-            driver_costs: Vec::new(),
-            costs: None,
-            intervals: Vec::new(),
-            call_tree: None,
-            snapshot: None,
-            sources: Vec::new(),
-            warnings: Vec::new(),
+            ..Recording::new(started, Clock::Wall, Meter::default(), histogram)
         }
     }
 }

@@ -1,381 +1,248 @@
 //! Collects lines: matches nested calls, groups durations by function and counts losses.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use foldhash::fast::RandomState;
+use super::line::{Fault, Line, Owner, Row, parse};
 
-use super::line::{Fault, Line, Owner, Source, parse};
-use super::names::Names;
-use super::values::{ShortCounts, Values};
-
-/// Distinct durations that are kept, over all functions. With the tables' slack they take at most
-/// 60 MB; a published measurement of 90 seconds has about 1,500 for each function.
-const MAX_DISTINCT: usize = 1 << 20;
-/// After so many calls a function's short durations are counted in an array of 64 KiB; and the number
-/// of functions that may have one.
-const BUSY: u64 = 1000;
-const MAX_BUSY: usize = 64;
-/// Tasks inside a call at the same time.
+/// Different durations that are kept, over all functions; as many more are kept to the precision of the recording's
+/// histograms. 60 MB at most: a published measurement of 90 seconds has about 1,500 of each function, as the text has three
+/// decimals of a microsecond.
+const MAX_EXACT: usize = 1 << 19;
+/// Leading bits of a duration that are kept beyond that.
+const ROUNDED_BITS: u32 = 11;
+/// Functions. A trace of everything in a busy kernel has a few thousand.
+const MAX_FUNCTIONS: usize = 16_384;
+/// Tasks inside a call at the same time, and nested calls of one; the kernel's own return stack holds 50.
 const MAX_STACKS: usize = 16_384;
-/// Nested calls of one task. The kernel's own return stack holds 50.
 const MAX_DEPTH: usize = 128;
-/// Leading bits of a value that are kept when there are too many distinct ones, step by step: the
-/// first is the precision of a histogram of three digits.
-const COARSER: [u32; 3] = [11, 7, 3];
-/// Functions with fewer distinct durations stay exact in the first step.
-const FEW: usize = 4096;
-/// Faults that are reported with their line.
-pub const MAX_FAULTS_REPORTED: usize = 5;
 
-/// One function of the file.
+/// One function of the text. Durations are in nanoseconds.
 #[derive(Debug, Default)]
-pub struct Function {
-    /// Its name, with its module if the text has it.
-    pub name: Box<str>,
-    /// Its calls.
-    pub values: Values,
-    /// Lines that name it and cannot be used.
-    pub unparsable: u64,
-    /// Calls whose return is not in the file.
-    pub unreturned: u64,
+pub(super) struct Function {
+    /// With its module if the text has it.
+    pub(super) name: String,
+    /// Calls by their duration.
+    pub(super) counts: HashMap<u64, u64>,
+    pub(super) sum_ns: u64,
+    pub(super) min_ns: Option<u64>,
+    pub(super) max_ns: Option<u64>,
+    /// Returns that name it and whose entry is not in the text.
+    pub(super) carried_in: u64,
+    /// Calls that were under way at the end.
+    pub(super) in_flight: u64,
+    /// Calls whose return or duration is not in the text.
+    pub(super) lost: u64,
 }
 
-/// What is wrong with one line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FaultAt {
-    /// The line, from 1.
-    pub line: u64,
-    /// What is wrong.
-    pub fault: Fault,
-}
-
-/// Counts of everything but calls.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Lines in all.
-    pub lines: u64,
-    /// function_graph lines of trace-cmd.
-    pub trace_cmd_lines: u64,
-    /// function_graph lines of the kernel's own text.
-    pub ftrace_lines: u64,
-    /// Lines that cannot be used.
-    pub unparsable: u64,
-    /// The first of them.
-    pub faults: Vec<FaultAt>,
-    /// Lines longer than any line of a trace.
-    pub overlong: u64,
-    /// Line with the first decimal comma in a duration, from 1.
-    pub comma: Option<u64>,
-    /// Records that the tracer lost, as far as their number is in the text.
-    pub lost_events: u64,
-    /// Places where it lost an unknown number of them.
-    pub lost_unknown: u64,
-    /// Returns whose call is not in the file, and whose function is not named.
-    pub unmatched_returns: u64,
-    /// Calls whose return is not in the file, of all functions.
-    pub unreturned: u64,
-    /// Calls of functions beyond the limit on functions.
-    pub beyond_functions: u64,
-    /// The report's number of CPUs.
-    pub cpus: Option<u32>,
-    /// The last line has no newline and cannot be parsed.
-    pub cut_off: bool,
-}
-
-/// Calls of one function that a worker has counted.
-#[derive(Debug)]
-pub(super) struct Tally {
-    pub(super) name: Box<[u8]>,
-    pub(super) short: ShortCounts,
-    /// From trace-cmd, and from ftrace.
-    pub(super) lines: [u64; 2],
-}
-
-/// Collects functions and counts from lines.
+/// Collects functions and losses from lines.
 #[derive(Debug, Default)]
-pub struct Collector {
-    names: Names,
-    functions: Vec<Function>,
-    stacks: HashMap<Owner, Vec<Option<Frame>>, RandomState>,
+pub(super) struct Collector {
+    numbers: HashMap<String, usize>,
+    pub(super) functions: Vec<Function>,
+    /// Calls under way: their depth and function, which is not known of all.
+    stacks: HashMap<Owner, Vec<(usize, Option<usize>)>>,
     distinct: usize,
-    busy: usize,
-    coarser: usize,
-    full: bool,
-    counts: Counts,
+    pub(super) lines: u64,
+    pub(super) printers: BTreeSet<&'static str>,
+    pub(super) cpus: Option<u32>,
+    /// First and last time of a row, in nanoseconds.
+    pub(super) times_ns: Option<(u64, u64)>,
+    /// What cannot be used: how often, and the first line, from 1.
+    pub(super) faults: BTreeMap<Fault, (u64, u64)>,
+    /// Records that the tracer lost, as far as their number is known.
+    pub(super) lost_records: u64,
 }
-
-/// A call that has not returned: its function, or `None` if it has no name or is beyond the limit.
-type Frame = Option<u32>;
 
 impl Collector {
-    /// Takes the next line, without its newline.
-    #[inline]
-    pub fn line(&mut self, line: &[u8]) {
-        self.counts.lines += 1;
-        match parse(line) {
-            Line::Leaf { name, ps, source } => {
-                self.seen(source);
-                match self.id(name) {
-                    Some(id) => self.record(id, ps),
-                    None => self.counts.beyond_functions += 1,
+    /// Takes the next line; only the last one of a text may lack its end.
+    pub(super) fn line(&mut self, line: &[u8]) {
+        self.lines += 1;
+        let mut parsed = parse(line);
+        let is_whole = self.printers.is_empty()
+            || line.ends_with(b"\n")
+            || line.starts_with(b"#")
+            || line.trim_ascii().is_empty();
+        if !is_whole && matches!(parsed, Line::Faulty(..) | Line::Other) {
+            parsed = Line::Faulty("line that is cut off (copy the file again)", None);
+        }
+        match parsed {
+            Line::Row(row, time_ns, by) => {
+                self.printers.insert(by);
+                match (time_ns, self.times_ns) {
+                    (None, _) => self.fault("row without a time, so that window and calls/s mean nothing (set funcgraph-abstime)"),
+                    (Some(ns), None) => self.times_ns = Some((ns, ns)),
+                    (Some(ns), Some((first, last))) => {
+                        self.times_ns = Some((first.min(ns), last.max(ns)))
+                    }
                 }
+                self.row(row);
             }
-            Line::Enter { name, depth, owner, source } => {
-                self.seen(source);
+            Line::Lost(count) => {
+                match count {
+                    Some(count) => self.lost_records = self.lost_records.saturating_add(count),
+                    None => {
+                        self.fault("place where the tracer lost records, how many is not known")
+                    }
+                }
+                // The next return may be of a call that is not in the text. The kernel checks that, and names the function.
+                let functions = &mut self.functions;
+                let gone = self.stacks.extract_if(|owner, _| matches!(owner, Owner::Task(_)));
+                gone.flat_map(|(_, stack)| stack).for_each(|(_, frame)| lose(functions, frame));
+            }
+            Line::Cpus(cpus) => self.cpus = Some(cpus),
+            Line::Faulty(fault, name) => {
+                self.fault(fault);
                 let id = name.and_then(|name| self.id(name));
-                self.enter(owner, depth, id);
+                lose(&mut self.functions, id);
             }
-            Line::Exit { name, depth, ps, owner, source } => {
-                self.seen(source);
-                self.exit(owner, depth, ps, name);
-            }
-            Line::Lost(count) => self.lost(count),
-            Line::Cpus(cpus) => self.counts.cpus = Some(cpus),
-            Line::Faulty { fault, name } => self.faulty(fault, name),
             Line::Other => {}
         }
     }
 
-    /// Adds to the number of lines those that a worker counted: see [`Self::add_tally`].
-    pub(super) fn add_lines(&mut self, lines: u64) {
-        self.counts.lines += lines;
+    /// Counts a fault of the line that was taken last.
+    pub(super) fn fault(&mut self, fault: Fault) {
+        self.faults.entry(fault).or_insert((0, self.lines)).0 += 1;
     }
 
-    /// Adds the calls of a function that a worker counted.
-    pub(super) fn add_tally(&mut self, tally: &Tally) {
-        let [trace_cmd, ftrace] = tally.lines;
-        self.counts.trace_cmd_lines += trace_cmd;
-        self.counts.ftrace_lines += ftrace;
-        match self.id(&tally.name).and_then(|id| self.functions.get_mut(id as usize)) {
-            Some(function) => function.values.add_short(&tally.short),
-            None => self.counts.beyond_functions += tally.short.total(),
+    fn row(&mut self, row: Row<'_>) {
+        match row {
+            Row::Leaf { name, ns } => {
+                if let Some(id) = self.id(name) {
+                    self.record(id, ns);
+                }
+            }
+            Row::Enter { name, depth, owner } => {
+                let frame = name.and_then(|name| self.id(name));
+                let has_room = self.stacks.len() < MAX_STACKS || self.stacks.contains_key(&owner);
+                if depth >= MAX_DEPTH || !has_room {
+                    return lose(&mut self.functions, frame);
+                }
+                let stack = self.stacks.entry(owner).or_default();
+                // What is still there at this depth or deeper has returned without a line.
+                while let Some((_, gone)) = stack.pop_if(|(at, _)| *at >= depth) {
+                    lose(&mut self.functions, gone);
+                }
+                stack.push((depth, frame));
+            }
+            Row::Exit { name, depth, ns, owner } => self.exit(name, depth, ns, &owner),
         }
     }
 
-    /// Takes the last line of a file that does not end with a newline. The file was cut off there
-    /// unless the line is a whole record.
-    pub fn unfinished_line(&mut self, line: &[u8]) {
-        let is_whole = match parse(line) {
-            Line::Faulty { .. } => false,
-            Line::Other => line.trim_ascii().is_empty() || line.starts_with(b"#"),
-            _ => true,
-        };
-        self.line(line);
-        let counts = &self.counts;
-        let is_trace = counts.trace_cmd_lines + counts.ftrace_lines + counts.unparsable > 0;
-        self.counts.cut_off = is_trace && !is_whole;
-    }
-
-    /// Counts a line that is longer than any of a trace and was skipped.
-    pub fn overlong(&mut self) {
-        self.counts.lines += 1;
-        self.counts.overlong += 1;
-    }
-
-    /// Line of the first decimal comma; such a file cannot be imported.
-    #[must_use]
-    pub fn comma(&self) -> Option<u64> {
-        self.counts.comma
-    }
-
-    /// The functions, by their total time, and the counts of everything else.
-    #[must_use]
-    pub fn finish(mut self) -> (Vec<Function>, Counts) {
-        self.drop_stacks(|_| true);
-        self.functions.sort_by(|a, b| {
-            (b.values.sum_ps().cmp(&a.values.sum_ps())).then_with(|| a.name.cmp(&b.name))
-        });
-        (self.functions, self.counts)
-    }
-
-    fn seen(&mut self, source: Source) {
-        match source {
-            Source::TraceCmd => self.counts.trace_cmd_lines += 1,
-            Source::Ftrace => self.counts.ftrace_lines += 1,
+    fn exit(&mut self, name: Option<&str>, depth: usize, ns: u64, owner: &Owner) {
+        let mut entered = None;
+        if let Some(stack) = self.stacks.get_mut(owner) {
+            while let Some((at, frame)) = stack.pop_if(|(at, _)| *at >= depth) {
+                match at == depth {
+                    true => entered = frame,
+                    false => lose(&mut self.functions, frame),
+                }
+            }
+            if stack.is_empty() {
+                self.stacks.remove(owner);
+            }
+        }
+        let named = name.and_then(|name| self.id(name));
+        if let Some(id) = named.filter(|_| named != entered) {
+            lose(&mut self.functions, entered);
+            self.functions[id].carried_in += 1;
+        }
+        match named.or(entered) {
+            Some(id) => self.record(id, ns),
+            None => self.fault("return of a function that is not known (`trace-cmd report -O fgraph:tailprint` names it)"),
         }
     }
 
-    fn id(&mut self, name: &[u8]) -> Option<u32> {
-        let id = self.names.id(name)?;
-        if id as usize == self.functions.len() {
-            let name = String::from_utf8_lossy(name).into();
-            self.functions.push(Function { name, ..Function::default() });
+    /// The number of a function, a new one for a new name; `None` beyond the limit.
+    fn id(&mut self, name: &str) -> Option<usize> {
+        if let Some(&id) = self.numbers.get(name) {
+            return Some(id);
         }
+        let id = self.functions.len();
+        if id == MAX_FUNCTIONS {
+            self.fault("function more than are kept");
+            return None;
+        }
+        self.numbers.insert(name.to_owned(), id);
+        self.functions.push(Function { name: name.to_owned(), ..Function::default() });
         Some(id)
     }
 
-    fn record(&mut self, id: u32, ps: u64) {
-        let Some(function) = self.functions.get_mut(id as usize) else { return };
-        if function.values.record(ps, self.full) {
-            self.distinct += 1;
-            if self.distinct > MAX_DISTINCT {
-                self.coarsen();
-            } else if function.values.count() >= BUSY
-                && self.busy < MAX_BUSY
-                && let Some(moved) = function.values.keep_short()
-            {
-                self.busy += 1;
-                self.distinct -= moved;
-            }
-        }
-    }
-
-    /// Makes room: first, functions with many distinct durations keep fewer bits of them.
-    fn coarsen(&mut self) {
-        let count = |functions: &[Function]| functions.iter().map(|f| f.values.distinct()).sum();
-        for (least, step) in [(FEW, 0), (0, 0), (0, 1), (0, 2)] {
-            let Some(&bits) = COARSER.get(step.max(self.coarser)) else { continue };
-            for function in self.functions.iter_mut().filter(|f| f.values.distinct() >= least) {
-                function.values.coarsen(bits);
-            }
-            self.distinct = count(&self.functions);
-            if self.distinct <= MAX_DISTINCT / 4 * 3 {
-                return;
-            }
-            if least == 0 {
-                self.coarser = self.coarser.max(step);
-            }
-        }
-        self.full = true;
-    }
-
-    fn enter(&mut self, owner: Owner, depth: usize, frame: Frame) {
-        if depth >= MAX_DEPTH
-            || (self.stacks.len() >= MAX_STACKS && !self.stacks.contains_key(&owner))
-        {
-            self.unreturned(frame);
+    fn record(&mut self, id: usize, ns: u64) {
+        let is_rounded = self.distinct >= MAX_EXACT;
+        let value = if is_rounded { rounded(ns) } else { ns };
+        let function = &mut self.functions[id];
+        let sum_ns = function.sum_ns.checked_add(ns);
+        let has_room = self.distinct < 2 * MAX_EXACT || function.counts.contains_key(&value);
+        let Some(sum_ns) = sum_ns.filter(|_| has_room) else {
+            function.lost += 1;
             return;
-        }
-        let stack = self.stacks.entry(owner).or_default();
-        // What is still there at this depth or deeper has returned without a line.
-        let gone: Vec<Frame> =
-            if depth < stack.len() { stack.drain(depth..).flatten().collect() } else { Vec::new() };
-        stack.resize(depth, None);
-        stack.push(Some(frame));
-        for frame in gone {
-            self.unreturned(frame);
-        }
-    }
-
-    fn exit(&mut self, owner: Owner, depth: usize, ps: u64, name: Option<&[u8]>) {
-        let mut opened = None;
-        let mut gone = Vec::new();
-        if let Some(stack) = self.stacks.get_mut(&owner)
-            && depth < stack.len()
-        {
-            gone.extend(stack.drain(depth + 1..).flatten());
-            opened = stack.pop().flatten();
-            if stack.iter().all(Option::is_none) {
-                self.stacks.remove(&owner);
-            }
-        }
-        for frame in gone {
-            self.unreturned(frame);
-        }
-        let id = match name {
-            Some(name) => {
-                let id = self.id(name);
-                if let Some(frame) = opened
-                    && frame.is_some()
-                    && frame != id
-                {
-                    self.unreturned(frame);
-                }
-                if id.is_none() {
-                    self.counts.beyond_functions += 1;
-                }
-                id
-            }
-            None => {
-                let id = opened.flatten();
-                if id.is_none() {
-                    self.counts.unmatched_returns += 1;
-                }
-                id
-            }
         };
-        if let Some(id) = id {
-            self.record(id, ps);
+        let calls = function.counts.entry(value).or_default();
+        *calls += 1;
+        self.distinct += usize::from(*calls == 1);
+        function.sum_ns = sum_ns;
+        function.min_ns = Some(function.min_ns.map_or(ns, |min| min.min(ns)));
+        function.max_ns = function.max_ns.max(Some(ns));
+        if is_rounded && value != ns {
+            self.fault("duration kept to three digits, as there are too many different ones");
         }
     }
 
-    /// Records are lost. The next return may belong to a call that is not in the text, so open calls
-    /// are dropped rather than matched with it.
-    fn lost(&mut self, count: Option<u64>) {
-        match count {
-            Some(count) => self.counts.lost_events = self.counts.lost_events.saturating_add(count),
-            None => self.counts.lost_unknown += 1,
+    /// The functions, by their total time.
+    pub(super) fn finish(&mut self) -> Vec<Function> {
+        for (_, frame) in self.stacks.drain().flat_map(|(_, stack)| stack) {
+            if let Some(id) = frame {
+                self.functions[id].in_flight += 1;
+            }
         }
-        // The kernel checks the function itself, and names it where it differs.
-        self.drop_stacks(|owner| !matches!(owner, Owner::Cpu(_)));
+        let mut functions = std::mem::take(&mut self.functions);
+        functions.sort_by(|a, b| b.sum_ns.cmp(&a.sum_ns).then_with(|| a.name.cmp(&b.name)));
+        functions
     }
+}
 
-    fn drop_stacks(&mut self, which: impl Fn(&Owner) -> bool) {
-        let gone: Vec<Frame> = self
-            .stacks
-            .extract_if(|owner, _| which(owner))
-            .flat_map(|(_, stack)| stack.into_iter().flatten())
-            .collect();
-        for frame in gone {
-            self.unreturned(frame);
-        }
+/// A call has no duration: of a known function, it is missing there.
+fn lose(functions: &mut [Function], id: Option<usize>) {
+    if let Some(id) = id {
+        functions[id].lost += 1;
     }
+}
 
-    fn unreturned(&mut self, frame: Frame) {
-        self.counts.unreturned += 1;
-        if let Some(function) = frame.and_then(|id| self.functions.get_mut(id as usize)) {
-            function.unreturned += 1;
-        }
-    }
-
-    fn faulty(&mut self, fault: Fault, name: Option<&[u8]>) {
-        self.counts.unparsable += 1;
-        let line = self.counts.lines;
-        if self.counts.faults.len() < MAX_FAULTS_REPORTED {
-            self.counts.faults.push(FaultAt { line, fault });
-        }
-        if fault == Fault::Comma {
-            self.counts.comma.get_or_insert(line);
-        }
-        if let Some(id) = name.and_then(|name| self.id(name))
-            && let Some(function) = self.functions.get_mut(id as usize)
-        {
-            function.unparsable += 1;
-        }
-    }
+/// The shortest duration of the histogram's bucket that `ns` belongs to.
+fn rounded(ns: u64) -> u64 {
+    let shift = (u64::BITS - ns.leading_zeros()).saturating_sub(ROUNDED_BITS);
+    ns >> shift << shift
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::names::MAX_FUNCTIONS;
+    use super::super::line::{COMMA, NO_FUNCTION, NO_NUMBER};
     use super::*;
 
-    /// Name, calls, their nanoseconds, unparsable lines, calls without return.
-    type TestRow = (String, u64, u128, u64, u64);
+    /// Name, calls, their nanoseconds, calls without duration.
+    type TestRow = (String, u64, u64, u64);
 
-    fn collect(text: &str) -> (Vec<TestRow>, Counts) {
+    fn collect(text: &str) -> (Vec<TestRow>, Collector) {
         let mut collector = Collector::default();
-        for line in text.lines() {
-            collector.line(line.as_bytes());
-        }
-        let (functions, counts) = collector.finish();
-        let rows = functions
-            .iter()
-            .map(|f| {
-                let v = &f.values;
-                (f.name.to_string(), v.count(), v.sum_ps() / 1000, f.unparsable, f.unreturned)
-            })
-            .collect();
-        (rows, counts)
+        text.split_inclusive('\n').for_each(|line| collector.line(line.as_bytes()));
+        let rows = collector.finish().into_iter().map(|of| {
+            let calls = of.counts.values().sum();
+            (of.name, calls, of.sum_ns, of.lost + of.in_flight)
+        });
+        (rows.collect(), collector)
     }
 
-    fn row(name: &str, count: u64, ns: u128, unparsable: u64, unreturned: u64) -> TestRow {
-        (name.to_owned(), count, ns, unparsable, unreturned)
+    fn row(name: &str, calls: u64, ns: u64, gone: u64) -> TestRow {
+        (name.to_owned(), calls, ns, gone)
+    }
+
+    fn faults(of: &Collector) -> Vec<(u64, u64)> {
+        of.faults.values().copied().collect()
     }
 
     #[test]
     fn nested_calls_of_tasks_that_take_turns_and_move() {
-        let (rows, counts) = collect(
+        let (rows, of) = collect(
             "x-1 [000] 1.0: funcgraph_entry:            |  outer() {\n\
              y-2 [000] 1.1: funcgraph_entry:            |  other() {\n\
              x-1 [001] 1.2: funcgraph_entry:   0.500 us |    inner();\n\
@@ -384,9 +251,9 @@ mod tests {
         );
         assert_eq!(
             rows,
-            [row("other", 1, 7000, 0, 0), row("outer", 1, 2000, 0, 0), row("inner", 1, 500, 0, 0)]
+            [row("other", 1, 7000, 0), row("outer", 1, 2000, 0), row("inner", 1, 500, 0)]
         );
-        assert_eq!((counts.unmatched_returns, counts.unreturned), (0, 0));
+        assert!(of.faults.is_empty());
     }
 
     #[test]
@@ -397,24 +264,24 @@ mod tests {
              <idle>-0 [000] 1.2: funcgraph_exit:    2.000 us |  }\n\
              <idle>-0 [001] 1.3: funcgraph_exit:    3.000 us |  }\n",
         );
-        assert_eq!(rows, [row("b", 1, 3000, 0, 0), row("a", 1, 2000, 0, 0)]);
+        assert_eq!(rows, [row("b", 1, 3000, 0), row("a", 1, 2000, 0)]);
     }
 
     #[test]
     fn a_return_after_a_loss_is_not_given_to_an_earlier_call() {
-        let (rows, counts) = collect(
+        let (rows, of) = collect(
             "x-1 [000] 1.0: funcgraph_entry:            |  a() {\n\
              CPU:0 [12 EVENTS DROPPED]\n\
              x-1 [000] 1.2: funcgraph_exit:    2.000 us |  }\n\
              x-1 [000] 1.3: funcgraph_exit:    3.000 us |  } /* b */\n",
         );
-        assert_eq!(rows, [row("b", 1, 3000, 0, 0), row("a", 0, 0, 0, 1)]);
-        assert_eq!((counts.lost_events, counts.unmatched_returns), (12, 1));
+        assert_eq!(rows, [row("b", 1, 3000, 0), row("a", 0, 0, 1)]);
+        assert_eq!((of.lost_records, faults(&of)), (12, vec![(1, 3)]));
     }
 
     #[test]
     fn the_kernel_names_what_does_not_match() {
-        let (rows, counts) = collect(
+        let (rows, of) = collect(
             " 0)               |  a() {\n\
              CPU:0 [LOST 12 EVENTS]\n\
              \x20 0)   3.000 us    |  } /* b */\n\
@@ -422,13 +289,14 @@ mod tests {
              CPU:0 [LOST EVENTS]\n\
              \x20 0)   4.000 us    |  }\n",
         );
-        assert_eq!(rows, [row("c", 1, 4000, 0, 0), row("b", 1, 3000, 0, 0), row("a", 0, 0, 0, 1)]);
-        assert_eq!((counts.lost_events, counts.lost_unknown, counts.unreturned), (12, 1, 1));
+        assert_eq!(rows, [row("c", 1, 4000, 0), row("b", 1, 3000, 0), row("a", 0, 0, 1)]);
+        assert_eq!(of.lost_records, 12);
+        assert!(of.faults.keys().any(|fault| fault.starts_with("place where the tracer lost")));
     }
 
     #[test]
     fn calls_without_return_and_returns_without_call() {
-        let (rows, counts) = collect(
+        let (rows, of) = collect(
             "x-1 [000] 1.0: funcgraph_exit:    9.000 us |    }\n\
              x-1 [000] 1.0: funcgraph_entry:            |  a() {\n\
              x-1 [000] 1.1: funcgraph_entry:            |    b() {\n\
@@ -438,49 +306,78 @@ mod tests {
         );
         assert_eq!(
             rows,
-            [
-                row("a", 1, 2000, 0, 0),
-                row("b", 0, 0, 0, 1),
-                row("c", 0, 0, 0, 1),
-                row("d", 0, 0, 0, 1)
-            ]
+            [row("a", 1, 2000, 0), row("b", 0, 0, 1), row("c", 0, 0, 1), row("d", 0, 0, 1)]
         );
-        assert_eq!((counts.unmatched_returns, counts.unreturned), (1, 3));
+        assert_eq!(faults(&of), [(1, 1)]);
     }
 
     #[test]
     fn faults_are_counted_with_their_line_and_function() {
-        let (rows, counts) = collect(
-            " 0)   0.5 us    |  a();\n 0)   0x5 us    |  a();\n 0)   0,5 us    |  a();\n 0)   0.5 us    |\n",
+        let (rows, of) = collect(
+            "x-1 [0] 1.0: funcgraph_entry:   0.5 us    |  a();\nx-1 [0] 1.0: funcgraph_entry:   0x5 us    |  a();\n\
+             x-1 [0] 1.0: funcgraph_entry:   0,5 us    |  a();\nx-1 [0] 1.0: funcgraph_entry:   0.5 us    |\n",
         );
-        assert_eq!(rows, [row("a", 1, 500, 2, 0)]);
-        assert_eq!((counts.unparsable, counts.comma), (3, Some(3)));
-        assert_eq!(counts.faults[0], FaultAt { line: 2, fault: Fault::Duration });
+        assert_eq!(rows, [row("a", 1, 500, 2)]);
+        assert_eq!(of.faults, [(COMMA, (1, 3)), (NO_NUMBER, (1, 2)), (NO_FUNCTION, (1, 4))].into());
+    }
+
+    #[test]
+    fn the_last_line_may_lack_its_end() {
+        for (end, is_cut_off) in [
+            ("x-1 [0] 1.0: funcgraph_entry:   0.5 us    |  a(", true),
+            ("x-1 [0] 1.0: funcgraph_entry:   0.5 us    |  a();", false),
+            ("x-1 [0] 1.0: funcg", true),
+            (" 0)", true),
+            ("# tracer", false),
+            ("  ", false),
+            ("CPU:0 [LOST 3 EVENTS]", false),
+            ("x-1 [0] 1.0: funcgraph_entry:        |  a() {", false),
+        ] {
+            let (_, of) =
+                collect(&format!("x-1 [0] 1.0: funcgraph_entry:   0.5 us    |  a();\n{end}"));
+            let cut: Vec<_> = of.faults.keys().filter(|fault| fault.contains("cut off")).collect();
+            assert_eq!(cut.len(), usize::from(is_cut_off), "{end}");
+        }
+        assert!(collect("some text").1.faults.is_empty());
     }
 
     #[test]
     fn too_many_different_durations_cost_digits_and_not_calls() {
         let mut collector = Collector::default();
-        let many = MAX_DISTINCT as u64 + 10_000;
-        for at in 0..many {
-            collector
-                .line(format!(" 0)   {}.{:03} us    |  a();", at / 1000, at % 1000).as_bytes());
+        let id = collector.id("a").unwrap();
+        let many = MAX_EXACT as u64 + 10_000;
+        (0..many).for_each(|ns| collector.record(id, ns));
+        assert_eq!(collector.functions[id].counts.values().sum::<u64>(), many);
+        assert_eq!(collector.functions[id].sum_ns, many * (many - 1) / 2);
+        assert!(collector.distinct < MAX_EXACT + 100, "{}", collector.distinct);
+        assert!(collector.faults.keys().any(|fault| fault.contains("three digits")));
+        // Each function has some of its own, until there is no room at all.
+        let ids: Vec<usize> = (0..500).filter_map(|of| collector.id(&of.to_string())).collect();
+        for at in 0..2 * MAX_EXACT {
+            collector.record(ids[at % ids.len()], at as u64 * 4099);
         }
-        collector.line(b" 0)   0.500 us    |  b();");
-        assert!(collector.distinct < MAX_DISTINCT / 4);
-        let (functions, _) = collector.finish();
-        assert_eq!(functions[0].values.count(), many);
-        assert!(!functions[0].values.is_exact());
-        assert!(functions[1].values.is_exact());
+        assert_eq!(collector.distinct, 2 * MAX_EXACT);
+        let calls = |of: &Function| of.counts.values().sum::<u64>() + of.lost;
+        assert_eq!(collector.finish().iter().map(calls).sum::<u64>(), many + 2 * MAX_EXACT as u64);
+    }
+
+    #[test]
+    fn a_sum_beyond_the_format_is_lost_calls() {
+        let mut collector = Collector::default();
+        let id = collector.id("a").unwrap();
+        [u64::MAX - 5, 3, 7].iter().for_each(|ns| collector.record(id, *ns));
+        let of = &collector.functions[id];
+        assert_eq!((of.counts.len(), of.sum_ns, of.lost), (2, u64::MAX - 2, 1));
     }
 
     #[test]
     fn functions_beyond_the_limit_are_counted() {
         let mut collector = Collector::default();
         for at in 0..MAX_FUNCTIONS + 7 {
-            collector.line(format!(" 0)   0.100 us    |  f{at}();").as_bytes());
+            collector
+                .line(format!("x-1 [0] 1.0: funcgraph_entry:   0.1 us |  f{at}();\n").as_bytes());
         }
-        let (functions, counts) = collector.finish();
-        assert_eq!((functions.len(), counts.beyond_functions), (MAX_FUNCTIONS, 7));
+        assert_eq!(faults(&collector), [(7, MAX_FUNCTIONS as u64 + 1)]);
+        assert_eq!(collector.finish().len(), MAX_FUNCTIONS);
     }
 }

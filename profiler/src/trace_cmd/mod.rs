@@ -1,231 +1,325 @@
-//! Import of function_graph text: the output of `trace-cmd report`, or the kernel's `trace` and
-//! `trace_pipe`. One pass in bounded memory groups the durations by function, exactly.
-//!
-//! [`scan`] splits the text into lines and hands long texts to several threads (`parallel`), [`line`]
-//! parses one line, [`collect`] groups what the lines say, and [`table`] and [`json`] print it.
+//! Import of function_graph text: the output of `trace-cmd report`, or the kernel's `trace` and `trace_pipe`. One pass in
+//! bounded memory groups the durations by function, exactly, and makes a [`Recording`] of them.
 
-pub mod collect;
-pub mod json;
-pub mod line;
-mod names;
-mod parallel;
-pub mod scan;
-pub mod seems;
-pub mod table;
-pub mod values;
+mod collect;
+mod line;
+mod percentile;
 
-use std::fmt;
-use std::io::{self, Read};
+use std::collections::{BTreeSet, HashMap};
+use std::io::{self, BufRead as _, BufReader, Read};
 
-use collect::{Collector, Counts, Function};
-pub use values::Percentile;
+use comfy_table::Row;
+use profiler_common::bucket::HIGHEST_NS;
 
-/// What a file of function_graph text holds.
+use crate::export::{cell::full_name, grid};
+use crate::kernel::host::HostFacts;
+use crate::kernel::module::ModuleFacts;
+use crate::recording::measure::Losses;
+use crate::recording::warning::{Warning, WarningRecord};
+use crate::recording::{
+    Backend, Clock, Distribution, EncodeError, HandlerRecording, HistogramLayout, Meter, Recording,
+};
+use crate::stats::Bucket;
+use crate::terminal::clean;
+use crate::text::plural;
+use collect::{Collector, Function};
+use line::COMMA;
+pub use percentile::Percentile;
+
+/// Longest line that is parsed.
+const MAX_LINE: usize = 256 << 10;
+/// Window of a text without times, or with one.
+const NO_WINDOW_NS: u64 = 1_000_000_000;
+
+/// A text of function_graph as a recording.
 #[derive(Debug)]
 pub struct Import {
-    /// The file, as the user named it.
-    pub file: String,
-    /// Its size in bytes.
-    pub bytes: u64,
-    /// Functions with their calls, by their total time.
-    pub functions: Vec<Function>,
-    /// Everything but the calls.
-    pub counts: Counts,
+    /// Functions by their total time, to the precision of histograms.
+    pub recording: Recording,
+    /// The durations of each of its handlers as they stand in the text, ascending.
+    values: Vec<Vec<Bucket>>,
 }
 
-/// Why a file cannot be imported.
+/// Why a file cannot be imported, and what to do.
 #[derive(Debug, thiserror::Error)]
-pub enum ImportError {
-    /// It cannot be opened or read.
-    #[error("cannot read {file}: {source}: check the path and its permissions")]
-    Io {
-        /// The file.
-        file: String,
-        /// The system's reason.
-        source: io::Error,
-    },
-    /// It has no content.
-    #[error("{file} is empty: the command that should have written it may have failed; look there")]
-    Empty {
-        /// The file.
-        file: String,
-    },
-    /// Durations have a comma, which could mean decimals or thousands.
-    #[error(
-        "{file}, line {line}: {}: trace-cmd and the kernel write points, so another program changed \
-         them; turn each back into a point, or print the report again",
-        line::Fault::Comma.describe()
-    )]
-    Comma {
-        /// The file.
-        file: String,
-        /// The line, from 1.
-        line: u64,
-    },
-    /// It has no call.
-    #[error("{file} has no call of function_graph (lines: {lines}): {seems}")]
-    NoCalls {
-        /// The file.
-        file: String,
-        /// Its lines.
-        lines: u64,
-        /// What it seems to be, and what to do.
-        seems: String,
-    },
+#[error("{0}")]
+pub struct ImportError(String);
+
+impl ImportError {
+    /// `file` cannot be opened or read.
+    #[must_use]
+    pub fn unreadable(file: &str, reason: &io::Error) -> Self {
+        Self(format!("cannot read {file}: {reason}: check the path and its permissions"))
+    }
 }
 
 impl Import {
-    /// Reads `input` to its end. `file` is its name in messages; `progress` is called with the bytes
-    /// read so far.
+    /// Reads `input` to its end. `file` is its name in messages; `progress` is called with the bytes read so far.
     ///
     /// Memory stays below 100 MB whatever the input is.
     ///
     /// # Errors
-    /// If it cannot be read or has no call; the message says what the file seems to be.
+    /// If it cannot be read, has a decimal comma, or has no call.
     pub fn read(
         input: &mut dyn Read,
         file: &str,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Self, ImportError> {
-        let file = || file.to_owned();
         let mut collector = Collector::default();
-        let scanned = scan::scan(input, &mut collector, progress)
-            .map_err(|source| ImportError::Io { file: file(), source })?;
-        let (functions, counts) = collector.finish();
-        if let Some(line) = counts.comma {
-            return Err(ImportError::Comma { file: file(), line });
+        scan(input, &mut collector, progress)
+            .map_err(|error| ImportError::unreadable(file, &error))?;
+        if let Some((_, line)) = collector.faults.get(COMMA) {
+            return Err(ImportError(format!(
+                "{file}, line {line}: {COMMA}: trace-cmd and the kernel write points, so another program changed them; \
+                 turn each back into a point, or print the report again"
+            )));
         }
-        if scanned.head.iter().all(u8::is_ascii_whitespace) && scanned.bytes <= scan::HEAD as u64 {
-            return Err(ImportError::Empty { file: file() });
+        let functions = collector.finish();
+        let faults = faults(&collector);
+        if functions.iter().all(|function| function.counts.is_empty()) {
+            let lines = collector.lines;
+            let found = faults.map_or(String::new(), |faults| format!(" ({faults})"));
+            return Err(ImportError(format!(
+                "{file} has no function_graph call in {lines} line{}{found}: import what `trace-cmd report` prints of \
+                 `trace-cmd record -p function_graph -l HANDLER`, or ftrace's own `trace`",
+                plural(lines)
+            )));
         }
-        let import = Self { file: file(), bytes: scanned.bytes, functions, counts };
-        if import.calls() == 0 {
-            let seems = seems::seems(&scanned.head, &import.counts);
-            return Err(ImportError::NoCalls { file: file(), lines: import.counts.lines, seems });
+        let mut recording = recording(&collector, &functions);
+        let warning =
+            |faults| Warning::Imported(format!("not all of {file} could be used: {faults}"));
+        recording.warnings = faults.map(warning).into_iter().map(WarningRecord::from).collect();
+        let mut values = Vec::new();
+        for function in functions {
+            let handler = handler(&function, &recording.histogram, collector.lost_records);
+            recording.handlers.push(handler.map_err(|error| ImportError(error.to_string()))?);
+            values.push(ascending(function.counts));
         }
-        Ok(import)
+        recording.warn();
+        Ok(Self { recording, values })
     }
 
-    /// Calls with a duration, of all functions.
+    /// TP90, TP95 and TP99 of each handler in microseconds, of the values themselves. `width` is the terminal's, in
+    /// columns; `None` never wraps.
     #[must_use]
-    pub fn calls(&self) -> u64 {
-        self.functions.iter().map(|function| function.values.count()).sum()
-    }
-
-    /// What printed the text.
-    #[must_use]
-    pub fn format(&self) -> &'static str {
-        match (self.counts.trace_cmd_lines > 0, self.counts.ftrace_lines > 0) {
-            (true, false) => "trace-cmd report",
-            (false, true) => "ftrace",
-            _ => "trace-cmd report and ftrace",
-        }
-    }
-
-    /// Why the figures may mislead.
-    #[must_use]
-    pub fn warnings(&self) -> Vec<ImportWarning> {
-        let counts = &self.counts;
-        let coarse = self.functions.iter().filter(|f| !f.values.is_exact()).count() as u64;
-        let all = [
-            (counts.lost_events > 0 || counts.lost_unknown > 0)
-                .then_some(ImportWarning::Lost(counts.lost_events, counts.lost_unknown)),
-            (counts.unparsable > 0).then(|| ImportWarning::Unparsable {
-                file: self.file.clone(),
-                count: counts.unparsable,
-                first: counts.faults.clone(),
-            }),
-            counts.cut_off.then_some(ImportWarning::CutOff(counts.lines)),
-            (counts.overlong > 0).then_some(ImportWarning::Overlong(counts.overlong)),
-            (counts.unreturned > 0).then_some(ImportWarning::Unreturned(counts.unreturned)),
-            (counts.unmatched_returns > 0)
-                .then_some(ImportWarning::Unmatched(counts.unmatched_returns)),
-            (counts.beyond_functions > 0).then_some(ImportWarning::Beyond(counts.beyond_functions)),
-            (coarse > 0).then_some(ImportWarning::Coarse(coarse)),
-        ];
-        all.into_iter().flatten().collect()
+    pub fn percentiles(&self, kind: Percentile, width: Option<u16>) -> String {
+        let rows = self.recording.handlers.iter().zip(&self.values).map(|(handler, values)| {
+            let figure = |percent| {
+                kind.of(values, percent).map_or("-".to_owned(), |ns| format!("{:.4}", ns / 1e3))
+            };
+            let name = clean(&full_name(&self.recording, handler)).into_owned();
+            Row::from([name, figure(90), figure(95), figure(99)])
+        });
+        let grid = grid::figures(&["handler", "TP90", "TP95", "TP99"], rows, width);
+        let lines: Vec<&str> = grid.lines().map(str::trim_end).collect();
+        let definition = kind.describe();
+        format!("percentiles of the values themselves: {definition}\n\n{}\n", lines.join("\n"))
     }
 }
 
-/// Why the figures of an import may mislead, with the remedy.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ImportWarning {
-    /// The tracer lost records: their known number, and the places that lost an unknown number.
-    Lost(u64, u64),
-    /// Lines that cannot be used.
-    Unparsable {
-        /// The file.
-        file: String,
-        /// How many.
-        count: u64,
-        /// The first of them.
-        first: Vec<collect::FaultAt>,
-    },
-    /// The file ends within its last line.
-    CutOff(u64),
-    /// Lines too long to be read.
-    Overlong(u64),
-    /// Calls whose return is not in the file.
-    Unreturned(u64),
-    /// Returns whose call is not in the file.
-    Unmatched(u64),
-    /// Calls of functions beyond the limit on functions.
-    Beyond(u64),
-    /// Functions with more distinct durations than are kept.
-    Coarse(u64),
+/// Passes each line of `input` to `collector`; stops early at a decimal comma.
+fn scan(
+    input: &mut dyn Read,
+    collector: &mut Collector,
+    progress: &mut dyn FnMut(u64),
+) -> io::Result<()> {
+    let mut input = BufReader::with_capacity(MAX_LINE, input);
+    let (mut line, mut bytes) = (Vec::new(), 0);
+    while !collector.faults.contains_key(COMMA) {
+        line.clear();
+        let read = input.by_ref().take(MAX_LINE as u64).read_until(b'\n', &mut line)?;
+        if read == 0 {
+            break;
+        }
+        bytes += read as u64;
+        if read == MAX_LINE && !line.ends_with(b"\n") {
+            bytes += input.skip_until(b'\n')? as u64;
+            collector.lines += 1;
+            collector.fault("line longer than 256 KiB");
+        } else {
+            collector.line(&line);
+        }
+        progress(bytes);
+    }
+    Ok(())
 }
 
-impl fmt::Display for ImportWarning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Lost(count, places) => {
-                match (count, places) {
-                    (count, 0) => write!(f, "records lost by the tracer: {count}"),
-                    (0, places) => write!(f, "places where the tracer lost records: {places}"),
-                    (count, places) => write!(
-                        f,
-                        "records lost by the tracer: {count}, and more at {places} other places"
-                    ),
-                }?;
-                f.write_str("; trace fewer functions, or with larger buffers (trace-cmd record -b)")
-            }
-            Self::Unparsable { file, count, first } => {
-                write!(f, "lines of function_graph that cannot be used, not counted: {count};")?;
-                for fault in first {
-                    write!(f, " {file}, line {}: {};", fault.line, fault.fault.describe())?;
+/// The recording, without handlers and warnings. A text knows little of its machine, and of times only those since boot.
+fn recording(of: &Collector, functions: &[Function]) -> Recording {
+    let (first_ns, last_ns) = of.times_ns.unwrap_or_default();
+    let modules: BTreeSet<&str> = functions.iter().filter_map(|of| split(&of.name).1).collect();
+    let modules = modules
+        .into_iter()
+        .map(|name| ModuleFacts { name: name.to_owned(), ..ModuleFacts::default() });
+    let started = jiff::Timestamp::from_nanosecond(first_ns.into()).unwrap_or_default();
+    Recording {
+        imported: Some(of.printers.iter().copied().collect::<Vec<_>>().join(" and ")),
+        window_ns: Some(last_ns - first_ns).filter(|ns| *ns > 0).unwrap_or(NO_WINDOW_NS),
+        host: HostFacts { cpus_online: of.cpus, ..HostFacts::default() },
+        modules: modules.collect(),
+        ..Recording::new(started, Clock::Wall, Meter::Probes, HistogramLayout::of_digits(3))
+    }
+}
+
+/// Name and module of `name [module]`.
+fn split(function: &str) -> (&str, Option<&str>) {
+    match function.strip_suffix(']').and_then(|named| named.split_once(" [")) {
+        Some((name, module)) => (name, Some(module)),
+        None => (function, None),
+    }
+}
+
+/// `overrun` is the number of records that the tracer lost: as many calls of any function may be missing.
+fn handler(
+    of: &Function,
+    layout: &HistogramLayout,
+    overrun: u64,
+) -> Result<HandlerRecording, EncodeError> {
+    let mut histogram = layout.empty().map_err(EncodeError)?;
+    let (mut count, mut over_range) = (0, 0);
+    for (&ns, &calls) in &of.counts {
+        histogram.saturating_record_n(ns.min(HIGHEST_NS), calls);
+        count += calls;
+        over_range += if ns > HIGHEST_NS { calls } else { 0 };
+    }
+    let &Function { carried_in, in_flight, lost, sum_ns, min_ns, max_ns, .. } = of;
+    let entries = count + in_flight + lost - carried_in;
+    let losses = Losses {
+        carried_in,
+        entries,
+        exits: count,
+        in_flight,
+        lost,
+        overrun,
+        over_range,
+        ..Losses::default()
+    };
+    let (name, module) = split(&of.name);
+    Ok(HandlerRecording {
+        name: name.to_owned(),
+        module: module.map(str::to_owned),
+        by_glob: false,
+        backend: Some(Backend::FunctionGraph),
+        count,
+        sum_ns,
+        min_ns,
+        max_ns,
+        self_time: None,
+        losses,
+        histogram: Distribution::encode(&histogram)?,
+    })
+}
+
+fn ascending(counts: HashMap<u64, u64>) -> Vec<Bucket> {
+    let values = counts.into_iter().map(|(ns, count)| Bucket { from_ns: ns, to_ns: ns, count });
+    let mut values: Vec<Bucket> = values.collect();
+    values.sort_unstable_by_key(|value| value.to_ns);
+    values
+}
+
+/// What could not be used, in words.
+fn faults(of: &Collector) -> Option<String> {
+    let each = of
+        .faults
+        .iter()
+        .map(|(fault, (count, line))| format!("{count} x {fault}, first in line {line}"));
+    let each: Vec<String> = each.collect();
+    (!each.is_empty()).then(|| each.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A reader that returns a few bytes at a time.
+    struct Slow<'a>(&'a [u8], usize);
+
+    impl Read for Slow<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let length = self.1.min(self.0.len()).min(buffer.len());
+            buffer[..length].copy_from_slice(&self.0[..length]);
+            self.0 = &self.0[length..];
+            Ok(length)
+        }
+    }
+
+    fn import(input: &mut dyn Read) -> Result<Import, ImportError> {
+        Import::read(input, "it", &mut |_| ())
+    }
+
+    #[test]
+    fn a_line_too_long_is_skipped_and_counted() {
+        let good = b" 0)   0.5 us    |  a();\n";
+        let text = [&good[..], &b"x".repeat(3 * MAX_LINE), b"\n", good, &b"y".repeat(MAX_LINE + 1)]
+            .concat();
+        let mut bytes = 0;
+        let import = Import::read(&mut &text[..], "it", &mut |read| bytes = read).unwrap();
+        assert_eq!((import.recording.calls(), bytes), (2, text.len() as u64));
+        let said = &import.recording.warnings[0].text;
+        assert!(said.contains("2 x line longer than 256 KiB, first in line 2"), "{said}");
+    }
+
+    #[test]
+    fn a_quarter_of_a_gigabyte_in_one_line_takes_no_memory() {
+        let error = import(&mut io::repeat(b'|').take(1 << 28)).unwrap_err().to_string();
+        assert!(error.contains("no function_graph call in 1 line (1 x line longer"), "{error}");
+    }
+
+    #[test]
+    fn the_books_balance_and_the_sources_of_a_merge_are_known() {
+        let text = b"x-1 [000] 1.0: funcgraph_entry:            |  a [m]() {\n\
+            CPU:0 [12 EVENTS DROPPED]\n\
+            x-1 [000] 1.3: funcgraph_exit:    3.000 us |  } /* b */\n\
+            x-1 [000] 1.4: funcgraph_entry:            |  b() {\n";
+        let Import { recording, .. } = import(&mut &text[..]).unwrap();
+        recording.check().unwrap();
+        for handler in &recording.handlers {
+            assert_eq!(handler.losses.imbalance(handler.count), 0, "{handler:?}");
+            assert_eq!(handler.losses.overrun, 12);
+        }
+        let [b, a] = &recording.handlers[..] else { panic!("{recording:?}") };
+        assert_eq!((b.losses.carried_in, b.losses.in_flight, a.losses.lost), (1, 1, 1));
+        assert_eq!((a.name.as_str(), a.module.as_deref()), ("a", Some("m")));
+        assert_eq!((recording.window_ns, recording.modules.len()), (400_000_000, 1));
+        assert_eq!(recording.imported.as_deref(), Some("trace-cmd report"));
+    }
+
+    #[test]
+    fn calls_beyond_a_histograms_range_are_in_its_last_bucket() {
+        let text = b" 0) $ 70000000 us |  a();\n 0) $ 90000000 us |  a();\n 0)   0.5 us |  a();\n";
+        let Import { recording, .. } = import(&mut &text[..]).unwrap();
+        recording.check().unwrap();
+        let handler = &recording.handlers[0];
+        assert_eq!((handler.count, handler.losses.over_range), (3, 2));
+        assert_eq!(handler.max_ns, Some(90_000_000_000));
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_change_nothing(
+            lines in prop::collection::vec(prop::sample::select(vec![
+                " 0)   0.500 us    |  a();", " 0)   9.500 us    |  a();", " 1)   0.501 us    |  b();",
+                " 0)               |  a() {", " 0)   2.000 us    |  }", " 0)   2.000 us    |  } /* b */",
+                "CPU:0 [LOST 3 EVENTS]", " x-1 [000] 1.0: funcgraph_entry:   0.500 us   |  a();", "", "cpus=2",
+                " x-1 [000] 1.0: funcgraph_entry:        |  c() {", " x-1 [000] 1.0: funcgraph_exit:  1.0 us | }",
+                " 0)   1.x us    |  a();", "CPU:1 [EVENTS DROPPED]", " 0)   99999999.1 us    |  d [m]();",
+            ]), 0..60),
+            piece in 1..300_usize,
+        ) {
+            let text = lines.join("\n");
+            let whole = import(&mut text.as_bytes()).map(|import| import.recording);
+            let pieces = import(&mut Slow(text.as_bytes(), piece)).map(|import| import.recording);
+            match (whole, pieces) {
+                (Ok(whole), Ok(pieces)) => {
+                    prop_assert_eq!(whole.check(), Ok(()));
+                    prop_assert!(whole.handlers.iter().all(|h| h.losses.imbalance(h.count) == 0));
+                    prop_assert_eq!(whole, pieces);
                 }
-                f.write_str(" look at them, or print the report again")
+                (Err(whole), Err(pieces)) => prop_assert_eq!(whole.to_string(), pieces.to_string()),
+                (whole, _) => prop_assert!(false, "{:?}", whole),
             }
-            Self::CutOff(line) => {
-                write!(
-                    f,
-                    "the file ends within line {line}: copy it again, it may have been cut off"
-                )
-            }
-            Self::Overlong(count) => {
-                write!(f, "lines longer than 256 KiB, skipped: {count}; look at the file")
-            }
-            Self::Unreturned(count) => write!(
-                f,
-                "calls without their return in the file, not counted: {count}; they were running \
-                 at its end, or records were lost"
-            ),
-            Self::Unmatched(count) => write!(
-                f,
-                "returns without their call in the file, not counted as their function is not \
-                 known: {count}; the trace began inside them, or records were lost; `trace-cmd \
-                 report -O fgraph:tailprint` names them"
-            ),
-            Self::Beyond(count) => write!(
-                f,
-                "calls of more functions than are kept, not counted: {count}; trace fewer functions"
-            ),
-            Self::Coarse(count) => write!(
-                f,
-                "functions with more different durations than are kept: {count}; their percentiles \
-                 are rounded up or missing, their count, average and max are exact; import fewer \
-                 functions at a time"
-            ),
         }
     }
 }

@@ -104,6 +104,7 @@ pub(crate) fn sample() -> Recording {
         schema: SCHEMA.to_owned(),
         version: VERSION,
         tool: Tool { name: "profiler".to_owned(), version: "0.1.0".to_owned() },
+        imported: None,
         started: "2026-11-21T12:00:00.25Z".parse().expect("a time stamp"),
         place: None,
         load_profile: None,

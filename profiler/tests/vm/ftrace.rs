@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use profiler::error::exit;
 use profiler::load::BuiltinKind;
 use profiler::probe::{Options, Probes};
-use profiler::recording::Backend;
+use profiler::recording::{Backend, Recording};
 
 use crate::cli::{Ended, Started, assert_whole, eventually, profiler, saved};
 use crate::testbed::{self, Counters, TEN};
@@ -380,13 +380,11 @@ fn an_imported_report_of_trace_cmd_has_the_same_count() {
     let mut import = profiler("import trace-cmd --json");
     let imported = Ended::of(import.arg(&json).arg(&text));
     imported.assert_code(exit::OK);
-    let document: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
-    let functions = document["functions"].as_array().unwrap_or_else(|| panic!("{document}"));
+    let recording = Recording::read(&json).unwrap();
     for target in &targets {
         let truth = after.of(&target.name) - before.of(&target.name);
-        let function = functions.iter().find(|function| function["name"] == *target.name);
-        let function = function.unwrap_or_else(|| panic!("{document}"));
-        assert_eq!(function["count"].as_u64(), Some(truth), "{function}");
+        let handler = recording.handlers.iter().find(|handler| handler.name == target.name);
+        assert_eq!(handler.map(|handler| handler.count), Some(truth), "{recording:?}");
         assert!(truth >= 3_000, "{truth}");
         println!("{}: {truth} calls by trace-cmd and the module", target.name);
     }

@@ -46,13 +46,7 @@ pub struct OperationTimes {
 impl HistogramLayout {
     /// The layout of the latencies of a load's operations.
     pub(in crate::recording) fn of_operations() -> Self {
-        Self {
-            precision_digits: LATENCY_DIGITS,
-            lowest_ns: LOWEST_NS,
-            highest_ns: HIGHEST_NS,
-            kernel_memory_bytes: 0,
-            direct: None,
-        }
+        Self::of_digits(LATENCY_DIGITS)
     }
 }
 
