@@ -9,6 +9,7 @@
 //! longer than most counts, so after request 2 it stays as it is, for the next count, until request 5.
 //! `-plugin FILE,symbols=FILE,counts=FILE` has the files. Later counts than the first, if that is still there, get files of their own
 //! with their numbers as extension.
+//! With `instruments=on` code has callbacks from the start, so that a guest that is restored for counts has its code translated once.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
@@ -235,9 +236,11 @@ pub unsafe extern "C" fn qemu_plugin_install(
     argv: *const *const c_char,
 ) -> c_int {
     let mut files = [None, None];
+    let mut instruments = false;
     for index in 0..usize::try_from(argc).unwrap_or(0) {
         // SAFETY: `argv` has `argc` strings.
         let word = unsafe { CStr::from_ptr(*argv.add(index)) }.to_string_lossy().into_owned();
+        instruments |= word == "instruments=on";
         for (file, name) in files.iter_mut().zip(["symbols=", "counts="]) {
             if let Some(path) = word.strip_prefix(name) {
                 *file = Some(Path::new(path).to_owned());
@@ -259,7 +262,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
             counts_begun: 0,
             text: String::new(),
             known: None,
-            instruments: false,
+            instruments,
         })
     });
     match made {

@@ -1,6 +1,6 @@
 //! The functions of the guest's kernel, as its `/proc/kallsyms` names them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::x86;
 
@@ -34,6 +34,13 @@ pub(crate) struct Function {
     pub(crate) name: String,
     /// Empty for the kernel's own.
     pub(crate) module: String,
+}
+
+impl Function {
+    /// Module and name of the function that a `.cold` part was split from.
+    fn split_from(&self) -> Option<(&str, &str)> {
+        Some((&self.module, &self.name[..self.name.find(".cold")?]))
+    }
 }
 
 /// All functions, by address.
@@ -110,15 +117,16 @@ pub(crate) fn parse(text: &str) -> Result<Symbols, String> {
     }
     functions.sort_by_key(|function| function.address);
     functions.dedup_by_key(|function| function.address);
-    let whole: HashMap<(String, String), u32> = (0..)
+    // Of all names few are looked up, and each run waits for this.
+    let split: HashSet<(&str, &str)> = functions.iter().filter_map(Function::split_from).collect();
+    let whole: HashMap<(&str, &str), u32> = (0..)
         .zip(&functions)
-        .map(|(index, function)| ((function.module.clone(), function.name.clone()), index))
+        .map(|(index, function)| ((&*function.module, &*function.name), index))
+        .filter(|(name, _)| split.contains(name))
         .collect();
     let place = |(index, function): (u32, &Function)| {
         let name = function.name.as_str();
-        let of = name
-            .find(".cold")
-            .and_then(|end| whole.get(&(function.module.clone(), name[..end].to_owned())));
+        let of = function.split_from().and_then(|name| whole.get(&name));
         let watched = (!function.module.is_empty() && modules.contains(&function.module))
             || named.contains(&function.name);
         (

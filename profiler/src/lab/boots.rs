@@ -152,10 +152,9 @@ impl Boots<'_> {
         folder: &'b Path,
     ) -> Result<Machine<'b>, MachineError> {
         if let Some(base) = &self.base {
-            let state = base.state();
             let hardware = self.hardware(Accel::Tcg);
             return self.started(
-                Start::Restore(&state),
+                Start::Restore(base.folder()),
                 &hardware,
                 jobs,
                 folder,
@@ -206,6 +205,7 @@ impl Boots<'_> {
         let spec = Spec {
             hardware,
             start,
+            saved_to: None,
             jobs,
             files: Some(&files),
             plugin: None,

@@ -1,8 +1,6 @@
 //! From what the emulator counted to a recording.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::OnceLock;
 
 use super::counts::{self, Calls, Counts};
 use super::lines::Lines;
@@ -13,7 +11,7 @@ use crate::recording::measure::Losses;
 use crate::recording::{
     CallTree, Distribution, HandlerRecording, HistogramLayout, Meter, Recording, SelfTimeRecording,
 };
-use crate::stats::{self, Durations};
+use crate::stats;
 
 /// Up to 262,143 instructions each number has a bucket of its own.
 const DIGITS: u8 = 5;
@@ -71,14 +69,6 @@ pub fn fill(
     recording.check().map_err(|error| error.to_string())
 }
 
-/// What is stored where there is no call: a histogram of this layout takes megabytes, and a driver has many functions
-/// that one load does not call.
-fn none() -> Result<Distribution, String> {
-    static NONE: OnceLock<Result<Distribution, String>> = OnceLock::new();
-    let made = || LAYOUT.empty_distribution().map_err(|error| error.to_string());
-    NONE.get_or_init(made).clone()
-}
-
 /// Instructions of calls, as they are stored.
 struct Stored {
     count: u64,
@@ -89,35 +79,18 @@ struct Stored {
     stored: Distribution,
 }
 
-thread_local! {
-    /// A histogram of this layout takes 12 MiB, and to make one takes longer than all else here.
-    static SCRATCH: RefCell<Option<Durations>> = const { RefCell::new(None) };
-}
-
 /// What is stored of calls by their instructions.
 fn measured(values: &[(u64, u64)]) -> Result<Stored, String> {
-    if values.is_empty() {
-        let stored = none()?;
-        return Ok(Stored { count: 0, sum: 0, min: None, max: None, over_range: 0, stored });
-    }
-    SCRATCH.with_borrow_mut(|scratch| {
-        let durations = match scratch {
-            Some(durations) => durations,
-            None => scratch.insert(Durations::new(LAYOUT.empty()?)),
-        };
-        durations.reset();
-        for (instructions, times) in values {
-            durations.record_many(*instructions, *times, LAYOUT.highest_ns);
-        }
-        Ok(Stored {
-            count: durations.len(),
-            sum: durations.sum_ns(),
-            min: durations.min_ns(),
-            max: durations.max_ns(),
-            over_range: durations.over_range(),
-            stored: Distribution::encode(durations.histogram())
-                .map_err(|error| error.to_string())?,
-        })
+    let called = || values.iter().filter(|(_, times)| *times > 0);
+    let instructions = || called().map(|(instructions, _)| *instructions);
+    let sum = |of: fn(&(u64, u64)) -> u64| called().map(of).fold(0, u64::saturating_add);
+    Ok(Stored {
+        count: sum(|(_, times)| *times),
+        sum: sum(|(instructions, times)| instructions.saturating_mul(*times)),
+        min: instructions().min(),
+        max: instructions().max(),
+        over_range: sum(|(instructions, times)| if *instructions > HIGHEST { *times } else { 0 }),
+        stored: Distribution::of_durations(values, &LAYOUT).map_err(|error| error.to_string())?,
     })
 }
 

@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -25,7 +26,7 @@ use crate::kernel::names::Names;
 use crate::load::dying_with_parent;
 use qmp::{Qmp, QmpError};
 
-use super::qmp;
+use super::{memory, qmp};
 
 /// QEMU's program for x86-64.
 pub(super) const QEMU: &str = "qemu-system-x86_64";
@@ -36,6 +37,10 @@ const STATE: i32 = 4;
 
 /// Bytes of the console that are kept: what a guest prints before these is forgotten.
 const CONSOLE_BYTES: u64 = 1 << 20;
+
+/// Files of a snapshot: the guest's memory, which a restored machine maps, and the state of all else.
+const MEMORY_FILE: &str = "memory";
+const STATE_FILE: &str = "state";
 
 /// The console's text, in the folder of a machine.
 const CONSOLE: &str = "console.txt";
@@ -68,7 +73,7 @@ pub(super) struct Hardware {
 pub(super) enum Start<'a> {
     /// It boots a kernel with an initramfs.
     Boot { kernel: &'a Path, initramfs: &'a Path },
-    /// It goes on where a snapshot was taken.
+    /// It goes on where the snapshot in this folder was taken.
     Restore(&'a Path),
 }
 
@@ -76,6 +81,8 @@ pub(super) enum Start<'a> {
 pub(super) struct Spec<'a> {
     pub(super) hardware: &'a Hardware,
     pub(super) start: Start<'a>,
+    /// The folder that a snapshot of it is saved to.
+    pub(super) saved_to: Option<&'a Path>,
     /// What the guest does.
     pub(super) jobs: &'a [Job],
     /// Files of these jobs, one behind the other.
@@ -131,8 +138,12 @@ impl<'a> Machine<'a> {
         let mut command = command(&spec);
         let mut descriptors =
             vec![FdMapping { parent_fd: OwnedFd::from(theirs), child_fd: CONTROL }];
-        if let Start::Restore(state) = spec.start {
-            let parent_fd = OwnedFd::from(File::open(state).map_err(file)?);
+        if let Start::Restore(from) = spec.start {
+            if let Some(to) = spec.saved_to {
+                let copied = memory::copy(&from.join(MEMORY_FILE), &to.join(MEMORY_FILE));
+                copied.map_err(|error| unwritable(to, &error.to_string()))?;
+            }
+            let parent_fd = OwnedFd::from(File::open(from.join(STATE_FILE)).map_err(file)?);
             descriptors.push(FdMapping { parent_fd, child_fd: STATE });
         }
         command.fd_mappings(descriptors).map_err(|error| file(io::Error::other(error)))?;
@@ -155,7 +166,11 @@ impl<'a> Machine<'a> {
         let Some(child) = starting.0.take() else { return Err(MachineError::Interrupted(0)) };
         let folder = spec.folder.to_owned();
         let mut machine = Self { child, qmp, folder, deadline: spec.deadline, interrupts };
+        if spec.saved_to.is_some() || matches!(spec.start, Start::Restore(_)) {
+            machine.leave_out_memory()?;
+        }
         if let Start::Restore(_) = spec.start {
+            machine.execute("migrate-incoming", &json!({ "uri": format!("fd:{STATE}") }))?;
             machine.wait_for_state()?;
         }
         Ok(machine)
@@ -174,6 +189,12 @@ impl<'a> Machine<'a> {
         let interrupts = self.interrupts;
         let done = self.qmp.execute(command, arguments, &|| interrupts.caught());
         done.map_err(|error| self.broken(error))
+    }
+
+    /// Memory lies in a file of its own and not in the state: QEMU's `qapi/migration.json`.
+    fn leave_out_memory(&mut self) -> Result<(), MachineError> {
+        let without = json!([{ "capability": "x-ignore-shared", "state": true }]);
+        self.execute("migrate-set-capabilities", &json!({ "capabilities": without })).map(drop)
     }
 
     fn wait_for_state(&mut self) -> Result<(), MachineError> {
@@ -270,12 +291,12 @@ impl<'a> Machine<'a> {
         reader.hooks(module, &names, &[data, modules].concat(), &read)
     }
 
-    /// Writes a snapshot of the stopped guest to a new file; the machine is of no more use.
+    /// Writes what its memory's file lacks of a snapshot of the stopped guest; `to` is [`Spec::saved_to`], and the machine is of
+    /// no more use.
     pub(super) fn save(&mut self, to: &Path) -> Result<(), MachineError> {
-        let unwritable = |why: &str| {
-            MachineError::Broken(format!("cannot write the snapshot {}: {why}", to.display()))
-        };
-        let file = File::create_new(to).map_err(|error| unwritable(&error.to_string()))?;
+        let unwritable = |why: &str| unwritable(to, why);
+        let file = File::create_new(to.join(STATE_FILE));
+        let file = file.map_err(|error| unwritable(&error.to_string()))?;
         let interrupts = self.interrupts;
         let given = self.qmp.give("snapshot", file.as_fd(), &|| interrupts.caught());
         given.map_err(|error| self.broken(error))?;
@@ -313,15 +334,21 @@ impl<'a> Machine<'a> {
     }
 
     fn broken(&mut self, error: QmpError) -> MachineError {
-        let what = match error {
-            QmpError::Interrupted(signal) => return MachineError::Interrupted(signal),
-            QmpError::Refused(text) => text,
-            QmpError::TimedOut => "it did not end in time".to_owned(),
-            QmpError::Ended => "it ended before the job did".to_owned(),
-        };
+        if let QmpError::Interrupted(signal) = error {
+            return MachineError::Interrupted(signal);
+        }
         if let Some(trouble) = self.trouble() {
             return MachineError::Trouble(trouble);
         }
+        let what = match error {
+            QmpError::Refused(text) => text,
+            QmpError::TimedOut => "it did not end in time".to_owned(),
+            // Writes to a page that its memory's file has no room for: mmap(2).
+            _ if end(&mut self.child) == Some(libc::SIGBUS) => {
+                "no room is left for the guest's memory: is the disk full?".to_owned()
+            }
+            _ => "it ended before the job did".to_owned(),
+        };
         let console = fs::read_to_string(self.folder.join(CONSOLE)).unwrap_or_default();
         let lines: Vec<&str> = console.lines().collect();
         let last = lines[lines.len().saturating_sub(REPORT_LINES / 2)..].join("\n");
@@ -351,6 +378,19 @@ fn word(
     Ok(u64::from_le_bytes(bytes))
 }
 
+fn unwritable(folder: &Path, why: &str) -> MachineError {
+    MachineError::Broken(format!("cannot write the snapshot {}: {why}", folder.display()))
+}
+
+/// Bytes of a snapshot, and their checksum, which finds what a disk has damaged.
+pub(super) fn checksum(snapshot: &Path) -> io::Result<[u64; 2]> {
+    let mut crc = flate2::Crc::new();
+    let state = fs::read(snapshot.join(STATE_FILE))?;
+    crc.update(&state);
+    let memory = memory::checksum(&snapshot.join(MEMORY_FILE), &mut crc)?;
+    Ok([state.len() as u64 + memory, crc.sum().into()])
+}
+
 impl Drop for Machine<'_> {
     fn drop(&mut self) {
         end(&mut self.child);
@@ -362,14 +402,15 @@ struct Starting(Option<Child>);
 
 impl Drop for Starting {
     fn drop(&mut self) {
-        self.0.iter_mut().for_each(end);
+        self.0.as_mut().map(end);
     }
 }
 
-fn end(child: &mut Child) {
-    // It may have ended by itself.
+/// Ends QEMU; gives the signal that did, if it has not ended by itself.
+fn end(child: &mut Child) -> Option<i32> {
+    // One that is about to end keeps its own signal.
     let _ = child.kill();
-    let _ = child.wait();
+    child.wait().ok()?.signal()
 }
 
 /// What QEMU has printed.
@@ -388,8 +429,25 @@ fn command(spec: &Spec<'_>) -> Command {
     let Hardware { memory, time, cpus, accel } = spec.hardware;
     let mut command = Command::new(QEMU);
     command.env("PATH", search_path());
-    command.args(["-nodefaults", "-no-user-config", "-display", "none", "-machine", "q35,smm=off"]);
+    command.args(["-nodefaults", "-no-user-config", "-display", "none"]);
     command.args(["-m", memory, "-smp", &cpus.to_string()]);
+    // What is restored without being saved again is mapped privately.
+    let mapped = match (spec.saved_to, spec.start) {
+        (Some(to), _) => Some((to, "on")),
+        (None, Start::Restore(from)) => Some((from, "off")),
+        (None, Start::Boot { .. }) => None,
+    };
+    let mut machine = "q35,smm=off".to_owned();
+    if let Some((folder, shared)) = mapped {
+        machine.push_str(",memory-backend=memory");
+        // `-m` counts in MiB, and this in bytes, if nothing else is said.
+        let unit = if memory.ends_with(|last: char| last.is_ascii_digit()) { "M" } else { "" };
+        let file = value(&folder.join(MEMORY_FILE));
+        command.arg("-object").arg(format!(
+            "memory-backend-file,id=memory,size={memory}{unit},mem-path={file},share={shared}"
+        ));
+    }
+    command.args(["-machine", &machine]);
     match accel {
         Accel::Kvm => command.args(["-accel", "kvm", "-cpu", "host"]),
         Accel::Tcg => command.args(["-accel", "tcg", "-cpu", profiler_vm::translated_cpu()]),
@@ -417,7 +475,7 @@ fn command(spec: &Spec<'_>) -> Command {
             command.arg("-append").arg(kernel_command_line(*time));
         }
         Start::Restore(_) => {
-            command.arg("-incoming").arg(format!("fd:{STATE}"));
+            command.args(["-incoming", "defer"]);
         }
     }
     command

@@ -22,6 +22,7 @@ mod initramfs;
 pub mod kernel;
 pub mod lines;
 mod machine;
+mod memory;
 pub mod plan;
 mod plugin;
 mod pool;

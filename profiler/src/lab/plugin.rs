@@ -25,6 +25,7 @@ impl Plugin {
 
     /// QEMU's argument for it.
     pub(super) fn argument(&self, symbols: &Path, counts: &Path) -> String {
-        format!("{},symbols={},counts={}", value(&self.0), value(symbols), value(counts))
+        let [plugin, symbols, counts] = [&self.0, symbols, counts].map(value);
+        format!("{plugin},instruments=on,symbols={symbols},counts={counts}")
     }
 }

@@ -174,14 +174,15 @@ impl<'a> Lab<'a> {
 
     fn spec<'b>(
         &'b self,
-        state: &'b Path,
+        snapshot: &'b Path,
         folder: &'b Path,
         hardware: &'b Hardware,
         jobs: &'b [wire::Job],
     ) -> Spec<'b> {
         Spec {
             hardware,
-            start: Start::Restore(state),
+            start: Start::Restore(snapshot),
+            saved_to: None,
             jobs,
             files: None,
             plugin: None,
@@ -223,14 +224,13 @@ impl<'a> Lab<'a> {
         let jobs =
             [wire::Job::Install(Install { placement, modules: files.modules_of(&build.name) })];
         let machine_folder = self.machine_folder(&format!("install-{name}"));
-        let (hardware, state) = (self.hardware(), self.base.state());
-        let spec =
-            Spec { files: Some(&packed), ..self.spec(&state, &machine_folder, &hardware, &jobs) };
+        let hardware = self.hardware();
+        let spec = self.spec(self.base.folder(), &machine_folder, &hardware, &jobs);
+        let spec = Spec { files: Some(&packed), saved_to: Some(&folder), ..spec };
         let at = format!("{}, placement {placement}", build.given.display());
-        let saved = folder.join("state");
         let (answer, text, hooks) = self.run_job(&at, spec, |machine, text| {
             let hooks = self.hooks(machine, &build.name, &String::from_utf8_lossy(text));
-            machine.save(&saved).map(|()| hooks)
+            machine.save(&folder).map(|()| hooks)
         })?;
         let Answer::Installed(mut module) = answer else { return Err(out_of_turn(&at)) };
         module.hooks = Some(hooks);
@@ -285,7 +285,7 @@ impl<'a> Lab<'a> {
     fn count(
         &self,
         (at, name): (&str, &str),
-        state: &Path,
+        snapshot: &Path,
         group: &[Job],
         wanted: &str,
     ) -> Result<Vec<Counted>, Failure> {
@@ -297,7 +297,7 @@ impl<'a> Lab<'a> {
         let jobs = [wire::Job::Count(specs(group))];
         let hardware = self.hardware();
         let plugin = Some(self.plugin.argument(&symbols, &file));
-        let spec = Spec { plugin, ..self.spec(state, &folder, &hardware, &jobs) };
+        let spec = Spec { plugin, ..self.spec(snapshot, &folder, &hardware, &jobs) };
         let (answer, _, ()) = self.run_job(at, spec, |_, _| Ok(()))?;
         let Answer::Counted(loads) = answer else { return Err(out_of_turn(at)) };
         let failed = |what: String| Failure::new(exit::LAB_FAILED, format!("{at}: {what}"));
@@ -345,9 +345,8 @@ impl<'a> Lab<'a> {
             wanted.push_str(&format!("function {}\n", handler.name));
         }
         wanted.push_str(&record::functions_of_modules(&installed.text));
-        let state = installed.folder.join("state");
         let name = format!("{side}-{placement}-{loads}");
-        let count = || self.count((&at, &name), &state, group, &wanted);
+        let count = || self.count((&at, &name), &installed.folder, group, &wanted);
         let counted = count()?;
         let checksums = |counted: &[Counted]| -> Vec<String> {
             counted.iter().map(|run| run.checksum.clone()).collect()
@@ -425,7 +424,7 @@ impl<'a> Lab<'a> {
             let loads = group_name(group);
             let at = format!("without the driver, {loads}");
             let name = format!("without-{loads}");
-            let counted = self.count((&at, &name), &self.base.state(), group, "")?;
+            let counted = self.count((&at, &name), self.base.folder(), group, "")?;
             let runs = group.iter().zip(&counted).filter(|(job, _)| job.cost);
             let each = runs.map(|(job, counted)| {
                 let operation = exact::operation(&counted.counts, &job.run);
@@ -470,7 +469,7 @@ fn key(group: &[Job]) -> String {
     Sha256::digest(&text).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Snapshots of builds that exist at a time: each takes about 70 MB.
+/// Snapshots of builds that exist at a time: each takes about 120 MB.
 const CHUNK: usize = 6;
 
 fn out_of_turn(at: &str) -> Failure {

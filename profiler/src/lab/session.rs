@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::changed::Changed;
 use super::plan::{Job, Length, RunSpec};
@@ -28,12 +29,13 @@ const OPERATIONS_IF_SLOW: u64 = 60;
 /// most some fifty.
 const OPERATIONS_IF_GENERAL: u64 = 200;
 
-/// Seconds of a CPU that a run takes on a common machine, and an installation, for the expected time.
-const SECONDS_A_RUN: f64 = 0.7;
-const SECONDS_A_RUN_IF_SLOW: f64 = 2.0;
-const SECONDS_A_RUN_IF_GENERAL: f64 = 0.2;
-const SECONDS_AN_INSTALLATION: f64 = 2.0;
-const SECONDS_A_BOOT: f64 = 15.0;
+/// Seconds of a CPU that a run takes, an installation and a boot, for the expected time. They are of one machine: another is as fast
+/// as its last boot was.
+const SECONDS_A_RUN: f64 = 0.5;
+const SECONDS_A_RUN_IF_SLOW: f64 = 1.5;
+const SECONDS_A_RUN_IF_GENERAL: f64 = 0.15;
+const SECONDS_AN_INSTALLATION: f64 = 1.5;
+const SECONDS_A_BOOT: f64 = 8.0;
 
 /// A built-in load, and what load profiles use it for.
 #[derive(Debug, Clone, PartialEq)]
@@ -215,7 +217,8 @@ impl Session {
         self.loads.iter().filter_map(job).collect()
     }
 
-    /// The plan for a reader. On so many of the kernels baseline runs are `cached`, and so many have a `snapshot`.
+    /// The plan for a reader. On so many of the kernels baseline runs are `cached`, and so many have a snapshot; `boot` is how long
+    /// the last boot took here, if there was one.
     #[must_use]
     pub fn text(
         &self,
@@ -223,6 +226,7 @@ impl Session {
         cached: usize,
         snapshots: usize,
         side_by_side: u32,
+        boot: Option<Duration>,
     ) -> String {
         let names = |general: bool| -> Vec<&str> {
             let loads = self.loads.iter().filter(|load| load.is_general() == general);
@@ -249,7 +253,9 @@ impl Session {
         };
         let kinds: Vec<BuiltinKind> = self.loads.iter().map(|load| load.kind).collect();
         let sides = 2 * kernels.len() - cached;
+        let slowness = boot.map_or(1.0, |boot| boot.as_secs_f64() / SECONDS_A_BOOT);
         let seconds = expected(&kinds, sides, side_by_side) + boots as f64 * SECONDS_A_BOOT;
+        let seconds = seconds * slowness;
         format!(
             "kernel    {}\n{kept}handlers  {}: {}\n{with}loads     {}: {}\n\
              general   {}: {}\n\
@@ -484,7 +490,10 @@ mod tests {
     fn the_plan_names_what_is_known_and_what_it_takes() {
         let build = build(&["my_bind_hook"], &[]);
         let session = Session::choose("mine", &[build.clone(), build], &profiles(), &[]).unwrap();
-        let text = |cached, snapshots| session.text(&["6.1", "6.12"], cached, snapshots, 2);
+        let of = |cached, snapshots, boot| {
+            session.text(&["6.1", "6.12"], cached, snapshots, 2, Some(Duration::from_secs(boot)))
+        };
+        let text = |cached, snapshots| of(cached, snapshots, 8);
         assert!(text(0, 0).contains("runs      100, each") && text(0, 0).contains("with 2 boots"));
         assert!(!text(0, 2).contains("cache") && !text(0, 2).contains("boot"));
         assert!(
@@ -493,12 +502,13 @@ mod tests {
         assert!(
             text(2, 2).contains("measured before, from") && text(2, 2).contains("runs      50,")
         );
-        let seconds = |cached, snapshots| -> u32 {
-            let text = text(cached, snapshots);
+        let of_text = |text: String| -> u32 {
             let (_, after) = text.split_once("about ").unwrap();
             after.split(' ').next().unwrap().parse().unwrap()
         };
+        let seconds = |cached, snapshots| of_text(text(cached, snapshots));
         assert!(seconds(2, 2) < seconds(1, 2) && seconds(1, 2) < seconds(1, 1));
+        assert!(of_text(of(0, 1, 32)).abs_diff(4 * seconds(0, 1)) <= 2, "a slower machine");
     }
 
     /// A run under a load, with these calls of handlers.

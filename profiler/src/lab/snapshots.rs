@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::initramfs;
-use super::machine::{Hardware, Machine, MachineError, Spec, Start, qemu};
+use super::machine::{self, Hardware, Machine, MachineError, Spec, Start, qemu};
 use super::wire::Answer;
 use crate::error::{Failure, exit};
 use crate::kernel::btf::Btf;
@@ -22,16 +22,15 @@ use crate::kernel::hooks::{self, Reader};
 use crate::kernel::host::HostFacts;
 use crate::load::{make_private, user_cache};
 
-/// Snapshots that are kept; those that were used longest ago go first. One takes about 70 MB.
+/// Snapshots that are kept; those that were used longest ago go first. One takes about 120 MB.
 const MOST: usize = 8;
 
 /// Longest that a boot may take: ten times what it takes on a machine that does nothing else.
 const BOOT_LIMIT: Duration = Duration::from_secs(300);
 
 /// Changes with what is in a snapshot's folder.
-const LAYOUT: &str = "2";
+const LAYOUT: &str = "3";
 
-const STATE: &str = "state";
 const SYMBOLS: &str = "symbols";
 const FACTS: &str = "facts.json";
 /// What [`Reader`] needs: symbols of data, and types.
@@ -54,14 +53,14 @@ pub(super) struct Facts {
     pub(super) host: HostFacts,
     /// How long the boot took, on the host's clock.
     pub(super) boot_ms: u64,
-    /// Bytes of the state, and their checksum.
+    /// Bytes of the guest's memory and state, and their checksum.
     state: [u64; 2],
 }
 
 impl Base {
-    /// The guest's state.
-    pub(super) fn state(&self) -> PathBuf {
-        self.folder.join(STATE)
+    /// The folder of the guest's memory and state.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// The kernel's functions, as lines of `/proc/kallsyms`.
@@ -96,7 +95,7 @@ impl Base {
     fn open(folder: &Path, key: &str) -> Option<Self> {
         let facts: Facts = serde_json::from_slice(&fs::read(folder.join(FACTS)).ok()?).ok()?;
         let base = Self { folder: folder.to_owned(), facts };
-        let whole = base.facts.key == key && checksum(&base.state()).ok()? == base.facts.state;
+        let whole = base.facts.key == key && machine::checksum(folder).ok()? == base.facts.state;
         whole.then_some(base)
     }
 }
@@ -191,6 +190,7 @@ impl Maker<'_> {
         let spec = Spec {
             hardware: &hardware,
             start: Start::Boot { kernel: &kernel, initramfs: &initramfs },
+            saved_to: Some(folder),
             jobs: &[],
             files: None,
             plugin: None,
@@ -214,7 +214,7 @@ impl Maker<'_> {
             Some(place) => machine.memory(place).map_err(failed)?,
             None => Vec::new(),
         };
-        machine.save(&folder.join(STATE)).map_err(failed)?;
+        machine.save(folder).map_err(failed)?;
         drop(machine);
         let functions = functions_of(&symbols);
         // Functions, too: those that say what a kprobe is.
@@ -224,7 +224,7 @@ impl Maker<'_> {
         {
             fs::write(folder.join(name), bytes).map_err(unwritable)?;
         }
-        let state = checksum(&folder.join(STATE)).map_err(unwritable)?;
+        let state = machine::checksum(folder).map_err(unwritable)?;
         let facts = Facts { key: key.to_owned(), host: *host, boot_ms, state };
         let text = serde_json::to_vec(&facts).map_err(|error| unwritable(error.into()))?;
         fs::write(folder.join(FACTS), text).map_err(unwritable)?;
@@ -290,6 +290,8 @@ pub struct Kept {
     pub folder: PathBuf,
     /// The kernel's release.
     pub release: String,
+    /// How long its boot took, if it says so.
+    pub boot: Option<Duration>,
     /// When it was used last.
     used: SystemTime,
 }
@@ -304,8 +306,11 @@ fn kept_in(cache: &Path) -> Vec<Kept> {
     let of = |entry: fs::DirEntry| {
         let name = entry.file_name().into_string().ok()?;
         let (release, _) = name.rsplit_once('-')?;
-        let used = fs::metadata(entry.path().join(FACTS)).ok()?.modified().ok()?;
-        Some(Kept { folder: entry.path(), release: release.to_owned(), used })
+        let file = entry.path().join(FACTS);
+        let used = fs::metadata(&file).ok()?.modified().ok()?;
+        let facts = fs::read(file).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        let boot = facts.map(|facts: Facts| Duration::from_millis(facts.boot_ms));
+        Some(Kept { folder: entry.path(), release: release.to_owned(), boot, used })
     };
     let mut kept: Vec<Kept> =
         fs::read_dir(cache).into_iter().flatten().flatten().filter_map(of).collect();

@@ -1,11 +1,14 @@
 //! A histogram as it is stored: the interchange form that other tools read, and sparse buckets
 //! that people and this program read. Each holds everything; on reading they must agree.
 
-use std::io::Read as _;
+use std::collections::BTreeMap;
+use std::io::{self, Read as _, Write as _};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use flate2::Compression;
 use flate2::read::ZlibDecoder;
+use flate2::write::ZlibEncoder;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer as _, V2DeflateSerializer};
 use profiler_common::bucket::{HIGHEST_NS, LOWEST_NS};
@@ -122,6 +125,14 @@ impl HistogramLayout {
         Bucket { from_ns, to_ns: from_ns + ((1 << shift) - 1), count }
     }
 
+    /// The counter that durations of `ns` are counted by.
+    fn index(&self, ns: u64) -> u64 {
+        let (sub_buckets, lowest) = (self.sub_buckets(), self.lowest_ns.ilog2());
+        let bits = (ns | ((sub_buckets << lowest) - 1)).ilog2() + 1;
+        let doublings = bits - sub_buckets.ilog2() - lowest;
+        u64::from(doublings) * (sub_buckets / 2) + (ns >> (doublings + lowest))
+    }
+
     /// An empty histogram of this layout.
     pub(crate) fn empty(&self) -> Result<Histogram<u64>, String> {
         Histogram::new_with_bounds(self.lowest_ns, self.highest_ns, self.precision_digits)
@@ -156,6 +167,40 @@ impl Distribution {
             .serialize(histogram, &mut bytes)
             .map_err(|error| EncodeError(error.to_string()))?;
         Ok(Self { v2_deflate_base64: STANDARD.encode(bytes), buckets: buckets_of(histogram) })
+    }
+
+    /// The stored form of a histogram of `layout` in which each duration was recorded so many times; what is beyond the range is in
+    /// the last bucket. That takes memory and time for the durations, not for the counters that the layout has.
+    ///
+    /// # Errors
+    /// As [`Self::encode`].
+    pub(crate) fn of_durations(
+        durations: &[(u64, u64)],
+        layout: &HistogramLayout,
+    ) -> Result<Self, EncodeError> {
+        let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
+        for (ns, times) in durations.iter().filter(|(_, times)| *times > 0) {
+            let count = counts.entry(layout.index((*ns).min(layout.highest_ns))).or_default();
+            *count = count.saturating_add(*times);
+        }
+        let (mut words, mut next) = (Vec::new(), 0);
+        for (&index, &count) in &counts {
+            match index - next {
+                0 => {}
+                // One empty bucket is its count.
+                1 => put_zig_zag_leb128(0, &mut words),
+                empty => put_zig_zag_leb128(-empty.cast_signed(), &mut words),
+            }
+            let word = i64::try_from(count).map_err(|error| EncodeError(error.to_string()))?;
+            put_zig_zag_leb128(word, &mut words);
+            next = index + 1;
+        }
+        if words.is_empty() {
+            put_zig_zag_leb128(0, &mut words);
+        }
+        let packed = deflated(&words, layout).map_err(|error| EncodeError(error.to_string()))?;
+        let buckets = counts.into_iter().map(|(index, count)| layout.bucket(index, count));
+        Ok(Self { v2_deflate_base64: STANDARD.encode(packed), buckets: buckets.collect() })
     }
 
     /// Checks that both forms are of `layout` and agree with each other. That takes memory and time for what is stored, not
@@ -286,6 +331,40 @@ fn zig_zag_leb128(bytes: &[u8]) -> Option<(i64, &[u8])> {
     None
 }
 
+/// Adds such a word.
+fn put_zig_zag_leb128(word: i64, to: &mut Vec<u8>) {
+    let mut value = ((word << 1) ^ (word >> 63)).cast_unsigned();
+    for _ in 1..MAX_VARINT_BYTES {
+        if value < 0x80 {
+            break;
+        }
+        to.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    to.push(value as u8);
+}
+
+/// The deflated V2 form with these words.
+fn deflated(words: &[u8], layout: &HistogramLayout) -> io::Result<Vec<u8>> {
+    let length = |bytes: &[u8]| u32::try_from(bytes.len()).map_err(io::Error::other);
+    let mut plain = V2_COOKIE.to_be_bytes().to_vec();
+    plain.extend(length(words)?.to_be_bytes());
+    // Normalizing offset, and the ratio of values to integers at the end.
+    plain.extend(0_u32.to_be_bytes());
+    plain.extend(u32::from(layout.precision_digits).to_be_bytes());
+    plain.extend(layout.lowest_ns.to_be_bytes());
+    plain.extend(layout.highest_ns.to_be_bytes());
+    plain.extend(1.0_f64.to_be_bytes());
+    plain.extend(words);
+    let mut body = ZlibEncoder::new(Vec::new(), Compression::default());
+    body.write_all(&plain)?;
+    let body = body.finish()?;
+    let mut packed = V2_DEFLATE_COOKIE.to_be_bytes().to_vec();
+    packed.extend(length(&body)?.to_be_bytes());
+    packed.extend(body);
+    Ok(packed)
+}
+
 fn be_u32(bytes: &[u8], at: usize) -> Option<u32> {
     array(bytes, at).map(u32::from_be_bytes)
 }
@@ -316,22 +395,10 @@ impl HistogramLayout {
     pub(super) fn last_bucket_holds(&self, bucket: &Bucket) -> bool {
         bucket.from_ns <= self.highest_ns && self.highest_ns <= bucket.to_ns
     }
-
-    /// An empty stored histogram of this layout.
-    ///
-    /// # Errors
-    /// If no such layout exists.
-    pub fn empty_distribution(&self) -> Result<Distribution, EncodeError> {
-        Distribution::encode(&self.empty().map_err(EncodeError)?)
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
-
-    use flate2::Compression;
-    use flate2::write::ZlibEncoder;
     use proptest::prelude::*;
 
     use super::*;
@@ -463,6 +530,25 @@ mod tests {
     }
 
     proptest! {
+        /// Of all layouts, with durations beyond their range, and with those of one bucket apart.
+        #[test]
+        fn durations_are_stored_as_the_crate_stores_them(
+            durations in prop::collection::vec(
+                (prop_oneof![0..5_000_u64, 0..=u64::MAX], 1..1_u64 << 40), 0..50),
+            digits in 1..=5_u8,
+            lowest_ns in 1..3_000_u64,
+        ) {
+            let layout = HistogramLayout {
+                precision_digits: digits, lowest_ns, highest_ns: 1 << 28, ..LAYOUT
+            };
+            let mut histogram = layout.empty().expect("layout is sound");
+            for (ns, times) in &durations {
+                histogram.saturating_record_n((*ns).min(layout.highest_ns), *times);
+            }
+            let stored = Distribution::of_durations(&durations, &layout).expect("encodes");
+            prop_assert_eq!(stored, Distribution::encode(&histogram).expect("encodes"));
+        }
+
         #[test]
         fn round_trip(values in prop::collection::vec(
             prop_oneof![0..5_000_u64, 0..=60_000_000_000_u64], 0..300),

@@ -61,15 +61,6 @@ impl Durations {
         self.histogram.record_n(value, count)
     }
 
-    /// Records `count` durations of `ns` each; in the last bucket if that is beyond `highest_ns`.
-    pub(crate) fn record_many(&mut self, ns: u64, count: u64, highest_ns: u64) {
-        self.histogram.saturating_record_n(ns.min(highest_ns), count);
-        if count > 0 {
-            let over_range = if ns > highest_ns { count } else { 0 };
-            self.add_exact(ns.saturating_mul(count), ns, ns, over_range);
-        }
-    }
-
     /// Adds the exact figures of durations whose buckets are recorded apart. Without durations, `min_ns` is
     /// `u64::MAX` and the others are 0.
     #[inline]

@@ -2,6 +2,8 @@
 //! code. `cargo xtask test --boot lab` builds them, runs this and sets the variables. The recordings and logs stay in
 //! `target/test/lab`.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
@@ -482,7 +484,10 @@ fn a_qemu_that_does_not_take_the_plugin_is_named_with_the_remedy() {
 fn complete_runs_are_kept_whatever_becomes_of_the_next() {
     let second = |what: &str| format!("case $run in *-1-connect) {what} ;; esac");
     let parts = ["placement 1, connect: it ended before the job did"];
-    assert_ends(&second("(sleep 0.3; kill -KILL $$) &"), exit::LAB_FAILED, 1, &parts);
+    assert_ends(&second("(sleep 0.1; kill -KILL $$) &"), exit::LAB_FAILED, 1, &parts);
+    // As the kernel does where a page of the guest's memory has no room on the disk.
+    let parts = ["placement 1, connect: no room is left for the guest's memory"];
+    assert_ends(&second("(sleep 0.1; kill -BUS $$) &"), exit::LAB_FAILED, 1, &parts);
     let parts = ["placement 1, connect: the plugin in QEMU could not count", "Is a directory"];
     assert_ends(&second("mkdir $run/counts.part"), exit::LAB_FAILED, 1, &parts);
 }
@@ -503,11 +508,15 @@ fn a_damaged_snapshot_is_made_anew() {
     assert!(!measure().contains("snapshot, once"));
     let snapshots = cache.path().join("profiler/snapshots");
     let of_kernel = std::fs::read_dir(&snapshots).unwrap().next().unwrap().unwrap().path();
-    let state = of_kernel.join("state");
-    let mut bytes = std::fs::read(&state).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    std::fs::write(&state, bytes).unwrap();
-    let said = measure();
-    assert!(said.contains("is damaged, and made anew"), "{said}");
+    for file in ["state", "memory"] {
+        let file = File::options().read(true).write(true).open(of_kernel.join(file)).unwrap();
+        // Not in a hole: a kernel lies at 16 MiB.
+        let at = (file.metadata().unwrap().len() / 2).min(17 << 20);
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at).unwrap();
+        file.write_all_at(&[byte[0] ^ 1], at).unwrap();
+        drop(file);
+        let said = measure();
+        assert!(said.contains("is damaged, and made anew"), "{said}");
+    }
 }

@@ -191,10 +191,11 @@ impl Planned {
     pub fn text(&self) -> String {
         let kernels: Vec<&str> = self.benches.iter().map(|bench| &*bench.kernel.release).collect();
         let cached = self.cached.iter().filter(|cached| cached.runs.is_some()).count();
-        let is_kept =
-            |release: &&&str| snapshots::kept().iter().any(|kept| kept.release == ***release);
+        let kept = snapshots::kept();
+        let is_kept = |release: &&&str| kept.iter().any(|kept| kept.release == ***release);
         let snapshots = kernels.iter().filter(is_kept).count();
-        let mut text = self.measured.text(&kernels, cached, snapshots, self.side_by_side);
+        let boot = kept.iter().rev().find_map(|kept| kept.boot);
+        let mut text = self.measured.text(&kernels, cached, snapshots, self.side_by_side, boot);
         let defaults: Vec<String> = self.options.changed_defaults().into_values().collect();
         if !defaults.is_empty() {
             text.push_str(&format!("defaults  {}\n", phrases(&defaults)));

@@ -1,13 +1,9 @@
-//! Loads whose operations the emulator counts, in a process of their own.
+//! Loads whose operations the emulator counts.
 
-use std::fs::File;
-use std::io::{Read as _, Write as _};
 use std::time::Duration;
 
-use nix::sys::wait::waitpid;
-use nix::unistd::{ForkResult, Gid, Uid, fork, pipe, setgid, setgroups, setuid};
+use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
 
-use super::internal;
 use crate::emulator::Counting;
 use crate::error::{Failure, exit};
 use crate::lab::plan::{Length, RunSpec};
@@ -23,29 +19,12 @@ const PROGRAM: &str = "/init";
 /// Operations that warm up, as a part of those that are counted.
 const WARMUP_PART: u32 = 10;
 
-/// Makes the operations of the loads side by side, first a part of them to warm up.
+/// Makes the operations of the loads side by side, first a part of them to warm up. This process may not become root again.
 pub(super) fn count(spec: &RunSpec) -> Result<Vec<LoadRun>, Failure> {
-    let of_pipe = |what: &str| internal(format!("the process of the load: {what}"));
-    let (reader, writer) = pipe().map_err(|errno| of_pipe(errno.desc()))?;
-    // SAFETY: the guest's first process has one thread, so that the child may do all that it could.
-    let child = match unsafe { fork() }.map_err(|errno| of_pipe(errno.desc()))? {
-        ForkResult::Parent { child } => child,
-        ForkResult::Child => {
-            drop(reader);
-            let text = serde_json::to_vec(&in_child(spec)).unwrap_or_default();
-            let written = File::from(writer).write_all(&text);
-            std::process::exit(i32::from(written.is_err()));
-        }
-    };
-    drop(writer);
-    let mut text = Vec::new();
-    File::from(reader).read_to_end(&mut text).map_err(|error| of_pipe(&error.to_string()))?;
-    let ended = waitpid(child, None).map_err(|errno| of_pipe(errno.desc()))?;
-    let loads: Result<Vec<LoadRun>, String> = serde_json::from_slice(&text)
-        .map_err(|error| of_pipe(&format!("it gave no outcome ({error}; {ended:?})")))?;
-    let loads = loads.map_err(|text| Failure::new(exit::LOAD_FAILED, text))?;
+    let failed = |text| Failure::new(exit::LOAD_FAILED, text);
+    let loads = as_user(spec).map_err(failed)?;
     match loads.iter().find_map(|load| failure_of(&load.outcome)) {
-        Some(failure) => Err(Failure::new(exit::LOAD_FAILED, failure.to_string())),
+        Some(failure) => Err(failed(failure.to_string())),
         None => Ok(loads),
     }
 }
@@ -57,7 +36,7 @@ fn failure_of(outcome: &LoadOutcome) -> Option<&LoadFailure> {
     }
 }
 
-fn in_child(spec: &RunSpec) -> Result<Vec<LoadRun>, String> {
+fn as_user(spec: &RunSpec) -> Result<Vec<LoadRun>, String> {
     let user = LoadUser::nobody();
     let needs_root = spec.loads.iter().any(|kind| kind.needs_root());
     if !needs_root && Uid::effective().is_root() {

@@ -10,6 +10,10 @@ mod placement;
 
 use std::path::Path;
 
+use nix::errno::Errno;
+use nix::sys::wait::waitpid;
+use nix::unistd::{ForkResult, fork};
+
 use super::plan::{Length, RunSpec};
 use super::wire::{Answer, GuestFailure, Job};
 use crate::error::{Failure, exit};
@@ -37,7 +41,7 @@ pub fn run() -> Result<(), Failure> {
     let mut channel = prepared.map_err(|error| internal(format!("the guest: {error}")))?;
     let booted = Answer::Booted(Box::new(host::collect()));
     let symbols = std::fs::read("/proc/kallsyms");
-    channel.answer(&booted, &symbols.unwrap_or_default());
+    stand_by(&mut channel, &booted, &symbols.unwrap_or_default())?;
     loop {
         // From a snapshot these are other jobs than before.
         let jobs = match channel.jobs() {
@@ -48,9 +52,33 @@ pub fn run() -> Result<(), Failure> {
             }
         };
         for job in &jobs {
-            let (answer, attachment) =
-                do_job(job, &channel).unwrap_or_else(|failure| (failed(&failure), Vec::new()));
-            channel.answer(&answer, &attachment);
+            match do_job(job, &channel) {
+                Ok((answer @ Answer::Installed(_), symbols)) => {
+                    stand_by(&mut channel, &answer, &symbols)?;
+                }
+                Ok((answer, attachment)) => channel.answer(&answer, &attachment),
+                Err(failure) => channel.answer(&failed(&failure), &[]),
+            }
+        }
+    }
+}
+
+/// Answers from a child, which makes the operations of a load if the host has it do that next, and ends otherwise.
+///
+/// A snapshot is taken where the child answers. So a run that is restored from there starts no process and waits for none: to
+/// translate the kernel's code for that would take QEMU longer than the operations do.
+fn stand_by(channel: &mut Channel, answer: &Answer, attachment: &[u8]) -> Result<(), Failure> {
+    let of_child = |errno: Errno| internal(format!("the process of the load: {}", errno.desc()));
+    // SAFETY: the first process has one thread, so that the child may do all that it could.
+    match unsafe { fork() }.map_err(of_child)? {
+        ForkResult::Parent { child } => waitpid(child, None).map(drop).map_err(of_child),
+        ForkResult::Child => {
+            channel.answer(answer, attachment);
+            if let Ok([Job::Count(runs)]) = channel.jobs().as_deref() {
+                let loads = runs.iter().map(load::count).collect::<Result<_, Failure>>();
+                channel.answer(&loads.map_or_else(|it| failed(&it), Answer::Counted), &[]);
+            }
+            std::process::exit(0)
         }
     }
 }
@@ -62,10 +90,7 @@ fn do_job(job: &Job, channel: &Channel) -> Result<(Answer, Vec<u8>), Failure> {
             install::install(install, &files)
         }
         Job::Remove(name) => install::remove(name).map(|()| (Answer::Removed, Vec::new())),
-        Job::Count(runs) => {
-            let loads = runs.iter().map(load::count).collect::<Result<_, Failure>>()?;
-            Ok((Answer::Counted(loads), Vec::new()))
-        }
+        Job::Count(_) => Err(internal("the process that makes the load's operations has ended")),
         Job::Measure { module, warmup, run } => {
             measure(module, warmup, run).map(|recording| (Answer::Measured, recording))
         }

@@ -1,0 +1,104 @@
+//! A guest's memory as a file, most of which is a hole.
+//!
+//! Machines that are restored map it privately, so that none reads more of it than it uses, and none changes it.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::unistd::{Whence, lseek};
+
+/// Bytes of a page of the guest.
+const PAGE: usize = 4096;
+
+/// Bytes that are read at a time.
+const CHUNK: usize = 1 << 20;
+
+/// Copies the pages that are not empty to a new file of the same size.
+pub(super) fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    let copy = File::create_new(to)?;
+    copy.set_len(from.metadata()?.len())?;
+    each_chunk(&File::open(from)?, |at, bytes| copy.write_all_at(bytes, at))
+}
+
+/// Adds the pages that are not empty to `crc`, and gives their bytes. Where holes lie does not matter: a copy may have others.
+pub(super) fn checksum(file: &Path, crc: &mut flate2::Crc) -> io::Result<u64> {
+    let mut size = 0;
+    each_chunk(&File::open(file)?, |at, bytes| {
+        for (at, page) in (at..).step_by(PAGE).zip(bytes.chunks(PAGE)) {
+            if page != &[0; PAGE][..page.len()] {
+                crc.update(&at.to_le_bytes());
+                crc.update(page);
+                size += page.len() as u64;
+            }
+        }
+        Ok(())
+    })?;
+    Ok(size)
+}
+
+/// Gives `then` what is not a hole, from the beginnings of pages on.
+fn each_chunk(file: &File, mut then: impl FnMut(u64, &[u8]) -> io::Result<()>) -> io::Result<()> {
+    let seek = |at: u64, to: Whence| match lseek(file, at.cast_signed(), to) {
+        Ok(found) => Ok(Some(found.cast_unsigned())),
+        // Nothing but a hole is left: lseek(2).
+        Err(Errno::ENXIO) => Ok(None),
+        Err(errno) => Err(io::Error::from(errno)),
+    };
+    let mut buffer = vec![0; CHUNK];
+    let mut done = 0;
+    while let Some(begin) = seek(done, Whence::SeekData)? {
+        let page = PAGE as u64;
+        let end = seek(begin, Whence::SeekHole)?.unwrap_or(begin).next_multiple_of(page);
+        done = done.max(begin - begin % page);
+        while done < end {
+            let most = (end - done).min(CHUNK as u64) as usize;
+            match file.read_at(&mut buffer[..most], done)? {
+                0 => return Ok(()),
+                bytes => {
+                    then(done, &buffer[..bytes])?;
+                    done += bytes as u64;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_has_the_same_pages_and_a_changed_bit_is_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let [memory, same, dense] =
+            ["memory", "same", "dense"].map(|name| folder.path().join(name));
+        let file = File::create_new(&memory).unwrap();
+        file.set_len(64 << 20).unwrap();
+        file.write_all_at(&[1; 3 * PAGE], 5 * PAGE as u64).unwrap();
+        file.write_all_at(b"last", (64 << 20) - 4).unwrap();
+        file.write_all_at(&[0; PAGE], 9 << 20).unwrap();
+        let sum = |path: &Path| {
+            let mut crc = flate2::Crc::new();
+            (checksum(path, &mut crc).unwrap(), crc.sum())
+        };
+        copy(&memory, &same).unwrap();
+        let bytes = std::fs::read(&memory).unwrap();
+        assert!(std::fs::read(&same).unwrap() == bytes);
+        std::fs::write(&dense, bytes).unwrap();
+        assert_eq!(sum(&memory).0, 4 * PAGE as u64);
+        assert_eq!([sum(&same), sum(&dense)], [sum(&memory); 2]);
+        File::options().write(true).open(&same).unwrap().write_all_at(&[3], 6 << 12).unwrap();
+        assert_ne!(sum(&same), sum(&memory));
+        // The same page elsewhere.
+        let (moved, other) = (folder.path().join("moved"), folder.path().join("other"));
+        for (path, at) in [(&moved, 0), (&other, PAGE as u64)] {
+            File::create_new(path).unwrap().write_all_at(&[1; PAGE], at).unwrap();
+        }
+        assert_ne!(sum(&moved).1, sum(&other).1);
+        assert!(copy(&memory, &same).is_err(), "there is a file");
+    }
+}
