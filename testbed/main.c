@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /* hids_testbed: handlers shaped like those of a HIDS driver, with known truth. */
 #include <linux/module.h>
+#include <linux/string.h>
+#include <linux/tracepoint.h>
 
 #include "testbed.h"
 
@@ -15,6 +17,32 @@ MODULE_PARM_DESC(maxactive,
 static char *secret = "hunter2";
 module_param(secret, charp, 0400);
 MODULE_PARM_DESC(secret, "what only root may read");
+
+static bool every_call;
+module_param(every_call, bool, 0444);
+MODULE_PARM_DESC(every_call, "hook each system call, by the tracepoint sys_enter");
+
+void every_call_handler(void *data, struct pt_regs *regs, long id);
+
+TB_FN void every_call_handler(void *data, struct pt_regs *regs, long id)
+{
+}
+
+static struct tracepoint *sys_enter;
+
+static void find_sys_enter(struct tracepoint *found, void *unused)
+{
+	if (strcmp(found->name, "sys_enter") == 0)
+		sys_enter = found;
+}
+
+static int hook_every_call(void)
+{
+	for_each_kernel_tracepoint(find_sys_enter, NULL);
+	if (!sys_enter)
+		return -ENOENT;
+	return tracepoint_probe_register(sys_enter, every_call_handler, NULL);
+}
 
 static int __init tb_init(void)
 {
@@ -33,12 +61,23 @@ static int __init tb_init(void)
 		pr_err("hids_testbed: cannot create /proc/hids_testbed: %d\n",
 		       err);
 		tb_hooks_unregister();
+		return err;
+	}
+	if (every_call)
+		err = hook_every_call();
+	if (err) {
+		tb_proc_remove();
+		tb_hooks_unregister();
 	}
 	return err;
 }
 
 static void __exit tb_exit(void)
 {
+	if (every_call) {
+		tracepoint_probe_unregister(sys_enter, every_call_handler, NULL);
+		tracepoint_synchronize_unregister();
+	}
 	tb_proc_remove();
 	tb_hooks_unregister();
 }

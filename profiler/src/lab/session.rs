@@ -127,8 +127,13 @@ impl Session {
         if loads.is_empty() {
             return Err("no load profile has a built-in load".to_owned());
         }
-        let general = BuiltinKind::GENERAL.iter();
-        loads.extend(general.map(|kind| Load { kind: *kind, handlers: Vec::new() }));
+        for kind in BuiltinKind::GENERAL {
+            if !loads.iter().any(|load| load.kind == *kind) {
+                loads.push(Load { kind: *kind, handlers: Vec::new() });
+            }
+        }
+        // They come last, in one order, as each finds what those before it have left.
+        loads.sort_by_key(|load| BuiltinKind::GENERAL.iter().position(|kind| *kind == load.kind));
         let has_all = |name: &String| builds.iter().all(|build| build.parameters.contains(name));
         let on: BTreeSet<String> = parameters
             .into_iter()

@@ -20,7 +20,7 @@ macro_rules! built_in {
 }
 
 /// The profiles in this program, by name.
-pub(super) const BUILT_IN: [(&str, &str); 27] = built_in![
+pub(super) const BUILT_IN: [(&str, &str); 28] = built_in![
     "accept",
     "bind",
     "call_usermodehelper",
@@ -29,6 +29,7 @@ pub(super) const BUILT_IN: [(&str, &str); 27] = built_in![
     "do_init_module",
     "elkeid",
     "execve",
+    "execveat",
     "exit",
     "kill",
     "link",

@@ -201,6 +201,37 @@ fn a_change_of_the_code_is_measured_to_the_instruction() {
     }
 }
 
+/// A tracepoint on each system call is in no other load's way, so that one call more costs as much as another.
+#[test]
+#[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
+fn a_hook_on_every_system_call_makes_each_dearer_by_the_same() {
+    let operation = |load: &str, hooked: u8| {
+        let file = out().join(format!("every-call-{load}-{hooked}.json"));
+        let mut command = profiler();
+        command.arg("lab").arg("--kernel").arg(given("PROFILER_LAB_KERNEL"));
+        command.arg("--module").arg(baseline()).args([
+            "--quiet",
+            "--verify",
+            "--operations",
+            "200",
+        ]);
+        command.args(["--builtin", load, "--handler", "every_call_handler"]);
+        command.args(["--module-params", &format!("every_call={hooked}"), "--json"]).arg(&file);
+        succeed(command);
+        let recording = Recording::read(&file).unwrap();
+        (recording.driver_costs[0].with_ns, recording.handlers[0].count)
+    };
+    let calls = [("getppid", 1), ("futex", 1), ("pipe", 2)].map(|(load, calls)| {
+        let ((before, none), (after, hits)) = (operation(load, 0), operation(load, 1));
+        assert_eq!(none, 0, "{load}");
+        assert!(hits >= 200 * calls, "{load}: {hits} calls of the handler");
+        (after - before) / calls as f64
+    });
+    println!("a system call takes {calls:?} more");
+    assert!(calls[0] >= 10.0, "{calls:?}");
+    assert!(calls.iter().all(|more| (more - calls[0]).abs() < 1e-9), "{calls:?}");
+}
+
 #[test]
 #[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
 fn the_change_is_explained() {
