@@ -13,6 +13,9 @@ use crate::x86::{self, Kind};
 /// No parent: a call from outside of all watched functions.
 pub(crate) const ROOT: u32 = u32::MAX;
 
+/// The slot of what is on a level from its begin to its end: no call or return is by it.
+const OUTERMOST: u64 = u64::MAX;
+
 /// Sums over all instructions of the kernel so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Sums {
@@ -119,10 +122,12 @@ pub(crate) struct Calls {
     pub(crate) ended: u64,
     /// Whose stack was left without a return.
     pub(crate) abandoned: u64,
-    /// Into which an interrupt or exception fell.
+    /// Into which an interrupt fell.
     pub(crate) interrupted: u64,
     /// Instructions of these interrupts, which are in no other figure.
     pub(crate) interrupts: u64,
+    /// Halves of iterations of string instructions in the calls that ended and in what they called.
+    pub(crate) half_iterations: u64,
     /// Calls by their instructions, those of what they called among them.
     pub(crate) inclusive: HashMap<u64, u64>,
     /// Calls by the instructions of the function itself.
@@ -136,6 +141,7 @@ struct Frame {
     watched: bool,
     own: u64,
     clock_before: u64,
+    half_iterations_before: u64,
     interrupts_before: u64,
 }
 
@@ -155,12 +161,16 @@ struct Level {
     entries: Vec<Entry>,
     /// Instructions executed on this level.
     clock: u64,
+    /// Halves of iterations on this level.
+    half_iterations: u64,
     /// Those of interrupts of this level.
     interrupts: u64,
     /// Address of the instruction before the interrupt.
     interrupted: u64,
     /// It is a system call, or an exception in one.
     system_call: bool,
+    /// It is an exception that a call on the level below caused, whose part it is.
+    caused: bool,
 }
 
 #[derive(Debug)]
@@ -208,6 +218,11 @@ pub(crate) struct Counter {
     operation: Option<u64>,
     /// Operations by these instructions.
     pub(crate) operations: HashMap<u64, u64>,
+    /// Halves of iterations of system calls during all operations.
+    pub(crate) half_iterations: u64,
+    /// Instructions of watched functions during all operations that are in no system call: in threads of the kernel,
+    /// interrupts and faults of user space.
+    pub(crate) elsewhere: u64,
     tasks: HashMap<u64, Task>,
     current: Option<Task>,
     event: Event,
@@ -234,6 +249,8 @@ impl Counter {
             calls: HashMap::new(),
             operation: None,
             operations: HashMap::new(),
+            half_iterations: 0,
+            elsewhere: 0,
             tasks: HashMap::new(),
             current: None,
             event: Event::None,
@@ -364,9 +381,16 @@ impl Counter {
         let Some(level) = self.current.as_mut().and_then(|task| task.levels.last_mut()) else {
             return whole;
         };
+        let half_iterations = now.half_iterations - self.started.half_iterations;
         level.clock += executed;
-        if let (true, Some(sum)) = (level.system_call, &mut self.operation) {
-            *sum += executed;
+        level.half_iterations += half_iterations;
+        match &mut self.operation {
+            Some(sum) if level.system_call => {
+                *sum += executed;
+                self.half_iterations += half_iterations;
+            }
+            Some(_) if matches!(self.running, Running::Node(_)) => self.elsewhere += executed,
+            _ => {}
         }
         let Running::Node(node) = self.running else { return whole };
         if let Some(frame) = level.entries.iter_mut().rev().find_map(|entry| entry.frame.as_mut()) {
@@ -374,7 +398,7 @@ impl Counter {
         }
         let sums = &mut self.nodes[node as usize].sums;
         sums.instructions += executed;
-        sums.half_iterations += now.half_iterations - self.started.half_iterations;
+        sums.half_iterations += half_iterations;
         if executed == u64::from(previous.instructions) {
             if let Some(cell) = previous.cell {
                 self.cells[cell as usize].times += 1;
@@ -501,6 +525,7 @@ impl Counter {
         let interrupts = level.interrupts - frame.interrupts_before;
         calls.interrupted += u64::from(interrupts > 0);
         calls.interrupts += interrupts;
+        calls.half_iterations += level.half_iterations - frame.half_iterations_before;
     }
 
     fn leave_if_empty(&mut self) {
@@ -514,11 +539,15 @@ impl Counter {
     }
 
     fn interrupt(&mut self, place: BlockPlace) {
-        let interrupted = self.previous.last;
+        let (interrupted, by) = (self.previous.last, self.node());
         if let Some(task) = &mut self.current {
             let within = task.levels.last().is_some_and(|level| level.system_call);
             let system_call = within && place.exception;
-            task.levels.push(Level { interrupted, system_call, ..Level::default() });
+            let caused = place.exception && by.is_some_and(|node| node != ROOT);
+            task.levels.push(Level { interrupted, system_call, caused, ..Level::default() });
+            if let (Some(by), true) = (by, caused) {
+                self.push_below(by, place, OUTERMOST, true);
+            }
         }
     }
 
@@ -533,7 +562,13 @@ impl Counter {
         let Some(ended) = task.levels.pop() else { return };
         self.previous.last = ended.interrupted;
         if let Some(level) = task.levels.last_mut() {
-            level.interrupts += ended.clock + ended.interrupts;
+            level.interrupts += ended.interrupts;
+            if ended.caused {
+                level.clock += ended.clock;
+                level.half_iterations += ended.half_iterations;
+            } else {
+                level.interrupts += ended.clock;
+            }
         }
     }
 
@@ -561,6 +596,15 @@ impl Counter {
                 self.enter_root(place, event);
             }
             return;
+        }
+        let name = &self.symbols.functions[place.function as usize].name;
+        match event {
+            Event::Return(slot) if x86::is_return_trampoline(name) => {
+                return self.push(place, slot, true);
+            }
+            // Without the slot, after an interrupt, it is its caller's.
+            Event::None if x86::is_return_trampoline(name) || x86::is_kprobe_page(name) => return,
+            _ => {}
         }
         let Some(top) = self.top() else { return };
         let (slot, sure) = (top.slot, top.sure);
@@ -612,7 +656,10 @@ impl Counter {
     }
 
     fn push(&mut self, place: BlockPlace, slot: u64, sure: bool) {
-        let parent = self.node().unwrap_or(ROOT);
+        self.push_below(self.node().unwrap_or(ROOT), place, slot, sure);
+    }
+
+    fn push_below(&mut self, parent: u32, place: BlockPlace, slot: u64, sure: bool) {
         let Some(level) = self.current.as_mut().and_then(|task| task.levels.last_mut()) else {
             return;
         };
@@ -634,6 +681,7 @@ impl Counter {
             watched: place.watched,
             own: 0,
             clock_before: level.clock,
+            half_iterations_before: level.half_iterations,
             interrupts_before: level.interrupts,
         };
         level.entries.push(Entry { slot, sure, frame: Some(frame) });

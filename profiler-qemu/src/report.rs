@@ -31,8 +31,13 @@ fn write_all(counter: &Counter, path: &Path) -> io::Result<()> {
     for (id, calls) in watched {
         writeln!(
             out,
-            "calls {id} {} {} {} {} {}",
-            calls.entered, calls.ended, calls.abandoned, calls.interrupted, calls.interrupts
+            "calls {id} {} {} {} {} {} {}",
+            calls.entered,
+            calls.ended,
+            calls.abandoned,
+            calls.interrupted,
+            calls.interrupts,
+            calls.half_iterations / 2
         )?;
         for (word, values) in [("inclusive", &calls.inclusive), ("own", &calls.own)] {
             let mut values: Vec<_> = values.iter().collect();
@@ -67,6 +72,7 @@ fn write_all(counter: &Counter, path: &Path) -> io::Result<()> {
     for (instructions, times) in operations {
         writeln!(out, "operation {instructions} {times}")?;
     }
+    writeln!(out, "operations {} {}", counter.half_iterations / 2, counter.elsewhere)?;
     writeln!(out, "end")?;
     out.into_inner().map_err(|error| error.into_error())?.sync_all()
 }

@@ -98,7 +98,7 @@ pub(crate) fn is_fault(name: &str) -> bool {
 
 /// Whether an exception begins at the function of this name: the code that it fell into has caused it, other than an interrupt.
 pub(crate) fn is_exception(name: &str) -> bool {
-    name.starts_with("asm_exc_")
+    name.starts_with("asm_exc_") && !matches!(name, "asm_exc_nmi" | "asm_exc_machine_check")
 }
 
 /// Whether system calls are made in the function of this name: those of 64-bit programs, then those of 32-bit ones, by the name
@@ -116,6 +116,17 @@ pub(crate) const SWITCH: &str = "__switch_to_asm";
 /// Whether the function of this name goes on to one that its caller chose. Its own return is that function's.
 pub(crate) fn is_thunk(name: &str) -> bool {
     name.starts_with("__x86_indirect_")
+}
+
+/// Whether the function of this name runs in the place of a function's return: a probe of returns has replaced the return
+/// address (`arch/x86/kernel/rethook.c`, before Linux 6.1 `kprobes/core.c`). Its own return is by the same slot of the stack.
+pub(crate) fn is_return_trampoline(name: &str) -> bool {
+    matches!(name, "arch_rethook_trampoline" | "kretprobe_trampoline" | "__kretprobe_trampoline")
+}
+
+/// Whether it holds instructions of kprobed functions, which jump there and are jumped back to (`kernel/kprobes.c`).
+pub(crate) fn is_kprobe_page(name: &str) -> bool {
+    matches!(name, "kprobe_insn_page" | "kprobe_optinsn_page")
 }
 
 /// Symbols around the code of entries, the only code whose `iret` ends an interrupt: `sync_core()` has one, too.

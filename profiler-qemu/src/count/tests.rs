@@ -51,7 +51,12 @@ struct Player {
 
 impl Player {
     fn new() -> Self {
-        let symbols = symbols::parse(KALLSYMS).unwrap();
+        Self::of(KALLSYMS)
+    }
+
+    /// With a request's text.
+    fn of(text: &str) -> Self {
+        let symbols = symbols::parse(text).unwrap();
         Self { counter: Counter::new(symbols, 1), sums: Sums::default(), executing: 0 }
     }
 
@@ -171,6 +176,45 @@ fn an_operation_has_what_its_system_calls_execute() {
     assert_eq!(player.counter.nodes.iter().map(of).collect::<Vec<_>>(), [(ROOT, 5, 20)]);
 }
 
+/// The handler calls a function whose return is probed, and then another; with an interrupt before the trampoline, too.
+#[test]
+fn a_probed_return_leaves_no_trampoline_on_its_caller() {
+    let names = ["arch_rethook_trampoline", "kretprobe_trampoline", "__kretprobe_trampoline"];
+    for (name, interrupted) in names.iter().flat_map(|name| [(name, false), (name, true)]) {
+        let text = KALLSYMS.replace("do_syscall\n", &format!("{name}\n"));
+        let mut player = Player::of(&text);
+        let (slot, trampoline) = (A - 0x40, SYSCALL - 0x10);
+        player.run(SCHEDULE, 1, Event::Call(A)).run(HANDLER, 3, Event::Call(slot));
+        player.run(HELPER, 10, Event::Return(slot));
+        if interrupted {
+            player.run(TIMER, 9, Event::Call(IRQ)).run(MEMCPY, 3, Event::Return(IRQ));
+            player.run(INTERRUPT_RETURN, 1, Event::None);
+        }
+        player
+            .run(trampoline, 20, Event::Call(slot - 0xb0))
+            .run(MEMCPY, 30, Event::Return(slot - 0xb0))
+            .run(trampoline + 0x40, 20, Event::Return(slot))
+            .run(HANDLER + 0x20, 100, Event::Call(slot))
+            .run(MEMCPY, 7, Event::Return(slot))
+            .end(HANDLER + 0x80, A);
+        let own = if interrupted { 3 + 100 + 1 + 40 } else { 3 + 100 + 1 };
+        assert_eq!(player.inclusive(HANDLER), [(3 + 10 + 70 + 100 + 7 + 1, 1)], "{name}");
+        assert_eq!(player.calls(HANDLER).own, HashMap::from([(own, 1)]), "{name}");
+        let below = player.counter.nodes.iter().filter(|node| node.parent == 0);
+        // Of the helper, the trampoline and memcpy; or of the helper, and of memcpy twice.
+        assert_eq!(below.map(|node| node.calls).sum::<u64>(), 3, "{name}");
+    }
+}
+
+/// An optimised kprobe's jump to its copied instructions, at the first byte of their page, and back.
+#[test]
+fn a_page_of_kprobes_is_the_function_that_jumps_there() {
+    let mut player = Player::of(&KALLSYMS.replace("do_syscall\n", "kprobe_optinsn_page\n"));
+    player.run(SCHEDULE, 1, Event::Call(A)).run(HANDLER, 3, Event::None);
+    player.run(SYSCALL - 0x10, 9, Event::None).end(HANDLER + 0x20, A);
+    assert_eq!(player.calls(HANDLER).own, HashMap::from([(13, 1)]));
+}
+
 #[test]
 fn a_recursion_has_a_call_for_each_level() {
     let mut player = Player::new();
@@ -262,9 +306,7 @@ fn a_block_of_an_earlier_count_is_looked_up_anew() {
 #[test]
 fn a_function_without_a_symbol_is_named_by_its_place() {
     let text = KALLSYMS.replace("module driver", "module driver ffffffffbffff000 8192");
-    let symbols = symbols::parse(&text).unwrap();
-    let mut player =
-        Player { counter: Counter::new(symbols, 1), sums: Sums::default(), executing: 0 };
+    let mut player = Player::of(&text);
     for _ in 0..2 {
         player
             .run(SYSCALL, 1, Event::Call(A))
@@ -345,41 +387,124 @@ fn what_an_interrupt_does_to_the_stack_is_no_call_or_return() {
     assert_eq!(player.inclusive(HANDLER), [(4, 1)]);
 }
 
+/// The handler reads memory that is not there: the kernel's work on it is the handler's, a timer that fell into that is not.
 #[test]
-fn the_instruction_of_a_fault_counts_once() {
+fn a_fault_belongs_to_what_caused_it_and_its_instruction_counts_once() {
     let mut player = Player::new();
     player
         .run(SYSCALL, 1, Event::Call(A))
         // The third of five faults, and is begun again after it.
         .part(HANDLER, 5, 3, Event::None)
-        .run(FAULT, 30, Event::None)
-        .run(INTERRUPT_RETURN, 1, Event::None)
+        .run(FAULT, 1_000, Event::Call(A - 0x200))
+        .run(MEMCPY, 3_000, Event::None)
+        .run(TIMER, 70, Event::Call(IRQ))
+        .run(HELPER, 3, Event::Return(IRQ))
+        .run(INTERRUPT_RETURN, 20, Event::None)
+        .run(MEMCPY + 0x20, 500, Event::Return(A - 0x200))
+        .run(FAULT + 0x40, 490, Event::None)
+        .run(INTERRUPT_RETURN, 10, Event::None)
         .run(HANDLER + 2, 3, Event::Return(A))
         .run(SYSCALL, 1, Event::None);
-    assert_eq!(player.inclusive(HANDLER), [(5, 1)]);
-    assert_eq!(player.calls(HANDLER).interrupts, 31);
+    assert_eq!(player.inclusive(HANDLER), [(5 + 5_000, 1)]);
+    let calls = player.calls(HANDLER);
+    assert_eq!(calls.own, HashMap::from([(5, 1)]));
+    assert_eq!((calls.interrupted, calls.interrupts, calls.ended), (1, 93, 1));
+    assert_eq!(player.inclusive(HELPER), [(3, 1)]);
+    let functions = &player.counter.symbols.functions;
+    let of = |node: &Node| {
+        let name = &*functions[node.function as usize].name;
+        (name, node.parent, node.calls, node.sums.instructions)
+    };
+    let nodes: Vec<_> = player.counter.nodes.iter().map(of).collect();
+    let fault = ("asm_exc_page_fault", 0, 1, 1_490);
+    let end = ("common_interrupt_return", 1, 1, 10);
+    let rest = [fault, ("memcpy", 1, 1, 3_500), ("helper", ROOT, 1, 3), end];
+    assert_eq!((&nodes[0], &nodes[1..]), (&("handler", ROOT, 1, 5), &rest[..]));
     let lines: Vec<_> = player
         .counter
         .cells
         .iter()
-        .filter(|cell| cell.times > 0)
+        .filter(|cell| cell.node == 0 && cell.times > 0)
         .map(|cell| player.counter.code[cell.code as usize].sizes.len())
         .collect();
     assert_eq!(lines, [2, 3]);
 }
 
+/// A WARN in a handler (`ud2`), and in that a breakpoint whose handler is watched.
 #[test]
-fn a_string_instruction_counts_once_however_often_it_repeats() {
+fn exceptions_within_each_other_are_all_the_callers() {
+    let mut player = Player::of(&KALLSYMS.replace("asm_exc_page_fault", "asm_exc_invalid_op"));
+    player
+        .run(SYSCALL, 1, Event::Call(A))
+        .run(HANDLER, 3, Event::None)
+        .run(FAULT, 100, Event::None)
+        .run(BREAKPOINT, 30, Event::Call(A - 0x300))
+        .run(HELPER, 4, Event::Return(A - 0x300))
+        .run(BREAKPOINT + 0x20, 5, Event::None)
+        .run(INTERRUPT_RETURN, 1, Event::None)
+        .run(FAULT + 0x20, 10, Event::None)
+        .run(INTERRUPT_RETURN, 1, Event::None)
+        .run(HANDLER + 0x20, 2, Event::Return(A))
+        .run(SYSCALL, 1, Event::None);
+    // `ud2` is no instruction that has ended, and is not begun again.
+    assert_eq!(player.inclusive(HANDLER), [(2 + 100 + 40 + 11 + 2, 1)]);
+    assert_eq!(player.inclusive(HELPER), [(4, 1)]);
+    let calls = player.calls(HANDLER);
+    assert_eq!((calls.interrupts, calls.abandoned, calls.ended), (0, 0, 1));
+}
+
+/// Of a helper that clears memory by a `rep stosq`, interrupted between two iterations, with a fault at one.
+#[test]
+fn a_string_instruction_counts_once_and_its_iterations_are_the_calls() {
     let mut player = Player::new();
-    player.run(SYSCALL, 1, Event::Call(A)).run(HANDLER, 3, Event::None);
-    let last = HANDLER + 2;
-    for _ in 0..10 {
-        player.block(last, 1, 1, Event::None, true);
-    }
-    // Interrupted between two iterations.
+    player.counter.operation(true);
+    player.run(SYSCALL, 1, Event::Call(A)).run(SYSTEM_CALL, 5, Event::Call(A - 0x40));
+    player.run(HANDLER, 3, Event::Call(A - 0x80)).run(HELPER, 3, Event::None);
+    let iterate = |player: &mut Player, address: u64, times: u64| {
+        for _ in 0..times {
+            player.block(address, 1, 1, Event::None, true);
+            player.sums.half_iterations += 2;
+        }
+    };
+    iterate(&mut player, HELPER + 2, 10);
     player.run(TIMER, 9, Event::None).run(INTERRUPT_RETURN, 1, Event::None);
-    player.block(last, 1, 1, Event::None, true).end(HANDLER + 3, A);
-    assert_eq!(player.inclusive(HANDLER), [(4, 1)]);
+    iterate(&mut player, HELPER + 2, 1);
+    player.run(FAULT, 7, Event::None);
+    iterate(&mut player, MEMCPY, 2);
+    player.run(INTERRUPT_RETURN, 1, Event::None);
+    iterate(&mut player, HELPER + 2, 1_000);
+    player.run(HELPER + 3, 1, Event::Return(A - 0x80)).run(HANDLER + 3, 1, Event::Return(A - 0x40));
+    player.run(SYSTEM_CALL + 0x20, 2, Event::Return(A)).run(SYSCALL, 1, Event::None);
+    player.counter.operation(false);
+    for function in [HANDLER, HELPER] {
+        assert_eq!(player.calls(function).half_iterations, 2 * 1_013);
+    }
+    assert_eq!(player.counter.half_iterations, 2 * 1_013);
+    assert_eq!((player.counter.elsewhere, player.counter.operations.len()), (0, 1));
+    assert_eq!(player.inclusive(HANDLER), [(4 + 4 + 9, 1)]);
+}
+
+/// A work item that a handler has queued runs in a thread of the kernel, and a timer of the driver in an interrupt.
+#[test]
+fn what_runs_outside_of_system_calls_is_no_operations() {
+    let mut player = Player::new();
+    let work = |player: &mut Player| {
+        player.run(SCHEDULE, 1, Event::Call(B)).run(HELPER, 40, Event::Call(B - 0x40));
+        player.run(MEMCPY, 10, Event::Return(B - 0x40)).run(HELPER + 0x20, 1, Event::Return(B));
+        player.run(SCHEDULE + 0x20, 1, Event::None);
+    };
+    work(&mut player);
+    player.counter.operation(true);
+    player.run(SYSCALL, 1, Event::Call(A)).run(SYSTEM_CALL, 5, Event::Call(A - 0x40));
+    player.run(HANDLER, 3, Event::Return(A - 0x40)).run(SYSTEM_CALL + 0x20, 2, Event::None);
+    player.run(TIMER, 20, Event::Call(IRQ)).run(HELPER, 6, Event::Return(IRQ));
+    player.run(INTERRUPT_RETURN, 2, Event::None).run(SYSTEM_CALL + 0x30, 1, Event::Return(A));
+    player.run(SYSCALL + 0x20, 1, Event::None);
+    work(&mut player);
+    player.counter.operation(false);
+    work(&mut player);
+    assert_eq!(player.counter.operations, HashMap::from([(11, 1)]));
+    assert_eq!(player.counter.elsewhere, 6 + 51);
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub struct SidesArgs {
     #[arg(last = true, value_name = "CANDIDATE")]
     pub candidate: Vec<PathBuf>,
     /// Compare although the runs differ in this: clock, backend, kernel, machine, mitigations, modules,
-    /// module-build (among the runs of one side), parameters, load, precision, window or tool
+    /// module-build (among the runs of one side), parameters, load, tests, errors, precision, window or tool
     /// (repeatable, or several with commas).
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     pub allow_different: Vec<What>,

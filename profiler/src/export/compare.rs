@@ -144,7 +144,7 @@ fn cells(change: &ChangeRecord) -> [String; 8] {
     let dash = || "-".to_owned();
     let value = |value: Option<f64>| {
         value.map_or_else(dash, |value| match change.statistic {
-            Statistic::Count => format!("{value:.1}"),
+            Statistic::Count | Statistic::Repeated => format!("{value:.1}"),
             _ => figure(value, change.meter()),
         })
     };

@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 
 use super::compare::{describe, heading, markdown_cell};
 use super::junit::{self, Case, Status};
-use super::verdict::{GateReport, LeftOut, Reason, figure};
+use super::verdict::{FEWER, GateReport, LeftOut, Reason, quantity};
 use super::{cell::clean, grid};
 use crate::recording::Meter;
 use crate::text::{listed, phrases, plural};
-use crate::verdict::{Outcome, Verdict};
+use crate::verdict::{Outcome, Statistic, Verdict};
 
 type Line = crate::verdict::Line<String>;
 
@@ -110,12 +110,15 @@ pub(super) fn points(report: &GateReport) -> Vec<(&'static str, String)> {
     points.extend(defaults(report));
     points.extend(changes(report));
     for line in &report.lines {
-        let is_explained = is_explained(report, line);
+        // A reason says what calls take, and not how often something happens.
+        let is_explained =
+            line.statistic.is_none_or(Statistic::is_of_tree) && is_explained(report, line);
         let what = match line.verdict {
             Verdict::Fail if !is_explained || line.budget.is_some() => "fail",
             Verdict::Inconclusive | Verdict::Insufficient | Verdict::Vanished => "undecided",
             Verdict::New => "new",
             Verdict::Pass if line.improved && !is_explained => "faster",
+            Verdict::Pass if line.is_of_calls() && line.evidence.starts_with(FEWER) => "calls",
             _ => continue,
         };
         points.push((what, format!("{} {}: {}", line.subject(), line.figure(), line.evidence)));
@@ -348,8 +351,7 @@ pub(super) fn rule(report: &GateReport) -> String {
 fn runs_behind(line: &Line) -> String {
     let Some(change) = &line.change else { return String::new() };
     let list = |runs: &[Option<f64>]| {
-        let shown =
-            |run: &Option<f64>| run.map_or("-".to_owned(), |value| figure(value, change.meter()));
+        let shown = |run: &Option<f64>| run.map_or("-".to_owned(), |value| quantity(value, change));
         runs.iter().map(shown).collect::<Vec<_>>().join(", ")
     };
     if line.statistic.is_none() {

@@ -29,14 +29,14 @@ impl Exporter for Markdown {
         text.push('\n');
         let self_times: Vec<_> = self_time::rows(recording, unit).collect();
         if !self_times.is_empty() {
-            let columns = self_time::HEADER.iter().take(self_time::columns(recording));
-            let names = columns.map(|name| match *name {
-                "handler" | "of average" => (*name).to_owned(),
+            let columns = self_time::header(recording);
+            let names = columns.iter().map(|name| match *name {
+                "handler" | "of average" | "repeated" => (*name).to_owned(),
                 _ => format!("{name}, {unit}"),
             });
             header(&mut text, &names.collect::<Vec<_>>());
             for [name, figures @ ..] in &self_times {
-                let figures = figures.iter().take(self_time::columns(recording) - 1);
+                let figures = figures.iter().take(self_time::header(recording).len() - 1);
                 line(
                     &mut text,
                     std::iter::once(code(name)).chain(figures.map(|cell| escape(cell))),

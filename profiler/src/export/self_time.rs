@@ -8,7 +8,7 @@ use super::{
 };
 use crate::recording::{HandlerRecording, Meter, Recording, SelfTimeRecording};
 
-pub(super) const HEADER: [&str; 9] = [
+const HEADER: [&str; 9] = [
     "handler",
     "average",
     "self average",
@@ -23,18 +23,21 @@ pub(super) const HEADER: [&str; 9] = [
 /// Averages of each handler with a self time, in parts that add up: self time, handlers inside it, and
 /// their probes. `None` if there are none.
 pub(super) fn self_times(recording: &Recording, unit: Unit, width: Option<u16>) -> Option<String> {
-    let columns = columns(recording);
+    let header = header(recording);
     let rows: Vec<Row> =
-        rows(recording, unit).map(|row| Row::from(row.into_iter().take(columns))).collect();
-    (!rows.is_empty()).then(|| grid::figures(&HEADER[..columns], rows.into_iter(), width))
+        rows(recording, unit).map(|row| Row::from(row.into_iter().take(header.len()))).collect();
+    (!rows.is_empty()).then(|| grid::figures(&header, rows.into_iter(), width))
 }
 
-/// How many of the columns there are: without probes, none of theirs.
-pub(super) fn columns(recording: &Recording) -> usize {
-    match recording.meter {
-        Meter::Probes => HEADER.len(),
-        Meter::Exact => HEADER.len() - 2,
-    }
+/// The columns: without probes none of theirs, and instructions that repeat where some do.
+pub(super) fn header(recording: &Recording) -> Vec<&'static str> {
+    let (of_all, of_probes) = HEADER.split_at(HEADER.len() - 2);
+    let more = match recording.meter {
+        Meter::Probes => of_probes,
+        Meter::Exact if recording.shown().any(|it| it.repeated > Some(0)) => &["repeated"],
+        Meter::Exact => &[],
+    };
+    [of_all, more].concat()
 }
 
 /// The table's cells.
@@ -56,6 +59,11 @@ fn cells(
         mean.map_or("-".to_owned(), |ns| unit.average(ns))
     };
     let quantile = |q| own.quantile_ns(q).map_or("-".to_owned(), |ns| unit.exact(ns));
+    let more = match handler.repeated {
+        Some(iterations) => crate::stats::mean(iterations, handler.count)
+            .map_or("-".to_owned(), |mean| format!("{mean:.1}")),
+        None => average(own.probes_ns),
+    };
     let share = if handler.sum_ns == 0 {
         "-".to_owned()
     } else {
@@ -69,7 +77,7 @@ fn cells(
         quantile(0.95),
         quantile(0.99),
         average(handler.sum_ns.saturating_sub(own.sum_ns.saturating_add(own.probes_ns))),
-        average(own.probes_ns),
+        more,
         share,
     ]
 }

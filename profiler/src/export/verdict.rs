@@ -14,12 +14,12 @@ use crate::error::exit;
 use crate::recording::{Clock, Meter, Tool};
 use crate::text::listed;
 use crate::verdict::{
-    self, CONFIDENCE, ChangeRecord, DesignKind, Gate, Line, Outcome, Part, Run, Sides, Verdict,
-    load_of, subject,
+    self, CONFIDENCE, ChangeRecord, DesignKind, Gate, Line, Outcome, Part, Run, Sides, Statistic,
+    Verdict, load_of, subject,
 };
 pub use causes::{Cause, Reached};
 pub use reasons::{Changed, Reason};
-pub(crate) use words::{figure, refusal};
+pub(crate) use words::{FEWER, figure, quantity, refusal};
 
 /// The field `schema` of a stored comparison.
 pub const COMPARE_SCHEMA: &str = "profiler/compare";
@@ -318,7 +318,7 @@ impl GateReport {
             return self.summary.clone();
         }
         let kinds: [fn(&Line<String>) -> bool; 3] = [
-            |line| line.verdict == Verdict::Fail,
+            |line| line.verdict == Verdict::Fail && !line.is_of_calls(),
             |line| line.improved,
             |line| {
                 matches!(
@@ -332,6 +332,7 @@ impl GateReport {
             of_handlers.filter(|line| is(line)).map(Line::subject).collect::<BTreeSet<_>>().len()
         };
         let judged = handlers(|_| true);
+        let more_often = handlers(|line| line.verdict == Verdict::Fail && line.is_of_calls());
         let [slower, faster, undecided] = kinds.map(handlers);
         let mut text = match slower {
             _ if judged == 0 => "no load reached a handler".to_owned(),
@@ -339,7 +340,9 @@ impl GateReport {
             1 => "1 handler became slower".to_owned(),
             more => format!("{more} handlers became slower"),
         };
-        for (count, what) in [(faster, "faster"), (undecided, "undecided")] {
+        for (count, what) in
+            [(more_often, "called more often"), (faster, "faster"), (undecided, "undecided")]
+        {
             if count > 0 {
                 text.push_str(&format!(", {count} {what}"));
             }
@@ -402,6 +405,12 @@ impl<E> Line<E> {
     #[must_use]
     pub fn subject(&self) -> String {
         subject(self.part.as_deref(), &self.handler)
+    }
+
+    /// Whether it is about how often a handler is called.
+    #[must_use]
+    pub fn is_of_calls(&self) -> bool {
+        self.statistic == Some(Statistic::Count)
     }
 
     /// The figure or the budget, or `handler` if the line is about the whole handler.

@@ -1,9 +1,10 @@
 //! What the plugin in QEMU has counted: reads its file, which `profiler-qemu/src/report.rs` writes.
 //!
 //! Lines of words: `profiler-qemu 1`; `function ID ADDRESS NAME MODULE` (`-` is the kernel image); `calls FUNCTION
-//! ENTERED ENDED ABANDONED INTERRUPTED INTERRUPTS`; `inclusive` and `own FUNCTION INSTRUCTIONS CALLS`; `node ID PARENT FUNCTION
+//! ENTERED ENDED ABANDONED INTERRUPTED INTERRUPTS ITERATIONS`; `inclusive` and `own FUNCTION INSTRUCTIONS CALLS`; `node ID PARENT FUNCTION
 //! CALLS INSTRUCTIONS ITERATIONS`; `code NODE TIMES ADDRESS SIZE...`, instructions one after the other by
-//! their sizes; `operation INSTRUCTIONS TIMES`, of all system calls during an operation of the load; `end`. Addresses are hexadecimal. The guest can write to the file, so nothing in it is believed.
+//! their sizes; `operation INSTRUCTIONS TIMES`, of all system calls during an operation of the load; `operations ITERATIONS ELSEWHERE`, of all
+//! operations: iterations in their system calls, and instructions of watched functions meanwhile outside of these; `end`. Addresses are hexadecimal. The guest can write to the file, so nothing in it is believed.
 
 use std::collections::HashMap;
 
@@ -31,6 +32,8 @@ pub struct Calls {
     pub interrupted: u64,
     /// Instructions of these.
     pub interrupts: u64,
+    /// Iterations of instructions that repeat, in the calls that returned and in what these called.
+    pub iterations: u64,
     /// Instructions of a call, with how many calls took so many.
     pub inclusive: Vec<(u64, u64)>,
     /// The same for instructions of the function itself.
@@ -74,6 +77,8 @@ pub struct Counts {
     pub code: Vec<Code>,
     /// Instructions of all system calls during an operation of the load, ascending, with how many operations took so many.
     pub operations: Vec<(u64, u64)>,
+    /// Iterations in the system calls of all operations, and instructions of watched functions outside of system calls meanwhile.
+    pub of_operations: [u64; 2],
 }
 
 /// Largest file, which may take twenty times as much memory. The testbed's two connect handlers take 9 KiB.
@@ -151,7 +156,7 @@ impl Counts {
                 self.functions.insert(id.parse().ok()?, function).is_none().then_some(())?;
             }
             ["calls", id, rest @ ..] => {
-                let &[entered, ended, abandoned, interrupted, interrupts] =
+                let &[entered, ended, abandoned, interrupted, interrupts, iterations] =
                     numbers(rest)?.as_slice()
                 else {
                     return None;
@@ -162,6 +167,7 @@ impl Counts {
                     abandoned,
                     interrupted,
                     interrupts,
+                    iterations,
                     ..Calls::default()
                 };
                 self.calls.insert(self.known(id)?, calls).is_none().then_some(())?;
@@ -199,6 +205,7 @@ impl Counts {
                 let ascends = self.operations.last().is_none_or(|(last, _)| *last < instructions);
                 (ascends && times > 0).then(|| self.operations.push((instructions, times)))?;
             }
+            ["operations", rest @ ..] => self.of_operations = numbers(rest)?.try_into().ok()?,
             _ => return None,
         }
         Some(false)
@@ -214,8 +221,8 @@ mod tests {
     use super::*;
 
     const TEXT: &str = "profiler-qemu 1\nfunction 7 ffffffffc0000000 bind_handler driver\nfunction 9 ffffffff81000000 memcpy -\n\
-        calls 7 3 2 0 1 50\ninclusive 7 12 2\nown 7 9 2\nnode 0 - 7 3 27 0\nnode 1 0 9 2 6 1\n\
-        code 0 3 ffffffffc0000000 1 4 3\noperation 9 4\noperation 12 1\nend\n";
+        calls 7 3 2 0 1 50 6\ninclusive 7 12 2\nown 7 9 2\nnode 0 - 7 3 27 0\nnode 1 0 9 2 6 1\n\
+        code 0 3 ffffffffc0000000 1 4 3\noperation 9 4\noperation 12 1\noperations 8 70\nend\n";
 
     #[test]
     fn a_file_is_read() {
@@ -225,6 +232,7 @@ mod tests {
         assert_eq!(counts.nodes[1], Node { parent: Some(0), function: 9, sums: [2, 6, 1] });
         assert_eq!(counts.functions[&9].module, None);
         assert_eq!(counts.code[0].sizes, [1, 4, 3]);
+        assert_eq!((calls.iterations, counts.of_operations), (6, [8, 70]));
         assert_eq!(counts.operations, [(9, 4), (12, 1)]);
     }
 
@@ -233,19 +241,20 @@ mod tests {
         for (from, to, expected) in [
             ("profiler-qemu 1", "profiler-qemu 2", "it does not begin with `profiler-qemu 1`"),
             ("end\n", "", "its end is missing"),
-            ("end\n", "end\nend\n", "line 13 comes after the end"),
+            ("end\n", "end\nend\n", "line 14 comes after the end"),
             ("node 1 0 9", "node 1 1 9", "line 8 is not as it has to be"),
             ("node 1 0 9", "node 1 0 8", "line 8 is not as it has to be"),
             ("node 1 0", "node 2 0", "line 8 is not as it has to be"),
             ("operation 12", "operation 9", "line 11 is not as it has to be"),
             ("operation 12 1", "operation 12 0", "line 11 is not as it has to be"),
+            ("operations 8 70", "operations 8", "line 12 is not as it has to be"),
             ("code 0", "code 2", "line 9 is not as it has to be"),
             ("inclusive 7", "inclusive 9", "line 5 is not as it has to be"),
-            ("calls 7 3 2 0 1 50", "calls 7 3 2 0 1", "line 4 is not as it has to be"),
+            ("calls 7 3 2 0 1 50 6", "calls 7 3 2 0 1 50", "line 4 is not as it has to be"),
             ("12 2", "-12 2", "line 5 is not as it has to be"),
             ("12 2", "9223372036854775807 2", "line 5 is not as it has to be"),
             ("function 9", "function 7", "line 3 is not as it has to be"),
-            ("own 7 9 2", "calls 7 3 2 0 1 50", "line 6 is not as it has to be"),
+            ("own 7 9 2", "calls 7 3 2 0 1 50 6", "line 6 is not as it has to be"),
             ("12 2", "12 3", "calls of bind_handler do not add up"),
             ("own 7 9 2", "own 7 9 1", "calls of bind_handler do not add up"),
             ("7 3 2 0 1 50", "7 3 2 2 1 50", "calls of bind_handler do not add up"),

@@ -6,10 +6,12 @@ use super::counts::{self, Calls, Counts};
 use super::lines::Lines;
 use super::plan::{CountedHandler, Length, RunSpec};
 use super::symbols::Symbols;
+use crate::load::BuiltinKind;
 use crate::recording::call_tree::{TreeFunction, TreeNode, TreePlace};
 use crate::recording::measure::Losses;
 use crate::recording::{
-    CallTree, Distribution, HandlerRecording, HistogramLayout, Meter, Recording, SelfTimeRecording,
+    CallTree, Distribution, DriverCost, HandlerRecording, HistogramLayout, Meter,
+    OperationPercentile, Recording, SelfTimeRecording,
 };
 use crate::stats;
 
@@ -26,6 +28,55 @@ const LAYOUT: HistogramLayout = HistogramLayout {
     kernel_memory_bytes: 0,
     direct: None,
 };
+
+/// What the driver costs an operation of each load of a run; `without_ns` are the instructions of one without it.
+///
+/// # Errors
+/// As [`operation`].
+pub(super) fn costs(
+    counts: &Counts,
+    run: &RunSpec,
+    without_ns: f64,
+) -> Result<Vec<DriverCost>, String> {
+    let (operations, with_ns) = operation(counts, run)?;
+    let [repeated, elsewhere] = counts.of_operations.map(|sum| stats::mean(sum, operations));
+    let of = |load: &BuiltinKind| DriverCost {
+        load: *load,
+        operations,
+        meter: Meter::Exact,
+        without_ns,
+        with_ns,
+        repeated,
+        elsewhere,
+        tail: tail(&counts.operations, operations),
+    };
+    Ok(run.loads.iter().map(of).collect())
+}
+
+/// Percentiles of operations; `values` ascend.
+fn tail(values: &[(u64, u64)], operations: u64) -> Vec<OperationPercentile> {
+    let at = |rank: u64| {
+        let mut seen = 0;
+        let mut values = values.iter();
+        let found = values.find(|(_, times)| {
+            seen += times;
+            seen >= rank
+        });
+        found.map(|(instructions, _)| *instructions)
+    };
+    let few = (operations / 200).max(1);
+    let of = |percent: u8| {
+        let rank = stats::nearest_rank(operations, f64::from(percent) / 100.0)?;
+        Some(OperationPercentile {
+            percent,
+            instructions: at(rank)?,
+            before: at(rank - few)?,
+            behind: at(rank + few)?,
+        })
+    };
+    let enough = operations >= stats::for_an_exact_gate(0.99);
+    (90..=99).filter(|_| enough).filter_map(of).collect()
+}
 
 /// The operations of a run, and instructions of one.
 pub(super) fn operation(counts: &Counts, run: &RunSpec) -> Result<(u64, f64), String> {
@@ -115,6 +166,7 @@ fn of_handler(handler: CountedHandler, calls: Option<&Calls>) -> Result<HandlerR
             probes_ns: 0,
             histogram: own.stored,
         }),
+        repeated: Some(calls.iterations),
         losses: Losses {
             entries: calls.entered,
             exits: calls.ended,
@@ -192,8 +244,22 @@ fn tree(counts: &Counts, lines: &Lines, symbols: &Symbols) -> CallTree {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::BuiltinKind;
     use crate::recording::Clock;
+
+    #[test]
+    fn a_tail_says_what_a_few_operations_make() {
+        let of = |values: &[(u64, u64)], percent: u8| {
+            let all = tail(values, values.iter().map(|(_, times)| times).sum());
+            let found = all.iter().find(|it| it.percent == percent);
+            found.map(|it| (it.instructions, [it.before, it.behind]))
+        };
+        assert_eq!(of(&[(5, 199)], 99), None);
+        assert_eq!(of(&[(5, 200)], 99), Some((5, [5; 2])));
+        assert_eq!(of(&[(5, 993), (9, 7)], 99), Some((5, [5, 9])), "7 of 1,000");
+        assert_eq!(of(&[(5, 986), (9, 14)], 99), Some((9, [5, 9])), "14");
+        assert_eq!(of(&[(5, 980), (9, 20)], 99), Some((9, [9, 9])), "2 %");
+        assert_eq!(of(&[(5, 940), (9, 20), (30, 40)], 95), Some((9, [9; 2])));
+    }
 
     #[test]
     fn operations_that_were_not_counted_are_no_operations_that_cost_nothing() {
@@ -212,6 +278,13 @@ mod tests {
         assert_eq!(of("operation 9 4\noperation 12 1\n"), Ok((5, 9.6)));
         assert_eq!(of("operation 9 4\n").unwrap_err(), "4 operations were counted of 5");
         assert_eq!(of("").unwrap_err(), "0 operations were counted of 5");
+        let of_five = |lines: &str| {
+            let text = format!("profiler-qemu 1\n{lines}end\n");
+            costs(&counts::parse(&text).unwrap(), &run, 4.0).unwrap().remove(0)
+        };
+        let five = of_five("operation 9 5\noperations 40 15\n");
+        assert_eq!((five.added_ns(), five.repeated, five.elsewhere), (5.0, Some(8.0), Some(3.0)));
+        assert_eq!(five.tail, []);
         // 2^16 times 2^48, and five.
         let most: String =
             (0..1 << 16).map(|at| format!("operation {at} {}\n", 1_u64 << 48)).collect();

@@ -28,7 +28,7 @@ use crate::error::{Failure, exit};
 use crate::kernel::hooks::{Hooks, Reader};
 use crate::kernel::module::ModuleFacts;
 use crate::load::LoadRun;
-use crate::recording::{DriverCost, Meter, Recording, SeriesPosition, Snapshot};
+use crate::recording::{Recording, SeriesPosition, Snapshot};
 use crate::verdict::Side;
 
 /// What the runs of one kernel need.
@@ -400,9 +400,8 @@ impl<'a> Lab<'a> {
             counts_sha256: counted.checksum,
         });
         if let Some(without) = without {
-            let (operations, with) =
-                exact::operation(&counted.counts, &job.run).map_err(damaged)?;
-            recording.driver_costs = cost(&job.run, operations, without, with);
+            recording.driver_costs =
+                exact::costs(&counted.counts, &job.run, without).map_err(damaged)?;
         }
         let lines = self.lines(*side);
         exact::fill(&mut recording, &counted.counts, handlers, &lines, &installed.symbols)
@@ -476,15 +475,4 @@ fn out_of_turn(at: &str) -> Failure {
     let text =
         format!("{at}: the guest answered another question: this is a fault of the profiler");
     Failure::new(exit::INTERNAL, text)
-}
-
-fn cost(run: &RunSpec, operations: u64, without_ns: f64, with_ns: f64) -> Vec<DriverCost> {
-    let of = |load: &crate::load::BuiltinKind| DriverCost {
-        load: *load,
-        operations,
-        meter: Meter::Exact,
-        without_ns,
-        with_ns,
-    };
-    run.loads.iter().map(of).collect()
 }

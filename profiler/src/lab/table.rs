@@ -9,7 +9,7 @@ use super::spread::{self, STATISTICS};
 use super::{KernelBuilds, has_cost};
 use crate::export::grid;
 use crate::load::LoadSpec;
-use crate::recording::{HandlerRecording, Recording, Series};
+use crate::recording::{DriverCost, HandlerRecording, Recording, Series};
 use crate::stats::{mean, mean_below, median};
 
 /// What was measured, and medians and spreads over the runs of `build`.
@@ -193,6 +193,18 @@ fn cost_row(series: &Series, index: usize, handlers: Option<f64>, notes: &mut St
     let load = costs.first().map_or(String::new(), |cost| cost.load.to_string());
     let runs: Vec<(f64, f64)> = costs.iter().map(|cost| (cost.without_ns, cost.with_ns)).collect();
     let figure = |value: f64| format!("{value:.1}");
+    for (of, what) in [
+        (
+            (|cost| cost.repeated) as fn(&DriverCost) -> Option<f64>,
+            "iterations of instructions that repeat",
+        ),
+        (|cost| cost.elsewhere, "instructions of the driver outside of system calls"),
+    ] {
+        let values: Vec<f64> = costs.iter().filter_map(|cost| of(cost)).collect();
+        if let Some(value) = median(&values).filter(|value| *value > 0.0) {
+            notes.push_str(&format!("{load}: {} {what}\n", figure(value)));
+        }
+    }
     let mut cells = vec![load.clone()];
     match added(&runs) {
         Added::Cost { without, with } => {

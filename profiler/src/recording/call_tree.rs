@@ -10,8 +10,8 @@ const MAX_DEPTH: u32 = 4096;
 
 /// Who called what, from each handler down through the kernel.
 ///
-/// A function's part that was split off (`.cold`) counts as the function. Interrupts and exceptions that fell into a
-/// call are in none of these figures.
+/// A function's part that was split off (`.cold`) counts as the function. Exceptions that a call caused are part of it;
+/// interrupts that fell into it are in none of these figures.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CallTree {

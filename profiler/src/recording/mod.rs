@@ -188,6 +188,31 @@ pub struct DriverCost {
     /// The same with the driver loaded.
     #[serde(alias = "with_instructions")]
     pub with_ns: f64,
+    /// Iterations of instructions that repeat (`rep`) in an operation with the driver, on average; absent where instructions
+    /// were not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeated: Option<f64>,
+    /// Instructions of the driver's functions and of what they called that ran outside of system calls, for each operation: in
+    /// threads of the kernel, interrupts and faults of user space. They are not in the figure above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub elsewhere: Option<f64>,
+    /// The operations with the driver that take most, by percentile; empty of fewer than 200.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tail: Vec<OperationPercentile>,
+}
+
+/// A percentile of operations, and how it depends on a few of them: on half a percent, but on one at least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct OperationPercentile {
+    /// From 90 to 99.
+    pub percent: u8,
+    /// Its instructions.
+    pub instructions: u64,
+    /// Instructions of the operation that is so many before it.
+    pub before: u64,
+    /// Instructions of the operation that is so many behind it.
+    pub behind: u64,
 }
 
 impl DriverCost {
@@ -231,6 +256,10 @@ pub struct HandlerRecording {
     /// What the calls took themselves; only where `--self-time` asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub self_time: Option<SelfTimeRecording>,
+    /// Iterations of instructions that repeat (`rep`) in all calls, with what they called; absent where instructions were not
+    /// counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeated: Option<u64>,
     /// What was not measured, and why.
     pub losses: Losses,
     /// All durations, to the layout's precision.
@@ -257,6 +286,7 @@ impl HandlerRecording {
                 .as_ref()
                 .map(SelfTimeRecording::from_measure)
                 .transpose()?,
+            repeated: None,
             losses: measure.losses,
             histogram: Distribution::encode(measure.durations.histogram())?,
         })

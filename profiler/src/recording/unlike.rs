@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::loads::{LoadStatus, TestRuns, mix_changes};
+use super::loads::{LoadRun, LoadStatus, TestRuns, mix_changes};
 use super::{Backend, Clock, HandlerRecording, Meter, Recording, Source, Tool};
 use crate::kernel::module::{ModuleFacts, changed_default, names_given};
 use crate::stop::StopReason;
@@ -44,6 +44,8 @@ pub enum What {
     Load,
     /// How the tests of LTP ended, and their shares of all runs: the mix of calls.
     Tests,
+    /// How many operations of a load failed, and of which errors: an operation that fails takes another path.
+    Errors,
     /// Range and digits of the histograms.
     Precision,
     /// Length of warm-up and window, where the load does not set it.
@@ -69,8 +71,9 @@ impl Use {
         What::ALL.iter().copied().filter(move |what| match self {
             // The module's build is what they are compared for.
             Self::Comparison => *what != What::ModuleBuild,
-            Self::Repetition => true,
-            Self::Merge => *what != What::Window,
+            // Which operations fail may be a matter of chance.
+            Self::Repetition => *what != What::Errors,
+            Self::Merge => !matches!(what, What::Window | What::Errors),
         })
     }
 }
@@ -107,6 +110,7 @@ impl What {
                 maps(&a.parameters, &b.parameters, "no such parameter")
             }),
             Self::Tests => tests(first, second),
+            Self::Errors => errors(first, second),
             Self::Window => windows(first, second),
             _ => differ(self.words(first), self.words(second)),
         }
@@ -179,7 +183,11 @@ impl What {
                     recording.backends().iter().map(ToString::to_string).collect();
                 names.join(", ")
             }
-            Self::Mitigations | Self::ModuleBuild | Self::Parameters | Self::Tests => String::new(),
+            Self::Mitigations
+            | Self::ModuleBuild
+            | Self::Parameters
+            | Self::Tests
+            | Self::Errors => String::new(),
         }
     }
 }
@@ -393,6 +401,49 @@ fn backends(first: &Recording, second: &Recording) -> Option<(String, String)> {
     (!pairs.is_empty()).then(|| (words(0), words(1)))
 }
 
+/// By which share of its operations a load may fail more or less often, and by how many in any case: counted runs repeat, others
+/// depend on what else the machine does.
+fn errors_tolerance(recording: &Recording) -> (f64, f64) {
+    match recording.meter {
+        Meter::Exact => (0.001, 1.0),
+        Meter::Probes => (0.01, 10.0),
+    }
+}
+
+/// Operations that failed in another share, or otherwise.
+fn errors(first: &Recording, second: &Recording) -> Option<(String, String)> {
+    let mut words = (Vec::new(), Vec::new());
+    for (a, b) in first.loads.iter().zip(&second.loads) {
+        let of = |load: &LoadRun, kind: &str| -> u64 {
+            let errors = load.outcome.errors.iter().filter(|errors| errors.kind == kind);
+            errors.fold(0, |sum, errors| sum.saturating_add(errors.count))
+        };
+        let operations = |load: &LoadRun| {
+            let errors = load.outcome.errors.iter().map(|errors| errors.count);
+            errors.fold(load.outcome.operations.unwrap_or(0), u64::saturating_add)
+        };
+        let all = [operations(a), operations(b)];
+        let (share, few) = errors_tolerance(first);
+        let kinds: BTreeSet<&str> =
+            [a, b].iter().flat_map(|load| &load.outcome.errors).map(|it| &*it.kind).collect();
+        for kind in kinds {
+            let counts = [of(a, kind), of(b, kind)];
+            let shares = [0, 1].map(|side| counts[side] as f64 / all[side].max(1) as f64);
+            let few = few / all[0].min(all[1]).max(1) as f64;
+            // Both are quotients: allow for rounding.
+            if (shares[0] - shares[1]).abs() > share.max(few) * (1.0 + 1e-9) {
+                let said = |side: usize| {
+                    let [count, all] = [counts[side], all[side]];
+                    format!("{count} of {all} operations fail with {kind} ({})", a.spec)
+                };
+                words.0.push(said(0));
+                words.1.push(said(1));
+            }
+        }
+    }
+    (!words.0.is_empty()).then(|| (words.0.join(", "), words.1.join(", ")))
+}
+
 /// Tests of LTP that ended otherwise, or that ran in another share of the runs.
 fn tests(first: &Recording, second: &Recording) -> Option<(String, String)> {
     let of = |recording: &Recording| -> Vec<TestRuns> {
@@ -448,7 +499,7 @@ mod tests {
         assert!(asks(Use::Merge, What::ModuleBuild) && asks(Use::Repetition, What::ModuleBuild));
         assert!(!asks(Use::Merge, What::Window) && asks(Use::Repetition, What::Window));
         for &what in What::ALL {
-            assert!(asks(Use::Repetition, what));
+            assert_eq!(asks(Use::Repetition, what), what != What::Errors);
             assert_eq!(asks(Use::Comparison, what), what != What::ModuleBuild, "{what}");
         }
     }

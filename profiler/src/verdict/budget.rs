@@ -50,8 +50,11 @@ impl FromStr for Budget {
         if pattern.as_str().is_empty() {
             return Err(bad("it names no handler".to_owned()));
         }
-        let statistic =
+        let statistic: Statistic =
             statistic.trim().parse().map_err(|error: UnknownStatistic| bad(error.to_string()))?;
+        if !Statistic::GATED.contains(&statistic) {
+            return Err(bad(format!("{statistic} can have a limit, and no budget")));
+        }
         let below = bound.parse().map_err(|error: QuantityError| bad(error.to_string()))?;
         Ok(Self { pattern, statistic, below, text: text.to_owned() })
     }
@@ -107,6 +110,7 @@ mod tests {
         for (text, reason) in [
             ("connect_*", "no `:`"),
             ("connect_*:tp99", "no `<`"),
+            ("connect_*:count<2us", "count can have a limit, and no budget"),
             ("connect_*:p99<2us", "unknown statistic `p99`"),
             ("connect_*:tp99<2", "invalid amount `2`"),
             ("a[:tp99<2us", "invalid pattern"),

@@ -24,7 +24,7 @@ pub struct ChangeRecord {
     pub module: Option<String>,
     /// The figure.
     pub statistic: Statistic,
-    /// `ns` or `calls`.
+    /// `ns`, `instructions`, `iterations` or `calls`.
     pub unit: String,
     /// Placements that were compared; absent where calls were not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -101,7 +101,19 @@ impl ChangeRecord {
     /// What its figures are.
     #[must_use]
     pub fn meter(&self) -> Meter {
-        if self.unit == Statistic::Avg.unit(Meter::Exact) { Meter::Exact } else { Meter::Probes }
+        let counted = self.placements.is_some() || self.unit == Statistic::Avg.unit(Meter::Exact);
+        if counted { Meter::Exact } else { Meter::Probes }
+    }
+
+    /// Whether both sides say it. Of what only some calls and operations have there is nothing to say where none has it.
+    fn is_known(&self) -> bool {
+        match self.statistic {
+            Statistic::Repeated | Statistic::Elsewhere => {
+                self.change.is_some()
+                    && [self.base, self.candidate].iter().any(|it| *it > Some(0.0))
+            }
+            _ => true,
+        }
     }
 
     /// The handler, with its load profile if there are several.
@@ -152,7 +164,11 @@ pub fn changes(part: &Part<'_>) -> Vec<ChangeRecord> {
         .flat_map(|(module, name)| {
             Statistic::ALL.map(|statistic| record(part, module.as_deref(), name, statistic))
         })
-        .chain(part.operations().into_iter().map(|load| operation(part, load)))
+        .chain(part.operations().into_iter().flat_map(|load| {
+            let figures = OF_OPERATIONS.map(|statistic| operation(part, load, statistic));
+            figures.into_iter().filter(|record| record.change.is_some())
+        }))
+        .filter(ChangeRecord::is_known)
         .collect()
 }
 
@@ -180,22 +196,62 @@ fn record(part: &Part<'_>, module: Option<&str>, name: &str, statistic: Statisti
     }
 }
 
-/// What the driver costs an operation of a load of which every run says so.
-fn operation(part: &Part<'_>, load: BuiltinKind) -> ChangeRecord {
+/// The baseline's average of what a record is about.
+pub(super) fn average(part: &Part<'_>, of: &ChangeRecord) -> Option<f64> {
+    let is_it = |load: &BuiltinKind| operation_of(*load) == of.handler;
+    let record = match part.operations().into_iter().find(is_it) {
+        Some(load) => operation(part, load, Statistic::Avg),
+        None => record(part, of.module.as_deref(), &of.handler, Statistic::Avg),
+    };
+    record.base
+}
+
+/// Figures of an operation.
+const OF_OPERATIONS: [Statistic; 4] =
+    [Statistic::Avg, Statistic::Tail, Statistic::Repeated, Statistic::Elsewhere];
+
+/// A figure of an operation, of the tail at this percentile; `None` where a recording has none.
+fn of_operation(cost: &DriverCost, statistic: Statistic, percent: u8) -> Option<Observed> {
+    match statistic {
+        Statistic::Repeated => cost.repeated.map(Observed::exact),
+        Statistic::Elsewhere => cost.elsewhere.map(Observed::exact),
+        Statistic::Tail => {
+            let tail = cost.tail.iter().find(|tail| tail.percent == percent)?;
+            let added = |instructions: u64| instructions as f64 - cost.without_ns;
+            Some(Observed {
+                value: added(tail.instructions),
+                resolution: 0.0,
+                beside: [added(tail.before), added(tail.behind)],
+            })
+        }
+        _ => Some(Observed::exact(cost.added_ns())),
+    }
+}
+
+/// What the driver costs an operation of a load of which every run says so, or another figure of the operation.
+fn operation(part: &Part<'_>, load: BuiltinKind, statistic: Statistic) -> ChangeRecord {
     let costs = |side: &[&Run]| -> Vec<DriverCost> {
         side.iter().filter_map(|run| run.cost(load).cloned()).collect()
     };
     let sides = [costs(&part.base), costs(&part.candidate)];
-    let observed = |costs: &Vec<DriverCost>| {
-        costs.iter().map(|cost| Some(Observed::exact(cost.added_ns()))).collect()
+    let at = |percent: u8| {
+        let observed = |costs: &Vec<DriverCost>| {
+            costs.iter().map(|cost| of_operation(cost, statistic, percent)).collect()
+        };
+        compared(part, &operation_of(load), statistic, sides.each_ref().map(observed))
+    };
+    let compared = match statistic {
+        // Of those that are alike the last.
+        Statistic::Tail => (90..99)
+            .map(at)
+            .fold(at(99), |most, more| if more.change > most.change { more } else { most }),
+        _ => at(99),
     };
     let [base_calls, candidate_calls] = sides.each_ref().map(|costs| {
         let operations = || costs.iter().map(|cost| cost.operations);
         let total = operations().fold(0, u64::saturating_add);
         Calls { total, fewest: operations().min().unwrap_or(0), known: true }
     });
-    let observed = sides.each_ref().map(observed);
-    let compared = compared(part, &operation_of(load), Statistic::Avg, observed);
     ChangeRecord { base_calls, candidate_calls, ..compared }
 }
 

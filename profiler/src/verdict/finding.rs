@@ -219,6 +219,8 @@ pub enum Shown {
     },
     /// Not slower by more than the limit.
     Within,
+    /// Called less often by more than the limit.
+    Fewer,
     /// The limit is between the bounds.
     Undecided,
 }
@@ -308,7 +310,7 @@ impl Evidence {
             | Self::NoMatch => Verdict::Inconclusive,
             Self::Change { shown, .. } => match shown {
                 Shown::Slower { .. } => Verdict::Fail,
-                Shown::Faster { .. } | Shown::Within => Verdict::Pass,
+                Shown::Faster { .. } | Shown::Fewer | Shown::Within => Verdict::Pass,
                 Shown::Overlap { .. } | Shown::Undecided => Verdict::Inconclusive,
             },
             Self::Spent { value, bounds, below, counted, .. } => {

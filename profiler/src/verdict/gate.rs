@@ -3,16 +3,20 @@
 use std::collections::BTreeSet;
 use std::slice;
 
-use super::change::{CONFIDENCE, lost_share};
+use super::change::{CONFIDENCE, average, lost_share};
 use super::judge::{self, Terms};
 use super::placement::{FIRST_PLACEMENTS, MOST_PLACEMENTS};
 use super::{
-    Budget, ChangeRecord, Conclusion, Evidence, Gate, Limit, Line, Measured, Note, Part, Refusal,
-    Rule, Run, Sides, Statistic, Tally, TooFewRuns, Verdict, changes, operation_of,
+    Budget, ChangeRecord, Conclusion, Evidence, Gate, ITERATIONS_AN_INSTRUCTION, Limit, Line,
+    Measured, Note, Part, Refusal, Rule, Run, Sides, Statistic, Tally, TooFewRuns, Verdict,
+    changes, operation_of,
 };
 use crate::recording::unlike::defaults;
 use crate::recording::{Clock, DriverCost, Meter};
 use crate::stats;
+
+/// Calls of a run more than in the baseline's that are no change: a run may end before what its last operations put off.
+const CALLS_FLOOR: f64 = 4.0;
 
 /// A figure that is still to be judged.
 struct Pending {
@@ -137,13 +141,11 @@ fn sort(
     pending: &mut Vec<Pending>,
     lines: &mut Vec<Line>,
 ) {
-    let presence = presence(&record);
-    if record.statistic == Statistic::Count {
-        // One line for the whole handler.
-        lines.extend(presence.map(|evidence| Line { statistic: None, ..line(record, evidence) }));
-        return;
-    }
-    if presence.is_some() {
+    if let Some(evidence) = presence(&record) {
+        if record.statistic == Statistic::Count {
+            // One line for the whole handler.
+            lines.push(Line { statistic: None, ..line(record, evidence) });
+        }
         return;
     }
     let measured = Measured {
@@ -151,10 +153,21 @@ fn sort(
         clock: part.clock(),
         in_turns: part.design.is_interleaved(),
     };
+    let floor = rule.floor(&record.handler, measured);
     let (share, floor) = match rule.limit(&record.handler, record.statistic, measured) {
         Limit::Off => return,
-        Limit::Share(share) => (Some(share), rule.floor(&record.handler, measured)),
-        Limit::By(amount) if amount.meter == measured.meter => (None, amount.value),
+        Limit::Share(share) => match record.statistic {
+            Statistic::Count => (Some(share), CALLS_FLOOR),
+            Statistic::Repeated => {
+                let instructions = average(part, &record).unwrap_or(0.0) * share;
+                (None, instructions.max(floor) * ITERATIONS_AN_INSTRUCTION)
+            }
+            _ => (Some(share), floor),
+        },
+        Limit::By(amount) if amount.meter == measured.meter => match record.statistic {
+            Statistic::Repeated => (None, amount.value * ITERATIONS_AN_INSTRUCTION),
+            _ => (None, amount.value),
+        },
         Limit::By(_) => {
             lines.push(line(record, Evidence::OtherUnit));
             return;
@@ -201,7 +214,7 @@ fn limited(record: ChangeRecord, terms: &Terms, evidence: Evidence) -> Line {
     let floor = Some(terms.floor(&record));
     let (floor_ns, floor_instructions) = match record.meter() {
         Meter::Probes => (floor, None),
-        Meter::Exact => (None, floor),
+        Meter::Exact => (None, floor.filter(|_| record.statistic.is_cost())),
     };
     Line {
         limit_percent: terms.share.map(|share| share * 100.0),

@@ -1,6 +1,6 @@
 //! The verdict on one figure.
 
-use super::{ChangeRecord, Evidence, Shown, Side, Threshold};
+use super::{ChangeRecord, Evidence, Shown, Side, Statistic, Threshold};
 
 /// The limits of one figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -61,6 +61,8 @@ pub(super) fn judge(record: &ChangeRecord, terms: &Terms, p: f64, p_faster: f64)
         let most = terms.most(record);
         let shown = if change > most {
             Shown::Slower { p: None }
+        } else if change < -most && record.statistic == Statistic::Count {
+            Shown::Fewer
         } else if change < -most {
             Shown::Faster { p: None }
         } else {
@@ -91,7 +93,7 @@ pub(super) fn judge(record: &ChangeRecord, terms: &Terms, p: f64, p_faster: f64)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verdict::{Statistic, Verdict};
+    use crate::verdict::Verdict;
 
     const TERMS: Terms = Terms { share: Some(0.01), floor: 5.0, max_loss: 0.001, alpha: 0.05 };
 

@@ -31,4 +31,4 @@ pub use quantity::{Amount, QuantityError, parse_ns, parse_share};
 pub use rule::{HandlerRule, Limit, Limits, LimitsError, Measured, Rule};
 pub use side::{Note, Side};
 pub use sides::{Part, Refusal, Run, Sides, Unfit, Unlike};
-pub use statistic::{Observed, Statistic};
+pub use statistic::{ITERATIONS_AN_INSTRUCTION, Observed, Statistic};

@@ -38,6 +38,10 @@ struct FileLimits {
     tp90: Option<FileLimit>,
     tp95: Option<FileLimit>,
     tp99: Option<FileLimit>,
+    count: Option<FileLimit>,
+    repeated: Option<FileLimit>,
+    tail: Option<FileLimit>,
+    elsewhere: Option<FileLimit>,
 }
 
 /// A value that the file gives as a string.
@@ -89,9 +93,10 @@ impl TryFrom<f64> for Alpha {
 
 impl From<FileLimits> for Limits {
     fn from(file: FileLimits) -> Self {
-        let FileLimits { avg, tp50, tp90, tp95, tp99 } = file;
+        let FileLimits { avg, tp50, tp90, tp95, tp99, count, repeated, tail, elsewhere } = file;
         let mut limits = Self::default();
-        for (statistic, limit) in Statistic::GATED.into_iter().zip([avg, tp50, tp90, tp95, tp99]) {
+        let given = [avg, tp50, tp90, tp95, tp99, count, repeated, tail, elsewhere];
+        for (statistic, limit) in Statistic::LIMITED.into_iter().zip(given) {
             if let Some(FileLimit(limit)) = limit {
                 limits.set(statistic, limit);
             }

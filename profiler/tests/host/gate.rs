@@ -1080,6 +1080,9 @@ fn with_check(part: &str, name: &str, is_candidate: bool, seconds: i64) -> Recor
         meter: Meter::Exact,
         without_ns: 1_000.0,
         with_ns: 1_100.0 + a_call as f64,
+        repeated: None,
+        elsewhere: None,
+        tail: Vec::new(),
     }];
     recording
 }

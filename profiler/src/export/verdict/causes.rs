@@ -94,7 +94,9 @@ pub(super) fn causes(gate: &Gate<'_>) -> Vec<Cause> {
 }
 
 fn is_beyond(line: &Line) -> bool {
-    line.budget.is_none() && (line.verdict == Verdict::Fail || line.improved)
+    line.budget.is_none()
+        && (line.verdict == Verdict::Fail || line.improved)
+        && line.statistic.is_none_or(Statistic::is_of_tree)
 }
 
 /// The line that stands for a handler or operation: one that is beyond its limit, or the first.
@@ -103,6 +105,7 @@ fn line<'a>(gate: &'a Gate<'_>, part: &Part<'_>, handler: &str) -> Option<&'a Li
         line.part == part.name
             && line.handler == handler
             && line.budget.is_none()
+            && line.statistic.is_some_and(Statistic::is_of_tree)
             && line.change.is_some()
     };
     let mut lines = gate.lines.iter().filter(of_it);

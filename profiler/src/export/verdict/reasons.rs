@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::explain::{Exact, Explained, NamedRuns, explain};
-use crate::verdict::{Gate, Part, Run, Verdict, subject};
+use crate::verdict::{Gate, Line, Part, Run, Statistic, Verdict, subject};
 
 /// Functions, and lines, that a reason names.
 const MOST: usize = 3;
@@ -40,8 +40,9 @@ pub struct Changed {
 /// The reasons of what failed first, then of what became faster; none where calls have no tree.
 pub(super) fn reasons(gate: &Gate<'_>) -> Vec<Reason> {
     let mut reasons: Vec<Reason> = Vec::new();
-    let failed = gate.lines.iter().filter(|line| line.verdict == Verdict::Fail);
-    for line in failed.chain(gate.lines.iter().filter(|line| line.improved)) {
+    let is_of_tree = |line: &&Line| line.statistic.is_some_and(Statistic::is_of_tree);
+    let failed = gate.lines.iter().filter(|line| line.verdict == Verdict::Fail).filter(is_of_tree);
+    for line in failed.chain(gate.lines.iter().filter(|line| line.improved).filter(is_of_tree)) {
         let is_line = |reason: &Reason| reason.part == line.part && reason.handler == line.handler;
         let part = gate.parts.iter().find(|part| part.name == line.part);
         if let (false, Some(part)) = (reasons.iter().any(is_line), part) {

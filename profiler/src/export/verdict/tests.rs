@@ -5,22 +5,33 @@ use crate::explain::tests::runs;
 use crate::lab::plan::CountedHandler;
 use crate::lab::{counts, exact};
 use crate::load::BuiltinKind;
-use crate::recording::{CallTree, DriverCost, Meter, SeriesPosition};
+use crate::recording::unlike::What;
+use crate::recording::{CallTree, DriverCost, Meter, OperationPercentile, SeriesPosition};
 use crate::verdict::{Rule, gate};
 
 /// Two boots of 4 v 4 runs in turns: one handler that takes 9 instructions on both sides, and an operation of which the driver
 /// takes 6,972 in the baseline and `more` beyond that in the candidate.
 fn sides(more: f64) -> [Vec<Run>; 2] {
-    let text = "profiler-qemu 1\nfunction 1 1 connect_handler d\ncalls 1 300 300 0 0 0\ninclusive 1 9 300\nown 1 9 300\nend\n";
+    sides_of(more, [(300, 0); 2])
+}
+
+/// The same with these calls and iterations of a handler in each run.
+fn sides_of(more: f64, [of_base, of_candidate]: [(u64, u64); 2]) -> [Vec<Run>; 2] {
+    let text = |(calls, iterations): (u64, u64)| {
+        format!(
+            "profiler-qemu 1\nfunction 1 1 connect_handler d\ncalls 1 {calls} {calls} 0 0 0 {iterations}\n\
+             inclusive 1 9 {calls}\nown 1 9 {calls}\nend\n"
+        )
+    };
     let handler = CountedHandler {
         name: "connect_handler".to_owned(),
         module: Some("d".to_owned()),
         by_glob: true,
         address: 1,
     };
-    let run = |boot: u32, order: u32, more: f64| {
+    let run = |boot: u32, order: u32, more: f64, of: (u64, u64)| {
         let mut recording = runs(&[CallTree::default()]).remove(0);
-        let counts = counts::parse(text).unwrap();
+        let counts = counts::parse(&text(of)).unwrap();
         let (lines, symbols) = Default::default();
         let handlers = vec![handler.clone()];
         exact::fill(&mut recording, &counts, handlers, &lines, &symbols).unwrap();
@@ -35,13 +46,16 @@ fn sides(more: f64) -> [Vec<Run>; 2] {
             meter: Meter::Exact,
             without_ns,
             with_ns: without_ns + 6_972.0 + f64::from(order % 2) * 0.25 + more,
+            repeated: None,
+            elsewhere: None,
+            tail: Vec::new(),
         }];
         Run { name: format!("boot {boot}, run {order}"), recording }
     };
-    let all = |orders: [u32; 4], more: f64| {
-        (0..2).flat_map(|boot| orders.map(|order| run(boot, order, more))).collect()
+    let all = |orders: [u32; 4], more: f64, of| {
+        (0..2).flat_map(|boot| orders.map(|order| run(boot, order, more, of))).collect()
     };
-    [all([0, 3, 4, 7], 0.0), all([1, 2, 5, 6], more)]
+    [all([0, 3, 4, 7], 0.0, of_base), all([1, 2, 5, 6], more, of_candidate)]
 }
 
 fn report(more: f64, budget: Option<&str>) -> GateReport {
@@ -109,4 +123,151 @@ fn cpu_time_is_not_judged() {
     costs.for_each(|cost| cost.meter = Meter::Probes);
     let judged = gate(Sides::new(&base, &candidate, &[], false), &Rule::default());
     assert_eq!(judged.conclusion.outcome(), Outcome::Pass);
+}
+
+fn judged([base, candidate]: &[Vec<Run>; 2]) -> GateReport {
+    let sides = Sides::new(base, candidate, &[], false);
+    GateReport::of(gate(sides, &Rule::default())).without(LeftOut::default())
+}
+
+fn words<'a>(report: &'a GateReport, subject: &str, figure: &str) -> (Verdict, &'a str) {
+    let is_it = |line: &&Line<String>| line.handler == subject && line.figure() == figure;
+    let line = report.lines.iter().find(is_it);
+    let line = line.unwrap_or_else(|| panic!("no {figure}: {report:#?}"));
+    (line.verdict, &line.evidence)
+}
+
+#[test]
+fn a_handler_that_fires_more_often_fails_and_one_that_fires_less_is_said() {
+    let of = |base: u64, candidate: u64| judged(&sides_of(0.0, [(base, 0), (candidate, 0)]));
+    let twice = of(300, 600);
+    let expected = (Verdict::Fail, "300 to 600 calls in each of 2 placements, limit +4");
+    assert_eq!(words(&twice, "connect_handler", "count"), expected);
+    assert_eq!(twice.headline(), "no handler became slower, 1 called more often, of 1");
+    assert!(
+        crate::export::gate::text(&twice, None).contains("fail: connect_handler count: 300 to 600")
+    );
+    // What an operation puts off may be done after the run.
+    for (base, candidate) in [(1_000, 1_001), (60, 64), (1_000, 1_010), (300, 300)] {
+        let verdict = words(&of(base, candidate), "connect_handler", "count").0;
+        assert_eq!(verdict, Verdict::Pass, "{base} to {candidate}");
+    }
+    assert_eq!(of(60, 65).outcome, Outcome::Fail);
+    let same = of(1_000, 1_000);
+    let (_, evidence) = words(&same, "connect_handler", "count");
+    assert_eq!(evidence, "1,000 to 1,000 calls in each of 2 placements, limit 1 %");
+    let fewer = of(300, 150);
+    assert_eq!(
+        (fewer.outcome, fewer.lines.iter().any(|line| line.improved)),
+        (Outcome::Pass, false)
+    );
+    let text = crate::export::gate::text(&fewer, None);
+    assert!(text.contains("calls: connect_handler count: fewer: 300 to 150 calls"), "{text}");
+}
+
+#[test]
+fn iterations_of_instructions_that_repeat_are_judged_by_their_weight() {
+    let of = |base: u64, candidate: u64| {
+        judged(&sides_of(0.0, [(300, 300 * base), (300, 300 * candidate)]))
+    };
+    let larger = of(8, 131_072);
+    let expected = "8 to 131,072 iterations a call in each of 2 placements, limit +16: 4 weigh as an instruction";
+    assert_eq!(words(&larger, "connect_handler", "repeated"), (Verdict::Fail, expected));
+    assert_eq!(words(&larger, "connect_handler", "avg").0, Verdict::Pass);
+    assert_eq!((of(8, 24).outcome, of(8, 25).outcome), (Outcome::Pass, Outcome::Fail));
+    let none = of(0, 0);
+    assert!(none.lines.iter().all(|line| line.figure() != "repeated"), "{none:#?}");
+    // Files of older versions do not say.
+    let mut sides = sides_of(0.0, [(300, 0), (300, 300 * 99)]);
+    sides[0].iter_mut().for_each(|run| run.recording.handlers[0].repeated = None);
+    assert_eq!(judged(&sides).outcome, Outcome::Pass);
+}
+
+/// The costs of both sides' operations as `change` leaves them, for the candidate with `true`.
+fn with_costs(change: impl Fn(&mut DriverCost, bool)) -> GateReport {
+    let mut sides = sides(0.0);
+    for (side, is_candidate) in sides.iter_mut().zip([false, true]) {
+        side.iter_mut().for_each(|run| change(&mut run.recording.driver_costs[0], is_candidate));
+    }
+    judged(&sides)
+}
+
+#[test]
+fn work_that_runs_outside_of_system_calls_is_judged() {
+    let of = |base: f64, candidate: f64| {
+        with_costs(|cost, is_candidate| {
+            cost.elsewhere = Some(if is_candidate { candidate } else { base });
+        })
+    };
+    let often = of(20.5, 205.0);
+    let (verdict, evidence) = words(&often, "operation of connect", "elsewhere");
+    assert_eq!(verdict, Verdict::Fail);
+    assert!(
+        evidence.starts_with("+900.00 % (20.5 instructions to 205.0 instructions)"),
+        "{evidence}"
+    );
+    assert_eq!((of(20.5, 24.0).outcome, of(0.0, 0.0).outcome), (Outcome::Pass, Outcome::Pass));
+    assert_eq!(of(0.0, 5.0).outcome, Outcome::Fail, "a first work item");
+}
+
+/// Operations of which `long` in 1,000 take 3,000 instructions more, by the kernel's doing, and `more` take 1,000 more in the
+/// candidate. Their mean is the same, as if others became faster.
+#[test]
+fn a_slow_path_in_a_few_operations_is_seen_beside_the_kernels_own() {
+    let of = |long: [u64; 2], more: u64| {
+        with_costs(|cost, is_candidate| {
+            let (long, more) = if is_candidate { (long[1], more) } else { (long[0], 0) };
+            let at = |rank: u64| match rank {
+                _ if rank > 1_000 - long => 12_000,
+                _ if rank > 1_000 - long - more => 10_000,
+                _ => 9_000,
+            };
+            cost.tail = (90..=99_u8)
+                .map(|percent| {
+                    let rank = u64::from(percent) * 10;
+                    let [before, behind] = [at(rank - 5), at(rank + 5)];
+                    OperationPercentile { percent, instructions: at(rank), before, behind }
+                })
+                .collect();
+        })
+    };
+    for long in [0, 9, 41, 55] {
+        let slow = of([long; 2], 20);
+        let (verdict, evidence) = words(&slow, "operation of connect", "tail");
+        assert_eq!((verdict, slow.outcome), (Verdict::Fail, Outcome::Fail), "{long}: {evidence}");
+        assert_eq!(of([long; 2], 0).outcome, Outcome::Pass, "{long}");
+        // Where the kernel refills something is not the driver's.
+        assert_eq!(of([long, long + 4], 0).outcome, Outcome::Pass, "{long}");
+    }
+    assert_eq!(of([41; 2], 200).outcome, Outcome::Fail, "every fifth");
+}
+
+#[test]
+fn operations_that_fail_otherwise_are_not_compared() {
+    let of = |base: &[(&str, u64)], candidate: &[(&str, u64)], allowed: &[What]| {
+        let mut sides = sides(-60.0);
+        for (side, errors) in sides.iter_mut().zip([base, candidate]) {
+            let failed: u64 = errors.iter().map(|(_, count)| count).sum();
+            let errors: Vec<_> = errors
+                .iter()
+                .map(|(kind, count)| serde_json::json!({"kind": kind, "count": count, "first": ""}))
+                .collect();
+            let load = serde_json::json!({
+                "spec": {"kind": "builtin", "name": "connect", "workers": 1},
+                "outcome": {"status": {"state": "completed"}, "operations": 1_000 - failed, "elapsed_ns": 1, "errors": errors},
+            });
+            let load: crate::load::LoadRun = serde_json::from_value(load).unwrap();
+            side.iter_mut().for_each(|run| run.recording.loads = vec![load.clone()]);
+        }
+        GateReport::of(gate(Sides::new(&sides[0], &sides[1], allowed, false), &Rule::default()))
+    };
+    let refused = of(&[], &[("EPERM", 500)], &[]);
+    assert_eq!(refused.outcome, Outcome::NotComparable);
+    let expected = "errors: 0 of 1000 operations fail with EPERM (builtin connect, 1 worker, as fast as possible) in boot 0, run 0, 500 of";
+    assert!(refused.summary.contains(expected), "{}", refused.summary);
+    assert!(refused.summary.ends_with("add --allow-different errors"), "{}", refused.summary);
+    assert_eq!(of(&[], &[("EPERM", 500)], &[What::Errors]).outcome, Outcome::Pass);
+    let other = of(&[("EAGAIN", 9)], &[("EPERM", 9)], &[]);
+    assert_eq!(other.outcome, Outcome::NotComparable);
+    assert_eq!(of(&[("EPERM", 9)], &[("EPERM", 10)], &[]).outcome, Outcome::Pass);
 }

@@ -5,8 +5,9 @@ use crate::recording::{Clock, Meter};
 use crate::terminal::clean;
 use crate::text::{listed, plural};
 use crate::verdict::{
-    Calls, ChangeRecord, Conclusion, Design, Enough, Evidence, Gate, Line, Note, Part, Refusal,
-    Shown, Side, Tally, Threshold, TooFewRuns, Unfit, Unlike, Verdict, load_of,
+    Calls, ChangeRecord, Conclusion, Design, Enough, Evidence, Gate, ITERATIONS_AN_INSTRUCTION,
+    Line, Note, Part, Refusal, Shown, Side, Statistic, Tally, Threshold, TooFewRuns, Unfit, Unlike,
+    Verdict, load_of,
 };
 
 /// The reason of a verdict, in one line; `clock` is that of its runs.
@@ -96,7 +97,60 @@ fn values(record: &ChangeRecord) -> String {
     format!("{} to {}", value(record.base), value(record.candidate))
 }
 
+/// How often something happens, in words of its own.
+fn changed_number(record: &ChangeRecord, limit: Threshold, shown: Shown) -> String {
+    let ends = record.change_bounds.unwrap_or_default().map(|end| format!("{end:+.1}"));
+    let places = by_placement("", ends, record.placements.unwrap_or(1));
+    let [base, candidate] = [record.base, record.candidate].map(|it| grouped(it.unwrap_or(0.0)));
+    let (what, limit) = match (record.statistic, limit) {
+        (Statistic::Repeated, Threshold::By(most)) => (
+            match load_of(&record.handler) {
+                Some(_) => "iterations an operation",
+                None => "iterations a call",
+            },
+            format!("+{}: {ITERATIONS_AN_INSTRUCTION} weigh as an instruction", grouped(most)),
+        ),
+        (_, Threshold::Share(share)) => ("calls", percent(share)),
+        (_, Threshold::Floor(most) | Threshold::By(most)) => {
+            ("calls", format!("+{}", grouped(most)))
+        }
+    };
+    let fewer = if matches!(shown, Shown::Fewer) { FEWER } else { "" };
+    format!("{fewer}{base} to {candidate} {what}{places}, limit {limit}")
+}
+
+/// A value of the figure that changed, in its unit.
+pub(crate) fn quantity(value: f64, change: &ChangeRecord) -> String {
+    match change.statistic.is_cost() {
+        true => figure(value, change.meter()),
+        false => format!("{} {}", grouped(value), change.unit),
+    }
+}
+
+/// Before the evidence for a handler that is called less often.
+pub(crate) const FEWER: &str = "fewer: ";
+
+/// A number with commas; one decimal below 1,000 unless it is whole.
+fn grouped(value: f64) -> String {
+    let (rounded, tenths) = (value.round(), (value * 10.0).round() / 10.0);
+    if tenths.fract() != 0.0 && tenths.abs() < 1e3 {
+        return format!("{tenths:.1}");
+    }
+    let digits = format!("{:.0}", rounded.abs());
+    let mut text = if rounded < 0.0 { "-".to_owned() } else { String::new() };
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 fn changed(record: &ChangeRecord, limit: Threshold, shown: Shown, clock: Clock) -> String {
+    if !record.statistic.is_cost() {
+        return changed_number(record, limit, shown);
+    }
     let meter = record.meter();
     let change = record.percent.map_or_else(
         || signed(record.change.unwrap_or(0.0), meter),
@@ -131,7 +185,7 @@ fn changed(record: &ChangeRecord, limit: Threshold, shown: Shown, clock: Clock) 
         Shown::Faster { p } => {
             format!("faster: {change}, at most {high}; p {} adjusted", adjusted(p))
         }
-        Shown::Within => format!("{change}, at most {high}, {limit}"),
+        Shown::Within | Shown::Fewer => format!("{change}, at most {high}, {limit}"),
         Shown::Undecided => {
             let quieter = match clock {
                 Clock::Wall => ", or on a quieter machine",
@@ -450,6 +504,13 @@ mod tests {
             ("+2.0 ns".to_owned(), "-2.0 ns".to_owned())
         );
         assert_eq!(p_value(0.000_01), "below 0.0001");
+    }
+
+    #[test]
+    fn numbers_in_words() {
+        let values = [0.0, 8.0, 8.25, 999.96, 131_072.0, -1_234_567.4];
+        let expected = ["0", "8", "8.3", "1,000", "131,072", "-1,234,567"];
+        assert_eq!(values.map(grouped), expected);
     }
 
     fn line(evidence: Evidence) -> Line {

@@ -24,6 +24,7 @@ struct Handler {
     durations: Sum,
     /// With the time of probes.
     self_time: Option<(Sum, u64)>,
+    repeated: Option<u64>,
     losses: Losses,
 }
 
@@ -60,6 +61,7 @@ impl Handlers {
                 backend: more.backend,
                 durations: Sum::default(),
                 self_time: more.self_time.is_some().then(Default::default),
+                repeated: Some(0),
                 losses: Losses::default(),
             });
             // Taken apart by name, so that a new field cannot be forgotten here.
@@ -73,6 +75,7 @@ impl Handlers {
                 min_ns,
                 max_ns,
                 self_time,
+                repeated,
                 losses,
                 histogram,
             } = more;
@@ -87,6 +90,11 @@ impl Handlers {
                 .losses
                 .checked_add(&losses)
                 .ok_or_else(|| TooLarge(format!("the losses of {name}")))?;
+            let what = || format!("the iterations of {name}");
+            sum.repeated = match sum.repeated.zip(repeated) {
+                Some((known, more)) => Some(checked(known, more, &what())?),
+                None => None,
+            };
             let stored = Stored { count, sum_ns, min_ns, max_ns, histogram: &histogram };
             sum.durations.add(&stored, &name)?;
         }
@@ -113,7 +121,7 @@ impl Handlers {
             };
             let self_time = sum.self_time.map(of_self).transpose()?;
             let histogram = encode(&sum.durations)?;
-            let Handler { by_glob, backend, losses, .. } = sum;
+            let Handler { by_glob, backend, repeated, losses, .. } = sum;
             let Sum { count, sum_ns, min_ns, max_ns, .. } = sum.durations;
             Ok(HandlerRecording {
                 name,
@@ -125,6 +133,7 @@ impl Handlers {
                 min_ns,
                 max_ns,
                 self_time,
+                repeated,
                 losses,
                 histogram,
             })
