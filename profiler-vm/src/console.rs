@@ -17,6 +17,15 @@ impl Trouble {
         Some(Self { lines: [first].into_iter().chain(lines).map(str::to_owned).collect() })
     }
 
+    /// The first report in the kernel's log that says that its code is wrong, though the kernel goes on: a `WARN`, and what lockdep,
+    /// KASAN, UBSAN and reference counters find. It begins with the line that says what it is.
+    #[must_use]
+    pub fn of_log(lines: &[String]) -> Option<Self> {
+        let is_sign = |line: &String| is_trouble(line) || is_warning(line);
+        let first = lines.iter().position(is_sign)?;
+        Some(Self { lines: lines[first..].to_vec() })
+    }
+
     /// Whether the report names code of this module, as `function+0x12/0x34 [module]` does.
     #[must_use]
     pub fn names_module(&self, module: &str) -> bool {
@@ -53,9 +62,51 @@ pub(crate) fn is_trouble(line: &str) -> bool {
     SIGNS.iter().any(|sign| line.contains(sign))
 }
 
+/// A report of a fault in code that runs on: lib/ubsan.c, mm/kasan/report.c, lib/refcount.c, kernel/locking/lockdep.c and
+/// kernel/panic.c, whose `WARN` has a place in the code. A driver may print `WARNING:` itself.
+fn is_warning(line: &str) -> bool {
+    const SIGNS: [&str; 9] = [
+        "UBSAN: ",
+        "KASAN: ",
+        "refcount_t: ",
+        "WARNING: possible ",
+        "WARNING: inconsistent lock state",
+        "WARNING: suspicious RCU usage",
+        "WARNING: bad unlock balance",
+        "WARNING: held lock freed",
+        "kernel BUG at ",
+    ];
+    SIGNS.iter().any(|sign| line.contains(sign))
+        || (line.contains("WARNING: ") && line.contains(" at ") && line.contains("+0x"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Trouble, is_trouble};
+
+    #[test]
+    fn a_report_of_the_log_begins_with_what_it_is() {
+        for line in [
+            "WARNING: CPU: 0 PID: 101 at /tb/handlers.c:250 bind_handler+0x1a/0x90 [hids_driver]",
+            "WARNING: /tb/handlers.c:250 at bind_handler+0x1a/0x90 [hids_driver], CPU#0: init/101",
+            "WARNING: possible circular locking dependency detected",
+            "WARNING: suspicious RCU usage",
+            "UBSAN: array-index-out-of-bounds in /tb/handlers.c:12:3",
+            "BUG: KASAN: slab-out-of-bounds in bind_handler+0x12/0x90 [hids_driver]",
+            "refcount_t: underflow; use-after-free.",
+        ] {
+            let log = ["driver: loaded", "------------[ cut here ]------------", line, "more"];
+            let found = Trouble::of_log(&log.map(str::to_owned)).unwrap();
+            assert_eq!((found.to_string(), found.lines.len()), (line.to_owned(), 2));
+        }
+        for line in [
+            "hids_testbed: module verification failed: signature and/or required key missing",
+            "driver: WARNING: the table is full",
+            "process 'x' launched '/y' with NULL argv: empty string added",
+        ] {
+            assert_eq!(Trouble::of_log(&[line.to_owned()]), None, "{line}");
+        }
+    }
 
     #[test]
     fn trouble_is_seen() {

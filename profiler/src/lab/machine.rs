@@ -18,7 +18,7 @@ use serde_json::json;
 
 use super::quiet::{KERNEL_ARGS, QEMU_ARGS};
 use super::wire::{
-    Answer, FILES, GuestFailure, HEADER, HEADER_BYTES, JOBS, Job, MAGIC, MAX_ANSWER,
+    Answer, FILES, GuestFailure, HEADER, HEADER_BYTES, JOBS, Job, MAGIC, MAX_ANSWER, REPORT_LINES,
 };
 use crate::error::{Failure, exit};
 use crate::kernel::hooks::{Hooks, Reader};
@@ -48,9 +48,6 @@ const CONSOLE: &str = "console.txt";
 /// Bytes of a page of the guest's memory, and the most that are read to find what a driver has registered.
 const PAGE: u64 = 4096;
 const MOST_PAGES: usize = 1 << 12;
-
-/// Lines of a report of the kernel that an error carries.
-const REPORT_LINES: usize = 30;
 
 /// Kernel arguments of each guest, beside those of [`KERNEL_ARGS`]. A kernel that breaks ends the machine.
 const ALWAYS: &str = "console=ttyS0 quiet nokaslr no_timer_check oops=panic panic=-1 rdinit=/init";
@@ -115,6 +112,8 @@ pub(super) enum MachineError {
     Interrupted(i32),
     /// The kernel broke.
     Trouble(Trouble),
+    /// The kernel has reported a fault, and goes on.
+    Warned(Trouble),
     /// Anything else.
     Broken(String),
     /// The guest says that a job failed.
@@ -244,6 +243,7 @@ impl<'a> Machine<'a> {
         let attachment = self.memory([word(3), word(4)])?;
         match serde_json::from_slice(&text) {
             Ok(Answer::Failed(failure)) => Err(MachineError::Guest(failure)),
+            Ok(Answer::Warned(lines)) => Err(MachineError::Warned(Trouble { lines })),
             Ok(answer) => Ok((answer, attachment)),
             Err(error) => {
                 Err(MachineError::Broken(format!("the guest's answer is damaged: {error}")))
@@ -516,6 +516,10 @@ fn kept(console: &Path) -> PathBuf {
 impl MachineError {
     /// What it means to the user; `at` says for which build and run it was.
     pub(super) fn into_failure(self, at: &str, module: Option<&str>, folder: &Path) -> Failure {
+        let what = match self {
+            Self::Warned(_) => "the kernel reports a fault",
+            _ => "the kernel broke",
+        };
         let kept = format!("the kernel's messages: {}", kept(&folder.join(CONSOLE)).display());
         match self {
             Self::Unusable(text) => Failure::new(exit::CANNOT_MEASURE, of_plugin(&text)),
@@ -523,10 +527,10 @@ impl MachineError {
                 let code = u8::try_from(128 + signal).unwrap_or(exit::TERMINATED);
                 Failure::new(code, format!("{at}: ended by a signal"))
             }
-            Self::Trouble(trouble) => {
+            Self::Trouble(trouble) | Self::Warned(trouble) => {
                 let who = match module.filter(|name| trouble.names_module(name)) {
-                    Some(name) => format!("the kernel broke in the driver {name}"),
-                    None => "the kernel broke".to_owned(),
+                    Some(name) => format!("{what} in the driver {name}"),
+                    None => what.to_owned(),
                 };
                 let report = &trouble.lines[..trouble.lines.len().min(REPORT_LINES)];
                 let text = format!("{at}: {who}: {trouble}\n{}\n{kept}", report.join("\n"));

@@ -29,6 +29,9 @@ pub(super) const PAUSE_PORT: u16 = 0x505;
 /// Most bytes of an answer, and of what comes with it: the symbols of a kernel are 4 to 16 MiB.
 pub(super) const MAX_ANSWER: u64 = 64 << 20;
 
+/// Lines of a report of the kernel that an error carries.
+pub(super) const REPORT_LINES: usize = 30;
+
 /// Where an answer lies in the memory of the guest's first process.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
@@ -96,6 +99,8 @@ pub(super) enum Answer {
     Counted(Vec<Vec<LoadRun>>),
     /// The recording is attached.
     Measured,
+    /// The kernel has reported a fault in its code meanwhile, in these lines.
+    Warned(Vec<String>),
     /// It failed, with an exit code of the guest's own set.
     Failed(GuestFailure),
 }

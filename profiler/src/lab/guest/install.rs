@@ -1,14 +1,13 @@
 //! Loads and unloads the driver.
 
 use std::ffi::CString;
-use std::fs::{self, OpenOptions};
-use std::io::Read as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs;
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::kmod::{DeleteModuleFlags, delete_module, init_module};
 
+use super::log::Log;
 use super::{internal, placement};
 use crate::error::{Failure, exit};
 use crate::kernel::module;
@@ -90,24 +89,9 @@ fn symbols_of_modules() -> Result<Vec<u8>, Failure> {
     Ok(text.into_bytes())
 }
 
-/// The last lines of the kernel's log that name the module: `Documentation/ABI/testing/dev-kmsg`.
+/// The last lines of the kernel's log that name the module.
 fn kernel_log(module: &str) -> String {
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open("/dev/kmsg");
-    let Ok(mut file) = file else { return String::new() };
-    let (mut record, mut lines) = ([0; 8192], Vec::new());
-    loop {
-        match file.read(&mut record) {
-            Ok(bytes) if bytes > 0 => {
-                let text = String::from_utf8_lossy(&record[..bytes]);
-                let text = text.split_once(';').map_or("", |(_, text)| text);
-                lines.extend(
-                    text.lines().next().filter(|line| line.contains(module)).map(str::to_owned),
-                );
-            }
-            // Overwritten meanwhile: the next read gives the oldest that is left.
-            Err(error) if error.raw_os_error() == Some(libc::EPIPE) => {}
-            _ => break,
-        }
-    }
+    let mut lines = Log::all().lines();
+    lines.retain(|line| line.contains(module));
     lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
 }

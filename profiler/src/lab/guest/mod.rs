@@ -6,6 +6,7 @@ mod channel;
 mod init;
 mod install;
 mod load;
+mod log;
 mod placement;
 
 use std::path::Path;
@@ -13,9 +14,10 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, fork};
+use profiler_vm::Trouble;
 
 use super::plan::{Length, RunSpec};
-use super::wire::{Answer, GuestFailure, Job};
+use super::wire::{Answer, GuestFailure, Job, REPORT_LINES};
 use crate::error::{Failure, exit};
 use crate::export::{Exporter as _, Json};
 use crate::kernel::{host, module};
@@ -23,6 +25,7 @@ use crate::progress::Progress;
 use crate::recording::Meter;
 use crate::run::{Options, Run};
 use channel::Channel;
+use log::Log;
 
 /// The argument that makes this program the first process of a guest.
 pub(super) const ARGUMENT: &str = "__lab-guest";
@@ -41,7 +44,8 @@ pub fn run() -> Result<(), Failure> {
     let mut channel = prepared.map_err(|error| internal(format!("the guest: {error}")))?;
     let booted = Answer::Booted(Box::new(host::collect()));
     let symbols = std::fs::read("/proc/kallsyms");
-    stand_by(&mut channel, &booted, &symbols.unwrap_or_default())?;
+    let mut log = Log::from_here();
+    stand_by(&mut channel, &mut log, &booted, &symbols.unwrap_or_default())?;
     loop {
         // From a snapshot these are other jobs than before.
         let jobs = match channel.jobs() {
@@ -52,12 +56,13 @@ pub fn run() -> Result<(), Failure> {
             }
         };
         for job in &jobs {
-            match do_job(job, &channel) {
-                Ok((answer @ Answer::Installed(_), symbols)) => {
-                    stand_by(&mut channel, &answer, &symbols)?;
+            let (answer, attachment) =
+                do_job(job, &channel).unwrap_or_else(|failure| (failed(&failure), Vec::new()));
+            match unless_warned(&mut log, answer) {
+                answer @ Answer::Installed(_) => {
+                    stand_by(&mut channel, &mut log, &answer, &attachment)?;
                 }
-                Ok((answer, attachment)) => channel.answer(&answer, &attachment),
-                Err(failure) => channel.answer(&failed(&failure), &[]),
+                answer => channel.answer(&answer, &attachment),
             }
         }
     }
@@ -67,7 +72,12 @@ pub fn run() -> Result<(), Failure> {
 ///
 /// A snapshot is taken where the child answers. So a run that is restored from there starts no process and waits for none: to
 /// translate the kernel's code for that would take QEMU longer than the operations do.
-fn stand_by(channel: &mut Channel, answer: &Answer, attachment: &[u8]) -> Result<(), Failure> {
+fn stand_by(
+    channel: &mut Channel,
+    log: &mut Log,
+    answer: &Answer,
+    attachment: &[u8],
+) -> Result<(), Failure> {
     let of_child = |errno: Errno| internal(format!("the process of the load: {}", errno.desc()));
     // SAFETY: the first process has one thread, so that the child may do all that it could.
     match unsafe { fork() }.map_err(of_child)? {
@@ -76,7 +86,8 @@ fn stand_by(channel: &mut Channel, answer: &Answer, attachment: &[u8]) -> Result
             channel.answer(answer, attachment);
             if let Ok([Job::Count(runs)]) = channel.jobs().as_deref() {
                 let loads = runs.iter().map(load::count).collect::<Result<_, Failure>>();
-                channel.answer(&loads.map_or_else(|it| failed(&it), Answer::Counted), &[]);
+                let answer = loads.map_or_else(|it| failed(&it), Answer::Counted);
+                channel.answer(&unless_warned(log, answer), &[]);
             }
             std::process::exit(0)
         }
@@ -129,6 +140,18 @@ pub(crate) fn options(module: &str, spec: &RunSpec) -> Options {
         operations,
         duration,
         ..Options::default()
+    }
+}
+
+/// The answer, unless the kernel has reported a fault since the last one: then the first lines of the report.
+fn unless_warned(log: &mut Log, answer: Answer) -> Answer {
+    match (Trouble::of_log(&log.lines()), answer) {
+        (_, Answer::Failed(failure)) => Answer::Failed(failure),
+        (Some(mut trouble), _) => {
+            trouble.lines.truncate(REPORT_LINES);
+            Answer::Warned(trouble.lines)
+        }
+        (None, answer) => answer,
     }
 }
 
