@@ -252,6 +252,7 @@ TB_FN int connect_syscall_handler(struct kretprobe_instance *ri,
 {
 	tb_count(connect_syscall_handler);
 	tb_spin(connect_syscall_handler);
+	tb_plant(regs);
 	record_sockaddr(HOOK_CONNECT, "connect",
 			(struct sockaddr_data *)ri->data, regs);
 	return 0;
@@ -490,13 +491,18 @@ int tb_hooks_register(unsigned int maxactive)
 			return err;
 		}
 	}
-	return 0;
+	err = tb_planted_register(sizeof(struct sockaddr_data));
+	if (err)
+		tb_hooks_unregister();
+	return err;
 }
 
 void tb_hooks_unregister(void)
 {
 	int i;
 
+	if (hooks[NR_HOOKS - 1].registered)
+		tb_planted_unregister();
 	for (i = 0; i < NR_HOOKS; i++) {
 		if (!hooks[i].registered)
 			continue;

@@ -163,6 +163,17 @@ int tb_trigger(char *command);
 u64 tb_longest(void);
 void tb_longest_reset(void);
 
+/* planted.c */
+#ifdef TB_PLANTED
+void tb_plant(struct pt_regs *regs);
+int tb_planted_register(size_t data_size);
+void tb_planted_unregister(void);
+#else
+static inline void tb_plant(struct pt_regs *regs) { }
+static inline int tb_planted_register(size_t data_size) { return 0; }
+static inline void tb_planted_unregister(void) { }
+#endif
+
 /* twin.c */
 void tb_call_second_twin(void);
 

@@ -56,33 +56,40 @@ pub(crate) fn run(paths: &Paths, kernels: &[Series], slow: Option<&Slow>) -> Res
     let wanted = if kernels.is_empty() { &Series::ALL[..] } else { kernels };
     setup::ensure(paths, &wanted.iter().copied().map(Part::Kernel).collect::<Vec<_>>())?;
     for series in wanted {
-        println!("testbed: {}", build_variant(paths, *series, slow)?.display());
+        let module = match slow {
+            Some(slow) => build_slow(paths, *series, slow)?,
+            None => build(paths, *series)?,
+        };
+        println!("testbed: {}", module.display());
     }
     Ok(())
 }
 
 /// The path of the module for one kernel; builds it if its sources or the kernel have changed.
 pub(crate) fn build(paths: &Paths, series: Series) -> Result<PathBuf> {
-    build_variant(paths, series, None)
+    build_variant(paths, series, "", "")
 }
 
 /// As [`build`], of a slower module.
 pub(crate) fn build_slow(paths: &Paths, series: Series, slow: &Slow) -> Result<PathBuf> {
-    build_variant(paths, series, Some(slow))
+    let Slow { handler, more } = slow;
+    let (variable, count) = more.variable();
+    let variables = format!("TB_SLOW_HANDLER := {handler}\n{variable} := {count}\n");
+    build_variant(paths, series, &format!("-{handler}-{}", more.folder()), &variables)
 }
 
-fn build_variant(paths: &Paths, series: Series, slow: Option<&Slow>) -> Result<PathBuf> {
+/// As [`build`], of a module with planted changes; or of one with harmless ones besides.
+pub(crate) fn build_planted(paths: &Paths, series: Series, harmless: bool) -> Result<PathBuf> {
+    let (name, more) = if harmless { ("harmless", "TB_HARMLESS := 1\n") } else { ("planted", "") };
+    build_variant(paths, series, &format!("-{name}"), &format!("TB_PLANTED := 1\n{more}"))
+}
+
+/// Builds it with these variables of its Kbuild, in a folder whose name ends in `name`.
+fn build_variant(paths: &Paths, series: Series, name: &str, variables: &str) -> Result<PathBuf> {
     setup::ensure(paths, &[Part::ModuleBuild, Part::Kernel(series)])?;
     let kernel = setup::kernel(paths, series)?;
     let _lock = setup::lock(paths)?;
-    let folder = match slow {
-        None => paths.testbed(series),
-        Some(slow) => paths.testbed(series).with_file_name(format!(
-            "{series}-{}-{}",
-            slow.handler,
-            slow.more.folder()
-        )),
-    };
+    let folder = paths.testbed(series).with_file_name(format!("{series}{name}"));
     let module = folder.join(MODULE);
     let stamp_path = folder.join("stamp");
     let stamp = stamp(paths, &kernel)?;
@@ -99,13 +106,9 @@ fn build_variant(paths: &Paths, series: Series, slow: Option<&Slow>) -> Result<P
         fs::copy(&file, source.join(name))
             .with_context(|| format!("cannot copy {}", file.display()))?;
     }
-    if let Some(Slow { handler, more }) = slow {
-        let kbuild = source.join("Kbuild");
-        let text = process::read(&kbuild)?;
-        let (variable, count) = more.variable();
-        let slow = format!("TB_SLOW_HANDLER := {handler}\n{variable} := {count}\n");
-        process::write(&kbuild, slow + &text)?;
-    }
+    let kbuild = source.join("Kbuild");
+    let text = process::read(&kbuild)?;
+    process::write(&kbuild, variables.to_owned() + &text)?;
     kbuild::make(&kernel, &source, &folder.join("build.log"))?;
     let built = source.join(MODULE);
     if kbuild::kernel_takes_module_btf(&kernel)? {

@@ -205,6 +205,7 @@ fn handler(
         min_ns,
         max_ns,
         self_time: None,
+        repeated: None,
         losses,
         histogram: Distribution::encode(&histogram)?,
     })

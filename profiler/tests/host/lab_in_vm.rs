@@ -2,6 +2,8 @@
 //! code. `cargo xtask test --boot lab` builds them, runs this and sets the variables. The recordings and logs stay in
 //! `target/test/lab`.
 
+mod planted;
+
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};

@@ -5,6 +5,8 @@
 //! | `PROFILER_LAB_KERNEL` | path of a kernel image |
 //! | `PROFILER_LAB_BASELINE` | path of the testbed for this kernel |
 //! | `PROFILER_LAB_CANDIDATE` | path of one in which `connect_syscall_handler` runs 64 iterations more |
+//! | `PROFILER_LAB_PLANTED` | path of one that can make planted changes |
+//! | `PROFILER_LAB_HARMLESS` | path of the same with harmless changes |
 
 use std::path::Path;
 use std::process::Command;
@@ -42,6 +44,10 @@ pub(super) fn run(paths: &Paths, binary: &Path, report: &mut Report) -> Result<(
     command.env("PROFILER_LAB_KERNEL", setup::kernel(paths, SERIES)?.image());
     command.env("PROFILER_LAB_BASELINE", testbed::build(paths, SERIES)?);
     command.env("PROFILER_LAB_CANDIDATE", testbed::build_slow(paths, SERIES, &slow)?);
+    for harmless in [false, true] {
+        let variable = if harmless { "PROFILER_LAB_HARMLESS" } else { "PROFILER_LAB_PLANTED" };
+        command.env(variable, testbed::build_planted(paths, SERIES, harmless)?);
+    }
     let output = process::capture(&mut command)?;
     let text = String::from_utf8_lossy(&output.stdout);
     println!("{text}{}", String::from_utf8_lossy(&output.stderr));

@@ -1,0 +1,153 @@
+//! Planted changes, each of which a gate has to see for the right reason, and harmless ones. `testbed/planted.c` has them; which one a
+//! build makes is a digit in its file.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use profiler::error::exit;
+use profiler::export::verdict::GateReport;
+use profiler::verdict::Verdict;
+
+use super::super::program::text;
+use super::{given, lab, profiler};
+
+/// What a change is, its digit, that of its baseline, and the only figures that have to fail: subject, figure, and a part of its words.
+type Planted = (&'static str, char, char, &'static [(&'static str, &'static str, &'static str)]);
+
+const HANDLER: &str = "connect_syscall_handler";
+const OPERATION: &str = "operation of connect";
+
+const PLANTED: [Planted; 7] = [
+    (
+        "a memset of 64 KiB",
+        '1',
+        '0',
+        &[
+            (HANDLER, "repeated", " to 8,2"),
+            (OPERATION, "repeated", " iterations an operation in one placement"),
+        ],
+    ),
+    (
+        "a slow path in 2 % of calls",
+        '2',
+        '0',
+        &[(HANDLER, "tp99", "+1008.0 in one"), (OPERATION, "tail", "")],
+    ),
+    (
+        "a fault",
+        '3',
+        '0',
+        &[
+            (HANDLER, "avg", ""),
+            (HANDLER, "tp50", ""),
+            (HANDLER, "tp90", ""),
+            (HANDLER, "tp95", ""),
+            (HANDLER, "tp99", ""),
+            (OPERATION, "avg", ""),
+            (OPERATION, "tail", ""),
+        ],
+    ),
+    (
+        "work queued ten times as often",
+        '7',
+        '6',
+        &[(OPERATION, "avg", ""), (OPERATION, "tail", ""), (OPERATION, "elsewhere", "+900.00 %")],
+    ),
+    (
+        "a handler registered twice",
+        '8',
+        '0',
+        &[
+            (HANDLER, "count", "300 to 600 calls"),
+            ("connect_syscall_entry_handler", "count", "300 to 600 calls"),
+            (OPERATION, "avg", ""),
+            (OPERATION, "tail", ""),
+        ],
+    ),
+    (
+        "a slow path in every fifth operation",
+        '9',
+        '0',
+        &[(OPERATION, "avg", "+40"), (OPERATION, "tail", "+2001.0 in one")],
+    ),
+    ("a slow path in 2 % of operations", 'a', '0', &[(OPERATION, "tail", "")]),
+];
+
+/// The build that makes a change, in a folder of its own.
+fn build(folder: &Path, digit: char) -> PathBuf {
+    const NOTHING: &[u8] = b"PLANTED=0";
+    let mut bytes = fs::read(given("PROFILER_LAB_PLANTED")).unwrap();
+    let at = bytes.windows(NOTHING.len()).position(|window| window == NOTHING).unwrap();
+    bytes[at + NOTHING.len() - 1] = u8::try_from(digit).unwrap();
+    let module = folder.join(digit.to_string()).join("hids_testbed.ko");
+    fs::create_dir_all(module.parent().unwrap()).unwrap();
+    fs::write(&module, bytes).unwrap();
+    module
+}
+
+/// Measures a build under one placement; the exit code and what it says.
+fn measure(module: &Path, json: &Path) -> (Option<i32>, String) {
+    let mut command = lab();
+    command.arg("--module").arg(module).arg("--json").arg(json).args(["--operations", "300"]);
+    let output = command.output().unwrap();
+    (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+}
+
+fn recording(folder: &Path, module: &Path, name: &str) -> PathBuf {
+    let json = folder.join(format!("{name}.json"));
+    if !json.exists() {
+        let (code, said) = measure(module, &json);
+        assert_eq!(code, Some(0), "{name}: {said}");
+    }
+    json
+}
+
+/// The gate's report on two recordings.
+fn decided(base: &Path, candidate: &Path, more: &[&str]) -> GateReport {
+    let json = candidate.with_extension("gate");
+    let mut command = profiler();
+    command.arg("gate").args([base, candidate]).arg("--json").arg(&json).args(more);
+    let output = command.output().unwrap();
+    println!("{}{}", text(&output.stdout), text(&output.stderr));
+    serde_json::from_slice(&fs::read(&json).unwrap()).unwrap()
+}
+
+#[test]
+#[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
+fn each_change_fails_for_its_reason_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let of = |digit: char| {
+        let folder = folder.path();
+        recording(folder, &build(folder, digit), &digit.to_string())
+    };
+    for (what, digit, base, expected) in PLANTED {
+        let report = decided(&of(base), &of(digit), &[]);
+        assert_eq!(report.exit_code, exit::REGRESSION, "{what}: {}", report.summary);
+        let failed = report.lines.iter().filter(|line| line.verdict == Verdict::Fail);
+        let failed: Vec<_> =
+            failed.map(|line| (line.subject(), line.figure(), line.evidence.clone())).collect();
+        let is_expected = |(subject, figure, words): &(String, String, String)| {
+            expected.iter().any(|it| (it.0, it.1) == (subject, figure) && words.contains(it.2))
+        };
+        assert!(failed.iter().all(is_expected), "{what}: {failed:#?}");
+        assert_eq!(failed.len(), expected.len(), "{what}: {failed:#?}");
+    }
+    let fails = decided(&of('0'), &of('5'), &[]);
+    assert_eq!(fails.exit_code, exit::NOT_COMPARABLE);
+    assert!(fails.summary.contains("150 of 300 operations fail with EPERM"), "{}", fails.summary);
+    let harmless = recording(folder.path(), &given("PROFILER_LAB_HARMLESS"), "harmless");
+    // A parameter that one build alone has is a difference of its own.
+    let passed = decided(&of('0'), &harmless, &["--allow-different", "parameters"]);
+    assert_eq!(passed.exit_code, exit::OK, "{}", passed.summary);
+}
+
+#[test]
+#[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
+fn a_warning_of_the_kernel_ends_the_lab_with_its_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let (code, said) = measure(&build(folder.path(), '4'), &folder.path().join("run.json"));
+    assert_eq!(code, Some(exit::LAB_FAILED.into()), "{said}");
+    let first = "the kernel reports a fault in the driver hids_testbed: WARNING: CPU: 0 PID: ";
+    assert!(said.contains(first) && said.contains(" tb_plant+0x"), "{said}");
+    assert!(said.contains("RIP: ") && !folder.path().join("run.json").exists(), "{said}");
+}
