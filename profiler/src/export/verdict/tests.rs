@@ -156,13 +156,13 @@ fn a_handler_that_fires_more_often_fails_and_one_that_fires_less_is_said() {
     let same = of(1_000, 1_000);
     let (_, evidence) = words(&same, "connect_handler", "count");
     assert_eq!(evidence, "1,000 to 1,000 calls in each of 2 placements, limit 1 %");
-    let fewer = of(300, 150);
+    let fewer = of(600, 300);
     assert_eq!(
         (fewer.outcome, fewer.lines.iter().any(|line| line.improved)),
         (Outcome::Pass, false)
     );
     let text = crate::export::gate::text(&fewer, None);
-    assert!(text.contains("calls: connect_handler count: fewer: 300 to 150 calls"), "{text}");
+    assert!(text.contains("calls: connect_handler count: fewer: 600 to 300 calls"), "{text}");
 }
 
 #[test]
