@@ -187,6 +187,27 @@ fn a_run_repeats_to_the_bit_whatever_it_is_restored_from() {
 
 #[test]
 #[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
+fn each_kernel_counts_all_calls_and_repeats_to_the_bit() {
+    let others: Vec<PathBuf> = std::env::split_paths(&given("PROFILER_LAB_OTHERS")).collect();
+    for pair in others.chunks(2) {
+        let [kernel, module] = pair else { panic!("a kernel and a module") };
+        let json = out().join("other.json");
+        let mut command = profiler();
+        command.arg("lab").arg("--kernel").arg(kernel).arg("--module").arg(module);
+        command.args(["--quiet", "--handler", "connect_*", "--builtin", "connect", "--no-cost"]);
+        // Fails unless a second run has the same checksum.
+        command.args(["--verify", "--placements", "1"]).arg("--json").arg(&json);
+        succeed(command);
+        let series = Series::read(&json).unwrap();
+        for handler in [CHANGED, UNCHANGED] {
+            // Of 1,000 calls.
+            assert!(figures(&series, handler, None)[0] > 0.0, "{}", kernel.display());
+        }
+    }
+}
+
+#[test]
+#[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
 fn a_change_of_the_code_is_measured_to_the_instruction() {
     for quantile in [None, Some(0.50), Some(0.90), Some(0.95), Some(0.99)] {
         let added = |handler: &str| -> Vec<f64> {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `PROFILER_LAB_KERNEL` | path of a kernel image |
 //! | `PROFILER_LAB_BASELINE` | path of the testbed for this kernel |
+//! | `PROFILER_LAB_OTHERS` | for each other kernel its image and the testbed for it, separated by colons |
 //! | `PROFILER_LAB_CANDIDATE` | path of one in which `connect_syscall_handler` runs 64 iterations more |
 //! | `PROFILER_LAB_PLANTED` | path of one that can make planted changes |
 //! | `PROFILER_LAB_HARMLESS` | path of the same with harmless changes |
@@ -29,6 +30,9 @@ pub(super) const TESTS: &str = "lab_in_vm::";
 
 const SERIES: Series = Series::V6_1;
 
+/// Kernels on which one run is made.
+const OTHERS: [Series; 3] = [Series::V5_10, Series::V6_12, Series::V7_2];
+
 /// Runs them, one at a time: each boots VMs.
 pub(super) fn run(paths: &Paths, binary: &Path, report: &mut Report) -> Result<()> {
     println!("test: the lab");
@@ -48,6 +52,11 @@ pub(super) fn run(paths: &Paths, binary: &Path, report: &mut Report) -> Result<(
         let variable = if harmless { "PROFILER_LAB_HARMLESS" } else { "PROFILER_LAB_PLANTED" };
         command.env(variable, testbed::build_planted(paths, SERIES, harmless)?);
     }
+    let mut others = Vec::new();
+    for series in OTHERS {
+        others.extend([setup::kernel(paths, series)?.image(), testbed::build(paths, series)?]);
+    }
+    command.env("PROFILER_LAB_OTHERS", std::env::join_paths(others)?);
     let output = process::capture(&mut command)?;
     let text = String::from_utf8_lossy(&output.stdout);
     println!("{text}{}", String::from_utf8_lossy(&output.stderr));
