@@ -965,7 +965,7 @@ const FIGURES: [&str; 5] = ["avg", "tp50", "tp90", "tp95", "tp99"];
 fn counted_instructions_take_one_run_and_few_calls_and_have_limits_of_their_own() {
     let same = Bench::new(even(&[400], &[400])).gate("");
     same.passed();
-    assert!(same.out.contains("gate: pass: 5 passed"), "{same:#?}");
+    assert!(same.out.contains("gate: pass: 6 passed"), "{same:#?}");
     let slower = Bench::new(even(&[400], &[409])).gate("");
     slower.refused(10, &format!("gate: fail: {ENTRY} "));
     for figure in FIGURES {
@@ -973,7 +973,7 @@ fn counted_instructions_take_one_run_and_few_calls_and_have_limits_of_their_own(
     }
     let faster = Bench::new(even(&[409], &[400])).gate("");
     faster.passed();
-    assert!(faster.out.contains("gate: pass: 5 passed (5 faster)"), "{faster:#?}");
+    assert!(faster.out.contains("gate: pass: 6 passed (5 faster)"), "{faster:#?}");
     // 0.75 %, and no more than the floor.
     Bench::new(even(&[400], &[403])).gate("").passed();
     let few = |_| vec![400; 199];
@@ -1134,7 +1134,7 @@ fn twenty_small_steps_are_seen_beside_the_release() {
     let (ended, bench) = gate(20, "--release release.json");
     ended.refused(
         10,
-        "error: gate: fail: 5 passed; beside the release: 1 handler became slower, of 1\n",
+        "error: gate: fail: 6 passed; beside the release: 1 handler became slower, of 1\n",
     );
     let line = format!(
         "fail beside the release: {ENTRY} avg: +9.39 % (10006.0 instructions to 10946.0 instructions), +940.0 in one placement, limit 2 %"
@@ -1234,7 +1234,8 @@ fn what_happens_in_some_placements_never_passes_silently() {
             assert_eq!(failed, beyond * 2 > count, "{base:?} {candidate:?} {report:#?}");
             if beyond > 0 && !failed {
                 assert_eq!(count, verdict::MOST_PLACEMENTS);
-                assert!(report.lines[0].evidence.contains("varies with placement"), "{report:#?}");
+                let mut words = report.lines.iter().map(|line| &line.evidence);
+                assert!(words.any(|it| it.contains("varies with placement")), "{report:#?}");
             }
         }
     }
