@@ -71,6 +71,13 @@ pub struct GateArgs {
     /// How much slower than the release each figure may be.
     #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "2%", requires = "release")]
     pub release_limit: f64,
+    /// Accept hooks that the candidate registers in addition, by handler or place (repeatable); without it those that no
+    /// load reached make the gate inconclusive.
+    #[arg(long, value_name = "NAME|GLOB")]
+    pub accept_new: Vec<glob::Pattern>,
+    /// Fail if a hook was reached by no load.
+    #[arg(long)]
+    pub require_reached: bool,
     /// Write the candidate's runs to this file as the next baseline, on a pass only.
     #[arg(long, value_name = "FILE")]
     pub update_baseline: Option<PathBuf>,

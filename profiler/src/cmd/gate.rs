@@ -17,7 +17,7 @@ use crate::lab::gate::{Decision, Options, Planned};
 use crate::prepare::check_parameters;
 use crate::progress::Progress;
 use crate::recording::Series;
-use crate::verdict::{self, Outcome, Rule, Run, Sides};
+use crate::verdict::{self, HookReport, Outcome, Rule, Run, Sides};
 
 use output::Outputs;
 use rule::rule;
@@ -63,6 +63,13 @@ fn of_recordings(args: &GateArgs, files: &Files, rule: &Rule) -> Result<(), Fail
         Sides::new(&base, &candidate, allowed, args.sides.independent_runs)
     };
     let report = GateReport::of(verdict::gate(sides, rule));
+    let [old, new] =
+        [&base, &candidate].map(|runs| runs.iter().map(|run| &run.recording).collect::<Vec<_>>());
+    // Of several kernels each has its own.
+    let report = match HookReport::of(&old, &new, rule, &|_| None) {
+        Some(registered) if !registered.is_same() => report.with_hooks(registered, rule),
+        _ => report,
+    };
     let report = match Release::of(args)? {
         None => report,
         Some(Release::Recordings(release)) => {

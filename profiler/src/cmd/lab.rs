@@ -5,7 +5,7 @@ mod output;
 
 use super::{report::stdout_width, to_stdout};
 use crate::cli::LabArgs;
-use crate::error::Failure;
+use crate::error::{Failure, exit};
 pub use crate::lab::guest::run as guest;
 use crate::lab::{self, Options, builds};
 use crate::progress::Progress;
@@ -27,10 +27,13 @@ pub fn run(args: &LabArgs) -> Result<(), Failure> {
     let benches = builds::of_kernels(options, with_btf, folder.path())?;
     let mut outputs = Outputs::open(args, &benches)?;
     let mut progress = Progress::new(args.quiet);
+    let mut is_reached = false;
     for (number, bench) in benches.iter().enumerate() {
         let settings = options.settings(&folder.path().join(format!("kernel-{number}")));
         let measured = lab::run_with_progress(bench, &settings, &mut progress);
         let counted = measured.baseline.clone();
+        let mut runs = measured.baseline.iter().chain(&measured.candidate);
+        is_reached |= runs.any(|run| run.calls() > 0);
         if let Some(failure) = outputs.deliver(number, bench, measured)? {
             return Err(failure);
         }
@@ -43,5 +46,10 @@ pub fn run(args: &LabArgs) -> Result<(), Failure> {
             }
         }
     }
-    Ok(())
+    if is_reached {
+        return Ok(());
+    }
+    let text = "no load reached a handler: choose another with --builtin or --profile; `profiler list --module FILE.ko` shows where \
+                the driver is called";
+    Err(Failure::new(exit::NO_HITS, text))
 }

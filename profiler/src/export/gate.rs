@@ -107,6 +107,11 @@ fn is_explained(report: &GateReport, line: &Line) -> bool {
 /// What a reader has to know, a line each: what changed and why, what is undecided, and what was not judged.
 pub(super) fn points(report: &GateReport) -> Vec<(&'static str, String)> {
     let mut points: Vec<(&'static str, String)> = Vec::new();
+    if let Some(registered) = &report.registered {
+        points
+            .extend(registered.differences().into_iter().map(|(what, hook)| (what, hook.clone())));
+        points.extend(registered.undecided.iter().map(|words| ("undecided", words.clone())));
+    }
     points.extend(defaults(report));
     points.extend(changes(report));
     for line in &report.lines {
@@ -131,7 +136,12 @@ pub(super) fn points(report: &GateReport) -> Vec<(&'static str, String)> {
         if !unreached.is_empty() {
             let count = unreached.len();
             let names = listed(unreached);
-            points.push(("no load reached", format!("{count} handler{}: {names}", plural(count))));
+            let what = match &report.registered {
+                Some(_) => format!("hook{}", plural(count)),
+                // What is registered is not known.
+                None => format!("function{} whose address is stored", plural(count)),
+            };
+            points.push(("no load reached", format!("{count} {what}: {names}")));
         }
         if !not_judged.is_empty() {
             points.push(("not judged for too few calls", not_judged.join("; ")));

@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::exit;
 use crate::recording::{Clock, Meter, Tool};
-use crate::text::listed;
+use crate::text::{listed, plural};
 use crate::verdict::{
-    self, CONFIDENCE, ChangeRecord, DesignKind, Gate, Line, Outcome, Part, Run, Sides, Statistic,
-    Verdict, load_of, subject,
+    self, CONFIDENCE, ChangeRecord, DesignKind, Gate, HookReport, Line, Outcome, Part, Rule, Run,
+    Sides, Statistic, Verdict, load_of, subject,
 };
 pub use causes::{Cause, Reached};
 pub use reasons::{Changed, Reason};
@@ -188,6 +188,9 @@ pub struct GateReport {
     /// What differs between the code of two builds that the gate has measured, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed: Option<String>,
+    /// What both builds register, where the runs say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registered: Option<HookReport>,
     /// What was not judged, if the gate has chosen what to measure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<LeftOut>,
@@ -227,6 +230,7 @@ impl GateReport {
             defaults: gate.defaults.clone(),
             release: None,
             changed: None,
+            registered: None,
             left_out: None,
             lines: lines_in_words(&gate),
         }
@@ -237,7 +241,38 @@ impl GateReport {
     /// The same with what the gate has chosen not to judge; it is shown to a reader, who has not made the recordings.
     #[must_use]
     pub fn without(self, left_out: LeftOut) -> Self {
-        Self { left_out: Some(left_out), ..self }
+        let report = Self { left_out: Some(left_out), ..self };
+        // Operations alone are no verdict on a driver of which nothing ran.
+        match report.lines.iter().any(|line| load_of(&line.handler).is_none()) {
+            true => report,
+            false => report.at_most(Outcome::Inconclusive),
+        }
+    }
+
+    /// The same with what both builds register, and what follows from that.
+    #[must_use]
+    pub fn with_hooks(self, registered: HookReport, rule: &Rule) -> Self {
+        let outcome = match &registered {
+            of if rule.require_reached && !of.unreached.is_empty() => Outcome::Fail,
+            of if !of.undecided.is_empty() || (of.hooks > 0 && of.unreached.len() == of.hooks) => {
+                Outcome::Inconclusive
+            }
+            _ => Outcome::Pass,
+        };
+        Self { registered: Some(registered), ..self }.at_most(outcome)
+    }
+
+    /// The same, if it is no better than `outcome`.
+    fn at_most(self, outcome: Outcome) -> Self {
+        let is_better = match outcome {
+            Outcome::Fail => matches!(self.outcome, Outcome::Pass | Outcome::Inconclusive),
+            Outcome::Inconclusive => self.outcome == Outcome::Pass,
+            _ => false,
+        };
+        match is_better {
+            true => Self { outcome, exit_code: exit_code(outcome), ..self },
+            false => self,
+        }
     }
 
     /// The same, with the verdict on the candidate beside the last release.
@@ -278,6 +313,7 @@ impl GateReport {
             defaults: Vec::new(),
             release: None,
             changed: Some(words),
+            registered: None,
             left_out: Some(LeftOut::default()),
             lines: Vec::new(),
         }
@@ -334,7 +370,8 @@ impl GateReport {
         let judged = handlers(|_| true);
         let more_often = handlers(|line| line.verdict == Verdict::Fail && line.is_of_calls());
         let [slower, faster, undecided] = kinds.map(handlers);
-        let mut text = match slower {
+        let mut text = self.coverage();
+        text += &match slower {
             _ if judged == 0 => "no load reached a handler".to_owned(),
             0 => "no handler became slower".to_owned(),
             1 => "1 handler became slower".to_owned(),
@@ -363,6 +400,23 @@ impl GateReport {
             }
         }
         text
+    }
+}
+
+impl GateReport {
+    /// How many hooks were reached and operations judged, for the headline; empty where hooks are not known.
+    fn coverage(&self) -> String {
+        let Some(HookReport { hooks, unreached, .. }) = &self.registered else {
+            return String::new();
+        };
+        let operations = self.lines.iter().filter_map(|line| load_of(&line.handler));
+        let operations = operations.collect::<BTreeSet<_>>().len();
+        let reached = hooks - unreached.len().min(*hooks);
+        format!(
+            "{reached} of {hooks} hook{} reached, {operations} operation{}; ",
+            plural(*hooks as u64),
+            plural(operations as u64)
+        )
     }
 }
 

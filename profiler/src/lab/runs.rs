@@ -2,7 +2,7 @@
 //!
 //! No run depends on another, so any number goes on side by side, and each repeats to the bit.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -379,7 +379,11 @@ impl<'a> Lab<'a> {
         let build = self.build(*side);
         record::add_unnamed(&mut handlers, &counted.counts, &build.name, &job.run.handlers);
         if let Some(wanted) = &job.wanted {
-            handlers.retain(|handler| wanted.contains(record::plain(&handler.name)));
+            let hooks = module.hooks.iter().flat_map(|hooks| &hooks.list);
+            let registered: BTreeSet<&str> =
+                hooks.flat_map(|hook| &hook.handlers).map(String::as_str).collect();
+            let is_wanted = |name: &str| wanted.contains(name) || registered.contains(name);
+            handlers.retain(|handler| is_wanted(record::plain(&handler.name)));
         }
         let damaged = |why: String| {
             let (file, load) = (build.given.display(), record::load_name(&job.run));

@@ -193,6 +193,14 @@ impl Session {
         narrowed
     }
 
+    /// The load that a load profile names for a handler, in words.
+    #[must_use]
+    pub fn load_for(&self, handler: &str) -> Option<String> {
+        let mut loads = self.loads.iter();
+        let load = loads.find(|load| load.handlers.iter().any(|it| it.matches(handler)))?;
+        Some(format!("the load {} is for it", load.kind.name()))
+    }
+
     /// The runs each time that the driver is loaded, of the loads that `is_wanted` by the name of their runs; `kernel` is
     /// in that where there are several.
     #[must_use]

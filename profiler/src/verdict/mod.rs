@@ -9,6 +9,7 @@ mod change;
 mod design;
 mod finding;
 mod gate;
+mod hooks;
 mod judge;
 mod placement;
 mod quantity;
@@ -26,6 +27,7 @@ pub use finding::{
     Conclusion, Evidence, Gate, Line, Outcome, Shown, Tally, Threshold, TooFewRuns, Verdict,
 };
 pub use gate::{gate, open_parts};
+pub use hooks::HookReport;
 pub use placement::{FIRST_PLACEMENTS, MOST_PLACEMENTS};
 pub use quantity::{Amount, QuantityError, parse_ns, parse_share};
 pub use rule::{HandlerRule, Limit, Limits, LimitsError, Measured, Rule};

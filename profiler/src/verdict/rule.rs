@@ -123,6 +123,10 @@ pub struct Rule {
     pub max_loss: f64,
     /// Whether handlers may vanish.
     pub allow_vanished: bool,
+    /// Hooks that the candidate may register in addition although no figure judges them, by handler or place.
+    pub accept_new: Vec<glob::Pattern>,
+    /// Whether a hook that no load reached is a failure.
+    pub require_reached: bool,
     /// Rules for some handlers; the last one that matches and has a value counts.
     pub handlers: Vec<HandlerRule>,
     /// Absolute bounds.
@@ -138,6 +142,8 @@ impl Default for Rule {
             // A tenth of the calls beyond the 99th percentile.
             max_loss: 0.001,
             allow_vanished: false,
+            accept_new: Vec::new(),
+            require_reached: false,
             handlers: Vec::new(),
             budgets: Vec::new(),
         }

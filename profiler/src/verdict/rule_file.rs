@@ -15,6 +15,10 @@ struct FileRule {
     max_loss: Option<Share>,
     floor: Option<FileAmount>,
     allow_vanished: Option<bool>,
+    #[serde(default)]
+    accept_new: Vec<Pattern>,
+    #[serde(default)]
+    require_reached: bool,
     max_regression: Option<FileLimits>,
     #[serde(default)]
     budgets: Vec<FileBudget>,
@@ -132,6 +136,8 @@ impl From<FileRule> for Rule {
             floor: file.floor.map(|FileAmount(floor)| floor),
             max_loss: file.max_loss.map_or(default.max_loss, |Share(share)| share),
             allow_vanished: file.allow_vanished.unwrap_or(default.allow_vanished),
+            accept_new: file.accept_new.into_iter().map(|Pattern(pattern)| pattern).collect(),
+            require_reached: file.require_reached,
             handlers: file
                 .handler
                 .into_iter()

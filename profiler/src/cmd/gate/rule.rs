@@ -25,6 +25,8 @@ pub(super) fn rule(args: &GateArgs) -> Result<Rule, Failure> {
         rule.alpha = alpha;
     }
     rule.allow_vanished |= args.allow_vanished;
+    rule.accept_new.extend(args.accept_new.iter().cloned());
+    rule.require_reached |= args.require_reached;
     rule.budgets.extend(args.budget.iter().cloned());
     Ok(rule)
 }

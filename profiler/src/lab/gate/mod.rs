@@ -254,14 +254,21 @@ impl Planned {
             keep(out, &self.benches, &rounds.runs)?;
         }
         measured?;
-        let Rounds { reach, runs: [base, candidate], known, .. } = rounds;
+        let Rounds { reach, registered, runs: [base, candidate], known, .. } = rounds;
         let mut left_out = LeftOut::default();
         for reach in reach {
             left_out.unreached.extend(reach.unreached);
             left_out.not_judged.extend(reach.not_judged);
         }
+        if let Some(registered) = &registered {
+            left_out.unreached.clone_from(&registered.unreached);
+        }
         let sides = Sides::new(&base, &candidate, &allowed, false);
         let report = GateReport::of(verdict::gate(sides, &rule)).without(left_out);
+        let report = match registered {
+            Some(registered) => report.with_hooks(registered, &rule),
+            None => report,
+        };
         let defaults = self.options.changed_defaults().into_values().collect();
         let report = GateReport { changed: self.words(), defaults, ..report };
         Ok(Decision { report, candidate, known, rule })

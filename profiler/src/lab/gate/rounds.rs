@@ -13,13 +13,15 @@ use crate::progress::Progress;
 use crate::recording::Recording;
 use crate::recording::unlike::What;
 use crate::text::listed;
-use crate::verdict::{self, FIRST_PLACEMENTS, MOST_PLACEMENTS, Rule, Run, Side, Sides};
+use crate::verdict::{self, FIRST_PLACEMENTS, HookReport, MOST_PLACEMENTS, Rule, Run, Side, Sides};
 
 /// What was measured so far.
 pub(super) struct Rounds<'a> {
     planned: &'a Planned,
     /// One for each kernel that was measured.
     pub(super) reach: Vec<Reach>,
+    /// What the builds register, of all kernels; `None` where that is not known.
+    pub(super) registered: Option<HookReport>,
     /// Of the baseline and of the candidate.
     pub(super) runs: [Vec<Run>; 2],
     /// The same with all handlers, and what was measured before: what is here is not measured again.
@@ -32,7 +34,7 @@ type Parts = BTreeSet<Option<String>>;
 impl<'a> Rounds<'a> {
     /// What is planned, of which this is `known` of both builds.
     pub(super) fn new(planned: &'a Planned, known: [Vec<Recording>; 2]) -> Self {
-        Self { planned, reach: Vec::new(), runs: [Vec::new(), Vec::new()], known }
+        Self { planned, reach: Vec::new(), registered: None, runs: [Vec::new(), Vec::new()], known }
     }
 
     /// Measures each kernel until the placements agree about the limits of `rule`. What the loads do not reach goes into it.
@@ -81,6 +83,12 @@ impl<'a> Rounds<'a> {
                 // What the user says of a handler comes after it, and counts.
                 rule.handlers.splice(0..0, std::mem::take(&mut reach.rules));
                 self.reach.push(reach);
+                let [base, candidate] =
+                    [&measured.baseline, &measured.candidate].map(Vec::from_iter);
+                let hint = |handler: &str| session.load_for(handler);
+                if let Some(found) = HookReport::of(&base, &candidate, rule, &hint) {
+                    self.registered.get_or_insert_default().add(found, kernel);
+                }
             }
             self.add(number, &measured);
             measured.failure.map_or(Ok(()), Err)?;

@@ -1,0 +1,338 @@
+//! What two builds register with the kernel, and which of it the loads reached.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::Rule;
+use crate::kernel::hooks::{Hook, ProbeState};
+use crate::recording::Recording;
+
+/// How what two builds register differs, and which hooks were reached.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct HookReport {
+    /// Hooks that the candidate alone registers.
+    pub more: Vec<String>,
+    /// Hooks that the baseline alone registers.
+    pub less: Vec<String>,
+    /// Hooks on the same place that are registered in another way, such as a kretprobe that became a kprobe.
+    pub changed: Vec<String>,
+    /// Why what differs is not decided by the figures.
+    pub undecided: Vec<String>,
+    /// Hooks of either build.
+    pub hooks: usize,
+    /// Hooks of which no run called all handlers.
+    pub unreached: Vec<String>,
+    /// Kinds of hooks that could not be read, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unknown: Vec<String>,
+}
+
+impl HookReport {
+    /// Of the runs on one kernel; `hint` knows a load for a handler. `None` if a side does not say what it registered, or could not know.
+    #[must_use]
+    pub fn of(
+        base: &[&Recording],
+        candidate: &[&Recording],
+        rule: &Rule,
+        hint: &dyn Fn(&str) -> Option<String>,
+    ) -> Option<Self> {
+        let sides = [Side::of(base)?, Side::of(candidate)?];
+        let mut found = Self { unknown: sides[1].unknown.clone(), ..Self::default() };
+        let [mut old, mut new] = sides.each_ref().map(|side| side.hooks.clone());
+        found.hooks = new.len();
+        // Equal ones first, one for one: a second registration of a handler is a hook more.
+        let is_equal = |a: &Hook, b: &Hook| {
+            (a.kind, &a.place, &a.handlers, a.maxactive, a.state)
+                == (b.kind, &b.place, &b.handlers, b.maxactive, b.state)
+        };
+        let is_like = |a: &Hook, b: &Hook| {
+            a.place == b.place && a.handlers.iter().any(|handler| b.handlers.contains(handler))
+        };
+        pairs(&mut old, &mut new, &is_equal);
+        for (was, is) in pairs(&mut old, &mut new, &is_like) {
+            let words = change(was, is);
+            found.decide(&words, is, &sides, rule);
+            found.changed.push(words);
+        }
+        for hook in new {
+            let words = hook.to_string();
+            found.decide(&words, hook, &sides, rule);
+            found.more.push(words);
+        }
+        found.hooks += old.len();
+        for hook in old {
+            if !rule.allow_vanished {
+                let text = format!("{hook} is no longer registered");
+                found.undecided.push(text);
+            }
+            found.less.push(hook.to_string());
+            if !sides[0].reached(hook) {
+                found.unreached.push(hinted(hook, hint));
+            }
+        }
+        let unreached = sides[1].hooks.iter().filter(|hook| !sides[1].reached(hook));
+        found.unreached.extend(unreached.map(|hook| hinted(hook, hint)));
+        Some(found)
+    }
+
+    /// A hook that the candidate alone has is judged by what it adds to operations, if one was judged that it lies on.
+    fn decide(&mut self, words: &str, hook: &Hook, sides: &[Side<'_>; 2], rule: &Rule) {
+        if rule.accept_new.iter().any(|pattern| hook.matches(pattern)) {
+            return;
+        }
+        if !sides[1].reached(hook) {
+            self.undecided.push(format!("{words}: no load reached it"));
+        } else if !sides[1].is_in_an_operation(hook) {
+            self.undecided.push(format!("{words}: no operation is judged that it lies on"));
+        }
+    }
+
+    /// Whether both builds register the same.
+    #[must_use]
+    pub fn is_same(&self) -> bool {
+        self.more.is_empty() && self.less.is_empty() && self.changed.is_empty()
+    }
+
+    /// The differences, a kind and its hooks each.
+    #[must_use]
+    pub fn differences(&self) -> Vec<(&'static str, &String)> {
+        let kinds = [
+            ("registers", &self.more),
+            ("registers no longer", &self.less),
+            ("registers otherwise", &self.changed),
+        ];
+        kinds
+            .into_iter()
+            .flat_map(|(what, hooks)| hooks.iter().map(move |hook| (what, hook)))
+            .collect()
+    }
+
+    /// Adds those of another kernel; `kernel` is in their words.
+    pub fn add(&mut self, other: Self, kernel: Option<&str>) {
+        let on = |words: String| match kernel {
+            Some(kernel) => format!("{words} on {kernel}"),
+            None => words,
+        };
+        self.hooks += other.hooks;
+        for (to, from) in [
+            (&mut self.more, other.more),
+            (&mut self.less, other.less),
+            (&mut self.changed, other.changed),
+            (&mut self.undecided, other.undecided),
+            (&mut self.unreached, other.unreached),
+            (&mut self.unknown, other.unknown),
+        ] {
+            to.extend(from.into_iter().map(on));
+        }
+    }
+}
+
+/// The runs of a build.
+struct Side<'a> {
+    hooks: Vec<&'a Hook>,
+    unknown: Vec<String>,
+    /// For each run the calls of each handler, and whether an operation is judged.
+    runs: Vec<(BTreeMap<&'a str, u64>, bool)>,
+}
+
+impl<'a> Side<'a> {
+    fn of(runs: &[&'a Recording]) -> Option<Self> {
+        let mut modules = runs.iter().flat_map(|run| &run.modules);
+        let hooks = modules.find_map(|module| module.hooks.as_ref())?;
+        let of_run = |run: &&'a Recording| {
+            let mut calls = BTreeMap::new();
+            for handler in &run.handlers {
+                // Of several of one name, which a number tells apart.
+                let name = handler.name.split('#').next().unwrap_or_default();
+                *calls.entry(name).or_default() += handler.count;
+            }
+            (calls, !run.driver_costs.is_empty())
+        };
+        // Without kprobes what is missing would look like what is not registered.
+        let is_known = !hooks.list.is_empty() || hooks.unknown.is_empty();
+        is_known.then(|| Self {
+            hooks: hooks.list.iter().collect(),
+            unknown: hooks.unknown.clone(),
+            runs: runs.iter().map(of_run).collect(),
+        })
+    }
+
+    fn reached(&self, hook: &Hook) -> bool {
+        hook.handlers.iter().all(|handler| self.runs.iter().any(|run| calls(run, handler) > 0))
+    }
+
+    fn is_in_an_operation(&self, hook: &Hook) -> bool {
+        let is_in = |run: &(BTreeMap<&str, u64>, bool)| {
+            run.1 && hook.handlers.iter().any(|handler| calls(run, handler) > 0)
+        };
+        self.runs.iter().any(is_in)
+    }
+}
+
+fn calls((calls, _): &(BTreeMap<&str, u64>, bool), handler: &str) -> u64 {
+    calls.get(handler).copied().unwrap_or(0)
+}
+
+/// Takes pairs that are alike out of both.
+fn pairs<'a>(
+    old: &mut Vec<&'a Hook>,
+    new: &mut Vec<&'a Hook>,
+    is_like: &dyn Fn(&Hook, &Hook) -> bool,
+) -> Vec<(&'a Hook, &'a Hook)> {
+    let mut found = Vec::new();
+    old.retain(|was| {
+        let Some(at) = new.iter().position(|is| is_like(was, is)) else { return true };
+        found.push((*was, new.remove(at)));
+        false
+    });
+    found
+}
+
+/// A hook, and a load that is for one of its handlers.
+fn hinted(hook: &Hook, hint: &dyn Fn(&str) -> Option<String>) -> String {
+    let load = hook.handlers.iter().find_map(|handler| hint(handler));
+    load.map_or_else(|| hook.to_string(), |load| format!("{hook}, although {load}"))
+}
+
+fn change(was: &Hook, is: &Hook) -> String {
+    let mut words = Vec::new();
+    if was.kind != is.kind {
+        words.push(format!("{} before", was.kind.name()));
+    }
+    if was.handlers != is.handlers {
+        words.push(format!("called {} before", was.handlers.join(", ")));
+    }
+    if was.maxactive != is.maxactive {
+        let most = |hook: &Hook| hook.maxactive.map_or("-".to_owned(), |most| most.to_string());
+        words.push(format!("maxactive {}, was {}", most(is), most(was)));
+    }
+    if was.state != is.state {
+        let state = |hook: &Hook| hook.state.map_or("-", ProbeState::name);
+        words.push(format!("hit by {}, was {}", state(is), state(was)));
+    }
+    format!("{is}: {}", words.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::tests::runs;
+    use crate::kernel::hooks::Hooks;
+    use crate::kernel::module::ModuleFacts;
+    use crate::recording::measure::Losses;
+    use crate::recording::{CallTree, Distribution, HandlerRecording};
+
+    /// Hooks as a file has them.
+    fn hooks(list: &[(&str, &str, &[&str], &str)]) -> Hooks {
+        let hook = |(kind, place, handlers, state): &(&str, &str, &[&str], &str)| {
+            let mut hook =
+                serde_json::json!({ "kind": kind, "place": place, "handlers": handlers });
+            if !state.is_empty() {
+                hook["state"] = (*state).into();
+            }
+            if *kind == "kretprobe" {
+                hook["maxactive"] = 16.into();
+            }
+            hook
+        };
+        let list: Vec<_> = list.iter().map(hook).collect();
+        serde_json::from_value(serde_json::json!({ "list": list })).unwrap()
+    }
+
+    const CONNECT: (&str, &str, &[&str], &str) =
+        ("kretprobe", "__sys_connect", &["entry", "exit"], "ftrace");
+    const BIND: (&str, &str, &[&str], &str) = ("kprobe", "__sys_bind+0x10", &["bind"], "optimized");
+    const TRACE: (&str, &str, &[&str], &str) = ("tracepoint", "sys_exit", &["trace"], "");
+
+    /// A run in which these handlers were called, with the cost of an operation.
+    fn run(hooks: Hooks, called: &[&str]) -> Recording {
+        let mut run = runs(&[CallTree::default()]).remove(0);
+        run.modules = vec![ModuleFacts { hooks: Some(hooks), ..ModuleFacts::default() }];
+        let none = Distribution::encode(&run.histogram.empty().unwrap()).unwrap();
+        let handler = |name: &&str| HandlerRecording {
+            name: (*name).to_owned(),
+            module: None,
+            by_glob: false,
+            backend: None,
+            count: 9,
+            sum_ns: 0,
+            min_ns: None,
+            max_ns: None,
+            self_time: None,
+            losses: Losses::default(),
+            repeated: None,
+            histogram: none.clone(),
+        };
+        run.handlers = called.iter().map(handler).collect();
+        run.driver_costs = vec![
+            serde_json::from_str(
+                r#"{"load":"connect","operations":9,"without_ns":1.0,"with_ns":2.0}"#,
+            )
+            .unwrap(),
+        ];
+        run
+    }
+
+    fn compared(base: &Recording, candidate: &Recording, rule: &Rule) -> HookReport {
+        HookReport::of(&[base], &[candidate], rule, &|_| None).unwrap()
+    }
+
+    #[test]
+    fn hooks_more_and_less_and_twice_are_told() {
+        let all = ["entry", "exit", "bind", "trace"];
+        let old = run(hooks(&[CONNECT, BIND]), &all);
+        let new = run(hooks(&[CONNECT, CONNECT, TRACE]), &all);
+        let found = compared(&old, &new, &Rule::default());
+        let expected = ["kretprobe __sys_connect (entry, exit)", "tracepoint sys_exit (trace)"];
+        assert_eq!(found.more, expected);
+        assert_eq!(found.less, ["kprobe __sys_bind+0x10 (bind)"]);
+        assert_eq!(found.undecided, ["kprobe __sys_bind+0x10 (bind) is no longer registered"]);
+        assert_eq!((found.hooks, found.unreached.len()), (4, 0));
+        let allowed = Rule { allow_vanished: true, ..Rule::default() };
+        assert_eq!(compared(&old, &new, &allowed).undecided, [""; 0]);
+        assert!(compared(&old, &old, &Rule::default()).is_same());
+        let unknown = runs(&[CallTree::default()]).remove(0);
+        assert_eq!(HookReport::of(&[&old], &[&unknown], &allowed, &|_| None), None);
+    }
+
+    #[test]
+    fn a_hook_that_is_registered_otherwise_is_one_change() {
+        let slow = ("kprobe", "__sys_bind+0x10", &["bind"][..], "breakpoint");
+        let probe = ("kprobe", "__sys_connect", &["entry"][..], "ftrace");
+        let old = run(hooks(&[CONNECT, BIND]), &["entry", "exit", "bind"]);
+        let new = run(hooks(&[slow, probe]), &["entry", "bind"]);
+        let found = compared(&old, &new, &Rule::default());
+        assert_eq!(
+            found.changed,
+            [
+                "kprobe __sys_connect (entry): kretprobe before; called entry, exit before; maxactive -, was 16",
+                "kprobe __sys_bind+0x10 (bind): hit by breakpoint, was optimized",
+            ]
+        );
+        assert_eq!((found.more.len(), found.less.len(), found.undecided.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_new_hook_that_no_load_reached_is_not_decided_unless_accepted() {
+        let (old, new) = (run(hooks(&[BIND]), &["bind"]), run(hooks(&[BIND, TRACE]), &["bind"]));
+        let found = compared(&old, &new, &Rule::default());
+        assert_eq!(found.undecided, ["tracepoint sys_exit (trace): no load reached it"]);
+        assert_eq!(found.unreached, ["tracepoint sys_exit (trace)"]);
+        let accepted = |pattern| Rule {
+            accept_new: vec![glob::Pattern::new(pattern).unwrap()],
+            ..Rule::default()
+        };
+        for pattern in ["tra*", "sys_exit"] {
+            assert_eq!(compared(&old, &new, &accepted(pattern)).undecided, [""; 0]);
+        }
+        assert_eq!(compared(&old, &new, &accepted("bind")).undecided.len(), 1);
+        // Reached, but under no load of which an operation is judged.
+        let mut reached = run(hooks(&[BIND, TRACE]), &["bind", "trace"]);
+        reached.driver_costs.clear();
+        let found = compared(&old, &reached, &Rule::default());
+        let text = "tracepoint sys_exit (trace): no operation is judged that it lies on";
+        assert_eq!(found.undecided, [text]);
+    }
+}
