@@ -66,7 +66,7 @@ fn of_recordings(args: &GateArgs, files: &Files, rule: &Rule) -> Result<(), Fail
     let [old, new] =
         [&base, &candidate].map(|runs| runs.iter().map(|run| &run.recording).collect::<Vec<_>>());
     // Of several kernels each has its own.
-    let report = match HookReport::of(&old, &new, rule, &|_| None) {
+    let report = match HookReport::of(&old, &new, rule, &|_| true, &|_| None) {
         Some(registered) if !registered.is_same() => report.with_hooks(registered, rule),
         _ => report,
     };

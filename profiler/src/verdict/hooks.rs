@@ -30,15 +30,17 @@ pub struct HookReport {
 }
 
 impl HookReport {
-    /// Of the runs on one kernel; `hint` knows a load for a handler. `None` if a side does not say what it registered, or could not know.
+    /// Of the runs on one kernel; `is_asked` says whether a hook is judged, and `hint` knows a load for a handler. `None` if a side does not say what it registered, or could not know.
     #[must_use]
     pub fn of(
         base: &[&Recording],
         candidate: &[&Recording],
         rule: &Rule,
+        is_asked: &dyn Fn(&Hook) -> bool,
         hint: &dyn Fn(&str) -> Option<String>,
     ) -> Option<Self> {
-        let sides = [Side::of(base)?, Side::of(candidate)?];
+        let mut sides = [Side::of(base)?, Side::of(candidate)?];
+        sides.iter_mut().for_each(|side| side.hooks.retain(|hook| is_asked(hook)));
         let mut found = Self { unknown: sides[1].unknown.clone(), ..Self::default() };
         let [mut old, mut new] = sides.each_ref().map(|side| side.hooks.clone());
         found.hooks = new.len();
@@ -276,7 +278,7 @@ mod tests {
     }
 
     fn compared(base: &Recording, candidate: &Recording, rule: &Rule) -> HookReport {
-        HookReport::of(&[base], &[candidate], rule, &|_| None).unwrap()
+        HookReport::of(&[base], &[candidate], rule, &|_| true, &|_| None).unwrap()
     }
 
     #[test]
@@ -294,7 +296,10 @@ mod tests {
         assert_eq!(compared(&old, &new, &allowed).undecided, [""; 0]);
         assert!(compared(&old, &old, &Rule::default()).is_same());
         let unknown = runs(&[CallTree::default()]).remove(0);
-        assert_eq!(HookReport::of(&[&old], &[&unknown], &allowed, &|_| None), None);
+        assert_eq!(HookReport::of(&[&old], &[&unknown], &allowed, &|_| true, &|_| None), None);
+        let of_bind = |hook: &Hook| hook.handlers.contains(&"bind".to_owned());
+        let narrow = HookReport::of(&[&old], &[&new], &allowed, &of_bind, &|_| None).unwrap();
+        assert_eq!((narrow.hooks, narrow.more.len(), narrow.less.len()), (1, 0, 1));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::Planned;
 use crate::error::Failure;
+use crate::kernel::hooks::Hook;
 use crate::lab::plan::Job;
 use crate::lab::runs::Lab;
 use crate::lab::session::{Reach, Session};
@@ -86,7 +87,13 @@ impl<'a> Rounds<'a> {
                 let [base, candidate] =
                     [&measured.baseline, &measured.candidate].map(Vec::from_iter);
                 let hint = |handler: &str| session.load_for(handler);
-                if let Some(found) = HookReport::of(&base, &candidate, rule, &hint) {
+                // A gate of some handlers says nothing of others.
+                let wanted = &self.planned.options.handlers;
+                let is_asked = |hook: &Hook| {
+                    let is_its = |name: &String| wanted.iter().any(|wanted| wanted.matches(name));
+                    wanted.is_empty() || hook.handlers.iter().any(is_its)
+                };
+                if let Some(found) = HookReport::of(&base, &candidate, rule, &is_asked, &hint) {
                     self.registered.get_or_insert_default().add(found, kernel);
                 }
             }
