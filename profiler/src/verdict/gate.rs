@@ -72,9 +72,10 @@ pub fn gate<'a>(sides: Result<Sides<'a>, Refusal>, rule: &Rule) -> Gate<'a> {
 
 /// A figure whose placements differ by less than this share of the largest change that passes needs no further ones.
 ///
-/// Of Elkeid's driver, 22 loads with 1,000 operations, two builds whose handlers are equal differ in 12 means of an operation, by up
-/// to 0.085 of that in 9 of them: a cache that is refilled once more or less. What an operation or call takes by placement is 2
-/// instructions at most there, and the limit is 4 at least: a change beyond that shows as more than this in any placement.
+/// Of Elkeid's driver, 22 loads with 1,000 operations, two builds whose handlers are equal differ in 11 means of an operation, in 9 of
+/// them by at most 0.085 of that: a cache that is refilled once more or less. By placement a handler's figure moves by 2
+/// instructions there, and the limit is 4 at least; a mean of `exit` or `setsid` moves by up to 10, so a change of theirs that is
+/// as large may be hidden by a first placement.
 const FAR_WITHIN: f64 = 0.1;
 
 /// The parts that need further placements: those in which a judged figure differs by more than [`FAR_WITHIN`], until there are
