@@ -184,10 +184,10 @@ fn of_the_kernel(text: &str, series: &str) -> String {
             .collect();
         // What kprobes missed depends on the tests before.
         let words = match words.as_slice() {
-            [on, calls, most, missed, beyond]
+            [hook, on, calls, by, most, missed, beyond]
                 if [missed, beyond].iter().all(|cell| is_count(cell)) =>
             {
-                &[on.as_str(), calls, most, "N", "N"].map(str::to_owned)[..]
+                &[hook.as_str(), on, calls, by, most, "N", "N"].map(str::to_owned)[..]
             }
             words => words,
         };

@@ -66,7 +66,11 @@ fn what_the_drivers_kprobes_missed_is_what_the_driver_says() {
     assert!(text.contains("udp_recvmsg (maxactive 16) missed 8 hits during the run"), "{text}");
     // `secret` is for root's eyes alone.
     let parameters = &recording.modules[0].parameters;
-    assert_eq!(parameters.keys().collect::<Vec<_>>(), ["maxactive"], "{parameters:?}");
+    assert_eq!(
+        parameters.keys().collect::<Vec<_>>(),
+        ["every_call", "maxactive"],
+        "{parameters:?}"
+    );
 
     let probes = own_probes();
     let udp = of(&probes, "udp_recvmsg_handler");
