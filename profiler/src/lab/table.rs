@@ -181,8 +181,8 @@ pub fn costs(series: &Series, width: Option<u16>) -> Option<String> {
         ["an operation of", "without driver", "with it", "added", "in the handlers", "around them"];
     let table = grid::figures(&header, rows.into_iter(), width);
     Some(format!(
-        "what the driver costs an operation of the load, in nanoseconds of CPU time, one load after \
-         another, probes off\n{table}\n{notes}"
+        "what the driver costs an operation of the load, in instructions, one load after another, \
+         probes off\n{table}\n{notes}"
     ))
 }
 

@@ -30,7 +30,7 @@ pub struct HookReport {
 }
 
 impl HookReport {
-    /// Of the runs on one kernel; `is_asked` says whether a hook is judged, and `hint` knows a load for a handler. `None` if a side does not say what it registered, or could not know.
+    /// Of the runs on one kernel; `is_asked` says whether it matters that a hook was reached, and `hint` knows a load for a handler. `None` if a side does not say what it registered, or could not know.
     #[must_use]
     pub fn of(
         base: &[&Recording],
@@ -39,11 +39,11 @@ impl HookReport {
         is_asked: &dyn Fn(&Hook) -> bool,
         hint: &dyn Fn(&str) -> Option<String>,
     ) -> Option<Self> {
-        let mut sides = [Side::of(base)?, Side::of(candidate)?];
-        sides.iter_mut().for_each(|side| side.hooks.retain(|hook| is_asked(hook)));
+        let sides = [Side::of(base)?, Side::of(candidate)?];
         let mut found = Self { unknown: sides[1].unknown.clone(), ..Self::default() };
         let [mut old, mut new] = sides.each_ref().map(|side| side.hooks.clone());
-        found.hooks = new.len();
+        let is_asked = |hook: &&&Hook| is_asked(hook);
+        found.hooks = new.iter().filter(is_asked).count();
         // Equal ones first, one for one: a second registration of a handler is a hook more.
         let is_equal = |a: &Hook, b: &Hook| {
             (a.kind, &a.place, &a.handlers, a.maxactive, a.state)
@@ -63,18 +63,19 @@ impl HookReport {
             found.decide(&words, hook, &sides, rule);
             found.more.push(words);
         }
-        found.hooks += old.len();
+        found.hooks += old.iter().filter(is_asked).count();
         for hook in old {
             if !rule.allow_vanished {
                 let text = format!("{hook} is no longer registered");
                 found.undecided.push(text);
             }
             found.less.push(hook.to_string());
-            if !sides[0].reached(hook) {
+            if is_asked(&&hook) && !sides[0].reached(hook) {
                 found.unreached.push(hinted(hook, hint));
             }
         }
-        let unreached = sides[1].hooks.iter().filter(|hook| !sides[1].reached(hook));
+        let asked = sides[1].hooks.iter().filter(is_asked);
+        let unreached = asked.filter(|hook| !sides[1].reached(hook));
         found.unreached.extend(unreached.map(|hook| hinted(hook, hint)));
         Some(found)
     }
@@ -299,7 +300,7 @@ mod tests {
         assert_eq!(HookReport::of(&[&old], &[&unknown], &allowed, &|_| true, &|_| None), None);
         let of_bind = |hook: &Hook| hook.handlers.contains(&"bind".to_owned());
         let narrow = HookReport::of(&[&old], &[&new], &allowed, &of_bind, &|_| None).unwrap();
-        assert_eq!((narrow.hooks, narrow.more.len(), narrow.less.len()), (1, 0, 1));
+        assert_eq!((narrow.hooks, narrow.more.len(), narrow.less.len()), (1, 2, 1));
     }
 
     #[test]

@@ -87,7 +87,7 @@ impl<'a> Rounds<'a> {
                 let [base, candidate] =
                     [&measured.baseline, &measured.candidate].map(Vec::from_iter);
                 let hint = |handler: &str| session.load_for(handler);
-                // A gate of some handlers says nothing of others.
+                // What differs is told of all hooks, and who asks for some handlers is told which of theirs were reached.
                 let wanted = &self.planned.options.handlers;
                 let is_asked = |hook: &Hook| {
                     let is_its = |name: &String| wanted.iter().any(|wanted| wanted.matches(name));
