@@ -1,6 +1,8 @@
 //! Collects lines: matches nested calls, groups durations by function and counts losses.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
+
+use foldhash::HashMap;
 
 use super::line::{Fault, Line, Owner, Row, parse};
 

@@ -5,10 +5,11 @@ mod collect;
 mod line;
 mod percentile;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::io::{self, BufRead as _, BufReader, Read};
 
 use comfy_table::Row;
+use foldhash::HashMap;
 use profiler_common::bucket::HIGHEST_NS;
 
 use crate::export::{cell::full_name, grid};
