@@ -22,7 +22,7 @@ pub struct Slot {
     pub frame: u64,
     /// When that call entered, nanoseconds of the monotonic clock.
     ///
-    /// Programs that keep starts elsewhere (cookies, nests) count here the calls whose entry and exit were
+    /// Programs that keep starts elsewhere (cookies) count here the calls whose entry and exit were
     /// both seen; the other programs' paired calls are the total of the histogram.
     pub start: u64,
     /// Calls entered.
@@ -62,42 +62,6 @@ pub struct Displaced {
     /// The CPU whose slot it left: while it is moved, that slot tells whether it is still to be had.
     pub cpu: u64,
 }
-
-/// Calls under way that one task may have in itself, of all handlers; those nested deeper are lost,
-/// and counted as such.
-pub const LEVELS_MAX: usize = 32;
-
-/// A call under way of a task whose calls are told apart into their own time and that of the calls
-/// within them.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Level {
-    /// As [`Slot::frame`]; for programs with a cookie the address of that.
-    pub frame: u64,
-    /// The handler, by its number in the session.
-    pub handler: u64,
-    /// When the call entered, nanoseconds of the monotonic clock; the largest number until then.
-    pub start: u64,
-    /// What the calls within it have added to its duration so far: they themselves, and their probes.
-    pub within: u64,
-    /// How much of that the probes took.
-    pub probes: u64,
-}
-
-/// The calls under way of one task, each within the one before: interrupts too end in the task that
-/// they came upon before it goes on.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Nest {
-    /// How many there are.
-    pub depth: u64,
-    /// They, the outermost first.
-    pub levels: [Level; LEVELS_MAX],
-}
-
-/// Entries in the map of nests: tasks with a call under way at one time. Beyond it starts are lost,
-/// and counted as such.
-pub const NESTS_MAX: u32 = 4096;
 
 /// Which 8-byte word of `struct pt_regs` on x86-64 is the stack pointer.
 pub const STACK_POINTER_WORD: usize = 19;
@@ -142,8 +106,7 @@ pub const NESTED_MAX: usize = 4;
 /// Head of one histogram in the kernel; its counters (`u32`) follow.
 ///
 /// Two of these exist per handler and CPU that was online at the start, one for each phase: programs write the one, user space
-/// reads and clears the other; and two more for the time without the calls within, where it is
-/// told. Counters of 32 bits suffice because a phase lasts seconds.
+/// reads and clears the other. Counters of 32 bits suffice because a phase lasts seconds.
 ///
 /// `sum`, `not_min` and `max` cover only the durations of `2^magnitude` ns and more: a shorter one has
 /// a counter of its own, so that the counters tell its exact value, and the fast path need not.
@@ -159,8 +122,6 @@ pub struct RecordHead {
     pub max: u64,
     /// Durations longer than [`HIGHEST_NS`](crate::bucket::HIGHEST_NS), counted in its bucket.
     pub over_range: u64,
-    /// Time that the probes of calls within these calls took, in nanoseconds; 0 where it is not told.
-    pub probes: u64,
     /// Calls that left before they had entered, by a clock that stepped back: counted here alone.
     pub backwards: u64,
     /// Runs that are updating this record now, of programs that may run on top of themselves; the
@@ -192,18 +153,14 @@ pub const SLOTS_MAX: usize = 1024;
 
 /// Names of maps, globals and programs in the BPF object.
 pub mod names {
-    /// Per handler: the histograms that programs look up, an array. Two follow one another, one for each phase;
-    /// after all of them the same of the calls' own time, where it is told.
+    /// Per handler: the histograms that programs look up, an array. Two follow one another, one for each phase.
     pub const RECORDS: &str = "RECORDS";
     /// Shared: displaced starts, a hash.
     pub const DISPLACED: &str = "DISPLACED";
-    /// Shared: the calls under way of each task, a hash; only where their own time is told.
-    pub const NESTS: &str = "NESTS";
     /// Per handler: one value that programs address directly and user space maps. The slots of all
     /// possible CPUs, then the histograms, in the order of [`RECORDS`].
     pub const SLOTS: &str = ".bss";
-    /// Per handler, frozen: [`HANDLER`], [`CPUS`], [`PREEMPTS`], [`OWN_BYTES`], [`OWN_KEYS`], [`EXIT_SHIFT`], [`OUTSIDE`] and
-    /// [`INSIDE`].
+    /// Per handler, frozen: [`HANDLER`], [`CPUS`], [`PREEMPTS`] and [`EXIT_SHIFT`].
     pub const CONSTANTS: &str = ".rodata";
     /// Global in [`CONSTANTS`]: the handler's number.
     pub const HANDLER: &str = "HANDLER";
@@ -211,15 +168,6 @@ pub mod names {
     pub const CPUS: &str = "CPUS";
     /// Global in [`CONSTANTS`]: 1 where the kernel preempts tasks that run in it, else 0.
     pub const PREEMPTS: &str = "PREEMPTS";
-    /// Global in [`CONSTANTS`]: from a record in the value to that of the same calls' own time, in bytes.
-    pub const OWN_BYTES: &str = "OWN_BYTES";
-    /// Global in [`CONSTANTS`]: the same of records that are looked up, in keys.
-    pub const OWN_KEYS: &str = "OWN_KEYS";
     /// Global in [`CONSTANTS`]: from the registers at an exit to the return address's place.
     pub const EXIT_SHIFT: &str = "EXIT_SHIFT";
-    /// Global in [`CONSTANTS`]: what a call's probes add to the call around it outside of the call's
-    /// own start and the end of its exit program, in nanoseconds.
-    pub const OUTSIDE: &str = "OUTSIDE";
-    /// Global in [`CONSTANTS`]: what its probes add to a call's own duration, in nanoseconds.
-    pub const INSIDE: &str = "INSIDE";
 }

@@ -11,7 +11,6 @@
 
 mod hashed;
 mod memory;
-mod nest;
 mod pairing;
 mod place;
 mod record;

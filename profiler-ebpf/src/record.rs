@@ -1,6 +1,6 @@
 //! Counting durations in the kernel.
 
-use core::{arch::asm, ptr::addr_of_mut};
+use core::ptr::addr_of_mut;
 
 use profiler_common::{
     bucket::{HIGHEST_NS, index_above},
@@ -10,7 +10,7 @@ use profiler_common::{
 use crate::{
     place::{find_record, is_backwards, is_looked_up, is_shared},
     shared,
-    state::{end, own_bytes, own_keys, record_at},
+    state::{end, record_at},
 };
 
 /// Counts a duration at a place.
@@ -77,36 +77,6 @@ fn record_looked_up<const MAGNITUDE: u32, const COUNTERS: usize>(place: u64, dur
         }
     }
     0
-}
-
-/// Counts the own time of a call whose duration is counted at `place`, and in it the time that probes took.
-#[inline(always)]
-pub(crate) fn record_own<const MAGNITUDE: u32, const COUNTERS: usize>(
-    mut place: u64,
-    own: u64,
-    probes: u64,
-) {
-    // SAFETY: hidden from the compiler, so that it compares once more: the verifier of 5.10 has forgotten by now what
-    // the place is below.
-    unsafe { asm!("/* {0} */", inout(reg) place, options(pure, nomem, nostack)) }
-    if is_looked_up(place) {
-        // Behind all records of durations: a key there does not say whether CPUs share it.
-        let place = place + own_keys();
-        shared::record_looked_up::<MAGNITUDE, COUNTERS>(place, own);
-        if probes != 0 {
-            shared::add_probes(place, probes);
-        }
-        return;
-    }
-    // SAFETY: what is not looked up is the offset of a record, and where own time is told there is another
-    // at that distance.
-    unsafe {
-        let record = record_at::<Record<COUNTERS>>(place + own_bytes());
-        record_in::<MAGNITUDE, COUNTERS>(record, own);
-        if probes != 0 {
-            (*record).head.probes += probes;
-        }
-    }
 }
 
 /// # Safety

@@ -19,7 +19,7 @@ use profiler_common::{
 };
 
 use crate::{
-    nest, pairing,
+    pairing,
     state::{exit_shift, handler, read_clock, slot_of},
 };
 
@@ -56,31 +56,6 @@ pub fn regs_leave_3(ctx: ProbeContext) -> u32 {
     // SAFETY: helper without arguments.
     let now = unsafe { bpf_ktime_get_ns() };
     pairing::leave::<MAGNITUDE_3, COUNTERS_3>(frame_at_exit(&ctx), now);
-    0
-}
-
-/// On entry, where calls' own time is told.
-#[kprobe]
-pub fn nest_regs_enter(ctx: ProbeContext) -> u32 {
-    nest::enter::<true>(stack_pointer(&ctx));
-    0
-}
-
-/// On exit, where calls' own time is told, with 2 significant digits.
-#[kprobe]
-pub fn nest_regs_leave_2(ctx: ProbeContext) -> u32 {
-    // SAFETY: helper without arguments.
-    let now = unsafe { bpf_ktime_get_ns() };
-    nest::leave::<MAGNITUDE_2, COUNTERS_2>(frame_at_exit(&ctx), now, None);
-    0
-}
-
-/// On exit, where calls' own time is told, with 3 significant digits.
-#[kprobe]
-pub fn nest_regs_leave_3(ctx: ProbeContext) -> u32 {
-    // SAFETY: helper without arguments.
-    let now = unsafe { bpf_ktime_get_ns() };
-    nest::leave::<MAGNITUDE_3, COUNTERS_3>(frame_at_exit(&ctx), now, None);
     0
 }
 

@@ -22,7 +22,6 @@ use profiler_common::{
 };
 
 use crate::{
-    nest,
     place::place_of,
     record::record_last,
     state::{end, slot_of, this_cpu},
@@ -162,30 +161,6 @@ fn leave_unpaired() {
     unsafe { (*slot_of(this_cpu())).unpaired_exits += 1 }
 }
 
-/// Counts the call at its two ends where calls' own time is told: the address of the eight bytes is the call's name, on a stack if
-/// `STACK`, and in them is its start, by which an exit knows that it is this call's.
-#[inline(always)]
-fn nest_session<const MAGNITUDE: u32, const COUNTERS: usize, const STACK: bool>(ctx: *mut c_void) {
-    let leaves = call_kernel!(kfunc::IS_RETURN, ctx);
-    if leaves as u8 == 0 {
-        let cookie = call_kernel!(kfunc::COOKIE, ctx);
-        let start = nest::enter::<STACK>(cookie);
-        // SAFETY: `cookie` points to the call's eight bytes.
-        unsafe { write_volatile(cookie as *mut u64, start) }
-        return;
-    }
-    // SAFETY: helper without arguments.
-    let now = unsafe { bpf_ktime_get_ns() };
-    let cookie = call_kernel!(kfunc::COOKIE, ctx);
-    // SAFETY: as above. Emptied as in `session`.
-    let start = unsafe {
-        let start = read_volatile(cookie as *mut u64);
-        write_volatile(cookie as *mut u64, 0);
-        start
-    };
-    nest::leave::<MAGNITUDE, COUNTERS>(cookie, now, Some(start));
-}
-
 /// On entry and exit by the trampoline, with 2 significant digits.
 #[fentry]
 pub fn fsession_2(ctx: FEntryContext) -> i32 {
@@ -211,33 +186,5 @@ pub fn ksession_2(ctx: ProbeContext) -> u32 {
 #[kprobe]
 pub fn ksession_3(ctx: ProbeContext) -> u32 {
     probe_session::<MAGNITUDE_3, COUNTERS_3>(ctx.as_ptr());
-    0
-}
-
-/// On entry and exit by the trampoline, where calls' own time is told, with 2 significant digits.
-#[fentry]
-pub fn nest_fsession_2(ctx: FEntryContext) -> i32 {
-    nest_session::<MAGNITUDE_2, COUNTERS_2, true>(ctx.as_ptr());
-    0
-}
-
-/// On entry and exit by the trampoline, where calls' own time is told, with 3 significant digits.
-#[fentry]
-pub fn nest_fsession_3(ctx: FEntryContext) -> i32 {
-    nest_session::<MAGNITUDE_3, COUNTERS_3, true>(ctx.as_ptr());
-    0
-}
-
-/// On entry and exit by function probes, where calls' own time is told, with 2 significant digits.
-#[kprobe]
-pub fn nest_ksession_2(ctx: ProbeContext) -> u32 {
-    nest_session::<MAGNITUDE_2, COUNTERS_2, false>(ctx.as_ptr());
-    0
-}
-
-/// On entry and exit by function probes, where calls' own time is told, with 3 significant digits.
-#[kprobe]
-pub fn nest_ksession_3(ctx: ProbeContext) -> u32 {
-    nest_session::<MAGNITUDE_3, COUNTERS_3, false>(ctx.as_ptr());
     0
 }

@@ -8,7 +8,7 @@ use core::{
 };
 
 use profiler_common::{
-    bucket::{COUNTERS_2, HIGHEST_NS, index_above},
+    bucket::{HIGHEST_NS, index_above},
     layout::{NESTED_MAX, Record, RecordHead},
 };
 
@@ -104,19 +104,6 @@ pub(crate) fn record<const MAGNITUDE: u32, const COUNTERS: usize>(place: u64, du
     let place = place & !63;
     // SAFETY: what is not looked up is the offset of a record.
     unsafe { record_in::<MAGNITUDE, COUNTERS>(record_at(place), duration) }
-}
-
-/// Adds time that probes took to a record of the map.
-#[inline(never)]
-pub(crate) fn add_probes(place: u64, probes: u64) -> u64 {
-    // SAFETY: the record is checked and points to a value of RECORDS, whose head is that of all precisions.
-    unsafe {
-        let record = find_record::<COUNTERS_2>(place);
-        if !record.is_null() {
-            add(addr_of_mut!((*record).head.probes), probes);
-        }
-    }
-    0
 }
 
 /// # Safety

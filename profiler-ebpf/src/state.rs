@@ -13,7 +13,7 @@ use aya_ebpf::{
 };
 use profiler_common::{
     bucket::COUNTERS_3,
-    layout::{DISPLACED_MAX, Displaced, Frame, NESTS_MAX, Nest, Record, SLOTS_MAX, Slot, operand},
+    layout::{DISPLACED_MAX, Displaced, Frame, Record, SLOTS_MAX, Slot, operand},
 };
 
 /// The handler's number in the session; user space sets it and freezes it.
@@ -32,24 +32,6 @@ static PREEMPTS: u64 = 0;
 /// bytes; user space measures it, sets it and freezes it.
 #[unsafe(no_mangle)]
 static EXIT_SHIFT: u64 = 0;
-
-/// What a call's probes add to the call around it, besides what lies between the call's start and the
-/// end of its exit program, in nanoseconds; user space measures it, sets it and freezes it.
-#[unsafe(no_mangle)]
-static OUTSIDE: u64 = 0;
-
-/// What its probes add to a call's own duration, in nanoseconds; set as the one above.
-#[unsafe(no_mangle)]
-static INSIDE: u64 = 0;
-
-/// From a record in the value to that of the same calls' own time, in bytes; user space sets it and
-/// freezes it.
-#[unsafe(no_mangle)]
-static OWN_BYTES: u64 = 0;
-
-/// The same of records that are looked up, in keys.
-#[unsafe(no_mangle)]
-static OWN_KEYS: u64 = 0;
 
 /// The running call of each CPU. User space gives the map a value of another size, in which the histograms
 /// come after the slots.
@@ -76,10 +58,6 @@ pub(crate) static RECORDS: Array<Record<COUNTERS_3>> = Array::with_max_entries(1
 pub(crate) static DISPLACED: HashMap<Frame, Displaced> =
     HashMap::with_max_entries(DISPLACED_MAX, 0);
 
-/// Calls under way of each task.
-#[map]
-pub(crate) static NESTS: HashMap<u64, Nest> = HashMap::with_max_entries(NESTS_MAX, 0);
-
 // Constants are read as volatile because the compiler must not take the initial value for the
 // final one.
 
@@ -105,30 +83,6 @@ pub(crate) fn preempts() -> bool {
 pub(crate) fn exit_shift() -> u64 {
     // SAFETY: a static of this program, read as the loader left it.
     unsafe { read_volatile(addr_of!(EXIT_SHIFT)) }
-}
-
-#[inline(always)]
-pub(crate) fn outside() -> u64 {
-    // SAFETY: a static of this program, read as the loader left it.
-    unsafe { read_volatile(addr_of!(OUTSIDE)) }
-}
-
-#[inline(always)]
-pub(crate) fn inside() -> u64 {
-    // SAFETY: a static of this program, read as the loader left it.
-    unsafe { read_volatile(addr_of!(INSIDE)) }
-}
-
-#[inline(always)]
-pub(crate) fn own_bytes() -> u64 {
-    // SAFETY: a static of this program, read as the loader left it.
-    unsafe { read_volatile(addr_of!(OWN_BYTES)) }
-}
-
-#[inline(always)]
-pub(crate) fn own_keys() -> u64 {
-    // SAFETY: a static of this program, read as the loader left it.
-    unsafe { read_volatile(addr_of!(OWN_KEYS)) }
 }
 
 /// The CPU that this runs on.

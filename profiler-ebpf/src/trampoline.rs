@@ -11,7 +11,7 @@ use aya_ebpf::{
 };
 use profiler_common::bucket::{COUNTERS_2, COUNTERS_3, MAGNITUDE_2, MAGNITUDE_3};
 
-use crate::{nest, pairing, state::read_clock};
+use crate::{pairing, state::read_clock};
 
 /// On entry: notes when the call began, as the last thing it does.
 #[fentry]
@@ -53,31 +53,6 @@ pub fn preempted_leave_3(ctx: FExitContext) -> i32 {
     // SAFETY: helper without arguments.
     let now = unsafe { bpf_ktime_get_ns() };
     pairing::leave_preempted::<MAGNITUDE_3, COUNTERS_3>(ctx.as_ptr() as u64, now);
-    0
-}
-
-/// On entry, where calls' own time is told.
-#[fentry]
-pub fn nest_enter(ctx: FEntryContext) -> i32 {
-    nest::enter::<true>(ctx.as_ptr() as u64);
-    0
-}
-
-/// On exit, where calls' own time is told, with 2 significant digits.
-#[fexit]
-pub fn nest_leave_2(ctx: FExitContext) -> i32 {
-    // SAFETY: helper without arguments.
-    let now = unsafe { bpf_ktime_get_ns() };
-    nest::leave::<MAGNITUDE_2, COUNTERS_2>(ctx.as_ptr() as u64, now, None);
-    0
-}
-
-/// On exit, where calls' own time is told, with 3 significant digits.
-#[fexit]
-pub fn nest_leave_3(ctx: FExitContext) -> i32 {
-    // SAFETY: helper without arguments.
-    let now = unsafe { bpf_ktime_get_ns() };
-    nest::leave::<MAGNITUDE_3, COUNTERS_3>(ctx.as_ptr() as u64, now, None);
     0
 }
 

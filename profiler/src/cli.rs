@@ -307,10 +307,6 @@ pub struct RunArgs {
     /// Use the backend even where it is known to count nothing.
     #[arg(long, requires = "backend")]
     pub force: bool,
-    /// Also measure self time: a handler's duration less that of handlers inside it and of their probes.
-    /// Costs more per call, and twice the memory.
-    #[arg(long, conflicts_with = "no_probe")]
-    pub self_time: bool,
     /// Buffer of the function-graph backend on each CPU, in KiB [default: up to 8192, by the memory].
     #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u64).range(4..=1 << 21))]
     pub trace_buffer: Option<u64>,

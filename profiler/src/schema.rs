@@ -26,7 +26,7 @@ fn generated<T: schemars::JsonSchema>(title: &str) -> String {
     if let Value::Object(fields) = &mut schema {
         fields.insert("title".to_owned(), json!(title));
     }
-    for name in ["HandlerProfile", "SelfTimeProfile", "HistogramLayout", "DriverCost"] {
+    for name in ["HandlerProfile", "HistogramLayout", "DriverCost"] {
         if let Some(definition) = schema.pointer_mut(&format!("/$defs/{name}")) {
             or_in_instructions(definition);
         }

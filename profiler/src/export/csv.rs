@@ -7,7 +7,7 @@ use crate::recording::{HandlerRecording, Meter, Recording};
 
 /// Column names; within one major version none is renamed, and new ones come last. Of exact recordings,
 /// `_instructions` stands in place of `_ns`, but for `window_ns`.
-const HEADER: [&str; 40] = [
+const HEADER: [&str; 36] = [
     "run",
     "handler",
     "module",
@@ -41,11 +41,7 @@ const HEADER: [&str; 40] = [
     "missed",
     "over_range",
     "precision_digits",
-    "self_sum_ns",
-    "self_p90_ns",
-    "self_p95_ns",
-    "self_p99_ns",
-    "nested_probes_ns",
+    "self_sum_instructions",
     "doubtful",
     "backwards",
 ];
@@ -81,7 +77,7 @@ impl Exporter for Csv {
 }
 
 #[expect(clippy::too_many_lines, reason = "a line a column, in the order of `HEADER`")]
-fn row(run: usize, recording: &Recording, handler: &HandlerRecording) -> [String; 40] {
+fn row(run: usize, recording: &Recording, handler: &HandlerRecording) -> [String; 36] {
     // A spreadsheet takes a cell that begins so for a formula, which may call out; no function or kernel has such a name.
     let text = |text: &str| match text.starts_with(['=', '+', '-', '@']) {
         true => format!("'{}", clean(text)),
@@ -95,8 +91,6 @@ fn row(run: usize, recording: &Recording, handler: &HandlerRecording) -> [String
         .iter()
         .find(|module| Some(&module.name) == handler.module.as_ref())
         .and_then(|module| module.build_id.as_deref());
-    let own = handler.self_time.as_ref();
-    let own_quantile = |quantile| ns(own.and_then(|own| own.quantile_ns(quantile)));
     let per_second = handler.count as f64 / (recording.window_ns as f64 / 1e9);
     let Losses {
         carried_in,
@@ -145,11 +139,7 @@ fn row(run: usize, recording: &Recording, handler: &HandlerRecording) -> [String
         missed.to_string(),
         over_range.to_string(),
         recording.histogram.precision_digits.to_string(),
-        ns(own.map(|own| own.sum_ns)),
-        own_quantile(0.90),
-        own_quantile(0.95),
-        own_quantile(0.99),
-        ns(own.map(|own| own.probes_ns)),
+        ns(handler.own_instructions),
         doubtful.to_string(),
         backwards.to_string(),
     ]

@@ -2,7 +2,7 @@
 
 use super::cell::{Unit, clean};
 use super::table::{HEADER, cells, heading};
-use super::{Exporter, self_time, unseen};
+use super::{Exporter, own, unseen};
 use crate::recording::Recording;
 
 /// The table, its warnings, and a folded section on how it was measured.
@@ -27,20 +27,17 @@ impl Exporter for Markdown {
             line(&mut text, std::iter::once(code(&name)).chain(figures));
         }
         text.push('\n');
-        let self_times: Vec<_> = self_time::rows(recording, unit).collect();
-        if !self_times.is_empty() {
-            let columns = self_time::header(recording);
-            let names = columns.iter().map(|name| match *name {
-                "handler" | "of average" | "repeated" => (*name).to_owned(),
+        let own: Vec<_> = own::rows(recording, unit).collect();
+        if !own.is_empty() {
+            let names = own::header(recording).iter().map(|name| match *name {
+                "handler" | "repeated" => (*name).to_owned(),
                 _ => format!("{name}, {unit}"),
             });
             header(&mut text, &names.collect::<Vec<_>>());
-            for [name, figures @ ..] in &self_times {
-                let figures = figures.iter().take(self_time::header(recording).len() - 1);
-                line(
-                    &mut text,
-                    std::iter::once(code(name)).chain(figures.map(|cell| escape(cell))),
-                );
+            for row in &own {
+                let [name, figures @ ..] = row.as_slice() else { continue };
+                let figures = figures.iter().map(|cell| escape(cell));
+                line(&mut text, std::iter::once(code(name)).chain(figures));
             }
             text.push('\n');
         }

@@ -4,7 +4,7 @@
 use comfy_table::Row;
 
 use super::cell::{Unit, bytes, clean, full_name};
-use super::{Exporter, books, grid, loads, self_time, unseen};
+use super::{Exporter, books, grid, loads, own, unseen};
 use crate::kernel::host::HostFacts;
 use crate::kernel::module::ModuleFacts;
 use crate::load::{LoadRun, LoadStatus, StopReason};
@@ -30,10 +30,10 @@ impl Exporter for Table {
         }
         let handlers = (!recording.handlers.is_empty()).then(|| grid(recording, unit, self.width));
         let books = (!recording.handlers.is_empty()).then(|| books::books(recording, self.width));
-        let self_times = self_time::self_times(recording, unit, self.width);
+        let own = own::table(recording, unit, self.width);
         let operations = loads::operations(recording, unit.for_operations(recording), self.width);
         let costs = loads::costs(recording, self.width);
-        for table in [handlers, self_times, books, operations, costs].into_iter().flatten() {
+        for table in [handlers, own, books, operations, costs].into_iter().flatten() {
             text.push('\n');
             for line in table.lines() {
                 text.push_str(line.trim_end());

@@ -11,7 +11,7 @@ use crate::recording::call_tree::{TreeFunction, TreeNode, TreePlace};
 use crate::recording::measure::Losses;
 use crate::recording::{
     CallTree, Distribution, DriverCost, HandlerRecording, HistogramLayout, Meter,
-    OperationPercentile, Recording, SelfTimeRecording,
+    OperationPercentile, Recording,
 };
 use crate::stats;
 
@@ -149,7 +149,8 @@ fn of_handler(handler: CountedHandler, calls: Option<&Calls>) -> Result<HandlerR
     let never = Calls::default();
     let calls = calls.unwrap_or(&never);
     let inclusive = measured(&calls.inclusive)?;
-    let own = measured(&calls.own)?;
+    let own = calls.own.iter();
+    let own = own.map(|(instructions, times)| instructions.saturating_mul(*times));
     Ok(HandlerRecording {
         name: handler.name,
         module: handler.module,
@@ -159,13 +160,7 @@ fn of_handler(handler: CountedHandler, calls: Option<&Calls>) -> Result<HandlerR
         sum_ns: inclusive.sum,
         min_ns: inclusive.min,
         max_ns: inclusive.max,
-        self_time: Some(SelfTimeRecording {
-            sum_ns: own.sum,
-            min_ns: own.min,
-            max_ns: own.max,
-            probes_ns: 0,
-            histogram: own.stored,
-        }),
+        own_instructions: Some(own.fold(0, u64::saturating_add)),
         repeated: Some(calls.iterations),
         losses: Losses {
             entries: calls.entered,

@@ -18,19 +18,17 @@ use std::{
 use aya::maps::{HashMap as BpfHashMap, Map, MapData, MapError};
 use profiler_common::{
     bucket::lowest_value,
-    layout::{
-        DISPLACED_MAX, Extremes, NESTED_MAX, NESTS_MAX, PHASES, RecordHead, SLOTS_MAX, Slot, names,
-    },
+    layout::{DISPLACED_MAX, Extremes, NESTED_MAX, PHASES, RecordHead, SLOTS_MAX, Slot, names},
 };
 
 use super::{
     Books, Drained, OTHER_FILES, Options, Precision, ProbeError, Session, calibrate,
     counters::{self, Layout, Record},
     kprobe_event::{self, Counted},
-    left_over::{self, NEST_WORDS},
+    left_over,
     memory::{Available, Maps},
     missed::HookMisses,
-    object::{Costs, CreatedMaps, Instance, Parameters, Template},
+    object::{CreatedMaps, Instance, Parameters, Template},
     programs::{self, Hook, Kind, Set, Side, Starts},
     sys::{self, AttachType, GracePeriod},
 };
@@ -41,7 +39,8 @@ use crate::{
         target::Target,
     },
     limits,
-    recording::{Backend, measure::SelfTime},
+    recording::Backend,
+    stats::Durations,
 };
 
 /// Probes of a BPF backend. They are removed when it is dropped, and when the process ends.
@@ -55,8 +54,6 @@ pub struct BpfSession {
     preempts: bool,
     /// A start and a CPU each.
     displaced: BpfHashMap<MapData, [u64; 2], [u64; 2]>,
-    /// Tasks' calls under way, where self time is measured.
-    nests: Option<BpfHashMap<MapData, u64, [u64; NEST_WORDS]>>,
     grace: GracePeriod,
     /// The phase that programs write to.
     phase: u32,
@@ -83,7 +80,7 @@ struct Closed {
 
 /// The sum of the records of all CPUs.
 struct Totals {
-    of_calls: SelfTime,
+    durations: Durations,
     backwards: u64,
 }
 
@@ -130,32 +127,26 @@ struct Loader {
 }
 
 impl Loader {
-    fn new(
-        targets: &[Target],
-        backend: Backend,
-        options: Options,
-        costs: Costs,
-    ) -> Result<Self, ProbeError> {
-        let Options { precision, pair, self_time, .. } = options;
+    fn new(targets: &[Target], backend: Backend, options: Options) -> Result<Self, ProbeError> {
+        let Options { precision, pair, .. } = options;
         let kernel =
             programs::Kernel { exchanges: sys::has_exchange(), preempts: host::may_preempt() };
-        let set = Set::of(backend, precision, pair, kernel, self_time);
-        let nests = set.starts == Starts::Nests;
+        let set = Set::of(backend, precision, pair, kernel);
         let template = Template::load()?;
         let (possible, online) = cpus()?;
         let handlers = targets.len().max(options.room_for) as u64;
-        let layout = Layout::new(possible, online, precision, nests);
-        let maps = Maps { handlers, layout, precision, self_time: nests };
+        let layout = Layout::new(possible, online, precision);
+        let maps = Maps { handlers, layout, precision };
         if let Some(available) = Available::read() {
             maps.check(&available)?;
         }
         // Only now: whether the kernel takes a value is tried with one of that size.
         let layout = maps.layout.that_fits();
-        let shared = template.shared(nests)?;
+        let shared = template.shared()?;
         let traces = set.kinds.iter().any(|kind| is_tracing(kind.attach_type));
         let modules = if traces { btf_objects(targets)? } else { HashMap::new() };
         let preempts = kernel.preempts;
-        let mut parameters = Parameters { handler: 0, preempts, exit_shift: 0, costs, layout };
+        let mut parameters = Parameters { handler: 0, preempts, exit_shift: 0, layout };
         if backend == Backend::Kprobe {
             kprobe_event::remove_leftovers();
         }
@@ -204,7 +195,7 @@ impl Loader {
 
 impl BpfSession {
     /// Attaches the programs of `backend` to all targets that the kernel does not refuse: all exits first,
-    /// so that no entry is counted whose exit is not. `costs` are those of inner calls, for self time.
+    /// so that no entry is counted whose exit is not.
     ///
     /// # Errors
     /// What is not about a single handler; when another tool is on one. Nothing stays attached.
@@ -212,11 +203,10 @@ impl BpfSession {
         targets: &[Target],
         backend: Backend,
         options: Options,
-        costs: Costs,
     ) -> Result<(Self, Vec<Refused>), ProbeError> {
         limits::raise_locked_memory();
         limits::raise_open_files(targets.len() * FILES_OF_A_HANDLER + OTHER_FILES);
-        let loader = Loader::new(targets, backend, options, costs)?;
+        let loader = Loader::new(targets, backend, options)?;
         let mut probed = Vec::with_capacity(targets.len());
         let mut refused = Vec::new();
         for (number, target) in targets.iter().enumerate() {
@@ -227,26 +217,20 @@ impl BpfSession {
             }
         }
         let Loader { set, mut shared, preempts, parameters, .. } = loader;
-        let mut take = |name: &str| match shared.remove(name) {
-            Some((_, data)) => Ok(data),
-            None => Err(ProbeError::Object {
+        let Some((_, displaced)) = shared.remove(names::DISPLACED) else {
+            return Err(ProbeError::Object {
                 path: "built into this program".to_owned(),
-                what: format!("no map {name}"),
-            }),
+                what: format!("no map {}", names::DISPLACED),
+            });
         };
         let opening = |error| failed_map("opening a shared map", error);
-        let displaced = Map::HashMap(take(names::DISPLACED)?);
-        let nests = Map::HashMap(take(names::NESTS)?);
         let mut session = Self {
             probed,
             handlers: targets.len(),
             backend,
             starts: set.starts,
             preempts,
-            displaced: BpfHashMap::try_from(displaced).map_err(opening)?,
-            nests: (set.starts == Starts::Nests)
-                .then(|| BpfHashMap::try_from(nests).map_err(opening))
-                .transpose()?,
+            displaced: BpfHashMap::try_from(Map::HashMap(displaced)).map_err(opening)?,
             grace: GracePeriod::new(),
             phase: 0,
             closed: None,
@@ -263,20 +247,6 @@ impl BpfSession {
             return Err(ProbeError::Shared { handler, prog_id });
         }
         Ok((session, refused))
-    }
-
-    /// The same to all targets or none.
-    ///
-    /// # Errors
-    /// When the kernel refuses a program, or another tool is on a handler. Nothing stays attached.
-    pub(super) fn attach_with(
-        targets: &[Target],
-        backend: Backend,
-        options: Options,
-        costs: Costs,
-    ) -> Result<Self, ProbeError> {
-        let (session, refused) = Self::attach_each(targets, backend, options, costs)?;
-        refused.into_iter().next().map_or(Ok(session), |(_, error)| Err(error))
     }
 
     /// Attaches all programs of the first kind, then all of the next. Handlers that the kernel
@@ -401,30 +371,6 @@ impl BpfSession {
         Ok(waiting)
     }
 
-    /// Takes left-over calls out of the map of nests, where it is crowded.
-    fn sweep_nests(&mut self) -> Result<(), ProbeError> {
-        if !self.has_skipped() {
-            return Ok(());
-        }
-        let Some(mut nests) = self.nests.take() else { return Ok(()) };
-        let now = left_over::now_ns();
-        let tasks = each_once(nests.keys(), NESTS_MAX as usize)
-            .map_err(|error| failed_map("looking for starts that are left over", error));
-        if tasks.as_ref().is_ok_and(|tasks| left_over::is_crowded(tasks.len(), NESTS_MAX)) {
-            for task in tasks.iter().flatten() {
-                let calls = nests.get(task, 0).ok();
-                let left = calls.and_then(|nest| left_over::left_over_calls(&nest, now));
-                if let Some(handlers) = left
-                    && nests.remove(task).is_ok()
-                {
-                    handlers.into_iter().for_each(|handler| self.count_swept(handler));
-                }
-            }
-        }
-        self.nests = Some(nests);
-        tasks.map(drop)
-    }
-
     /// What a handler's programs and the kernel have counted so far.
     fn books(
         &self,
@@ -442,11 +388,11 @@ impl BpfSession {
             books.displaced += slot.displaced;
             books.migrated += slot.migrated;
             books.in_flight += u64::from(slot.frame != 0);
-            if counts_paired(self.starts) {
+            if self.starts == Starts::Cookies {
                 paired += slot.start;
             }
         }
-        if counts_paired(self.starts) {
+        if self.starts == Starts::Cookies {
             // Between two reads, a call may be counted as paired on one CPU and not yet as entered on another.
             books.in_flight = books.entries.saturating_sub(paired + books.lost);
         }
@@ -510,11 +456,6 @@ impl BpfSession {
         }
     }
 
-    /// Whether self time is measured.
-    fn tells_self_time(&self) -> bool {
-        self.starts == Starts::Nests
-    }
-
     fn read_handler<'a>(
         &self,
         probed: &'a Probed,
@@ -523,15 +464,9 @@ impl BpfSession {
         counted: &[bool],
         touched: &mut Vec<&'a [AtomicU64]>,
     ) -> Result<Drained, ProbeError> {
-        let Totals { of_calls, backwards } =
-            self.read_records(probed, phase, false, counted, touched)?;
+        let Totals { durations, backwards } = self.read_records(probed, phase, counted, touched)?;
         books.backwards = probed.books.backwards + backwards;
-        let self_time = if self.tells_self_time() {
-            Some(self.read_records(probed, phase, true, counted, touched)?.of_calls)
-        } else {
-            None
-        };
-        Ok(Drained { durations: of_calls.durations, self_time, books })
+        Ok(Drained { durations, books })
     }
 
     /// The sum of a phase's records of all CPUs; those with anything in them are added to `touched`.
@@ -539,21 +474,17 @@ impl BpfSession {
         &self,
         probed: &'a Probed,
         phase: u32,
-        is_self_time: bool,
         counted: &[bool],
         touched: &mut Vec<&'a [AtomicU64]>,
     ) -> Result<Totals, ProbeError> {
         let invalid = |what| probed.failed("reading the histogram", std::io::Error::other(what));
-        // Self time is added up in the first drain's own histogram, which therefore has the full range.
-        let precision = self.precision;
-        let empty =
-            if is_self_time { precision.durations() } else { precision.growing_durations() };
+        let empty = self.precision.growing_durations();
         let mut durations = empty.map_err(|error| invalid(error.to_string()))?;
-        let (mut probes_ns, mut backwards) = (0, 0);
+        let mut backwards = 0;
         let magnitude = self.precision.magnitude();
         let (value, map) = (probed.maps.value.words(), probed.maps.records.words());
         let late = self.layout.may_be_shared(counted);
-        for Record { cpu, words } in self.layout.records_of(value, map, phase, is_self_time) {
+        for Record { cpu, words } in self.layout.records_of(value, map, phase) {
             let may_count = cpu.map_or(late, |cpu| counted.get(cpu as usize) != Some(&false));
             if !may_count {
                 continue;
@@ -577,7 +508,6 @@ impl BpfSession {
             }
             // The head has the extremes of long durations; each short value has a counter of its own.
             let (mut min, mut max) = (!not_min, max);
-            probes_ns += found.probes;
             for (counter, count) in counted.flat_map(two_counters) {
                 let value = lowest_value(magnitude, counter);
                 let recorded = if value < 1 << magnitude {
@@ -594,7 +524,7 @@ impl BpfSession {
             }
             durations.add_exact(found.sum, min, max, found.over_range);
         }
-        Ok(Totals { of_calls: SelfTime { durations, probes_ns }, backwards })
+        Ok(Totals { durations, backwards })
     }
 
     /// Switches programs to the other phase, whose records are empty: who reads them empties them.
@@ -626,7 +556,6 @@ impl BpfSession {
     fn read_closed(&mut self) -> Result<(), ProbeError> {
         self.grace.wait();
         let displaced = self.displaced_starts()?;
-        self.sweep_nests()?;
         let events = match self.backend {
             Backend::Kprobe => kprobe_event::profile()
                 .map_err(|error| ProbeError::System { doing: "reading kprobe_profile", error })?,
@@ -715,7 +644,7 @@ impl Session for BpfSession {
     }
 
     fn pause(&mut self, place: usize) -> Result<bool, ProbeError> {
-        if self.tells_self_time() || place >= self.probed.len() {
+        if place >= self.probed.len() {
             return Ok(false);
         }
         self.take_off(place..place + 1);
@@ -752,7 +681,6 @@ impl Session for BpfSession {
             handlers: self.probed.len() as u64,
             layout: self.layout.clone(),
             precision: self.precision,
-            self_time: self.tells_self_time(),
         };
         maps.bytes()
     }
@@ -789,11 +717,6 @@ impl Program {
     }
 }
 
-/// Whether a slot has the number of paired calls in place of a start.
-fn counts_paired(starts: Starts) -> bool {
-    matches!(starts, Starts::Cookies | Starts::Nests)
-}
-
 /// Which CPUs may have counted calls of a handler in a phase, by number. Reading the records of all others would take most
 /// of a drain on a machine with many CPUs. `before` are its slots at the drain before the one that opened the phase: an
 /// exit program that had begun by then has ended before the phase was opened. `after` are those since no program writes it.
@@ -806,7 +729,7 @@ fn may_have_counted(starts: Starts, before: &[Slot], after: &[Slot]) -> Vec<bool
     if before.len() != after.len() || starts == Starts::Map {
         return unknown();
     }
-    if counts_paired(starts) {
+    if starts == Starts::Cookies {
         return before.iter().zip(after).map(|(old, new)| old.start != new.start).collect();
     }
     let migrated = |slots: &[Slot]| slots.iter().map(|slot| slot.migrated).sum::<u64>();
@@ -907,7 +830,6 @@ fn head_of(record: &[AtomicU64]) -> RecordHead {
         not_min: word(offset_of!(RecordHead, not_min)),
         max: word(offset_of!(RecordHead, max)),
         over_range: word(offset_of!(RecordHead, over_range)),
-        probes: word(offset_of!(RecordHead, probes)),
         backwards: word(offset_of!(RecordHead, backwards)),
         depth: word(offset_of!(RecordHead, depth)),
         nested,
@@ -928,11 +850,11 @@ mod tests {
 
     #[test]
     fn the_extremes_of_a_record_are_those_of_all_depths() {
-        let words = [900, !40, 300, 1, 7, 2, 0, !50, 200, 0, 0, !30, 500, 0, 0];
+        let words = [900, !40, 300, 1, 2, 0, !50, 200, 0, 0, !30, 500, 0, 0];
         let words = words.map(AtomicU64::new);
         assert_eq!(words.len() * 8, size_of::<RecordHead>());
         let head = head_of(&words);
-        assert_eq!((head.sum, head.over_range, head.probes), (900, 1, 7));
+        assert_eq!((head.sum, head.over_range), (900, 1));
         assert_eq!((head.backwards, head.depth), (2, 0));
         assert_eq!(extremes(&head), (!30, 500));
         let alone = RecordHead { nested: [Extremes::default(); NESTED_MAX], ..head };
@@ -948,7 +870,7 @@ mod tests {
             let counted = may_have_counted(starts, &before, &after);
             counted.iter().map(|counted| if *counted { '1' } else { '0' }).collect::<String>()
         };
-        for starts in [Starts::Slots, Starts::Cookies, Starts::Nests] {
+        for starts in [Starts::Slots, Starts::Cookies] {
             assert_eq!(read(starts, &|_, _| {}), "000", "{starts:?}");
         }
         assert_eq!(read(Starts::Map, &|_, _| {}), "111", "no slot shows their exits");

@@ -3,13 +3,11 @@
 use std::{io, time::Instant};
 
 use super::{
-    Books, Drained, Options, Pair, Precision, ProbeError, Session, Traced,
+    Books, Drained, Options, Precision, ProbeError, Session, Traced,
     bpf::{BpfSession, Refused},
     errno,
     ftrace::{FtraceError, FtraceSession},
     keeper::Keeper,
-    nest,
-    object::Costs,
     select::{Choice, Features, Obstacle, Wish, better_than_kprobe, needs_btf, no_backend, select},
 };
 use crate::{
@@ -102,9 +100,6 @@ impl<'a> Selection<'a> {
         for target in targets {
             let choice = this.choose(target, Vec::new())?;
             this.candidates.push(Candidate { target, choice, refused: Vec::new() });
-        }
-        if options.self_time {
-            this.wish.backend = one_backend(&mut this.candidates, &mut this.left_out)?;
         }
         Ok(this)
     }
@@ -281,38 +276,6 @@ fn joined(obstacles: &[Obstacle]) -> String {
     obstacles.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// The one backend that measures self time: that of the first target given by name, else that of most. What a
-/// glob found and another backend would measure is left out.
-fn one_backend(
-    candidates: &mut [Candidate<'_>],
-    left_out: &mut Vec<LeftOut>,
-) -> Result<Option<Backend>, ProbeError> {
-    let with = |backend| candidates.iter().filter(|candidate| candidate.is_by(backend)).count();
-    let mut named = candidates.iter().filter(|candidate| !candidate.target.by_glob);
-    let named = named.find_map(|candidate| Some(candidate.choice.as_ref()?.backend));
-    // The last of the largest, which is the best.
-    let main =
-        named.or_else(|| Backend::ALL.iter().copied().rev().max_by_key(|backend| with(*backend)));
-    let Some(main) = main else { return Ok(None) };
-    for Candidate { target, choice, .. } in candidates.iter_mut() {
-        let Some(other) = choice.as_ref().filter(|c| target.by_glob && c.backend != main) else {
-            continue;
-        };
-        let reason = format!("--self-time takes one backend for all: {main} is that of the others");
-        let obstacle = match other.obstacles.iter().find(|obstacle| obstacle.backend == main) {
-            Some(known) => format!("{reason}, and of it: {}", known.reason),
-            None => reason,
-        };
-        *choice = leave_out(target, &[Obstacle { backend: main, reason: obstacle }], left_out)?;
-    }
-    let (targets, choices): (Vec<Target>, Vec<Choice>) = candidates
-        .iter()
-        .filter_map(|candidate| Some((candidate.target.clone(), candidate.choice.clone()?)))
-        .unzip();
-    nest::check(&targets, &choices)?;
-    Ok(Some(main))
-}
-
 /// Whether no probe of any kind can be placed on it.
 fn is_notrace(target: &Target) -> bool {
     !target.by_glob && !KernelFiles::default().is_traceable(target.module.as_deref(), &target.name)
@@ -378,12 +341,7 @@ fn attach_by(
     if backend == Backend::FunctionGraph {
         return trace(targets, options);
     }
-    let costs = if options.self_time && options.pair == Pair::Measuring {
-        nest::measure_costs(backend, options)?
-    } else {
-        Costs::default()
-    };
-    let (session, refused) = BpfSession::attach_each(&targets, backend, options, costs)?;
+    let (session, refused) = BpfSession::attach_each(&targets, backend, options)?;
     let any = refused.len() < targets.len();
     Ok((any.then(|| Box::new(session) as Box<dyn Session>), refused))
 }
@@ -467,7 +425,7 @@ impl Session for Probes {
             doing: "adding up what was drained",
             error: io::Error::other(error),
         })?;
-        let nothing = |books| Drained { durations: empty.clone(), self_time: None, books };
+        let nothing = |books| Drained { durations: empty.clone(), books };
         let mut all: Vec<Option<Drained>> = self.targets.iter().map(|_| None).collect();
         for part in &mut self.parts {
             let pending = part.pending.take();

@@ -43,21 +43,15 @@ pub(super) struct Layout {
     own: Vec<u32>,
     /// From one record to the next.
     record_bytes: usize,
-    self_time: bool,
     /// Whether records are in the value.
     is_direct: bool,
 }
 
 impl Layout {
     /// For CPUs with numbers below `possible`, of which those in `online` get records of their own.
-    pub(super) fn new(
-        possible: u32,
-        online: Vec<u32>,
-        precision: Precision,
-        self_time: bool,
-    ) -> Self {
+    pub(super) fn new(possible: u32, online: Vec<u32>, precision: Precision) -> Self {
         let record_bytes = record_bytes(precision);
-        Self { possible, own: online, record_bytes, self_time, is_direct: true }
+        Self { possible, own: online, record_bytes, is_direct: true }
     }
 
     /// The one that this kernel takes: before 6.0 a value has 4 MiB at most (`KMALLOC_MAX_SIZE` in
@@ -93,10 +87,6 @@ impl Layout {
         self.record_bytes
     }
 
-    fn kinds(&self) -> usize {
-        if self.self_time { 2 } else { 1 }
-    }
-
     /// Slots of a handler.
     pub(super) fn slots(&self) -> usize {
         (self.possible as usize).next_power_of_two()
@@ -106,24 +96,19 @@ impl Layout {
         self.slots() * size_of::<Slot>()
     }
 
-    /// Records of one kind in the value. The verifier wants one even if none is used.
+    /// Records in the value. The verifier wants one even if none is used.
     fn in_value(&self) -> usize {
         PHASES as usize * if self.is_direct { self.own.len().max(1) } else { 1 }
     }
 
-    /// Records of one kind in the map.
-    fn in_map(&self) -> usize {
+    /// Elements of the map of records.
+    pub(super) fn records(&self) -> usize {
         PHASES as usize * if self.is_direct { 1 } else { self.own.len() + 1 }
     }
 
     /// Bytes of the value.
     pub(super) fn value_bytes(&self) -> usize {
-        self.slots_bytes() + self.kinds() * self.in_value() * self.record_bytes
-    }
-
-    /// Elements of the map of records.
-    pub(super) fn records(&self) -> usize {
-        self.kinds() * self.in_map()
+        self.slots_bytes() + self.in_value() * self.record_bytes
     }
 
     /// Bytes of both maps.
@@ -131,19 +116,9 @@ impl Layout {
         (self.value_bytes() + self.records() * self.record_bytes) as u64
     }
 
-    /// The offset of the last record of durations in the value.
+    /// The offset of the last record in the value.
     pub(super) fn last_record(&self) -> usize {
         self.slots_bytes() + (self.in_value() - 1) * self.record_bytes
-    }
-
-    /// From a record of durations to that of self time, in the value.
-    pub(super) fn own_bytes(&self) -> usize {
-        if self.self_time { self.in_value() * self.record_bytes } else { 0 }
-    }
-
-    /// The same in the map, in keys.
-    pub(super) fn own_keys(&self) -> usize {
-        if self.self_time { self.in_map() } else { 0 }
     }
 
     /// What the slots of a handler have as their record in a phase, by CPU. The same for all handlers.
@@ -177,22 +152,20 @@ impl Layout {
         }
     }
 
-    /// The records of a phase, of durations or of self time.
+    /// The records of a phase.
     pub(super) fn records_of<'a>(
         &self,
         value: &'a [AtomicU64],
         map: &'a [AtomicU64],
         phase: u32,
-        is_self_time: bool,
     ) -> impl Iterator<Item = Record<'a>> {
         let words = self.record_bytes / WORD;
         let (phase, pairs) = (phase as usize, PHASES as usize);
-        let shift = |count: usize| if is_self_time { count } else { 0 };
         let in_value = value.get(self.slots_bytes() / WORD..).unwrap_or_default();
-        let direct = in_value.chunks_exact(words).skip(shift(self.in_value()));
-        let looked_up = map.chunks_exact(words).skip(shift(self.in_map()));
+        let direct = in_value.chunks_exact(words);
+        let looked_up = map.chunks_exact(words);
         let direct = direct.take(self.in_value()).skip(phase).step_by(pairs);
-        let looked_up = looked_up.take(self.in_map()).skip(phase).step_by(pairs);
+        let looked_up = looked_up.take(self.records()).skip(phase).step_by(pairs);
         // The first pair in the map is the shared one.
         let own = || self.own.iter().map(|&cpu| Some(cpu));
         let [in_value, in_map] = if self.is_direct { [true, false] } else { [false, true] };
@@ -243,7 +216,7 @@ mod tests {
     use super::*;
 
     fn layout(possible: u32, online: u32, precision: Precision, is_direct: bool) -> Layout {
-        let all = Layout::new(possible, (0..online).collect(), precision, false);
+        let all = Layout::new(possible, (0..online).collect(), precision);
         Layout { is_direct, ..all }
     }
 
@@ -304,7 +277,7 @@ mod tests {
                     words[at / WORD].fetch_add(1 << cpu, Relaxed);
                 }
                 let read: u64 = layout
-                    .records_of(&value, &map, phase, false)
+                    .records_of(&value, &map, phase)
                     .map(|record| {
                         let found = record.words[0].swap(0, Relaxed);
                         let of_cpu = record.cpu.map_or(0b1111_1000, |cpu| 1 << cpu);
@@ -315,20 +288,5 @@ mod tests {
                 assert_eq!(read, 0xff, "each CPU's once");
             }
         }
-    }
-
-    #[test]
-    fn records_of_self_time_are_others() {
-        let layout = Layout { self_time: true, ..layout(4, 2, Precision::Two, true) };
-        let (value, map) =
-            (empty(layout.value_bytes()), empty(layout.records() * layout.record_bytes));
-        let at = (layout.places(1)[1] as usize + layout.own_bytes()) / WORD;
-        value[at].store(5, Relaxed);
-        map[(1 + layout.own_keys()) * layout.record_bytes / WORD].store(7, Relaxed);
-        let sum = |phase, is_self_time| -> u64 {
-            let records = layout.records_of(&value, &map, phase, is_self_time);
-            records.map(|record| record.words[0].load(Relaxed)).sum()
-        };
-        assert_eq!([sum(0, false), sum(1, false), sum(0, true), sum(1, true)], [0, 0, 0, 12]);
     }
 }

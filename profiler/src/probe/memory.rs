@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use profiler_common::layout::{DISPLACED_MAX, NESTS_MAX, Nest};
+use profiler_common::layout::DISPLACED_MAX;
 
 use super::{Precision, counters::Layout};
 use crate::text::plural;
@@ -24,7 +24,6 @@ pub(super) struct Maps {
     pub(super) handlers: u64,
     pub(super) layout: Layout,
     pub(super) precision: Precision,
-    pub(super) self_time: bool,
 }
 
 impl Maps {
@@ -40,9 +39,7 @@ impl Maps {
 
     /// Bytes of the maps that hold what was measured.
     pub(super) fn bytes(&self) -> u64 {
-        let nests = NESTS_MAX as usize * (size_of::<u64>() + size_of::<Nest>());
-        let shared = if self.self_time { nests as u64 } else { 0 };
-        self.handlers.saturating_mul(self.handler_bytes()).saturating_add(shared)
+        self.handlers.saturating_mul(self.handler_bytes())
     }
 
     /// Bytes of all maps, with an estimate of what the kernel adds to the elements of hash maps.
@@ -203,8 +200,8 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn maps(handlers: u64, cpus: u32, precision: Precision) -> Maps {
-        let layout = Layout::new(240, (0..cpus).collect(), precision, false);
-        Maps { handlers, layout, precision, self_time: false }
+        let layout = Layout::new(240, (0..cpus).collect(), precision);
+        Maps { handlers, layout, precision }
     }
 
     fn available(mebibytes: u64) -> Available {
@@ -226,9 +223,6 @@ mod tests {
         );
         let slots = 256 * 64 / 1024;
         assert_eq!(kib(maps(1, 9, Precision::Three)) - slots, 2162);
-        let layout = Layout::new(240, vec![0], Precision::Three, true);
-        let of_self_time = Maps { layout, self_time: true, ..maps(1, 1, Precision::Three) };
-        assert_eq!(of_self_time.handler_bytes() / 1024 - slots, 865);
     }
 
     #[test]
@@ -253,15 +247,13 @@ mod tests {
     #[test]
     fn as_many_as_are_said_to_fit_do() {
         for precision in [Precision::Two, Precision::Three] {
-            for self_time in [false, true] {
-                let layout = Layout::new(240, (0..64).collect(), precision, self_time);
-                let all = Maps { handlers: 512, layout, precision, self_time };
-                let bytes = 700 * MIB;
-                let fit = all.that_fit(bytes);
-                let with = |handlers| Maps { handlers, ..all.clone() };
-                assert!(with(fit).all_bytes() <= bytes);
-                assert!(with(fit + 1).all_bytes() > bytes);
-            }
+            let layout = Layout::new(240, (0..64).collect(), precision);
+            let all = Maps { handlers: 512, layout, precision };
+            let bytes = 700 * MIB;
+            let fit = all.that_fit(bytes);
+            let with = |handlers| Maps { handlers, ..all.clone() };
+            assert!(with(fit).all_bytes() <= bytes);
+            assert!(with(fit + 1).all_bytes() > bytes);
         }
     }
 

@@ -14,7 +14,6 @@ mod left_over;
 mod life;
 mod memory;
 mod missed;
-mod nest;
 mod object;
 mod programs;
 pub mod recorder;
@@ -29,7 +28,7 @@ use profiler_common::bucket::{
 };
 
 use crate::kernel::target::Target;
-use crate::recording::measure::{Losses, SelfTime};
+use crate::recording::measure::Losses;
 use crate::recording::{Backend, CallTree};
 use crate::stats::Durations;
 pub use composite::{FellBack, Probes};
@@ -136,8 +135,6 @@ pub struct Options {
     /// Size of each CPU's buffer of the function-graph backend in KiB; `None` is chosen by the machine's
     /// memory.
     pub trace_buffer_kib: Option<u64>,
-    /// Tell what calls take themselves from what calls of other handlers within them take.
-    pub self_time: bool,
     /// Trace all that the one handler calls, by the function-graph backend.
     pub call_tree: bool,
     /// Before tracefs is changed, start a process that puts it back if this one is killed. For programs
@@ -176,15 +173,6 @@ pub enum ProbeError {
         handler: String,
         /// What the kernel said.
         refused: LoadRefused,
-    },
-    /// Self time cannot be measured.
-    #[error(
-        "--self-time is not possible: {reason}; leave it out, and measure the outer handler once with and \
-         once without the inner one"
-    )]
-    NoSelfTime {
-        /// Why not.
-        reason: String,
     },
     /// Their maps would take more memory than there is.
     #[error(transparent)]
@@ -277,8 +265,6 @@ pub enum ProbeError {
 pub struct Drained {
     /// Durations of the calls that left since the last drain.
     pub durations: Durations,
-    /// The same calls' own time, where that was asked for.
-    pub self_time: Option<SelfTime>,
     /// Counters since the probes were attached.
     pub books: Books,
 }
@@ -298,7 +284,7 @@ impl Drained {
     pub(crate) fn of(all: &[u64], books: Books) -> Self {
         let mut durations = Precision::Three.durations().unwrap();
         all.iter().for_each(|ns| durations.record(*ns));
-        Self { durations, self_time: None, books }
+        Self { durations, books }
     }
 }
 
@@ -361,7 +347,6 @@ impl Drained {
     /// Adds what the same handler's next drain gave.
     fn add(&mut self, newer: &Self) -> Result<(), hdrhistogram::AdditionError> {
         self.durations.add(&newer.durations)?;
-        SelfTime::add(&mut self.self_time, newer.self_time.as_ref())?;
         self.books = newer.books;
         Ok(())
     }

@@ -44,15 +44,6 @@ pub(super) struct Instance {
     pub(super) license: CString,
 }
 
-/// What the probes of one call add, in nanoseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Costs {
-    /// To the call around it, besides what lies between the call's start and the end of its exit program.
-    pub(super) outside_ns: u64,
-    /// To its own duration: that of a call that does nothing.
-    pub(super) inside_ns: u64,
-}
-
 /// Maps in the kernel with their definitions, by name.
 pub(super) type CreatedMaps = HashMap<String, (aya_obj::Map, MapData)>;
 
@@ -63,8 +54,6 @@ pub(super) struct Parameters {
     /// Whether the kernel preempts tasks that run in it.
     pub(super) preempts: bool,
     pub(super) exit_shift: u64,
-    /// What probes add, where self time is measured.
-    pub(super) costs: Costs,
     pub(super) layout: Layout,
 }
 
@@ -95,20 +84,11 @@ impl Template {
         self.object.maps.get(name).cloned().ok_or_else(|| self.unusable(format!("no map {name}")))
     }
 
-    /// Makes the maps that all instances share; `nests`: with room for tasks' calls under way.
-    pub(super) fn shared(&self, nests: bool) -> Result<CreatedMaps, ProbeError> {
-        [names::DISPLACED, names::NESTS]
-            .into_iter()
-            .map(|name| {
-                let mut map = self.map(name)?;
-                if name == names::NESTS && !nests {
-                    // The object refers to it, but no loaded program uses it.
-                    map.set_max_entries(1);
-                }
-                let data = create(name, &map)?;
-                Ok((name.to_owned(), (map, data)))
-            })
-            .collect()
+    /// Makes the map that all instances share.
+    pub(super) fn shared(&self) -> Result<CreatedMaps, ProbeError> {
+        let map = self.map(names::DISPLACED)?;
+        let data = create(names::DISPLACED, &map)?;
+        Ok(HashMap::from([(names::DISPLACED.to_owned(), (map, data))]))
     }
 
     /// Makes the maps of one handler and fits the programs of these kinds to them.
@@ -127,16 +107,12 @@ impl Template {
             .map(|(_, program)| program.function_key())
             .collect();
         object.functions.retain(|key, _| !others.contains(key));
-        let Parameters { handler, preempts, exit_shift, costs, layout } = parameters;
+        let Parameters { handler, preempts, exit_shift, layout } = parameters;
         let constants = [
             (names::HANDLER, handler),
             (names::CPUS, &u64::from(layout.possible())),
             (names::PREEMPTS, &u64::from(*preempts)),
-            (names::OWN_BYTES, &(layout.own_bytes() as u64)),
-            (names::OWN_KEYS, &(layout.own_keys() as u64)),
             (names::EXIT_SHIFT, exit_shift),
-            (names::OUTSIDE, &costs.outside_ns),
-            (names::INSIDE, &costs.inside_ns),
         ]
         .map(|(name, value)| (name, value.to_ne_bytes()));
         let constants = constants.iter().map(|(name, bytes)| (*name, (bytes.as_slice(), true)));
@@ -372,7 +348,7 @@ mod tests {
     #[test]
     fn operands_are_those_of_the_machine() {
         let template = Template::load().unwrap();
-        let layout = Layout::new(240, (0..16).collect(), Precision::Three, false);
+        let layout = Layout::new(240, (0..16).collect(), Precision::Three);
         for name in template.object.programs.keys() {
             let kind = Kind { name: name.clone().leak(), ..ANY };
             let mut code = code(&template, kind);
@@ -402,7 +378,7 @@ mod tests {
 
     #[test]
     fn an_operand_in_another_instruction_is_refused() {
-        let layout = Layout::new(1, vec![0], Precision::Two, false);
+        let layout = Layout::new(1, vec![0], Precision::Two);
         // r0 = LAST_RECORD
         let instruction = bpf_insn {
             code: 0xb7,
@@ -420,7 +396,7 @@ mod tests {
         for precision in [Precision::Two, Precision::Three] {
             let exit = |preempts| {
                 let kernel = Kernel { exchanges: true, preempts };
-                let set = Set::of(Backend::Fentry, precision, Pair::Measuring, kernel, false);
+                let set = Set::of(Backend::Fentry, precision, Pair::Measuring, kernel);
                 code(&template, set.kinds[0])
             };
             /// `BPF_ST | BPF_MEM | BPF_DW`
@@ -441,7 +417,7 @@ mod tests {
             for precision in [Precision::Two, Precision::Three] {
                 let exit = |exchange| {
                     let kernel = Kernel { exchanges: exchange, preempts: false };
-                    let set = Set::of(backend, precision, Pair::Measuring, kernel, false);
+                    let set = Set::of(backend, precision, Pair::Measuring, kernel);
                     let (stores, adds) = counting(&template, set.kinds[0]);
                     assert_eq!(set.kinds[0].side, Side::Exit);
                     (stores > 0, adds > 0)
@@ -460,7 +436,7 @@ mod tests {
             for precision in [Precision::Two, Precision::Three] {
                 for exchange in [true, false] {
                     let kernel = Kernel { exchanges: exchange, preempts: false };
-                    let set = Set::of(backend, precision, Pair::Measuring, kernel, false);
+                    let set = Set::of(backend, precision, Pair::Measuring, kernel);
                     let any = set.kinds.iter().any(|&kind| exchanges(&template, kind));
                     assert_eq!(any, exchange, "{backend} {precision:?}");
                 }

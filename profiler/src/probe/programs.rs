@@ -50,8 +50,6 @@ pub(super) enum Starts {
     Map,
     /// In the kernel's own bytes for each call.
     Cookies,
-    /// With the task's other calls under way.
-    Nests,
 }
 
 /// The kernel's features that decide which programs are used.
@@ -75,19 +73,12 @@ pub(super) struct Set {
 }
 
 impl Set {
-    /// Those of `backend` that do what `pair` says; `self_time` asks for those that measure it.
-    pub(super) fn of(
-        backend: Backend,
-        precision: Precision,
-        pair: Pair,
-        kernel: Kernel,
-        self_time: bool,
-    ) -> Self {
+    /// Those of `backend` that do what `pair` says.
+    pub(super) fn of(backend: Backend, precision: Precision, pair: Pair, kernel: Kernel) -> Self {
         use AttachType as A;
         use Backend as B;
         let measures = pair == Pair::Measuring;
         let starts = match backend {
-            _ if self_time && measures => Starts::Nests,
             B::Fsession | B::KprobeSession => Starts::Cookies,
             _ if kernel.exchanges || !measures => Starts::Slots,
             _ => Starts::Map,
@@ -98,18 +89,12 @@ impl Set {
                 let [leave, enter] = Self::idle(backend, pair);
                 [leave, leave, enter]
             }
-            (B::Fsession, Starts::Nests) => ["nest_fsession_2", "nest_fsession_3", ""],
             (B::Fsession, _) => ["fsession_2", "fsession_3", ""],
-            (B::KprobeSession, Starts::Nests) => ["nest_ksession_2", "nest_ksession_3", ""],
             (B::KprobeSession, _) => ["ksession_2", "ksession_3", ""],
-            (B::KprobeMulti | B::Kprobe, Starts::Nests) => {
-                ["nest_regs_leave_2", "nest_regs_leave_3", "nest_regs_enter"]
-            }
             (B::KprobeMulti | B::Kprobe, Starts::Map) => {
                 ["hashed_regs_leave_2", "hashed_regs_leave_3", "hashed_regs_enter"]
             }
             (B::KprobeMulti | B::Kprobe, _) => ["regs_leave_2", "regs_leave_3", "regs_enter"],
-            (_, Starts::Nests) => ["nest_leave_2", "nest_leave_3", "nest_enter"],
             (_, Starts::Map) => ["hashed_leave_2", "hashed_leave_3", "hashed_enter"],
             _ if kernel.preempts => ["preempted_leave_2", "preempted_leave_3", "enter"],
             _ => ["leave_2", "leave_3", "enter"],

@@ -3,7 +3,7 @@
 use super::{Books, Drained, Precision, Session};
 use crate::kernel::target::Target;
 use crate::recording::Backend;
-use crate::recording::measure::{HandlerMeasure, Losses, SelfTime};
+use crate::recording::measure::{HandlerMeasure, Losses};
 use crate::stats::Durations;
 
 /// The sum of all drains of a window, a handler at a time.
@@ -17,7 +17,6 @@ struct Handler {
     target: Target,
     backend: Backend,
     durations: Durations,
-    self_time: Option<SelfTime>,
     /// Calls paired since the probes were attached, before the window.
     paired_before: u64,
     /// Books when the window began.
@@ -51,7 +50,6 @@ impl Recorder {
         for (handler, drained) in self.handlers.iter_mut().zip(drained) {
             handler.paired_before += handler.durations.len() + drained.durations.len();
             handler.durations.reset();
-            handler.self_time = None;
             handler.before = drained.books;
             handler.now = drained.books;
             handler.waiting_next = None;
@@ -65,7 +63,6 @@ impl Recorder {
     pub fn add(&mut self, drained: &[Drained]) -> Result<(), hdrhistogram::AdditionError> {
         for (handler, drained) in self.handlers.iter_mut().zip(drained) {
             handler.durations.add(&drained.durations)?;
-            SelfTime::add(&mut handler.self_time, drained.self_time.as_ref())?;
             handler.waiting_next.get_or_insert(drained.books.in_flight);
             handler.now = drained.books;
         }
@@ -111,7 +108,6 @@ impl Handler {
             target: target.clone(),
             backend,
             durations: precision.durations()?,
-            self_time: None,
             paired_before: 0,
             before: Books::default(),
             now: Books::default(),
@@ -175,13 +171,8 @@ impl Handler {
         let doubtful = self.at_end.as_ref().unwrap_or(&self.now).doubtful;
         losses.doubtful = self.durations.withhold(doubtful);
         losses.over_range = self.durations.over_range();
-        if losses.doubtful > 0
-            && let Some(own) = &mut self.self_time
-        {
-            own.withhold(doubtful, self.durations.sum_ns());
-        }
-        let Self { target, backend, durations, self_time, .. } = self;
-        HandlerMeasure { target, backend: Some(backend), durations, self_time, losses }
+        let Self { target, backend, durations, .. } = self;
+        HandlerMeasure { target, backend: Some(backend), durations, losses }
     }
 }
 

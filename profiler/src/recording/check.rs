@@ -5,9 +5,7 @@ use std::collections::HashSet;
 
 use super::loads::OperationTimes;
 
-use super::{
-    HandlerRecording, HistogramLayout, Interval, Recording, SCHEMA, SelfTimeRecording, VERSION,
-};
+use super::{HandlerRecording, HistogramLayout, Interval, Recording, SCHEMA, VERSION};
 
 /// Longest name of a function or module (`KSYM_NAME_LEN` of the kernel is 512 with its end mark).
 pub(super) const MAX_NAME_BYTES: usize = 512;
@@ -90,28 +88,10 @@ impl Recording {
     }
 }
 
-fn check_self_time(
-    of: &SelfTimeRecording,
-    count: u64,
-    layout: &HistogramLayout,
-) -> Result<(), String> {
-    of.histogram.check(layout)?;
-    let held = of.histogram.count();
-    if held != Some(count) {
-        return Err(format!("has {count} calls, and self times of {held:?}"));
-    }
-    match (count, of.min_ns, of.max_ns) {
-        (0, None, None) if (of.sum_ns, of.probes_ns) == (0, 0) => Ok(()),
-        (1.., Some(min), Some(max)) if min <= max => Ok(()),
-        _ => Err("its self times have a sum, a min_ns and a max_ns that contradict each other"
-            .to_owned()),
-    }
-}
-
 fn check_handler(handler: &HandlerRecording, layout: &HistogramLayout) -> Result<(), String> {
     handler.histogram.check(layout)?;
-    if let Some(own) = &handler.self_time {
-        check_self_time(own, handler.count, layout)?;
+    if handler.own_instructions > Some(handler.sum_ns) {
+        return Err("has more instructions of its own than in all".to_owned());
     }
     let held = handler.histogram.count();
     if held != Some(handler.count) {

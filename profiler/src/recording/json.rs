@@ -26,8 +26,8 @@ impl Recording {
 }
 
 /// Fields of handlers, of the histograms' layout and of the driver's costs whose unit is the meter's.
-pub(crate) const OF_METER: [&str; 8] =
-    ["sum", "min", "max", "probes", "lowest", "highest", "without", "with"];
+pub(crate) const OF_METER: [&str; 7] =
+    ["sum", "min", "max", "lowest", "highest", "without", "with"];
 
 /// A recording, or a series of some, as JSON: figures of an exact one end in `_instructions` in place of `_ns`.
 pub(super) fn to_json(recording: &impl serde::Serialize, meter: Meter) -> Vec<u8> {
@@ -52,7 +52,6 @@ fn in_instructions(value: &mut Value) {
         .filter(|cost| cost.get("meter").is_some())
         .for_each(|cost| rename(Some(cost)));
     for handler in value.get_mut("handlers").and_then(Value::as_array_mut).into_iter().flatten() {
-        rename(handler.get_mut("self_time"));
         rename(Some(handler));
     }
 }

@@ -1,6 +1,5 @@
 //! What a probe session hands over: one histogram and one account of losses a handler.
 
-use hdrhistogram::AdditionError;
 use serde::{Deserialize, Serialize};
 
 use crate::kernel::target::Target;
@@ -133,42 +132,6 @@ impl Losses {
     }
 }
 
-/// What the calls took themselves: without the calls of probed handlers within them, and without what
-/// those calls' probes took. In nanoseconds.
-#[derive(Debug, Clone)]
-pub struct SelfTime {
-    /// One for each call.
-    pub durations: Durations,
-    /// How much of the calls' whole durations the probes of the calls within took, in sum.
-    pub probes_ns: u64,
-}
-
-impl SelfTime {
-    /// Takes the `count` longest away, and keeps what is left within `whole_ns`, the sum of the calls' whole
-    /// durations: self times are no longer than these, and what is known of both is known by buckets.
-    pub(crate) fn withhold(&mut self, count: u64, whole_ns: u64) {
-        self.durations.withhold(count);
-        self.durations.limit_sum(whole_ns);
-        self.probes_ns = self.probes_ns.min(whole_ns - self.durations.sum_ns());
-    }
-
-    /// Adds those of `more` calls, where they are known, to the `sum` so far.
-    ///
-    /// # Errors
-    /// Never for histograms of one precision; the library's own check is passed on.
-    pub(crate) fn add(sum: &mut Option<Self>, more: Option<&Self>) -> Result<(), AdditionError> {
-        match (sum.as_mut(), more) {
-            (Some(sum), Some(more)) => {
-                sum.probes_ns = sum.probes_ns.saturating_add(more.probes_ns);
-                sum.durations.add(&more.durations)?;
-            }
-            (None, more) => *sum = more.cloned(),
-            (Some(_), None) => {}
-        }
-        Ok(())
-    }
-}
-
 /// One handler's measurements over one window. All times in nanoseconds of the kernel's monotonic clock.
 #[derive(Debug, Clone)]
 pub struct HandlerMeasure {
@@ -178,8 +141,6 @@ pub struct HandlerMeasure {
     pub backend: Option<Backend>,
     /// Durations of all paired calls.
     pub durations: Durations,
-    /// What the calls took themselves; only where that was asked for.
-    pub self_time: Option<SelfTime>,
     /// What was not measured, and why.
     pub losses: Losses,
 }

@@ -42,7 +42,7 @@ use crate::kernel::module::ModuleFacts;
 use crate::kernel::target::LeftOut;
 use costs::Costs;
 use loads::{BuiltinKind, LoadRun, LoadSpec};
-use measure::{HandlerMeasure, Losses, SelfTime};
+use measure::{HandlerMeasure, Losses};
 use warning::{Warning, WarningRecord};
 
 /// What the field `schema` of every recording says.
@@ -253,9 +253,9 @@ pub struct HandlerRecording {
     /// Exact longest duration; `null` without a call.
     #[serde(alias = "max_instructions")]
     pub max_ns: Option<u64>,
-    /// What the calls took themselves; only where `--self-time` asked for it.
+    /// Instructions of the function's own in all calls, without what it called; absent where instructions were not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub self_time: Option<SelfTimeRecording>,
+    pub own_instructions: Option<u64>,
     /// Iterations of instructions that repeat (`rep`) in all calls, with what they called; absent where instructions were not
     /// counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -281,11 +281,7 @@ impl HandlerRecording {
             sum_ns: measure.durations.sum_ns(),
             min_ns: measure.durations.min_ns(),
             max_ns: measure.durations.max_ns(),
-            self_time: measure
-                .self_time
-                .as_ref()
-                .map(SelfTimeRecording::from_measure)
-                .transpose()?,
+            own_instructions: None,
             repeated: None,
             losses: measure.losses,
             histogram: Distribution::encode(measure.durations.histogram())?,
@@ -313,47 +309,6 @@ impl HandlerRecording {
 
     /// Duration in nanoseconds that the share `quantile` (0 to 1) of the calls did not exceed:
     /// see [`crate::stats::quantile`]. Never above the exact longest one; `None` without a call.
-    #[must_use]
-    pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
-        crate::stats::quantile_within(&self.histogram.buckets, quantile, self.max_ns)
-    }
-}
-
-/// What the calls of a handler took themselves: their durations without the calls of the run's other
-/// handlers within them, and without what those calls' probes took.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(rename = "SelfTimeProfile"))]
-pub struct SelfTimeRecording {
-    /// Exact sum, of as many calls as the handler's `count`.
-    #[serde(alias = "sum_instructions")]
-    pub sum_ns: u64,
-    /// Exact shortest; `null` without a call.
-    #[serde(alias = "min_instructions")]
-    pub min_ns: Option<u64>,
-    /// Exact longest; `null` without a call.
-    #[serde(alias = "max_instructions")]
-    pub max_ns: Option<u64>,
-    /// How much of the handler's `sum_ns` the probes of the calls within took. Partly calculated: from what
-    /// probes add to a call on this machine, as measured when they were attached.
-    #[serde(alias = "probes_instructions")]
-    pub probes_ns: u64,
-    /// All of them, to the layout's precision.
-    pub histogram: Distribution,
-}
-
-impl SelfTimeRecording {
-    fn from_measure(measure: &SelfTime) -> Result<Self, EncodeError> {
-        Ok(Self {
-            sum_ns: measure.durations.sum_ns(),
-            min_ns: measure.durations.min_ns(),
-            max_ns: measure.durations.max_ns(),
-            probes_ns: measure.probes_ns,
-            histogram: Distribution::encode(measure.durations.histogram())?,
-        })
-    }
-
-    /// As [`HandlerRecording::quantile_ns`].
     #[must_use]
     pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
         crate::stats::quantile_within(&self.histogram.buckets, quantile, self.max_ns)
@@ -548,7 +503,6 @@ mod tests {
             target: Target::default(),
             backend: Some(Backend::Fentry),
             durations: all,
-            self_time: None,
             losses: Losses { doubtful, ..Losses::default() },
         };
         HandlerRecording::from_measure(&measure).unwrap()

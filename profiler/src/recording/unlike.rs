@@ -7,7 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::loads::{LoadRun, LoadStatus, TestRuns, mix_changes};
-use super::{Backend, Clock, HandlerRecording, Meter, Recording, Source, Tool};
+use super::{Backend, Clock, Meter, Recording, Source, Tool};
 use crate::kernel::module::{ModuleFacts, changed_default, names_given};
 use crate::stop::StopReason;
 use crate::terminal::clean;
@@ -379,24 +379,18 @@ fn describe_build(module: &ModuleFacts) -> String {
 
 /// Handlers that both have and that were not observed in the same way.
 fn backends(first: &Recording, second: &Recording) -> Option<(String, String)> {
-    // The probes that measure self time add more to a call.
-    let way = |handler: &HandlerRecording| (handler.backend, handler.self_time.is_some());
-    let mut pairs: Vec<[(Option<Backend>, bool); 2]> = Vec::new();
+    let mut pairs: Vec<[Option<Backend>; 2]> = Vec::new();
     for a in &first.handlers {
         let same = second.handlers.iter().find(|b| b.name == a.name && b.module == a.module);
         if let Some(b) = same
-            && way(a) != way(b)
-            && !pairs.contains(&[way(a), way(b)])
+            && a.backend != b.backend
+            && !pairs.contains(&[a.backend, b.backend])
         {
-            pairs.push([way(a), way(b)]);
+            pairs.push([a.backend, b.backend]);
         }
     }
     let words = |side: usize| {
-        let word = |(backend, tells): (Option<Backend>, bool)| match (backend, tells) {
-            (Some(backend), true) => format!("{backend} with --self-time"),
-            (backend, _) => super::way(backend),
-        };
-        pairs.iter().map(|pair| word(pair[side])).collect::<Vec<_>>().join(", ")
+        pairs.iter().map(|pair| super::way(pair[side])).collect::<Vec<_>>().join(", ")
     };
     (!pairs.is_empty()).then(|| (words(0), words(1)))
 }

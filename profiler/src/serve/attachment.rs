@@ -203,8 +203,8 @@ impl Attachment {
             let durations = precision.durations().map_err(adding)?;
             let losses = Losses::default();
             let target: &crate::kernel::target::Target = target;
-            let (target, backend, self_time) = (target.clone(), Some(backend), None);
-            let measure = HandlerMeasure { target, backend, durations, self_time, losses };
+            let (target, backend) = (target.clone(), Some(backend));
+            let measure = HandlerMeasure { target, backend, durations, losses };
             let account = Account::begin(drained);
             Ok(Handler {
                 measure,
@@ -656,7 +656,7 @@ impl Handler {
         durations.add(&drained.durations).map_err(adding)?;
         let HandlerMeasure { target, backend, .. } = &self.measure;
         let (target, backend) = (target.clone(), *backend);
-        let sum = HandlerMeasure { target, backend, durations, self_time: None, losses };
+        let sum = HandlerMeasure { target, backend, durations, losses };
         HandlerRecording::from_measure(&sum).map(Some).map_err(adding)
     }
 }

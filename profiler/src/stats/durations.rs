@@ -128,11 +128,6 @@ impl Durations {
         self.max_ns().map(|max| self.histogram.value_at_quantile(quantile).min(max))
     }
 
-    /// Takes from the sum what is above `most_ns`.
-    pub(crate) fn limit_sum(&mut self, most_ns: u64) {
-        self.sum_ns = self.sum_ns.min(most_ns);
-    }
-
     /// Takes the `count` longest away; returns how many that were. The sum loses what these add up to:
     /// exactly for the longest, by their buckets for the others. The longest that is left is known by its
     /// bucket's upper end.

@@ -205,7 +205,7 @@ fn handler(
         sum_ns,
         min_ns,
         max_ns,
-        self_time: None,
+        own_instructions: None,
         repeated: None,
         losses,
         histogram: Distribution::encode(&histogram)?,

@@ -263,7 +263,7 @@ mod tests {
             sum_ns: 0,
             min_ns: None,
             max_ns: None,
-            self_time: None,
+            own_instructions: None,
             losses: Losses::default(),
             repeated: None,
             histogram: none.clone(),

@@ -76,7 +76,6 @@ pub(crate) fn measure(name: &str, durations_ns: &[u64]) -> HandlerMeasure {
         },
         backend: Some(Backend::Fentry),
         durations,
-        self_time: None,
         losses: Losses { entries: calls, exits: calls, over_range, ..Losses::default() },
     }
 }

@@ -9,7 +9,7 @@ use profiler::probe::Precision;
 use profiler::recording::unlike::What;
 use profiler::recording::{
     Backend, Clock, Distribution, HandlerRecording, HistogramLayout, Merge, MergeError, Recording,
-    SelfTimeRecording, Series,
+    Series,
 };
 use proptest::prelude::*;
 
@@ -160,13 +160,6 @@ fn small_files_with_large_histograms_take_little_memory() {
         let mut first = recording.handlers.remove(0);
         first.histogram = Distribution::encode(&histogram).unwrap();
         first.losses.over_range = 0;
-        first.self_time = Some(SelfTimeRecording {
-            sum_ns: first.sum_ns,
-            min_ns: first.min_ns,
-            max_ns: first.max_ns,
-            probes_ns: 0,
-            histogram: first.histogram.clone(),
-        });
         recording.handlers = (0..handlers)
             .map(|number| HandlerRecording { name: format!("{names}{number}"), ..first.clone() })
             .collect();

@@ -16,7 +16,6 @@ use profiler::probe::feature::try_backend;
 use profiler::probe::{Options, Probes, Session as _};
 use profiler::recording::{Backend, Clock};
 
-use crate::nested;
 use crate::testbed::{self, TEN};
 use crate::window::{Attached, Measured, Window, builtin, resolve, run_loads};
 
@@ -298,96 +297,6 @@ fn cpu_time() -> Duration {
 fn time_in_kernel() -> Duration {
     let used = getrusage(UsageWho::RUSAGE_THREAD).unwrap().system_time();
     Duration::from_micros(u64::try_from(used.num_microseconds()).unwrap())
-}
-
-/// Largest error in instructions of self time and of the probes' share.
-const SELF_AGREEMENT: f64 = 30.0;
-
-/// With a probed inner handler, the outer one's self time is its duration without that probe less the inner one's
-/// duration; the outer one's increase is the probes' time.
-#[test]
-#[ignore = "VM 6.1 6.12, virtual time"]
-fn self_time_is_that_of_the_call_without_the_inner_one() {
-    const CALLS: u64 = 4_000;
-    testbed::load();
-    const SPINS: [(u64, u64); 3] = [(0, 0), (1_000, 500), (100, 3_000)];
-    let run = |session, command: &str| {
-        let (_, session) = trigger(session, command, 500);
-        trigger(session, command, CALLS)
-    };
-    // Of the first handler, with each of these iterations in the loops.
-    let nested = |mut session| {
-        let mut all = Vec::new();
-        for (outer, inner) in SPINS {
-            testbed::spin("testbed_outer", outer);
-            testbed::spin("testbed_inner", inner);
-            let (mut measured, again) = run(session, "nested");
-            session = again;
-            all.push(measured.remove(0));
-        }
-        testbed::spin("testbed_outer", 0);
-        testbed::spin("testbed_inner", 0);
-        all
-    };
-    let mut table = format!(
-        "{:<15} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}\n",
-        "backend", "bare outer", "inner", "self", "difference", "added", "probes"
-    );
-    let mut failures = 0;
-    for backend in nested::backends() {
-        let options = Options { backend: Some(backend), ..Options::default() };
-        // By a session of its own: with two functions kprobe-multi has another floor.
-        let floor = run(attach(&["testbed_empty"], options), "empty").0.remove(0).mean_ns();
-        let bare = nested(attach(&["testbed_outer"], options));
-        let inner = nested(attach(&["testbed_inner"], options));
-        let telling = Options { self_time: true, ..options };
-        let both = nested(attach(&["testbed_outer", "testbed_inner"], telling));
-        for ((bare, inner), both) in bare.iter().zip(&inner).zip(&both) {
-            let (bare, inner) = (bare.mean_ns(), inner.mean_ns() - floor);
-            let own = both.measure.self_time.as_ref().unwrap();
-            let calls = both.count() as f64;
-            let (self_ns, probes) =
-                (own.durations.sum_ns() as f64 / calls, own.probes_ns as f64 / calls);
-            let (difference, added) = (self_ns - (bare - inner), both.mean_ns() - bare);
-            writeln!(
-                table,
-                "{backend:<15} {bare:>10.1} {inner:>10.1} {self_ns:>10.1} {difference:>10.1} \
-                 {added:>10.1} {probes:>10.1}"
-            )
-            .unwrap();
-            let off = difference.abs().max((added - probes).abs());
-            failures += u32::from(off > SELF_AGREEMENT || added < 100.0);
-        }
-    }
-    println!("{table}");
-    let out = std::env::var_os("PROFILER_VM_OUT").expect("PROFILER_VM_OUT names the output folder");
-    std::fs::write(PathBuf::from(out).join("self.txt"), &table).unwrap();
-    assert_eq!(failures, 0, "\n{table}");
-}
-
-/// All levels of a recursion have the same self time.
-#[test]
-#[ignore = "VM 6.12, virtual time"]
-fn each_level_of_a_recursion_takes_the_same_itself() {
-    const DEPTH: u64 = 32;
-    testbed::load();
-    for backend in nested::backends().into_iter().filter(|it| nested::sees_recursion(*it)) {
-        let mut window = Window::telling_self_time(backend, &["testbed_recurse"]);
-        for warm in [true, false] {
-            for _ in 0..if warm { 5 } else { 100 } {
-                testbed::trigger(&format!("recurse {DEPTH}"));
-            }
-            let (mut measured, session) = window.end_and_keep();
-            window = Window::of(session);
-            let measured = measured.remove(0);
-            measured.assert_exact();
-            let own = measured.measure.self_time.as_ref().unwrap().durations.histogram();
-            let (low, high) = (own.value_at_quantile(0.05), own.value_at_quantile(0.95));
-            println!("{backend}: {low} to {high} of {:?} ns", measured.measure.durations.max_ns());
-            let agree = high - low <= 2 * SELF_AGREEMENT as u64;
-            assert!(warm || agree, "{backend}: {low} to {high}: {measured:?}");
-        }
-    }
 }
 
 /// Flags of CPUs with fast `rep stosb` and `rep movsb`: the kernel then uses them, one step per byte.

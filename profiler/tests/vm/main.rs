@@ -29,7 +29,6 @@ mod ltp;
 mod matrix;
 mod memory;
 mod namesakes;
-mod nested;
 mod own_probes;
 mod pairing;
 mod preempted;

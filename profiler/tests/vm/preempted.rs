@@ -2,14 +2,15 @@
 //! the longest that the module itself counted.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Child, Command};
 
+use profiler::kernel::btf::{BTF_FOLDER, Btf};
+use profiler::probe::feature::try_backend;
 use profiler::probe::recorder::Recorder;
 use profiler::probe::{Drained, Options, Precision, Probes, Session as _};
 use profiler::recording::Backend;
-use profiler::stats::Durations;
 
-use crate::nested::backends;
 use crate::testbed;
 use crate::window::{Window, preempts, resolve};
 
@@ -51,13 +52,10 @@ impl Drop for Hammers {
 /// Calls of one task do not lie on top of another's, but the programs' starts do: a start whose exit the
 /// kernel skipped may be taken for that of a later call. The module itself times each call by the same
 /// clock from outside of the trampoline, so that no duration can be longer than its longest.
-fn assert_none_longer(backend: Backend, self_time: bool) {
+fn assert_none_longer(backend: Backend) {
     assert!(preempts(), "this kernel does not take tasks off within programs");
     testbed::load();
-    let window = match self_time {
-        true => Window::telling_self_time(backend, &[TIMED]),
-        false => Window::by(backend, &[TIMED]),
-    };
+    let window = Window::by(backend, &[TIMED]);
     // Long enough for most tasks to be taken off outside of programs.
     testbed::spin(TIMED, 4_000);
     testbed::reset_longest();
@@ -69,8 +67,7 @@ fn assert_none_longer(backend: Backend, self_time: bool) {
     let losses = measure.losses;
     let max = measure.durations.max_ns().unwrap();
     let text = format!(
-        "{backend}, own time {self_time}: {count} of {} calls, the longest measured {max} of {longest} ns: \
-         {losses:?}",
+        "{backend}: {count} of {} calls, the longest measured {max} of {longest} ns: {losses:?}",
         measured.truth
     );
     println!("{text}");
@@ -80,14 +77,8 @@ fn assert_none_longer(backend: Backend, self_time: bool) {
     assert!(count > measured.truth / 10, "{text}");
     assert!(count + losses.unmeasured() >= losses.entries, "{text}");
     // After doubtful durations are removed, the rest is known by bucket.
-    let bound = |durations: &Durations| durations.histogram().highest_equivalent(longest);
-    assert!(max <= bound(&measure.durations), "{text}");
-    if let Some(own) = &measure.self_time {
-        let (longest, sum_ns) = (own.durations.max_ns(), own.durations.sum_ns());
-        assert!(longest.unwrap() <= bound(&own.durations), "{text}, {longest:?}");
-        assert_eq!(own.durations.len(), count, "{text}");
-        assert!(sum_ns + own.probes_ns <= measure.durations.sum_ns(), "{text}, {own:?}");
-    }
+    let bound = measure.durations.histogram().highest_equivalent(longest);
+    assert!(max <= bound, "{text}");
     if backend == Backend::Fsession || backend == Backend::KprobeSession {
         assert_eq!(losses.doubtful, 0, "{text}");
     }
@@ -97,16 +88,11 @@ fn assert_none_longer(backend: Backend, self_time: bool) {
 #[test]
 #[ignore = "VM 7.2: other kernels take no task off its CPU within a program"]
 fn no_duration_is_longer_than_the_longest_call() {
-    for backend in backends() {
-        assert_none_longer(backend, false);
-    }
-}
-
-#[test]
-#[ignore = "VM 7.2: other kernels take no task off its CPU within a program"]
-fn no_duration_is_longer_where_own_time_is_told() {
-    for backend in backends() {
-        assert_none_longer(backend, true);
+    let functions = Btf::of(None, Path::new(BTF_FOLDER)).unwrap();
+    let takes = |backend: &&Backend| try_backend(**backend, Some(&functions)).is_ok();
+    let of_programs = Backend::ALL.iter().filter(|backend| **backend != Backend::FunctionGraph);
+    for backend in of_programs.filter(takes) {
+        assert_none_longer(*backend);
     }
 }
 

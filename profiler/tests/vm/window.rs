@@ -148,16 +148,6 @@ impl Window {
         Self::attached(Probes::attach(&resolve(patterns), options).unwrap())
     }
 
-    /// The same with self time; forced where it is not known that none of them runs inside a
-    /// kprobe.
-    pub(crate) fn telling_self_time(backend: Backend, patterns: &[&str]) -> Self {
-        let targets = resolve(patterns);
-        let force = backend == Backend::Kprobe && !testbed::has_btf();
-        let options =
-            Options { backend: Some(backend), force, self_time: true, ..Options::default() };
-        Self::attached(Probes::attach(&targets, options).unwrap())
-    }
-
     /// Starts a window of a session while no counted call starts.
     pub(crate) fn attached(session: Probes) -> Self {
         Self::of(Attached::new(session))

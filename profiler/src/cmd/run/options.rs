@@ -18,7 +18,6 @@ impl From<&RunArgs> for Options {
                 backend: args.backend,
                 force: args.force,
                 trace_buffer_kib: args.trace_buffer,
-                self_time: args.self_time,
                 call_tree: false,
                 keeper: true,
             },

@@ -323,7 +323,7 @@ impl Calls {
         books.in_flight = books.entries.saturating_sub(self.paired + books.lost);
         let empty = self.precision.durations()?;
         let durations = std::mem::replace(&mut self.durations, empty);
-        Ok(Drained { durations, self_time: None, books })
+        Ok(Drained { durations, books })
     }
 
     /// The tree of the calls that were counted.

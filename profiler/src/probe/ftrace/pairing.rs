@@ -293,7 +293,7 @@ impl Pairing {
             books.overrun = unseen;
             books.in_flight = books.entries.saturating_sub(tally.paired + books.lost);
             let durations = std::mem::replace(&mut tally.durations, empty);
-            Ok(Drained { durations, self_time: None, books })
+            Ok(Drained { durations, books })
         };
         self.handlers.iter_mut().map(drain).collect()
     }

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::super::unlike::{Difference, What};
-use super::super::{
-    EncodeError, HandlerRecording, HistogramLayout, Recording, SelfTimeRecording, way,
-};
+use super::super::{EncodeError, HandlerRecording, HistogramLayout, Recording, way};
 use super::durations::{Stored, Sum};
 use super::{MergeError, TooLarge, checked};
 use crate::recording::Backend;
@@ -22,8 +20,7 @@ struct Handler {
     by_glob: bool,
     backend: Option<Backend>,
     durations: Sum,
-    /// With the time of probes.
-    self_time: Option<(Sum, u64)>,
+    own_instructions: Option<u64>,
     repeated: Option<u64>,
     losses: Losses,
 }
@@ -33,22 +30,11 @@ impl Handlers {
     pub(super) fn other_backend(&self, recording: &Recording) -> Option<Difference> {
         recording.handlers.iter().find_map(|handler| {
             let known = self.0.get(&key(handler))?;
-            (known.backend != handler.backend)
-                .then(|| Difference {
-                    what: What::Backend,
-                    first: format!("{} by {}", handler.name, way(known.backend)),
-                    second: format!("{} by {}", handler.name, way(handler.backend)),
-                })
-                .or_else(|| {
-                    let words =
-                        |told| if told { "with --self-time" } else { "without --self-time" };
-                    let (first, second) = (known.self_time.is_some(), handler.self_time.is_some());
-                    (first != second).then(|| Difference {
-                        what: What::Backend,
-                        first: format!("{} {}", handler.name, words(first)),
-                        second: format!("{} {}", handler.name, words(second)),
-                    })
-                })
+            (known.backend != handler.backend).then(|| Difference {
+                what: What::Backend,
+                first: format!("{} by {}", handler.name, way(known.backend)),
+                second: format!("{} by {}", handler.name, way(handler.backend)),
+            })
         })
     }
 
@@ -60,7 +46,7 @@ impl Handlers {
                 by_glob: true,
                 backend: more.backend,
                 durations: Sum::default(),
-                self_time: more.self_time.is_some().then(Default::default),
+                own_instructions: Some(0),
                 repeated: Some(0),
                 losses: Losses::default(),
             });
@@ -74,27 +60,20 @@ impl Handlers {
                 sum_ns,
                 min_ns,
                 max_ns,
-                self_time,
+                own_instructions,
                 repeated,
                 losses,
                 histogram,
             } = more;
             sum.by_glob &= by_glob;
-            if let (Some((own, probes)), Some(more)) = (&mut sum.self_time, self_time) {
-                let SelfTimeRecording { sum_ns, min_ns, max_ns, probes_ns, histogram } = more;
-                let what = format!("the time of probes within {name}");
-                *probes = checked(*probes, probes_ns, &what)?;
-                own.add(&Stored { count, sum_ns, min_ns, max_ns, histogram: &histogram }, &name)?;
-            }
             sum.losses = sum
                 .losses
                 .checked_add(&losses)
                 .ok_or_else(|| TooLarge(format!("the losses of {name}")))?;
-            let what = || format!("the iterations of {name}");
-            sum.repeated = match sum.repeated.zip(repeated) {
-                Some((known, more)) => Some(checked(known, more, &what())?),
-                None => None,
-            };
+            sum.own_instructions = both(sum.own_instructions, own_instructions, || {
+                format!("the own instructions of {name}")
+            })?;
+            sum.repeated = both(sum.repeated, repeated, || format!("the iterations of {name}"))?;
             let stored = Stored { count, sum_ns, min_ns, max_ns, histogram: &histogram };
             sum.durations.add(&stored, &name)?;
         }
@@ -113,15 +92,8 @@ impl Handlers {
         let mut scratch = layout.empty().map_err(EncodeError)?;
         let mut encode = |sum: &Sum| sum.encode(&mut scratch);
         let finish = |((module, name), sum): ((Option<String>, String), Handler)| {
-            let of_self = |(own, probes_ns): (Sum, u64)| {
-                let histogram = encode(&own)?;
-                let Sum { sum_ns, min_ns, max_ns, .. } = own;
-                let own = SelfTimeRecording { sum_ns, min_ns, max_ns, probes_ns, histogram };
-                Ok::<_, EncodeError>(own)
-            };
-            let self_time = sum.self_time.map(of_self).transpose()?;
             let histogram = encode(&sum.durations)?;
-            let Handler { by_glob, backend, repeated, losses, .. } = sum;
+            let Handler { by_glob, backend, own_instructions, repeated, losses, .. } = sum;
             let Sum { count, sum_ns, min_ns, max_ns, .. } = sum.durations;
             Ok(HandlerRecording {
                 name,
@@ -132,7 +104,7 @@ impl Handlers {
                 sum_ns,
                 min_ns,
                 max_ns,
-                self_time,
+                own_instructions,
                 repeated,
                 losses,
                 histogram,
@@ -154,6 +126,15 @@ impl HandlerRecording {
         sum.add_exact(self.sum_ns, self.min_ns.unwrap_or(u64::MAX), self.max_ns.unwrap_or(0), 0);
         Ok(sum)
     }
+}
+
+/// The sum of two figures; `None` unless both are known.
+fn both(
+    known: Option<u64>,
+    more: Option<u64>,
+    what: impl FnOnce() -> String,
+) -> Result<Option<u64>, TooLarge> {
+    known.zip(more).map(|(known, more)| checked(known, more, &what())).transpose()
 }
 
 fn key(handler: &HandlerRecording) -> (Option<String>, String) {
