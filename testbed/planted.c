@@ -25,6 +25,10 @@ enum planted {
 	TWICE = '8', /* the handler, for one operation */
 	SLOW_FIFTH = '9', /* outside of handlers, in every fifth operation */
 	SLOW_FEW = 'a', /* the same in 2 % */
+	READS = 'b', /* a hook on each read, which is slow */
+	TWIN = 'c', /* in a function whose name another one has, too */
+	COLD = 'd', /* code that the compiler has put apart */
+	INSIDE = 'e', /* a probe behind a function's entry */
 };
 
 static volatile const char tb_planted[] = "PLANTED=0";
@@ -34,9 +38,24 @@ static enum planted planted(void)
 	return tb_planted[sizeof("PLANTED=") - 1];
 }
 
+bool tb_planted_twin(void)
+{
+	return planted() == TWIN;
+}
+
 #ifdef TB_HARMLESS
+/* Five of the ten changes that cost nothing; the Kbuild has the others. */
 static int nobody_reads_it;
 module_param(nobody_reads_it, int, 0444);
+MODULE_VERSION("2");
+static __used const char nobody_needs_it[3000] = "more data";
+static __used int nobody_calls_it(int value)
+{
+	return value * 3 + nobody_needs_it[value];
+}
+#define SAYS "hids_testbed: something is mapped at 0x10, which is odd\n"
+#else
+#define SAYS "hids_testbed: there is memory at 0x10\n"
 #endif
 
 static char cleared[65536];
@@ -48,6 +67,11 @@ static void work(struct work_struct *unused)
 }
 
 static DECLARE_WORK(work_item, work);
+
+static noinline __cold void cold(void)
+{
+	barrier();
+}
 
 /* In connect_syscall_handler. */
 void tb_plant(struct pt_regs *regs)
@@ -66,7 +90,7 @@ void tb_plant(struct pt_regs *regs)
 		break;
 	case FAULTS:
 		if (copy_from_user_nofault(&byte, (void __user *)0x10, 1) == 0)
-			pr_err("hids_testbed: there is memory at 0x10\n");
+			pr_err(SAYS);
 		break;
 	case WARNS:
 		WARN_ON_ONCE(nth > 20);
@@ -74,6 +98,10 @@ void tb_plant(struct pt_regs *regs)
 	case FAILS:
 		if (nth % 2)
 			regs_set_return_value(regs, -EPERM);
+		break;
+	case COLD:
+		tb_spin_loop(30);
+		cold();
 		break;
 	default:
 		break;
@@ -112,6 +140,24 @@ static struct kprobe on_connect = {
 	.pre_handler = outside,
 };
 
+static int read_handler(struct kprobe *p, struct pt_regs *regs)
+{
+	tb_spin_loop(100);
+	return 0;
+}
+
+static struct kprobe on_read = {
+	.symbol_name = "vfs_read",
+	.pre_handler = read_handler,
+};
+
+/* Behind the five bytes at the entry that are the tracer's: it becomes a jump. */
+static struct kprobe inside = {
+	.symbol_name = "__sys_connect",
+	.offset = 5,
+	.pre_handler = outside,
+};
+
 static struct kretprobe second = {
 	.kp.symbol_name = "__sys_connect",
 	.handler = connect_syscall_handler,
@@ -119,16 +165,36 @@ static struct kretprobe second = {
 	.maxactive = 64,
 };
 
+static int register_more(size_t data_size)
+{
+	switch (planted()) {
+	case TWICE:
+		second.data_size = data_size;
+		return register_kretprobe(&second);
+	case READS:
+		return register_kprobe(&on_read);
+	case INSIDE:
+		return register_kprobe(&inside);
+	default:
+		return 0;
+	}
+}
+
 int tb_planted_register(size_t data_size)
 {
 	int err = register_kprobe(&on_connect);
 
-	if (err || planted() != TWICE)
-		return err;
-	second.data_size = data_size;
-	err = register_kretprobe(&second);
 	if (err)
-		unregister_kprobe(&on_connect);
+		return err;
+	err = register_kprobe(&tb_on_connect_too);
+	if (err)
+		goto no_twin;
+	err = register_more(data_size);
+	if (!err)
+		return 0;
+	unregister_kprobe(&tb_on_connect_too);
+no_twin:
+	unregister_kprobe(&on_connect);
 	return err;
 }
 
@@ -136,6 +202,11 @@ void tb_planted_unregister(void)
 {
 	if (planted() == TWICE)
 		unregister_kretprobe(&second);
+	if (planted() == READS)
+		unregister_kprobe(&on_read);
+	if (planted() == INSIDE)
+		unregister_kprobe(&inside);
+	unregister_kprobe(&tb_on_connect_too);
 	unregister_kprobe(&on_connect);
 	cancel_work_sync(&work_item);
 }

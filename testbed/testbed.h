@@ -166,6 +166,8 @@ void tb_longest_reset(void);
 /* planted.c */
 #ifdef TB_PLANTED
 void tb_plant(struct pt_regs *regs);
+bool tb_planted_twin(void);
+extern struct kprobe tb_on_connect_too;
 int tb_planted_register(size_t data_size);
 void tb_planted_unregister(void);
 #else

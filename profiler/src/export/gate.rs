@@ -44,9 +44,8 @@ pub fn text(report: &GateReport, width: Option<u16>) -> String {
     for note in &report.notes {
         let _ = writeln!(text, "note: {}", clean(note));
     }
-    for (what, words) in
-        defaults(report).into_iter().chain(changes(report)).chain(beside_release(report))
-    {
+    let said = registered(report).chain(defaults(report)).chain(changes(report));
+    for (what, words) in said.chain(beside_release(report)) {
         let _ = writeln!(text, "{what}: {}", clean(&words));
     }
     // A refusal has several lines.
@@ -81,6 +80,15 @@ fn changes(report: &GateReport) -> impl Iterator<Item = (&'static str, String)> 
     }))
 }
 
+/// What the builds register that differs, and what of it the figures do not decide.
+fn registered(report: &GateReport) -> impl Iterator<Item = (&'static str, String)> {
+    report.registered.iter().flat_map(|registered| {
+        let differences = registered.differences().into_iter();
+        let undecided = registered.undecided.iter().map(|words| ("undecided", words.clone()));
+        differences.map(|(what, hook)| (what, hook.clone())).chain(undecided)
+    })
+}
+
 /// The module parameters whose defaults differ.
 fn defaults(report: &GateReport) -> Option<(&'static str, String)> {
     (!report.defaults.is_empty()).then(|| ("parameters", phrases(&report.defaults)))
@@ -107,11 +115,7 @@ fn is_explained(report: &GateReport, line: &Line) -> bool {
 /// What a reader has to know, a line each: what changed and why, what is undecided, and what was not judged.
 pub(super) fn points(report: &GateReport) -> Vec<(&'static str, String)> {
     let mut points: Vec<(&'static str, String)> = Vec::new();
-    if let Some(registered) = &report.registered {
-        points
-            .extend(registered.differences().into_iter().map(|(what, hook)| (what, hook.clone())));
-        points.extend(registered.undecided.iter().map(|words| ("undecided", words.clone())));
-    }
+    points.extend(registered(report));
     points.extend(defaults(report));
     points.extend(changes(report));
     for line in &report.lines {
@@ -193,9 +197,8 @@ pub fn markdown(report: &GateReport) -> String {
     for note in &report.notes {
         let _ = writeln!(text, "- {}", markdown_cell(note));
     }
-    for (what, words) in
-        defaults(report).into_iter().chain(changes(report)).chain(beside_release(report))
-    {
+    let said = registered(report).chain(defaults(report)).chain(changes(report));
+    for (what, words) in said.chain(beside_release(report)) {
         let _ = writeln!(text, "- **{what}**: {}", markdown_cell(&words));
     }
     let (passed, listed): (Vec<&Line>, Vec<&Line>) =

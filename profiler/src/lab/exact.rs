@@ -175,12 +175,12 @@ fn of_handler(handler: CountedHandler, calls: Option<&Calls>) -> Result<HandlerR
 }
 
 /// The functions of the tree, and by id of `counts` the place of each among them.
-fn functions(counts: &Counts) -> (Vec<TreeFunction>, HashMap<u32, u32>) {
+fn functions(counts: &Counts, symbols: &Symbols) -> (Vec<TreeFunction>, HashMap<u32, u32>) {
     let mut order: Vec<(&u32, &counts::Function)> = counts.functions.iter().collect();
     order.sort_unstable_by_key(|(_, function)| function.address);
     let index_of = order.iter().zip(0..).map(|((id, _), index)| (**id, index)).collect();
     let function = |(_, function): (&u32, &counts::Function)| TreeFunction {
-        name: function.name.clone(),
+        name: symbols.name_at(function.address).unwrap_or_else(|| function.name.clone()),
         module: function.module.clone(),
     };
     (order.into_iter().map(function).collect(), index_of)
@@ -193,7 +193,7 @@ fn node_function(counts: &Counts, node: u32) -> Option<&counts::Function> {
 
 /// The tree, without addresses.
 fn tree(counts: &Counts, lines: &Lines, symbols: &Symbols) -> CallTree {
-    let (functions, index_of) = functions(counts);
+    let (functions, index_of) = functions(counts, symbols);
     let mut tree = CallTree { functions, ..CallTree::default() };
     tree.nodes = counts
         .nodes

@@ -1,6 +1,6 @@
 //! What two builds register with the kernel, and which of it the loads reached.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
@@ -136,8 +136,8 @@ impl HookReport {
 struct Side<'a> {
     hooks: Vec<&'a Hook>,
     unknown: Vec<String>,
-    /// For each run the calls of each handler, and whether an operation is judged.
-    runs: Vec<(BTreeMap<&'a str, u64>, bool)>,
+    /// For each run the functions that were called, and whether an operation is judged.
+    runs: Vec<(BTreeSet<&'a str>, bool)>,
 }
 
 impl<'a> Side<'a> {
@@ -145,13 +145,9 @@ impl<'a> Side<'a> {
         let mut modules = runs.iter().flat_map(|run| &run.modules);
         let hooks = modules.find_map(|module| module.hooks.as_ref())?;
         let of_run = |run: &&'a Recording| {
-            let mut calls = BTreeMap::new();
-            for handler in &run.handlers {
-                // Of several of one name, which a number tells apart.
-                let name = handler.name.split('#').next().unwrap_or_default();
-                *calls.entry(name).or_default() += handler.count;
-            }
-            (calls, !run.driver_costs.is_empty())
+            // A number tells those of one name apart.
+            let names = called(run).filter_map(|name| name.split('#').next());
+            (names.collect(), !run.driver_costs.is_empty())
         };
         // Without kprobes what is missing would look like what is not registered.
         let is_known = !hooks.list.is_empty() || hooks.unknown.is_empty();
@@ -163,19 +159,25 @@ impl<'a> Side<'a> {
     }
 
     fn reached(&self, hook: &Hook) -> bool {
-        hook.handlers.iter().all(|handler| self.runs.iter().any(|run| calls(run, handler) > 0))
+        let is_called = |name: &String| self.runs.iter().any(|run| run.0.contains(&**name));
+        hook.handlers.iter().all(is_called)
     }
 
     fn is_in_an_operation(&self, hook: &Hook) -> bool {
-        let is_in = |run: &(BTreeMap<&str, u64>, bool)| {
-            run.1 && hook.handlers.iter().any(|handler| calls(run, handler) > 0)
-        };
-        self.runs.iter().any(is_in)
+        let is_in = |name: &String| self.runs.iter().any(|run| run.1 && run.0.contains(&**name));
+        hook.handlers.iter().any(is_in)
     }
 }
 
-fn calls((calls, _): &(BTreeMap<&str, u64>, bool), handler: &str) -> u64 {
-    calls.get(handler).copied().unwrap_or(0)
+/// Functions of the driver that were called, whether they were asked for or not.
+fn called(run: &Recording) -> impl Iterator<Item = &str> {
+    let of_tree = run.call_tree.iter().flat_map(|tree| {
+        let ran = tree.nodes.iter().filter(|node| node.calls > 0);
+        ran.filter_map(|node| tree.functions.get(node.function as usize))
+    });
+    let of_tree = of_tree.filter(|function| function.module.is_some());
+    let handlers = run.handlers.iter().filter(|handler| handler.count > 0);
+    of_tree.map(|function| &*function.name).chain(handlers.map(|handler| &*handler.name))
 }
 
 /// Takes pairs that are alike out of both.
@@ -334,6 +336,14 @@ mod tests {
             assert_eq!(compared(&old, &new, &accepted(pattern)).undecided, [""; 0]);
         }
         assert_eq!(compared(&old, &new, &accepted("bind")).undecided.len(), 1);
+        // Reached, though it is none of the handlers that were asked for.
+        let mut by_tree = run(hooks(&[BIND, TRACE]), &["bind"]);
+        by_tree.call_tree = serde_json::from_value(serde_json::json!({
+            "functions": [{"name": "trace", "module": "driver"}], "places": [],
+            "nodes": [{"parent": null, "function": 0, "calls": 9, "instructions": 90, "iterations": 0}],
+        }))
+        .unwrap();
+        assert_eq!(compared(&old, &by_tree, &Rule::default()).undecided, [""; 0]);
         // Reached, but under no load of which an operation is judged.
         let mut reached = run(hooks(&[BIND, TRACE]), &["bind", "trace"]);
         reached.driver_costs.clear();

@@ -9,7 +9,7 @@ use profiler::export::verdict::GateReport;
 use profiler::verdict::Verdict;
 
 use super::super::program::text;
-use super::{given, lab, profiler};
+use super::{given, profiler};
 
 /// What a change is, its digit, that of its baseline, and the only figures that have to fail: subject, figure, and a part of its words.
 type Planted = (&'static str, char, char, &'static [(&'static str, &'static str, &'static str)]);
@@ -17,7 +17,7 @@ type Planted = (&'static str, char, char, &'static [(&'static str, &'static str,
 const HANDLER: &str = "connect_syscall_handler";
 const OPERATION: &str = "operation of connect";
 
-const PLANTED: [Planted; 7] = [
+const PLANTED: [Planted; 10] = [
     (
         "a memset of 64 KiB",
         '1',
@@ -68,17 +68,54 @@ const PLANTED: [Planted; 7] = [
         "a slow path in every fifth operation",
         '9',
         '0',
-        &[(OPERATION, "avg", ""), (OPERATION, "tail", "+2001.0 in one")],
+        &[(OPERATION, "avg", ""), (OPERATION, "tail", "+200")],
     ),
     ("a slow path in 2 % of operations", 'a', '0', &[(OPERATION, "tail", "")]),
+    (
+        "a function of a name that another has, too",
+        'c',
+        '0',
+        &[(OPERATION, "avg", ""), (OPERATION, "tail", "")],
+    ),
+    (
+        "code that the compiler has put apart",
+        'd',
+        '0',
+        &[
+            (HANDLER, "avg", "+67.0 in one"),
+            (HANDLER, "tp50", ""),
+            (HANDLER, "tp90", ""),
+            (HANDLER, "tp95", ""),
+            (HANDLER, "tp99", ""),
+            (OPERATION, "avg", ""),
+            (OPERATION, "tail", ""),
+        ],
+    ),
+    (
+        "a probe that has become a jump",
+        'e',
+        '0',
+        &[(OPERATION, "avg", "+110.0 in one"), (OPERATION, "tail", "")],
+    ),
+];
+
+/// Which function a verdict names for a change, and where in it.
+const NAMED: [(char, &str, &str); 3] = [
+    ('c', "outside takes 80.0 instructions more a call", "twin.c:22"),
+    ('d', "tb_plant takes 67.0 instructions more a call", "planted.c:"),
+    ('3', "tb_plant takes", "planted.c:"),
 ];
 
 /// The build that makes a change, in a folder of its own.
 fn build(folder: &Path, digit: char) -> PathBuf {
     const NOTHING: &[u8] = b"PLANTED=0";
     let mut bytes = fs::read(given("PROFILER_LAB_PLANTED")).unwrap();
-    let at = bytes.windows(NOTHING.len()).position(|window| window == NOTHING).unwrap();
-    bytes[at + NOTHING.len() - 1] = u8::try_from(digit).unwrap();
+    // An ELF note: lengths of name and build id, their type, and the name.
+    const BUILD_ID: &[u8] = b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0";
+    for (text, last) in [(NOTHING, NOTHING.len() - 1), (BUILD_ID, BUILD_ID.len())] {
+        let at = bytes.windows(text.len()).position(|window| window == text).unwrap();
+        bytes[at + last] = u8::try_from(digit).unwrap();
+    }
     let module = folder.join(digit.to_string()).join("hids_testbed.ko");
     fs::create_dir_all(module.parent().unwrap()).unwrap();
     fs::write(&module, bytes).unwrap();
@@ -86,9 +123,12 @@ fn build(folder: &Path, digit: char) -> PathBuf {
 }
 
 /// Measures a build under one placement; the exit code and what it says.
-fn measure(module: &Path, json: &Path) -> (Option<i32>, String) {
-    let mut command = lab();
-    command.arg("--module").arg(module).arg("--json").arg(json).args(["--operations", "300"]);
+fn measure(module: &Path, json: &Path, load: &str) -> (Option<i32>, String) {
+    let mut command = profiler();
+    command.arg("lab").arg("--kernel").arg(given("PROFILER_LAB_KERNEL"));
+    command.args(["--quiet", "--operations", "300", "--builtin", load]);
+    command.args(["--handler", if load == "pipe" { "read_handler" } else { "connect_*" }]);
+    command.arg("--module").arg(module).arg("--json").arg(json);
     let output = command.output().unwrap();
     (output.status.code(), text(&output.stdout) + &text(&output.stderr))
 }
@@ -96,7 +136,7 @@ fn measure(module: &Path, json: &Path) -> (Option<i32>, String) {
 fn recording(folder: &Path, module: &Path, name: &str) -> PathBuf {
     let json = folder.join(format!("{name}.json"));
     if !json.exists() {
-        let (code, said) = measure(module, &json);
+        let (code, said) = measure(module, &json, "connect");
         assert_eq!(code, Some(0), "{name}: {said}");
     }
     json
@@ -131,7 +171,14 @@ fn each_change_fails_for_its_reason_alone() {
         };
         assert!(failed.iter().all(is_expected), "{what}: {failed:#?}");
         assert_eq!(failed.len(), expected.len(), "{what}: {failed:#?}");
+        for (_, function, place) in NAMED.iter().filter(|named| named.0 == digit) {
+            let words: Vec<_> = report.causes.iter().map(|cause| cause.words()).collect();
+            let is_named = |words: &String| words.contains(function) && words.contains(place);
+            assert!(words.iter().any(is_named), "{what}: {words:#?}");
+        }
     }
+    let jumps = decided(&of('0'), &of('e'), &[]).registered.unwrap();
+    assert_eq!(jumps.more, ["kprobe __sys_connect (outside)"], "the state of three is compared");
     let fails = decided(&of('0'), &of('5'), &[]);
     assert_eq!(fails.exit_code, exit::NOT_COMPARABLE);
     assert!(fails.summary.contains("150 of 300 operations fail with EPERM"), "{}", fails.summary);
@@ -143,9 +190,32 @@ fn each_change_fails_for_its_reason_alone() {
 
 #[test]
 #[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
+fn a_hook_on_each_read_fails_by_what_it_adds() {
+    let folder = tempfile::tempdir().unwrap();
+    let [base, candidate] = ['0', 'b'].map(|digit| {
+        let json = folder.path().join(format!("{digit}.json"));
+        let (code, said) = measure(&build(folder.path(), digit), &json, "pipe");
+        let reached = if digit == 'b' { exit::OK } else { exit::NO_HITS };
+        assert_eq!(code, Some(reached.into()), "{said}");
+        json
+    });
+    let report = decided(&base, &candidate, &[]);
+    assert_eq!(report.exit_code, exit::REGRESSION, "{}", report.summary);
+    let registered = report.registered.as_ref().unwrap();
+    assert_eq!(registered.more, ["kprobe vfs_read (read_handler)"]);
+    assert_eq!(registered.undecided, [""; 0], "it lies on an operation");
+    let failed = report.lines.iter().filter(|line| line.verdict == Verdict::Fail);
+    let failed: Vec<_> = failed.map(|line| (line.subject(), line.figure())).collect();
+    let [operation, avg, tail] = ["operation of pipe", "avg", "tail"].map(str::to_owned);
+    assert_eq!(failed, [(operation.clone(), avg), (operation, tail)]);
+}
+
+#[test]
+#[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
 fn a_warning_of_the_kernel_ends_the_lab_with_its_lines() {
     let folder = tempfile::tempdir().unwrap();
-    let (code, said) = measure(&build(folder.path(), '4'), &folder.path().join("run.json"));
+    let (code, said) =
+        measure(&build(folder.path(), '4'), &folder.path().join("run.json"), "connect");
     assert_eq!(code, Some(exit::LAB_FAILED.into()), "{said}");
     let first = "the kernel reports a fault in the driver hids_testbed: WARNING: CPU: 0 PID: ";
     assert!(said.contains(first) && said.contains(" tb_plant+0x"), "{said}");
