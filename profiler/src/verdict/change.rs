@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::placement::Placed;
 use super::{Observed, Part, Run, Side, Statistic};
-use crate::load::BuiltinKind;
+use crate::load::{BuiltinKind, LoadOutcome, LoadSpec, LoadStatus};
 use crate::recording::{DriverCost, HandlerRecording, Meter};
 use crate::stats::{self, Bounds, Change, RankTest};
 
@@ -18,7 +18,8 @@ pub struct ChangeRecord {
     /// Name of the load profile, if runs have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
-    /// The handler, or `operation of LOAD` for what the driver costs an operation of that load.
+    /// The handler; `operation of LOAD` for what the driver costs an operation of that load; of runs without handlers a
+    /// quantity of their load, such as `load connect: service time`.
     pub handler: String,
     /// Module that holds it; `null` is the kernel image.
     pub module: Option<String>,
@@ -168,8 +169,100 @@ pub fn changes(part: &Part<'_>) -> Vec<ChangeRecord> {
             let figures = OF_OPERATIONS.map(|statistic| operation(part, load, statistic));
             figures.into_iter().filter(|record| record.change.is_some())
         }))
+        .chain(loads(part))
         .filter(ChangeRecord::is_known)
         .collect()
+}
+
+/// What loads take where nothing else was measured: with and without a driver, or with each of two.
+///
+/// Beside handlers they are not compared: probes are a part of their figures, and how long a load takes as a whole is not what
+/// a handler's gate is about.
+fn loads(part: &Part<'_>) -> Vec<ChangeRecord> {
+    let runs = || part.base.iter().chain(&part.candidate);
+    let mut records = Vec::new();
+    if part.meter() == Meter::Exact || runs().any(|run| !run.recording.handlers.is_empty()) {
+        return records;
+    }
+    let first = runs().next().map_or(&[][..], |run| &run.recording.loads);
+    for (index, load) in first.iter().enumerate() {
+        let name = match &load.spec {
+            LoadSpec::Builtin { name, .. } => format!("load {name}"),
+            other => format!("load {other}"),
+        };
+        for quantity in OfLoad::ALL {
+            let statistics =
+                if quantity.is_distribution() { &Statistic::GATED[..] } else { &[Statistic::Avg] };
+            let subject = format!("{name}: {}", quantity.name());
+            records.extend(statistics.iter().filter_map(|statistic| {
+                let of = |side: &[&Run]| -> Option<Vec<(Observed, u64)>> {
+                    side.iter()
+                        .map(|run| {
+                            quantity.of(&run.recording.loads.get(index)?.outcome, *statistic)
+                        })
+                        .collect()
+                };
+                let sides = [of(&part.base)?, of(&part.candidate)?];
+                let observed =
+                    sides.each_ref().map(|side| side.iter().map(|it| Some(it.0)).collect());
+                let [base_calls, candidate_calls] = sides.each_ref().map(|side| Calls {
+                    total: side.iter().fold(0, |sum, it| it.1.saturating_add(sum)),
+                    fewest: side.iter().map(|it| it.1).min().unwrap_or(0),
+                    known: true,
+                });
+                let compared = compared(part, &subject, *statistic, observed);
+                Some(ChangeRecord { base_calls, candidate_calls, ..compared })
+            }));
+        }
+    }
+    records
+}
+
+/// What is compared of a load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OfLoad {
+    ServiceTime,
+    CpuTime,
+    ElapsedTime,
+}
+
+impl OfLoad {
+    const ALL: [Self; 3] = [Self::ServiceTime, Self::CpuTime, Self::ElapsedTime];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::ServiceTime => "service time",
+            Self::CpuTime => "CPU time of an operation",
+            Self::ElapsedTime => "elapsed time",
+        }
+    }
+
+    fn is_distribution(self) -> bool {
+        self == Self::ServiceTime
+    }
+
+    /// In nanoseconds, and of how many operations; `None` where the load does not know it.
+    fn of(self, outcome: &LoadOutcome, statistic: Statistic) -> Option<(Observed, u64)> {
+        let operations = outcome.operations.unwrap_or(1);
+        match (self, statistic.quantile()) {
+            (Self::ServiceTime, Some(quantile)) => {
+                let times = &outcome.latency.as_ref()?.service;
+                let value = times.quantile_ns(quantile)?;
+                let observed = Observed::percentile(&times.histogram, times.count, quantile, value);
+                Some((observed?, times.count))
+            }
+            (Self::ServiceTime, None) => {
+                let times = &outcome.latency.as_ref()?.service;
+                Some((Observed::exact(times.mean_ns()?), times.count))
+            }
+            (Self::CpuTime, _) => {
+                Some((Observed::exact(outcome.cpu_ns_per_operation()?), operations))
+            }
+            // One that was stopped has taken as long as it was let.
+            (Self::ElapsedTime, _) => (outcome.status == LoadStatus::Completed)
+                .then(|| (Observed::exact(outcome.elapsed_ns as f64), 1)),
+        }
+    }
 }
 
 /// The share of a handler's calls that was lost.

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::recording::{HandlerRecording, Meter};
+use crate::recording::{Distribution, HandlerRecording, Meter};
 use crate::stats;
 
 /// One figure of a handler.
@@ -50,6 +50,23 @@ pub struct Observed {
 }
 
 impl Observed {
+    /// `value` at this quantile of `count` values.
+    pub(super) fn percentile(
+        histogram: &Distribution,
+        count: u64,
+        quantile: f64,
+        value: u64,
+    ) -> Option<Self> {
+        let buckets = &histogram.buckets;
+        let bucket = buckets.iter().find(|bucket| (bucket.from_ns..=bucket.to_ns).contains(&value));
+        let lowest = bucket.map_or(value, |bucket| bucket.from_ns);
+        let resolution = (value - lowest) as f64;
+        let rank = stats::nearest_rank(count, quantile)?;
+        let beside = [rank.saturating_sub(1), rank.saturating_add(1)]
+            .map(|rank| stats::at_rank(buckets, rank).map_or(value as f64, |value| value as f64));
+        Some(Self { value: value as f64, resolution, beside })
+    }
+
     /// A value that is no percentile.
     pub(super) fn exact(value: f64) -> Self {
         Self { value, resolution: 0.0, beside: [value; 2] }
@@ -150,16 +167,7 @@ impl Statistic {
             (Self::Tail | Self::Elsewhere, _) => None,
             (_, Some(quantile)) => {
                 let value = handler.quantile_ns(quantile)?;
-                let buckets = &handler.histogram.buckets;
-                let bucket =
-                    buckets.iter().find(|bucket| (bucket.from_ns..=bucket.to_ns).contains(&value));
-                let lowest = bucket.map_or(value, |bucket| bucket.from_ns);
-                let resolution = (value - lowest) as f64;
-                let rank = stats::nearest_rank(handler.count, quantile)?;
-                let beside = [rank.saturating_sub(1), rank.saturating_add(1)].map(|rank| {
-                    stats::at_rank(buckets, rank).map_or(value as f64, |value| value as f64)
-                });
-                Some(Observed { value: value as f64, resolution, beside })
+                Observed::percentile(&handler.histogram, handler.count, quantile, value)
             }
             (_, None) => handler.mean_ns().map(Observed::exact),
         }

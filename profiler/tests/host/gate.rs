@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use profiler::export::verdict::{GateReport, LeftOut};
-use profiler::load::{BuiltinKind, LoadFailure, LoadSpec, LoadStatus};
+use profiler::load::{
+    BuiltinKind, CpuTime, Latency, LoadFailure, LoadSpec, LoadStatus, OperationTimes,
+};
 use profiler::recording::call_tree::{CallTree, TreeFunction, TreeNode, TreePlace};
 use profiler::recording::{Clock, DriverCost, Meter, Recording, Series, SeriesPosition};
 use profiler::verdict::{self, Outcome, Rule, Run, Sides};
@@ -221,6 +223,49 @@ fn the_same_driver_passes() {
     ended.passed();
     assert!(ended.out.contains("gate: pass: 8 passed"), "{ended:#?}");
     assert!(ended.out.contains("2 boots of both sides, 4 v 4 runs each, in turns"), "{ended:#?}");
+}
+
+/// With and without a driver, say.
+#[test]
+fn runs_without_handlers_are_judged_by_their_loads() {
+    let (mut base, mut candidate) = slower(0.0);
+    for (side, factor) in [(&mut base, 1), (&mut candidate, 2)] {
+        for recording in side {
+            let [of_service, _] = &recording.handlers[..] else { panic!("two handlers") };
+            let service = OperationTimes {
+                count: of_service.count,
+                sum_ns: of_service.sum_ns,
+                min_ns: of_service.min_ns,
+                max_ns: of_service.max_ns,
+                over_range: 0,
+                histogram: of_service.histogram.clone(),
+            };
+            recording.handlers.clear();
+            let outcome = &mut recording.loads[0].outcome;
+            outcome.latency = Some(Latency { service, response: None });
+            outcome.operations = Some(CALLS);
+            outcome.elapsed_ns = 5_000_000 * factor;
+            outcome.cpu = Some(CpuTime { user_ns: 1_000_000, system_ns: 3_000_000 * factor });
+        }
+    }
+    let bench = Bench::new((base, candidate));
+    let ended = bench.gate("");
+    ended.refused(10, "gate: fail: load connect: ");
+    for (quantity, change) in
+        [("elapsed time", "+100.00 %"), ("CPU time of an operation", "+75.00 %")]
+    {
+        let is_it = |line: &&str| {
+            line.contains(&format!("load connect: {quantity} ")) && line.contains("avg")
+        };
+        let line =
+            ended.out.lines().find(is_it).unwrap_or_else(|| panic!("{quantity}: {ended:#?}"));
+        assert!(line.starts_with("fail") && line.contains(change), "{line}");
+    }
+    assert!(ended.out.contains("pass      load connect: service time"), "{ended:#?}");
+    let compared = bench.run("compare base.json candidate.json");
+    assert!(compared.out.contains("load connect: elapsed time"), "{compared:#?}");
+    // With handlers they are what is judged.
+    assert!(!Bench::new(slower(0.0)).gate("").out.contains("load connect"));
 }
 
 #[test]
