@@ -221,45 +221,45 @@ fn loads(part: &Part<'_>) -> Vec<ChangeRecord> {
 /// What is compared of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OfLoad {
-    ServiceTime,
-    CpuTime,
-    ElapsedTime,
+    Service,
+    Cpu,
+    Elapsed,
 }
 
 impl OfLoad {
-    const ALL: [Self; 3] = [Self::ServiceTime, Self::CpuTime, Self::ElapsedTime];
+    const ALL: [Self; 3] = [Self::Service, Self::Cpu, Self::Elapsed];
 
     fn name(self) -> &'static str {
         match self {
-            Self::ServiceTime => "service time",
-            Self::CpuTime => "CPU time of an operation",
-            Self::ElapsedTime => "elapsed time",
+            Self::Service => "service time",
+            Self::Cpu => "CPU time of an operation",
+            Self::Elapsed => "elapsed time",
         }
     }
 
     fn is_distribution(self) -> bool {
-        self == Self::ServiceTime
+        self == Self::Service
     }
 
     /// In nanoseconds, and of how many operations; `None` where the load does not know it.
     fn of(self, outcome: &LoadOutcome, statistic: Statistic) -> Option<(Observed, u64)> {
         let operations = outcome.operations.unwrap_or(1);
         match (self, statistic.quantile()) {
-            (Self::ServiceTime, Some(quantile)) => {
+            (Self::Service, Some(quantile)) => {
                 let times = &outcome.latency.as_ref()?.service;
                 let value = times.quantile_ns(quantile)?;
                 let observed = Observed::percentile(&times.histogram, times.count, quantile, value);
                 Some((observed?, times.count))
             }
-            (Self::ServiceTime, None) => {
+            (Self::Service, None) => {
                 let times = &outcome.latency.as_ref()?.service;
                 Some((Observed::exact(times.mean_ns()?), times.count))
             }
-            (Self::CpuTime, _) => {
+            (Self::Cpu, _) => {
                 Some((Observed::exact(outcome.cpu_ns_per_operation()?), operations))
             }
             // One that was stopped has taken as long as it was let.
-            (Self::ElapsedTime, _) => (outcome.status == LoadStatus::Completed)
+            (Self::Elapsed, _) => (outcome.status == LoadStatus::Completed)
                 .then(|| (Observed::exact(outcome.elapsed_ns as f64), 1)),
         }
     }
