@@ -255,9 +255,7 @@ impl OfLoad {
                 let times = &outcome.latency.as_ref()?.service;
                 Some((Observed::exact(times.mean_ns()?), times.count))
             }
-            (Self::Cpu, _) => {
-                Some((Observed::exact(outcome.cpu_ns_per_operation()?), operations))
-            }
+            (Self::Cpu, _) => Some((Observed::exact(outcome.cpu_ns_per_operation()?), operations)),
             // One that was stopped has taken as long as it was let.
             (Self::Elapsed, _) => (outcome.status == LoadStatus::Completed)
                 .then(|| (Observed::exact(outcome.elapsed_ns as f64), 1)),
