@@ -68,7 +68,7 @@ pub enum Command {
     Run(Box<RunArgs>),
     /// Run a load at several rates and numbers of workers, one recording each; continues after a stop.
     Sweep(SweepArgs),
-    /// Measure handlers for as long as it runs, each build of their modules for itself: a daemon.
+    /// Run as a daemon that measures handlers continuously, per module build.
     Serve(ServeArgs),
     /// Have the daemon take its probes off a module, so that it can be unloaded.
     Release(ReleaseArgs),
@@ -106,7 +106,7 @@ pub enum Command {
     Lab(Box<LabArgs>),
     /// Fetch stock Debian kernels for labs; list and remove them.
     Kernels(KernelsArgs),
-    /// Put back what a killed profiler has left in tracefs, as the next start of one does: for a service's `ExecStopPost=`.
+    /// Restore tracefs after a killed profiler, as the next start of one does: for a service's `ExecStopPost=`.
     #[command(hide = true)]
     Restore,
     /// The first process of a lab's guest.

@@ -133,7 +133,7 @@ impl CheckId {
     }
 }
 
-/// Where a kernel that has what it takes is to be had.
+/// Suggested kernels.
 const GOOD_KERNEL: &str = "a kernel of Debian 12, Ubuntu 22.04, Fedora or RHEL 9, or newer, has it; \
                            boot one, in a virtual machine if need be";
 
@@ -404,7 +404,7 @@ fn tools(machine: &Machine) -> [Check; 3] {
         CheckId::Ltp.no(
             format!("{} has no folder runtest", ltp_root.display()),
             "build and install the Linux Test Project, and set LTPROOT if it is elsewhere; the \
-             built-in loads need it not",
+             built-in loads work without it",
         )
     };
     let kirk = match find_program(machine, &["kirk"]) {

@@ -1,4 +1,4 @@
-//! What a gate of two builds measures when nobody says: which handlers, under which loads, and how often.
+//! Default handlers, loads and repetitions of a gate of two builds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

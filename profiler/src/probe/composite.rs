@@ -23,7 +23,7 @@ pub struct Probes {
     fell_back: Vec<FellBack>,
     parts: Vec<Part>,
     precision: Precision,
-    /// Whether a probe that counts nothing is no error.
+    /// Accept probes that never fire.
     force: bool,
     /// Held for its drop alone, and the last field: fields are dropped in order, so that the process which puts
     /// tracefs back ends when the probes are off.

@@ -200,7 +200,7 @@ pub(super) fn slot(words: &[AtomicU64]) -> Slot {
     Slot { frame, start, entries, lost, unpaired_exits, displaced, migrated, record }
 }
 
-/// The numbers in a list of the kernel's such as `0-3,8`; what is no list has none.
+/// The numbers in one of the kernel's lists, such as `0-3,8`. A malformed list yields none.
 pub(super) fn numbers(list: &str) -> Vec<u32> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -136,7 +136,7 @@ impl Durations {
     /// by the call's place on the stack pair a call whose entry program the kernel skipped with the start of an
     /// earlier call at that place, if it skipped that one's exit program. Each such duration takes one skipped
     /// entry and one skipped exit, so there are no more of them than of either. Which ones they are cannot be
-    /// seen. So many of the longest are withheld: a false one that stays is no longer than a true one that went.
+    /// seen. So many of the longest are withheld: any wrong duration that remains is at most as long as a right one that was removed.
     pub fn withhold(&mut self, count: u64) -> u64 {
         let longest = match self.max_ns() {
             Some(longest) if count > 0 && !self.is_empty() => longest,
