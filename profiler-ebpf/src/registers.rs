@@ -1,4 +1,4 @@
-//! Programs that are given the registers: on kprobes and kretprobes, and on function probes (fprobe).
+//! Programs that are given the registers: on kprobes and kretprobes.
 //!
 //! A call's frame is the place of its return address on the stack. At the entry the stack pointer
 //! says where that is. At the exit the kernel does not always fill in the stack pointer (6.14 to

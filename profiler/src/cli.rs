@@ -300,7 +300,7 @@ pub struct RunArgs {
     /// as the handler's.
     #[arg(long)]
     pub allow_shared: bool,
-    /// Measure all handlers with this backend: fsession, fentry, kprobe-session, kprobe-multi,
+    /// Measure all handlers with this backend: fsession, fentry, kprobe-session,
     /// function-graph or kprobe [default: for each handler the first of these that works].
     #[arg(long, value_name = "NAME")]
     pub backend: Option<Backend>,

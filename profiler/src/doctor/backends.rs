@@ -38,11 +38,6 @@ pub(super) const ALL: &[Needs] = &[
         in_modules: &[CheckId::Module],
     },
     Needs {
-        backend: Backend::KprobeMulti,
-        always: &[LOADER[0], LOADER[1], LOADER[2], CheckId::ProbeMulti],
-        in_modules: &[CheckId::Module],
-    },
-    Needs {
         backend: Backend::FunctionGraph,
         always: &[CheckId::Tracefs, CheckId::FunctionGraph],
         in_modules: &[CheckId::Module],

@@ -30,8 +30,6 @@ pub enum CheckId {
     BpfSession,
     /// Programs on function probes, with such a cookie: tried.
     ProbeSession,
-    /// Programs on function probes: tried.
-    ProbeMulti,
     /// The function_graph tracer.
     FunctionGraph,
     /// Programs on kprobes: tried.
@@ -101,7 +99,6 @@ impl CheckId {
             Self::BpfTracing => "BPF tracing programs",
             Self::BpfSession => "tracing sessions",
             Self::ProbeSession => "function probe sessions",
-            Self::ProbeMulti => "function probes",
             Self::FunctionGraph => "function_graph tracer",
             Self::BpfKprobe => "BPF on kprobes",
             Self::ModuleBtfSupport => "BTF of modules",
@@ -224,7 +221,7 @@ const FORBIDDEN: &str = "the capabilities are there and the kernel still forbids
                          virtual machine";
 
 /// What is tried for a backend: whether it needs BTF, what a yes means, and which kernel has it.
-const TRIED: [(CheckId, Backend, bool, &str, &str); 6] = [
+const TRIED: [(CheckId, Backend, bool, &str, &str); 5] = [
     (
         CheckId::BpfTracing,
         Backend::Fentry,
@@ -247,13 +244,6 @@ const TRIED: [(CheckId, Backend, bool, &str, &str); 6] = [
         true,
         "an empty program was loaded and attached",
         "a kernel of 6.10 or later built with CONFIG_FPROBE, such as Debian's from 6.12",
-    ),
-    (
-        CheckId::ProbeMulti,
-        Backend::KprobeMulti,
-        false,
-        "an empty program was loaded and attached",
-        "a kernel of 5.18 or later built with CONFIG_FPROBE, such as Debian's from 6.12",
     ),
     (
         CheckId::FunctionGraph,

@@ -20,8 +20,8 @@ fn loads(backend: Backend, _: Option<&Btf>) -> Result<(), Refusal> {
         Backend::Fsession => {
             no("loading an empty fsession program: Invalid argument (os error 22)")
         }
-        Backend::KprobeSession | Backend::KprobeMulti => no(
-            "attaching an empty kprobe.multi program to vfs_open: Operation not supported (os error \
+        Backend::KprobeSession => no(
+            "attaching an empty kprobe.session program to vfs_open: Operation not supported (os error \
              95) (it was built without CONFIG_FPROBE)",
         ),
     }

@@ -441,19 +441,10 @@ impl BpfSession {
     ///
     /// - Fentry: yes. An interrupt or another task that comes in during one of the two programs skips that one.
     /// - Fsession and kprobe-session: no. The cookie keeps each start with its own call.
-    /// - Kprobe-multi runs with preemption off, so an interrupt skips both programs of the calls that it makes.
-    ///   But both are also skipped while a task on the CPU uses a BPF map by a system call:
-    ///   `bpf_disable_instrumentation` raises `bpf_prog_active`, which `kprobe_multi_link_prog_run` and
-    ///   `trace_call_bpf` check. Where such a task can be preempted, a call may be skipped at one end. How
-    ///   many were skipped at both ends is unknown; each of them makes one sound duration doubtful.
     /// - Kprobe: unknown. The kernel counts skipped exit programs only since 6.7 (`trace_call_bpf`), and the
     ///   number of skipped entries is the difference of two counts that are read at two times.
     fn may_mispair(&self) -> bool {
-        match self.backend {
-            Backend::Fentry => true,
-            Backend::KprobeMulti => self.preempts,
-            _ => false,
-        }
+        self.backend == Backend::Fentry
     }
 
     fn read_handler<'a>(

@@ -318,9 +318,7 @@ fn reason(error: &ProbeError, backend: Backend) -> String {
 fn changes_tracefs(backend: Backend) -> bool {
     match backend {
         Backend::FunctionGraph | Backend::Kprobe => true,
-        Backend::Fsession | Backend::Fentry | Backend::KprobeSession | Backend::KprobeMulti => {
-            false
-        }
+        Backend::Fsession | Backend::Fentry | Backend::KprobeSession => false,
     }
 }
 

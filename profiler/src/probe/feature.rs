@@ -48,7 +48,6 @@ impl Refusal {
 /// | fsession | 7.0, commit 2d419c44658f |
 /// | fentry | 5.5, commit fec56f5890d9 |
 /// | kprobe-session | 6.10, commit 535a3692ba72; cookies, commit 5c919acef851 |
-/// | kprobe-multi | 5.18, commit 0dcac2725406 |
 /// | function-graph | 2.6.29 |
 /// | kprobe | BPF on kprobes: 4.1, commit 2541517c32be |
 ///
@@ -74,12 +73,8 @@ pub fn try_backend(backend: Backend, functions: Option<&Btf>) -> Result<(), Refu
             &[("fexit", AttachType::Fexit), ("fentry", AttachType::Fentry)],
         ),
         Backend::KprobeSession => {
-            try_multi("kprobe.session", AttachType::KprobeSession)?;
+            try_session()?;
             session_calls(functions.ok_or_else(no_btf)?)
-        }
-        Backend::KprobeMulti => {
-            known_outside()?;
-            try_multi("kprobe.multi", AttachType::KprobeMulti)
         }
         Backend::FunctionGraph => ftrace::try_tracer()
             .map_err(|error| Refusal { what: error.to_string(), forbidden: false }),
@@ -137,15 +132,16 @@ fn try_tracing(functions: &Btf, programs: &[(&str, AttachType)]) -> Result<(), R
     Ok(())
 }
 
-fn try_multi(what: &str, attach_type: AttachType) -> Result<(), Refusal> {
-    let program = load(what, attach_type, 0)?;
+fn try_session() -> Result<(), Refusal> {
+    const WHAT: &str = "kprobe.session";
+    let program = load(WHAT, AttachType::KprobeSession, 0)?;
     let mut refusal = None;
     for name in TRIED_ON {
         let Ok(symbol) = CString::new(name) else { continue };
-        match sys::attach_multi(program.as_fd(), attach_type, Place::Symbol(&symbol), false) {
+        match sys::attach_session(program.as_fd(), Place::Symbol(&symbol)) {
             Ok(_) => return Ok(()),
             Err(error) => {
-                let doing = format!("attaching an empty {what} program to {name}");
+                let doing = format!("attaching an empty {WHAT} program to {name}");
                 let hint = match error.raw_os_error() {
                     Some(libc::EOPNOTSUPP) => " (it was built without CONFIG_FPROBE)",
                     Some(libc::EINVAL) => " (it is older than such programs)",

@@ -432,7 +432,7 @@ mod tests {
     #[test]
     fn kernels_without_atomic_exchange_are_given_none() {
         let template = Template::load().unwrap();
-        for backend in [Backend::Fentry, Backend::KprobeMulti, Backend::Kprobe] {
+        for backend in [Backend::Fentry, Backend::Kprobe] {
             for precision in [Precision::Two, Precision::Three] {
                 for exchange in [true, false] {
                     let kernel = Kernel { exchanges: exchange, preempts: false };

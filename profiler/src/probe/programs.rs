@@ -91,10 +91,10 @@ impl Set {
             }
             (B::Fsession, _) => ["fsession_2", "fsession_3", ""],
             (B::KprobeSession, _) => ["ksession_2", "ksession_3", ""],
-            (B::KprobeMulti | B::Kprobe, Starts::Map) => {
+            (B::Kprobe, Starts::Map) => {
                 ["hashed_regs_leave_2", "hashed_regs_leave_3", "hashed_regs_enter"]
             }
-            (B::KprobeMulti | B::Kprobe, _) => ["regs_leave_2", "regs_leave_3", "regs_enter"],
+            (B::Kprobe, _) => ["regs_leave_2", "regs_leave_3", "regs_enter"],
             (_, Starts::Map) => ["hashed_leave_2", "hashed_leave_3", "hashed_enter"],
             _ if kernel.preempts => ["preempted_leave_2", "preempted_leave_3", "enter"],
             _ => ["leave_2", "leave_3", "enter"],
@@ -106,11 +106,10 @@ impl Set {
         let kinds = match backend {
             B::Fsession => vec![kind(Side::Both, leave, A::Fsession)],
             B::KprobeSession => vec![kind(Side::Both, leave, A::KprobeSession)],
-            B::KprobeMulti => pair(A::KprobeMulti, A::KprobeMulti),
             B::Kprobe => pair(A::Kprobe, A::Kprobe),
             B::Fentry | B::FunctionGraph => pair(A::Fexit, A::Fentry),
         };
-        let needs_shift = measures && matches!(backend, B::KprobeMulti | B::Kprobe);
+        let needs_shift = measures && backend == B::Kprobe;
         let calls_kernel = measures && matches!(backend, B::Fsession | B::KprobeSession);
         Self { kinds, starts, needs_shift, calls_kernel }
     }
@@ -157,7 +156,7 @@ pub(super) fn attach(kind: Kind, program: &OwnedFd, target: &Target) -> io::Resu
         AttachType::Fentry | AttachType::Fexit | AttachType::Fsession => {
             sys::attach_tracing(program).map(Hook::Link)
         }
-        AttachType::KprobeMulti | AttachType::KprobeSession => {
+        AttachType::KprobeSession => {
             let name = CString::new(target.name.as_str())?;
             let place = match target.address {
                 0 if target.duplicate_index.is_some() => {
@@ -169,7 +168,7 @@ pub(super) fn attach(kind: Kind, program: &OwnedFd, target: &Target) -> io::Resu
                 0 => Place::Symbol(&name),
                 address => Place::Address(address),
             };
-            sys::attach_multi(program, kind.attach_type, place, at_exit).map(Hook::Multi)
+            sys::attach_session(program, place).map(Hook::Multi)
         }
         AttachType::Kprobe => Event::attach(target, at_exit, program).map(Hook::Event),
     }

@@ -106,7 +106,7 @@ pub fn select(
         }
         let found = refusal(backend).or_else(|| match backend {
             Backend::Fsession | Backend::Fentry => subject.btf_obstacle(),
-            Backend::KprobeSession | Backend::KprobeMulti => subject.address_obstacle(),
+            Backend::KprobeSession => subject.address_obstacle(),
             Backend::FunctionGraph => None,
             Backend::Kprobe if wish.force => None,
             Backend::Kprobe => inside_kprobe(subject),
@@ -269,7 +269,7 @@ mod tests {
         let plain = function("f");
         assert_eq!(on(Backend::ALL, &plain, false).unwrap().backend, Backend::Fsession);
         let choice = on(&Backend::ALL[3..], &plain, false).unwrap();
-        assert_eq!(choice.backend, Backend::KprobeMulti);
+        assert_eq!(choice.backend, Backend::FunctionGraph);
         let refused: Vec<Backend> = choice.obstacles.iter().map(|found| found.backend).collect();
         assert_eq!(refused, Backend::ALL[..3]);
         assert_eq!(on(&[], &plain, false).unwrap_err(), "refused");

@@ -33,8 +33,6 @@ pub(super) enum AttachType {
     Fentry = 24,
     /// `BPF_TRACE_FEXIT` (as above)
     Fexit = 25,
-    /// `BPF_TRACE_KPROBE_MULTI` (kernel 5.18, commit 0dcac2725406)
-    KprobeMulti = 42,
     /// `BPF_TRACE_KPROBE_SESSION` (kernel 6.10, commit 535a3692ba72)
     KprobeSession = 56,
     /// `BPF_TRACE_FSESSION` (kernel 7.0, commit 2d419c44658f)
@@ -45,7 +43,7 @@ impl AttachType {
     const fn program_type(self) -> u32 {
         match self {
             Self::Fentry | Self::Fexit | Self::Fsession => PROG_TYPE_TRACING,
-            Self::Kprobe | Self::KprobeMulti | Self::KprobeSession => PROG_TYPE_KPROBE,
+            Self::Kprobe | Self::KprobeSession => PROG_TYPE_KPROBE,
         }
     }
 }
@@ -170,9 +168,6 @@ struct LinkCreateMulti {
     addresses: u64,
     cookies: u64,
 }
-
-/// `BPF_F_KPROBE_MULTI_RETURN`
-const MULTI_RETURN: u32 = 1;
 
 /// `struct bpf_link_info`, as far as a tracing link uses it.
 #[repr(C)]
@@ -351,17 +346,12 @@ pub(super) fn pid_outside() -> io::Result<u32> {
     Ok(run.retval)
 }
 
-/// Attaches a program to function probes (fprobe) of one function: the probe runs until the returned
-/// link is closed. `at_exit` is for programs of attach type `KprobeMulti`.
+/// Attaches a program to a function probe (fprobe) of one function, for entry and exit: the probe runs until the returned
+/// link is closed.
 ///
 /// # Errors
 /// What the kernel said.
-pub(super) fn attach_multi(
-    program: BorrowedFd<'_>,
-    attach_type: AttachType,
-    place: Place<'_>,
-    at_exit: bool,
-) -> io::Result<OwnedFd> {
+pub(super) fn attach_session(program: BorrowedFd<'_>, place: Place<'_>) -> io::Result<OwnedFd> {
     // The kernel takes an array of addresses or one of names: here each of one element.
     let name = match place {
         Place::Symbol(name) => name.as_ptr() as u64,
@@ -374,9 +364,9 @@ pub(super) fn attach_multi(
     let mut attr = LinkCreateMulti {
         prog_fd: fd_number(program),
         target_fd: 0,
-        attach_type: attach_type as u32,
+        attach_type: AttachType::KprobeSession as u32,
         flags: 0,
-        multi_flags: if at_exit { MULTI_RETURN } else { 0 },
+        multi_flags: 0,
         count: 1,
         symbols,
         addresses,

@@ -57,8 +57,6 @@ pub enum Backend {
     Fentry,
     /// One BPF program on a function probe (fprobe), for entry and exit, with a cookie.
     KprobeSession,
-    /// A BPF program for entries and one for exits on function probes (fprobe).
-    KprobeMulti,
     /// The kernel's function_graph tracer, read through tracefs.
     FunctionGraph,
     /// A BPF program on a kprobe and one on a kretprobe.

@@ -459,8 +459,8 @@ mod tests {
             record(Warning::TestsLeftRunning("x".to_owned(), 2));
         assert_eq!((code.as_str(), handlers.len(), is_derived), ("tests-left-running", 0, true));
         assert!(text.starts_with("2 processes of x went on"), "{text}");
-        let backend = Warning::OtherBackend(names(), Backend::KprobeMulti, "why".to_owned());
-        let text = "measured by kprobe-multi instead: a, b: why".to_owned();
+        let backend = Warning::OtherBackend(names(), Backend::KprobeSession, "why".to_owned());
+        let text = "measured by kprobe-session instead: a, b: why".to_owned();
         assert_eq!(record(backend), ("other-backend".to_owned(), names().0, text, false));
         let later =
             WarningRecord { code: "later".to_owned(), handlers: vec![], text: String::new() };

@@ -329,7 +329,7 @@ mod tests {
             [[module]]
             name = "a"
             handlers = ["x", "y_*"]
-            backend = "kprobe-multi"
+            backend = "kprobe-session"
 
             [[module]]
             name = "b"
@@ -351,7 +351,7 @@ mod tests {
         .unwrap();
         let names: Vec<&str> = config.modules.iter().map(|module| module.name.as_str()).collect();
         assert_eq!(names, ["a", "b"]);
-        assert_eq!(config.modules[0].backend, Some(Backend::KprobeMulti));
+        assert_eq!(config.modules[0].backend, Some(Backend::KprobeSession));
         assert_eq!(
             (config.precision, config.interval),
             (Precision::Three, Duration::from_secs(30))

@@ -32,7 +32,7 @@ fn the_exit_code_of_doctor_is_its_verdict() {
     let can_measure = report["can_measure"].as_bool().expect("a verdict");
     assert_eq!(output.status.code(), Some(if can_measure { 0 } else { 3 }));
     let backends = report["backends"].as_array().expect("backends");
-    assert_eq!(backends.len(), 6);
+    assert_eq!(backends.len(), 5);
     let any = backends.iter().any(|backend| backend["kernel_functions"]["available"] == true);
     assert_eq!(any, can_measure);
     for check in report["checks"].as_array().expect("checks") {

@@ -118,7 +118,7 @@ fn unlike_profiles_are_refused_by_name() {
     type Change = fn(&mut Recording);
     let changes: [(What, Change); 8] = [
         (What::Clock, |p| p.clock = Clock::Virtual),
-        (What::Backend, |p| p.handlers[0].backend = Some(Backend::KprobeMulti)),
+        (What::Backend, |p| p.handlers[0].backend = Some(Backend::KprobeSession)),
         (What::Precision, |p| {
             p.histogram.precision_digits = 2;
             let mut measured = measure("a", &[]);

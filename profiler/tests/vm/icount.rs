@@ -181,8 +181,7 @@ fn each_level_of_a_recursion_contains_the_next() {
     assert_eq!(levels, [1; DEPTH as usize], "{:?}", measured.measure);
 }
 
-/// Largest difference in instructions between two backends on one handler, after subtracting their floors: 30.1 was
-/// measured between kprobe-multi and function-graph on 6.12, within a kprobe.
+/// Largest difference in instructions between two backends on one handler, after subtracting their floors.
 const AGREEMENT: f64 = 40.0;
 
 /// Each backend's duration of a handler less its floor, since both contain the backend's

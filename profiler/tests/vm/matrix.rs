@@ -36,7 +36,7 @@ pub(crate) fn kernel() -> Kernel {
 pub(crate) fn programs_of_a_handler() -> usize {
     match kernel().handler.chosen {
         Some(Backend::Fsession | Backend::KprobeSession) => 1,
-        Some(Backend::Fentry | Backend::KprobeMulti | Backend::Kprobe) => 2,
+        Some(Backend::Fentry | Backend::Kprobe) => 2,
         Some(Backend::FunctionGraph) | None => 0,
     }
 }

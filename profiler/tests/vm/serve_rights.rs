@@ -59,7 +59,7 @@ fn usable() -> Vec<Backend> {
 fn kinds() -> Vec<Backend> {
     let kind = |backend: &mut Backend| match backend {
         Backend::Fsession | Backend::Fentry => 0,
-        Backend::KprobeSession | Backend::KprobeMulti => 1,
+        Backend::KprobeSession => 1,
         Backend::FunctionGraph => 2,
         Backend::Kprobe => 3,
     };

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-BACKENDS = ["fsession", "fentry", "kprobe-session", "kprobe-multi", "kprobe", "function-graph"]
+BACKENDS = ["fsession", "fentry", "kprobe-session", "kprobe", "function-graph"]
 TRACED = "/dev/shm/trace.dat"
 # Longest time until a tool has compiled its programs and attached them, in seconds of the VM.
 ATTACHING = 300
