@@ -147,11 +147,10 @@ impl Hook {
         pattern.matches(&self.place) || self.handlers.iter().any(|name| pattern.matches(name))
     }
 
-    /// How many hits it has missed since it was `before`; `None` of another hook.
+    /// Hits that it has missed, for whatever reason.
     #[must_use]
-    pub fn missed_since(&self, before: &Self) -> Option<u64> {
-        let sum = |hook: &Self| hook.missed + hook.beyond_maxactive;
-        (self.address == before.address).then(|| sum(self).saturating_sub(sum(before)))
+    pub fn all_missed(&self) -> u64 {
+        self.missed.saturating_add(self.beyond_maxactive)
     }
 }
 
@@ -174,10 +173,7 @@ impl Reader {
     #[must_use]
     pub fn hooks(&self, module: &str, names: &Names<'_>, kallsyms: &str, read: Read<'_>) -> Hooks {
         let (found, unknown) = self.layout.walk(module, names, kallsyms, read);
-        let mut list: Vec<Hook> =
-            found.into_iter().filter_map(|found| hook(found, module, names)).collect();
-        list.sort_by(|a, b| (a.kind, &a.place, &a.handlers).cmp(&(b.kind, &b.place, &b.handlers)));
-        Hooks { list, unknown }
+        Hooks { list: named(found, module, names), unknown }
     }
 }
 
@@ -188,6 +184,14 @@ pub fn needed(kallsyms: &str) -> String {
         .filter(|(_, kind, name, _)| walk::is_needed(kind, name))
         .map(|(address, kind, name, _)| format!("{address} {kind} {name}\n"))
         .collect()
+}
+
+/// Those that call functions of `module`, in order.
+fn named(found: Vec<Found>, module: &str, names: &Names<'_>) -> Vec<Hook> {
+    let mut list: Vec<Hook> =
+        found.into_iter().filter_map(|found| hook(found, module, names)).collect();
+    list.sort_by(|a, b| (a.kind, &a.place, &a.handlers).cmp(&(b.kind, &b.place, &b.handlers)));
+    list
 }
 
 /// A hook with its names, if it calls functions of `module`.
@@ -211,18 +215,71 @@ fn hook(found: Found, module: &str, names: &Names<'_>) -> Option<Hook> {
     })
 }
 
+/// The kernel of this machine.
+struct Machine {
+    reader: Reader,
+    kallsyms: String,
+    modules: String,
+    kcore: Kcore,
+}
+
+impl Machine {
+    fn of(files: &KernelFiles) -> Result<Self, String> {
+        let btf = Btf::of(None, &files.btf_folder()).map_err(|error| error.to_string())?;
+        let kallsyms = files.kallsyms().map_err(|error| error.to_string())?;
+        let reader = Reader::new(&btf, &kallsyms)?;
+        let kcore = Kcore::open(files).map_err(|error| format!("/proc/kcore: {error}"))?;
+        let modules = files.modules().map_err(|error| error.to_string())?;
+        Ok(Self { reader, kallsyms, modules, kcore })
+    }
+
+    fn names(&self) -> Names<'_> {
+        Names::of(&[&self.kallsyms, &self.modules])
+    }
+}
+
 /// The hooks of `module` on this machine.
 ///
 /// # Errors
 /// Why they cannot be read, in words.
 pub fn of_module(files: &KernelFiles, module: &str) -> Result<Hooks, String> {
-    let btf = Btf::of(None, &files.btf_folder()).map_err(|error| error.to_string())?;
-    let kallsyms = files.kallsyms().map_err(|error| error.to_string())?;
-    let reader = Reader::new(&btf, &kallsyms)?;
-    let kcore = Kcore::open(files).map_err(|error| format!("/proc/kcore: {error}"))?;
-    let modules = files.modules().map_err(|error| error.to_string())?;
-    let names = Names::of(&[&kallsyms, &modules]);
-    Ok(reader.hooks(module, &names, &kallsyms, &|address| kcore.word(address)))
+    let machine = Machine::of(files)?;
+    let read = |address| machine.kcore.word(address);
+    Ok(machine.reader.hooks(module, &machine.names(), &machine.kallsyms, &read))
+}
+
+/// The kprobes and kretprobes of a module on this machine, whose misses can be read again: those alone are a hundredth of
+/// all that is read for [`of_module`].
+pub struct OwnProbes {
+    /// As they were.
+    pub list: Vec<Hook>,
+    reader: Reader,
+    kcore: Kcore,
+}
+
+impl OwnProbes {
+    /// Those of `module` now.
+    ///
+    /// # Errors
+    /// Why they cannot be read, in words.
+    pub fn of(files: &KernelFiles, module: &str) -> Result<Self, String> {
+        let machine = Machine::of(files)?;
+        let found = machine.reader.layout.kprobes(&|address| machine.kcore.word(address));
+        let found = found.map_err(|error| error.to_string())?.unwrap_or_default();
+        let list = named(found, module, &machine.names());
+        let Machine { reader, kcore, .. } = machine;
+        Ok(Self { list, reader, kcore })
+    }
+
+    /// Those that have missed hits since, and how many; for as long as the module is loaded.
+    pub fn missed(&self) -> impl Iterator<Item = (&Hook, u64)> {
+        self.list.iter().filter_map(|hook| {
+            let read = |address| self.kcore.word(address);
+            let now = self.reader.layout.misses(hook.kind, hook.address, &read).ok()?;
+            let since = now[0].saturating_add(now[1]).saturating_sub(hook.all_missed());
+            (since > 0).then_some((hook, since))
+        })
+    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! build.
 
 use super::Error;
-use crate::kernel::hooks::{self, Hook};
+use crate::kernel::hooks::{Hook, OwnProbes};
 use crate::kernel::module::{self, Loads, ModuleError, ModuleFacts};
 use crate::kernel::target::{KernelFiles, Resolved, Target};
 use crate::recording::Recording;
@@ -13,8 +13,8 @@ use crate::text::plural;
 pub(super) struct Driver {
     facts: ModuleFacts,
     loads: Loads,
-    /// Its kprobes; none where they are not known.
-    own_probes: Vec<Hook>,
+    /// Its kprobes. Where they cannot be read, `profiler doctor` says why.
+    own_probes: Option<OwnProbes>,
 }
 
 impl Driver {
@@ -29,15 +29,17 @@ impl Driver {
         // In this order: what is loaded after `now` shows at the end.
         let loads = Loads::now();
         let facts = module::collect(name)?;
-        let own_probes = own_probes(&facts.name);
+        let own_probes = OwnProbes::of(&KernelFiles::default(), &facts.name).ok();
         Ok(Some(Self { facts, loads, own_probes }))
     }
 
     /// What is known of its kprobes before the run.
     pub(super) fn own_probes(&self) -> Option<String> {
-        let most = self.own_probes.iter().filter_map(|probe| probe.maxactive);
-        let missed = self.own_probes.iter().map(|of| of.missed + of.beyond_maxactive).sum::<u64>();
-        let count = self.own_probes.len();
+        let probes = &self.own_probes.as_ref()?.list;
+        let most = probes.iter().filter_map(|probe| probe.maxactive);
+        let missed =
+            probes.iter().fold(0, |sum: u64, probe| sum.saturating_add(probe.all_missed()));
+        let count = probes.len();
         (count > 0).then(|| {
             let most = match (most.clone().min(), most.max()) {
                 (Some(least), Some(most)) if least == most => format!(" (maxactive {most})"),
@@ -49,19 +51,16 @@ impl Driver {
         })
     }
 
-    /// A warning for each kprobe of the module that has missed hits since then: its handlers were not called.
+    /// A warning for each kprobe of the module that has missed hits since then: its handlers were not called. For as long as
+    /// the module is the same.
     pub(super) fn missed(&self) -> Vec<WarningRecord> {
-        if self.own_probes.is_empty() {
-            return Vec::new();
-        }
-        let warning = |now: Hook| {
-            let mut before = self.own_probes.iter();
-            let missed = before.find_map(|before| now.missed_since(before)).filter(|n| *n > 0)?;
-            let Hook { place, handlers, maxactive, .. } = now;
-            let most = maxactive.map_or(String::new(), |most| format!(" (maxactive {most})"));
-            Some(Warning::DriverMissed(Handlers(handlers), missed, place + &most).into())
+        let missed = self.own_probes.iter().flat_map(OwnProbes::missed);
+        let warning = |(probe, missed): (&Hook, u64)| {
+            let most = probe.maxactive.map_or(String::new(), |most| format!(" (maxactive {most})"));
+            let place = format!("{}{most}", probe.place);
+            Warning::DriverMissed(Handlers(probe.handlers.clone()), missed, place).into()
         };
-        own_probes(&self.facts.name).into_iter().filter_map(warning).collect()
+        missed.map(warning).collect()
     }
 
     pub(super) fn facts(&self) -> &ModuleFacts {
@@ -95,13 +94,6 @@ impl Driver {
         let after = module::collect(module).ok().map(|facts| build(&facts));
         Some(Change { module: module.clone(), before: build(&self.facts), after })
     }
-}
-
-/// The module's kprobes. Where they cannot be read, `profiler doctor` says why.
-fn own_probes(module: &str) -> Vec<Hook> {
-    let mut hooks = hooks::of_module(&KernelFiles::default(), module).unwrap_or_default().list;
-    hooks.retain(|hook| hook.state.is_some());
-    hooks
 }
 
 /// What a module's build is known by.

@@ -146,7 +146,8 @@ impl Bench<'_> {
         let foreign = session.foreign_program();
         window.settle(&mut session);
         let change = driver.as_ref().and_then(Driver::change);
-        let missed = driver.as_ref().map(Driver::missed).unwrap_or_default();
+        let same = driver.as_ref().filter(|_| change.is_none());
+        let missed = same.map(Driver::missed).unwrap_or_default();
         let (kernel_memory_bytes, direct) = (session.memory_bytes(), session.is_direct());
         let traced = session.call_tree()?;
         // Now, and not when all is written: programs on its functions keep a module loaded, and whoever

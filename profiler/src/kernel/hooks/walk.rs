@@ -210,7 +210,7 @@ impl Layout {
         self.symbols.get(name).copied()
     }
 
-    fn kprobes(&self, read: Read<'_>) -> io::Result<Option<Vec<Found>>> {
+    pub(super) fn kprobes(&self, read: Read<'_>) -> io::Result<Option<Vec<Found>>> {
         let (Some([hlist, list, .., flags]), Some(table)) = (self.kprobe, self.symbol(DATA[0]))
         else {
             return Ok(None);
@@ -245,7 +245,7 @@ impl Layout {
     }
 
     fn kprobe(&self, address: u64, state: ProbeState, read: Read<'_>) -> io::Result<Found> {
-        let [_, _, nmissed, addr, pre_handler, post_handler, _] = self.kprobe.unwrap_or_default();
+        let [_, _, _, addr, pre_handler, post_handler, _] = self.kprobe.unwrap_or_default();
         let of_kprobe = |offset: u64| read(address.wrapping_add(offset));
         let mut found = Found {
             kind: HookKind::Kprobe,
@@ -253,21 +253,37 @@ impl Layout {
             calls: vec![of_kprobe(pre_handler)?, of_kprobe(post_handler)?],
             maxactive: None,
             state: Some(state),
-            missed: of_kprobe(nmissed)?,
+            missed: 0,
             beyond_maxactive: 0,
             address,
         };
         if self.symbol(FUNCTIONS[1]) == Some(found.calls[0]) {
-            let [kp, handler, entry_handler, maxactive, nmissed] =
-                self.kretprobe.unwrap_or_default();
+            let [kp, handler, entry_handler, maxactive, _] = self.kretprobe.unwrap_or_default();
             let of = |offset: u64| read(address.wrapping_sub(kp).wrapping_add(offset));
             found.kind = HookKind::Kretprobe;
-            // `int` both; machines are little endian.
+            // `int`; machines are little endian.
             found.maxactive = Some(of(maxactive)? as u32);
-            found.beyond_maxactive = u64::from(of(nmissed)? as u32);
             found.calls = vec![of(entry_handler)?, of(handler)?];
         }
+        [found.missed, found.beyond_maxactive] = self.misses(found.kind, address, read)?;
         Ok(found)
+    }
+
+    /// Hits that the kprobe, or kretprobe, at `address` has missed, and those beyond `maxactive`.
+    pub(super) fn misses(
+        &self,
+        kind: HookKind,
+        address: u64,
+        read: Read<'_>,
+    ) -> io::Result<[u64; 2]> {
+        let [_, _, nmissed, ..] = self.kprobe.unwrap_or_default();
+        let missed = read(address.wrapping_add(nmissed))?;
+        let [kp, .., beyond] = self.kretprobe.unwrap_or_default();
+        let beyond = match kind {
+            HookKind::Kretprobe => read(address.wrapping_sub(kp).wrapping_add(beyond))? as u32,
+            _ => 0,
+        };
+        Ok([missed, u64::from(beyond)])
     }
 
     fn tracepoints(
@@ -442,9 +458,11 @@ impl Layout {
         let is_block = |at: u64| read(at).is_ok_and(|first| names.starts(first));
         for (chain, name) in named.chains.iter().filter(|(at, _)| !is_block(*at)) {
             for head in &self.heads {
-                let mut block = read(chain.wrapping_add(*head)).unwrap_or(0);
-                for _ in 0..MOST_SHORT {
-                    if block < KERNEL {
+                let first = read(chain.wrapping_add(*head)).unwrap_or(0);
+                let mut block = first;
+                for passed in 0..MOST_SHORT {
+                    // Where it is no chain, it often is a list, which is a circle.
+                    if block < KERNEL || passed > 0 && block == first {
                         break;
                     }
                     // `notifier_call` and `next` are the first members of `struct notifier_block`.
