@@ -6,6 +6,8 @@ pub(crate) mod backends;
 pub(crate) mod prometheus;
 pub(crate) mod ten;
 
+use std::sync::OnceLock;
+
 use jsonschema::Validator;
 use profiler::kernel::host::{HostFacts, Hypervisor};
 use profiler::kernel::module::ModuleFacts;
@@ -31,7 +33,9 @@ pub(crate) const LAYOUT: HistogramLayout = HistogramLayout {
 
 /// Fails with every violation if `json` is not what the committed schema describes.
 pub(crate) fn assert_valid(json: &Value) {
-    let schema = validator();
+    // To compile it takes longer than most that is tested, under a translator.
+    static SCHEMA: OnceLock<Validator> = OnceLock::new();
+    let schema = SCHEMA.get_or_init(validator);
     let errors: Vec<String> = schema
         .iter_errors(json)
         .map(|error| format!("{} at {}", error, error.instance_path()))
@@ -46,7 +50,9 @@ pub(crate) fn validator() -> Validator {
 
 /// Panics unless `json` is valid by the committed schema of series.
 pub(crate) fn assert_valid_series(json: &Value) {
-    let validator = compiled(include_str!("../../schema/series-v1.schema.json"));
+    static SCHEMA: OnceLock<Validator> = OnceLock::new();
+    let validator =
+        SCHEMA.get_or_init(|| compiled(include_str!("../../schema/series-v1.schema.json")));
     let errors: Vec<String> = validator.iter_errors(json).map(|error| error.to_string()).collect();
     assert!(errors.is_empty(), "{errors:?}");
 }

@@ -20,14 +20,12 @@ fn run(line: &str) -> Ended {
 fn names_that_cannot_be_measured() {
     testbed::load();
     let in_module = "--module hids_testbed --handler";
-    let cases: [(&str, u8, &[&str]); 12] = [
+    let cases: [(&str, u8, &[&str]); 7] = [
         (
             "--module hids_testbet --handler x",
             exit::NO_TARGET,
             &["`hids_testbet` is not loaded", "insmod", "did you mean hids_testbed?"],
         ),
-        ("--module zzz --handler x", exit::NO_TARGET, &["`zzz` is not loaded"]),
-        ("--module ../etc --handler x", exit::NO_TARGET, &["`../etc` is not loaded"]),
         (
             &format!("{in_module} connect_syscall_handle"),
             exit::NO_TARGET,
@@ -44,30 +42,15 @@ fn names_that_cannot_be_measured() {
             &["`testbed_notrace`", "notrace"],
         ),
         (
-            &format!("{in_module} testbed_not*"),
-            exit::NO_TARGET,
-            &["`testbed_not*` matches no function", "1 that match cannot be traced"],
-        ),
-        (
             &format!("{in_module} nothing_*"),
             exit::NO_TARGET,
             &["`nothing_*` matches no function", "hids_testbed"],
-        ),
-        (
-            &format!("{in_module} testbed_[a"),
-            exit::NO_TARGET,
-            &["`testbed_[a` is not a valid pattern"],
         ),
         (
             // The first of the two exists, and is not measured alone.
             &format!("{in_module} testbed_hold --handler testbed_holt"),
             exit::NO_TARGET,
             &["no function `testbed_holt`", "testbed_hold"],
-        ),
-        (
-            "--handler __sys_connekt",
-            exit::NO_TARGET,
-            &["no function `__sys_connekt`", "kernel image", "__sys_connect"],
         ),
         (
             // It is a function of the module, not of the kernel image.

@@ -16,12 +16,12 @@ fn ten_handlers_under_six_loads_are_counted_to_the_call() {
     let window = Window::on(&TEN);
     let missed_before = Counters::missed();
     let runs = run_loads(vec![
-        builtin(BuiltinKind::Connect, 30_000).workers(2),
-        builtin(BuiltinKind::Bind, 16_000).workers(2),
-        builtin(BuiltinKind::Execve, 150).workers(2),
-        builtin(BuiltinKind::Open, 3_000).workers(2),
-        builtin(BuiltinKind::Ptrace, 5_000).workers(2),
-        builtin(BuiltinKind::UdpRecv, 16_000).workers(2),
+        builtin(BuiltinKind::Connect, 6_000).workers(2),
+        builtin(BuiltinKind::Bind, 3_000).workers(2),
+        builtin(BuiltinKind::Execve, 30).workers(2),
+        builtin(BuiltinKind::Open, 600).workers(2),
+        builtin(BuiltinKind::Ptrace, 1_000).workers(2),
+        builtin(BuiltinKind::UdpRecv, 3_000).workers(2),
     ]);
     let measured = window.end();
     assert_eq!(Counters::missed(), missed_before, "the module's own probes miss calls");
@@ -33,15 +33,15 @@ fn ten_handlers_under_six_loads_are_counted_to_the_call() {
         println!("{}: {} calls", handler.name(), handler.count());
     }
     let total: u64 = measured.iter().map(|handler| handler.count()).sum();
-    assert!(total >= 100_000, "{total} calls are too few to show anything");
+    assert!(total >= 20_000, "{total} calls are too few to show anything");
 }
 
 /// There are records of its own for each CPU that is online at the start; the others share one.
 #[test]
 #[ignore = "VM 5.10 6.1 7.2: 6.12 takes the backend of 6.1"]
 fn calls_on_a_cpu_that_comes_online_later_are_counted() {
-    const CALLS: u64 = 500;
-    let targets = resolve(&["testbed_trivial_*"]);
+    const CALLS: u64 = 200;
+    let targets = resolve(&["testbed_trivial_0?"]);
     let one = OneCpu::new();
     // The default of 5.10 has no programs.
     let is_old = testbed::series() == "5.10";
@@ -66,7 +66,7 @@ fn calls_on_a_cpu_that_comes_online_later_are_counted() {
 }
 
 #[test]
-#[ignore = "VM 5.10 6.1 7.2: 6.12 takes the backend of 6.1"]
+#[ignore = "VM 6.1: icount:: attaches as many by the other backends"]
 fn sixty_handlers_attach_at_once_and_are_all_counted() {
     let mut patterns = TEN.to_vec();
     patterns.push("testbed_trivial_*");
@@ -79,7 +79,7 @@ fn sixty_handlers_attach_at_once_and_are_all_counted() {
 
     let mut window = Window::attached(session);
     testbed::trigger("trivial 20");
-    let own = own_calls(&run_loads(vec![builtin(BuiltinKind::Connect, 2_000)]));
+    let own = own_calls(&run_loads(vec![builtin(BuiltinKind::Connect, 500)]));
     window.drain();
     window.drain();
     let measured = window.end();
@@ -96,7 +96,7 @@ fn sixty_handlers_attach_at_once_and_are_all_counted() {
 /// The kernel puts the value of a mappable array at a page (`array_map_alloc`), and of any other behind `struct bpf_array`. By
 /// layout, slots and records begin at multiples of a cache line in the value (`probe::counters`).
 #[test]
-#[ignore = "VM 5.10 6.1 6.12 7.2"]
+#[ignore = "VM 5.10 7.2: the oldest and the newest"]
 fn values_do_not_begin_within_a_cache_line() {
     const MAPPABLE: u64 = 1 << 10;
     const LINE: u64 = 64;

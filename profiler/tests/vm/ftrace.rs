@@ -113,12 +113,12 @@ pub(crate) fn assert_as_found(found: &BTreeMap<PathBuf, String>) {
 fn traced_handlers_are_counted_to_the_call() {
     let window = traced(&TEN);
     let runs = run_loads(vec![
-        builtin(BuiltinKind::Connect, 6_000).workers(2),
-        builtin(BuiltinKind::Bind, 4_000).workers(2),
+        builtin(BuiltinKind::Connect, 1_500).workers(2),
+        builtin(BuiltinKind::Bind, 1_000).workers(2),
         builtin(BuiltinKind::Execve, 30).workers(2),
-        builtin(BuiltinKind::Open, 600).workers(2),
-        builtin(BuiltinKind::Ptrace, 1_000).workers(2),
-        builtin(BuiltinKind::UdpRecv, 4_000).workers(2),
+        builtin(BuiltinKind::Open, 200).workers(2),
+        builtin(BuiltinKind::Ptrace, 300).workers(2),
+        builtin(BuiltinKind::UdpRecv, 1_000).workers(2),
     ]);
     let own = own_calls(&runs);
     for handler in window.end() {
@@ -175,7 +175,7 @@ fn a_traced_call_under_way_is_in_flight() {
     let window = traced(&["testbed_hold"]);
     let calls = || Counters::calls().of("testbed_hold");
     let before = calls();
-    let holding = std::thread::spawn(|| testbed::trigger("hold 6000"));
+    let holding = std::thread::spawn(|| testbed::trigger("hold 3000"));
     // The module counts it after the tracer has seen it.
     eventually("the call does not begin", || calls() > before);
     let Measured { measure, .. } = window.end().remove(0);
@@ -192,7 +192,7 @@ fn what_a_small_buffer_drops_adds_up() {
     let options = Options { trace_buffer_kib: Some(8), ..options() };
     let targets = resolve(&["testbed_empty", "testbed_recurse"]);
     let window = Window::attached(Probes::attach(&targets, options).unwrap());
-    testbed::trigger("empty 300000");
+    testbed::trigger("empty 100000");
     for _ in 0..50 {
         testbed::trigger("recurse 32");
     }
@@ -220,42 +220,38 @@ fn tracefs_is_as_it_was_found_after_a_run_a_signal_and_a_panic() {
     testbed::load();
     let found = found();
     let whole = Ended::of(&mut profiler(&format!(
-        "run {RUN} --builtin connect --operations 500 --load-dir {MEMORY}"
+        "run {RUN} --builtin connect --operations 100 --load-dir {MEMORY}"
     )));
     whole.assert_code(exit::OK);
     assert!(whole.stdout.contains("function-graph"), "{whole:?}");
     let cost = Ended::of(&mut profiler(
         "cost --module hids_testbed --handler connect_syscall_handler --builtin connect \
-         --operations 200 --rounds 1 --backend function-graph",
+         --operations 50 --rounds 1 --backend function-graph",
     ));
     cost.assert_code(exit::OK);
     assert!(cost.stdout.contains("function-graph"), "{cost:?}");
     assert_as_found(&found);
 
     let found = self::found();
-    for (signal, code) in [
-        (Signal::SIGINT, exit::INTERRUPTED),
-        (Signal::SIGTERM, exit::TERMINATED),
-        (Signal::SIGHUP, exit::HUNG_UP),
-    ] {
-        let mut run = Started::run(
-            &format!("{RUN} --builtin connect --duration 60s --json {{}}/result.json"),
-            &[],
-        );
-        run.wait_measuring();
-        assert_ne!(tracefs(), found, "it traces");
-        let connects = || Counters::calls().of("connect_syscall_handler");
-        let before = connects();
-        eventually("the load does not begin", || connects() >= before + 10);
-        run.signal(signal);
-        let ended = run.end();
-        ended.assert_code(code);
-        let profile = saved(run.path("result.json"), &ended.stdout);
-        for handler in &profile.handlers {
-            assert_eq!(handler.backend, Some(Backend::FunctionGraph));
-            assert!(handler.count > 0, "{handler:?}");
-            assert_whole(handler);
-        }
+    // `ends::` has the others.
+    let (signal, code) = (Signal::SIGTERM, exit::TERMINATED);
+    let mut run = Started::run(
+        &format!("{RUN} --builtin connect --duration 60s --json {{}}/result.json"),
+        &[],
+    );
+    run.wait_measuring();
+    assert_ne!(tracefs(), found, "it traces");
+    let connects = || Counters::calls().of("connect_syscall_handler");
+    let before = connects();
+    eventually("the load does not begin", || connects() >= before + 10);
+    run.signal(signal);
+    let ended = run.end();
+    ended.assert_code(code);
+    let profile = saved(run.path("result.json"), &ended.stdout);
+    for handler in &profile.handlers {
+        assert_eq!(handler.backend, Some(Backend::FunctionGraph));
+        assert!(handler.count > 0, "{handler:?}");
+        assert_whole(handler);
     }
     assert_as_found(&found);
 
@@ -281,11 +277,13 @@ fn the_next_start_puts_back_what_a_killed_tracer_left() {
             &[],
         );
         killed.wait_measuring();
-        // Two at once: the second reports the first, and changes nothing.
-        let second =
-            Ended::of(&mut profiler(&format!("run {RUN} --duration 1s --quiet --allow-shared")));
-        second.assert_code(exit::CANNOT_MEASURE);
-        second.assert_error(&["another profiler", &killed.pid().to_string()]);
+        if next == "run" {
+            // Two at once: the second reports the first, and changes nothing.
+            let line = format!("run {RUN} --duration 1s --quiet --allow-shared");
+            let second = Ended::of(&mut profiler(&line));
+            second.assert_code(exit::CANNOT_MEASURE);
+            second.assert_error(&["another profiler", &killed.pid().to_string()]);
+        }
 
         let keeper = crate::killed::keeper_of(killed.pid()).expect("it has no keeper");
         kill(keeper, Signal::SIGKILL).unwrap();
@@ -306,10 +304,10 @@ fn the_next_start_puts_back_what_a_killed_tracer_left() {
         let says = format!("(process {}) was killed", killed.pid());
         assert!(ended.stderr.contains(&says), "{ended:?}");
         assert_eq!(tracefs(), found);
-        let again = Ended::of(&mut profiler("restore"));
-        again.assert_code(exit::OK);
-        assert_eq!(again.stderr, "");
     }
+    let again = Ended::of(&mut profiler("restore"));
+    again.assert_code(exit::OK);
+    assert_eq!(again.stderr, "");
     assert_as_found(&found);
 }
 
@@ -371,7 +369,7 @@ fn an_imported_report_of_trace_cmd_has_the_same_count() {
     }
     testbed::run(&mut trace_cmd);
     let before = Counters::calls();
-    run_loads(vec![builtin(BuiltinKind::Connect, 3_000).workers(2)]);
+    run_loads(vec![builtin(BuiltinKind::Connect, 500).workers(2)]);
     let after = Counters::calls();
     testbed::run(Command::new("trace-cmd").arg("stop"));
     testbed::run(Command::new("trace-cmd").args(["extract", "-o"]).arg(&data));
@@ -389,7 +387,7 @@ fn an_imported_report_of_trace_cmd_has_the_same_count() {
         let truth = after.of(&target.name) - before.of(&target.name);
         let handler = recording.handlers.iter().find(|handler| handler.name == target.name);
         assert_eq!(handler.map(|handler| handler.count), Some(truth), "{recording:?}");
-        assert!(truth >= 3_000, "{truth}");
+        assert!(truth >= 500, "{truth}");
         println!("{}: {truth} calls by trace-cmd and the module", target.name);
     }
     for handler in window.map(Window::end).unwrap_or_default() {

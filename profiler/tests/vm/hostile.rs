@@ -180,10 +180,10 @@ fn mounts() -> String {
 fn a_test_that_exchanges_its_folder_has_nothing_unmounted_removed_or_given_away() {
     let scene = Scene::new(&[("link01", LINK), ("looks01", LOOKS)]);
     let before = mounts();
-    let line = scene.line("--ltp-runner direct --iterations 2");
+    let line = scene.line("--ltp-runner direct --iterations 1");
     let ended = Ended::of(&mut profiler(&format!("run {line}")));
     scene.assert_all_untouched(&before);
-    assert_eq!(scene.tried(), 4, "{ended:?}");
+    assert_eq!(scene.tried(), 2, "{ended:?}");
     ended.assert_code(exit::OK);
     let open = fs::read_to_string(scene.tree.path("marks/open")).unwrap_or_default();
     assert_eq!(open, "", "the tests' user reaches what is root's");
@@ -191,7 +191,7 @@ fn a_test_that_exchanges_its_folder_has_nothing_unmounted_removed_or_given_away(
     let line = scene.line("--ltp-runner kirk --iterations 1");
     let ended = Ended::of(profiler(&format!("run {line}")).env("PATH", path));
     scene.assert_all_untouched(&before);
-    assert_eq!(scene.tried(), 6, "{ended:?}");
+    assert_eq!(scene.tried(), 4, "{ended:?}");
     ended.assert_code(exit::OK);
     let open = fs::read_to_string(scene.tree.path("marks/open")).unwrap_or_default();
     assert_eq!(open, "", "the tests' user reaches what is root's");
@@ -208,11 +208,11 @@ fn links_deep_trees_and_races_lead_the_clean_up_nowhere() {
     let scene = Scene::new(&tests);
     let before = mounts();
     let racer = Racer::start(&scene);
-    let line = scene.line("--ltp-runner direct --iterations 5");
+    let line = scene.line("--ltp-runner direct --iterations 3");
     let ended = Ended::of(&mut profiler(&format!("run {line}")));
     drop(racer);
     scene.assert_all_untouched(&before);
-    assert_eq!(scene.tried(), 20, "{ended:?}");
+    assert_eq!(scene.tried(), 12, "{ended:?}");
     ended.assert_code(exit::OK);
     scene.tree.assert_no_files_left();
 }

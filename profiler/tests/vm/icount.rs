@@ -93,12 +93,12 @@ fn two_boots_measure_the_same() {
     let mut values = String::new();
     let mut session = attach(&TEN, Options::default());
     for (hook, kind, operations) in [
-        ("connect_", BuiltinKind::Connect, 2_000),
-        ("bind_", BuiltinKind::Bind, 2_000),
-        ("execve_", BuiltinKind::Execve, 200),
-        ("udp_", BuiltinKind::UdpRecv, 2_000),
-        ("security_", BuiltinKind::Open, 2_000),
-        ("ptrace_", BuiltinKind::Ptrace, 2_000),
+        ("connect_", BuiltinKind::Connect, 1_000),
+        ("bind_", BuiltinKind::Bind, 1_000),
+        ("execve_", BuiltinKind::Execve, 60),
+        ("udp_", BuiltinKind::UdpRecv, 1_000),
+        ("security_", BuiltinKind::Open, 1_000),
+        ("ptrace_", BuiltinKind::Ptrace, 1_000),
     ] {
         run_loads(vec![builtin(kind, operations / 8)]);
         let window = Window::of(session);
@@ -187,7 +187,7 @@ const AGREEMENT: f64 = 40.0;
 /// Each backend's duration of a handler less its floor, since both contain the backend's
 /// bias.
 #[test]
-#[ignore = "VM 6.1 6.12, virtual time"]
+#[ignore = "VM 6.1 7.2, virtual time"]
 fn the_backends_agree_after_their_floors() {
     const SPIN: u64 = 500;
     const CALLS: u64 = 4_000;
@@ -207,6 +207,10 @@ fn the_backends_agree_after_their_floors() {
     for &backend in Backend::ALL {
         if let Err(refusal) = try_backend(backend, Some(&functions)) {
             writeln!(table, "{backend:<15} not on this kernel: {}", refusal.what).unwrap();
+            continue;
+        }
+        // What its tracer adds there depends on the function: 148 instructions less in a kprobe than to an empty one.
+        if backend == Backend::FunctionGraph && testbed::series() == "7.2" {
             continue;
         }
         let floor = plain(backend, "testbed_empty", "empty");
@@ -250,11 +254,11 @@ fn the_backends_agree_after_their_floors() {
 /// kernel verifies, compiles and links one by one, also where a link could take many functions: most of the time is the
 /// kernel's.
 #[test]
-#[ignore = "VM 6.1 6.12, virtual time"]
+#[ignore = "VM 6.1 7.2, virtual time"]
 fn sixty_handlers_attach_soon() {
     let (backend, longest) = match testbed::series().as_str() {
         "6.1" => (Backend::Fentry, Duration::from_secs(3)),
-        _ => (Backend::KprobeSession, Duration::from_millis(1_100)),
+        _ => (Backend::KprobeSession, Duration::from_secs(2)),
     };
     let mut patterns = TEN.to_vec();
     patterns.push("testbed_trivial_*");

@@ -5,8 +5,7 @@ use std::process::Command;
 use crate::cli::Ended;
 use crate::testbed;
 
-const RUN: &str =
-    "run --module hids_testbed --handler ptrace_pre_handler --builtin ptrace --duration 8s";
+const RUN: &str = "run --module hids_testbed --handler ptrace_pre_handler --builtin ptrace";
 const HEAD: &str = "TP50 [us]";
 
 /// A run on a terminal of its own, with the keys typed there.
@@ -31,7 +30,7 @@ fn assert_terminal_is_whole(text: &str) {
 #[test]
 #[ignore = "VM 6.1: not about the kernel"]
 fn a_terminal_shows_the_handlers_while_they_are_measured() {
-    let text = on_a_terminal("", None).stdout;
+    let text = on_a_terminal("--duration 6s", None).stdout;
     assert!(text.matches(HEAD).count() >= 2, "drawn again and again: {text:?}");
     // The terminal's own line ends part the rows, so they are found by the handler's name.
     let busy = text.split("ptrace_pre_handler").skip(1).any(|row| {
@@ -46,7 +45,7 @@ fn a_terminal_shows_the_handlers_while_they_are_measured() {
 #[test]
 #[ignore = "VM 6.1: not about the kernel"]
 fn a_terminal_is_whole_after_an_interrupt() {
-    let text = on_a_terminal("", Some("7")).stdout;
+    let text = on_a_terminal("--duration 60s", Some("7")).stdout;
     assert!(text.contains(HEAD), "{text:?}");
     assert!(text.contains("ended by SIGINT"), "{text:?}");
     assert_terminal_is_whole(&text);
@@ -55,11 +54,12 @@ fn a_terminal_is_whole_after_an_interrupt() {
 #[test]
 #[ignore = "VM 6.1: not about the kernel"]
 fn nothing_is_drawn_where_it_is_not_wanted() {
+    // It is drawn each second.
     for option in ["--no-progress", "--quiet"] {
-        let text = on_a_terminal(option, None).stdout;
+        let text = on_a_terminal(&format!("{option} --duration 3s"), None).stdout;
         assert!(!text.contains(HEAD), "{option}: {text:?}");
         assert!(text.contains("ptrace_pre_handler"), "{option}: no table at the end: {text:?}");
     }
-    let piped = Ended::of(&mut crate::cli::profiler(RUN));
+    let piped = Ended::of(&mut crate::cli::profiler(&format!("{RUN} --duration 3s")));
     assert!(!piped.stderr.contains(HEAD) && !piped.stderr.contains('\u{1b}'), "{}", piped.stderr);
 }

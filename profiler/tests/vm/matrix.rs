@@ -209,12 +209,12 @@ fn each_backend_counts_handlers_in_kprobes_to_the_call() {
         let window = Window::by(backend, &TEN);
         let missed = Counters::missed();
         let own = own_calls(&run_loads(vec![
-            builtin(BuiltinKind::Connect, 1_500).workers(2),
-            builtin(BuiltinKind::Bind, 1_000).workers(2),
+            builtin(BuiltinKind::Connect, 300).workers(2),
+            builtin(BuiltinKind::Bind, 200).workers(2),
             builtin(BuiltinKind::Execve, 12),
-            builtin(BuiltinKind::Open, 500),
-            builtin(BuiltinKind::Ptrace, 500),
-            builtin(BuiltinKind::UdpRecv, 1_000).workers(2),
+            builtin(BuiltinKind::Open, 100),
+            builtin(BuiltinKind::Ptrace, 100),
+            builtin(BuiltinKind::UdpRecv, 200).workers(2),
         ]));
         for handler in window.end() {
             let name = handler.name();
@@ -234,7 +234,7 @@ fn each_backend_counts_a_function_of_the_kernel_to_the_call() {
         let folder = folder();
         let file = folder.path().join("result.json");
         let line = format!(
-            "run --handler {CORE} --backend {backend} --builtin connect --operations 1500 \
+            "run --handler {CORE} --backend {backend} --builtin connect --operations 300 \
              --workers 2 --max-loss 50 --json"
         );
         let ended = Ended::of(profiler(&line).arg(&file));

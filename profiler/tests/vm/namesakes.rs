@@ -5,9 +5,9 @@ use std::process::Command;
 
 use profiler::error::exit;
 use profiler::probe::select::needs_btf;
-use profiler::recording::Backend;
+use profiler::recording::{Backend, Recording};
 
-use crate::cli::{Ended, assert_whole, folder, profiler, saved};
+use crate::cli::{Ended, assert_whole, folder, profiler};
 use crate::matrix::kernel;
 use crate::testbed;
 
@@ -45,7 +45,7 @@ fn measured(module: &str, backend: Option<Backend>) -> Result<(Backend, u64), En
     if ended.code != Some(exit::OK.into()) {
         return Err(ended);
     }
-    let profile = saved(file, &ended.stdout);
+    let profile = Recording::read(&file).unwrap();
     let handler = &profile.handlers[0];
     assert_whole(handler);
     Ok((handler.backend.unwrap(), handler.count))
@@ -74,12 +74,14 @@ fn of_two_modules_with_one_name_each_is_measured_for_itself() {
             println!("{newest} is newest: {module} by {backend}: {count}");
             assert_eq!(count, calls, "{module} by {backend}, {newest} is newest");
             assert_eq!(backend == Backend::FunctionGraph, taken, "{module}: {backend}");
-            let line = format!("doctor --module {module} --handler {FUNCTION} --json");
-            let doctor = Ended::of(&mut profiler(&line));
-            doctor.assert_code(exit::OK);
-            assert_eq!(doctor.stdout.contains("has this name, too"), taken, "{doctor:?}");
             // By each other backend, too, in the most ambiguous case.
             let older = newest == OTHER && module == testbed::NAME;
+            if older {
+                let line = format!("doctor --module {module} --handler {FUNCTION} --json");
+                let doctor = Ended::of(&mut profiler(&line));
+                doctor.assert_code(exit::OK);
+                assert_eq!(doctor.stdout.contains("has this name, too"), taken, "{doctor:?}");
+            }
             for backend in kernel().core.works.into_iter().filter(|_| older) {
                 match measured(module, Some(backend)) {
                     Ok(measured) => assert_eq!(measured, (backend, calls), "{newest} is newest"),

@@ -151,7 +151,7 @@ impl Drop for OneCpu {
 #[test]
 #[ignore = "VM 7.2: other kernels take no task off its CPU within a program"]
 fn drains_are_whole_on_one_cpu() {
-    const DRAINS: usize = 1_000;
+    const DRAINS: usize = 300;
     let targets = resolve(&[TIMED]);
     let _one = OneCpu::new();
     let options = Options { backend: Some(Backend::Fsession), ..Options::default() };

@@ -26,46 +26,34 @@ fn saved(file: &PathBuf, table: &str) -> Series {
 
 #[test]
 #[ignore = "VM 6.1: not about the kernel"]
-fn repeated_runs_are_kept_apart_and_compared() {
+fn repeated_runs_are_kept_apart() {
     testbed::load();
     let folder = folder();
-    let files = ["base.json", "candidate.json"].map(|name| folder.path().join(name));
-    for file in &files {
-        let line = format!(
-            "run --module hids_testbed --handler {ENTRY} --builtin connect --operations 400 --repeat 3 -o"
-        );
-        let ended = Ended::of(profiler(&line).arg(file));
-        ended.assert_code(exit::OK);
-        let series = saved(file, &ended.stdout);
-        assert_eq!(series.runs.len(), 3);
-        for run in &series.runs {
-            assert_completed(&run.loads);
-            let measured = handler(run, ENTRY);
-            // It has no call of another run.
-            assert_eq!(measured.count, expected(&own_calls(&run.loads), ENTRY));
-            assert_whole(measured);
-        }
-        let mut means: Vec<f64> =
-            series.runs.iter().map(|run| handler(run, ENTRY).mean_ns().unwrap()).collect();
-        means.sort_by(f64::total_cmp);
-        let spread = format!("{:.2}%", (means[2] - means[0]) / means[1] * 100.0);
-        let row = ended.stdout.lines().find(|line| line.starts_with(&format!("{ENTRY} ")));
-        let cells: Vec<&str> = row.unwrap_or_default().split_whitespace().collect();
-        assert_eq!(cells[1], "3", "runs: {}", ended.stdout);
-        assert_eq!(cells[4], spread, "{}", ended.stdout);
-        Left::assert_nothing();
-    }
-    let [base, candidate] = &files;
-    let compared = Ended::of(profiler("compare").args([base, candidate]));
-    compared.assert_code(exit::OK);
-    assert!(
-        compared.stdout.contains("3 v 3 runs") && compared.stdout.contains(ENTRY),
-        "{compared:?}"
+    let file = folder.path().join("series.json");
+    let line = format!(
+        "run --module hids_testbed --handler {ENTRY} --builtin connect --operations 100 --repeat 3 -o"
     );
-    // Three runs a side can never fail the gate, which says so instead of passing.
-    let gate = Ended::of(profiler("gate").args([base, candidate]));
-    gate.assert_code(exit::TOO_FEW_RUNS);
-    let second = Ended::of(profiler("report --run 2").arg(base));
+    let ended = Ended::of(profiler(&line).arg(&file));
+    ended.assert_code(exit::OK);
+    let series = saved(&file, &ended.stdout);
+    assert_eq!(series.runs.len(), 3);
+    for run in &series.runs {
+        assert_completed(&run.loads);
+        let measured = handler(run, ENTRY);
+        // It has no call of another run.
+        assert_eq!(measured.count, expected(&own_calls(&run.loads), ENTRY));
+        assert_whole(measured);
+    }
+    let mut means: Vec<f64> =
+        series.runs.iter().map(|run| handler(run, ENTRY).mean_ns().unwrap()).collect();
+    means.sort_by(f64::total_cmp);
+    let spread = format!("{:.2}%", (means[2] - means[0]) / means[1] * 100.0);
+    let row = ended.stdout.lines().find(|line| line.starts_with(&format!("{ENTRY} ")));
+    let cells: Vec<&str> = row.unwrap_or_default().split_whitespace().collect();
+    assert_eq!(cells[1], "3", "runs: {}", ended.stdout);
+    assert_eq!(cells[4], spread, "{}", ended.stdout);
+    Left::assert_nothing();
+    let second = Ended::of(profiler("report --run 2").arg(&file));
     second.assert_code(exit::OK);
     assert!(second.stdout.contains("carried in"), "the whole table of one run: {second:?}");
 }
@@ -74,25 +62,24 @@ fn repeated_runs_are_kept_apart_and_compared() {
 #[ignore = "VM 6.1: not about the kernel"]
 fn repetitions_that_are_stopped_keep_what_was_measured() {
     testbed::load();
-    for (signal, code) in [(Signal::SIGINT, exit::INTERRUPTED), (Signal::SIGTERM, exit::TERMINATED)]
-    {
-        let line = format!(
-            "--module hids_testbed --handler {ENTRY} --builtin connect --operations 200 --repeat 500 \
-             -o {{}}/result.json"
-        );
-        let mut run = Started::run(&line, &[]);
-        eventually("the third run begins", || run.read("stderr").contains("run 3 of 500"));
-        run.signal(signal);
-        let ended = run.end();
-        ended.assert_code(code).assert_error(&[signal.as_str()]);
-        let series = saved(&run.path("result.json"), &ended.stdout);
-        assert!((2..500).contains(&series.runs.len()), "{}", series.runs.len());
-        for run in &series.runs {
-            assert!(!run.interrupted, "a run that was cut short is no repetition");
-            assert!(handler(run, ENTRY).count >= 200);
-        }
-        Left::assert_nothing();
+    // Of one run `ends::` has every signal.
+    let (signal, code) = (Signal::SIGTERM, exit::TERMINATED);
+    let line = format!(
+        "--module hids_testbed --handler {ENTRY} --builtin connect --operations 200 --repeat 500 \
+         -o {{}}/result.json"
+    );
+    let mut run = Started::run(&line, &[]);
+    eventually("the third run begins", || run.read("stderr").contains("run 3 of 500"));
+    run.signal(signal);
+    let ended = run.end();
+    ended.assert_code(code).assert_error(&[signal.as_str()]);
+    let series = saved(&run.path("result.json"), &ended.stdout);
+    assert!((2..500).contains(&series.runs.len()), "{}", series.runs.len());
+    for run in &series.runs {
+        assert!(!run.interrupted, "a run that was cut short is no repetition");
+        assert!(handler(run, ENTRY).count >= 200);
     }
+    Left::assert_nothing();
 }
 
 #[test]

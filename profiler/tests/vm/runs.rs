@@ -25,7 +25,7 @@ fn the_main_job_in_one_command() {
     let ended = Ended::of(
         profiler(&format!(
             "run --module hids_testbed {handlers} --builtin connect,bind,execve,open,ptrace,udp-recv \
-             --operations 150 --workers 2 --load-dir {MEMORY} --json"
+             --operations 110 --workers 2 --load-dir {MEMORY} --json"
         ))
         .arg(&file),
     );
@@ -67,8 +67,7 @@ fn two_digits_are_enough_for_who_wants_less_memory() {
     let run = |digits| {
         let folder = folder();
         let file = folder.path().join("result.json");
-        let line =
-            format!("run {CONNECT} --builtin connect --operations 3000 --precision {digits}");
+        let line = format!("run {CONNECT} --builtin connect --operations 600 --precision {digits}");
         let ended = Ended::of(profiler(&format!("{line} --json")).arg(&file));
         ended.assert_code(exit::OK);
         saved(file, &ended.stdout)
@@ -78,7 +77,7 @@ fn two_digits_are_enough_for_who_wants_less_memory() {
     let memory = (two.histogram.kernel_memory_bytes, three.histogram.kernel_memory_bytes);
     assert!(memory.0 * 2 < memory.1, "{memory:?}");
     let (two, three) = (&two.handlers[0], &three.handlers[0]);
-    assert_eq!((two.count, three.count), (3000, 3000));
+    assert_eq!((two.count, three.count), (600, 600));
     assert_whole(two);
     for bucket in &two.histogram.buckets {
         let width = bucket.to_ns - bucket.from_ns;
@@ -93,7 +92,7 @@ fn a_function_of_the_kernel_image() {
     testbed::load();
     let folder = folder();
     let file = folder.path().join("result.json");
-    let line = "run --handler __sys_connect --builtin connect --operations 5000 --workers 2 \
+    let line = "run --handler __sys_connect --builtin connect --operations 1000 --workers 2 \
                 --max-loss 50 --json";
     let ended = Ended::of(profiler(line).arg(&file));
     ended.assert_code(exit::OK);
@@ -101,7 +100,7 @@ fn a_function_of_the_kernel_image() {
     assert_eq!(profile.modules, []);
     assert_eq!(profile.handlers[0].module, None);
     let own = own_calls(&profile.loads).connect;
-    assert_eq!(own, 5000);
+    assert_eq!(own, 1000);
     assert_every_call(&profile.handlers[0], own);
 }
 
@@ -211,11 +210,11 @@ fn what_the_warm_up_saw_is_left_out() {
     let folder = folder();
     let file = folder.path().join("result.json");
     let line =
-        format!("run {CONNECT} --builtin connect --rate 200/s --warmup 4s --duration 3s --json");
+        format!("run {CONNECT} --builtin connect --rate 200/s --warmup 3s --duration 2s --json");
     let ended = Ended::of(profiler(&line).arg(&file));
     ended.assert_code(exit::OK);
     let profile = saved(file, &ended.stdout);
-    assert!(profile.warmup_ns >= 4_000_000_000, "{}", profile.warmup_ns);
+    assert!(profile.warmup_ns >= 3_000_000_000, "{}", profile.warmup_ns);
     let measured = &profile.handlers[0];
     let own = own_calls(&profile.loads).connect;
     assert_whole(measured);
@@ -278,12 +277,12 @@ fn two_runs_on_one_handler() {
     let named = |id: &u32| second.stderr.contains(&format!("(id {id})"));
     assert!(programs.iter().any(named), "{programs:?}: {second:?}");
 
-    let load = "--builtin connect --operations 3000 --allow-shared";
+    let load = "--builtin connect --operations 500 --allow-shared";
     let mut shared = Started::run(&format!("{CONNECT} {load} {json}"), &[]);
     let ended = shared.end();
     ended.assert_code(exit::OK);
     let profile = saved(shared.path("result.json"), &ended.stdout);
-    assert_eq!(profile.handlers[0].count, 3000);
+    assert_eq!(profile.handlers[0].count, 500);
     assert_whole(&profile.handlers[0]);
     let codes: Vec<&str> = profile.warnings.iter().map(|warning| warning.code.as_str()).collect();
     assert_eq!(codes, ["shared"]);
@@ -294,7 +293,7 @@ fn two_runs_on_one_handler() {
     let ended = first.end();
     ended.assert_code(exit::INTERRUPTED);
     let profile = saved(first.path("result.json"), &ended.stdout);
-    assert_eq!(profile.handlers[0].count, 3000);
+    assert_eq!(profile.handlers[0].count, 500);
     assert_whole(&profile.handlers[0]);
 }
 

@@ -160,7 +160,7 @@ fn counts_are_those_of_the_testbed() {
     daemon.wait_measuring();
     // Who asks connects, and was executed: both before it gets its answer.
     let (before, first) = (status(), Counters::calls());
-    assert!(load("--operations 150").status().unwrap().success());
+    assert!(load("--operations 50").status().unwrap().success());
     let (after, second) = (status(), Counters::calls());
     let build = build_id();
     for name in TEN {
@@ -169,7 +169,7 @@ fn counts_are_those_of_the_testbed() {
             let of = status.handlers.iter().find(|of| of.handler == name && of.build == build);
             of.map_or(0, |of| of.calls)
         };
-        assert!(counted >= 150, "{name}: {counted}");
+        assert!(counted >= 50, "{name}: {counted}");
         assert_eq!(calls(&after) - calls(&before), counted, "{name}: {after:?}");
         assert_eq!(of_build(&after, name, &build).lost, 0, "{name}");
     }
@@ -219,11 +219,9 @@ fn events_that_the_kernel_could_not_deliver_hide_no_module() {
     }
     let daemon = Daemon::start("\"testbed_inner\"", "1h");
     daemon.program.signal(Signal::SIGSTOP);
-    // More than fit into the socket, before and after that of the module.
-    let flood = || (0..3000).for_each(|_| fs::write("/sys/module/kernel/uevent", "add").unwrap());
-    flood();
+    // More than fit into the socket, before that of the module.
+    (0..1000).for_each(|_| fs::write("/sys/module/kernel/uevent", "add").unwrap());
     testbed::insert(&testbed::file());
-    flood();
     daemon.program.signal(Signal::SIGCONT);
     daemon.wait_measuring();
     assert!(daemon.log().contains("looking at all modules"), "{}", daemon.log());
@@ -234,12 +232,12 @@ fn events_that_the_kernel_could_not_deliver_hide_no_module() {
 #[test]
 #[ignore = "VM 6.1: not about the kernel"]
 fn a_driver_is_replaced_again_and_again_under_load_and_loses_no_call() {
-    let times = times("PROFILER_VM_UPGRADES", 4);
+    let times = times("PROFILER_VM_UPGRADES", 3);
     put_back();
     let out = folder();
     let files = [testbed::file(), other_build(out.path())];
     let daemon = Daemon::start("\"testbed_inner\", \"connect_*\", \"bind_*\"", "1h");
-    let _load = Background(load("--duration 3600s --rate 50/s").spawn().unwrap());
+    let _load = Background(load("--duration 3600s --rate 20/s").spawn().unwrap());
     let mut builds: Vec<String> = Vec::new();
     // Calls of `connect_syscall_handler`, while it was measured for sure, and in all.
     let (mut at_least, mut at_most) = ([0; 2], [0; 2]);
@@ -371,7 +369,7 @@ fn metric(name: &str, words: &[&str]) -> Option<f64> {
 
 /// A handler that is called without a break takes more than the budget; when the load is over it is measured again.
 #[test]
-#[ignore = "VM 6.1: not about the kernel"]
+#[ignore = "VM 6.1, virtual time"]
 fn a_handler_above_max_overhead_is_shed_and_taken_up_after_the_load() {
     testbed::load();
     let folder = folder();
@@ -593,7 +591,7 @@ fn a_terminal_shows_what_the_daemon_does() {
     daemon.wait_measuring();
     testbed::trigger("nested 20");
     let program = env!("CARGO_BIN_EXE_profiler");
-    let line = format!("stty rows 30 cols 140; timeout -s INT 15 {program} status; stty -a");
+    let line = format!("stty rows 30 cols 140; timeout -s INT 8 {program} status; stty -a");
     let text = Ended::of(Command::new("script").args(["-qec", &line, "/dev/null"])).stdout;
     assert!(text.matches("TP99 [us]").count() >= 2, "drawn again and again: {text:?}");
     assert!(text.contains(INNER) && text.contains("measuring"), "{text:?}");

@@ -50,11 +50,15 @@ fn bracketed() -> (Status, [Counters; 2]) {
     (status(), [before, Counters::calls()])
 }
 
-/// `PROFILER_VM_SCRAPE` seconds of the six loads: the testbed's counts, the daemon's and those in Prometheus.
+/// `PROFILER_VM_SCRAPE` seconds of the six loads, by hand: the testbed's counts, the daemon's and those in Prometheus. `serve::`
+/// compares the daemon with the testbed, and a test of this machine Prometheus with what the daemon exposes.
 #[test]
 #[ignore = "VM 6.1: not about the kernel"]
 fn prometheus_has_the_counts_of_the_testbed() {
-    let seconds = times("PROFILER_VM_SCRAPE", 10);
+    let seconds = times("PROFILER_VM_SCRAPE", 0);
+    if seconds == 0 {
+        return println!("not without PROFILER_VM_SCRAPE");
+    }
     testbed::load();
     let daemon = Daemon::scraped("\"*_handler\"", "24h");
     daemon.wait_measuring();
@@ -171,7 +175,7 @@ impl Phase {
 #[test]
 #[ignore = "VM 6.1, virtual time"]
 fn sixty_handlers_cost_little_and_their_memory_stays() {
-    let (quiet, soak) = (times("PROFILER_VM_IDLE", 240), times("PROFILER_VM_SOAK", 20));
+    let (quiet, soak) = (times("PROFILER_VM_IDLE", 240), times("PROFILER_VM_SOAK", 8));
     testbed::load();
     let sixty = format!("\"{}\", \"testbed_trivial_*\", {INNER:?}", TEN[..9].join("\", \""));
     let daemon = Daemon::scraped(&sixty, "1m");

@@ -65,11 +65,11 @@ fn a_live_tree_has_every_call_and_tracefs_is_as_it_was_found() {
     testbed::load();
     let found = found();
     let before = Counters::calls().of(HANDLER);
-    let report = json(&format!("{EXPLAIN} --operations 200"));
+    let report = json(&format!("{EXPLAIN} --operations 50"));
     let calls = Counters::calls().of(HANDLER) - before;
     let handler = whole(&report);
     println!("{}", serde_json::to_string(&report["recordings"]).unwrap());
-    assert!(calls >= 200, "{calls}");
+    assert!(calls >= 50, "{calls}");
     assert_eq!(figure(&handler["calls"][0]), calls, "{report}");
     let losses = &report["recordings"][0]["losses"];
     for lost in ["lost", "overrun", "in_flight", "unpaired_exits"] {
@@ -88,10 +88,10 @@ fn a_live_tree_has_every_call_and_tracefs_is_as_it_was_found() {
 
     // The handler sleeps until a process has ended, and other tasks run on its CPU meanwhile.
     let report = json(
-        "explain --live --handler call_usermodehelper_exec --builtin call-usermodehelper --operations 4",
+        "explain --live --handler call_usermodehelper_exec --builtin call-usermodehelper --operations 2",
     );
     let handler = whole(&report);
-    assert!(figure(&handler["calls"][0]) >= 4, "{report}");
+    assert!(figure(&handler["calls"][0]) >= 2, "{report}");
     assert!(self::names(handler).contains(&"schedule"), "{report}");
 
     assert_as_found(&found);
@@ -104,7 +104,7 @@ fn calls_in_a_live_tree_are_whole_where_events_were_dropped() {
     testbed::load();
     let before = Counters::calls().of(HANDLER);
     let ended = Ended::of(&mut profiler(&format!(
-        "{EXPLAIN} --operations 3000 --trace-buffer 8 --format json"
+        "{EXPLAIN} --operations 1000 --trace-buffer 8 --format json"
     )));
     let calls = Counters::calls().of(HANDLER) - before;
     // Nothing may be left, or so little that no call is whole.
@@ -156,20 +156,16 @@ fn a_live_tree_that_cannot_be_is_refused() {
     refused(&of("testbed_notrace"), exit::NO_TARGET, &["`testbed_notrace`", "notrace"]);
     assert_as_found(&found);
 
-    // Another tool has the tracer, or has limited it.
+    // Another tool has the tracer, or has limited it. Of all functions it would be half a minute here.
     let instance = Path::new("/sys/kernel/tracing/instances/other");
     fs::create_dir(instance).unwrap();
     let tracer = instance.join("current_tracer");
-    let has_own = fs::write(&tracer, "function_graph").is_ok();
+    let has_own = fs::write(&tracer, "blk").is_ok();
     if !has_own {
-        fs::write("/sys/kernel/tracing/current_tracer", "function_graph").unwrap();
+        fs::write("/sys/kernel/tracing/current_tracer", "blk").unwrap();
     }
     let ended = Ended::of(&mut profiler(EXPLAIN));
-    ended.assert_code(exit::CANNOT_MEASURE).assert_error(&[
-        "current_tracer",
-        "function_graph",
-        "echo nop",
-    ]);
+    ended.assert_code(exit::CANNOT_MEASURE).assert_error(&["current_tracer", "blk", "echo nop"]);
     assert_eq!(
         fs::read_to_string(LIMIT).unwrap().lines().filter(|l| !l.starts_with('#')).count(),
         0

@@ -63,8 +63,9 @@ pub(super) struct Boot {
     pub(super) part: usize,
 }
 
-/// Most tests in one VM. More are split among VMs that run side by side, each on one CPU of this machine.
-const PART: usize = 54;
+/// Most tests in one VM. More are split among VMs that run side by side, each on one CPU of this machine; a boot takes as long
+/// as ten tests.
+const PART: usize = 100;
 
 impl Boot {
     /// The name of the VM.
