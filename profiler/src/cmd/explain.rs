@@ -10,7 +10,7 @@ use crate::export::verdict::refusal;
 use crate::kernel::privileges;
 use crate::probe;
 use crate::progress::Progress;
-use crate::recording::Backend;
+use crate::recording::{Backend, Recording};
 use crate::run::{self, Measured, Options};
 use crate::terminal::say;
 use crate::verdict::{Run, Sides};
@@ -34,12 +34,18 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
         Sides::new(base, candidate, &args.allow_different, false)
             .map_err(|why| Failure::new(exit::NOT_COMPARABLE, refusal(&why)))?;
     }
-    let recordings: Vec<NamedRuns<'_>> = recordings.iter().map(recording).collect();
+    let runs = |of| runs_of(of, args.handler.as_deref());
+    let recordings: Vec<NamedRuns<'_>> = recordings.iter().map(runs).collect();
     deliver(args, output, &recordings, Vec::new())
 }
 
-fn recording((name, runs): &(String, Vec<Run>)) -> NamedRuns<'_> {
-    NamedRuns { name: name.clone(), runs: runs.iter().map(|run| &run.recording).collect() }
+/// The runs whose table has the handler, if there are any: a gate measures it under one load, and other loads call it, too.
+fn runs_of<'a>((name, runs): &'a (String, Vec<Run>), handler: Option<&str>) -> NamedRuns<'a> {
+    let all = || runs.iter().map(|run| &run.recording);
+    let has = |run: &&Recording| run.handlers.iter().any(|found| Some(&*found.name) == handler);
+    let of_handler: Vec<&Recording> = all().filter(has).collect();
+    let runs = if of_handler.is_empty() { all().collect() } else { of_handler };
+    NamedRuns { name: name.clone(), runs }
 }
 
 /// Traces a handler under a load. What was traced until a signal, or under a load that failed, is shown before

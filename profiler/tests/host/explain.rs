@@ -155,6 +155,20 @@ fn a_table_of_other_sums_is_told() {
     assert!(text.contains(note), "{text}");
 }
 
+/// A gate's recordings have a handler in the table of one load alone.
+#[test]
+fn a_handler_is_explained_by_the_runs_that_have_it_in_their_table() {
+    let bench = Bench::new();
+    let mut first = recording(10, 0, 9);
+    first.handlers = vec![handler(&measure("connect_handler", &[200; 10]))];
+    let mut other = recording(7, 0, 10);
+    other.handlers.clear();
+    Series::new("baseline", vec![first, other]).write(&bench.path("two.json")).unwrap();
+    let text = bench.passes("two.json --handler connect_handler");
+    assert!(text.contains("(10 calls, 1 run)") && !text.contains("note:"), "{text}");
+    assert!(bench.passes("two.json --handler kmalloc").contains("(17 calls, 2 runs)"));
+}
+
 #[test]
 fn json_is_that_of_the_schema() {
     let bench = Bench::new();
