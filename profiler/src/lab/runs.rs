@@ -2,11 +2,12 @@
 //!
 //! No run depends on another, so any number goes on side by side, and each repeats to the bit.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use profiler_vm::{Accel, Interrupts, Time};
@@ -119,24 +120,34 @@ impl<'a> Lab<'a> {
         let pairs: Vec<(Side, u32)> =
             placements.flat_map(|number| sides.iter().map(move |side| (*side, number))).collect();
         for pairs in pairs.chunks(CHUNK) {
-            let (installed, failure) =
-                parallel(pairs, self.settings.jobs, |(side, number)| self.install(*side, *number));
-            measured.failure = failure;
-            let each = |installed| groups(jobs).map(move |group| (installed, group));
-            let runs: Vec<(&Installed, &[Job])> = installed.iter().flat_map(each).collect();
-            let (recordings, failure) =
-                parallel(&runs, self.settings.jobs, |(installed, group)| {
-                    group.iter().for_each(|_| on_run());
-                    Ok((installed.side, self.run(installed, group, &without)?))
+            let installed: Vec<OnceLock<Option<Installed>>> =
+                pairs.iter().map(|_| OnceLock::new()).collect();
+            let (done, failure) =
+                parallel(&steps(pairs.len(), jobs), self.settings.jobs, |step| match *step {
+                    Step::Install(at) => {
+                        let (side, number) = pairs[at];
+                        let (done, failure) = match self.install(side, number) {
+                            Ok(done) => (Some(done), None),
+                            Err(failure) => (None, Some(failure)),
+                        };
+                        // Else its runs would wait.
+                        let _ = installed[at].set(done);
+                        failure.map_or(Ok(None), Err)
+                    }
+                    Step::Run(at, group) => {
+                        let Some(installed) = installed[at].wait() else { return Ok(None) };
+                        group.iter().for_each(|_| on_run());
+                        Ok(Some((installed.side, self.run(installed, group, &without)?)))
+                    }
                 });
-            for (side, recordings) in recordings {
+            for (side, recordings) in done.into_iter().flatten() {
                 match side {
                     Side::Baseline => measured.baseline.extend(recordings),
                     Side::Candidate => measured.candidate.extend(recordings),
                 }
             }
-            measured.failure = measured.failure.or(failure);
-            for installed in &installed {
+            measured.failure = failure;
+            for installed in installed.iter().flat_map(OnceLock::get).flatten() {
                 // Else they go with the folder of all.
                 let _ = fs::remove_dir_all(&installed.folder);
             }
@@ -451,6 +462,26 @@ impl<'a> Lab<'a> {
 /// The jobs that share a restore.
 fn groups(jobs: &[Job]) -> impl Iterator<Item = &[Job]> {
     jobs.chunk_by(|one, next| one.together && next.together)
+}
+
+/// What a machine is started for.
+enum Step<'a> {
+    Install(usize),
+    /// Jobs on the build that was installed so.
+    Run(usize, &'a [Job]),
+}
+
+/// All steps for so many builds, in an order in which no CPU waits: each is installed before the runs of the one before it begin, and
+/// the longest run, of the jobs that share a guest, comes before the others.
+fn steps(builds: usize, jobs: &[Job]) -> Vec<Step<'_>> {
+    let mut steps: Vec<Step<'_>> = (0..builds.min(1)).map(Step::Install).collect();
+    for at in 0..builds {
+        steps.extend((at + 1 < builds).then_some(Step::Install(at + 1)));
+        let mut groups: Vec<&[Job]> = groups(jobs).collect();
+        groups.sort_by_key(|group| Reverse(group.len()));
+        steps.extend(groups.into_iter().map(|group| Step::Run(at, group)));
+    }
+    steps
 }
 
 /// The names of a group's loads.

@@ -25,6 +25,9 @@ const OPERATIONS: u64 = 1_000;
 /// The same of loads that take a thousand times as long: all figures but TP99.
 const OPERATIONS_IF_SLOW: u64 = 60;
 
+/// The same of loads that start a process or a thread, or that connect and accept: each takes as long as twenty others. All figures.
+const OPERATIONS_IF_LONG: u64 = 200;
+
 /// The same of general loads, which are judged by what an operation costs: a call that refills random numbers comes after at
 /// most some fifty.
 const OPERATIONS_IF_GENERAL: u64 = 200;
@@ -210,6 +213,10 @@ impl Session {
             let name = part(kernel, load.kind);
             let operations = match load.kind {
                 _ if load.is_general() => OPERATIONS_IF_GENERAL,
+                BuiltinKind::Execve
+                | BuiltinKind::Setsid
+                | BuiltinKind::Exit
+                | BuiltinKind::Accept => OPERATIONS_IF_LONG,
                 kind if is_slow(kind) => OPERATIONS_IF_SLOW,
                 _ => OPERATIONS,
             };

@@ -138,22 +138,45 @@ pub(super) fn own_session_dying_with_parent(
     unsafe { command.pre_exec(prepare) };
 }
 
-/// Forks a child that calls `setsid` and ends, and waits for it.
+/// Starts a process that calls `setsid` and ends, and waits for it.
 pub(crate) fn setsid_in_child() -> io::Result<ExitStatus> {
     // SAFETY: setsid takes nothing.
-    in_child(|| i32::from(unsafe { libc::setsid() } < 0))
+    ended(spawn(|| i32::from(unsafe { libc::setsid() } < 0) as isize)?)
+}
+
+/// Starts a process that ends at once, and waits for it.
+pub(super) fn spawn_noop() -> io::Result<()> {
+    ended(spawn(|| 0)?).map(drop)
+}
+
+/// Starts a process that ends with what `work` says, which has to be async-signal-safe and must not fault. It shares this one's
+/// memory, which waits until it has ended, as `posix_spawn` does before the child executes a program. A copy of the memory would
+/// take longer the more there is.
+fn spawn(work: fn() -> isize) -> io::Result<libc::pid_t> {
+    /// Enough for a system call.
+    const STACK_BYTES: usize = 16 << 10;
+    let mut stack = vec![0_u8; STACK_BYTES];
+    let flags = CloneFlags::CLONE_VM | CloneFlags::CLONE_VFORK;
+    // SAFETY: the child has a stack of its own, does what is async-signal-safe alone, and has ended when the call returns.
+    let child =
+        unsafe { nix::sched::clone(Box::new(work), &mut stack, flags, Some(libc::SIGCHLD)) };
+    Ok(child?.as_raw())
 }
 
 /// Forks a child that ends with what `work` says, and waits for it. `work` has to be async-signal-safe: other threads may hold
-/// locks.
+/// locks. It may fault: one that shares this process's memory would end it, too, before Linux 5.16.
 pub(super) fn in_child(work: fn() -> i32) -> io::Result<ExitStatus> {
     // SAFETY: the child calls `work` and _exit alone, which are async-signal-safe.
-    let child = match unsafe { libc::fork() } {
-        -1 => return Err(io::Error::last_os_error()),
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
         // SAFETY: as above.
         0 => unsafe { libc::_exit(work()) },
-        child => child,
-    };
+        child => ended(child),
+    }
+}
+
+/// Waits until a child has ended.
+fn ended(child: libc::pid_t) -> io::Result<ExitStatus> {
     let mut status = 0;
     loop {
         // SAFETY: the status is a valid place for the call to write to.
@@ -165,20 +188,6 @@ pub(super) fn in_child(work: fn() -> i32) -> io::Result<ExitStatus> {
             return Err(error);
         }
     }
-}
-
-/// Starts a process that shares this one's memory, which waits until it has ended, as `posix_spawn` does before the child
-/// executes a program. A copy of the memory would take longer the more there is.
-pub(super) fn spawn_noop() -> io::Result<()> {
-    /// Enough for a function that does nothing.
-    const STACK_BYTES: usize = 16 << 10;
-    let mut stack = vec![0_u8; STACK_BYTES];
-    let flags = CloneFlags::CLONE_VM | CloneFlags::CLONE_VFORK;
-    // SAFETY: the child has a stack of its own, does nothing, and has ended when the call returns.
-    let child =
-        unsafe { nix::sched::clone(Box::new(|| 0), &mut stack, flags, Some(libc::SIGCHLD)) }?;
-    nix::sys::wait::waitpid(child, None)?;
-    Ok(())
 }
 
 /// The error of a system call that failed.

@@ -22,7 +22,7 @@ pub(super) struct Placed {
     pub(super) change: f64,
     /// Lowest and highest difference.
     pub(super) ends: [f64; 2],
-    /// What a single call makes, which is not in the change.
+    /// What a single call makes, or of an operation what is no build's, which is not in the change.
     pub(super) one_call: f64,
 }
 
@@ -59,10 +59,20 @@ fn mean(observed: &[Option<Observed>], runs: &[usize]) -> Option<Observed> {
         value: mean(|it| it.value),
         resolution: mean(|it| it.resolution),
         beside: [mean(|it| it.beside[0]), mean(|it| it.beside[1])],
+        outside: found.iter().all(|it| it.outside.is_some()).then(|| {
+            [
+                mean(|it| it.outside.map_or(0.0, |it| it[0])),
+                mean(|it| it.outside.map_or(0.0, |it| it[1])),
+            ]
+        }),
     })
 }
 
-/// Candidate minus baseline, less what a single call makes.
+/// Instructions of an operation that are no news: the driver's functions run before the first operation, too.
+const NOTHING: f64 = 0.5;
+
+/// Candidate minus baseline, less what a single call makes, or less what an operation takes more outside of the driver's functions if
+/// that may be.
 ///
 /// Calls come in kinds, such as those that refill a cache, and where a run begins in a cache's cycle decides whether 10 or 11 of
 /// 1,000 do: a percentile between two kinds jumps by their distance for one call. So one call may lie on the other side. If that
@@ -70,6 +80,11 @@ fn mean(observed: &[Option<Observed>], runs: &[usize]) -> Option<Observed> {
 /// candidate: what is left of the change is by how much this fails. Two calls more, or a jump of the candidate's own, stay.
 fn difference([base, candidate]: &[Observed; 2]) -> f64 {
     let change = candidate.value - base.value;
+    if let (Some([was, most]), Some([is, _])) = (base.outside, candidate.outside)
+        && (NOTHING..=most).contains(&(is - was).abs())
+    {
+        return change - (is - was);
+    }
     let [before, after] = if change > 0.0 { [0, 1] } else { [1, 0] };
     let left = f64::max(
         (candidate.beside[before] - base.value).abs(),
@@ -83,7 +98,22 @@ mod tests {
     use super::*;
 
     fn observed(value: f64, beside: [f64; 2]) -> Observed {
-        Observed { value, resolution: 0.0, beside }
+        Observed { beside, ..Observed::exact(value) }
+    }
+
+    #[test]
+    fn what_an_operation_takes_outside_of_the_driver_is_no_builds_unless_it_is_much() {
+        let of = |value: f64, outside: f64| Observed {
+            outside: Some([outside, outside * 0.002]),
+            ..Observed::exact(value)
+        };
+        let base = of(4_300.0, 50_000.0);
+        assert_eq!(difference(&[base, of(4_250.0, 49_933.0)]), 17.0);
+        assert_eq!(difference(&[base, of(4_417.0, 50_100.0)]), 17.0);
+        assert_eq!(difference(&[base, of(4_418.0, 50_101.0)]), 118.0);
+        assert_eq!(difference(&[base, of(4_182.0, 49_899.0)]), -118.0);
+        assert_eq!(difference(&[base, of(4_300.0, 49_999.9)]), 0.0, "a tenth of an instruction");
+        assert_eq!(difference(&[base, Observed::exact(4_250.0)]), -50.0, "not known of both");
     }
 
     #[test]

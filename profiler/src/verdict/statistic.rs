@@ -47,6 +47,9 @@ pub struct Observed {
     pub resolution: f64,
     /// Of a percentile the call before it and the call after it; else its value.
     pub beside: [f64; 2],
+    /// Of an operation the instructions outside of the driver's functions, and by how many they may differ between builds that do the
+    /// same there, if that is known.
+    pub outside: Option<[f64; 2]>,
 }
 
 impl Observed {
@@ -64,12 +67,12 @@ impl Observed {
         let rank = stats::nearest_rank(count, quantile)?;
         let beside = [rank.saturating_sub(1), rank.saturating_add(1)]
             .map(|rank| stats::at_rank(buckets, rank).map_or(value as f64, |value| value as f64));
-        Some(Self { value: value as f64, resolution, beside })
+        Some(Self { resolution, beside, ..Self::exact(value as f64) })
     }
 
     /// A value that is no percentile.
     pub(super) fn exact(value: f64) -> Self {
-        Self { value, resolution: 0.0, beside: [value; 2] }
+        Self { value, resolution: 0.0, beside: [value; 2], outside: None }
     }
 }
 

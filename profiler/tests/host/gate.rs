@@ -9,7 +9,9 @@ use profiler::load::{
     BuiltinKind, CpuTime, Latency, LoadFailure, LoadSpec, LoadStatus, OperationTimes,
 };
 use profiler::recording::call_tree::{CallTree, TreeFunction, TreeNode, TreePlace};
-use profiler::recording::{Clock, DriverCost, Meter, Recording, Series, SeriesPosition};
+use profiler::recording::{
+    Clock, DriverCost, Meter, OperationPercentile, Recording, Series, SeriesPosition,
+};
 use profiler::verdict::{self, Outcome, Rule, Run, Sides};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -1252,6 +1254,40 @@ fn further_placements_are_measured_of_what_differs_until_it_is_clear() {
     assert!(!is_open(varies(), &budget("*:tp50<403 instructions")));
     let samples = slower(5.0);
     assert!(!is_open(samples, &Rule::default()), "no placements");
+}
+
+/// Runs of one load by placement: the mean of an operation, and its TP99.
+fn operations(is_candidate: bool, placements: &[(f64, u64)]) -> Vec<Run> {
+    let run = |(boot, (mean, tail)): (u32, &(f64, u64))| {
+        let mut recording = with_check("accept", "accept_handler", false, i64::from(boot));
+        let part = Some("accept".to_owned());
+        recording.place = Some(SeriesPosition { boot, order: u32::from(is_candidate), part });
+        let cost = &mut recording.driver_costs[0];
+        (cost.without_ns, cost.with_ns, cost.elsewhere) = (52_000.0, *mean, Some(0.0));
+        let (before, behind) = (*tail, *tail);
+        cost.tail = vec![OperationPercentile { percent: 99, instructions: *tail, before, behind }];
+        recording
+    };
+    named((0..).zip(placements).map(run).collect())
+}
+
+#[test]
+fn what_an_operation_takes_outside_of_the_driver_is_told_from_what_changed() {
+    let of = |base: &[(f64, u64)], candidate: &[(f64, u64)]| {
+        let (base, candidate) = (operations(false, base), operations(true, candidate));
+        let sides = [&base[..], &candidate[..]];
+        (is_open_of(sides, &Rule::default()), judged(sides, "avg=0.5%,tail=0.5%").outcome)
+    };
+    let base = [(57_000.0, 60_000); 3];
+    let same = |means: [f64; 3]| means.map(|mean| (mean, 60_000));
+    assert_eq!(of(&base[..1], &[(57_090.0, 60_000)]), (false, Outcome::Pass));
+    assert_eq!(of(&base[..1], &[(57_200.0, 60_000)]), (true, Outcome::Fail), "a new hook");
+    assert_eq!(of(&base, &same([57_090.0, 57_000.0, 56_910.0])), (false, Outcome::Pass));
+    assert_eq!(of(&base, &same([57_200.0, 57_200.0, 56_910.0])), (true, Outcome::Fail));
+    let tails = |tails: [u64; 3]| tails.map(|tail| (57_000.0, tail));
+    assert_eq!(of(&base[..1], &[(57_000.0, 61_000)]), (false, Outcome::Pass), "2 %");
+    assert_eq!(of(&base, &tails([63_000, 60_000, 60_000])), (false, Outcome::Pass));
+    assert_eq!(of(&base, &tails([63_000, 63_000, 60_000])), (true, Outcome::Fail));
 }
 
 /// Calls of a build take one of two values by placement, the candidate's the higher one more often.

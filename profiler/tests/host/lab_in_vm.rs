@@ -527,6 +527,31 @@ fn a_qemu_that_does_not_take_the_plugin_is_named_with_the_remedy() {
     assert_ends(script, exit::CANNOT_MEASURE, 0, &parts);
 }
 
+/// Processes that a load starts copy nothing that the lab itself has left: with a driver and without it, and in each placement,
+/// they find the same descriptors and memory.
+#[test]
+#[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]
+fn what_a_driver_adds_to_a_process_is_the_drivers() {
+    let folder = tempfile::tempdir().unwrap();
+    let loads = [("setsid", "ksys_setsid"), ("fork", "kernel_clone"), ("mmap", "ksys_mmap_pgoff")];
+    for (load, called) in loads {
+        let file = folder.path().join(load);
+        let mut command = profiler();
+        command.arg("lab").arg("--kernel").arg(given("PROFILER_LAB_KERNEL"));
+        command.args(["--quiet", "--builtin", load, "--handler", called]);
+        command.arg("--module").arg(baseline());
+        command.args(["--operations", "30", "--placements", "3", "--json"]).arg(&file);
+        succeed(command);
+        let series = Series::read(&file).unwrap();
+        let added: Vec<f64> =
+            series.runs.iter().map(|run| run.driver_costs[0].added_ns()).collect();
+        println!("{load}: {added:?}");
+        assert_eq!(added.len(), 3);
+        // The testbed has no hook there.
+        assert!(added.iter().all(|added| added.abs() < 500.0), "{load}: {added:?}");
+    }
+}
+
 /// Each script breaks the second of three runs; the first is saved.
 #[test]
 #[ignore = "boots VMs: `cargo xtask test --boot lab` has what that needs"]

@@ -168,7 +168,13 @@ fn changed(record: &ChangeRecord, limit: Threshold, shown: Shown, clock: Clock) 
     };
     if let (Some(placements), Some(ends)) = (record.placements, record.change_bounds) {
         let faster = if matches!(shown, Shown::Faster { .. }) { "faster: " } else { "" };
-        let one_call = record.one_call.map_or("", |_| " but for one call");
+        let one_call = match record.one_call {
+            None => String::new(),
+            Some(_) if record.statistic != Statistic::Avg => " but for one call".to_owned(),
+            // What is as small is no news.
+            Some(outside) if outside.abs() < 0.5 => String::new(),
+            Some(outside) => format!(" but for {outside:+.1} outside of the driver's functions"),
+        };
         let ends = ends.map(|end| format!("{end:+.1}"));
         let places = by_placement(&format!(", {}", ends[0]), ends, placements);
         return format!("{faster}{change}{one_call}{places}, {limit}");

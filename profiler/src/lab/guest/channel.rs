@@ -127,6 +127,9 @@ mod clock {
     /// Ticks in which an interrupt that came last is done.
     const MARGIN: u64 = 200_000;
 
+    /// Instructions of a turn of the loop that waits: QEMU translates it as one block.
+    const TURN: u64 = 128;
+
     pub(super) fn read() -> u64 {
         // SAFETY: reads the CPU's counter, which user space may.
         unsafe { _rdtsc() }
@@ -136,6 +139,22 @@ mod clock {
     pub(super) fn align(at: u64) {
         let mut now = read();
         while now < at {
+            // Half of what is left, as interrupts take ticks, too. A NOP takes QEMU next to nothing, and to read the counter much.
+            let turns = ((at - now) / 2 / TURN).max(1);
+            // SAFETY: counts down in a register.
+            unsafe {
+                asm!(
+                    "2:",
+                    ".rept {nops}",
+                    "nop",
+                    ".endr",
+                    "dec {turns}",
+                    "jnz 2b",
+                    nops = const TURN - 2,
+                    turns = inout(reg) turns => _,
+                    options(nomem, nostack)
+                );
+            }
             now = read();
         }
         let left = (at + MARGIN).saturating_sub(now);

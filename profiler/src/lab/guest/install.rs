@@ -25,11 +25,9 @@ const LOG_LINES: usize = 5;
 
 /// Loads the modules; gives the facts of the last, and the symbols of all modules.
 pub(super) fn install(install: &Install, files: &[u8]) -> Result<(Answer, Vec<u8>), Failure> {
-    let history = placement::make(install.placement).map_err(|error| {
+    placement::make(install.placement).map_err(|error| {
         internal(format!("cannot make placement {}: {error}", install.placement))
     })?;
-    // It stays as long as the guest.
-    std::mem::forget(history);
     for module in &install.modules {
         let [at, bytes] = module.bytes.map(|number| usize::try_from(number).unwrap_or(usize::MAX));
         let file = files.get(at..).and_then(|rest| rest.get(..bytes));

@@ -43,9 +43,9 @@ pub fn run() -> Result<(), Failure> {
     let prepared = init::prepare().and_then(|()| Channel::open());
     let mut channel = prepared.map_err(|error| internal(format!("the guest: {error}")))?;
     let booted = Answer::Booted(Box::new(host::collect()));
-    let symbols = std::fs::read("/proc/kallsyms");
+    let symbols = std::fs::read("/proc/kallsyms").unwrap_or_default();
     let mut log = Log::from_here();
-    stand_by(&mut channel, &mut log, &booted, &symbols.unwrap_or_default())?;
+    stand_by(&mut channel, &mut log, &booted, symbols)?;
     loop {
         // From a snapshot these are other jobs than before.
         let jobs = match channel.jobs() {
@@ -60,7 +60,7 @@ pub fn run() -> Result<(), Failure> {
                 do_job(job, &channel).unwrap_or_else(|failure| (failed(&failure), Vec::new()));
             match unless_warned(&mut log, answer) {
                 answer @ Answer::Installed(_) => {
-                    stand_by(&mut channel, &mut log, &answer, &attachment)?;
+                    stand_by(&mut channel, &mut log, &answer, attachment)?;
                 }
                 answer => channel.answer(&answer, &attachment),
             }
@@ -76,14 +76,16 @@ fn stand_by(
     channel: &mut Channel,
     log: &mut Log,
     answer: &Answer,
-    attachment: &[u8],
+    attachment: Vec<u8>,
 ) -> Result<(), Failure> {
     let of_child = |errno: Errno| internal(format!("the process of the load: {}", errno.desc()));
     // SAFETY: the first process has one thread, so that the child may do all that it could.
     match unsafe { fork() }.map_err(of_child)? {
         ForkResult::Parent { child } => waitpid(child, None).map(drop).map_err(of_child),
         ForkResult::Child => {
-            channel.answer(answer, attachment);
+            channel.answer(answer, &attachment);
+            // With a driver and without it the load finds the same memory: what is copied or mapped takes instructions.
+            drop(attachment);
             if let Ok([Job::Count(runs)]) = channel.jobs().as_deref() {
                 let loads = runs.iter().map(load::count).collect::<Result<_, Failure>>();
                 let answer = loads.map_or_else(|it| failed(&it), Answer::Counted);

@@ -9,12 +9,10 @@ use std::io;
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd as _;
 
-/// What a placement has made, which stays.
-#[derive(Default)]
-pub(super) struct History {
-    _files: Vec<File>,
-    _sockets: Vec<UdpSocket>,
-}
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, raise};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{ForkResult, fork};
 
 /// For each number of a placement: processes that were started, files that are open, sockets that are connected, and filters,
 /// whose code the kernel puts where it puts modules. The counts have no factor in common with the objects of a page.
@@ -23,27 +21,44 @@ const FILES: u32 = 13;
 const SOCKETS: u32 = 11;
 const FILTERS: u32 = 3;
 
-/// Makes the history of the placement `number`; that of 0 is empty.
+/// Makes the history of the placement `number`; that of 0 is empty. What stays is held by a process of its own, as long as the
+/// guest runs: each process that the load starts would copy the descriptors, and take longer the higher the number.
 ///
 /// # Errors
 /// If the kernel refuses a part of it.
-pub(super) fn make(number: u32) -> io::Result<History> {
-    let mut history = History::default();
+pub(super) fn make(number: u32) -> io::Result<()> {
+    // SAFETY: the first process has one thread, so that the child may do all that it could.
+    match unsafe { fork() }? {
+        ForkResult::Parent { child } => match waitpid(child, Some(WaitPidFlag::WUNTRACED))? {
+            WaitStatus::Stopped(..) => Ok(()),
+            WaitStatus::Exited(_, errno) => Err(Errno::from_raw(errno).into()),
+            other => Err(io::Error::other(format!("{other:?}"))),
+        },
+        ForkResult::Child => {
+            let held = hold(number);
+            let stopped = held.as_ref().is_ok_and(|_| raise(Signal::SIGSTOP).is_ok());
+            let errno = held.err().and_then(|error| error.raw_os_error());
+            std::process::exit(if stopped { 0 } else { errno.unwrap_or(libc::EIO) })
+        }
+    }
+}
+
+fn hold(number: u32) -> io::Result<(Vec<File>, Vec<UdpSocket>)> {
     for _ in 0..number * PROCESSES {
         crate::load::setsid_in_child()?;
     }
-    for file in 0..number * FILES {
-        history._files.push(File::create(format!("/run/placement-{file}"))?);
-    }
-    for socket in 0..number * SOCKETS {
+    let file = |file| File::create(format!("/run/placement-{file}"));
+    let files = (0..number * FILES).map(file).collect::<io::Result<_>>()?;
+    let socket = |socket| {
         let made = UdpSocket::bind("127.0.0.1:0")?;
         made.connect("127.0.0.1:9")?;
         if socket < number * FILTERS {
             attach_filter(&made)?;
         }
-        history._sockets.push(made);
-    }
-    Ok(history)
+        Ok(made)
+    };
+    let sockets = (0..number * SOCKETS).map(socket).collect::<io::Result<_>>()?;
+    Ok((files, sockets))
 }
 
 /// A filter that takes each packet: the kernel compiles it to code of its own.
