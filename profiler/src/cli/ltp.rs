@@ -9,8 +9,8 @@ use super::{Names, one_of};
 use crate::load::ltp::Runner;
 
 const RUNNERS: Names<Runner> = &[
-    ("direct", Runner::Direct, "This program reads the list and runs it"),
-    ("kirk", Runner::Kirk, "LTP's runner"),
+    ("direct", Runner::Direct, "This program, with the hits of each test"),
+    ("kirk", Runner::Kirk, "LTP's runner, called as a command"),
 ];
 
 /// Load profiles and LTP.
@@ -36,7 +36,7 @@ pub struct LtpArgs {
     /// Where LTP is installed [default: LTPROOT, or /opt/ltp].
     #[arg(long = "ltp-root", value_name = "DIR")]
     pub root: Option<PathBuf>,
-    /// What runs the tests [default: kirk if a supported version is installed, else direct].
+    /// What runs the tests [default: direct].
     #[arg(long = "ltp-runner", value_parser = one_of(RUNNERS))]
     pub runner: Option<Runner>,
     /// Timeout of one test, after which it is killed.

@@ -48,8 +48,6 @@ pub enum CheckId {
     Memlock,
     /// The Linux Test Project.
     Ltp,
-    /// LTP's runner.
-    Kirk,
     /// A virtual machine to measure in.
     Qemu,
 }
@@ -108,7 +106,6 @@ impl CheckId {
             Self::Lockdown => "open to tracing (lockdown)",
             Self::Memlock => "locked memory",
             Self::Ltp => "LTP",
-            Self::Kirk => "kirk",
             Self::Qemu => "QEMU",
         }
     }
@@ -386,7 +383,7 @@ fn memlock(root: &Path, status: &str) -> Check {
     }
 }
 
-fn tools(machine: &Machine) -> [Check; 3] {
+fn tools(machine: &Machine) -> [Check; 2] {
     let ltp_root = machine.ltp_root.clone().unwrap_or_else(|| PathBuf::from("/opt/ltp"));
     let ltp = if below(&machine.root, &ltp_root).join("runtest").is_dir() {
         CheckId::Ltp.yes(ltp_root.display().to_string())
@@ -397,10 +394,6 @@ fn tools(machine: &Machine) -> [Check; 3] {
              built-in loads work without it",
         )
     };
-    let kirk = match find_program(machine, &["kirk"]) {
-        Some(path) => CheckId::Kirk.yes(path.display().to_string()),
-        None => CheckId::Kirk.no("not in PATH", "pipx install kirk==4.2.0"),
-    };
     let architecture = std::env::consts::ARCH;
     let qemu = format!("qemu-system-{architecture}");
     let qemu = match find_program(machine, &[&qemu, "qemu-kvm"]) {
@@ -410,7 +403,7 @@ fn tools(machine: &Machine) -> [Check; 3] {
             "apt install qemu-system, to measure in a virtual machine",
         ),
     };
-    [ltp, kirk, qemu]
+    [ltp, qemu]
 }
 
 fn find_program(machine: &Machine, names: &[&str]) -> Option<PathBuf> {

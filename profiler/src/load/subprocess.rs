@@ -20,7 +20,7 @@ pub fn run_subprocess_if_asked() {
         Role::PtraceChild => builtin::ptrace_child_main(),
         Role::RemoveDirectory => remove_directory_main(),
         Role::Supervisor => supervisor::main(args),
-        Role::TestAgent => ltp::agent::main(args),
+        Role::TestAgent => ltp::agent::main(),
         Role::CleanTestFolder => ltp::test_folder::clean_main(),
         Role::Load => sandboxed::main(args),
         Role::RunAtExit => run_command_main(args),

@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use profiler::error::exit;
 
 use crate::cli::{Ended, Started, eventually, profiler};
-use crate::ltp::{Tree, with_kirk};
+use crate::ltp::Tree;
 
 const NOBODY: u32 = 65_534;
 
@@ -184,14 +184,6 @@ fn a_test_that_exchanges_its_folder_has_nothing_unmounted_removed_or_given_away(
     let ended = Ended::of(&mut profiler(&format!("run {line}")));
     scene.assert_all_untouched(&before);
     assert_eq!(scene.tried(), 2, "{ended:?}");
-    ended.assert_code(exit::OK);
-    let open = fs::read_to_string(scene.tree.path("marks/open")).unwrap_or_default();
-    assert_eq!(open, "", "the tests' user reaches what is root's");
-    let path = with_kirk();
-    let line = scene.line("--ltp-runner kirk --iterations 1");
-    let ended = Ended::of(profiler(&format!("run {line}")).env("PATH", path));
-    scene.assert_all_untouched(&before);
-    assert_eq!(scene.tried(), 4, "{ended:?}");
     ended.assert_code(exit::OK);
     let open = fs::read_to_string(scene.tree.path("marks/open")).unwrap_or_default();
     assert_eq!(open, "", "the tests' user reaches what is root's");

@@ -156,19 +156,21 @@ fn fewer_hits_than_the_profile_wants_are_told() {
     Ended::of(&mut profiler(line)).assert_code(exit::NO_HITS);
 }
 
-/// Both runners count hits per test.
-fn assert_hits(runner: &str, expected_runner: Runner, times: u64, path: &str) {
+#[test]
+#[ignore = "VM 6.1: not about the kernel"]
+fn hits_of_each_test() {
+    let times = 2;
     testbed::load();
     let programs = [("seven01", SEVEN), ("root01", ROOT), ("conf01", "echo nothing; exit 32")];
     let tree = Tree::new(&programs, "seven01 seven01\nroot01 root01\nconf01 conf01\n");
     let file = tree.path("result.json");
-    let line = format!("run {CONNECT} {} --iterations {times} {runner} --json", tree.options());
-    let ended = Ended::of(profiler(&line).arg(&file).env("PATH", path));
+    let line = format!("run {CONNECT} {} --iterations {times} --json", tree.options());
+    let ended = Ended::of(profiler(&line).arg(&file));
     ended.assert_code(exit::OK);
     let profile = saved(file, &ended.stdout);
     assert_whole(&profile.handlers[0]);
     let LoadSpec::Ltp(spec) = &profile.loads[0].spec else { panic!("{profile:?}") };
-    assert_eq!((spec.runner, spec.iterations, spec.tests.len()), (expected_runner, Some(times), 3));
+    assert_eq!((spec.runner, spec.iterations, spec.tests.len()), (Runner::Direct, Some(times), 3));
     let [seven, root, conf] = tests(&profile) else { panic!("{profile:?}") };
     assert_eq!((seven.runs, seven.hits.as_deref()), (times, Some(&[7 * times][..])), "{seven:?}");
     // Root is the default, because most of LTP needs it.
@@ -186,44 +188,26 @@ fn assert_hits(runner: &str, expected_runner: Runner, times: u64, path: &str) {
     tree.assert_nothing_left();
 }
 
-#[test]
-#[ignore = "VM 6.1: not about the kernel"]
-fn hits_of_each_test_run_by_the_program() {
-    let path = std::env::var("PATH").unwrap();
-    assert_hits("--ltp-runner direct", Runner::Direct, 2, &path);
-}
-
-/// `PATH` with kirk, as `cargo xtask test` installs it.
-pub(crate) fn with_kirk() -> String {
-    let kirk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/venv/bin");
-    assert!(kirk.join("kirk").exists(), "`cargo xtask test` installs kirk");
-    format!("{}:{}", kirk.display(), std::env::var("PATH").unwrap())
-}
-
-#[test]
-#[ignore = "VM 6.1: not about the kernel"]
-fn hits_of_each_test_run_by_kirk() {
-    assert_hits("", Runner::Kirk, 1, &with_kirk());
-}
-
 /// A test that reports its user, folder and control group; and one that only root can run.
 const WHO: &str = "cat /proc/self/cgroup > \"$TMPDIR/group\" && [ \"$HOME\" = \"$TMPDIR\" ] || exit 2; \
     echo \"$(id -u) $(stat -c %u \"$TMPDIR\") $(tail -n 1 \"$TMPDIR/group\")\" >> MARKS/who";
 const ROOT: &str = "[ \"$(id -u)\" = 0 ] && exit 0; \
     echo 'root01.c:10: TCONF: Test needs to be run as root'; exit 32";
 
-/// Both runners run only the tests as another user, and everything within the limits.
-fn assert_confined(runner: &str, iterations: u64, path: &str) {
+#[test]
+#[ignore = "VM 6.1: not about the kernel"]
+fn tests_of_another_user_within_limits() {
+    let iterations = 2;
     testbed::load();
     loads::mount_groups();
     let tree = Tree::new(&[("who01", WHO), ("root01", ROOT)], "who01 who01\nroot01 root01\n");
     tree.open_marks();
     let file = tree.path("result.json");
     let line = format!(
-        "run --no-probe {} --iterations {iterations} {runner} --load-user nobody --load-cpu-max 0.9 --json",
+        "run --no-probe {} --iterations {iterations} --load-user nobody --load-cpu-max 0.9 --json",
         tree.options()
     );
-    let ended = Ended::of(profiler(&line).arg(&file).env("PATH", path));
+    let ended = Ended::of(profiler(&line).arg(&file));
     ended.assert_code(exit::OK);
     let who = fs::read_to_string(tree.path("marks/who")).unwrap();
     assert_eq!(who.lines().count() as u64, iterations, "{who}");
@@ -241,19 +225,6 @@ fn assert_confined(runner: &str, iterations: u64, path: &str) {
     assert!(ended.stdout.contains(&said), "{ended:?}");
     tree.assert_nothing_left();
     assert_eq!(loads::groups(), [] as [String; 0]);
-}
-
-#[test]
-#[ignore = "VM 6.1: not about the kernel"]
-fn tests_of_another_user_within_limits_run_by_the_program() {
-    let path = std::env::var("PATH").unwrap();
-    assert_confined("--ltp-runner direct", 2, &path);
-}
-
-#[test]
-#[ignore = "VM 6.1: not about the kernel"]
-fn tests_of_another_user_within_limits_run_by_kirk() {
-    assert_confined("--ltp-runner kirk", 1, &with_kirk());
 }
 
 #[test]

@@ -128,7 +128,7 @@ fn doctor_says_what_the_table_says() {
     for check in report["checks"].as_array().unwrap() {
         let id = check["id"].as_str().unwrap();
         // What is installed on this machine does not depend on the kernel.
-        if check["status"] == "no" && !["ltp", "kirk", "qemu"].contains(&id) {
+        if check["status"] == "no" && !["ltp", "qemu"].contains(&id) {
             assert!(check["remedy"].as_str().is_some_and(|remedy| remedy.len() > 20), "{check}");
             no.push(id.to_owned());
         }
@@ -161,7 +161,7 @@ fn doctor_prints_what_it_printed() {
 /// process and was raised if another test has attached probes, numbers that differ between builds or by the tests before, and
 /// the widths of columns.
 fn of_the_kernel(text: &str, series: &str) -> String {
-    let installed = ["LTP", "kirk", "QEMU", "not needed to measure", "locked memory"];
+    let installed = ["LTP", "QEMU", "not needed to measure", "locked memory"];
     let is_rule = |line: &str| line.bytes().all(|byte| b"- ".contains(&byte));
     let lines = text.lines().filter(|line| {
         !is_rule(line) && !installed.iter().any(|name| line.trim_start().starts_with(name))

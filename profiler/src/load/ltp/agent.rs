@@ -1,9 +1,7 @@
-//! The process that runs LTP tests, one at a time, and ends all their descendants. The profiler's own
-//! runner has one for each worker; LTP's runners start one for each test.
+//! The process that runs LTP tests, one at a time, and ends all their descendants. Each worker has one.
 //!
 //! When its socket closes, on request or because the profiler is dead, it ends the running test and itself.
 
-use std::ffi::OsString;
 use std::io::{self, PipeReader, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -12,12 +10,12 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::SigSet;
 
 use super::protocol::{AgentMessage, TestRequest};
 use crate::load::sandbox::{Exit, ProcessTree, Subreaper};
 use crate::load::syscalls::wait_readable;
-use crate::recording::loads::{TIMED_OUT, TestEnd};
+use crate::recording::loads::TestEnd;
 use crate::stats::nanoseconds;
 
 /// How much of the end of a test's output is kept.
@@ -27,17 +25,10 @@ const OUTPUT_BYTES: usize = 2048;
 /// processes of a pipeline need a moment.
 const STRAGGLER_GRACE: Duration = Duration::from_millis(100);
 
-/// The `main` of [`Role::TestAgent`](crate::load::sandbox::Role::TestAgent). Without arguments the socket
-/// is standard input; LTP's runners pass the path of the socket and the number of the test.
-pub(in crate::load) fn main(mut args: impl Iterator<Item = OsString>) -> i32 {
-    let number = |text: OsString| text.to_str()?.parse::<usize>().ok();
-    let result = match (args.next(), args.next().map(number)) {
-        (None, _) => serve(),
-        (Some(path), Some(Some(test))) => run_one(&path, test),
-        _ => return 2,
-    };
-    match result {
-        Ok(code) => code,
+/// The `main` of [`Role::TestAgent`](crate::load::sandbox::Role::TestAgent). Its socket is standard input.
+pub(in crate::load) fn main() -> i32 {
+    match serve() {
+        Ok(()) => 0,
         Err(error) => {
             crate::terminal::say(&format!("profiler: the agent that runs tests: {error}"));
             1
@@ -46,36 +37,13 @@ pub(in crate::load) fn main(mut args: impl Iterator<Item = OsString>) -> i32 {
 }
 
 /// Runs tests as they are requested.
-fn serve() -> io::Result<i32> {
+fn serve() -> io::Result<()> {
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut agent = Agent::new(socket)?;
     while let Some(request) = agent.next_request()? {
         agent.run(&request)?;
     }
-    Ok(0)
-}
-
-/// Runs the test that an LTP runner has started this process for, and ends as the test did.
-fn run_one(path: &OsString, test: usize) -> io::Result<i32> {
-    let mut agent = Agent::new(UnixStream::connect(path)?)?;
-    agent.send(&AgentMessage::Hello(test))?;
-    let Some(request) = agent.next_request()? else { return Ok(TIMED_OUT) };
-    let end = agent.run(&request)?;
-    // The runner must not go on until the profiler has read the counters and closes the socket.
-    let _ = agent.next_request()?;
-    Ok(match end {
-        TestEnd::Exit(code) => code,
-        TestEnd::Signal(number) => {
-            // The runner must see the same end as the profiler.
-            if let Ok(signal) = Signal::try_from(number) {
-                let _ = SigSet::empty().thread_set_mask();
-                let _ = nix::sys::signal::raise(signal);
-            }
-            128 + number
-        }
-        TestEnd::TimedOut | TestEnd::Stopped => TIMED_OUT,
-        TestEnd::NotStarted(_) => 127,
-    })
+    Ok(())
 }
 
 struct Agent {
@@ -144,7 +112,7 @@ impl Agent {
 
     /// Runs one test, ends all its descendants, and reports its end.
     fn run(&mut self, request: &TestRequest) -> io::Result<TestEnd> {
-        let mut output = Output::new(request.pass_output_on);
+        let mut output = Output::new();
         let started = Instant::now();
         let (end, elapsed, left_running, unkillable) = match start(request, &mut output) {
             Ok(mut tree) => {
@@ -228,9 +196,7 @@ fn start(request: &TestRequest, output: &mut Output) -> io::Result<ProcessTree> 
     if let Some((user, group)) = request.user {
         command.uid(user).gid(group);
     }
-    if let Some(folder) = &request.cwd {
-        command.current_dir(folder);
-    }
+    command.current_dir(&request.cwd);
     output.connect(&mut command)?;
     ProcessTree::start(&mut command, None, SigSet::empty())
 }
@@ -249,14 +215,12 @@ fn why_not_started(request: &TestRequest, error: &io::Error) -> String {
 /// The end of a test's output.
 struct Output {
     pipe: Option<PipeReader>,
-    /// Whether it is also written to standard output.
-    pass_on: bool,
     tail: Vec<u8>,
 }
 
 impl Output {
-    fn new(pass_on: bool) -> Self {
-        Self { pipe: None, pass_on, tail: Vec::new() }
+    fn new() -> Self {
+        Self { pipe: None, tail: Vec::new() }
     }
 
     fn connect(&mut self, command: &mut Command) -> io::Result<()> {
@@ -276,11 +240,6 @@ impl Output {
             Ok(0) => self.pipe = None,
             Ok(count) => {
                 let written = bytes.get(..count).unwrap_or_default();
-                if self.pass_on {
-                    let mut out = io::stdout();
-                    // A runner that does not read is ending: the test's end is reported all the same.
-                    let _ = out.write_all(written).and_then(|()| out.flush());
-                }
                 self.tail.extend_from_slice(written);
                 let surplus = self.tail.len().saturating_sub(OUTPUT_BYTES);
                 self.tail.drain(..surplus);

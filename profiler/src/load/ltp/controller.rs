@@ -38,8 +38,6 @@ struct Results {
     runs: Vec<TestRuns>,
     /// Processes that did not end after SIGKILL.
     unkillable: Vec<i32>,
-    /// Runs of each test, those in the warm-up included.
-    started: Vec<u64>,
 }
 
 /// A connection to an agent.
@@ -88,7 +86,6 @@ impl TestController {
         let results = Results {
             runs: spec.tests.iter().map(TestRuns::new).collect(),
             unkillable: Vec::new(),
-            started: vec![0; spec.tests.len()],
         };
         let results = Mutex::new(results);
         Ok(Self { spec, root, sandbox, user, profiler, counter, stop, results })
@@ -112,23 +109,17 @@ impl TestController {
         Err(format!("processes {} of the tests did not end after SIGKILL", pids.join(", ")))
     }
 
-    /// The tests that were not started once.
-    pub(super) fn not_started(&self) -> Vec<String> {
+    /// The tests without a run.
+    pub(super) fn not_run(&self) -> Vec<String> {
         let results = self.results();
-        let pairs = self.spec.tests.iter().zip(&results.started);
-        pairs.filter(|(_, started)| **started == 0).map(|(test, _)| test.name.clone()).collect()
+        results.runs.iter().filter(|test| test.runs == 0).map(|test| test.name.clone()).collect()
     }
 
-    /// The measured runs of each test.
-    pub(super) fn runs(&self) -> Vec<TestRuns> {
-        self.results().runs.clone()
-    }
-
-    /// Whether every run was measured: none was in the warm-up.
-    pub(super) fn all_measured(&self) -> bool {
-        let results = self.results();
-        let mut pairs = results.runs.iter().zip(&results.started);
-        pairs.all(|(runs, started)| runs.runs + runs.stopped == *started)
+    /// Adds a run of the test of that name.
+    pub(super) fn add(&self, name: &str, run: TestRun) {
+        if let Some(test) = self.results().runs.iter_mut().find(|test| test.name == name) {
+            test.add(run);
+        }
     }
 
     async fn count(&self) -> Option<HitCount> {
@@ -138,8 +129,8 @@ impl TestController {
         }
     }
 
-    /// Has an agent run test `number` once, with `folder` as its `TMPDIR`, and adds the result. With our
-    /// own runner `folder` is also its working folder; LTP's runners have one, and read its output.
+    /// Has an agent run test `number` once, with `folder` as its `TMPDIR`, and adds the result. It
+    /// is also its working folder.
     ///
     /// # Errors
     /// If the agent is gone or sends an unexpected message.
@@ -148,7 +139,6 @@ impl TestController {
         agent: &mut AgentConnection,
         number: usize,
         folder: &Path,
-        own_runner: bool,
     ) -> Result<(), String> {
         let tests = &self.spec.tests;
         let Some(test) = tests.get(number) else {
@@ -157,25 +147,18 @@ impl TestController {
         let request = TestRequest {
             argv: test.argv(),
             env: self.environment(folder),
-            cwd: own_runner.then(|| folder.to_owned()),
+            cwd: folder.to_owned(),
             user: self.user.as_ref().map(|user| (user.uid, user.gid)),
             timeout_ms: self.spec.time_limit_ns / 1_000_000,
             grace_ms: u64::try_from(GRACE.as_millis()).unwrap_or(u64::MAX),
-            pass_output_on: !own_runner,
         };
         let mut line = serde_json::to_vec(&request).map_err(|error| error.to_string())?;
         line.push(b'\n');
         let before = self.count().await;
-        if let Some(started) = self.results().started.get_mut(number) {
-            *started += 1;
-        }
         agent.send(&line).await?;
         let message = self.end_of_test(agent).await?;
         let after = self.count().await;
-        let AgentMessage::Ended { end, elapsed_ns, left_running, unkillable, output } = message
-        else {
-            return Err(format!("unexpected message of the agent: {message:?}"));
-        };
+        let AgentMessage::Ended { end, elapsed_ns, left_running, unkillable, output } = message;
         // How a test ends after a request to stop is no result.
         let end = if self.stop.is_stopped() { TestEnd::Stopped } else { end };
         let measured = match (&self.counter, &before) {

@@ -67,7 +67,7 @@ async fn work(
         }
         let number = usize::try_from(turn % count).unwrap_or_default();
         let path = folder.fresh(&format!("worker-{index}")).map_err(broke_off)?;
-        controller.run_test(&mut connection, number, &path, true).await.map_err(broke_off)?;
+        controller.run_test(&mut connection, number, &path).await.map_err(broke_off)?;
     }
     // Closing the connection ends the agent.
     drop(connection);

@@ -1,62 +1,56 @@
-//! LTP's runner kirk.
+//! LTP's runner kirk: called with the list of tests, its report read at the end.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use serde::Deserialize;
 
 use super::controller::TestController;
-use super::external::ExternalRunner;
 use super::test_folder::TestFolder;
-use crate::recording::loads::{LoadStatus, TestRuns};
+use crate::load::command::CommandLoad;
+use crate::load::run::Load;
+use crate::recording::loads::{LoadFailure, LoadStatus, TestEnd, TestRun};
 
-/// The version whose options and report are supported.
-const KNOWN: &str = "4.2";
-/// What to do without a supported kirk.
-pub(super) const REMEDY: &str = "`pip install kirk==4.2.0`, or --ltp-runner direct";
+/// What to do without a usable kirk.
+const REMEDY: &str = "`pip install kirk==4.2.0`, or --ltp-runner direct";
 /// A year, in seconds: a limit that no load reaches.
 const FOREVER: &str = "31536000";
+/// How much of the end of a test's output is kept.
+const OUTPUT_BYTES: usize = 2048;
 
-/// A supported kirk on this machine.
+/// A kirk on this machine.
 #[derive(Debug, Clone)]
 pub(super) struct Kirk {
-    pub(super) path: PathBuf,
+    path: PathBuf,
     pub(super) version: String,
 }
 
 impl Kirk {
-    /// Looks for kirk in `PATH`, then in LTP's folder; `None` where there is none.
+    /// Looks for kirk in `PATH`, then in LTP's folder.
     ///
     /// # Errors
-    /// If there is one that is not supported.
-    pub(super) fn find(root: &Path) -> Result<Option<Self>, String> {
+    /// If there is none, or it does not report its version.
+    pub(super) fn find(root: &Path) -> Result<Self, String> {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let folders = std::env::split_paths(&path).chain([root.to_owned()]);
-        let found = folders.map(|folder| folder.join("kirk")).find(|path| path.is_file());
-        found.map(Self::at).transpose()
-    }
-
-    fn at(path: PathBuf) -> Result<Self, String> {
+        let mut folders = std::env::split_paths(&path).chain([root.to_owned()]);
+        let path = folders.find_map(|folder| {
+            let path = folder.join("kirk");
+            path.is_file().then_some(path)
+        });
+        let path =
+            path.ok_or_else(|| format!("no kirk in PATH or {}: {REMEDY}", root.display()))?;
         let shown = path.display();
         let output = Command::new(&path)
             .arg("--version")
             .output()
             .map_err(|error| format!("{shown} cannot be executed: {error}; {REMEDY}"))?;
         let text = String::from_utf8_lossy(&output.stdout);
-        let Some(version) = version(&text).filter(|_| output.status.success()) else {
-            let said = String::from_utf8_lossy(&output.stderr);
-            let last = said.lines().last().or(text.lines().last()).unwrap_or_default().trim();
-            return Err(format!("{shown} does not report its version ({last}); {REMEDY}"));
-        };
-        if version != KNOWN && !version.starts_with(&format!("{KNOWN}.")) {
-            return Err(format!(
-                "{shown} is kirk {version}, and only {KNOWN} is supported: {REMEDY}"
-            ));
-        }
-        Ok(Self { version: version.to_owned(), path })
+        let version = version(&text).map(str::to_owned);
+        let version =
+            version.ok_or_else(|| format!("{shown} does not report its version; {REMEDY}"))?;
+        Ok(Self { path, version })
     }
 }
 
@@ -66,61 +60,54 @@ fn version(text: &str) -> Option<&str> {
     (text.contains("kirk") && word.starts_with(|c: char| c.is_ascii_digit())).then_some(word)
 }
 
-/// Runs the list by kirk.
+/// Runs the list by kirk. Results are those of its report, which it writes when it ends by itself.
 pub(super) async fn run(
     kirk: &Kirk,
     controller: &TestController,
     folder: &TestFolder,
 ) -> Result<LoadStatus, String> {
-    let root = mirror(controller, folder)?;
-    let runner = ExternalRunner::new(
-        controller,
-        folder,
-        &root.join("runtest").join(&controller.spec.suite),
-    )?;
     let report = folder.own().join("report.json");
-    // kirk runs as root: its files must not be where tests of another user can write.
-    let own = folder.own().join("kirk");
-    std::fs::create_dir(&own).map_err(|error| format!("{}: {error}", own.display()))?;
-    // The agents enforce the timeout; kirk's own is for agents that hang.
-    let limit = (controller.spec.time_limit_ns / 1_000_000_000 + 120).to_string();
-    let mut argv: Vec<OsString> = vec!["/usr/bin/env".into()];
-    for (name, value) in [("LTPROOT", &root), ("TMPDIR", &own)] {
+    let tests = folder.fresh("kirk")?;
+    let mut argv: Vec<OsString> = Vec::new();
+    for (name, value) in [("LTPROOT", &controller.root), ("TMPDIR", &tests)] {
         let mut word = OsString::from(format!("{name}="));
         word.push(value);
         argv.push(word);
     }
-    argv.push(kirk.path.clone().into());
-    argv.extend(["--no-colors", "--run-suite", &controller.spec.suite].map(OsString::from));
-    argv.extend(["--tmp-dir".into(), own.into(), "--json-report".into(), report.clone().into()]);
+    argv.extend(["LTP_COLORIZE_OUTPUT=n".into(), kirk.path.clone().into()]);
+    let spec = &controller.spec;
+    let names: Vec<String> = spec.tests.iter().map(|test| regex::escape(&test.name)).collect();
+    let pattern = format!("^({})$", names.join("|"));
+    let limit = spec.time_limit_ns.div_ceil(1_000_000_000).to_string();
+    let workers = spec.workers.to_string();
+    argv.extend(["--no-colors", "--run-suite", &spec.suite].map(OsString::from));
+    argv.extend(["--run-pattern", &pattern, "--workers", &workers].map(OsString::from));
     argv.extend(["--exec-timeout", &limit, "--suite-timeout", FOREVER].map(OsString::from));
-    let workers = controller.spec.workers.to_string();
-    argv.extend(["--workers", &workers].map(OsString::from));
-    let iterations = controller.spec.iterations.map(|iterations| iterations.to_string());
-    match &iterations {
-        Some(iterations) => argv.extend(["--suite-iterate", iterations].map(OsString::from)),
-        None => argv.extend(["--runtime", FOREVER].map(OsString::from)),
+    argv.extend(["--tmp-dir".into(), folder.own().into()]);
+    argv.extend(["--json-report".into(), report.clone().into()]);
+    let rounds = spec.iterations.map(|iterations| iterations.to_string());
+    argv.extend(match &rounds {
+        Some(rounds) => ["--suite-iterate", rounds].map(OsString::from),
+        None => ["--runtime", FOREVER].map(OsString::from),
+    });
+    let command = CommandLoad::new("env", argv)
+        .profiler(controller.profiler.clone())
+        .sandbox(controller.sandbox.clone());
+    let outcome = Load::run(Box::new(command), controller.stop.clone()).await;
+    if outcome.status != LoadStatus::Completed {
+        return Ok(outcome.status);
     }
-    let outcome = runner.run(argv).await?;
-    let status = runner.status("kirk", outcome.status);
-    if status == LoadStatus::Completed && controller.all_measured() {
-        agrees(&report, &controller.runs())?;
+    for Reported { name, test } in read(&report)? {
+        controller.add(&name, test.into());
     }
-    Ok(status)
-}
-
-/// A folder with links to all of LTP but its lists of tests, for a list of our own.
-fn mirror(controller: &TestController, folder: &TestFolder) -> Result<PathBuf, String> {
-    let root = folder.own().join("root");
-    let fail = |error: std::io::Error| format!("{}: {error}", root.display());
-    std::fs::create_dir_all(root.join("runtest")).map_err(fail)?;
-    for entry in std::fs::read_dir(&controller.root).map_err(fail)? {
-        let entry = entry.map_err(fail)?;
-        if entry.file_name() != "runtest" {
-            symlink(entry.path(), root.join(entry.file_name())).map_err(fail)?;
+    let missing = controller.not_run();
+    Ok(match missing.as_slice() {
+        [] => LoadStatus::Completed,
+        names => {
+            let text = format!("kirk ended without having run {}", names.join(", "));
+            LoadStatus::Failed(LoadFailure::BrokeOff { text })
         }
-    }
-    Ok(root)
+    })
 }
 
 #[derive(Deserialize)]
@@ -128,60 +115,59 @@ struct Report {
     results: Vec<Reported>,
 }
 
+/// A run of a test.
 #[derive(Deserialize)]
-struct Reported {
-    test_fqn: String,
-    status: String,
+pub(super) struct Reported {
+    #[serde(rename = "test_fqn")]
+    name: String,
+    pub(super) test: Details,
 }
 
-/// Checks that kirk's report has the same results as ours.
-pub(super) fn agrees(report: &Path, runs: &[TestRuns]) -> Result<(), String> {
-    let shown = report.display();
-    let bytes = std::fs::read(report).map_err(|error| format!("kirk's report {shown}: {error}"))?;
-    let report: Report = serde_json::from_slice(&bytes).map_err(|error| {
-        format!("kirk's report is not in the format of {KNOWN}: {error}; {REMEDY}")
-    })?;
-    let mut reported: BTreeMap<(&str, &str), u64> = BTreeMap::new();
-    for result in &report.results {
-        *reported.entry((&result.test_fqn, &result.status)).or_default() += 1;
-    }
-    let mut seen: BTreeMap<(&str, &str), u64> = BTreeMap::new();
-    for test in runs {
-        for count in &test.results {
-            *seen.entry((&test.name, status_of(count.code))).or_default() += count.count;
+#[derive(Deserialize)]
+pub(super) struct Details {
+    /// Exit codes, of which kirk has one: negative for a signal, -1 for a timeout.
+    retval: Vec<String>,
+    /// In seconds.
+    duration: f64,
+    log: String,
+}
+
+impl From<Details> for TestRun {
+    fn from(Details { retval, duration, log }: Details) -> Self {
+        let code = retval.first().and_then(|code| code.parse::<i32>().ok());
+        let end = match code {
+            Some(-1) => TestEnd::TimedOut,
+            Some(code @ ..0) => TestEnd::Signal(code.saturating_neg()),
+            // Of the shell that kirk runs a test by.
+            Some(code @ 129..=192) => TestEnd::Signal(code - 128),
+            Some(code) => TestEnd::Exit(code),
+            None => TestEnd::NotStarted("kirk reports no exit code".to_owned()),
+        };
+        let from = log.len().saturating_sub(OUTPUT_BYTES);
+        let output = String::from_utf8_lossy(log.as_bytes().get(from..).unwrap_or_default());
+        Self {
+            end,
+            elapsed: Duration::try_from_secs_f64(duration).unwrap_or_default(),
+            hits: None,
+            left_running: 0,
+            needs_root: false,
+            output: output.trim_end().to_owned(),
         }
     }
-    if reported == seen {
-        return Ok(());
-    }
-    let first = reported.iter().find(|(key, count)| seen.get(*key) != Some(*count));
-    let first =
-        first.or_else(|| seen.iter().find(|(key, count)| reported.get(*key) != Some(*count)));
-    let Some((key, _)) = first else { return Ok(()) };
-    Err(format!(
-        "kirk's report and the profiler's results differ: {} `{}`: {} times there, {} times here",
-        key.0,
-        key.1,
-        reported.get(key).unwrap_or(&0),
-        seen.get(key).unwrap_or(&0),
-    ))
 }
 
-/// kirk's name of an exit code.
-fn status_of(code: Option<i32>) -> &'static str {
-    match code {
-        Some(0) => "pass",
-        Some(2) => "brok",
-        Some(4) => "warn",
-        Some(32) => "conf",
-        _ => "fail",
-    }
+/// The runs in kirk's report.
+pub(super) fn read(report: &Path) -> Result<Vec<Reported>, String> {
+    let shown = report.display();
+    let bytes = std::fs::read(report).map_err(|error| format!("kirk's report {shown}: {error}"))?;
+    let report: Report = serde_json::from_slice(&bytes)
+        .map_err(|error| format!("kirk's report is not in the format of 4.2: {error}; {REMEDY}"))?;
+    Ok(report.results)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recording::loads::{LtpTest, ResultCount, TestResult};
 
     #[test]
     fn the_version_is_found_in_the_output_of_kirk() {
@@ -192,29 +178,29 @@ mod tests {
     }
 
     #[test]
-    fn a_report_that_differs_is_an_error() {
+    fn a_report_tells_how_each_run_ended() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("report.json");
-        std::fs::write(
-            &path,
-            r#"{"results": [{"test_fqn": "a", "status": "pass", "test": {}}], "stats": {}}"#,
-        )
-        .unwrap();
-        let mut runs = TestRuns {
-            results: vec![ResultCount {
-                result: TestResult::Pass,
-                code: Some(0),
-                signal: None,
-                count: 1,
-            }],
-            runs: 1,
-            ..TestRuns::new(&LtpTest { name: "a".to_owned(), command: "a".to_owned() })
+        let result = |code: &str, duration: f64| {
+            let test = serde_json::json!({ "retval": [code], "duration": duration, "log": "é\n" });
+            serde_json::json!({ "test_fqn": "a", "status": "pass", "test": test })
         };
-        assert_eq!(agrees(&path, &[runs.clone()]), Ok(()));
-        runs.results[0].code = Some(2);
-        let error = agrees(&path, &[runs]).unwrap_err();
-        assert!(error.contains("a `pass`: 1 times there, 0 times here"), "{error}");
+        let results =
+            [result("32", 0.5), result("139", -1.0), result("-1", 1e300), result("", 0.0)];
+        std::fs::write(&path, serde_json::json!({ "results": results }).to_string()).unwrap();
+        let runs: Vec<TestRun> =
+            read(&path).unwrap().into_iter().map(|run| run.test.into()).collect();
+        let ends: Vec<&TestEnd> = runs.iter().map(|run| &run.end).collect();
+        assert!(
+            matches!(
+                ends[..],
+                [TestEnd::Exit(32), TestEnd::Signal(11), TestEnd::TimedOut, TestEnd::NotStarted(_)]
+            ),
+            "{ends:?}"
+        );
+        assert_eq!(runs[0].elapsed, Duration::from_millis(500));
+        assert_eq!((runs[0].output.as_str(), runs[1].elapsed), ("é", Duration::ZERO));
         std::fs::write(&path, "[]").unwrap();
-        assert!(agrees(&path, &[]).unwrap_err().contains("not in the format"));
+        assert!(read(&path).err().unwrap().contains("not in the format"));
     }
 }

@@ -1,23 +1,22 @@
 //! The tests of the Linux Test Project (LTP) as a load.
 //!
-//! | runner | what runs the tests | repeats the list | workers |
-//! |---|---|---|---|
-//! | `direct` | this program, from `runtest/SUITE` | itself | each takes the next test of the list |
-//! | `kirk` | LTP's own runner since 2023 | `--suite-iterate`, `--runtime` | those tests that kirk considers safe |
+//! | runner | what runs the tests | of each test |
+//! |---|---|---|
+//! | `direct` | this program, from `runtest/SUITE` | results, times, hits of the handlers |
+//! | `kirk` | LTP's own runner, called as a command | results and times of its report, where it ends by itself |
 //!
 //! The script runltp, which LTP had until February 2026, is a command: `profiler run ... -- /opt/ltp/runltp ...`.
 //!
-//! With each runner an agent, a process of this program, starts each test. It enforces the timeout, kills
+//! With `direct` an agent, a process of this program, starts each test. It enforces the timeout, kills
 //! what the test leaves running, and waits before and after until the handlers' counters have been read.
 //! Tests have a private folder as `TMPDIR`. It is emptied before each test and removed after the load, with
-//! mounts below it and the loop devices of its files.
+//! mounts below it and the loop devices of its files; kirk has one for all its tests.
 
 pub(super) mod agent;
 mod controller;
 mod destructive;
 mod direct;
 mod error;
-mod external;
 mod future_set;
 #[cfg(fuzzing)]
 #[path = "../../../../fuzz/src/hooks/ltp.rs"]
@@ -29,7 +28,7 @@ mod protocol;
 mod runtest;
 pub(super) mod test_folder;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::hits::HitCounter;
@@ -50,12 +49,16 @@ pub use error::LtpError;
 /// Where LTP installs itself.
 pub const DEFAULT_ROOT: &str = "/opt/ltp";
 
+/// kirk writes its report in the folder of its user, and the profiler reads it as root.
+const KIRKS_USER: &str =
+    "kirk runs tests as the profiler's own user alone: leave out --load-user, or --ltp-runner kirk";
+
 /// Which tests to run, and how.
 #[derive(Debug, Clone)]
 pub struct LtpOptions {
     /// Where LTP is; `None` is `LTPROOT`, or else [`DEFAULT_ROOT`].
     pub root: Option<PathBuf>,
-    /// What runs the tests; `None` is kirk if it is installed, else this program.
+    /// What runs the tests; `None` is this program.
     pub runner: Option<Runner>,
     /// The file in `runtest`.
     pub suite: String,
@@ -113,13 +116,15 @@ impl LtpLoad {
             ));
         }
         let user = user.map(|user| user.name.clone());
-        let (runner, kirk) = choose(options.runner, &root, &mut notices)?;
+        let runner = options.runner.unwrap_or(Runner::Direct);
+        let kirk = match runner {
+            Runner::Direct => None,
+            Runner::Kirk if user.is_some() => return Err(LtpError::Runner(KIRKS_USER.to_owned())),
+            Runner::Kirk => Some(Kirk::find(&root).map_err(LtpError::Runner)?),
+        };
         let version = std::fs::read_to_string(root.join("Version")).ok();
         let version = version.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
-        let runner_version = match runner {
-            Runner::Direct => None,
-            Runner::Kirk => kirk.as_ref().map(|kirk| kirk.version.clone()),
-        };
+        let runner_version = kirk.as_ref().map(|kirk| kirk.version.clone());
         let spec = LtpSpec {
             runner,
             runner_version,
@@ -186,12 +191,9 @@ impl LtpLoad {
             Ok(prepared) => prepared,
             Err(text) => return could_not_start(text),
         };
-        let result = match (controller.spec.runner, &kirk) {
-            (Runner::Kirk, Some(kirk)) => kirk::run(kirk, &controller, &folder).await,
-            // `prepare` has found kirk if it is the runner.
-            (Runner::Direct | Runner::Kirk, _) => {
-                Ok(direct::run(&controller, &folder, &sandbox).await)
-            }
+        let result = match &kirk {
+            Some(kirk) => kirk::run(kirk, &controller, &folder).await,
+            None => Ok(direct::run(&controller, &folder, &sandbox).await),
         };
         let elapsed_ns = nanoseconds(started.elapsed());
         let cleaned_up = folder.close().and(controller.check_unkillable());
@@ -237,31 +239,4 @@ fn find_root(asked: Option<PathBuf>) -> Result<PathBuf, LtpError> {
         }
     }
     Ok(found)
-}
-
-/// Finds the runner.
-fn choose(
-    asked: Option<Runner>,
-    root: &Path,
-    notices: &mut Vec<String>,
-) -> Result<(Runner, Option<Kirk>), LtpError> {
-    match asked {
-        Some(Runner::Direct) => Ok((Runner::Direct, None)),
-        Some(Runner::Kirk) => {
-            let kirk = Kirk::find(root).and_then(|kirk| {
-                kirk.ok_or_else(|| {
-                    format!("no kirk in PATH or {}: {}", root.display(), kirk::REMEDY)
-                })
-            });
-            Ok((Runner::Kirk, Some(kirk.map_err(LtpError::Runner)?)))
-        }
-        None => match Kirk::find(root) {
-            Ok(Some(kirk)) => Ok((Runner::Kirk, Some(kirk))),
-            Ok(None) => Ok((Runner::Direct, None)),
-            Err(reason) => {
-                notices.push(format!("tests are run without kirk: {reason}"));
-                Ok((Runner::Direct, None))
-            }
-        },
-    }
 }

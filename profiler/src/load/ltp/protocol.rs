@@ -16,21 +16,17 @@ pub(super) struct TestRequest {
     pub(super) env: Vec<(String, String)>,
     /// User and group to run as; `None` are the agent's.
     pub(super) user: Option<(u32, u32)>,
-    /// Working folder; `None` is the agent's.
-    pub(super) cwd: Option<PathBuf>,
+    /// Working folder.
+    pub(super) cwd: PathBuf,
     pub(super) timeout_ms: u64,
     /// Time between SIGTERM and SIGKILL.
     pub(super) grace_ms: u64,
-    /// Whether the output is also written to the agent's standard output.
-    pub(super) pass_output_on: bool,
 }
 
 /// To the profiler.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum AgentMessage {
-    /// An LTP runner has started this agent for the test of that number.
-    Hello(usize),
     /// The test and all its descendants have ended.
     Ended {
         end: TestEnd,

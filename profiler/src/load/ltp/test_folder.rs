@@ -92,10 +92,6 @@ impl TestFolder {
         Ok(folder)
     }
 
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// The folder for files of the profiler and the runners, which no other user can read.
     pub(super) fn own(&self) -> PathBuf {
         self.path.join(OWN)
