@@ -51,7 +51,7 @@ pub(crate) struct TestArgs {
     /// Only what runs on this machine: no set-up, no VM.
     #[arg(long, conflicts_with_all = ["boot", "filters"])]
     pub(crate) host: bool,
-    /// Only this VM: 5.10, 6.1, 6.12, 7.2, icount-6.1, icount-6.1-again, icount-6.12 or lab.
+    /// Only this VM: 5.10, 6.1, 6.12, 7.2, icount-6.1, icount-6.1-again, icount-7.2 or lab.
     #[arg(long)]
     pub(crate) boot: Vec<String>,
     /// Run nothing: print which tests run in which VM.
