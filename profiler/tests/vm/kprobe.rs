@@ -219,7 +219,7 @@ fn an_event_of_an_earlier_process_of_the_same_number_is_not_joined() {
 
 /// Programs that receive registers are calibrated on this kernel by calls of the profiler itself.
 #[test]
-#[ignore = "VM 5.10 7.2"]
+#[ignore = "VM 5.10 7.2: the oldest and the newest show it"]
 fn in_a_pid_namespace_the_profilers_own_calls_are_known() {
     let folder = folder();
     let file = folder.path().join("result.json");
