@@ -500,7 +500,7 @@ fn sabotaged(script: &str) -> (i32, String, usize) {
     let file = folder.path().join("saved.json");
     command.env("PATH", path);
     command.arg("--module").arg(baseline()).arg("--out").arg(folder.path());
-    command.args(["--operations", "3000", "--placements", "3", "--jobs", "1", "--no-cost"]);
+    command.args(["--operations", "20000", "--placements", "3", "--jobs", "1", "--no-cost"]);
     let output = command.output().unwrap();
     let file = if file.exists() { file } else { folder.path().join("series.json") };
     let saved = Series::read(&file).map_or(0, |series| series.runs.len());
