@@ -44,8 +44,7 @@ pub fn text(report: &GateReport, width: Option<u16>) -> String {
     for note in &report.notes {
         let _ = writeln!(text, "note: {}", clean(note));
     }
-    let said = registered(report).chain(defaults(report)).chain(changes(report));
-    for (what, words) in said.chain(beside_release(report)) {
+    for (what, words) in what_differs(report) {
         let _ = writeln!(text, "{what}: {}", clean(&words));
     }
     // A refusal has several lines.
@@ -87,6 +86,12 @@ fn registered(report: &GateReport) -> impl Iterator<Item = (&'static str, String
         let undecided = registered.undecided.iter().map(|words| ("undecided", words.clone()));
         differences.map(|(what, hook)| (what, hook.clone())).chain(undecided)
     })
+}
+
+/// All that differs beside the table: what is registered, defaults, causes, and the release.
+fn what_differs(report: &GateReport) -> impl Iterator<Item = (&'static str, String)> {
+    let builds = registered(report).chain(defaults(report)).chain(changes(report));
+    builds.chain(beside_release(report))
 }
 
 /// The module parameters whose defaults differ.
@@ -197,8 +202,7 @@ pub fn markdown(report: &GateReport) -> String {
     for note in &report.notes {
         let _ = writeln!(text, "- {}", markdown_cell(note));
     }
-    let said = registered(report).chain(defaults(report)).chain(changes(report));
-    for (what, words) in said.chain(beside_release(report)) {
+    for (what, words) in what_differs(report) {
         let _ = writeln!(text, "- **{what}**: {}", markdown_cell(&words));
     }
     let (passed, listed): (Vec<&Line>, Vec<&Line>) =

@@ -25,7 +25,8 @@ const OPERATIONS: u64 = 1_000;
 /// The same of loads that take a thousand times as long: all figures but TP99.
 const OPERATIONS_IF_SLOW: u64 = 60;
 
-/// The same of loads that start a process or a thread, or that connect and accept: each takes as long as twenty others. All figures.
+/// The same of loads that start a process or a thread, or accept a connection: an operation takes as long as twenty others, and 200
+/// are enough for every figure.
 const OPERATIONS_IF_LONG: u64 = 200;
 
 /// The same of general loads, which are judged by what an operation costs: a call that refills random numbers comes after at

@@ -316,12 +316,12 @@ const OUTSIDE_IF_TAIL: f64 = 0.02;
 
 /// A figure of an operation, of the tail at this percentile; `None` where a recording has none.
 fn of_operation(
-    (run, cost): (&Run, &DriverCost),
+    (cost, within): (&DriverCost, Option<f64>),
     statistic: Statistic,
     percent: u8,
 ) -> Option<Observed> {
     let outside = |instructions: f64, share: f64| {
-        let outside = instructions - run.within(cost)?;
+        let outside = instructions - within?;
         Some([outside, outside * share])
     };
     match statistic {
@@ -346,12 +346,14 @@ fn of_operation(
 /// What the driver costs an operation of a load of which every run says so, or another figure of the operation.
 fn operation(part: &Part<'_>, load: BuiltinKind, statistic: Statistic) -> ChangeRecord {
     let [base, candidate] = [&part.base, &part.candidate].map(|side| {
-        let costs = side.iter().filter_map(|run| Some((*run, run.cost(load)?)));
-        costs.collect::<Vec<(&Run, &DriverCost)>>()
+        // Once, as it is a sum over the call tree.
+        let costs =
+            side.iter().filter_map(|run| run.cost(load).map(|cost| (cost, run.within(cost))));
+        costs.collect::<Vec<(&DriverCost, Option<f64>)>>()
     });
     let sides = [base, candidate];
     let at = |percent: u8| {
-        let observed = |costs: &Vec<(&Run, &DriverCost)>| {
+        let observed = |costs: &Vec<(&DriverCost, Option<f64>)>| {
             costs.iter().map(|cost| of_operation(*cost, statistic, percent)).collect()
         };
         compared(part, &operation_of(load), statistic, sides.each_ref().map(observed))
@@ -364,7 +366,7 @@ fn operation(part: &Part<'_>, load: BuiltinKind, statistic: Statistic) -> Change
         _ => at(99),
     };
     let [base_calls, candidate_calls] = sides.each_ref().map(|costs| {
-        let operations = || costs.iter().map(|(_, cost)| cost.operations);
+        let operations = || costs.iter().map(|(cost, _)| cost.operations);
         let total = operations().fold(0, u64::saturating_add);
         Calls { total, fewest: operations().min().unwrap_or(0), known: true }
     });

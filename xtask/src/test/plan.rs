@@ -166,6 +166,26 @@ mod tests {
         plan(&said)
     }
 
+    /// `cargo xtask test` would find it after all is built.
+    #[test]
+    fn each_vm_test_says_where_it_runs() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../profiler/tests/vm");
+        let mut said = 0;
+        for file in crate::digest::files_below(&root).unwrap() {
+            if file.extension().is_none_or(|extension| extension != "rs") {
+                continue;
+            }
+            let text = std::fs::read_to_string(&file).unwrap();
+            for place in text.split("\n#[ignore = \"").skip(1) {
+                let place = place.split('"').next().unwrap();
+                let parsed = TestPlace::parse(place);
+                assert!(parsed.is_ok(), "{}: `{place}`: {}", file.display(), parsed.unwrap_err());
+                said += 1;
+            }
+        }
+        assert!(said > 100, "only {said} tests were found");
+    }
+
     #[test]
     fn a_boot_for_each_kernel_and_time_that_a_test_names() {
         let boots = boots_of(&[
