@@ -314,7 +314,7 @@ impl<'a> Section<'a> {
                     match &mut fix.target {
                         _ if fix.kind != RelocationKind::Relative => {}
                         Target::Here((_, to)) => *to = to.wrapping_add_signed(ahead),
-                        Target::Outside(_, offset) => *offset += ahead,
+                        Target::Outside(_, offset) => *offset = offset.wrapping_add(ahead),
                     }
                 }
                 let offsets = decoder.get_constant_offsets(&instruction);
