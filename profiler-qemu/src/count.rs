@@ -25,8 +25,10 @@ pub(crate) struct Sums {
     pub(crate) half_iterations: u64,
 }
 
-/// Instructions that are executed one after the other.
+/// Instructions that are executed one after the other. There are tens of thousands, and one is looked at for each that is executed:
+/// it fills a line of the cache.
 #[derive(Debug, Clone)]
+#[repr(align(64))]
 pub(crate) struct Block {
     pub(crate) address: u64,
     pub(crate) instructions: u32,
@@ -39,8 +41,8 @@ pub(crate) struct Block {
     pub(crate) ends_interrupt: bool,
     /// The first one is a string instruction that repeats, and thus the only one.
     pub(crate) repeats: bool,
-    /// Bytes of each instruction.
-    sizes: Box<[u8]>,
+    /// Bytes of each instruction; rarely looked at.
+    sizes: Box<Box<[u8]>>,
     /// The count that knows it; what follows, `place` and `ends_interrupt` hold for that one alone.
     count: u32,
     /// Index in [`Counter::code`]; `None` outside of modules, whose source lines are not asked for.
@@ -48,6 +50,8 @@ pub(crate) struct Block {
     /// The node that it ran in last, and its cell there.
     cell: (u32, u32),
 }
+
+const _: () = assert!(size_of::<Block>() == 64);
 
 impl Block {
     /// A block at `address` that no count knows yet; `sizes` are the bytes of its instructions.
@@ -61,7 +65,7 @@ impl Block {
             end,
             ends_interrupt: false,
             repeats,
-            sizes: sizes.into(),
+            sizes: Box::new(sizes.into()),
             count: 0,
             code: None,
             cell: (ROOT, 0),
@@ -201,6 +205,14 @@ struct Previous {
     cell: Option<u32>,
 }
 
+/// Instructions of all system calls since the load began its operation.
+#[derive(Debug, Clone, Copy, Default)]
+struct Operation {
+    instructions: u64,
+    /// Those of watched functions and of what they call.
+    within: u64,
+}
+
 /// All that is counted between two requests.
 #[derive(Debug)]
 pub(crate) struct Counter {
@@ -214,10 +226,12 @@ pub(crate) struct Counter {
     pub(crate) code: Vec<Code>,
     parts: HashMap<(u32, u32), u32>,
     pub(crate) calls: HashMap<u32, Calls>,
-    /// Instructions of all system calls since the load began its operation, if it makes one.
-    operation: Option<u64>,
-    /// Operations by these instructions.
+    /// Of the load's operation, if it makes one.
+    operation: Option<Operation>,
+    /// Operations by the instructions of their system calls.
     pub(crate) operations: HashMap<u64, u64>,
+    /// Operations by those of these that watched functions and what they call took.
+    pub(crate) within: HashMap<u64, u64>,
     /// Halves of iterations of system calls during all operations.
     pub(crate) half_iterations: u64,
     /// Instructions of watched functions during all operations that are in no system call: in threads of the kernel,
@@ -249,6 +263,7 @@ impl Counter {
             calls: HashMap::new(),
             operation: None,
             operations: HashMap::new(),
+            within: HashMap::new(),
             half_iterations: 0,
             elsewhere: 0,
             tasks: HashMap::new(),
@@ -334,8 +349,10 @@ impl Counter {
 
     /// The load has ended its operation, and begins the next if there is one.
     pub(crate) fn operation(&mut self, next: bool) {
-        if let Some(ended) = std::mem::replace(&mut self.operation, next.then_some(0)) {
-            *self.operations.entry(ended).or_default() += 1;
+        let begun = next.then(Operation::default);
+        if let Some(ended) = std::mem::replace(&mut self.operation, begun) {
+            *self.operations.entry(ended.instructions).or_default() += 1;
+            *self.within.entry(ended.within).or_default() += 1;
         }
     }
 
@@ -385,8 +402,11 @@ impl Counter {
         level.clock += executed;
         level.half_iterations += half_iterations;
         match &mut self.operation {
-            Some(sum) if level.system_call => {
-                *sum += executed;
+            Some(operation) if level.system_call => {
+                operation.instructions += executed;
+                if matches!(self.running, Running::Node(_)) {
+                    operation.within += executed;
+                }
                 self.half_iterations += half_iterations;
             }
             Some(_) if matches!(self.running, Running::Node(_)) => self.elsewhere += executed,

@@ -104,7 +104,12 @@ impl Plugin {
             last = x86::kind(&bytes[..size]);
             block.count(index, self.meters.instructions);
             if let Kind::Repeat(accesses) = last {
-                block.count_accesses(index, Access::Any, self.meters.half_iterations, 2 / accesses);
+                block.count_accesses(
+                    index,
+                    Access::Any,
+                    self.meters.half_iterations,
+                    u64::from(2 / accesses),
+                );
                 repeats |= index == 0;
             }
             sizes.push(size as u8);

@@ -1,7 +1,8 @@
 //! The file of counts, which `profiler` reads: see `profiler::lab::counts` for its form.
 
+use std::collections::HashMap;
 use std::fs;
-use std::io::{self, BufWriter, Write as _};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use crate::count::{Counter, ROOT};
@@ -39,13 +40,8 @@ fn write_all(counter: &Counter, path: &Path) -> io::Result<()> {
             calls.interrupts,
             calls.half_iterations / 2
         )?;
-        for (word, values) in [("inclusive", &calls.inclusive), ("own", &calls.own)] {
-            let mut values: Vec<_> = values.iter().collect();
-            values.sort_unstable();
-            for (instructions, times) in values {
-                writeln!(out, "{word} {id} {instructions} {times}")?;
-            }
-        }
+        distribution(&mut out, &format!("inclusive {id}"), &calls.inclusive)?;
+        distribution(&mut out, &format!("own {id}"), &calls.own)?;
     }
     for (id, node) in counter.nodes.iter().enumerate() {
         let parent = if node.parent == ROOT { "-".to_owned() } else { node.parent.to_string() };
@@ -67,12 +63,18 @@ fn write_all(counter: &Counter, path: &Path) -> io::Result<()> {
         }
         writeln!(out)?;
     }
-    let mut operations: Vec<_> = counter.operations.iter().collect();
-    operations.sort_unstable();
-    for (instructions, times) in operations {
-        writeln!(out, "operation {instructions} {times}")?;
-    }
+    distribution(&mut out, "operation", &counter.operations)?;
+    distribution(&mut out, "within", &counter.within)?;
     writeln!(out, "operations {} {}", counter.half_iterations / 2, counter.elsewhere)?;
     writeln!(out, "end")?;
     out.into_inner().map_err(|error| error.into_error())?.sync_all()
+}
+
+/// Lines of instructions and how often there were so many, ascending.
+fn distribution(out: &mut impl Write, of: &str, values: &HashMap<u64, u64>) -> io::Result<()> {
+    let mut values: Vec<_> = values.iter().collect();
+    values.sort_unstable();
+    values
+        .into_iter()
+        .try_for_each(|(instructions, times)| writeln!(out, "{of} {instructions} {times}"))
 }

@@ -26,7 +26,7 @@ pub(crate) enum Kind {
     /// Goes back to what an interrupt or exception interrupted.
     InterruptReturn,
     /// A string instruction with a prefix that repeats it, and the number of its accesses per iteration.
-    Repeat(u64),
+    Repeat(u8),
     /// The guest's request, see [`request`].
     Request(u8),
     /// None of these.

@@ -170,6 +170,7 @@ fn an_operation_has_what_its_system_calls_execute() {
     system_call(&mut player);
     let one = 5 + 4 + 3 + 8 + 1 + 2;
     assert_eq!(player.counter.operations, HashMap::from([(one, 1), (2 * one, 1)]));
+    assert_eq!(player.counter.within, HashMap::from([(4, 1), (2 * 4, 1)]), "the handler");
     // Nothing else is told apart, and calls are what they are without operations.
     assert_eq!(player.inclusive(HANDLER), [(4, 5)]);
     let of = |node: &Node| (node.parent, node.calls, node.sums.instructions);

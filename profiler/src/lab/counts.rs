@@ -3,7 +3,8 @@
 //! Lines of words: `profiler-qemu 1`; `function ID ADDRESS NAME MODULE` (`-` is the kernel image); `calls FUNCTION
 //! ENTERED ENDED ABANDONED INTERRUPTED INTERRUPTS ITERATIONS`; `inclusive` and `own FUNCTION INSTRUCTIONS CALLS`; `node ID PARENT FUNCTION
 //! CALLS INSTRUCTIONS ITERATIONS`; `code NODE TIMES ADDRESS SIZE...`, instructions one after the other by
-//! their sizes; `operation INSTRUCTIONS TIMES`, of all system calls during an operation of the load; `operations ITERATIONS ELSEWHERE`, of all
+//! their sizes; `operation INSTRUCTIONS TIMES`, of all system calls during an operation of the load; `within INSTRUCTIONS TIMES`, those of these that watched functions and
+//! what they call took; `operations ITERATIONS ELSEWHERE`, of all
 //! operations: iterations in their system calls, and instructions of watched functions meanwhile outside of these; `end`. Addresses are hexadecimal. The guest can write to the file, so nothing in it is believed.
 
 use std::collections::HashMap;
@@ -77,6 +78,8 @@ pub struct Counts {
     pub code: Vec<Code>,
     /// Instructions of all system calls during an operation of the load, ascending, with how many operations took so many.
     pub operations: Vec<(u64, u64)>,
+    /// The same for those of these instructions that watched functions and what they call took.
+    pub within: Vec<(u64, u64)>,
     /// Iterations in the system calls of all operations, and instructions of watched functions outside of system calls meanwhile.
     pub of_operations: [u64; 2],
 }
@@ -120,18 +123,23 @@ pub fn parse(text: &str) -> Result<Counts, String> {
     if !ended {
         return Err("its end is missing".to_owned());
     }
+    if sum(&counts.operations) != sum(&counts.within) {
+        return Err("its operations do not add up".to_owned());
+    }
     match counts.calls.iter().find(|(_, calls)| !calls.add_up()) {
         Some((id, _)) => Err(format!("calls of {} do not add up", counts.functions[id].name)),
         None => Ok(counts),
     }
 }
 
+/// Calls or operations in a distribution, unless they are too many.
+fn sum(values: &[(u64, u64)]) -> Option<u64> {
+    values.iter().try_fold(0_u64, |sum, (_, times)| sum.checked_add(*times))
+}
+
 impl Calls {
     /// Each call that ended is in both distributions.
     fn add_up(&self) -> bool {
-        let sum = |values: &[(u64, u64)]| {
-            values.iter().try_fold(0_u64, |sum, (_, times)| sum.checked_add(*times))
-        };
         let over = self.ended.checked_add(self.abandoned);
         over.is_some_and(|over| over <= self.entered)
             && [&self.inclusive, &self.own].iter().all(|values| sum(values) == Some(self.ended))
@@ -200,10 +208,12 @@ impl Counts {
                     sizes,
                 });
             }
-            ["operation", rest @ ..] => {
-                let &[instructions, times] = numbers(rest)?.as_slice() else { return None };
-                let ascends = self.operations.last().is_none_or(|(last, _)| *last < instructions);
-                (ascends && times > 0).then(|| self.operations.push((instructions, times)))?;
+            [kind @ ("operation" | "within"), instructions, times] => {
+                let values =
+                    if *kind == "within" { &mut self.within } else { &mut self.operations };
+                let (instructions, times) = (number(instructions)?, number(times)?);
+                let ascends = values.last().is_none_or(|(last, _)| *last < instructions);
+                (ascends && times > 0).then(|| values.push((instructions, times)))?;
             }
             ["operations", rest @ ..] => self.of_operations = numbers(rest)?.try_into().ok()?,
             _ => return None,
@@ -222,7 +232,7 @@ mod tests {
 
     const TEXT: &str = "profiler-qemu 1\nfunction 7 ffffffffc0000000 bind_handler driver\nfunction 9 ffffffff81000000 memcpy -\n\
         calls 7 3 2 0 1 50 6\ninclusive 7 12 2\nown 7 9 2\nnode 0 - 7 3 27 0\nnode 1 0 9 2 6 1\n\
-        code 0 3 ffffffffc0000000 1 4 3\noperation 9 4\noperation 12 1\noperations 8 70\nend\n";
+        code 0 3 ffffffffc0000000 1 4 3\noperation 9 4\noperation 12 1\nwithin 2 5\noperations 8 70\nend\n";
 
     #[test]
     fn a_file_is_read() {
@@ -234,6 +244,7 @@ mod tests {
         assert_eq!(counts.code[0].sizes, [1, 4, 3]);
         assert_eq!((calls.iterations, counts.of_operations), (6, [8, 70]));
         assert_eq!(counts.operations, [(9, 4), (12, 1)]);
+        assert_eq!(counts.within, [(2, 5)]);
     }
 
     #[test]
@@ -241,13 +252,14 @@ mod tests {
         for (from, to, expected) in [
             ("profiler-qemu 1", "profiler-qemu 2", "it does not begin with `profiler-qemu 1`"),
             ("end\n", "", "its end is missing"),
-            ("end\n", "end\nend\n", "line 14 comes after the end"),
+            ("end\n", "end\nend\n", "line 15 comes after the end"),
             ("node 1 0 9", "node 1 1 9", "line 8 is not as it has to be"),
             ("node 1 0 9", "node 1 0 8", "line 8 is not as it has to be"),
             ("node 1 0", "node 2 0", "line 8 is not as it has to be"),
             ("operation 12", "operation 9", "line 11 is not as it has to be"),
             ("operation 12 1", "operation 12 0", "line 11 is not as it has to be"),
-            ("operations 8 70", "operations 8", "line 12 is not as it has to be"),
+            ("within 2 5", "within 2 4", "its operations do not add up"),
+            ("operations 8 70", "operations 8", "line 13 is not as it has to be"),
             ("code 0", "code 2", "line 9 is not as it has to be"),
             ("inclusive 7", "inclusive 9", "line 5 is not as it has to be"),
             ("calls 7 3 2 0 1 50 6", "calls 7 3 2 0 1 50", "line 4 is not as it has to be"),

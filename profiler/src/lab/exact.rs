@@ -39,6 +39,7 @@ pub(super) fn costs(
     without_ns: f64,
 ) -> Result<Vec<DriverCost>, String> {
     let (operations, with_ns) = operation(counts, run)?;
+    let within = stats::mean_of_counts(&counts.within);
     let [repeated, elsewhere] = counts.of_operations.map(|sum| stats::mean(sum, operations));
     let of = |load: &BuiltinKind| DriverCost {
         load: *load,
@@ -48,14 +49,15 @@ pub(super) fn costs(
         with_ns,
         repeated,
         elsewhere,
-        tail: tail(&counts.operations, operations),
+        within,
+        tail: tail(&counts.operations, &counts.within, operations),
     };
     Ok(run.loads.iter().map(of).collect())
 }
 
-/// Percentiles of operations; `values` ascend.
-fn tail(values: &[(u64, u64)], operations: u64) -> Vec<OperationPercentile> {
-    let at = |rank: u64| {
+/// Percentiles of operations; `values` ascend, and `within`, which are those in the driver's functions.
+fn tail(values: &[(u64, u64)], within: &[(u64, u64)], operations: u64) -> Vec<OperationPercentile> {
+    let of = |values: &[(u64, u64)], rank: u64| {
         let mut seen = 0;
         let mut values = values.iter();
         let found = values.find(|(_, times)| {
@@ -64,18 +66,20 @@ fn tail(values: &[(u64, u64)], operations: u64) -> Vec<OperationPercentile> {
         });
         found.map(|(instructions, _)| *instructions)
     };
+    let at = |rank: u64| of(values, rank);
     let few = (operations / 200).max(1);
-    let of = |percent: u8| {
+    let percentile = |percent: u8| {
         let rank = stats::nearest_rank(operations, f64::from(percent) / 100.0)?;
         Some(OperationPercentile {
             percent,
             instructions: at(rank)?,
             before: at(rank - few)?,
             behind: at(rank + few)?,
+            within: of(within, rank)?,
         })
     };
     let enough = operations >= stats::for_an_exact_gate(0.99);
-    (90..=99).filter(|_| enough).filter_map(of).collect()
+    (90..=99).filter(|_| enough).filter_map(percentile).collect()
 }
 
 /// The operations of a run, and instructions of one.
@@ -244,7 +248,7 @@ mod tests {
     #[test]
     fn a_tail_says_what_a_few_operations_make() {
         let of = |values: &[(u64, u64)], percent: u8| {
-            let all = tail(values, values.iter().map(|(_, times)| times).sum());
+            let all = tail(values, values, values.iter().map(|(_, times)| times).sum());
             let found = all.iter().find(|it| it.percent == percent);
             found.map(|it| (it.instructions, [it.before, it.behind]))
         };
@@ -267,19 +271,24 @@ mod tests {
             rate: None,
             length: Length::Operations(5),
         };
-        let of = |lines: &str| {
-            operation(&counts::parse(&format!("profiler-qemu 1\n{lines}end\n")).unwrap(), &run)
+        // All of it in the driver's functions.
+        let counts = |lines: &str| {
+            let within = lines.replace("operation ", "within ");
+            let within: String = within
+                .lines()
+                .filter(|line| line.starts_with("within"))
+                .flat_map(|it| [it, "\n"])
+                .collect();
+            counts::parse(&format!("profiler-qemu 1\n{lines}{within}end\n")).unwrap()
         };
+        let of = |lines: &str| operation(&counts(lines), &run);
         assert_eq!(of("operation 9 4\noperation 12 1\n"), Ok((5, 9.6)));
         assert_eq!(of("operation 9 4\n").unwrap_err(), "4 operations were counted of 5");
         assert_eq!(of("").unwrap_err(), "0 operations were counted of 5");
-        let of_five = |lines: &str| {
-            let text = format!("profiler-qemu 1\n{lines}end\n");
-            costs(&counts::parse(&text).unwrap(), &run, 4.0).unwrap().remove(0)
-        };
+        let of_five = |lines: &str| costs(&counts(lines), &run, 4.0).unwrap().remove(0);
         let five = of_five("operation 9 5\noperations 40 15\n");
         assert_eq!((five.added_ns(), five.repeated, five.elsewhere), (5.0, Some(8.0), Some(3.0)));
-        assert_eq!(five.tail, []);
+        assert_eq!((five.within, five.tail.len()), (Some(9.0), 0));
         // 2^16 times 2^48, and five.
         let most: String =
             (0..1 << 16).map(|at| format!("operation {at} {}\n", 1_u64 << 48)).collect();

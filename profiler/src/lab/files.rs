@@ -4,6 +4,9 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use object::LittleEndian;
+use object::elf::{FileHeader64, SectionHeader64};
+use object::read::elf::{FileHeader as _, SectionHeader as _};
 use object::{Object as _, ObjectSection as _};
 use profiler_vm::KernelImage;
 
@@ -64,6 +67,8 @@ impl Files {
     }
 
     fn add(&mut self, name: &str, params: &str, bytes: Vec<u8>) {
+        // One that cannot be read is for the kernel to refuse.
+        let bytes = without_debug(&bytes).unwrap_or(bytes);
         let place = [self.bytes.len() as u64, bytes.len() as u64];
         self.bytes.extend(bytes);
         self.modules.push(ModuleFile {
@@ -100,6 +105,35 @@ impl Files {
     pub(super) fn write(&self, to: &Path) -> io::Result<()> {
         fs::write(to, &self.bytes)
     }
+}
+
+/// A module without its debug information, which the kernel does not read, and which takes a guest long to read. The sections stay, empty,
+/// so that all others keep their numbers; `None` if it is no module.
+fn without_debug(bytes: &[u8]) -> Option<Vec<u8>> {
+    let header = FileHeader64::<LittleEndian>::parse(bytes).ok()?;
+    let sections = header.sections(LittleEndian, bytes).ok()?;
+    let mut kept = bytes.get(..size_of::<FileHeader64<LittleEndian>>())?.to_vec();
+    let mut headers = Vec::new();
+    for section in sections.iter() {
+        let mut section: SectionHeader64<LittleEndian> = *section;
+        let name = sections.section_name(LittleEndian, &section).ok()?;
+        let data = section.data(LittleEndian, bytes).ok()?;
+        let align = usize::try_from(section.sh_addralign.get(LittleEndian)).ok()?;
+        kept.resize(kept.len().next_multiple_of(align.clamp(1, 4096)), 0);
+        section.sh_offset.set(LittleEndian, kept.len() as u64);
+        if name.starts_with(b".debug_") || name.starts_with(b".rela.debug_") {
+            section.sh_size.set(LittleEndian, 0);
+        } else {
+            kept.extend(data);
+        }
+        headers.push(section);
+    }
+    kept.resize(kept.len().next_multiple_of(8), 0);
+    let at = kept.len() as u64;
+    headers.iter().for_each(|section| kept.extend(object::bytes_of(section)));
+    // e_shoff.
+    kept.get_mut(40..48)?.copy_from_slice(&at.to_le_bytes());
+    Some(kept)
 }
 
 /// The modules that a module says it depends on.

@@ -391,6 +391,11 @@ pub(super) fn checksum(snapshot: &Path) -> io::Result<[u64; 2]> {
     Ok([state.len() as u64 + memory, crc.sum().into()])
 }
 
+/// Gives back the room of memory that the guest does not use; no machine may run from the snapshot.
+pub(super) fn trim(snapshot: &Path) -> io::Result<()> {
+    memory::trim(&snapshot.join(MEMORY_FILE))
+}
+
 impl Drop for Machine<'_> {
     fn drop(&mut self) {
         end(&mut self.child);

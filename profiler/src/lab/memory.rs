@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use nix::errno::Errno;
+use nix::fcntl::{FallocateFlags, fallocate};
 use nix::unistd::{Whence, lseek};
 
 /// Bytes of a page of the guest.
@@ -16,11 +17,77 @@ const PAGE: usize = 4096;
 /// Bytes that are read at a time.
 const CHUNK: usize = 1 << 20;
 
+/// What the kernel fills memory with that it frees after its boot: `POISON_FREE_INITMEM` of its `include/linux/poison.h`.
+const FREED: u8 = 0xcc;
+
+/// Fewest bytes of an initramfs.
+const INITRAMFS: u64 = 1 << 20;
+
 /// Copies the pages that are not empty to a new file of the same size.
 pub(super) fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let copy = File::create_new(to)?;
     copy.set_len(from.metadata()?.len())?;
-    each_chunk(&File::open(from)?, |at, bytes| copy.write_all_at(bytes, at))
+    each_run(&File::open(from)?, |run| match run.fill {
+        Some(0) => Ok(()),
+        _ => copy.write_all_at(run.bytes, run.at),
+    })
+}
+
+/// Makes holes of the empty pages, and of the longest run of pages that the kernel has freed and not used since: those of its
+/// initramfs. What a guest finds in free memory is the same for all that are restored from there.
+pub(super) fn trim(file: &Path) -> io::Result<()> {
+    let file = File::options().read(true).write(true).open(file)?;
+    let (mut empty, mut freed) = (Vec::new(), Vec::<(u64, u64)>::new());
+    each_run(&file, |run| {
+        let bytes = run.bytes.len() as u64;
+        match run.fill {
+            Some(0) => empty.push((run.at, bytes)),
+            Some(FREED) => match freed.last_mut() {
+                Some((at, before)) if *at + *before == run.at => *before += bytes,
+                _ => freed.push((run.at, bytes)),
+            },
+            _ => {}
+        }
+        Ok(())
+    })?;
+    let initramfs = freed.into_iter().max_by_key(|(_, bytes)| *bytes);
+    empty.extend(initramfs.filter(|(_, bytes)| *bytes >= INITRAMFS));
+    let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    for (at, bytes) in empty {
+        match fallocate(&file, hole, at.cast_signed(), bytes.cast_signed()) {
+            // The file system has no holes.
+            Err(Errno::EOPNOTSUPP) => return Ok(()),
+            done => done?,
+        }
+    }
+    Ok(())
+}
+
+/// Pages that follow each other.
+struct Run<'a> {
+    at: u64,
+    bytes: &'a [u8],
+    /// What they are filled with, if it is one byte.
+    fill: Option<u8>,
+}
+
+/// Gives `then` the pages that are no holes: those that follow each other and have one fill, or none, at once.
+fn each_run(file: &File, mut then: impl FnMut(Run<'_>) -> io::Result<()>) -> io::Result<()> {
+    let fill = |page: &[u8]| {
+        let first = *page.first()?;
+        (page == &[first; PAGE][..page.len()]).then_some(first)
+    };
+    each_chunk(file, |at, bytes| {
+        let pages: Vec<&[u8]> = bytes.chunks(PAGE).collect();
+        let mut done = 0;
+        for run in pages.chunk_by(|one, next| fill(one) == fill(next)) {
+            let end = done + run.iter().map(|page| page.len()).sum::<usize>();
+            let fill = run.first().and_then(|page| fill(page));
+            then(Run { at: at + done as u64, bytes: &bytes[done..end], fill })?;
+            done = end;
+        }
+        Ok(())
+    })
 }
 
 /// Adds the pages that are not empty to `crc`, and gives their bytes. Where holes lie does not matter: a copy may have others.
@@ -100,5 +167,26 @@ mod tests {
         }
         assert_ne!(sum(&moved).1, sum(&other).1);
         assert!(copy(&memory, &same).is_err(), "there is a file");
+    }
+
+    #[test]
+    fn empty_pages_and_a_freed_initramfs_take_no_room() {
+        use std::os::unix::fs::MetadataExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("memory");
+        let file = File::create_new(&path).unwrap();
+        let mut bytes = vec![1; 8 << 20];
+        bytes[1 << 20..3 << 20].fill(0);
+        // An initramfs across chunks, and a page that is filled alike and is not freed.
+        bytes[3 << 20..6 << 20].fill(FREED);
+        bytes[7 << 20..(7 << 20) + PAGE].fill(FREED);
+        file.write_all_at(&bytes, 0).unwrap();
+        file.sync_all().unwrap();
+        let room = || path.metadata().unwrap().blocks() * 512;
+        let before = room();
+        trim(&path).unwrap();
+        assert_eq!(before - room(), 5 << 20);
+        bytes[3 << 20..6 << 20].fill(0);
+        assert!(std::fs::read(&path).unwrap() == bytes);
     }
 }

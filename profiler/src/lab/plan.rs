@@ -46,9 +46,9 @@ pub struct Job {
     pub run: RunSpec,
     /// Its operations are counted without the driver, too.
     pub cost: bool,
-    /// It shares a restored guest with those beside it that do, and comes after them: cheap operations take less time than QEMU
-    /// takes to start.
-    pub together: bool,
+    /// Number of the restored guest that it is counted in: jobs of one number follow each other there, as most operations take
+    /// less time than QEMU takes to start and to translate the kernel's code.
+    pub guest: u32,
     /// Of the handlers that were counted those of which figures are wanted; `None`: all. Each takes time to store, and a
     /// driver calls a hundred functions of its own.
     pub wanted: Option<Arc<BTreeSet<String>>>,

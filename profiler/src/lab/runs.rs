@@ -461,7 +461,7 @@ impl<'a> Lab<'a> {
 
 /// The jobs that share a restore.
 fn groups(jobs: &[Job]) -> impl Iterator<Item = &[Job]> {
-    jobs.chunk_by(|one, next| one.together && next.together)
+    jobs.chunk_by(|one, next| one.guest == next.guest)
 }
 
 /// What a machine is started for.
@@ -484,11 +484,12 @@ fn steps(builds: usize, jobs: &[Job]) -> Vec<Step<'_>> {
     steps
 }
 
-/// The names of a group's loads.
+/// A name for a group by its loads, which no other group has.
 fn group_name(group: &[Job]) -> String {
     match group {
+        [] => String::new(),
         [job] => record::load_name(&job.run),
-        _ => "general".to_owned(),
+        [job, more @ ..] => format!("{}+{}", record::load_name(&job.run), more.len()),
     }
 }
 

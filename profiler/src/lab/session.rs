@@ -15,18 +15,50 @@ use crate::recording::{Clock, Meter, Recording};
 use crate::text::{listed, plural};
 use crate::verdict::{FIRST_PLACEMENTS, HandlerRule, Limit, Limits, MOST_PLACEMENTS, Statistic};
 
+/// The loads that share a guest, in this order: those that run the same code of the kernel, which QEMU translates once then. `mount`
+/// comes first, as it needs root, which the process of the others gives up. A load of no list has a guest of its own.
+const TOGETHER: [&[BuiltinKind]; 5] = {
+    use BuiltinKind as Of;
+    [
+        &[Of::Connect, Of::Bind, Of::UdpRecv, Of::Dns, Of::Tcp, Of::Ipv6, Of::Accept],
+        &[
+            Of::Mount,
+            Of::Open,
+            Of::Rename,
+            Of::Link,
+            Of::Unlink,
+            Of::Rmdir,
+            Of::Write,
+            Of::MemfdCreate,
+            Of::Mprotect,
+        ],
+        &[
+            Of::Prctl,
+            Of::UpdateCred,
+            Of::Kill,
+            Of::Tkill,
+            Of::Nanosleep,
+            Of::Ptrace,
+            Of::Errors,
+            Of::Errors32,
+        ],
+        &[Of::Setsid, Of::Exit, Of::Execve, Of::CallUsermodehelper],
+        BuiltinKind::GENERAL,
+    ]
+};
+
 /// Calls that each run needs of a handler to judge it: fewer are calls of something beside the load.
 const LEAST_CALLS: u64 = 20;
 
 /// Operations of a run: two hundred calls for a TP99, and so many more that one that refills a cache or random
-/// numbers does not move the average by half a percent.
-const OPERATIONS: u64 = 1_000;
+/// numbers does not move the average by half a percent, nor what waited for RCU that of an `accept` by a fifth of one.
+const OPERATIONS: u64 = 400;
 
 /// The same of loads that take a thousand times as long: all figures but TP99.
 const OPERATIONS_IF_SLOW: u64 = 60;
 
-/// The same of loads that start a process or a thread, or accept a connection: an operation takes as long as twenty others, and 200
-/// are enough for every figure.
+/// The same of loads that start a process or a thread: an operation takes as long as twenty others, and 200 are enough for every
+/// figure.
 const OPERATIONS_IF_LONG: u64 = 200;
 
 /// The same of general loads, which are judged by what an operation costs: a call that refills random numbers comes after at
@@ -40,6 +72,14 @@ const SECONDS_A_RUN_IF_SLOW: f64 = 1.5;
 const SECONDS_A_RUN_IF_GENERAL: f64 = 0.15;
 const SECONDS_AN_INSTALLATION: f64 = 1.5;
 const SECONDS_A_BOOT: f64 = 8.0;
+
+/// The number of the guest that a load is counted in, and its place there.
+fn guest(kind: BuiltinKind) -> (usize, usize) {
+    let place = |group: &[BuiltinKind]| group.iter().position(|other| *other == kind);
+    let shared =
+        TOGETHER.iter().enumerate().find_map(|(guest, group)| Some((guest, place(group)?)));
+    shared.unwrap_or((TOGETHER.len() + kind as usize, 0))
+}
 
 /// A built-in load, and what load profiles use it for.
 #[derive(Debug, Clone, PartialEq)]
@@ -136,8 +176,8 @@ impl Session {
                 loads.push(Load { kind: *kind, handlers: Vec::new() });
             }
         }
-        // They come last, in one order, as each finds what those before it have left.
-        loads.sort_by_key(|load| BuiltinKind::GENERAL.iter().position(|kind| *kind == load.kind));
+        // In one order, as each finds what those before it have left.
+        loads.sort_by_key(|load| guest(load.kind));
         let has_all = |name: &String| builds.iter().all(|build| build.parameters.contains(name));
         let on: BTreeSet<String> = parameters
             .into_iter()
@@ -191,9 +231,11 @@ impl Session {
         {
             return self.clone();
         }
-        narrowed.loads.retain(|load| {
-            load.is_general() || narrowed.handlers.iter().any(|name| is_for(load, name))
-        });
+        // What shares a guest is measured as a whole.
+        let is_reached = |load: &&Load| narrowed.handlers.iter().any(|name| is_for(load, name));
+        let guests: BTreeSet<usize> =
+            narrowed.loads.iter().filter(is_reached).map(|load| guest(load.kind).0).collect();
+        narrowed.loads.retain(|load| load.is_general() || guests.contains(&guest(load.kind).0));
         narrowed
     }
 
@@ -205,19 +247,15 @@ impl Session {
         Some(format!("the load {} is for it", load.kind.name()))
     }
 
-    /// The runs each time that the driver is loaded, of the loads that `is_wanted` by the name of their runs; `kernel` is
-    /// in that where there are several.
+    /// The runs each time that the driver is loaded; `kernel` is in their names where there are several.
     #[must_use]
-    pub fn work(&self, kernel: Option<&str>, is_wanted: &dyn Fn(&str) -> bool) -> Vec<Job> {
+    pub fn work(&self, kernel: Option<&str>) -> Vec<Job> {
         let handlers = Arc::new(self.handlers.clone());
         let job = |load: &Load| {
             let name = part(kernel, load.kind);
             let operations = match load.kind {
                 _ if load.is_general() => OPERATIONS_IF_GENERAL,
-                BuiltinKind::Execve
-                | BuiltinKind::Setsid
-                | BuiltinKind::Exit
-                | BuiltinKind::Accept => OPERATIONS_IF_LONG,
+                BuiltinKind::Execve | BuiltinKind::Setsid | BuiltinKind::Exit => OPERATIONS_IF_LONG,
                 kind if is_slow(kind) => OPERATIONS_IF_SLOW,
                 _ => OPERATIONS,
             };
@@ -232,10 +270,10 @@ impl Session {
             };
             let cost = has_cost(load.kind);
             let wanted = Some(Arc::clone(&handlers));
-            let together = load.is_general();
-            is_wanted(&name).then_some(Job { part: Some(name), run, cost, together, wanted })
+            let guest = guest(load.kind).0 as u32;
+            Job { part: Some(name), run, cost, guest, wanted }
         };
-        self.loads.iter().filter_map(job).collect()
+        self.loads.iter().map(job).collect()
     }
 
     /// The plan for a reader. On so many of the kernels baseline runs are `cached`, and so many have a snapshot; `boot` is how long
@@ -451,7 +489,7 @@ mod tests {
         let expected =
             ["bind_handler", "exit_pre_handler", "mprotect_pre_handler", "ptrace_pre_handler"];
         assert_eq!(Vec::from_iter(&session.handlers), expected);
-        assert_eq!(kinds(&session), ["bind", "exit", "mprotect", "ptrace"]);
+        assert_eq!(kinds(&session), ["bind", "mprotect", "ptrace", "exit"]);
         assert_eq!(session.module_params, "MPROTECT_HOOK=1", "only one build has EXIT_HOOK");
         let with = |more| session.clone().with_parameters(more).module_params;
         assert_eq!(with(" MPROTECT_HOOK=0 X=1"), "MPROTECT_HOOK=0 X=1");
@@ -461,12 +499,15 @@ mod tests {
         );
         let narrow = of(&wanted("bind_*")).unwrap();
         assert_eq!((kinds(&narrow), narrow.handlers.len()), (vec!["bind"], 1));
-        // General loads are made whatever the driver hooks, all from one restore.
-        let work = narrow.work(None, &|_| true);
-        let names: Vec<&str> = work.iter().filter_map(|job| job.part.as_deref()).collect();
-        assert_eq!(names[..3], ["bind", "getppid", "pipe"]);
-        assert_eq!(names.len(), 1 + BuiltinKind::GENERAL.len());
-        assert!(!work[0].together && work[1..].iter().all(|job| job.together && job.cost));
+        // General loads are made whatever the driver hooks.
+        let work = narrow.work(None);
+        let guests: Vec<Vec<&str>> = work
+            .chunk_by(|one, next| one.guest == next.guest)
+            .map(|jobs| jobs.iter().filter_map(|job| job.part.as_deref()).collect())
+            .collect();
+        assert_eq!(guests[..2], [vec!["bind", "tcp", "ipv6"], vec!["errors", "errors32"]]);
+        assert_eq!((guests.len(), guests[2][0], guests[2].len()), (3, "getppid", 10));
+        assert_eq!(work.len(), 1 + BuiltinKind::GENERAL.len());
         let missing = of(&wanted("nothing")).unwrap_err();
         assert_eq!(missing, "neither build of hids_driver has a function `nothing`");
     }
@@ -476,7 +517,7 @@ mod tests {
         let build = build(&["my_bind_hook"], &[]);
         let session = Session::choose("mine", &[build.clone(), build], &profiles(), &[]).unwrap();
         assert_eq!(kinds(&session).len(), 24);
-        assert_eq!(session.work(None, &|_| true).len(), 24 + BuiltinKind::GENERAL.len());
+        assert_eq!(session.work(None).len(), 24 + BuiltinKind::GENERAL.len());
         let none = Session::choose("mine", &[Registered::default()], &profiles(), &[]);
         assert!(none.unwrap_err().contains("stripped"));
     }

@@ -200,7 +200,7 @@ impl Options {
             boots: self.boots.unwrap_or(usual),
             repeat: self.repeat.unwrap_or(usual),
             jobs: self.jobs.unwrap_or(side_by_side),
-            work: vec![Job { part: None, run, cost, together: false, wanted: None }],
+            work: vec![Job { part: None, run, cost, guest: 0, wanted: None }],
             verify: self.verify,
             folder: folder.to_owned(),
             logs: self.logs.clone(),

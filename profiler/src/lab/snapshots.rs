@@ -216,6 +216,7 @@ impl Maker<'_> {
         };
         machine.save(folder).map_err(failed)?;
         drop(machine);
+        machine::trim(folder).map_err(unwritable)?;
         let functions = functions_of(&symbols);
         // Functions, too: those that say what a kprobe is.
         let data = hooks::needed(&symbols);

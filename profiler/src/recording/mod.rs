@@ -196,6 +196,10 @@ pub struct DriverCost {
     /// threads of the kernel, interrupts and faults of user space. They are not in the figure above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub elsewhere: Option<f64>,
+    /// Instructions of an operation with the driver that the driver's functions and what they call took, on average; absent where
+    /// instructions were not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<f64>,
     /// The operations with the driver that take most, by percentile; empty of fewer than 200.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tail: Vec<OperationPercentile>,
@@ -213,6 +217,8 @@ pub struct OperationPercentile {
     pub before: u64,
     /// Instructions of the operation that is so many behind it.
     pub behind: u64,
+    /// The same percentile of the instructions that the driver's functions and what they call took of an operation.
+    pub within: u64,
 }
 
 impl DriverCost {

@@ -315,14 +315,10 @@ const OUTSIDE: f64 = 0.002;
 const OUTSIDE_IF_TAIL: f64 = 0.02;
 
 /// A figure of an operation, of the tail at this percentile; `None` where a recording has none.
-fn of_operation(
-    (cost, within): (&DriverCost, Option<f64>),
-    statistic: Statistic,
-    percent: u8,
-) -> Option<Observed> {
-    let outside = |instructions: f64, share: f64| {
-        let outside = instructions - within?;
-        Some([outside, outside * share])
+fn of_operation(cost: &DriverCost, statistic: Statistic, percent: u8) -> Option<Observed> {
+    let outside = |instructions: f64, within: f64, share: f64| {
+        let outside = instructions - within;
+        [outside, outside * share]
     };
     match statistic {
         Statistic::Repeated => cost.repeated.map(Observed::exact),
@@ -332,12 +328,16 @@ fn of_operation(
             let added = |instructions: u64| instructions as f64 - cost.without_ns;
             Some(Observed {
                 beside: [added(tail.before), added(tail.behind)],
-                outside: outside(tail.instructions as f64, OUTSIDE_IF_TAIL),
+                outside: Some(outside(
+                    tail.instructions as f64,
+                    tail.within as f64,
+                    OUTSIDE_IF_TAIL,
+                )),
                 ..Observed::exact(added(tail.instructions))
             })
         }
         _ => {
-            let outside = outside(cost.with_ns, OUTSIDE);
+            let outside = cost.within.map(|within| outside(cost.with_ns, within, OUTSIDE));
             Some(Observed { outside, ..Observed::exact(cost.added_ns()) })
         }
     }
@@ -345,16 +345,11 @@ fn of_operation(
 
 /// What the driver costs an operation of a load of which every run says so, or another figure of the operation.
 fn operation(part: &Part<'_>, load: BuiltinKind, statistic: Statistic) -> ChangeRecord {
-    let [base, candidate] = [&part.base, &part.candidate].map(|side| {
-        // Once, as it is a sum over the call tree.
-        let costs =
-            side.iter().filter_map(|run| run.cost(load).map(|cost| (cost, run.within(cost))));
-        costs.collect::<Vec<(&DriverCost, Option<f64>)>>()
-    });
-    let sides = [base, candidate];
+    let sides = [&part.base, &part.candidate]
+        .map(|side| side.iter().filter_map(|run| run.cost(load)).collect::<Vec<&DriverCost>>());
     let at = |percent: u8| {
-        let observed = |costs: &Vec<(&DriverCost, Option<f64>)>| {
-            costs.iter().map(|cost| of_operation(*cost, statistic, percent)).collect()
+        let observed = |costs: &Vec<&DriverCost>| {
+            costs.iter().map(|cost| of_operation(cost, statistic, percent)).collect()
         };
         compared(part, &operation_of(load), statistic, sides.each_ref().map(observed))
     };
@@ -366,7 +361,7 @@ fn operation(part: &Part<'_>, load: BuiltinKind, statistic: Statistic) -> Change
         _ => at(99),
     };
     let [base_calls, candidate_calls] = sides.each_ref().map(|costs| {
-        let operations = || costs.iter().map(|(cost, _)| cost.operations);
+        let operations = || costs.iter().map(|cost| cost.operations);
         let total = operations().fold(0, u64::saturating_add);
         Calls { total, fewest: operations().min().unwrap_or(0), known: true }
     });

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::slice;
 
-use super::change::{CONFIDENCE, average, lost_share};
+use super::change::{CONFIDENCE, average, load_of, lost_share};
 use super::judge::{self, Terms};
 use super::placement::{FIRST_PLACEMENTS, MOST_PLACEMENTS};
 use super::{
@@ -70,13 +70,13 @@ pub fn gate<'a>(sides: Result<Sides<'a>, Refusal>, rule: &Rule) -> Gate<'a> {
     gate
 }
 
-/// A figure whose placements differ by less than this share of the largest change that passes needs no further ones.
-///
-/// Of Elkeid's driver, 22 loads with 1,000 operations, two builds whose handlers are equal differ in 11 means of an operation, in 9 of
-/// them by at most 0.085 of that: a cache that is refilled once more or less. By placement a handler's figure moves by 2
-/// instructions there, and the limit is 4 at least; a mean of `exit` or `setsid` moves by up to 10, so a change of theirs that is
-/// as large may be hidden by a first placement.
+/// A figure that differs by less than this share of the largest change that passes needs no further placements.
 const FAR_WITHIN: f64 = 0.1;
+
+/// Nor does one that is farther from the limit than placements move it, in instructions. Of Elkeid's driver, 35 loads in up to nine
+/// placements, a handler's figure moves by at most 2, and the mean of an operation of `exit` or `setsid` by up to 10.
+const MOVED: f64 = 4.0;
+const MOVED_IF_OPERATION: f64 = 16.0;
 
 /// The same of tails of operations, which few operations decide: what makes these dearer is beyond the limit in each placement.
 const FAR_WITHIN_IF_TAIL: f64 = 0.5;
@@ -122,9 +122,14 @@ impl Pending {
 
     /// Whether the largest difference is far from the limit.
     fn is_far_within(&self) -> bool {
-        let share = if self.is_tail() { FAR_WITHIN_IF_TAIL } else { FAR_WITHIN };
-        let most = self.terms.most(&self.record) * share;
-        self.ends().iter().all(|end| end.abs() <= most)
+        let most = self.terms.most(&self.record);
+        let far = match self.record.statistic {
+            Statistic::Tail => most * FAR_WITHIN_IF_TAIL,
+            Statistic::Count | Statistic::Repeated => 0.0,
+            _ if load_of(&self.record.handler).is_some() => most - MOVED_IF_OPERATION,
+            _ => most - MOVED,
+        };
+        self.ends().iter().all(|end| end.abs() <= far.max(most * FAR_WITHIN))
     }
 
     fn is_tail(&self) -> bool {

@@ -5,7 +5,6 @@ use crate::load::{BuiltinKind, LoadFailure, LoadStatus};
 use crate::recording::unlike::{Difference, Use, What, differences};
 use crate::recording::warning::{Code, SHED};
 use crate::recording::{Clock, DriverCost, HandlerRecording, Meter, Recording};
-use crate::stats;
 
 /// A run, with a name for messages: its file, and its number in it.
 #[derive(Debug, Clone, PartialEq)]
@@ -88,14 +87,6 @@ impl Run {
     /// What the driver costs an operation of the load, if that was counted.
     pub(super) fn cost(&self, load: BuiltinKind) -> Option<&DriverCost> {
         self.costs().find(|cost| cost.load == load)
-    }
-
-    /// Instructions that an operation takes on average in the driver's functions and in what they call; `None` if that is not known.
-    pub(super) fn within(&self, cost: &DriverCost) -> Option<f64> {
-        let tree = self.recording.call_tree.as_ref()?;
-        let within = tree.nodes.iter().fold(0, |sum: u64, node| sum.saturating_add(node.own));
-        let within = stats::mean(within, cost.operations)? - cost.elsewhere?;
-        (self.recording.driver_costs.len() == 1).then_some(within)
     }
 
     /// The costs that repeat: CPU time does not.

@@ -1129,6 +1129,7 @@ fn with_check(part: &str, name: &str, is_candidate: bool, seconds: i64) -> Recor
         with_ns: 1_100.0 + a_call as f64,
         repeated: None,
         elsewhere: None,
+        within: None,
         tail: Vec::new(),
     }];
     recording
@@ -1238,8 +1239,8 @@ fn further_placements_are_measured_of_what_differs_until_it_is_clear() {
         let rule = Rule { limits: Some(limit.parse().unwrap()), ..Rule::default() };
         is_open(even(&[100_000], &[candidate]), &rule)
     };
-    assert!(!open_by("avg=0.5%", 100_050) && !open_by("avg=0.5%", 99_950), "far within it");
-    assert!(open_by("avg=0.5%", 100_051) && open_by("avg=0.5%", 99_949), "not so far");
+    assert!(!open_by("avg=0.5%", 100_496) && !open_by("avg=0.5%", 99_504), "far within it");
+    assert!(open_by("avg=0.5%", 100_497) && open_by("avg=0.5%", 99_503), "not so far");
     assert!(open_by("avg=+0", 100_001), "any difference is beyond +0");
     assert!(!open(&[400; 3], &[409; 3]) && !open(&[400; 3], &[401, 402, 404]), "they agree");
     let apart = [409, 400, 409, 400, 409, 400, 409, 400, 409];
@@ -1256,16 +1257,22 @@ fn further_placements_are_measured_of_what_differs_until_it_is_clear() {
     assert!(!is_open(samples, &Rule::default()), "no placements");
 }
 
-/// Runs of one load by placement: the mean of an operation, and its TP99.
-fn operations(is_candidate: bool, placements: &[(f64, u64)]) -> Vec<Run> {
+/// Runs of one load by placement: the mean of an operation, and its TP99; of both `within` in the driver's functions.
+fn operations(is_candidate: bool, within: [u64; 2], placements: &[(f64, u64)]) -> Vec<Run> {
     let run = |(boot, (mean, tail)): (u32, &(f64, u64))| {
         let mut recording = with_check("accept", "accept_handler", false, i64::from(boot));
         let part = Some("accept".to_owned());
         recording.place = Some(SeriesPosition { boot, order: u32::from(is_candidate), part });
         let cost = &mut recording.driver_costs[0];
-        (cost.without_ns, cost.with_ns, cost.elsewhere) = (52_000.0, *mean, Some(0.0));
-        let (before, behind) = (*tail, *tail);
-        cost.tail = vec![OperationPercentile { percent: 99, instructions: *tail, before, behind }];
+        (cost.without_ns, cost.with_ns, cost.within) = (52_000.0, *mean, Some(within[0] as f64));
+        let (instructions, before, behind) = (*tail, *tail, *tail);
+        cost.tail = vec![OperationPercentile {
+            percent: 99,
+            instructions,
+            before,
+            behind,
+            within: within[1],
+        }];
         recording
     };
     named((0..).zip(placements).map(run).collect())
@@ -1273,11 +1280,13 @@ fn operations(is_candidate: bool, placements: &[(f64, u64)]) -> Vec<Run> {
 
 #[test]
 fn what_an_operation_takes_outside_of_the_driver_is_told_from_what_changed() {
-    let of = |base: &[(f64, u64)], candidate: &[(f64, u64)]| {
-        let (base, candidate) = (operations(false, base), operations(true, candidate));
+    let with = |within: [u64; 2], base: &[(f64, u64)], candidate: &[(f64, u64)]| {
+        let base = operations(false, [400; 2], base);
+        let candidate = operations(true, within, candidate);
         let sides = [&base[..], &candidate[..]];
         (is_open_of(sides, &Rule::default()), judged(sides, "avg=0.5%,tail=0.5%").outcome)
     };
+    let of = |base: &[(f64, u64)], candidate: &[(f64, u64)]| with([400; 2], base, candidate);
     let base = [(57_000.0, 60_000); 3];
     let same = |means: [f64; 3]| means.map(|mean| (mean, 60_000));
     assert_eq!(of(&base[..1], &[(57_090.0, 60_000)]), (false, Outcome::Pass));
@@ -1288,6 +1297,9 @@ fn what_an_operation_takes_outside_of_the_driver_is_told_from_what_changed() {
     assert_eq!(of(&base[..1], &[(57_000.0, 61_000)]), (false, Outcome::Pass), "2 %");
     assert_eq!(of(&base, &tails([63_000, 60_000, 60_000])), (false, Outcome::Pass));
     assert_eq!(of(&base, &tails([63_000, 63_000, 60_000])), (true, Outcome::Fail));
+    // As little, and all of it in the driver's functions.
+    assert_eq!(with([490, 400], &base, &same([57_090.0; 3])), (false, Outcome::Fail));
+    assert_eq!(with([400, 1_000], &base, &tails([60_600; 3])), (false, Outcome::Fail));
 }
 
 /// Calls of a build take one of two values by placement, the candidate's the higher one more often.

@@ -48,6 +48,7 @@ fn sides_of(more: f64, [of_base, of_candidate]: [(u64, u64); 2]) -> [Vec<Run>; 2
             with_ns: without_ns + 6_972.0 + f64::from(order % 2) * 0.25 + more,
             repeated: None,
             elsewhere: None,
+            within: None,
             tail: Vec::new(),
         }];
         Run { name: format!("boot {boot}, run {order}"), recording }
@@ -226,7 +227,15 @@ fn a_slow_path_in_a_few_operations_is_seen_beside_the_kernels_own() {
                 .map(|percent| {
                     let rank = u64::from(percent) * 10;
                     let [before, behind] = [at(rank - 5), at(rank + 5)];
-                    OperationPercentile { percent, instructions: at(rank), before, behind }
+                    let instructions = at(rank);
+                    // All of it is the driver's.
+                    OperationPercentile {
+                        percent,
+                        instructions,
+                        before,
+                        behind,
+                        within: instructions,
+                    }
                 })
                 .collect();
         })

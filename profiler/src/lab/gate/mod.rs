@@ -172,7 +172,7 @@ impl Planned {
         let bench = &self.benches[number];
         let qemu = machine::qemu().unwrap_or_default();
         let program = Path::new("/proc/self/exe");
-        let work = self.session.work(self.kernel(number), &|_| true);
+        let work = self.session.work(self.kernel(number));
         let what = (work, &self.lab.memory);
         let params = &self.lab.baseline_params;
         Key::of(

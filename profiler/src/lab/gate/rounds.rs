@@ -67,7 +67,7 @@ impl<'a> Rounds<'a> {
         let kernel = self.planned.kernel(number);
         let cached = self.planned.cached.get(number).and_then(|cached| cached.runs.as_ref());
         self.known[0].extend(cached.into_iter().flatten().cloned());
-        let mut work = session.work(kernel, &|_| true);
+        let mut work = session.work(kernel);
         let first = self.planned.changed.as_ref().map(|changed| session.only(changed));
         let is_in = |job: &Job, of: &Session| {
             of.loads.iter().any(|load| job.run.loads.contains(&load.kind))
@@ -101,9 +101,10 @@ impl<'a> Rounds<'a> {
             measured.failure.map_or(Ok(()), Err)?;
             let open = self.open(number, allowed, rule);
             // What shares a guest comes after the same in each run.
-            let together = work.iter().any(|job| job.together && open.contains(&job.part));
-            let is_open = |job: &Job| open.contains(&job.part) || (job.together && together);
-            jobs = work.iter().filter(|job| is_open(job)).cloned().collect();
+            let is_open = |job: &Job| open.contains(&job.part);
+            let guests: BTreeSet<u32> =
+                work.iter().filter(|job| is_open(job)).map(|job| job.guest).collect();
+            jobs = work.iter().filter(|job| guests.contains(&job.guest)).cloned().collect();
             placements = placements.end..next_end(placements.end);
             if placements.is_empty() {
                 break;
@@ -171,8 +172,7 @@ fn both(
     };
     // What shares a guest is measured as a whole.
     let lacks = |runs: &[Recording], job: &Job| {
-        jobs.iter()
-            .any(|other| (other == job || (other.together && job.together)) && !has(runs, other))
+        jobs.iter().any(|other| other.guest == job.guest && !has(runs, other))
     };
     let mut measured = Measured::default();
     let two = [Side::Baseline, Side::Candidate];

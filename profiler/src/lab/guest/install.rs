@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use nix::kmod::{DeleteModuleFlags, delete_module, init_module};
 
 use super::log::Log;
+use super::symbols::Symbols;
 use super::{internal, placement};
 use crate::error::{Failure, exit};
 use crate::kernel::module;
@@ -24,7 +25,11 @@ const SETTLED: Duration = Duration::from_secs(2);
 const LOG_LINES: usize = 5;
 
 /// Loads the modules; gives the facts of the last, and the symbols of all modules.
-pub(super) fn install(install: &Install, files: &[u8]) -> Result<(Answer, Vec<u8>), Failure> {
+pub(super) fn install(
+    install: &Install,
+    files: &[u8],
+    symbols: &mut Symbols,
+) -> Result<(Answer, Vec<u8>), Failure> {
     placement::make(install.placement).map_err(|error| {
         internal(format!("cannot make placement {}: {error}", install.placement))
     })?;
@@ -36,7 +41,10 @@ pub(super) fn install(install: &Install, files: &[u8]) -> Result<(Answer, Vec<u8
     std::thread::sleep(SETTLED);
     let measured = install.modules.last().map_or("", |module| module.name.as_str());
     let facts = module::collect(measured)?;
-    Ok((Answer::Installed(Box::new(facts)), symbols_of_modules()?))
+    let unreadable = |error| internal(format!("cannot read the symbols of modules: {error}"));
+    let text = fs::read_to_string("/proc/modules").map_err(unreadable)?;
+    let text = [text, symbols.of_modules().map_err(unreadable)?].join("\n");
+    Ok((Answer::Installed(Box::new(facts)), text.into_bytes()))
 }
 
 fn insert(module: &ModuleFile, file: &[u8]) -> Result<(), Failure> {
@@ -71,20 +79,6 @@ pub(super) fn remove(name: &str) -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-/// `/proc/modules`, and the lines of `/proc/kallsyms` that name a module: the host has the kernel's own.
-fn symbols_of_modules() -> Result<Vec<u8>, Failure> {
-    let read = |path: &str| {
-        fs::read_to_string(path).map_err(|error| internal(format!("cannot read {path}: {error}")))
-    };
-    let mut text = read("/proc/modules")?;
-    text.push('\n');
-    for line in read("/proc/kallsyms")?.lines().filter(|line| line.ends_with(']')) {
-        text.push_str(line);
-        text.push('\n');
-    }
-    Ok(text.into_bytes())
 }
 
 /// The last lines of the kernel's log that name the module.

@@ -8,6 +8,7 @@ mod install;
 mod load;
 mod log;
 mod placement;
+mod symbols;
 
 use std::path::Path;
 
@@ -26,6 +27,7 @@ use crate::recording::Meter;
 use crate::run::{Options, Run};
 use channel::Channel;
 use log::Log;
+use symbols::Symbols;
 
 /// The argument that makes this program the first process of a guest.
 pub(super) const ARGUMENT: &str = "__lab-guest";
@@ -43,9 +45,9 @@ pub fn run() -> Result<(), Failure> {
     let prepared = init::prepare().and_then(|()| Channel::open());
     let mut channel = prepared.map_err(|error| internal(format!("the guest: {error}")))?;
     let booted = Answer::Booted(Box::new(host::collect()));
-    let symbols = std::fs::read("/proc/kallsyms").unwrap_or_default();
+    let (text, mut symbols) = Symbols::read();
     let mut log = Log::from_here();
-    stand_by(&mut channel, &mut log, &booted, symbols)?;
+    stand_by(&mut channel, &mut log, &booted, text)?;
     loop {
         // From a snapshot these are other jobs than before.
         let jobs = match channel.jobs() {
@@ -56,8 +58,8 @@ pub fn run() -> Result<(), Failure> {
             }
         };
         for job in &jobs {
-            let (answer, attachment) =
-                do_job(job, &channel).unwrap_or_else(|failure| (failed(&failure), Vec::new()));
+            let (answer, attachment) = do_job(job, &channel, &mut symbols)
+                .unwrap_or_else(|failure| (failed(&failure), Vec::new()));
             match unless_warned(&mut log, answer) {
                 answer @ Answer::Installed(_) => {
                     stand_by(&mut channel, &mut log, &answer, attachment)?;
@@ -96,11 +98,15 @@ fn stand_by(
     }
 }
 
-fn do_job(job: &Job, channel: &Channel) -> Result<(Answer, Vec<u8>), Failure> {
+fn do_job(
+    job: &Job,
+    channel: &Channel,
+    symbols: &mut Symbols,
+) -> Result<(Answer, Vec<u8>), Failure> {
     match job {
         Job::Install(install) => {
             let files = channel.files().map_err(|error| internal(error.to_string()))?;
-            install::install(install, &files)
+            install::install(install, &files, symbols)
         }
         Job::Remove(name) => install::remove(name).map(|()| (Answer::Removed, Vec::new())),
         Job::Count(_) => Err(internal("the process that makes the load's operations has ended")),
