@@ -98,6 +98,10 @@ pub(crate) struct BenchArgs {
     /// Also measure other tools that time functions, and write docs/peers.md.
     #[arg(long, conflicts_with = "import")]
     pub(crate) peers: bool,
+    /// Instead measure how long `profiler gate` takes for two builds of a driver.
+    #[arg(long, num_args = 2, value_names = ["BASELINE.ko", "CANDIDATE.ko"],
+          conflicts_with_all = ["import", "peers"])]
+    pub(crate) gate: Option<Vec<PathBuf>>,
 }
 
 /// Arguments of `fuzz`.

@@ -10,6 +10,7 @@ mod digest;
 mod ebpf;
 mod fuzz;
 mod gate_power;
+mod gate_speed;
 mod kbuild;
 mod lint;
 mod paths;
@@ -59,6 +60,9 @@ fn dispatch(task: Task) -> Result<ExitCode> {
         }
         Task::Testbed(args) => testbed::run(&paths, &args.kernel, args.slow().as_ref())?,
         Task::Bench(BenchArgs { import: Some(megabytes), .. }) => speed::run(&paths, megabytes)?,
+        Task::Bench(BenchArgs { gate: Some(builds), kernel, .. }) => {
+            gate_speed::run(&paths, &builds, kernel)?;
+        }
         Task::Bench(BenchArgs { peers: true, kernel, .. }) => peers::run(&paths, kernel)?,
         Task::Bench(args) => return bench::run(&paths, args.kernel).map(exit_code),
         Task::Fuzz(args) => fuzz::run_each(&paths, &args)?,

@@ -67,10 +67,10 @@ const OPERATIONS_IF_GENERAL: u64 = 200;
 
 /// Seconds of a CPU that a run takes, an installation and a boot, for the expected time. They are of one machine: another is as fast
 /// as its last boot was.
-const SECONDS_A_RUN: f64 = 0.5;
-const SECONDS_A_RUN_IF_SLOW: f64 = 1.5;
-const SECONDS_A_RUN_IF_GENERAL: f64 = 0.15;
-const SECONDS_AN_INSTALLATION: f64 = 1.5;
+const SECONDS_A_RUN: f64 = 0.2;
+const SECONDS_A_RUN_IF_SLOW: f64 = 0.7;
+const SECONDS_A_RUN_IF_GENERAL: f64 = 0.06;
+const SECONDS_AN_INSTALLATION: f64 = 0.8;
 const SECONDS_A_BOOT: f64 = 8.0;
 
 /// The number of the guest that a load is counted in, and its place there.
@@ -311,6 +311,7 @@ impl Session {
             _ => format!(", with {boots} boot{} for a snapshot", plural(boots)),
         };
         let kinds: Vec<BuiltinKind> = self.loads.iter().map(|load| load.kind).collect();
+        let guests: BTreeSet<usize> = kinds.iter().map(|kind| guest(*kind).0).collect();
         let sides = 2 * kernels.len() - cached;
         let slowness = boot.map_or(1.0, |boot| boot.as_secs_f64() / SECONDS_A_BOOT);
         let seconds = expected(&kinds, sides, side_by_side) + boots as f64 * SECONDS_A_BOOT;
@@ -318,7 +319,7 @@ impl Session {
         format!(
             "kernel    {}\n{kept}handlers  {}: {}\n{with}loads     {}: {}\n\
              general   {}: {}\n\
-             runs      {}, each from a snapshot: every build under every load in one placement; \
+             runs      {} in {} guests restored from snapshots: every build under every load in one placement; \
              loads under which the builds differ in up to {} placements\n\
              time      about {:.0} s{booted}; up to {FIRST_PLACEMENTS} times as long if the builds differ under every load\n",
             kernels.join(", "),
@@ -328,7 +329,8 @@ impl Session {
             loads.join(", "),
             general.len(),
             general.join(", "),
-            (loads.len() + 1) * sides,
+            kinds.len() * sides,
+            guests.len() * sides,
             MOST_PLACEMENTS,
             seconds.max(1.0),
         )
@@ -556,13 +558,18 @@ mod tests {
             session.text(&["6.1", "6.12"], cached, snapshots, 2, Some(Duration::from_secs(boot)))
         };
         let text = |cached, snapshots| of(cached, snapshots, 8);
-        assert!(text(0, 0).contains("runs      100, each") && text(0, 0).contains("with 2 boots"));
+        assert!(
+            text(0, 0).contains("runs      152 in 20 guests")
+                && text(0, 0).contains("with 2 boots")
+        );
         assert!(!text(0, 2).contains("cache") && !text(0, 2).contains("boot"));
         assert!(
-            text(1, 1).contains("on 1 of these kernels") && text(1, 1).contains("runs      75,")
+            text(1, 1).contains("on 1 of these kernels")
+                && text(1, 1).contains("runs      114 in 15 guests")
         );
         assert!(
-            text(2, 2).contains("measured before, from") && text(2, 2).contains("runs      50,")
+            text(2, 2).contains("measured before, from")
+                && text(2, 2).contains("runs      76 in 10 guests")
         );
         let of_text = |text: String| -> u32 {
             let (_, after) = text.split_once("about ").unwrap();

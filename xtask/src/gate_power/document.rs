@@ -144,7 +144,7 @@ fn lowest(some: usize, all: usize) -> f64 {
 }
 
 /// CPU model and count; no names.
-fn machine() -> String {
+pub(crate) fn machine() -> String {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let models: Vec<&str> = cpuinfo
         .lines()

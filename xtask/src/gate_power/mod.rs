@@ -6,6 +6,8 @@
 mod document;
 mod variant;
 
+pub(crate) use document::machine;
+
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
