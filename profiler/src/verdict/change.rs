@@ -329,6 +329,7 @@ fn of_operation(cost: &DriverCost, statistic: Statistic, percent: u8) -> Option<
             let added = |instructions: u64| instructions as f64 - cost.without_ns;
             Some(Observed {
                 beside: [added(tail.before), added(tail.behind)],
+                is_tail: true,
                 outside: Some(outside(
                     tail.instructions as f64,
                     tail.within as f64,

@@ -59,6 +59,7 @@ fn mean(observed: &[Option<Observed>], runs: &[usize]) -> Option<Observed> {
         value: mean(|it| it.value),
         resolution: mean(|it| it.resolution),
         beside: [mean(|it| it.beside[0]), mean(|it| it.beside[1])],
+        is_tail: found.iter().any(|it| it.is_tail),
         outside: found.iter().all(|it| it.outside.is_some()).then(|| {
             [
                 mean(|it| it.outside.map_or(0.0, |it| it[0])),
@@ -78,19 +79,28 @@ const NOTHING: f64 = 0.5;
 /// 1,000 do: a percentile between two kinds jumps by their distance for one call. So one call may lie on the other side. If that
 /// is all, the candidate's figure is what comes next in the baseline, and the baseline's is what comes before it in the
 /// candidate: what is left of the change is by how much this fails. Two calls more, or a jump of the candidate's own, stay.
+///
+/// The operations that take most and those in which the driver takes most are not always the same. So a tail has changed by no more than
+/// either says, and not at all where one is longer and the other shorter.
 fn difference([base, candidate]: &[Observed; 2]) -> f64 {
     let change = candidate.value - base.value;
-    if let (Some([was, most]), Some([is, _])) = (base.outside, candidate.outside)
-        && (NOTHING..=most).contains(&(is - was).abs())
-    {
-        return change - (is - was);
-    }
     let [before, after] = if change > 0.0 { [0, 1] } else { [1, 0] };
     let left = f64::max(
         (candidate.beside[before] - base.value).abs(),
         (candidate.value - base.beside[after]).abs(),
     );
-    change.clamp(-left, left)
+    let whole = change.clamp(-left, left);
+    let within = match (base.outside, candidate.outside) {
+        (Some([was, most]), Some([is, _])) if (NOTHING..=most).contains(&(is - was).abs()) => {
+            change - (is - was)
+        }
+        _ => return whole,
+    };
+    match base.is_tail {
+        false => within,
+        true if within.signum() != whole.signum() => 0.0,
+        true => whole.signum() * whole.abs().min(within.abs()),
+    }
 }
 
 #[cfg(test)]
@@ -114,6 +124,15 @@ mod tests {
         assert_eq!(difference(&[base, of(4_182.0, 49_899.0)]), -118.0);
         assert_eq!(difference(&[base, of(4_300.0, 49_999.9)]), 0.0, "a tenth of an instruction");
         assert_eq!(difference(&[base, Observed::exact(4_250.0)]), -50.0, "not known of both");
+        // Of a tail: 17 more within, and so much more as a whole.
+        let of_tail = |value: f64, outside: f64| {
+            let tail = Observed { is_tail: true, ..of(value, outside) };
+            difference(&[Observed { is_tail: true, ..base }, tail])
+        };
+        assert_eq!(of_tail(4_417.0, 50_100.0), 17.0);
+        assert_eq!(of_tail(4_310.0, 49_993.0), 10.0);
+        assert_eq!(of_tail(4_250.0, 49_933.0), 0.0, "as a whole it became shorter");
+        assert_eq!(of_tail(4_220.0, 49_950.0), -30.0);
     }
 
     #[test]
