@@ -337,7 +337,7 @@ struct Module {
 }
 
 /// What the kernel's signing tool ends a module with (include/linux/module_signature.h).
-const SIGNATURE_MAGIC: &[u8] = b"~Module signature appended~\n";
+pub(crate) const SIGNATURE_MAGIC: &[u8] = b"~Module signature appended~\n";
 
 /// Length of `struct module_signature`, which precedes the magic and ends with the signature's
 /// length, big endian.

@@ -504,7 +504,7 @@ fn key(group: &[Job]) -> String {
     Sha256::digest(&text).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Snapshots of builds that exist at a time: each takes about 120 MB.
+/// Snapshots of builds that exist at a time: each takes about 90 MB.
 const CHUNK: usize = 6;
 
 fn out_of_turn(at: &str) -> Failure {

@@ -22,7 +22,7 @@ use crate::kernel::hooks::{self, Reader};
 use crate::kernel::host::HostFacts;
 use crate::load::{make_private, user_cache};
 
-/// Snapshots that are kept; those that were used longest ago go first. One takes about 120 MB.
+/// Snapshots that are kept; those that were used longest ago go first. One takes about 90 MB.
 const MOST: usize = 8;
 
 /// Longest that a boot may take: ten times what it takes on a machine that does nothing else.

@@ -81,7 +81,7 @@ const MOVED_IF_OPERATION: f64 = 16.0;
 /// The same of tails of operations, which few operations decide: what makes these dearer is beyond the limit in each placement.
 const FAR_WITHIN_IF_TAIL: f64 = 0.5;
 
-/// The parts that need further placements: those in which a judged figure differs by more than [`FAR_WITHIN`], until there are
+/// The parts that need further placements: those in which a judged figure comes near its limit, until there are
 /// [`FIRST_PLACEMENTS`], and those whose placements disagree about a limit or a budget, until there are [`MOST_PLACEMENTS`]. Only for counted calls.
 ///
 /// An operation's tail has what the kernel does now and then, so that placements often disagree: if it passes, that is all.
@@ -125,7 +125,7 @@ impl Pending {
         let most = self.terms.most(&self.record);
         let far = match self.record.statistic {
             Statistic::Tail => most * FAR_WITHIN_IF_TAIL,
-            Statistic::Count | Statistic::Repeated => 0.0,
+            Statistic::Count | Statistic::Repeated | Statistic::Elsewhere => 0.0,
             _ if load_of(&self.record.handler).is_some() => most - MOVED_IF_OPERATION,
             _ => most - MOVED,
         };

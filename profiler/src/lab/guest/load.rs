@@ -26,7 +26,10 @@ pub(super) fn count(spec: &RunSpec) -> Result<Vec<LoadRun>, Failure> {
     let failed = |text| Failure::new(exit::LOAD_FAILED, text);
     let loads = as_user(spec).map_err(failed)?;
     match loads.iter().find_map(|load| failure_of(&load.outcome)) {
-        Some(failure) => Err(failed(failure.to_string())),
+        Some(failure) => {
+            let names = spec.loads.iter().map(|kind| kind.name()).collect::<Vec<_>>();
+            Err(failed(format!("{}: {failure}", names.join(", "))))
+        }
         None => Ok(loads),
     }
 }

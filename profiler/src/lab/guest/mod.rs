@@ -47,7 +47,7 @@ pub fn run() -> Result<(), Failure> {
     let booted = Answer::Booted(Box::new(host::collect()));
     let (text, mut symbols) = Symbols::read();
     let mut log = Log::from_here();
-    stand_by(&mut channel, &mut log, &booted, text)?;
+    stand_by(&mut channel, &mut log, &mut symbols, &booted, text)?;
     loop {
         // From a snapshot these are other jobs than before.
         let jobs = match channel.jobs() {
@@ -62,7 +62,7 @@ pub fn run() -> Result<(), Failure> {
                 .unwrap_or_else(|failure| (failed(&failure), Vec::new()));
             match unless_warned(&mut log, answer) {
                 answer @ Answer::Installed(_) => {
-                    stand_by(&mut channel, &mut log, &answer, attachment)?;
+                    stand_by(&mut channel, &mut log, &mut symbols, &answer, attachment)?;
                 }
                 answer => channel.answer(&answer, &attachment),
             }
@@ -77,6 +77,7 @@ pub fn run() -> Result<(), Failure> {
 fn stand_by(
     channel: &mut Channel,
     log: &mut Log,
+    symbols: &mut Symbols,
     answer: &Answer,
     attachment: Vec<u8>,
 ) -> Result<(), Failure> {
@@ -85,6 +86,7 @@ fn stand_by(
     match unsafe { fork() }.map_err(of_child)? {
         ForkResult::Parent { child } => waitpid(child, None).map(drop).map_err(of_child),
         ForkResult::Child => {
+            symbols.close();
             channel.answer(answer, &attachment);
             // With a driver and without it the load finds the same memory: what is copied or mapped takes instructions.
             drop(attachment);

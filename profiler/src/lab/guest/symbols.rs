@@ -29,6 +29,11 @@ impl Symbols {
         (text, Self(file))
     }
 
+    /// Without it: a copy of this process has no use for the file.
+    pub(super) fn close(&mut self) {
+        self.0 = None;
+    }
+
     /// The lines that name a module, or what is written like one.
     ///
     /// # Errors
