@@ -301,7 +301,10 @@ fn two_builds_are_decided_and_explained_by_one_command() {
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("cache");
     let first = gate_of_two(&folder.path().join("first"), &cache);
-    assert!(first.contains("runs      32 in 6 guests") && !first.contains("from the cache"), "{first}");
+    assert!(
+        first.contains("runs      32 in 6 guests") && !first.contains("from the cache"),
+        "{first}"
+    );
     let second = gate_of_two(&folder.path().join("second"), &cache);
     let parts = ["baseline  measured before, from the cache", "runs      16 in 3 guests"];
     assert!(parts.iter().all(|part| second.contains(part)), "{second}");
