@@ -401,16 +401,15 @@ impl Counter {
         let half_iterations = now.half_iterations - self.started.half_iterations;
         level.clock += executed;
         level.half_iterations += half_iterations;
+        let within = if matches!(self.running, Running::Node(_)) { executed } else { 0 };
         match &mut self.operation {
             Some(operation) if level.system_call => {
                 operation.instructions += executed;
-                if matches!(self.running, Running::Node(_)) {
-                    operation.within += executed;
-                }
+                operation.within += within;
                 self.half_iterations += half_iterations;
             }
-            Some(_) if matches!(self.running, Running::Node(_)) => self.elsewhere += executed,
-            _ => {}
+            Some(_) => self.elsewhere += within,
+            None => {}
         }
         let Running::Node(node) = self.running else { return whole };
         if let Some(frame) = level.entries.iter_mut().rev().find_map(|entry| entry.frame.as_mut()) {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::kmod::{DeleteModuleFlags, delete_module, init_module};
 
+use super::kallsyms::Kallsyms;
 use super::log::Log;
-use super::symbols::Symbols;
 use super::{internal, placement};
 use crate::error::{Failure, exit};
 use crate::kernel::module;
@@ -28,7 +28,7 @@ const LOG_LINES: usize = 5;
 pub(super) fn install(
     install: &Install,
     files: &[u8],
-    symbols: &mut Symbols,
+    kallsyms: &mut Kallsyms,
 ) -> Result<(Answer, Vec<u8>), Failure> {
     placement::make(install.placement).map_err(|error| {
         internal(format!("cannot make placement {}: {error}", install.placement))
@@ -43,7 +43,7 @@ pub(super) fn install(
     let facts = module::collect(measured)?;
     let unreadable = |error| internal(format!("cannot read the symbols of modules: {error}"));
     let text = fs::read_to_string("/proc/modules").map_err(unreadable)?;
-    let text = [text, symbols.of_modules().map_err(unreadable)?].join("\n");
+    let text = [text, kallsyms.of_modules().map_err(unreadable)?].join("\n");
     Ok((Answer::Installed(Box::new(facts)), text.into_bytes()))
 }
 

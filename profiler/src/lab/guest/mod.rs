@@ -5,10 +5,10 @@
 mod channel;
 mod init;
 mod install;
+mod kallsyms;
 mod load;
 mod log;
 mod placement;
-mod symbols;
 
 use std::path::Path;
 
@@ -26,8 +26,8 @@ use crate::progress::Progress;
 use crate::recording::Meter;
 use crate::run::{Options, Run};
 use channel::Channel;
+use kallsyms::Kallsyms;
 use log::Log;
-use symbols::Symbols;
 
 /// The argument that makes this program the first process of a guest.
 pub(super) const ARGUMENT: &str = "__lab-guest";
@@ -45,9 +45,9 @@ pub fn run() -> Result<(), Failure> {
     let prepared = init::prepare().and_then(|()| Channel::open());
     let mut channel = prepared.map_err(|error| internal(format!("the guest: {error}")))?;
     let booted = Answer::Booted(Box::new(host::collect()));
-    let (text, mut symbols) = Symbols::read();
+    let (text, mut kallsyms) = Kallsyms::read();
     let mut log = Log::from_here();
-    stand_by(&mut channel, &mut log, &mut symbols, &booted, text)?;
+    stand_by(&mut channel, &mut log, &mut kallsyms, &booted, text)?;
     loop {
         // From a snapshot these are other jobs than before.
         let jobs = match channel.jobs() {
@@ -58,11 +58,11 @@ pub fn run() -> Result<(), Failure> {
             }
         };
         for job in &jobs {
-            let (answer, attachment) = do_job(job, &channel, &mut symbols)
+            let (answer, attachment) = do_job(job, &channel, &mut kallsyms)
                 .unwrap_or_else(|failure| (failed(&failure), Vec::new()));
             match unless_warned(&mut log, answer) {
                 answer @ Answer::Installed(_) => {
-                    stand_by(&mut channel, &mut log, &mut symbols, &answer, attachment)?;
+                    stand_by(&mut channel, &mut log, &mut kallsyms, &answer, attachment)?;
                 }
                 answer => channel.answer(&answer, &attachment),
             }
@@ -77,7 +77,7 @@ pub fn run() -> Result<(), Failure> {
 fn stand_by(
     channel: &mut Channel,
     log: &mut Log,
-    symbols: &mut Symbols,
+    kallsyms: &mut Kallsyms,
     answer: &Answer,
     attachment: Vec<u8>,
 ) -> Result<(), Failure> {
@@ -86,7 +86,7 @@ fn stand_by(
     match unsafe { fork() }.map_err(of_child)? {
         ForkResult::Parent { child } => waitpid(child, None).map(drop).map_err(of_child),
         ForkResult::Child => {
-            symbols.close();
+            kallsyms.close();
             channel.answer(answer, &attachment);
             // With a driver and without it the load finds the same memory: what is copied or mapped takes instructions.
             drop(attachment);
@@ -103,12 +103,12 @@ fn stand_by(
 fn do_job(
     job: &Job,
     channel: &Channel,
-    symbols: &mut Symbols,
+    kallsyms: &mut Kallsyms,
 ) -> Result<(Answer, Vec<u8>), Failure> {
     match job {
         Job::Install(install) => {
             let files = channel.files().map_err(|error| internal(error.to_string()))?;
-            install::install(install, &files, symbols)
+            install::install(install, &files, kallsyms)
         }
         Job::Remove(name) => install::remove(name).map(|()| (Answer::Removed, Vec::new())),
         Job::Count(_) => Err(internal("the process that makes the load's operations has ended")),

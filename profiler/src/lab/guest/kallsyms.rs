@@ -13,9 +13,9 @@ const BEFORE_END: u64 = 8 << 10;
 ///
 /// The kernel writes out each line before those that are wanted, 150,000 of them, which takes longer than to load a driver. A file
 /// that was read up to there goes on where it is.
-pub(super) struct Symbols(Option<File>);
+pub(super) struct Kallsyms(Option<File>);
 
-impl Symbols {
+impl Kallsyms {
     /// All of them, and the file; empty if the kernel has none.
     pub(super) fn read() -> (Vec<u8>, Self) {
         let text = fs::read(PATH).unwrap_or_default();
