@@ -11,7 +11,7 @@ use crate::recording::call_tree::{TreeFunction, TreeNode, TreePlace};
 use crate::recording::measure::Losses;
 use crate::recording::{
     CallTree, Distribution, DriverCost, HandlerRecording, HistogramLayout, Meter,
-    OperationPercentile, Recording,
+    OperationPercentile, Percentile, Recording,
 };
 use crate::stats;
 
@@ -55,9 +55,9 @@ pub(super) fn costs(
     Ok(run.loads.iter().map(of).collect())
 }
 
-/// Percentiles of operations; `values` ascend, and `within`, which are those in the driver's functions.
-fn tail(values: &[(u64, u64)], within: &[(u64, u64)], operations: u64) -> Vec<OperationPercentile> {
-    let of = |values: &[(u64, u64)], rank: u64| {
+/// Percentiles of the instructions of operations, and of those within the driver's functions; both ascend.
+fn tail(whole: &[(u64, u64)], within: &[(u64, u64)], operations: u64) -> Vec<OperationPercentile> {
+    let at_rank = |values: &[(u64, u64)], rank: u64| {
         let mut seen = 0;
         let mut values = values.iter();
         let found = values.find(|(_, times)| {
@@ -66,17 +66,17 @@ fn tail(values: &[(u64, u64)], within: &[(u64, u64)], operations: u64) -> Vec<Op
         });
         found.map(|(instructions, _)| *instructions)
     };
-    let at = |rank: u64| of(values, rank);
     let few = (operations / 200).max(1);
     let percentile = |percent: u8| {
         let rank = stats::nearest_rank(operations, f64::from(percent) / 100.0)?;
-        Some(OperationPercentile {
-            percent,
-            instructions: at(rank)?,
-            before: at(rank - few)?,
-            behind: at(rank + few)?,
-            within: of(within, rank)?,
-        })
+        let of = |values: &[(u64, u64)]| {
+            Some(Percentile {
+                instructions: at_rank(values, rank)?,
+                before: at_rank(values, rank - few)?,
+                behind: at_rank(values, rank + few)?,
+            })
+        };
+        Some(OperationPercentile { percent, whole: of(whole)?, within: of(within)? })
     };
     let enough = operations >= stats::for_an_exact_gate(0.99);
     (90..=99).filter(|_| enough).filter_map(percentile).collect()
@@ -250,7 +250,7 @@ mod tests {
         let of = |values: &[(u64, u64)], percent: u8| {
             let all = tail(values, values, values.iter().map(|(_, times)| times).sum());
             let found = all.iter().find(|it| it.percent == percent);
-            found.map(|it| (it.instructions, [it.before, it.behind]))
+            found.map(|it| (it.whole.instructions, [it.whole.before, it.whole.behind]))
         };
         assert_eq!(of(&[(5, 199)], 99), None);
         assert_eq!(of(&[(5, 200)], 99), Some((5, [5; 2])));

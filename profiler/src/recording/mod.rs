@@ -205,20 +205,29 @@ pub struct DriverCost {
     pub tail: Vec<OperationPercentile>,
 }
 
-/// A percentile of operations, and how it depends on a few of them: on half a percent, but on one at least.
+/// A percentile of operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OperationPercentile {
     /// From 90 to 99.
     pub percent: u8,
-    /// Its instructions.
+    /// Of the instructions of whole operations.
+    #[serde(flatten)]
+    pub whole: Percentile,
+    /// Of the instructions that the driver's functions and what they call took of each operation.
+    pub within: Percentile,
+}
+
+/// Instructions at a percentile and beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Percentile {
+    /// At the percentile.
     pub instructions: u64,
-    /// Instructions of the operation that is so many before it.
+    /// Of the operation that is half a percent, or one, before it.
     pub before: u64,
-    /// Instructions of the operation that is so many behind it.
+    /// Of the operation that is as many behind it.
     pub behind: u64,
-    /// The same percentile of the instructions that the driver's functions and what they call took of an operation.
-    pub within: u64,
 }
 
 impl DriverCost {

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::placement::Placed;
+use super::placement::{Figures, Placed, Tail};
 use super::{Observed, Part, Run, Side, Statistic};
 use crate::load::{BuiltinKind, LoadOutcome, LoadSpec, LoadStatus};
-use crate::recording::{DriverCost, HandlerRecording, Meter};
+use crate::recording::{DriverCost, HandlerRecording, Meter, Percentile};
 use crate::stats::{self, Bounds, Change, RankTest};
 
 /// Confidence of each bound.
@@ -211,7 +211,7 @@ fn loads(part: &Part<'_>) -> Vec<ChangeRecord> {
                     fewest: side.iter().map(|it| it.1).min().unwrap_or(0),
                     known: true,
                 });
-                let compared = compared(part, &subject, *statistic, observed);
+                let compared = compared(part, &subject, *statistic, &observed);
                 Some(ChangeRecord { base_calls, candidate_calls, ..compared })
             }));
         }
@@ -278,7 +278,7 @@ fn record(part: &Part<'_>, module: Option<&str>, name: &str, statistic: Statisti
     };
     let (base, candidate) = (of(&part.base), of(&part.candidate));
     let lost = |run: &&Run| run.handler(module, name).map_or(0.0, lost_share);
-    let compared = compared(part, name, statistic, [base, candidate]);
+    let compared = compared(part, name, statistic, &[base, candidate]);
     ChangeRecord {
         module: module.map(str::to_owned),
         base_calls: calls(&part.base, module, name),
@@ -315,52 +315,61 @@ const OUTSIDE: f64 = 0.002;
 /// driver's functions take is exact.
 const OUTSIDE_IF_TAIL: f64 = 0.05;
 
-/// A figure of an operation, of the tail at this percentile; `None` where a recording has none.
-fn of_operation(cost: &DriverCost, statistic: Statistic, percent: u8) -> Option<Observed> {
-    let outside = |instructions: f64, within: f64, share: f64| {
-        let outside = instructions - within;
-        [outside, outside * share]
-    };
+/// Instructions of a run within which the driver's work outside of system calls is one event more or less: a work item or what a
+/// grace period of RCU lets it free may fall into the run or behind it.
+const ONE_EVENT: f64 = 4_000.0;
+
+/// A figure of an operation that is no tail; `None` where a recording has none.
+fn of_operation(cost: &DriverCost, statistic: Statistic) -> Option<Observed> {
     match statistic {
         Statistic::Repeated => cost.repeated.map(Observed::exact),
-        Statistic::Elsewhere => cost.elsewhere.map(Observed::exact),
-        Statistic::Tail => {
-            let tail = cost.tail.iter().find(|tail| tail.percent == percent)?;
-            let added = |instructions: u64| instructions as f64 - cost.without_ns;
-            Some(Observed {
-                beside: [added(tail.before), added(tail.behind)],
-                is_tail: true,
-                outside: Some(outside(
-                    tail.instructions as f64,
-                    tail.within as f64,
-                    OUTSIDE_IF_TAIL,
-                )),
-                ..Observed::exact(added(tail.instructions))
-            })
+        Statistic::Elsewhere => {
+            let resolution = ONE_EVENT / cost.operations.max(1) as f64;
+            cost.elsewhere.map(|value| Observed { resolution, ..Observed::exact(value) })
         }
         _ => {
-            let outside = cost.within.map(|within| outside(cost.with_ns, within, OUTSIDE));
+            let outside = cost.within.map(|within| cost.with_ns - within);
+            let outside = outside.map(|outside| [outside, outside * OUTSIDE]);
             Some(Observed { outside, ..Observed::exact(cost.added_ns()) })
         }
     }
+}
+
+/// The whole operation at this percentile, without what it takes without a driver, and the driver's part at the same percentile.
+fn of_tail(cost: &DriverCost, percent: u8) -> Option<[Observed; 2]> {
+    let tail = cost.tail.iter().find(|tail| tail.percent == percent)?;
+    let observed = |of: Percentile, without: f64| {
+        let [value, before, behind] = [of.instructions, of.before, of.behind]
+            .map(|instructions| instructions as f64 - without);
+        Observed { beside: [before, behind], ..Observed::exact(value) }
+    };
+    let outside = tail.whole.instructions as f64 - tail.within.instructions as f64;
+    let whole = Observed {
+        outside: Some([outside, outside * OUTSIDE_IF_TAIL]),
+        ..observed(tail.whole, cost.without_ns)
+    };
+    Some([whole, observed(tail.within, 0.0)])
 }
 
 /// What the driver costs an operation of a load of which every run says so, or another figure of the operation.
 fn operation(part: &Part<'_>, load: BuiltinKind, statistic: Statistic) -> ChangeRecord {
     let sides = [&part.base, &part.candidate]
         .map(|side| side.iter().filter_map(|run| run.cost(load)).collect::<Vec<&DriverCost>>());
-    let at = |percent: u8| {
-        let observed = |costs: &Vec<&DriverCost>| {
-            costs.iter().map(|cost| of_operation(cost, statistic, percent)).collect()
-        };
-        compared(part, &operation_of(load), statistic, sides.each_ref().map(observed))
-    };
+    let name = operation_of(load);
     let compared = match statistic {
-        // Of those that are alike the last.
-        Statistic::Tail => (90..99)
-            .map(at)
-            .fold(at(99), |most, more| if more.change > most.change { more } else { most }),
-        _ => at(99),
+        Statistic::Tail => {
+            let at = |percent: u8, which: usize| {
+                let figure = |cost: &&DriverCost| of_tail(cost, percent).map(|both| both[which]);
+                sides.each_ref().map(|costs| costs.iter().map(figure).collect())
+            };
+            let percentiles = (90..=99).map(|it| Tail { whole: at(it, 0), within: at(it, 1) });
+            tail(part, &name, &percentiles.collect::<Vec<Tail>>())
+        }
+        _ => {
+            let figure = |cost: &&DriverCost| of_operation(cost, statistic);
+            let sides = sides.each_ref().map(|costs| costs.iter().map(figure).collect());
+            compared(part, &name, statistic, &sides)
+        }
     };
     let [base_calls, candidate_calls] = sides.each_ref().map(|costs| {
         let operations = || costs.iter().map(|cost| cost.operations);
@@ -370,23 +379,27 @@ fn operation(part: &Part<'_>, load: BuiltinKind, statistic: Statistic) -> Change
     ChangeRecord { base_calls, candidate_calls, ..compared }
 }
 
+/// The tail of an operation; its figures are those of the percentile at which the whole operation became worse by most.
+fn tail(part: &Part<'_>, name: &str, percentiles: &[Tail]) -> ChangeRecord {
+    let worse = |tail: &Tail| {
+        Placed::of(&part.design, &tail.whole).map_or(f64::NEG_INFINITY, |placed| placed.change)
+    };
+    // Of those that are alike the last.
+    let shown = percentiles.iter().max_by(|one, other| worse(one).total_cmp(&worse(other)));
+    let figures = shown.map(|tail| tail.whole.clone()).unwrap_or_default();
+    let record = compared(part, name, Statistic::Tail, &figures);
+    let placed = shown.and_then(|shown| Placed::of_tail(&part.design, percentiles, shown));
+    with_placed(record, placed)
+}
+
 /// A figure of both sides by the values of their runs, without what only calls have.
-fn compared(
-    part: &Part<'_>,
-    name: &str,
-    statistic: Statistic,
-    [base, candidate]: [Vec<Option<Observed>>; 2],
-) -> ChangeRecord {
+fn compared(part: &Part<'_>, name: &str, statistic: Statistic, figures: &Figures) -> ChangeRecord {
     let values = |observed: &[Option<Observed>]| -> Vec<Option<f64>> {
         observed.iter().map(|observed| observed.map(|observed| observed.value)).collect()
     };
-    let (base_runs, candidate_runs) = (values(&base), values(&candidate));
-    let resolution = base
-        .iter()
-        .chain(&candidate)
-        .flatten()
-        .map(|observed| observed.resolution)
-        .fold(0.0, f64::max);
+    let [base_runs, candidate_runs] = figures.each_ref().map(|side| values(side));
+    let resolution =
+        figures.iter().flatten().flatten().map(|observed| observed.resolution).fold(0.0, f64::max);
     let known: Vec<f64> = base_runs.iter().flatten().copied().collect();
     let record = ChangeRecord {
         part: part.name.clone(),
@@ -413,7 +426,7 @@ fn compared(
         lost_share: 0.0,
     };
     match part.meter() {
-        Meter::Exact => placed(part, &base, &candidate, record),
+        Meter::Exact => with_placed(record, Placed::of(&part.design, figures)),
         Meter::Probes => sampled(part, record),
     }
 }
@@ -428,15 +441,8 @@ fn alone(part: &Part<'_>, runs: &[Option<f64>]) -> Option<f64> {
 }
 
 /// Adds to `record` how the runs differ, by placement.
-fn placed(
-    part: &Part<'_>,
-    base: &[Option<Observed>],
-    candidate: &[Option<Observed>],
-    record: ChangeRecord,
-) -> ChangeRecord {
-    let Some(Placed { sides: [base, candidate], change, ends, one_call }) =
-        Placed::of(&part.design, base, candidate)
-    else {
+fn with_placed(record: ChangeRecord, placed: Option<Placed>) -> ChangeRecord {
+    let Some(Placed { sides: [base, candidate], change, ends, one_call }) = placed else {
         return record;
     };
     let percent = |change: f64| (base > 0.0).then(|| change / base * 100.0);

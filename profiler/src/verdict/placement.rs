@@ -26,30 +26,62 @@ pub(super) struct Placed {
     pub(super) one_call: f64,
 }
 
+/// A figure of both sides, by run.
+pub(super) type Figures = [Vec<Option<Observed>>; 2];
+
+/// A percentile of an operation on both sides.
+pub(super) struct Tail {
+    /// Of whole operations, with the instructions outside of the driver's functions.
+    pub(super) whole: Figures,
+    /// Of what the driver's functions took of each operation.
+    pub(super) within: Figures,
+}
+
 impl Placed {
     /// `None` unless some placement has both sides; runs of one placement and side are averaged.
-    pub(super) fn of(
-        design: &Design,
-        base: &[Option<Observed>],
-        candidate: &[Option<Observed>],
-    ) -> Option<Self> {
-        let pairs: Vec<[Observed; 2]> = design
-            .pairs()
-            .into_iter()
-            .filter_map(|[of_base, of_candidate]| {
-                Some([mean(base, of_base)?, mean(candidate, of_candidate)?])
-            })
-            .collect();
-        let all = |of: fn(&[Observed; 2]) -> f64| pairs.iter().map(of).collect::<Vec<f64>>();
-        let differences = all(difference);
-        let change = median(&differences)?;
+    pub(super) fn of(design: &Design, figures: &Figures) -> Option<Self> {
+        let pairs = pairs(design, figures);
+        let differences: Vec<f64> = pairs.iter().map(difference).collect();
+        Self::new(&pairs, &differences)
+    }
+
+    /// The change of a tail over all percentiles, with the sides of the one that is `shown`.
+    ///
+    /// The operations that take most and those in which the driver takes most are not always the same, and the kernel has slow
+    /// operations of its own. So in each placement a tail has changed by no more than either the percentiles of whole operations or
+    /// those of the driver's part say, each by that which became worse by most, and not at all where one is longer and the other shorter;
+    /// but a percentile whose part outside of the driver's functions differs by more than it may counts as it is.
+    pub(super) fn of_tail(design: &Design, percentiles: &[Tail], shown: &Tail) -> Option<Self> {
+        let pairs_of = |tail: &Tail| [&tail.whole, &tail.within].map(|it| pairs(design, it));
+        let percentiles: Vec<[Vec<Pair>; 2]> = percentiles.iter().map(pairs_of).collect();
+        let placements = percentiles.iter().flatten().map(Vec::len).min()?;
+        let in_placement = |at: usize| {
+            let of = |[whole, within]: &[Vec<Pair>; 2]| [whole[at], within[at]];
+            tail_difference(&percentiles.iter().map(of).collect::<Vec<_>>())
+        };
+        let differences: Vec<f64> = (0..placements).map(in_placement).collect();
+        Self::new(&pairs(design, &shown.whole), &differences)
+    }
+
+    fn new(pairs: &[Pair], differences: &[f64]) -> Option<Self> {
+        let all = |of: fn(&Pair) -> f64| median(&pairs.iter().map(of).collect::<Vec<f64>>());
+        let change = median(differences)?;
         Some(Self {
-            sides: [median(&all(|[base, _]| base.value))?, median(&all(|[_, new]| new.value))?],
+            sides: [all(|[base, _]| base.value)?, all(|[_, new]| new.value)?],
             change,
-            ends: ends(&differences)?,
-            one_call: median(&all(|[base, new]| new.value - base.value))? - change,
+            ends: ends(differences)?,
+            one_call: all(|[base, new]| new.value - base.value)? - change,
         })
     }
+}
+
+/// A placement's baseline and candidate.
+type Pair = [Observed; 2];
+
+/// The placements that have both sides.
+fn pairs(design: &Design, [base, candidate]: &Figures) -> Vec<Pair> {
+    let pairs = design.pairs().into_iter();
+    pairs.filter_map(|[of_base, new]| Some([mean(base, of_base)?, mean(candidate, new)?])).collect()
 }
 
 fn mean(observed: &[Option<Observed>], runs: &[usize]) -> Option<Observed> {
@@ -59,7 +91,6 @@ fn mean(observed: &[Option<Observed>], runs: &[usize]) -> Option<Observed> {
         value: mean(|it| it.value),
         resolution: mean(|it| it.resolution),
         beside: [mean(|it| it.beside[0]), mean(|it| it.beside[1])],
-        is_tail: found.iter().any(|it| it.is_tail),
         outside: found.iter().all(|it| it.outside.is_some()).then(|| {
             [
                 mean(|it| it.outside.map_or(0.0, |it| it[0])),
@@ -74,33 +105,51 @@ const NOTHING: f64 = 0.5;
 
 /// Candidate minus baseline, less what a single call makes, or less what an operation takes more outside of the driver's functions if
 /// that may be.
+fn difference(pair: &Pair) -> f64 {
+    match outside(pair) {
+        Some((outside, most)) if (NOTHING..=most).contains(&outside.abs()) => {
+            pair[1].value - pair[0].value - outside
+        }
+        _ => but_for_one_call(pair),
+    }
+}
+
+/// By how much an operation differs outside of the driver's functions, and by how much it may.
+fn outside([base, candidate]: &Pair) -> Option<(f64, f64)> {
+    let ([was, most], [is, _]) = base.outside.zip(candidate.outside)?;
+    Some((is - was, most))
+}
+
+/// Candidate minus baseline, less what a single call makes.
 ///
 /// Calls come in kinds, such as those that refill a cache, and where a run begins in a cache's cycle decides whether 10 or 11 of
 /// 1,000 do: a percentile between two kinds jumps by their distance for one call. So one call may lie on the other side. If that
 /// is all, the candidate's figure is what comes next in the baseline, and the baseline's is what comes before it in the
 /// candidate: what is left of the change is by how much this fails. Two calls more, or a jump of the candidate's own, stay.
-///
-/// The operations that take most and those in which the driver takes most are not always the same. So a tail has changed by no more than
-/// either says, and not at all where one is longer and the other shorter.
-fn difference([base, candidate]: &[Observed; 2]) -> f64 {
+fn but_for_one_call([base, candidate]: &Pair) -> f64 {
     let change = candidate.value - base.value;
     let [before, after] = if change > 0.0 { [0, 1] } else { [1, 0] };
     let left = f64::max(
         (candidate.beside[before] - base.value).abs(),
         (candidate.value - base.beside[after]).abs(),
     );
-    let whole = change.clamp(-left, left);
-    let within = match (base.outside, candidate.outside) {
-        (Some([was, most]), Some([is, _])) if (NOTHING..=most).contains(&(is - was).abs()) => {
-            change - (is - was)
-        }
-        _ => return whole,
+    change.clamp(-left, left)
+}
+
+/// As [`Placed::of_tail`], of one placement: whole operations and the driver's part by percentile.
+fn tail_difference(percentiles: &[[Pair; 2]]) -> f64 {
+    let is_beyond = |whole: &Pair| outside(whole).is_some_and(|(by, most)| by.abs() > most);
+    let most = |changes: &mut dyn Iterator<Item = f64>| changes.max_by(f64::total_cmp);
+    let whole = |beyond: bool| {
+        let of = percentiles.iter().map(|[whole, _]| whole);
+        most(&mut of.filter(|whole| is_beyond(whole) == beyond).map(but_for_one_call))
     };
-    match base.is_tail {
-        false => within,
-        true if within.signum() != whole.signum() => 0.0,
-        true => whole.signum() * whole.abs().min(within.abs()),
-    }
+    let within = most(&mut percentiles.iter().map(|[_, within]| but_for_one_call(within)));
+    let agreed = whole(false).zip(within).map(|(whole, within)| {
+        let agree = whole.signum() == within.signum();
+        if agree { whole.signum() * whole.abs().min(within.abs()) } else { 0.0 }
+    });
+    most(&mut whole(true).into_iter().chain(agreed)).unwrap_or(0.0)
 }
 
 #[cfg(test)]
@@ -124,15 +173,32 @@ mod tests {
         assert_eq!(difference(&[base, of(4_182.0, 49_899.0)]), -118.0);
         assert_eq!(difference(&[base, of(4_300.0, 49_999.9)]), 0.0, "a tenth of an instruction");
         assert_eq!(difference(&[base, Observed::exact(4_250.0)]), -50.0, "not known of both");
-        // Of a tail: 17 more within, and so much more as a whole.
-        let of_tail = |value: f64, outside: f64| {
-            let tail = Observed { is_tail: true, ..of(value, outside) };
-            difference(&[Observed { is_tail: true, ..base }, tail])
+    }
+
+    #[test]
+    fn a_tail_became_worse_by_what_whole_operations_and_the_drivers_part_both_say() {
+        // The candidate's percentiles of whole operations and of the driver's part; the baseline's take 60,000 and 4,000.
+        let of = |percentiles: &[[f64; 2]]| {
+            let pair = |base: f64, candidate: f64| [base, candidate].map(Observed::exact);
+            let of = |[whole, within]: &[f64; 2]| {
+                let mut whole = pair(60_000.0, *whole);
+                whole[0].outside = Some([56_000.0, 2_800.0]);
+                whole[1].outside = Some([whole[1].value - within, 0.0]);
+                [whole, pair(4_000.0, *within)]
+            };
+            tail_difference(&percentiles.iter().map(of).collect::<Vec<_>>())
         };
-        assert_eq!(of_tail(4_417.0, 50_100.0), 17.0);
-        assert_eq!(of_tail(4_310.0, 49_993.0), 10.0);
-        assert_eq!(of_tail(4_250.0, 49_933.0), 0.0, "as a whole it became shorter");
-        assert_eq!(of_tail(4_220.0, 49_950.0), -30.0);
+        let (same, kernels) = ([60_000.0, 4_000.0], [62_000.0, 4_000.0]);
+        assert_eq!(of(&[same, same]), 0.0);
+        assert_eq!(of(&[same, kernels]), 0.0, "the kernel's alone");
+        assert_eq!(of(&[[60_117.0, 4_017.0]; 2]), 17.0);
+        assert_eq!(of(&[[60_010.0, 4_017.0]; 2]), 10.0);
+        assert_eq!(of(&[[59_950.0, 4_017.0]; 2]), 0.0, "as a whole it became shorter");
+        assert_eq!(of(&[[59_900.0, 3_970.0]; 2]), -30.0);
+        // The driver's slow path is at another percentile than the kernel's.
+        assert_eq!(of(&[[60_000.0, 5_000.0], kernels]), 1_000.0);
+        assert_eq!(of(&[same, [63_000.0, 4_000.0]]), 3_000.0, "more outside than may be");
+        assert_eq!(of(&[]), 0.0);
     }
 
     #[test]
@@ -140,7 +206,7 @@ mod tests {
         let of = |base: (f64, [f64; 2]), candidate: (f64, [f64; 2])| {
             let [base, candidate] =
                 [base, candidate].map(|(value, beside)| observed(value, beside));
-            (difference(&[base, candidate]), difference(&[candidate, base]))
+            (but_for_one_call(&[base, candidate]), but_for_one_call(&[candidate, base]))
         };
         let (short, long) = (2_399.0, 2_671.0);
         let last_short = (short, [short, long]);
@@ -162,9 +228,10 @@ mod tests {
         let side = |values: &[f64]| -> Vec<Option<Observed>> {
             values.iter().map(|value| Some(Observed::exact(*value))).collect()
         };
-        let placed = Placed::of(&design, &side(&[10.0, 12.0]), &side(&[14.0, 16.0, 17.0])).unwrap();
+        let placed =
+            Placed::of(&design, &[side(&[10.0, 12.0]), side(&[14.0, 16.0, 17.0])]).unwrap();
         assert_eq!((placed.sides, placed.ends), ([11.0, 16.0], [3.0, 7.0]));
         assert_eq!(placed.change, 5.0, "of 3, 5, 5 and 7");
-        assert_eq!(Placed::of(&design, &[], &side(&[1.0])), None);
+        assert_eq!(Placed::of(&design, &[side(&[]), side(&[1.0])]), None);
     }
 }

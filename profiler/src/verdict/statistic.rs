@@ -50,8 +50,6 @@ pub struct Observed {
     /// Of an operation the instructions outside of the driver's functions, and by how many they may differ between builds that do the
     /// same there, if that is known.
     pub outside: Option<[f64; 2]>,
-    /// It is a percentile of operations.
-    pub is_tail: bool,
 }
 
 impl Observed {
@@ -74,7 +72,7 @@ impl Observed {
 
     /// A value that is no percentile.
     pub(super) fn exact(value: f64) -> Self {
-        Self { value, resolution: 0.0, beside: [value; 2], outside: None, is_tail: false }
+        Self { value, resolution: 0.0, beside: [value; 2], outside: None }
     }
 }
 

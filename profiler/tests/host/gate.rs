@@ -10,7 +10,7 @@ use profiler::load::{
 };
 use profiler::recording::call_tree::{CallTree, TreeFunction, TreeNode, TreePlace};
 use profiler::recording::{
-    Clock, DriverCost, Meter, OperationPercentile, Recording, Series, SeriesPosition,
+    Clock, DriverCost, Meter, OperationPercentile, Percentile, Recording, Series, SeriesPosition,
 };
 use profiler::verdict::{self, Outcome, Rule, Run, Sides};
 use serde_json::Value;
@@ -1265,14 +1265,9 @@ fn operations(is_candidate: bool, within: [u64; 2], placements: &[(f64, u64)]) -
         recording.place = Some(SeriesPosition { boot, order: u32::from(is_candidate), part });
         let cost = &mut recording.driver_costs[0];
         (cost.without_ns, cost.with_ns, cost.within) = (52_000.0, *mean, Some(within[0] as f64));
-        let (instructions, before, behind) = (*tail, *tail, *tail);
-        cost.tail = vec![OperationPercentile {
-            percent: 99,
-            instructions,
-            before,
-            behind,
-            within: within[1],
-        }];
+        let of = |it: u64| Percentile { instructions: it, before: it, behind: it };
+        cost.tail =
+            vec![OperationPercentile { percent: 99, whole: of(*tail), within: of(within[1]) }];
         recording
     };
     named((0..).zip(placements).map(run).collect())

@@ -327,7 +327,9 @@ async fn the_list_is_repeated_until_the_time_is_over() {
     let (slow, pass) = (test(&outcome, "slow01").runs, test(&outcome, "pass01").runs);
     assert!(slow >= 2 && (slow == pass || slow == pass + 1), "{slow} and {pass}");
     let begun = tree.mark("slow").lines().count() as u64;
-    assert_eq!(slow + test(&outcome, "slow01").stopped, begun);
+    let stopped = test(&outcome, "slow01").stopped;
+    // The one that is stopped may not have come to its first line.
+    assert!(stopped <= 1 && (slow..=slow + stopped).contains(&begun), "{slow}, {stopped}, {begun}");
     tree.assert_nothing_left();
 }
 

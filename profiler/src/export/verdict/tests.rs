@@ -6,7 +6,9 @@ use crate::lab::plan::CountedHandler;
 use crate::lab::{counts, exact};
 use crate::load::BuiltinKind;
 use crate::recording::unlike::What;
-use crate::recording::{CallTree, DriverCost, Meter, OperationPercentile, SeriesPosition};
+use crate::recording::{
+    CallTree, DriverCost, Meter, OperationPercentile, Percentile, SeriesPosition,
+};
 use crate::verdict::{Rule, gate};
 
 /// Two boots of 4 v 4 runs in turns: one handler that takes 9 instructions on both sides, and an operation of which the driver
@@ -208,7 +210,9 @@ fn work_that_runs_outside_of_system_calls_is_judged() {
         "{evidence}"
     );
     assert_eq!((of(20.5, 24.0).outcome, of(0.0, 0.0).outcome), (Outcome::Pass, Outcome::Pass));
-    assert_eq!(of(0.0, 5.0).outcome, Outcome::Fail, "a first work item");
+    // Of 1,000 operations.
+    assert_eq!(of(0.0, 8.0).outcome, Outcome::Pass, "one event: 4,000, and the floor");
+    assert_eq!(of(0.0, 8.1).outcome, Outcome::Fail, "work items that were none");
 }
 
 /// Operations of which `long` in 1,000 take 3,000 instructions more, by the kernel's doing, and `more` take 1,000 more in the
@@ -219,23 +223,21 @@ fn a_slow_path_in_a_few_operations_is_seen_beside_the_kernels_own() {
         with_costs(|cost, is_candidate| {
             let (long, more) = if is_candidate { (long[1], more) } else { (long[0], 0) };
             let at = |rank: u64| match rank {
-                _ if rank > 1_000 - long => 12_000,
-                _ if rank > 1_000 - long - more => 10_000,
-                _ => 9_000,
+                _ if rank > 1_000 - long => 83_000,
+                _ if rank > 1_000 - long - more => 81_000,
+                _ => 80_000,
             };
+            // What the driver takes, by another order.
+            let within = |rank: u64| if rank > 1_000 - more { 2_000 } else { 1_000 };
             cost.tail = (90..=99_u8)
                 .map(|percent| {
                     let rank = u64::from(percent) * 10;
-                    let [before, behind] = [at(rank - 5), at(rank + 5)];
-                    let instructions = at(rank);
-                    // All of it is the driver's.
-                    OperationPercentile {
-                        percent,
-                        instructions,
-                        before,
-                        behind,
-                        within: instructions,
-                    }
+                    let of = |at: &dyn Fn(u64) -> u64| Percentile {
+                        instructions: at(rank),
+                        before: at(rank - 5),
+                        behind: at(rank + 5),
+                    };
+                    OperationPercentile { percent, whole: of(&at), within: of(&within) }
                 })
                 .collect();
         })
