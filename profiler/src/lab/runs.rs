@@ -165,10 +165,10 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// Starts a machine from a snapshot, has it do one job, and gives its answer.
+    /// Starts a machine from a snapshot, has it do one job, and gives its answer; `at` says in errors where that was.
     fn run_job<R>(
         &self,
-        at: &str,
+        at: impl FnOnce() -> String,
         spec: Spec<'_>,
         then: impl FnOnce(&mut Machine<'_>, &[u8]) -> Result<R, MachineError>,
     ) -> Result<(Answer, Vec<u8>, R), Failure> {
@@ -180,7 +180,7 @@ impl<'a> Lab<'a> {
             let more = then(&mut machine, &attachment)?;
             Ok((answer, attachment, more))
         };
-        run().map_err(|error: MachineError| error.into_failure(at, module, folder))
+        run().map_err(|error: MachineError| error.into_failure(&at(), module, folder))
     }
 
     fn spec<'b>(
@@ -239,10 +239,14 @@ impl<'a> Lab<'a> {
         let spec = self.spec(self.base.folder(), &machine_folder, &hardware, &jobs);
         let spec = Spec { files: Some(&packed), saved_to: Some(&folder), ..spec };
         let at = format!("{}, placement {placement}", build.given.display());
-        let (answer, text, hooks) = self.run_job(&at, spec, |machine, text| {
-            let hooks = self.hooks(machine, &build.name, &String::from_utf8_lossy(text));
-            machine.save(&folder).map(|()| hooks)
-        })?;
+        let (answer, text, hooks) = self.run_job(
+            || at.clone(),
+            spec,
+            |machine, text| {
+                let hooks = self.hooks(machine, &build.name, &String::from_utf8_lossy(text));
+                machine.save(&folder).map(|()| hooks)
+            },
+        )?;
         let Answer::Installed(mut module) = answer else { return Err(out_of_turn(&at)) };
         module.hooks = Some(hooks);
         let text = String::from_utf8_lossy(&text).into_owned();
@@ -292,10 +296,11 @@ impl<'a> Lab<'a> {
         of_side.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Restores a guest and counts loads there, one after the other; `wanted` goes before the kernel's symbols.
+    /// Restores a guest and counts loads there, one after the other; `wanted` goes before the kernel's symbols. `build` and what ran
+    /// are named in errors.
     fn count(
         &self,
-        (at, name): (&str, &str),
+        (build, name): (&str, &str),
         snapshot: &Path,
         group: &[Job],
         wanted: &str,
@@ -309,15 +314,16 @@ impl<'a> Lab<'a> {
         let hardware = self.hardware();
         let plugin = Some(self.plugin.argument(&symbols, &file));
         let spec = Spec { plugin, ..self.spec(snapshot, &folder, &hardware, &jobs) };
-        let (answer, _, ()) = self.run_job(at, spec, |_, _| Ok(()))?;
+        let at = &format!("{build}, {}", group_name(group));
+        let here = || format!("{build}, {}", running(group, &file));
+        let (answer, _, ()) = self.run_job(here, spec, |_, _| Ok(()))?;
         let Answer::Counted(loads) = answer else { return Err(out_of_turn(at)) };
         let failed = |what: String| Failure::new(exit::LAB_FAILED, format!("{at}: {what}"));
         if let Ok(why) = fs::read_to_string(file.with_extension("error")) {
             return Err(failed(format!("the plugin in QEMU could not count: {why}")));
         }
         let counted = (1..).zip(loads).map(|(number, loads)| {
-            let file =
-                if number == 1 { file.clone() } else { file.with_extension(number.to_string()) };
+            let file = counts_of(&file, number);
             let text = fs::read_to_string(&file).map_err(|error| {
                 failed(format!(
                     "the plugin in QEMU has written no counts ({error}): is the disk full?"
@@ -346,7 +352,8 @@ impl<'a> Lab<'a> {
         let Installed { side, placement, .. } = installed;
         let build = self.build(*side);
         let loads = group_name(group);
-        let at = format!("{}, placement {placement}, {loads}", build.given.display());
+        let of_build = format!("{}, placement {placement}", build.given.display());
+        let at = format!("{of_build}, {loads}");
         let bad = |why: String| Failure::new(exit::NO_TARGET, format!("{at}: {why}"));
         let patterns = group.first().map_or(&[][..], |job| &job.run.handlers);
         let handlers =
@@ -357,7 +364,7 @@ impl<'a> Lab<'a> {
         }
         wanted.push_str(&record::functions_of_modules(&installed.text));
         let name = format!("{side}-{placement}-{loads}");
-        let count = || self.count((&at, &name), &installed.folder, group, &wanted);
+        let count = || self.count((&of_build, &name), &installed.folder, group, &wanted);
         let counted = count()?;
         let checksums = |counted: &[Counted]| -> Vec<String> {
             counted.iter().map(|run| run.checksum.clone()).collect()
@@ -436,9 +443,9 @@ impl<'a> Lab<'a> {
                 return Ok((key, known));
             }
             let loads = group_name(group);
-            let at = format!("without the driver, {loads}");
+            let at = "without the driver";
             let name = format!("without-{loads}");
-            let counted = self.count((&at, &name), self.base.folder(), group, "")?;
+            let counted = self.count((at, &name), self.base.folder(), group, "")?;
             let runs = group.iter().zip(&counted).filter(|(job, _)| job.cost);
             let each = runs.map(|(job, counted)| {
                 let operation = exact::operation(&counted.counts, &job.run);
@@ -446,7 +453,7 @@ impl<'a> Lab<'a> {
             });
             let each: Vec<f64> = each
                 .collect::<Result<_, _>>()
-                .map_err(|why| Failure::new(exit::LAB_FAILED, format!("{at}: {why}")))?;
+                .map_err(|why| Failure::new(exit::LAB_FAILED, format!("{at}, {loads}: {why}")))?;
             // Without a place for it the next gate counts it again.
             let text = serde_json::to_vec(&each).unwrap_or_default();
             let _ = OutputFile::open(&kept).and_then(|file| file.commit(&text));
@@ -491,6 +498,18 @@ fn group_name(group: &[Job]) -> String {
         [job] => record::load_name(&job.run),
         [job, more @ ..] => format!("{}+{}", record::load_name(&job.run), more.len()),
     }
+}
+
+/// The file in which QEMU's plugin writes the counts of the n-th load of a guest.
+fn counts_of(first: &Path, number: usize) -> PathBuf {
+    if number == 1 { first.to_owned() } else { first.with_extension(number.to_string()) }
+}
+
+/// The load of a group that was running when its guest failed: those before it have counts. All, if each has.
+fn running(group: &[Job], counts: &Path) -> String {
+    let mut loads = (1..).zip(group);
+    let stopped = loads.find(|(number, _)| !counts_of(counts, *number).exists());
+    stopped.map_or_else(|| group_name(group), |(_, job)| record::load_name(&job.run))
 }
 
 /// What a guest does for a group: the same text for all builds, as reading it takes instructions.

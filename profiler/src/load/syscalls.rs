@@ -9,6 +9,7 @@ use std::process::{Command, ExitStatus};
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::sched::CloneFlags;
 use nix::sys::signal::{SigSet, Signal};
 
@@ -19,6 +20,43 @@ use crate::limits;
 /// Neither from `/sys/class/net`, which may be of another network namespace, nor by `getifaddrs`, whose
 /// netlink socket would call `bind`.
 pub(super) fn interface_is_up(socket: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
+    let request = interface(socket, libc::SIOCGIFFLAGS, name_of(name))?;
+    // SAFETY: SIOCGIFFLAGS answers in this field of the union.
+    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    Ok(libc::c_int::from(flags) & libc::IFF_UP != 0)
+}
+
+/// Brings a network interface up or down.
+pub(super) fn set_interface(socket: BorrowedFd<'_>, name: &str, up: bool) -> io::Result<()> {
+    let mut request = interface(socket, libc::SIOCGIFFLAGS, name_of(name))?;
+    let flag = libc::IFF_UP as libc::c_short;
+    // SAFETY: SIOCGIFFLAGS answered in this field of the union.
+    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    request.ifr_ifru.ifru_flags = if up { flags | flag } else { flags & !flag };
+    interface(socket, libc::SIOCSIFFLAGS, request).map(drop)
+}
+
+/// Gives a network interface an address, in place of the one that it had.
+pub(super) fn set_address(
+    socket: BorrowedFd<'_>,
+    name: &str,
+    address: std::net::Ipv4Addr,
+) -> io::Result<()> {
+    let mut request = name_of(name);
+    let address = libc::sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: 0,
+        sin_addr: libc::in_addr { s_addr: u32::from(address).to_be() },
+        sin_zero: [0; 8],
+    };
+    // SAFETY: both are structures of 16 bytes of integers, made to be read as each other.
+    request.ifr_ifru.ifru_addr =
+        unsafe { std::mem::transmute::<libc::sockaddr_in, libc::sockaddr>(address) };
+    interface(socket, libc::SIOCSIFADDR, request).map(drop)
+}
+
+/// A request about the network interface `name`.
+fn name_of(name: &str) -> libc::ifreq {
     // SAFETY: all-zero bytes are a valid `ifreq`: integers, pointers and arrays of them.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     // The last byte stays 0 and terminates the name.
@@ -26,13 +64,20 @@ pub(super) fn interface_is_up(socket: BorrowedFd<'_>, name: &str) -> io::Result<
     for (to, from) in request.ifr_name.iter_mut().take(room).zip(name.bytes()) {
         *to = from.cast_signed();
     }
-    // SAFETY: the descriptor is open while borrowed, and SIOCGIFFLAGS reads and writes one `ifreq`.
-    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS as _, &raw mut request) } < 0 {
+    request
+}
+
+/// Makes one of the requests of netdevice(7) that read and write one `ifreq` without pointers, and gives back what it is then.
+fn interface(
+    socket: BorrowedFd<'_>,
+    number: libc::c_ulong,
+    mut request: libc::ifreq,
+) -> io::Result<libc::ifreq> {
+    // SAFETY: the descriptor is open while borrowed, and the request reads and writes one `ifreq`.
+    if unsafe { libc::ioctl(socket.as_raw_fd(), number as _, &raw mut request) } < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: SIOCGIFFLAGS answers in this field of the union.
-    let flags = unsafe { request.ifr_ifru.ifru_flags };
-    Ok(libc::c_int::from(flags) & libc::IFF_UP != 0)
+    Ok(request)
 }
 
 /// Has the kernel kill the calling process when the thread that started it ends.
@@ -339,10 +384,7 @@ impl Missing {
             (11, [path, arguments, environment, 0]),
             (358, [libc::AT_FDCWD as u32, path, arguments, environment]),
         ]
-        .map(|(number, arguments)| match call_32(number, arguments) {
-            0.. => Ok(()),
-            error => Err(io::Error::from_raw_os_error(-error)),
-        })
+        .map(|(number, arguments)| of_call_32(call_32(number, arguments)))
     }
 }
 
@@ -351,6 +393,50 @@ pub(super) fn has_32_bit_calls() -> bool {
     /// `getpid` of 32-bit programs.
     const GETPID: u32 = 20;
     in_child(|| i32::from(call_32(GETPID, [0; 4]) <= 0)).is_ok_and(|status| status.success())
+}
+
+/// Makes calls that set the thread's ids to those that it has and its groups to none, and calls on capabilities, keys, namespaces
+/// and filters that fail before they do anything; of 32-bit programs, too, where their functions are others. Each has its name and
+/// the errors that are expected of it. Those of the C library would be made for all threads.
+pub(super) fn of_credentials(
+    has_32_bits: bool,
+) -> impl Iterator<Item = (&'static str, io::Result<()>, &'static [Errno])> {
+    let group = libc::c_long::from(nix::unistd::getegid().as_raw());
+    // What fails because of its arguments, or as the kernel has been built without it.
+    let fails: &[Errno] =
+        &[Errno::EFAULT, Errno::EINVAL, Errno::EBADF, Errno::EOPNOTSUPP, Errno::ENOSYS];
+    let made = [
+        ("setgid", libc::SYS_setgid, [group, 0, 0], [].as_slice()),
+        ("setregid", libc::SYS_setregid, [-1, -1, 0], &[]),
+        ("setresgid", libc::SYS_setresgid, [-1, -1, -1], &[]),
+        ("setreuid", libc::SYS_setreuid, [-1, -1, 0], &[]),
+        ("setresuid", libc::SYS_setresuid, [-1, -1, -1], &[]),
+        ("setfsuid", libc::SYS_setfsuid, [-1, 0, 0], &[]),
+        ("setfsgid", libc::SYS_setfsgid, [-1, 0, 0], &[]),
+        // Needs a capability.
+        ("setgroups", libc::SYS_setgroups, [0, 0, 0], &[Errno::EPERM]),
+        ("capset", libc::SYS_capset, [0, 0, 0], fails),
+        ("setns", libc::SYS_setns, [-1, 0, 0], fails),
+        ("seccomp", libc::SYS_seccomp, [-1, 0, 0], fails),
+        ("add_key", libc::SYS_add_key, [0, 0, 0], fails),
+        ("request_key", libc::SYS_request_key, [0, 0, 0], fails),
+        ("keyctl", libc::SYS_keyctl, [-1, 0, 0], fails),
+    ];
+    let made = made.into_iter().map(|(name, number, [first, second, third], errors)| {
+        // SAFETY: the kernel gets numbers and null pointers, so it writes to no memory.
+        let result = unsafe { libc::syscall(number, first, second, third, 0, 0) };
+        (name, checked(result), errors)
+    });
+    let by_32_bits = [("capset", 185), ("add_key", 286), ("request_key", 287), ("keyctl", 288)];
+    let by_32_bits = by_32_bits.into_iter().filter(move |_| has_32_bits);
+    made.chain(by_32_bits.map(move |(name, number)| {
+        let first = if name == "keyctl" { u32::MAX } else { 0 };
+        (name, of_call_32(call_32(number, [first, 0, 0, 0])), fails)
+    }))
+}
+
+fn of_call_32(result: i32) -> io::Result<()> {
+    if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
 }
 
 /// A 32-bit system call.

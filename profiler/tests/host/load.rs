@@ -147,7 +147,7 @@ fn expected_calls(kind: BuiltinKind, operations: u64, prepared: u64, workers: u6
             ..none
         },
         // The calls of 32-bit programs are functions of their own.
-        Kind::Errors32 => none,
+        Kind::Errors32 | Kind::Credentials | Kind::Interface => none,
     }
 }
 
@@ -155,7 +155,7 @@ fn expected_calls(kind: BuiltinKind, operations: u64, prepared: u64, workers: u6
 fn refusal(kind: BuiltinKind) -> Option<&'static str> {
     let helpers = std::fs::read_to_string("/proc/sys/kernel/modprobe").unwrap_or_default();
     match kind {
-        BuiltinKind::Mount if !nix::unistd::geteuid().is_root() => Some("run it as root"),
+        kind if kind.needs_root() && !nix::unistd::geteuid().is_root() => Some("run it as root"),
         BuiltinKind::CallUsermodehelper if helpers.trim().is_empty() => Some("kernel/modprobe"),
         _ => None,
     }

@@ -1,7 +1,7 @@
 //! Makes the worker of each kind of load: a new kind has its line here.
 
 use super::worker::{Shared, Worker};
-use super::{BuiltinLoad, files, general, net, process, thread};
+use super::{BuiltinLoad, credentials, files, general, net, process, thread};
 use crate::load::sandbox::PrivateFolder;
 use crate::recording::loads::{BuiltinKind, OwnCalls};
 
@@ -56,6 +56,8 @@ pub(super) fn worker(
         Kind::Ipv6 => Box::new(general::Ipv6::new(calls)?),
         Kind::Errors => Box::new(general::Errors::new(calls)?),
         Kind::Errors32 => Box::new(general::Errors32::new()?),
+        Kind::Credentials => Box::new(credentials::Credentials::new()?),
+        Kind::Interface => Box::new(credentials::Interface::new()?),
     })
 }
 

@@ -20,6 +20,7 @@ use super::sandbox::ProfilerProgram;
 use crate::recording::loads::{BuiltinKind, LoadFailure, LoadOutcome, LoadSpec, LoadStatus, Rate};
 use crate::stop::{StopReason, StopSignal};
 
+mod credentials;
 mod files;
 mod general;
 mod latency;

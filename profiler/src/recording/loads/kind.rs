@@ -88,6 +88,10 @@ pub enum BuiltinKind {
     Errors,
     /// Calls of 32-bit programs, which fail.
     Errors32,
+    /// Credentials, keys and what else rights depend on.
+    Credentials,
+    /// A network interface that gets another address, and goes up and down.
+    Interface,
 }
 
 impl BuiltinKind {
@@ -110,6 +114,8 @@ impl BuiltinKind {
         Self::Ipv6,
         Self::Errors,
         Self::Errors32,
+        Self::Credentials,
+        Self::Interface,
     ];
 
     /// Its name on the command line and in JSON.
@@ -137,7 +143,7 @@ impl BuiltinKind {
     /// Whether it needs root; all others run as any user.
     #[must_use]
     pub fn needs_root(self) -> bool {
-        self == Self::Mount
+        matches!(self, Self::Mount | Self::Interface)
     }
 }
 
