@@ -16,9 +16,9 @@ use crate::text::{listed, plural};
 use crate::verdict::{FIRST_PLACEMENTS, HandlerRule, Limit, Limits, MOST_PLACEMENTS, Statistic};
 
 /// The loads that share a guest, in this order: those that run the same code of the kernel, which QEMU translates once then. `mount`
-/// comes first, as it needs root, which the process of the others gives up. A load of no list has a guest of its own. General loads share
+/// comes first, as it needs root, which the process of the others gives up; loads in which all need it have a guest of their own. A load of no list has a guest of its own. General loads share
 /// one with general loads alone, as they are always made: what comes before a load has to be the same in each run of it.
-const TOGETHER: [&[BuiltinKind]; 6] = {
+const TOGETHER: [&[BuiltinKind]; 7] = {
     use BuiltinKind as Of;
     [
         &[Of::Connect, Of::Bind, Of::UdpRecv, Of::Dns, Of::Accept],
@@ -36,6 +36,8 @@ const TOGETHER: [&[BuiltinKind]; 6] = {
         &[Of::Prctl, Of::UpdateCred, Of::Kill, Of::Tkill, Of::Nanosleep, Of::Ptrace],
         &[Of::Setsid, Of::Exit, Of::Execve, Of::CallUsermodehelper],
         &[Of::Tcp, Of::Ipv6],
+        &[Of::Credentials, Of::Interface],
+        // Those that are not in a list above.
         BuiltinKind::GENERAL,
     ]
 };
@@ -247,6 +249,7 @@ impl Session {
         let job = |load: &Load| {
             let name = part(kernel, load.kind);
             let operations = match load.kind {
+                BuiltinKind::Interface => OPERATIONS_IF_SLOW,
                 _ if load.is_general() => OPERATIONS_IF_GENERAL,
                 BuiltinKind::Execve | BuiltinKind::Setsid | BuiltinKind::Exit => OPERATIONS_IF_LONG,
                 kind if is_slow(kind) => OPERATIONS_IF_SLOW,
@@ -501,7 +504,8 @@ mod tests {
             .map(|jobs| jobs.iter().filter_map(|job| job.part.as_deref()).collect())
             .collect();
         assert_eq!(guests[..2], [vec!["bind"], vec!["tcp", "ipv6"]]);
-        assert_eq!((guests.len(), guests[2][0], guests[2].len()), (3, "getppid", 12));
+        assert_eq!(guests[2], ["credentials", "interface"]);
+        assert_eq!((guests.len(), guests[3][0], guests[3].len()), (4, "getppid", 12));
         assert_eq!(work.len(), 1 + BuiltinKind::GENERAL.len());
         let missing = of(&wanted("nothing")).unwrap_err();
         assert_eq!(missing, "neither build of hids_driver has a function `nothing`");
@@ -561,17 +565,17 @@ mod tests {
         };
         let text = |cached, snapshots| of(cached, snapshots, 8);
         assert!(
-            text(0, 0).contains("runs      152 in 24 guests")
+            text(0, 0).contains("runs      160 in 28 guests")
                 && text(0, 0).contains("with 2 boots")
         );
         assert!(!text(0, 2).contains("cache") && !text(0, 2).contains("boot"));
         assert!(
             text(1, 1).contains("on 1 of these kernels")
-                && text(1, 1).contains("runs      114 in 18 guests")
+                && text(1, 1).contains("runs      120 in 21 guests")
         );
         assert!(
             text(2, 2).contains("measured before, from")
-                && text(2, 2).contains("runs      76 in 12 guests")
+                && text(2, 2).contains("runs      80 in 14 guests")
         );
         let of_text = |text: String| -> u32 {
             let (_, after) = text.split_once("about ").unwrap();

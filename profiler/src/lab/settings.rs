@@ -19,9 +19,14 @@ const OPERATIONS: u64 = 20_000;
 /// 200 calls.
 const OPERATIONS_IF_EXACT: u64 = 1_000;
 
-/// Operations that start a process or mount, of which one takes the guest a thousand times as long.
-const SLOW: [BuiltinKind; 4] =
-    [BuiltinKind::Execve, BuiltinKind::Setsid, BuiltinKind::CallUsermodehelper, BuiltinKind::Mount];
+/// Operations that start a process, mount or change an interface, of which one takes the guest a thousand times as long.
+const SLOW: [BuiltinKind; 5] = [
+    BuiltinKind::Execve,
+    BuiltinKind::Setsid,
+    BuiltinKind::CallUsermodehelper,
+    BuiltinKind::Mount,
+    BuiltinKind::Interface,
+];
 
 /// Operations of a run with one of these.
 const OPERATIONS_IF_SLOW: u64 = 400;

@@ -23,6 +23,9 @@ pub(super) struct Credentials {
 
 impl Credentials {
     pub(super) fn new() -> Result<Self, String> {
+        if !nix::unistd::geteuid().is_root() {
+            return Err("setgroups needs a capability: run it as root".to_owned());
+        }
         let sockets = UnixStream::pair();
         let (sender, receiver) =
             sockets.map_err(|error| format!("a pair of Unix sockets: {error}"))?;

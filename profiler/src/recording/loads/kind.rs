@@ -143,7 +143,7 @@ impl BuiltinKind {
     /// Whether it needs root; all others run as any user.
     #[must_use]
     pub fn needs_root(self) -> bool {
-        matches!(self, Self::Mount | Self::Interface)
+        matches!(self, Self::Mount | Self::Credentials | Self::Interface)
     }
 }
 
