@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Handler latency gate: builds a driver at two commits, has both measured in VMs, and judged.
-# Exit code: that of `profiler gate` (0 pass, 10 slower, 11 and above undecided; docs/gate.md), else that of the command that failed.
+# Exit code: that of `profiler gate` (0 pass, 10 slower, 11 and above undecided; docs/gate-rule.md), else that of the command that failed.
 # Needs Debian 12, root and the network; no KVM. action.yml and gitlab.yml call it.
 #
 #   variable  default          meaning

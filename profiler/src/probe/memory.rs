@@ -218,8 +218,8 @@ mod tests {
             a_cpu(Precision::Two)
         );
         assert!(
-            include_str!("../../../docs/accuracy.md").contains(&text),
-            "docs/accuracy.md has to say: {text}"
+            include_str!("../../../docs/durations.md").contains(&text),
+            "docs/durations.md has to say: {text}"
         );
         let slots = 256 * 64 / 1024;
         assert_eq!(kib(maps(1, 9, Precision::Three)) - slots, 2162);

@@ -169,7 +169,7 @@ pub struct LoadProfileUsed {
 /// kernel does to call them. No probes were on.
 ///
 /// Where instructions were counted it is what all system calls take while the load makes its operations, in any process: see
-/// docs/lab.md for what that leaves out.
+/// docs/counting.md for what that leaves out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DriverCost {

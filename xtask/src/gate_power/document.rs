@@ -26,7 +26,7 @@ A *false alarm* is a decision in which something failed that is not slower; *fou
 so many found at least, for builds that are varied in this way. A limit does not find what it allows: an instruction is less than the default floor of four; `tp50=+0` allows none. *Placements* has the number of
 decisions that took so many.
 
-Written by `cargo xtask gate-power` (see its help); [gate.md](gate.md) has the rule.
+Written by `cargo xtask gate-power` (see its help); [gate-rule.md](gate-rule.md) has the rule.
 ";
 
 /// The document.
