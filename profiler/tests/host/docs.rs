@@ -142,6 +142,22 @@ fn the_readme_is_a_screen_and_the_pages_are_listed() {
     }
 }
 
+/// Text is wrapped; tables, commands and output are not, nor CHANGELOG.md, which is none of these documents.
+#[test]
+fn lines_are_short() {
+    const LONGEST: usize = 120;
+    for document in documents() {
+        for line in prose(&document).lines() {
+            let is_text = !line.starts_with(['|', '!']) && !line.starts_with("    ");
+            let name = document.strip_prefix(root()).unwrap().display();
+            assert!(
+                !is_text || line.chars().count() <= LONGEST,
+                "{name} has a line of more than {LONGEST} characters: {line}"
+            );
+        }
+    }
+}
+
 /// Commands in indented blocks are command lines that the program takes.
 #[test]
 fn commands_parse() {

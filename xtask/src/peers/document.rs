@@ -8,12 +8,14 @@ use crate::series::Series;
 const HEAD: &str = "\
 # Beside other tools
 
-What a hit costs under this program and under others that measure how long a function takes, all in one VM with one CPU under virtual time, where each
-instruction takes a nanosecond. A load of 20,000 `connect` calls reaches the function once a call; what an operation takes more than without any tool is what the
-tool *adds a hit*. *To the limit* is that figure to what the kernel's trampoline takes with a pair of programs that read the clock and do nothing else.
-*Hits seen* are those of the tool's own report. What it *says* is its average, or the bucket of its histogram that has the median; it contains what the tool itself adds between its two
-readings of the clock, and each tool reads it at another place: an fentry pair has the function alone, while a kretprobe and the graph tracer also have what other probes on the function do, such
-as the driver's handlers.
+What a hit costs under this program and under others that measure how long a function takes, all in one VM with one
+CPU under virtual time, where each instruction takes a nanosecond. A load of 20,000 `connect` calls reaches the
+function once a call. What an operation takes more than without any tool is what the tool *adds a hit*. *To the limit*
+is the ratio of that to the kernel's trampoline with a pair of programs that only read the clock. *Hits seen* are
+those of the tool's own report. What it *says* is its average, or the bucket of its histogram that has the median.
+That includes what the tool itself adds between its two readings of the clock, and each tool reads it at another
+place: an fentry pair has only the function, while a kretprobe and the graph tracer also have what other probes on the
+function do, such as the driver's handlers.
 ";
 
 const COLUMNS: &str = "\
@@ -26,7 +28,7 @@ pub(super) fn render(measured: &Measured, series: Series, date: &str) -> String 
     let mut text = HEAD.to_owned();
     let _ = writeln!(
         text,
-        "\nWritten on {date} by `cargo xtask bench --peers --kernel {series}`, on Linux {}, with the tools of Debian's packages.",
+        "\nWritten on {date} by `cargo xtask bench --peers --kernel {series}`, on Linux {},\nwith the tools of Debian's packages.",
         measured.release
     );
     let [first, last] = measured.bare;
@@ -40,7 +42,7 @@ pub(super) fn render(measured: &Measured, series: Series, date: &str) -> String 
         } else {
             ", a function of the kernel with a kretprobe of the driver"
         };
-        let _ = writeln!(text, "\n`{function}`{what}; the limit is {limit:.1} instructions:\n");
+        let _ = writeln!(text, "\n`{function}`{what};\nthe limit is {limit:.1} instructions:\n");
         text.push_str(COLUMNS);
         for row in rows {
             let _ = writeln!(text, "| {} | {} | {} |", row.tool, row.version, figures(row, *limit));
