@@ -33,6 +33,8 @@ pub(crate) enum Task {
     Demo(DemoArgs),
     /// Draw docs/report.png: run the demo, and show its HTML report in a browser.
     Picture,
+    /// Build the book out of docs/ into target/book/html, and follow its links.
+    Book,
     /// Count the instructions that the probes add to a call, in a VM under virtual time.
     Bench(BenchArgs),
     /// Run each parser under libFuzzer; a finding is an error.

@@ -203,7 +203,7 @@ fn build(paths: &Paths) -> Result<(PathBuf, String)> {
     process::run(strip.arg(folder.join("bpfel-unknown-none/release/profiler-bpf")))?;
     let llvm = Path::new(LLVM_PREFIX).join("bin/llvm-config");
     let llvm = process::stdout(Command::new(llvm).arg("--version"))?;
-    let linker = format!("bpf-linker {} with LLVM {}", setup::BPF_LINKER_VERSION, llvm.trim());
+    let linker = format!("bpf-linker {} with LLVM {}", setup::BPF_LINKER.version, llvm.trim());
     Ok((object, format!("{}, {linker}", compiler.name)))
 }
 

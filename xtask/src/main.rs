@@ -1,6 +1,7 @@
 //! `cargo xtask`: set-up, builds, VM runs and tests of the profiler.
 
 mod bench;
+mod book;
 mod cargo;
 #[cfg(test)]
 mod ci_tests;
@@ -64,6 +65,7 @@ fn dispatch(task: Task) -> Result<ExitCode> {
             gate_speed::run(&paths, &builds, kernel)?;
         }
         Task::Bench(BenchArgs { peers: true, kernel, .. }) => peers::run(&paths, kernel)?,
+        Task::Book => book::run(&paths)?,
         Task::Bench(args) => return bench::run(&paths, args.kernel).map(exit_code),
         Task::Fuzz(args) => fuzz::run_each(&paths, &args)?,
         Task::Demo(args) => return demo::run(&paths, args.driver, args.kernel).map(exit_code),

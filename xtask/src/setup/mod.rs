@@ -4,7 +4,7 @@
 //! rest lands under `target/`.
 
 mod apt;
-mod bpf_linker;
+mod cargo_tool;
 mod kernels;
 mod mirror;
 pub(crate) mod prometheus;
@@ -21,7 +21,7 @@ use crate::process;
 use crate::series::Series;
 use crate::stop;
 
-pub(crate) use bpf_linker::{LLVM_MAJOR, LLVM_PREFIX, VERSION as BPF_LINKER_VERSION};
+pub(crate) use cargo_tool::{BPF_LINKER, LLVM_MAJOR, LLVM_PREFIX, MDBOOK};
 pub(crate) use kernels::{BUILD_FOLDER, has_own_tools, kernel};
 pub(crate) use scap::source as scap_source;
 use venv::Venv;
@@ -51,10 +51,12 @@ pub(crate) enum Part {
     ScapDriver,
     /// Debian's Rust with its library sources, LLVM and bpf-linker.
     BpfBuild,
+    /// mdBook.
+    Book,
 }
 
 impl Part {
-    /// All parts but the peers, which `bench --peers` alone needs.
+    /// All parts but the peers and the book, which only `bench --peers` and `book` need.
     pub(crate) fn all() -> Vec<Self> {
         let mut parts = vec![
             Self::Vm,
@@ -78,7 +80,7 @@ impl Part {
             Self::Readers => apt::READERS,
             Self::Parsers => apt::PARSERS,
             Self::Peers => apt::PEERS,
-            Self::ScapDriver | Self::Prometheus => "",
+            Self::ScapDriver | Self::Prometheus | Self::Book => "",
             Self::BpfBuild => apt::BPF_BUILD,
         }
     }
@@ -92,7 +94,8 @@ impl Part {
             Self::Kernel(series) => kernels::open(paths, series).is_some(),
             Self::ScapDriver => scap::source(paths).is_ok(),
             Self::Prometheus => prometheus::is_ready(paths),
-            Self::BpfBuild => bpf_linker::is_ready(paths),
+            Self::BpfBuild => BPF_LINKER.is_ready(paths),
+            Self::Book => MDBOOK.is_ready(paths),
             Self::ModuleBuild | Self::Parsers | Self::Peers => true,
         }
     }
@@ -114,9 +117,8 @@ impl Part {
             Self::Prometheus => {
                 format!("{}: Debian's Prometheus, unpacked, not installed", below("tools"))
             }
-            Self::BpfBuild => {
-                format!("{}: bpf-linker {BPF_LINKER_VERSION}, by cargo (minutes)", below("tools"))
-            }
+            Self::BpfBuild => BPF_LINKER.describe(paths),
+            Self::Book => MDBOOK.describe(paths),
             Self::ModuleBuild | Self::Parsers | Self::Peers => "packages alone".to_owned(),
         }
     }
@@ -136,7 +138,8 @@ impl Part {
             }
             Self::ScapDriver => scap::install(paths),
             Self::Prometheus => prometheus::install(paths),
-            Self::BpfBuild => bpf_linker::install(paths),
+            Self::BpfBuild => BPF_LINKER.install(paths),
+            Self::Book => MDBOOK.install(paths),
             Self::ModuleBuild | Self::Parsers | Self::Peers => Ok(()),
         }
     }
