@@ -41,7 +41,6 @@ const TARGETS: &[(&str, Target)] = &[
     ("kirk_report", ltp::kirk_report),
     ("lab_counts", lab_counts::target),
     ("load_profile", text::load_profile),
-    ("mountinfo", ltp::mountinfo),
     ("otlp_answer", otlp::answer),
     ("plugin_count", plugin::count),
     ("plugin_symbols", plugin::symbols),

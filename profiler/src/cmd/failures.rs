@@ -103,18 +103,8 @@ impl From<KernelsError> for Failure {
 impl From<LtpError> for Failure {
     fn from(error: LtpError) -> Self {
         let code = match error {
-            LtpError::NoLtp { .. }
-            | LtpError::Unreadable { .. }
-            | LtpError::BadLine { .. }
-            | LtpError::Empty { .. }
-            | LtpError::NothingRuns { .. } => exit::BAD_INPUT,
-            LtpError::NoSuite { .. }
-            | LtpError::BadPattern { .. }
-            | LtpError::NoMatch { .. }
-            | LtpError::AllLeftOut { .. }
-            | LtpError::Destructive { .. }
-            | LtpError::User(_)
-            | LtpError::Runner(_) => exit::USAGE,
+            LtpError::BadLtp(_) => exit::BAD_INPUT,
+            LtpError::BadChoice(_) => exit::USAGE,
         };
         Self::new(code, error.to_string())
     }

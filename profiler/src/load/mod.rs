@@ -24,13 +24,11 @@ mod sandboxed;
 mod subprocess;
 mod syscalls;
 
-pub use builtin::{BuiltinLoad, cpu_time_of_builtin, time_builtin};
+pub use builtin::{BuiltinLoad, time_builtin};
 pub use command::CommandLoad;
 pub use hits::{HitCount, HitCounter, HitQuestion};
 pub use run::{IdleLoad, Load, Running, run_all};
-pub use sandbox::{
-    BadUser, CleanupCommand, LoadUser, PrivateFolder, ProfilerProgram, SandboxOptions,
-};
+pub use sandbox::{CleanupCommand, LoadUser, PrivateFolder, ProfilerProgram, SandboxOptions};
 pub(crate) use sandbox::{changeable, make_private, user_cache};
 pub use sandboxed::SandboxedLoad;
 pub use subprocess::run_subprocess_if_asked;

@@ -5,15 +5,17 @@ use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal};
+use nix::sys::stat::Mode;
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use super::builtin::BuiltinLoad;
+use super::builtin::{BuiltinLoad, Remover};
 use super::run::{Load, Running};
 use super::sandbox::{
-    LoadUser, Role, SandboxOptions, SupervisedCommand, SupervisorMessage, SupervisorReport,
+    CommandKind, CommandRequest, Ended, LoadUser, Role, Sandbox, SandboxOptions, SupervisorMessage,
+    run_once,
 };
-use crate::recording::loads::{LoadFailure, LoadOutcome, LoadSpec, LoadStatus, OwnCalls};
+use crate::recording::loads::{LoadFailure, LoadOutcome, LoadSpec, LoadStatus, OwnCalls, TestEnd};
 use crate::stats::nanoseconds;
 use crate::stop::{StopReason, StopSignal};
 
@@ -21,9 +23,9 @@ use crate::stop::{StopReason, StopSignal};
 const GRACE: Duration = Duration::from_secs(10);
 
 /// What the process is to do: its argument, as JSON.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Task {
-    load: LoadSpec,
+    load: BuiltinLoad,
     /// Time of the monotonic clock, which all processes share.
     measured_from_ns: Option<u64>,
 }
@@ -57,63 +59,28 @@ impl SandboxedLoad {
 
     async fn run(self, stop: StopSignal) -> LoadOutcome {
         let started = Instant::now();
-        let name = self.load.kind;
-        let ended = match self.command() {
-            Ok(command) => command.run(&stop).await,
-            Err(text) => Err(LoadFailure::CouldNotStart { text }),
-        };
-        let outcome = ended.and_then(|report| self.outcome(report));
-        outcome.unwrap_or_else(|failure| {
-            let failure = match failure {
-                LoadFailure::CouldNotStart { text } => {
-                    LoadFailure::CouldNotStart { text: format!("built-in `{name}`: {text}") }
-                }
-                other => other,
-            };
-            LoadOutcome::ended(LoadStatus::Failed(failure), started)
-        })
-    }
-
-    fn command(&self) -> Result<SupervisedCommand, String> {
-        let measured_from_ns = self.load.measured_from.map(|from| {
-            let left = from.saturating_duration_since(Instant::now());
-            monotonic_ns().saturating_add(nanoseconds(left))
+        let outcome = self.outcome(&stop).await.map_err(|failure| match failure {
+            LoadFailure::CouldNotStart { text } => LoadFailure::CouldNotStart {
+                text: format!("built-in `{}`: {text}", self.load.kind),
+            },
+            other => other,
         });
-        let task = Task { load: self.load.describe(), measured_from_ns };
-        let task = serde_json::to_string(&task).map_err(|error| format!("its task: {error}"))?;
-        let profiler = self.load.profiler.clone();
-        Ok(SupervisedCommand {
-            program: profiler.path().as_os_str().to_owned(),
-            args: vec![OsString::from(Role::Load.argument()), OsString::from(task)],
-            grace: self.grace,
-            profiler,
-            sandbox: self.sandbox.clone(),
-            with_temp_folder: self.load.kind.needs_directory(),
-            writes_messages: true,
-        })
+        outcome.unwrap_or_else(|failure| LoadOutcome::ended(LoadStatus::Failed(failure), started))
     }
 
-    fn outcome(&self, report: SupervisorReport) -> Result<LoadOutcome, LoadFailure> {
-        let name = self.load.kind;
-        let broke_off = |text| Err(LoadFailure::BrokeOff { text });
-        if !report.unkillable.is_empty() {
-            let pids = report.unkillable;
-            return broke_off(format!(
-                "built-in `{name}`: processes {pids:?} did not end after SIGKILL"
-            ));
-        }
-        let Some(mut outcome) = report.outcome else {
-            return broke_off(match report.stopped_by {
-                Some(_) => format!(
-                    "built-in `{name}` hung: it did not end within {:.1} s of SIGTERM and was killed",
-                    self.grace.as_secs_f64()
-                ),
-                None => format!(
-                    "the process of built-in `{name}` ended without a report ({:?}); was it killed, or out \
-                     of memory?",
-                    report.end
-                ),
-            });
+    async fn outcome(&self, stop: &StopSignal) -> Result<LoadOutcome, LoadFailure> {
+        let could_not_start = |text| LoadFailure::CouldNotStart { text };
+        let files = self.load.kind.needs_directory().then_some(Mode::S_IRWXU);
+        let sandbox = Sandbox::plan(&self.sandbox, files, false).map_err(could_not_start)?;
+        let request = self.request().map_err(could_not_start)?;
+        let (ended, outcome) = run_once(&self.load.profiler, sandbox, &request, stop).await?;
+        let name = format!("built-in `{}`", self.load.kind);
+        let mut outcome = match (ended.check_killed(&name), outcome) {
+            (Ok(()), Some(outcome)) => *outcome,
+            (Ok(()), None) => {
+                return Err(LoadFailure::BrokeOff { text: self.without_outcome(&name, &ended) });
+            }
+            (Err(text), _) => return Err(LoadFailure::BrokeOff { text }),
         };
         // The supervisor, and the process itself.
         if let Some(calls) = &mut outcome.calls {
@@ -121,9 +88,39 @@ impl SandboxedLoad {
         }
         if let LoadStatus::Stopped { by } = &mut outcome.status {
             // The process does not know why it was stopped.
-            *by = report.stopped_by.unwrap_or(StopReason::Interrupted);
+            *by = stop.reason().unwrap_or(StopReason::Interrupted);
         }
-        Ok(*outcome)
+        Ok(outcome)
+    }
+
+    fn request(&self) -> Result<CommandRequest, String> {
+        let measured_from_ns = self.load.measured_from.map(|from| {
+            let left = from.saturating_duration_since(Instant::now());
+            monotonic_ns().saturating_add(nanoseconds(left))
+        });
+        let task = Task { load: self.load.clone(), measured_from_ns };
+        let task = serde_json::to_string(&task).map_err(|error| format!("its task: {error}"))?;
+        Ok(CommandRequest {
+            kind: CommandKind::Builtin,
+            program: self.load.profiler.path().as_os_str().to_owned(),
+            args: vec![OsString::from(Role::Load.argument()), OsString::from(task)],
+            env: Vec::new(),
+            timeout: None,
+            grace: self.grace,
+        })
+    }
+
+    fn without_outcome(&self, name: &str, ended: &Ended) -> String {
+        if ended.end == TestEnd::Stopped {
+            let seconds = self.grace.as_secs_f64();
+            return format!(
+                "{name} hung: it did not end within {seconds:.1} s of SIGTERM and was killed"
+            );
+        }
+        let end = &ended.end;
+        format!(
+            "the process of {name} ended without a report ({end:?}); was it killed, or out of memory?"
+        )
     }
 }
 
@@ -148,10 +145,7 @@ fn monotonic_ns() -> u64 {
 /// The `main` of [`Role::Load`]: runs its task, stops on SIGTERM, and writes the outcome.
 pub(super) fn main(mut args: impl Iterator<Item = OsString>) -> i32 {
     let task = args.next().and_then(|json| serde_json::from_str::<Task>(json.to_str()?).ok());
-    let Some(Task { load, measured_from_ns }) = task else { return 2 };
-    let LoadSpec::Builtin { name, workers, rate_per_s, operations, pin, user: _ } = load else {
-        return 2;
-    };
+    let Some(Task { mut load, measured_from_ns }) = task else { return 2 };
     // Blocked before any thread is started, so that only the one below receives it.
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGTERM);
@@ -168,14 +162,11 @@ pub(super) fn main(mut args: impl Iterator<Item = OsString>) -> i32 {
     if waiting.is_err() {
         return 1;
     }
-    let measured_from = measured_from_ns
+    load.measured_from = measured_from_ns
         .map(|from| Instant::now() + Duration::from_nanos(from.saturating_sub(monotonic_ns())));
-    let load = BuiltinLoad::new(name)
-        .workers(workers)
-        .rate(rate_per_s)
-        .operations(operations)
-        .pin(pin)
-        .measured_from(measured_from);
+    // The folder of the sandbox, which its supervisor removes.
+    load.directory = Some(std::env::temp_dir());
+    load.remover = Remover::Sandbox;
     let outcome = Box::new(load.run_alone(&stop));
     SupervisorMessage::Outcome(outcome).send().map_or(1, |()| 0)
 }

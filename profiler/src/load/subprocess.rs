@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use strum::VariantArray as _;
 
 use super::sandbox::{Role, remove_directory_main, run_command_main, supervisor};
-use super::{builtin, ltp, sandboxed};
+use super::{builtin, sandboxed};
 
 /// Takes the role of a subprocess and exits, if this process was started for one; returns otherwise.
 ///
@@ -19,9 +19,7 @@ pub fn run_subprocess_if_asked() {
         Role::ExecNoop => 0,
         Role::PtraceChild => builtin::ptrace_child_main(),
         Role::RemoveDirectory => remove_directory_main(),
-        Role::Supervisor => supervisor::main(args),
-        Role::TestAgent => ltp::agent::main(),
-        Role::CleanTestFolder => ltp::test_folder::clean_main(),
+        Role::Supervisor => supervisor::main(),
         Role::Load => sandboxed::main(args),
         Role::RunAtExit => run_command_main(args),
     };

@@ -6,12 +6,12 @@ use std::io::{self, Write as _};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
-use std::sync::atomic::AtomicU32;
-use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sched::CloneFlags;
 use nix::sys::signal::{SigSet, Signal};
+use rustix::io::retry_on_intr;
+use rustix::process::{WaitOptions, waitpid};
 
 use crate::limits;
 
@@ -106,47 +106,6 @@ pub(super) fn with_own_limits(command: &mut Command) {
     unsafe { command.pre_exec(put_back) };
 }
 
-/// Waits until one of `descriptors` is readable or closed by the other side, or for `limit`; says of each
-/// whether it is. A signal may end the wait early.
-pub(super) fn wait_readable<const N: usize>(
-    descriptors: [BorrowedFd<'_>; N],
-    limit: Option<Duration>,
-) -> io::Result<[bool; N]> {
-    let mut polled = descriptors.map(|descriptor| libc::pollfd {
-        fd: descriptor.as_raw_fd(),
-        events: libc::POLLIN,
-        revents: 0,
-    });
-    let limit_ms = match limit {
-        None => -1,
-        // Rounded up: less than a millisecond must not become a busy loop.
-        Some(limit) => i32::try_from(limit.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX),
-    };
-    // SAFETY: the array has N valid entries and outlives the call.
-    let ready = unsafe { libc::poll(polled.as_mut_ptr(), N as libc::nfds_t, limit_ms) };
-    if ready < 0 {
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
-        return Ok([false; N]);
-    }
-    Ok(polled.map(|entry| entry.revents != 0))
-}
-
-/// Reaps one child that has ended; `None` if none has.
-///
-/// Not nix's `waitpid`, which reaps a child killed by a real-time signal and returns an error.
-pub(super) fn reap_any() -> io::Result<Option<(libc::pid_t, ExitStatus)>> {
-    let mut status = 0;
-    // SAFETY: the status is a valid place for the call to write to.
-    match unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) } {
-        -1 => Err(io::Error::last_os_error()),
-        0 => Ok(None),
-        pid => Ok(Some((pid, ExitStatus::from_raw(status)))),
-    }
-}
-
 /// Detaches the file of a loop device.
 pub(super) fn detach_loop(device: &std::path::Path) -> io::Result<()> {
     /// `LOOP_CLR_FD` of linux/loop.h.
@@ -159,27 +118,46 @@ pub(super) fn detach_loop(device: &std::path::Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Has the process started by `command` join the control group whose `cgroup.procs` is open as `group`,
-/// lead a session of its own, with only the signals `blocked`, and be killed by the kernel when the calling
-/// thread ends, which must be the only one of its process.
-pub(super) fn own_session_dying_with_parent(
-    command: &mut Command,
-    group: Option<File>,
-    blocked: SigSet,
-) {
+/// What a process of a load is given before it executes its program.
+pub(super) struct Start {
+    /// User and group, if not the caller's.
+    pub(super) user: Option<(u32, u32)>,
+    /// The file by which it joins a control group.
+    pub(super) cgroup: Option<File>,
+    /// Whether its mounts end with it and its descendants, if it may mount.
+    pub(super) private_mounts: bool,
+    /// Signals that are blocked; all others are not.
+    pub(super) blocked: SigSet,
+}
+
+/// Has the process started by `command` lead a session of its own, and be killed by the kernel when the calling thread ends, which
+/// must not be before all of its process.
+pub(super) fn start_in_session(command: &mut Command, start: Start) {
     let parent = nix::unistd::getpid();
     let prepare = move || {
-        die_with(parent)?;
-        if let Some(mut group) = group.as_ref() {
-            // 0 is the writing process. Permission depends on who opened the file.
-            group.write_all(b"0")?;
+        if start.private_mounts {
+            match nix::sched::unshare(CloneFlags::CLONE_NEWNS) {
+                Ok(()) | Err(Errno::EPERM) => {}
+                Err(errno) => return Err(errno.into()),
+            }
         }
+        if let Some(mut cgroup) = start.cgroup.as_ref() {
+            // 0 is the writing process.
+            cgroup.write_all(b"0")?;
+        }
+        if let Some((user, group)) = start.user {
+            nix::unistd::setgroups(&[])?;
+            nix::unistd::setgid(group.into())?;
+            nix::unistd::setuid(user.into())?;
+        }
+        // A change of the user takes it back.
+        die_with(parent)?;
         nix::unistd::setsid()?;
-        blocked.thread_set_mask()?;
+        start.blocked.thread_set_mask()?;
         Ok(())
     };
-    // SAFETY: between fork and exec the closure makes plain system calls only (write, prctl, getppid,
-    // setsid, sigprocmask): no allocation, no lock.
+    // SAFETY: between fork and exec the closure makes plain system calls only (unshare, write, setgroups, setgid, setuid, prctl,
+    // getppid, setsid, sigprocmask): no allocation, no lock.
     unsafe { command.pre_exec(prepare) };
 }
 
@@ -222,17 +200,10 @@ pub(super) fn in_child(work: fn() -> i32) -> io::Result<ExitStatus> {
 
 /// Waits until a child has ended.
 fn ended(child: libc::pid_t) -> io::Result<ExitStatus> {
-    let mut status = 0;
-    loop {
-        // SAFETY: the status is a valid place for the call to write to.
-        if unsafe { libc::waitpid(child, &raw mut status, 0) } == child {
-            return Ok(ExitStatus::from_raw(status));
-        }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
-    }
+    let child = rustix::process::Pid::from_raw(child);
+    let waited = retry_on_intr(|| waitpid(child, WaitOptions::empty()))?;
+    let (_, status) = waited.ok_or(io::ErrorKind::NotFound)?;
+    Ok(ExitStatus::from_raw(status.as_raw()))
 }
 
 /// The error of a system call that failed.
@@ -245,31 +216,6 @@ pub(super) fn tkill_self() -> io::Result<()> {
     let thread = nix::unistd::gettid().as_raw();
     // SAFETY: plain integers; signal 0 only checks.
     checked(unsafe { libc::syscall(libc::SYS_tkill, thread, 0) })
-}
-
-/// Sets the user ids of the calling thread alone; the C library's `setuid` would set all threads'.
-pub(super) fn setuid_of_thread(user: nix::unistd::Uid) -> io::Result<()> {
-    // SAFETY: a plain integer.
-    checked(unsafe { libc::syscall(libc::SYS_setuid, user.as_raw()) })
-}
-
-/// `nanosleep` itself: the C library's calls `clock_nanosleep`.
-pub(super) fn nanosleep(time: Duration) -> io::Result<()> {
-    let time = libc::timespec {
-        tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
-        tv_nsec: libc::c_long::from(time.subsec_nanos().cast_signed()),
-    };
-    let no_rest: *mut libc::timespec = std::ptr::null_mut();
-    // SAFETY: the time is valid for the call, and no rest is asked for.
-    checked(unsafe { libc::syscall(libc::SYS_nanosleep, &raw const time, no_rest) })
-}
-
-/// Wakes those that wait for a word that nobody knows.
-pub(super) fn futex_wake() -> io::Result<()> {
-    static WORD: AtomicU32 = AtomicU32::new(0);
-    let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: the word is static, and waking only reads its address.
-    checked(unsafe { libc::syscall(libc::SYS_futex, WORD.as_ptr(), operation, 1) })
 }
 
 /// `accept(2)` itself: the standard library calls `accept4`.
@@ -297,36 +243,6 @@ fn owned(result: libc::c_long) -> io::Result<OwnedFd> {
     let number = RawFd::try_from(result).map_err(io::Error::other)?;
     // SAFETY: the call has just made it, and nothing else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
-}
-
-/// An epoll instance with one event, which stays.
-pub(super) struct ReadyEpoll {
-    epoll: OwnedFd,
-    _event: OwnedFd,
-}
-
-impl ReadyEpoll {
-    pub(super) fn new() -> io::Result<Self> {
-        // SAFETY: plain integers.
-        let (epoll, event) = unsafe {
-            (libc::epoll_create1(libc::EPOLL_CLOEXEC), libc::eventfd(1, libc::EFD_CLOEXEC))
-        };
-        let (epoll, event) = (owned(epoll.into())?, owned(event.into())?);
-        let mut wanted = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
-        let [epoll_fd, event_fd] = [&epoll, &event].map(AsRawFd::as_raw_fd);
-        // SAFETY: both are open, and the kernel copies `wanted`.
-        let added =
-            unsafe { libc::epoll_ctl(epoll_fd, libc::EPOLL_CTL_ADD, event_fd, &raw mut wanted) };
-        checked(added.into()).map(|()| Self { epoll, _event: event })
-    }
-
-    /// The number of events that are there.
-    pub(super) fn wait(&self) -> io::Result<i32> {
-        let mut event = libc::epoll_event { events: 0, u64: 0 };
-        // SAFETY: there is room for one event.
-        let events = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), &raw mut event, 1, 0) };
-        checked(events.into()).map(|()| events)
-    }
 }
 
 /// A file that is not there, named in memory that 32-bit system calls reach, too.

@@ -435,7 +435,7 @@ fn what_cannot_be_run_is_told_before_anything_runs() {
     }
     let allowed = LtpOptions { allow_destructive: true, ..tree.options() };
     assert!(LtpLoad::prepare(allowed).is_ok());
-    assert!(matches!(with(&|o| o.root = Some("/nowhere".into())), LtpError::NoLtp { .. }));
+    assert!(matches!(with(&|o| o.root = Some("/nowhere".into())), LtpError::BadLtp(_)));
     let harmless = LtpOptions { pattern: pattern("^connect"), ..tree.options() };
     assert!(LtpLoad::prepare(harmless).is_ok());
 }
@@ -615,7 +615,10 @@ async fn tests_run_as_the_user_that_is_asked_for() {
     let options = LtpOptions { sandbox, ..tree.options() };
     if !nix::unistd::geteuid().is_root() {
         let error = LtpLoad::prepare(options).unwrap_err();
-        assert!(matches!(&error, LtpError::User(text) if text.contains("only root")), "{error}");
+        assert!(
+            matches!(&error, LtpError::BadChoice(text) if text.contains("only root")),
+            "{error}"
+        );
         return;
     }
     let load = tree.load(options);

@@ -40,10 +40,15 @@ fn of_threads(read: impl Fn(&Path) -> Option<String>) -> BTreeSet<String> {
     threads.filter_map(|thread| read(&thread.path())).collect()
 }
 
+/// Whether some thread sees a mount whose line has these words.
+pub(crate) fn sees_mount(words: &str) -> bool {
+    let mounts = of_threads(|thread| fs::read_to_string(thread.join("mountinfo")).ok());
+    mounts.iter().any(|mounts| mounts.contains(words))
+}
+
 /// Whether some thread sees a file system that a load has mounted.
 fn is_mounted() -> bool {
-    let mounts = of_threads(|thread| fs::read_to_string(thread.join("mountinfo")).ok());
-    mounts.iter().any(|mounts| mounts.contains(" profiler-load "))
+    sees_mount(" profiler-load ")
 }
 
 /// Number of mount namespaces: the load `mount` has one per worker.

@@ -10,7 +10,7 @@ use nix::fcntl::{AtFlags, OFlag, openat, renameat};
 use nix::sys::stat::{Mode, mkdirat};
 use nix::unistd::{UnlinkatFlags, linkat, unlinkat};
 
-use super::worker::{OperationError, Shared, Worker};
+use super::worker::{NewWorker, OperationError, Shared, Worker, failed, simple, unavailable};
 use crate::recording::loads::OwnCalls;
 
 /// The files of one worker.
@@ -23,21 +23,14 @@ struct Place {
 
 impl Place {
     fn new(shared: &Shared, index: u32) -> Result<Self, String> {
-        let directory = shared.directory.as_ref().ok_or("it has no directory")?.path();
+        let directory = shared.directory()?;
         let name = |name: String| CString::new(name).map_err(|error| error.to_string());
-        let opened = File::open(directory);
-        let opened = opened.map_err(|error| format!("{}: {error}", directory.display()))?;
+        let opened = File::open(directory).map_err(unavailable(directory.to_string_lossy()))?;
         Ok(Self {
             directory: opened.into(),
             name: name(format!("worker-{index}"))?,
             other: name(format!("worker-{index}-other"))?,
         })
-    }
-
-    fn create(&self, calls: &mut OwnCalls) -> nix::Result<OwnedFd> {
-        let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
-        calls.open_create += 1;
-        openat(&self.directory, self.name.as_c_str(), flags, Mode::S_IRUSR | Mode::S_IWUSR)
     }
 
     /// With the file `name` in it, for those that work on one.
@@ -47,81 +40,59 @@ impl Place {
         calls: &mut OwnCalls,
     ) -> Result<(Self, File), String> {
         let place = Self::new(shared, index)?;
-        match place.create(calls) {
-            Ok(file) => Ok((place, file.into())),
-            Err(errno) => Err(format!("create a file: {}", errno.desc())),
-        }
+        let file = place.create(calls).map_err(unavailable("create a file"))?;
+        Ok((place, file.into()))
+    }
+
+    fn create(&self, calls: &mut OwnCalls) -> nix::Result<OwnedFd> {
+        let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
+        calls.open_create += 1;
+        openat(&self.directory, self.name.as_c_str(), flags, Mode::S_IRUSR | Mode::S_IWUSR)
     }
 }
 
-fn failed(doing: &'static str) -> impl Fn(Errno) -> OperationError {
-    move |errno| OperationError::new(doing, errno)
-}
-
-pub(super) struct Create(Place);
-
-impl Create {
-    pub(super) fn new(shared: &Shared, index: u32) -> Result<Self, String> {
-        Place::new(shared, index).map(Self)
-    }
-}
-
-impl Worker for Create {
-    fn operate(&mut self, calls: &mut OwnCalls) -> Result<(), OperationError> {
-        let Self(place) = self;
+pub(super) fn create(shared: &Shared, index: u32) -> NewWorker {
+    let place = Place::new(shared, index)?;
+    simple(move |calls| {
         drop(place.create(calls).map_err(failed("create a file"))?);
         calls.unlink += 1;
         unlinkat(&place.directory, place.name.as_c_str(), UnlinkatFlags::NoRemoveDir)
             .map_err(failed("unlink the file"))
-    }
+    })
 }
 
-pub(super) struct Rename(Place);
-
-impl Rename {
-    pub(super) fn new(shared: &Shared, index: u32, calls: &mut OwnCalls) -> Result<Self, String> {
-        Place::with_file(shared, index, calls).map(|(place, _)| Self(place))
-    }
-}
-
-impl Worker for Rename {
-    fn operate(&mut self, calls: &mut OwnCalls) -> Result<(), OperationError> {
-        let Place { directory, name, other } = &mut self.0;
+pub(super) fn rename(shared: &Shared, index: u32, calls: &mut OwnCalls) -> NewWorker {
+    let (Place { directory, mut name, mut other }, _) = Place::with_file(shared, index, calls)?;
+    simple(move |calls| {
         calls.rename += 1;
-        renameat(&*directory, name.as_c_str(), &*directory, other.as_c_str())
+        renameat(&directory, name.as_c_str(), &directory, other.as_c_str())
             .map_err(failed("rename a file"))?;
         // The next rename goes back.
-        std::mem::swap(name, other);
+        std::mem::swap(&mut name, &mut other);
         Ok(())
-    }
+    })
 }
 
 /// A second name for a file, created by `link` and removed by `unlink`. One of the two is measured, the
 /// other prepares it.
-pub(super) struct SecondName {
+struct SecondName {
     place: Place,
-    measured: Measured,
+    /// Whether `link` is.
+    links: bool,
     there: bool,
 }
 
-/// Which half of the pair.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Measured {
-    Link,
-    Unlink,
+pub(super) fn link(shared: &Shared, index: u32, calls: &mut OwnCalls) -> NewWorker {
+    let (place, _) = Place::with_file(shared, index, calls)?;
+    Ok(Box::new(SecondName { place, links: true, there: false }))
+}
+
+pub(super) fn unlink(shared: &Shared, index: u32, calls: &mut OwnCalls) -> NewWorker {
+    let (place, _) = Place::with_file(shared, index, calls)?;
+    Ok(Box::new(SecondName { place, links: false, there: false }))
 }
 
 impl SecondName {
-    pub(super) fn new(
-        shared: &Shared,
-        index: u32,
-        measured: Measured,
-        calls: &mut OwnCalls,
-    ) -> Result<Self, String> {
-        let (place, _) = Place::with_file(shared, index, calls)?;
-        Ok(Self { place, measured, there: false })
-    }
-
     /// Creates or removes the name.
     fn make(&mut self, there: bool, calls: &mut OwnCalls) -> Result<(), OperationError> {
         if there == self.there {
@@ -144,20 +115,18 @@ impl SecondName {
 
 impl Worker for SecondName {
     fn prepare(&mut self, calls: &mut OwnCalls) -> Result<(), OperationError> {
-        self.make(self.measured == Measured::Unlink, calls)
+        self.make(!self.links, calls)
     }
 
     fn operate(&mut self, calls: &mut OwnCalls) -> Result<(), OperationError> {
-        self.make(self.measured == Measured::Link, calls)
+        self.make(self.links, calls)
     }
 }
 
-pub(super) struct Rmdir(Place);
+struct Rmdir(Place);
 
-impl Rmdir {
-    pub(super) fn new(shared: &Shared, index: u32) -> Result<Self, String> {
-        Place::new(shared, index).map(Self)
-    }
+pub(super) fn rmdir(shared: &Shared, index: u32) -> NewWorker {
+    Ok(Box::new(Rmdir(Place::new(shared, index)?)))
 }
 
 impl Worker for Rmdir {
@@ -179,29 +148,24 @@ impl Worker for Rmdir {
 /// takes what is written for a string, as Elkeid does, else reads on beyond it, which takes as long as chance has it.
 const WRITTEN: &[u8; 64] = b"one operation of the built-in load `write`, of sixty-four bytes\0";
 
-pub(super) struct Write(File);
+struct Write(File);
 
-impl Write {
-    pub(super) fn new(shared: &Shared, index: u32, calls: &mut OwnCalls) -> Result<Self, String> {
-        Place::with_file(shared, index, calls).map(|(_, file)| Self(file))
-    }
+pub(super) fn write(shared: &Shared, index: u32, calls: &mut OwnCalls) -> NewWorker {
+    Ok(Box::new(Write(Place::with_file(shared, index, calls)?.1)))
 }
 
 impl Worker for Write {
     fn prepare(&mut self, _: &mut OwnCalls) -> Result<(), OperationError> {
-        let back = self.0.seek(SeekFrom::Start(0));
-        back.map(drop).map_err(|error| OperationError::of_io("seek in a file", &error))
+        self.0.seek(SeekFrom::Start(0)).map(drop).map_err(failed("seek in a file"))
     }
 
     fn operate(&mut self, calls: &mut OwnCalls) -> Result<(), OperationError> {
         calls.write += 1;
-        match self.0.write(WRITTEN) {
-            Ok(length) if length == WRITTEN.len() => Ok(()),
-            Ok(length) => {
-                let text = format!("wrote {length} bytes instead of {}", WRITTEN.len());
-                Err(OperationError { kind: "wrong length".to_owned(), text })
-            }
-            Err(error) => Err(OperationError::of_io("write to a file", &error)),
+        let length = self.0.write(WRITTEN).map_err(failed("write to a file"))?;
+        if length == WRITTEN.len() {
+            return Ok(());
         }
+        let text = format!("wrote {length} bytes instead of {}", WRITTEN.len());
+        Err(OperationError::new("wrong length", text))
     }
 }

@@ -1,7 +1,7 @@
 //! Makes the worker of each kind of load: a new kind has its line here.
 
-use super::worker::{Shared, Worker};
-use super::{BuiltinLoad, credentials, files, general, net, process, thread};
+use super::worker::{NewWorker, Shared, simple};
+use super::{BuiltinLoad, Remover, credentials, files, general, net, process, thread};
 use crate::load::sandbox::PrivateFolder;
 use crate::recording::loads::{BuiltinKind, OwnCalls};
 
@@ -11,75 +11,70 @@ pub(super) fn worker(
     shared: &Shared,
     index: u32,
     calls: &mut OwnCalls,
-) -> Result<Box<dyn Worker>, String> {
+) -> NewWorker {
     use BuiltinKind as Kind;
-    Ok(match load.kind {
-        Kind::Connect => Box::new(net::Connect::new()?),
-        Kind::Bind => Box::new(net::Bind::new()?),
-        Kind::UdpRecv => Box::new(net::UdpReceive::new(calls)?),
-        Kind::Dns => Box::new(net::UdpReceive::dns(index, calls)?),
-        Kind::Accept => Box::new(net::Accept::new(calls)?),
-        Kind::Execve => Box::new(process::Execve::new(load.profiler.clone())),
-        Kind::Ptrace => Box::new(process::Ptrace::new(&load.profiler, calls)?),
-        Kind::Setsid => Box::new(process::Setsid),
-        Kind::Exit => Box::new(process::Exit),
-        Kind::Kill => Box::new(process::Signal0 { to_thread: false }),
-        Kind::Tkill => Box::new(process::Signal0 { to_thread: true }),
-        Kind::Open => Box::new(files::Create::new(shared, index)?),
-        Kind::Rename => Box::new(files::Rename::new(shared, index, calls)?),
-        Kind::Link => {
-            Box::new(files::SecondName::new(shared, index, files::Measured::Link, calls)?)
-        }
-        Kind::Unlink => {
-            Box::new(files::SecondName::new(shared, index, files::Measured::Unlink, calls)?)
-        }
-        Kind::Rmdir => Box::new(files::Rmdir::new(shared, index)?),
-        Kind::Write => Box::new(files::Write::new(shared, index, calls)?),
-        Kind::Mount => Box::new(thread::Mount::new(shared, index, calls)?),
-        Kind::MemfdCreate => Box::new(thread::MemfdCreate),
-        Kind::Mprotect => Box::new(thread::Mprotect::new()?),
-        Kind::Prctl => Box::new(thread::Prctl::new()),
-        Kind::UpdateCred => Box::new(thread::UpdateCred),
-        Kind::Nanosleep => Box::new(thread::Nanosleep),
-        Kind::CallUsermodehelper => Box::new(thread::CallUsermodehelper::new()?),
-        Kind::Getppid => Box::new(general::Getppid),
-        Kind::Pipe => Box::new(general::Through::pipe()?),
-        Kind::Stat => Box::new(general::Existing::new(shared, index, false, calls)?),
-        Kind::OpenExisting => Box::new(general::Existing::new(shared, index, true, calls)?),
-        Kind::Mmap => Box::new(general::Mmap),
-        Kind::Futex => Box::new(general::Futex),
-        Kind::Epoll => Box::new(general::Epoll::new()?),
-        Kind::Fork => Box::new(general::Fork),
-        Kind::Tcp => Box::new(general::Through::tcp(calls)?),
-        Kind::Switch => Box::new(general::Switch::new()?),
-        Kind::PageFault => Box::new(general::PageFault::new()?),
-        Kind::Ipv6 => Box::new(general::Ipv6::new(calls)?),
-        Kind::Errors => Box::new(general::Errors::new(calls)?),
-        Kind::Errors32 => Box::new(general::Errors32::new()?),
-        Kind::Credentials => Box::new(credentials::Credentials::new()?),
-        Kind::Interface => Box::new(credentials::Interface::new()?),
-    })
+    match load.kind {
+        Kind::Connect => net::connect_again(),
+        Kind::Bind => net::bind_anew(),
+        Kind::UdpRecv => net::receive(calls),
+        Kind::Dns => net::receive_dns(index, calls),
+        Kind::Accept => net::accept(calls),
+        Kind::Execve => process::execve(load.profiler.clone()),
+        Kind::Ptrace => process::ptrace(&load.profiler, calls),
+        Kind::Setsid => simple(process::setsid),
+        Kind::Exit => simple(process::exit),
+        Kind::Kill => simple(process::kill),
+        Kind::Tkill => simple(process::tkill),
+        Kind::Open => files::create(shared, index),
+        Kind::Rename => files::rename(shared, index, calls),
+        Kind::Link => files::link(shared, index, calls),
+        Kind::Unlink => files::unlink(shared, index, calls),
+        Kind::Rmdir => files::rmdir(shared, index),
+        Kind::Write => files::write(shared, index, calls),
+        Kind::Mount => thread::mount_anew(shared, index, calls),
+        Kind::MemfdCreate => simple(thread::memfd_create),
+        Kind::Mprotect => thread::mprotect(),
+        Kind::Prctl => thread::prctl(),
+        Kind::UpdateCred => simple(thread::update_cred),
+        Kind::Nanosleep => simple(thread::nanosleep),
+        Kind::CallUsermodehelper => thread::call_usermodehelper(),
+        Kind::Getppid => simple(general::getppid),
+        Kind::Pipe => general::pipe(),
+        Kind::Stat => general::stat(shared, index, calls),
+        Kind::OpenExisting => general::open_existing(shared, index, calls),
+        Kind::Mmap => simple(general::mmap),
+        Kind::Futex => simple(general::futex),
+        Kind::Epoll => general::epoll(),
+        Kind::Fork => simple(general::fork),
+        Kind::Tcp => general::tcp(calls),
+        Kind::Switch => general::switch(),
+        Kind::PageFault => general::page_fault(),
+        Kind::Ipv6 => general::ipv6(calls),
+        Kind::Errors => general::errors(calls),
+        Kind::Errors32 => general::errors_32(),
+        Kind::Credentials => credentials::credentials(),
+        Kind::Interface => credentials::interface(),
+    }
 }
 
 /// Makes what all workers share.
 pub(super) fn shared(load: &BuiltinLoad, calls: &mut OwnCalls) -> Result<Shared, String> {
-    let directory =
-        if load.kind.needs_directory() {
-            let within = load.directory.clone().unwrap_or_else(std::env::temp_dir);
-            let folder = match load.unattended {
-                // Loads run side by side there, each with a folder of its own.
-                true => PrivateFolder::unattended(&within, &format!("profiler-load-{}", load.kind)),
-                false => {
-                    // The process that removes it.
-                    calls.execve += 1;
-                    PrivateFolder::new(&within, "profiler-load-", &load.profiler)
-                }
-            };
-            Some(folder.map_err(|error| {
-                format!("a folder for its files in {}: {error}", within.display())
-            })?)
-        } else {
-            None
-        };
-    Ok(Shared { directory })
+    if !load.kind.needs_directory() {
+        return Ok(Shared::default());
+    }
+    let within = load.directory.clone().unwrap_or_else(std::env::temp_dir);
+    let folder = match load.remover {
+        Remover::Sandbox => return Ok(Shared { directory: Some(within), _folder: None }),
+        // Loads run side by side there, each with a folder of its own.
+        Remover::Nothing => {
+            PrivateFolder::unattended(&within, &format!("profiler-load-{}", load.kind))
+        }
+        Remover::Process => {
+            calls.execve += 1;
+            PrivateFolder::new(&within, "profiler-load-", &load.profiler)
+        }
+    };
+    let folder = folder
+        .map_err(|error| format!("a folder for its files in {}: {error}", within.display()))?;
+    Ok(Shared { directory: Some(folder.path().to_owned()), _folder: Some(folder) })
 }

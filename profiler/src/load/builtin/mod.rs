@@ -7,13 +7,13 @@
 //! There is none for `do_init_module`: it needs a valid module, built for the running kernel. A command
 //! of the user can load and remove one.
 //!
-//! `open`, `rename`, `link`, `unlink`, `rmdir`, `write`, `mount`, `stat` and `open-existing` work in a private directory. The
-//! process that removes it if the profiler is killed adds one `execve` a load.
+//! `open`, `rename`, `link`, `unlink`, `rmdir`, `write`, `mount`, `stat` and `open-existing` work in a private directory. Outside of a
+//! sandbox, the process that removes it if the profiler is killed adds one `execve` a load.
 
 use std::path::PathBuf;
 use std::time::Instant;
 
-use tokio::sync::oneshot;
+use serde::{Deserialize, Serialize};
 
 use super::run::{Load, Running};
 use super::sandbox::ProfilerProgram;
@@ -28,25 +28,39 @@ mod make;
 mod net;
 mod process;
 mod thread;
-mod timing;
 mod worker;
 mod workers;
 
 pub(super) use process::ptrace_child_main;
-pub use timing::{cpu_time_of_builtin, time_builtin};
+
+/// What removes a load's directory, also if the profiler is killed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Remover {
+    /// A process of its own.
+    #[default]
+    Process,
+    /// The supervisor of the sandbox, whose folder it is.
+    Sandbox,
+    /// Nothing: the machine ends with the load.
+    Nothing,
+}
 
 /// Repeats one operation on threads of its own: by default on one, as fast as possible, until stopped.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BuiltinLoad {
     pub(super) kind: BuiltinKind,
     pub(super) workers: u32,
     pub(super) rate: Option<Rate>,
     pub(super) operations: Option<u64>,
     pub(super) pin: bool,
+    #[serde(skip)]
     pub(super) measured_from: Option<Instant>,
+    #[serde(skip)]
     pub(super) directory: Option<PathBuf>,
+    #[serde(skip, default = "ProfilerProgram::this")]
     pub(super) profiler: ProfilerProgram,
-    pub(super) unattended: bool,
+    #[serde(skip)]
+    pub(super) remover: Remover,
 }
 
 impl BuiltinLoad {
@@ -62,7 +76,7 @@ impl BuiltinLoad {
             measured_from: None,
             directory: None,
             profiler: ProfilerProgram::this(),
-            unattended: false,
+            remover: Remover::default(),
         }
     }
 
@@ -122,7 +136,7 @@ impl BuiltinLoad {
     /// Leaves its directory to a machine that ends with it: no process waits to remove it.
     #[must_use]
     pub(crate) fn unattended(mut self) -> Self {
-        self.unattended = true;
+        self.remover = Remover::Nothing;
         self
     }
 
@@ -148,45 +162,50 @@ impl Load for BuiltinLoad {
     fn run(self: Box<Self>, stop: StopSignal) -> Running {
         Box::pin(async move {
             let started = Instant::now();
-            let broke_off = |text| {
+            let mut on_drop = StopOnDrop(Some(stop.clone()));
+            // Its own threads: blocking calls must not delay the runtime that drains the histograms.
+            let running = tokio::task::spawn_blocking(move || workers::run(&self, &stop, false));
+            let outcome = running.await;
+            on_drop.0 = None;
+            outcome.unwrap_or_else(|_| {
+                let text = "its thread panicked; this is a bug of the profiler".to_owned();
                 let failure = LoadFailure::BrokeOff { text };
                 LoadOutcome::ended(LoadStatus::Failed(failure), started)
-            };
-            let (done, outcome) = oneshot::channel();
-            let of_thread = stop.clone();
-            // Its own threads: blocking calls must not delay the runtime that drains the histograms.
-            let thread = std::thread::Builder::new().name(format!("load-{}", self.kind));
-            let thread = thread.spawn(move || {
-                // Sending fails only if the future was dropped, which has stopped the load.
-                let _ = done.send(workers::run(&self, &of_thread, false));
-            });
-            let thread = match thread {
-                Ok(thread) => thread,
-                Err(error) => return broke_off(format!("no thread for the load: {error}")),
-            };
-            let mut on_drop = StopOnDrop { stop: &stop, armed: true };
-            let outcome = outcome.await;
-            on_drop.armed = false;
-            drop(on_drop);
-            // The outcome is the last thing the thread does, so this does not block.
-            let _ = thread.join();
-            outcome.unwrap_or_else(|_| {
-                broke_off("its thread panicked; this is a bug of the profiler".to_owned())
             })
         })
     }
 }
 
 /// Stops the load whose future is dropped before its end.
-struct StopOnDrop<'a> {
-    stop: &'a StopSignal,
-    armed: bool,
+struct StopOnDrop(Option<StopSignal>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        if let Some(stop) = &self.0 {
+            stop.stop(StopReason::Interrupted);
+        }
+    }
 }
 
-impl Drop for StopOnDrop<'_> {
-    fn drop(&mut self) {
-        if self.armed {
-            self.stop.stop(StopReason::Interrupted);
+/// Makes `operations` on `workers` threads, as fast as they go. Returns the time from the start of the
+/// first to the end of the last, in nanoseconds.
+///
+/// # Errors
+/// If the load fails, or any operation does: one that fails early would take less time.
+pub async fn time_builtin(
+    kind: BuiltinKind,
+    operations: u64,
+    workers: u32,
+) -> Result<u64, LoadFailure> {
+    let load = BuiltinLoad::new(kind).operations(Some(operations)).workers(workers);
+    let outcome = Box::new(load).run(StopSignal::new()).await;
+    match outcome.status {
+        LoadStatus::Completed if outcome.errors.is_empty() => Ok(outcome.elapsed_ns),
+        LoadStatus::Failed(failure) => Err(failure),
+        LoadStatus::Completed | LoadStatus::Stopped { .. } => {
+            let first = outcome.errors.first().map_or("unknown", |error| error.first.as_str());
+            let text = format!("operations of the load failed: {first}");
+            Err(LoadFailure::BrokeOff { text })
         }
     }
 }

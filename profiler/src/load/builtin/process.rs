@@ -10,39 +10,24 @@ use nix::sys::ptrace;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use super::worker::{OperationError, Worker};
+use super::worker::{NewWorker, OperationError, failed, simple, unavailable};
 use crate::load::sandbox::{ProfilerProgram, Role, wait_for_end_of_input};
 use crate::load::syscalls;
 use crate::recording::loads::OwnCalls;
 
-pub(super) struct Execve {
-    profiler: ProfilerProgram,
-}
-
-impl Execve {
-    pub(super) fn new(profiler: ProfilerProgram) -> Self {
-        Self { profiler }
-    }
-}
-
-impl Worker for Execve {
-    fn operate(&mut self, calls: &mut OwnCalls) -> Result<(), OperationError> {
+pub(super) fn execve(profiler: ProfilerProgram) -> NewWorker {
+    let path = profiler.path().display().to_string();
+    simple(move |calls| {
         // An empty environment: the same work on every machine. The standard library uses `posix_spawn`,
         // which is safe with other threads, and one `execve`, as the path has a slash.
-        let mut command = self.profiler.command(Role::ExecNoop);
+        let mut command = profiler.command(Role::ExecNoop);
         command.env_clear();
         calls.execve += 1;
-        let status = command.status();
-        let path = || self.profiler.path().display().to_string();
-        match status {
-            Ok(status) if status.success() => Ok(()),
-            Ok(status) => {
-                let text = format!("{}: {status}", path());
-                Err(OperationError { kind: status.to_string(), text })
-            }
-            Err(error) => Err(OperationError::of_io(&format!("execute {}", path()), &error)),
+        match command.status() {
+            Ok(status) => ended_well(&path, status),
+            Err(error) => Err(failed(format!("execute {path}"))(error)),
         }
-    }
+    })
 }
 
 /// What the tracer writes to.
@@ -60,15 +45,7 @@ pub(in crate::load) fn ptrace_child_main() -> i32 {
     0
 }
 
-/// A stopped child whose memory is written to. Only the thread that attached can use `ptrace` on it.
-pub(super) struct Ptrace {
-    child: Tracee,
-    address: usize,
-    /// Changes each time, so that there is something to write.
-    value: i64,
-}
-
-/// Kills and reaps the child on drop.
+/// A child that is traced, killed and reaped on drop.
 struct Tracee(Child);
 
 impl Tracee {
@@ -84,109 +61,88 @@ impl Drop for Tracee {
     }
 }
 
-impl Ptrace {
-    pub(super) fn new(profiler: &ProfilerProgram, calls: &mut OwnCalls) -> Result<Self, String> {
-        let mut command = profiler.command(Role::PtraceChild);
-        command.env_clear().stdin(Stdio::piped()).stdout(Stdio::piped());
-        calls.execve += 1;
-        let path = profiler.path().display();
-        let child =
-            command.spawn().map_err(|error| format!("a child to trace, {path}: {error}"))?;
-        let mut child = Tracee(child);
-        let pid = child.pid();
-
-        let mut line = String::new();
-        if let Some(output) = child.0.stdout.take() {
-            let read = BufReader::new(output).read_line(&mut line);
-            read.map_err(|error| format!("the child to trace, {path}, does not answer: {error}"))?;
-        }
-        let address = line.trim_end().parse().map_err(|_| {
-            format!(
-                "the child to trace, {path}, answers `{}` instead of an address",
-                line.trim_end()
-            )
-        })?;
-
-        calls.ptrace_attach += 1;
-        ptrace::seize(pid, ptrace::Options::PTRACE_O_EXITKILL).map_err(|errno| {
-            let allowed = "is ptrace allowed here (/proc/sys/kernel/yama/ptrace_scope, seccomp)?";
-            format!("attach to a child: {}: {allowed}", errno.desc())
-        })?;
-        let stop = |errno: Errno| format!("stop the traced child: {}", errno.desc());
+/// Writes to the memory of a stopped child. Only the thread that attached can use `ptrace` on it.
+pub(super) fn ptrace(profiler: &ProfilerProgram, calls: &mut OwnCalls) -> NewWorker {
+    let (child, address) = traced(profiler, calls)?;
+    // Changes each time, so that there is something to write.
+    let mut value = 0_i64;
+    simple(move |calls| {
+        value = value.wrapping_add(1);
         calls.ptrace += 1;
-        ptrace::interrupt(pid).map_err(stop)?;
-        match waitpid(pid, None).map_err(stop)? {
-            WaitStatus::PtraceEvent(..) | WaitStatus::Stopped(..) => {}
-            other => return Err(format!("stop the traced child: it has {other:?}")),
-        }
-        Ok(Self { child, address, value: 0 })
-    }
+        ptrace::write(child.pid(), address as *mut c_void, value).map_err(|errno| {
+            let gone = if errno == Errno::ESRCH { "; was it killed?" } else { "" };
+            failed(format!("write to the traced child{gone}"))(errno)
+        })
+    })
 }
 
-impl Worker for Ptrace {
-    fn operate(&mut self, calls: &mut OwnCalls) -> Result<(), OperationError> {
-        self.value = self.value.wrapping_add(1);
-        calls.ptrace += 1;
-        ptrace::write(self.child.pid(), self.address as *mut c_void, self.value).map_err(|errno| {
-            let gone = if errno == Errno::ESRCH { "; was it killed?" } else { "" };
-            OperationError::new(&format!("write to the traced child{gone}"), errno)
-        })
+/// A stopped child, and an address of its memory.
+fn traced(profiler: &ProfilerProgram, calls: &mut OwnCalls) -> Result<(Tracee, usize), String> {
+    let mut command = profiler.command(Role::PtraceChild);
+    command.env_clear().stdin(Stdio::piped()).stdout(Stdio::piped());
+    calls.execve += 1;
+    let path = profiler.path().display();
+    let child = command.spawn().map_err(|error| format!("a child to trace, {path}: {error}"))?;
+    let mut child = Tracee(child);
+    let pid = child.pid();
+
+    let mut line = String::new();
+    if let Some(output) = child.0.stdout.take() {
+        let read = BufReader::new(output).read_line(&mut line);
+        read.map_err(|error| format!("the child to trace, {path}, does not answer: {error}"))?;
+    }
+    let answer = line.trim_end();
+    let address = answer.parse().map_err(|_| {
+        format!("the child to trace, {path}, answers `{answer}` instead of an address")
+    })?;
+
+    calls.ptrace_attach += 1;
+    ptrace::seize(pid, ptrace::Options::PTRACE_O_EXITKILL).map_err(|errno| {
+        let allowed = "is ptrace allowed here (/proc/sys/kernel/yama/ptrace_scope, seccomp)?";
+        format!("attach to a child: {}: {allowed}", errno.desc())
+    })?;
+    calls.ptrace += 1;
+    ptrace::interrupt(pid).map_err(unavailable("stop the traced child"))?;
+    match waitpid(pid, None).map_err(unavailable("stop the traced child"))? {
+        WaitStatus::PtraceEvent(..) | WaitStatus::Stopped(..) => Ok((child, address)),
+        other => Err(format!("stop the traced child: it has {other:?}")),
     }
 }
 
 /// `setsid` needs a process that leads no process group: a new one each time.
-pub(super) struct Setsid;
-
-impl Worker for Setsid {
-    fn operate(&mut self, calls: &mut OwnCalls) -> Result<(), OperationError> {
-        calls.setsid += 1;
-        ended_well("setsid in a child", syscalls::setsid_in_child())
-    }
+pub(super) fn setsid(calls: &mut OwnCalls) -> Result<(), OperationError> {
+    calls.setsid += 1;
+    let ended = syscalls::setsid_in_child().map_err(failed("setsid in a child"))?;
+    ended_well("setsid in a child", ended)
 }
 
 /// Fails unless a child has ended with exit code 0.
-fn ended_well(doing: &str, ended: std::io::Result<ExitStatus>) -> Result<(), OperationError> {
-    match ended {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => {
-            Err(OperationError { kind: status.to_string(), text: format!("{doing}: {status}") })
-        }
-        Err(error) => Err(OperationError::of_io(doing, &error)),
+fn ended_well(what: &str, status: ExitStatus) -> Result<(), OperationError> {
+    if status.success() {
+        return Ok(());
     }
-}
-
-/// A thread that is started and ends.
-pub(super) struct Exit;
-
-impl Worker for Exit {
-    fn operate(&mut self, calls: &mut OwnCalls) -> Result<(), OperationError> {
-        calls.exit += 1;
-        let thread = std::thread::Builder::new().stack_size(THREAD_STACK_BYTES).spawn(|| ());
-        let thread = thread.map_err(|error| OperationError::of_io("start a thread", &error))?;
-        thread.join().map_err(|_| OperationError {
-            kind: "panic".to_owned(),
-            text: "a thread that does nothing panicked".to_owned(),
-        })
-    }
+    Err(OperationError::new(status.to_string(), format!("{what}: {status}")))
 }
 
 /// Enough for a thread that does nothing.
 const THREAD_STACK_BYTES: usize = 64 << 10;
 
-/// `kill` and `tkill` with signal 0: everything but the delivery.
-pub(super) struct Signal0 {
-    pub(super) to_thread: bool,
+/// A thread that is started and ends.
+pub(super) fn exit(calls: &mut OwnCalls) -> Result<(), OperationError> {
+    calls.exit += 1;
+    let thread = std::thread::Builder::new().stack_size(THREAD_STACK_BYTES).spawn(|| ());
+    let ended = thread.map_err(failed("start a thread"))?.join();
+    ended.map_err(|_| OperationError::new("panic", "a thread that does nothing panicked"))
 }
 
-impl Worker for Signal0 {
-    fn operate(&mut self, calls: &mut OwnCalls) -> Result<(), OperationError> {
-        if self.to_thread {
-            calls.tkill += 1;
-            syscalls::tkill_self().map_err(|error| OperationError::of_io("tkill", &error))
-        } else {
-            calls.kill += 1;
-            nix::sys::signal::kill(Pid::this(), None)
-                .map_err(|errno| OperationError::new("kill", errno))
-        }
-    }
+/// `kill` with signal 0: everything but the delivery.
+pub(super) fn kill(calls: &mut OwnCalls) -> Result<(), OperationError> {
+    calls.kill += 1;
+    nix::sys::signal::kill(Pid::this(), None).map_err(failed("kill"))
+}
+
+/// The same of `tkill`.
+pub(super) fn tkill(calls: &mut OwnCalls) -> Result<(), OperationError> {
+    calls.tkill += 1;
+    syscalls::tkill_self().map_err(failed("tkill"))
 }

@@ -1,13 +1,26 @@
 //! What the operations of all built-in loads have in common.
 
+use std::io;
+use std::path::{Path, PathBuf};
+
 use nix::errno::Errno;
 
 use crate::load::sandbox::PrivateFolder;
 use crate::recording::loads::OwnCalls;
 
 /// What all workers of one load share.
+#[derive(Default)]
 pub(super) struct Shared {
-    pub(super) directory: Option<PrivateFolder>,
+    /// The directory that they work in.
+    pub(super) directory: Option<PathBuf>,
+    /// Removes it at the end.
+    pub(super) _folder: Option<PrivateFolder>,
+}
+
+impl Shared {
+    pub(super) fn directory(&self) -> Result<&Path, String> {
+        Ok(self.directory.as_deref().ok_or("it has no directory")?)
+    }
 }
 
 /// Makes the operations of one thread.
@@ -22,6 +35,22 @@ pub(super) trait Worker {
     fn operate(&mut self, calls: &mut OwnCalls) -> Result<(), OperationError>;
 }
 
+/// A worker, or why it cannot be set up.
+pub(super) type NewWorker = Result<Box<dyn Worker>, String>;
+
+/// A worker whose operations need nothing prepared.
+pub(super) fn simple(
+    operate: impl FnMut(&mut OwnCalls) -> Result<(), OperationError> + 'static,
+) -> NewWorker {
+    Ok(Box::new(operate))
+}
+
+impl<F: FnMut(&mut OwnCalls) -> Result<(), OperationError>> Worker for F {
+    fn operate(&mut self, calls: &mut OwnCalls) -> Result<(), OperationError> {
+        self(calls)
+    }
+}
+
 /// One operation that failed.
 #[derive(Debug)]
 pub(super) struct OperationError {
@@ -31,14 +60,31 @@ pub(super) struct OperationError {
 }
 
 impl OperationError {
-    pub(super) fn new(doing: &str, errno: Errno) -> Self {
-        Self { kind: format!("{errno:?}"), text: format!("{doing}: {}", errno.desc()) }
+    pub(super) fn new(kind: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { kind: kind.into(), text: text.into() }
     }
+}
 
-    pub(super) fn of_io(doing: &str, error: &std::io::Error) -> Self {
-        match error.raw_os_error() {
-            Some(errno) => Self::new(doing, Errno::from_raw(errno)),
-            None => Self { kind: format!("{:?}", error.kind()), text: format!("{doing}: {error}") },
-        }
+/// The failure of an operation that was `doing` this.
+pub(super) fn failed<E: Into<io::Error>>(doing: impl AsRef<str>) -> impl Fn(E) -> OperationError {
+    move |error| {
+        let error = error.into();
+        let kind = match error.raw_os_error() {
+            Some(errno) => format!("{:?}", Errno::from_raw(errno)),
+            None => format!("{:?}", error.kind()),
+        };
+        OperationError { kind, text: format!("{}: {}", doing.as_ref(), described(&error)) }
+    }
+}
+
+/// The failure to set up what the operations need.
+pub(super) fn unavailable<E: Into<io::Error>>(what: impl AsRef<str>) -> impl Fn(E) -> String {
+    move |error| format!("{}: {}", what.as_ref(), described(&error.into()))
+}
+
+fn described(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(errno) => Errno::from_raw(errno).desc().to_owned(),
+        None => error.to_string(),
     }
 }

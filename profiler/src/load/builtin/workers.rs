@@ -1,7 +1,7 @@
 //! The worker threads of a built-in load: set-up, schedule, counts.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,8 @@ use nix::time::{ClockId, ClockNanosleepFlags, clock_nanosleep};
 use nix::unistd::Pid;
 
 use super::latency::LatencyRecorder;
-use super::worker::{OperationError, Shared, Worker};
-use super::{BuiltinLoad, make};
+use super::worker::{OperationError, Shared, Worker, unavailable};
+use super::{BuiltinLoad, Remover, make};
 use crate::emulator;
 use crate::recording::loads::{
     CpuTime, LoadFailure, LoadOutcome, LoadStatus, OperationErrors, OwnCalls,
@@ -29,22 +29,14 @@ const MAX_FAILURES_IN_A_ROW: u32 = 100;
 struct Tally {
     operations: u64,
     latency: LatencyRecorder,
-    /// By kind: how many, and the message of the first.
-    errors: BTreeMap<String, (u64, String)>,
+    /// By kind.
+    errors: BTreeMap<String, OperationErrors>,
     calls: OwnCalls,
     /// The longest delay between the due time of an operation and its start.
     max_late: Duration,
     /// The end of the last operation, or of the wait for the next.
     last: Option<Instant>,
-    end: End,
-}
-
-/// Why a worker ended.
-enum End {
-    /// It has made its share of the operations.
-    Done,
-    Stopped,
-    GaveUp(String),
+    status: LoadStatus,
 }
 
 /// The worker threads from their common start to their end.
@@ -61,83 +53,82 @@ struct Workers {
 pub(super) fn run(load: &BuiltinLoad, stop: &StopSignal, alone: bool) -> LoadOutcome {
     let set_up = Instant::now();
     let mut calls = OwnCalls::default();
-    let prepared = make::shared(load, &mut calls).and_then(|shared| {
-        let latency = LatencyRecorder::new(load.rate.is_some(), load.measured_from)?;
-        Ok((shared, Tally::new(latency)))
-    });
-    let (shared, mut sum) = match prepared {
-        Ok(prepared) => prepared,
-        Err(text) => return could_not_start(load, text, set_up, calls),
-    };
-    let workers = run_workers(load, &shared, &sum.latency, stop, alone);
+    run_workers(load, stop, alone, &mut calls).unwrap_or_else(|text| {
+        let text = format!("built-in `{}`: {text}", load.kind);
+        let status = LoadStatus::Failed(LoadFailure::CouldNotStart { text });
+        let outcome = LoadOutcome::ended(status, set_up);
+        LoadOutcome { operations: Some(0), calls: Some(calls), ..outcome }
+    })
+}
+
+/// # Errors
+/// If the load could not start; `calls` has the calls of its set-up.
+fn run_workers(
+    load: &BuiltinLoad,
+    stop: &StopSignal,
+    alone: bool,
+    calls: &mut OwnCalls,
+) -> Result<LoadOutcome, String> {
+    let shared = make::shared(load, calls)?;
+    let mut sum = Tally::new(LatencyRecorder::new(load.rate.is_some(), load.measured_from)?);
+    let workers = start_workers(load, &shared, &sum.latency, stop, alone);
     // The directory is removed before the outcome is reported.
     drop(shared);
     let mut bug = None;
     for tally in workers.tallies {
-        match tally.map(|tally| sum.add(tally)) {
-            Ok(Ok(())) => {}
-            Ok(Err(text)) => bug = Some(text),
-            Err(_) => bug = Some("a worker panicked".to_owned()),
+        let tally = tally.map_err(|_| "a worker panicked".to_owned());
+        if let Err(text) = tally.and_then(|tally| sum.add(tally)) {
+            bug = Some(text);
         }
     }
     let latency = sum.latency.store().map_err(|text| bug = Some(text)).ok();
-    sum.calls += calls;
+    *calls += sum.calls;
     if let Some(text) = workers.set_up_error {
-        return could_not_start(load, text, set_up, sum.calls);
+        return Err(text);
     }
-    let status = match (bug, sum.end) {
-        (Some(text), _) => LoadStatus::Failed(LoadFailure::BrokeOff {
-            text: format!("{text}; this is a bug of the profiler"),
-        }),
-        (None, End::GaveUp(text)) => LoadStatus::Failed(LoadFailure::BrokeOff { text }),
-        (None, End::Stopped) => {
-            LoadStatus::Stopped { by: stop.reason().unwrap_or(StopReason::Interrupted) }
-        }
-        (None, End::Done) => LoadStatus::Completed,
-    };
+    if let Some(text) = bug {
+        let text = format!("{text}; this is a bug of the profiler");
+        sum.status = LoadStatus::Failed(LoadFailure::BrokeOff { text });
+    }
     // Without the clean-up, which takes time of its own.
     let elapsed = sum.last.map_or(Duration::ZERO, |last| last.duration_since(workers.start));
-    let errors = sum.errors.into_iter();
-    LoadOutcome {
+    Ok(LoadOutcome {
         operations: Some(sum.operations),
-        errors: errors
-            .map(|(kind, (count, first))| OperationErrors { kind, count, first })
-            .collect(),
+        errors: sum.errors.into_values().collect(),
         elapsed_ns: nanoseconds(elapsed),
         held_rate_per_s: held_rate(sum.operations, elapsed),
         max_late_ns: load.rate.map(|_| nanoseconds(sum.max_late)),
-        calls: Some(sum.calls),
+        calls: Some(*calls),
         latency,
         cpu: workers.cpu,
-        ..LoadOutcome::ended(status, workers.start)
-    }
+        ..LoadOutcome::ended(sum.status, workers.start)
+    })
 }
 
 /// Starts the workers together once all are set up, and waits for their end. With one that cannot be set
 /// up none starts.
-fn run_workers(
+fn start_workers(
     load: &BuiltinLoad,
     shared: &Shared,
     latency: &LatencyRecorder,
     stop: &StopSignal,
     alone: bool,
 ) -> Workers {
+    // Held until all are set up; then it has the time of their start.
+    let gate = Mutex::new(None);
     thread::scope(|scope| {
+        let mut started = gate.lock().unwrap_or_else(PoisonError::into_inner);
         let (ready, answers) = mpsc::channel();
-        let mut starts = Vec::new();
         let mut threads = Vec::new();
         let mut set_up_error = None;
         for index in 0..load.workers {
-            let (start, started) = mpsc::channel::<Instant>();
+            let gate = &gate;
             let ready = ready.clone();
             let tally = Tally::new(latency.clone());
             let name = format!("load-{}-{index}", load.kind);
-            let body = move || work(load, shared, index, tally, stop, &ready, &started);
+            let body = move || work(load, shared, index, tally, stop, &ready, gate);
             match thread::Builder::new().name(name).spawn_scoped(scope, body) {
-                Ok(thread) => {
-                    starts.push(start);
-                    threads.push(thread);
-                }
+                Ok(thread) => threads.push(thread),
                 Err(error) => {
                     let text = format!("thread {} of {}: {error}", index + 1, load.workers);
                     set_up_error = Some(text);
@@ -153,13 +144,8 @@ fn run_workers(
         }
         let cpu_before = if alone { cpu_time() } else { None };
         let start = Instant::now();
-        if set_up_error.is_none() {
-            for waiting in &starts {
-                // A thread that is gone has panicked, which `join` reports.
-                let _ = waiting.send(start);
-            }
-        }
-        drop(starts);
+        *started = set_up_error.is_none().then_some(start);
+        drop(started);
         let tallies = threads.into_iter().map(thread::ScopedJoinHandle::join).collect();
         let cpu = cpu_before.zip(cpu_time()).map(|(before, after)| CpuTime {
             user_ns: after.user_ns.saturating_sub(before.user_ns),
@@ -178,7 +164,7 @@ impl Tally {
             calls: OwnCalls::default(),
             max_late: Duration::ZERO,
             last: None,
-            end: End::Done,
+            status: LoadStatus::Completed,
         }
     }
 
@@ -188,44 +174,37 @@ impl Tally {
         self.calls += other.calls;
         self.max_late = self.max_late.max(other.max_late);
         self.last = self.last.max(other.last);
-        for (kind, (count, first)) in other.errors {
-            self.errors.entry(kind).or_insert((0, first)).0 += count;
-        }
+        other.errors.into_values().for_each(|errors| self.add_errors(errors));
         // The worst end is kept.
-        match (&self.end, &other.end) {
-            (End::GaveUp(_), _) | (_, End::Done) => {}
-            (_, End::Stopped | End::GaveUp(_)) => self.end = other.end,
+        if !matches!(
+            (&self.status, &other.status),
+            (LoadStatus::Failed(_), _) | (_, LoadStatus::Completed)
+        ) {
+            self.status = other.status;
         }
         Ok(())
     }
 
-    fn add_error(&mut self, error: OperationError) {
-        self.errors.entry(error.kind).or_insert((0, error.text)).0 += 1;
+    fn add_errors(&mut self, errors: OperationErrors) {
+        match self.errors.get_mut(&errors.kind) {
+            Some(known) => known.count += errors.count,
+            None => drop(self.errors.insert(errors.kind.clone(), errors)),
+        }
     }
-}
 
-fn could_not_start(
-    load: &BuiltinLoad,
-    text: String,
-    started: Instant,
-    calls: OwnCalls,
-) -> LoadOutcome {
-    let text = format!("built-in `{}`: {text}", load.kind);
-    let status = LoadStatus::Failed(LoadFailure::CouldNotStart { text });
-    LoadOutcome { operations: Some(0), calls: Some(calls), ..LoadOutcome::ended(status, started) }
+    fn add_error(&mut self, OperationError { kind, text }: OperationError) {
+        self.add_errors(OperationErrors { kind, count: 1, first: text });
+    }
 }
 
 /// CPU time of this process and of its children that have ended and been waited for.
 fn cpu_time() -> Option<CpuTime> {
-    let ns = |time: nix::sys::time::TimeVal| {
-        let us = i128::from(time.tv_sec()) * 1_000_000 + i128::from(time.tv_usec());
-        u64::try_from(us * 1_000).unwrap_or(0)
-    };
     let own = getrusage(UsageWho::RUSAGE_SELF).ok()?;
     let children = getrusage(UsageWho::RUSAGE_CHILDREN).ok()?;
+    let ns = |time: nix::sys::time::TimeVal| u64::try_from(time.num_nanoseconds()).unwrap_or(0);
     Some(CpuTime {
-        user_ns: ns(own.user_time()) + ns(children.user_time()),
-        system_ns: ns(own.system_time()) + ns(children.system_time()),
+        user_ns: ns(own.user_time() + children.user_time()),
+        system_ns: ns(own.system_time() + children.system_time()),
     })
 }
 
@@ -243,7 +222,7 @@ fn work(
     mut tally: Tally,
     stop: &StopSignal,
     ready: &mpsc::Sender<Result<(), String>>,
-    started: &mpsc::Receiver<Instant>,
+    gate: &Mutex<Option<Instant>>,
 ) -> Tally {
     let pinned = if load.pin { pin(index) } else { Ok(()) };
     let made = pinned.and_then(|()| make::worker(load, shared, index, &mut tally.calls));
@@ -251,17 +230,18 @@ fn work(
         Ok(worker) => (Some(worker), Ok(())),
         Err(text) => (None, Err(text)),
     };
-    // `run_workers` waits for one answer of each worker.
+    // `start_workers` waits for one answer of each worker.
     let _ = ready.send(answer);
-    if let (Some(worker), Ok(start)) = (worker.as_deref_mut(), started.recv()) {
+    let start = *gate.lock().unwrap_or_else(PoisonError::into_inner);
+    if let (Some(worker), Some(start)) = (worker.as_deref_mut(), start) {
         if load.rate.is_some() {
             // By default the kernel may wake us 50 us late. A refusal is no error.
             let _ = nix::sys::prctl::set_timerslack(1);
         }
-        if load.unattended {
+        if load.remover == Remover::Nothing {
             align();
         }
-        tally.end = repeat(load, worker, index, start, stop, &mut tally);
+        tally.status = repeat(load, worker, index, start, stop, &mut tally);
         emulator::end_operations();
         tally.last = Some(Instant::now());
     }
@@ -288,12 +268,13 @@ fn repeat(
     start: Instant,
     stop: &StopSignal,
     tally: &mut Tally,
-) -> End {
+) -> LoadStatus {
+    let stopped = || LoadStatus::Stopped { by: stop.reason().unwrap_or(StopReason::Interrupted) };
     let mut failures = 0;
     let mut next = u64::from(index);
     while load.operations.is_none_or(|operations| next < operations) {
         if load.rate.is_none() && stop.is_stopped() {
-            return End::Stopped;
+            return stopped();
         }
         emulator::begin_operation();
         let mut result = worker.prepare(&mut tally.calls);
@@ -303,7 +284,7 @@ fn repeat(
             let at = start.checked_add(rate.due(next));
             let at = at.unwrap_or_else(|| start + Duration::from_secs(1 << 32));
             if !stop.sleep_until(at) {
-                return End::Stopped;
+                return stopped();
             }
             tally.max_late = tally.max_late.max(at.elapsed());
             due = Some(at);
@@ -322,32 +303,32 @@ fn repeat(
             }
             Err(error) => {
                 failures += 1;
+                let text = format!(
+                    "built-in `{}`: {failures} operations in a row failed, the last with: {}",
+                    load.kind, error.text
+                );
+                tally.add_error(error);
                 if failures == MAX_FAILURES_IN_A_ROW {
-                    let text = format!(
-                        "built-in `{}`: {failures} operations in a row failed, the last with: {}",
-                        load.kind, error.text
-                    );
-                    tally.add_error(error);
                     // With fewer workers it is not the load asked for: stop the others.
                     stop.stop(StopReason::LoadFailed);
-                    return End::GaveUp(text);
+                    return LoadStatus::Failed(LoadFailure::BrokeOff { text });
                 }
-                tally.add_error(error);
             }
         }
         next = next.saturating_add(u64::from(load.workers));
     }
-    End::Done
+    LoadStatus::Completed
 }
 
 /// Pins the calling thread to one of the CPUs that it may use.
 fn pin(index: u32) -> Result<(), String> {
     let this = Pid::from_raw(0);
-    let failed = |errno: nix::errno::Errno| format!("pin a worker to a CPU: {}", errno.desc());
-    let allowed = sched_getaffinity(this).map_err(failed)?;
+    let allowed = sched_getaffinity(this).map_err(unavailable("pin a worker to a CPU"))?;
     let cpus: Vec<usize> =
         (0..CpuSet::count()).filter(|&cpu| allowed.is_set(cpu).unwrap_or(false)).collect();
     let cpu = cpus.get(index as usize % cpus.len().max(1)).ok_or("there is no CPU to pin to")?;
     let mut one = CpuSet::new();
-    one.set(*cpu).and_then(|()| sched_setaffinity(this, &one)).map_err(failed)
+    one.set(*cpu)
+        .and_then(|()| sched_setaffinity(this, &one))
+        .map_err(unavailable("pin a worker to a CPU"))
 }

@@ -80,7 +80,10 @@ pub(super) fn refuse(suite: &str, tests: &[LtpTest]) -> Result<(), LtpError> {
         [first, .., last] => format!("{} tests, {first} to {last} ({reason})", names.len()),
         [] => String::new(),
     };
-    Err(LtpError::Destructive { tests: harmful.iter().map(line).collect() })
+    Err(LtpError::BadChoice(format!(
+        "{} may harm this machine: leave them out with --ltp-skip, or allow them with --allow-destructive",
+        harmful.iter().map(line).collect::<Vec<_>>().join("; ")
+    )))
 }
 
 #[cfg(test)]

@@ -7,18 +7,17 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::controller::TestController;
-use super::test_folder::TestFolder;
+use super::LtpLoad;
 use crate::load::command::CommandLoad;
 use crate::load::run::Load;
-use crate::recording::loads::{LoadFailure, LoadStatus, TestEnd, TestRun};
+use crate::load::sandbox::{OUTPUT_BYTES, PrivateFolder};
+use crate::recording::loads::{LoadFailure, LoadStatus, LtpSpec, TestEnd, TestRun, TestRuns};
+use crate::stop::StopSignal;
 
 /// What to do without a usable kirk.
 const REMEDY: &str = "`pip install kirk==4.2.0`, or --ltp-runner direct";
 /// A year, in seconds: a limit that no load reaches.
 const FOREVER: &str = "31536000";
-/// How much of the end of a test's output is kept.
-const OUTPUT_BYTES: usize = 2048;
 
 /// A kirk on this machine.
 #[derive(Debug, Clone)]
@@ -33,24 +32,14 @@ impl Kirk {
     /// # Errors
     /// If there is none, or it does not report its version.
     pub(super) fn find(root: &Path) -> Result<Self, String> {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let mut folders = std::env::split_paths(&path).chain([root.to_owned()]);
-        let path = folders.find_map(|folder| {
-            let path = folder.join("kirk");
-            path.is_file().then_some(path)
-        });
-        let path =
-            path.ok_or_else(|| format!("no kirk in PATH or {}: {REMEDY}", root.display()))?;
-        let shown = path.display();
-        let output = Command::new(&path)
-            .arg("--version")
-            .output()
-            .map_err(|error| format!("{shown} cannot be executed: {error}; {REMEDY}"))?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let version = version(&text).map(str::to_owned);
-        let version =
-            version.ok_or_else(|| format!("{shown} does not report its version; {REMEDY}"))?;
-        Ok(Self { path, version })
+        for path in [PathBuf::from("kirk"), root.join("kirk")] {
+            let Ok(output) = Command::new(&path).arg("--version").output() else { continue };
+            let text = String::from_utf8_lossy(&output.stdout);
+            let none = || format!("{} does not report its version; {REMEDY}", path.display());
+            let version = version(&text).ok_or_else(none)?.to_owned();
+            return Ok(Self { path, version });
+        }
+        Err(format!("no kirk in PATH or {} that can be executed: {REMEDY}", root.display()))
     }
 }
 
@@ -63,51 +52,58 @@ fn version(text: &str) -> Option<&str> {
 /// Runs the list by kirk. Results are those of its report, which it writes when it ends by itself.
 pub(super) async fn run(
     kirk: &Kirk,
-    controller: &TestController,
-    folder: &TestFolder,
-) -> Result<LoadStatus, String> {
-    let report = folder.own().join("report.json");
-    let tests = folder.fresh("kirk")?;
-    let mut argv: Vec<OsString> = Vec::new();
-    for (name, value) in [("LTPROOT", &controller.root), ("TMPDIR", &tests)] {
-        let mut word = OsString::from(format!("{name}="));
-        word.push(value);
-        argv.push(word);
+    load: &LtpLoad,
+    stop: StopSignal,
+    tests: &mut [TestRuns],
+) -> Result<LoadStatus, LoadFailure> {
+    let parent = load.sandbox.parent_folder();
+    let own = PrivateFolder::new(&parent, "profiler-load-", &load.profiler);
+    let own = own.map_err(|error| LoadFailure::CouldNotStart {
+        text: format!("a folder for kirk's report in {}: {error}", parent.display()),
+    })?;
+    let report = own.path().join("report.json");
+    let command = CommandLoad::new(&kirk.path, arguments(&load.spec, own.path(), &report))
+        .profiler(load.profiler.clone())
+        .sandbox(load.sandbox.clone())
+        .for_tests(vec![
+            ("LTPROOT".to_owned(), load.root.clone().into()),
+            ("LTP_COLORIZE_OUTPUT".to_owned(), "n".into()),
+        ]);
+    let outcome = Load::run(Box::new(command), stop).await;
+    if outcome.status != LoadStatus::Completed {
+        return Ok(outcome.status);
     }
-    argv.extend(["LTP_COLORIZE_OUTPUT=n".into(), kirk.path.clone().into()]);
-    let spec = &controller.spec;
+    for Reported { name, test } in read(&report).map_err(|text| LoadFailure::BrokeOff { text })? {
+        if let Some(runs) = tests.iter_mut().find(|runs| runs.name == name) {
+            runs.add(test.into());
+        }
+    }
+    let missing = tests.iter().filter(|test| test.runs == 0).map(|test| test.name.as_str());
+    let missing: Vec<&str> = missing.collect();
+    if missing.is_empty() {
+        return Ok(LoadStatus::Completed);
+    }
+    let text = format!("kirk ended without having run {}", missing.join(", "));
+    Err(LoadFailure::BrokeOff { text })
+}
+
+fn arguments(spec: &LtpSpec, own: &Path, report: &Path) -> Vec<OsString> {
     let names: Vec<String> = spec.tests.iter().map(|test| regex::escape(&test.name)).collect();
     let pattern = format!("^({})$", names.join("|"));
     let limit = spec.time_limit_ns.div_ceil(1_000_000_000).to_string();
     let workers = spec.workers.to_string();
+    let mut argv: Vec<OsString> = Vec::new();
     argv.extend(["--no-colors", "--run-suite", &spec.suite].map(OsString::from));
     argv.extend(["--run-pattern", &pattern, "--workers", &workers].map(OsString::from));
     argv.extend(["--exec-timeout", &limit, "--suite-timeout", FOREVER].map(OsString::from));
-    argv.extend(["--tmp-dir".into(), folder.own().into()]);
-    argv.extend(["--json-report".into(), report.clone().into()]);
+    argv.extend(["--tmp-dir".into(), own.into()]);
+    argv.extend(["--json-report".into(), report.into()]);
     let rounds = spec.iterations.map(|iterations| iterations.to_string());
     argv.extend(match &rounds {
         Some(rounds) => ["--suite-iterate", rounds].map(OsString::from),
         None => ["--runtime", FOREVER].map(OsString::from),
     });
-    let command = CommandLoad::new("env", argv)
-        .profiler(controller.profiler.clone())
-        .sandbox(controller.sandbox.clone());
-    let outcome = Load::run(Box::new(command), controller.stop.clone()).await;
-    if outcome.status != LoadStatus::Completed {
-        return Ok(outcome.status);
-    }
-    for Reported { name, test } in read(&report)? {
-        controller.add(&name, test.into());
-    }
-    let missing = controller.not_run();
-    Ok(match missing.as_slice() {
-        [] => LoadStatus::Completed,
-        names => {
-            let text = format!("kirk ended without having run {}", names.join(", "));
-            LoadStatus::Failed(LoadFailure::BrokeOff { text })
-        }
-    })
+    argv
 }
 
 #[derive(Deserialize)]
@@ -178,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_tells_how_each_run_ended() {
+    fn a_report_has_how_each_run_ended() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("report.json");
         let result = |code: &str, duration: f64| {

@@ -7,39 +7,31 @@
 //!
 //! The script runltp, which LTP had until February 2026, is a command: `profiler run ... -- /opt/ltp/runltp ...`.
 //!
-//! With `direct` an agent, a process of this program, starts each test. It enforces the timeout, kills
+//! With `direct` a supervisor, a process of this program, runs each test. It enforces the timeout, kills
 //! what the test leaves running, and waits before and after until the handlers' counters have been read.
-//! Tests have a private folder as `TMPDIR`. It is emptied before each test and removed after the load, with
-//! mounts below it and the loop devices of its files; kirk has one for all its tests.
+//! Tests have a private folder as `TMPDIR`, which is emptied before each test. Their mounts end with them, or with kirk.
 
-pub(super) mod agent;
-mod controller;
 mod destructive;
 mod direct;
 mod error;
-mod future_set;
 #[cfg(fuzzing)]
 #[path = "../../../../fuzz/src/hooks/ltp.rs"]
 pub mod fuzzing;
 mod kirk;
-mod mounts;
 mod programs;
-mod protocol;
 mod runtest;
-pub(super) mod test_folder;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::hits::HitCounter;
 use super::run::{Load, Running};
-use super::sandbox::{ProfilerProgram, Sandbox, SandboxOptions, SandboxPlan};
-use crate::recording::loads::{LoadFailure, LoadOutcome, LoadSpec, LoadStatus};
+use super::sandbox::{ProfilerProgram, SandboxOptions};
+use crate::recording::loads::{LoadOutcome, LoadSpec, LoadStatus};
 use crate::stats::nanoseconds;
 use crate::stop::StopSignal;
-use controller::TestController;
+use error::INSTALL;
 use kirk::Kirk;
-use test_folder::TestFolder;
 
 pub use crate::recording::loads::{
     LtpSpec, LtpTest, ResultCount, Runner, TIMED_OUT, TestResult, TestRuns, mix_changes,
@@ -108,7 +100,7 @@ impl LtpLoad {
         }
         let mut notices = Vec::new();
         programs::check(&root, &tests, &mut notices)?;
-        let user = options.sandbox.other_user().map_err(LtpError::User)?;
+        let user = options.sandbox.other_user().map_err(LtpError::BadChoice)?;
         if let Some(user) = user {
             notices.push(format!(
                 "the tests run as {}: those that need root do nothing and end as `not configured`",
@@ -119,8 +111,10 @@ impl LtpLoad {
         let runner = options.runner.unwrap_or(Runner::Direct);
         let kirk = match runner {
             Runner::Direct => None,
-            Runner::Kirk if user.is_some() => return Err(LtpError::Runner(KIRKS_USER.to_owned())),
-            Runner::Kirk => Some(Kirk::find(&root).map_err(LtpError::Runner)?),
+            Runner::Kirk if user.is_some() => {
+                return Err(LtpError::BadChoice(KIRKS_USER.to_owned()));
+            }
+            Runner::Kirk => Some(Kirk::find(&root).map_err(LtpError::BadChoice)?),
         };
         let version = std::fs::read_to_string(root.join("Version")).ok();
         let version = version.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
@@ -155,7 +149,7 @@ impl LtpLoad {
         self
     }
 
-    /// Sets the program that runs the tests as their agent.
+    /// Sets the program that supervises the tests.
     #[must_use]
     pub fn profiler(mut self, profiler: ProfilerProgram) -> Self {
         self.profiler = profiler;
@@ -170,46 +164,19 @@ impl LtpLoad {
 
     async fn run(self, stop: StopSignal) -> LoadOutcome {
         let started = Instant::now();
-        let could_not_start = |text| {
-            let failure = LoadFailure::CouldNotStart { text };
-            LoadOutcome::ended(LoadStatus::Failed(failure), started)
+        let mut tests: Vec<TestRuns> = self.spec.tests.iter().map(TestRuns::new).collect();
+        let (status, tests, elapsed) = match &self.kirk {
+            Some(kirk) => {
+                let status = kirk::run(kirk, &self, stop, &mut tests).await;
+                (status, tests, started.elapsed())
+            }
+            None => direct::run(self, stop, tests).await,
         };
-        let Self { spec, root, kirk, sandbox: options, profiler, counter, .. } = self;
-        // kirk is in a sandbox of its own, with the limits. No sandbox has the tests'
-        // folder, of which tests need more.
-        let limits = match spec.runner {
-            Runner::Direct => options.clone(),
-            Runner::Kirk => SandboxOptions::default(),
-        };
-        let prepared = SandboxPlan::new(&limits, false).and_then(|plan| {
-            let mut sandbox = Sandbox::default();
-            let folder = TestFolder::new(&options, plan, &mut sandbox, &profiler)?;
-            let controller = TestController::new(spec, root, options, profiler, counter, stop)?;
-            Ok((sandbox, folder, controller))
-        });
-        let (sandbox, folder, controller) = match prepared {
-            Ok(prepared) => prepared,
-            Err(text) => return could_not_start(text),
-        };
-        let result = match &kirk {
-            Some(kirk) => kirk::run(kirk, &controller, &folder).await,
-            None => Ok(direct::run(&controller, &folder, &sandbox).await),
-        };
-        let elapsed_ns = nanoseconds(started.elapsed());
-        let cleaned_up = folder.close().and(controller.check_unkillable());
-        drop(sandbox);
-        let broke_off = |text| LoadStatus::Failed(LoadFailure::BrokeOff { text });
-        let status = match (result, cleaned_up) {
-            (Ok(LoadStatus::Completed | LoadStatus::Stopped { .. }), Err(text))
-            | (Err(text), _) => broke_off(text),
-            (Ok(status), _) => status,
-        };
-        let tests = controller.into_runs();
         LoadOutcome {
-            elapsed_ns,
+            elapsed_ns: nanoseconds(elapsed),
             operations: Some(tests.iter().map(|test| test.runs).sum()),
             tests,
-            ..LoadOutcome::ended(status, started)
+            ..LoadOutcome::ended(status.unwrap_or_else(LoadStatus::Failed), started)
         }
     }
 }
@@ -228,15 +195,12 @@ impl Load for LtpLoad {
 fn find_root(asked: Option<PathBuf>) -> Result<PathBuf, LtpError> {
     let root = asked.or_else(|| std::env::var_os("LTPROOT").map(PathBuf::from));
     let root = root.unwrap_or_else(|| PathBuf::from(DEFAULT_ROOT));
-    let no_ltp = |reason: String| LtpError::NoLtp { root: root.clone(), reason };
-    let found = root.canonicalize().map_err(|error| no_ltp(error.to_string()))?;
-    for folder in ["runtest", "testcases/bin"] {
-        if !found.join(folder).is_dir() {
-            return Err(LtpError::NoLtp {
-                root: found,
-                reason: format!("it has no folder {folder}"),
-            });
-        }
+    let no_ltp = |reason: &str| {
+        LtpError::BadLtp(format!("no LTP at {}: {reason}; {INSTALL}", root.display()))
+    };
+    let found = root.canonicalize().map_err(|error| no_ltp(&error.to_string()))?;
+    match ["runtest", "testcases/bin"].iter().find(|folder| !found.join(folder).is_dir()) {
+        Some(folder) => Err(no_ltp(&format!("it has no folder {folder}"))),
+        None => Ok(found),
     }
-    Ok(found)
 }

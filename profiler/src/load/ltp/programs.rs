@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use super::error::LtpError;
+use super::error::{INSTALL, LtpError};
 use crate::recording::loads::LtpTest;
 
 /// Adds a notice of tests whose program does not exist.
@@ -21,11 +21,11 @@ pub(super) fn check(
         .collect();
     match reasons.as_slice() {
         [] => Ok(()),
-        [(first, reason), ..] if reasons.len() == tests.len() => Err(LtpError::NothingRuns {
-            count: tests.len(),
-            first: (*first).to_owned(),
-            reason: reason.clone(),
-        }),
+        [(first, reason), ..] if reasons.len() == tests.len() => Err(LtpError::BadLtp(format!(
+            "none of the {} tests can be executed ({first}: {reason}): is this LTP built and installed \
+             completely? Otherwise {INSTALL}",
+            tests.len()
+        ))),
         some => {
             let line = |(name, reason): &(&str, String)| format!("{name}: {reason}");
             notices.push(format!(

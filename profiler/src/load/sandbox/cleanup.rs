@@ -15,29 +15,24 @@ use nix::sys::signal::SigSet;
 use super::program::{ProfilerProgram, Role};
 
 /// How long the removal of a folder is tried: processes that write to it are being killed meanwhile.
-pub(in crate::load) const REMOVAL_TIMEOUT: Duration = Duration::from_secs(30);
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A subprocess that cleans up once its standard input is closed. Dropping it closes the input and waits
 /// for the end of the clean-up.
 #[derive(Debug)]
-pub(in crate::load) struct CleanupProcess(Child);
+pub(super) struct CleanupProcess(Child);
 
 impl CleanupProcess {
     /// Starts `command`.
-    pub(in crate::load) fn start(command: &mut Command) -> io::Result<Self> {
+    pub(super) fn start(command: &mut Command) -> io::Result<Self> {
         // A process group of its own: Ctrl-C at the terminal must not end it before it has cleaned up.
         command.process_group(0).stdin(Stdio::piped()).spawn().map(Self)
     }
 
     /// Writes `bytes` to its standard input. What is not there yet is named so: every user can read the arguments of a process, and
     /// could be the first to create it.
-    pub(in crate::load) fn write(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+    pub(super) fn write(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         self.0.stdin.as_mut().map_or(Ok(()), |input| input.write_all(bytes.as_ref()))
-    }
-
-    /// Waits until it has written a byte to its standard output, which is a pipe.
-    pub(in crate::load) fn wait_for_answer(&mut self) -> io::Result<()> {
-        self.0.stdout.as_mut().map_or(Ok(()), |output| output.read_exact(&mut [0]))
     }
 
     /// Waits until it has cleaned up. True if it succeeded.
@@ -96,7 +91,7 @@ pub(in crate::load) fn wait_for_end_of_input() -> Vec<u8> {
 }
 
 /// Blocks all signals: systemd, for one, sends SIGTERM to all processes of a unit, and what cleans up must be the last.
-pub(in crate::load) fn ignore_signals() {
+fn ignore_signals() {
     let _ = SigSet::all().thread_block();
 }
 
@@ -105,19 +100,17 @@ pub(in crate::load) fn remove_directory_main() -> i32 {
     ignore_signals();
     let directory = PathBuf::from(OsString::from_vec(wait_for_end_of_input()));
     let deadline = Instant::now() + REMOVAL_TIMEOUT;
-    loop {
-        match std::fs::remove_dir_all(&directory) {
+    while let Err(error) = std::fs::remove_dir_all(&directory) {
+        match error.kind() {
+            io::ErrorKind::NotFound => break,
             // Somebody still writes to it.
-            Err(error)
-                if error.kind() == io::ErrorKind::DirectoryNotEmpty
-                    && Instant::now() < deadline =>
-            {
+            io::ErrorKind::DirectoryNotEmpty if Instant::now() < deadline => {
                 std::thread::sleep(Duration::from_millis(50));
             }
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return 1,
-            _ => return 0,
+            _ => return 1,
         }
     }
+    0
 }
 
 /// The `main` of [`Role::RunAtExit`].

@@ -1,135 +1,147 @@
-//! The profiler's side of a supervisor: starts it, stops it, collects its report.
+//! The profiler's side of a supervisor.
 
-use std::ffi::OsString;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::process::{Child, ChildStdin, Command};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use super::protocol::{CREATED, SupervisorMessage, SupervisorOptions};
-use super::{ProfilerProgram, Role, Sandbox, SandboxOptions, SandboxPlan};
+use super::protocol::{CommandRequest, Ended, Request, Sandbox, SupervisorMessage};
+use super::{ProfilerProgram, Role};
 use crate::load::syscalls::with_own_limits;
 use crate::recording::loads::{LoadFailure, LoadOutcome};
-use crate::stop::{StopReason, StopSignal};
+use crate::stop::StopSignal;
 
-/// A command to run under a supervisor.
-#[derive(Debug, Clone)]
-pub(in crate::load) struct SupervisedCommand {
-    pub(in crate::load) program: OsString,
-    pub(in crate::load) args: Vec<OsString>,
-    /// Time between SIGTERM and SIGKILL.
-    pub(in crate::load) grace: Duration,
-    pub(in crate::load) profiler: ProfilerProgram,
-    pub(in crate::load) sandbox: SandboxOptions,
-    /// Whether it gets a temporary folder.
-    pub(in crate::load) with_temp_folder: bool,
-    /// Whether it reports an outcome itself; see [`SupervisorOptions::writes_messages`].
-    pub(in crate::load) writes_messages: bool,
+/// A supervisor and its sandbox. When this is dropped, the supervisor ends its command and removes the sandbox.
+pub(in crate::load) struct Supervised {
+    sandbox: Sandbox,
+    process: Child,
+    /// Closing it asks for the end.
+    input: Option<ChildStdin>,
+    output: Option<Lines<BufReader<ChildStdout>>>,
 }
 
-/// What the supervisor reported.
-#[derive(Debug, Default)]
-pub(in crate::load) struct SupervisorReport {
-    /// How the command ended, or why it was not started or supervised.
-    pub(in crate::load) end: Option<SupervisorMessage>,
-    pub(in crate::load) ended_after: Option<Duration>,
-    /// Processes that did not end after SIGKILL.
-    pub(in crate::load) unkillable: Vec<i32>,
-    /// What the command itself reported.
-    pub(in crate::load) outcome: Option<Box<LoadOutcome>>,
-    /// Why the command was stopped, if that was before it ended by itself.
-    pub(in crate::load) stopped_by: Option<StopReason>,
-}
-
-impl SupervisorReport {
-    fn add(&mut self, line: &str, started: Instant) {
-        match serde_json::from_str(line) {
-            Ok(SupervisorMessage::Unkillable(pids)) => self.unkillable = pids,
-            Ok(SupervisorMessage::Outcome(outcome)) => self.outcome = Some(outcome),
-            Ok(message) => {
-                self.end = Some(message);
-                self.ended_after = Some(started.elapsed());
-            }
-            // A load may write whatever it likes to the pipe that it shares with the supervisor.
-            Err(_) => {}
-        }
-    }
-}
-
-impl SupervisedCommand {
-    /// Starts the supervisor, and what is to be written to it first.
-    fn start(&self, plan: &SandboxPlan) -> Result<(Child, String), String> {
-        let options = SupervisorOptions {
-            grace_ms: u64::try_from(self.grace.as_millis()).unwrap_or(u64::MAX),
-            user: self.sandbox.other_user()?.map(|user| (user.uid, user.gid)),
-            temp_folder: plan.temp_folder.clone(),
-            cgroup: plan.cgroup.clone(),
-            writes_messages: self.writes_messages,
-        };
-        let failed = |error| format!("its supervisor, {}: {error}", self.profiler.path().display());
-        let options = serde_json::to_string(&options).map_err(|error| failed(error.into()))?;
-        let mut command = self.profiler.command(Role::Supervisor);
-        command.arg(&self.program).args(&self.args);
+impl Supervised {
+    /// Starts a supervisor, and has it make the sandbox.
+    pub(in crate::load) async fn start(
+        profiler: &ProfilerProgram,
+        sandbox: Sandbox,
+    ) -> Result<Self, LoadFailure> {
+        let mut command = profiler.command(Role::Supervisor);
         with_own_limits(&mut command);
         let mut command = Command::from(command);
         // A process group of its own: Ctrl-C at the terminal is for the profiler, which stops the load.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
-        Ok((command.spawn().map_err(failed)?, options + "\n"))
-    }
-
-    /// Runs the command until it ends or `stop`. When this returns, all its descendants are gone.
-    ///
-    /// # Errors
-    /// If it could not be started.
-    pub(in crate::load) async fn run(
-        &self,
-        stop: &StopSignal,
-    ) -> Result<SupervisorReport, LoadFailure> {
-        let started = Instant::now();
-        let could_not_start = |text| LoadFailure::CouldNotStart { text };
-        let plan =
-            SandboxPlan::new(&self.sandbox, self.with_temp_folder).map_err(could_not_start)?;
-        // Dropped after the input.
-        let mut sandbox = Sandbox::default();
-        let (mut supervisor, options) = self.start(&plan).map_err(could_not_start)?;
-        // Closing it asks for the end of the command, also when this future is dropped.
-        let mut input = supervisor.stdin.take();
-        write(&mut input, &options).await;
-        if let Err(text) = sandbox.create(plan) {
-            drop(input);
-            let _ = supervisor.wait().await;
-            return Err(could_not_start(text));
-        }
-        write(&mut input, CREATED).await;
-        let mut report = SupervisorReport::default();
-        if let Some(output) = supervisor.stdout.take() {
-            let mut lines = BufReader::new(output).lines();
-            loop {
-                tokio::select! {
-                    line = lines.next_line() => match line {
-                        Ok(Some(line)) => report.add(&line, started),
-                        Ok(None) | Err(_) => break,
-                    },
-                    reason = stop.stopped(), if input.is_some() => {
-                        // A command that had ended by itself was not stopped, whatever it left running.
-                        if report.end.is_none() {
-                            report.stopped_by = Some(reason);
-                        }
-                        input = None;
-                    }
-                }
+        let failed = |error| LoadFailure::CouldNotStart {
+            text: format!("its supervisor, {}: {error}", profiler.path().display()),
+        };
+        let mut process = command.spawn().map_err(failed)?;
+        let input = process.stdin.take();
+        let output = process.stdout.take().map(|output| BufReader::new(output).lines());
+        let mut this = Self { sandbox: sandbox.clone(), process, input, output };
+        match this.ask(Request::Create(sandbox)).await {
+            Ok(()) => Ok(this),
+            Err(failure) => {
+                // Its own reason comes first.
+                let _ = this.close().await;
+                Err(failure)
             }
         }
-        // Its exit code says no more than its messages.
-        let _ = supervisor.wait().await;
-        Ok(report)
+    }
+
+    async fn send(&mut self, request: Request) {
+        let Ok(line) = serde_json::to_string(&request) else { return };
+        if let Some(input) = &mut self.input {
+            // A supervisor that is dead reports nothing, which is seen at its end.
+            let _ = input.write_all(format!("{line}\n").as_bytes()).await;
+        }
+    }
+
+    /// The next message; `None` when there are no more.
+    async fn receive(&mut self) -> Option<SupervisorMessage> {
+        while let Some(line) = self.output.as_mut()?.next_line().await.ok()? {
+            // A load may write whatever it likes to the pipe that it shares with the supervisor.
+            if let Ok(message) = serde_json::from_str(&line) {
+                return Some(message);
+            }
+        }
+        None
+    }
+
+    async fn ask(&mut self, request: Request) -> Result<(), LoadFailure> {
+        self.send(request).await;
+        match self.receive().await {
+            Some(SupervisorMessage::Ready) => Ok(()),
+            Some(SupervisorMessage::Failed(text)) => Err(LoadFailure::CouldNotStart { text }),
+            _ => Err(LoadFailure::BrokeOff { text: GONE.to_owned() }),
+        }
+    }
+
+    /// Empties the folder for files.
+    pub(in crate::load) async fn refresh(&mut self) -> Result<(), String> {
+        self.ask(Request::Refresh).await.map_err(|failure| match failure {
+            LoadFailure::CouldNotStart { text } | LoadFailure::BrokeOff { text } => text,
+            other => other.to_string(),
+        })
+    }
+
+    /// Runs a command until it ends or `stop`, which also ends the supervisor. When this returns, all its descendants are gone.
+    ///
+    /// # Errors
+    /// If the supervisor does not report the command's end.
+    pub(in crate::load) async fn run(
+        &mut self,
+        command: &CommandRequest,
+        stop: &StopSignal,
+    ) -> Result<(Ended, Option<Box<LoadOutcome>>), String> {
+        self.send(Request::Run(command.clone())).await;
+        let mut outcome = None;
+        loop {
+            let stoppable = self.input.is_some();
+            tokio::select! {
+                message = self.receive() => match message {
+                    Some(SupervisorMessage::Ended(ended)) => return Ok((ended, outcome)),
+                    Some(SupervisorMessage::Outcome(reported)) => outcome = Some(reported),
+                    Some(SupervisorMessage::Failed(text)) => return Err(text),
+                    Some(SupervisorMessage::Ready) => {}
+                    None => return Err(GONE.to_owned()),
+                },
+                _ = stop.stopped(), if stoppable => self.input = None,
+            }
+        }
+    }
+
+    /// Has the supervisor remove the sandbox, and waits for that.
+    ///
+    /// # Errors
+    /// If something had to be left.
+    pub(in crate::load) async fn close(mut self) -> Result<(), String> {
+        self.input = None;
+        let mut closed = Ok(());
+        while let Some(message) = self.receive().await {
+            if let SupervisorMessage::Failed(text) = message {
+                closed = Err(text);
+            }
+        }
+        let ended = self.process.wait().await;
+        if !ended.is_ok_and(|status| status.code().is_some()) {
+            self.sandbox.remove();
+        }
+        closed
     }
 }
 
-async fn write(input: &mut Option<ChildStdin>, text: &str) {
-    if let Some(input) = input {
-        // A supervisor that is dead reports nothing, which is seen at its end.
-        let _ = input.write_all(text.as_bytes()).await;
-    }
+const GONE: &str = "its supervisor ended without a report; was it killed?";
+
+/// Runs one command in a sandbox of its own.
+pub(in crate::load) async fn run_once(
+    profiler: &ProfilerProgram,
+    sandbox: Sandbox,
+    command: &CommandRequest,
+    stop: &StopSignal,
+) -> Result<(Ended, Option<Box<LoadOutcome>>), LoadFailure> {
+    let mut supervised = Supervised::start(profiler, sandbox).await?;
+    let ended = supervised.run(command, stop).await;
+    // Files that had to be left are another user's.
+    let _ = supervised.close().await;
+    ended.map_err(|text| LoadFailure::BrokeOff { text })
 }

@@ -1,137 +1,174 @@
-//! Folders that a load's user may write to, accessed by root through descriptors only, never by a path
-//! through them.
+//! Folders that a load's user may write to.
 //!
-//! The owner of a folder can rename it, replace it by a link or move other folders into it at any time.
-//! Descriptors keep root from being led elsewhere.
+//! Their owner can rename what is in them, replace it by links or move other folders there at any time. So root opens them by
+//! descriptor, follows neither links nor mounts, and removes what is in them with the rights of that user.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, OFlag, open, openat};
-use nix::sys::stat::{FileStat, Mode, fchmod, fstat, mkdirat};
-use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, geteuid, mkdir, unlinkat};
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, open, openat, openat2, renameat};
+use nix::sys::stat::{Mode, fchmod, fstat, mkdirat};
+use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, geteuid, mkdir, setfsgid, setfsuid, unlinkat};
 
+use rustix::thread::set_thread_groups;
+
+use super::trusted_path::changeable;
 use super::user::LoadUser;
+use crate::load::syscalls;
 
-/// Mode of a folder in which the load's user, and the users that LTP's tests switch to, create files.
-pub(in crate::load) const MODE_FOR_ALL: Mode = Mode::from_bits_truncate(0o1777);
+/// How long it may take to empty a folder: other processes may keep filling it.
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The folder with the load's files.
+const FILES: &str = "files";
+
+const FLAGS: OFlag =
+    OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
+
+/// A load's folder, which is the caller's, with the load's own folder for files in it, which the load can therefore not rename.
+#[derive(Debug)]
+pub(super) struct LoadFolder {
+    path: PathBuf,
+    top: Folder,
+    /// Owner of the files, if not the caller.
+    user: Option<LoadUser>,
+}
+
+impl LoadFolder {
+    /// Creates it at `path`, with files that have this mode and belong to `user`.
+    pub(super) fn create(path: &Path, mode: Mode, user: Option<&LoadUser>) -> io::Result<Self> {
+        let top = Folder::create(path)?;
+        let folder = Self { path: path.to_owned(), top, user: user.cloned() };
+        // Others may pass through it, but neither read nor write it.
+        let passable = Mode::S_IRWXU | Mode::S_IXGRP | Mode::S_IXOTH;
+        let made = fchmod(&folder.top, passable).map_err(io::Error::from);
+        match made.and_then(|()| folder.refresh(mode)) {
+            Ok(()) => Ok(folder),
+            Err(error) => {
+                let _ = folder.remove();
+                Err(error)
+            }
+        }
+    }
+
+    /// The one at `path`, if nobody else can have put another in its place.
+    pub(super) fn open(path: &Path, user: Option<&LoadUser>) -> io::Result<Self> {
+        if let Some(place) = changeable(path)? {
+            return Err(io::Error::other(format!("others can change {}", place.display())));
+        }
+        Ok(Self { path: path.to_owned(), top: Folder::open(path)?, user: user.cloned() })
+    }
+
+    /// Where the load's files are.
+    pub(super) fn files(&self) -> PathBuf {
+        self.path.join(FILES)
+    }
+
+    /// Makes the folder for files anew, or empties it.
+    pub(super) fn refresh(&self, mode: Mode) -> io::Result<()> {
+        match mkdirat(&self.top, FILES, Mode::S_IRWXU) {
+            Ok(()) => {}
+            Err(Errno::EEXIST) => self.empty_files()?,
+            Err(errno) => return Err(errno.into()),
+        }
+        let files = self.top.child(OsStr::new(FILES))?;
+        fchmod(&files, mode)?;
+        if let Some(user) = &self.user {
+            fchown(&files, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)))?;
+        }
+        Ok(())
+    }
+
+    fn empty_files(&self) -> io::Result<()> {
+        self.detach_loops();
+        let files = self.top.child(OsStr::new(FILES))?;
+        as_user(self.user.as_ref(), || files.empty())
+    }
+
+    /// Removes it.
+    pub(super) fn remove(&self) -> io::Result<()> {
+        if self.user.is_some() {
+            self.remove_files()?;
+        }
+        self.detach_loops();
+        self.top.empty()?;
+        match unlinkat(AT_FDCWD, &self.path, UnlinkatFlags::RemoveDir) {
+            Ok(()) | Err(Errno::ENOENT) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Removes the folder of another user, with no rights but that user's to what is in it.
+    fn remove_files(&self) -> io::Result<()> {
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            match self.empty_files() {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                emptied => emptied?,
+            }
+            match unlinkat(&self.top, FILES, UnlinkatFlags::RemoveDir) {
+                Ok(()) => return Ok(()),
+                // Another process of the user has filled it again.
+                Err(Errno::ENOTEMPTY | Errno::EEXIST) if Instant::now() < deadline => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// Detaches its files from loop devices, which keep them when the test that attached them is killed. Their paths are whole only
+    /// where they were mounted, which may be gone. Errors are ignored: only root can attach one.
+    fn detach_loops(&self) {
+        let name = self.path.file_name().unwrap_or_default().as_encoded_bytes();
+        let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+        for entry in devices.filter(|_| self.user.is_none()) {
+            let device = entry.file_name();
+            if !device.as_encoded_bytes().starts_with(b"loop") {
+                continue;
+            }
+            let Ok(file) = fs::read(entry.path().join("loop/backing_file")) else { continue };
+            if file.split(|&byte| byte == b'/').any(|part| part == name) {
+                let _ = syscalls::detach_loop(&Path::new("/dev").join(&device));
+            }
+        }
+    }
+}
+
+/// Runs `work` with the rights to files that `user` has, and no others.
+fn as_user(
+    user: Option<&LoadUser>,
+    work: impl FnOnce() -> io::Result<()> + Send,
+) -> io::Result<()> {
+    let Some(user) = user else { return work() };
+    let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
+    // All of this is a thread's own, and without the user id of root the kernel takes its rights to files away (capabilities(7)).
+    let with_rights = move || {
+        set_thread_groups(&[])?;
+        setfsgid(gid);
+        setfsuid(uid);
+        // Both return the former id, also if they fail.
+        if setfsgid(gid) != gid || setfsuid(uid) != uid {
+            return Err(io::Error::other(format!("cannot take the rights of user {uid}")));
+        }
+        work()
+    };
+    thread::scope(|scope| {
+        let ended = scope.spawn(with_rights).join();
+        ended.unwrap_or_else(|_| Err(io::Error::other("the clean-up panicked")))
+    })
+}
 
 /// An open folder.
 #[derive(Debug)]
-pub(in crate::load) struct Folder(OwnedFd);
-
-impl Folder {
-    /// Opens the folder at `path`, which must not be a link.
-    pub(in crate::load) fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self(open(path, flags(), Mode::empty())?))
-    }
-
-    /// The folder of an open descriptor.
-    pub(super) fn from_descriptor(descriptor: OwnedFd) -> Self {
-        Self(descriptor)
-    }
-
-    /// A copy of its descriptor.
-    pub(in crate::load) fn descriptor(&self) -> io::Result<OwnedFd> {
-        self.0.try_clone()
-    }
-
-    /// Creates the folder at `path`, for this user only.
-    pub(in crate::load) fn create(path: &Path) -> io::Result<Self> {
-        mkdir(path, Mode::S_IRWXU)?;
-        let folder = Self::open(path)?;
-        // The owner of the folder that it is in may have exchanged it.
-        if folder.stat()?.st_uid != geteuid().as_raw() {
-            return Err(io::Error::other("it was replaced by another user's"));
-        }
-        Ok(folder)
-    }
-
-    /// Opens its entry `name`, which must be a folder and no link.
-    pub(super) fn child(&self, name: &OsStr) -> io::Result<Self> {
-        match openat(&self.0, name, flags(), Mode::empty()) {
-            Err(Errno::EACCES) => {
-                // The owner removed the permissions. Changed by descriptor: the name may lead elsewhere.
-                let flags_of_place = OFlag::O_PATH | OFlag::O_DIRECTORY | NO_LINK;
-                let place = Self(openat(&self.0, name, flags_of_place, Mode::empty())?);
-                let own = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-                fs::set_permissions(place.proc_path(), own)?;
-                Ok(Self(openat(&self.0, name, flags(), Mode::empty())?))
-            }
-            result => Ok(Self(result?)),
-        }
-    }
-
-    /// Opens the folder above it.
-    pub(super) fn parent(&self) -> io::Result<Self> {
-        Ok(Self(openat(&self.0, "..", flags(), Mode::empty())?))
-    }
-
-    /// Creates the folder `name` in it, for this user only. No other user may be able to write to `self`.
-    pub(in crate::load) fn make(&self, name: &OsStr) -> io::Result<Self> {
-        mkdirat(&self.0, name, Mode::S_IRWXU)?;
-        Ok(Self(openat(&self.0, name, flags(), Mode::empty())?))
-    }
-
-    pub(in crate::load) fn set_mode(&self, mode: Mode) -> io::Result<()> {
-        Ok(fchmod(&self.0, mode)?)
-    }
-
-    /// Sets its mode, then its owner, who alone can change the mode afterwards.
-    pub(in crate::load) fn hand_over(&self, user: Option<&LoadUser>, mode: Mode) -> io::Result<()> {
-        self.set_mode(mode)?;
-        let Some(user) = user else { return Ok(()) };
-        Ok(fchown(&self.0, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)))?)
-    }
-
-    pub(super) fn stat(&self) -> io::Result<FileStat> {
-        Ok(fstat(&self.0)?)
-    }
-
-    /// Device and inode: no other folder has both while this one is open.
-    pub(in crate::load) fn id(&self) -> io::Result<(u64, u64)> {
-        let stat = self.stat()?;
-        Ok((stat.st_dev, stat.st_ino))
-    }
-
-    /// Its path now; `None` if it has been removed.
-    pub(in crate::load) fn path(&self) -> io::Result<Option<PathBuf>> {
-        let removed = self.stat()?.st_nlink == 0;
-        Ok(if removed { None } else { Some(fs::read_link(self.proc_path())?) })
-    }
-
-    /// A path below `/proc` that leads to it wherever it is now, for calls that take no descriptor.
-    pub(in crate::load) fn proc_path(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
-    }
-
-    /// Opens what `path` below it leads to, of whatever type, without following links (`O_PATH`). What
-    /// is mounted there is opened instead of the mount point.
-    pub(in crate::load) fn place(&self, path: &Path) -> io::Result<Self> {
-        let mut here = self.descriptor()?;
-        for name in path.components() {
-            here = openat(&here, name.as_os_str(), OFlag::O_PATH | NO_LINK, Mode::empty())?;
-        }
-        Ok(Self(here))
-    }
-
-    /// The id of the mount that it is on, as in `/proc/self/mountinfo`.
-    pub(in crate::load) fn mount_id(&self) -> io::Result<u64> {
-        let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", self.0.as_raw_fd()))?;
-        let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
-        id.ok_or_else(|| io::Error::other("/proc/self/fdinfo has no mnt_id"))
-    }
-
-    /// Removes the empty folder `name` from it, if it exists.
-    pub(in crate::load) fn remove_empty(&self, name: &OsStr) -> io::Result<()> {
-        remove_empty_at(self.as_fd(), Path::new(name))
-    }
-}
+struct Folder(OwnedFd);
 
 impl AsFd for Folder {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -139,25 +176,239 @@ impl AsFd for Folder {
     }
 }
 
-const NO_LINK: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_CLOEXEC);
+impl Folder {
+    /// Opens the folder at `path`, which must not be a link.
+    fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self(open(path, FLAGS, Mode::empty())?))
+    }
 
-fn flags() -> OFlag {
-    OFlag::O_RDONLY | OFlag::O_DIRECTORY | NO_LINK
+    /// Creates the folder at `path`, for this user only.
+    fn create(path: &Path) -> io::Result<Self> {
+        mkdir(path, Mode::S_IRWXU)?;
+        let folder = Self::open(path)?;
+        // The owner of the folder that it is in may have exchanged it.
+        if fstat(&folder)?.st_uid != geteuid().as_raw() {
+            return Err(io::Error::other("it was replaced by another user's"));
+        }
+        Ok(folder)
+    }
+
+    /// Opens its entry `name`, which must be a folder, and neither a link nor a mount.
+    fn child(&self, name: &OsStr) -> io::Result<Self> {
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_XDEV);
+        let place = Self(openat2(self, name, how)?);
+        if fstat(&place)?.st_mode & 0o700 != 0o700 {
+            // Refused if it is another user's: then it may not open below.
+            let _ = fs::set_permissions(place.proc_path(), fs::Permissions::from_mode(0o700));
+        }
+        Ok(Self(openat(&place, ".", FLAGS, Mode::empty())?))
+    }
+
+    /// A path that leads to it wherever it is now.
+    fn proc_path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
+    }
+
+    /// Removes everything in it that this thread may remove.
+    ///
+    /// # Errors
+    /// The first entry that had to be left; all others are removed.
+    fn empty(&self) -> io::Result<()> {
+        let deadline = Instant::now() + TIMEOUT;
+        let mut left = HashSet::new();
+        let mut first_error = None;
+        loop {
+            let mut changed = false;
+            for entry in fs::read_dir(self.proc_path())? {
+                let name = entry?.file_name();
+                if Instant::now() > deadline {
+                    let text = "not empty after two minutes: is another process writing to it?";
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+                }
+                if left.contains(&name) {
+                    continue;
+                }
+                changed = true;
+                if let Err(error) = self.remove(&name) {
+                    let path = fs::read_link(self.proc_path()).unwrap_or_default().join(&name);
+                    first_error.get_or_insert(of_entry(&path, &error, ": left"));
+                    left.insert(name);
+                }
+            }
+            if !changed {
+                return first_error.map_or(Ok(()), Err);
+            }
+        }
+    }
+
+    /// Removes the entry `name`. What is in folders of a folder comes up into this one first: trees may be deeper than a process
+    /// may have open files.
+    fn remove(&self, name: &OsStr) -> io::Result<()> {
+        if self.unlink(name)? {
+            return Ok(());
+        }
+        let child = match self.child(name) {
+            // Its owner has put something else there meanwhile, which is seen in the next round.
+            Err(error) if is_of_a_race(&error) => return Ok(()),
+            child => child?,
+        };
+        let mut first_error = None;
+        for entry in fs::read_dir(child.proc_path())? {
+            let entry = entry?.file_name();
+            if let Err(error) = child.unlink_or_move(&entry, self) {
+                first_error.get_or_insert(of_entry(Path::new(&entry), &error, ""));
+            }
+        }
+        match first_error {
+            Some(error) => Err(error),
+            // If it has been filled again meanwhile, it is seen once more.
+            None => self.unlink(name).map(drop),
+        }
+    }
+
+    /// Removes the entry `name`, or moves it into `above` if it is a folder that is not empty.
+    fn unlink_or_move(&self, name: &OsStr, above: &Self) -> io::Result<()> {
+        if self.unlink(name)? {
+            return Ok(());
+        }
+        let number = unused_name("");
+        let moved = match renameat(self, name, above, number.as_str()) {
+            // Its own mode may keep its owner from moving it.
+            Err(Errno::EACCES) => {
+                self.child(name).map(|_| renameat(self, name, above, number.as_str()))?
+            }
+            moved => moved,
+        };
+        match moved.map_err(io::Error::from) {
+            Err(error) if !is_of_a_race(&error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes a file or an empty folder; false if it is a folder that is not empty.
+    fn unlink(&self, name: &OsStr) -> io::Result<bool> {
+        let unlinked = match unlinkat(self, name, UnlinkatFlags::NoRemoveDir) {
+            Err(Errno::EISDIR) => unlinkat(self, name, UnlinkatFlags::RemoveDir),
+            unlinked => unlinked,
+        };
+        match unlinked {
+            Ok(()) | Err(Errno::ENOENT) => Ok(true),
+            Err(Errno::ENOTEMPTY | Errno::EEXIST | Errno::ENOTDIR) => Ok(false),
+            // A mount, for one.
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+/// Whether a folder that was there is gone, or is no folder any more.
+fn is_of_a_race(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+fn of_entry(path: &Path, error: &io::Error, more: &str) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}{more}", path.display()))
 }
 
 /// `prefix` and 16 random hexadecimal digits: the name of a folder that is created later.
-pub(in crate::load) fn unused_name(prefix: &str) -> String {
+pub(super) fn unused_name(prefix: &str) -> String {
     format!("{prefix}{:016x}", RandomState::new().build_hasher().finish())
 }
 
-/// Removes the empty folder at `path`, if it exists, whoever owns it.
-pub(in crate::load) fn remove_empty(path: &Path) -> io::Result<()> {
-    remove_empty_at(AT_FDCWD, path)
-}
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt as _, chown, symlink};
 
-fn remove_empty_at(folder: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
-    match unlinkat(folder, path, UnlinkatFlags::RemoveDir) {
-        Ok(()) | Err(Errno::ENOENT) => Ok(()),
-        Err(errno) => Err(errno.into()),
+    use super::*;
+
+    /// Has a load folder removed that has what `make` puts among its files.
+    fn removed(make: impl FnOnce(&Path)) -> io::Result<()> {
+        let parent = tempfile::tempdir()?;
+        let path = parent.path().join("load");
+        let folder = LoadFolder::create(&path, Mode::S_IRWXU, None)?;
+        make(&folder.files());
+        folder.remove()?;
+        assert!(!path.exists());
+        folder.remove()
+    }
+
+    #[test]
+    fn folders_without_permissions_are_removed() {
+        let make = |work: &Path| {
+            fs::create_dir_all(work.join("dark/deep/deeper")).unwrap();
+            fs::write(work.join("dark/deep/deeper/file"), "x").unwrap();
+            for folder in ["dark/deep/deeper", "dark/deep", "dark"] {
+                fs::set_permissions(work.join(folder), fs::Permissions::from_mode(0o0)).unwrap();
+            }
+        };
+        removed(make).unwrap();
+    }
+
+    #[test]
+    fn links_are_removed_and_not_followed() {
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("kept"), "x").unwrap();
+        let make = |work: &Path| {
+            fs::create_dir(work.join("a")).unwrap();
+            symlink(outside.path(), work.join("a/link")).unwrap();
+            symlink("/", work.join("root")).unwrap();
+        };
+        removed(make).unwrap();
+        assert!(outside.path().join("kept").exists());
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_the_files_is_not_followed() {
+        let parent = tempfile::tempdir().unwrap();
+        fs::create_dir(parent.path().join("precious")).unwrap();
+        fs::write(parent.path().join("precious/kept"), "x").unwrap();
+        let folder = LoadFolder::create(&parent.path().join("load"), Mode::S_IRWXU, None).unwrap();
+        fs::remove_dir(folder.files()).unwrap();
+        symlink("../precious", folder.files()).unwrap();
+        folder.refresh(Mode::S_IRWXU).unwrap_err();
+        folder.remove().unwrap();
+        assert!(parent.path().join("precious/kept").exists());
+    }
+
+    #[test]
+    fn a_tree_may_be_wide_and_deeper_than_the_limit_of_open_files() {
+        let make = |work: &Path| {
+            let mut here = Folder::open(work).unwrap();
+            for _ in 0..3_000 {
+                mkdirat(&here, "d", Mode::S_IRWXU).unwrap();
+                here = here.child(OsStr::new("d")).unwrap();
+            }
+            for number in 0..300 {
+                fs::create_dir(work.join(format!("wide{number}"))).unwrap();
+                fs::write(work.join(format!("wide{number}/file")), "x").unwrap();
+            }
+        };
+        removed(make).unwrap();
+    }
+
+    /// Root's folder that the load's user has moved among its files.
+    #[test]
+    fn what_the_user_may_not_remove_is_left_and_named() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let nobody = LoadUser::nobody();
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("load");
+        let folder = LoadFolder::create(&path, Mode::S_IRWXU, Some(&nobody)).unwrap();
+        let files = folder.files();
+        fs::create_dir_all(files.join("his/roots")).unwrap();
+        for file in ["his/roots/file", "his/file", "file"] {
+            fs::write(files.join(file), "x").unwrap();
+        }
+        chown(files.join("his"), Some(nobody.uid), Some(nobody.gid)).unwrap();
+        let error = folder.remove().unwrap_err().to_string();
+        assert!(error.contains("files/his: roots: ") && error.ends_with("left"), "{error}");
+        assert_eq!(fs::metadata(files.join("his/roots/file")).unwrap().uid(), 0);
+        assert!(!files.join("file").exists() && !files.join("his/file").exists());
+        // Given to the user, it goes.
+        chown(files.join("his/roots"), Some(nobody.uid), Some(nobody.gid)).unwrap();
+        folder.remove().unwrap();
+        assert!(!path.exists());
     }
 }

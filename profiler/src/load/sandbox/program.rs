@@ -14,12 +14,8 @@ pub(in crate::load) enum Role {
     PtraceChild,
     /// Removes a directory, which its standard input names, when that closes.
     RemoveDirectory,
-    /// Runs a command and ends all its descendants.
+    /// Runs commands in a sandbox, and ends all their descendants.
     Supervisor,
-    /// Runs LTP tests and ends all their descendants.
-    TestAgent,
-    /// Cleans up the folder of LTP tests when its standard input closes.
-    CleanTestFolder,
     /// Runs a built-in load.
     Load,
     /// Runs a command when its standard input closes.

@@ -1,48 +1,125 @@
-//! What client and supervisor send each other.
+//! What the profiler and a supervisor send each other: JSON, a line a message.
 //!
-//! The client writes [`SupervisorOptions`], a JSON line, to the supervisor's standard input, and [`CREATED`] once the folder and
-//! the control group in them exist. The end of the input asks for the command's end. The supervisor answers on
-//! standard output, a JSON line a [`SupervisorMessage`]. A sandboxed built-in load writes its outcome to
-//! the same pipe.
+//! The end of the supervisor's input, because the profiler wants it or is dead, ends the command that runs, and removes
+//! the sandbox.
 
+use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
+use std::time::Duration;
 
+use nix::sys::stat::Mode;
 use serde::{Deserialize, Serialize};
 
-use super::process_tree::Exit;
-use crate::recording::loads::LoadOutcome;
+use super::cgroup::Cgroup;
+use super::folder::{LoadFolder, unused_name};
+use super::{LoadUser, SandboxOptions};
+use crate::recording::loads::{LoadOutcome, TestEnd};
 
-/// The command may start.
-pub(super) const CREATED: &str = "created\n";
-
-/// How to run the command.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct SupervisorOptions {
-    /// Time between SIGTERM and SIGKILL.
-    pub(super) grace_ms: u64,
-    /// User and group that the command runs as.
-    pub(super) user: Option<(u32, u32)>,
-    /// The command's temporary folder, which the supervisor removes at the end.
-    pub(super) temp_folder: Option<PathBuf>,
-    /// The command's control group, which the supervisor removes at the end.
-    pub(super) cgroup: Option<PathBuf>,
-    /// Whether the command writes messages itself. It then ends its own children, so SIGTERM is sent to
-    /// it alone.
-    pub(super) writes_messages: bool,
+/// From the profiler. Each is answered before the next is sent.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Request {
+    /// Make the sandbox; answered by [`SupervisorMessage::Ready`].
+    Create(Sandbox),
+    /// Empty the folder for files; answered by [`SupervisorMessage::Ready`].
+    Refresh,
+    /// Run this once; answered by [`SupervisorMessage::Ended`].
+    Run(CommandRequest),
 }
 
-/// A message to the client. The end of the messages means that all is cleaned up.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// A sandbox by names that nothing has yet. Its supervisor makes it, so that a profiler that is killed at any moment leaves nothing.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(in crate::load) struct Sandbox {
+    /// The user of its commands, if not the caller.
+    pub(super) user: Option<LoadUser>,
+    /// The folder in which they have their `TMPDIR`, and the mode of that.
+    pub(super) folder: Option<(PathBuf, u32)>,
+    pub(super) cgroup: Option<Cgroup>,
+    /// The supervisor of another sandbox makes and removes the control group.
+    pub(super) shares_cgroup: bool,
+    /// Whether mounts of a command end with it.
+    pub(super) private_mounts: bool,
+}
+
+impl Sandbox {
+    /// One as `options` ask for, with files of this mode.
+    ///
+    /// # Errors
+    /// A sentence that says what is missing here, and what to do.
+    pub(in crate::load) fn plan(
+        options: &SandboxOptions,
+        files: Option<Mode>,
+        private_mounts: bool,
+    ) -> Result<Self, String> {
+        let path = || options.parent_folder().join(unused_name("profiler-load-"));
+        Ok(Self {
+            user: options.other_user()?.cloned(),
+            folder: files.map(|mode| (path(), mode.bits())),
+            cgroup: Cgroup::plan(options)?,
+            shares_cgroup: false,
+            private_mounts,
+        })
+    }
+
+    /// One more, with a folder of its own, which has to be closed before this one.
+    pub(in crate::load) fn another(&self) -> Self {
+        let mut other = Self { shares_cgroup: true, ..self.clone() };
+        if let Some((path, _)) = &mut other.folder {
+            path.set_file_name(unused_name("profiler-load-"));
+        }
+        other
+    }
+
+    /// The control group that its supervisor makes and removes.
+    pub(super) fn own_cgroup(&self) -> Option<&Cgroup> {
+        self.cgroup.as_ref().filter(|_| !self.shares_cgroup)
+    }
+
+    /// Removes what a supervisor that was killed has left.
+    pub(super) fn remove(&self) {
+        // What remains can only be removed by hand, and no result depends on it.
+        if let Some(cgroup) = self.own_cgroup() {
+            let _ = cgroup.remove();
+        }
+        if let Some((path, _)) = &self.folder {
+            let _ = LoadFolder::open(path, self.user.as_ref()).and_then(|folder| folder.remove());
+        }
+    }
+}
+
+/// What a command is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::load) enum CommandKind {
+    /// One of the user. Its output goes to standard error: the profiler's standard output is its report.
+    Plain,
+    /// A built-in load, which writes its outcome as a message, and ends its own children when it gets SIGTERM.
+    Builtin,
+    /// A test of LTP in the folder for files, of whose output the end is kept. What it leaves running is killed at once.
+    Test,
+}
+
+/// A command to run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(in crate::load) struct CommandRequest {
+    pub(in crate::load) kind: CommandKind,
+    pub(in crate::load) program: OsString,
+    pub(in crate::load) args: Vec<OsString>,
+    /// Variables to set, in addition to the supervisor's and `TMPDIR`.
+    pub(in crate::load) env: Vec<(String, OsString)>,
+    pub(in crate::load) timeout: Option<Duration>,
+    /// Time between SIGTERM and SIGKILL.
+    pub(in crate::load) grace: Duration,
+}
+
+/// A message to the profiler.
+#[derive(Debug, Serialize, Deserialize)]
 pub(in crate::load) enum SupervisorMessage {
-    /// The command could not be executed: the errno.
-    NotStarted(i32),
-    /// The command ended.
-    Ended(Exit),
-    /// These processes did not end after SIGKILL.
-    Unkillable(Vec<i32>),
-    /// The supervisor itself failed.
-    Error(String),
+    /// The sandbox is there, and its folder for files is empty.
+    Ready,
+    /// It is not; or, at the end, it could not be removed.
+    Failed(String),
+    /// The command and all its descendants have ended.
+    Ended(Ended),
     /// The outcome of a built-in load, by its own process.
     Outcome(Box<LoadOutcome>),
 }
@@ -53,5 +130,31 @@ impl SupervisorMessage {
         let mut out = io::stdout().lock();
         writeln!(out, "{}", serde_json::to_string(self)?)?;
         out.flush()
+    }
+}
+
+/// How a command ended.
+#[derive(Debug, Serialize, Deserialize)]
+pub(in crate::load) struct Ended {
+    pub(in crate::load) end: TestEnd,
+    /// Time from its start to its end, without the clean-up.
+    pub(in crate::load) elapsed: Duration,
+    /// Processes of a test that had to be killed after its end.
+    pub(in crate::load) left_running: u64,
+    /// Processes that did not end after SIGKILL.
+    pub(in crate::load) unkillable: Vec<i32>,
+    /// The end of a test's output.
+    pub(in crate::load) output: String,
+}
+
+impl Ended {
+    /// # Errors
+    /// If processes of `what` did not end after SIGKILL.
+    pub(in crate::load) fn check_killed(&self, what: &str) -> Result<(), String> {
+        if self.unkillable.is_empty() {
+            return Ok(());
+        }
+        let pids: Vec<String> = self.unkillable.iter().map(i32::to_string).collect();
+        Err(format!("processes {} of {what} did not end after SIGKILL", pids.join(", ")))
     }
 }

@@ -1,69 +1,42 @@
-//! The process between the profiler and the command of a load. No descendant of the command outlives the
-//! supervisor, and the supervisor does not outlive the profiler:
-//!
-//! - it is the subreaper of all orphans below it, so even a daemon that left its session stays its
-//!   descendant, and "no child left" means that nothing is left;
-//! - its standard input is a pipe from the profiler, which closes when that dies, be it by SIGKILL.
+//! The process between the profiler and the commands of a load. No descendant of a command outlives the supervisor, and the
+//! supervisor does not outlive the profiler: its standard input is a pipe from the profiler, which closes when that dies, be it by
+//! SIGKILL.
 
-use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read as _};
 use std::os::fd::AsFd;
-use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SigSet, Signal};
+use nix::sys::stat::Mode;
 
-use super::cgroup;
-use super::folder::remove_empty;
-use super::process_tree::{ProcessTree, Subreaper};
-use super::protocol::{CREATED, SupervisorMessage, SupervisorOptions};
-use super::temp_folder::TempFolder;
-use crate::load::syscalls::wait_readable;
+use super::cgroup::Cgroup;
+use super::folder::LoadFolder;
+use super::output::Output;
+use super::processes::{Processes, wait_readable};
+use super::protocol::{CommandKind, CommandRequest, Ended, Request, Sandbox, SupervisorMessage};
+use crate::load::syscalls::Start;
+use crate::recording::loads::TestEnd;
 
-/// The `main` of [`Role::Supervisor`](super::Role::Supervisor): arguments are the command.
-pub(in crate::load) fn main(mut args: impl Iterator<Item = OsString>) -> i32 {
+/// How long descendants of a test may outlive it without counting as left running: the other
+/// processes of a pipeline need a moment.
+const STRAGGLER_GRACE: Duration = Duration::from_millis(100);
+
+/// The `main` of [`Role::Supervisor`](super::Role::Supervisor).
+pub(in crate::load) fn main() -> i32 {
     // First, as it blocks signals: SIGTERM must not end this process before it can remove anything.
-    let subreaper = Subreaper::new();
-    let read_line = || {
-        let mut line = String::new();
-        io::stdin().read_line(&mut line).map(|_| line).unwrap_or_default()
-    };
-    let options = serde_json::from_str(&read_line());
-    let (Ok(options), Some(program)) = (options, args.next()) else { return 2 };
-    let options: SupervisorOptions = options;
-    if read_line() != CREATED {
-        // The profiler died, or could not create all of it. Nobody has used the folder.
-        if let Some(folder) = &options.temp_folder {
-            let _ = remove_empty(folder);
-        }
-        remove_cgroup(&options);
-        return 0;
-    }
-    let user = options.user.map(|(user, _)| user);
-    // Opened before the command can put anything else in its place.
-    let temp_folder = options.temp_folder.clone().map(|path| TempFolder::open(path, user));
-    let result = subreaper.and_then(|subreaper| match start(&options, program, args)? {
-        Some(tree) => supervise(&options, &subreaper, tree),
-        None => Ok(()),
+    let served = Supervisor::new().and_then(|mut supervisor| {
+        let served = supervisor.serve();
+        let cleaned = supervisor.clean_up();
+        served.and(cleaned)
     });
-    // What remains is removed by the profiler, if it still lives.
-    drop(temp_folder);
-    remove_cgroup(&options);
-    match result {
-        Ok(()) => 0,
-        Err(error) => {
-            send(&SupervisorMessage::Error(error.to_string()));
-            1
-        }
-    }
-}
-
-fn remove_cgroup(options: &SupervisorOptions) {
-    if let Some(group) = &options.cgroup {
-        let _ = cgroup::remove(group);
-    }
+    let Err(error) = served else { return 0 };
+    send(&SupervisorMessage::Failed(error.to_string()));
+    1
 }
 
 fn send(message: &SupervisorMessage) {
@@ -71,75 +44,214 @@ fn send(message: &SupervisorMessage) {
     let _ = message.send();
 }
 
-/// Starts the command; `None` if it cannot be executed, which is reported.
-fn start(
-    options: &SupervisorOptions,
-    program: OsString,
-    args: impl Iterator<Item = OsString>,
-) -> io::Result<Option<ProcessTree>> {
-    let mut command = Command::new(program);
-    command.args(args).stdin(Stdio::null());
-    // The profiler's standard output is its report, so the command's goes to standard error.
-    command.stdout(if options.writes_messages {
-        Stdio::inherit()
-    } else {
-        io::stderr().as_fd().try_clone_to_owned()?.into()
-    });
-    if let Some((user, group)) = options.user {
-        command.uid(user).gid(group);
+struct Supervisor {
+    input: File,
+    /// Bytes that are no whole line yet.
+    unread: Vec<u8>,
+    /// The profiler wants the end of all, or is dead.
+    closed: bool,
+    processes: Processes,
+    sandbox: Option<Sandbox>,
+    folder: Option<LoadFolder>,
+}
+
+impl Supervisor {
+    fn new() -> io::Result<Self> {
+        let processes = Processes::new()?;
+        let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+        let (unread, closed) = (Vec::new(), false);
+        Ok(Self { input, unread, closed, processes, sandbox: None, folder: None })
     }
-    if let Some(folder) = &options.temp_folder {
-        command.env("TMPDIR", folder);
+
+    /// Answers requests until there are no more.
+    fn serve(&mut self) -> io::Result<()> {
+        while let Some(line) = self.next_line()? {
+            let done = match serde_json::from_slice(&line)? {
+                Request::Create(sandbox) => self.create(sandbox),
+                Request::Refresh => self.refresh(),
+                Request::Run(command) => {
+                    send(&SupervisorMessage::Ended(self.run(&command)?));
+                    continue;
+                }
+            };
+            send(&done.map_or_else(SupervisorMessage::Failed, |()| SupervisorMessage::Ready));
+        }
+        Ok(())
     }
-    let open =
-        |group: &std::path::PathBuf| File::options().write(true).open(group.join("cgroup.procs"));
-    let group = options.cgroup.as_ref().map(open).transpose()?;
-    let mut blocked = SigSet::empty();
-    if options.writes_messages {
-        // A stop may come before the command can handle it: it must not be killed without a report.
-        blocked.add(Signal::SIGTERM);
+
+    fn next_line(&mut self) -> io::Result<Option<Vec<u8>>> {
+        loop {
+            if let Some(end) = self.unread.iter().position(|&byte| byte == b'\n') {
+                return Ok(Some(self.unread.drain(..=end).collect()));
+            }
+            if self.closed {
+                return Ok(None);
+            }
+            self.wait(None, &mut Output::default())?;
+        }
     }
-    match ProcessTree::start(&mut command, group, blocked) {
-        Ok(tree) => Ok(Some(tree)),
-        Err(error) => {
-            send(&match error.raw_os_error() {
-                Some(errno) => SupervisorMessage::NotStarted(errno),
-                None => SupervisorMessage::Error(error.to_string()),
-            });
-            Ok(None)
+
+    /// Waits for the profiler, a signal or output, at most for `limit`, and reads what there is.
+    fn wait(&mut self, limit: Option<Duration>, output: &mut Output) -> io::Result<()> {
+        let input = self.input.as_fd();
+        let pipe = output.pipe.as_ref().map_or(input, AsFd::as_fd);
+        let [readable, signalled, _] = wait_readable([input, self.processes.as_fd(), pipe], limit)?;
+        output.read()?;
+        if signalled && self.processes.sigterm_received()? {
+            self.closed = true;
+        }
+        if readable {
+            let mut bytes = [0; 4096];
+            match self.input.read(&mut bytes) {
+                Ok(0) => self.closed = true,
+                Ok(count) => self.unread.extend_from_slice(bytes.get(..count).unwrap_or_default()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn create(&mut self, sandbox: Sandbox) -> Result<(), String> {
+        let sandbox = self.sandbox.insert(sandbox);
+        if let Some(cgroup) = sandbox.own_cgroup() {
+            cgroup.create()?;
+        }
+        if sandbox.private_mounts {
+            private_mounts().map_err(|error| format!("mounts of its own: {error}"))?;
+        }
+        if let Some((path, mode)) = &sandbox.folder {
+            let mode = Mode::from_bits_truncate(*mode);
+            let folder = LoadFolder::create(path, mode, sandbox.user.as_ref());
+            let parent = path.parent().unwrap_or(path).display();
+            let failed = |error| format!("a folder for its files in {parent}: {error}");
+            self.folder = Some(folder.map_err(failed)?);
+        }
+        Ok(())
+    }
+
+    fn refresh(&self) -> Result<(), String> {
+        let sandbox = self.sandbox.as_ref().and_then(|sandbox| sandbox.folder.as_ref());
+        let (Some(folder), Some((path, mode))) = (&self.folder, sandbox) else { return Ok(()) };
+        let refreshed = folder.refresh(Mode::from_bits_truncate(*mode));
+        refreshed.map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    /// Removes the sandbox, with all processes.
+    fn clean_up(&mut self) -> io::Result<()> {
+        let killed = self.processes.kill_all().map(drop);
+        let cgroup = self.sandbox.as_ref().and_then(Sandbox::own_cgroup);
+        let ended = killed.and(cgroup.map_or(Ok(()), Cgroup::remove));
+        let Some(folder) = &self.folder else { return ended };
+        let failed = |error: io::Error| {
+            let text = format!("{} could not be removed: {error}", folder.files().display());
+            io::Error::new(error.kind(), text)
+        };
+        folder.remove().map_err(failed).and(ended)
+    }
+
+    /// Runs a command, and ends all its descendants.
+    fn run(&mut self, request: &CommandRequest) -> io::Result<Ended> {
+        let mut output = Output::default();
+        let started = Instant::now();
+        let (end, elapsed) = match self.start(request, &mut output) {
+            Ok(()) => {
+                let end = self.end_of_command(request, started, &mut output)?;
+                (end, started.elapsed())
+            }
+            Err(error) => (TestEnd::NotStarted(why_not_started(request, &error)), Duration::ZERO),
+        };
+        let is_over = matches!(end, TestEnd::Exit(_) | TestEnd::Signal(_));
+        match request.kind {
+            // As LTP's runners.
+            CommandKind::Test if is_over => self.processes.wait_for_all(STRAGGLER_GRACE)?,
+            CommandKind::Test | CommandKind::Plain => {
+                self.processes.terminate_all(request.grace)?;
+            }
+            CommandKind::Builtin => self.processes.terminate_command(request.grace)?,
+        }
+        let ended_before = self.processes.others_ended;
+        let unkillable = self.processes.kill_all()?;
+        let killed = self.processes.others_ended - ended_before + unkillable.len() as u64;
+        let left_running = if is_over { killed } else { 0 };
+        Ok(Ended { end, elapsed, left_running, unkillable, output: output.end()? })
+    }
+
+    fn start(&mut self, request: &CommandRequest, output: &mut Output) -> io::Result<()> {
+        let sandbox = self.sandbox.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
+        let mut command = Command::new(&request.program);
+        command.args(&request.args).stdin(Stdio::null());
+        if let Some(files) = self.folder.as_ref().map(LoadFolder::files) {
+            command.env("TMPDIR", &files);
+            if request.kind == CommandKind::Test {
+                command.env("TMP", &files).env("HOME", &files).current_dir(files);
+            }
+        }
+        command.envs(request.env.iter().map(|(name, value)| (name, value)));
+        let mut blocked = SigSet::empty();
+        match request.kind {
+            CommandKind::Plain => {
+                command.stdout(io::stderr().as_fd().try_clone_to_owned()?);
+            }
+            // A stop may come before it can handle it: it must not be killed without an outcome.
+            CommandKind::Builtin => blocked.add(Signal::SIGTERM),
+            CommandKind::Test => output.connect(&mut command)?,
+        }
+        let start = Start {
+            user: sandbox.user.as_ref().map(|user| (user.uid, user.gid)),
+            cgroup: sandbox.cgroup.as_ref().map(Cgroup::entrance).transpose()?,
+            private_mounts: sandbox.private_mounts,
+            blocked,
+        };
+        self.processes.start(&mut command, start)
+    }
+
+    /// Waits until the command ends, times out or is to be stopped.
+    fn end_of_command(
+        &mut self,
+        request: &CommandRequest,
+        started: Instant,
+        output: &mut Output,
+    ) -> io::Result<TestEnd> {
+        loop {
+            if let Some(end) = self.processes.reap()? {
+                return Ok(end);
+            }
+            if self.closed {
+                return Ok(TestEnd::Stopped);
+            }
+            let left = request.timeout.map(|timeout| timeout.saturating_sub(started.elapsed()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(TestEnd::TimedOut);
+            }
+            self.wait(left, output)?;
         }
     }
 }
 
-/// Waits for the end of the command, of the standard input, or for SIGTERM; then ends what is left.
-fn supervise(
-    options: &SupervisorOptions,
-    subreaper: &Subreaper,
-    mut tree: ProcessTree,
-) -> io::Result<()> {
-    let mut stdin = io::stdin();
-    loop {
-        if let Some(exit) = tree.reap()? {
-            send(&SupervisorMessage::Ended(exit));
-            break;
-        }
-        let [readable, signalled] = wait_readable([stdin.as_fd(), subreaper.as_fd()], None)?;
-        let interrupted = |error: &io::Error| error.kind() == io::ErrorKind::Interrupted;
-        if readable && !stdin.read(&mut [0; 1]).is_err_and(|error| interrupted(&error)) {
-            break;
-        }
-        if signalled && subreaper.sigterm_received()? {
-            break;
-        }
+/// Has mounts of this process stay its own, and its children able to have theirs; mounts of the machine still come here. One that
+/// may not do that may not mount anything either.
+fn private_mounts() -> nix::Result<()> {
+    let none: Option<&str> = None;
+    let slaves = MsFlags::MS_REC | MsFlags::MS_SLAVE;
+    match unshare(CloneFlags::CLONE_NEWNS).and_then(|()| mount(none, "/", none, slaves, none)) {
+        Err(Errno::EPERM | Errno::EACCES) => Ok(()),
+        result => result,
     }
-    let grace = Duration::from_millis(options.grace_ms);
-    let left = if options.writes_messages {
-        tree.end_by_child(grace, subreaper)?
-    } else {
-        tree.end(grace, subreaper)?
+}
+
+/// Why a command could not be executed, and what to do.
+fn why_not_started(request: &CommandRequest, error: &io::Error) -> String {
+    let Some(errno) = error.raw_os_error().map(Errno::from_raw) else { return error.to_string() };
+    let remedy = match errno {
+        Errno::ENOENT if request.program.as_encoded_bytes().contains(&b'/') => {
+            "check the path, and the interpreter in the first line if it is a script"
+        }
+        Errno::ENOENT => "check the spelling and PATH, or give the full path",
+        Errno::EACCES => {
+            "is it executable (chmod +x), and can its folder be searched by the load's user?"
+        }
+        _ => "try the same command in a shell",
     };
-    if !left.is_empty() {
-        send(&SupervisorMessage::Unkillable(left));
-    }
-    Ok(())
+    format!("{} ({errno:?}): {remedy}", errno.desc())
 }

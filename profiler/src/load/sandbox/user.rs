@@ -32,21 +32,10 @@ impl LoadUser {
     }
 }
 
-/// A user that loads cannot run as.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadUser {
-    /// There is no user of that name.
-    #[error("there is no user `{0}` on this machine: see /etc/passwd")]
-    Unknown(String),
-    /// The users of this machine cannot be read.
-    #[error("the user `{0}` cannot be looked up: {1}")]
-    Unreadable(String, String),
-}
-
 impl FromStr for LoadUser {
-    type Err = BadUser;
+    type Err = String;
 
-    fn from_str(name: &str) -> Result<Self, BadUser> {
+    fn from_str(name: &str) -> Result<Self, String> {
         if let Some(user) = local_user(name) {
             return Ok(user);
         }
@@ -54,8 +43,8 @@ impl FromStr for LoadUser {
             Ok(Some(user)) => {
                 Ok(Self { name: user.name, uid: user.uid.as_raw(), gid: user.gid.as_raw() })
             }
-            Ok(None) => Err(BadUser::Unknown(name.to_owned())),
-            Err(errno) => Err(BadUser::Unreadable(name.to_owned(), errno.desc().to_owned())),
+            Ok(None) => Err(format!("there is no user `{name}` on this machine: see /etc/passwd")),
+            Err(errno) => Err(format!("the user `{name}` cannot be looked up: {}", errno.desc())),
         }
     }
 }
