@@ -6,9 +6,9 @@ use super::to_stdout;
 use crate::cli::{Listen, ServeArgs};
 use crate::error::{Failure, exit};
 use crate::kernel::privileges;
+use crate::serve;
 use crate::serve::config::{Config, Module};
 use crate::serve::logs::init_logs;
-use crate::serve::{self, Source};
 use crate::text::plural;
 
 /// See the [command line](ServeArgs).
@@ -16,7 +16,7 @@ use crate::text::plural;
 /// # Errors
 /// If the configuration is wrong, this machine cannot measure, or another daemon runs.
 pub fn run(args: &ServeArgs) -> Result<(), Failure> {
-    let (config, source) = configuration(args)?;
+    let config = configuration(args)?;
     if args.check {
         let count = config.modules.len();
         return to_stdout(&format!(
@@ -26,15 +26,14 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     }
     privileges::check()?;
     super::restore_tracefs();
-    let logs = init_logs(LevelFilter::INFO);
-    let logs = logs.map_err(|error| Failure::new(exit::INTERNAL, error.to_string()))?;
-    Ok(serve::run(config, source, logs)?)
+    init_logs(LevelFilter::INFO)
+        .map_err(|error| Failure::new(exit::INTERNAL, error.to_string()))?;
+    Ok(serve::run(config, args.config.clone())?)
 }
 
-fn configuration(args: &ServeArgs) -> Result<(Config, Source), Failure> {
+fn configuration(args: &ServeArgs) -> Result<Config, Failure> {
     if let Some(file) = &args.config {
-        let config = Config::read(file).map_err(serve::Error::from)?;
-        return Ok((config, Source::File(file.clone())));
+        return Ok(Config::read(file).map_err(serve::Error::from)?);
     }
     let mut config = Config { precision: args.precision, ..Config::default() };
     config.modules.extend(args.module.clone().map(|name| Module {
@@ -50,5 +49,5 @@ fn configuration(args: &ServeArgs) -> Result<(Config, Source), Failure> {
     }
     config.interval = args.interval.unwrap_or(config.interval);
     config.store.max_bytes = args.max_bytes.unwrap_or(config.store.max_bytes);
-    Ok((config, Source::Options))
+    Ok(config)
 }

@@ -97,7 +97,7 @@ impl Precision {
     ///
     /// # Errors
     /// As for [`Self::durations`].
-    pub(super) fn growing_durations(self) -> Result<Durations, hdrhistogram::CreationError> {
+    pub(crate) fn growing_durations(self) -> Result<Durations, hdrhistogram::CreationError> {
         let mut histogram = Histogram::new_with_bounds(LOWEST_NS, 2 * LOWEST_NS, self.digits())?;
         histogram.auto(true);
         Ok(Durations::new(histogram))

@@ -7,37 +7,44 @@ use crate::stats::Durations;
 /// The books of one handler since its probes were attached.
 #[derive(Debug)]
 pub(super) struct Account {
-    /// Calls paired so far.
-    paired: u64,
-    /// Counters at the last drain.
-    now: Books,
-    /// Calls under way at the last drain, and those entered by then.
-    under_way: u64,
-    entered: u64,
-    /// The same three, and paired calls, when the interval began.
-    began: Began,
-    /// Durations left out as doubtful since then.
+    /// At the last drain, and when the interval began.
+    now: Balance,
+    began: Balance,
+    /// Durations left out as doubtful since the interval began.
     doubtful: u64,
     /// Entries that the kernel had skipped at the last two times that [`Account::age`] was called.
     skipped_by: [u64; 2],
 }
 
+/// The books at a drain.
 #[derive(Debug, Clone, Copy)]
-struct Began {
+struct Balance {
+    /// Calls paired so far.
     paired: u64,
     books: Books,
+    /// Calls under way when the drain took the durations, and those entered by then.
     under_way: u64,
     entered: u64,
+}
+
+impl Balance {
+    /// The drain reads its counters a little later than its durations. What had entered by a reading just before it and was not
+    /// gone was under way; a call that entered and left between that reading and the drain makes these too few, in this
+    /// interval and by as many too many in the next one: over all intervals the sum is exact.
+    fn new(paired: u64, books: Books) -> Self {
+        let gone = paired + books.lost + books.backwards;
+        let before = books.entered_before.unwrap_or(books.entries);
+        let under_way = before.min(books.entries).saturating_sub(gone);
+        Self { paired, books, under_way, entered: gone + under_way }
+    }
 }
 
 impl Account {
     /// Begins with the first drain, whose calls count as earlier ones.
     pub(super) fn begin(first: &Drained) -> Self {
-        let (paired, books) = (first.durations.len(), first.books);
-        let [under_way, entered] = at_drain(&books, paired);
-        let began = Began { paired, books, under_way, entered };
-        let skipped_by = [0, books.skipped_entries];
-        Self { paired, now: books, under_way, entered, began, doubtful: 0, skipped_by }
+        let now = Balance::new(first.durations.len(), first.books);
+        let skipped_by = [0, first.books.skipped_entries];
+        Self { now, began: now, doubtful: 0, skipped_by }
     }
 
     /// Takes the next drain, and leaves what is doubtful out of its durations: each drain is final, so that
@@ -47,45 +54,44 @@ impl Account {
     /// was under way in between. So many of the longest are withheld as entries were skipped since
     /// [`Account::age`] was called the last time but one.
     pub(super) fn add(&mut self, drained: &mut Drained) {
-        self.paired += drained.durations.len();
-        self.now = drained.books;
-        [self.under_way, self.entered] = at_drain(&self.now, self.paired);
-        let skipped = self.now.skipped_entries.saturating_sub(self.skipped_by[0]);
-        self.doubtful += drained.durations.withhold(self.now.doubtful.min(skipped));
+        let Drained { durations, books } = drained;
+        self.now = Balance::new(self.now.paired + durations.len(), *books);
+        let skipped = books.skipped_entries.saturating_sub(self.skipped_by[0]);
+        self.doubtful += durations.withhold(books.doubtful.min(skipped));
     }
 
     /// Forgets entries that were skipped before the last call of this.
     pub(super) fn age(&mut self) {
-        self.skipped_by = [self.skipped_by[1], self.now.skipped_entries];
+        self.skipped_by = [self.skipped_by[1], self.now.books.skipped_entries];
     }
 
     /// The last drain was after the probes were off: now the counters themselves have to balance.
     pub(super) fn end(&mut self) {
-        (self.under_way, self.entered) = (self.now.in_flight, self.now.entries);
+        let Balance { books, under_way, entered, .. } = &mut self.now;
+        (*under_way, *entered) = (books.in_flight, books.entries);
     }
 
     /// Calls under way by the last drain.
     pub(super) fn in_flight(&self) -> u64 {
-        self.now.in_flight
+        self.now.books.in_flight
     }
 
     /// Entries that the last drain counted, if it had all these calls: none was under way, and none left between
     /// the drain and the reading of its counters, which is in the next drain.
     pub(super) fn settled_entries(&self) -> Option<u64> {
-        let gone = self.paired + self.now.lost + self.now.backwards;
-        (self.now.entries == gone).then_some(gone)
+        let Balance { paired, books, .. } = &self.now;
+        (books.entries == paired + books.lost + books.backwards).then_some(books.entries)
     }
 
     /// The losses of the interval so far, whose durations are these.
     pub(super) fn losses(&self, durations: &Durations) -> Losses {
-        let (now, before) = (&self.now, &self.began.books);
-        let paired = self.paired - self.began.paired;
-        let since = now.losses_since(before);
+        let (now, began) = (&self.now, &self.began);
+        let since = now.books.losses_since(&began.books);
         Losses {
-            carried_in: self.began.under_way,
-            entries: self.entered.saturating_sub(self.began.entered),
-            exits: paired + since.unpaired_exits + since.backwards,
-            in_flight: self.under_way,
+            carried_in: began.under_way,
+            entries: now.entered.saturating_sub(began.entered),
+            exits: now.paired - began.paired + since.unpaired_exits + since.backwards,
+            in_flight: now.under_way,
             over_range: durations.over_range(),
             doubtful: self.doubtful,
             ..since
@@ -94,22 +100,8 @@ impl Account {
 
     /// Ends the interval with the last drain, and begins the next there.
     pub(super) fn close(&mut self) {
-        let Self { paired, now, under_way, entered, .. } = *self;
-        self.began = Began { paired, books: now, under_way, entered };
-        self.doubtful = 0;
+        (self.began, self.doubtful) = (self.now, 0);
     }
-}
-
-/// Calls under way when a drain took the durations, and those entered by then.
-///
-/// The drain reads its counters a little later. What had entered by a reading just before it and was not gone
-/// was under way; a call that entered and left between that reading and the drain makes these too few, in this
-/// interval and by as many too many in the next one: over all intervals the sum is exact.
-fn at_drain(books: &Books, paired: u64) -> [u64; 2] {
-    let gone = paired + books.lost + books.backwards;
-    let before = books.entered_before.unwrap_or(books.entries);
-    let under_way = before.min(books.entries).saturating_sub(gone);
-    [under_way, gone + under_way]
 }
 
 #[cfg(test)]

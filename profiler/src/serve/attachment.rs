@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
@@ -11,11 +12,10 @@ use super::account::Account;
 use super::budget::{Action, Budget};
 use super::config;
 use super::coverage::{Coverage, partly};
-use super::logs::ALWAYS;
-use super::state::{Build, NotMeasured};
+use super::state::{Build, HandlerSum, NotMeasured};
 use crate::kernel::host::HostFacts;
 use crate::kernel::module::{self, ModuleFacts};
-use crate::kernel::target::{KernelFiles, LeftOut};
+use crate::kernel::target::{KernelFiles, LeftOut, Target};
 use crate::probe::{self, Drained, Precision, ProbeError, Probes, Session};
 use crate::recording::measure::{HandlerMeasure, Losses};
 use crate::recording::unlike::{Difference, Use, differences};
@@ -27,11 +27,9 @@ use crate::text::{listed, plural};
 /// For so long a call may be under way whose entry was skipped: see [`Account::add`].
 const AGE: Duration = Duration::from_secs(9);
 
-/// Shortest time over which calls per second are found.
+/// Shortest time over which calls per second are found to be shown, and to be decided by.
 const SHORTEST_RATE: Duration = Duration::from_millis(500);
-
-/// Shortest time that a rate is known by.
-const SHORTEST: Duration = Duration::from_secs(5);
+const SHORTEST_DECISION: Duration = Duration::from_secs(5);
 
 /// A wall clock that went this much further or less than the monotonic one was stepped.
 const STEP: SignedDuration = SignedDuration::from_secs(1);
@@ -45,17 +43,17 @@ pub(super) struct Attachment {
     host: HostFacts,
     precision: Precision,
     handlers: Vec<Handler>,
+    /// What cannot be measured: functions that globs match, too.
     left_out: Vec<LeftOut>,
     not_measured: BTreeMap<String, NotMeasured>,
+    is_detached: bool,
     /// When the interval began, by both clocks.
     started: Timestamp,
     began: Instant,
     /// Until when calls were counted.
     until: Instant,
-    /// Length of the build's intervals before, in nanoseconds.
-    window_ns: u64,
-    /// How much of it each handler had probes, by name.
-    covered_ns: BTreeMap<String, u64>,
+    /// Until when that was added to the sum of the build.
+    added: Instant,
     /// When skipped entries were forgotten the last time.
     aged: Instant,
     /// Until when the budget was decided.
@@ -66,57 +64,19 @@ pub(super) struct Attachment {
 
 /// One handler.
 struct Handler {
+    name: String,
     /// Of the interval so far.
     measure: HandlerMeasure,
     account: Account,
-    /// Losses of the build's intervals before, and those published.
+    /// When it had probes.
+    coverage: Coverage,
+    /// Its index among those of the build, and the losses of the build's intervals before.
+    sum: usize,
     before: Losses,
-    shown: Losses,
-    calls_per_s: f64,
-    /// Calls since that was found.
+    /// Calls since they were shown as a rate.
     unrated: u64,
     /// Calls since the budget was decided.
     undecided: u64,
-    /// When it had probes.
-    coverage: Coverage,
-}
-
-/// What a drain changed of the recording of a build.
-#[derive(Debug, Default)]
-pub(super) struct Change {
-    /// The handlers that changed, as they are now.
-    handlers: Vec<HandlerRecording>,
-    in_flight: BTreeMap<String, u64>,
-    not_measured: BTreeMap<String, NotMeasured>,
-    left_out: Vec<LeftOut>,
-    window_ns: u64,
-    covered_ns: BTreeMap<String, u64>,
-}
-
-impl Change {
-    pub(super) fn apply(self, build: &mut Build) {
-        for new in self.handlers {
-            let known = build.recording.handlers.iter_mut().find(|known| known.name == new.name);
-            if let Some(known) = known {
-                *known = new;
-            }
-        }
-        build.in_flight = self.in_flight;
-        build.not_measured = self.not_measured;
-        build.last = build.last.max(Timestamp::now());
-        let recording = &mut build.recording;
-        recording.window_ns = self.window_ns;
-        let names = || recording.handlers.iter().map(|handler| handler.name.as_str());
-        let warning = partly(names(), &self.covered_ns, self.window_ns);
-        // One that was measured before it was shed has its figures.
-        let left_out = self.left_out.into_iter();
-        let left_out = left_out
-            .filter(|left| left.reason != SHED || names().all(|name| name != left.name))
-            .collect();
-        recording.left_out = left_out;
-        recording.warnings = warning.map(WarningRecord::from).into_iter().collect();
-        build.covered_ns = self.covered_ns;
-    }
 }
 
 impl Attachment {
@@ -132,33 +92,26 @@ impl Attachment {
         host: &HostFacts,
         known: Option<&(String, Budget)>,
     ) -> Result<Self, String> {
-        let name = Some(config.name.as_str());
         let facts = module::collect(&config.name).map_err(|error| error.to_string())?;
+        let name = Some(config.name.as_str());
         let found = KernelFiles::default().resolve_present(name, &config.handlers);
         let mut found = found.map_err(|error| error.to_string())?;
-        if let (true, Some(left)) = (found.targets.is_empty(), found.left_out.first()) {
-            return Err(format!(
-                "none of its handlers can be measured: {}: {}",
-                left.name, left.reason
-            ));
+        if let (true, Some(LeftOut { name, reason, .. })) =
+            (found.targets.is_empty(), found.left_out.first())
+        {
+            return Err(format!("none of its handlers can be measured: {name}: {reason}"));
         }
-        let shed = known.filter(|(id, _)| id == build_id(&facts)).map(|(_, budget)| budget.shed());
-        let mut shed: HashSet<String> = shed.into_iter().flatten().map(str::to_owned).collect();
+        let known = known.filter(|(id, _)| id == build_id(&facts));
+        let shed = known.into_iter().flat_map(|(_, budget)| budget.shed());
+        let mut shed: HashSet<String> = shed.map(str::to_owned).collect();
         if found.targets.iter().all(|target| shed.contains(&target.label())) {
             // Retry all handlers; the back-off still doubles.
             shed.clear();
         }
         found.targets.retain(|target| !shed.contains(&target.label()));
-        let mut not_measured: Vec<LeftOut> = found.left_out.clone();
-        // Of what globs match, functions that cannot have a probe are nobody's wish.
-        not_measured.retain(|left| config.handlers.contains(&left.name));
-        let named =
-            found.targets.iter().filter(|target| !target.by_glob).map(|target| target.label());
-        let named: HashSet<String> = named.collect();
-        for target in &mut found.targets {
-            // One that no backend can measure is left out, whoever named it.
-            target.by_glob = true;
-        }
+        let by_glob: Vec<bool> = found.targets.iter().map(|target| target.by_glob).collect();
+        // One that no backend can measure is left out, also if it was named.
+        found.targets.iter_mut().for_each(|target| target.by_glob = true);
         let options = probe::Options {
             precision,
             backend: config.backend,
@@ -166,22 +119,25 @@ impl Attachment {
             ..probe::Options::default()
         };
         let probes = Probes::attach(&found.targets, options).map_err(|error| error.to_string())?;
-        for fell_back in probes.fell_back() {
-            let probe::FellBack { handler, backend, reason } = fell_back;
+        for probe::FellBack { handler, backend, reason } in probes.fell_back() {
             info!("handler {handler} of {} is measured by {backend}: {reason}", config.name);
         }
-        not_measured.extend_from_slice(probes.left_out());
+        // Functions that a glob matches and that cannot have a probe are in no list of missing handlers.
+        let is_wanted = |left: &&LeftOut| config.handlers.contains(&left.name);
+        let missing = found.left_out.iter().filter(is_wanted).chain(probes.left_out());
+        let missing =
+            missing.map(|left| (left.name.clone(), NotMeasured::Missing(left.reason.clone())));
+        let shed = shed.into_iter().map(|name| (name, NotMeasured::Shed));
+        let not_measured = missing.chain(shed).collect();
         let left_out = [&found.left_out[..], probes.left_out()].concat();
-        let mut attachment = Self::begin(Box::new(probes), load, precision, facts, host)
-            .map_err(|error| error.to_string())?;
+        let begun = Self::begin(Box::new(probes), load, precision, facts, host);
+        let mut attachment = begun.map_err(|error| error.to_string())?;
+        (attachment.not_measured, attachment.left_out) = (not_measured, left_out);
         for handler in &mut attachment.handlers {
-            handler.measure.target.by_glob = !named.contains(&handler.measure.target.label());
+            let at = found.targets.iter().position(|target| target.label() == handler.name);
+            handler.measure.target.by_glob = at.is_none_or(|at| by_glob[at]);
         }
-        let missing = |left: LeftOut| (left.name, NotMeasured::Missing(left.reason));
-        attachment.not_measured = not_measured.into_iter().map(missing).collect();
-        attachment.not_measured.extend(shed.into_iter().map(|name| (name, NotMeasured::Shed)));
-        attachment.left_out = left_out;
-        attachment.say();
+        attachment.log_begin();
         Ok(attachment)
     }
 
@@ -199,26 +155,20 @@ impl Attachment {
         // Exits of calls that had entered before the probes were there.
         let first = session.drain()?;
         let began = session.drained_until().unwrap_or_else(Instant::now);
-        let handler = |((target, backend), drained): ((_, _), &Drained)| {
-            let durations = precision.durations().map_err(adding)?;
-            let losses = Losses::default();
-            let target: &crate::kernel::target::Target = target;
-            let (target, backend) = (target.clone(), Some(backend));
-            let measure = HandlerMeasure { target, backend, durations, losses };
-            let account = Account::begin(drained);
+        let targets = session.targets().into_iter().zip(session.backends());
+        let handlers = targets.zip(&first).map(|((target, backend), first)| {
             Ok(Handler {
-                measure,
-                account,
-                before: losses,
-                shown: losses,
-                calls_per_s: 0.0,
+                name: target.label(),
+                measure: empty_measure(target, backend, precision)?,
+                account: Account::begin(first),
+                coverage: Coverage::begin(began),
+                sum: 0,
+                before: Losses::default(),
                 unrated: 0,
                 undecided: 0,
-                coverage: Coverage::begin(began),
             })
-        };
-        let all = session.targets().into_iter().zip(session.backends()).zip(&first);
-        let handlers = all.map(handler).collect::<Result<_, ProbeError>>()?;
+        });
+        let handlers = handlers.collect::<Result<_, ProbeError>>()?;
         Ok(Self {
             session,
             load,
@@ -228,18 +178,18 @@ impl Attachment {
             handlers,
             left_out: Vec::new(),
             not_measured: BTreeMap::new(),
+            is_detached: false,
             started: Timestamp::now(),
             began,
             until: began,
-            window_ns: 0,
-            covered_ns: BTreeMap::new(),
+            added: began,
             aged: began,
             decided: began,
             rated: began,
         })
     }
 
-    fn say(&self) {
+    fn log_begin(&self) {
         let count = self.handlers.len();
         let name = &self.facts.name;
         let in_use = match self.backends().any(Backend::holds_module) {
@@ -250,15 +200,14 @@ impl Attachment {
             false => String::new(),
         };
         info!(
-            target: ALWAYS,
             "measuring {count} handler{} of module {name} (build {}), with {} KiB of kernel memory{in_use}",
             plural(count),
             self.build_id(),
             self.kernel_memory_bytes() / 1024,
         );
-        for (name, why) in &self.not_measured {
+        for (handler, why) in &self.not_measured {
             if let NotMeasured::Missing(why) = why {
-                warn!("handler {name} of module {} is not measured: {why}", self.facts.name);
+                warn!("handler {handler} of module {name} is not measured: {why}");
             }
         }
     }
@@ -275,7 +224,7 @@ impl Attachment {
 
     /// The handlers, in words.
     pub(super) fn names(&self) -> Vec<String> {
-        self.handlers.iter().map(|handler| handler.measure.target.label()).collect()
+        self.handlers.iter().map(|handler| handler.name.clone()).collect()
     }
 
     pub(super) fn kernel_memory_bytes(&self) -> u64 {
@@ -287,10 +236,9 @@ impl Attachment {
         self.handlers.iter().filter_map(|handler| handler.measure.backend)
     }
 
-    /// Calls a second of each handler that has probes, by the last drain.
-    pub(super) fn rates(&self) -> impl Iterator<Item = (String, f64)> + '_ {
-        let measured = self.handlers.iter().filter(|handler| handler.coverage.is_on());
-        measured.map(|handler| (handler.measure.target.label(), handler.calls_per_s))
+    /// Handlers that have probes.
+    pub(super) fn measured(&self) -> usize {
+        self.handlers.iter().filter(|handler| handler.coverage.is_on()).count()
     }
 
     /// Handlers of the build that are shed.
@@ -301,14 +249,14 @@ impl Attachment {
     /// Calls a second of each handler that has probes since this was asked before; `None` if that is too short a time.
     pub(super) fn rates_to_decide(&mut self) -> Option<Vec<(String, f64)>> {
         let time = self.until.saturating_duration_since(self.decided);
-        if time < SHORTEST {
+        if time < SHORTEST_DECISION {
             return None;
         }
         self.decided = self.until;
         let rates = self.handlers.iter_mut().filter_map(|handler| {
             let calls = std::mem::take(&mut handler.undecided);
             let rate = calls as f64 / time.as_secs_f64();
-            handler.coverage.is_on().then(|| (handler.measure.target.label(), rate))
+            handler.coverage.is_on().then(|| (handler.name.clone(), rate))
         });
         Some(rates.collect())
     }
@@ -318,81 +266,68 @@ impl Attachment {
     /// # Errors
     /// When the kernel refuses.
     pub(super) fn carry_out(&mut self, action: &Action, at: Instant) -> Result<bool, ProbeError> {
-        let (name, is_shed) = match action {
-            Action::Shed(name, _) => (name, true),
-            Action::TakeUp(name) => (name, false),
-        };
-        let mut handlers = self.handlers.iter_mut().enumerate();
-        let Some((place, handler)) =
-            handlers.find(|(_, handler)| handler.measure.target.label() == *name)
-        else {
-            return Ok(false);
-        };
-        let is_done = match is_shed {
-            true => self.session.pause(place)?,
-            false => self.session.resume(place)?,
-        };
-        if is_done {
-            match is_shed {
-                true => {
-                    handler.coverage.off(at);
-                    self.not_measured.insert(name.clone(), NotMeasured::Shed);
-                }
-                false => {
-                    handler.coverage.on(at);
-                    self.not_measured.remove(name);
-                }
+        let (Action::Shed(name, _) | Action::TakeUp(name)) = action;
+        let index = self.handlers.iter().position(|handler| handler.name == *name);
+        let Some(index) = index else { return Ok(false) };
+        let coverage = &mut self.handlers[index].coverage;
+        match action {
+            Action::Shed(..) if self.session.pause(index)? => {
+                coverage.off(at);
+                self.not_measured.insert(name.clone(), NotMeasured::Shed);
             }
+            Action::TakeUp(_) if self.session.resume(index)? => {
+                coverage.on(at);
+                self.not_measured.remove(name);
+            }
+            _ => return Ok(false),
         }
-        Ok(is_done)
+        Ok(true)
     }
 
     /// In what it is measured in another way than `build` was: figures add up only if there is nothing.
     ///
     /// # Errors
-    /// Never for histograms of one precision; the library's own check is passed on.
+    /// If a bucket has more calls than the format can hold.
     pub(super) fn unlike(&self, build: &Build) -> Result<Vec<Difference>, ProbeError> {
-        let handlers = self.handlers.iter();
-        let handlers = handlers.map(|handler| HandlerRecording::from_measure(&handler.measure));
-        let handlers = handlers.collect::<Result<Vec<_>, _>>().map_err(adding)?;
-        let now = self.recording(self.started, Duration::from_nanos(1), handlers);
-        Ok(differences(&build.recording, &now, Use::Merge))
+        let now = self.recording(Duration::from_nanos(1), self.stored()?);
+        Ok(differences(&build.recording().map_err(adding)?, &now, Use::Merge))
     }
 
-    /// The build that it goes on with: what was measured `before`, or nothing so far.
+    /// The build that it adds to from now on: what was measured `before`, or nothing so far.
     ///
     /// # Errors
     /// Never for histograms of one precision; the library's own check is passed on.
-    pub(super) fn build(&mut self, before: Option<&Build>) -> Result<Build, ProbeError> {
-        let mut recording = match before {
-            Some(before) => before.recording.clone(),
-            None => self.recording(self.started, Duration::from_nanos(1), Vec::new()),
-        };
-        self.window_ns = before.map_or(0, |before| before.recording.window_ns);
-        self.covered_ns = before.map(|before| before.covered_ns.clone()).unwrap_or_default();
-        for handler in &mut self.handlers {
-            let name = handler.measure.target.label();
-            match recording.handlers.iter().find(|known| known.name == name) {
-                Some(known) => (handler.before, handler.shown) = (known.losses, known.losses),
-                None => recording
-                    .handlers
-                    .push(HandlerRecording::from_measure(&handler.measure).map_err(adding)?),
-            }
-        }
-        let (left_out, covered_ns) = (self.left_out(), self.covered_ns.clone());
-        let is_known = |name: &str| recording.handlers.iter().any(|known| known.name == name);
-        let unknown = |left: &LeftOut| left.reason != SHED || !is_known(&left.name);
-        recording.left_out = left_out.into_iter().filter(unknown).collect();
-        Ok(Build {
+    pub(super) fn build(&mut self, before: Option<Build>) -> Result<Build, ProbeError> {
+        let mut build = before.unwrap_or_else(|| Build {
             module: self.facts.name.clone(),
             id: self.build_id().to_owned(),
             last: Timestamp::now(),
-            recording,
-            not_measured: self.not_measured.clone(),
-            covered_ns,
+            frame: self.recording(Duration::ZERO, Vec::new()),
+            handlers: Vec::new(),
+            not_measured: BTreeMap::new(),
+            is_attached: false,
             budget_enforced: None,
-            in_flight: BTreeMap::new(),
-        })
+        });
+        build.is_attached = true;
+        for handler in &mut self.handlers {
+            let known = build.handlers.iter().position(|sum| sum.name == handler.name);
+            handler.sum = known.unwrap_or(build.handlers.len());
+            if known.is_none() {
+                let durations = self.precision.growing_durations().map_err(adding)?;
+                let sum = HandlerMeasure { durations, ..handler.measure.clone() };
+                build.handlers.push(HandlerSum::new(sum));
+            }
+            handler.before = build.handlers[handler.sum].measure.losses;
+            build.handlers[handler.sum].calls_per_s = Some(0.0);
+        }
+        self.describe(&mut build);
+        Ok(build)
+    }
+
+    /// What of the build is not measured, and why.
+    fn describe(&self, build: &mut Build) {
+        build.not_measured = self.not_measured.clone();
+        build.frame.left_out = self.left_out();
     }
 
     /// Whether no call began since the last drain, which had all before: then there is nothing to drain.
@@ -403,98 +338,75 @@ impl Attachment {
             && self.session.entries().is_ok_and(|entries| entries == known)
     }
 
-    /// Takes what was measured since the last time: what it changes of the build's `recording`. `fully` looks also
-    /// at what the kernel skipped where no call began.
+    /// Takes what was measured since the last time from the kernel, to be [added](Self::add); nothing where no call began.
+    /// `fully` looks also at what the kernel skipped there.
     ///
     /// # Errors
     /// If the kernel's maps cannot be read; the next time has what this one lacks.
-    pub(super) fn drain(
-        &mut self,
-        recording: &Recording,
-        fully: bool,
-    ) -> Result<Change, ProbeError> {
+    pub(super) fn drain(&mut self, fully: bool) -> Result<Vec<Drained>, ProbeError> {
         let now = Instant::now();
         if !fully && self.is_idle() {
             self.until = now;
-            self.rate(now);
-            return Ok(self.change());
+            return Ok(Vec::new());
         }
         let drained = self.session.drain()?;
+        self.counted();
+        Ok(drained)
+    }
+
+    fn counted(&mut self) {
         let until = self.session.drained_until().unwrap_or_else(Instant::now);
-        self.add(drained, until, recording, false)
+        self.until = self.until.max(until);
     }
 
-    /// Calls per second until now, unless that is too short a time to extrapolate a rate.
-    fn rate(&mut self, until: Instant) {
-        let time = until.saturating_duration_since(self.rated);
-        if time < SHORTEST_RATE {
-            return;
-        }
-        self.rated = until;
-        for handler in &mut self.handlers {
-            let calls = std::mem::take(&mut handler.unrated);
-            handler.calls_per_s = calls as f64 / time.as_secs_f64();
-        }
-    }
-
-    fn add(
+    /// Adds what was drained, and the time that passed, to the interval and to the sum of the build.
+    ///
+    /// # Errors
+    /// Never for histograms of one precision; the library's own check is passed on.
+    pub(super) fn add(
         &mut self,
         drained: Vec<Drained>,
-        until: Instant,
-        recording: &Recording,
-        is_last: bool,
-    ) -> Result<Change, ProbeError> {
-        self.until = self.until.max(until);
-        let ages = until.saturating_duration_since(self.aged) >= AGE;
+        build: &mut Build,
+    ) -> Result<(), ProbeError> {
+        let ages = !drained.is_empty() && self.until.saturating_duration_since(self.aged) >= AGE;
         if ages {
-            self.aged = until;
+            self.aged = self.until;
         }
-        let mut change = self.change();
         for (handler, mut drained) in self.handlers.iter_mut().zip(drained) {
-            handler.unrated += drained.durations.len();
-            handler.undecided += drained.durations.len();
-            handler.account.add(&mut drained);
-            if is_last {
-                handler.account.end();
-            }
+            let sum = &mut build.handlers[handler.sum];
+            handler.add(&mut drained, sum, self.is_detached).map_err(adding)?;
             if ages {
                 handler.account.age();
             }
-            handler.measure.durations.add(&drained.durations).map_err(adding)?;
-            change.handlers.extend(handler.sum(&drained, recording)?);
-            change.in_flight.insert(handler.measure.target.label(), handler.account.in_flight());
         }
-        self.rate(until);
-        Ok(change)
-    }
-
-    /// Nothing but the time that passed.
-    fn change(&self) -> Change {
-        let open = nanoseconds(self.until.saturating_duration_since(self.began));
-        let mut covered_ns = self.covered_ns.clone();
-        for handler in &self.handlers {
-            let of = covered_ns.entry(handler.measure.target.label()).or_default();
-            *of = of.saturating_add(handler.coverage.until(self.until).min(open));
+        let time = self.until.saturating_duration_since(self.rated);
+        let is_rated = time >= SHORTEST_RATE;
+        for handler in &mut self.handlers {
+            let sum = &mut build.handlers[handler.sum];
+            sum.covered_ns += handler.coverage.advance(self.until);
+            if is_rated {
+                let rate = std::mem::take(&mut handler.unrated) as f64 / time.as_secs_f64();
+                sum.calls_per_s = handler.coverage.is_on().then_some(rate);
+            }
         }
-        Change {
-            not_measured: self.not_measured.clone(),
-            left_out: self.left_out(),
-            window_ns: self.window_ns.saturating_add(open).max(1),
-            covered_ns,
-            ..Change::default()
+        if is_rated {
+            self.rated = self.until;
         }
+        build.frame.window_ns += nanoseconds(self.until.saturating_duration_since(self.added));
+        self.added = self.until;
+        build.last = build.last.max(Timestamp::now());
+        self.describe(build);
+        Ok(())
     }
 
     /// Ends the interval with the last drain and begins the next there: a recording of it.
     ///
     /// # Errors
-    /// Never for histograms of one precision; the library's own check is passed on.
+    /// If a bucket has more calls than the format can hold.
     pub(super) fn close(&mut self) -> Result<Recording, ProbeError> {
-        let (recording, length) = self.open_interval()?;
+        let interval = self.interval()?;
         for handler in &mut self.handlers {
-            let covered = handler.coverage.close(self.until).min(recording.window_ns);
-            let of = self.covered_ns.entry(handler.measure.target.label()).or_default();
-            *of = of.saturating_add(covered);
+            handler.coverage.interval_ns = 0;
             // Cannot overflow u64 in practice.
             let sum = handler.before.checked_add(&handler.measure.losses);
             handler.before = sum.unwrap_or(handler.before);
@@ -502,10 +414,9 @@ impl Attachment {
             handler.account.close();
             handler.measure.losses = Losses::default();
         }
-        self.window_ns = self.window_ns.saturating_add(recording.window_ns);
         let ended =
             Timestamp::now() - SignedDuration::try_from(self.until.elapsed()).unwrap_or_default();
-        if let Some(stepped) = stepped(self.started, ended, length) {
+        if let Some(stepped) = stepped(self.started, ended, self.length()) {
             warn!(
                 "the wall clock was stepped by {stepped:#} during an interval of {}: its length is right, its \
                  start is as the clock was then",
@@ -513,48 +424,44 @@ impl Attachment {
             );
         }
         (self.started, self.began) = (ended, self.until);
-        Ok(recording)
+        Ok(interval)
     }
 
-    /// The interval until now with its warnings, and its length.
-    fn open_interval(&mut self) -> Result<(Recording, Duration), ProbeError> {
-        let length = self.until.saturating_duration_since(self.began).max(Duration::from_nanos(1));
-        let mut recording = self.interval(length)?;
+    fn length(&self) -> Duration {
+        self.until.saturating_duration_since(self.began).max(Duration::from_nanos(1))
+    }
+
+    /// The interval so far as a recording, with its warnings: handlers that had no probes in it are left out.
+    ///
+    /// # Errors
+    /// If a bucket has more calls than the format can hold.
+    pub(super) fn interval(&self) -> Result<Recording, ProbeError> {
+        let (mut recordings, mut covered, mut never) = (Vec::new(), Vec::new(), Vec::new());
+        for (handler, stored) in self.handlers.iter().zip(self.stored()?) {
+            let Coverage { interval_ns, .. } = handler.coverage;
+            if interval_ns == 0 && !handler.coverage.is_on() && stored.is_idle() {
+                never.push(self.shed_one(&handler.name));
+            } else {
+                covered.push((handler.name.as_str(), interval_ns));
+                recordings.push(stored);
+            }
+        }
+        let mut interval = self.recording(self.length(), recordings);
+        interval.left_out.extend(never);
+        let warning = partly(covered.into_iter(), interval.window_ns);
+        interval.warnings.extend(warning.map(WarningRecord::from));
         if let Ok(Some((handler, prog_id))) = self.session.foreign_program() {
             let warning = Warning::Shared(Handlers(vec![handler]), prog_id);
             warn!("{warning}");
-            recording.warnings.push(warning.into());
+            interval.warnings.push(warning.into());
         }
-        recording.warn();
-        Ok((recording, length))
-    }
-
-    /// The interval of this length as a recording: handlers that had no probes in it are left out.
-    fn interval(&self, length: Duration) -> Result<Recording, ProbeError> {
-        let (mut profiles, mut never) = (Vec::with_capacity(self.handlers.len()), Vec::new());
-        let mut covered_ns = BTreeMap::new();
-        for handler in &self.handlers {
-            let profile = HandlerRecording::from_measure(&handler.measure).map_err(adding)?;
-            let covered = handler.coverage.until(self.until);
-            if covered == 0 && !handler.coverage.is_on() && profile.is_idle() {
-                never.push(self.shed_one(&profile.name));
-            } else {
-                covered_ns.insert(profile.name.clone(), covered);
-                profiles.push(profile);
-            }
-        }
-        let mut recording = self.recording(self.started, length, profiles);
-        recording.left_out.extend(never);
-        let names = covered_ns.keys().map(String::as_str);
-        let warning = partly(names, &covered_ns, recording.window_ns);
-        recording.warnings.extend(warning.map(WarningRecord::from));
-        Ok(recording)
+        interval.warn();
+        Ok(interval)
     }
 
     /// What it could not measure, and what was shed when it attached.
     fn left_out(&self) -> Vec<LeftOut> {
-        let has_handler =
-            |name: &str| self.handlers.iter().any(|handler| handler.measure.target.label() == name);
+        let has_handler = |name: &str| self.handlers.iter().any(|handler| handler.name == name);
         let shed = self.not_measured.iter().filter(|(_, why)| **why == NotMeasured::Shed);
         let shed = shed.filter(|(name, _)| !has_handler(name)).map(|(name, _)| self.shed_one(name));
         self.left_out.iter().cloned().chain(shed).collect()
@@ -565,30 +472,13 @@ impl Attachment {
         LeftOut { name: name.to_owned(), module, reason: SHED.to_owned() }
     }
 
-    /// The interval so far, which goes on; with what it changes of the build's `recording`.
-    ///
-    /// # Errors
-    /// If the kernel's maps cannot be read.
-    pub(super) fn so_far(
-        &mut self,
-        recording: &Recording,
-    ) -> Result<(Change, Recording), ProbeError> {
-        let change = self.drain(recording, true)?;
-        let (interval, _) = self.open_interval()?;
-        Ok((change, interval))
-    }
-
-    /// Takes the probes off: the last change of the build's `recording`, the last interval, and whether its last calls are
-    /// lost.
+    /// Takes the probes off, and what was measured last, to be [added](Self::add); a warning if the last calls are lost.
     ///
     /// # Errors
     /// If the kernel's maps cannot be read any more.
-    pub(super) fn end(
-        mut self,
-        recording: &Recording,
-    ) -> Result<(Change, Recording, bool), ProbeError> {
-        let count = self.handlers.len();
+    pub(super) fn detach(&mut self) -> Result<(Vec<Drained>, Option<Warning>), ProbeError> {
         self.session.detach();
+        self.is_detached = true;
         let (drained, lost) = match self.session.drain() {
             Ok(drained) => (drained, None),
             Err(error) => {
@@ -596,27 +486,21 @@ impl Attachment {
                 (self.session.undelivered()?, Some(Warning::EndedByError(error.to_string())))
             }
         };
-        let until = self.session.drained_until().unwrap_or_else(Instant::now);
-        let mut change = self.add(drained, until, recording, true)?;
-        change.in_flight.clear();
-        let mut interval = self.close()?;
-        let is_lost = lost.is_some();
-        interval.warnings.extend(lost.map(WarningRecord::from));
-        info!(
-            target: ALWAYS,
-            "no probes on the {count} handlers of module {}: {}",
-            self.facts.name,
-            listed(&self.names())
-        );
-        Ok((change, interval, is_lost))
+        self.counted();
+        let names = self.names();
+        let (count, names) = (names.len(), listed(&names));
+        info!("no probes on the {count} handlers of module {}: {names}", self.facts.name);
+        Ok((drained, lost))
     }
 
-    fn recording(
-        &self,
-        started: Timestamp,
-        length: Duration,
-        handlers: Vec<HandlerRecording>,
-    ) -> Recording {
+    /// The handlers of the interval so far.
+    fn stored(&self) -> Result<Vec<HandlerRecording>, ProbeError> {
+        let handlers = self.handlers.iter();
+        let handlers = handlers.map(|handler| HandlerRecording::from_measure(&handler.measure));
+        handlers.collect::<Result<_, _>>().map_err(adding)
+    }
+
+    fn recording(&self, length: Duration, handlers: Vec<HandlerRecording>) -> Recording {
         let histogram = HistogramLayout {
             kernel_memory_bytes: self.kernel_memory_bytes(),
             direct: self.session.is_direct(),
@@ -628,37 +512,47 @@ impl Attachment {
             modules: vec![self.facts.clone()],
             handlers,
             left_out: self.left_out(),
-            ..Recording::new(started, Clock::Wall, Meter::default(), histogram)
+            ..Recording::new(self.started, Clock::Wall, Meter::default(), histogram)
         }
     }
 }
 
 impl Handler {
-    /// The handler in the sum of its build after `drained`; `None` if nothing changed.
-    fn sum(
+    /// Adds what was drained to its interval and to its sum.
+    fn add(
         &mut self,
-        drained: &Drained,
-        recording: &Recording,
-    ) -> Result<Option<HandlerRecording>, ProbeError> {
-        self.measure.losses = self.account.losses(&self.measure.durations);
-        let losses = self.before.checked_add(&self.measure.losses).unwrap_or(self.shown);
-        let name = self.measure.target.label();
-        let known = recording.handlers.iter().find(|known| known.name == name);
-        let Some(known) = known.filter(|_| !drained.durations.is_empty() || losses != self.shown)
-        else {
-            return Ok(None);
-        };
-        self.shown = losses;
-        if drained.durations.is_empty() {
-            return Ok(Some(HandlerRecording { losses, ..known.clone() }));
+        drained: &mut Drained,
+        sum: &mut HandlerSum,
+        is_last: bool,
+    ) -> Result<(), hdrhistogram::AdditionError> {
+        self.unrated += drained.durations.len();
+        self.undecided += drained.durations.len();
+        self.account.add(drained);
+        if is_last {
+            self.account.end();
         }
-        let mut durations = known.durations(&recording.histogram).map_err(adding)?;
-        durations.add(&drained.durations).map_err(adding)?;
-        let HandlerMeasure { target, backend, .. } = &self.measure;
-        let (target, backend) = (target.clone(), *backend);
-        let sum = HandlerMeasure { target, backend, durations, losses };
-        HandlerRecording::from_measure(&sum).map(Some).map_err(adding)
+        self.measure.durations.add(&drained.durations)?;
+        self.measure.losses = self.account.losses(&self.measure.durations);
+        sum.in_flight = self.account.in_flight();
+        let losses = self.before.checked_add(&self.measure.losses);
+        let losses = losses.unwrap_or(sum.measure.losses);
+        if drained.durations.is_empty() && losses == sum.measure.losses {
+            return Ok(());
+        }
+        let sum = Arc::make_mut(&mut sum.measure);
+        sum.losses = losses;
+        sum.durations.add(&drained.durations)
     }
+}
+
+fn empty_measure(
+    target: &Target,
+    backend: Backend,
+    precision: Precision,
+) -> Result<HandlerMeasure, ProbeError> {
+    let durations = precision.durations().map_err(adding)?;
+    let (target, backend) = (target.clone(), Some(backend));
+    Ok(HandlerMeasure { target, backend, durations, losses: Losses::default() })
 }
 
 /// By how much the wall clock was stepped in an interval of this length by the monotonic clock, if it was.
@@ -688,6 +582,20 @@ pub(super) mod tests {
     use crate::recording::{Backend, Merge};
 
     impl Attachment {
+        /// Drains, and adds that to its build.
+        pub(in super::super) fn take(&mut self, build: &mut Build, fully: bool) {
+            let drained = self.drain(fully).unwrap();
+            self.add(drained, build).unwrap();
+        }
+
+        /// Takes the probes off: the last interval.
+        fn end(mut self, build: &mut Build) -> Recording {
+            let (drained, lost) = self.detach().unwrap();
+            assert_eq!(lost, None);
+            self.add(drained, build).unwrap();
+            self.close().unwrap()
+        }
+
         /// From now on its drains fail.
         pub(in super::super) fn break_off(&mut self) {
             self.session = Box::new(Broken);
@@ -827,10 +735,10 @@ pub(super) mod tests {
             merge.add(stored(interval), &at.to_string()).unwrap();
         }
         let sum = merge.finish().unwrap();
-        let of_build = Recording { handlers: build.recording.handlers.clone(), ..sum.clone() };
-        assert_eq!(of_build, sum);
-        assert_eq!(build.recording.window_ns, sum.window_ns);
-        build.recording.check().unwrap();
+        let recording = build.recording().unwrap();
+        recording.check().unwrap();
+        assert_eq!(recording.window_ns, sum.window_ns);
+        assert_eq!(Recording { handlers: recording.handlers, ..sum.clone() }, sum);
     }
 
     #[test]
@@ -840,11 +748,12 @@ pub(super) mod tests {
         let mut build = attached.build(None).unwrap();
         let (mut intervals, mut before) = (Vec::new(), Vec::new());
         for at in 0..calls.len() {
-            attached.drain(&build.recording, at % 3 == 2).unwrap().apply(&mut build);
-            build.recording.check().unwrap();
+            attached.take(&mut build, at % 3 == 2);
+            let recording = build.recording().unwrap();
+            recording.check().unwrap();
             let figures =
                 |of: &HandlerRecording| [of.count, of.sum_ns, of.losses.missed, of.losses.doubtful];
-            let now: Vec<[u64; 4]> = build.recording.handlers.iter().map(figures).collect();
+            let now: Vec<[u64; 4]> = recording.handlers.iter().map(figures).collect();
             let less = before.iter().flatten().zip(now.iter().flatten()).find(|(a, b)| a > b);
             assert_eq!(less, None, "after {before:?} comes {now:?}");
             before = now;
@@ -853,29 +762,32 @@ pub(super) mod tests {
                 assert_is_sum(&build, &intervals);
             }
         }
-        let (change, last, _) = attached.end(&build.recording).unwrap();
-        change.apply(&mut build);
-        intervals.push(last);
+        intervals.push(attached.end(&mut build));
+        build.leave();
         assert_is_sum(&build, &intervals);
-        let busy = &build.recording.handlers[0];
+        let figures = |build: &Build, at: usize| {
+            let HandlerMeasure { durations, losses, .. } = &*build.handlers[at].measure;
+            (durations.len(), *losses)
+        };
+        let (count, losses) = figures(&build, 0);
         // In the drain that has the skipped entry; the next has no call, and the one after that is too late.
-        let [count, doubtful] = [busy.count, busy.losses.doubtful];
-        assert_eq!(count + doubtful, calls.iter().sum::<u64>());
-        assert_eq!(doubtful, 1, "{:?}", busy.losses);
-        assert_eq!((busy.losses.missed, build.recording.handlers[1].count), (2, 3));
+        assert_eq!(count + losses.doubtful, calls.iter().sum::<u64>());
+        assert_eq!((losses.doubtful, losses.missed), (1, 2), "{losses:?}");
+        assert_eq!(figures(&build, 1).0, 3);
 
         // The same build comes again.
         let mut again = attachment("aa", drains(&[10, 20], 9));
         assert_eq!(again.unlike(&build).unwrap(), []);
-        let mut build = again.build(Some(&build)).unwrap();
-        again.drain(&build.recording, true).unwrap().apply(&mut build);
+        let older = build.clone();
+        let mut build = again.build(Some(build)).unwrap();
+        again.take(&mut build, true);
         intervals.push(again.close().unwrap());
-        let (change, last, _) = again.end(&build.recording).unwrap();
-        change.apply(&mut build);
-        intervals.push(last);
+        intervals.push(again.end(&mut build));
+        build.leave();
         assert_is_sum(&build, &intervals);
-        assert_eq!(build.recording.handlers[0].count, count + 30);
-        assert!(build.in_flight.is_empty());
+        assert_eq!(figures(&build, 0).0, count + 30);
+        assert_eq!(build.handlers[0].in_flight, 0);
+        assert_eq!(figures(&older, 0).0, count, "who reads an older state keeps it");
     }
 
     #[test]
@@ -883,35 +795,38 @@ pub(super) mod tests {
         // A drain is 10 s.
         let mut attached = attachment("aa", drains(&[5; 8], 9));
         let mut build = attached.build(None).unwrap();
-        let shed = Action::Shed("rare".to_owned(), "1%".parse().unwrap());
+        let shed = Action::Shed("rare".to_owned(), 0.01);
         let partly = |recording: &Recording| -> Vec<String> {
             let of = recording.warnings.iter().filter(|of| of.code == "partly-measured");
             of.map(|of| of.text.split(": ").nth(1).unwrap().to_owned()).collect()
         };
-        let drain = |attached: &mut Attachment, build: &mut Build| {
-            attached.drain(&build.recording, true).unwrap().apply(build);
-        };
-        drain(&mut attached, &mut build);
+        attached.take(&mut build, true);
         assert!(partly(&attached.close().unwrap()).is_empty());
-        drain(&mut attached, &mut build);
+        attached.take(&mut build, true);
         let at = attached.until;
         assert!(attached.carry_out(&shed, at).unwrap());
-        drain(&mut attached, &mut build);
+        attached.take(&mut build, true);
         let interval = attached.close().unwrap();
         assert_eq!(partly(&interval), ["rare 10.0 s of 20.0 s"]);
-        assert_eq!(partly(&build.recording), ["rare 20.0 s of 30.0 s"]);
-        assert_eq!(build.covered_ns["rare"], 20_000_000_000);
-        assert_eq!(build.covered_ns["busy"], 30_000_000_000);
-        attached.until += Duration::from_secs(60);
+        assert_eq!(partly(&build.recording().unwrap()), ["rare 20.0 s of 30.0 s"]);
+        let covered =
+            |name: &str| build.handlers.iter().find(|of| of.name == name).unwrap().covered_ns;
+        assert_eq!(["rare", "busy"].map(covered), [20_000_000_000, 30_000_000_000]);
+        let minute = |attached: &mut Attachment, build: &mut Build| {
+            attached.until += Duration::from_secs(60);
+            attached.add(Vec::new(), build).unwrap();
+        };
+        minute(&mut attached, &mut build);
         let interval = attached.close().unwrap();
         let names: Vec<&str> = interval.handlers.iter().map(|of| of.name.as_str()).collect();
         assert_eq!(names, ["busy"]);
         assert_eq!((interval.left_out[0].name.as_str(), interval.left_out.len()), ("rare", 1));
         assert_eq!(interval.left_out[0].reason, SHED);
         assert!(partly(&interval).is_empty());
+        assert_eq!(build.recording().unwrap().left_out, [], "it has figures");
         let at = attached.until;
         assert!(attached.carry_out(&Action::TakeUp("rare".to_owned()), at).unwrap());
-        attached.until += Duration::from_secs(60);
+        minute(&mut attached, &mut build);
         let interval = attached.close().unwrap();
         assert_eq!((interval.handlers.len(), interval.left_out.len()), (2, 0));
         assert!(partly(&interval).is_empty());
@@ -931,8 +846,8 @@ pub(super) mod tests {
         let mut attached = attachment("aa", script);
         let mut build = attached.build(None).unwrap();
         let mut drained = |fully: bool| {
-            attached.drain(&build.recording, fully).unwrap().apply(&mut build);
-            build.recording.handlers[1].count
+            attached.take(&mut build, fully);
+            build.handlers[1].measure.durations.len()
         };
         // The first of the script is never taken but at the end of an interval, for what the kernel may have skipped.
         assert_eq!([false, false, false, true, true].map(&mut drained), [0; 5]);
@@ -954,7 +869,7 @@ pub(super) mod tests {
         let mut build = attached.build(None).unwrap();
         attached.started -= SignedDuration::from_hours(1);
         let started = attached.started;
-        attached.drain(&build.recording, true).unwrap().apply(&mut build);
+        attached.take(&mut build, true);
         let interval = attached.close().unwrap();
         assert_eq!((interval.started, interval.window_ns), (started, 10_000_000_000));
         assert!(attached.started > started + SignedDuration::from_mins(30));
@@ -965,14 +880,14 @@ pub(super) mod tests {
         let mut attached = attachment("aa", Vec::new());
         let build = attached.build(None).unwrap();
         let mut other = build.clone();
-        other.recording.handlers[0].backend = Some(Backend::Kprobe);
+        Arc::make_mut(&mut other.handlers[0].measure).backend = Some(Backend::Kprobe);
         let what = |attached: &Attachment, of: &Build| -> Vec<What> {
             attached.unlike(of).unwrap().iter().map(|difference| difference.what).collect()
         };
         assert_eq!(what(&attached, &build), []);
         assert_eq!(what(&attached, &other), [What::Backend]);
         other = build.clone();
-        other.recording.histogram.precision_digits = 2;
+        other.frame.histogram.precision_digits = 2;
         assert_eq!(what(&attached, &other), [What::Precision]);
         // The same build, loaded with another parameter, is another driver.
         attached.facts.parameters.insert("hook".to_owned(), "0".to_owned());

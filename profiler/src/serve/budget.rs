@@ -5,11 +5,7 @@
 //! Nothing here reads a clock or attaches a probe: the same rates at the same times give the same decisions.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::str::FromStr;
 use std::time::{Duration, Instant};
-
-use serde::Deserialize;
 
 /// How long a handler stays shed before it is tried again; each failed trial doubles it.
 pub const FIRST_WAIT: Duration = Duration::from_secs(60);
@@ -21,23 +17,11 @@ pub const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// itself would be shed and taken up by turns.
 const ROOM: f64 = 0.8;
 
-/// A share of one CPU: 0 and up, 1 is all of it. `"0.1%"` in text.
-#[derive(Debug, Clone, Copy, Default, PartialEq, PartialOrd, Deserialize)]
-#[serde(try_from = "String")]
-pub struct Share(f64);
-
-impl Share {
-    /// A share from a number, which is 0 if it is negative or none.
-    #[must_use]
-    pub fn new(share: f64) -> Self {
-        Self(positive(share))
-    }
-
-    /// As a number.
-    #[must_use]
-    pub const fn get(self) -> f64 {
-        self.0
-    }
+/// A share of one CPU in words: `0.1%`.
+pub fn percent(share: f64) -> String {
+    // Four digits are more than a rate is known to, and hide what binary fractions do to 0.1.
+    let percent = format!("{:.4}", share * 100.0);
+    format!("{}%", percent.trim_end_matches('0').trim_end_matches('.'))
 }
 
 /// NaN and negative values count as 0.
@@ -45,42 +29,11 @@ fn positive(number: f64) -> f64 {
     if number > 0.0 { number.min(f64::MAX) } else { 0.0 }
 }
 
-impl fmt::Display for Share {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Four digits are more than a rate is known to, and hide what binary fractions do to 0.1.
-        let percent = format!("{:.4}", self.0 * 100.0);
-        write!(f, "{}%", percent.trim_end_matches('0').trim_end_matches('.'))
-    }
-}
-
-/// Text that is not a share.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a share of one CPU: expected a percentage from 0% to 100%, such as 0.1%")]
-pub struct NotAShare(String);
-
-impl FromStr for Share {
-    type Err = NotAShare;
-
-    fn from_str(text: &str) -> Result<Self, NotAShare> {
-        let percent = text.trim().strip_suffix('%').and_then(|number| number.trim().parse().ok());
-        let share = percent.filter(|percent| (0.0..=100.0).contains(percent));
-        share.map(|percent: f64| Self(percent / 100.0)).ok_or_else(|| NotAShare(text.to_owned()))
-    }
-}
-
-impl TryFrom<String> for Share {
-    type Error = NotAShare;
-
-    fn try_from(text: String) -> Result<Self, NotAShare> {
-        text.parse()
-    }
-}
-
 /// What is to be done about a handler.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Take its probes off: its overhead.
-    Shed(String, Share),
+    /// Take its probes off: its overhead, as a share of one CPU.
+    Shed(String, f64),
     /// Put them back.
     TakeUp(String),
 }
@@ -93,7 +46,6 @@ pub struct Budget {
     /// Handlers that were shed at some time.
     known: BTreeMap<String, Known>,
     overhead: f64,
-    times_shed: u64,
 }
 
 /// A handler that was shed at some time.
@@ -109,28 +61,22 @@ struct Known {
 }
 
 impl Budget {
-    /// A budget of `limit` for each handler, where a hit costs `cost_ns` nanoseconds of CPU time.
+    /// A budget of `limit`, a share of one CPU, for each handler, where a hit costs `cost_ns` nanoseconds of CPU time.
     #[must_use]
-    pub fn new(limit: Share, cost_ns: f64) -> Self {
-        let cost_s = positive(cost_ns) / 1e9;
-        Self { limit: limit.0, cost_s, known: BTreeMap::new(), overhead: 0.0, times_shed: 0 }
+    pub fn new(limit: f64, cost_ns: f64) -> Self {
+        let (limit, cost_s) = (positive(limit), positive(cost_ns) / 1e9);
+        Self { limit, cost_s, known: BTreeMap::new(), overhead: 0.0 }
     }
 
     /// Changes the limit; the next decision goes by it.
-    pub fn set_limit(&mut self, limit: Share) {
-        self.limit = limit.0;
+    pub fn set_limit(&mut self, limit: f64) {
+        self.limit = positive(limit);
     }
 
-    /// What all probes cost according to the last decision's rates.
+    /// What all probes cost according to the last decision's rates, as a share of one CPU.
     #[must_use]
-    pub const fn overhead(&self) -> Share {
-        Share(self.overhead)
-    }
-
-    /// Times that a handler was shed.
-    #[must_use]
-    pub const fn times_shed(&self) -> u64 {
-        self.times_shed
+    pub const fn overhead(&self) -> f64 {
+        self.overhead
     }
 
     /// Handlers that are shed now, by name.
@@ -150,11 +96,6 @@ impl Budget {
     pub fn handlers(&self, rates: &[(&str, f64)]) -> usize {
         let is_measured = |name: &str| rates.iter().any(|(measured, _)| *measured == name);
         rates.len() + self.shed().filter(|name| !is_measured(name)).count()
-    }
-
-    /// Forgets a handler: it is gone, or this is another build, whose costs are its own.
-    pub fn forget(&mut self, handler: &str) {
-        self.known.remove(handler);
     }
 
     /// What to do now: `rates` are the hits per second, over the time since the decision before, of all handlers that are
@@ -184,7 +125,7 @@ impl Budget {
             let by_own_time = probes <= self.limit;
             if probes + part > self.limit && (actions.is_empty() || !by_own_time) {
                 self.shed_one(now, name, rate);
-                actions.push(Action::Shed(name.to_owned(), Share::new(probes + part)));
+                actions.push(Action::Shed(name.to_owned(), positive(probes + part)));
             } else {
                 self.overhead += probes;
             }
@@ -200,7 +141,6 @@ impl Budget {
         let failed = self.known.get(name).filter(|known| now - known.since < known.wait);
         let wait = failed.map_or(FIRST_WAIT, |known| (known.wait * 2).min(LONGEST_WAIT));
         self.known.insert(name.to_owned(), Known { is_shed: true, since: now, wait, rate });
-        self.times_shed += 1;
     }
 
     fn take_up(&mut self, now: Instant, part: f64) -> Vec<Action> {
@@ -228,15 +168,11 @@ mod tests {
 
     /// 100 ns a hit and a limit of 0.1 %: 10,000 hits a second, of which 8,000 leave room.
     fn budget() -> (Budget, Instant) {
-        (Budget::new("0.1%".parse().unwrap(), 100.0), Instant::now())
+        (Budget::new(0.001, 100.0), Instant::now())
     }
 
     fn at(start: Instant, seconds: u64) -> Instant {
         start + Duration::from_secs(seconds)
-    }
-
-    fn shed(name: &str, percent: &str) -> Action {
-        Action::Shed(name.to_owned(), percent.parse().unwrap())
     }
 
     fn taken_up(name: &str) -> Action {
@@ -246,35 +182,16 @@ mod tests {
     /// Actions with shares as text: a decimal fraction is none in binary.
     fn words(actions: &[Action]) -> Vec<String> {
         let word = |action: &Action| match action {
-            Action::Shed(name, share) => format!("shed {name} {share}"),
+            Action::Shed(name, share) => format!("shed {name} {}", percent(*share)),
             Action::TakeUp(name) => format!("take up {name}"),
         };
         actions.iter().map(word).collect()
     }
 
     #[test]
-    fn a_share_is_a_percentage() {
-        for (text, share, shown) in [
-            ("0.1%", 0.001, "0.1%"),
-            (" 25 % ", 0.25, "25%"),
-            ("0%", 0.0, "0%"),
-            ("100%", 1.0, "100%"),
-        ] {
-            let parsed: Share = text.parse().unwrap();
-            assert_eq!((parsed.get(), parsed.to_string().as_str()), (share, shown), "{text}");
-        }
-        for bad in ["", "0.1", "%", "-1%", "101%", "NaN%", "inf%", "1%%", "a tenth"] {
-            let error = bad.parse::<Share>().unwrap_err().to_string();
-            assert!(error.starts_with(&format!("`{bad}` is not a share of one CPU")), "{error}");
-        }
-        #[derive(Deserialize)]
-        struct Config {
-            limit: Share,
-        }
-        let config: Config = toml::from_str("limit = \"0.05%\"").unwrap();
-        assert_eq!(config.limit, Share(0.0005));
-        let error = toml::from_str::<Config>("limit = \"5\"").map(|_| ()).unwrap_err().to_string();
-        assert!(error.contains("line 1, column 9") && error.contains("such as 0.1%"), "{error}");
+    fn a_share_is_shown_as_a_percentage() {
+        let shown = [0.001, 0.25, 0.0, 1.0, 0.00123456].map(percent);
+        assert_eq!(shown, ["0.1%", "25%", "0%", "100%", "0.1235%"]);
     }
 
     #[test]
@@ -284,9 +201,8 @@ mod tests {
         let actions = budget.decide(start, &rates, 0.0);
         assert_eq!(words(&actions), ["shed c 20%", "shed b 0.1%"]);
         assert_eq!(budget.shed().collect::<Vec<_>>(), ["b", "c"]);
-        assert_eq!(budget.times_shed(), 2);
         // What stays: 10,000 hits of 100 ns.
-        assert_eq!(budget.overhead().to_string(), "0.1%");
+        assert_eq!(percent(budget.overhead()), "0.1%");
     }
 
     #[test]
@@ -302,7 +218,7 @@ mod tests {
         let rates = [("a", 9_000.0), ("b", 9_500.0), ("c", 100.0)];
         // 0.02 % each: `a` and `b` are above the limit.
         assert_eq!(words(&budget.decide(start, &rates, 0.0006)), ["shed b 0.115%"]);
-        assert_eq!(budget.overhead().to_string(), "0.091%");
+        assert_eq!(percent(budget.overhead()), "0.091%");
         let next = budget.decide(at(start, 10), &[("a", 9_000.0), ("c", 100.0)], 0.0004);
         // A third of it, though two are measured.
         assert_eq!(words(&next), ["shed a 0.1033%"]);
@@ -331,7 +247,6 @@ mod tests {
         }
         // Each trial lasts for one decision, and waits 60, 120, ... 3,600 s.
         assert_eq!(trials, [60, 190, 440, 930, 1_900, 3_830, 7_440, 11_050]);
-        assert_eq!(budget.times_shed(), 9);
     }
 
     #[test]
@@ -371,15 +286,15 @@ mod tests {
     fn one_that_was_measured_as_long_as_it_was_shed_begins_anew() {
         let (mut budget, start) = budget();
         let burst = [("f", 50_000.0)];
-        assert_eq!(budget.decide(start, &burst, 0.0), [shed("f", "0.5%")]);
+        assert_eq!(words(&budget.decide(start, &burst, 0.0)), ["shed f 0.5%"]);
         assert_eq!(budget.decide(at(start, 59), &[], 0.0), []);
         assert_eq!(budget.decide(at(start, 60), &[], 0.0), [taken_up("f")]);
-        assert_eq!(budget.decide(at(start, 70), &burst, 0.0), [shed("f", "0.5%")]);
+        assert_eq!(words(&budget.decide(at(start, 70), &burst, 0.0)), ["shed f 0.5%"]);
         assert_eq!(budget.decide(at(start, 189), &[], 0.0), []);
         assert_eq!(budget.decide(at(start, 190), &[], 0.0), [taken_up("f")]);
         assert_eq!(budget.decide(at(start, 200), &[("f", 1.0)], 0.0), []);
         // 120 s later: the wait is 60 s again.
-        assert_eq!(budget.decide(at(start, 310), &burst, 0.0), [shed("f", "0.5%")]);
+        assert_eq!(words(&budget.decide(at(start, 310), &burst, 0.0)), ["shed f 0.5%"]);
         assert_eq!(budget.decide(at(start, 370), &[], 0.0), [taken_up("f")]);
     }
 
@@ -392,7 +307,7 @@ mod tests {
         budget.decide(at(start, 70), &[("f", 20_000.0)], 0.0);
         assert_eq!(budget.decide(at(start, 130), &[], 0.0), [], "0.2 % is above the limit");
         // 0.2 % of 0.25 % is 80 %.
-        budget.set_limit("0.25%".parse().unwrap());
+        budget.set_limit(0.0025);
         assert_eq!(budget.decide(at(start, 131), &[], 0.0), [taken_up("f")]);
         assert_eq!(budget.decide(at(start, 140), &[("f", 20_000.0)], 0.0), []);
     }
@@ -427,7 +342,7 @@ mod tests {
 
     #[test]
     fn a_limit_of_zero_allows_only_what_is_never_called() {
-        let mut budget = Budget::new(Share::new(0.0), 100.0);
+        let mut budget = Budget::new(0.0, 100.0);
         let start = Instant::now();
         let actions = budget.decide(start, &[("never", 0.0), ("once", 0.1)], 0.0);
         assert_eq!(words(&actions), ["shed once 0%"]);
@@ -436,24 +351,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_nothing() {
+    fn nan_and_negative_values_count_as_0() {
         let (mut budget, start) = budget();
         let rates = [("nan", f64::NAN), ("negative", -5e9), ("endless", f64::INFINITY)];
         let actions = budget.decide(start, &rates, f64::NAN);
         let [Action::Shed(name, share)] = &actions[..] else { panic!("{actions:?}") };
-        assert!(name == "endless" && share.get().is_finite(), "{share:?}");
-        assert_eq!(budget.overhead(), Share(0.0));
+        assert!(name == "endless" && share.is_finite(), "{share:?}");
+        assert_eq!(budget.overhead(), 0.0);
         for cost in [f64::NAN, -1.0] {
-            let mut free = Budget::new("0.1%".parse().unwrap(), cost);
+            let mut free = Budget::new(0.001, cost);
             assert_eq!(free.decide(start, &[("f", 1e9)], 0.0), [], "{cost}");
         }
     }
 
     #[test]
-    fn a_handler_that_was_taken_up_by_somebody_else_or_forgotten_counts_as_measured() {
+    fn a_handler_that_was_taken_up_by_attaching_anew_counts_as_measured() {
         let (mut budget, start) = budget();
-        budget.decide(start, &[("f", 5e4), ("g", 5e4)], 0.0);
-        budget.forget("g");
+        budget.decide(start, &[("f", 5e4)], 0.0);
         assert_eq!(budget.shed().collect::<Vec<_>>(), ["f"]);
         assert_eq!(budget.decide(at(start, 10), &[("f", 1.0)], 0.0), []);
         assert_eq!(budget.shed().count(), 0);

@@ -5,10 +5,10 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::de::{Deserialize, Deserializer, Error as _};
 use toml::Spanned;
 
-use super::otlp::{BadCollector, Collector};
+use super::otlp::Collector;
 use crate::probe::Precision;
 use crate::recording::Backend;
 use crate::text::duration;
@@ -17,12 +17,6 @@ use crate::verdict::parse_share;
 
 /// Where completed intervals go if nothing else is said.
 pub const STORE: &str = "/var/lib/profiler";
-
-/// Bytes that they may take in all.
-const MAX_BYTES: u64 = 512 << 20;
-
-/// Bytes of the file system that are left free.
-const MIN_FREE_BYTES: u64 = 256 << 20;
 
 /// Port on the loopback address, which is in no list of ports in use by exporters.
 const LISTEN: SocketAddr =
@@ -34,40 +28,52 @@ const INTERVAL: Duration = Duration::from_secs(60);
 /// Shortest and longest interval: a file each.
 const INTERVALS: Range<Duration> = Duration::from_secs(1)..Duration::from_secs(24 * 3600 + 1);
 
-/// What the daemon does.
-#[derive(Debug, Clone, PartialEq)]
+/// What the daemon does. The file has the same keys; those that it lacks are as in [`Config::default`].
+#[derive(Debug, Clone, PartialEq, serde::Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Config {
     /// The modules, in order; each name once.
+    #[serde(rename = "module")]
     pub modules: Vec<Module>,
     /// Resolution of all histograms.
+    #[serde(deserialize_with = "precision")]
     pub precision: Precision,
     /// Time between two intervals' ends.
+    #[serde(deserialize_with = "interval")]
     pub interval: Duration,
     /// Where scrapers ask; `None` is nowhere.
+    #[serde(deserialize_with = "listener")]
     pub listen: Option<SocketAddr>,
     /// Where completed intervals go.
     pub store: Store,
     /// Where figures are pushed to; `None` is nowhere.
     pub otlp: Option<Otlp>,
     /// Largest cost of a handler's probes, as a share of one CPU (0 to 1); `None` is no bound.
+    #[serde(rename = "budget", deserialize_with = "max_overhead")]
     pub max_overhead: Option<f64>,
 }
 
 /// A module and its handlers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Module {
     /// Its name, as the kernel writes it.
+    #[serde(deserialize_with = "name_of_module")]
     pub name: String,
     /// Names or globs of handlers.
+    #[serde(deserialize_with = "handlers")]
     pub handlers: Vec<String>,
     /// The only backend to use; `None` is the best for each handler.
+    #[serde(default, deserialize_with = "backend")]
     pub backend: Option<Backend>,
 }
 
 /// Where completed intervals go.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Store {
     /// The folder.
+    #[serde(deserialize_with = "folder")]
     pub folder: PathBuf,
     /// Bytes that all of them may take.
     pub max_bytes: u64,
@@ -76,76 +82,39 @@ pub struct Store {
 }
 
 /// Where figures are pushed to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Otlp {
     /// The collector.
+    #[serde(deserialize_with = "collector")]
     pub endpoint: Collector,
     /// Time between two pushes.
+    #[serde(default = "minute", deserialize_with = "interval")]
     pub interval: Duration,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        let store =
-            Store { folder: STORE.into(), max_bytes: MAX_BYTES, min_free_bytes: MIN_FREE_BYTES };
         Self {
             modules: Vec::new(),
             precision: Precision::Two,
             interval: INTERVAL,
             listen: Some(LISTEN),
-            store,
+            store: Store::default(),
             otlp: None,
             max_overhead: None,
         }
     }
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct File {
-    #[serde(default)]
-    module: Vec<FileModule>,
-    precision: Option<Spanned<u8>>,
-    interval: Option<Spanned<String>>,
-    listen: Option<Spanned<String>>,
-    #[serde(default)]
-    store: FileStore,
-    otlp: Option<FileOtlp>,
-    #[serde(default)]
-    budget: FileBudget,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FileModule {
-    name: Spanned<String>,
-    handlers: Spanned<Vec<Spanned<String>>>,
-    backend: Option<Spanned<String>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct FileStore {
-    folder: Option<Spanned<PathBuf>>,
-    max_bytes: Option<u64>,
-    min_free_bytes: Option<u64>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FileOtlp {
-    endpoint: Spanned<String>,
-    interval: Option<Spanned<String>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct FileBudget {
-    max_overhead: Option<Spanned<String>>,
+impl Default for Store {
+    fn default() -> Self {
+        Self { folder: STORE.into(), max_bytes: 512 << 20, min_free_bytes: 256 << 20 }
+    }
 }
 
 impl Config {
-    /// Reads a configuration from a file; keys that it lacks are as in [`Config::default`].
+    /// Reads a configuration from a file.
     ///
     /// # Errors
     /// If it cannot be read or has a mistake, such as an unknown key; the error has line and column.
@@ -158,102 +127,121 @@ impl Config {
     /// # Errors
     /// As [`Config::read`].
     pub fn parse(text: &str, path: &Path) -> Result<Self, BadToml> {
-        toml_file::parse(text, &path.display().to_string(), File::check)
-    }
-}
-
-impl File {
-    fn check(self) -> Result<Config, Mistake> {
-        let mut config = Config::default();
-        for module in self.module {
-            let name = module.name.clone();
-            let module = module.check()?;
-            if config.modules.iter().any(|other| other.name == module.name) {
-                let text =
-                    format!("module `{}` is named twice: put its handlers together", module.name);
-                return Err((name.span(), text));
-            }
-            config.modules.push(module);
-        }
-        if config.modules.is_empty() {
-            return Err((0..0, "there is no [[module]] with a `name` and `handlers`".to_owned()));
-        }
-        if let Some(digits) = self.precision {
-            config.precision = match digits.get_ref() {
-                2 => Precision::Two,
-                3 => Precision::Three,
-                other => return Err((digits.span(), format!("precision is {other}, not 2 or 3"))),
-            };
-        }
-        if let Some(text) = self.interval {
-            config.interval = interval(&text)?;
-        }
-        if let Some(text) = self.listen {
-            config.listen = listen(text.get_ref()).map_err(|error| (text.span(), error))?;
-        }
-        config.store = self.store.check(config.store)?;
-        config.otlp = self.otlp.map(FileOtlp::check).transpose()?;
-        if let Some(text) = self.budget.max_overhead {
-            let share =
-                parse_share(text.get_ref()).map_err(|error| (text.span(), error.to_string()))?;
-            if !(share > 0.0 && share <= 1.0) {
-                let text_of = "max-overhead has to be above 0% and at most 100% of a CPU";
-                return Err((text.span(), text_of.to_owned()));
-            }
-            config.max_overhead = Some(share);
-        }
+        let origin = path.display().to_string();
+        let config = toml_file::parse(text, &origin, Ok)?;
+        toml_file::parse(text, &origin, Names::check)?;
         Ok(config)
     }
+
+    /// Largest cost of a handler's probes, as a share of one CPU.
+    pub(super) fn limit(&self) -> f64 {
+        // Without a limit nothing is shed, and the overhead is known all the same.
+        self.max_overhead.unwrap_or(f64::MAX)
+    }
 }
 
-impl FileModule {
-    fn check(self) -> Result<Module, Mistake> {
-        let name = module_name(self.name.get_ref()).map_err(|error| (self.name.span(), error))?;
-        if self.handlers.get_ref().is_empty() {
-            return Err((self.handlers.span(), "name at least one handler, or a glob".to_owned()));
+/// The names of a configuration, and where they are.
+#[derive(serde::Deserialize)]
+struct Names {
+    #[serde(default)]
+    module: Vec<Named>,
+}
+
+#[derive(serde::Deserialize)]
+struct Named {
+    name: Spanned<String>,
+}
+
+impl Names {
+    fn check(self) -> Result<(), Mistake> {
+        if self.module.is_empty() {
+            return Err((0..0, "there is no [[module]] with a `name` and `handlers`".to_owned()));
         }
-        let mut handlers = Vec::new();
-        for handler in self.handlers.into_inner() {
-            if let Err(error) = glob::Pattern::new(handler.get_ref()) {
-                let text = format!("invalid pattern `{}`: {}", handler.get_ref(), error.msg);
-                return Err((handler.span(), text));
+        let mut known = Vec::new();
+        for Named { name } in &self.module {
+            let module = name.get_ref().replace('-', "_");
+            if known.contains(&module) {
+                let text = format!("module `{module}` is named twice: put its handlers together");
+                return Err((name.span(), text));
             }
-            handlers.push(handler.into_inner());
+            known.push(module);
         }
-        let backend = self.backend.map(|backend| {
-            backend.get_ref().parse().map_err(|error: String| (backend.span(), error))
-        });
-        Ok(Module { name, handlers, backend: backend.transpose()? })
+        Ok(())
     }
 }
 
-impl FileStore {
-    fn check(self, default: Store) -> Result<Store, Mistake> {
-        if let Some(folder) = &self.folder
-            && !folder.get_ref().is_absolute()
-        {
-            return Err((folder.span(), "folder has to be a path from / on".to_owned()));
+fn minute() -> Duration {
+    INTERVAL
+}
+
+/// Values that are text in the file: a function for each, by what makes a value of the text.
+macro_rules! parsed {
+    ($($name:ident -> $value:ty: $parse:expr;)*) => {$(
+        fn $name<'de, D: Deserializer<'de>>(value: D) -> Result<$value, D::Error> {
+            ($parse)(String::deserialize(value)?.as_str()).map_err(D::Error::custom)
         }
-        Ok(Store {
-            folder: self.folder.map_or(default.folder, Spanned::into_inner),
-            max_bytes: self.max_bytes.unwrap_or(default.max_bytes),
-            min_free_bytes: self.min_free_bytes.unwrap_or(default.min_free_bytes),
-        })
+    )*};
+}
+
+parsed! {
+    interval -> Duration: interval_length;
+    listener -> Option<SocketAddr>: listen;
+    collector -> Collector: str::parse;
+    name_of_module -> String: module_name;
+    backend -> Option<Backend>: |text: &str| text.parse().map(Some);
+    folder -> PathBuf: absolute;
+    pattern -> String: pattern_of;
+    share_of_a_cpu -> Option<f64>: share;
+}
+
+fn precision<'de, D: Deserializer<'de>>(value: D) -> Result<Precision, D::Error> {
+    match u8::deserialize(value)? {
+        2 => Ok(Precision::Two),
+        3 => Ok(Precision::Three),
+        other => Err(D::Error::custom(format!("precision is {other}, not 2 or 3"))),
     }
 }
 
-impl FileOtlp {
-    fn check(self) -> Result<Otlp, Mistake> {
-        let interval = self.interval.as_ref().map_or(Ok(INTERVAL), interval)?;
-        let endpoint = self.endpoint.get_ref().parse();
-        let endpoint =
-            endpoint.map_err(|error: BadCollector| (self.endpoint.span(), error.to_string()))?;
-        Ok(Otlp { endpoint, interval })
+fn handlers<'de, D: Deserializer<'de>>(value: D) -> Result<Vec<String>, D::Error> {
+    #[derive(serde::Deserialize)]
+    #[serde(transparent)]
+    struct Handler(#[serde(deserialize_with = "pattern")] String);
+
+    let handlers = Vec::<Handler>::deserialize(value)?;
+    if handlers.is_empty() {
+        return Err(D::Error::custom("name at least one handler, or a glob"));
     }
+    Ok(handlers.into_iter().map(|Handler(pattern)| pattern).collect())
 }
 
-fn interval(text: &Spanned<String>) -> Result<Duration, Mistake> {
-    interval_length(text.get_ref()).map_err(|error| (text.span(), error))
+fn max_overhead<'de, D: Deserializer<'de>>(value: D) -> Result<Option<f64>, D::Error> {
+    #[derive(serde::Deserialize)]
+    #[serde(deny_unknown_fields, rename_all = "kebab-case")]
+    struct Budget {
+        #[serde(default, deserialize_with = "share_of_a_cpu")]
+        max_overhead: Option<f64>,
+    }
+
+    Budget::deserialize(value).map(|budget| budget.max_overhead)
+}
+
+fn absolute(text: &str) -> Result<PathBuf, &'static str> {
+    let path = PathBuf::from(text);
+    if path.is_absolute() { Ok(path) } else { Err("folder has to be a path from / on") }
+}
+
+fn pattern_of(text: &str) -> Result<String, String> {
+    let pattern = glob::Pattern::new(text);
+    let pattern = pattern.map_err(|error| format!("invalid pattern `{text}`: {}", error.msg))?;
+    Ok(pattern.to_string())
+}
+
+fn share(text: &str) -> Result<Option<f64>, String> {
+    let share = parse_share(text).map_err(|error| error.to_string())?;
+    if share > 0.0 && share <= 1.0 {
+        return Ok(Some(share));
+    }
+    Err("max-overhead has to be above 0% and at most 100% of a CPU".to_owned())
 }
 
 /// The length of intervals.

@@ -10,9 +10,8 @@ use tracing::warn;
 /// Its name in the folder of intervals.
 pub(super) const NAME: &str = "closed";
 
-/// Bytes of the file: three numbers of 20 digits, spaces and a newline. Before 2026-11-25 there were two.
+/// Bytes of the file: three numbers of 20 digits, spaces and a newline.
 const LENGTH: usize = 63;
-const LENGTH_OF_TWO: usize = 42;
 
 /// What the file says.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -69,17 +68,10 @@ impl Ledger {
 
 fn read(file: &File) -> Option<Entry> {
     let mut bytes = [0; LENGTH];
-    let bytes = match file.read_exact_at(&mut bytes, 0) {
-        Ok(()) => &bytes[..],
-        Err(_) => {
-            file.read_exact_at(&mut bytes[..LENGTH_OF_TWO], 0).ok()?;
-            &bytes[..LENGTH_OF_TWO]
-        }
-    };
-    let text = std::str::from_utf8(bytes).ok()?.strip_suffix('\n')?;
-    let mut numbers = text.split(' ').map(|number| number.parse::<u64>().ok());
-    let (closed, waiting) = (numbers.next()??, numbers.next()??);
-    let under_way = numbers.next().unwrap_or(Some(1))?;
+    file.read_exact_at(&mut bytes, 0).ok()?;
+    let numbers = std::str::from_utf8(&bytes).ok()?.split_whitespace();
+    let numbers = numbers.map(|number| number.parse().ok()).collect::<Option<Vec<u64>>>()?;
+    let [closed, waiting, under_way] = numbers[..] else { return None };
     // The next number is one more.
     (closed < u64::MAX && waiting <= closed).then_some(Entry { closed, waiting, under_way })
 }
@@ -101,10 +93,9 @@ mod tests {
             std::fs::write(folder.path().join(NAME), text).unwrap();
             Ledger::open(folder.path()).1
         };
-        let two = format!("{:020} {:020}\n", 9, 3);
-        assert_eq!(of(&two), Entry { closed: 9, waiting: 3, under_way: 1 }, "of an older version");
         let nonsense = [
             "x".repeat(LENGTH),
+            format!("{:020} {:020}\n", 9, 3),
             format!("{:020} {:020} {:020}\n", 9, 10, 0),
             format!("{:020} {:020} {:020}\n", u64::MAX, 0, 0),
         ];

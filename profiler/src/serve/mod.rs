@@ -3,7 +3,8 @@
 //!
 //! | module | job |
 //! |---|---|
-//! | `engine` | what happens when: modules, drains, intervals, signals, requests |
+//! | `engine` | what happens when: drains, intervals, signals, requests |
+//! | `task` | one module as a state machine |
 //! | `modules` | the kernel's events about modules |
 //! | `attachment`, `account`, `coverage` | the probes on one load of a module, its intervals, its books, and when a handler had probes |
 //! | `store`, `ledger` | completed intervals on disk, and what a kill takes of them |
@@ -32,6 +33,7 @@ pub mod rights;
 pub mod state;
 pub mod status;
 mod store;
+mod task;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -45,9 +47,7 @@ use crate::recording::Backend;
 use crate::toml_file::TomlFileError;
 use config::Config;
 use control::{ControlError, Lock};
-pub use engine::MOST_BUILDS;
-use engine::{Engine, Inputs, Outputs};
-use logs::Logs;
+use engine::Engine;
 use notify::Notifier;
 use rights::{Exec, RightsError};
 use store::Store;
@@ -55,15 +55,6 @@ pub use store::StoreError;
 
 /// Requests that wait for the engine.
 const QUESTIONS: usize = 8;
-
-/// Where a configuration came from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
-    /// A file, which SIGHUP reads again.
-    File(PathBuf),
-    /// Options of the command line.
-    Options,
-}
 
 /// Why the daemon could not begin, or ended.
 #[derive(Debug, thiserror::Error)]
@@ -107,34 +98,31 @@ pub enum Error {
     },
 }
 
-/// Measures what `config` says until SIGTERM or SIGINT. To be called while this process has one thread, which drops its
+/// Measures what `config` says until SIGTERM or SIGINT; SIGHUP reads it again from its `file`. To be called while this process has one thread, which drops its
 /// rights.
 ///
 /// # Errors
 /// If it cannot begin, or not go on. What was measured until then is stored.
-pub fn run(config: Config, source: Source, logs: Logs) -> Result<(), Error> {
+pub fn run(config: Config, file: Option<PathBuf>) -> Result<(), Error> {
     let lock = Lock::take(Path::new(control::FOLDER))?;
     let store = Store::open(config.store.clone())?;
-    let system = |doing| move |error| Error::System { doing, error };
     let listener = config.listen.map(listen).transpose()?;
-    let notifier = Notifier::from_env().map_err(system("cannot reach systemd's NOTIFY_SOCKET"))?;
     for line in rights::drop_rights(exec(&config))?.to_string().lines() {
         info!("{line}");
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
+        // One may render while the other answers the control socket.
+        .worker_threads(2)
         .enable_all()
         .build()
         .map_err(system("cannot start the async runtime"))?;
     let ended = runtime.block_on(async {
         let events = modules::events().map_err(system("cannot listen to the kernel's events"))?;
         let (sender, questions) = mpsc::channel(QUESTIONS);
-        let inputs = Inputs::new(events, questions).map_err(system("cannot listen for signals"))?;
         lock.listen(sender)?;
         let otlp = config.otlp.clone();
         let pushes = otlp.as_ref().map(|_| Arc::new(otlp::Counts::default()));
-        let outputs = Outputs { logs, notifier, pushes: pushes.clone() };
-        let mut engine = Engine::new(config, source, store, outputs);
+        let mut engine = Engine::new(config, file, store, Notifier::from_env(), pushes.clone());
         if let Some(listener) = listener {
             let listener = tokio::net::TcpListener::from_std(listener);
             let listener = listener.map_err(system("cannot listen for scrapes"))?;
@@ -143,7 +131,7 @@ pub fn run(config: Config, source: Source, logs: Logs) -> Result<(), Error> {
         let push = otlp.zip(pushes).map(|(otlp, counts)| {
             tokio::spawn(otlp::push(otlp.endpoint, otlp.interval, engine.states(), counts))
         });
-        let ended = engine.run(inputs).await;
+        let ended = engine.run(events, questions).await;
         // The last push has what was measured last.
         drop(engine);
         if let Some(push) = push {
@@ -156,6 +144,10 @@ pub fn run(config: Config, source: Source, logs: Logs) -> Result<(), Error> {
     ended
 }
 
+fn system(doing: &'static str) -> impl Fn(std::io::Error) -> Error {
+    move |error| Error::System { doing, error }
+}
+
 fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
     let failed = |error| Error::Listen { address, error };
     let listener = TcpListener::bind(address).map_err(failed)?;
@@ -165,15 +157,10 @@ fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
 
 /// Backends that change tracefs start the keeper, and any backend may be the best one unless one is named.
 fn exec(config: &Config) -> Exec {
-    let changes_tracefs = |module: &config::Module| {
-        module
-            .backend
-            .is_none_or(|backend| matches!(backend, Backend::FunctionGraph | Backend::Kprobe))
+    let keeps_tracefs = |module: &config::Module| {
+        !matches!(module.backend, None | Some(Backend::FunctionGraph | Backend::Kprobe))
     };
-    match config.modules.iter().any(changes_tracefs) {
-        true => Exec::Keeper,
-        false => Exec::Never,
-    }
+    if config.modules.iter().all(keeps_tracefs) { Exec::Never } else { Exec::Keeper }
 }
 
 #[cfg(test)]

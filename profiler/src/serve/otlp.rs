@@ -5,8 +5,7 @@
 //! has, and sent by `hyper`. There is no TLS: a collector or agent on the same host is meant, which passes on.
 
 use std::str::FromStr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -36,7 +35,6 @@ use super::expose::{
     FAMILIES, Family, Kind, Native, Point, SCHEMA, Seen, Value, ZERO_THRESHOLD, native, seconds,
 };
 use super::state::{Pushes, State};
-use crate::recording::HandlerRecording;
 
 /// Where metrics are pushed to when no path is given.
 const PATH: &str = "/v1/metrics";
@@ -94,21 +92,17 @@ impl FromStr for Collector {
 
 /// What became of the pushes so far.
 #[derive(Debug, Default)]
-pub struct Counts {
-    accepted: AtomicU64,
-    failed: AtomicU64,
-    rejected_points: AtomicU64,
-}
+pub struct Counts(Mutex<Pushes>);
 
 impl Counts {
     /// The numbers now.
     #[must_use]
     pub fn get(&self) -> Pushes {
-        Pushes {
-            accepted: self.accepted.load(Ordering::Relaxed),
-            failed: self.failed.load(Ordering::Relaxed),
-            rejected_points: self.rejected_points.load(Ordering::Relaxed),
-        }
+        *self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Pushes> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -124,27 +118,27 @@ pub async fn push(
     counts: Arc<Counts>,
 ) {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let mut log_once = LogOnce::default();
+    let mut logged = None;
     let mut retry = FIRST_RETRY.min(every);
     let mut wait = every;
     loop {
         let ended = engine_ended(&mut state, wait).await;
         let latest = Arc::clone(&state.borrow());
         let body = request(&latest, host.trim()).encode_to_vec();
-        // The engine copies all builds while anybody holds them.
+        // The engine copies what it changes while anybody holds it.
         drop(latest);
         let outcome = tokio::time::timeout(PUSH_TIME, send(&collector, body)).await;
         let outcome = outcome.unwrap_or_else(|_| Err(Failed::again("no answer in 10 s")));
+        log(&mut logged, &collector, &outcome);
         match outcome {
             Ok(partial) => {
-                counts.accepted.fetch_add(1, Ordering::Relaxed);
-                counts.rejected_points.fetch_add(partial.rejected, Ordering::Relaxed);
-                log_once.taken(&partial);
+                let mut counts = counts.lock();
+                counts.accepted += 1;
+                counts.rejected_points = counts.rejected_points.saturating_add(partial.rejected);
                 (wait, retry) = (every, FIRST_RETRY.min(every));
             }
             Err(failed) => {
-                counts.failed.fetch_add(1, Ordering::Relaxed);
-                log_once.failed(&collector, &failed.why);
+                counts.lock().failed += 1;
                 wait = match failed.retry {
                     Retry::Never => every,
                     Retry::After(time) => time.clamp(FIRST_RETRY, LONGEST_RETRY),
@@ -195,33 +189,30 @@ impl Failed {
     }
 }
 
-/// Says each thing once.
-#[derive(Debug, Default)]
-struct LogOnce(Option<String>);
-
-impl LogOnce {
-    fn failed(&mut self, Collector { host, port, .. }: &Collector, why: &str) {
-        if self.is_new(why) {
-            tracing::warn!(
-                "cannot push metrics to {host}:{port}: {why}; the next push has all of them"
-            );
-        }
-    }
-
-    fn taken(&mut self, Partial { rejected, message }: &Partial) {
-        if *rejected == 0 && message.is_empty() {
-            if self.0.take().is_some() {
+/// Logs each kind of failure once, until a push is taken; `logged` is the last one.
+fn log(logged: &mut Option<String>, collector: &Collector, outcome: &Result<Partial, Failed>) {
+    let why = match outcome {
+        Ok(partial) if *partial == Partial::default() => {
+            if logged.take().is_some() {
                 tracing::info!("the collector takes metrics again");
             }
-        } else if self.is_new(message) {
-            tracing::warn!("the collector refused {rejected} data points: {message:?}");
+            return;
         }
+        Ok(partial) => &partial.message,
+        Err(failed) => &failed.why,
+    };
+    if logged.replace(why.clone()).as_ref() == Some(why) {
+        return;
     }
-
-    fn is_new(&mut self, what: &str) -> bool {
-        let is_new = self.0.as_deref() != Some(what);
-        self.0 = Some(what.to_owned());
-        is_new
+    match outcome {
+        Ok(Partial { rejected, .. }) => {
+            tracing::warn!("the collector refused {rejected} data points: {why:?}");
+        }
+        Err(_) => tracing::warn!(
+            "cannot push metrics to {}:{}: {why}; the next push has all of them",
+            collector.host,
+            collector.port
+        ),
     }
 }
 
@@ -368,7 +359,7 @@ fn number(family: &Family, point: &Point<'_>, times: Times) -> NumberDataPoint {
             number_data_point::Value::AsInt(i64::try_from(count).unwrap_or(i64::MAX))
         }
         Value::Real(value) => number_data_point::Value::AsDouble(value),
-        Value::Durations(handler) => number_data_point::Value::AsDouble(seconds(handler.sum_ns)),
+        Value::Durations(of) => number_data_point::Value::AsDouble(seconds(of.sum_ns())),
     };
     // A gauge has no start, and is as it is now.
     let times = match family.kind {
@@ -389,9 +380,8 @@ fn durations(
     point: &Point<'_>,
     times: Times,
 ) -> Option<ExponentialHistogramDataPoint> {
-    let Value::Durations(handler) = point.value else { return None };
-    let HandlerRecording { count, sum_ns, min_ns, max_ns, .. } = *handler;
-    let Native { zero, buckets } = native(handler);
+    let Value::Durations(durations) = point.value else { return None };
+    let Native { zero, buckets } = native(durations);
     let positive = buckets.first().map(|&(first, _)| {
         let mut bucket_counts = Vec::new();
         for &(index, count) in &buckets {
@@ -406,13 +396,13 @@ fn durations(
         attributes: attributes(family, point),
         start_time_unix_nano: times.start,
         time_unix_nano: times.now,
-        count,
-        sum: Some(seconds(sum_ns)),
+        count: durations.len(),
+        sum: Some(seconds(durations.sum_ns())),
         scale: SCHEMA,
         zero_count: zero,
         positive,
-        min: min_ns.map(seconds),
-        max: max_ns.map(seconds),
+        min: durations.min_ns().map(seconds),
+        max: durations.max_ns().map(seconds),
         zero_threshold: ZERO_THRESHOLD,
         ..ExponentialHistogramDataPoint::default()
     })

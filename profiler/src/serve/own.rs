@@ -1,6 +1,6 @@
 //! What the daemon itself takes: CPU time and memory.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
@@ -33,32 +33,10 @@ pub fn memory_bytes() -> u64 {
     status.ok().and_then(|status| status.rssanon).unwrap_or(0) * 1024
 }
 
-/// CPU time between two readings, as a share of one CPU.
-#[derive(Debug)]
-pub struct CpuShare {
-    at: Instant,
-    cpu_ns: u64,
-}
-
-impl CpuShare {
-    /// Begins at a reading.
-    #[must_use]
-    pub const fn new(at: Instant, cpu_ns: u64) -> Self {
-        Self { at, cpu_ns }
-    }
-
-    /// The share since the reading before; 0 between two of the same time.
-    pub fn next(&mut self, at: Instant, cpu_ns: u64) -> f64 {
-        let elapsed = at.saturating_duration_since(self.at).as_nanos();
-        let taken = cpu_ns.saturating_sub(self.cpu_ns);
-        *self = Self { at, cpu_ns };
-        if elapsed == 0 { 0.0 } else { taken as f64 / elapsed as f64 }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::hint::black_box;
+    use std::time::Instant;
 
     use super::*;
 
@@ -96,15 +74,5 @@ mod tests {
         let more = memory_bytes().saturating_sub(before);
         drop(held);
         assert!(before > 0 && more > BYTES / 2, "{before} and {more} more");
-    }
-
-    #[test]
-    fn a_share_is_of_the_time_between_two_readings() {
-        let start = Instant::now();
-        let mut share = CpuShare::new(start, 1_000);
-        assert_eq!(share.next(start + Duration::from_secs(10), 5_001_000), 0.000_5);
-        assert_eq!(share.next(start + Duration::from_secs(10), 6_000_000), 0.0, "no time");
-        assert_eq!(share.next(start + Duration::from_secs(12), 2_006_000_000), 1.0);
-        assert_eq!(share.next(start + Duration::from_secs(13), 0), 0.0, "never negative");
     }
 }

@@ -45,70 +45,35 @@ pub const KEPT: [Capability; 2] = [
 /// Open files that the daemon may need: some eight a handler.
 const FILES: usize = 16_384;
 
+/// Constants of libc, by name.
+macro_rules! calls {
+    ($($name:ident)*) => { [$(libc::$name),*] };
+}
+
 /// System calls that the daemon never makes, and that would make most of what is left to it. The list is one of what is
 /// refused, because what a program may call changes with each version of its libraries; the unit has systemd's list of what is
 /// allowed besides.
-const REFUSED: [(libc::c_long, &str); 40] = [
+const REFUSED: [libc::c_long; 40] = calls![
     // Other processes and their memory.
-    (libc::SYS_ptrace, "ptrace"),
-    (libc::SYS_process_vm_readv, "process_vm_readv"),
-    (libc::SYS_process_vm_writev, "process_vm_writev"),
-    (libc::SYS_pidfd_getfd, "pidfd_getfd"),
-    (libc::SYS_kcmp, "kcmp"),
+    SYS_ptrace SYS_process_vm_readv SYS_process_vm_writev SYS_pidfd_getfd SYS_kcmp
     // The kernel itself.
-    (libc::SYS_kexec_load, "kexec_load"),
-    (libc::SYS_kexec_file_load, "kexec_file_load"),
-    (libc::SYS_init_module, "init_module"),
-    (libc::SYS_finit_module, "finit_module"),
-    (libc::SYS_delete_module, "delete_module"),
-    (libc::SYS_reboot, "reboot"),
+    SYS_kexec_load SYS_kexec_file_load SYS_init_module SYS_finit_module SYS_delete_module SYS_reboot
     // What CAP_SYS_ADMIN is for otherwise: file systems, namespaces, swap, quotas, names.
-    (libc::SYS_mount, "mount"),
-    (libc::SYS_umount2, "umount2"),
-    (libc::SYS_pivot_root, "pivot_root"),
-    (libc::SYS_move_mount, "move_mount"),
-    (libc::SYS_open_tree, "open_tree"),
-    (libc::SYS_fsopen, "fsopen"),
-    (libc::SYS_fspick, "fspick"),
-    (libc::SYS_mount_setattr, "mount_setattr"),
-    (libc::SYS_chroot, "chroot"),
-    (libc::SYS_unshare, "unshare"),
-    (libc::SYS_setns, "setns"),
-    (libc::SYS_swapon, "swapon"),
-    (libc::SYS_swapoff, "swapoff"),
-    (libc::SYS_quotactl, "quotactl"),
-    (libc::SYS_quotactl_fd, "quotactl_fd"),
-    (libc::SYS_fanotify_init, "fanotify_init"),
-    (libc::SYS_sethostname, "sethostname"),
-    (libc::SYS_setdomainname, "setdomainname"),
-    (libc::SYS_open_by_handle_at, "open_by_handle_at"),
-    (libc::SYS_syslog, "syslog"),
+    SYS_mount SYS_umount2 SYS_pivot_root SYS_move_mount SYS_open_tree SYS_fsopen SYS_fspick SYS_mount_setattr
+    SYS_chroot SYS_unshare SYS_setns SYS_swapon SYS_swapoff SYS_quotactl SYS_quotactl_fd SYS_fanotify_init
+    SYS_sethostname SYS_setdomainname SYS_open_by_handle_at SYS_syslog
     // Other users.
-    (libc::SYS_setuid, "setuid"),
-    (libc::SYS_setgid, "setgid"),
-    (libc::SYS_setresuid, "setresuid"),
-    (libc::SYS_setresgid, "setresgid"),
-    (libc::SYS_keyctl, "keyctl"),
+    SYS_setuid SYS_setgid SYS_setresuid SYS_setresgid SYS_keyctl
     // What has often been the way into the kernel, or goes round this filter.
-    (libc::SYS_userfaultfd, "userfaultfd"),
-    (libc::SYS_io_uring_setup, "io_uring_setup"),
-    (libc::SYS_process_madvise, "process_madvise"),
-    (libc::SYS_personality, "personality"),
+    SYS_userfaultfd SYS_io_uring_setup SYS_process_madvise SYS_personality
 ];
 
 /// Refused where no backend starts the [keeper](crate::probe::keeper).
-const EXEC: [(libc::c_long, &str); 2] =
-    [(libc::SYS_execve, "execve"), (libc::SYS_execveat, "execveat")];
+const EXEC: [libc::c_long; 2] = calls![SYS_execve SYS_execveat];
 
 /// Flags of clone(2) that do what `unshare` does. Its eighth, `CLONE_NEWTIME`, is for `unshare` and `clone3` alone.
-const NAMESPACES: [libc::c_int; 7] = [
-    libc::CLONE_NEWNS,
-    libc::CLONE_NEWCGROUP,
-    libc::CLONE_NEWUTS,
-    libc::CLONE_NEWIPC,
-    libc::CLONE_NEWUSER,
-    libc::CLONE_NEWPID,
-    libc::CLONE_NEWNET,
+const NAMESPACES: [libc::c_int; 7] = calls![
+    CLONE_NEWNS CLONE_NEWCGROUP CLONE_NEWUTS CLONE_NEWIPC CLONE_NEWUSER CLONE_NEWPID CLONE_NEWNET
 ];
 
 /// Where `CONFIG_X86_X32_ABI` is set, the kernel takes each call by its number with this bit, too (`__X32_SYSCALL_BIT`).
@@ -232,7 +197,7 @@ pub fn drop_capabilities(keep: CapabilitySet) -> Result<(), RightsError> {
     thread::set_capabilities(None, sets).map_err(failed(doing))
 }
 
-fn refused(exec: Exec) -> impl Iterator<Item = (libc::c_long, &'static str)> {
+fn refused(exec: Exec) -> impl Iterator<Item = libc::c_long> {
     let programs = if exec == Exec::Never { &EXEC[..] } else { &[] };
     REFUSED.iter().chain(programs).copied()
 }
@@ -240,8 +205,7 @@ fn refused(exec: Exec) -> impl Iterator<Item = (libc::c_long, &'static str)> {
 /// Refuses system calls with EPERM; all others are as before. `clone3` does not exist: a filter cannot see its flags, and
 /// libraries then call `clone`.
 fn filter(exec: Exec) -> Result<BpfProgram, seccompiler::BackendError> {
-    let mut rules: BTreeMap<i64, _> =
-        refused(exec).map(|(number, _)| (number, Vec::new())).collect();
+    let mut rules: BTreeMap<i64, _> = refused(exec).map(|number| (number, Vec::new())).collect();
     rules.insert(libc::SYS_clone, NAMESPACES.map(with_flag).into_iter().collect::<Result<_, _>>()?);
     let eperm = SeccompAction::Errno(libc::EPERM.unsigned_abs());
     let arch = std::env::consts::ARCH.try_into()?;
@@ -384,7 +348,7 @@ mod tests {
 
     #[test]
     fn each_refused_call_is_in_the_filter_once() {
-        let numbers: BTreeSet<i64> = refused(Exec::Never).map(|(number, _)| number).collect();
+        let numbers: BTreeSet<i64> = refused(Exec::Never).collect();
         assert_eq!(numbers.len(), refused(Exec::Never).count());
         // A compare and a return each, after the checks of the architecture and before the last return.
         let lengths = [Exec::Keeper, Exec::Never].map(|exec| filter(exec).unwrap().len());

@@ -1,11 +1,16 @@
 //! What the daemon knows at one moment. All that it shows (metrics, recordings, status) is made of this alone.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::recording::Recording;
+use super::coverage::partly;
+use crate::recording::measure::{HandlerMeasure, Losses};
+use crate::recording::warning::{SHED, WarningRecord};
+use crate::recording::{EncodeError, HandlerRecording, HistogramLayout, Recording};
+use crate::stats::Durations;
 
 /// What the daemon knows at one moment.
 #[derive(Debug, Clone)]
@@ -32,7 +37,8 @@ pub struct Module {
 }
 
 /// What the daemon does about a module.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr, strum::VariantNames)]
+#[strum(serialize_all = "lowercase")]
 pub enum Phase {
     /// It is not loaded.
     Waiting,
@@ -46,6 +52,14 @@ pub enum Phase {
     Shed,
 }
 
+impl Phase {
+    /// Its name in status and metrics.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.into()
+    }
+}
+
 /// One build of a module, and all that was measured of it since the daemon began.
 #[derive(Debug, Clone)]
 pub struct Build {
@@ -55,16 +69,90 @@ pub struct Build {
     pub id: String,
     /// When it was last measured: the time of its latest drain.
     pub last: Timestamp,
-    /// The recording so far: the sum of its intervals. Its histograms, counts and losses never become less.
-    pub recording: Recording,
+    /// Its recording so far, without handlers and warnings: [`Build::recording`] has these.
+    pub frame: Recording,
+    /// Each handler that was measured in it.
+    pub handlers: Vec<HandlerSum>,
     /// Handlers by name, that are not measured now although the build is, and why: shed for the budget, gone in this build.
     pub not_measured: BTreeMap<String, NotMeasured>,
-    /// Time in which each handler had probes since the daemon began, by its name, in nanoseconds.
-    pub covered_ns: BTreeMap<String, u64>,
+    /// Whether it is measured now.
+    pub is_attached: bool,
     /// Whether its handlers are held to the budget; `None` without one, and for a build that is not measured now.
     pub budget_enforced: Option<bool>,
-    /// Calls of each handler that are under way, by its name.
-    pub in_flight: BTreeMap<String, u64>,
+}
+
+/// A handler in one build, since the daemon began.
+#[derive(Debug, Clone)]
+pub struct HandlerSum {
+    /// Its name.
+    pub name: String,
+    /// The sum of its intervals, which never becomes less. A reader of an older state shares what has not changed since.
+    pub measure: Arc<HandlerMeasure>,
+    /// Time in which it had probes, in nanoseconds.
+    pub covered_ns: u64,
+    /// Calls that are under way.
+    pub in_flight: u64,
+    /// Calls a second by the last drain; `None` while it has no probes.
+    pub calls_per_s: Option<f64>,
+}
+
+impl State {
+    /// The build of this module with this id.
+    pub(super) fn build_mut(&mut self, module: &str, id: &str) -> Option<&mut Build> {
+        self.builds.iter_mut().find(|build| build.module == module && build.id == id)
+    }
+}
+
+impl Build {
+    /// Its probes are off.
+    pub(super) fn leave(&mut self) {
+        self.is_attached = false;
+        for handler in &mut self.handlers {
+            (handler.in_flight, handler.calls_per_s) = (0, None);
+        }
+    }
+
+    /// All that was measured of it, as files have it.
+    ///
+    /// # Errors
+    /// If a bucket has more calls than the format can hold (2^63).
+    pub fn recording(&self) -> Result<Recording, EncodeError> {
+        let stored = |sum: &HandlerSum| stored(&sum.measure, &self.frame.histogram);
+        let handlers = self.handlers.iter().map(stored).collect::<Result<_, _>>()?;
+        let mut recording = Recording { handlers, ..self.frame.clone() };
+        // One that was measured before it was shed has its figures.
+        let has_figures = |name: &String| self.handlers.iter().any(|sum| sum.name == *name);
+        recording.left_out.retain(|left| left.reason != SHED || !has_figures(&left.name));
+        let covered = self.handlers.iter().map(|sum| (sum.name.as_str(), sum.covered_ns));
+        let warning = partly(covered, self.frame.window_ns);
+        recording.warnings = warning.map(WarningRecord::from).into_iter().collect();
+        Ok(recording)
+    }
+}
+
+/// Sums are as large as their longest duration needs; in a file each histogram has the whole range.
+fn stored(sum: &HandlerMeasure, layout: &HistogramLayout) -> Result<HandlerRecording, EncodeError> {
+    let mut durations = Durations::new(layout.empty().map_err(EncodeError)?);
+    durations.add(&sum.durations).map_err(|error| EncodeError(error.to_string()))?;
+    let HandlerMeasure { target, backend, losses, .. } = sum;
+    let (target, backend, losses) = (target.clone(), *backend, *losses);
+    HandlerRecording::from_measure(&HandlerMeasure { target, backend, durations, losses })
+}
+
+impl HandlerSum {
+    /// With what was measured of it so far.
+    #[must_use]
+    pub fn new(measure: HandlerMeasure) -> Self {
+        let name = measure.target.label();
+        Self { name, measure: Arc::new(measure), covered_ns: 0, in_flight: 0, calls_per_s: None }
+    }
+
+    /// Whether it has a row in tables: one that a pattern found has none before its first call.
+    pub(super) fn is_shown(&self) -> bool {
+        let Losses { carried_in, entries, exits, missed, overrun, .. } = self.measure.losses;
+        let seen = [self.measure.durations.len(), carried_in, entries, exits, missed, overrun];
+        !self.measure.target.by_glob || seen != [0; 6]
+    }
 }
 
 /// Why a handler is not measured.

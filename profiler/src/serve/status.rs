@@ -1,16 +1,18 @@
 //! What a running daemon does, for people and scripts.
 
-use std::collections::HashMap;
-
 use comfy_table::Row;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::state::{Build, Intervals, NotMeasured, Own, Phase, State};
+use super::state::{Build, HandlerSum, Intervals, Module, NotMeasured, Own, Phase, State};
 use crate::export::cell::{Unit, bytes, clean};
 use crate::export::grid;
-use crate::recording::HandlerRecording;
+use crate::recording::measure::HandlerMeasure;
+use crate::stats::mean;
 use crate::text::plural;
+
+const HANDLER_COLUMNS: [&str; 8] =
+    ["handler", "build", "calls", "calls/s", "average [us]", "TP99 [us]", "max [us]", "lost"];
 
 /// What a daemon does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -73,63 +75,19 @@ pub struct HandlerStatus {
     pub shed: bool,
 }
 
-/// What is measured now, by module.
-pub(super) type Measured = HashMap<String, OfModule>;
-
-/// What is measured of a module.
-#[derive(Debug, Default)]
-pub(super) struct OfModule {
-    /// Id of its build.
-    pub(super) build: String,
-    /// Calls a second of each handler.
-    pub(super) rates: HashMap<String, f64>,
-}
-
 impl Status {
-    /// What `state` says, with what is `measured` now.
-    pub(super) fn of(state: &State, measured: &Measured) -> Self {
+    /// What `state` says.
+    pub(super) fn of(state: &State) -> Self {
         let Own { intervals, overhead, .. } = state.own;
-        let module = |module: &super::state::Module| {
-            let (phase, reason) = match &module.phase {
-                Phase::Waiting => ("waiting", None),
-                Phase::Measuring => ("measuring", None),
-                Phase::Released => ("released", None),
-                Phase::Refused(reason) => ("refused", Some(reason.clone())),
-                Phase::Shed => {
-                    ("shed", Some("all handlers cost more than max-overhead".to_owned()))
-                }
-            };
-            let now = measured.get(&module.name);
-            let is_now = |build: &&Build| {
-                build.module == module.name && now.is_some_and(|now| now.build == build.id)
-            };
-            let build = state.builds.iter().find(is_now);
-            let not_measured = || build.into_iter().flat_map(|build| &build.not_measured);
-            let shed = not_measured().filter(|(_, why)| **why == NotMeasured::Shed).count();
-            let missing = not_measured().filter_map(|(name, why)| match why {
-                NotMeasured::Missing(why) => Some((name.clone(), why.clone())),
-                NotMeasured::Shed => None,
-            });
-            ModuleStatus {
-                module: module.name.clone(),
-                phase: phase.to_owned(),
-                reason,
-                build: build.map(|build| build.id.clone()),
-                handlers: now.map_or(0, |now| now.rates.len()),
-                shed,
-                missing: missing.collect(),
-            }
+        let shown = |build: &Build| {
+            let handlers = build.handlers.iter().filter(|sum| sum.is_shown());
+            handlers.map(|sum| HandlerStatus::of(build, sum)).collect::<Vec<_>>()
         };
-        let handlers = state.builds.iter().flat_map(|build| {
-            let now = measured.get(&build.module).filter(|now| now.build == build.id);
-            let of = move |handler| HandlerStatus::of(build, handler, now);
-            build.recording.shown().map(of)
-        });
         Self {
             since: state.since,
             at: state.at,
-            modules: state.modules.iter().map(module).collect(),
-            handlers: handlers.collect(),
+            modules: state.modules.iter().map(|module| ModuleStatus::of(module, state)).collect(),
+            handlers: state.builds.iter().flat_map(shown).collect(),
             intervals,
             overhead,
         }
@@ -170,19 +128,9 @@ impl Status {
         );
         // The empty lines, the head of the table and its rule, the line that counts the rest, and the books.
         let room = lines.saturating_sub(text.lines().count() + 6).max(1);
-        let header = [
-            "handler",
-            "build",
-            "calls",
-            "calls/s",
-            "average [us]",
-            "TP99 [us]",
-            "max [us]",
-            "lost",
-        ];
         let rows = self.handlers.iter().take(room).map(HandlerStatus::row);
         if !self.handlers.is_empty() {
-            text.push_str(&format!("\n\n{}", grid::figures(&header, rows, None)));
+            text.push_str(&format!("\n\n{}", grid::figures(&HANDLER_COLUMNS, rows, None)));
         }
         if self.handlers.len() > room {
             text.push_str(&format!("\nand {} more handlers", self.handlers.len() - room));
@@ -191,21 +139,50 @@ impl Status {
     }
 }
 
-impl HandlerStatus {
-    /// Of a build, which `now` is measured.
-    fn of(build: &Build, handler: &HandlerRecording, now: Option<&OfModule>) -> Self {
-        let rate = now.and_then(|now| now.rates.get(&handler.name));
+impl ModuleStatus {
+    fn of(module: &Module, state: &State) -> Self {
+        let is_now = |build: &&Build| build.module == module.name && build.is_attached;
+        let build = state.builds.iter().find(is_now);
+        let (mut shed, mut missing) = (0, Vec::new());
+        for (name, why) in build.into_iter().flat_map(|build| &build.not_measured) {
+            match why {
+                NotMeasured::Shed => shed += 1,
+                NotMeasured::Missing(why) => missing.push((name.clone(), why.clone())),
+            }
+        }
+        let measured = |build: &Build| {
+            build.handlers.iter().filter(|handler| handler.calls_per_s.is_some()).count()
+        };
         Self {
-            handler: handler.name.clone(),
+            module: module.name.clone(),
+            phase: module.phase.name().to_owned(),
+            reason: match &module.phase {
+                Phase::Refused(reason) => Some(reason.clone()),
+                Phase::Shed => Some("all handlers cost more than max-overhead".to_owned()),
+                _ => None,
+            },
+            build: build.map(|build| build.id.clone()),
+            handlers: build.map_or(0, measured),
+            shed,
+            missing,
+        }
+    }
+}
+
+impl HandlerStatus {
+    fn of(build: &Build, sum: &HandlerSum) -> Self {
+        let HandlerMeasure { durations, losses, .. } = &*sum.measure;
+        Self {
+            handler: sum.name.clone(),
             module: build.module.clone(),
             build: build.id.clone(),
-            calls: handler.count,
-            calls_per_s: rate.copied().unwrap_or(0.0),
-            average_ns: handler.mean_ns(),
-            tp99_ns: handler.quantile_ns(0.99),
-            max_ns: handler.max_ns,
-            lost: handler.losses.unmeasured(),
-            shed: build.not_measured.get(&handler.name) == Some(&NotMeasured::Shed),
+            calls: durations.len(),
+            calls_per_s: sum.calls_per_s.unwrap_or(0.0),
+            average_ns: mean(durations.sum_ns(), durations.len()),
+            tp99_ns: durations.quantile_ns(0.99),
+            max_ns: durations.max_ns(),
+            lost: losses.unmeasured(),
+            shed: build.not_measured.get(&sum.name) == Some(&NotMeasured::Shed),
         }
     }
 

@@ -7,6 +7,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use jiff::civil::DateTime;
 use nix::sys::statvfs::statvfs;
 use tracing::{error, info, warn};
 
@@ -28,22 +29,20 @@ const MOST_SOURCES: usize = 60;
 /// How a recording's first line names its schema, within so many bytes.
 const HEAD: usize = 64;
 
-/// A start in a file's name, and the shape of it.
+/// A start in a file's name.
 const START: &str = "%Y%m%dT%H%M%S.%6fZ";
-const SHAPE: &str = "00000000T000000.000000Z";
 
 /// The folder of completed intervals.
 #[derive(Debug)]
 pub(super) struct Store {
     config: config::Store,
-    /// Sizes in bytes: what was written first comes first, whatever the clock said.
-    files: BTreeMap<Stored, u64>,
-    bytes: u64,
+    /// By number, which counts the intervals of this folder from 1 in the order in which they were closed; of several, the last.
+    files: BTreeMap<u64, Stored>,
     /// Sums of intervals that could not be written, the oldest first; one a build, unless its intervals do not add up.
     pending: Vec<Pending>,
     ledger: Ledger,
-    removed: u64,
-    lost: u64,
+    /// Bytes of the files, and what became of others.
+    counts: Intervals,
     /// The number of the interval that was closed last, as far as is known.
     last: u64,
     /// Numbers of the builds' intervals that were written ahead.
@@ -53,18 +52,17 @@ pub(super) struct Store {
 }
 
 /// A recording in the folder.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone)]
 struct Stored {
-    /// Counts the intervals of this folder from 1 in the order in which they were closed; of several, the last.
-    number: u64,
     /// When it was started, as in [`START`].
     start: Box<str>,
     folder: Rc<Path>,
+    bytes: u64,
 }
 
 impl Stored {
-    fn path(&self) -> PathBuf {
-        self.folder.join(format!("{}-{}.json", self.start, self.number))
+    fn path(&self, number: u64) -> PathBuf {
+        self.folder.join(format!("{}-{number}.json", self.start))
     }
 }
 
@@ -102,11 +100,9 @@ impl Store {
         let mut store = Self {
             config,
             files: BTreeMap::new(),
-            bytes: 0,
             pending: Vec::new(),
             ledger,
-            removed: 0,
-            lost: 0,
+            counts: Intervals::default(),
             last: 0,
             ahead: BTreeMap::new(),
             is_full: false,
@@ -126,7 +122,7 @@ impl Store {
                 store.add(&folder, &entry.path());
             }
         }
-        let highest = store.files.last_key_value().map_or(0, |(file, _)| file.number);
+        let highest = store.files.last_key_value().map_or(0, |(number, _)| *number);
         store.last = highest.max(before.closed);
         store.count_killed(before, highest);
         Ok(store)
@@ -138,7 +134,7 @@ impl Store {
         let written = if before.closed == highest { before.under_way } else { 0 };
         let lost = before.waiting.saturating_sub(written);
         if lost > 0 {
-            self.lost += lost;
+            self.counts.lost += lost;
             error!(
                 "{lost} interval{} up to number {} in {} {}: closed, and in memory alone when the daemon before was \
                  killed; make room on the disk, or end the daemon by SIGTERM",
@@ -154,15 +150,10 @@ impl Store {
     /// Notes on disk what would be lost with this process: what waits, and so many more, which are written to the file of
     /// the last number.
     fn note(&mut self, under_way: u64) {
-        let waits = self.pending.iter().filter(|pending| !self.is_on_disk(pending.number));
+        // One with a file of its number was written ahead: its last calls alone may be missing there.
+        let waits = self.pending.iter().filter(|of| !self.files.contains_key(&of.number));
         let waiting = waits.map(|pending| pending.intervals).sum::<u64>() + under_way;
         self.ledger.write(Entry { closed: self.last, waiting, under_way });
-    }
-
-    /// Whether there is a file of this number: it was written ahead, and its last calls may be missing.
-    fn is_on_disk(&self, number: u64) -> bool {
-        let first = Stored { number, start: "".into(), folder: Path::new("").into() };
-        self.files.range(first..).next().is_some_and(|(file, _)| file.number == number)
     }
 
     /// Goes on in the same folder with other bounds.
@@ -178,35 +169,32 @@ impl Store {
         }
         match (parsed(name), whole(path)) {
             (Some((start, number)), Ok(bytes)) => {
-                let file = Stored { number, start: start.into(), folder: Rc::clone(folder) };
-                self.files.insert(file, bytes);
-                self.bytes += bytes;
+                self.insert(
+                    number,
+                    Stored { start: start.into(), folder: Rc::clone(folder), bytes },
+                );
             }
             (None, _) => warn!("ignoring {}: not an interval file", path.display()),
             (_, Err(what)) => warn!("{} {what}, and is left alone", path.display()),
         }
     }
 
-    /// What became of intervals until now.
-    pub(super) fn intervals(&self) -> Intervals {
-        Intervals {
-            on_disk: self.files.len() as u64,
-            bytes: self.bytes,
-            waiting: self.pending.iter().map(|pending| pending.intervals).sum(),
-            removed: self.removed,
-            lost: self.lost,
-        }
+    fn insert(&mut self, number: u64, file: Stored) {
+        self.counts.bytes += file.bytes;
+        let before = self.files.insert(number, file);
+        self.counts.bytes -= before.map_or(0, |before| before.bytes);
     }
 
-    /// Counts intervals that never came here.
-    pub(super) fn lose(&mut self, intervals: u64) {
-        self.lost += intervals;
+    /// What became of intervals until now.
+    pub(super) fn intervals(&self) -> Intervals {
+        let waiting = self.pending.iter().map(|pending| pending.intervals).sum();
+        Intervals { on_disk: self.files.len() as u64, waiting, ..self.counts }
     }
 
     /// Counts a build's open interval as lost, unless it was written ahead: whether it is lost.
     pub(super) fn lose_open(&mut self, module: &str, build: &str) -> bool {
         let is_lost = self.ahead.remove(&folder_name(module, build)).is_none();
-        self.lose(u64::from(is_lost));
+        self.counts.lost += u64::from(is_lost);
         is_lost
     }
 
@@ -215,7 +203,8 @@ impl Store {
         let pending = std::mem::take(&mut other.pending);
         // Nothing of these can be lost there any more.
         other.note(0);
-        (self.removed, self.lost) = (other.removed, self.lost + other.lost);
+        self.counts.removed = other.counts.removed;
+        self.counts.lost += other.counts.lost;
         for mut pending in pending {
             self.last += 1;
             pending.number = self.last;
@@ -285,7 +274,7 @@ impl Store {
     fn bound_pending(&mut self) {
         while self.pending.len() > MOST_PENDING {
             let Pending { build, intervals, .. } = self.pending.remove(0);
-            self.lose(intervals);
+            self.counts.lost += intervals;
             error!(
                 "{intervals} interval{} of {build} {} lost: intervals of {MOST_PENDING} builds wait in memory \
                  already; make room on the disk",
@@ -313,76 +302,73 @@ impl Store {
     pub(super) fn end(&mut self) {
         self.write_pending();
         for Pending { build, intervals, number, .. } in std::mem::take(&mut self.pending) {
-            if self.is_on_disk(number) {
+            if self.files.contains_key(&number) {
                 error!(
                     "the last calls of {build} are lost: its last interval could not be written again"
                 );
                 continue;
             }
-            self.lost += intervals;
+            self.counts.lost += intervals;
             error!("{intervals} intervals of {build} are lost: they could not be written");
         }
         self.note(0);
     }
 
     fn write(&mut self, build: &str, recording: &Recording, number: u64) -> Result<(), String> {
-        let bytes = recording.to_json();
-        let length = bytes.len() as u64;
-        let config::Store { folder, max_bytes, min_free_bytes } = &self.config;
-        if length > *max_bytes {
-            return Err(format!("it has {length} bytes, and max-bytes is {max_bytes}"));
+        let text = recording.to_json();
+        let bytes = text.len() as u64;
+        let config::Store { folder, max_bytes, min_free_bytes } = self.config.clone();
+        if bytes > max_bytes {
+            return Err(format!("it has {bytes} bytes, and max-bytes is {max_bytes}"));
         }
-        let text = |error: io::Error| error.to_string();
-        let of_build = folder.join(build);
-        let start = recording.started.strftime(START).to_string().into_boxed_str();
-        let file = Stored { number, start, folder: of_build.as_path().into() };
         // In the place of what was written ahead.
-        let before = self.files.get(&file).copied().unwrap_or(0);
-        let system = statvfs(folder).map_err(|error| text(error.into()))?;
+        let before = self.files.get(&number).map_or(0, |before| before.bytes);
+        let system = statvfs(&folder).map_err(|error| error.to_string())?;
         let free = system.blocks_available().saturating_mul(system.fragment_size());
-        if free.saturating_add(before) < length.saturating_add(*min_free_bytes) {
+        if free.saturating_add(before) < bytes.saturating_add(min_free_bytes) {
+            let folder = folder.display();
             return Err(format!(
-                "{free} bytes are free in {}, and min-free-bytes is {min_free_bytes}",
-                folder.display()
+                "{free} bytes are free in {folder}, and min-free-bytes is {min_free_bytes}"
             ));
         }
-        let folder = folder.clone();
-        self.make_room(length.saturating_sub(before), &file);
+        self.make_room(bytes.saturating_sub(before), number);
+        let of_build = folder.join(build);
         if !of_build.exists() {
-            fs::DirBuilder::new().mode(0o700).create(&of_build).map_err(text)?;
+            let made = fs::DirBuilder::new().mode(0o700).create(&of_build);
             // Its name is on disk before what is in it.
-            fs::File::open(&folder).and_then(|folder| folder.sync_all()).map_err(text)?;
+            let synced = made.and_then(|()| fs::File::open(&folder)?.sync_all());
+            synced.map_err(|error| error.to_string())?;
         }
-        let written = OutputFile::open(&file.path()).and_then(|output| output.commit(&bytes));
+        let start = recording.started.strftime(START).to_string().into();
+        let file = Stored { start, folder: of_build.into(), bytes };
+        let written = OutputFile::open(&file.path(number)).and_then(|output| output.commit(&text));
         written.map_err(|error| error.to_string())?;
-        self.files.insert(file, length);
-        self.bytes = self.bytes.saturating_sub(before).saturating_add(length);
+        self.insert(number, file);
         Ok(())
     }
 
-    /// Removes the oldest intervals until `bytes` more fit, but neither this file nor what was written ahead.
-    fn make_room(&mut self, bytes: u64, written: &Stored) {
+    /// Removes the oldest intervals until `bytes` more fit, but neither this one nor what was written ahead.
+    fn make_room(&mut self, bytes: u64, written: u64) {
         let mut removed = 0;
-        while self.bytes + bytes > self.config.max_bytes {
-            let is_ahead = |file: &Stored| self.ahead.values().any(|number| *number == file.number);
-            let mut others = self.files.keys().filter(|file| *file != written && !is_ahead(file));
-            let Some(oldest) = others.next().cloned() else { break };
-            let Some((file, length)) = self.files.remove_entry(&oldest) else { break };
-            self.bytes -= length;
-            let path = file.path();
+        while self.counts.bytes + bytes > self.config.max_bytes {
+            let is_kept =
+                |number| number == written || self.ahead.values().any(|ahead| *ahead == number);
+            let oldest = self.files.iter().find(|(number, _)| !is_kept(**number));
+            let Some((&number, file)) = oldest else { break };
+            let (path, length) = (file.path(number), file.bytes);
             if let Err(error) = fs::remove_file(&path)
                 && error.kind() != io::ErrorKind::NotFound
             {
                 warn!("cannot remove {}: {error}", path.display());
-                self.bytes += length;
-                self.files.insert(file, length);
                 break;
             }
+            self.files.remove(&number);
+            self.counts.bytes -= length;
             removed += 1;
             // Fails if there are others in it.
             let _ = path.parent().map(fs::remove_dir);
         }
-        self.removed += removed;
+        self.counts.removed += removed;
         if removed > 0 && !std::mem::replace(&mut self.is_full, true) {
             warn!(
                 "intervals in {} take {} bytes: from now on the oldest are removed for new ones",
@@ -417,15 +403,10 @@ fn joined(waiting: &Pending, new: &Pending) -> Result<Pending, MergeError> {
 /// Start and number in the name of an interval's file.
 fn parsed(name: &str) -> Option<(&str, u64)> {
     let (start, number) = name.strip_suffix(".json")?.split_once('-')?;
-    let fits =
-        |(c, shape): (char, char)| if shape == '0' { c.is_ascii_digit() } else { c == shape };
-    let start_fits = start.len() == SHAPE.len() && start.chars().zip(SHAPE.chars()).all(fits);
+    DateTime::strptime(START, start).ok()?;
+    let number = number.parse().ok().filter(|number| *number < u64::MAX)?;
     // As it is written here, so that the name can be had from the number.
-    let number = number
-        .parse()
-        .ok()
-        .filter(|value: &u64| *value < u64::MAX && value.to_string() == number)?;
-    start_fits.then_some((start, number))
+    (format!("{start}-{number}.json") == name).then_some((start, number))
 }
 
 /// The size of a file that begins and ends as a recording does: a torn one lacks its end.
@@ -469,8 +450,8 @@ mod tests {
     /// An interval of `calls` that began `second` seconds after midnight.
     fn interval(calls: u64, second: u64) -> Recording {
         let mut attached = attachment("aa", drains(&[calls], 9));
-        let build = attached.build(None).unwrap();
-        attached.drain(&build.recording, true).unwrap();
+        let mut build = attached.build(None).unwrap();
+        attached.take(&mut build, true);
         let started = format!("2026-11-23T00:00:{second:02}.5Z").parse().unwrap();
         Recording { started, ..attached.close().unwrap() }
     }
@@ -771,7 +752,7 @@ mod tests {
     #[test]
     fn names_of_intervals_are_told_from_others() {
         for (name, number) in NAMES.iter().zip(1..) {
-            assert_eq!(parsed(name), Some((&name[..SHAPE.len()], number)));
+            assert_eq!(parsed(name), name.split_once('-').map(|(start, _)| (start, number)));
         }
         for other in [
             "x-1.json",

@@ -157,10 +157,10 @@ fn recordings_are_by_module_and_build() {
     let one = server.get("/recording?module=hids&build=new");
     assert_eq!(one.header("content-type"), Some("application/json"));
     let recording = Recording::parse(&one.body, Path::new("x")).unwrap();
-    assert!(recording == state().builds[1].recording);
+    assert!(recording == state().builds[1].recording().unwrap());
     let all = Series::parse(&server.get("/recording").body, Path::new("x")).unwrap();
     assert_eq!(all.runs.len(), 2);
-    assert!(all.runs[0] == state().builds[0].recording, "in order");
+    assert!(all.runs[0] == state().builds[0].recording().unwrap(), "in order");
     let new = server.get("/recording?build=%6eew");
     assert_eq!(new.body, one.body);
     let unknown = server.get("/recording?module=hids&build=newer");
@@ -173,7 +173,7 @@ fn recordings_are_by_module_and_build() {
     assert_eq!(server.get("/recording?modul=hids").status, 400);
     // A build of which nothing is measured yet has no recording that could be read.
     let mut begun = state();
-    begun.builds[1].recording.window_ns = 0;
+    begun.builds[1].frame.window_ns = 0;
     server.state.send_replace(Arc::new(begun));
     assert_eq!(server.get("/recording?build=new").status, 404);
     assert!(
@@ -194,13 +194,9 @@ fn recordings_of_many_hosts_are_merged_and_compared() {
             let durations: Vec<u64> = (0..2_000).map(|n| times + host + n % 7).collect();
             calls += durations.len();
             let mut of_host = state();
-            of_host.builds = vec![build(
-                "hids",
-                build_id,
-                "2026-11-21T12:30:00Z",
-                vec![handler(&measure("h", &durations))],
-            )];
-            of_host.builds[0].recording.host.boot_id = Some(format!("boot of host {host}"));
+            of_host.builds =
+                vec![build("hids", build_id, "2026-11-21T12:30:00Z", &[measure("h", &durations)])];
+            of_host.builds[0].frame.host.boot_id = Some(format!("boot of host {host}"));
             let server = Server::start(of_host);
             let file = path(&format!("{build_id}-{host}.json"));
             std::fs::write(
@@ -405,8 +401,8 @@ fn a_slow_head_is_cut_off() {
 fn a_scraper_that_never_reads_is_cut_off() {
     let mut large = state();
     let spread: Vec<u64> = (0..20_000).map(|n| n * 997).collect();
-    let handlers = (0..60).map(|n| handler(&measure(&format!("h{n}"), &spread))).collect();
-    large.builds = vec![build("hids", "large", "2026-11-21T12:30:00Z", handlers)];
+    let handlers: Vec<_> = (0..60).map(|n| measure(&format!("h{n}"), &spread)).collect();
+    large.builds = vec![build("hids", "large", "2026-11-21T12:30:00Z", &handlers)];
     let server = Server::start(large);
     let mut stream = server.connect();
     stream.write_all(b"GET /recording HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();

@@ -4,15 +4,15 @@ use profiler::export::compare;
 use profiler::export::verdict::CompareReport;
 use profiler::kernel::target::LeftOut;
 use profiler::probe::Precision;
+use profiler::recording::HistogramLayout;
 use profiler::recording::unlike::What;
 use profiler::recording::warning::{Handlers, SHED, Warning};
-use profiler::recording::{HandlerRecording, HistogramLayout};
 use profiler::serve::expose::message::{Histogram, MetricFamily, metric_type};
 use profiler::serve::expose::{
     BOUNDS_NS, FAMILIES, Format, Native, SCHEMA, ZERO_THRESHOLD, classic, metrics, native,
 };
 use profiler::serve::state::{NotMeasured, Phase, State};
-use profiler::stats::nearest_rank;
+use profiler::stats::{Durations, nearest_rank};
 use profiler::verdict::{Note, Run, Side, Sides};
 use proptest::prelude::*;
 use prost::Message as _;
@@ -211,7 +211,7 @@ fn a_handler_without_a_call_is_a_native_histogram_too() {
 }
 
 fn native_of(durations: &[u64]) -> Native {
-    native(&handler(&measure("x", durations)))
+    native(&measure("x", durations).durations)
 }
 
 #[test]
@@ -227,15 +227,15 @@ fn powers_of_two_of_a_second_end_their_buckets() {
 #[test]
 fn the_newest_builds_are_shown() {
     let mut state = state();
-    let calls = || vec![handler(&measure("h", &[100]))];
+    let calls = [measure("h", &[100])];
     state.builds = (0..7)
-        .map(|at| build("hids", &format!("b{at}"), &format!("2026-11-21T12:0{at}:00Z"), calls()))
+        .map(|at| build("hids", &format!("b{at}"), &format!("2026-11-21T12:0{at}:00Z"), &calls))
         .collect();
     // The second came again, and is measured now; the clock was set back meanwhile.
     let mut again = state.builds.remove(1);
     again.last = "2026-11-21T11:30:00Z".parse().unwrap();
     state.builds.push(again);
-    state.builds.push(build("other", "x", "2026-11-20T00:00:00Z", calls()));
+    state.builds.push(build("other", "x", "2026-11-20T00:00:00Z", &calls));
     let body = text(&state, Format::Text);
     let with = |name: &str| -> Vec<String> {
         let lines = body.lines().filter(|line| line.starts_with(name));
@@ -337,11 +337,10 @@ fn upper(index: i32) -> f64 {
     (f64::from(index) / 32.0).exp2()
 }
 
-fn with_precision(precision: Precision, durations: &[u64]) -> HandlerRecording {
-    let mut measured = measure("x", &[]);
-    measured.durations = precision.durations().unwrap();
-    durations.iter().for_each(|ns| measured.durations.record(*ns));
-    handler(&measured)
+fn with_precision(precision: Precision, durations: &[u64]) -> Durations {
+    let mut measured = precision.durations().unwrap();
+    durations.iter().for_each(|ns| measured.record(*ns));
+    measured
 }
 
 fn any_duration() -> impl Strategy<Value = u64> {

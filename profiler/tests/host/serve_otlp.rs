@@ -19,9 +19,9 @@ use prost::Message as _;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-use crate::common::{handler, measure};
+use crate::common::measure;
 use crate::program::wait_for;
-use crate::serve_state::{CONNECT, state};
+use crate::serve_state::{CONNECT, state, sum};
 
 /// What the receiver answers: status line and body.
 type Answers = Box<dyn FnMut(usize) -> (&'static str, Vec<u8>) + Send>;
@@ -186,7 +186,7 @@ fn a_collector_gets_every_figure() {
         .zip(buckets.bucket_counts.iter().copied())
         .filter(|(_, count)| *count > 0)
         .collect();
-    assert_eq!(found, native(&handler(&measure("x", &CONNECT))).buckets);
+    assert_eq!(found, native(&measure("x", &CONNECT).durations).buckets);
     // By the protocol (base^index, base^(index+1)]: 63 ns.
     let base = 2_f64.powf(1.0 / 32.0);
     assert!(base.powi(buckets.offset) < 63e-9 && 63e-9 <= base.powi(buckets.offset + 1));
@@ -239,7 +239,7 @@ fn calls(count: u64) -> State {
     let mut state = state();
     let mut measured = measure("h", &[]);
     measured.durations.record_n(100, count).unwrap();
-    state.builds[1].recording.handlers = vec![handler(&measured)];
+    state.builds[1].handlers = vec![sum(&measured)];
     state.builds.remove(0);
     state
 }

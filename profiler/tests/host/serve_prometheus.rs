@@ -8,7 +8,7 @@ use profiler::serve::expose::{Format, metrics};
 use serde_json::Value;
 
 use crate::common::prometheus::Prometheus;
-use crate::common::{handler, measure};
+use crate::common::measure;
 use crate::serve_http::Server;
 use crate::serve_state::{build, state};
 
@@ -306,11 +306,10 @@ fn spread() -> profiler::serve::state::State {
     let times = |seed: u64| -> Vec<u64> {
         (0..20_000).map(|n: u64| 50 + (n * seed) % 997 + (n % 37).pow(6) / 52).collect()
     };
-    let handlers =
-        |seed| vec![handler(&measure("a", &times(seed))), handler(&measure("b", &times(seed + 2)))];
+    let handlers = |seed| [measure("a", &times(seed)), measure("b", &times(seed + 2))];
     state.builds = vec![
-        build("hids", "old", "2026-11-21T12:00:00Z", handlers(3)),
-        build("hids", "new", "2026-11-21T12:30:00Z", handlers(7)),
+        build("hids", "old", "2026-11-21T12:00:00Z", &handlers(3)),
+        build("hids", "new", "2026-11-21T12:30:00Z", &handlers(7)),
     ];
     state
 }
@@ -322,7 +321,7 @@ fn prometheus_stores_native_histograms() {
     let server = Server::start(state.clone());
     let prometheus = scraping(&server, &["--enable-feature=native-histograms"]);
     for build in &state.builds {
-        for handler in &build.recording.handlers {
+        for handler in &build.recording().unwrap().handlers {
             let value = |query: &str| prometheus.value(query, &build.id, &handler.name);
             assert_eq!(
                 value("histogram_count(profiler_handler_duration_seconds)"),
@@ -358,7 +357,7 @@ fn prometheus_stores_classic_histograms() {
     let prometheus = scraping(&server, &[]);
     let name = "profiler_handler_duration_seconds";
     for build in &state.builds {
-        for handler in &build.recording.handlers {
+        for handler in &build.recording().unwrap().handlers {
             let value = |query: &str| prometheus.value(query, &build.id, &handler.name);
             assert_eq!(value(&format!("{name}_count")), handler.count as f64);
             assert_eq!(value(&format!("{name}_sum")), handler.sum_ns as f64 / 1e9);

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use profiler::recording::measure::HandlerMeasure;
 use profiler::recording::{HandlerRecording, Recording};
-use profiler::serve::state::{Build, Intervals, Module, NotMeasured, Own, Phase, Pushes, State};
+use profiler::serve::state::{
+    Build, HandlerSum, Intervals, Module, NotMeasured, Own, Phase, Pushes, State,
+};
 
-use crate::common::{handler, measure, sample};
+use crate::common::{measure, sample};
 
 /// A recording of these handlers alone, as the daemon makes it: without load and warm-up.
 pub(crate) fn recording(handlers: Vec<HandlerRecording>) -> Recording {
@@ -18,19 +21,28 @@ pub(crate) fn recording(handlers: Vec<HandlerRecording>) -> Recording {
     profile
 }
 
-pub(crate) fn build(module: &str, id: &str, last: &str, handlers: Vec<HandlerRecording>) -> Build {
-    let mut recording = recording(handlers);
-    recording.modules[0].name = module.to_owned();
-    recording.modules[0].build_id = Some(id.to_owned());
+/// A handler as a build has it.
+pub(crate) fn sum(measure: &HandlerMeasure) -> HandlerSum {
+    let mut sum = HandlerSum::new(measure.clone());
+    if sum.name == "connect_syscall_handler" {
+        sum.covered_ns = 1_500_000_000;
+    }
+    sum
+}
+
+pub(crate) fn build(module: &str, id: &str, last: &str, handlers: &[HandlerMeasure]) -> Build {
+    let mut frame = recording(Vec::new());
+    frame.modules[0].name = module.to_owned();
+    frame.modules[0].build_id = Some(id.to_owned());
     Build {
         module: module.to_owned(),
         id: id.to_owned(),
         last: last.parse().unwrap(),
-        recording,
+        frame,
+        handlers: handlers.iter().map(sum).collect(),
         not_measured: BTreeMap::new(),
-        covered_ns: BTreeMap::from([("connect_syscall_handler".to_owned(), 1_500_000_000)]),
+        is_attached: id == "new",
         budget_enforced: Some(id == "new"),
-        in_flight: BTreeMap::new(),
     }
 }
 
@@ -43,7 +55,7 @@ pub(crate) fn state() -> State {
         "hids",
         "old",
         "2026-11-21T12:00:00Z",
-        vec![handler(&measure("connect_syscall_handler", &[100; 10]))],
+        &[measure("connect_syscall_handler", &[100; 10])],
     );
     let mut connect = measure("connect_syscall_handler", &CONNECT);
     connect.losses.entries = 15;
@@ -55,9 +67,9 @@ pub(crate) fn state() -> State {
     connect.losses.doubtful = 1;
     connect.losses.backwards = 1;
     connect.losses.missed_unknown = true;
-    let handlers = vec![handler(&connect), handler(&measure("idle_handler", &[]))];
-    let mut new = build("hids", "new", "2026-11-21T12:30:00Z", handlers);
-    new.in_flight.insert("connect_syscall_handler".to_owned(), 3);
+    let handlers = [connect, measure("idle_handler", &[])];
+    let mut new = build("hids", "new", "2026-11-21T12:30:00Z", &handlers);
+    new.handlers[0].in_flight = 3;
     new.not_measured.insert("idle_handler".to_owned(), NotMeasured::Shed);
     new.not_measured
         .insert("gone_handler".to_owned(), NotMeasured::Missing("no symbol".to_owned()));

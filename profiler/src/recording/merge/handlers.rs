@@ -9,7 +9,6 @@ use super::{MergeError, TooLarge, checked};
 use crate::recording::Backend;
 use crate::recording::check::MAX_COUNTERS_IN_ALL;
 use crate::recording::measure::Losses;
-use crate::stats::Durations;
 
 /// The handlers of all sources, by module and name.
 #[derive(Debug, Default)]
@@ -111,20 +110,6 @@ impl Handlers {
             })
         };
         self.0.into_iter().map(finish).collect()
-    }
-}
-
-impl HandlerRecording {
-    /// Its durations, to add more of them to; `layout` is that of its recording.
-    ///
-    /// # Errors
-    /// If they are not of that layout.
-    pub(crate) fn durations(&self, layout: &HistogramLayout) -> Result<Durations, EncodeError> {
-        let mut histogram = layout.empty().map_err(EncodeError)?;
-        self.histogram.add_to(&mut histogram).map_err(EncodeError)?;
-        let mut sum = Durations::new(histogram);
-        sum.add_exact(self.sum_ns, self.min_ns.unwrap_or(u64::MAX), self.max_ns.unwrap_or(0), 0);
-        Ok(sum)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Durations of an HDR histogram in the buckets of others.
 
-use crate::recording::HandlerRecording;
+use crate::stats::Durations;
 
 /// Upper bounds of the classic buckets, in nanoseconds: one below each power of two from 64 ns to 8.6 s. Every second bound
 /// of `--export prometheus`.
@@ -25,12 +25,12 @@ pub const ZERO_THRESHOLD: f64 = 1.0 / (1_u64 << 30) as f64;
 
 /// Calls of at most each of [`BOUNDS_NS`]; the count of all calls is that of the bucket `+Inf`.
 #[must_use]
-pub fn classic(handler: &HandlerRecording) -> [u64; BOUNDS_NS.len()] {
-    let mut stored = handler.histogram.buckets.iter().peekable();
+pub fn classic(durations: &Durations) -> [u64; BOUNDS_NS.len()] {
+    let mut recorded = durations.histogram().iter_recorded().peekable();
     let mut count = 0_u64;
     BOUNDS_NS.map(|bound| {
-        while let Some(bucket) = stored.next_if(|bucket| bucket.to_ns <= bound) {
-            count = count.saturating_add(bucket.count);
+        while let Some(bucket) = recorded.next_if(|bucket| bucket.value_iterated_to() <= bound) {
+            count = count.saturating_add(bucket.count_at_value());
         }
         count
     })
@@ -50,19 +50,20 @@ pub struct Native {
 /// bucket that holds what the recording gives as its quantile; a call is in the next bucket at most, if its HDR bucket falls
 /// astride a bound.
 #[must_use]
-pub fn native(handler: &HandlerRecording) -> Native {
+pub fn native(durations: &Durations) -> Native {
     let mut native = Native::default();
-    for bucket in &handler.histogram.buckets {
-        let ns = bucket.to_ns.min(handler.max_ns.unwrap_or(u64::MAX));
+    for bucket in durations.histogram().iter_recorded() {
+        let calls = bucket.count_at_value();
+        let ns = bucket.value_iterated_to().min(durations.max_ns().unwrap_or(u64::MAX));
         if ns == 0 {
-            native.zero = native.zero.saturating_add(bucket.count);
+            native.zero = native.zero.saturating_add(calls);
             continue;
         }
         // 2^29 buckets would not overflow: there are 36 powers of two.
         let index = ((ns as f64 / 1e9).log2() * f64::from(1 << SCHEMA)).ceil() as i32;
         match native.buckets.last_mut() {
-            Some((last, count)) if *last == index => *count = count.saturating_add(bucket.count),
-            _ => native.buckets.push((index, bucket.count)),
+            Some((last, count)) if *last == index => *count = count.saturating_add(calls),
+            _ => native.buckets.push((index, calls)),
         }
     }
     native

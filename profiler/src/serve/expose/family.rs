@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use strum::Display;
+use strum::{Display, VariantNames as _};
 
-use super::super::state::{Build, NotMeasured, Phase, State};
-use crate::recording::HandlerRecording;
+use super::super::state::{Build, HandlerSum, NotMeasured, Phase, State};
+use crate::recording::Recording;
+use crate::stats::Durations;
 
 /// Builds of a module that are shown: those measured last. Bounds the number of series.
 pub const MAX_BUILDS: usize = 4;
@@ -60,7 +61,7 @@ impl<'a> Point<'a> {
 
     /// A build that is measured in another way than before begins anew.
     fn of(self, build: &Build) -> Self {
-        Self { since: Some(build.recording.started), ..self }
+        Self { since: Some(build.frame.started), ..self }
     }
 }
 
@@ -72,7 +73,7 @@ pub enum Value<'a> {
     /// Anything else, in the family's unit.
     Real(f64),
     /// A handler's durations.
-    Durations(&'a HandlerRecording),
+    Durations(&'a Durations),
 }
 
 impl Family {
@@ -124,7 +125,7 @@ struct Handler<'a> {
     is_current: bool,
     name: &'a str,
     /// `None` if the build never had it.
-    profile: Option<&'a HandlerRecording>,
+    sum: Option<&'a HandlerSum>,
 }
 
 impl<'a> Seen<'a> {
@@ -145,19 +146,12 @@ impl<'a> Seen<'a> {
         let mut shown: Vec<_> = newest.collect();
         shown.reverse();
         let handlers = shown.iter().flat_map(|&(build, is_current)| {
-            let profiles = &build.recording.handlers;
-            let absent = |name: &&String| profiles.iter().all(|handler| handler.name != **name);
-            let known = profiles.iter().map(|profile| (profile.name.as_str(), Some(profile)));
-            let others = build.not_measured.keys().filter(absent);
-            known
-                .chain(others.map(|name| (name.as_str(), None)))
-                .map(move |(name, profile)| Handler { build, is_current, name, profile })
+            let absent = |name: &&String| build.handlers.iter().all(|sum| sum.name != **name);
+            let known = build.handlers.iter().map(|sum| (sum.name.as_str(), Some(sum)));
+            let others = build.not_measured.keys().filter(absent).map(|name| (name.as_str(), None));
+            known.chain(others).map(move |(name, sum)| Handler { build, is_current, name, sum })
         });
         Self { state, handlers: handlers.collect(), builds: shown }
-    }
-
-    fn modules(&self) -> impl Iterator<Item = (&'a str, &'a Phase)> {
-        self.state.modules.iter().map(|module| (module.name.as_str(), &module.phase))
     }
 
     fn each_build(&self, value: impl Fn(&'a Build, bool) -> Value<'a>) -> Vec<Point<'a>> {
@@ -167,13 +161,9 @@ impl<'a> Seen<'a> {
         self.builds.iter().map(point).collect()
     }
 
-    fn each_handler(
-        &self,
-        value: impl Fn(&'a HandlerRecording, &'a Build) -> Option<Value<'a>>,
-    ) -> Vec<Point<'a>> {
+    fn each_handler(&self, value: impl Fn(&'a HandlerSum) -> Option<Value<'a>>) -> Vec<Point<'a>> {
         let point = |handler: &Handler<'a>| {
-            let value = value(handler.profile?, handler.build)?;
-            Some(Point::new(handler.labels(None), value).of(handler.build))
+            Some(Point::new(handler.labels(None), value(handler.sum?)?).of(handler.build))
         };
         self.handlers.iter().filter_map(point).collect()
     }
@@ -225,39 +215,35 @@ macro_rules! families {
 families! {
     Histogram profiler_handler_duration_seconds [module build handler] Some(("profiler.handler.duration", "s")),
         "Durations of the handler's calls.",
-        |seen| seen.each_handler(|handler, _| Some(Value::Durations(handler)));
+        |seen| seen.each_handler(|sum| Some(Value::Durations(&sum.measure.durations)));
     Gauge profiler_handler_duration_min_seconds [module build handler] None,
         "Exact shortest duration since the daemon began.",
-        |seen| seen.each_handler(|handler, _| Some(Value::Real(seconds(handler.min_ns?))));
+        |seen| seen.each_handler(|sum| Some(Value::Real(seconds(sum.measure.durations.min_ns()?))));
     Gauge profiler_handler_duration_max_seconds [module build handler] None,
         "Exact longest duration since the daemon began.",
-        |seen| seen.each_handler(|handler, _| Some(Value::Real(seconds(handler.max_ns?))));
+        |seen| seen.each_handler(|sum| Some(Value::Real(seconds(sum.measure.durations.max_ns()?))));
     Counter profiler_handler_entries_total [module build handler] Some(("profiler.handler.entries", "{call}")),
         "Calls whose entry was seen.",
-        |seen| seen.each_handler(|handler, _| Some(Value::Count(handler.losses.entries)));
+        |seen| seen.each_handler(|sum| Some(Value::Count(sum.measure.losses.entries)));
     Counter profiler_handler_exits_total [module build handler] Some(("profiler.handler.exits", "{call}")),
         "Calls whose exit was seen.",
-        |seen| seen.each_handler(|handler, _| Some(Value::Count(handler.losses.exits)));
+        |seen| seen.each_handler(|sum| Some(Value::Count(sum.measure.losses.exits)));
     Counter profiler_handler_losses_total [module build handler kind] Some(("profiler.handler.losses", "{call}")),
         "Calls that were not measured, or not fully, by kind.",
         losses;
     Counter profiler_handler_unmeasured_calls_total [module build handler]
         Some(("profiler.handler.unmeasured_calls", "{call}")),
         "Upper bound on the calls that are not in the histogram.",
-        |seen| seen.each_handler(|handler, _| Some(Value::Count(handler.losses.unmeasured())));
+        |seen| seen.each_handler(|sum| Some(Value::Count(sum.measure.losses.unmeasured())));
     Gauge profiler_handler_missed_unknown [module build handler] Some(("profiler.handler.missed_unknown", "")),
         "Whether the kernel does not count all programs that it did not run: missed is then a lower bound.",
-        |seen| seen.each_handler(|handler, _| Some(flag(handler.losses.missed_unknown)));
+        |seen| seen.each_handler(|sum| Some(flag(sum.measure.losses.missed_unknown)));
     Gauge profiler_handler_calls_in_flight [module build handler] Some(("profiler.handler.calls_in_flight", "{call}")),
         "Calls that are under way.",
-        |seen| seen.each_handler(|handler, build| {
-            Some(Value::Count(build.in_flight.get(&handler.name).copied().unwrap_or(0)))
-        });
+        |seen| seen.each_handler(|sum| Some(Value::Count(sum.in_flight)));
     Counter profiler_handler_measured_seconds_total [module build handler] Some(("profiler.handler.measured", "s")),
         "Time in which the handler had probes: not while it is shed.",
-        |seen| seen.each_handler(|handler, build| {
-            Some(Value::Real(seconds(build.covered_ns.get(&handler.name).copied().unwrap_or(0))))
-        });
+        |seen| seen.each_handler(|sum| Some(Value::Real(seconds(sum.covered_ns))));
     Gauge profiler_handler_state [module build handler state] Some(("profiler.handler.state", "")),
         "1 for what is true of the handler in the build that is measured now, 0 for all else.",
         handler_states;
@@ -275,7 +261,7 @@ families! {
         |seen| seen.each_build(|_, is_current| flag(is_current));
     Counter profiler_module_build_measured_seconds_total [module build] Some(("profiler.module.build.measured", "s")),
         "Time in which the build was measured.",
-        |seen| seen.each_build(|build, _| Value::Real(seconds(build.recording.window_ns)));
+        |seen| seen.each_build(|build, _| Value::Real(seconds(build.frame.window_ns)));
     Gauge profiler_module_build_last_measured_timestamp_seconds [module build] None,
         "When the build was last measured, since the epoch.",
         |seen| seen.each_build(|build, _| Value::Real(timestamp(build.last)));
@@ -349,7 +335,7 @@ fn budgets<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
 fn losses<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
     let mut points = Vec::new();
     for handler in &seen.handlers {
-        let Some(losses) = handler.profile.map(|profile| &profile.losses) else { continue };
+        let Some(losses) = handler.sum.map(|sum| sum.measure.losses) else { continue };
         // All of them, also those that are 0: a rate needs a first value.
         for (kind, value) in [
             ("lost", losses.lost),
@@ -380,35 +366,28 @@ fn handler_states<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
 
 fn phases<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
     let mut points = Vec::new();
-    for (module, phase) in seen.modules() {
-        let phase = match phase {
-            Phase::Waiting => "waiting",
-            Phase::Measuring => "measuring",
-            Phase::Released => "released",
-            Phase::Refused(_) => "refused",
-            Phase::Shed => "shed",
-        };
-        for name in ["waiting", "measuring", "released", "refused", "shed"] {
-            points.push(Point::new(vec![module, name], flag(name == phase)));
+    for module in &seen.state.modules {
+        for &name in Phase::VARIANTS {
+            points.push(Point::new(vec![&module.name, name], flag(name == module.phase.name())));
         }
     }
     points
 }
 
 fn builds<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
-    let number = |module| seen.state.builds.iter().filter(|build| build.module == module).count();
-    seen.modules()
-        .map(|(module, _)| Point::new(vec![module], Value::Count(number(module) as u64)))
-        .collect()
+    let State { modules, builds, .. } = seen.state;
+    let number = |name| builds.iter().filter(|build| build.module == name).count() as u64;
+    let point = |name| Point::new(vec![name], Value::Count(number(name)));
+    modules.iter().map(|module| point(module.name.as_str())).collect()
 }
 
 fn build_infos<'a>(seen: &Seen<'a>) -> Vec<Point<'a>> {
     let infos = seen.builds.iter().map(|(build, _)| {
-        let recording = &build.recording;
-        let facts = recording.modules.iter().find(|module| module.name == build.module);
+        let Recording { host, modules, .. } = &build.frame;
+        let facts = modules.iter().find(|module| module.name == build.module);
         let version = facts.and_then(|module| module.version.as_deref());
         let srcversion = facts.and_then(|module| module.srcversion.as_deref());
-        let kernel = recording.host.kernel_release.as_deref();
+        let kernel = host.kernel_release.as_deref();
         let facts = [version, srcversion, kernel].map(Option::unwrap_or_default);
         let labels = [build.module.as_str(), &build.id].into_iter().chain(facts);
         Point::new(labels.collect(), Value::Count(1))

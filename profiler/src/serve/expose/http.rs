@@ -16,9 +16,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::super::state::{Build, Phase, State};
+use super::super::state::{Build, Module, Phase, State};
 use super::accept::Format;
-use crate::recording::Series;
+use crate::recording::{EncodeError, Series};
 
 /// Connections at a time. For one more, the one that has waited longest for its client gives way.
 pub const CONNECTIONS: usize = 64;
@@ -70,7 +70,7 @@ pub async fn serve(listener: TcpListener, mut state: watch::Receiver<Arc<State>>
             continue;
         };
         connections.make_room().await;
-        let waiting = Arc::new(Mutex::new(Waiting::since_now(For::Request)));
+        let waiting = Arc::new(Mutex::new(Some((For::Request, Instant::now()))));
         let task = connection(stream, Arc::clone(&server), Arc::clone(&waiting));
         connections.places.push((waiting, connections.tasks.spawn(task)));
     }
@@ -83,21 +83,14 @@ enum For {
     Reading,
 }
 
-/// `None` while the answer is made.
-#[derive(Debug, Clone, Copy)]
-struct Waiting(Option<(For, Instant)>);
-
-impl Waiting {
-    fn since_now(what: For) -> Self {
-        Self(Some((what, Instant::now())))
-    }
-}
+/// Since when it waits for that; `None` while the answer is made.
+type Waiting = Arc<Mutex<Option<(For, Instant)>>>;
 
 /// The connections there are; they end with this.
 #[derive(Default)]
 struct Connections {
     tasks: JoinSet<()>,
-    places: Vec<(Arc<Mutex<Waiting>>, AbortHandle)>,
+    places: Vec<(Waiting, AbortHandle)>,
 }
 
 impl Connections {
@@ -108,7 +101,7 @@ impl Connections {
         self.places.retain(|(_, task)| !task.is_finished());
         while self.tasks.len() >= CONNECTIONS {
             let waiting = self.places.iter().filter_map(|(waiting, task)| {
-                let (what, since) = lock(waiting).0?;
+                let (what, since) = (*lock(waiting))?;
                 (since.elapsed() >= TURN).then_some((what, since, task))
             });
             if let Some((_, _, task)) = waiting.min_by_key(|(what, since, _)| (*what, *since)) {
@@ -120,13 +113,13 @@ impl Connections {
     }
 }
 
-async fn connection(stream: TcpStream, server: Arc<Server>, waiting: Arc<Mutex<Waiting>>) {
+async fn connection(stream: TcpStream, server: Arc<Server>, waiting: Waiting) {
     let answer = service_fn(move |request| {
         let (server, waiting) = (Arc::clone(&server), Arc::clone(&waiting));
         async move {
-            *lock(&waiting) = Waiting(None);
+            *lock(&waiting) = None;
             let answer = server.answer(&request).await;
-            *lock(&waiting) = Waiting::since_now(For::Reading);
+            *lock(&waiting) = Some((For::Reading, Instant::now()));
             Ok::<_, Infallible>(answer)
         }
     });
@@ -160,47 +153,49 @@ impl AsRef<[u8]> for Held {
 }
 
 /// Bodies that were made of one state. Of recordings there is one at most: they are large, and seldom asked for.
+#[derive(Default)]
 struct Rendered {
     of: Weak<State>,
     bodies: Vec<(Body, Bytes)>,
-    /// One body is made at a time.
-    turn: Arc<Semaphore>,
 }
 
 /// A body that takes time to make.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Body {
     Metrics(Format),
-    /// Of these builds, by place.
+    /// Of these builds, by index.
     Recording(Vec<usize>),
 }
 
 impl Body {
-    fn render(&self, state: &State) -> Vec<u8> {
+    fn content_type(&self) -> &'static str {
         match self {
-            Self::Metrics(format) => super::metrics(state, *format),
-            Self::Recording(places) => {
-                let builds = places.iter().filter_map(|place| state.builds.get(*place));
-                let mut runs: Vec<_> = builds.map(|build| &build.recording).collect();
-                match (runs.pop(), runs.is_empty()) {
-                    (Some(one), true) => one.to_json(),
-                    (last, _) => {
-                        let runs = runs.into_iter().chain(last).cloned().collect();
-                        Series::new("", runs).to_json()
-                    }
-                }
-            }
+            Self::Metrics(format) => format.content_type(),
+            Self::Recording(_) => "application/json",
         }
+    }
+
+    fn render(&self, state: &State) -> Result<Vec<u8>, EncodeError> {
+        let builds = match self {
+            Self::Metrics(format) => return Ok(super::metrics(state, *format)),
+            Self::Recording(indices) => indices.iter().filter_map(|at| state.builds.get(*at)),
+        };
+        let runs: Vec<_> = builds.map(Build::recording).collect::<Result<_, _>>()?;
+        Ok(match runs.as_slice() {
+            [one] => one.to_json(),
+            _ => Series::new("", runs).to_json(),
+        })
     }
 }
 
 impl Server {
     fn new(state: watch::Receiver<Arc<State>>) -> Self {
-        let turn = Arc::new(Semaphore::new(1));
-        let rendered = Rendered { of: Weak::new(), bodies: Vec::new(), turn };
-        let rendered = tokio::sync::Mutex::new(rendered);
-        let recordings = Arc::new(Semaphore::new(RECORDINGS));
-        Self { state, came: Mutex::new(Instant::now()), rendered, recordings }
+        Self {
+            state,
+            came: Mutex::new(Instant::now()),
+            rendered: tokio::sync::Mutex::default(),
+            recordings: Arc::new(Semaphore::new(RECORDINGS)),
+        }
     }
 
     fn state(&self) -> Arc<State> {
@@ -219,10 +214,7 @@ impl Server {
                 let accepted = request.headers().get_all(ACCEPT).iter();
                 let accepted: Vec<&str> =
                     accepted.filter_map(|value| value.to_str().ok()).collect();
-                let format = Format::of(&accepted.join(","));
-                let mut rendered = self.rendered.lock().await;
-                let body = Body::Metrics(format);
-                rendered.answer(&self.state(), body, format.content_type()).await
+                self.rendered(Body::Metrics(Format::of(&accepted.join(",")))).await
             }
             "/recording" => self.recording(request.uri().query().unwrap_or_default()).await,
             "/healthz" => healthz(lock(&self.came).elapsed()),
@@ -230,9 +222,13 @@ impl Server {
             _ => text(StatusCode::NOT_FOUND, "not found; see / for the list of endpoints\n"),
         }
     }
-}
 
-impl Server {
+    /// The body of the latest state, made once: requests that come meanwhile wait for it.
+    async fn rendered(&self, body: Body) -> Answer {
+        let mut rendered = self.rendered.lock().await;
+        rendered.answer(&self.state(), body)
+    }
+
     async fn recording(&self, query: &str) -> Answer {
         let Ok(permit) = Arc::clone(&self.recordings).try_acquire_owned() else {
             let why = "others read recordings now: try again\n";
@@ -242,11 +238,10 @@ impl Server {
         };
         let mut rendered = self.rendered.lock().await;
         let state = self.state();
-        let body = match select(&state, query) {
-            Ok(places) => Body::Recording(places),
+        let answer = match select(&state, query) {
+            Ok(indices) => rendered.answer(&state, Body::Recording(indices)),
             Err((status, why)) => return text(status, why),
         };
-        let answer = rendered.answer(&state, body, "application/json").await;
         let (head, body) = answer.into_parts();
         let Ok(body) = body.collect().await;
         let held = Held(body.to_bytes(), permit);
@@ -255,29 +250,17 @@ impl Server {
 }
 
 impl Rendered {
-    /// The body of the latest state, made once: whoever asks meanwhile waits for it.
-    async fn answer(
-        &mut self,
-        state: &Arc<State>,
-        body: Body,
-        content_type: &'static str,
-    ) -> Answer {
+    fn answer(&mut self, state: &Arc<State>, body: Body) -> Answer {
         if !std::ptr::eq(self.of.as_ptr(), Arc::as_ptr(state)) {
             (self.of, self.bodies) = (Arc::downgrade(state), Vec::new());
         }
+        let content_type = body.content_type();
         if let Some((_, bytes)) = self.bodies.iter().find(|(known, _)| *known == body) {
             return answer(StatusCode::OK, content_type, bytes.clone());
         }
-        let (of, what) = (Arc::clone(state), body.clone());
-        // Who asked may be gone meanwhile, and with it the lock: the next one waits for this all the same.
-        let turn = Arc::clone(&self.turn).acquire_owned().await;
-        let render = move || {
-            let bytes = Bytes::from(what.render(&of));
-            drop(turn);
-            bytes
-        };
-        let Ok(bytes) = tokio::task::spawn_blocking(render).await else {
-            return text(StatusCode::INTERNAL_SERVER_ERROR, "it could not be rendered\n");
+        let bytes = match body.render(state) {
+            Ok(bytes) => Bytes::from(bytes),
+            Err(error) => return text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
         };
         if matches!(body, Body::Recording(_)) {
             self.bodies.retain(|(known, _)| matches!(known, Body::Metrics(_)));
@@ -303,7 +286,7 @@ fn select(state: &State, query: &str) -> Result<Vec<usize>, (StatusCode, String)
     // A window without a length is no recording.
     let measured = || {
         let builds = state.builds.iter().enumerate();
-        builds.filter(|(_, build)| build.recording.window_ns > 0)
+        builds.filter(|(_, build)| build.frame.window_ns > 0)
     };
     let is_asked = |build: &Build| {
         module.as_ref().is_none_or(|module| *module == build.module)
@@ -335,17 +318,13 @@ fn healthz(age: Duration) -> Answer {
 fn readyz(state: &State) -> Answer {
     let mut lines = String::new();
     let (mut measured, mut refused) = (false, false);
-    for module in &state.modules {
-        let phase = match &module.phase {
-            Phase::Waiting => "waiting".to_owned(),
-            Phase::Measuring => "measuring".to_owned(),
-            Phase::Released => "released".to_owned(),
-            Phase::Refused(why) => format!("refused: {why}"),
-            Phase::Shed => "all handlers shed".to_owned(),
+    for Module { name, phase } in &state.modules {
+        let _ = match phase {
+            Phase::Refused(why) => writeln!(lines, "{name}: refused: {why}"),
+            phase => writeln!(lines, "{name}: {}", phase.name()),
         };
-        measured |= module.phase == Phase::Measuring;
-        refused |= matches!(module.phase, Phase::Refused(_));
-        let _ = writeln!(lines, "{}: {phase}", module.name);
+        measured |= *phase == Phase::Measuring;
+        refused |= matches!(phase, Phase::Refused(_));
     }
     let is_ready = measured || !refused;
     text(if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, lines)
@@ -373,7 +352,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::super::attachment::tests::attachment;
-    use super::super::super::state::{Module, Own};
+    use super::super::super::state::Own;
     use super::*;
 
     fn state(phases: &[Phase]) -> State {
@@ -391,10 +370,7 @@ mod tests {
     async fn a_state_is_rendered_once_for_all_who_ask() {
         let (sender, receiver) = watch::channel(Arc::new(state(&[])));
         let server = Arc::new(Server::new(receiver));
-        let ask = async |format: Format| {
-            let mut rendered = server.rendered.lock().await;
-            body(rendered.answer(&server.state(), Body::Metrics(format), "x").await).await
-        };
+        let ask = async |format| body(server.rendered(Body::Metrics(format)).await).await;
         let first = ask(Format::Text).await;
         assert!(first.starts_with(b"# HELP profiler_build_info"), "{first:?}");
         for _ in 0..100 {
@@ -414,10 +390,9 @@ mod tests {
         let (_sender, receiver) = watch::channel(Arc::new(state(&[])));
         let server = Server::new(receiver);
         for place in 0..5 {
-            let body = Body::Recording(vec![place, place + 1]);
-            let mut rendered = server.rendered.lock().await;
-            assert_eq!(rendered.answer(&server.state(), body, "x").await.status(), StatusCode::OK);
-            assert_eq!(rendered.bodies.len(), 1);
+            let answer = server.rendered(Body::Recording(vec![place, place + 1])).await;
+            assert_eq!(answer.status(), StatusCode::OK);
+            assert_eq!(server.rendered.lock().await.bodies.len(), 1);
         }
     }
 
@@ -425,7 +400,7 @@ mod tests {
     async fn few_recordings_are_read_at_a_time() {
         let mut attached = attachment("aa", Vec::new());
         let mut build = attached.build(None).unwrap();
-        build.recording.window_ns = 1;
+        build.frame.window_ns = 1;
         let state = State { builds: vec![build], ..state(&[]) };
         let (_sender, receiver) = watch::channel(Arc::new(state));
         let server = Server::new(receiver);

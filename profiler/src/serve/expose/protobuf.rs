@@ -4,7 +4,7 @@ use prost::Message as _;
 
 use super::durations::{BOUNDS_NS, Native, SCHEMA, ZERO_THRESHOLD, classic, native};
 use super::family::{FAMILIES, Family, Kind, Point, Seen, Value, seconds};
-use crate::recording::HandlerRecording;
+use crate::stats::Durations;
 
 /// Messages of `io/prometheus/client/metrics.proto` (github.com/prometheus/client_model, from 0.3 on; fields that are not
 /// used here are left out).
@@ -140,8 +140,8 @@ fn metric(family: &Family, point: &Point<'_>) -> Metric {
     let value = match point.value {
         Value::Count(count) => count as f64,
         Value::Real(value) => value,
-        Value::Durations(handler) => {
-            metric.histogram = Some(histogram(handler));
+        Value::Durations(durations) => {
+            metric.histogram = Some(histogram(durations));
             return metric;
         }
     };
@@ -154,17 +154,17 @@ fn metric(family: &Family, point: &Point<'_>) -> Metric {
 }
 
 /// Both classic and native: the scraper takes what it wants.
-fn histogram(handler: &HandlerRecording) -> Histogram {
-    let Native { zero, buckets } = native(handler);
+fn histogram(durations: &Durations) -> Histogram {
+    let Native { zero, buckets } = native(durations);
     let (positive_span, positive_delta) = spans(&buckets);
     let bound = |(ns, count): (&u64, u64)| Bucket {
         cumulative_count: Some(count),
         upper_bound: Some(seconds(*ns)),
     };
     Histogram {
-        sample_count: Some(handler.count),
-        sample_sum: Some(seconds(handler.sum_ns)),
-        bucket: BOUNDS_NS.iter().zip(classic(handler)).map(bound).collect(),
+        sample_count: Some(durations.len()),
+        sample_sum: Some(seconds(durations.sum_ns())),
+        bucket: BOUNDS_NS.iter().zip(classic(durations)).map(bound).collect(),
         schema: Some(SCHEMA),
         zero_threshold: Some(ZERO_THRESHOLD),
         zero_count: Some(zero),

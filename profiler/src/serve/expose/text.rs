@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 use super::durations::{BOUNDS_NS, classic};
 use super::family::{FAMILIES, Family, Kind, Point, Seen, Value, seconds};
 use crate::export::openmetrics::{pairs, shortest};
-use crate::recording::HandlerRecording;
+use crate::stats::Durations;
 
 /// All families that have points.
 pub(super) fn render(seen: &Seen<'_>, open_metrics: bool) -> String {
@@ -48,7 +48,7 @@ fn write_point(text: &mut String, family: &Family, point: &Point<'_>) -> fmt::Re
     match point.value {
         Value::Count(count) => writeln!(text, "{name}{braced} {count}"),
         Value::Real(value) => writeln!(text, "{name}{braced} {value}"),
-        Value::Durations(handler) => write_durations(text, name, &labels, handler),
+        Value::Durations(durations) => write_durations(text, name, &labels, durations),
     }
 }
 
@@ -56,16 +56,16 @@ fn write_durations(
     text: &mut String,
     name: &str,
     labels: &str,
-    handler: &HandlerRecording,
+    durations: &Durations,
 ) -> fmt::Result {
-    for (bound, count) in BOUNDS_NS.iter().zip(classic(handler)) {
+    for (bound, count) in BOUNDS_NS.iter().zip(classic(durations)) {
         let le = format!("le=\"{}\"", shortest(seconds(*bound)));
         writeln!(text, "{name}_bucket{} {count}", braces(labels, &le))?;
     }
-    writeln!(text, "{name}_bucket{} {}", braces(labels, "le=\"+Inf\""), handler.count)?;
+    writeln!(text, "{name}_bucket{} {}", braces(labels, "le=\"+Inf\""), durations.len())?;
     let braced = braces(labels, "");
-    writeln!(text, "{name}_sum{braced} {}", seconds(handler.sum_ns))?;
-    writeln!(text, "{name}_count{braced} {}", handler.count)
+    writeln!(text, "{name}_sum{braced} {}", seconds(durations.sum_ns()))?;
+    writeln!(text, "{name}_count{braced} {}", durations.len())
 }
 
 fn braces(labels: &str, more: &str) -> String {

@@ -1,0 +1,552 @@
+//! What the daemon does about one module: a state machine that follows the module's presence, its budget, and requests.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tracing::{error, info, warn};
+
+use super::attachment::Attachment;
+use super::budget::{Action, Budget, FIRST_WAIT, LONGEST_WAIT, percent};
+use super::config::{self, Config};
+use super::control::Released;
+use super::costs::Costs;
+use super::modules::Presence;
+use super::state::{Build, NotMeasured, Own, Phase, State};
+use super::store::Store;
+use crate::kernel::host::HostFacts;
+use crate::probe::{Drained, ProbeError};
+use crate::recording::{Backend, Recording};
+use crate::stats::nanoseconds;
+use crate::text::plural;
+
+/// How long drains may fail before the probes are taken off: the kernel's counters would overflow.
+const LONGEST_FAILURE: Duration = Duration::from_secs(60);
+
+/// Time to the next look at a module whose initialisation is under way (kernels before 5.11 report it too early).
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// How often a module may be replaced while probes are put on it, before it has to wait for its next event.
+const MOST_TRIES: u32 = 5;
+
+/// Builds that are kept in memory, and shown: the one that was met first goes when there are more.
+pub(super) const MOST_BUILDS: usize = 16;
+
+/// What the modules have in common.
+pub(super) struct Shared {
+    pub(super) config: Config,
+    pub(super) host: HostFacts,
+    pub(super) costs: Costs,
+    pub(super) store: Store,
+    pub(super) own: Own,
+    /// What others see: the sums of builds are here alone.
+    pub(super) state: watch::Sender<Arc<State>>,
+}
+
+/// A module.
+pub(super) struct Task {
+    pub(super) config: config::Module,
+    pub(super) stage: Stage,
+    /// Of the build that was measured last.
+    pub(super) budget: Option<(String, Budget)>,
+    /// The load that was refused last, and how long it waited for the next try.
+    refused: Option<(u64, Duration)>,
+}
+
+/// What is done about a module now. Loads are known by their numbers.
+pub(super) enum Stage {
+    /// It is not loaded, or initialises: the time is when to look again.
+    Waiting(Option<Instant>),
+    /// Since when its drains fail, if they do.
+    Measuring(Box<Attachment>, Option<Instant>),
+    /// The probes are off until the next load.
+    Released(u64),
+    /// It cannot be measured, and why. What stands in the way may pass: the time is of the next try.
+    Refused(u64, String, Instant),
+    /// All handlers are shed by a backend that has to attach anew without them: none is left. The time is of the next trial.
+    Shed(u64, Instant),
+}
+
+/// What to do about a module.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    Stay,
+    Wait,
+    LookAgain,
+    Detach,
+    Attach(u64),
+}
+
+impl Stage {
+    /// What the presence of the module asks for.
+    fn next(&self, presence: Presence, now: Instant) -> Step {
+        match (self, presence) {
+            (Self::Measuring(attachment, _), Presence::Live(load)) if load == attachment.load => {
+                Step::Stay
+            }
+            // Only backends that hold no reference let it go while they measure it.
+            (Self::Measuring(..), _) => Step::Detach,
+            // It may have been released before it was ready.
+            (Self::Released(known), Presence::Live(load) | Presence::Coming(load))
+                if load == *known =>
+            {
+                Step::Stay
+            }
+            (Self::Refused(known, _, again) | Self::Shed(known, again), Presence::Live(load))
+                if load == *known && now < *again =>
+            {
+                Step::Stay
+            }
+            (_, Presence::Live(load)) => Step::Attach(load),
+            (_, Presence::Coming(_)) => Step::LookAgain,
+            (Self::Waiting(None), Presence::Absent) => Step::Stay,
+            (_, Presence::Absent) => Step::Wait,
+        }
+    }
+}
+
+impl Task {
+    /// A module that was not looked at yet.
+    pub(super) fn new(config: config::Module) -> Self {
+        let stage = Stage::Waiting(Some(Instant::now()));
+        Self { config, stage, budget: None, refused: None }
+    }
+
+    /// The module of a configuration that was read again. Of the `old` ones the same entry goes on as it is, if it `keeps` what
+    /// is measured; what was refused is tried again.
+    pub(super) fn again(config: &config::Module, keeps: bool, old: &mut Vec<Self>) -> Self {
+        let known = old.iter().position(|task| task.config.name == config.name);
+        let Some(at) = known else { return Self::new(config.clone()) };
+        if old[at].config == *config && keeps && !matches!(old[at].stage, Stage::Refused(..)) {
+            return old.swap_remove(at);
+        }
+        let mut new = Self::new(config.clone());
+        if let Stage::Released(load) = old[at].stage {
+            // It is about to be unloaded.
+            new.stage = Stage::Released(load);
+        }
+        new
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        match &self.stage {
+            Stage::Waiting(_) => Phase::Waiting,
+            Stage::Measuring(..) => Phase::Measuring,
+            Stage::Released(_) => Phase::Released,
+            Stage::Refused(_, why, _) => Phase::Refused(why.clone()),
+            Stage::Shed(..) => Phase::Shed,
+        }
+    }
+
+    /// What is done about it, in words.
+    pub(super) fn in_words(&self) -> String {
+        let name = &self.config.name;
+        match self.attachment().map(Attachment::measured) {
+            Some(count) => format!("{name}: {count} handler{} measured", plural(count)),
+            None => format!("{name}: {}", self.phase().name()),
+        }
+    }
+
+    /// The probes, while it is measured.
+    pub(super) fn attachment(&self) -> Option<&Attachment> {
+        match &self.stage {
+            Stage::Measuring(attachment, _) => Some(attachment),
+            _ => None,
+        }
+    }
+
+    /// What its probes cost, as a share of one CPU; `None` if the cost of a hit is not known.
+    pub(super) fn overhead(&self) -> Option<f64> {
+        self.budget.as_ref().map(|(_, budget)| budget.overhead())
+    }
+
+    /// When its time comes without an event.
+    pub(super) fn look_again(&self) -> Option<Instant> {
+        match self.stage {
+            Stage::Waiting(again) => again,
+            Stage::Refused(.., again) | Stage::Shed(_, again) => Some(again),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_failing(&self) -> bool {
+        matches!(self.stage, Stage::Measuring(_, Some(_)))
+    }
+
+    /// Does what the presence of the module asks for.
+    pub(super) fn look(&mut self, shared: &mut Shared) {
+        for _ in 0..MOST_TRIES {
+            let name = &self.config.name;
+            let now = Instant::now();
+            match self.stage.next(Presence::of(name), now) {
+                Step::Stay => return,
+                Step::Wait => {
+                    info!("module {name} is not loaded: waiting for it");
+                    self.stage = Stage::Waiting(None);
+                    return;
+                }
+                Step::LookAgain => {
+                    self.stage = Stage::Waiting(Some(now + LOOK_AGAIN));
+                    return;
+                }
+                Step::Detach => {
+                    warn!("module {name} was unloaded while it was measured");
+                    self.end(shared);
+                }
+                Step::Attach(load) => {
+                    if matches!(self.stage, Stage::Refused(..) | Stage::Shed(..)) {
+                        info!("module {name} is tried again");
+                    }
+                    self.attach(load, shared);
+                }
+            }
+        }
+    }
+
+    /// Puts probes on a load of the module.
+    fn attach(&mut self, load: u64, shared: &mut Shared) {
+        let (config, precision) = (&self.config, shared.config.precision);
+        if config.backend == Some(Backend::FunctionGraph) {
+            // Its tracer is one, and the module's from then on.
+            shared.costs.dearest(config.backend.into_iter(), precision);
+        }
+        let known = self.budget.as_ref();
+        let attached = Attachment::attach(config, load, precision, &shared.host, known);
+        let is_same = Presence::of(&config.name) == Presence::Live(load);
+        let begun = attached.and_then(|mut attachment| {
+            if !is_same {
+                return Err("it was replaced meanwhile".to_owned());
+            }
+            let begun = shared.begin_build(&mut attachment);
+            begun.map(|()| attachment).map_err(|error| error.to_string())
+        });
+        match begun {
+            Ok(attachment) => {
+                self.find_budget(&attachment, shared);
+                self.stage = Stage::Measuring(Box::new(attachment), None);
+            }
+            // The next look finds out what it is now.
+            Err(_) if !is_same => self.stage = Stage::Waiting(None),
+            Err(why) => self.refuse(load, why),
+        }
+    }
+
+    /// A build that comes again keeps its budget.
+    fn find_budget(&mut self, attachment: &Attachment, shared: &mut Shared) {
+        let id = attachment.build_id();
+        if self.budget.as_ref().is_none_or(|(known, _)| known != id) {
+            let cost = shared.costs.dearest(attachment.backends(), shared.config.precision);
+            let limit = shared.config.limit();
+            self.budget = cost.map(|cost| (id.to_owned(), Budget::new(limit, cost)));
+        }
+    }
+
+    /// A load cannot be measured: it is tried again, ever more rarely. Its next load is tried at once.
+    fn refuse(&mut self, load: u64, why: String) {
+        let before = self.refused.filter(|(of, _)| *of == load);
+        let wait = before.map_or(FIRST_WAIT, |(_, wait)| (wait * 2).min(LONGEST_WAIT));
+        let (name, seconds) = (&self.config.name, wait.as_secs());
+        warn!(
+            "module {name} cannot be measured: {why}; it is tried again in {seconds} s, and at once by \
+             `profiler release --resume {name}`"
+        );
+        self.refused = Some((load, wait));
+        self.stage = Stage::Refused(load, why, Instant::now() + wait);
+    }
+
+    /// Drains what is measured, and ends the interval if it `closes`.
+    pub(super) fn drain(&mut self, closes: bool, shared: &mut Shared) {
+        let Stage::Measuring(attachment, failing) = &mut self.stage else { return };
+        let drained = shared.drain(attachment, closes).and_then(|()| match closes {
+            true => shared.close(attachment),
+            false => Ok(()),
+        });
+        let Err(error) = drained else {
+            *failing = None;
+            return;
+        };
+        let since = *failing.get_or_insert_with(Instant::now);
+        shared.own.drain_failures += 1;
+        warn!("module {} cannot be read: {error}", self.config.name);
+        if matches!(error, ProbeError::PreemptionChanged) {
+            self.end(shared);
+            self.look(shared);
+        } else if since.elapsed() >= LONGEST_FAILURE
+            && let Some((load, _)) = self.end(shared)
+        {
+            self.refuse(load, error.to_string());
+        }
+    }
+
+    /// Stores the interval so far: its last one takes the place of that.
+    pub(super) fn store_so_far(&mut self, shared: &mut Shared) {
+        let Stage::Measuring(attachment, _) = &mut self.stage else { return };
+        match shared.drain(attachment, true).and_then(|()| attachment.interval()) {
+            Ok(interval) => {
+                shared.store.put_ahead(attachment.module(), attachment.build_id(), &interval);
+            }
+            // The end says what comes of it.
+            Err(error) => warn!("module {} cannot be read: {error}", self.config.name),
+        }
+    }
+
+    /// Takes the probes off, and stores the last interval; then nothing waits for the module. The number of the load that was
+    /// measured, and what was measured last; `None` if nothing was.
+    pub(super) fn end(&mut self, shared: &mut Shared) -> Option<(u64, Released)> {
+        let mut attachment = match std::mem::replace(&mut self.stage, Stage::Waiting(None)) {
+            Stage::Measuring(attachment, _) => attachment,
+            other => {
+                self.stage = other;
+                return None;
+            }
+        };
+        let (module, id) = (attachment.module().to_owned(), attachment.build_id().to_owned());
+        let handlers = attachment.names();
+        let mut released = Released { handlers, ..Released::default() };
+        match shared.end(&mut attachment) {
+            Ok(interval) => {
+                released.calls = interval.calls();
+                shared.store.put(&module, &id, interval);
+            }
+            Err(error) => {
+                let is_lost = shared.store.lose_open(&module, &id);
+                let what = if is_lost { "last interval" } else { "end of the last interval" };
+                error!("the {what} of module {module} is lost: {error}");
+            }
+        }
+        shared.change_build(&module, &id, Build::leave);
+        Some((attachment.load, released))
+    }
+
+    /// Takes the probes off until another load of it comes.
+    pub(super) fn release(&mut self, shared: &mut Shared) -> Released {
+        let name = self.config.name.clone();
+        // While it initialises nothing is measured yet: it is not to be attached to afterwards either.
+        let (Presence::Live(load) | Presence::Coming(load)) = Presence::of(&name) else {
+            return Released::default();
+        };
+        let released = self.end(shared).map(|(_, released)| released).unwrap_or_default();
+        self.stage = Stage::Released(load);
+        info!("module {name} is released: probes come back with its next load");
+        released
+    }
+
+    /// Measures it again although it was released or refused, if it is loaded.
+    pub(super) fn resume(&mut self, shared: &mut Shared) {
+        if self.attachment().is_none() {
+            self.stage = Stage::Waiting(None);
+            self.look(shared);
+        }
+    }
+
+    /// Handlers that bear the daemon's own time: those that are measured, and those that are shed.
+    pub(super) fn budgeted(&self) -> usize {
+        self.attachment().map_or(0, |attachment| attachment.measured() + attachment.shed())
+    }
+
+    /// Holds handlers to another limit. Where all are shed, they are tried with it at once.
+    pub(super) fn limit_to(&mut self, limit: f64) {
+        if let Some((_, budget)) = &mut self.budget {
+            budget.set_limit(limit);
+        }
+        if let Stage::Shed(_, again) = &mut self.stage {
+            *again = Instant::now();
+        }
+    }
+
+    /// Takes probes off handlers that cost more than the budget allows, and puts them back on trial. `part` is the share of a
+    /// CPU that each handler bears of the daemon's own time.
+    pub(super) fn keep_budget(&mut self, now: Instant, part: f64, shared: &mut Shared) {
+        let Stage::Measuring(attachment, _) = &mut self.stage else { return };
+        let (Some((_, budget)), Some(rates)) = (&mut self.budget, attachment.rates_to_decide())
+        else {
+            return;
+        };
+        let rates: Vec<_> = rates.iter().map(|(name, rate)| (name.as_str(), *rate)).collect();
+        let own = part * budget.handlers(&rates) as f64;
+        let actions = budget.decide(now, &rates, own);
+        let (mut is_done, mut takes_up) = (true, false);
+        let module = &self.config.name;
+        for action in &actions {
+            match action {
+                Action::Shed(name, share) => {
+                    shared.own.shed += 1;
+                    let share = percent(*share);
+                    warn!(
+                        "handler {name} of {module} is shed: measuring it takes {share} of a CPU"
+                    );
+                }
+                Action::TakeUp(name) => {
+                    takes_up = true;
+                    info!("handler {name} of {module} is measured again, on trial");
+                }
+            }
+            is_done &= attachment.carry_out(action, Instant::now()).unwrap_or_else(|error| {
+                warn!("handler probes of {module} cannot be switched: {error}");
+                false
+            });
+        }
+        if is_done {
+            return;
+        }
+        let is_shed = |name: &str| budget.shed().any(|shed| shed == name);
+        let all_shed = !takes_up && rates.iter().all(|(name, _)| is_shed(name));
+        let Some((load, _)) = self.end(shared) else { return };
+        if all_shed {
+            // Attaching tries all of them again: not at once.
+            self.wait_for_trial(load, now, shared);
+        } else {
+            info!("module {} is attached anew", self.config.name);
+            self.attach(load, shared);
+        }
+    }
+
+    /// No handler of a load is left to measure: waits until the budget tries one again.
+    pub(super) fn wait_for_trial(&mut self, load: u64, now: Instant, shared: &Shared) {
+        let Some((id, budget)) = &self.budget else { return };
+        let again = budget.next_trial().unwrap_or(now + FIRST_WAIT);
+        self.stage = Stage::Shed(load, again);
+        let (name, seconds) = (&self.config.name, again.saturating_duration_since(now).as_secs());
+        warn!(
+            "all handlers of {name} are shed: it is attached again in {seconds} s; raise max-overhead, or name fewer handlers"
+        );
+        shared.change_build(name, id, |build| {
+            let shed = budget.shed().map(|name| (name.to_owned(), NotMeasured::Shed));
+            build.not_measured.extend(shed);
+        });
+    }
+}
+
+impl Shared {
+    /// Changes a build, if there is one of this id.
+    pub(super) fn change_build(&self, module: &str, id: &str, change: impl FnOnce(&mut Build)) {
+        self.state.send_modify(|state| {
+            // Whoever reads the state keeps what it has of it.
+            Arc::make_mut(state).build_mut(module, id).map(change);
+        });
+    }
+
+    /// Adds the build of an attachment, or goes on with what is known of it.
+    pub(super) fn begin_build(&mut self, attachment: &mut Attachment) -> Result<(), ProbeError> {
+        let (module, id) = (attachment.module().to_owned(), attachment.build_id().to_owned());
+        let is_same = |build: &Build| build.module == module && build.id == id;
+        let before = self.state.borrow().builds.iter().find(|build| is_same(build)).cloned();
+        let unlike = before.as_ref().map(|before| attachment.unlike(before)).transpose()?;
+        let unlike: Vec<String> = unlike.iter().flatten().map(ToString::to_string).collect();
+        if !unlike.is_empty() {
+            warn!(
+                "the sum of build {id} of module {module} begins anew, because it is not measured as before: {}; its intervals \
+                 on disk stay",
+                unlike.join("; ")
+            );
+        }
+        let build = attachment.build(before.filter(|_| unlike.is_empty()))?;
+        self.state.send_modify(|state| {
+            let builds = &mut Arc::make_mut(state).builds;
+            builds.retain(|known| !is_same(known));
+            builds.push(build);
+            if builds.len() > MOST_BUILDS
+                && let Some(first) = builds.iter().position(|build| !build.is_attached)
+            {
+                let Build { module, id, .. } = builds.remove(first);
+                info!("build {id} of module {module} is no longer shown: there are newer ones");
+            }
+        });
+        Ok(())
+    }
+
+    fn drain(&mut self, attachment: &mut Attachment, fully: bool) -> Result<(), ProbeError> {
+        let began = Instant::now();
+        let drained = attachment.drain(fully)?;
+        self.add(attachment, drained)?;
+        self.own.drains += 1;
+        self.own.drain_ns += nanoseconds(began.elapsed());
+        Ok(())
+    }
+
+    fn add(
+        &mut self,
+        attachment: &mut Attachment,
+        drained: Vec<Drained>,
+    ) -> Result<(), ProbeError> {
+        let (module, id) = (attachment.module().to_owned(), attachment.build_id().to_owned());
+        let mut added = Err(ProbeError::ModuleGone { module: module.clone() });
+        self.change_build(&module, &id, |build| added = attachment.add(drained, build));
+        added
+    }
+
+    fn close(&mut self, attachment: &mut Attachment) -> Result<(), ProbeError> {
+        let interval = attachment.close()?;
+        self.store.put(attachment.module(), attachment.build_id(), interval);
+        Ok(())
+    }
+
+    /// The last interval of an attachment.
+    fn end(&mut self, attachment: &mut Attachment) -> Result<Recording, ProbeError> {
+        let (drained, lost) = attachment.detach()?;
+        self.add(attachment, drained)?;
+        let mut interval = attachment.close()?;
+        if let Some(lost) = lost {
+            self.own.drain_failures += 1;
+            interval.warnings.push(lost.into());
+        }
+        Ok(interval)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::attachment::tests::attachment;
+    use super::*;
+
+    #[test]
+    fn what_a_modules_presence_asks_for() {
+        let (absent, coming) = (Presence::Absent, Presence::Coming(8));
+        let [same, other] = [7, 8].map(Presence::Live);
+        let now = Instant::now();
+        let later = now + FIRST_WAIT;
+        let measuring = || Stage::Measuring(Box::new(attachment("aa", Vec::new())), None);
+        let refused = |again| Stage::Refused(7, String::new(), again);
+        let shed = |again| Stage::Shed(7, again);
+        for (stage, presence, expected) in [
+            (Stage::Waiting(None), absent, Step::Stay),
+            (Stage::Waiting(Some(now)), absent, Step::Wait),
+            (Stage::Waiting(None), coming, Step::LookAgain),
+            (Stage::Waiting(None), same, Step::Attach(7)),
+            (measuring(), same, Step::Stay),
+            (measuring(), other, Step::Detach),
+            (measuring(), absent, Step::Detach),
+            (measuring(), coming, Step::Detach),
+            (Stage::Released(7), same, Step::Stay),
+            (Stage::Released(7), other, Step::Attach(8)),
+            (Stage::Released(7), absent, Step::Wait),
+            (Stage::Released(7), coming, Step::LookAgain),
+            (Stage::Released(8), coming, Step::Stay),
+            (shed(later), same, Step::Stay),
+            (shed(now), same, Step::Attach(7)),
+            (shed(later), other, Step::Attach(8)),
+            (shed(later), absent, Step::Wait),
+            (refused(later), same, Step::Stay),
+            (refused(now), same, Step::Attach(7)),
+            (refused(later), other, Step::Attach(8)),
+            (refused(later), absent, Step::Wait),
+        ] {
+            assert_eq!(stage.next(presence, now), expected, "{presence:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_refused_is_tried_again_ever_more_rarely() {
+        let config =
+            config::Module { name: "no_such".to_owned(), handlers: Vec::new(), backend: None };
+        let mut task = Task::new(config);
+        let mut waits = Vec::new();
+        for load in [7; 8].into_iter().chain([8]) {
+            let before = Instant::now();
+            task.refuse(load, "no memory".to_owned());
+            assert_eq!(task.phase(), Phase::Refused("no memory".to_owned()));
+            waits.push((task.look_again().unwrap() - before).as_secs());
+        }
+        assert_eq!(waits, [60, 120, 240, 480, 960, 1920, 3600, 3600, 60]);
+    }
+}
