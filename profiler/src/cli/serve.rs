@@ -51,7 +51,7 @@ pub struct ServeArgs {
     /// Bytes that all intervals may take; the oldest are removed for new ones [default: 536870912].
     #[arg(long, value_name = "BYTES")]
     pub max_bytes: Option<u64>,
-    /// Only read the configuration, and say what is wrong with it.
+    /// Only check the configuration, and report mistakes.
     #[arg(long)]
     pub check: bool,
 }

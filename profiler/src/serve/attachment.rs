@@ -81,7 +81,7 @@ struct Handler {
 
 impl Attachment {
     /// Puts probes on the handlers of a load of a module. Those that cannot be measured are left out, and those of the
-    /// same build that `known` says are shed.
+    /// same build that are shed by the `known` budget.
     ///
     /// # Errors
     /// Why none can, in a sentence.
@@ -791,7 +791,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_recording_says_for_how_much_of_its_window_a_handler_was_measured() {
+    fn a_recording_has_a_warning_about_handlers_that_were_measured_for_a_part_of_its_window() {
         // A drain is 10 s.
         let mut attached = attachment("aa", drains(&[5; 8], 9));
         let mut build = attached.build(None).unwrap();

@@ -113,7 +113,7 @@ impl Budget {
             rates.iter().map(|&(name, rate)| (name, positive(rate))).collect();
         measured.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
         for (name, _) in &measured {
-            // Whoever measures it has taken it up, be it for another reason.
+            // It was attached anew meanwhile.
             if let Some(known) = self.known.get_mut(*name).filter(|known| known.is_shed) {
                 (known.is_shed, known.since) = (false, now);
             }

@@ -15,7 +15,7 @@ use crate::text::duration;
 use crate::toml_file::{self, BadToml, Mistake, TomlFileError};
 use crate::verdict::parse_share;
 
-/// Where completed intervals go if nothing else is said.
+/// The default folder of completed intervals.
 pub const STORE: &str = "/var/lib/profiler";
 
 /// Port on the loopback address, which is in no list of ports in use by exporters.
@@ -48,7 +48,7 @@ pub struct Config {
     pub store: Store,
     /// Where figures are pushed to; `None` is nowhere.
     pub otlp: Option<Otlp>,
-    /// Largest cost of a handler's probes, as a share of one CPU (0 to 1); `None` is no bound.
+    /// Largest cost of a handler's probes, as a share of one CPU (0 to 1); `None` is unbounded.
     #[serde(rename = "budget", deserialize_with = "max_overhead")]
     pub max_overhead: Option<f64>,
 }
@@ -61,7 +61,6 @@ pub struct Module {
     #[serde(deserialize_with = "name_of_module")]
     pub name: String,
     /// Names or globs of handlers.
-    #[serde(deserialize_with = "handlers")]
     pub handlers: Vec<String>,
     /// The only backend to use; `None` is the best for each handler.
     #[serde(default, deserialize_with = "backend")]
@@ -140,16 +139,17 @@ impl Config {
     }
 }
 
-/// The names of a configuration, and where they are.
+/// The names in a configuration, and where they are.
 #[derive(serde::Deserialize)]
 struct Names {
     #[serde(default)]
-    module: Vec<Named>,
+    module: Vec<NamesOfModule>,
 }
 
 #[derive(serde::Deserialize)]
-struct Named {
+struct NamesOfModule {
     name: Spanned<String>,
+    handlers: Spanned<Vec<Spanned<String>>>,
 }
 
 impl Names {
@@ -158,13 +158,22 @@ impl Names {
             return Err((0..0, "there is no [[module]] with a `name` and `handlers`".to_owned()));
         }
         let mut known = Vec::new();
-        for Named { name } in &self.module {
+        for NamesOfModule { name, handlers } in &self.module {
             let module = name.get_ref().replace('-', "_");
             if known.contains(&module) {
                 let text = format!("module `{module}` is named twice: put its handlers together");
                 return Err((name.span(), text));
             }
             known.push(module);
+            if handlers.get_ref().is_empty() {
+                return Err((handlers.span(), "name at least one handler, or a glob".to_owned()));
+            }
+            for handler in handlers.get_ref() {
+                if let Err(error) = glob::Pattern::new(handler.get_ref()) {
+                    let text = format!("invalid pattern `{}`: {}", handler.get_ref(), error.msg);
+                    return Err((handler.span(), text));
+                }
+            }
         }
         Ok(())
     }
@@ -190,7 +199,6 @@ parsed! {
     name_of_module -> String: module_name;
     backend -> Option<Backend>: |text: &str| text.parse().map(Some);
     folder -> PathBuf: absolute;
-    pattern -> String: pattern_of;
     share_of_a_cpu -> Option<f64>: share;
 }
 
@@ -200,18 +208,6 @@ fn precision<'de, D: Deserializer<'de>>(value: D) -> Result<Precision, D::Error>
         3 => Ok(Precision::Three),
         other => Err(D::Error::custom(format!("precision is {other}, not 2 or 3"))),
     }
-}
-
-fn handlers<'de, D: Deserializer<'de>>(value: D) -> Result<Vec<String>, D::Error> {
-    #[derive(serde::Deserialize)]
-    #[serde(transparent)]
-    struct Handler(#[serde(deserialize_with = "pattern")] String);
-
-    let handlers = Vec::<Handler>::deserialize(value)?;
-    if handlers.is_empty() {
-        return Err(D::Error::custom("name at least one handler, or a glob"));
-    }
-    Ok(handlers.into_iter().map(|Handler(pattern)| pattern).collect())
 }
 
 fn max_overhead<'de, D: Deserializer<'de>>(value: D) -> Result<Option<f64>, D::Error> {
@@ -228,12 +224,6 @@ fn max_overhead<'de, D: Deserializer<'de>>(value: D) -> Result<Option<f64>, D::E
 fn absolute(text: &str) -> Result<PathBuf, &'static str> {
     let path = PathBuf::from(text);
     if path.is_absolute() { Ok(path) } else { Err("folder has to be a path from / on") }
-}
-
-fn pattern_of(text: &str) -> Result<String, String> {
-    let pattern = glob::Pattern::new(text);
-    let pattern = pattern.map_err(|error| format!("invalid pattern `{text}`: {}", error.msg))?;
-    Ok(pattern.to_string())
 }
 
 fn share(text: &str) -> Result<Option<f64>, String> {
@@ -294,7 +284,7 @@ mod tests {
     const ONE: &str = "[[module]]\nname = \"hids-driver\"\nhandlers = [\"connect_*\"]\n";
 
     #[test]
-    fn what_is_not_said_is_the_default() {
+    fn missing_keys_have_their_defaults() {
         let config = parse(ONE).unwrap();
         let module = Module {
             name: "hids_driver".to_owned(),
@@ -307,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_can_be_said() {
+    fn every_key_is_read() {
         let config = parse(
             r#"
             precision = 3

@@ -159,7 +159,7 @@ impl Drop for Lock {
 async fn serve(listener: UnixListener, questions: mpsc::Sender<Question>) {
     loop {
         match listener.accept().await {
-            // One that says nothing does not keep others waiting. They are root's alone.
+            // A silent client does not keep others waiting. All are root's.
             Ok((stream, _)) => {
                 let questions = questions.clone();
                 tokio::spawn(async move {

@@ -13,7 +13,7 @@ pub(super) struct Costs(BTreeMap<(Backend, u8), f64>);
 
 impl Costs {
     /// What a hit costs by the dearest of these backends, in nanoseconds of CPU time; `None` if none could be measured. One
-    /// that could not is said, and tried again the next time; it does not free the others of the budget.
+    /// that could not is logged, and tried again the next time; it does not free the others of the budget.
     pub(super) fn dearest(
         &mut self,
         backends: impl Iterator<Item = Backend>,

@@ -269,7 +269,7 @@ impl Engine {
         Answer::Refused { code, message }
     }
 
-    /// Keeps intervals as `config` says.
+    /// Keeps intervals where `config` has them.
     fn store_as(&mut self, config: &Config) -> Result<(), StoreError> {
         let Shared { store, config: old, .. } = &mut self.shared;
         if config.store.folder != old.store.folder {
@@ -550,7 +550,7 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(calls(&mut engine), 11);
-        assert_eq!(calls(&mut engine), 11, "no drain for who asks again at once");
+        assert_eq!(calls(&mut engine), 11, "no second drain at once");
         engine.last_asked = engine.last_asked.map(|last| last - DRAIN_FOR_STATUS);
         assert_eq!(calls(&mut engine), 18);
     }
@@ -596,7 +596,7 @@ mod tests {
         assert!(engine.shared.own.last_drain > before.last_drain);
     }
 
-    /// Whoever reaches the socket can have the daemon render pages without end.
+    /// A client of the socket can have the daemon render pages without end.
     #[test]
     fn what_others_make_the_daemon_do_sheds_no_handler() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! How many intervals were closed, and how many of them are in memory alone: in a file that survives the daemon, so that the
-//! next one can say what SIGKILL took. Overwriting it in place takes no room, so a full disk does not stop it.
+//! A file that counts closed intervals and those of them that are in memory alone. It survives the daemon, so that the next one
+//! can report what SIGKILL took. Overwriting it in place takes no room, so a full disk does not stop it.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -13,7 +13,7 @@ pub(super) const NAME: &str = "closed";
 /// Bytes of the file: three numbers of 20 digits, spaces and a newline.
 const LENGTH: usize = 63;
 
-/// What the file says.
+/// The content of the file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Entry {
     /// Number of the interval that was closed last.
@@ -33,21 +33,24 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// The file in this folder, and what it says; a new one says nothing.
+    /// The file in this folder, and its content; a new or damaged one counts nothing.
     pub(super) fn open(folder: &Path) -> (Self, Entry) {
         let path = folder.join(NAME);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let opened = options.custom_flags(libc::O_NOFOLLOW).open(&path);
         let file = opened.map_err(|error| {
-            warn!("cannot open {}: {error}: what a kill takes will not be said", path.display());
+            warn!(
+                "cannot open {}: {error}: what SIGKILL takes will not be reported",
+                path.display()
+            );
         });
         let file = file.ok();
         let entry = file.as_ref().and_then(read).unwrap_or_default();
         (Self { file, written: entry, is_broken: false }, entry)
     }
 
-    /// Says this from now on, also after a loss of power.
+    /// Replaces the content, also for after a loss of power.
     pub(super) fn write(&mut self, entry: Entry) {
         let Some(file) = self.file.as_ref().filter(|_| entry != self.written) else { return };
         let Entry { closed, waiting, under_way } = entry;
@@ -58,7 +61,7 @@ impl Ledger {
             Err(error) => {
                 if !std::mem::replace(&mut self.is_broken, true) {
                     warn!(
-                        "cannot write {NAME} beside the intervals: {error}: what a kill takes now will not be said"
+                        "cannot write {NAME} beside the intervals: {error}: what SIGKILL takes now will not be reported"
                     );
                 }
             }
@@ -81,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_says_what_was_written_last_and_of_nonsense_nothing() {
+    fn what_was_written_last_is_read_and_nonsense_counts_as_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let (mut ledger, entry) = Ledger::open(folder.path());
         assert_eq!(entry, Entry::default());

@@ -98,8 +98,8 @@ pub enum Error {
     },
 }
 
-/// Measures what `config` says until SIGTERM or SIGINT; SIGHUP reads it again from its `file`. To be called while this process has one thread, which drops its
-/// rights.
+/// Measures by `config` until SIGTERM or SIGINT; SIGHUP reads it again from its `file`. To be called while this process has
+/// one thread, which drops its rights.
 ///
 /// # Errors
 /// If it cannot begin, or not go on. What was measured until then is stored.

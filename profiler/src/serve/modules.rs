@@ -19,7 +19,7 @@ const KERNEL_GROUP: u32 = 1;
 /// More than a uevent has (`UEVENT_BUFFER_SIZE` in include/linux/kobject.h, and its header).
 const LONGEST: usize = 8192;
 
-/// Events that wait for the engine. While there is no room the kernel keeps them, and says so if it cannot.
+/// Events that wait for the engine. While there is no room the kernel keeps them, and reports an overflow.
 const QUEUE: usize = 64;
 
 /// What the kernel reported.
@@ -47,7 +47,7 @@ pub(super) fn events() -> io::Result<mpsc::Receiver<Event>> {
     Ok(receiver)
 }
 
-/// Reads the socket until nobody wants its events any more.
+/// Reads the socket until the receiver of events is gone.
 fn forward(socket: &OwnedFd, events: &mpsc::Sender<Event>) {
     loop {
         let mut message = [0; LONGEST];
@@ -70,7 +70,7 @@ fn forward(socket: &OwnedFd, events: &mpsc::Sender<Event>) {
     }
 }
 
-/// The module that a uevent says came or went: `ACTION@DEVPATH`, then `KEY=VALUE`, each ended by a zero.
+/// The module of a uevent that reports one as added or removed: `ACTION@DEVPATH`, then `KEY=VALUE`, each ended by a zero.
 ///
 /// The kernel sends `add` when the module's initialisation has finished (`do_init_module()`, since 5.11 and
 /// commit 38dc717e9715; before, when it began), and `remove` when its folder in sysfs is gone.
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn uevents_about_modules_are_told_from_others() {
+    fn only_uevents_about_modules_are_events() {
         let message = |text: &str| text.replace(' ', "\0").into_bytes();
         let of = |text| module_of(&message(text)).map(str::to_owned);
         let add = "add@/module/hids ACTION=add DEVPATH=/module/hids SUBSYSTEM=module SEQNUM=7 ";

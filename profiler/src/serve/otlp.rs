@@ -2,7 +2,7 @@
 //!
 //! `opentelemetry-otlp` exports what its SDK has aggregated from single values; 0.33 of it takes no histogram that others have made
 //! (all fields of `metrics::data` are private to it). So the messages are made here, of the types that the protocol's own crate
-//! has, and sent by `hyper`. There is no TLS: a collector or agent on the same host is meant, which passes on.
+//! has, and sent by `hyper`. There is no TLS: push to a collector or agent on the same host, which forwards.
 
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -110,7 +110,7 @@ impl Counts {
 ///
 /// Nothing is queued: metrics are cumulative, so the next push has what a failed one had. What the network and the collector refuse
 /// for now is tried again after a time that doubles; what the collector refuses for good waits for the next push. Each kind
-/// of failure is said once, until a push is taken.
+/// of failure is logged once, until a push is taken.
 pub async fn push(
     collector: Collector,
     every: Duration,

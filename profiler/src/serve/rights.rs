@@ -106,13 +106,10 @@ pub enum RightsError {
         /// What the system said.
         error: io::Error,
     },
-    /// The filter of system calls could not be made or set.
+    /// The filter of system calls could not be made or set: why.
     #[error("refusing system calls: {0}: the kernel needs CONFIG_SECCOMP_FILTER")]
-    Filter(#[from] seccompiler::Error),
-    /// The same.
-    #[error("refusing system calls: {0}: the kernel needs CONFIG_SECCOMP_FILTER")]
-    Backend(#[from] seccompiler::BackendError),
-    /// The kernel says that they are still there.
+    Filter(String),
+    /// The kernel still lists some.
     #[error(
         "/proc/thread-self/status has {0} after rights were dropped: start it by docs/systemd/profiler.service, without what adds rights"
     )]
@@ -160,7 +157,8 @@ pub fn drop_rights_of_thread(exec: Exec) -> Result<Kept, RightsError> {
     limits::raise_open_files(FILES);
     let keep = KEPT.iter().fold(CapabilitySet::empty(), |all, kept| all | kept.bit);
     drop_capabilities(keep)?;
-    seccompiler::apply_filter(&filter(exec)?)?;
+    let filter = filter(exec).map_err(|error| RightsError::Filter(error.to_string()))?;
+    seccompiler::apply_filter(&filter).map_err(|error| RightsError::Filter(error.to_string()))?;
     let status = status()?;
     check(&status, keep)?;
     let held = |kept: &&Capability| status.capeff & kept.bit.bits() != 0;
@@ -251,7 +249,7 @@ fn status() -> Result<Status, RightsError> {
     })
 }
 
-/// What the kernel says of the rights of this thread is what was meant.
+/// Compares the rights of this thread, as the kernel lists them, with those that were meant.
 fn check(status: &Status, keep: CapabilitySet) -> Result<(), RightsError> {
     let more = |bits: u64| bits & !keep.bits();
     let sets = [

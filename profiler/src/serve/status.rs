@@ -76,7 +76,7 @@ pub struct HandlerStatus {
 }
 
 impl Status {
-    /// What `state` says.
+    /// The status in this state.
     pub(super) fn of(state: &State) -> Self {
         let Own { intervals, overhead, .. } = state.own;
         let shown = |build: &Build| {

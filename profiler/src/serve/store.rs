@@ -47,7 +47,7 @@ pub(super) struct Store {
     last: u64,
     /// Numbers of the builds' intervals that were written ahead.
     ahead: BTreeMap<String, u64>,
-    /// Whether it was said that old intervals are removed for new ones.
+    /// Whether it was logged that old intervals are removed for new ones.
     is_full: bool,
 }
 
@@ -87,7 +87,7 @@ pub struct StoreError {
 }
 
 impl Store {
-    /// The intervals in the folder, which is made if it is missing. What is there and is no interval is left
+    /// The intervals in the folder, which is made if it is missing. Other files are left
     /// alone, and named in the log.
     ///
     /// # Errors
@@ -130,7 +130,7 @@ impl Store {
 
     /// Intervals that the daemon before had closed, and had not written when it was killed.
     fn count_killed(&mut self, before: Entry, highest: u64) {
-        // Those that it had just written, and had no time to say so.
+        // Those that it had just written, and had no time to note.
         let written = if before.closed == highest { before.under_way } else { 0 };
         let lost = before.waiting.saturating_sub(written);
         if lost > 0 {
@@ -213,7 +213,7 @@ impl Store {
         self.note(0);
     }
 
-    /// Writes what an interval has so far, in the file that the next [`Self::put`] of its build writes to. Nothing is said if it
+    /// Writes what an interval has so far, in the file that the next [`Self::put`] of its build writes to. Nothing is logged if it
     /// cannot be written: that comes with the interval.
     pub(super) fn put_ahead(&mut self, module: &str, build: &str, so_far: &Recording) {
         let (build, number) = (folder_name(module, build), self.last + 1);
@@ -298,7 +298,7 @@ impl Store {
         self.note(0);
     }
 
-    /// The daemon ends: what cannot be written now is lost, and said.
+    /// The daemon ends: what cannot be written now is lost, and logged.
     pub(super) fn end(&mut self) {
         self.write_pending();
         for Pending { build, intervals, number, .. } in std::mem::take(&mut self.pending) {
@@ -414,14 +414,14 @@ fn whole(path: &Path) -> Result<u64, String> {
     let unreadable = |error: io::Error| format!("cannot be read ({error})");
     let facts = fs::symlink_metadata(path).map_err(unreadable)?;
     if !facts.is_file() {
-        return Err("is no file".to_owned());
+        return Err("is not a regular file".to_owned());
     }
     let mut file = fs::File::open(path).map_err(unreadable)?;
     let mut head = Vec::new();
     file.by_ref().take(HEAD as u64).read_to_end(&mut head).map_err(unreadable)?;
     let head = String::from_utf8_lossy(&head);
     if !head.contains(&format!("\"schema\": \"{SCHEMA}\"")) {
-        return Err("is no recording".to_owned());
+        return Err("is not a recording".to_owned());
     }
     let mut tail = [0; 2];
     let end = file.seek(SeekFrom::End(-2)).and_then(|_| file.read_exact(&mut tail));
@@ -676,7 +676,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kill_takes_is_said_by_the_next_daemon() {
+    fn what_a_kill_takes_is_reported_by_the_next_daemon() {
         let folder = folder();
         let mut store = Store::open(config(folder.path(), 1 << 20)).unwrap();
         store.put("driver", "aa", interval(10, 1));
@@ -695,7 +695,7 @@ mod tests {
                 .contains(&"20261123T000006.500000Z-6.json".to_owned())
         );
         drop(store);
-        // It is said once.
+        // It is reported once.
         let mut store = Store::open(config(folder.path(), 1 << 20)).unwrap();
         assert_eq!(store.intervals().lost, 0);
         // The interval of another build that was written last is none of those that wait.
@@ -750,7 +750,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_intervals_are_told_from_others() {
+    fn only_names_of_intervals_are_parsed() {
         for (name, number) in NAMES.iter().zip(1..) {
             assert_eq!(parsed(name), name.split_once('-').map(|(start, _)| (start, number)));
         }

@@ -285,7 +285,7 @@ impl Task {
             Ok(interval) => {
                 shared.store.put_ahead(attachment.module(), attachment.build_id(), &interval);
             }
-            // The end says what comes of it.
+            // The end reports what is lost.
             Err(error) => warn!("module {} cannot be read: {error}", self.config.name),
         }
     }
@@ -421,7 +421,7 @@ impl Shared {
     /// Changes a build, if there is one of this id.
     pub(super) fn change_build(&self, module: &str, id: &str, change: impl FnOnce(&mut Build)) {
         self.state.send_modify(|state| {
-            // Whoever reads the state keeps what it has of it.
+            // A reader of the state keeps its version.
             Arc::make_mut(state).build_mut(module, id).map(change);
         });
     }

@@ -5,6 +5,7 @@ use profiler::export::verdict::CompareReport;
 use profiler::kernel::target::LeftOut;
 use profiler::probe::Precision;
 use profiler::recording::HistogramLayout;
+use profiler::recording::measure::HandlerMeasure;
 use profiler::recording::unlike::What;
 use profiler::recording::warning::{Handlers, SHED, Warning};
 use profiler::serve::expose::message::{Histogram, MetricFamily, metric_type};
@@ -12,7 +13,7 @@ use profiler::serve::expose::{
     BOUNDS_NS, FAMILIES, Format, Native, SCHEMA, ZERO_THRESHOLD, classic, metrics, native,
 };
 use profiler::serve::state::{NotMeasured, Phase, State};
-use profiler::stats::{Durations, nearest_rank};
+use profiler::stats::nearest_rank;
 use profiler::verdict::{Note, Run, Side, Sides};
 use proptest::prelude::*;
 use prost::Message as _;
@@ -337,9 +338,10 @@ fn upper(index: i32) -> f64 {
     (f64::from(index) / 32.0).exp2()
 }
 
-fn with_precision(precision: Precision, durations: &[u64]) -> Durations {
-    let mut measured = precision.durations().unwrap();
-    durations.iter().for_each(|ns| measured.record(*ns));
+fn with_precision(precision: Precision, durations: &[u64]) -> HandlerMeasure {
+    let mut measured = measure("x", &[]);
+    measured.durations = precision.durations().unwrap();
+    durations.iter().for_each(|ns| measured.durations.record(*ns));
     measured
 }
 
@@ -357,13 +359,14 @@ proptest! {
         three in any::<bool>(),
     ) {
         let precision = if three { Precision::Three } else { Precision::Two };
-        let profile = with_precision(precision, &durations);
+        let measured = with_precision(precision, &durations);
+        let (durations_of, profile) = (&measured.durations, handler(&measured));
         let count = durations.len() as u64;
         // Classic counts are those of the durations themselves.
-        for (bound, found) in BOUNDS_NS.iter().zip(classic(&profile)) {
+        for (bound, found) in BOUNDS_NS.iter().zip(classic(durations_of)) {
             prop_assert_eq!(found, durations.iter().filter(|ns| **ns <= *bound).count() as u64);
         }
-        let native = native(&profile);
+        let native = native(durations_of);
         prop_assert_eq!(native.zero, durations.iter().filter(|ns| **ns == 0).count() as u64);
         prop_assert_eq!(native.zero + native.buckets.iter().map(|(_, calls)| calls).sum::<u64>(), count);
         prop_assert!(native.buckets.is_sorted_by(|a, b| a.0 < b.0));

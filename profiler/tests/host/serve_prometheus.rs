@@ -7,8 +7,8 @@ use std::process::{Command, Output, Stdio};
 use profiler::serve::expose::{Format, metrics};
 use serde_json::Value;
 
-use crate::common::prometheus::Prometheus;
 use crate::common::measure;
+use crate::common::prometheus::Prometheus;
 use crate::serve_http::Server;
 use crate::serve_state::{build, state};
 

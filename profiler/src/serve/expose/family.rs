@@ -21,7 +21,7 @@ pub enum Kind {
     Counter,
     /// Goes up and down.
     Gauge,
-    /// Always 1; its labels are what it says.
+    /// Always 1; its labels are the information.
     Info,
     /// Durations.
     Histogram,

@@ -22,9 +22,9 @@ use crate::recording::{EncodeError, Series};
 
 /// Connections at a time. For one more, the one that has waited longest for its client gives way.
 pub const CONNECTIONS: usize = 64;
-/// Time that each connection has for its client, whoever else wants its place.
+/// Time that a connection has for its client even if others wait for a place.
 const TURN: Duration = Duration::from_millis(100);
-/// Recordings that are being read at a time: they are large, and of different builds. More are told 503.
+/// Recordings that are being read at a time: they are large, and of different builds. More get 503.
 const RECORDINGS: usize = 4;
 /// How old the state may be for `/healthz`. The engine sends one after each drain, and at least every minute.
 pub const FRESH: Duration = Duration::from_secs(180);
@@ -94,8 +94,8 @@ struct Connections {
 }
 
 impl Connections {
-    /// Waits until there is a place. Others wait in the kernel's queue meanwhile, in the order in which they came: so nobody is
-    /// kept out by a client that connects faster than others.
+    /// Waits until there is a place. Others wait in the kernel's queue meanwhile, in the order in which they came: so a client
+    /// that connects faster than others keeps none of them out.
     async fn make_room(&mut self) {
         while self.tasks.try_join_next().is_some() {}
         self.places.retain(|(_, task)| !task.is_finished());
@@ -283,7 +283,7 @@ fn select(state: &State, query: &str) -> Result<Vec<usize>, (StatusCode, String)
             }
         }
     }
-    // A window without a length is no recording.
+    // A build without a drain has no recording yet.
     let measured = || {
         let builds = state.builds.iter().enumerate();
         builds.filter(|(_, build)| build.frame.window_ns > 0)
