@@ -82,15 +82,11 @@ async fn start(load: &LtpLoad) -> Result<Vec<Supervised>, LoadFailure> {
     let files = Some(Mode::from_bits_truncate(0o1777));
     let sandbox = Sandbox::plan(&load.sandbox, files, true)
         .map_err(|text| LoadFailure::CouldNotStart { text })?;
-    let mut workers = Vec::new();
+    let mut workers = vec![Supervised::start(&load.profiler, sandbox.clone()).await?];
     for _ in 1..load.spec.workers {
-        workers.push(sandbox.another());
+        workers.push(Supervised::start(&load.profiler, sandbox.another()).await?);
     }
-    let mut supervised = vec![Supervised::start(&load.profiler, sandbox).await?];
-    for sandbox in workers {
-        supervised.push(Supervised::start(&load.profiler, sandbox).await?);
-    }
-    Ok(supervised)
+    Ok(workers)
 }
 
 impl List {

@@ -1,7 +1,8 @@
 //! The programs of LTP's tests.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 
 use super::error::{INSTALL, LtpError};
 use crate::recording::loads::LtpTest;
@@ -39,21 +40,16 @@ pub(super) fn check(
 
 /// Why a program cannot be executed; `None` if it can.
 fn unusable(root: &Path, program: &str) -> Option<String> {
-    use std::os::unix::fs::PermissionsExt as _;
-    let check = |path: &Path| match path.metadata() {
-        Ok(data) if data.is_file() && data.permissions().mode() & 0o111 != 0 => Ok(()),
-        Ok(_) => Err(format!("{} is not executable", path.display())),
-        Err(_) => Err(format!("there is no program {program}")),
+    let path = search_path(root);
+    let (folders, places): (Vec<PathBuf>, _) = match program.contains('/') {
+        true => (vec![PathBuf::new()], ""),
+        false => (std::env::split_paths(&path).collect(), " in testcases/bin or PATH"),
     };
-    if program.contains('/') {
-        return check(Path::new(program)).err();
-    }
-    let mut reason = format!("there is no program {program} in testcases/bin or PATH");
-    for folder in std::env::split_paths(&search_path(root)) {
-        let path = folder.join(program);
-        match check(&path) {
-            Ok(()) => return None,
-            Err(why) if path.exists() => reason = why,
+    let mut reason = format!("there is no program {program}{places}");
+    for path in folders.iter().map(|folder| folder.join(program)) {
+        match path.metadata() {
+            Ok(data) if data.is_file() && data.permissions().mode() & 0o111 != 0 => return None,
+            Ok(_) => reason = format!("{} is not executable", path.display()),
             Err(_) => {}
         }
     }

@@ -35,9 +35,7 @@ impl PrivateFolder {
         let mut remover = profiler.command(Role::RemoveDirectory);
         let mut remover = CleanupProcess::start(&mut remover).map_err(of_remover)?;
         remover.write(parent.join(&name).as_os_str().as_bytes()).map_err(of_remover)?;
-        let mut folder = tempfile::Builder::new();
-        folder.prefix(&name).rand_bytes(0).permissions(Permissions::from_mode(0o700));
-        Ok(Self { folder: folder.tempdir_in(parent)?, _remover: Some(remover) })
+        Ok(Self { folder: create(&parent, &name)?, _remover: Some(remover) })
     }
 
     /// One on a machine that ends with this process, where nobody has to remove it. Its name is always the same.
@@ -45,9 +43,7 @@ impl PrivateFolder {
     /// # Errors
     /// If it cannot be created.
     pub(in crate::load) fn unattended(parent: &Path, prefix: &str) -> io::Result<Self> {
-        let mut folder = tempfile::Builder::new();
-        folder.prefix(prefix).rand_bytes(0).permissions(Permissions::from_mode(0o700));
-        Ok(Self { folder: folder.tempdir_in(parent)?, _remover: None })
+        Ok(Self { folder: create(parent, prefix)?, _remover: None })
     }
 
     /// Its path.
@@ -55,4 +51,10 @@ impl PrivateFolder {
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
+}
+
+fn create(parent: &Path, name: &str) -> io::Result<TempDir> {
+    let mut folder = tempfile::Builder::new();
+    folder.prefix(name).rand_bytes(0).permissions(Permissions::from_mode(0o700));
+    folder.tempdir_in(parent)
 }
