@@ -1,20 +1,28 @@
-//! Looks for the first commit of a driver that made a handler slower. `git bisect` chooses the commits, in a work tree
-//! of its own; what is known is kept beside it, so that a bisection goes on after a stop.
+//! Looks for the first commit of a driver that made a handler slower: `git bisect run` in a work tree of its own, by a script that
+//! builds a commit and has `profiler gate` judge it beside the good one. What was said of each is kept beside the tree, so that a
+//! bisection goes on after a stop.
 
-mod build;
-mod git;
-mod state;
-pub mod text;
-
-use std::fs;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
 
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+
+use crate::atomic_file::OutputFile;
 use crate::error::{Failure, exit};
-pub use git::Commit;
-use git::{Ending, Repository};
-use state::State;
+use crate::export::cell::clean;
+use crate::load::dying_with_parent;
+use crate::text::plural;
 
-/// What to look for, and how to build it.
+/// Folder below git's, which all work trees of a repository share.
+const FOLDER: &str = "profiler-bisect";
+/// Builds and judges what is checked out.
+const STEP: &str = include_str!("step.sh");
+
+/// What to look for, and how to build and judge it.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// A folder of the driver's repository.
@@ -29,127 +37,271 @@ pub struct Options {
     pub module: Option<PathBuf>,
     /// Forget an earlier bisection of this repository.
     pub start_over: bool,
+    /// `profiler gate` and its options, without the builds.
+    pub gate: Vec<OsString>,
 }
 
-/// What a measurement says of a commit.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// As fast as the good one.
-    Good,
-    /// Slower.
-    Bad,
-    /// It is not known.
-    Unknown,
-}
-
-/// A measured commit.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Judged {
-    /// The verdict.
-    pub verdict: Verdict,
-    /// Why, for a reader.
-    pub words: String,
-}
-
-/// What was found.
+/// What was found. A commit is its hash and the first line of its message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     /// The first slower commit; several if those between could not be measured.
-    pub first: Vec<Commit>,
-    /// What the measurement of the first slower commit said; empty if there are several.
+    pub first: Vec<String>,
+    /// What the gate said of the first slower commit; empty if there are several.
     pub words: String,
     /// Commits that were left out, with the reason.
-    pub skipped: Vec<(Commit, String)>,
-    /// Builds that it took, with those of both ends.
-    pub builds: u32,
+    pub skipped: Vec<(String, String)>,
+    /// Commits that were built, both ends among them.
+    pub builds: usize,
 }
 
-/// Measures the good build, whose file is the first, against another.
-pub type Measure<'a> = &'a mut dyn FnMut(&Path, &Path) -> Result<Judged, Failure>;
+impl Found {
+    /// The first slower commit or those that it is one of, and what was left out.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = match self.first.as_slice() {
+            [first] => format!("bisect: {first} is the first slower commit\n{}\n", self.words),
+            several => format!(
+                "bisect: one of these is the first slower commit:\n  {}\n",
+                several.join("\n  ")
+            ),
+        };
+        text.push_str(&format!("bisect: {} build{}", self.builds, plural(self.builds)));
+        let count = self.skipped.len();
+        if count > 0 {
+            text.push_str(&format!(", {count} commit{} left out:", plural(count)));
+        }
+        text.push('\n');
+        for (commit, why) in &self.skipped {
+            text.push_str(&format!("  {commit}: {}\n", why.lines().next().unwrap_or_default()));
+        }
+        text.lines().map(|line| format!("{}\n", clean(line))).collect()
+    }
+}
 
 /// Looks for the commit; `say` gets each step as a line.
 ///
 /// # Errors
-/// If a revision or the repository is not there, the good one cannot be built, the bad one is not slower, or a measurement
+/// If a revision or the repository is not there, the good one cannot be built, the bad one is not slower, or the gate
 /// fails for a reason that lies in this machine. Called again with the same options it goes on.
-pub fn run(
-    options: &Options,
-    measure: Measure<'_>,
-    say: &mut dyn FnMut(&str),
-) -> Result<Found, Failure> {
-    let repository = Repository::open(&options.repository)?;
-    let [good, bad] = repository.ends(&options.good, &options.bad)?;
-    let mut state = State::open(&repository, options, [&good, &bad])?;
-    let tree = repository.tree(&state.folder().join("tree"), &good)?;
-    let good_file = state.folder().join("good.ko");
-    if !good_file.exists() {
-        tree.check_out(&good)?;
-        state.count_build()?;
-        let file = build::module(&tree, options, state.folder(), state.lock()).map_err(|why| {
-            let text = format!("the good revision {good} cannot be measured: {why}");
-            Failure::new(exit::BAD_INPUT, text)
-        })?;
-        copy(&file, &good_file)?;
+pub fn run(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Found, Failure> {
+    let root = PathBuf::from(git(&options.repository, ["rev-parse", "--show-toplevel"])?);
+    let [good, bad] = ends(&root, options)?;
+    let state = State::open(&root, options, [&good, &bad])?;
+    let tree = state.file("tree");
+    if !tree.join(".git").exists() {
+        let add = ["worktree", "add", "--quiet", "--force", "--detach"].map(OsStr::new);
+        git(&root, add.into_iter().chain([tree.as_os_str(), OsStr::new(&good)]))?;
     }
-    if !tree.is_under_way() {
-        tree.check_out(&bad)?;
-        let judged = judge(&tree, options, &mut state, &bad, measure, say)?;
-        if judged.verdict != Verdict::Bad {
-            let text = format!("{bad} is not shown to be slower than {good}: {}", judged.words);
+    if !state.file("good.ko").exists() {
+        git(&tree, ["checkout", "--quiet", "--force", "--detach", &good])?;
+        // The judge of the good one takes it: whole, as it is not built again after a stop.
+        let keep = ["sh", "-c", "cp \"$4\" \"$2.new\" && mv \"$2.new\" \"$2\"", "sh"];
+        if state.step(&["sh"], &keep.map(OsString::from), say)? != Some(0) {
+            let (good, why) = (described(&root, &good)?, state.said(&good));
+            let text = format!("the good revision {good} cannot be measured: {why}");
+            return Err(Failure::new(exit::BAD_INPUT, text));
+        }
+    }
+    if git(&tree, ["bisect", "log"]).is_err() {
+        git(&tree, ["checkout", "--quiet", "--force", "--detach", &bad])?;
+        if state.step(&["sh"], &options.gate, say)? != Some(1) {
+            let [good, slow] = [described(&root, &good)?, described(&root, &bad)?];
+            let why = state.said(&bad);
+            let text = format!("{slow} is not shown to be slower than {good}: {why}");
             return Err(Failure::new(exit::INCONCLUSIVE, text));
         }
-        tree.start(&good, &bad)?;
+        git(&tree, ["bisect", "start", &bad, &good])?;
     }
-    let first = loop {
-        match tree.ending()? {
-            Some(Ending::First(first)) => break vec![first],
-            Some(Ending::OneOf(commits)) => break commits,
-            None => {}
-        }
-        let commit = tree.head()?;
-        let judged = judge(&tree, options, &mut state, &commit, measure, say)?;
-        tree.mark(judged.verdict)?;
-    };
-    let words = match first.as_slice() {
-        [first] => state.words(first),
-        _ => String::new(),
-    };
-    let found = Found { first, words, skipped: state.skipped(), builds: state.builds() };
-    tree.remove()?;
-    state.remove()?;
+    // 2: only commits that were left out are left.
+    let ended = state.step(&["git", "bisect", "run", "sh"], &options.gate, say)?;
+    if !matches!(ended, Some(0 | 2)) {
+        let text = format!("`git bisect run` ended with exit code {}", ended.unwrap_or(-1));
+        return Err(Failure::new(exit::BAD_INPUT, text));
+    }
+    let found = state.found()?;
+    state.forget(&root)?;
+    fs::remove_dir_all(&state.folder)
+        .map_err(|error| Failure::cannot_write(&state.folder, &error))?;
     Ok(found)
 }
 
-/// Builds and measures what is checked out.
-fn judge(
-    tree: &git::Tree<'_>,
-    options: &Options,
-    state: &mut State,
-    commit: &Commit,
-    measure: Measure<'_>,
-    say: &mut dyn FnMut(&str),
-) -> Result<Judged, Failure> {
-    say(&format!("building {commit}"));
-    state.count_build()?;
-    let judged = match build::module(tree, options, state.folder(), state.lock()) {
-        Ok(file) => measure(&state.folder().join("good.ko"), &file)?,
-        Err(words) => Judged { verdict: Verdict::Unknown, words },
-    };
-    let verdict = match judged.verdict {
-        Verdict::Good => "good",
-        Verdict::Bad => "slower",
-        Verdict::Unknown => "left out",
-    };
-    say(&format!("{commit}: {verdict}: {}", judged.words));
-    state.keep(commit, &judged)?;
-    Ok(judged)
+/// The hashes of both ends of the search.
+fn ends(root: &Path, options: &Options) -> Result<[String; 2], Failure> {
+    let [good, bad] = [commit(root, &options.good)?, commit(root, &options.bad)?];
+    if good == bad || git(root, ["merge-base", "--is-ancestor", &good, &bad]).is_err() {
+        let [good, bad] = [described(root, &good)?, described(root, &bad)?];
+        let text = format!("the good revision {good} is not an ancestor of the bad one, {bad}");
+        return Err(Failure::new(exit::USAGE, text));
+    }
+    Ok([good, bad])
 }
 
-fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
-    fs::copy(from, to).map(drop).map_err(|error| {
-        let text = format!("cannot copy {} to {}: {error}", from.display(), to.display());
-        Failure::new(exit::BAD_OUTPUT, text)
+fn commit(root: &Path, revision: &str) -> Result<String, Failure> {
+    let wanted = format!("{revision}^{{commit}}");
+    // Never an option, whatever it begins with.
+    git(root, ["rev-parse", "--verify", "--quiet", "--end-of-options", &wanted]).map_err(|_| {
+        let text = format!("{} has no commit `{revision}`", root.display());
+        Failure::new(exit::USAGE, text)
     })
+}
+
+/// A commit for a reader.
+fn described(folder: &Path, hash: &str) -> Result<String, Failure> {
+    git(folder, ["log", "-1", "--abbrev=12", "--format=%h (%s)", hash])
+}
+
+/// What a bisection knows besides git, in git's own folder, and its work tree. Nobody else has it open.
+struct State<'a> {
+    options: &'a Options,
+    folder: PathBuf,
+    /// Empty, and locked as long as the bisection is under way. Steps have it as their input: it stays locked until they end.
+    lock: Flock<File>,
+}
+
+impl<'a> State<'a> {
+    /// Opens the bisection under way, or begins one.
+    fn open(root: &Path, options: &'a Options, ends: [&str; 2]) -> Result<Self, Failure> {
+        let folder = root.join(git(root, ["rev-parse", "--git-common-dir"])?).join(FOLDER);
+        let cannot = |error| Failure::cannot_write(&folder, &error);
+        fs::create_dir_all(folder.join("said")).map_err(cannot)?;
+        let lock = File::options().read(true).append(true).create(true).open(folder.join("lock"));
+        let lock = Flock::lock(lock.map_err(cannot)?, FlockArg::LockExclusiveNonblock);
+        let lock = lock.map_err(|(_, errno)| match errno {
+            Errno::EWOULDBLOCK => {
+                let text = "another bisection of this repository is running, or the last step of one that was killed: let it end first";
+                Failure::new(exit::USAGE, text)
+            }
+            errno => cannot(errno.into()),
+        })?;
+        let state = Self { options, folder, lock };
+        if options.start_over {
+            state.forget(root)?;
+        }
+        let module = options.module.as_deref().map(Path::to_string_lossy).unwrap_or_default();
+        let question = [ends[0], ends[1], &options.build, &module].join("\n");
+        match fs::read_to_string(state.file("question")) {
+            Ok(other) if other == question => {}
+            Ok(_) => {
+                let text = "a bisection between other revisions, or with another build command, was begun in \
+                            this repository: say --start-over to forget it";
+                return Err(Failure::new(exit::USAGE, text));
+            }
+            Err(_) => OutputFile::open(&state.file("question"))?.commit(question.as_bytes())?,
+        }
+        Ok(state)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Removes all of a bisection but the lock.
+    fn forget(&self, root: &Path) -> Result<(), Failure> {
+        let tree = self.file("tree");
+        if tree.exists() {
+            let remove = ["worktree", "remove", "--force", "--force"].map(OsStr::new);
+            git(root, remove.into_iter().chain([tree.as_os_str()]))?;
+        }
+        for name in ["question", "good.ko", "build.log"] {
+            let _ = fs::remove_file(self.file(name));
+        }
+        let said = self.file("said");
+        let emptied = fs::remove_dir_all(&said).and_then(|()| fs::create_dir(&said));
+        emptied.map_err(|error| Failure::cannot_write(&said, &error))
+    }
+
+    /// Runs the script in the work tree, once or by git; the exit code.
+    fn step(
+        &self,
+        by: &[&str],
+        judge: &[OsString],
+        say: &mut dyn FnMut(&str),
+    ) -> Result<Option<i32>, Failure> {
+        let _ = fs::remove_file(self.file("failure"));
+        let code = self.run_script(by, judge, say).map_err(|error| {
+            Failure::new(exit::CANNOT_MEASURE, format!("cannot run {}: {error}", by.join(" ")))
+        })?;
+        // What the judge said that ends all.
+        let failure = fs::read_to_string(self.file("failure")).unwrap_or_default();
+        match failure.trim_end().split_once(' ').map(|(code, text)| (code.parse(), text)) {
+            Some((Ok(code), text)) => Err(Failure::new(code, text.trim_start_matches("error: "))),
+            _ => Ok(code),
+        }
+    }
+
+    fn run_script(
+        &self,
+        by: &[&str],
+        judge: &[OsString],
+        say: &mut dyn FnMut(&str),
+    ) -> io::Result<Option<i32>> {
+        let mut command = Command::new(by[0]);
+        command.args(&by[1..]).args(["-c", STEP, "sh"]).arg(&self.folder).arg(&self.options.build);
+        command.arg(self.options.module.as_deref().unwrap_or(Path::new("")));
+        command.arg(std::env::current_dir()?).arg(std::process::id().to_string()).args(judge);
+        command.current_dir(self.file("tree")).stdin(self.lock.try_clone()?);
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        // Those are for a report of the whole.
+        command.env_remove("GITHUB_ACTIONS").env_remove("GITHUB_STEP_SUMMARY");
+        dying_with_parent(&mut command);
+        let mut child = command.spawn()?;
+        for line in child.stderr.take().map(BufReader::new).into_iter().flat_map(BufRead::lines) {
+            say(&line.unwrap_or_default());
+        }
+        Ok(child.wait()?.code())
+    }
+
+    /// What the judge said of a commit, or why there is nothing to judge.
+    fn said(&self, hash: &str) -> String {
+        let bytes = fs::read(self.file("said").join(hash)).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).trim_end().to_owned()
+    }
+
+    /// What is known at the end: git writes the first bad commit, or those that it may be, to its log.
+    fn found(&self) -> Result<Found, Failure> {
+        let tree = self.file("tree");
+        let log = git(&tree, ["bisect", "log"])?;
+        let marked = |mark: &str| -> Vec<&str> {
+            let named = log.lines().filter_map(|line| line.strip_prefix(mark)?.split_once(']'));
+            named.map(|(hash, _)| hash).collect()
+        };
+        let mut first = marked("# first bad commit: [");
+        if first.is_empty() {
+            first = marked("# possible first bad commit: [");
+        }
+        let mut skipped = Vec::new();
+        for hash in marked("# skip: [") {
+            skipped.push((described(&tree, hash)?, self.said(hash)));
+        }
+        Ok(Found {
+            words: if let [first] = first[..] { self.said(first) } else { String::new() },
+            first: first
+                .into_iter()
+                .map(|hash| described(&tree, hash))
+                .collect::<Result<_, _>>()?,
+            skipped,
+            builds: fs::read_dir(self.file("said")).map_or(0, Iterator::count),
+        })
+    }
+}
+
+/// What a command of git prints.
+fn git<S: AsRef<OsStr>>(
+    folder: &Path,
+    args: impl IntoIterator<Item = S>,
+) -> Result<String, Failure> {
+    let mut command = Command::new("git");
+    command.arg("-C").arg(folder).args(args).env("LC_ALL", "C").stdin(Stdio::null());
+    let Output { status, stdout, stderr } = command.output().map_err(|error| {
+        Failure::new(exit::CANNOT_MEASURE, format!("cannot run git: {error}: install it"))
+    })?;
+    if !status.success() {
+        let words: Vec<_> = command.get_args().skip(2).map(OsStr::to_string_lossy).collect();
+        let said = String::from_utf8_lossy(&stderr);
+        let text = format!("`git {}` failed ({status}): {}", words.join(" "), said.trim());
+        return Err(Failure::new(exit::BAD_INPUT, text));
+    }
+    Ok(String::from_utf8_lossy(&stdout).trim_end().to_owned())
 }
 
 #[cfg(test)]

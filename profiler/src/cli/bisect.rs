@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::verdict::Limits;
+use crate::verdict::{Limits, LimitsError};
 
 const EXAMPLES: &str = "\
 Exit codes: 0 one commit was found, 11 it lies among commits that cannot be measured, or the bad revision is not slower.
@@ -41,8 +41,8 @@ pub struct BisectArgs {
     #[arg(long = "handler", short = 'H', value_name = "NAME|GLOB")]
     pub handlers: Vec<glob::Pattern>,
     /// How much slower makes a revision bad, as for `profiler gate`, such as 'avg=1%' or 'tp50=+5'.
-    #[arg(long, value_name = "LIMITS")]
-    pub max_regression: Option<Limits>,
+    #[arg(long, value_name = "LIMITS", value_parser = limits)]
+    pub max_regression: Option<String>,
     /// Kernel to boot, as for `profiler lab` [default: the version that the driver was built for].
     #[arg(long, value_name = "FILE|FOLDER|VERSION")]
     pub kernel: Option<String>,
@@ -55,4 +55,9 @@ pub struct BisectArgs {
     /// No progress on standard error.
     #[arg(long, short)]
     pub quiet: bool,
+}
+
+/// The text of limits, for the gate.
+fn limits(text: &str) -> Result<String, LimitsError> {
+    text.parse::<Limits>().map(|_| text.to_owned())
 }

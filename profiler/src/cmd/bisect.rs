@@ -1,16 +1,13 @@
 //! `profiler bisect`: the first commit of a driver that made a handler slower.
 
-use std::path::Path;
+use std::ffi::OsString;
 
 use super::to_stdout;
-use crate::bisect::{self, Judged, Options, Verdict, text::text};
+use crate::bisect::{self, Options};
 use crate::cli::bisect::BisectArgs;
 use crate::error::{Failure, exit};
 use crate::export::cell::clean;
-use crate::export::verdict::GateReport;
-use crate::lab::gate::{self, Planned};
 use crate::progress::Progress;
-use crate::verdict::{Outcome, Rule};
 
 /// See the [command line](BisectArgs).
 ///
@@ -24,12 +21,11 @@ pub fn run(args: &BisectArgs) -> Result<(), Failure> {
         build: args.build.clone(),
         module: args.module.clone(),
         start_over: args.start_over,
+        gate: gate(args),
     };
-    let mut measuring = Progress::new(args.quiet);
     let steps = Progress::new(args.quiet);
-    let mut measure = |good: &Path, candidate: &Path| judge(args, good, candidate, &mut measuring);
-    let found = bisect::run(&options, &mut measure, &mut |line| steps.say(&clean(line)))?;
-    to_stdout(&text(&found))?;
+    let found = bisect::run(&options, &mut |line| steps.say(&clean(line)))?;
+    to_stdout(&found.text())?;
     match found.first.len() {
         1 => Ok(()),
         several => {
@@ -40,58 +36,15 @@ pub fn run(args: &BisectArgs) -> Result<(), Failure> {
     }
 }
 
-/// Measures two builds. What is wrong with the candidate leaves it out; what is wrong with this machine ends all.
-fn judge(
-    args: &BisectArgs,
-    good: &Path,
-    candidate: &Path,
-    progress: &mut Progress,
-) -> Result<Judged, Failure> {
-    let builds = gate::Options {
-        baseline: vec![good.to_owned()],
-        candidate: vec![candidate.to_owned()],
-        kernels: args.kernel.iter().cloned().collect(),
-        handlers: args.handlers.clone(),
-        module_params: args.module_params.clone(),
-        own_params: [String::new(), String::new()],
-        out: None,
-        cache: None,
-        logs: args.logs.clone(),
-        changed_only: false,
-    };
-    let rule = Rule { limits: args.max_regression, ..Rule::default() };
-    let changed = builds.changed();
-    if let Some(equal) = changed.as_ref().filter(|changed| changed.is_nothing()) {
-        return Ok(judged(&GateReport::of_equal(equal.words(), rule.alpha)));
-    }
-    let measured = Planned::of(builds, changed)
-        .and_then(|planned| planned.decide(&[], rule, Default::default(), progress));
-    match measured {
-        Ok(decision) => Ok(judged(&decision.report)),
-        Err(failure) if is_of_build(failure.code) => {
-            Ok(Judged { verdict: Verdict::Unknown, words: failure.message })
-        }
-        Err(failure) => Err(failure),
-    }
-}
-
-/// Whether another build may fare better.
-fn is_of_build(code: u8) -> bool {
-    [exit::BAD_INPUT, exit::NO_TARGET, exit::LOAD_FAILED, exit::NO_HITS, exit::LAB_FAILED]
-        .contains(&code)
-}
-
-fn judged(report: &GateReport) -> Judged {
-    let verdict = match report.outcome {
-        Outcome::Pass => Verdict::Good,
-        Outcome::Fail => Verdict::Bad,
-        _ => Verdict::Unknown,
-    };
-    let slower = report.reasons.iter().filter(|reason| reason.is_slower());
-    let mut words: Vec<String> =
-        slower.map(|reason| format!("{}: {}", reason.subject(), reason.words())).collect();
-    if verdict != Verdict::Bad || words.is_empty() {
-        words = vec![report.headline()];
-    }
-    Judged { verdict, words: words.join("\n") }
+/// The gate of two builds, without these.
+fn gate(args: &BisectArgs) -> Vec<OsString> {
+    // This program, even if its file has been replaced: a shell starts it.
+    let program = format!("/proc/{}/exe", std::process::id());
+    let params = format!("--module-params={}", args.module_params);
+    let mut words: Vec<OsString> = [&program, "gate", "--quiet", &params].map(Into::into).into();
+    words.extend(args.handlers.iter().map(|glob| format!("--handler={glob}").into()));
+    words.extend(args.max_regression.iter().map(|text| format!("--max-regression={text}").into()));
+    words.extend(args.kernel.iter().map(|kernel| format!("--kernel={kernel}").into()));
+    words.extend(args.logs.iter().flat_map(|folder| ["--logs".into(), folder.into()]));
+    words
 }

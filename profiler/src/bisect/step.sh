@@ -1,0 +1,42 @@
+#!/bin/sh
+# One step of a bisection, in the work tree: builds what is checked out and judges it beside the good build. The exit code is git's:
+# 0 good, 1 bad, 125 skip; 128 ends all.
+# Arguments: the bisection's folder, the build command, the module's file or nothing, the judge's folder, the process that bisects, and
+# the judge with its options.
+folder=$1 build=$2 module=$3 start=$4 profiler=$5
+shift 5
+clean() { git reset --quiet --hard && git clean --quiet -ffdx; }
+# What an earlier build left could hide that this one fails, or keep git from the next commit.
+clean || exit 128
+trap clean EXIT
+commit=$(git log -1 --abbrev=12 --format='%h (%s)')
+said=$folder/said/$(git rev-parse HEAD)
+verdict=125
+echo "building $commit" >&2
+sh -c "$build" >"$folder/build.log" 2>&1
+status=$?
+[ "$module" ] || found=$(find . -type f -name '*.ko')
+found=$PWD/${module:-$found}
+if [ $status != 0 ]; then
+    last=$(grep -v '^[[:space:]]*$' "$folder/build.log" | tail -n 1)
+    echo "\`$build\` ended with exit code $status: ${last:-no output}" >"$said"
+elif [ ! -f "$found" ]; then
+    echo "\`$build\` made no ${module:-module, or several: name one with --module}" >"$said"
+elif ! kill -0 "$profiler"; then
+    # Nobody waits for the verdict any more.
+    exit 128
+else
+    (cd "$start" && exec "$@" --baseline "$folder/good.ko" --candidate "$found") >"$said" 2>&1
+    code=$?
+    case $code in
+    0) verdict=0 ;;
+    10) verdict=1 ;;
+    # This build: its file, its handlers, its loads, its guest or its runs.
+    4 | 5 | 6 | 7 | 11 | 12 | 13 | 15) ;;
+    # This machine.
+    *) echo "$code $(tail -n 1 "$said")" >"$folder/failure" && exit 128 ;;
+    esac
+fi
+case $verdict in 0) word=good ;; 1) word=slower ;; *) word='left out' ;; esac
+echo "$commit: $word: $(head -n 1 "$said")" >&2
+exit $verdict
