@@ -2,11 +2,10 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{Args, Parser as _};
 
-use super::{Cli, Command, RunArgs, duration};
+use super::{Cli, Command, RunArgs};
 use crate::export::Unit;
 use crate::load::Rate;
 
@@ -35,10 +34,6 @@ pub struct SweepArgs {
     /// machine affects all of them.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: u32,
-    /// Delays of the loopback interface in each direction, with commas, such as 0ms,1ms. Needs root
-    /// and tc; the whole machine has them while a cell is measured.
-    #[arg(long, value_delimiter = ',', value_name = "TIME", value_parser = duration)]
-    pub net_delay: Vec<Duration>,
     /// Unit of durations in the table: auto, ns, us or ms.
     #[arg(long, default_value_t = Unit::Auto)]
     pub unit: Unit,

@@ -1,6 +1,6 @@
 //! The table of a sweep: one line a cell, made of the recordings alone.
 
-use super::grid::Cell;
+use super::Cell;
 use crate::export::Unit;
 use crate::export::grid::words as grid;
 use crate::load::{LoadSpec, OperationTimes};
@@ -22,7 +22,6 @@ fn place(cell: &Cell) -> Vec<String> {
     vec![
         cell.rate.map_or("max".to_owned(), |rate| rate.to_string()),
         cell.workers.to_string(),
-        if cell.delay.is_zero() { "-".to_owned() } else { format!("{:?}", cell.delay) },
         cell.run.to_string(),
     ]
 }
@@ -66,7 +65,6 @@ fn loads(cells: &[(Cell, Recording)], unit: Unit, width: Option<u16>) -> String 
     let header = [
         "rate",
         "workers",
-        "delay",
         "run",
         "load",
         "held/s",
@@ -117,9 +115,7 @@ fn handlers(cells: &[(Cell, Recording)], unit: Unit, width: Option<u16>) -> Stri
         }
     }
     let average = format!("average {unit}");
-    let header = [
-        "rate", "workers", "delay", "run", "handler", "count", &average, "TP90", "TP95", "TP99",
-        "lost",
-    ];
+    let header =
+        ["rate", "workers", "run", "handler", "count", &average, "TP90", "TP95", "TP99", "lost"];
     grid(&header, rows, width)
 }
