@@ -3,7 +3,7 @@
 use super::{json, to_stdout};
 use crate::atomic_file::OutputFile;
 use crate::cli::CostArgs;
-use crate::cost::{measure, table};
+use crate::cost::measure;
 use crate::error::{Failure, exit};
 use crate::kernel::privileges;
 use crate::kernel::target::KernelFiles;
@@ -27,5 +27,5 @@ pub fn run(args: &CostArgs) -> Result<(), Failure> {
     if let Some(file) = file {
         file.commit(json(&cost)?.as_bytes())?;
     }
-    to_stdout(&table::text(&cost))
+    to_stdout(&cost.text())
 }

@@ -6,8 +6,6 @@
 //! machine that gets faster or slower does so for all of them, and what probes add is the difference within
 //! a round. Rounds differ among themselves: a smaller difference cannot be distinguished from zero.
 
-pub mod table;
-
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 use tokio::runtime::{Builder, Runtime};
@@ -21,6 +19,18 @@ use crate::stats::median;
 
 /// Confidence level of the bounds.
 const CONFIDENCE: f64 = 0.95;
+
+/// What is put on the handler, with the name of an operation's time.
+const OPERATIONS: [(&str, Option<Pair>); 4] = [
+    ("one operation without probes", None),
+    ("  with an empty pair", Some(Pair::Empty)),
+    ("  with the clock read alone", Some(Pair::Clock)),
+    ("  with the measuring pair", Some(Pair::Measuring)),
+];
+
+/// What each pair adds to a call.
+const ADDED: [&str; 3] =
+    ["added per hit, empty pair", "added per hit, clock alone", "added per hit, measuring pair"];
 
 /// Times of one operation and what follows from them, in nanoseconds of `clock`. Under virtual
 /// time a nanosecond is an instruction of the guest.
@@ -36,37 +46,29 @@ pub struct Cost {
     pub clock: Clock,
     /// Operations in each measurement.
     pub operations: u64,
-    /// Measurements of each kind; the figures are their medians.
+    /// Measurements of each kind.
     pub rounds: u32,
     /// Calls of the handler that one operation makes.
     pub hits_per_operation: f64,
     /// What the probes say a call of the handler takes on average.
     pub average_ns: f64,
-    /// One operation without probes.
-    pub bare_ns: f64,
-    /// One operation with a pair of empty programs on the handler.
-    pub empty_ns: f64,
-    /// One operation with a pair on the handler that reads the clock and does nothing else.
-    pub clock_ns: f64,
-    /// One operation with the measuring pair on the handler.
-    pub measured_ns: f64,
-    /// Added to each call by the empty pair: the floor.
+    /// Median added to each call by the empty pair: the floor.
     pub floor_per_hit_ns: f64,
-    /// Added to each call by the pair that reads the clock: the limit.
+    /// By the pair that reads the clock: the limit.
     pub limit_per_hit_ns: f64,
-    /// Added to each call by the measuring pair.
+    /// By the measuring pair.
     pub added_per_hit_ns: f64,
     /// `added_per_hit_ns` to `limit_per_hit_ns`; `null` where one of them cannot be distinguished from zero.
     pub ratio_to_limit: Option<f64>,
-    /// `bare_ns`, `empty_ns`, `clock_ns` and `measured_ns` over the rounds.
-    pub operation_spread: [Spread; 4],
-    /// `floor_per_hit_ns`, `limit_per_hit_ns` and `added_per_hit_ns` over the rounds.
-    pub added_spread: [Spread; 3],
+    /// An operation's times, then what is added to a call.
+    pub figures: Vec<Figure>,
 }
 
 /// One figure over the rounds.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Spread {
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Figure {
+    /// What it is.
+    pub name: &'static str,
     /// The median, in nanoseconds.
     pub median_ns: f64,
     /// The smallest of a round.
@@ -77,9 +79,8 @@ pub struct Spread {
     pub bounds_ns: Option<[f64; 2]>,
 }
 
-impl Spread {
-    /// Of the figure in each round; `None` without any.
-    fn of(rounds: &[f64]) -> Option<Self> {
+impl Figure {
+    fn of(name: &'static str, rounds: &[f64]) -> Self {
         let count = rounds.len() as f64;
         let mean = rounds.iter().sum::<f64>() / count;
         let squares: f64 = rounds.iter().map(|value| (value - mean).powi(2)).sum();
@@ -88,12 +89,13 @@ impl Spread {
             let reach = error * student.inverse_cdf(f64::midpoint(CONFIDENCE, 1.0));
             [mean - reach, mean + reach]
         });
-        Some(Self {
-            median_ns: median(rounds)?,
-            min_ns: rounds.iter().copied().reduce(f64::min)?,
-            max_ns: rounds.iter().copied().reduce(f64::max)?,
+        Self {
+            name,
+            median_ns: median(rounds).unwrap_or(f64::NAN),
+            min_ns: rounds.iter().copied().fold(f64::INFINITY, f64::min),
+            max_ns: rounds.iter().copied().fold(f64::NEG_INFINITY, f64::max),
             bounds_ns,
-        })
+        }
     }
 
     /// Why a cost cannot be distinguished from zero, if it cannot.
@@ -109,7 +111,7 @@ impl Spread {
 }
 
 /// What the measuring pair adds to what the limit adds; `None` where either may be zero.
-fn ratio(added: &Spread, limit: &Spread) -> Option<f64> {
+fn ratio(added: &Figure, limit: &Figure) -> Option<f64> {
     let sure = added.doubt().is_none() && limit.doubt().is_none();
     sure.then(|| added.median_ns / limit.median_ns)
 }
@@ -123,41 +125,32 @@ struct Round {
     sum_ns: u64,
 }
 
-impl Round {
-    /// One measurement of operations that `time` makes and times.
-    fn measure(
-        pair: Option<Pair>,
-        target: &Target,
-        backend: Option<Backend>,
-        operations: u64,
-        time: &dyn Fn(u64) -> Result<u64, Failure>,
-    ) -> Result<Self, Failure> {
-        let targets = std::slice::from_ref(target);
-        let attach = |pair| {
-            Probes::attach(targets, Options { backend, pair, keeper: true, ..Options::default() })
-        };
-        let mut session = pair.map(attach).transpose()?;
-        // First calls fill caches and translate the guest's code.
-        time(operations / 10 + 1)?;
-        if let Some(session) = &mut session {
-            session.drain()?;
-        }
-        let elapsed = time(operations)?;
-        let mut round =
-            Self { operation_ns: elapsed as f64 / operations as f64, ..Self::default() };
-        if let Some(session) = &mut session {
-            round.backend = session.backends().first().copied();
-            for drained in session.drain()? {
-                round.hits += drained.durations.len();
-                round.sum_ns += drained.durations.sum_ns();
-            }
-        }
-        Ok(round)
+/// Measures operations with a pair of programs on the handler.
+fn one_round(
+    pair: Option<Pair>,
+    target: &Target,
+    backend: Option<Backend>,
+    operations: u64,
+    time: &dyn Fn(u64) -> Result<u64, Failure>,
+) -> Result<Round, Failure> {
+    let options = |pair| Options { backend, pair, keeper: true, ..Options::default() };
+    let attach = |pair| Probes::attach(std::slice::from_ref(target), options(pair));
+    let mut session = pair.map(attach).transpose()?;
+    // First calls fill caches and translate the guest's code.
+    time(operations / 10 + 1)?;
+    if let Some(session) = &mut session {
+        session.drain()?;
     }
-}
-
-fn spread(rounds: &[f64]) -> Result<Spread, Failure> {
-    Spread::of(rounds).ok_or_else(|| Failure::new(exit::INTERNAL, "no round was measured"))
+    let operation_ns = time(operations)? as f64 / operations as f64;
+    let mut round = Round { operation_ns, ..Round::default() };
+    if let Some(session) = &mut session {
+        round.backend = session.backends().first().copied();
+        for drained in session.drain()? {
+            round.hits += drained.durations.len();
+            round.sum_ns += drained.durations.sum_ns();
+        }
+    }
+    Ok(round)
 }
 
 /// How long that many operations take, in nanoseconds.
@@ -182,15 +175,14 @@ pub fn measure(
         Failure::new(exit::INTERNAL, format!("cannot start the runtime: {error}"))
     })?;
     let time = |operations| time(&runtime, kind, operations);
-    let one = |pair| Round::measure(pair, target, backend, operations, &time);
-    let [mut bare, mut empty, mut clock_read, mut measured] = [const { Vec::new() }; 4];
+    let rounds = rounds.max(1);
+    let mut times = [const { Vec::new() }; OPERATIONS.len()];
     let mut last = Round::default();
-    for _ in 0..rounds.max(1) {
-        bare.push(one(None)?.operation_ns);
-        empty.push(one(Some(Pair::Empty))?.operation_ns);
-        clock_read.push(one(Some(Pair::Clock))?.operation_ns);
-        last = one(Some(Pair::Measuring))?;
-        measured.push(last.operation_ns);
+    for _ in 0..rounds {
+        for (times, (_, pair)) in times.iter_mut().zip(OPERATIONS) {
+            last = one_round(pair, target, backend, operations, &time)?;
+            times.push(last.operation_ns);
+        }
     }
     let Round { hits, sum_ns, backend: Some(backend), .. } = last else {
         return Err(Failure::new(exit::INTERNAL, "no backend measured"));
@@ -200,44 +192,84 @@ pub fn measure(
         return Err(Failure::new(exit::NO_HITS, text));
     }
     let hits_per_operation = hits as f64 / operations as f64;
-    let added = |with: &[f64]| -> Vec<f64> {
-        let rounds = with.iter().zip(&bare);
-        rounds.map(|(with, bare)| (with - bare) / hits_per_operation).collect()
+    let [bare, with @ ..] = &times;
+    let added = ADDED.into_iter().zip(with).map(|(name, with)| {
+        let differences = with.iter().zip(bare).map(|(with, bare)| with - bare);
+        let of_calls: Vec<f64> = differences.map(|more| more / hits_per_operation).collect();
+        Figure::of(name, &of_calls)
+    });
+    let added: Vec<Figure> = added.collect();
+    let [floor, limit, measuring] = &added[..] else {
+        return Err(Failure::new(exit::INTERNAL, "three pairs"));
     };
-    let operation_spread =
-        [spread(&bare)?, spread(&empty)?, spread(&clock_read)?, spread(&measured)?];
-    let added_spread =
-        [spread(&added(&empty))?, spread(&added(&clock_read))?, spread(&added(&measured))?];
+    let operation = OPERATIONS.into_iter().zip(&times).map(|((name, _), of)| Figure::of(name, of));
     Ok(Cost {
         handler: target.name.clone(),
         backend,
         load: kind.to_string(),
         clock,
         operations,
-        rounds: rounds.max(1),
+        rounds,
         hits_per_operation,
         average_ns: sum_ns as f64 / hits as f64,
-        bare_ns: operation_spread[0].median_ns,
-        empty_ns: operation_spread[1].median_ns,
-        clock_ns: operation_spread[2].median_ns,
-        measured_ns: operation_spread[3].median_ns,
-        floor_per_hit_ns: added_spread[0].median_ns,
-        limit_per_hit_ns: added_spread[1].median_ns,
-        added_per_hit_ns: added_spread[2].median_ns,
-        ratio_to_limit: ratio(&added_spread[2], &added_spread[1]),
-        operation_spread,
-        added_spread,
+        floor_per_hit_ns: floor.median_ns,
+        limit_per_hit_ns: limit.median_ns,
+        added_per_hit_ns: measuring.median_ns,
+        ratio_to_limit: ratio(measuring, limit),
+        figures: operation.chain(added.clone()).collect(),
     })
+}
+
+impl Cost {
+    /// The table for people, and a warning for each figure that may be zero.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let Self { handler, backend, load, operations, rounds, hits_per_operation, .. } = self;
+        let mut text = format!(
+            "{handler} by {backend} under {load}: {operations} operations, {rounds} rounds, medians, \
+             {hits_per_operation} hits an operation\n{:<30} {:>10} {:>10} {:>10}\n",
+            "", "median", "smallest", "largest"
+        );
+        for Figure { name, median_ns, min_ns, max_ns, .. } in &self.figures {
+            text.push_str(&format!("{name:<30} {median_ns:>10.1} {min_ns:>10.1} {max_ns:>10.1}\n"));
+        }
+        let unit = match self.clock {
+            Clock::Wall => "ns",
+            Clock::Virtual => "instructions (ns of the virtual clock)",
+        };
+        let name = "average that it measures";
+        text.push_str(&format!("{name:<30} {:>10.1}\nin {unit}\n", self.average_ns));
+        if let Some(ratio) = self.ratio_to_limit {
+            text.push_str(&format!(
+                "floor (empty pair) {:.1}, limit (clock alone) {:.1}, measuring pair {:.1}: {ratio:.3} times the limit\n",
+                self.floor_per_hit_ns, self.limit_per_hit_ns, self.added_per_hit_ns
+            ));
+        }
+        for figure in self.figures.iter().skip(OPERATIONS.len()) {
+            if let Some(doubt) = figure.doubt() {
+                text.push_str(&format!(
+                    "warning: {}: cannot be distinguished from zero: {doubt}; use more --rounds or \
+                     --operations, and keep the machine otherwise idle\n",
+                    figure.name
+                ));
+            }
+        }
+        text
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn figure(rounds: &[f64]) -> Figure {
+        Figure::of("it", rounds)
+    }
+
     #[test]
     fn what_is_within_the_spread_of_rounds_is_doubted() {
         // Under virtual time rounds agree.
-        let sure = Spread::of(&[456.8, 456.6, 457.0]).unwrap();
+        let sure = figure(&[456.8, 456.6, 457.0]);
         assert_eq!((sure.median_ns, sure.min_ns, sure.max_ns), (456.8, 456.6, 457.0));
         let [low, high] = sure.bounds_ns.unwrap();
         // 4.303 times the standard error of 0.1155: Student's t of two degrees of freedom.
@@ -245,24 +277,54 @@ mod tests {
         assert_eq!(sure.doubt(), None);
 
         // By the wall clock of a busy machine they do not.
-        let noise = Spread::of(&[352.4, -2_701.6, 1_900.0, 610.0, -80.0]).unwrap();
+        let noise = figure(&[352.4, -2_701.6, 1_900.0, 610.0, -80.0]);
         let doubt = noise.doubt().unwrap();
         assert!(doubt.starts_with("its 95 % bounds are -"), "{doubt}");
-        let negative = Spread::of(&[-2_700.0, -2_701.0, -2_702.0]).unwrap();
+        let negative = figure(&[-2_700.0, -2_701.0, -2_702.0]);
         assert!(negative.doubt().is_some(), "no probe makes a call cheaper");
-        let one = Spread::of(&[456.8]).unwrap();
+        let one = figure(&[456.8]);
         assert_eq!(one.bounds_ns, None);
         assert_eq!(one.doubt().unwrap(), "one round has no spread");
-        assert_eq!(Spread::of(&[]), None);
     }
 
     #[test]
     fn a_ratio_is_that_of_two_figures_that_are_not_zero() {
-        let limit = Spread::of(&[400.0, 400.5, 399.5]).unwrap();
-        let added = Spread::of(&[460.0, 460.5, 459.5]).unwrap();
-        let noise = Spread::of(&[-900.0, 460.0, 1_900.0]).unwrap();
+        let limit = figure(&[400.0, 400.5, 399.5]);
+        let added = figure(&[460.0, 460.5, 459.5]);
+        let noise = figure(&[-900.0, 460.0, 1_900.0]);
         assert_eq!(ratio(&added, &limit), Some(1.15));
         assert_eq!(ratio(&noise, &limit), None);
         assert_eq!(ratio(&added, &noise), None);
+    }
+
+    #[test]
+    fn the_table_says_when_a_figure_may_be_zero() {
+        let figures = OPERATIONS.into_iter().zip([9_000.0, 9_352.4, 9_444.6, 6_298.4]);
+        let figures = figures.map(|((name, _), ns)| Figure::of(name, &[ns; 3]));
+        let added = [[352.0, 352.4, 353.0], [444.5, 444.6, 444.7], [-2_701.6, 900.0, -4_000.0]];
+        let added = ADDED.into_iter().zip(added).map(|(name, ns)| Figure::of(name, &ns));
+        let mut cost = Cost {
+            handler: "connect_syscall_handler".to_owned(),
+            backend: Backend::Fentry,
+            load: "connect".to_owned(),
+            clock: Clock::Wall,
+            operations: 20_000,
+            rounds: 3,
+            hits_per_operation: 1.0,
+            average_ns: 800.0,
+            floor_per_hit_ns: 352.4,
+            limit_per_hit_ns: 444.6,
+            added_per_hit_ns: -2_701.6,
+            ratio_to_limit: None,
+            figures: figures.chain(added).collect(),
+        };
+        insta::assert_snapshot!(cost.text());
+
+        cost.figures[6] = Figure::of(ADDED[2], &[511.0, 511.29, 512.0]);
+        cost.added_per_hit_ns = 511.29;
+        cost.ratio_to_limit = Some(1.15);
+        let text = cost.text();
+        let line = "floor (empty pair) 352.4, limit (clock alone) 444.6, measuring pair 511.3: 1.150 times the limit\n";
+        assert!(text.contains(line) && !text.contains("warning"), "{text}");
     }
 }
