@@ -23,129 +23,6 @@ use crate::text::listed;
 
 pub use defaults::{changed_defaults, defaults};
 
-/// Why a module could not be given BTF.
-#[derive(Debug, thiserror::Error)]
-pub enum PrepareError {
-    /// The file cannot be read.
-    #[error("cannot read {}: {error}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        error: io::Error,
-    },
-    /// The file is compressed.
-    #[error(
-        "{} is compressed ({tool}): decompress it with `{tool} -d --keep` and prepare what comes out",
-        path.display()
-    )]
-    Compressed {
-        /// The file.
-        path: PathBuf,
-        /// The program that decompresses it.
-        tool: &'static str,
-    },
-    /// The file is no module.
-    #[error("{} is not a kernel module: {what}; give the .ko file of the driver", path.display())]
-    NoModule {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        what: String,
-    },
-    /// There is nothing to make BTF from.
-    #[error(
-        "{} has no debug information (no section .debug_info), from which BTF is made: build it with \
-         -g (for a driver: `make KCFLAGS=-g`) and do not strip it",
-        path.display()
-    )]
-    NoDebugInfo {
-        /// The file.
-        path: PathBuf,
-    },
-    /// There is nothing to do.
-    #[error("{} has BTF already: load it as it is", path.display())]
-    HasBtf {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The module would not fit on that BTF.
-    #[error(
-        "{} was built for kernel {built_for}, and {} is of {of}: name that kernel's BTF with --btf \
-         (its vmlinux, or /sys/kernel/btf/vmlinux copied from a machine that runs it)",
-        path.display(),
-        base.display()
-    )]
-    OtherKernel {
-        /// The file.
-        path: PathBuf,
-        /// Release in the module's version magic.
-        built_for: String,
-        /// The kernel's BTF.
-        base: PathBuf,
-        /// Release of its kernel.
-        of: String,
-    },
-    /// The module lacks parameters.
-    #[error("{} has no module parameter {unknown}, and the kernel would ignore it: it has {known}", path.display())]
-    UnknownParameter {
-        /// The file.
-        path: PathBuf,
-        /// The parameters that it lacks.
-        unknown: String,
-        /// Those that it has.
-        known: String,
-    },
-    /// The kernel's BTF is not there or is none.
-    #[error("{} cannot be used as the kernel's BTF: {what}", path.display())]
-    Base {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        what: String,
-    },
-    /// pahole is not installed.
-    #[error(
-        "pahole is missing, which makes BTF: install package `pahole` (Debian, Ubuntu) or `dwarves` \
-         (Fedora, RHEL, Arch, Debian 11)"
-    )]
-    NoPahole,
-    /// pahole did not do it.
-    #[error("pahole gave {} no BTF: {said}", path.display())]
-    Pahole {
-        /// The file.
-        path: PathBuf,
-        /// What it said.
-        said: String,
-    },
-    /// The output cannot be written.
-    #[error("cannot write {}: {error}: choose another file with -o", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        error: io::Error,
-    },
-    /// Input and output are one file.
-    #[error("{} is the module itself: say --in-place to change it", path.display())]
-    SameFile {
-        /// The file.
-        path: PathBuf,
-    },
-}
-
-impl From<PrepareError> for Failure {
-    fn from(error: PrepareError) -> Self {
-        let code = match &error {
-            PrepareError::NoPahole | PrepareError::Base { .. } => exit::CANNOT_MEASURE,
-            PrepareError::Write { .. } => exit::BAD_OUTPUT,
-            PrepareError::SameFile { .. } | PrepareError::UnknownParameter { .. } => exit::USAGE,
-            _ => exit::BAD_INPUT,
-        };
-        Self::new(code, error.to_string())
-    }
-}
-
 /// What is prepared, and for which kernel.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -179,63 +56,47 @@ pub struct Prepared {
 /// Gives a module BTF; `running` is the release of the kernel that runs.
 ///
 /// # Errors
-/// See [`PrepareError`].
-pub fn prepare(args: &Options, running: Option<&str>) -> Result<Prepared, PrepareError> {
+/// If the file is not a module with debug information and without BTF, the kernel's BTF is not at hand or of another kernel,
+/// pahole fails, or the output cannot be written.
+pub fn prepare(args: &Options, running: Option<&str>) -> Result<Prepared, Failure> {
     let path = &args.file;
-    let bytes = fs::read(path).map_err(|error| PrepareError::Read { path: path.clone(), error })?;
+    let bytes = read(path)?;
     let module = Module::parse(&bytes, path)?;
     if module.has_btf {
-        return Err(PrepareError::HasBtf { path: path.clone() });
+        return Err(unfit(path, "has BTF already: load it as it is"));
     }
     if !module.has_debug_info {
-        return Err(PrepareError::NoDebugInfo { path: path.clone() });
+        let what = "has no debug information (no section .debug_info), from which BTF is made: build it with \
+                    -g (for a driver: `make KCFLAGS=-g`) and do not strip it";
+        return Err(unfit(path, what));
     }
     let of_running = Path::new(BTF_FOLDER).join("vmlinux");
     let base = args.btf.clone().unwrap_or_else(|| of_running.clone());
     let fits = |of: Option<&str>| match (&module.built_for, of) {
         (Some(built_for), Some(of)) if built_for != of => {
-            let (built_for, of) = (built_for.clone(), of.to_owned());
-            let (path, base) = (path.clone(), base.clone());
-            Err(PrepareError::OtherKernel { path, built_for, base, of })
+            let what = format!(
+                "was built for kernel {built_for}, and {} is of {of}: name that kernel's BTF with --btf \
+                 (its vmlinux, or /sys/kernel/btf/vmlinux copied from a machine that runs it)",
+                base.display()
+            );
+            Err(unfit(path, &what))
         }
         _ => Ok(()),
     };
-    // Said first, as a kernel that lacks BTF is then no obstacle.
+    // Checked first: then it does not matter whether that kernel has BTF.
     if args.btf.is_none() {
         fits(running)?;
     }
-    let base_bytes = read_base(&base)?;
+    let base_bytes = fs::read(&base).map_err(|error| {
+        let remedy = "name the BTF of the kernel that will load the module with --btf";
+        no_base(&base, &format!("{error}; {remedy}"))
+    })?;
     let base_btf = raw_btf(&base, &base_bytes)?;
     let is_of_running = || fs::read(&of_running).is_ok_and(|bytes| bytes == base_btf);
     fits(banner(&base_bytes).or(running.filter(|_| is_of_running())))?;
     let output = output_of(args)?;
 
-    // Written beside the output and moved there at the end: a failure leaves what was there.
-    let cannot_write = |error| PrepareError::Write { path: output.clone(), error };
-    let folder = match output.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let copy = atomic_file::temporary(folder, 0o600).map_err(cannot_write)?;
-    (&**copy.as_file()).write_all(&bytes[..module.elf_bytes]).map_err(cannot_write)?;
-    let said = pahole(&base, copy.path(), path)?;
-
-    let made = fs::read(copy.path()).map_err(cannot_write)?;
-    let unusable = |said: String| PrepareError::Pahole { path: path.clone(), said };
-    let btf = section(&made, ".BTF").ok_or_else(|| {
-        unusable(format!(
-            "it wrote no section .BTF, for which it needs objcopy (package binutils); it said: {said}"
-        ))
-    })?;
-    let functions = Btf::in_blobs((base_btf, &base), (btf, path))
-        .map_err(|error| unusable(error.to_string()))?
-        .count();
-    if functions == 0 {
-        return Err(unusable("it found no function in the debug information".into()));
-    }
-    let permissions = fs::metadata(path).map_err(cannot_write)?.permissions();
-    fs::set_permissions(copy.path(), permissions).map_err(cannot_write)?;
-    durable::persist(copy, &output).map_err(cannot_write)?;
+    let functions = write_with_btf(path, &bytes[..module.elf_bytes], (&base, base_btf), &output)?;
     Ok(Prepared {
         output,
         module: module.name,
@@ -246,15 +107,80 @@ pub fn prepare(args: &Options, running: Option<&str>) -> Result<Prepared, Prepar
     })
 }
 
+/// Writes the module with BTF on that of the kernel; the number of functions that it describes.
+fn write_with_btf(
+    path: &Path,
+    elf: &[u8],
+    (base, base_btf): (&Path, &[u8]),
+    output: &Path,
+) -> Result<usize, Failure> {
+    // Written beside the output and moved there at the end: a failure leaves what was there.
+    let cannot_write = |error| {
+        let path = output.display();
+        let text = format!("cannot write {path}: {error}: choose another file with -o");
+        Failure::new(exit::BAD_OUTPUT, text)
+    };
+    let folder = match output.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let copy = atomic_file::temporary(folder, 0o600).map_err(cannot_write)?;
+    (&**copy.as_file()).write_all(elf).map_err(cannot_write)?;
+    let said = pahole(base, copy.path(), path)?;
+
+    let made = fs::read(copy.path()).map_err(cannot_write)?;
+    let btf = section(&made, ".BTF").ok_or_else(|| {
+        let why = "it wrote no section .BTF, for which it needs objcopy (package binutils)";
+        no_btf(path, &format!("{why}; it said: {said}"))
+    })?;
+    let functions = Btf::in_blobs((base_btf, base), (btf, path))
+        .map_err(|error| no_btf(path, &error.to_string()))?
+        .count();
+    if functions == 0 {
+        return Err(no_btf(path, "it found no function in the debug information"));
+    }
+    let permissions = fs::metadata(path).map_err(cannot_write)?.permissions();
+    fs::set_permissions(copy.path(), permissions).map_err(cannot_write)?;
+    durable::persist(copy, output).map_err(cannot_write)?;
+    Ok(functions)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    fs::read(path).map_err(|error| {
+        Failure::new(exit::BAD_INPUT, format!("cannot read {}: {error}", path.display()))
+    })
+}
+
+/// A module's file that cannot be prepared.
+fn unfit(path: &Path, what: &str) -> Failure {
+    Failure::new(exit::BAD_INPUT, format!("{} {what}", path.display()))
+}
+
+/// pahole did not do it.
+fn no_btf(path: &Path, said: &str) -> Failure {
+    let text = format!("pahole gave {} no BTF: {said}", path.display());
+    Failure::new(exit::BAD_INPUT, text)
+}
+
+/// A file that cannot be used as the kernel's BTF.
+fn no_base(path: &Path, what: &str) -> Failure {
+    let text = format!("{} cannot be used as the kernel's BTF: {what}", path.display());
+    Failure::new(exit::CANNOT_MEASURE, text)
+}
+
 /// The file that gets the BTF.
-fn output_of(options: &Options) -> Result<PathBuf, PrepareError> {
+fn output_of(options: &Options) -> Result<PathBuf, Failure> {
     if options.in_place {
         return Ok(options.file.clone());
     }
     let beside = || options.file.with_extension("btf.ko");
     let output = options.output.clone().unwrap_or_else(beside);
-    if same_file(&options.file, &output) {
-        return Err(PrepareError::SameFile { path: output });
+    if fs::canonicalize(&output)
+        .is_ok_and(|there| fs::canonicalize(&options.file).is_ok_and(|file| file == there))
+    {
+        let text =
+            format!("{} is the module itself: say --in-place to change it", output.display());
+        return Err(Failure::new(exit::USAGE, text));
     }
     Ok(output)
 }
@@ -276,11 +202,9 @@ pub struct Inspected {
 ///
 /// # Errors
 /// If it cannot be read, is compressed, or is no module.
-pub fn inspect(path: &Path) -> Result<Inspected, PrepareError> {
-    let file = path.to_owned();
-    let bytes = fs::read(path).map_err(|error| PrepareError::Read { path: file.clone(), error })?;
-    let Module { name, built_for, has_btf, .. } = Module::parse(&bytes, path)?;
-    Ok(Inspected { file, name, built_for, has_btf })
+pub fn inspect(path: &Path) -> Result<Inspected, Failure> {
+    let Module { name, built_for, has_btf, .. } = Module::parse(&read(path)?, path)?;
+    Ok(Inspected { file: path.to_owned(), name, built_for, has_btf })
 }
 
 /// Refuses parameters that the module does not have: insmod would ignore them. A file that cannot be read is left to
@@ -288,7 +212,7 @@ pub fn inspect(path: &Path) -> Result<Inspected, PrepareError> {
 ///
 /// # Errors
 /// With the parameters that it lacks, and those that it has.
-pub fn check_parameters(path: &Path, given: &str) -> Result<(), PrepareError> {
+pub fn check_parameters(path: &Path, given: &str) -> Result<(), Failure> {
     let given = module::names_given(given);
     let Some(known) = (!given.is_empty()).then(|| parameters(&fs::read(path).ok()?)).flatten()
     else {
@@ -303,8 +227,11 @@ pub fn check_parameters(path: &Path, given: &str) -> Result<(), PrepareError> {
     }
     let known: Vec<String> = known.into_iter().collect();
     let known = if known.is_empty() { "none".to_owned() } else { listed(&known) };
-    let (path, unknown) = (path.to_owned(), unknown.join(", "));
-    Err(PrepareError::UnknownParameter { path, unknown, known })
+    let (path, unknown) = (path.display(), unknown.join(", "));
+    let text = format!(
+        "{path} has no module parameter {unknown}, and the kernel would ignore it: it has {known}"
+    );
+    Err(Failure::new(exit::USAGE, text))
 }
 
 /// Names of the parameters of a module's file; `None` if it does not list all of them.
@@ -344,16 +271,21 @@ pub(crate) const SIGNATURE_MAGIC: &[u8] = b"~Module signature appended~\n";
 const SIGNATURE_INFO: usize = 12;
 
 impl Module {
-    fn parse(bytes: &[u8], path: &Path) -> Result<Self, PrepareError> {
-        let compressed = |tool| PrepareError::Compressed { path: path.to_owned(), tool };
-        match bytes {
-            [0x1f, 0x8b, ..] => return Err(compressed("gzip")),
-            [0xfd, b'7', b'z', b'X', b'Z', ..] => return Err(compressed("xz")),
-            [0x28, 0xb5, 0x2f, 0xfd, ..] => return Err(compressed("zstd")),
-            _ => {}
+    fn parse(bytes: &[u8], path: &Path) -> Result<Self, Failure> {
+        let compressed = match bytes {
+            [0x1f, 0x8b, ..] => Some("gzip"),
+            [0xfd, b'7', b'z', b'X', b'Z', ..] => Some("xz"),
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Some("zstd"),
+            _ => None,
+        };
+        if let Some(tool) = compressed {
+            let remedy =
+                format!("decompress it with `{tool} -d --keep` and prepare what comes out");
+            return Err(unfit(path, &format!("is compressed ({tool}): {remedy}")));
         }
-        let no_module =
-            |what: &str| PrepareError::NoModule { path: path.to_owned(), what: what.to_owned() };
+        let no_module = |what: &str| {
+            unfit(path, &format!("is not a kernel module: {what}; give the .ko file of the driver"))
+        };
         let file = object::File::parse(bytes).map_err(|error| no_module(&error.to_string()))?;
         let sections = |name: &str| file.section_by_name(name);
         let info = sections(".modinfo").and_then(|section| section.data().ok());
@@ -394,13 +326,6 @@ fn section<'a>(elf: &'a [u8], name: &str) -> Option<&'a [u8]> {
     object::File::parse(elf).ok()?.section_by_name(name)?.data().ok()
 }
 
-fn read_base(path: &Path) -> Result<Vec<u8>, PrepareError> {
-    fs::read(path).map_err(|error| PrepareError::Base {
-        path: path.to_owned(),
-        what: format!("{error}; name the BTF of the kernel that will load the module with --btf"),
-    })
-}
-
 /// Release of the kernel that a vmlinux is, by its `linux_banner` (init/version.c). BTF itself has none.
 fn banner(vmlinux: &[u8]) -> Option<&str> {
     const START: &[u8] = b"Linux version ";
@@ -415,44 +340,36 @@ fn banner(vmlinux: &[u8]) -> Option<&str> {
 const MAX_RELEASE: usize = 65;
 
 /// The kernel's BTF out of a raw file or of a vmlinux.
-fn raw_btf<'a>(path: &Path, bytes: &'a [u8]) -> Result<&'a [u8], PrepareError> {
-    let unusable = |what: String| PrepareError::Base { path: path.to_owned(), what };
+fn raw_btf<'a>(path: &Path, bytes: &'a [u8]) -> Result<&'a [u8], Failure> {
     if bytes.starts_with(b"\x7fELF") {
-        return section(bytes, ".BTF").ok_or_else(|| unusable("it has no section .BTF".to_owned()));
+        return section(bytes, ".BTF").ok_or_else(|| no_base(path, "it has no section .BTF"));
     }
     if bytes.starts_with(&0xeb9f_u16.to_ne_bytes()) {
         return Ok(bytes);
     }
-    Err(unusable("it is neither raw BTF nor an ELF file (a compressed vmlinuz is neither)".into()))
-}
-
-fn same_file(a: &Path, b: &Path) -> bool {
-    match (fs::canonicalize(a), fs::canonicalize(b)) {
-        (Ok(a), Ok(b)) => a == b,
-        _ => false,
-    }
+    Err(no_base(path, "it is neither raw BTF nor an ELF file (a compressed vmlinuz is neither)"))
 }
 
 /// Runs pahole and gives what it said on standard error: it may fail and still end well.
-fn pahole(base: &Path, file: &Path, original: &Path) -> Result<String, PrepareError> {
+fn pahole(base: &Path, file: &Path, original: &Path) -> Result<String, Failure> {
     let mut command = Command::new("pahole");
     command.arg("-J").arg("--btf_base").arg(base).arg(file);
     // It adds the section by llvm-objcopy unless told of another.
     if std::env::var_os("LLVM_OBJCOPY").is_none() && !in_path("llvm-objcopy") {
         command.env("LLVM_OBJCOPY", "objcopy");
     }
-    let failed = |said: String| PrepareError::Pahole { path: original.to_owned(), said };
-    match command.output() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(PrepareError::NoPahole),
-        Err(error) => Err(failed(error.to_string())),
-        Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            if output.status.success() {
-                Ok(said)
-            } else {
-                Err(failed(format!("{}: {said}", output.status)))
-            }
+    let output = command.output().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            let text = "pahole is missing, which makes BTF: install package `pahole` (Debian, Ubuntu) or \
+                        `dwarves` (Fedora, RHEL, Arch, Debian 11)";
+            Failure::new(exit::CANNOT_MEASURE, text)
         }
+        _ => no_btf(original, &error.to_string()),
+    })?;
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    match output.status.success() {
+        true => Ok(said),
+        false => Err(no_btf(original, &format!("{}: {said}", output.status))),
     }
 }
 

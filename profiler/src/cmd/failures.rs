@@ -6,7 +6,6 @@ use crate::explain::Refusal;
 use crate::kernel::module::ModuleError;
 use crate::kernel::privileges::MissingCapabilities;
 use crate::kernel::target::ResolveError;
-use crate::kernels::KernelsError;
 use crate::load::ltp::LtpError;
 use crate::load_profile::LibraryError;
 use crate::probe::ProbeError;
@@ -83,18 +82,6 @@ impl From<LibraryError> for Failure {
         let code = match error {
             LibraryError::NotFound { .. } => exit::USAGE,
             _ => exit::BAD_INPUT,
-        };
-        Self::new(code, error.to_string())
-    }
-}
-
-impl From<KernelsError> for Failure {
-    fn from(error: KernelsError) -> Self {
-        let code = match &error {
-            KernelsError::Unknown { .. } | KernelsError::NotThere { .. } => exit::USAGE,
-            KernelsError::NoFolder | KernelsError::Folder { .. } => exit::BAD_OUTPUT,
-            KernelsError::Debian(error) if error.is_disk_full() => exit::BAD_OUTPUT,
-            KernelsError::NoneAtAll(_) | KernelsError::Debian(_) => exit::CANNOT_MEASURE,
         };
         Self::new(code, error.to_string())
     }

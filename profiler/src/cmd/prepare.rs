@@ -11,7 +11,7 @@ use crate::prepare::{Options, prepare};
 /// Writes the copy with BTF and prints what was done.
 ///
 /// # Errors
-/// See [`PrepareError`](crate::prepare::PrepareError). The module's own file is never left half-written.
+/// As [`prepare`]. The module's own file is never left half-written.
 pub fn run(args: &PrepareArgs) -> Result<(), Failure> {
     let running = read_fact(Path::new("/proc/sys/kernel/osrelease"));
     let options = Options {

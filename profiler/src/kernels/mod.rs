@@ -12,67 +12,27 @@ use profiler_vm::debian::{
     self, Apt, DebianError, Entry, Partial, Unpacked, is_of, numbers, use_headers_in_place,
 };
 
+use crate::error::{Failure, exit};
 use crate::load::{changeable, make_private, user_cache};
 
-/// Why a kernel cannot be fetched, found or removed.
-#[derive(Debug, thiserror::Error)]
-pub enum KernelsError {
-    /// Nobody knows where the cache is.
-    #[error("no folder for kernels: set XDG_CACHE_HOME to an absolute path, or HOME")]
-    NoFolder,
-    /// The cache cannot be used, or not safely.
-    #[error(
-        "cannot keep kernels in {}: {error}: set XDG_CACHE_HOME to a folder of your own",
-        folder.display()
-    )]
-    Folder {
-        /// The cache.
-        folder: PathBuf,
-        /// Why not.
-        error: io::Error,
-    },
-    /// No package list could be read, as without a network, or none is Debian's.
-    #[error(
-        "apt's sources have no kernel of Debian for PCs: is the network up, and is one of them Debian's? \
-         `apt-get update` said:\n{0}"
-    )]
-    NoneAtAll(String),
-    /// apt knows kernels, but not that one.
-    #[error(
-        "apt's sources have no Linux {version}: there are {known}; a source in /etc/apt of the Debian \
-         release that has it brings more"
-    )]
-    Unknown {
-        /// What was asked for.
-        version: String,
-        /// All releases.
-        known: String,
-    },
-    /// The cache does not have it.
-    #[error("no kernel {version} in {}: there are {there}", folder.display())]
-    NotThere {
-        /// What was asked for.
-        version: String,
-        /// The cache.
-        folder: PathBuf,
-        /// All releases in it.
-        there: String,
-    },
-    /// apt or dpkg failed.
-    #[error("{}{}", remedy(.0), .0)]
-    Debian(#[from] DebianError),
-}
-
-fn remedy(error: &DebianError) -> &'static str {
-    match error {
-        DebianError::NotStarted { .. } => {
-            "kernels come by apt and dpkg; without them unpack a kernel's package and give its folder with --kernel: "
-        }
-        _ if error.is_disk_full() => {
-            "the disk is full; free some space, or set XDG_CACHE_HOME to another folder: "
-        }
-        DebianError::Failed { .. } => "apt or dpkg failed (is the network up?): ",
-        _ => "",
+/// apt or dpkg failed.
+impl From<DebianError> for Failure {
+    fn from(error: DebianError) -> Self {
+        let (code, remedy) = match &error {
+            DebianError::NotStarted { .. } => (
+                exit::CANNOT_MEASURE,
+                "kernels come by apt and dpkg; without them unpack a kernel's package and give its folder with --kernel: ",
+            ),
+            _ if error.is_disk_full() => (
+                exit::BAD_OUTPUT,
+                "the disk is full; free some space, or set XDG_CACHE_HOME to another folder: ",
+            ),
+            DebianError::Failed { .. } => {
+                (exit::CANNOT_MEASURE, "apt or dpkg failed (is the network up?): ")
+            }
+            _ => (exit::CANNOT_MEASURE, ""),
+        };
+        Self::new(code, format!("{remedy}{error}"))
     }
 }
 
@@ -87,9 +47,10 @@ impl Cache {
     ///
     /// # Errors
     /// If others can change it: what root boots has to be its own.
-    pub fn of_user() -> Result<Self, KernelsError> {
-        let folder = user_cache().ok_or(KernelsError::NoFolder)?.join("kernels");
-        let cache = Self { folder };
+    pub fn of_user() -> Result<Self, Failure> {
+        let none = "no folder for kernels: set XDG_CACHE_HOME to an absolute path, or HOME";
+        let folder = user_cache().ok_or_else(|| Failure::new(exit::BAD_OUTPUT, none))?;
+        let cache = Self { folder: folder.join("kernels") };
         let others = if cache.folder.exists() { changeable(&cache.folder) } else { Ok(None) };
         match others {
             Ok(None) => Ok(cache),
@@ -113,8 +74,13 @@ impl Cache {
         &self.folder
     }
 
-    fn unusable(&self, error: io::Error) -> KernelsError {
-        KernelsError::Folder { folder: self.folder.clone(), error }
+    fn unusable(&self, error: io::Error) -> Failure {
+        let folder = self.folder.display();
+        let remedy = "set XDG_CACHE_HOME to a folder of your own";
+        Failure::new(
+            exit::BAD_OUTPUT,
+            format!("cannot keep kernels in {folder}: {error}: {remedy}"),
+        )
     }
 
     /// All kernels that are whole, oldest release first.
@@ -142,16 +108,20 @@ impl Cache {
         versions: &[String],
         with_headers: bool,
         say: &mut dyn FnMut(&str),
-    ) -> Result<(), KernelsError> {
+    ) -> Result<(), Failure> {
         let _lock = self.lock()?;
         let apt = Apt::configure(&self.folder.with_file_name("apt"), None)?;
         say("reading the package lists of apt's sources");
         let warnings = apt.update()?;
         let releases = apt.releases()?;
         if releases.is_empty() {
-            return Err(KernelsError::NoneAtAll(warnings));
+            let text = format!(
+                "apt's sources have no kernel of Debian for PCs: is the network up, and is one of them Debian's? \
+                 `apt-get update` said:\n{warnings}"
+            );
+            return Err(Failure::new(exit::CANNOT_MEASURE, text));
         }
-        let chosen: Result<Vec<&String>, KernelsError> =
+        let chosen: Result<Vec<&String>, Failure> =
             versions.iter().map(|version| choose(&releases, version)).collect();
         for release in chosen? {
             let to = self.folder.join(release);
@@ -181,14 +151,15 @@ impl Cache {
     ///
     /// # Errors
     /// If there is none of one, then none is removed; if one cannot be removed.
-    pub fn remove(&self, versions: &[String]) -> Result<Vec<Unpacked>, KernelsError> {
+    pub fn remove(&self, versions: &[String]) -> Result<Vec<Unpacked>, Failure> {
         let mut kernels = self.list();
         for version in versions {
             if !kernels.iter().any(|kernel| is_of(&kernel.release, version)) {
                 let there: Vec<String> = kernels.into_iter().map(|kernel| kernel.release).collect();
                 let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
-                let (version, folder) = (version.clone(), self.folder.clone());
-                return Err(KernelsError::NotThere { version, folder, there });
+                let folder = self.folder.display();
+                let text = format!("no kernel {version} in {folder}: there are {there}");
+                return Err(Failure::new(exit::USAGE, text));
             }
         }
         let _lock = self.lock()?;
@@ -200,7 +171,7 @@ impl Cache {
     }
 
     /// Makes the folder, and waits for any other process that fetches or removes. Held until dropped.
-    fn lock(&self) -> Result<Flock<File>, KernelsError> {
+    fn lock(&self) -> Result<Flock<File>, Failure> {
         make_private(&self.folder).map_err(|error| self.unusable(error))?;
         let file = File::create(self.folder.join(".lock")).map_err(|error| self.unusable(error))?;
         Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| self.unusable(errno.into()))
@@ -208,9 +179,13 @@ impl Cache {
 }
 
 /// The newest of the releases, which are in order, that is of the version.
-fn choose<'a>(releases: &'a [String], version: &str) -> Result<&'a String, KernelsError> {
-    releases.iter().rfind(|release| is_of(release, version)).ok_or_else(|| KernelsError::Unknown {
-        version: version.to_owned(),
-        known: releases.join(", "),
+fn choose<'a>(releases: &'a [String], version: &str) -> Result<&'a String, Failure> {
+    releases.iter().rfind(|release| is_of(release, version)).ok_or_else(|| {
+        let text = format!(
+            "apt's sources have no Linux {version}: there are {}; a source in /etc/apt of the Debian \
+             release that has it brings more",
+            releases.join(", ")
+        );
+        Failure::new(exit::USAGE, text)
     })
 }

@@ -73,7 +73,7 @@ fn find_kernels(asked: &[String]) -> Result<Vec<KernelImage>, Failure> {
 }
 
 fn inspect(files: &[PathBuf]) -> Result<Vec<Inspected>, Failure> {
-    files.iter().map(|file| prepare::inspect(file).map_err(Failure::from)).collect()
+    files.iter().map(|file| prepare::inspect(file)).collect()
 }
 
 fn default_kernel(modules: &[Inspected]) -> Result<Vec<String>, Failure> {
