@@ -39,7 +39,6 @@ use crate::load::{BuiltinKind, Rate};
 use crate::probe::Precision;
 use crate::recording::{Backend, Clock};
 use crate::text::duration;
-use crate::trace_cmd::Percentile;
 
 pub use profiles::ProfilesArgs;
 
@@ -346,8 +345,8 @@ const TRACE_CMD_EXAMPLES: &str = "\
 Examples:
   # a file with the output of trace-cmd report
   profiler import trace-cmd bind_entry_handler.txt
-  # straight from trace.dat, with the percentiles of older scripts
-  trace-cmd report -i trace.dat | profiler import trace-cmd --percentile seed -";
+  # straight from trace.dat
+  trace-cmd report -i trace.dat | profiler import trace-cmd -";
 
 /// Arguments of `profiler import trace-cmd`.
 #[derive(Debug, Args)]
@@ -355,9 +354,6 @@ Examples:
 pub struct TraceCmdArgs {
     /// The text (`-` is standard input).
     pub file: PathBuf,
-    /// How the percentiles of the second table are computed: `linear` as by numpy's default, `seed` as by older scripts.
-    #[arg(long, value_parser = one_of(PERCENTILES), default_value = "linear")]
-    pub percentile: Percentile,
     /// Write the recording to this file (`-` is standard output): `report`, `compare` and `merge` read it.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -414,12 +410,6 @@ const PRECISIONS: Names<Precision> =
 const CLOCKS: Names<Clock> = &[
     ("wall", Clock::Wall, "The machine's own time"),
     ("virtual", Clock::Virtual, "One instruction of a guest"),
-];
-
-const PERCENTILES: Names<Percentile> = &[
-    ("linear", Percentile::Linear, Percentile::Linear.describe()),
-    ("nearest-rank", Percentile::NearestRank, Percentile::NearestRank.describe()),
-    ("seed", Percentile::Seed, Percentile::Seed.describe()),
 ];
 
 /// One of these values, by its name; help and completions list all of them.

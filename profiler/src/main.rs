@@ -64,16 +64,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::LabGuest => cmd::lab::guest(),
         Command::Import(args) => {
             let profiler::cli::ImportSource::TraceCmd(args) = args.source;
-            cmd::import::trace_cmd(
-                &cmd::import::Options {
-                    file: &args.file,
-                    percentile: args.percentile,
-                    json: args.json.as_deref(),
-                    quiet: args.quiet,
-                    width: cmd::report::stdout_width(),
-                },
-                &mut std::io::stdout().lock(),
-            )
+            cmd::import::trace_cmd(&args)
         }
         Command::Completions(args) => cmd::shell::completions(&args),
         Command::Man(args) => cmd::shell::man(&args),

@@ -3,7 +3,6 @@
 
 mod collect;
 mod line;
-mod percentile;
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead as _, BufReader, Read};
@@ -20,12 +19,11 @@ use crate::recording::warning::{Warning, WarningRecord};
 use crate::recording::{
     Backend, Clock, Distribution, EncodeError, HandlerRecording, HistogramLayout, Meter, Recording,
 };
-use crate::stats::Bucket;
+use crate::stats::{Bucket, at_rank};
 use crate::terminal::clean;
 use crate::text::plural;
 use collect::{Collector, Function};
 use line::COMMA;
-pub use percentile::Percentile;
 
 /// Longest line that is parsed.
 const MAX_LINE: usize = 256 << 10;
@@ -100,22 +98,36 @@ impl Import {
         Ok(Self { recording, values })
     }
 
-    /// TP90, TP95 and TP99 of each handler in microseconds, of the values themselves. `width` is the terminal's, in
-    /// columns; `None` never wraps.
+    /// TP90, TP95 and TP99 of each handler in microseconds, of the values themselves: as published figures of such files have
+    /// them. `width` is the terminal's, in columns; `None` never wraps.
     #[must_use]
-    pub fn percentiles(&self, kind: Percentile, width: Option<u16>) -> String {
+    pub fn percentiles(&self, width: Option<u16>) -> String {
         let rows = self.recording.handlers.iter().zip(&self.values).map(|(handler, values)| {
             let figure = |percent| {
-                kind.of(values, percent).map_or("-".to_owned(), |ns| format!("{:.4}", ns / 1e3))
+                percentile(values, percent).map_or("-".to_owned(), |ns| format!("{:.4}", ns / 1e3))
             };
             let name = clean(&full_name(&self.recording, handler)).into_owned();
             Row::from([name, figure(90), figure(95), figure(99)])
         });
         let grid = grid::figures(&["handler", "TP90", "TP95", "TP99"], rows, width);
         let lines: Vec<&str> = grid.lines().map(str::trim_end).collect();
-        let definition = kind.describe();
-        format!("percentiles of the values themselves: {definition}\n\n{}\n", lines.join("\n"))
+        format!(
+            "percentiles of the values themselves, interpolated linearly between the two nearest\n\n{}\n",
+            lines.join("\n")
+        )
     }
+}
+
+/// The percentile `percent` (1 to 100) of ascending values in nanoseconds, by Hyndman and Fan's type 7, which is numpy's
+/// default; `None` without a value.
+fn percentile(values: &[Bucket], percent: u8) -> Option<f64> {
+    let count: u64 = values.iter().map(|value| value.count).sum();
+    let at = |rank| at_rank(values, rank).map(|ns| ns as f64);
+    // In whole numbers: the place is (n - 1) * percent / 100, from 0.
+    let place = u128::from(count.checked_sub(1)?) * u128::from(percent);
+    let (below, part) = ((place / 100) as u64, (place % 100) as f64 / 100.0);
+    let low = at(below + 1)?;
+    Some(low + (at((below + 2).min(count))? - low) * part)
 }
 
 /// Passes each line of `input` to `collector`; stops early at a decimal comma.
@@ -298,7 +310,39 @@ mod tests {
         assert_eq!(handler.max_ns, Some(90_000_000_000));
     }
 
+    #[test]
+    fn percentiles_are_those_of_numpy() {
+        let percentiles = |list: &[u64]| {
+            let bucket = |&ns: &u64| Bucket { from_ns: ns, to_ns: ns, count: 1 };
+            let values: Vec<Bucket> = list.iter().map(bucket).collect();
+            [25, 50, 90, 95, 99, 100].map(|percent| percentile(&values, percent).unwrap())
+        };
+        let close = |a: [f64; 6], b: [f64; 6]| {
+            assert!(a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-9), "{a:?} {b:?}");
+        };
+        close(percentiles(&[10, 20, 30, 40]), [17.5, 25.0, 37.0, 38.5, 39.7, 40.0]);
+        close(percentiles(&[7]), [7.0; 6]);
+        let hundred: Vec<u64> = (1..=100).collect();
+        close(percentiles(&hundred), [25.75, 50.5, 90.1, 95.05, 99.01, 100.0]);
+        assert_eq!(percentile(&[], 50), None);
+    }
+
     proptest! {
+        #[test]
+        fn a_percentile_is_that_of_the_sorted_list(
+            counts in prop::collection::btree_map(0..50_u64, 1..9_u64, 1..30),
+            percent in 1..=100_u8,
+        ) {
+            let values: Vec<Bucket> =
+                counts.iter().map(|(&ns, &count)| Bucket { from_ns: ns, to_ns: ns, count }).collect();
+            let list: Vec<u64> =
+                counts.iter().flat_map(|(&ns, &count)| std::iter::repeat_n(ns, count as usize)).collect();
+            let place = (list.len() - 1) as f64 * f64::from(percent) / 100.0;
+            let (low, high) = (list[place as usize], list[(place as usize + 1).min(list.len() - 1)]);
+            let expected = low as f64 + (high - low) as f64 * place.fract();
+            prop_assert!((percentile(&values, percent).expect("some") - expected).abs() < 1e-6);
+        }
+
         #[test]
         fn pieces_change_nothing(
             lines in prop::collection::vec(prop::sample::select(vec![

@@ -24,7 +24,10 @@ for name, values in durations.items():
     n = len(values)
     figures[name] = {"count": n, "average": sum(values) / n}
     for percent in (90, 95, 99):
-        figures[name]["p%d" % percent] = values[int(percent / 100 * n) - 1]
+        # Between the two nearest values, as numpy does.
+        below, part = divmod((n - 1) * percent, 100)
+        low, high = values[below], values[min(below + 1, n - 1)]
+        figures[name]["p%d" % percent] = low + (high - low) * part / 100
 
 with open(sys.argv[2], "w") as out:
     json.dump(figures, out)
