@@ -3,6 +3,7 @@
 //! The object is committed so that users need neither nightly Rust nor LLVM. Its record,
 //! `SOURCES.sha256`, is what `sha256sum -c` reads; lines with `#` name the tools.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,9 +30,7 @@ pub(crate) fn update(paths: &Paths) -> Result<()> {
     let committed = prebuilt.join(OBJECT);
     fs::copy(&object, &committed)
         .with_context(|| format!("cannot write {}", committed.display()))?;
-    let mut record = Record::of_tree(paths)?;
-    record.tools = tools;
-    process::write(&prebuilt.join(RECORD), record.to_text())?;
+    process::write(&prebuilt.join(RECORD), record_of_tree(paths, &tools)?)?;
     println!("ebpf: {} and {RECORD} written", committed.display());
     Ok(())
 }
@@ -44,8 +43,9 @@ pub(crate) fn rebuild(paths: &Paths) -> Result<Rebuilt> {
     let (object, tools) = build(paths)?;
     let committed = prebuilt(paths).join(OBJECT);
     let same = committed.exists() && digest::of_file(&object)? == digest::of_file(&committed)?;
-    let recorded = recorded(paths)?.tools;
-    println!("ebpf: {} {}", object.display(), compared(same, &recorded, &tools)?);
+    let record = recorded(paths)?;
+    let recorded = entries(&record).get("tools").copied().unwrap_or_default();
+    println!("ebpf: {} {}", object.display(), compared(same, recorded, &tools)?);
     Ok(Rebuilt { object, same })
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct Rebuilt {
 
 /// Fails if the sources have changed since the committed object was built.
 pub(crate) fn check(paths: &Paths) -> Result<()> {
-    let differences = recorded(paths)?.differences(&Record::of_tree(paths)?);
+    let differences = differences(&recorded(paths)?, &record_of_tree(paths, "")?);
     if !differences.is_empty() {
         bail!(
             "the committed BPF object is stale:\n  {}\n\
@@ -89,12 +89,9 @@ pub(crate) fn check(paths: &Paths) -> Result<()> {
     Ok(())
 }
 
-fn recorded(paths: &Paths) -> Result<Record> {
-    let path = prebuilt(paths).join(RECORD);
-    let text = fs::read_to_string(&path).with_context(|| {
-        format!("cannot read {}: run `cargo xtask ebpf` and commit what it writes", path.display())
-    })?;
-    Ok(Record::parse(&text))
+fn recorded(paths: &Paths) -> Result<String> {
+    process::read(&prebuilt(paths).join(RECORD))
+        .context("run `cargo xtask ebpf` and commit what it writes")
 }
 
 fn prebuilt(paths: &Paths) -> PathBuf {
@@ -207,91 +204,54 @@ fn build(paths: &Paths) -> Result<(PathBuf, String)> {
     Ok((object, format!("{}, {linker}", compiler.name)))
 }
 
-/// What an object was built from.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Record {
-    /// Digest and path of each source and of the object.
-    files: Vec<(String, String)>,
-    /// `name version` of the dependency.
-    dependency: String,
-    /// What the object was built with, as [`build`] gives it.
-    tools: String,
+/// What the object is built from: the record's text.
+fn record_of_tree(paths: &Paths, tools: &str) -> Result<String> {
+    let root = paths.root();
+    let mut files = Vec::new();
+    for crate_ in ["profiler-common", "profiler-ebpf"] {
+        files.push(root.join(crate_).join("Cargo.toml"));
+        files.extend(digest::files_below(&root.join(crate_).join("src"))?);
+    }
+    files.push(prebuilt(paths).join(OBJECT));
+    let version = locked_version(&process::read(&root.join("Cargo.lock"))?, DEPENDENCY)
+        .with_context(|| format!("{DEPENDENCY} is not in Cargo.lock"))?;
+    let mut text = format!(
+        "# What profiler-bpf.o was built from: `cargo xtask ebpf` writes this file,\n\
+         # `cargo xtask ebpf --check` (or sha256sum -c, from the project's root) compares.\n\
+         # dependency: {DEPENDENCY} {version}\n\
+         # tools: {tools}\n"
+    );
+    for file in &files {
+        let name = file.strip_prefix(root).unwrap_or(file);
+        text.push_str(&format!("{}  {}\n", digest::of_file(file)?, name.display()));
+    }
+    Ok(text)
 }
 
-impl Record {
-    fn of_tree(paths: &Paths) -> Result<Self> {
-        let root = paths.root();
-        let mut files = Vec::new();
-        for crate_ in ["profiler-common", "profiler-ebpf"] {
-            files.push(root.join(crate_).join("Cargo.toml"));
-            files.extend(digest::files_below(&root.join(crate_).join("src"))?);
-        }
-        files.push(prebuilt(paths).join(OBJECT));
-        let digests = files.iter().map(|file| {
-            let name = file.strip_prefix(root).unwrap_or(file).to_string_lossy().into_owned();
-            Ok((digest::of_file(file)?, name))
-        });
-        let lock = root.join("Cargo.lock");
-        let lock = process::read(&lock)?;
-        let version = locked_version(&lock, DEPENDENCY)
-            .with_context(|| format!("{DEPENDENCY} is not in Cargo.lock"))?;
-        Ok(Self {
-            files: digests.collect::<Result<_>>()?,
-            dependency: format!("{DEPENDENCY} {version}"),
-            tools: String::new(),
-        })
-    }
+/// The digest of each file of a record, and the values of its `# name: value`.
+fn entries(record: &str) -> BTreeMap<&str, &str> {
+    record.lines().filter_map(entry).collect()
+}
 
-    fn to_text(&self) -> String {
-        let mut text = String::from(
-            "# What profiler-bpf.o was built from: `cargo xtask ebpf` writes this file,\n\
-             # `cargo xtask ebpf --check` (or sha256sum -c, from the project's root) compares.\n",
-        );
-        text.push_str(&format!("# dependency: {}\n", self.dependency));
-        text.push_str(&format!("# tools: {}\n", self.tools));
-        for (digest, file) in &self.files {
-            text.push_str(&format!("{digest}  {file}\n"));
-        }
-        text
+fn entry(line: &str) -> Option<(&str, &str)> {
+    match line.strip_prefix("# ") {
+        Some(value) => value.split_once(": "),
+        None => line.split_once("  ").map(|(digest, file)| (file, digest)),
     }
+}
 
-    fn parse(text: &str) -> Self {
-        let mut record = Self::default();
-        for line in text.lines() {
-            if let Some(dependency) = line.strip_prefix("# dependency: ") {
-                record.dependency = dependency.to_owned();
-            } else if let Some(tools) = line.strip_prefix("# tools: ") {
-                record.tools = tools.to_owned();
-            } else if let Some((digest, file)) = line.split_once("  ")
-                && !line.starts_with('#')
-            {
-                record.files.push((digest.to_owned(), file.to_owned()));
-            }
-        }
-        record
-    }
-
-    /// One line per difference from the record.
-    fn differences(&self, tree: &Self) -> Vec<String> {
-        let find = |record: &Self, name: &str| {
-            let entry = record.files.iter().find(|(_, file)| file == name);
-            entry.map(|(digest, _)| digest.clone())
-        };
-        let mut found = Vec::new();
-        for (digest, file) in &tree.files {
-            match find(self, file) {
-                None => found.push(format!("{file} is new")),
-                Some(recorded) if recorded != *digest => found.push(format!("{file} has changed")),
-                Some(_) => {}
-            }
-        }
-        let gone = self.files.iter().filter(|(_, file)| find(tree, file).is_none());
-        found.extend(gone.map(|(_, file)| format!("{file} is gone")));
-        if self.dependency != tree.dependency {
-            found.push(format!("{} is now {}", self.dependency, tree.dependency));
-        }
-        found
-    }
+/// One line per difference of the tree from the record.
+fn differences(record: &str, tree: &str) -> Vec<String> {
+    let [then, now] = [entries(record), entries(tree)];
+    let names: BTreeSet<&str> = then.keys().chain(now.keys()).copied().collect();
+    let change = |name: &&str| match (then.get(name), now.get(name)) {
+        _ if *name == "tools" => None,
+        (Some(_), None) => Some(format!("{name} is gone")),
+        (None, Some(_)) => Some(format!("{name} is new")),
+        (then, now) if then != now => Some(format!("{name} has changed")),
+        _ => None,
+    };
+    names.iter().filter_map(change).collect()
 }
 
 /// The version of a package in the text of a Cargo.lock.
@@ -305,11 +265,6 @@ fn locked_version(lock: &str, package: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn record(files: &[(&str, &str)], dependency: &str) -> Record {
-        let files = files.iter().map(|(d, f)| ((*d).to_owned(), (*f).to_owned())).collect();
-        Record { files, dependency: dependency.to_owned(), tools: "rustc 1".to_owned() }
-    }
 
     #[test]
     fn the_recorded_tools_have_to_build_the_committed_object() {
@@ -325,25 +280,15 @@ mod tests {
     }
 
     #[test]
-    fn a_record_survives_its_text() {
-        let written = record(&[("ab", "src/main.rs"), ("cd", "x.o")], "aya-ebpf 0.2.1");
-        assert_eq!(Record::parse(&written.to_text()), written);
-    }
-
-    #[test]
     fn every_kind_of_difference_is_named() {
-        let then = record(&[("a", "same"), ("b", "edited"), ("c", "deleted")], "aya-ebpf 0.2.1");
-        let now = record(&[("a", "same"), ("x", "edited"), ("d", "added")], "aya-ebpf 0.3.0");
-        assert_eq!(
-            then.differences(&now),
-            [
-                "edited has changed",
-                "added is new",
-                "deleted is gone",
-                "aya-ebpf 0.2.1 is now aya-ebpf 0.3.0"
-            ]
-        );
-        assert!(then.differences(&then).is_empty());
+        let then =
+            "# dependency: aya-ebpf 0.2.1\n# tools: rustc 1\na  same\nb  edited\nc  deleted\n";
+        let now = "# dependency: aya-ebpf 0.3.0\n# tools: \na  same\nx  edited\nd  added\n";
+        let expected =
+            ["added is new", "deleted is gone", "dependency has changed", "edited has changed"];
+        assert_eq!(differences(then, now), expected);
+        assert!(differences(then, then).is_empty());
+        assert_eq!(entries(then)["tools"], "rustc 1");
     }
 
     #[test]

@@ -43,17 +43,17 @@ pub(crate) fn run(paths: &Paths, builds: &[PathBuf], series: Series) -> Result<(
         let mut gate = Command::new(&profiler);
         gate.arg("gate").args([baseline, candidate]).args(more).arg("--quiet");
         gate.arg("--kernel").arg(paths.kernel(series)).env("XDG_CACHE_HOME", cache.path());
-        let cost = Cost::of(&mut gate)?;
+        let run = GateRun::of(&mut gate)?;
         println!(
             "| {what} | {:.1} | {:.1} | {} | {} |",
-            cost.seconds, cost.cpu_seconds, cost.peak_mib, cost.outcome
+            run.seconds, run.cpu_seconds, run.peak_mib, run.outcome
         );
     }
     println!("\nA snapshot takes {} MiB on the disk.", on_disk(cache.path())? >> 20);
     Ok(())
 }
 
-struct Cost {
+struct GateRun {
     seconds: f64,
     cpu_seconds: f64,
     /// The highest sum over its processes, what several share once.
@@ -61,7 +61,7 @@ struct Cost {
     outcome: String,
 }
 
-impl Cost {
+impl GateRun {
     fn of(command: &mut Command) -> Result<Self> {
         let cpu = || -> Result<f64> {
             let usage = getrusage(UsageWho::RUSAGE_CHILDREN).context("no CPU time is known")?;
