@@ -28,7 +28,7 @@ pub use builtin::{BuiltinLoad, time_builtin};
 pub use command::CommandLoad;
 pub use hits::{HitCount, HitCounter, HitQuestion};
 pub use run::{IdleLoad, Load, Running, run_all};
-pub use sandbox::{CleanupCommand, LoadUser, PrivateFolder, ProfilerProgram, SandboxOptions};
+pub use sandbox::{LoadUser, PrivateFolder, ProfilerProgram, SandboxOptions};
 pub(crate) use sandbox::{changeable, make_private, user_cache};
 pub use sandboxed::SandboxedLoad;
 pub use subprocess::run_subprocess_if_asked;

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 
 use strum::VariantArray as _;
 
-use super::sandbox::{Role, remove_directory_main, run_command_main, supervisor};
+use super::sandbox::{Role, remove_directory_main, supervisor};
 use super::{builtin, sandboxed};
 
 /// Takes the role of a subprocess and exits, if this process was started for one; returns otherwise.
@@ -21,7 +21,6 @@ pub fn run_subprocess_if_asked() {
         Role::RemoveDirectory => remove_directory_main(),
         Role::Supervisor => supervisor::main(),
         Role::Load => sandboxed::main(args),
-        Role::RunAtExit => run_command_main(args),
     };
     std::process::exit(code);
 }

@@ -33,8 +33,7 @@ pub(super) mod supervisor;
 mod trusted_path;
 mod user;
 
-pub use cleanup::CleanupCommand;
-pub(super) use cleanup::{remove_directory_main, run_command_main, wait_for_end_of_input};
+pub(super) use cleanup::{remove_directory_main, wait_for_end_of_input};
 pub(super) use client::{Supervised, run_once};
 pub(super) use output::OUTPUT_BYTES;
 pub use private_folder::PrivateFolder;

@@ -18,8 +18,6 @@ pub(in crate::load) enum Role {
     Supervisor,
     /// Runs a built-in load.
     Load,
-    /// Runs a command when its standard input closes.
-    RunAtExit,
 }
 
 impl Role {
