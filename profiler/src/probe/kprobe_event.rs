@@ -168,7 +168,7 @@ pub(super) fn remove_leftovers() -> bool {
             let busy = error.kind() == io::ErrorKind::ResourceBusy;
             // Another process may remove it at the same time.
             let is_removed = error.kind() == io::ErrorKind::NotFound;
-            if is_removed || busy && matches!(maker, Maker::Number(_)) {
+            if is_removed {
                 break;
             }
             if !busy || Instant::now() >= patience {
@@ -181,35 +181,13 @@ pub(super) fn remove_leftovers() -> bool {
     all
 }
 
-/// Whose an event is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Maker {
-    Known(Life),
-    /// Of a version that gave events the process' number alone.
-    Number(u64),
-}
-
-impl Maker {
-    fn is_gone(self, root: &Path) -> bool {
-        match self {
-            Self::Known(life) => life.is_gone(root),
-            Self::Number(pid) => !root.join(format!("proc/{pid}")).exists(),
-        }
-    }
-}
-
-/// Name and maker of an event if it is one of ours: `p:profiler/profiler_NAMESPACE_PID_STARTED_N function`,
-/// or of an earlier version `p:profiler/profiler_PID_N function`.
-fn owned(line: &str) -> Option<(&str, Maker)> {
+/// Name and maker of an event if it is one of ours: `p:profiler/profiler_NAMESPACE_PID_STARTED_N function`.
+fn owned(line: &str) -> Option<(&str, Life)> {
     let (_, rest) = line.split_once(':')?;
     let name = rest.strip_prefix(GROUP)?.strip_prefix('/')?.split_whitespace().next()?;
     let (maker, count) = name.strip_prefix(GROUP)?.strip_prefix('_')?.rsplit_once('_')?;
     life::number(count)?;
-    let maker = match life::number(maker) {
-        Some(pid) => Maker::Number(pid),
-        None => Maker::Known(maker.parse().ok()?),
-    };
-    Some((name, maker))
+    Some((name, maker.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -230,14 +208,12 @@ mod tests {
         let owned = |line: &str| owned(line).map(|(name, maker)| (name.to_owned(), maker));
         let life = Life { namespace: 4_026_531_836, pid: 12, started: 3456 };
         let name = format!("profiler_{life}_7");
-        assert_eq!(owned(&format!("p:profiler/{name} vfs_open")), Some((name, Maker::Known(life))));
-        for line in ["p:profiler/profiler_12_1 vfs_open", "r1024:profiler/profiler_12_1 driver:f"] {
-            assert_eq!(owned(line), Some(("profiler_12_1".to_owned(), Maker::Number(12))));
-        }
+        assert_eq!(owned(&format!("p:profiler/{name} vfs_open")), Some((name, life)));
         for other in [
             "p:kprobes/profiler_12_0 f",
             "p:profiler/mine f",
             "p:profiler/profiler_x_0 f",
+            "p:profiler/profiler_12_1 f",
             "p:profiler/profiler_12 f",
             "p:profiler/profiler_1_2_3 f",
             "p:profiler/profiler_1_2_3_4_5 f",

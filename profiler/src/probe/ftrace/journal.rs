@@ -38,14 +38,7 @@ const PATIENCE_FOR_OTHERS: Duration = Duration::from_secs(30);
 #[serde(rename_all = "kebab-case")]
 enum Line {
     /// The process that makes the changes; the first line.
-    Owner {
-        pid: u32,
-        started: Option<u64>,
-        /// Of earlier versions without.
-        #[serde(default)]
-        namespace: Option<u64>,
-        boot: Option<String>,
-    },
+    Owner { pid: u32, started: u64, namespace: u64, boot: Option<String> },
     /// A file had another value.
     Value { file: PathBuf, was: String },
     /// A list was empty.
@@ -115,7 +108,6 @@ impl Journal {
             return Err(FtraceError::NotRestored { what: failed.join("; ") });
         }
         let Life { namespace, pid, started } = Life::this(root);
-        let (namespace, started) = (Some(namespace), Some(started));
         let owner = Line::Owner { pid, started, namespace, boot: boot(root) };
         let mut journal = Self { file, path, owner, changes: Vec::new() };
         journal.append(&journal.owner.clone())?;
@@ -254,7 +246,7 @@ fn lock(mut file: File, root: &Path) -> io::Result<Result<Flock<File>, File>> {
 /// without one is about to have one, or none any more.
 fn owner_stays(file: &File, root: &Path) -> bool {
     match lines(file).first() {
-        Some(&Line::Owner { pid, started: Some(started), namespace: Some(namespace), .. }) => {
+        Some(&Line::Owner { pid, started, namespace, .. }) => {
             match (Life { namespace, pid, started }).state(root) {
                 State::Lives | State::Unknown => true,
                 State::Ends | State::Gone => false,
@@ -520,19 +512,6 @@ mod tests {
         assert!(matches!(running, FtraceError::Running { pid: Some(77) }), "{running}");
         assert!(begun.elapsed() < PATIENCE_FOR_OTHERS / 2);
         kill(journal);
-    }
-
-    /// Journals of earlier versions name no namespace.
-    #[test]
-    fn the_journal_of_an_earlier_version_is_undone() {
-        let (root, _) = machine();
-        kill(change(&root));
-        let path = root.path().join(FOLDER).join(FILE);
-        let lines = fs::read_to_string(&path).unwrap();
-        assert!(lines.contains("\"namespace\":42,"), "{lines}");
-        fs::write(&path, lines.replace("\"namespace\":42,", "")).unwrap();
-        assert_eq!(recover(root.path()).unwrap().unwrap().files.len(), 3);
-        assert_untouched(&root);
     }
 
     #[test]
