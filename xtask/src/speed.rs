@@ -204,7 +204,7 @@ fn same(ours: &Value, table: &str, theirs: &Value) -> Result<()> {
             handler["count"],
             other["count"]
         );
-        let mean = handler["sum_ns"].as_f64().zip(handler["count"].as_f64());
+        let mean = handler["sum"].as_f64().zip(handler["count"].as_f64());
         let mean = mean.map(|(sum, count)| sum / count / 1000.0).context("no average")?;
         let row = percentiles.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         let row = row.with_context(|| format!("no percentiles of {name}"))?.split_whitespace();

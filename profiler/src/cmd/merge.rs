@@ -86,9 +86,7 @@ fn add(merge: &mut Merge<'_>, file: &Path, series: Series) -> Result<u64, Failur
 fn refused(error: &MergeError) -> Failure {
     let code = match error {
         MergeError::Unlike { .. } | MergeError::Twice { .. } => exit::NOT_COMPARABLE,
-        MergeError::Overflow { .. } | MergeError::TooMany { .. } | MergeError::Encode(_) => {
-            exit::BAD_INPUT
-        }
+        MergeError::Overflow { .. } | MergeError::TooMany { .. } => exit::BAD_INPUT,
         MergeError::Nothing => exit::USAGE,
     };
     Failure::new(code, error.to_string())

@@ -69,9 +69,9 @@ fn index<T: PartialEq>(all: &mut Vec<T>, one: T) -> u32 {
 
 /// A recording of these trees, one a run.
 pub(crate) fn runs(trees: &[CallTree]) -> Vec<Recording> {
-    let sample = r#"{"schema": "profiler/profile", "version": 1, "tool": {"name": "p", "version": "1"},
+    let sample = r#"{"schema": "profiler/recording", "version": 1, "tool": {"name": "p", "version": "1"},
         "started": "2026-11-22T12:00:00Z", "clock": "virtual", "meter": "exact", "window_ns": 1, "warmup_ns": 0,
-        "interrupted": false, "histogram": {"precision_digits": 3, "lowest_ns": 1, "highest_ns": 60000000000,
+        "interrupted": false, "histogram": {"precision_digits": 3, "lowest": 1, "highest": 60000000000,
         "kernel_memory_bytes": 0}, "host": {"arch": "x86_64", "mitigations": {}}, "modules": [], "loads": [],
         "handlers": [], "warnings": []}"#;
     let sample: Recording = serde_json::from_str(sample).unwrap();

@@ -27,8 +27,7 @@ pub struct HostFacts {
     pub arch: String,
     /// Model name of the first CPU.
     pub cpu_model: Option<String>,
-    /// Flags of the first CPU, separated by blanks: the kernel selects its code by them. Older
-    /// files lack them.
+    /// Flags of the first CPU, separated by blanks: the kernel selects its code by them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_flags: Option<String>,
     /// Number of CPUs online.

@@ -44,7 +44,6 @@ pub(super) fn costs(
     let of = |load: &BuiltinKind| DriverCost {
         load: *load,
         operations,
-        meter: Meter::Exact,
         without_ns,
         with_ns,
         repeated,
@@ -116,7 +115,7 @@ pub fn fill(
         counts.calls.iter().map(|(id, calls)| (counts.functions[id].address, calls)).collect();
     for handler in handlers {
         let calls = by_address.get(&handler.address).copied();
-        recording.handlers.push(of_handler(handler, calls)?);
+        recording.handlers.push(of_handler(handler, calls));
     }
     recording.call_tree = Some(tree(counts, lines, symbols));
     recording.warnings.clear();
@@ -124,46 +123,33 @@ pub fn fill(
     recording.check().map_err(|error| error.to_string())
 }
 
-/// Instructions of calls, as they are stored.
-struct Stored {
-    count: u64,
-    sum: u64,
-    min: Option<u64>,
-    max: Option<u64>,
-    over_range: u64,
-    stored: Distribution,
-}
-
-/// What is stored of calls by their instructions.
-fn measured(values: &[(u64, u64)]) -> Result<Stored, String> {
+/// What is stored of a handler by the instructions of its calls.
+fn measured(values: &[(u64, u64)]) -> HandlerRecording {
     let called = || values.iter().filter(|(_, times)| *times > 0);
     let instructions = || called().map(|(instructions, _)| *instructions);
     let sum = |of: fn(&(u64, u64)) -> u64| called().map(of).fold(0, u64::saturating_add);
-    Ok(Stored {
+    let over_range = sum(|(instructions, times)| if *instructions > HIGHEST { *times } else { 0 });
+    HandlerRecording {
         count: sum(|(_, times)| *times),
-        sum: sum(|(instructions, times)| instructions.saturating_mul(*times)),
-        min: instructions().min(),
-        max: instructions().max(),
-        over_range: sum(|(instructions, times)| if *instructions > HIGHEST { *times } else { 0 }),
-        stored: Distribution::of_durations(values, &LAYOUT).map_err(|error| error.to_string())?,
-    })
+        sum_ns: sum(|(instructions, times)| instructions.saturating_mul(*times)),
+        min_ns: instructions().min(),
+        max_ns: instructions().max(),
+        losses: Losses { over_range, ..Losses::default() },
+        histogram: Distribution::of_durations(values, &LAYOUT),
+        ..HandlerRecording::default()
+    }
 }
 
-fn of_handler(handler: CountedHandler, calls: Option<&Calls>) -> Result<HandlerRecording, String> {
+fn of_handler(handler: CountedHandler, calls: Option<&Calls>) -> HandlerRecording {
     let never = Calls::default();
     let calls = calls.unwrap_or(&never);
-    let inclusive = measured(&calls.inclusive)?;
+    let inclusive = measured(&calls.inclusive);
     let own = calls.own.iter();
     let own = own.map(|(instructions, times)| instructions.saturating_mul(*times));
-    Ok(HandlerRecording {
+    HandlerRecording {
         name: handler.name,
         module: handler.module,
         by_glob: handler.by_glob,
-        backend: None,
-        count: inclusive.count,
-        sum_ns: inclusive.sum,
-        min_ns: inclusive.min,
-        max_ns: inclusive.max,
         own_instructions: Some(own.fold(0, u64::saturating_add)),
         repeated: Some(calls.iterations),
         losses: Losses {
@@ -171,11 +157,10 @@ fn of_handler(handler: CountedHandler, calls: Option<&Calls>) -> Result<HandlerR
             exits: calls.ended,
             in_flight: calls.entered.saturating_sub(calls.ended).saturating_sub(calls.abandoned),
             lost: calls.abandoned,
-            over_range: inclusive.over_range,
-            ..Losses::default()
+            ..inclusive.losses
         },
-        histogram: inclusive.stored,
-    })
+        ..inclusive
+    }
 }
 
 /// The functions of the tree, and by id of `counts` the place of each among them.

@@ -9,20 +9,22 @@ use crate::stats::Durations;
 /// The sum of all drains of a window, a handler at a time.
 #[derive(Debug, Clone)]
 pub struct Recorder {
-    handlers: Vec<Handler>,
+    handlers: Vec<HandlerStats>,
 }
 
+/// What was measured of a handler since its window began.
 #[derive(Debug, Clone)]
-struct Handler {
-    target: Target,
+pub(crate) struct HandlerStats {
+    pub(crate) target: Target,
     backend: Backend,
-    durations: Durations,
+    /// With those that are doubtful.
+    pub(crate) durations: Durations,
     /// Calls paired since the probes were attached, before the window.
     paired_before: u64,
     /// Books when the window began.
-    before: Books,
+    pub(crate) before: Books,
     /// Books at the last drain.
-    now: Books,
+    pub(crate) now: Books,
     /// Books when the window ended.
     at_end: Option<Books>,
     /// Calls paired after that.
@@ -41,8 +43,13 @@ impl Recorder {
         precision: Precision,
     ) -> Result<Self, hdrhistogram::CreationError> {
         let handlers = session.targets().into_iter().zip(session.backends());
-        let new = |(target, backend)| Handler::new(target, backend, precision);
+        let new = |(target, backend)| HandlerStats::new(target, backend, precision);
         Ok(Self { handlers: handlers.map(new).collect::<Result<_, _>>()? })
+    }
+
+    /// The handlers, in the order of the session.
+    pub(crate) fn handlers(&self) -> &[HandlerStats] {
+        &self.handlers
     }
 
     /// Begins the window, after everything up to `drained`.
@@ -88,17 +95,17 @@ impl Recorder {
     /// its books were read shows as an entry too many, until the next drain.
     #[must_use]
     pub fn is_balanced(&self) -> bool {
-        self.handlers.iter().all(Handler::is_balanced)
+        self.handlers.iter().all(HandlerStats::is_balanced)
     }
 
     /// The window's measurements.
     #[must_use]
     pub fn finish(self) -> Vec<HandlerMeasure> {
-        self.handlers.into_iter().map(Handler::finish).collect()
+        self.handlers.into_iter().map(HandlerStats::finish).collect()
     }
 }
 
-impl Handler {
+impl HandlerStats {
     fn new(
         target: &Target,
         backend: Backend,
@@ -119,6 +126,12 @@ impl Handler {
 
     fn is_balanced(&self) -> bool {
         self.losses_by(&self.now).imbalance(self.durations.len() + self.paired_after) == 0
+    }
+
+    /// What was not measured so far. What is doubtful counts since the probes were attached, because the start of such a duration
+    /// may be older than the window.
+    pub(crate) fn losses_so_far(&self) -> Losses {
+        Losses { doubtful: self.now.doubtful, ..self.losses_by(&self.now) }
     }
 
     /// Those of the window. Where the books balance in the end, calls under way at its ends are those that had
@@ -164,8 +177,7 @@ impl Handler {
         }
     }
 
-    /// Without what is doubtful: that there is of it since the probes were attached, because the start of
-    /// such a duration may be older than the window.
+    /// Without what is doubtful.
     fn finish(mut self) -> HandlerMeasure {
         let mut losses = self.losses();
         let doubtful = self.at_end.as_ref().unwrap_or(&self.now).doubtful;
@@ -173,6 +185,20 @@ impl Handler {
         losses.over_range = self.durations.over_range();
         let Self { target, backend, durations, .. } = self;
         HandlerMeasure { target, backend: Some(backend), durations, losses }
+    }
+}
+
+#[cfg(test)]
+impl Recorder {
+    /// One of handlers of these names, whose window began with `at_begin`.
+    pub(crate) fn of(names: &[&str], at_begin: &[Drained]) -> Self {
+        let new = |name: &&str| {
+            let target = Target { name: (*name).to_owned(), ..Target::default() };
+            HandlerStats::new(&target, Backend::Fentry, Precision::Three).unwrap()
+        };
+        let mut recorder = Self { handlers: names.iter().map(new).collect() };
+        recorder.begin(at_begin);
+        recorder
     }
 }
 
@@ -198,7 +224,8 @@ mod tests {
     }
 
     fn recorder() -> Recorder {
-        let handler = Handler::new(&Target::default(), Backend::Fentry, Precision::Three).unwrap();
+        let handler =
+            HandlerStats::new(&Target::default(), Backend::Fentry, Precision::Three).unwrap();
         Recorder { handlers: vec![handler] }
     }
 

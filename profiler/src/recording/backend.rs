@@ -3,13 +3,14 @@
 use serde::{Deserialize, Serialize};
 
 /// What one nanosecond of a duration is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(strum::Display)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum Clock {
     /// Time as it passes.
+    #[default]
     Wall,
     /// A guest's clock that advances by one nanosecond an instruction.
     Virtual,

@@ -29,7 +29,7 @@ impl Inconsistent {
 }
 
 impl Recording {
-    /// Checks everything that is stored twice: histograms, counts, sums, ranges, intervals.
+    /// Checks that histograms are of the layout, and everything that is stored twice: counts, sums, ranges, intervals.
     ///
     /// Losses that do not balance are no error here: they are a finding, and a warning names them.
     ///
@@ -102,24 +102,20 @@ fn check_handler(handler: &HandlerRecording, layout: &HistogramLayout) -> Result
         ));
     }
     let buckets = &handler.histogram.buckets;
+    let over_range = handler.losses.over_range;
     let (Some(first), Some(last)) = (buckets.first(), buckets.last()) else {
-        return if (handler.sum_ns, handler.min_ns, handler.max_ns) == (0, None, None)
-            && handler.losses.over_range == 0
-        {
-            Ok(())
-        } else {
-            Err("count is 0, and yet there is a sum, a min_ns, a max_ns or an over_range"
-                .to_owned())
-        };
+        let exact = (handler.sum_ns, handler.min_ns, handler.max_ns, over_range);
+        let what = "count is 0, and yet there is a sum, a min, a max or an over_range";
+        return if exact == (0, None, None, 0) { Ok(()) } else { Err(what.to_owned()) };
     };
     let (Some(min), Some(max)) = (handler.min_ns, handler.max_ns) else {
-        return Err("has calls and no min_ns or max_ns".to_owned());
+        return Err("has calls and no min or max".to_owned());
     };
     if min > max {
-        return Err(format!("min_ns ({min}) is more than max_ns ({max})"));
+        return Err(format!("min ({min}) is more than max ({max})"));
     }
-    let over_range = handler.losses.over_range;
-    if over_range > 0 && !(layout.last_bucket_holds(last) && over_range <= last.count) {
+    let is_last = (last.from_ns..=last.to_ns).contains(&layout.highest_ns);
+    if over_range > 0 && !(is_last && over_range <= last.count) {
         return Err(format!("over_range is {over_range} and the last bucket holds fewer calls"));
     }
     // Calls beyond the range are in the last bucket, and only min, max and sum know their duration.
@@ -128,13 +124,13 @@ fn check_handler(handler: &HandlerRecording, layout: &HistogramLayout) -> Result
     let in_last = (last.from_ns..=last.to_ns).contains(&max);
     if !in_first && (buckets.len() > 1 || !beyond(min)) {
         return Err(format!(
-            "min_ns is {min} and the shortest call in the histogram took {} to {} ns",
+            "min is {min} and the shortest call in the histogram took {} to {}",
             first.from_ns, first.to_ns
         ));
     }
     if !in_last && !beyond(max) {
         return Err(format!(
-            "max_ns is {max} and the longest call in the histogram took {} to {} ns",
+            "max is {max} and the longest call in the histogram took {} to {}",
             last.from_ns, last.to_ns
         ));
     }
@@ -159,7 +155,7 @@ fn check_sum(handler: &HandlerRecording, min: u64, max: u64) -> Result<(), Strin
         Ok(())
     } else {
         Err(format!(
-            "sum_ns is {} and the histogram's calls took {lowest} to {highest} ns in all",
+            "sum is {} and the histogram's calls took {lowest} to {highest} in all",
             handler.sum_ns
         ))
     }

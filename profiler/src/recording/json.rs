@@ -1,19 +1,18 @@
-//! Profiles as JSON: indented, with each bucket on one line.
+//! Recordings as JSON: indented, with each bucket on one line.
 
 use std::io;
 use std::path::Path;
 
-use serde_json::Value;
-use serde_json::ser::{Formatter, PrettyFormatter};
+use serde_json::ser::Formatter;
 
-use super::{Meter, Recording};
+use super::Recording;
 use crate::atomic_file::{OutputError, OutputFile};
 
 impl Recording {
     /// This recording as JSON, with a line end.
     #[must_use]
     pub fn to_json(&self) -> Vec<u8> {
-        to_json(self, self.meter)
+        indented(self)
     }
 
     /// Writes it to the file `path`; an older file is replaced in one step.
@@ -22,46 +21,6 @@ impl Recording {
     /// As [`OutputFile::open`] and [`OutputFile::commit`].
     pub fn write(&self, path: &Path) -> Result<(), OutputError> {
         OutputFile::open(path)?.commit(&self.to_json())
-    }
-}
-
-/// Fields of handlers, of the histograms' layout and of the driver's costs whose unit is the meter's.
-pub(crate) const OF_METER: [&str; 7] =
-    ["sum", "min", "max", "lowest", "highest", "without", "with"];
-
-/// A recording, or a series of some, as JSON: figures of an exact one end in `_instructions` in place of `_ns`.
-pub(super) fn to_json(recording: &impl serde::Serialize, meter: Meter) -> Vec<u8> {
-    if meter == Meter::Exact
-        && let Ok(mut value) = serde_json::to_value(recording)
-    {
-        in_instructions(&mut value);
-        return indented(&value);
-    }
-    indented(recording)
-}
-
-fn in_instructions(value: &mut Value) {
-    for recording in value.get_mut("runs").and_then(Value::as_array_mut).into_iter().flatten() {
-        in_instructions(recording);
-    }
-    rename(value.get_mut("histogram"));
-    let costs = value.get_mut("driver_costs").and_then(Value::as_array_mut);
-    costs
-        .into_iter()
-        .flatten()
-        .filter(|cost| cost.get("meter").is_some())
-        .for_each(|cost| rename(Some(cost)));
-    for handler in value.get_mut("handlers").and_then(Value::as_array_mut).into_iter().flatten() {
-        rename(Some(handler));
-    }
-}
-
-fn rename(object: Option<&mut Value>) {
-    let Some(fields) = object.and_then(Value::as_object_mut) else { return };
-    for name in OF_METER {
-        if let Some(value) = fields.remove(&format!("{name}_ns")) {
-            fields.insert(format!("{name}_instructions"), value);
-        }
     }
 }
 
@@ -81,41 +40,55 @@ pub(crate) fn indented(value: &impl serde::Serialize) -> Vec<u8> {
 /// Indents as usual, but for an array inside an array: that is a row, and stays on its line.
 #[derive(Default)]
 struct RowFormatter {
-    pretty: PrettyFormatter<'static>,
     /// For each open container, whether it is an array.
     open: Vec<bool>,
     /// How many of them are rows or inside one.
     rows: usize,
+    /// Whether the innermost one has a value.
+    has_value: bool,
 }
 
 impl RowFormatter {
-    fn in_row(&self) -> bool {
-        self.rows > 0
+    fn begin(&mut self, out: &mut (impl ?Sized + io::Write), bracket: &[u8]) -> io::Result<()> {
+        let is_array = bracket == b"[";
+        let is_row = self.rows > 0 || (is_array && self.open.last() == Some(&true));
+        self.rows += usize::from(is_row);
+        self.open.push(is_array);
+        self.has_value = false;
+        out.write_all(bracket)
     }
 
-    fn enter(&mut self, array: bool) {
-        let row = self.in_row() || (array && self.open.last() == Some(&true));
-        self.rows += usize::from(row);
-        self.open.push(array);
-    }
-
-    fn leave(&mut self) {
+    fn end(&mut self, out: &mut (impl ?Sized + io::Write), bracket: &[u8]) -> io::Result<()> {
         self.open.pop();
+        if self.rows == 0 && self.has_value {
+            self.line(out)?;
+        }
         self.rows = self.rows.saturating_sub(1);
+        out.write_all(bracket)
+    }
+
+    /// What stands before a value of an array or a key of an object.
+    fn before(&mut self, out: &mut (impl ?Sized + io::Write), first: bool) -> io::Result<()> {
+        if !first {
+            let comma: &[u8] = if self.rows > 0 { b", " } else { b"," };
+            out.write_all(comma)?;
+        }
+        if self.rows > 0 { Ok(()) } else { self.line(out) }
+    }
+
+    fn line(&self, out: &mut (impl ?Sized + io::Write)) -> io::Result<()> {
+        out.write_all(b"\n")?;
+        self.open.iter().try_for_each(|_| out.write_all(b"  "))
     }
 }
 
-/// Each call goes to the indenting formatter unless it is inside a row.
 impl Formatter for RowFormatter {
     fn begin_array<W: ?Sized + io::Write>(&mut self, out: &mut W) -> io::Result<()> {
-        self.enter(true);
-        if self.in_row() { out.write_all(b"[") } else { self.pretty.begin_array(out) }
+        self.begin(out, b"[")
     }
 
     fn end_array<W: ?Sized + io::Write>(&mut self, out: &mut W) -> io::Result<()> {
-        let row = self.in_row();
-        self.leave();
-        if row { out.write_all(b"]") } else { self.pretty.end_array(out) }
+        self.end(out, b"]")
     }
 
     fn begin_array_value<W: ?Sized + io::Write>(
@@ -123,26 +96,20 @@ impl Formatter for RowFormatter {
         out: &mut W,
         first: bool,
     ) -> io::Result<()> {
-        match (self.in_row(), first) {
-            (true, true) => Ok(()),
-            (true, false) => out.write_all(b", "),
-            (false, _) => self.pretty.begin_array_value(out, first),
-        }
+        self.before(out, first)
     }
 
-    fn end_array_value<W: ?Sized + io::Write>(&mut self, out: &mut W) -> io::Result<()> {
-        if self.in_row() { Ok(()) } else { self.pretty.end_array_value(out) }
+    fn end_array_value<W: ?Sized + io::Write>(&mut self, _: &mut W) -> io::Result<()> {
+        self.has_value = true;
+        Ok(())
     }
 
     fn begin_object<W: ?Sized + io::Write>(&mut self, out: &mut W) -> io::Result<()> {
-        self.enter(false);
-        if self.in_row() { out.write_all(b"{") } else { self.pretty.begin_object(out) }
+        self.begin(out, b"{")
     }
 
     fn end_object<W: ?Sized + io::Write>(&mut self, out: &mut W) -> io::Result<()> {
-        let row = self.in_row();
-        self.leave();
-        if row { out.write_all(b"}") } else { self.pretty.end_object(out) }
+        self.end(out, b"}")
     }
 
     fn begin_object_key<W: ?Sized + io::Write>(
@@ -150,19 +117,16 @@ impl Formatter for RowFormatter {
         out: &mut W,
         first: bool,
     ) -> io::Result<()> {
-        match (self.in_row(), first) {
-            (true, true) => Ok(()),
-            (true, false) => out.write_all(b", "),
-            (false, _) => self.pretty.begin_object_key(out, first),
-        }
+        self.before(out, first)
     }
 
     fn begin_object_value<W: ?Sized + io::Write>(&mut self, out: &mut W) -> io::Result<()> {
-        self.pretty.begin_object_value(out)
+        out.write_all(b": ")
     }
 
-    fn end_object_value<W: ?Sized + io::Write>(&mut self, out: &mut W) -> io::Result<()> {
-        if self.in_row() { Ok(()) } else { self.pretty.end_object_value(out) }
+    fn end_object_value<W: ?Sized + io::Write>(&mut self, _: &mut W) -> io::Result<()> {
+        self.has_value = true;
+        Ok(())
     }
 }
 

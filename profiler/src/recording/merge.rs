@@ -3,21 +3,18 @@
 //! Merging is associative and commutative, to the byte: whatever the order and the grouping, equal
 //! sources give equal files. So everything is either summed, or kept where all sources agree.
 
-mod durations;
 mod facts;
 mod handlers;
 mod loads;
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 
 use sha2::{Digest as _, Sha256};
 
+use super::distribution::MAX_COUNT;
 use super::unlike::{Difference, Use, What, differences};
-use super::warning::WarningRecord;
-use super::{EncodeError, HistogramLayout, Recording, SCHEMA, Source, Tool, VERSION};
+use super::{HistogramLayout, Recording, SCHEMA, Source, Tool, VERSION};
 use handlers::Handlers;
-use loads::Loads;
 
 /// Why recordings cannot be merged.
 #[derive(Debug, thiserror::Error)]
@@ -45,7 +42,9 @@ pub enum MergeError {
         second: String,
     },
     /// More than the format holds.
-    #[error("{name}: {what} would be more than 2^64 - 1: merge fewer recordings at a time")]
+    #[error(
+        "{name}: {what} would be more than a recording holds: merge fewer recordings at a time"
+    )]
     Overflow {
         /// The recording that was too much.
         name: String,
@@ -61,9 +60,6 @@ pub enum MergeError {
         /// Handlers of the sum.
         handlers: usize,
     },
-    /// A histogram that cannot be stored.
-    #[error(transparent)]
-    Encode(#[from] EncodeError),
     /// No recording at all.
     #[error("there is nothing to merge: name at least one recording")]
     Nothing,
@@ -97,16 +93,13 @@ pub struct Merge<'a> {
 
 #[derive(Debug)]
 struct Sum {
-    /// The first recording without its handlers, which the others have to be like.
-    like: Recording,
-    like_name: String,
+    /// Name of the first recording.
+    first: String,
+    /// All but the handlers.
     common: Recording,
     handlers: Handlers,
-    loads: Loads,
-    sources: Vec<Source>,
-    /// How a message names each, by its digest.
+    /// How a message names each source, by its digest.
     paths: HashMap<String, String>,
-    warnings: Vec<WarningRecord>,
 }
 
 impl<'a> Merge<'a> {
@@ -120,74 +113,76 @@ impl<'a> Merge<'a> {
     /// of no use any more.
     ///
     /// # Errors
-    /// If it is unlike the first one, is in the sum already, or the sum is too large.
+    /// If it is unlike those before, is in the sum already, or the sum is too large.
     pub fn add(&mut self, mut recording: Recording, name: &str) -> Result<(), MergeError> {
+        let too_large = |TooLarge(what)| MergeError::Overflow { name: name.to_owned(), what };
         let sources = sources(&recording, name);
         // Those that follow from the figures will be made of the sum's.
-        let own = recording.warnings.iter().filter(|warning| !warning.is_derived());
-        let warnings: Vec<WarningRecord> = own.cloned().collect();
-        let too_large = |TooLarge(what)| MergeError::Overflow { name: name.to_owned(), what };
-        let Some(sum) = &mut self.sum else {
-            // Its sources say which machines it is of.
-            let like =
-                Recording { sources: recording.sources.clone(), ..stripped(recording.clone()) };
-            let (mut handlers, mut loads) = (Handlers::default(), Loads::default());
-            handlers.add(&mut recording).map_err(too_large)?;
-            loads.add(std::mem::take(&mut recording.loads)).map_err(too_large)?;
-            let (like_name, common) = (name.to_owned(), stripped(recording));
-            let path = |source: &Source| (source.sha256.clone(), path_of(source, name));
-            let paths = sources.iter().map(path).collect();
-            let sum = Sum { like, like_name, common, handlers, loads, sources, paths, warnings };
-            self.sum = Some(sum);
-            return Ok(());
-        };
-        let mut found = differences(&sum.like, &recording, Use::Merge);
-        found.retain(|d| NEVER.contains(&d.what) || !self.allowed.contains(&d.what));
-        if let Some(difference) = sum.handlers.other_backend(&recording) {
-            found.retain(|difference| difference.what != What::Backend);
-            found.insert(0, difference);
+        recording.warnings.retain(|warning| !warning.is_derived());
+        if let Some(sum) = &self.sum {
+            sum.accepts(&recording, name, self.allowed)?;
         }
-        if !found.is_empty() {
-            return Err(MergeError::Unlike {
-                first: sum.like_name.clone(),
-                second: name.to_owned(),
-                differences: found,
-            });
-        }
-        for source in &sources {
-            if let Some(first) = sum.paths.get(&source.sha256) {
-                let (first, second) = (first.clone(), name.to_owned());
-                return Err(MergeError::Twice { first, second });
+        let handlers = std::mem::take(&mut recording.handlers);
+        let sum = match &mut self.sum {
+            Some(sum) => {
+                add_common(&mut sum.common, recording).map_err(too_large)?;
+                sum
             }
-            sum.paths.insert(source.sha256.clone(), path_of(source, name));
+            None => self.sum.insert(Sum {
+                first: name.to_owned(),
+                common: stripped(recording),
+                handlers: Handlers::default(),
+                paths: HashMap::new(),
+            }),
+        };
+        sum.handlers.add(handlers).map_err(too_large)?;
+        for source in &sources {
+            let path = path_of(source, name);
+            if let Some(first) = sum.paths.insert(source.sha256.clone(), path) {
+                return Err(MergeError::Twice { first, second: name.to_owned() });
+            }
         }
-        sum.handlers.add(&mut recording).map_err(too_large)?;
-        sum.loads.add(std::mem::take(&mut recording.loads)).map_err(too_large)?;
-        sum.sources.extend(sources);
-        sum.warnings.extend(warnings);
-        add_common(&mut sum.common, recording).map_err(too_large)
+        sum.common.sources.extend(sources);
+        Ok(())
     }
 
     /// The merged recording.
     ///
     /// # Errors
-    /// If there is none, or a histogram cannot be stored.
+    /// If there is none, or it has too many handlers.
     pub fn finish(self) -> Result<Recording, MergeError> {
-        let Sum { mut common, handlers, loads, mut sources, mut warnings, .. } =
-            self.sum.ok_or(MergeError::Nothing)?;
-        sources.sort();
-        warnings
-            .sort_by(|a, b| (&a.code, &a.text, &a.handlers).cmp(&(&b.code, &b.text, &b.handlers)));
-        warnings.dedup();
+        let Sum { mut common, handlers, .. } = self.sum.ok_or(MergeError::Nothing)?;
         common.handlers = handlers.finish(&common.histogram)?;
-        common.loads = loads.finish()?;
+        loads::sort(&mut common.loads);
         common.modules.sort_by(|a, b| a.name.cmp(&b.name));
         common.left_out.sort();
         common.left_out.dedup();
-        common.sources = sources;
-        common.warnings = warnings;
+        common.sources.sort();
+        common.warnings.sort();
+        common.warnings.dedup();
         common.warn();
         Ok(common)
+    }
+}
+
+impl Sum {
+    /// Whether `recording` is of the same kind of run.
+    fn accepts(
+        &self,
+        recording: &Recording,
+        name: &str,
+        allowed: &[What],
+    ) -> Result<(), MergeError> {
+        let mut found = differences(&self.common, recording, Use::Merge);
+        found.retain(|d| NEVER.contains(&d.what) || !allowed.contains(&d.what));
+        if let Some(difference) = self.handlers.other_backend(recording) {
+            found.insert(0, difference);
+        }
+        if found.is_empty() {
+            return Ok(());
+        }
+        let (first, second) = (self.first.clone(), name.to_owned());
+        Err(MergeError::Unlike { first, second, differences: found })
     }
 }
 
@@ -206,11 +201,8 @@ fn sources(recording: &Recording, name: &str) -> Vec<Source> {
     if !recording.sources.is_empty() {
         return recording.sources.clone();
     }
-    let mut sha256 = String::with_capacity(64);
-    for byte in Sha256::digest(recording.to_json()) {
-        // Writing to a String cannot fail.
-        let _ = write!(sha256, "{byte:02x}");
-    }
+    let digest = Sha256::digest(recording.to_json());
+    let sha256 = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     vec![Source {
         started: recording.started,
         sha256,
@@ -223,32 +215,28 @@ fn sources(recording: &Recording, name: &str) -> Vec<Source> {
     }]
 }
 
-/// A recording without what the sum keeps elsewhere, or not at all. Its handlers and loads are needed
-/// by comparisons, without their histograms.
-fn stripped(mut recording: Recording) -> Recording {
-    recording.schema = SCHEMA.to_owned();
-    recording.version = VERSION;
-    recording.tool = Tool::this();
-    recording.place = None;
-    // What it wants is wanted of one run.
-    recording.load_profile = None;
-    // Averages of single runs: each stays with its run.
-    recording.driver_costs.clear();
-    recording.snapshot = None;
-    // Samples of different times make no series.
-    recording.costs = None;
-    recording.intervals.clear();
-    recording.call_tree = None;
-    recording.sources.clear();
-    recording.warnings.clear();
-    for handler in &mut recording.handlers {
-        handler.histogram.buckets.clear();
-        handler.histogram.v2_deflate_base64.clear();
+/// A recording without what no sum has.
+fn stripped(recording: Recording) -> Recording {
+    Recording {
+        schema: SCHEMA.to_owned(),
+        version: VERSION,
+        tool: Tool::this(),
+        place: None,
+        // What it wants is wanted of one run.
+        load_profile: None,
+        // Averages of single runs: each stays with its run.
+        driver_costs: Vec::new(),
+        snapshot: None,
+        // Samples of different times make no series.
+        costs: None,
+        intervals: Vec::new(),
+        call_tree: None,
+        sources: Vec::new(),
+        ..recording
     }
-    recording
 }
 
-/// Adds everything but handlers, loads, sources and warnings.
+/// Adds everything but handlers and sources.
 fn add_common(sum: &mut Recording, more: Recording) -> Result<(), TooLarge> {
     // Taken apart by name, so that a new field cannot be forgotten here.
     let Recording {
@@ -267,7 +255,7 @@ fn add_common(sum: &mut Recording, more: Recording) -> Result<(), TooLarge> {
         histogram: HistogramLayout { kernel_memory_bytes, direct, .. },
         host,
         modules,
-        loads: _,
+        loads,
         handlers: _,
         left_out,
         driver_costs: _,
@@ -276,7 +264,7 @@ fn add_common(sum: &mut Recording, more: Recording) -> Result<(), TooLarge> {
         call_tree: _,
         snapshot: _,
         sources: _,
-        warnings: _,
+        warnings,
     } = more;
     sum.imported = sum.imported.take().filter(|of_sum| imported.as_ref() == Some(of_sum));
     sum.started = sum.started.min(started);
@@ -290,9 +278,16 @@ fn add_common(sum: &mut Recording, more: Recording) -> Result<(), TooLarge> {
     sum.histogram.direct = sum.histogram.direct.filter(|&of_sum| direct == Some(of_sum));
     facts::add_host(&mut sum.host, host);
     facts::add_modules(&mut sum.modules, modules);
-    Ok(())
+    sum.warnings.extend(warnings);
+    loads::add(&mut sum.loads, loads)
 }
 
 fn checked(a: u64, b: u64, what: &str) -> Result<u64, TooLarge> {
     a.checked_add(b).ok_or_else(|| TooLarge(what.to_owned()))
+}
+
+/// The same of calls, of which a bucket may have to hold all.
+fn checked_calls(a: u64, b: u64, what: &str) -> Result<u64, TooLarge> {
+    let sum = a.checked_add(b).filter(|sum| *sum <= MAX_COUNT);
+    sum.ok_or_else(|| TooLarge(what.to_owned()))
 }

@@ -1,8 +1,8 @@
 //! The one artefact: everything that a run measured, and on what.
 //!
 //! Reports, comparisons and gates read a [`Recording`] and nothing else. In a file it is JSON, laid
-//! down in `schema/profile-v1.schema.json`. All durations are whole nanoseconds. Counts and sums
-//! are integers up to 2^64 - 1: readers that turn JSON numbers into floating point lose digits
+//! down in `schema/recording-v1.schema.json`. All durations are whole nanoseconds. Figures of handlers are in
+//! the unit of the recording's `meter`, so the names of their fields have none. Counts and sums are integers up to 2^64 - 1: readers that turn JSON numbers into floating point lose digits
 //! beyond 2^53.
 //!
 //! Within one version fields may be added and none changes its meaning; readers ignore fields
@@ -30,10 +30,10 @@ pub(crate) use backend::way;
 pub use backend::{Backend, Clock, Meter};
 pub use call_tree::CallTree;
 pub use check::Inconsistent;
-pub use distribution::{Bucket, Distribution, EncodeError, HistogramLayout};
+pub use distribution::{Bucket, Distribution, HistogramLayout};
 pub use merge::{Merge, MergeError};
-pub use read::{MAX_FILE_BYTES, ReadError, SERIES_SCHEMA, SERIES_VERSION};
-pub use series::Series;
+pub use read::{MAX_FILE_BYTES, ReadError};
+pub use series::{SERIES_SCHEMA, SERIES_VERSION, Series};
 pub use source::Source;
 pub use tool::Tool;
 
@@ -46,16 +46,15 @@ use measure::{HandlerMeasure, Losses};
 use warning::{Warning, WarningRecord};
 
 /// What the field `schema` of every recording says.
-pub const SCHEMA: &str = "profiler/profile";
+pub const SCHEMA: &str = "profiler/recording";
 /// Newest version of the format that this program reads, and the one that it writes.
 pub const VERSION: u32 = 1;
 
 /// One run: what was measured, how, and on what machine.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(rename = "Profile"))]
 pub struct Recording {
-    /// Always `profiler/profile`.
+    /// Always `profiler/recording`.
     #[cfg_attr(test, schemars(extend("const" = SCHEMA)))]
     pub schema: String,
     /// Version of the format.
@@ -78,7 +77,7 @@ pub struct Recording {
     pub load_profile: Option<LoadProfileUsed>,
     /// What a nanosecond means here.
     pub clock: Clock,
-    /// What the handlers' figures are: durations on that clock, or instructions.
+    /// Unit of the handlers' figures and histograms: nanoseconds of that clock (`probes`, or absent), or instructions (`exact`).
     #[serde(default, skip_serializing_if = "Meter::is_probes")]
     pub meter: Meter,
     /// Length of the measured window, in nanoseconds of that clock.
@@ -128,7 +127,6 @@ pub struct Recording {
 /// the boot in common ran in turns on one machine, and pair.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(rename = "Place"))]
 pub struct SeriesPosition {
     /// Number of the boot of the machine, from 0: all runs of one boot saw the same kernel layout. Where calls were counted, the
     /// number of the placement: builds are installed from one snapshot, each placement after another history.
@@ -168,8 +166,8 @@ pub struct LoadProfileUsed {
 /// What a loaded driver costs one operation of a built-in load: its handlers, and all that the
 /// kernel does to call them. No probes were on.
 ///
-/// Where instructions were counted it is what all system calls take while the load makes its operations, in any process: see
-/// docs/counting.md for what that leaves out.
+/// It is what all system calls take while the load makes its operations, in any process: see docs/counting.md for what that
+/// leaves out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DriverCost {
@@ -177,27 +175,20 @@ pub struct DriverCost {
     pub load: BuiltinKind,
     /// Operations that were measured each time.
     pub operations: u64,
-    /// What the figures are. Counted instructions are the mean of the operations, and their fields end in
-    /// `_instructions` in place of `_ns`.
-    #[serde(default, skip_serializing_if = "Meter::is_probes")]
-    pub meter: Meter,
-    /// CPU time of one operation without the driver, in nanoseconds of the recording's clock. Of versions that
-    /// did not know `cpu_flags` it is the time that passed.
-    #[serde(alias = "without_instructions")]
+    /// Instructions of one operation without the driver, on average.
+    #[serde(rename = "without_instructions")]
     pub without_ns: f64,
     /// The same with the driver loaded.
-    #[serde(alias = "with_instructions")]
+    #[serde(rename = "with_instructions")]
     pub with_ns: f64,
-    /// Iterations of instructions that repeat (`rep`) in an operation with the driver, on average; absent where instructions
-    /// were not counted.
+    /// Iterations of instructions that repeat (`rep`) in an operation with the driver, on average.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeated: Option<f64>,
     /// Instructions of the driver's functions and of what they called that ran outside of system calls, for each operation: in
     /// threads of the kernel, interrupts and faults of user space. They are not in the figure above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub elsewhere: Option<f64>,
-    /// Instructions of an operation with the driver that the driver's functions and what they call took, on average; absent where
-    /// instructions were not counted.
+    /// Instructions of an operation with the driver that the driver's functions and what they call took, on average.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<f64>,
     /// The operations with the driver that take most, by percentile; empty of fewer than 200.
@@ -231,7 +222,7 @@ pub struct Percentile {
 }
 
 impl DriverCost {
-    /// What the driver adds to one operation, in nanoseconds or instructions.
+    /// Instructions that the driver adds to one operation.
     #[must_use]
     pub fn added_ns(&self) -> f64 {
         self.with_ns - self.without_ns
@@ -241,17 +232,16 @@ impl DriverCost {
 /// One handler's measurements over the whole window.
 ///
 /// Its address is left out: it changes with every load of the module, and would undo the kernel's
-/// address randomisation for whoever reads the file.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// address randomisation.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(rename = "HandlerProfile"))]
 pub struct HandlerRecording {
     /// Name of the function.
     #[cfg_attr(test, schemars(length(min = 1, max = 512)))]
     pub name: String,
     /// Module that holds it; `null` is the kernel image.
     pub module: Option<String>,
-    /// Whether a pattern matches it, and nobody named it; absent is no.
+    /// Whether only a pattern matches it; absent if it was named.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_glob: bool,
     /// How it was probed; absent where the emulator counted.
@@ -260,13 +250,13 @@ pub struct HandlerRecording {
     /// Exact number of durations in the histogram.
     pub count: u64,
     /// Exact sum of all durations.
-    #[serde(alias = "sum_instructions")]
+    #[serde(rename = "sum")]
     pub sum_ns: u64,
     /// Exact shortest duration; `null` without a call.
-    #[serde(alias = "min_instructions")]
+    #[serde(rename = "min")]
     pub min_ns: Option<u64>,
     /// Exact longest duration; `null` without a call.
-    #[serde(alias = "max_instructions")]
+    #[serde(rename = "max")]
     pub max_ns: Option<u64>,
     /// Instructions of the function's own in all calls, without what it called; absent where instructions were not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -283,11 +273,9 @@ pub struct HandlerRecording {
 
 impl HandlerRecording {
     /// The stored form of what a session measured.
-    ///
-    /// # Errors
-    /// If the histogram has more calls in one bucket than its format can hold (2^63).
-    pub fn from_measure(measure: &HandlerMeasure) -> Result<Self, EncodeError> {
-        Ok(Self {
+    #[must_use]
+    pub fn from_measure(measure: &HandlerMeasure) -> Self {
+        Self {
             name: measure.target.label(),
             module: measure.target.module.clone(),
             by_glob: measure.target.by_glob,
@@ -296,11 +284,10 @@ impl HandlerRecording {
             sum_ns: measure.durations.sum_ns(),
             min_ns: measure.durations.min_ns(),
             max_ns: measure.durations.max_ns(),
-            own_instructions: None,
-            repeated: None,
             losses: measure.losses,
-            histogram: Distribution::encode(measure.durations.histogram())?,
-        })
+            histogram: Distribution::of(measure.durations.histogram()),
+            ..Self::default()
+        }
     }
 
     /// How it was measured, in a word.
@@ -403,28 +390,11 @@ impl Recording {
             schema: SCHEMA.to_owned(),
             version: VERSION,
             tool: Tool::this(),
-            imported: None,
             started,
-            place: None,
-            load_profile: None,
             clock,
             meter,
-            window_ns: 0,
-            warmup_ns: 0,
-            interrupted: false,
             histogram,
-            host: HostFacts::default(),
-            modules: Vec::new(),
-            loads: Vec::new(),
-            handlers: Vec::new(),
-            left_out: Vec::new(),
-            driver_costs: Vec::new(),
-            costs: None,
-            intervals: Vec::new(),
-            call_tree: None,
-            snapshot: None,
-            sources: Vec::new(),
-            warnings: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -520,7 +490,7 @@ mod tests {
             durations: all,
             losses: Losses { doubtful, ..Losses::default() },
         };
-        HandlerRecording::from_measure(&measure).unwrap()
+        HandlerRecording::from_measure(&measure)
     }
 
     #[test]

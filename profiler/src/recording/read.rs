@@ -6,19 +6,19 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
-use super::{Inconsistent, Recording, SCHEMA, VERSION};
+use super::series::{SERIES_SCHEMA, SERIES_VERSION};
+use super::{Inconsistent, Recording, SCHEMA, Series, VERSION};
 use crate::terminal::clean;
-
-/// What the field `schema` of every series says.
-pub const SERIES_SCHEMA: &str = "profiler/series";
-/// Newest version of the format that this program reads, and the one that it writes.
-pub const SERIES_VERSION: u32 = 1;
 
 /// Largest file that is read. A recording of sixty handlers takes about 3 MiB, and an interval of
 /// them 10 KiB more.
 pub const MAX_FILE_BYTES: u64 = 256 << 20;
+
+/// What to do about a file that is none of this program's.
+const NAME_ONE: &str = "name a file that `profiler run --json` wrote";
 
 /// Why a file could not be read as a recording.
 #[derive(Debug, thiserror::Error)]
@@ -31,115 +31,13 @@ pub enum ReadError {
         /// The system's reason.
         source: io::Error,
     },
-    /// A folder, a device or a socket.
-    #[error("{} is {kind}, not a file: name a file that `profiler run --json` wrote", path.display())]
-    NotAFile {
-        /// Its path.
-        path: PathBuf,
-        /// What it is.
-        kind: &'static str,
-    },
-    /// Larger than any recording.
-    #[error(
-        "{} exceeds {} MiB and is larger than any recording: name a file that `profiler run --json` wrote",
-        path.display(),
-        MAX_FILE_BYTES >> 20
-    )]
-    TooLarge {
+    /// It is something else, or damaged.
+    #[error("{} {what}", path.display())]
+    Refused {
         /// The file.
         path: PathBuf,
-    },
-    /// Nothing in it.
-    #[error(
-        "{} is empty: the run that should have written it may have failed; look there or measure again",
-        path.display()
-    )]
-    Empty {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Not JSON at all.
-    #[error(
-        "{} is not JSON: {source}: {hint}",
-        path.display()
-    )]
-    NotJson {
-        /// The file.
-        path: PathBuf,
-        /// What the parser met, with line and column.
-        source: serde_json::Error,
-        /// What the file seems to be, and what to do.
-        hint: &'static str,
-    },
-    /// JSON that ends too early.
-    #[error(
-        "{} is cut off at line {line}, column {column}: copy it again, or measure again",
-        path.display()
-    )]
-    Truncated {
-        /// The file.
-        path: PathBuf,
-        /// Line of its end, from 1.
-        line: usize,
-        /// Column of its end.
-        column: usize,
-    },
-    /// JSON of something else.
-    #[error(
-        "{} is JSON, but not a recording: {seems}: name a file that `profiler run --json` wrote",
-        path.display()
-    )]
-    Foreign {
-        /// The file.
-        path: PathBuf,
-        /// What it seems to be.
-        seems: String,
-    },
-    /// A series where one run was wanted.
-    #[error(
-        "{} holds several runs, and one is wanted: name the file of a single run", path.display()
-    )]
-    Runs {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Written by a later program.
-    #[error(
-        "{} is a recording of version {version}, and this program reads up to version {newest}: \
-         update profiler",
-        path.display()
-    )]
-    Newer {
-        /// The file.
-        path: PathBuf,
-        /// Its version.
-        version: u64,
-        /// The newest that is read.
-        newest: u32,
-    },
-    /// A field is missing or of the wrong type.
-    #[error(
-        "{} is a damaged recording: {}: restore it from its source, or measure again",
-        path.display(),
-        clean(&source.to_string())
-    )]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// The field, with line and column.
-        source: serde_json::Error,
-    },
-    /// Its parts contradict each other.
-    #[error(
-        "{} contradicts itself: {}: it was edited or damaged; restore it, or measure again",
-        path.display(),
-        clean(&source.to_string())
-    )]
-    Inconsistent {
-        /// The file.
-        path: PathBuf,
-        /// What disagrees.
-        source: Inconsistent,
+        /// What it is instead, and what to do.
+        what: String,
     },
 }
 
@@ -150,13 +48,19 @@ struct Head {
     version: Option<Loose>,
 }
 
-/// A field of a file that may be any JSON: only what tells versions apart is kept.
+/// A field that may be any JSON; only numbers and strings are kept.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Loose {
     Number(u64),
     Text(String),
     Other(serde::de::IgnoredAny),
+}
+
+/// What a file holds.
+enum Document {
+    Recording(Box<Recording>),
+    Series(Series),
 }
 
 impl Recording {
@@ -166,8 +70,7 @@ impl Recording {
     /// A [`ReadError`] that says what the file is instead and what to do; never a panic, and never
     /// more memory than the file's size explains.
     pub fn read(path: &Path) -> Result<Self, ReadError> {
-        let bytes = read_bounded(path)?;
-        Self::parse(&bytes, path)
+        Self::parse(&read_bounded(path)?, path)
     }
 
     /// Reads the text of a recording; `path` is for messages.
@@ -175,60 +78,100 @@ impl Recording {
     /// # Errors
     /// As [`Recording::read`].
     pub fn parse(bytes: &[u8], path: &Path) -> Result<Self, ReadError> {
-        if kind_of(bytes, path)? != Kind::Recording {
-            return Err(ReadError::Runs { path: path.to_owned() });
+        match document(bytes).map_err(|what| refused(path, what))? {
+            Document::Recording(recording) => Ok(*recording),
+            Document::Series(_) => Err(refused(
+                path,
+                "holds several runs, and one is wanted: name the file of a single run".to_owned(),
+            )),
         }
-        let path = || path.to_owned();
-        let recording: Self = serde_json::from_slice(bytes)
-            .map_err(|source| ReadError::Malformed { path: path(), source })?;
-        recording.check().map_err(|source| ReadError::Inconsistent { path: path(), source })?;
-        Ok(recording)
     }
 }
 
-/// The documents that hold recordings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// One run.
-    Recording,
-    /// Several runs, kept apart.
-    Series,
+impl Series {
+    /// Reads the file `path` (`-` is standard input), which holds a series or a single recording; the
+    /// latter is a series of one run.
+    ///
+    /// # Errors
+    /// As [`Recording::read`].
+    pub fn read(path: &Path) -> Result<Self, ReadError> {
+        Self::parse(&read_bounded(path)?, path)
+    }
+
+    /// Reads the text of a series or of a single recording; `path` is for messages.
+    ///
+    /// # Errors
+    /// As [`Recording::read`].
+    pub fn parse(bytes: &[u8], path: &Path) -> Result<Self, ReadError> {
+        match document(bytes).map_err(|what| refused(path, what))? {
+            Document::Recording(recording) => Ok(Self::new("", vec![*recording])),
+            Document::Series(series) => Ok(series),
+        }
+    }
 }
 
-/// What a file holds, by its first fields.
-pub(super) fn kind_of(bytes: &[u8], path: &Path) -> Result<Kind, ReadError> {
-    let path = || path.to_owned();
+fn refused(path: &Path, what: String) -> ReadError {
+    ReadError::Refused { path: path.to_owned(), what }
+}
+
+fn not_a_recording(seems: &str) -> String {
+    format!("is JSON, but not a recording: {seems}: {NAME_ONE}")
+}
+
+/// What a file holds, checked; or what it is instead, and what to do.
+fn document(bytes: &[u8]) -> Result<Document, String> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
-        return Err(ReadError::Empty { path: path() });
+        return Err("is empty: the run that should have written it may have failed; look there or measure again".to_owned());
     }
-    let head: Head = match serde_json::from_slice(bytes) {
-        Ok(head) => head,
-        Err(error) => return Err(not_a_profile(bytes, path(), error)),
+    let head: Head = serde_json::from_slice(bytes).map_err(|error| without_head(bytes, &error))?;
+    let Some(Loose::Text(schema)) = head.schema else {
+        return Err(not_a_recording(seems_to_be(bytes)));
     };
-    let foreign = |seems| ReadError::Foreign { path: path(), seems };
-    let (schema, version) = match (head.schema, head.version) {
-        (Some(Loose::Text(schema)), version) => (schema, version),
-        _ => return Err(foreign(seems_to_be(bytes).to_owned())),
-    };
-    let (kind, newest) = match schema.as_str() {
-        SCHEMA => (Kind::Recording, VERSION),
-        SERIES_SCHEMA => (Kind::Series, SERIES_VERSION),
+    let newest = match schema.as_str() {
+        SCHEMA => VERSION,
+        SERIES_SCHEMA => SERIES_VERSION,
         _ => {
             let shown: String = schema.chars().take(60).flat_map(char::escape_debug).collect();
-            return Err(foreign(format!("its `schema` is `{shown}`, not `{SCHEMA}`")));
+            return Err(not_a_recording(&format!("its `schema` is `{shown}`, not `{SCHEMA}`")));
         }
     };
-    match version {
+    match head.version {
         Some(Loose::Number(version)) if version > u64::from(newest) => {
-            Err(ReadError::Newer { path: path(), version, newest })
+            return Err(format!(
+                "is a recording of version {version}, and this program reads up to version {newest}: update profiler"
+            ));
         }
-        Some(Loose::Number(_)) => Ok(kind),
-        _ => Err(foreign("its `version` is missing or not a whole number".to_owned())),
+        Some(Loose::Number(_)) => {}
+        _ => return Err(not_a_recording("its `version` is missing or not a whole number")),
     }
+    if schema == SCHEMA {
+        Ok(Document::Recording(Box::new(checked(bytes, Recording::check)?)))
+    } else {
+        Ok(Document::Series(checked(bytes, Series::check)?))
+    }
+}
+
+fn checked<T: DeserializeOwned>(
+    bytes: &[u8],
+    check: impl Fn(&T) -> Result<(), Inconsistent>,
+) -> Result<T, String> {
+    let read: T = serde_json::from_slice(bytes).map_err(|error| {
+        let error = error.to_string();
+        let error = clean(&error);
+        format!("is a damaged recording: {error}: restore it from its source, or measure again")
+    })?;
+    check(&read).map_err(|error| {
+        let error = error.to_string();
+        let error = clean(&error);
+        format!(
+            "contradicts itself: {error}: it was edited or damaged; restore it, or measure again"
+        )
+    })?;
+    Ok(read)
 }
 
 /// The whole file or pipe, if it is of a sensible size. Standard input is `-`.
-pub(super) fn read_bounded(path: &Path) -> Result<Vec<u8>, ReadError> {
+fn read_bounded(path: &Path) -> Result<Vec<u8>, ReadError> {
     let io_error = |source| ReadError::Io { path: path.to_owned(), source };
     let mut bytes = Vec::new();
     let read = if path == Path::new("-") {
@@ -238,29 +181,33 @@ pub(super) fn read_bounded(path: &Path) -> Result<Vec<u8>, ReadError> {
         let kind = std::fs::metadata(path).map_err(io_error)?.file_type();
         if !kind.is_file() && !kind.is_fifo() {
             let kind = if kind.is_dir() { "a folder" } else { "a device or socket" };
-            return Err(ReadError::NotAFile { path: path.to_owned(), kind });
+            return Err(refused(path, format!("is {kind}, not a file: {NAME_ONE}")));
         }
         let file = File::open(path).map_err(io_error)?;
         file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)
     };
     read.map_err(io_error)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(ReadError::TooLarge { path: path.to_owned() });
+        let limit = MAX_FILE_BYTES >> 20;
+        let what = format!("exceeds {limit} MiB and is larger than any recording: {NAME_ONE}");
+        return Err(refused(path, what));
     }
     Ok(bytes)
 }
 
-/// Sorts a parser's refusal of the head.
-fn not_a_profile(bytes: &[u8], path: PathBuf, error: serde_json::Error) -> ReadError {
+/// What a file is that has no head.
+fn without_head(bytes: &[u8], error: &serde_json::Error) -> String {
     let opens = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
     match error.classify() {
-        Category::Eof if matches!(opens, Some(b'{' | b'[')) => {
-            ReadError::Truncated { path, line: error.line(), column: error.column() }
-        }
+        Category::Eof if matches!(opens, Some(b'{' | b'[')) => format!(
+            "is cut off at line {}, column {}: copy it again, or measure again",
+            error.line(),
+            error.column()
+        ),
         // JSON, and not an object with such fields.
-        Category::Data => ReadError::Foreign { path, seems: seems_to_be(bytes).to_owned() },
+        Category::Data => not_a_recording(seems_to_be(bytes)),
         Category::Eof | Category::Syntax | Category::Io => {
-            ReadError::NotJson { path, source: error, hint: hint(bytes) }
+            format!("is not JSON: {error}: {}", hint(bytes))
         }
     }
 }
@@ -294,6 +241,6 @@ fn hint(bytes: &[u8]) -> &'static str {
     } else if std::str::from_utf8(bytes).is_err() {
         "it is not text; name a file that `profiler run --json` wrote"
     } else {
-        "name a file that `profiler run --json` wrote"
+        NAME_ONE
     }
 }

@@ -6,10 +6,14 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::json::to_json;
-use super::read::{Kind, SERIES_SCHEMA, SERIES_VERSION, kind_of, read_bounded};
-use super::{Inconsistent, ReadError, Recording, Tool};
+use super::json::indented;
+use super::{Inconsistent, Recording, Tool};
 use crate::atomic_file::{OutputError, OutputFile};
+
+/// What the field `schema` of every series says.
+pub const SERIES_SCHEMA: &str = "profiler/series";
+/// Newest version of the format that this program reads, and the one that it writes.
+pub const SERIES_VERSION: u32 = 1;
 
 /// Runs of one module, kernel and load, in the order in which they were made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -23,10 +27,9 @@ pub struct Series {
     pub version: u32,
     /// The program that wrote this.
     pub tool: Tool,
-    /// What the runs are of, in the words of whoever made them, such as `baseline`; may be empty.
+    /// A name for the runs, such as `baseline`; may be empty.
     pub label: String,
-    /// The runs; each is a whole recording, and at least one is there. The `place` of each tells
-    /// which boot it belongs to.
+    /// The runs, at least one, each a whole recording whose `place` has its boot.
     #[cfg_attr(test, schemars(length(min = 1)))]
     pub runs: Vec<Recording>,
 }
@@ -82,39 +85,10 @@ impl Series {
         Ok(())
     }
 
-    /// Reads the file `path` (`-` is standard input), which holds a series or a single recording; the
-    /// latter is a series of one run.
-    ///
-    /// # Errors
-    /// As [`Recording::read`].
-    pub fn read(path: &Path) -> Result<Self, ReadError> {
-        let bytes = read_bounded(path)?;
-        Self::parse(&bytes, path)
-    }
-
-    /// Reads the text of a series or of a single recording; `path` is for messages.
-    ///
-    /// # Errors
-    /// As [`Recording::read`].
-    pub fn parse(bytes: &[u8], path: &Path) -> Result<Self, ReadError> {
-        match kind_of(bytes, path)? {
-            Kind::Recording => Ok(Self::new("", vec![Recording::parse(bytes, path)?])),
-            Kind::Series => {
-                let path = || path.to_owned();
-                let series: Self = serde_json::from_slice(bytes)
-                    .map_err(|source| ReadError::Malformed { path: path(), source })?;
-                series
-                    .check()
-                    .map_err(|source| ReadError::Inconsistent { path: path(), source })?;
-                Ok(series)
-            }
-        }
-    }
-
     /// This series as JSON, with a line end.
     #[must_use]
     pub fn to_json(&self) -> Vec<u8> {
-        to_json(self, self.runs.first().map(|run| run.meter).unwrap_or_default())
+        indented(self)
     }
 
     /// Writes it to the file `path`; an older file is replaced in one step.

@@ -7,7 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::loads::{LoadRun, LoadStatus, TestRuns, mix_changes};
-use super::{Backend, Clock, Meter, Recording, Source, Tool};
+use super::{Meter, Recording, Source, Tool};
 use crate::kernel::module::{ModuleFacts, changed_default, names_given};
 use crate::stop::StopReason;
 use crate::terminal::clean;
@@ -89,16 +89,12 @@ impl What {
     }
 
     /// Both values in words where they differ.
-    fn difference(self, first: &Recording, second: &Recording) -> Option<(String, String)> {
+    fn difference(self, first: &Recording, second: &Recording) -> Option<[String; 2]> {
         match self {
             Self::Backend => backends(first, second),
             Self::Machine => {
-                let mut words = (self.words(first), self.words(second));
-                if let Some((of_first, of_second)) = cpu_flags(first, second) {
-                    words.0.push_str(&of_first);
-                    words.1.push_str(&of_second);
-                }
-                differ(words.0, words.1)
+                let [of_first, of_second] = cpu_flags(first, second).unwrap_or_default();
+                differ(self.words(first) + &of_first, self.words(second) + &of_second)
             }
             Self::Mitigations => {
                 maps(&first.host.mitigations, &second.host.mitigations, "no such line")
@@ -178,12 +174,8 @@ impl What {
                     seconds(recording.warmup_ns)
                 )
             }
-            Self::Backend => {
-                let names: Vec<String> =
-                    recording.backends().iter().map(ToString::to_string).collect();
-                names.join(", ")
-            }
-            Self::Mitigations
+            Self::Backend
+            | Self::Mitigations
             | Self::ModuleBuild
             | Self::Parameters
             | Self::Tests
@@ -242,7 +234,7 @@ pub fn differences(first: &Recording, second: &Recording, purpose: Use) -> Vec<D
     purpose
         .demands()
         .filter_map(|what| {
-            let (first, second) = match (what, purpose) {
+            let [first, second] = match (what, purpose) {
                 (What::Parameters, Use::Comparison) => given_parameters(first, second),
                 _ => what.difference(first, second),
             }?;
@@ -252,7 +244,7 @@ pub fn differences(first: &Recording, second: &Recording, purpose: Use) -> Vec<D
 }
 
 /// Parameters that builds were given unlike: what differs by default is a difference of the builds.
-fn given_parameters(first: &Recording, second: &Recording) -> Option<(String, String)> {
+fn given_parameters(first: &Recording, second: &Recording) -> Option<[String; 2]> {
     each_module(first, second, |a, b| {
         let mut sides = [a.parameters.clone(), b.parameters.clone()];
         if let Some(given) = given(a, b) {
@@ -284,8 +276,16 @@ pub fn defaults(first: &Recording, second: &Recording) -> Vec<String> {
     words
 }
 
-fn differ(first: String, second: String) -> Option<(String, String)> {
-    (first != second).then_some((first, second))
+fn differ(first: String, second: String) -> Option<[String; 2]> {
+    (first != second).then_some([first, second])
+}
+
+/// Several differences as one.
+fn joined(pairs: &[[String; 2]], separator: &str) -> Option<[String; 2]> {
+    let side = |side: usize| {
+        pairs.iter().map(|pair| pair[side].as_str()).collect::<Vec<_>>().join(separator)
+    };
+    (!pairs.is_empty()).then(|| [side(0), side(1)])
 }
 
 /// The entries of two maps that differ, each with its key.
@@ -293,41 +293,29 @@ fn maps(
     first: &BTreeMap<String, String>,
     second: &BTreeMap<String, String>,
     absent: &str,
-) -> Option<(String, String)> {
-    let mut keys: Vec<&String> = first.keys().chain(second.keys()).collect();
-    keys.sort_unstable();
-    keys.dedup();
-    keys.retain(|key| first.get(*key) != second.get(*key));
-    let words = |map: &BTreeMap<String, String>| {
-        let entry = |key: &&String| match map.get(*key) {
+) -> Option<[String; 2]> {
+    let keys: BTreeSet<&String> = first.keys().chain(second.keys()).collect();
+    let differing = keys.into_iter().filter(|key| first.get(*key) != second.get(*key));
+    let pair = |key: &String| {
+        [first, second].map(|map| match map.get(key) {
             Some(value) => format!("{key}={value}"),
             None => format!("{key}: {absent}"),
-        };
-        keys.iter().map(entry).collect::<Vec<_>>().join(", ")
+        })
     };
-    (!keys.is_empty()).then(|| (words(first), words(second)))
+    joined(&differing.map(pair).collect::<Vec<_>>(), ", ")
 }
 
-/// What differs in the modules that both have; which they have is a matter of its own.
+/// What differs in the modules that both have.
 fn each_module(
     first: &Recording,
     second: &Recording,
-    difference: impl Fn(&ModuleFacts, &ModuleFacts) -> Option<(String, String)>,
-) -> Option<(String, String)> {
-    let found: Vec<(String, String)> = first
-        .modules
-        .iter()
-        .filter_map(|a| {
-            let b = second.modules.iter().find(|b| b.name == a.name)?;
-            let (of_a, of_b) = difference(a, b)?;
-            Some((format!("{}: {of_a}", a.name), format!("{}: {of_b}", b.name)))
-        })
-        .collect();
-    if found.is_empty() {
-        return None;
-    }
-    let (first, second): (Vec<_>, Vec<_>) = found.into_iter().unzip();
-    Some((first.join("; "), second.join("; ")))
+    difference: impl Fn(&ModuleFacts, &ModuleFacts) -> Option<[String; 2]>,
+) -> Option<[String; 2]> {
+    let of_module = |a: &ModuleFacts| {
+        let b = second.modules.iter().find(|b| b.name == a.name)?;
+        Some(difference(a, b)?.map(|words| format!("{}: {words}", a.name)))
+    };
+    joined(&first.modules.iter().filter_map(of_module).collect::<Vec<_>>(), "; ")
 }
 
 /// CPU flags by which kernels choose their code, or a BPF compiler its instructions: copying, counting bits, saving
@@ -336,37 +324,26 @@ fn each_module(
 const CODE_FLAGS: &str = "erms fsrm popcnt bmi1 bmi2 movbe cx16 rdtscp fsgsbase xsaveopt xsavec ssse3 sse4_1 sse4_2 \
      pclmulqdq sha_ni avx avx2 avx512f aes atomics asimd crc32 pmull sha1 sha2";
 
-/// The flags of [`CODE_FLAGS`] that one CPU has and the other has not. Files of older versions have none: by the
-/// wall clock that is no difference, but under virtual time they were measured on a CPU with `erms`, where
-/// each byte of a copy is a nanosecond.
-fn cpu_flags(first: &Recording, second: &Recording) -> Option<(String, String)> {
-    let is_virtual = [first, second].iter().any(|recording| recording.clock == Clock::Virtual);
-    let flags = |recording: &Recording| -> Option<Vec<&str>> {
-        let listed: Vec<&str> =
-            recording.host.cpu_flags.as_ref()?.split_ascii_whitespace().collect();
-        Some(CODE_FLAGS.split(' ').filter(|flag| listed.contains(flag)).collect())
-    };
-    let (a, b) = match (flags(first), flags(second)) {
-        (Some(a), Some(b)) if a != b => (a, b),
-        (Some(_), Some(_)) | (None, None) => return None,
-        _ if !is_virtual => return None,
-        (a, _) => {
-            let unknown = ", CPU flags not recorded (by an older version)".to_owned();
-            let known = ", CPU flags recorded".to_owned();
-            return Some(if a.is_none() { (unknown, known) } else { (known, unknown) });
-        }
-    };
-    let words = |has: &[&str], lacks: &[&str]| {
-        let own: Vec<&str> = has.iter().filter(|flag| !lacks.contains(flag)).copied().collect();
-        match own.is_empty() {
-            true => ", without these CPU flags".to_owned(),
-            false => format!(", with the CPU flags {}", own.join(" ")),
-        }
-    };
-    Some((words(&a, &b), words(&b, &a)))
+/// The flags of [`CODE_FLAGS`] that one CPU has and the other has not, where both are known.
+fn cpu_flags(first: &Recording, second: &Recording) -> Option<[String; 2]> {
+    let known = [first.host.cpu_flags.as_ref()?, second.host.cpu_flags.as_ref()?];
+    let [a, b] = known.map(|listed| {
+        let listed: BTreeSet<&str> = listed.split_ascii_whitespace().collect();
+        CODE_FLAGS.split(' ').filter(|flag| listed.contains(flag)).collect::<Vec<_>>()
+    });
+    (a != b).then(|| [only_in(&a, &b), only_in(&b, &a)])
 }
 
-/// The build of a module. The build id tells builds apart; without one, what else there is.
+/// The flags that only one of two CPUs has, in words.
+fn only_in(has: &[&str], lacks: &[&str]) -> String {
+    let own: Vec<&str> = has.iter().filter(|flag| !lacks.contains(flag)).copied().collect();
+    match own.is_empty() {
+        true => ", without these CPU flags".to_owned(),
+        false => format!(", with the CPU flags {}", own.join(" ")),
+    }
+}
+
+/// The build of a module: its build id, and what identifies one without.
 fn describe_build(module: &ModuleFacts) -> String {
     let known = |fact: &Option<String>| fact.clone().unwrap_or_else(|| "unknown".to_owned());
     format!(
@@ -378,21 +355,14 @@ fn describe_build(module: &ModuleFacts) -> String {
 }
 
 /// Handlers that both have and that were not observed in the same way.
-fn backends(first: &Recording, second: &Recording) -> Option<(String, String)> {
-    let mut pairs: Vec<[Option<Backend>; 2]> = Vec::new();
+fn backends(first: &Recording, second: &Recording) -> Option<[String; 2]> {
+    let mut pairs: Vec<[String; 2]> = Vec::new();
     for a in &first.handlers {
         let same = second.handlers.iter().find(|b| b.name == a.name && b.module == a.module);
-        if let Some(b) = same
-            && a.backend != b.backend
-            && !pairs.contains(&[a.backend, b.backend])
-        {
-            pairs.push([a.backend, b.backend]);
-        }
+        let pair = same.filter(|b| a.backend != b.backend).map(|b| [a.way(), b.way()]);
+        pairs.extend(pair.filter(|pair| !pairs.contains(pair)));
     }
-    let words = |side: usize| {
-        pairs.iter().map(|pair| super::way(pair[side])).collect::<Vec<_>>().join(", ")
-    };
-    (!pairs.is_empty()).then(|| (words(0), words(1)))
+    joined(&pairs, ", ")
 }
 
 /// By which share of its operations a load may fail more or less often, and by how many in any case: counted runs repeat, others
@@ -405,58 +375,55 @@ fn errors_tolerance(recording: &Recording) -> (f64, f64) {
 }
 
 /// Operations that failed in another share, or otherwise.
-fn errors(first: &Recording, second: &Recording) -> Option<(String, String)> {
-    let mut words = (Vec::new(), Vec::new());
+fn errors(first: &Recording, second: &Recording) -> Option<[String; 2]> {
+    let mut pairs = Vec::new();
+    let (share, few) = errors_tolerance(first);
     for (a, b) in first.loads.iter().zip(&second.loads) {
-        let of = |load: &LoadRun, kind: &str| -> u64 {
-            let errors = load.outcome.errors.iter().filter(|errors| errors.kind == kind);
-            errors.fold(0, |sum, errors| sum.saturating_add(errors.count))
-        };
-        let operations = |load: &LoadRun| {
-            let errors = load.outcome.errors.iter().map(|errors| errors.count);
-            errors.fold(load.outcome.operations.unwrap_or(0), u64::saturating_add)
-        };
-        let all = [operations(a), operations(b)];
-        let (share, few) = errors_tolerance(first);
+        let all = [a, b]
+            .map(|load| failures(load, None).saturating_add(load.outcome.operations.unwrap_or(0)));
         let kinds: BTreeSet<&str> =
             [a, b].iter().flat_map(|load| &load.outcome.errors).map(|it| &*it.kind).collect();
         for kind in kinds {
-            let counts = [of(a, kind), of(b, kind)];
+            let counts = [a, b].map(|load| failures(load, Some(kind)));
             let shares = [0, 1].map(|side| counts[side] as f64 / all[side].max(1) as f64);
             let few = few / all[0].min(all[1]).max(1) as f64;
             // Both are quotients: allow for rounding.
             if (shares[0] - shares[1]).abs() > share.max(few) * (1.0 + 1e-9) {
-                let said = |side: usize| {
+                pairs.push([0, 1].map(|side| {
                     let [count, all] = [counts[side], all[side]];
                     format!("{count} of {all} operations fail with {kind} ({})", a.spec)
-                };
-                words.0.push(said(0));
-                words.1.push(said(1));
+                }));
             }
         }
     }
-    (!words.0.is_empty()).then(|| (words.0.join(", "), words.1.join(", ")))
+    joined(&pairs, ", ")
+}
+
+/// How many operations failed, in all or with errors of a kind.
+fn failures(load: &LoadRun, kind: Option<&str>) -> u64 {
+    let errors = load.outcome.errors.iter().filter(|it| kind.is_none_or(|kind| it.kind == kind));
+    errors.fold(0, |sum, errors| sum.saturating_add(errors.count))
 }
 
 /// Tests of LTP that ended otherwise, or that ran in another share of the runs.
-fn tests(first: &Recording, second: &Recording) -> Option<(String, String)> {
-    let of = |recording: &Recording| -> Vec<TestRuns> {
+fn tests(first: &Recording, second: &Recording) -> Option<[String; 2]> {
+    let sides = [first, second].map(|recording| -> Vec<TestRuns> {
         recording.loads.iter().flat_map(|load| load.outcome.tests.iter().cloned()).collect()
-    };
-    let (first, second) = (of(first), of(second));
-    let changed = mix_changes(&first, &second);
-    let words = |tests: &[TestRuns]| {
-        let runs = tests.iter().filter(|test| changed.contains(&test.name));
-        let words: Vec<String> =
-            runs.map(|test| format!("{} ({})", test.name, test.in_words())).collect();
-        if words.is_empty() { "no such test".to_owned() } else { words.join(", ") }
-    };
-    (!changed.is_empty()).then(|| (words(&first), words(&second)))
+    });
+    let changed = mix_changes(&sides[0], &sides[1]);
+    (!changed.is_empty()).then(|| {
+        sides.map(|tests| {
+            let runs = tests.iter().filter(|test| changed.contains(&test.name));
+            let words = runs.map(|test| format!("{} ({})", test.name, test.in_words()));
+            let words = words.collect::<Vec<_>>().join(", ");
+            if words.is_empty() { "no such test".to_owned() } else { words }
+        })
+    })
 }
 
 /// Windows of other lengths, unless every load ended by itself: then its work is the same, and the
 /// time that it took is a result.
-fn windows(first: &Recording, second: &Recording) -> Option<(String, String)> {
+fn windows(first: &Recording, second: &Recording) -> Option<[String; 2]> {
     let by_time = |recording: &Recording| {
         recording
             .loads
@@ -469,7 +436,7 @@ fn windows(first: &Recording, second: &Recording) -> Option<(String, String)> {
     };
     let window = (by_time(first) || by_time(second)) && unlike(first.window_ns, second.window_ns);
     (window || unlike(first.warmup_ns, second.warmup_ns))
-        .then(|| (What::Window.words(first), What::Window.words(second)))
+        .then(|| [first, second].map(|of| What::Window.words(of)))
 }
 
 #[cfg(test)]

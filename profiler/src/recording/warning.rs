@@ -16,7 +16,7 @@ const FEW_CALLS: u64 = 100;
 pub const SHED: &str = "its probes cost more than `max-overhead` allows, so it was not measured: raise it in the daemon's configuration";
 
 /// A warning as it is stored: the text is for people, the code for programs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct WarningRecord {
     /// What kind it is; kinds may be added and are never renamed.

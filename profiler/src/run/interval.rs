@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::time::Instant;
 
 use super::{Error, internal};
-use crate::kernel::target::Target;
-use crate::probe::{Books, Drained, Precision};
+use crate::probe::recorder::{HandlerStats, Recorder};
+use crate::probe::{Drained, Precision};
 use crate::recording::measure::Losses;
 use crate::recording::{Interval, IntervalStats};
 use crate::stats::{Durations, nanoseconds};
@@ -14,20 +14,12 @@ use crate::stats::{Durations, nanoseconds};
 pub(super) struct Open {
     began: Instant,
     handlers: Vec<OfInterval>,
-    lost: u64,
 }
 
 /// One handler in it.
-#[derive(Clone)]
 struct OfInterval {
     durations: Durations,
-    /// When the window began.
-    before: Books,
-    /// Durations that are doubtful since the probes were attached.
-    doubtful: u64,
-    /// Entries that the kernel skipped since then.
-    skipped: u64,
-    /// How many that were when the interval before the last ended, and when the last did.
+    /// Entries that the kernel had skipped when the interval before the last ended, and when the last did.
     skipped_by: [u64; 2],
 }
 
@@ -35,67 +27,51 @@ impl OfInterval {
     /// Without what is doubtful, and how much that is. A false duration ends with a call whose entry was
     /// skipped: in this interval, or in the one before if it was under way in between. The start that it
     /// took may be of any time.
-    fn sure(&self) -> (Cow<'_, Durations>, u64) {
-        let doubtful = self.doubtful.min(self.skipped.saturating_sub(self.skipped_by[0]));
-        if doubtful == 0 {
-            return (Cow::Borrowed(&self.durations), 0);
-        }
-        let mut sure = self.durations.clone();
-        let withheld = sure.withhold(doubtful);
-        (Cow::Owned(sure), withheld)
+    fn sure(&self, of: &HandlerStats) -> (Cow<'_, Durations>, u64) {
+        let skipped = of.now.skipped_entries.saturating_sub(self.skipped_by[0]);
+        self.durations.without(of.now.doubtful.min(skipped))
     }
 }
 
 impl Open {
-    /// The first interval of a window that `at_begin` was drained for: that what was skipped before counts
-    /// as the interval before.
+    /// The first interval of the window of `recorder`: what was skipped before counts as the interval before.
     pub(super) fn new(
-        at_begin: &[Drained],
+        recorder: &Recorder,
         precision: Precision,
         began: Instant,
     ) -> Result<Self, Error> {
-        let empty = precision.durations().map_err(|error| internal(&error.to_string()))?;
-        let handler = |drained: &Drained| OfInterval {
+        let empty = precision.durations().map_err(internal)?;
+        let handler = |of: &HandlerStats| OfInterval {
             durations: empty.clone(),
-            before: drained.books,
-            doubtful: drained.books.doubtful,
-            skipped: drained.books.skipped_entries,
-            skipped_by: [0, drained.books.skipped_entries],
+            skipped_by: [0, of.before.skipped_entries],
         };
-        Ok(Self { began, handlers: at_begin.iter().map(handler).collect(), lost: 0 })
+        Ok(Self { began, handlers: recorder.handlers().iter().map(handler).collect() })
     }
 
     pub(super) fn add(&mut self, drained: &[Drained]) -> Result<(), Error> {
         for (handler, drained) in self.handlers.iter_mut().zip(drained) {
-            let added = handler.durations.add(&drained.durations);
-            added.map_err(|error| internal(&error.to_string()))?;
-            handler.doubtful = drained.books.doubtful;
-            handler.skipped = drained.books.skipped_entries;
+            handler.durations.add(&drained.durations).map_err(internal)?;
         }
-        let losses = self.handlers.iter().zip(drained).map(|(handler, drained)| Losses {
-            doubtful: handler.doubtful,
-            ..drained.books.losses_since(&handler.before)
-        });
-        self.lost = Losses::unmeasured_of_all(losses);
         Ok(())
     }
 
     /// One line on the interval: calls, their rate, the handler with the highest TP99, losses.
-    pub(super) fn line(&self, window_began: Instant, now: Instant, targets: &[&Target]) -> String {
-        let handlers: Vec<_> = self.handlers.iter().map(|handler| handler.sure().0).collect();
-        let calls: u64 = handlers.iter().map(|handler| handler.len()).sum();
+    pub(super) fn line(&self, window_began: Instant, now: Instant, recorder: &Recorder) -> String {
+        let all = recorder.handlers();
+        let durations: Vec<_> =
+            self.handlers.iter().zip(all).map(|(handler, of)| handler.sure(of).0).collect();
+        let calls: u64 = durations.iter().map(|durations| durations.len()).sum();
         let idle = self.handlers.iter().filter(|handler| handler.durations.is_empty()).count();
         let length = (now - self.began).as_secs_f64().max(1e-9);
-        let slowest = handlers
-            .iter()
-            .zip(targets)
-            .filter_map(|(handler, target)| Some((handler.quantile_ns(0.99)?, target.label())))
-            .max();
+        let tp99 = |(durations, of): (&Cow<'_, Durations>, &HandlerStats)| {
+            Some((durations.quantile_ns(0.99)?, of.target.label()))
+        };
+        let slowest = durations.iter().zip(all).filter_map(tp99).max();
+        let lost = Losses::unmeasured_of_all(all.iter().map(HandlerStats::losses_so_far));
         let mut line = format!(
-            "[{:8.1} s] {calls} calls, {:.0} calls/s, lost {} so far",
+            "[{:8.1} s] {calls} calls, {:.0} calls/s, lost {lost} so far",
             (now - window_began).as_secs_f64(),
             calls as f64 / length,
-            self.lost,
         );
         if let Some((tp99, name)) = slowest {
             line.push_str(&format!(", highest TP99 {:.3} us ({name})", tp99 as f64 / 1e3));
@@ -106,29 +82,31 @@ impl Open {
         line
     }
 
-    pub(super) fn close(&mut self, window_began: Instant, now: Instant) -> Interval {
-        let statistics = |handler: &OfInterval| {
-            let (handler, doubtful) = handler.sure();
-            IntervalStats {
-                count: handler.len(),
+    /// Ends it and begins the next one.
+    pub(super) fn close(
+        &mut self,
+        window_began: Instant,
+        now: Instant,
+        recorder: &Recorder,
+    ) -> Interval {
+        let mut handlers = Vec::with_capacity(self.handlers.len());
+        for (handler, of) in self.handlers.iter_mut().zip(recorder.handlers()) {
+            let (sure, doubtful) = handler.sure(of);
+            handlers.push(IntervalStats {
+                count: sure.len(),
                 doubtful,
-                sum_ns: handler.sum_ns(),
-                p50_ns: handler.quantile_ns(0.5),
-                p99_ns: handler.quantile_ns(0.99),
-                max_ns: handler.max_ns(),
-            }
-        };
-        let interval = Interval {
-            start_ns: nanoseconds(self.began - window_began),
-            duration_ns: nanoseconds(now - self.began),
-            handlers: self.handlers.iter().map(statistics).collect(),
-        };
-        for handler in &mut self.handlers {
+                sum_ns: sure.sum_ns(),
+                p50_ns: sure.quantile_ns(0.5),
+                p99_ns: sure.quantile_ns(0.99),
+                max_ns: sure.max_ns(),
+            });
             handler.durations.reset();
-            handler.skipped_by = [handler.skipped_by[1], handler.skipped];
+            handler.skipped_by = [handler.skipped_by[1], of.now.skipped_entries];
         }
+        let start_ns = nanoseconds(self.began - window_began);
+        let duration_ns = nanoseconds(now - self.began);
         self.began = now;
-        interval
+        Interval { start_ns, duration_ns, handlers }
     }
 }
 
@@ -137,6 +115,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::probe::Books;
 
     fn drained(durations: &[u64], doubtful: u64, skipped_entries: u64) -> [Drained; 1] {
         [Drained::of(durations, Books { doubtful, skipped_entries, ..Books::default() })]
@@ -146,12 +125,14 @@ mod tests {
     fn intervals(at_begin: [u64; 2], all: &[(&[u64], u64, u64)]) -> Vec<IntervalStats> {
         let began = Instant::now();
         let [doubtful, skipped] = at_begin;
-        let mut open =
-            Open::new(&drained(&[], doubtful, skipped), Precision::Three, began).unwrap();
+        let mut recorder = Recorder::of(&["handler"], &drained(&[], doubtful, skipped));
+        let mut open = Open::new(&recorder, Precision::Three, began).unwrap();
         let close = |(at, (durations, doubtful, skipped)): (usize, &(&[u64], u64, u64))| {
-            open.add(&drained(durations, *doubtful, *skipped)).unwrap();
+            let drained = drained(durations, *doubtful, *skipped);
+            recorder.add(&drained).unwrap();
+            open.add(&drained).unwrap();
             let now = began + Duration::from_secs(at as u64 + 1);
-            open.close(began, now).handlers.remove(0)
+            open.close(began, now, &recorder).handlers.remove(0)
         };
         all.iter().enumerate().map(close).collect()
     }
@@ -188,10 +169,10 @@ mod tests {
         let books = |lost, overrun| Books { lost, overrun, ..Books::default() };
         let drained = |lost, overrun| Drained::of(&[], books(lost, overrun));
         let began = Instant::now();
-        let mut open =
-            Open::new(&[drained(2, 10), drained(0, 10)], Precision::Three, began).unwrap();
-        open.add(&[drained(3, 17), drained(4, 17)]).unwrap();
-        let line = open.line(began, began + Duration::from_secs(1), &[]);
+        let mut recorder = Recorder::of(&["one", "other"], &[drained(2, 10), drained(0, 10)]);
+        let open = Open::new(&recorder, Precision::Three, began).unwrap();
+        recorder.add(&[drained(3, 17), drained(4, 17)]).unwrap();
+        let line = open.line(began, began + Duration::from_secs(1), &recorder);
         assert!(line.contains(" lost 12 so far"), "1 + 4 + 7: {line}");
     }
 

@@ -87,7 +87,7 @@ fn of_part(options: &Options, part: &LoadProfile) -> Result<Job, Error> {
     let Some(hook) = part.hook() else {
         return Err(Error::Internal(format!("{} has no handlers", part.origin)));
     };
-    // First, so that a load that cannot be is told also where no driver is loaded.
+    // First, so that an impossible load is reported even where no driver is loaded.
     let load = load(options, Some((part, hook)))?;
     let module = module(options, part)?;
     let mut warnings = Vec::new();

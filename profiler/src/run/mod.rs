@@ -1,6 +1,5 @@
 //! What happens in a run over time: probes on, load, probes off, and a recording of it.
 
-mod assemble;
 mod driver;
 mod error;
 mod interval;
@@ -14,6 +13,7 @@ mod window;
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use crate::kernel::host::{self, HostFacts};
@@ -24,17 +24,15 @@ use crate::probe::ftrace::FtraceError;
 use crate::probe::{self, FellBack, Precision, ProbeError, Probes, Session as _};
 use crate::progress::Progress;
 use crate::recording::warning::{Handlers, Warning, WarningRecord};
-use crate::recording::{Backend, LoadProfileUsed, Recording};
-use crate::stats::nanoseconds;
+use crate::recording::{Backend, HistogramLayout, LoadProfileUsed, Recording};
 use crate::text::plural;
 
-use assemble::Facts;
 use driver::{Change, Driver};
 pub use error::Error;
 use jobs::Job;
 pub use options::{Ltp, Options};
 pub use signals::{Signal, Signals};
-use window::{Context, Plan, Window};
+use window::{Context, Window, WindowLoad};
 
 /// Probes on so many handlers come off before anybody waits.
 const SOON_OFF: usize = 20;
@@ -81,7 +79,7 @@ impl Run {
             .worker_threads(1)
             .enable_all()
             .build()
-            .map_err(|error| internal(&format!("cannot start the async runtime: {error}")))?;
+            .map_err(|error| internal(format!("cannot start the async runtime: {error}")))?;
         let mut signals = runtime.block_on(async { Signals::new() })?;
         let (host, digits) = (host::collect(), OnceCell::new());
         let bench = Bench { run: self, host: &host, runtime: &runtime, digits };
@@ -114,7 +112,10 @@ struct Done {
 impl Bench<'_> {
     /// The load, and what the probes measure of it.
     fn record(&self, job: &Job, context: &mut Context<'_>) -> Result<Window, Error> {
-        let recorded = Window::record(self.plan(job), self.precision(), context);
+        let (counter, questions) = HitCounter::channel();
+        let options = &self.run.options;
+        let load = WindowLoad { loads: job.loads(options, counter), questions };
+        let recorded = Window::record(options, job.duration, load, self.precision(), context);
         self.runtime.block_on(recorded)
     }
 
@@ -142,16 +143,19 @@ impl Bench<'_> {
             self.record(job, &mut Context { session: &mut session, signals, progress })?;
         progress.end();
 
-        // Before the probes come off: afterwards nothing tells that somebody else had been there.
+        // Before the probes come off: afterwards another tracer cannot be found any more.
         let foreign = session.foreign_program();
         window.settle(&mut session);
         let change = driver.as_ref().and_then(Driver::change);
         let same = driver.as_ref().filter(|_| change.is_none());
         let missed = same.map(Driver::missed).unwrap_or_default();
-        let (kernel_memory_bytes, direct) = (session.memory_bytes(), session.is_direct());
+        let histogram = HistogramLayout {
+            kernel_memory_bytes: session.memory_bytes(),
+            direct: session.is_direct(),
+            ..HistogramLayout::of_digits(self.precision().digits())
+        };
         let traced = session.call_tree()?;
-        // Now, and not when all is written: programs on its functions keep a module loaded, and whoever
-        // reads a report may want to load the next build.
+        // Before the report: programs on its functions keep a module loaded, and the next build may be waiting.
         if count > SOON_OFF {
             progress.say("taking the probes off");
         }
@@ -166,20 +170,17 @@ impl Bench<'_> {
         warnings.extend((too_deep > 0).then(|| Warning::TooDeep(too_deep).into()));
         warnings.extend(trouble.as_ref().map(ended_by_error));
         warnings.extend(foreign.as_ref().ok().and_then(Option::as_ref).map(shared));
-        let facts = Facts {
-            clock: self.run.options.clock,
-            precision: self.precision(),
-            kernel_memory_bytes,
-            direct,
+        let mut recording = Recording {
+            load_profile,
+            interrupted: signal.is_some() || trouble.is_some(),
             host: self.host.clone(),
             modules: driver.iter().map(|driver| driver.facts().clone()).collect(),
-            load_profile,
             left_out,
-            interrupted: signal.is_some() || trouble.is_some(),
+            call_tree,
             warnings,
+            ..window.recording(self.run.options.clock, histogram)
         };
-        let mut recording = assemble::recording(facts, window)?;
-        recording.call_tree = call_tree;
+        recording.warn();
         let error = signal.or(foreign.err().map(Error::from)).or(trouble);
         let error = error.or(change.as_ref().map(Change::error));
         Ok(Done { recording, end: error.map_or(Ok(()), Err) })
@@ -241,20 +242,6 @@ impl Bench<'_> {
         let chosen = self.digits.get().map(|digits| digits.precision);
         chosen.unwrap_or(self.run.options.probes.precision)
     }
-
-    fn plan(&self, job: &Job) -> Plan {
-        let options = &self.run.options;
-        let (counter, questions) = HitCounter::channel();
-        Plan {
-            warmup: options.warmup,
-            duration: job.duration,
-            interval: options.interval,
-            loads: job.loads(options, counter),
-            questions,
-            watch: options.watch.clone(),
-            sample: options.sample,
-        }
-    }
 }
 
 fn warn(progress: &Progress, warnings: &[WarningRecord]) {
@@ -303,8 +290,8 @@ fn refused(targets: &[Target], error: ProbeError) -> Error {
     }
 }
 
-fn internal(what: &str) -> Error {
-    Error::Internal(what.to_owned())
+fn internal(what: impl Display) -> Error {
+    Error::Internal(what.to_string())
 }
 
 fn seconds(duration: Duration) -> String {

@@ -15,7 +15,7 @@ pub(super) fn all(bench: &Bench<'_>, signals: &mut Signals, progress: &mut Progr
     let runs = (1..=repeat).flat_map(|round| jobs.iter().enumerate().map(move |job| (round, job)));
     for (order, (round, (number, job))) in runs.enumerate() {
         // One that came while probes were taken off or put on. Before the first run it stays pending: the run
-        // ends by it at once, with what there is to tell.
+        // ends by it at once, with an empty report.
         if !all.recordings.is_empty()
             && let Some(caught) = bench.runtime.block_on(signals.pending())
         {
@@ -47,7 +47,7 @@ pub(super) fn all(bench: &Bench<'_>, signals: &mut Signals, progress: &mut Progr
         let failed =
             recording.loads.iter().any(|run| matches!(run.outcome.status, LoadStatus::Failed(_)));
         if matches!(end, Err(Error::Signal(_))) && repeat > 1 && !all.recordings.is_empty() {
-            // It is no repetition of the others, and no comparison would take them with it.
+            // Its window is shorter than the others', so no comparison would take them together.
             progress.say(&format!(
                 "run {round} of {repeat} was cut short after {:.1} s and is left out",
                 recording.window_ns as f64 / 1e9

@@ -1,6 +1,6 @@
 //! The signals that end a run early.
 
-use std::{fmt, io};
+use std::io;
 
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -10,24 +10,17 @@ use tokio::signal::unix::{SignalKind, signal};
 pub struct NoSignals(io::Error);
 
 /// A signal that ends a run early.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
 pub enum Signal {
-    /// SIGINT: Ctrl-C.
+    /// Ctrl-C.
+    #[strum(to_string = "SIGINT")]
     Interrupt,
-    /// SIGTERM.
+    /// `kill` without an option.
+    #[strum(to_string = "SIGTERM")]
     Terminate,
-    /// SIGHUP: the terminal or the connection is gone.
+    /// The terminal or the connection is gone.
+    #[strum(to_string = "SIGHUP")]
     Hangup,
-}
-
-impl fmt::Display for Signal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Interrupt => "SIGINT",
-            Self::Terminate => "SIGTERM",
-            Self::Hangup => "SIGHUP",
-        })
-    }
 }
 
 /// Waits for the signals that end a run early.

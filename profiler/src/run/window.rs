@@ -8,15 +8,16 @@ use tokio::time::sleep_until;
 
 use super::interval::Open;
 use super::live::{self, Live};
-use super::{Error, Signal, Signals, internal, seconds};
+use super::{Error, Options, Signal, Signals, internal, seconds};
 use crate::load::{
     HitCount, HitQuestion, Load, LoadFailure, LoadOutcome, LoadRun, LoadSpec, LoadStatus,
     StopReason, StopSignal, run_all,
 };
 use crate::probe::{Drained, Precision, Session, recorder::Recorder};
 use crate::progress::Progress;
-use crate::recording::Interval;
-use crate::watch::{Costs, Watch, Watched};
+use crate::recording::{Clock, HandlerRecording, HistogramLayout, Interval, Meter, Recording};
+use crate::stats::nanoseconds;
+use crate::watch::{Costs, Watch};
 
 /// Longest time between two drains: kernel counters have 32 bits, which no CPU fills so soon.
 const DRAIN_EVERY: Duration = Duration::from_secs(10);
@@ -27,22 +28,12 @@ const FIRST_DRAIN: Duration = Duration::from_millis(500);
 /// How often a bar on a terminal moves.
 const TICK: Duration = Duration::from_millis(250);
 
-/// What a window is made of.
-pub(super) struct Plan {
-    /// How long the load runs before the window begins.
-    pub(super) warmup: Duration,
-    /// Length of the window; `None` is until all loads have ended.
-    pub(super) duration: Option<Duration>,
-    /// Length of the pieces that the window is cut into.
-    pub(super) interval: Option<Duration>,
-    /// The loads that run side by side.
+/// The loads of a window.
+pub(super) struct WindowLoad {
+    /// They run side by side.
     pub(super) loads: Vec<Box<dyn Load>>,
-    /// What the loads ask while they run.
+    /// What they ask while they run.
     pub(super) questions: mpsc::Receiver<HitQuestion>,
-    /// Whose costs are watched besides the machine's and the profiler's own.
-    pub(super) watch: Vec<Watched>,
-    /// Time between two samples of the costs.
-    pub(super) sample: Option<Duration>,
 }
 
 /// How often [`Window::settle`] tries with the probes on.
@@ -50,18 +41,18 @@ const SETTLE_ATTEMPTS: u32 = 5;
 
 /// What happened between the first and the last drain.
 pub(super) struct Window {
-    pub(super) recorder: Recorder,
-    pub(super) started: jiff::Timestamp,
+    recorder: Recorder,
+    started: jiff::Timestamp,
     began: Instant,
     /// Until when calls were counted.
     ended: Instant,
-    pub(super) warmup: Duration,
-    pub(super) loads: Vec<LoadRun>,
-    pub(super) intervals: Vec<Interval>,
+    warmup: Duration,
+    loads: Vec<LoadRun>,
+    intervals: Vec<Interval>,
     /// The last interval, which ends when the window does; `None` where there are none.
     open: Option<Open>,
     /// Who paid.
-    pub(super) costs: Option<Costs>,
+    costs: Option<Costs>,
     /// The signal that ended it, if one did.
     pub(super) signal: Option<Signal>,
     /// The error that ended it, if one did: what was measured until then is kept.
@@ -79,44 +70,38 @@ impl Window {
     /// Runs warm-up and window. When this returns no load is running any more.
     ///
     /// # Errors
-    /// Only if nothing could be measured at all; later trouble is told in [`Window::trouble`].
+    /// Only if nothing could be measured at all; later errors are in [`Window::trouble`].
     pub(super) async fn record(
-        plan: Plan,
+        options: &Options,
+        duration: Option<Duration>,
+        load: WindowLoad,
         precision: Precision,
         context: &mut Context<'_>,
     ) -> Result<Self, Error> {
-        let Plan { warmup, duration, interval: every, loads, questions, watch, sample } = plan;
-        let mut recorder = Recorder::new(context.session, precision)
-            .map_err(|error| internal(&error.to_string()))?;
+        let mut recorder = Recorder::new(context.session, precision).map_err(internal)?;
         // Exits of calls that had entered before the probes were there.
-        let mut at_begin = context.session.drain()?;
-        recorder.begin(&at_begin);
+        recorder.begin(&context.session.drain()?);
         let mut window = Self::new(recorder, drained_until(context.session));
-        let mut running = Running::start(loads, questions);
-        if !warmup.is_zero()
-            && let Some(drained) = window.warm_up(warmup, &mut running, context).await?
-        {
-            at_begin = drained;
+        let mut running = Running::start(load);
+        if !options.warmup.is_zero() {
+            window.warm_up(options.warmup, &mut running, context).await?;
         }
         window.warmup = window.began.saturating_duration_since(running.began);
         running.measured = true;
-        let watch = Watch::start(&watch, sample)
-            .map_err(|error| internal(&format!("no thread that watches the costs: {error}")))?;
+        let watch = Watch::start(&options.watch, options.sample)
+            .map_err(|error| internal(format!("no thread that watches the costs: {error}")))?;
         match duration {
             Some(duration) => context.progress.say(&format!("measuring for {}", seconds(duration))),
             None => context.progress.say("measuring until the load has ended"),
         }
         context.progress.begin("measuring", duration);
-        if every.is_some() {
-            window.open = Some(Open::new(&at_begin, precision, window.began)?);
+        if options.interval.is_some() {
+            window.open = Some(Open::new(&window.recorder, precision, window.began)?);
         }
-        let targets = context.session.targets();
-        let mut live = match context.progress.is_drawn() {
-            true => Some(Live::new(&targets, &at_begin, precision, window.began)?),
-            false => None,
-        };
-        drop(at_begin);
-        window.drain_until_over(duration, every, &mut live, &mut running, context).await;
+        let handlers = window.recorder.handlers().len();
+        let is_drawn = context.progress.is_drawn();
+        let mut live = is_drawn.then(|| Live::new(handlers, window.began));
+        window.drain_until_over(duration, options.interval, &mut live, &mut running, context).await;
 
         // Before the loads are taken down, which costs something too.
         window.costs = watch.end();
@@ -127,7 +112,7 @@ impl Window {
         let (loads, second) = running.finish(reason, context).await;
         window.loads = loads;
         window.signal = second.or(window.signal);
-        // After trouble this may fail again: the first error is the one to tell.
+        // After trouble this may fail again: the first error is reported.
         let last = window.drain(&mut None, context);
         window.trouble = window.trouble.or(last.err());
         Ok(window)
@@ -150,13 +135,13 @@ impl Window {
         }
     }
 
-    /// Lets the loads run, and begins anew with what is drained then, which it returns.
+    /// Lets the loads run, and begins anew with what is drained then.
     async fn warm_up(
         &mut self,
         length: Duration,
         running: &mut Running,
         context: &mut Context<'_>,
-    ) -> Result<Option<Vec<Drained>>, Error> {
+    ) -> Result<(), Error> {
         context.progress.say(&format!("warming up for {}", seconds(length)));
         context.progress.begin("warming up", Some(length));
         let wake = running.wait(running.began + length, context, running.began).await;
@@ -167,14 +152,13 @@ impl Window {
                 self.began = drained_until(context.session);
                 self.ended = self.began;
                 self.started = jiff::Timestamp::now();
-                return Ok(Some(drained));
+                return Ok(());
             }
             // The load did not outlast the warm-up: what there is, is of the warm-up.
             Wake::LoadEnded => {}
             Wake::Signal(caught) => self.signal = Some(caught),
         }
-        add(&mut self.recorder, &drained)?;
-        Ok(None)
+        add(&mut self.recorder, &drained)
     }
 
     /// Drains from time to time until `duration` is over, the loads have ended, or a signal or an error ends it.
@@ -210,9 +194,8 @@ impl Window {
             if let (Some(due), Some(every), Some(open)) = (next_interval, every, &mut self.open)
                 && now >= due
             {
-                let line = open.line(self.began, self.ended, &context.session.targets());
-                context.progress.say(&line);
-                self.intervals.push(open.close(self.began, self.ended));
+                context.progress.say(&open.line(self.began, self.ended, &self.recorder));
+                self.intervals.push(open.close(self.began, self.ended, &self.recorder));
                 next_interval = Some(due.max(now - every) + every);
             }
         }
@@ -221,11 +204,34 @@ impl Window {
     /// Adds what has come in since the last time, here and to the table on the terminal.
     fn drain(&mut self, live: &mut Option<Live>, context: &mut Context<'_>) -> Result<(), Error> {
         let drained = context.session.drain()?;
+        self.add(&drained, drained_until(context.session))?;
         if let Some(live) = live {
-            live.add(&drained, Instant::now())?;
-            context.progress.table(|lines| live.text(lines));
+            live.add(&drained, Instant::now());
+            context.progress.table(|lines| live.text(&self.recorder, lines));
         }
-        self.add(&drained, drained_until(context.session))
+        Ok(())
+    }
+
+    /// The recording of what was measured.
+    pub(super) fn recording(self, clock: Clock, histogram: HistogramLayout) -> Recording {
+        let window_ns = nanoseconds(self.length());
+        let measures = self.recorder.finish();
+        let handlers: Vec<_> = measures.iter().map(HandlerRecording::from_measure).collect();
+        let mut intervals = self.intervals;
+        for interval in &mut intervals {
+            for (of_interval, handler) in interval.handlers.iter_mut().zip(&handlers) {
+                of_interval.keep_within(handler);
+            }
+        }
+        Recording {
+            window_ns,
+            warmup_ns: nanoseconds(self.warmup),
+            loads: self.loads,
+            handlers,
+            costs: self.costs,
+            intervals,
+            ..Recording::new(self.started, clock, Meter::default(), histogram)
+        }
     }
 
     /// How long calls were counted.
@@ -251,18 +257,18 @@ impl Window {
             && let Ok(rest) = session.undelivered()
             && !rest.is_empty()
         {
-            // The first error is the one to tell.
+            // The first error is reported.
             let _ = self.add(&rest, Instant::now());
         }
         if self.ended <= self.began {
             self.ended = Instant::now();
         }
         self.recorder.end();
+        if let Some(mut interval) = self.open.take() {
+            self.intervals.push(interval.close(self.began, self.ended, &self.recorder));
+        }
         if self.trouble.is_none() {
             self.trouble = self.balance(session).err();
-        }
-        if let Some(mut interval) = self.open.take() {
-            self.intervals.push(interval.close(self.began, self.ended));
         }
     }
 
@@ -290,7 +296,7 @@ fn drained_until(session: &dyn Session) -> Instant {
 }
 
 fn add(recorder: &mut Recorder, drained: &[Drained]) -> Result<(), Error> {
-    recorder.add(drained).map_err(|error| internal(&error.to_string()))
+    recorder.add(drained).map_err(internal)
 }
 
 /// Loads that are running.
@@ -313,7 +319,7 @@ enum Wake {
 }
 
 impl Running {
-    fn start(loads: Vec<Box<dyn Load>>, questions: mpsc::Receiver<HitQuestion>) -> Self {
+    fn start(WindowLoad { loads, questions }: WindowLoad) -> Self {
         let stop = StopSignal::new();
         let specs = loads.iter().map(|load| load.describe()).collect();
         let task = tokio::spawn({
@@ -466,20 +472,15 @@ mod tests {
         runtime.block_on(async {
             let mut session = Busy::new();
             let (_, questions) = HitCounter::channel();
-            let plan = Plan {
-                warmup,
-                duration: Some(Duration::from_millis(400)),
-                interval: Some(Duration::from_millis(150)),
-                loads: vec![Box::new(IdleLoad)],
-                questions,
-                watch: Vec::new(),
-                sample: None,
-            };
+            let interval = Some(Duration::from_millis(150));
+            let options = Options { warmup, interval, ..Options::default() };
+            let load = WindowLoad { loads: vec![Box::new(IdleLoad)], questions };
+            let duration = Some(Duration::from_millis(400));
             let mut signals = Signals::new().unwrap();
             let mut progress = Progress::new(true);
             let (signals, progress) = (&mut signals, &mut progress);
             let mut context = Context { session: &mut session, signals, progress };
-            let window = Window::record(plan, Precision::Three, &mut context);
+            let window = Window::record(&options, duration, load, Precision::Three, &mut context);
             let mut window = window.await.unwrap();
             window.settle(&mut session);
             assert!(window.trouble.is_none(), "{:?}", window.trouble);

@@ -285,12 +285,9 @@ impl Attachment {
     }
 
     /// In what it is measured in another way than `build` was: figures add up only if there is nothing.
-    ///
-    /// # Errors
-    /// If a bucket has more calls than the format can hold.
-    pub(super) fn unlike(&self, build: &Build) -> Result<Vec<Difference>, ProbeError> {
-        let now = self.recording(Duration::from_nanos(1), self.stored()?);
-        Ok(differences(&build.recording().map_err(adding)?, &now, Use::Merge))
+    pub(super) fn unlike(&self, build: &Build) -> Vec<Difference> {
+        let now = self.recording(Duration::from_nanos(1), self.stored());
+        differences(&build.recording(), &now, Use::Merge)
     }
 
     /// The build that it adds to from now on: what was measured `before`, or nothing so far.
@@ -437,7 +434,7 @@ impl Attachment {
     /// If a bucket has more calls than the format can hold.
     pub(super) fn interval(&self) -> Result<Recording, ProbeError> {
         let (mut recordings, mut covered, mut never) = (Vec::new(), Vec::new(), Vec::new());
-        for (handler, stored) in self.handlers.iter().zip(self.stored()?) {
+        for (handler, stored) in self.handlers.iter().zip(self.stored()) {
             let Coverage { interval_ns, .. } = handler.coverage;
             if interval_ns == 0 && !handler.coverage.is_on() && stored.is_idle() {
                 never.push(self.shed_one(&handler.name));
@@ -494,10 +491,9 @@ impl Attachment {
     }
 
     /// The handlers of the interval so far.
-    fn stored(&self) -> Result<Vec<HandlerRecording>, ProbeError> {
+    fn stored(&self) -> Vec<HandlerRecording> {
         let handlers = self.handlers.iter();
-        let handlers = handlers.map(|handler| HandlerRecording::from_measure(&handler.measure));
-        handlers.collect::<Result<_, _>>().map_err(adding)
+        handlers.map(|handler| HandlerRecording::from_measure(&handler.measure)).collect()
     }
 
     fn recording(&self, length: Duration, handlers: Vec<HandlerRecording>) -> Recording {
@@ -735,7 +731,7 @@ pub(super) mod tests {
             merge.add(stored(interval), &at.to_string()).unwrap();
         }
         let sum = merge.finish().unwrap();
-        let recording = build.recording().unwrap();
+        let recording = build.recording();
         recording.check().unwrap();
         assert_eq!(recording.window_ns, sum.window_ns);
         assert_eq!(Recording { handlers: recording.handlers, ..sum.clone() }, sum);
@@ -749,7 +745,7 @@ pub(super) mod tests {
         let (mut intervals, mut before) = (Vec::new(), Vec::new());
         for at in 0..calls.len() {
             attached.take(&mut build, at % 3 == 2);
-            let recording = build.recording().unwrap();
+            let recording = build.recording();
             recording.check().unwrap();
             let figures =
                 |of: &HandlerRecording| [of.count, of.sum_ns, of.losses.missed, of.losses.doubtful];
@@ -777,7 +773,7 @@ pub(super) mod tests {
 
         // The same build comes again.
         let mut again = attachment("aa", drains(&[10, 20], 9));
-        assert_eq!(again.unlike(&build).unwrap(), []);
+        assert_eq!(again.unlike(&build), []);
         let older = build.clone();
         let mut build = again.build(Some(build)).unwrap();
         again.take(&mut build, true);
@@ -808,7 +804,7 @@ pub(super) mod tests {
         attached.take(&mut build, true);
         let interval = attached.close().unwrap();
         assert_eq!(partly(&interval), ["rare 10.0 s of 20.0 s"]);
-        assert_eq!(partly(&build.recording().unwrap()), ["rare 20.0 s of 30.0 s"]);
+        assert_eq!(partly(&build.recording()), ["rare 20.0 s of 30.0 s"]);
         let covered =
             |name: &str| build.handlers.iter().find(|of| of.name == name).unwrap().covered_ns;
         assert_eq!(["rare", "busy"].map(covered), [20_000_000_000, 30_000_000_000]);
@@ -823,7 +819,7 @@ pub(super) mod tests {
         assert_eq!((interval.left_out[0].name.as_str(), interval.left_out.len()), ("rare", 1));
         assert_eq!(interval.left_out[0].reason, SHED);
         assert!(partly(&interval).is_empty());
-        assert_eq!(build.recording().unwrap().left_out, [], "it has figures");
+        assert_eq!(build.recording().left_out, [], "it has figures");
         let at = attached.until;
         assert!(attached.carry_out(&Action::TakeUp("rare".to_owned()), at).unwrap());
         minute(&mut attached, &mut build);
@@ -882,7 +878,7 @@ pub(super) mod tests {
         let mut other = build.clone();
         Arc::make_mut(&mut other.handlers[0].measure).backend = Some(Backend::Kprobe);
         let what = |attached: &Attachment, of: &Build| -> Vec<What> {
-            attached.unlike(of).unwrap().iter().map(|difference| difference.what).collect()
+            attached.unlike(of).iter().map(|difference| difference.what).collect()
         };
         assert_eq!(what(&attached, &build), []);
         assert_eq!(what(&attached, &other), [What::Backend]);

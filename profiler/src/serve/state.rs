@@ -9,8 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::coverage::partly;
 use crate::recording::measure::{HandlerMeasure, Losses};
 use crate::recording::warning::{SHED, WarningRecord};
-use crate::recording::{EncodeError, HandlerRecording, HistogramLayout, Recording};
-use crate::stats::Durations;
+use crate::recording::{HandlerRecording, Recording};
 
 /// What the daemon knows at one moment.
 #[derive(Debug, Clone)]
@@ -113,12 +112,10 @@ impl Build {
     }
 
     /// All that was measured of it, as files have it.
-    ///
-    /// # Errors
-    /// If a bucket has more calls than the format can hold (2^63).
-    pub fn recording(&self) -> Result<Recording, EncodeError> {
-        let stored = |sum: &HandlerSum| stored(&sum.measure, &self.frame.histogram);
-        let handlers = self.handlers.iter().map(stored).collect::<Result<_, _>>()?;
+    #[must_use]
+    pub fn recording(&self) -> Recording {
+        let stored = |sum: &HandlerSum| HandlerRecording::from_measure(&sum.measure);
+        let handlers = self.handlers.iter().map(stored).collect();
         let mut recording = Recording { handlers, ..self.frame.clone() };
         // One that was measured before it was shed has its figures.
         let has_figures = |name: &String| self.handlers.iter().any(|sum| sum.name == *name);
@@ -126,17 +123,8 @@ impl Build {
         let covered = self.handlers.iter().map(|sum| (sum.name.as_str(), sum.covered_ns));
         let warning = partly(covered, self.frame.window_ns);
         recording.warnings = warning.map(WarningRecord::from).into_iter().collect();
-        Ok(recording)
+        recording
     }
-}
-
-/// Sums are as large as their longest duration needs; in a file each histogram has the whole range.
-fn stored(sum: &HandlerMeasure, layout: &HistogramLayout) -> Result<HandlerRecording, EncodeError> {
-    let mut durations = Durations::new(layout.empty().map_err(EncodeError)?);
-    durations.add(&sum.durations).map_err(|error| EncodeError(error.to_string()))?;
-    let HandlerMeasure { target, backend, losses, .. } = sum;
-    let (target, backend, losses) = (target.clone(), *backend, *losses);
-    HandlerRecording::from_measure(&HandlerMeasure { target, backend, durations, losses })
 }
 
 impl HandlerSum {

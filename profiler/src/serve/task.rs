@@ -431,7 +431,7 @@ impl Shared {
         let (module, id) = (attachment.module().to_owned(), attachment.build_id().to_owned());
         let is_same = |build: &Build| build.module == module && build.id == id;
         let before = self.state.borrow().builds.iter().find(|build| is_same(build)).cloned();
-        let unlike = before.as_ref().map(|before| attachment.unlike(before)).transpose()?;
+        let unlike = before.as_ref().map(|before| attachment.unlike(before));
         let unlike: Vec<String> = unlike.iter().flatten().map(ToString::to_string).collect();
         if !unlike.is_empty() {
             warn!(

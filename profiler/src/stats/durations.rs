@@ -1,5 +1,7 @@
 //! Durations as they are measured: an HDR histogram, with what is known of them exactly.
 
+use std::borrow::Cow;
+
 use hdrhistogram::{AdditionError, Histogram, RecordError};
 use profiler_common::bucket::HIGHEST_NS;
 
@@ -126,6 +128,16 @@ impl Durations {
     #[must_use]
     pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
         self.max_ns().map(|max| self.histogram.value_at_quantile(quantile).min(max))
+    }
+
+    /// These without the `count` longest, and how many that were: see [`Self::withhold`].
+    pub(crate) fn without(&self, count: u64) -> (Cow<'_, Self>, u64) {
+        if count == 0 {
+            return (Cow::Borrowed(self), 0);
+        }
+        let mut less = self.clone();
+        let withheld = less.withhold(count);
+        (Cow::Owned(less), withheld)
     }
 
     /// Takes the `count` longest away; returns how many that were. The sum loses what these add up to:

@@ -17,7 +17,7 @@ use crate::kernel::module::ModuleFacts;
 use crate::recording::measure::Losses;
 use crate::recording::warning::{Warning, WarningRecord};
 use crate::recording::{
-    Backend, Clock, Distribution, EncodeError, HandlerRecording, HistogramLayout, Meter, Recording,
+    Backend, Clock, Distribution, HandlerRecording, HistogramLayout, Meter, Recording,
 };
 use crate::stats::{Bucket, at_rank};
 use crate::terminal::clean;
@@ -91,7 +91,7 @@ impl Import {
         let mut values = Vec::new();
         for function in functions {
             let handler = handler(&function, &recording.histogram, collector.lost_records);
-            recording.handlers.push(handler.map_err(|error| ImportError(error.to_string()))?);
+            recording.handlers.push(handler);
             values.push(ascending(function.counts));
         }
         recording.warn();
@@ -183,15 +183,10 @@ fn split(function: &str) -> (&str, Option<&str>) {
 }
 
 /// `overrun` is the number of records that the tracer lost: as many calls of any function may be missing.
-fn handler(
-    of: &Function,
-    layout: &HistogramLayout,
-    overrun: u64,
-) -> Result<HandlerRecording, EncodeError> {
-    let mut histogram = layout.empty().map_err(EncodeError)?;
+fn handler(of: &Function, layout: &HistogramLayout, overrun: u64) -> HandlerRecording {
+    let durations: Vec<(u64, u64)> = of.counts.iter().map(|(ns, calls)| (*ns, *calls)).collect();
     let (mut count, mut over_range) = (0, 0);
-    for (&ns, &calls) in &of.counts {
-        histogram.saturating_record_n(ns.min(HIGHEST_NS), calls);
+    for &(ns, calls) in &durations {
         count += calls;
         over_range += if ns > HIGHEST_NS { calls } else { 0 };
     }
@@ -208,7 +203,7 @@ fn handler(
         ..Losses::default()
     };
     let (name, module) = split(&of.name);
-    Ok(HandlerRecording {
+    HandlerRecording {
         name: name.to_owned(),
         module: module.map(str::to_owned),
         by_glob: false,
@@ -220,8 +215,8 @@ fn handler(
         own_instructions: None,
         repeated: None,
         losses,
-        histogram: Distribution::encode(&histogram)?,
-    })
+        histogram: Distribution::of_durations(&durations, layout),
+    }
 }
 
 fn ascending(counts: HashMap<u64, u64>) -> Vec<Bucket> {

@@ -255,7 +255,7 @@ mod tests {
     fn run(hooks: Hooks, called: &[&str]) -> Recording {
         let mut run = runs(&[CallTree::default()]).remove(0);
         run.modules = vec![ModuleFacts { hooks: Some(hooks), ..ModuleFacts::default() }];
-        let none = Distribution::encode(&run.histogram.empty().unwrap()).unwrap();
+        let none = Distribution::default();
         let handler = |name: &&str| HandlerRecording {
             name: (*name).to_owned(),
             module: None,
@@ -273,7 +273,7 @@ mod tests {
         run.handlers = called.iter().map(handler).collect();
         run.driver_costs = vec![
             serde_json::from_str(
-                r#"{"load":"connect","operations":9,"without_ns":1.0,"with_ns":2.0}"#,
+                r#"{"load":"connect","operations":9,"without_instructions":1.0,"with_instructions":2.0}"#,
             )
             .unwrap(),
         ];

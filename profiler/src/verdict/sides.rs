@@ -86,12 +86,7 @@ impl Run {
 
     /// What the driver costs an operation of the load, if that was counted.
     pub(super) fn cost(&self, load: BuiltinKind) -> Option<&DriverCost> {
-        self.costs().find(|cost| cost.load == load)
-    }
-
-    /// The costs that repeat: CPU time does not.
-    pub(super) fn costs(&self) -> impl Iterator<Item = &DriverCost> {
-        self.recording.driver_costs.iter().filter(|cost| cost.meter == Meter::Exact)
+        self.recording.driver_costs.iter().find(|cost| cost.load == load)
     }
 
     /// Its modules, by name and build.
@@ -107,7 +102,7 @@ impl Part<'_> {
     /// The loads of which every run of both sides says what the driver costs an operation.
     pub(super) fn operations(&self) -> Vec<BuiltinKind> {
         let runs = || self.base.iter().chain(&self.candidate);
-        let first = runs().next().into_iter().flat_map(|run| run.costs());
+        let first = runs().next().into_iter().flat_map(|run| &run.recording.driver_costs);
         let loads = first.map(|cost| cost.load);
         loads.filter(|load| runs().all(|run| run.cost(*load).is_some())).collect()
     }

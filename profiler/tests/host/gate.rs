@@ -426,19 +426,6 @@ fn cpus_of_other_flags_are_other_machines() {
         let same = refusal(|p| p.host.cpu_flags = Some(flags.to_owned()));
         same.gate("--max-regression avg=1%").refused(10, EXIT);
     }
-
-    // A file of an older version says nothing of them. Where a nanosecond is an instruction it was
-    // measured with other ones; by the wall clock the CPU is what it was.
-    let older = refusal(|p| p.host.cpu_flags = None);
-    older
-        .gate("")
-        .refused(12, "CPU flags not recorded (by an older version) in candidate.json run 1");
-    let (mut base, mut candidate) = slower(5.0);
-    for run in base.iter_mut().chain(&mut candidate) {
-        run.clock = Clock::Wall;
-    }
-    base.iter_mut().for_each(|run| run.host.cpu_flags = None);
-    Bench::new((base, candidate)).gate("--max-regression avg=1%").refused(10, EXIT);
 }
 
 /// What nobody set is what the builds are: it is compared, and named. What was set unlike is refused still.
@@ -1124,7 +1111,6 @@ fn with_check(part: &str, name: &str, is_candidate: bool, seconds: i64) -> Recor
     recording.driver_costs = vec![DriverCost {
         load,
         operations: calls,
-        meter: Meter::Exact,
         without_ns: 1_000.0,
         with_ns: 1_100.0 + a_call as f64,
         repeated: None,

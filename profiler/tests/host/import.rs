@@ -41,7 +41,7 @@ fn table(text: &[u8], args: &[&str]) -> String {
 fn recording(text: &[u8]) -> Recording {
     let json = table(text, &["--json", "-"]);
     let schema: Value =
-        serde_json::from_str(include_str!("../../schema/profile-v1.schema.json")).unwrap();
+        serde_json::from_str(include_str!("../../schema/recording-v1.schema.json")).unwrap();
     let schema = jsonschema::draft202012::new(&schema).unwrap();
     let value: Value = serde_json::from_str(&json).unwrap();
     let errors: Vec<String> = schema.iter_errors(&value).map(|error| error.to_string()).collect();
@@ -187,7 +187,7 @@ fn an_import_is_a_recording_as_any_other() {
     let compared = profiler(&["compare", &path("a.json"), &path("b.json")]);
     assert!(String::from_utf8_lossy(&compared.stdout).contains("hundred_handler"), "{compared:?}");
     // What this program measured has the cost of other probes in it, and is of a machine that is known.
-    let run = data("run-9d342e3.json");
+    let run = data("run.json");
     let compared = profiler(&["compare", &path("a.json"), run.to_str().unwrap()]);
     let said = String::from_utf8_lossy(&compared.stderr);
     assert_eq!(compared.status.code(), Some(12), "{compared:?}");
@@ -203,7 +203,7 @@ fn what_is_no_such_text_is_refused() {
         refusal(b"\x1f\x8b\x08\0"),
         refusal(b"\xff\xfec\0p\0u\0s\0"),
         refusal(&[0x80, 0, 0xc0, b'\n'].repeat(1000)),
-        refusal(b"{\"schema\": \"profiler/profile\"}\n"),
+        refusal(b"{\"schema\": \"profiler/recording\"}\n"),
         refusal(b"cpus=8\n"),
         refusal(b"cpus=1\n bash-1 [000] 1.0: function:  vfs_read <-- ksys_read\n"),
         refusal(b"a letter to nobody\n"),

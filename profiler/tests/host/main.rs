@@ -25,7 +25,6 @@ mod load;
 mod ltp;
 mod ltp_profiles;
 mod merge;
-mod older;
 mod program;
 mod readers;
 mod report;

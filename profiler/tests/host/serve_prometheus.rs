@@ -321,7 +321,7 @@ fn prometheus_stores_native_histograms() {
     let server = Server::start(state.clone());
     let prometheus = scraping(&server, &["--enable-feature=native-histograms"]);
     for build in &state.builds {
-        for handler in &build.recording().unwrap().handlers {
+        for handler in &build.recording().handlers {
             let value = |query: &str| prometheus.value(query, &build.id, &handler.name);
             assert_eq!(
                 value("histogram_count(profiler_handler_duration_seconds)"),
@@ -357,7 +357,7 @@ fn prometheus_stores_classic_histograms() {
     let prometheus = scraping(&server, &[]);
     let name = "profiler_handler_duration_seconds";
     for build in &state.builds {
-        for handler in &build.recording().unwrap().handlers {
+        for handler in &build.recording().handlers {
             let value = |query: &str| prometheus.value(query, &build.id, &handler.name);
             assert_eq!(value(&format!("{name}_count")), handler.count as f64);
             assert_eq!(value(&format!("{name}_sum")), handler.sum_ns as f64 / 1e9);

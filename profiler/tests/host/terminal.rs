@@ -86,7 +86,7 @@ fn data(name: &str) -> String {
 fn no_command_needs_a_reader_of_its_errors() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let (one, series) = (data("run-9d342e3.json"), data("series-9d342e3.json"));
+    let (one, series) = (data("run.json"), data("series.json"));
     let (trace, merged, none) = (data("trace_cmd_hundred.txt"), path("merged.json"), path("none"));
     for args in [
         &["report", &one][..],
@@ -347,7 +347,7 @@ fn no_cell_of_a_csv_file_is_a_formula() {
 
 #[test]
 fn a_newcomer_is_told_what_to_write() {
-    let one = data("run-9d342e3.json");
+    let one = data("run.json");
     let said = refused(2, &["run", "--handler=", "--builtin", "open"]);
     assert!(said.contains("a value is required for '--handler <NAME|GLOB>'"), "{said}");
     let said = refused(2, &["gate", &one, "--", &one, "--junit", "gate.xml"]);

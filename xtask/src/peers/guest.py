@@ -154,7 +154,7 @@ def of_backend(options, function, backend):
         return None, 0, None, reasons[0].split(": ", 1)[-1].removesuffix("; the verifier said:") if reasons else words.strip()
     handler = profile["handlers"][0]
     count = handler["count"]
-    return profile, count, f"average {handler['sum_ns'] / count:.0f} ns" if count else None, None
+    return profile, count, f"average {handler['sum'] / count:.0f} ns" if count else None, None
 
 
 def limit(options, function):

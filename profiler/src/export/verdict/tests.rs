@@ -6,9 +6,7 @@ use crate::lab::plan::CountedHandler;
 use crate::lab::{counts, exact};
 use crate::load::BuiltinKind;
 use crate::recording::unlike::What;
-use crate::recording::{
-    CallTree, DriverCost, Meter, OperationPercentile, Percentile, SeriesPosition,
-};
+use crate::recording::{CallTree, DriverCost, OperationPercentile, Percentile, SeriesPosition};
 use crate::verdict::{Rule, gate};
 
 /// Two boots of 4 v 4 runs in turns: one handler that takes 9 instructions on both sides, and an operation of which the driver
@@ -45,7 +43,6 @@ fn sides_of(more: f64, [of_base, of_candidate]: [(u64, u64); 2]) -> [Vec<Run>; 2
         recording.driver_costs = vec![DriverCost {
             load: BuiltinKind::Connect,
             operations: 1_000,
-            meter: Meter::Exact,
             without_ns,
             with_ns: without_ns + 6_972.0 + f64::from(order % 2) * 0.25 + more,
             repeated: None,
@@ -118,16 +115,6 @@ fn a_budget_of_a_load_is_on_what_the_driver_costs_its_operation() {
     );
 }
 
-/// CPU time of older recordings does not repeat as counts do.
-#[test]
-fn cpu_time_is_not_judged() {
-    let [mut base, candidate] = sides(60.0);
-    let costs = base.iter_mut().flat_map(|run| &mut run.recording.driver_costs);
-    costs.for_each(|cost| cost.meter = Meter::Probes);
-    let judged = gate(Sides::new(&base, &candidate, &[], false), &Rule::default());
-    assert_eq!(judged.conclusion.outcome(), Outcome::Pass);
-}
-
 fn judged([base, candidate]: &[Vec<Run>; 2]) -> GateReport {
     let sides = Sides::new(base, candidate, &[], false);
     GateReport::of(gate(sides, &Rule::default())).without(LeftOut::default())
@@ -180,10 +167,6 @@ fn iterations_of_instructions_that_repeat_are_judged_by_their_weight() {
     assert_eq!((of(8, 24).outcome, of(8, 25).outcome), (Outcome::Pass, Outcome::Fail));
     let none = of(0, 0);
     assert!(none.lines.iter().all(|line| line.figure() != "repeated"), "{none:#?}");
-    // Files of older versions do not say.
-    let mut sides = sides_of(0.0, [(300, 0), (300, 300 * 99)]);
-    sides[0].iter_mut().for_each(|run| run.recording.handlers[0].repeated = None);
-    assert_eq!(judged(&sides).outcome, Outcome::Pass);
 }
 
 /// The costs of both sides' operations as `change` leaves them, for the candidate with `true`.

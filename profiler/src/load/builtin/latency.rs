@@ -39,10 +39,9 @@ impl LatencyRecorder {
         Ok(())
     }
 
-    pub(super) fn store(&self) -> Result<Latency, String> {
-        let store = |times| OperationTimes::of(times).map_err(|error| error.to_string());
-        let response = self.response.as_ref().map(store).transpose()?;
-        Ok(Latency { service: store(&self.service)?, response })
+    pub(super) fn store(&self) -> Latency {
+        let response = self.response.as_ref().map(OperationTimes::of);
+        Latency { service: OperationTimes::of(&self.service), response }
     }
 }
 
@@ -68,7 +67,7 @@ mod tests {
             free = began + if n == 500 { 1_000 } else { 1 };
             times.record(Some(ms(n * 10)), ms(began), ms(free));
         }
-        let latency = times.store().unwrap();
+        let latency = times.store();
         let at = |times: &OperationTimes, q| times.quantile_ns(q).unwrap() / 1_000_000;
         assert_eq!(latency.service.count, 1_000);
         assert_eq!(latency.service.max_ns, Some(1_000_000_000));
@@ -89,7 +88,7 @@ mod tests {
         let mut two = LatencyRecorder::new(false, Some(after(100))).unwrap();
         two.record(None, after(200), after(230));
         two.add(&one).unwrap();
-        let latency = two.store().unwrap();
+        let latency = two.store();
         let OperationTimes { count, sum_ns, min_ns, max_ns, over_range, .. } = latency.service;
         assert_eq!((count, sum_ns, min_ns, max_ns, over_range), (2, 40, Some(10), Some(30), 0));
         assert_eq!(latency.response, None);

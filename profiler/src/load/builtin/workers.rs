@@ -81,7 +81,7 @@ fn run_workers(
             bug = Some(text);
         }
     }
-    let latency = sum.latency.store().map_err(|text| bug = Some(text)).ok();
+    let latency = Some(sum.latency.store());
     *calls += sum.calls;
     if let Some(text) = workers.set_up_error {
         return Err(text);

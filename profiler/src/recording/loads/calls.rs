@@ -2,8 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::is_zero;
-
 /// System calls that a built-in load made itself, set-up included: what a probe on the matching kernel
 /// function sees of this load. Exact as long as `errors` is empty (a failed `open` may or may not have
 /// reached the hook). Calls by the program's runtime (`mprotect`, `write`, `exit`, ...) are not counted.
@@ -25,71 +23,62 @@ pub struct OwnCalls {
     /// Receiving calls on a UDP socket: one `udp_recvmsg` each.
     pub udp_recvmsg: u64,
     /// `rename(2)` and its kin.
-    #[serde(default, skip_serializing_if = "is_zero")]
     pub rename: u64,
     /// `link(2)` and its kin.
-    #[serde(default, skip_serializing_if = "is_zero")]
     pub link: u64,
     /// `unlink(2)` and its kin, of files.
-    #[serde(default, skip_serializing_if = "is_zero")]
     pub unlink: u64,
     /// `rmdir(2)`, also as `unlinkat(2)`.
-    #[serde(default, skip_serializing_if = "is_zero")]
     pub rmdir: u64,
     /// `write(2)` to a file of the load.
-    #[serde(default, skip_serializing_if = "is_zero")]
     pub write: u64,
     /// `mount(2)`.
-    #[serde(default, skip_serializing_if = "is_zero")]
     pub mount: u64,
     /// `memfd_create(2)`.
-    #[serde(default, skip_serializing_if = "is_zero")]
     pub memfd_create: u64,
     /// `mprotect(2)` that makes memory executable.
-    #[serde(default, skip_serializing_if = "is_zero")]
     pub mprotect: u64,
     /// `accept4(2)`.
-    #[serde(default, skip_serializing_if = "is_zero")]
     pub accept: u64,
     /// `setsid(2)`, made on the load's behalf in its children.
-    #[serde(default, skip_serializing_if = "is_zero")]
     pub setsid: u64,
     /// `prctl(2)` that names the thread.
-    #[serde(default, skip_serializing_if = "is_zero")]
     pub prctl: u64,
     /// `setuid(2)`: one `commit_creds` each.
-    #[serde(default, skip_serializing_if = "is_zero")]
     pub commit_creds: u64,
     /// `kill(2)`.
-    #[serde(default, skip_serializing_if = "is_zero")]
     pub kill: u64,
     /// `tkill(2)`.
-    #[serde(default, skip_serializing_if = "is_zero")]
     pub tkill: u64,
     /// `nanosleep(2)`.
-    #[serde(default, skip_serializing_if = "is_zero")]
     pub nanosleep: u64,
     /// `exit(2)` of threads started for it.
-    #[serde(default, skip_serializing_if = "is_zero")]
     pub exit: u64,
     /// `socket(2)` for which the kernel starts a program: one `call_usermodehelper_exec` each.
-    #[serde(default, skip_serializing_if = "is_zero")]
     pub usermodehelper: u64,
 }
 
-/// Adds `$more` to `$sum`, field by field. Taking `$more` apart makes a forgotten field an error.
+/// The sum of `$one` and `$more`, field by field. Taking `$more` apart makes a forgotten field an error.
 macro_rules! add_fields {
-    ($sum:ident += $more:ident: $($field:ident)*) => {
+    ($one:ident + $more:ident: $($field:ident)*) => {{
         let Self { $($field),* } = $more;
-        $($sum.$field += $field;)*
-    };
+        Some(Self { $($field: $one.$field.checked_add($field)?),* })
+    }};
 }
 
-impl std::ops::AddAssign for OwnCalls {
-    fn add_assign(&mut self, more: Self) {
-        add_fields!(self += more:
+impl OwnCalls {
+    /// The sum; `None` beyond 2^64 - 1.
+    pub(crate) fn checked_add(self, more: Self) -> Option<Self> {
+        add_fields!(self + more:
             connect bind execve open_create ptrace ptrace_attach udp_recvmsg rename link unlink
             rmdir write mount memfd_create mprotect accept setsid prctl commit_creds kill tkill
-            nanosleep exit usermodehelper);
+            nanosleep exit usermodehelper)
+    }
+}
+
+/// Beyond 2^64 - 1 the sum stays as it is.
+impl std::ops::AddAssign for OwnCalls {
+    fn add_assign(&mut self, more: Self) {
+        *self = self.checked_add(more).unwrap_or(*self);
     }
 }

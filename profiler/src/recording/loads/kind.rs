@@ -124,7 +124,7 @@ impl BuiltinKind {
         self.into()
     }
 
-    /// Whether it works in a directory of its own.
+    /// Whether it works in a temporary directory.
     pub(crate) fn needs_directory(self) -> bool {
         matches!(
             self,

@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 use profiler_common::bucket::{HIGHEST_NS, LOWEST_NS};
 use serde::{Deserialize, Serialize};
 
-use crate::recording::distribution::{Distribution, EncodeError, HistogramLayout};
+use crate::recording::{Distribution, HistogramLayout};
 use crate::stats::{Durations, mean, quantile_within};
 
 /// Significant digits of these histograms; range as those of the handlers.
@@ -37,7 +37,6 @@ pub struct OperationTimes {
     /// Exact longest; `None` without any.
     pub max_ns: Option<u64>,
     /// Times beyond the range, recorded in the last bucket.
-    #[serde(default)]
     pub over_range: u64,
     /// All times.
     pub histogram: Distribution,
@@ -59,15 +58,15 @@ impl OperationTimes {
     }
 
     /// The stored form.
-    pub(crate) fn of(times: &Durations) -> Result<Self, EncodeError> {
-        Ok(Self {
+    pub(crate) fn of(times: &Durations) -> Self {
+        Self {
             count: times.len(),
             sum_ns: times.sum_ns(),
             min_ns: times.min_ns(),
             max_ns: times.max_ns(),
             over_range: times.over_range(),
-            histogram: Distribution::encode(times.histogram())?,
-        })
+            histogram: Distribution::of(times.histogram()),
+        }
     }
 
     /// Exact average in nanoseconds; `None` without an operation.

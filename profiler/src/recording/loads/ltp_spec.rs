@@ -44,20 +44,16 @@ pub struct LtpSpec {
     /// What ran the tests.
     pub runner: Runner,
     /// Version of the runner; `null` of `direct`, which is this program.
-    #[serde(default)]
     pub runner_version: Option<String>,
     /// LTP's own version; `null` if it does not state one.
-    #[serde(default)]
     pub ltp_version: Option<String>,
     /// The file in `runtest`.
     pub suite: String,
     /// Regular expression by which the tests were chosen; `null` is all of them.
-    #[serde(default)]
     pub pattern: Option<String>,
     /// The tests in their order.
     pub tests: Vec<LtpTest>,
     /// Rounds through the list; `null` is until stopped.
-    #[serde(default)]
     pub iterations: Option<u64>,
     /// Tests that run at the same time.
     pub workers: u32,

@@ -15,22 +15,17 @@ pub struct LoadOutcome {
     /// How it ended.
     pub status: LoadStatus,
     /// Operations that succeeded; `None` where the load cannot know (a command).
-    #[serde(default)]
     pub operations: Option<u64>,
     /// Operations that failed, by kind; empty is none.
-    #[serde(default)]
     pub errors: Vec<OperationErrors>,
     /// From the start of the first operation (set-up excluded) to the end of the last, in nanoseconds.
     pub elapsed_ns: u64,
     /// Operations that succeeded per second of `elapsed_ns`; `None` where operations are unknown or
     /// no time passed.
-    #[serde(default)]
     pub held_rate_per_s: Option<f64>,
     /// At a fixed rate: the longest delay between an operation's due time and its start, in nanoseconds.
-    #[serde(default)]
     pub max_late_ns: Option<u64>,
     /// System calls that the load itself made, set-up included; `None` where it cannot know.
-    #[serde(default)]
     pub calls: Option<OwnCalls>,
     /// Latency of its operations; `None` where the load cannot know (a command).
     #[serde(default, skip_serializing_if = "Option::is_none")]

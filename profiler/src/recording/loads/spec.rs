@@ -19,10 +19,8 @@ pub enum LoadSpec {
         /// Threads that make the operations.
         workers: u32,
         /// Operations per second over all workers; `None` is a closed loop, as fast as possible.
-        #[serde(default)]
         rate_per_s: Option<Rate>,
         /// Operations in total over all workers; `None` is until stopped.
-        #[serde(default)]
         operations: Option<u64>,
         /// Whether each worker was pinned to a CPU.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -40,7 +40,9 @@ pub(crate) enum TestEnd {
 /// Result of a run: the worst of the bits in its exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(strum::IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum TestResult {
     /// Code 0.
     Pass,
@@ -91,16 +93,7 @@ impl TestResult {
 
 impl fmt::Display for TestResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Pass => "pass",
-            Self::NotConfigured => "not configured",
-            Self::Warning => "warning",
-            Self::Fail => "fail",
-            Self::Broken => "broken",
-            Self::Killed => "killed",
-            Self::TimedOut => "timed out",
-            Self::NotRun => "not run",
-        })
+        f.write_str(&<&str>::from(self).replace('-', " "))
     }
 }
 
@@ -125,7 +118,6 @@ pub struct TestRuns {
     /// Calls of each handler that started during its runs, interrupted ones included, in the order of
     /// the recording's handlers. Calls by other processes on the machine count too. `null` where tests
     /// ran at the same time or nothing was measured.
-    #[serde(default)]
     pub hits: Option<Vec<u64>>,
     /// Processes that it left running, which were killed.
     pub left_running: u64,
@@ -134,7 +126,6 @@ pub struct TestRuns {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub needs_root: u64,
     /// The end of its output in the first run that did not pass.
-    #[serde(default)]
     pub output: Option<String>,
 }
 

@@ -18,7 +18,7 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use super::super::state::{Build, Module, Phase, State};
 use super::accept::Format;
-use crate::recording::{EncodeError, Series};
+use crate::recording::Series;
 
 /// Connections at a time. For one more, the one that has waited longest for its client gives way.
 pub const CONNECTIONS: usize = 64;
@@ -175,16 +175,16 @@ impl Body {
         }
     }
 
-    fn render(&self, state: &State) -> Result<Vec<u8>, EncodeError> {
+    fn render(&self, state: &State) -> Vec<u8> {
         let builds = match self {
-            Self::Metrics(format) => return Ok(super::metrics(state, *format)),
+            Self::Metrics(format) => return super::metrics(state, *format),
             Self::Recording(indices) => indices.iter().filter_map(|at| state.builds.get(*at)),
         };
-        let runs: Vec<_> = builds.map(Build::recording).collect::<Result<_, _>>()?;
-        Ok(match runs.as_slice() {
+        let runs: Vec<_> = builds.map(Build::recording).collect();
+        match runs.as_slice() {
             [one] => one.to_json(),
             _ => Series::new("", runs).to_json(),
-        })
+        }
     }
 }
 
@@ -258,10 +258,7 @@ impl Rendered {
         if let Some((_, bytes)) = self.bodies.iter().find(|(known, _)| *known == body) {
             return answer(StatusCode::OK, content_type, bytes.clone());
         }
-        let bytes = match body.render(state) {
-            Ok(bytes) => Bytes::from(bytes),
-            Err(error) => return text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
-        };
+        let bytes = Bytes::from(body.render(state));
         if matches!(body, Body::Recording(_)) {
             self.bodies.retain(|(known, _)| matches!(known, Body::Metrics(_)));
         }
