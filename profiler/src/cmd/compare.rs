@@ -30,8 +30,8 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
         json.commit(&indented(&report))?;
     }
     match args.format {
-        Format::Text => to_stdout(&compare::text(&report, stdout_width())),
+        Format::Text => to_stdout(&compare::document(&report).text(stdout_width())),
         Format::Json => data_to_stdout(&indented(&report)),
-        Format::Markdown => to_stdout(&compare::markdown(&report)),
+        Format::Markdown => to_stdout(&compare::document(&report).markdown()),
     }
 }

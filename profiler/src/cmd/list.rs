@@ -6,7 +6,7 @@ use std::path::Path;
 use super::{data_to_stdout, json, report::stdout_width, to_stdout};
 use crate::cli::ListArgs;
 use crate::error::{Failure, exit};
-use crate::export::list::{hooks_table, table};
+use crate::export::list;
 use crate::kernel::hooks::Hook;
 use crate::kernel::target::KernelFiles;
 use crate::lab;
@@ -29,7 +29,7 @@ pub fn run(args: &ListArgs) -> Result<(), Failure> {
     if args.json {
         return data_to_stdout(json(&functions)?.as_bytes());
     }
-    to_stdout(&table(&functions, stdout_width()))
+    to_stdout(&list::functions(&functions).text(stdout_width()))
 }
 
 /// Prints what the module in `file` registers.
@@ -52,7 +52,7 @@ fn hooks(args: &ListArgs, file: &Path) -> Result<(), Failure> {
     }
     for (number, (release, hooks)) in found.iter().enumerate() {
         let gap = if number == 0 { "" } else { "\n" };
-        to_stdout(&format!("{gap}Linux {release}\n{}", hooks_table(hooks, stdout_width())))?;
+        to_stdout(&format!("{gap}Linux {release}\n{}", list::hooks(hooks).text(stdout_width())))?;
     }
     Ok(())
 }

@@ -1,20 +1,25 @@
 //! What was found, as text.
 
 use super::{Answer, Check, Report, Status};
-use crate::export::grid::words as grid;
+use crate::export::document::{Document, Table, or_dash};
 use crate::kernel::hooks::ProbeState;
 
 /// The tables for people; `width` is the terminal's, in columns.
 #[must_use]
 pub fn text(report: &Report, width: Option<u16>) -> String {
     let kernel = report.kernel.as_deref().unwrap_or("unknown");
-    let mut text = format!("kernel {kernel} {}\n\n", report.arch);
-    let rows = report.checks.iter().map(|check| {
+    let row = |check: &Check| {
         vec![check.title.to_owned(), word(check.status).to_owned(), check.detail.clone()]
-    });
-    text.push_str(&grid(&["check", "", "found"], rows.collect(), width));
+    };
+    let checks = Table::words(["check", "", "found"], report.checks.iter().map(row));
+    let tables = [Document::of_table("", checks), Document::of_table("", backends(report))];
+    let of_module = [handlers(report), own_probes(report)];
+    let sections = tables.into_iter().chain(of_module).flatten().chain(remedies(report)).collect();
+    let lead = vec![format!("kernel {kernel} {}", report.arch)];
+    Document { lead, sections, ..Document::default() }.text(width)
+}
 
-    text.push('\n');
+fn backends(report: &Report) -> Table {
     let module = match &report.module {
         Some(module) => format!("functions of {module}"),
         None => "functions of modules".to_owned(),
@@ -25,43 +30,34 @@ pub fn text(report: &Report, width: Option<u16>) -> String {
             ("functions of the kernel", &backend.kernel_functions),
             (module.as_str(), &backend.module_functions),
         ] {
-            let answer_word = if answer.available { "yes" } else { "no" };
             rows.push(vec![
                 backend.backend.to_string(),
                 place.to_owned(),
-                answer_word.to_owned(),
+                if answer.available { "yes" } else { "no" }.to_owned(),
                 reasons(answer, &report.checks),
             ]);
         }
     }
-    text.push_str(&grid(&["backend", "for", "", "because of"], rows, width));
+    Table::words(["backend", "for", "", "because of"], rows)
+}
 
-    if !report.handlers.is_empty() {
-        text.push('\n');
-        let rows = report.handlers.iter().map(|handler| {
-            let backend = handler.backend.map_or("none".to_owned(), |backend| backend.to_string());
-            vec![handler.name.clone(), backend, handler.obstacle.clone().unwrap_or_default()]
-        });
-        text.push_str(&grid(
-            &["handler", "backend", "why not a better one"],
-            rows.collect(),
-            width,
-        ));
-    } else if let Some(why) = &report.no_handlers {
-        text.push_str(&format!("\nno handler looked at: {why}\n"));
+fn handlers(report: &Report) -> Option<Document> {
+    if report.handlers.is_empty() {
+        let why = report.no_handlers.as_ref()?;
+        return Some(Document::of_lines(vec![format!("no handler looked at: {why}")]));
     }
-    text.push_str(&own_probes(report, width));
-    text.push_str(&remedies(report));
-    text
+    let rows = report.handlers.iter().map(|handler| {
+        let backend = handler.backend.map_or("none".to_owned(), |backend| backend.to_string());
+        vec![handler.name.clone(), backend, handler.obstacle.clone().unwrap_or_default()]
+    });
+    Document::of_table("", Table::words(["handler", "backend", "why not a better one"], rows))
 }
 
 /// The module's own kprobes, and the hits for which the kernel did not call their handlers.
-fn own_probes(report: &Report, width: Option<u16>) -> String {
+fn own_probes(report: &Report) -> Option<Document> {
     if let Some(why) = &report.no_own_probes {
-        return format!("\nhits that the module's own kprobes missed are not known: {why}\n");
-    }
-    if report.own_probes.is_empty() {
-        return String::new();
+        let line = format!("hits that the module's own kprobes missed are not known: {why}");
+        return Some(Document::of_lines(vec![line]));
     }
     let rows = report.own_probes.iter().map(|probe| {
         vec![
@@ -69,13 +65,13 @@ fn own_probes(report: &Report, width: Option<u16>) -> String {
             probe.place.clone(),
             probe.handlers.join(", "),
             probe.state.map_or("-", ProbeState::name).to_owned(),
-            probe.maxactive.map_or("-".to_owned(), |most| most.to_string()),
+            or_dash(probe.maxactive.map(|most| most.to_string())),
             probe.missed.to_string(),
-            probe.maxactive.map_or("-".to_owned(), |_| probe.beyond_maxactive.to_string()),
+            or_dash(probe.maxactive.map(|_| probe.beyond_maxactive.to_string())),
         ]
     });
-    let header = ["hook", "on", "calls", "by", "maxactive", "missed", "beyond maxactive"];
-    format!("\n{}", grid(&header, rows.collect(), width))
+    let head = ["hook", "on", "calls", "by", "maxactive", "missed", "beyond maxactive"];
+    Document::of_table("", Table::words(head, rows))
 }
 
 fn word(status: Status) -> &'static str {
@@ -96,29 +92,20 @@ fn reasons(answer: &Answer, checks: &[Check]) -> String {
 }
 
 /// What to do, first where it keeps a backend from working.
-fn remedies(report: &Report) -> String {
-    let blocks = |check: &Check| {
-        report.backends.iter().any(|backend| {
-            [&backend.kernel_functions, &backend.module_functions]
-                .iter()
-                .any(|answer| answer.because_of.contains(&check.id))
-        })
-    };
-    let mut text = String::new();
+fn remedies(report: &Report) -> impl Iterator<Item = Document> {
+    let answers =
+        report.backends.iter().flat_map(|of| [&of.kernel_functions, &of.module_functions]);
+    let blocks =
+        |check: &Check| answers.clone().any(|answer| answer.because_of.contains(&check.id));
     // One backend is enough: what the others lack is then no obstacle.
     let heading = if report.can_measure { "for other backends:" } else { "to measure:" };
-    for (heading, wanted) in [(heading, true), ("not needed to measure:", false)] {
-        let lines: Vec<String> = report
-            .checks
-            .iter()
-            .filter(|check| blocks(check) == wanted)
-            .filter_map(|check| {
-                check.remedy.as_ref().map(|remedy| format!("  {}: {remedy}\n", check.title))
-            })
-            .collect();
-        if !lines.is_empty() {
-            text.push_str(&format!("\n{heading}\n{}", lines.concat()));
-        }
-    }
-    text
+    let of = |(heading, wanted): (&str, bool)| {
+        let checks = report.checks.iter().filter(|check| blocks(check) == wanted);
+        let mut lines = vec![heading.to_owned()];
+        lines.extend(checks.filter_map(|check| {
+            check.remedy.as_ref().map(|remedy| format!("  {}: {remedy}", check.title))
+        }));
+        (lines.len() > 1).then(|| Document::of_lines(lines))
+    };
+    [(heading, true), ("not needed to measure:", false)].map(of).into_iter().flatten()
 }

@@ -1,11 +1,13 @@
 //! Bencher Metric Format: a JSON object of benchmarks, each with measures by name (bencher.dev/bmf.json).
 
-use serde::Serialize;
-use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 
-use super::figures::figures;
+use serde::Serialize;
+
+use super::side::part;
 use super::{Exporter, json::indented};
-use crate::recording::Recording;
+use crate::recording::{HandlerRecording, Recording};
+use crate::verdict::{Statistic, subject};
 
 /// A benchmark is a handler, and a measure a figure with its unit, such as `tp99-ns`. Of several runs the value is the
 /// average, and the bounds are the lowest and the highest.
@@ -22,27 +24,44 @@ struct Measure {
     upper_value: Option<f64>,
 }
 
-impl Exporter for Bmf {
-    fn serialize(&self, recording: &Recording) -> Vec<u8> {
-        self.serialize_runs(std::slice::from_ref(recording)).unwrap_or_default()
+impl Measure {
+    fn of(runs: &[f64]) -> Self {
+        let several = runs.len() > 1;
+        Self {
+            value: runs.iter().sum::<f64>() / runs.len() as f64,
+            lower_value: several.then(|| runs.iter().copied().fold(f64::MAX, f64::min)),
+            upper_value: several.then(|| runs.iter().copied().fold(f64::MIN, f64::max)),
+        }
     }
+}
 
+impl Exporter for Bmf {
     fn serialize_runs(&self, runs: &[Recording]) -> Option<Vec<u8>> {
-        let mut benchmarks: Map<String, Value> = Map::new();
-        for figure in figures(runs) {
-            let Some(value) = figure.mean() else { continue };
-            let range = figure.range();
-            let measure = Measure {
-                value,
-                lower_value: range.map(|[lowest, _]| lowest),
-                upper_value: range.map(|[_, highest]| highest),
-            };
-            let name = format!("{}-{}", figure.statistic, figure.unit());
-            let of = benchmarks.entry(figure.handler).or_insert_with(|| Map::new().into());
-            if let (Value::Object(measures), Ok(measure)) = (of, serde_json::to_value(measure)) {
-                measures.insert(name, measure);
+        let mut benchmarks: BTreeMap<String, BTreeMap<String, Vec<f64>>> = BTreeMap::new();
+        for run in runs {
+            for handler in &run.handlers {
+                for statistic in Statistic::GATED {
+                    let Some(observed) = statistic.of(handler) else { continue };
+                    let measure = format!("{statistic}-{}", statistic.unit(run.meter));
+                    let of = benchmarks.entry(name(run, handler)).or_default();
+                    of.entry(measure).or_default().push(observed.value);
+                }
             }
         }
+        let shown = |measures: BTreeMap<String, Vec<f64>>| -> BTreeMap<String, Measure> {
+            measures.into_iter().map(|(name, runs)| (name, Measure::of(&runs))).collect()
+        };
+        let benchmarks: BTreeMap<String, _> =
+            benchmarks.into_iter().map(|(name, measures)| (name, shown(measures))).collect();
         Some(indented(&benchmarks))
+    }
+}
+
+/// The handler: with its module where others have one of that name, and with its part where runs have one.
+fn name(run: &Recording, handler: &HandlerRecording) -> String {
+    let namesakes = run.handlers.iter().filter(|other| other.name == handler.name).count();
+    match &handler.module {
+        Some(module) if namesakes > 1 => subject(part(run), &format!("{module}:{}", handler.name)),
+        _ => subject(part(run), &handler.name),
     }
 }

@@ -1,58 +1,51 @@
 //! The books: what became of every call.
 
-use comfy_table::Row;
-
-use super::{
-    cell::{clean, full_name},
-    grid,
-};
+use super::document::Table;
+use super::side::{Side, by_handler};
+use crate::recording::Backend;
 use crate::recording::measure::Losses;
-use crate::recording::{Backend, Recording};
 
-const HEADER: [&str; 10] = [
-    "handler",
-    "backend",
-    "carried in",
-    "entries",
-    "exits",
-    "in flight",
-    "lost",
-    "unpaired",
-    "missed",
-    "overrun",
-];
+/// What is below the table on a page.
+const NOTE: &str = "carried in + entries = count + in flight + lost. Calls that the kernel missed were never seen by the probes.";
 
-/// The books of each handler; `width` is the terminal's.
-pub(super) fn books(recording: &Recording, width: Option<u16>) -> String {
-    // The kernel counts overruns of all functions together, so the sum bounds each handler's.
-    let traced =
-        recording.handlers.iter().filter(|h| h.backend == Some(Backend::FunctionGraph)).count();
-    let overrun = |count: u64| match count {
-        1.. if traced > 1 => format!("<={count}"),
-        _ => count.to_string(),
-    };
-    let further = Losses::rare_names(recording.shown().map(|handler| &handler.losses));
-    let header = [&HEADER[..], &further].concat();
-    let rows = recording.shown().map(|handler| {
-        let losses = &handler.losses;
-        // Some backends do not learn of every skipped program.
-        let unknown = if losses.missed_unknown { "+?" } else { "" };
-        let mut row = Row::from([
-            clean(&full_name(recording, handler)).into_owned(),
-            handler.way(),
-            losses.carried_in.to_string(),
-            losses.entries.to_string(),
-            losses.exits.to_string(),
-            losses.in_flight.to_string(),
-            losses.lost.to_string(),
-            losses.unpaired_exits.to_string(),
-            format!("{}{unknown}", losses.missed),
-            overrun(losses.overrun),
-        ]);
-        for name in &further {
-            row.add_cell(losses.rare_count(name).into());
-        }
-        row
+/// The books of each handler.
+pub(super) fn table(sides: &[Side<'_>]) -> Table {
+    let shown = || sides.iter().flat_map(|side| side.recording.shown());
+    let further = Losses::rare_names(shown().map(|handler| &handler.losses));
+    let head = ["handler", "backend"].into_iter().chain(heads(&further)).map(str::to_owned);
+    let table = by_handler(sides, head.collect(), |side, handler| {
+        // The kernel counts overruns of all functions together, so the sum bounds each handler's.
+        let all = side.recording.handlers.iter();
+        let traced = all.filter(|of| of.backend == Some(Backend::FunctionGraph)).count();
+        let counts = counts(&handler.losses, &further, traced > 1);
+        Some([handler.way()].into_iter().chain(counts).collect())
     });
-    grid::figures(&header, rows, width)
+    Table { note: NOTE.to_owned(), ..table }
+}
+
+/// Heads of [`counts`].
+pub(super) fn heads<'a>(further: &[&'a str]) -> Vec<&'a str> {
+    let usual =
+        ["carried in", "entries", "exits", "in flight", "lost", "unpaired", "missed", "overrun"];
+    [&usual, further].concat()
+}
+
+/// Counts of all losses, `further` of those that most runs have none of.
+pub(super) fn counts(losses: &Losses, further: &[&str], is_bound: bool) -> Vec<String> {
+    // Some backends do not learn of every skipped program.
+    let unknown = if losses.missed_unknown { "+?" } else { "" };
+    let most = if is_bound && losses.overrun > 0 { "<=" } else { "" };
+    let usual = [
+        losses.carried_in,
+        losses.entries,
+        losses.exits,
+        losses.in_flight,
+        losses.lost,
+        losses.unpaired_exits,
+    ];
+    let mut counts: Vec<String> = usual.iter().map(u64::to_string).collect();
+    counts.push(format!("{}{unknown}", losses.missed));
+    counts.push(format!("{most}{}", losses.overrun));
+    counts.extend(further.iter().map(|name| losses.rare_count(name).to_string()));
+    counts
 }

@@ -33,15 +33,6 @@ fn unknown_unit(text: &str) -> UnknownUnit {
 }
 
 impl Unit {
-    /// This unit, or for `Auto` one that suits all handlers of `recording`, so that a column can be
-    /// compared by eye.
-    pub(super) fn resolve(self, recording: &Recording) -> Self {
-        if recording.handlers.is_empty() {
-            return self.for_operations(recording);
-        }
-        self.for_handlers(std::slice::from_ref(recording))
-    }
-
     /// The unit of all handlers of these runs, which have one meter.
     pub(super) fn for_handlers(self, runs: &[Recording]) -> Self {
         if runs.iter().any(|run| run.meter == Meter::Exact) {
@@ -60,11 +51,7 @@ impl Unit {
 
     /// This unit, or for `Auto` the one that suits the largest of these averages, in nanoseconds.
     pub(crate) fn for_means(self, means: impl Iterator<Item = f64>) -> Self {
-        self.or_for(means.fold(0.0, f64::max))
-    }
-
-    /// This unit, or for `Auto` the one that suits durations up to `largest` nanoseconds.
-    fn or_for(self, largest: f64) -> Self {
+        let largest = means.fold(0.0, f64::max);
         if self != Self::Auto {
             return self;
         }

@@ -2,145 +2,114 @@
 
 use super::Exporter;
 use super::cell::clean;
-use crate::recording::measure::Losses;
 use crate::recording::{HandlerRecording, Meter, Recording};
 
-/// Column names; within one major version none is renamed, and new ones come last. Of exact recordings,
+/// What a row is of.
+struct Row<'a> {
+    /// From 1.
+    run: usize,
+    recording: &'a Recording,
+    handler: &'a HandlerRecording,
+}
+
+/// Columns with their cells; within one major version none is renamed, and new ones come last. Of exact recordings,
 /// `_instructions` stands in place of `_ns`, but for `window_ns`.
-const HEADER: [&str; 36] = [
-    "run",
-    "handler",
-    "module",
-    "module_build_id",
-    "backend",
-    "clock",
-    "kernel",
-    "arch",
-    "started",
-    "window_ns",
-    "interrupted",
-    "count",
-    "calls_per_second",
-    "mean_ns",
-    "sum_ns",
-    "min_ns",
-    "p50_ns",
-    "p75_ns",
-    "p90_ns",
-    "p95_ns",
-    "p99_ns",
-    "p99_9_ns",
-    "max_ns",
-    "unmeasured_calls",
-    "carried_in",
-    "entries",
-    "exits",
-    "in_flight",
-    "lost",
-    "unpaired_exits",
-    "missed",
-    "over_range",
-    "precision_digits",
-    "self_sum_instructions",
-    "doubtful",
-    "backwards",
+type Column = (&'static str, fn(&Row<'_>) -> String);
+const COLUMNS: [Column; 36] = [
+    ("run", |row| row.run.to_string()),
+    ("handler", |row| text(&row.handler.name)),
+    ("module", |row| fact(row.handler.module.as_deref())),
+    ("module_build_id", |row| fact(row.build_id())),
+    ("backend", |row| row.handler.way()),
+    ("clock", |row| row.recording.clock.to_string()),
+    ("kernel", |row| fact(row.recording.host.kernel_release.as_deref())),
+    ("arch", |row| text(&row.recording.host.arch)),
+    ("started", |row| row.recording.started.to_string()),
+    ("window_ns", |row| row.recording.window_ns.to_string()),
+    ("interrupted", |row| row.recording.interrupted.to_string()),
+    ("count", |row| row.handler.count.to_string()),
+    ("calls_per_second", |row| decimals(Some(row.per_second()))),
+    ("mean_ns", |row| decimals(row.handler.mean_ns())),
+    ("sum_ns", |row| row.handler.sum_ns.to_string()),
+    ("min_ns", |row| known(row.handler.min_ns)),
+    ("p50_ns", |row| known(row.handler.quantile_ns(0.50))),
+    ("p75_ns", |row| known(row.handler.quantile_ns(0.75))),
+    ("p90_ns", |row| known(row.handler.quantile_ns(0.90))),
+    ("p95_ns", |row| known(row.handler.quantile_ns(0.95))),
+    ("p99_ns", |row| known(row.handler.quantile_ns(0.99))),
+    ("p99_9_ns", |row| known(row.handler.quantile_ns(0.999))),
+    ("max_ns", |row| known(row.handler.max_ns)),
+    ("unmeasured_calls", |row| row.handler.losses.unmeasured().to_string()),
+    ("carried_in", |row| row.handler.losses.carried_in.to_string()),
+    ("entries", |row| row.handler.losses.entries.to_string()),
+    ("exits", |row| row.handler.losses.exits.to_string()),
+    ("in_flight", |row| row.handler.losses.in_flight.to_string()),
+    ("lost", |row| row.handler.losses.lost.to_string()),
+    ("unpaired_exits", |row| row.handler.losses.unpaired_exits.to_string()),
+    ("missed", |row| row.handler.losses.missed.to_string()),
+    ("over_range", |row| row.handler.losses.over_range.to_string()),
+    ("precision_digits", |row| row.recording.histogram.precision_digits.to_string()),
+    ("self_sum_instructions", |row| known(row.handler.own_instructions)),
+    ("doubtful", |row| row.handler.losses.doubtful.to_string()),
+    ("backwards", |row| row.handler.losses.backwards.to_string()),
 ];
+
+impl Row<'_> {
+    fn build_id(&self) -> Option<&str> {
+        let mut modules = self.recording.modules.iter();
+        let module = modules.find(|of| Some(&of.name) == self.handler.module.as_ref())?;
+        module.build_id.as_deref()
+    }
+
+    fn per_second(&self) -> f64 {
+        self.handler.count as f64 / (self.recording.window_ns as f64 / 1e9)
+    }
+}
+
+/// A spreadsheet takes a cell that begins so for a formula, which may call out; no function or kernel has such a name.
+fn text(text: &str) -> String {
+    match text.starts_with(['=', '+', '-', '@']) {
+        true => format!("'{}", clean(text)),
+        false => clean(text).into_owned(),
+    }
+}
+
+fn fact(fact: Option<&str>) -> String {
+    fact.map_or_else(String::new, text)
+}
+
+fn known(value: Option<u64>) -> String {
+    value.map_or_else(String::new, |value| value.to_string())
+}
+
+fn decimals(value: Option<f64>) -> String {
+    value.map_or_else(String::new, |value| format!("{value:.3}"))
+}
 
 /// One row per handler. Unknown values are empty; a count of zero is `0`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Csv;
 
 impl Exporter for Csv {
-    fn serialize(&self, recording: &Recording) -> Vec<u8> {
-        self.serialize_runs(std::slice::from_ref(recording)).unwrap_or_default()
-    }
-
     fn serialize_runs(&self, runs: &[Recording]) -> Option<Vec<u8>> {
-        let mut writer = csv::Writer::from_writer(Vec::new());
-        let mut write = |row: &mut dyn Iterator<Item = String>| {
-            let result = writer.write_record(row.map(String::into_bytes));
-            // Memory takes every byte, and all rows have one length.
-            debug_assert!(result.is_ok(), "{result:?}");
+        let is_exact = runs.iter().any(|run| run.meter == Meter::Exact);
+        let head = |(name, _): &Column| match name.strip_suffix("_ns") {
+            Some(of_calls) if is_exact && *name != "window_ns" => {
+                format!("{of_calls}_instructions")
+            }
+            _ => (*name).to_owned(),
         };
-        let exact = runs.iter().any(|run| run.meter == Meter::Exact);
-        write(&mut HEADER.iter().map(|head| match head.strip_suffix("_ns") {
-            Some(of_calls) if exact && *head != "window_ns" => format!("{of_calls}_instructions"),
-            _ => (*head).to_owned(),
-        }));
+        let mut rows = vec![COLUMNS.iter().map(head).collect::<Vec<String>>()];
         for (at, recording) in runs.iter().enumerate() {
             for handler in &recording.handlers {
-                write(&mut row(at + 1, recording, handler).into_iter());
+                let row = Row { run: at + 1, recording, handler };
+                rows.push(COLUMNS.iter().map(|(_, cell)| cell(&row)).collect());
             }
         }
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        let result = rows.iter().try_for_each(|row| writer.write_record(row));
+        // Memory takes every byte, and all rows have one length.
+        debug_assert!(result.is_ok(), "{result:?}");
         Some(writer.into_inner().unwrap_or_default())
     }
-}
-
-#[expect(clippy::too_many_lines, reason = "a line a column, in the order of `HEADER`")]
-fn row(run: usize, recording: &Recording, handler: &HandlerRecording) -> [String; 36] {
-    // A spreadsheet takes a cell that begins so for a formula, which may call out; no function or kernel has such a name.
-    let text = |text: &str| match text.starts_with(['=', '+', '-', '@']) {
-        true => format!("'{}", clean(text)),
-        false => clean(text).into_owned(),
-    };
-    let fact = |fact: Option<&str>| fact.map_or_else(String::new, text);
-    let ns = |ns: Option<u64>| ns.map_or_else(String::new, |ns| ns.to_string());
-    let quantile = |quantile: f64| ns(handler.quantile_ns(quantile));
-    let build_id = recording
-        .modules
-        .iter()
-        .find(|module| Some(&module.name) == handler.module.as_ref())
-        .and_then(|module| module.build_id.as_deref());
-    let per_second = handler.count as f64 / (recording.window_ns as f64 / 1e9);
-    let Losses {
-        carried_in,
-        entries,
-        exits,
-        in_flight,
-        lost,
-        unpaired_exits,
-        missed,
-        over_range,
-        doubtful,
-        backwards,
-        ..
-    } = handler.losses;
-    [
-        run.to_string(),
-        text(&handler.name),
-        fact(handler.module.as_deref()),
-        fact(build_id),
-        handler.way(),
-        recording.clock.to_string(),
-        fact(recording.host.kernel_release.as_deref()),
-        text(&recording.host.arch),
-        recording.started.to_string(),
-        recording.window_ns.to_string(),
-        recording.interrupted.to_string(),
-        handler.count.to_string(),
-        format!("{per_second:.3}"),
-        handler.mean_ns().map_or_else(String::new, |mean| format!("{mean:.3}")),
-        handler.sum_ns.to_string(),
-        ns(handler.min_ns),
-        quantile(0.50),
-        quantile(0.75),
-        quantile(0.90),
-        quantile(0.95),
-        quantile(0.99),
-        quantile(0.999),
-        ns(handler.max_ns),
-        handler.losses.unmeasured().to_string(),
-        carried_in.to_string(),
-        entries.to_string(),
-        exits.to_string(),
-        in_flight.to_string(),
-        lost.to_string(),
-        unpaired_exits.to_string(),
-        missed.to_string(),
-        over_range.to_string(),
-        recording.histogram.precision_digits.to_string(),
-        ns(handler.own_instructions),
-        doubtful.to_string(),
-        backwards.to_string(),
-    ]
 }

@@ -4,11 +4,11 @@ use crate::recording::Recording;
 
 /// A format.
 pub trait Exporter {
-    /// The whole of `recording` in this format. Equal recordings give equal bytes.
-    fn serialize(&self, recording: &Recording) -> Vec<u8>;
+    /// Runs in one document, kept apart; `None` if there are several and the format holds one. Equal runs give equal bytes.
+    fn serialize_runs(&self, runs: &[Recording]) -> Option<Vec<u8>>;
 
-    /// Several runs in one document, kept apart; `None` if the format holds only one run.
-    fn serialize_runs(&self, _runs: &[Recording]) -> Option<Vec<u8>> {
-        None
+    /// The whole of `recording` in this format.
+    fn serialize(&self, recording: &Recording) -> Vec<u8> {
+        self.serialize_runs(std::slice::from_ref(recording)).unwrap_or_default()
     }
 }

@@ -1,57 +1,80 @@
-//! The report of a gate as text, Markdown, JUnit XML and annotations.
+//! The view of a gate's report, and the report as JUnit XML and annotations.
 
 use std::fmt::Write as _;
 
-use super::compare::{describe, heading, markdown_cell};
+use super::compare;
+use super::document::{Document, Fact, Note, Row, Table, or_dash};
 use super::junit::{self, Case, Status};
 use super::verdict::{FEWER, GateReport, LeftOut, Reason, quantity};
-use super::{cell::clean, grid};
 use crate::recording::Meter;
 use crate::text::{listed, phrases, plural};
 use crate::verdict::{Outcome, Statistic, Verdict};
 
 type Line = crate::verdict::Line<String>;
 
+/// The view. For a reader who has not made the recordings, all but what matters is folded.
+#[must_use]
+pub fn document(report: &GateReport) -> Document {
+    let is_for_reader = report.left_out.is_some();
+    let note = |(what, words): (&str, String)| Note::new(what, words);
+    let mut facts: Vec<Fact> = report.parts.iter().flat_map(compare::facts).collect();
+    if !report.is_of_equal() {
+        facts.push(Fact::new("rule", rule(report)));
+    }
+    let mut notes = Vec::new();
+    match is_for_reader {
+        true => {
+            facts.extend(report.notes.iter().map(|note| Fact::new("note", note)));
+            notes.extend(points(report).into_iter().map(note));
+        }
+        false => {
+            notes.extend(report.notes.iter().map(|note| Note::new("note", note)));
+            notes.extend(what_differs(report).map(note));
+        }
+    }
+    Document {
+        title: format!("Handler latency gate: {}", report.outcome),
+        outcome: report.outcome.to_string(),
+        lead: report.sentence().lines().map(str::to_owned).collect(),
+        facts,
+        tables: vec![figures(report, is_for_reader)],
+        notes,
+        ..Document::default()
+    }
+}
+
+/// Every figure with its verdict; those that simply passed are folded, or all.
+pub(super) fn figures(report: &GateReport, all_folded: bool) -> Table {
+    let row = |line: &Line| {
+        Row::of(vec![word(line).to_owned(), line.subject(), line.figure(), line.evidence.clone()])
+    };
+    let is_folded = |line: &&Line| all_folded || line.verdict == Verdict::Pass && !line.improved;
+    let (folded, shown): (Vec<&Line>, Vec<&Line>) = report.lines.iter().partition(is_folded);
+    Table {
+        rows: shown.into_iter().map(row).collect(),
+        summary: match all_folded {
+            true => "all figures".to_owned(),
+            false => format!("{} passed", folded.len()),
+        },
+        folded: folded.into_iter().map(row).collect(),
+        ..Table::words(["verdict", "handler", "figure", "evidence"], [])
+    }
+}
+
 /// The report as a table for people; `width` is the terminal's, in columns.
 #[must_use]
 pub fn text(report: &GateReport, width: Option<u16>) -> String {
-    if report.left_out.is_some() {
-        let shown = |(what, words): (&str, String)| format!("{what}: {}\n", clean(&words));
-        let points: String = points(report).into_iter().map(shown).collect();
-        let headline: Vec<_> =
-            headline_lines(report).iter().map(|line| clean(line).into_owned()).collect();
-        return format!("{}\n{points}", conclusion(report.outcome, &headline.join("\n")));
-    }
-    let mut text = heading(&report.parts);
-    let _ = writeln!(text, "{:<10} {}", "rule", rule(report));
-    if !report.lines.is_empty() {
-        text.push('\n');
-        let rows = report.lines.iter().map(|line| {
-            vec![
-                clean(word(line)).into_owned(),
-                clean(&line.subject()).into_owned(),
-                clean(&line.figure()).into_owned(),
-                clean(&line.evidence).into_owned(),
-            ]
-        });
-        text.push_str(&grid::words(
-            &["verdict", "handler", "figure", "evidence"],
-            rows.collect(),
-            width,
-        ));
-    }
-    text.push('\n');
-    for note in &report.notes {
-        let _ = writeln!(text, "note: {}", clean(note));
-    }
-    for (what, words) in what_differs(report) {
-        let _ = writeln!(text, "{what}: {}", clean(&words));
-    }
+    let mut document = document(report);
+    let sentence = std::mem::take(&mut document.lead).join("\n");
     // A refusal has several lines.
-    let sentence = report.sentence();
-    let summary: Vec<_> = sentence.lines().map(clean).collect();
-    let _ = writeln!(text, "{}", conclusion(report.outcome, &summary.join("\n")));
-    text
+    let conclusion = conclusion(report.outcome, &sentence);
+    let mut conclusion: Vec<Note> = conclusion.lines().map(|line| Note::new("", line)).collect();
+    if report.left_out.is_none() {
+        document.notes.append(&mut conclusion);
+        return document.text(width);
+    }
+    conclusion.append(&mut document.notes);
+    Document { notes: conclusion, ..Document::default() }.text(width)
 }
 
 /// The outcome and its sentence, which may begin with the outcome.
@@ -59,10 +82,6 @@ pub fn text(report: &GateReport, width: Option<u16>) -> String {
 pub fn conclusion(outcome: Outcome, sentence: &str) -> String {
     let lead = format!("{outcome}: ");
     format!("gate: {lead}{}", sentence.strip_prefix(&lead).unwrap_or(sentence))
-}
-
-pub(super) fn headline_lines(report: &GateReport) -> Vec<String> {
-    report.headline().lines().map(str::to_owned).collect()
 }
 
 /// What became slower or faster and why, each cause once; a handler without one by its own functions and lines.
@@ -141,145 +160,58 @@ pub(super) fn points(report: &GateReport) -> Vec<(&'static str, String)> {
     if let (Some(words), false) = (&report.changed, report.is_of_equal()) {
         points.push(("changed", words.clone()));
     }
-    if let Some(LeftOut { unreached, not_judged }) = &report.left_out {
-        if !unreached.is_empty() {
-            let count = unreached.len();
-            let names = listed(unreached);
-            let what = match &report.registered {
-                Some(_) => format!("hook{}", plural(count)),
-                // What is registered is not known.
-                None => format!("function{} whose address is stored", plural(count)),
-            };
-            points.push(("no load reached", format!("{count} {what}: {names}")));
-        }
-        if !not_judged.is_empty() {
-            points.push(("not judged for too few calls", not_judged.join("; ")));
-        }
-    }
+    points.extend(left_out(report));
     points
 }
 
-/// The Markdown for a reader who has not made the recordings: what matters first, all else folded.
-fn markdown_for_reader(report: &GateReport) -> String {
-    let mut text = format!("### Handler latency gate: {}\n\n", report.outcome);
-    for line in headline_lines(report) {
-        let _ = writeln!(text, "{}  ", markdown_cell(&line));
+/// What was not judged.
+fn left_out(report: &GateReport) -> Vec<(&'static str, String)> {
+    let mut points = Vec::new();
+    let Some(LeftOut { unreached, not_judged }) = &report.left_out else { return points };
+    if !unreached.is_empty() {
+        let count = unreached.len();
+        let what = match &report.registered {
+            Some(_) => format!("hook{}", plural(count)),
+            // What is registered is not known.
+            None => format!("function{} whose address is stored", plural(count)),
+        };
+        points.push(("no load reached", format!("{count} {what}: {}", listed(unreached))));
     }
-    text.push('\n');
-    for (what, words) in points(report) {
-        let _ = writeln!(text, "- **{what}**: {}", markdown_cell(&words));
+    if !not_judged.is_empty() {
+        points.push(("not judged for too few calls", not_judged.join("; ")));
     }
-    if report.is_of_equal() {
-        return text;
-    }
-    text.push_str("\n<details><summary>all figures</summary>\n\n");
-    for part in &report.parts {
-        let _ = writeln!(text, "- {}", markdown_cell(&describe(part)));
-    }
-    let _ = writeln!(text, "- {}", markdown_cell(&rule(report)));
-    for note in &report.notes {
-        let _ = writeln!(text, "- {}", markdown_cell(note));
-    }
-    let lines: Vec<&Line> = report.lines.iter().collect();
-    text + &format!("\n{}\n</details>\n", markdown_table(&lines))
-}
-
-/// The report as Markdown: a comment on a change, or the summary of a job.
-#[must_use]
-pub fn markdown(report: &GateReport) -> String {
-    if report.left_out.is_some() {
-        return markdown_for_reader(report);
-    }
-    let mut text = format!("### Handler latency gate: {}\n\n", report.outcome);
-    for line in report.sentence().lines() {
-        let _ = writeln!(text, "{}  ", markdown_cell(line));
-    }
-    text.push('\n');
-    for part in &report.parts {
-        let _ = writeln!(text, "- {}", markdown_cell(&describe(part)));
-    }
-    let _ = writeln!(text, "- {}", markdown_cell(&rule(report)));
-    for note in &report.notes {
-        let _ = writeln!(text, "- {}", markdown_cell(note));
-    }
-    for (what, words) in what_differs(report) {
-        let _ = writeln!(text, "- **{what}**: {}", markdown_cell(&words));
-    }
-    let (passed, listed): (Vec<&Line>, Vec<&Line>) =
-        report.lines.iter().partition(|line| line.verdict == Verdict::Pass && !line.improved);
-    if !listed.is_empty() {
-        text.push('\n');
-        text.push_str(&markdown_table(&listed));
-    }
-    if !passed.is_empty() {
-        let _ = write!(
-            text,
-            "\n<details><summary>{} passed</summary>\n\n{}\n</details>\n",
-            passed.len(),
-            markdown_table(&passed)
-        );
-    }
-    text
-}
-
-fn markdown_table(lines: &[&Line]) -> String {
-    let mut text = "| verdict | handler | figure | evidence |\n|---|---|---|---|\n".to_owned();
-    for line in lines {
-        let _ = writeln!(
-            text,
-            "| {} | {} | {} | {} |",
-            word(line),
-            markdown_cell(&line.subject()),
-            markdown_cell(&line.figure()),
-            markdown_cell(&line.evidence)
-        );
-    }
-    text
+    points
 }
 
 /// The report as JUnit XML: one suite per handler, one case per figure.
 #[must_use]
 pub fn junit(report: &GateReport) -> Vec<u8> {
-    let mut cases: Vec<Case> = report
-        .lines
-        .iter()
-        .map(|line| Case {
-            suite: line.subject(),
-            name: line.figure(),
-            status: match line.verdict {
-                Verdict::Pass => Status::Passed,
-                Verdict::Fail => Status::Failed,
-                Verdict::Inconclusive | Verdict::Insufficient | Verdict::Vanished => Status::Error,
-                Verdict::New => Status::Skipped,
-            },
-            message: with_reason(report, line),
-            system_out: runs_behind(line),
-        })
-        .collect();
-    let of_release = beside_release(report).into_iter().map(|(what, words)| Case {
-        suite: "release".to_owned(),
-        name: what.to_owned(),
-        status: if what.starts_with("undecided") { Status::Error } else { Status::Failed },
-        message: words,
-        system_out: String::new(),
-    });
-    cases.extend(of_release);
-    let left_out = points(report).into_iter().filter(|(what, _)| what.starts_with("no"));
-    cases.extend(left_out.map(|(what, words)| Case {
-        suite: "gate".to_owned(),
-        name: what.to_owned(),
-        status: Status::Skipped,
-        message: words,
-        system_out: String::new(),
+    let case = |line: &Line| Case {
+        suite: line.subject(),
+        name: line.figure(),
+        status: match line.verdict {
+            Verdict::Pass => Status::Passed,
+            Verdict::Fail => Status::Failed,
+            Verdict::Inconclusive | Verdict::Insufficient | Verdict::Vanished => Status::Error,
+            Verdict::New => Status::Skipped,
+        },
+        message: with_reason(report, line),
+        system_out: runs_behind(line),
+    };
+    let mut cases: Vec<Case> = report.lines.iter().map(case).collect();
+    cases.extend(beside_release(report).into_iter().map(|(what, words)| {
+        let is_undecided = what.starts_with("undecided");
+        let status = if is_undecided { Status::Error } else { Status::Failed };
+        Case::new("release", what, status, words)
     }));
-    if matches!(report.outcome, Outcome::NotComparable | Outcome::TooFewRuns) || cases.is_empty() {
-        cases.push(Case {
-            suite: "gate".to_owned(),
-            name: report.outcome.to_string(),
-            status: if report.is_of_equal() { Status::Passed } else { Status::Error },
-            message: report.summary.clone(),
-            system_out: if report.is_of_equal() { report.summary.clone() } else { String::new() },
-        });
+    let left_out = left_out(report).into_iter();
+    cases.extend(left_out.map(|(what, words)| Case::new("gate", what, Status::Skipped, words)));
+    if report.is_of_equal() {
+        let case = Case::new("gate", "pass", Status::Passed, "");
+        cases.push(Case { system_out: report.summary.clone(), ..case });
+    } else if is_refused(report) || cases.is_empty() {
+        let outcome = report.outcome.to_string();
+        cases.push(Case::new("gate", outcome, Status::Error, &report.summary));
     }
     junit::document("profiler gate", &cases)
 }
@@ -293,7 +225,7 @@ pub fn annotations(report: &GateReport) -> String {
         let _ =
             writeln!(text, "::{level} title={}::{}", escape_property(title), escape_data(message));
     };
-    if matches!(report.outcome, Outcome::NotComparable | Outcome::TooFewRuns) {
+    if is_refused(report) {
         add("error", &format!("latency gate: {}", report.outcome), &report.summary);
     }
     for cause in &report.causes {
@@ -318,10 +250,15 @@ pub fn annotations(report: &GateReport) -> String {
         let title = format!("{}: {} {}", word(line), line.subject(), line.figure());
         add(level, &title, &with_reason(report, line));
     }
-    for (what, words) in points(report).iter().filter(|(what, _)| what.starts_with("no")) {
+    for (what, words) in left_out(report) {
         add("notice", "latency gate", &format!("{what}: {words}"));
     }
     text
+}
+
+/// Whether nothing was judged.
+fn is_refused(report: &GateReport) -> bool {
+    matches!(report.outcome, Outcome::NotComparable | Outcome::TooFewRuns)
 }
 
 /// The evidence, with what changed if the line failed.
@@ -368,7 +305,7 @@ pub(super) fn rule(report: &GateReport) -> String {
 fn runs_behind(line: &Line) -> String {
     let Some(change) = &line.change else { return String::new() };
     let list = |runs: &[Option<f64>]| {
-        let shown = |run: &Option<f64>| run.map_or("-".to_owned(), |value| quantity(value, change));
+        let shown = |run: &Option<f64>| or_dash(run.map(|value| quantity(value, change)));
         runs.iter().map(shown).collect::<Vec<_>>().join(", ")
     };
     if line.statistic.is_none() {

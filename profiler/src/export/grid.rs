@@ -45,7 +45,8 @@ pub(crate) fn figures(
         column.set_padding((0, 1));
     }
     fit(&mut grid, width);
-    grid.to_string()
+    let lines: Vec<String> = grid.lines().map(|line| line.trim_end().to_owned()).collect();
+    lines.join("\n")
 }
 
 /// A table of text; the last column takes the rest of the terminal's width.

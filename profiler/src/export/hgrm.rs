@@ -18,7 +18,8 @@ pub struct Hgrm {
 }
 
 impl Exporter for Hgrm {
-    fn serialize(&self, recording: &Recording) -> Vec<u8> {
+    fn serialize_runs(&self, runs: &[Recording]) -> Option<Vec<u8>> {
+        let [recording] = runs else { return None };
         let unit = match (recording.meter, self.unit) {
             (Meter::Exact, _) => Unit::Instructions,
             (Meter::Probes, Unit::Auto) => Unit::Us,
@@ -32,7 +33,7 @@ impl Exporter for Hgrm {
             // Writing to a String cannot fail.
             let _ = section(&mut text, recording, handler, unit);
         }
-        text.into_bytes()
+        Some(text.into_bytes())
     }
 }
 

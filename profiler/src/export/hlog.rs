@@ -17,10 +17,6 @@ const MAX_VALUE_DIVISOR: f64 = 1e3;
 pub struct Hlog;
 
 impl Exporter for Hlog {
-    fn serialize(&self, recording: &Recording) -> Vec<u8> {
-        self.serialize_runs(std::slice::from_ref(recording)).unwrap_or_default()
-    }
-
     fn serialize_runs(&self, runs: &[Recording]) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
         let result = write(runs, &mut bytes);

@@ -9,7 +9,8 @@ pub(crate) use crate::recording::json::indented;
 pub struct Json;
 
 impl Exporter for Json {
-    fn serialize(&self, recording: &Recording) -> Vec<u8> {
-        recording.to_json()
+    fn serialize_runs(&self, runs: &[Recording]) -> Option<Vec<u8>> {
+        let [recording] = runs else { return None };
+        Some(recording.to_json())
     }
 }

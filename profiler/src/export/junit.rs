@@ -30,6 +30,19 @@ pub struct Case {
     pub system_out: String,
 }
 
+impl Case {
+    /// One without evidence.
+    pub fn new(
+        suite: impl Into<String>,
+        name: impl Into<String>,
+        status: Status,
+        message: impl Into<String>,
+    ) -> Self {
+        let (suite, name, message) = (suite.into(), name.into(), message.into());
+        Self { suite, name, status, message, system_out: String::new() }
+    }
+}
+
 /// The document `name` of `cases`, whose suites are in the order of their first case. Characters that
 /// XML 1.0 forbids are left out. Equal cases give equal bytes.
 #[must_use]
@@ -86,13 +99,7 @@ mod tests {
     use super::*;
 
     fn case(suite: &str, name: &str, status: Status, message: &str) -> Case {
-        Case {
-            suite: suite.to_owned(),
-            name: name.to_owned(),
-            status,
-            message: message.to_owned(),
-            system_out: String::new(),
-        }
+        Case::new(suite, name, status, message)
     }
 
     fn xml(cases: &[Case]) -> String {

@@ -1,60 +1,58 @@
 //! Functions of a module or of the kernel image as a table.
 
-use super::cell::clean;
-use super::grid::words as grid;
+use super::document::{Document, Note, Table, or_dash};
 use crate::kernel::hooks::{Hook, Hooks, ProbeState};
 use crate::kernel::target::Function;
 use crate::text::plural;
 
-/// The functions as a table.
+/// The functions.
 #[must_use]
-pub fn table(functions: &[Function], width: Option<u16>) -> String {
-    let rows = functions.iter().map(row).collect();
-    let mut text =
-        grid(&["function", "address", "bytes", "traceable", "BTF", "prototype"], rows, width);
+pub fn functions(functions: &[Function]) -> Document {
+    let head = ["function", "address", "bytes", "traceable", "BTF", "prototype"];
     let count = functions.len();
     let described = functions.iter().filter(|function| function.btf).count();
-    text.push_str(&format!(
-        "\n{count} function{}, {described} of them described by BTF\n",
-        plural(count)
-    ));
+    let mut notes =
+        vec![format!("{count} function{}, {described} of them described by BTF", plural(count))];
     if functions.iter().any(|function| function.address.is_none()) {
-        text.push_str("the kernel hides addresses from this process: run as root to see them\n");
-    }
-    if functions.iter().any(|function| function.traceable.is_none()) {
-        text.push_str(
-            "tracefs cannot be read, so what can be traced is unknown: run as root, and mount it \
-             with `mount -t tracefs nodev /sys/kernel/tracing`\n",
+        notes.push(
+            "the kernel hides addresses from this process: run as root to see them".to_owned(),
         );
     }
-    text
+    if functions.iter().any(|function| function.traceable.is_none()) {
+        notes.push(
+            "tracefs cannot be read, so what can be traced is unknown: run as root, and mount it with `mount -t \
+             tracefs nodev /sys/kernel/tracing`"
+                .to_owned(),
+        );
+    }
+    Document {
+        tables: vec![Table::words(head, functions.iter().map(row))],
+        notes: notes.into_iter().map(|words| Note::new("", words)).collect(),
+        ..Document::default()
+    }
 }
 
-/// Hooks as a table.
+/// Hooks.
 #[must_use]
-pub fn hooks_table(hooks: &Hooks, width: Option<u16>) -> String {
+pub fn hooks(hooks: &Hooks) -> Document {
     let row = |hook: &Hook| {
-        let most = hook.maxactive.map_or("-".to_owned(), |most| most.to_string());
         vec![
             hook.kind.name().to_owned(),
-            clean(&hook.place).into_owned(),
-            clean(&hook.handlers.join(", ")).into_owned(),
+            hook.place.clone(),
+            hook.handlers.join(", "),
             hook.state.map_or("-", ProbeState::name).to_owned(),
-            most,
+            or_dash(hook.maxactive.map(|most| most.to_string())),
         ]
     };
-    let rows = hooks.list.iter().map(row).collect();
-    let mut text = grid(&["hook", "on", "calls", "by", "maxactive"], rows, width);
+    let head = ["hook", "on", "calls", "by", "maxactive"];
     let count = hooks.list.len();
-    text.push_str(&format!("\n{count} hook{}\n", plural(count)));
-    for why in &hooks.unknown {
-        text.push_str(&format!("not known: {}\n", clean(why)));
-    }
-    text
+    let mut notes = vec![Note::new("", format!("{count} hook{}", plural(count)))];
+    notes.extend(hooks.unknown.iter().map(|why| Note::new("not known", why)));
+    let tables = vec![Table::words(head, hooks.list.iter().map(row))];
+    Document { tables, notes, ..Document::default() }
 }
 
 fn row(function: &Function) -> Vec<String> {
-    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     let yes_no = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
     let what = match (&function.prototype, &function.variant) {
         (Some(prototype), _) => Some(match &function.taken_for {
@@ -107,6 +105,6 @@ mod tests {
             },
             Function { address: None, traceable: Some(false), ..function("dark_handler") },
         ];
-        insta::assert_snapshot!(table(&functions, None));
+        insta::assert_snapshot!(super::functions(&functions).text(None));
     }
 }

@@ -1,13 +1,14 @@
-//! Load profiles as text: a list, and one in full.
+//! Views of load profiles: a list, and one in full.
 
-use super::grid::words as grid;
+use super::document::{Document, Fact, Note, Table, or_dash};
 use crate::load_profile::{Hook, Listed, LoadProfile, Origin, Work};
+use crate::text::plural;
 
 /// The list; `width` is the terminal's, in columns.
 #[must_use]
 pub fn table(listed: &[Listed], width: Option<u16>) -> String {
-    let rows = listed.iter().map(row).collect();
-    grid(&["profile", "handlers", "built-in", "LTP tests", "from"], rows, width)
+    let head = ["profile", "handlers", "built-in", "LTP tests", "from"];
+    Table::words(head, listed.iter().map(row)).text(width)
 }
 
 fn row(listed: &Listed) -> Vec<String> {
@@ -25,48 +26,50 @@ fn row(listed: &Listed) -> Vec<String> {
             hook.ltp.as_ref().map(|ltp| ltp.tests.clone()),
         ),
     };
-    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     vec![listed.name.clone(), handlers, or_dash(builtin), or_dash(ltp), from]
 }
 
 /// A load profile in full.
 #[must_use]
 pub fn in_full(profile: &LoadProfile) -> String {
-    let mut text =
-        format!("{}: {}\n  from       {}\n", profile.name, profile.title, profile.origin);
-    let mut line = |name: &str, value: &str| text.push_str(&format!("  {name:<10} {value}\n"));
+    let mut facts = vec![Fact::new("from", profile.origin.to_string())];
     if !profile.modules.is_empty() {
-        line("module", &profile.modules.join(", or "));
+        facts.push(Fact::new("module", profile.modules.join(", or ")));
     }
     match &profile.work {
-        Work::Parts(parts) => line("in turn", &parts.join(", ")),
-        Work::Hook(hook) => of_hook(hook, &mut line),
+        Work::Parts(parts) => facts.push(Fact::new("in turn", parts.join(", "))),
+        Work::Hook(hook) => facts.extend(of_hook(hook)),
     }
-    for note in profile.notes.lines() {
-        text.push_str(&format!("  {note}\n"));
+    Document {
+        lead: vec![format!("{}: {}", profile.name, profile.title)],
+        facts,
+        notes: profile.notes.lines().map(|line| Note::new("", line)).collect(),
+        ..Document::default()
     }
-    text
+    .text(None)
 }
 
-fn of_hook(hook: &Hook, line: &mut impl FnMut(&str, &str)) {
-    for wanted in &hook.handlers {
-        line("handler", &format!("{}, {} hits or more", wanted.name, wanted.least_hits));
-    }
+fn of_hook(hook: &Hook) -> Vec<Fact> {
+    let handlers = hook.handlers.iter();
+    let mut facts: Vec<Fact> = handlers
+        .map(|of| Fact::new("handler", format!("{}, {} hits or more", of.name, of.least_hits)))
+        .collect();
     if let Some(parameter) = &hook.parameter {
-        line("needs", &format!("the module's parameter {parameter}=1"));
+        facts.push(Fact::new("needs", format!("the module's parameter {parameter}=1")));
     }
     if let Some(ltp) = &hook.ltp {
-        line("LTP", &format!("runtest/{}: {}", ltp.suite, ltp.tests));
+        facts.push(Fact::new("LTP", format!("runtest/{}: {}", ltp.suite, ltp.tests)));
     }
     if let Some(builtin) = &hook.builtin {
         let rate = builtin.rate.map_or("as fast as possible".to_owned(), |rate| rate.to_string());
-        let workers = if builtin.workers == 1 { "worker" } else { "workers" };
-        line(
-            "built-in",
-            &format!(
-                "{}, {} operations, {} {workers}, {rate}",
-                builtin.kind, builtin.operations, builtin.workers
-            ),
+        let words = format!(
+            "{}, {} operations, {} worker{}, {rate}",
+            builtin.kind,
+            builtin.operations,
+            builtin.workers,
+            plural(builtin.workers)
         );
+        facts.push(Fact::new("built-in", words));
     }
+    facts
 }

@@ -1,11 +1,10 @@
 //! Markdown for GitHub and GitLab.
 
-use super::cell::{Unit, clean};
-use super::table::{HEADER, cells, heading};
-use super::{Exporter, own, unseen};
+use super::document::{Document, Layout, Row, Table};
+use super::{Exporter, Unit, cell::clean, series};
 use crate::recording::Recording;
 
-/// The table, its warnings, and a folded section on how it was measured.
+/// Tables, remarks, and a folded section on how it was measured.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Markdown {
     /// Unit of the durations.
@@ -13,86 +12,83 @@ pub struct Markdown {
 }
 
 impl Exporter for Markdown {
-    fn serialize(&self, recording: &Recording) -> Vec<u8> {
-        let unit = self.unit.resolve(recording);
-        let mut text = String::new();
-        let columns = HEADER.map(|name| match name {
-            "average" | "TP90" | "TP95" | "TP99" | "max" => format!("{name}, {unit}"),
-            _ => name.to_owned(),
-        });
-        header(&mut text, &columns);
-        for handler in recording.shown() {
-            let [name, figures @ ..] = cells(recording, handler, unit);
-            let figures = figures.iter().map(|cell| escape(cell));
-            line(&mut text, std::iter::once(code(&name)).chain(figures));
-        }
-        text.push('\n');
-        let own: Vec<_> = own::rows(recording, unit).collect();
-        if !own.is_empty() {
-            let names = own::header(recording).iter().map(|name| match *name {
-                "handler" | "repeated" => (*name).to_owned(),
-                _ => format!("{name}, {unit}"),
-            });
-            header(&mut text, &names.collect::<Vec<_>>());
-            for row in &own {
-                let [name, figures @ ..] = row.as_slice() else { continue };
-                let figures = figures.iter().map(|cell| escape(cell));
-                line(&mut text, std::iter::once(code(name)).chain(figures));
-            }
-            text.push('\n');
-        }
-        let unseen = unseen::lines(recording);
-        for line in &unseen {
-            text.push_str(&format!("- {}\n", escape(&clean(line))));
-        }
-        for warning in &recording.warnings {
-            text.push_str(&format!("- **warning:** {}\n", escape(&clean(&warning.text))));
-        }
-        if !recording.warnings.is_empty() || !unseen.is_empty() {
-            text.push('\n');
-        }
-        text.push_str("<details><summary>How it was measured</summary>\n\n");
-        for (label, value) in heading(recording, unit) {
-            text.push_str(&format!("- {label}: {}\n", escape(&clean(&value))));
-        }
-        text.push_str("\n</details>\n");
-        text.into_bytes()
-    }
-
     fn serialize_runs(&self, runs: &[Recording]) -> Option<Vec<u8>> {
-        let mut bytes = Vec::new();
-        for (at, run) in runs.iter().enumerate() {
-            let gap = if at == 0 { "" } else { "\n" };
-            bytes.extend(format!("{gap}### Run {} of {}\n\n", at + 1, runs.len()).into_bytes());
-            bytes.extend(self.serialize(run));
-        }
-        Some(bytes)
+        Some(series::document(runs, self.unit, true).markdown().into_bytes())
     }
 }
 
-/// Header of a table whose first column is text.
-fn header(text: &mut String, names: &[String]) {
-    line(text, names.iter().cloned());
-    let rules = (0..names.len()).map(|at| if at == 0 { ":--" } else { "--:" }.to_owned());
-    line(text, rules);
-}
-
-fn line(text: &mut String, cells: impl Iterator<Item = String>) {
-    text.push('|');
-    for cell in cells {
-        text.push_str(&format!(" {cell} |"));
+impl Document {
+    /// As Markdown: what matters first, and what is long folded.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        let (folded, sections): (Vec<_>, Vec<_>) =
+            self.sections.iter().partition(|section| section.lead.is_empty());
+        let mut blocks = vec![self.head()];
+        blocks.extend(self.tables.iter().map(|table| table_of(table, &table.rows)));
+        blocks.extend(sections.into_iter().map(Self::markdown));
+        let note = |(what, words): (&str, &str)| match what {
+            "" => format!("  {}\n", plain(words)),
+            _ => format!("- **{what}**: {}\n", plain(words)),
+        };
+        blocks.push(self.notes.iter().map(|it| note((&it.what, &it.words))).collect());
+        let tables = self.tables.iter();
+        blocks.extend(tables.map(|table| fold(&table.summary, &table_of(table, &table.folded))));
+        let section = |of: &Document| {
+            fold(&of.title, &of.tables.iter().map(|it| table_of(it, &it.rows)).collect::<String>())
+        };
+        blocks.extend(folded.into_iter().map(section));
+        let facts = self.facts.iter();
+        let facts = facts.map(|it| format!("- {}: {}\n", it.label, plain(&it.values.join(", "))));
+        blocks.push(fold("How it was measured", &facts.collect::<String>()));
+        blocks.retain(|block| !block.is_empty());
+        blocks.join("\n")
     }
-    text.push('\n');
+
+    fn head(&self) -> String {
+        let title = if self.title.is_empty() {
+            String::new()
+        } else {
+            format!("### {}\n", plain(&self.title))
+        };
+        let lead: String = self.lead.iter().map(|line| format!("{}  \n", plain(line))).collect();
+        if lead.is_empty() { title } else { format!("{title}\n{lead}") }
+    }
 }
 
-/// A name as code if it looks like a function's; a file may contain anything.
-fn code(name: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_.$[] -".contains(c);
-    if name.chars().all(plain) { format!("`{name}`") } else { escape(name) }
+/// A folded block; nothing if it is empty.
+fn fold(summary: &str, block: &str) -> String {
+    if block.is_empty() {
+        return String::new();
+    }
+    format!("<details><summary>{}</summary>\n\n{block}\n</details>\n", plain(summary))
+}
+
+/// These rows of a table; nothing without a row.
+fn table_of(table: &Table, rows: &[Row]) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let rule = match table.layout {
+        Layout::Words => "---|",
+        Layout::Figures | Layout::Tree => "--:|",
+    };
+    let rules = format!("|:--|{}\n", rule.repeat(table.head.len().saturating_sub(1)));
+    let rows = rows.iter().map(|row| line(&"&emsp;".repeat(row.depth), &row.cells));
+    line("", &table.head) + &rules + &rows.collect::<String>()
+}
+
+fn line(indent: &str, cells: &[String]) -> String {
+    let cells: Vec<String> = cells.iter().map(|cell| plain(cell)).collect();
+    format!("| {indent}{} |\n", cells.join(" | "))
+}
+
+/// Text in which nothing steers a terminal or is markup.
+fn plain(text: &str) -> String {
+    escape(&clean(text))
 }
 
 /// Escapes markup, tags and column borders. An underscore within a word is not markup.
-pub(super) fn escape(text: &str) -> String {
+fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     let mut before = ' ';
     let mut rest = text.chars().peekable();
@@ -123,7 +119,5 @@ mod tests {
             escape("a_b *c* |d| <e> &f; `g` _h_"),
             "a_b \\*c\\* \\|d\\| &lt;e> &amp;f; \\`g\\` \\_h\\_"
         );
-        assert_eq!(code("bind_handler [m]"), "`bind_handler [m]`");
-        assert_eq!(code("a`|b"), "a\\`\\|b");
     }
 }

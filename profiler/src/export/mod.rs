@@ -1,4 +1,5 @@
-//! Recordings in all formats, as bytes: exporters do no I/O.
+//! What is shown of recordings and reports, in all formats: views make a `Document`, which is printed or written as Markdown or a
+//! page; exporters write what programs read. None does I/O.
 
 pub mod bmf;
 mod books;
@@ -6,9 +7,10 @@ pub(crate) mod cell;
 pub mod compare;
 pub mod csv;
 mod curve;
+pub mod document;
 pub mod explain;
 mod exporter;
-mod figures;
+mod facts;
 pub mod gate;
 pub(crate) mod grid;
 pub mod hgrm;
@@ -21,11 +23,11 @@ pub mod load_profiles;
 mod loads;
 pub mod markdown;
 pub mod openmetrics;
-mod own;
 pub mod plot;
-pub mod repeats;
+mod recording;
+mod repeats;
 pub mod series;
-pub mod table;
+mod side;
 mod unseen;
 pub mod verdict;
 
@@ -42,7 +44,7 @@ pub use html::Html;
 pub use json::Json;
 pub use markdown::Markdown;
 pub use openmetrics::Metrics;
-pub use table::Table;
+pub use series::Table;
 
 /// Formats.
 #[derive(

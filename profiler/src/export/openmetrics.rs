@@ -27,21 +27,22 @@ pub enum Metrics {
 }
 
 impl Exporter for Metrics {
-    fn serialize(&self, recording: &Recording) -> Vec<u8> {
-        self.serialize_runs(std::slice::from_ref(recording)).unwrap_or_default()
-    }
-
     fn serialize_runs(&self, runs: &[Recording]) -> Option<Vec<u8>> {
         let several = runs.len() > 1;
-        let runs = runs.iter().enumerate();
-        let runs: Vec<Run> =
-            runs.map(|(at, run)| Run::of(run, several.then_some(at + 1))).collect();
+        let numbered = runs.iter().enumerate();
+        let runs: Vec<Run<'_>> =
+            numbered.map(|(at, run)| Run::of(run, several.then_some(at + 1))).collect();
+        let handlers: Vec<Handler<'_>> = runs.iter().flat_map(Handler::all).collect();
         let mut text = Text { format: *self, text: String::new() };
         text.runs(&runs);
         for names in [&DURATIONS, &INSTRUCTIONS] {
-            text.figures(&runs, names);
+            let is_of = |of: &&Handler<'_>| of.run.recording.meter == names.meter;
+            let of_meter: Vec<&Handler<'_>> = handlers.iter().filter(is_of).collect();
+            if !of_meter.is_empty() {
+                text.figures(&of_meter, names);
+            }
         }
-        text.losses(&runs);
+        text.losses(&handlers);
         if matches!(self, Self::OpenMetrics) {
             text.text.push_str("# EOF\n");
         }
@@ -51,104 +52,59 @@ impl Exporter for Metrics {
 
 type Labels = Vec<(&'static str, String)>;
 
-#[derive(Debug)]
-struct Run {
+struct Run<'a> {
+    recording: &'a Recording,
     labels: Labels,
-    info: Labels,
     started_s: f64,
-    window_s: f64,
     ended_s: f64,
-    handlers: Vec<HandlerFigures>,
 }
 
-/// Figures in seconds, or in instructions.
-#[derive(Debug)]
-struct HandlerFigures {
+/// A handler in a run.
+struct Handler<'a> {
+    run: &'a Run<'a>,
+    of: &'a HandlerRecording,
     labels: Labels,
-    meter: Meter,
-    count: u64,
-    sum: f64,
-    min: Option<f64>,
-    max: Option<f64>,
-    quantiles: Vec<(&'static str, f64)>,
-    /// Upper bound, and number of calls above the previous bound.
-    buckets: Vec<(f64, u64)>,
-    in_flight: u64,
-    unmeasured: u64,
-    /// Losses by kind.
-    losses: Vec<(&'static str, u64)>,
 }
 
-impl Run {
-    fn of(recording: &Recording, number: Option<usize>) -> Self {
-        let text = |text: &str| clean(text).into_owned();
+impl<'a> Run<'a> {
+    fn of(recording: &'a Recording, number: Option<usize>) -> Self {
         // A query must be able to separate virtual time from the wall clock.
         let mut labels: Labels = vec![("clock", recording.clock.to_string())];
         labels.extend(number.map(|number| ("run", number.to_string())));
-        let mut info = labels.clone();
-        info.push(("version", text(&recording.tool.version)));
-        info.push(("arch", text(&recording.host.arch)));
-        let mut fact = |name, fact: &Option<String>| {
-            info.extend(fact.as_deref().map(|fact| (name, text(fact))));
-        };
-        fact("kernel", &recording.host.kernel_release);
-        fact("cpu_model", &recording.host.cpu_model);
-        if let [module] = recording.modules.as_slice() {
-            fact("module", &Some(module.name.clone()));
-            fact("module_build_id", &module.build_id);
-        }
-        let handler = |handler| HandlerFigures::of(handler, recording, &labels);
         let started_s = recording.started.as_millisecond() as f64 / 1e3;
-        let window_s = seconds(recording.window_ns);
-        Self {
-            started_s,
-            window_s,
-            ended_s: ((started_s + window_s) * 1e3).round() / 1e3,
-            handlers: recording.handlers.iter().map(handler).collect(),
-            info,
-            labels,
-        }
+        let ended_s = ((started_s + seconds(recording.window_ns)) * 1e3).round() / 1e3;
+        Self { recording, labels, started_s, ended_s }
+    }
+
+    fn info(&self) -> Labels {
+        let Recording { tool, host, modules, .. } = self.recording;
+        let module = if let [module] = modules.as_slice() { Some(module) } else { None };
+        let facts = [
+            ("version", Some(tool.version.as_str())),
+            ("arch", Some(host.arch.as_str())),
+            ("kernel", host.kernel_release.as_deref()),
+            ("cpu_model", host.cpu_model.as_deref()),
+            ("module", module.map(|module| module.name.as_str())),
+            ("module_build_id", module.and_then(|module| module.build_id.as_deref())),
+        ];
+        let known =
+            facts.into_iter().filter_map(|(name, fact)| Some((name, clean(fact?).into_owned())));
+        self.labels.iter().cloned().chain(known).collect()
     }
 }
 
-impl HandlerFigures {
-    fn of(handler: &HandlerRecording, recording: &Recording, run: &Labels) -> Self {
-        let figure = match recording.meter {
-            Meter::Probes => seconds,
-            Meter::Exact => |instructions| instructions as f64,
-        };
-        let text = |text: &str| clean(text).into_owned();
-        let mut labels = vec![
-            ("handler", text(&handler.name)),
-            ("module", handler.module.as_deref().map_or_else(String::new, text)),
-            ("backend", handler.way()),
-        ];
-        labels.extend(run.iter().cloned());
-        let losses = &handler.losses;
-        let quantile = |&(label, quantile): &(&'static str, f64)| {
-            handler.quantile_ns(quantile).map(|ns| (label, figure(ns)))
-        };
-        Self {
-            labels,
-            count: handler.count,
-            meter: recording.meter,
-            sum: figure(handler.sum_ns),
-            min: handler.min_ns.map(figure),
-            max: handler.max_ns.map(figure),
-            quantiles: QUANTILES.iter().filter_map(quantile).collect(),
-            buckets: buckets(handler, &recording.histogram, figure),
-            in_flight: losses.in_flight,
-            unmeasured: losses.unmeasured(),
-            losses: [
-                ("lost", losses.lost),
-                ("missed", losses.missed),
-                ("unpaired_exit", losses.unpaired_exits),
-                ("over_range", losses.over_range),
-            ]
-            .into_iter()
-            .chain(losses.rare())
-            .collect(),
-        }
+impl<'a> Handler<'a> {
+    fn all(run: &'a Run<'a>) -> impl Iterator<Item = Self> {
+        run.recording.handlers.iter().map(move |of| {
+            let module = of.module.as_deref().unwrap_or_default();
+            let mut labels = vec![
+                ("handler", clean(&of.name).into_owned()),
+                ("module", clean(module).into_owned()),
+                ("backend", of.way()),
+            ];
+            labels.extend(run.labels.iter().cloned());
+            Self { run, of, labels }
+        })
     }
 }
 
@@ -185,6 +141,8 @@ fn buckets(
 struct Names {
     meter: Meter,
     unit: &'static str,
+    /// A figure in that unit.
+    figure: fn(u64) -> f64,
     calls: (&'static str, &'static str),
     quantile: (&'static str, &'static str),
     min: (&'static str, &'static str),
@@ -194,6 +152,7 @@ struct Names {
 const DURATIONS: Names = Names {
     meter: Meter::Probes,
     unit: "seconds",
+    figure: seconds,
     calls: ("handler_duration", "Durations of a handler's calls in the measured window."),
     quantile: (
         "handler_duration_quantile",
@@ -206,6 +165,7 @@ const DURATIONS: Names = Names {
 const INSTRUCTIONS: Names = Names {
     meter: Meter::Exact,
     unit: "instructions",
+    figure: |instructions| instructions as f64,
     calls: ("handler_call", "Instructions of a handler's calls in the measured window."),
     quantile: (
         "handler_call_quantile",
@@ -250,107 +210,107 @@ impl Text {
         name
     }
 
-    fn sample(&mut self, name: &str, labels: &Labels, value: impl Display, run: &Run) {
-        self.sample_of(name, labels, None, value, run);
-    }
-
-    /// One with a further label.
-    fn sample_of(
-        &mut self,
-        name: &str,
-        labels: &Labels,
-        more: Option<(&str, &str)>,
-        value: impl Display,
-        run: &Run,
-    ) {
-        let all = labels.iter().map(|(name, value)| (*name, value.as_str())).chain(more);
-        self.text.push_str(&format!("{name}{{{}}} {value}", pairs(all)));
+    fn sample(&mut self, name: &str, labels: &Labels, value: impl Display, run: &Run<'_>) {
+        let pairs = pairs(labels.iter().map(|(name, value)| (*name, value.as_str())));
+        self.text.push_str(&format!("{name}{{{pairs}}} {value}"));
         if matches!(self.format, Metrics::OpenMetrics) {
             self.text.push_str(&format!(" {}", run.ended_s));
         }
         self.text.push('\n');
     }
 
-    fn runs(&mut self, runs: &[Run]) {
+    /// A sample of a handler, with a further label if `more` has one.
+    fn of_handler(
+        &mut self,
+        name: &str,
+        handler: &Handler<'_>,
+        more: Option<(&'static str, String)>,
+        value: impl Display,
+    ) {
+        let labels = handler.labels.iter().cloned().chain(more).collect();
+        self.sample(name, &labels, value, handler.run);
+    }
+
+    fn runs(&mut self, runs: &[Run<'_>]) {
         let head = ("run", "Version, machine, kernel and module of the run.");
-        let name = self.family(head, None, Kind::Info);
+        let name = self.family(head, None, Kind::Info) + "_info";
         for run in runs {
-            self.sample(&format!("{name}_info"), &run.info, 1, run);
+            self.sample(&name, &run.info(), 1, run);
         }
         let head = ("run_start_time", "Start of the measured window, since the epoch.");
-        self.gauges(runs, head, |run| run.started_s);
-        self.gauges(runs, ("run_window", "Length of the measured window."), |run| run.window_s);
-    }
-
-    /// A gauge of each run, in seconds.
-    fn gauges(&mut self, runs: &[Run], head: (&str, &str), value: fn(&Run) -> f64) {
         let name = self.family(head, Some("seconds"), Kind::Gauge);
         for run in runs {
-            self.sample(&name, &run.labels, value(run), run);
+            self.sample(&name, &run.labels, run.started_s, run);
+        }
+        let head = ("run_window", "Length of the measured window.");
+        let name = self.family(head, Some("seconds"), Kind::Gauge);
+        for run in runs {
+            self.sample(&name, &run.labels, seconds(run.recording.window_ns), run);
         }
     }
 
-    /// The figures of the handlers that one meter measured; nothing without such a handler.
-    fn figures(&mut self, runs: &[Run], of: &Names) {
-        let is_of = |handler: &&HandlerFigures| handler.meter == of.meter;
-        let handlers =
-            || runs.iter().flat_map(|run| run.handlers.iter().filter(is_of).map(move |h| (run, h)));
-        if handlers().next().is_none() {
-            return;
-        }
+    /// The figures of the handlers that one meter measured.
+    fn figures(&mut self, handlers: &[&Handler<'_>], of: &Names) {
         let name = self.family(of.calls, Some(of.unit), Kind::Histogram);
-        for (run, handler) in handlers() {
+        for handler in handlers {
             let mut count = 0_u64;
-            for (bound, more) in &handler.buckets {
-                count = count.saturating_add(*more);
-                let bound = shortest(*bound);
-                let bucket = format!("{name}_bucket");
-                self.sample_of(&bucket, &handler.labels, Some(("le", &bound)), count, run);
+            for (bound, more) in buckets(handler.of, &handler.run.recording.histogram, of.figure) {
+                count = count.saturating_add(more);
+                let bound = Some(("le", shortest(bound)));
+                self.of_handler(&format!("{name}_bucket"), handler, bound, count);
             }
-            self.sums(&name, run, handler);
+            self.sums(&name, handler, of);
         }
         let name = self.family(of.quantile, Some(of.unit), Kind::Summary);
-        for (run, handler) in handlers() {
-            for (quantile, value) in &handler.quantiles {
-                let quantile = Some(("quantile", *quantile));
-                self.sample_of(&name, &handler.labels, quantile, value, run);
+        for handler in handlers {
+            for (label, quantile) in QUANTILES {
+                if let Some(value) = handler.of.quantile_ns(quantile) {
+                    let quantile = Some(("quantile", label.to_owned()));
+                    self.of_handler(&name, handler, quantile, (of.figure)(value));
+                }
             }
-            self.sums(&name, run, handler);
+            self.sums(&name, handler, of);
         }
-        type Value = fn(&HandlerFigures) -> Option<f64>;
-        for (head, value) in [(of.min, (|h| h.min) as Value), (of.max, |h| h.max)] {
+        type Value = fn(&HandlerRecording) -> Option<u64>;
+        for (head, value) in [(of.min, (|h| h.min_ns) as Value), (of.max, |h| h.max_ns)] {
             let name = self.family(head, Some(of.unit), Kind::Gauge);
-            for (run, handler) in handlers() {
-                if let Some(value) = value(handler) {
-                    self.sample(&name, &handler.labels, value, run);
+            for handler in handlers {
+                if let Some(value) = value(handler.of) {
+                    self.of_handler(&name, handler, None, (of.figure)(value));
                 }
             }
         }
     }
 
-    fn sums(&mut self, name: &str, run: &Run, handler: &HandlerFigures) {
-        self.sample(&format!("{name}_sum"), &handler.labels, handler.sum, run);
-        self.sample(&format!("{name}_count"), &handler.labels, handler.count, run);
+    fn sums(&mut self, name: &str, handler: &Handler<'_>, of: &Names) {
+        self.of_handler(&format!("{name}_sum"), handler, None, (of.figure)(handler.of.sum_ns));
+        self.of_handler(&format!("{name}_count"), handler, None, handler.of.count);
     }
 
-    fn losses(&mut self, runs: &[Run]) {
-        let handlers = || runs.iter().flat_map(|run| run.handlers.iter().map(move |h| (run, h)));
+    fn losses(&mut self, handlers: &[Handler<'_>]) {
         let help = "Upper bound on the calls of the window that are not in the histogram.";
         let name = self.family(("handler_unmeasured_calls", help), None, Kind::Counter) + "_total";
-        for (run, handler) in handlers() {
-            self.sample(&name, &handler.labels, handler.unmeasured, run);
+        for handler in handlers {
+            self.of_handler(&name, handler, None, handler.of.losses.unmeasured());
         }
         let help = "Calls that were not measured, or not fully, by kind.";
         let name = self.family(("handler_losses", help), None, Kind::Counter) + "_total";
-        for (run, handler) in handlers() {
-            for (kind, count) in &handler.losses {
-                self.sample_of(&name, &handler.labels, Some(("kind", kind)), count, run);
+        for handler in handlers {
+            let losses = &handler.of.losses;
+            let usual = [
+                ("lost", losses.lost),
+                ("missed", losses.missed),
+                ("unpaired_exit", losses.unpaired_exits),
+                ("over_range", losses.over_range),
+            ];
+            for (kind, count) in usual.into_iter().chain(losses.rare()) {
+                self.of_handler(&name, handler, Some(("kind", kind.to_owned())), count);
             }
         }
         let help = "Calls that had not returned when the window ended.";
         let name = self.family(("handler_calls_in_flight", help), None, Kind::Gauge);
-        for (run, handler) in handlers() {
-            self.sample(&name, &handler.labels, handler.in_flight, run);
+        for handler in handlers {
+            self.of_handler(&name, handler, None, handler.of.losses.in_flight);
         }
     }
 }

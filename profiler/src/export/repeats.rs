@@ -1,286 +1,197 @@
-//! The table of a series: each figure is the median over the runs, which are never pooled, with the
-//! spread beside it.
+//! The view of several runs: each figure is the median over the runs, which are never pooled, with the spread beside it.
 
-use comfy_table::Row;
-
-use super::cell::{Unit, clean};
-use super::table::{describe_outcome, heading, paragraph, seconds};
-use super::{grid, unseen};
-use crate::load::{LoadRun, LoadSpec, OperationTimes};
-use crate::recording::{HandlerRecording, Recording};
+use super::cell::clean;
+use super::document::{Document, Note, Table, or_dash};
+use super::side::{Style, part, subject_of};
+use super::{books, facts, loads, unseen};
+use crate::recording::measure::Losses;
+use crate::recording::{HandlerRecording, Meter, Recording};
 use crate::stats::{median, spread};
 use crate::text::plural;
 
-/// Runs that have a line of their own above the table.
-const NAMED: usize = 20;
-
-/// Labels of the heading that differ from run to run.
-pub(super) const OF_EACH_RUN: [&str; 4] = ["window", "sum of", "load", "histograms"];
-
-/// The table of `runs`; `width` is the terminal's.
-#[must_use]
-pub fn table(runs: &[Recording], unit: Unit, width: Option<u16>) -> Vec<u8> {
-    let Some(first) = runs.first() else { return Vec::new() };
-    let unit = match first.handlers.is_empty() {
-        true => unit.resolve(first),
-        false => unit.for_handlers(runs),
-    };
-    let mut text = head(first, runs, unit);
-    let tables = [
-        grid_of("handler", handler_rows(runs), unit, width),
-        grid_of("operation", operation_rows(runs), unit, width),
-    ];
-    for table in tables.into_iter().flatten() {
-        text.push('\n');
-        for line in table.lines() {
-            text.push_str(line.trim_end());
-            text.push('\n');
-        }
+/// The view.
+pub(super) fn document(runs: &[Recording], style: Style) -> Document {
+    let subjects = subjects(runs);
+    let books = if style.wide { books(&subjects) } else { Table::default() };
+    let meter = runs.first().map_or(Meter::Probes, |run| run.meter);
+    Document {
+        title: subject_of(meter)[0].to_owned(),
+        facts: facts::of_runs(runs, style.unit),
+        tables: vec![handlers(&subjects, style), operations(runs, style)],
+        sections: Document::of_table("Books", books).into_iter().collect(),
+        notes: unseen::notes_of_runs(runs).into_iter().chain(warnings(runs)).collect(),
+        ..Document::default()
     }
-    text.push_str(&paragraph(unseen::lines_of_runs(runs)));
-    let warnings = warnings(runs);
-    text.push_str(&paragraph(warnings.iter().map(|warning| format!("warning: {warning}"))));
-    text.into_bytes()
 }
 
-/// What the runs have in common, and a line for each.
-fn head(first: &Recording, runs: &[Recording], unit: Unit) -> String {
-    let mut text = String::new();
-    let mut line = |label: &str, value: &str| {
-        text.push_str(format!("{label:<10} {}", clean(value)).trim_end());
-        text.push('\n');
-    };
-    for (label, value) in heading(first, unit) {
-        if OF_EACH_RUN.contains(&label) {
-            continue;
-        }
-        if label == "unit" {
-            for (number, run) in runs.iter().take(NAMED).enumerate() {
-                line(&format!("run {}", number + 1), &describe(run));
-            }
-            if runs.len() > NAMED {
-                line("runs", &format!("{} more", runs.len() - NAMED));
-            }
-            let unit = value.split(';').next().unwrap_or_default();
-            line(
-                "unit",
-                &format!(
-                    "{unit}; medians over the runs, max is the largest; spread is the largest less the \
-                     smallest over the median"
-                ),
-            );
-        } else {
-            line(label, &value);
-        }
-    }
-    text
-}
-
-pub(super) fn describe(run: &Recording) -> String {
-    let mut text = seconds(run.window_ns);
-    if run.warmup_ns > 0 {
-        text.push_str(&format!(", after {} of warm-up", seconds(run.warmup_ns)));
-    }
-    if let Some(place) = &run.place {
-        text.push_str(&format!(", boot {}, order {}", place.boot, place.order));
-        if let Some(part) = &place.part {
-            text.push_str(&format!(", {part}"));
-        }
-    }
-    if run.interrupted {
-        text.push_str(", interrupted");
-    }
-    let loads = run.loads.iter().map(|load| format!("{}{}", load.spec, describe_outcome(load)));
-    format!("{text}; {}", loads.collect::<Vec<_>>().join("; "))
-}
-
-/// A handler or an operation over the runs that have it.
+/// The figures of a row in each run.
 #[derive(Default)]
-pub(super) struct Subject<'a> {
-    pub(super) name: String,
+struct Samples {
     counts: Vec<u64>,
     means: Vec<f64>,
-    /// TP90, TP95 and TP99.
-    quantiles: [Vec<f64>; 3],
-    max_ns: Option<u64>,
-    /// The last column, over all runs.
-    last: Last,
-    /// The numbers of the runs, from 0, and the handler in each; none of an operation.
-    pub(super) of: Vec<(usize, &'a HandlerRecording)>,
+    /// Of each percentile.
+    quantiles: Vec<Vec<f64>>,
+    max: Option<u64>,
 }
 
-/// The last column.
-enum Last {
-    /// Calls that were not measured, in all runs.
-    Lost(u64),
-    /// CPU time of an operation in each run, in nanoseconds.
-    Cpu(Vec<f64>),
-}
-
-impl Default for Last {
-    fn default() -> Self {
-        Self::Lost(0)
-    }
-}
-
-const QUANTILES: [f64; 3] = [0.90, 0.95, 0.99];
-
-impl Subject<'_> {
+impl Samples {
     fn add(
         &mut self,
-        count: u64,
-        mean: Option<f64>,
+        style: Style,
+        (count, mean, max): (u64, Option<f64>, Option<u64>),
         quantile: impl Fn(f64) -> Option<u64>,
-        max: Option<u64>,
     ) {
         self.counts.push(count);
         self.means.extend(mean);
-        for (values, at) in self.quantiles.iter_mut().zip(QUANTILES) {
-            values.extend(quantile(at).map(|ns| ns as f64));
+        self.max = self.max.max(max);
+        self.quantiles.resize(style.quantiles().len(), Vec::new());
+        for (values, (_, share)) in self.quantiles.iter_mut().zip(style.quantiles()) {
+            values.extend(quantile(*share).map(|value| value as f64));
         }
-        self.max_ns = self.max_ns.max(max);
     }
 
-    fn cells(&self, unit: Unit) -> Vec<String> {
-        let dash = || "-".to_owned();
-        let (fewest, most) = (self.counts.iter().min(), self.counts.iter().max());
-        let counts = match (fewest, most) {
-            (Some(fewest), Some(most)) if fewest == most => most.to_string(),
-            (Some(fewest), Some(most)) => format!("{fewest}..{most}"),
-            _ => dash(),
+    fn cells(&self, style: Style) -> Vec<String> {
+        let counts = match (self.counts.iter().min(), self.counts.iter().max()) {
+            (Some(fewest), Some(most)) if fewest != most => format!("{fewest}..{most}"),
+            (_, most) => or_dash(most.map(u64::to_string)),
         };
-        // The median of two runs may lie between two whole nanoseconds.
-        let quantile = |values: &Vec<f64>| {
-            median(values).map_or_else(dash, |ns| unit.exact(ns.round().max(0.0) as u64))
-        };
-        let apart = |values: &[f64]| {
-            spread(values).map_or_else(dash, |share| format!("{:.2}%", share * 100.0))
-        };
-        let [tp90, tp95, tp99] = &self.quantiles;
-        vec![
-            clean(&self.name).into_owned(),
-            self.counts.len().to_string(),
-            counts,
-            median(&self.means).map_or_else(dash, |ns| unit.average(ns)),
-            apart(&self.means),
-            quantile(tp90),
-            quantile(tp95),
-            quantile(tp99),
-            apart(tp99),
-            self.max_ns.map_or_else(dash, |ns| unit.exact(ns)),
-            match &self.last {
-                Last::Lost(lost) => lost.to_string(),
-                Last::Cpu(each) => {
-                    median(each).map_or_else(String::new, |ns| format!("{:.2}", ns / 1e3))
-                }
-            },
-        ]
+        let mut cells = vec![self.counts.len().to_string(), counts];
+        cells.extend([style.average(median(&self.means)), apart(&self.means)]);
+        for ((name, _), values) in style.quantiles().iter().zip(&self.quantiles) {
+            // The median of two runs may lie between two whole nanoseconds.
+            cells.push(style.exact(median(values).map(|value| value.round().max(0.0) as u64)));
+            cells.extend((*name == "TP99").then(|| apart(values)));
+        }
+        cells.push(style.exact(self.max));
+        cells
     }
 }
 
-/// `None` if there is no row.
-fn grid_of(name: &str, rows: Vec<Subject<'_>>, unit: Unit, width: Option<u16>) -> Option<String> {
-    let last = match &rows.first()?.last {
-        Last::Lost(_) => "lost",
-        Last::Cpu(_) => "CPU us/op",
+/// Heads of a table of runs.
+fn head(style: Style, name: &str, last: &str) -> Vec<String> {
+    let mut head = [name, "runs", "count"].map(str::to_owned).to_vec();
+    for name in style.heads() {
+        let has_spread = name.starts_with("average") || name == style.head("TP99");
+        head.push(name);
+        head.extend(has_spread.then(|| "spread".to_owned()));
+    }
+    head.push(last.to_owned());
+    head
+}
+
+fn apart(values: &[f64]) -> String {
+    or_dash(spread(values).map(|share| format!("{:.2}%", share * 100.0)))
+}
+
+fn handlers(subjects: &[Subject<'_>], style: Style) -> Table {
+    let row = |subject: &Subject<'_>| {
+        let (mut samples, mut lost) = (Samples::default(), 0_u64);
+        for (_, of) in &subject.runs {
+            samples.add(style, (of.count, of.mean_ns(), of.max_ns), |share| of.quantile_ns(share));
+            lost = lost.saturating_add(of.losses.unmeasured());
+        }
+        [vec![subject.name.clone()], samples.cells(style), vec![lost.to_string()]].concat()
     };
-    let header =
-        [name, "runs", "count", "average", "spread", "TP90", "TP95", "TP99", "spread", "max", last];
-    let rows = rows.into_iter().map(|subject| Row::from(subject.cells(unit)));
-    Some(grid::figures(&header, rows, width))
+    Table::figures(head(style, "handler", "lost"), subjects.iter().map(row))
 }
 
-/// The row of that name, added if it is missing.
-fn named<'s, 'a>(
-    rows: &'s mut Vec<Subject<'a>>,
-    name: String,
-    last: Last,
-) -> Option<&'s mut Subject<'a>> {
-    let at = rows.iter().position(|subject| subject.name == name).unwrap_or_else(|| {
-        rows.push(Subject { name, last, ..Subject::default() });
-        rows.len() - 1
+fn operations(runs: &[Recording], style: Style) -> Table {
+    let mut rows: Vec<(String, Samples, Vec<f64>)> = Vec::new();
+    for (name, times, cpu) in runs.iter().flat_map(|run| &run.loads).flat_map(loads::of_load) {
+        let at = rows.iter().position(|(other, ..)| *other == name).unwrap_or(rows.len());
+        if at == rows.len() {
+            rows.push((name, Samples::default(), Vec::new()));
+        }
+        let (_, samples, costs) = &mut rows[at];
+        let whole = (times.count, times.mean_ns(), times.max_ns);
+        samples.add(style, whole, |share| times.quantile_ns(share));
+        costs.extend(cpu);
+    }
+    let row = |(name, samples, costs): (String, Samples, Vec<f64>)| {
+        let cpu = median(&costs).map_or_else(String::new, |ns| format!("{:.2}", ns / 1e3));
+        [vec![name], samples.cells(style), vec![cpu]].concat()
+    };
+    Table::figures(head(style, "operation", "CPU us/op"), rows.into_iter().map(row))
+}
+
+/// The books over all runs, of handlers whose sums fit.
+fn books(subjects: &[Subject<'_>]) -> Table {
+    let sum = |subject: &Subject<'_>| {
+        let each = subject.runs.iter();
+        let sum =
+            each.clone().try_fold(Losses::default(), |sum, (_, of)| sum.checked_add(&of.losses))?;
+        Some((subject.name.clone(), each.map(|(_, of)| of.way()).next()?, sum))
+    };
+    let sums: Vec<(String, String, Losses)> = subjects.iter().filter_map(sum).collect();
+    let further = Losses::rare_names(sums.iter().map(|(.., losses)| losses));
+    let head = ["handler", "backend"].into_iter().chain(books::heads(&further));
+    let rows = sums.iter().map(|(name, way, losses)| {
+        [vec![name.clone(), way.clone()], books::counts(losses, &further, false)].concat()
     });
-    rows.get_mut(at)
+    Table::figures(head, rows)
 }
 
-fn part(run: &Recording) -> Option<&str> {
-    run.place.as_ref().and_then(|place| place.part.as_deref())
+/// A handler over the runs that have it.
+pub(super) struct Subject<'a> {
+    /// With its module or its part where others have one of that name.
+    pub(super) name: String,
+    /// The numbers of the runs, from 0, and the handler in each.
+    pub(super) runs: Vec<(usize, &'a HandlerRecording)>,
+}
+
+impl<'a> Subject<'a> {
+    /// The runs with a call.
+    pub(super) fn called(&self) -> Vec<(usize, &'a HandlerRecording)> {
+        self.runs.iter().filter(|(_, handler)| handler.count > 0).copied().collect()
+    }
 }
 
 /// The handlers that a run has a row for.
-pub(super) fn handler_rows(runs: &[Recording]) -> Vec<Subject<'_>> {
-    // Two modules may have functions of one name, and one function may run under two loads.
-    let all = || runs.iter().flat_map(|run| run.handlers.iter().map(move |handler| (run, handler)));
+pub(super) fn subjects(runs: &[Recording]) -> Vec<Subject<'_>> {
     let numbered = runs.iter().enumerate();
-    let numbered = numbered.flat_map(|(at, run)| run.handlers.iter().map(move |of| (at, run, of)));
-    let ambiguous = |run: &Recording, handler: &HandlerRecording| {
-        let same = all().filter(|(_, other)| other.name == handler.name);
-        let differs = |(in_run, other): (&Recording, &HandlerRecording)| {
-            (other.module != handler.module, part(in_run) != part(run))
-        };
-        same.map(differs).fold((false, false), |(a, b), (c, d)| (a || c, b || d))
-    };
-    let mut rows = Vec::new();
-    for (at, run, handler) in numbered.filter(|(_, _, handler)| unseen::is_shown(handler, runs)) {
-        let (module, load) = ambiguous(run, handler);
+    let all =
+        || numbered.clone().flat_map(|(at, run)| run.handlers.iter().map(move |of| (at, run, of)));
+    let mut subjects: Vec<Subject<'_>> = Vec::new();
+    for (at, run, handler) in all().filter(|(.., handler)| unseen::is_shown(handler, runs)) {
+        // Two modules may have functions of one name, and one function may run under two loads.
+        let same = || all().filter(|(.., other)| other.name == handler.name);
         let mut name = handler.name.clone();
-        if let (true, Some(module)) = (module, &handler.module) {
+        if let Some(module) = &handler.module
+            && same().any(|(.., other)| other.module != handler.module)
+        {
             name.push_str(&format!(" [{module}]"));
         }
-        if let (true, Some(part)) = (load, part(run)) {
-            name.push_str(&format!(" ({part})"));
+        if let Some(of_run) = part(run)
+            && same().any(|(_, other, _)| part(other) != Some(of_run))
+        {
+            name.push_str(&format!(" ({of_run})"));
         }
-        let Some(subject) = named(&mut rows, name, Last::Lost(0)) else { continue };
-        let quantile = |at| handler.quantile_ns(at);
-        subject.add(handler.count, handler.mean_ns(), quantile, handler.max_ns);
-        subject.of.push((at, handler));
-        if let Last::Lost(lost) = &mut subject.last {
-            *lost = lost.saturating_add(handler.losses.unmeasured());
-        }
-    }
-    rows
-}
-
-fn operation_rows(runs: &[Recording]) -> Vec<Subject<'_>> {
-    let mut rows = Vec::new();
-    for load in runs.iter().flat_map(|run| &run.loads) {
-        let LoadRun { spec: LoadSpec::Builtin { name, .. }, outcome } = load else { continue };
-        let Some(latency) = &outcome.latency else { continue };
-        let mut add = |name: String, times: &OperationTimes, cpu: Option<f64>| {
-            let Some(subject) = named(&mut rows, name, Last::Cpu(Vec::new())) else { return };
-            subject.add(times.count, times.mean_ns(), |at| times.quantile_ns(at), times.max_ns);
-            if let Last::Cpu(each) = &mut subject.last {
-                each.extend(cpu);
-            }
-        };
-        let cpu = outcome.cpu_ns_per_operation();
-        add(format!("{name}: service time"), &latency.service, cpu);
-        if let Some(response) = &latency.response {
-            // The row above has the CPU time.
-            add(format!("{name}: response time"), response, None);
+        let name = clean(&name).into_owned();
+        match subjects.iter_mut().find(|subject| subject.name == name) {
+            Some(subject) => subject.runs.push((at, handler)),
+            None => subjects.push(Subject { name, runs: vec![(at, handler)] }),
         }
     }
-    rows
+    subjects
 }
 
 /// Each warning once, with the runs that have it.
-pub(super) fn warnings(runs: &[Recording]) -> Vec<String> {
-    let mut found: Vec<(&str, Vec<usize>)> = Vec::new();
-    for (number, run) in runs.iter().enumerate() {
+fn warnings(runs: &[Recording]) -> Vec<Note> {
+    let mut found: Vec<(&str, Vec<String>)> = Vec::new();
+    for (at, run) in runs.iter().enumerate() {
         for warning in &run.warnings {
+            let number = (at + 1).to_string();
             match found.iter_mut().find(|(text, _)| *text == warning.text) {
-                Some((_, of)) => of.push(number + 1),
-                None => found.push((&warning.text, vec![number + 1])),
+                Some((_, of)) => of.push(number),
+                None => found.push((&warning.text, vec![number])),
             }
         }
     }
-    let line = |(warning, of): (&str, Vec<usize>)| {
-        let numbers: Vec<String> = of.iter().map(usize::to_string).collect();
-        let whose = match of.len() {
-            all if all == runs.len() => String::new(),
-            several => format!("run{} {}: ", plural(several), numbers.join(", ")),
-        };
-        format!("{whose}{warning}")
+    let note = |(text, of): (&str, Vec<String>)| match of.len() {
+        all if all == runs.len() => Note::new("warning", text),
+        several => {
+            Note::new("warning", format!("run{} {}: {text}", plural(several), of.join(", ")))
+        }
     };
-    found.into_iter().map(line).collect()
+    found.into_iter().map(note).collect()
 }

@@ -1,17 +1,57 @@
 //! A series in any format.
 
-use super::{Exporter as _, Format, Look, Table, Unit, repeats, table};
-use crate::recording::Series;
+use std::collections::HashSet;
+
+use super::document::Document;
+use super::side::{Side, Style, part};
+use super::{Exporter, Format, Look, Unit, recording, repeats};
+use crate::recording::{Recording, Series};
+
+/// Text tables, made from the recordings alone, so that a run and a later report on its file print the same bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Table {
+    /// Unit of the durations.
+    pub unit: Unit,
+    /// Columns of the terminal; `None` lets lines be as long as they are, for files and pipes.
+    pub width: Option<u16>,
+}
+
+impl Exporter for Table {
+    fn serialize_runs(&self, runs: &[Recording]) -> Option<Vec<u8>> {
+        Some(document(runs, self.unit, false).text(self.width).into_bytes())
+    }
+}
+
+/// The view of the only run, of the parts of one, or of all runs together: medians and spreads.
+pub(super) fn document(runs: &[Recording], unit: Unit, wide: bool) -> Document {
+    let style = Style { unit: self::unit(unit, runs), wide };
+    match runs {
+        [run] => recording::document(&[Side::only(run)], style),
+        runs if are_parts(runs) => recording::parts(runs, style),
+        runs => repeats::document(runs, style),
+    }
+}
+
+/// The unit that suits the handlers of all runs, so that a column can be compared by eye; without handlers, the operations.
+pub(super) fn unit(unit: Unit, runs: &[Recording]) -> Unit {
+    match runs.first() {
+        Some(first) if first.handlers.is_empty() => unit.for_operations(first),
+        _ => unit.for_handlers(runs),
+    }
+}
+
+/// Whether each has the name of a part, and none has another's.
+fn are_parts(runs: &[Recording]) -> bool {
+    let mut seen = HashSet::new();
+    runs.iter().all(|run| part(run).is_some_and(|part| seen.insert(part)))
+}
 
 /// The bytes of `series`; `None` if the format holds one run and there are several.
 #[must_use]
 pub fn render(series: &Series, format: Format, look: &Look) -> Option<Vec<u8>> {
-    let exporter = format.exporter(look);
     match (series.runs.as_slice(), format) {
-        ([recording], _) => Some(exporter.serialize(recording)),
-        (_, Format::Table) => Some(tables(series, look.unit, look.width)),
-        (_, Format::Json) => Some(series.to_json()),
-        (runs, _) => exporter.serialize_runs(runs),
+        ([_, _, ..], Format::Json) => Some(series.to_json()),
+        (runs, _) => format.exporter(look).serialize_runs(runs),
     }
 }
 
@@ -19,15 +59,11 @@ pub fn render(series: &Series, format: Format, look: &Look) -> Option<Vec<u8>> {
 #[must_use]
 pub fn holds(format: Format) -> bool {
     let exporter = || format.exporter(&Look::default());
-    matches!(format, Format::Table | Format::Json) || exporter().serialize_runs(&[]).is_some()
+    format == Format::Json || exporter().serialize_runs(&[]).is_some()
 }
 
-/// The table of the only run, of the parts of one, or of all runs together: medians and spreads.
+/// The text of `series`.
 #[must_use]
 pub fn tables(series: &Series, unit: Unit, width: Option<u16>) -> Vec<u8> {
-    match series.runs.as_slice() {
-        [recording] => Table { unit, width }.serialize(recording),
-        parts if series.is_of_parts() => table::of_parts(parts, unit, width),
-        runs => repeats::table(runs, unit, width),
-    }
+    document(&series.runs, unit, false).text(width).into_bytes()
 }

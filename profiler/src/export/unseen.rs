@@ -2,18 +2,19 @@
 
 use std::collections::BTreeMap;
 
+use super::document::Note;
 use crate::kernel::target::LeftOut;
 use crate::recording::{HandlerRecording, Recording};
 use crate::text::{listed, plural};
 
-/// A line on handlers without a hit, and one for each reason why functions were left out.
-pub(super) fn lines(recording: &Recording) -> Vec<String> {
+/// A note on handlers without a hit, and one for each reason why functions were left out.
+pub(super) fn notes(recording: &Recording) -> Vec<Note> {
     let idle = recording.without_a_hit().map(|handler| handler.name.as_str()).collect();
     no_hit(idle).into_iter().chain(left_out(&recording.left_out)).collect()
 }
 
 /// The same for several runs: handlers without a hit in any.
-pub(super) fn lines_of_runs(runs: &[Recording]) -> Vec<String> {
+pub(super) fn notes_of_runs(runs: &[Recording]) -> Vec<Note> {
     let mut idle: Vec<&str> = Vec::new();
     for handler in runs.iter().flat_map(Recording::without_a_hit) {
         if !idle.contains(&handler.name.as_str()) && !is_shown(handler, runs) {
@@ -33,18 +34,14 @@ pub(super) fn is_shown(handler: &HandlerRecording, runs: &[Recording]) -> bool {
     runs.iter().flat_map(Recording::shown).any(|other| same(&other))
 }
 
-fn no_hit(names: Vec<&str>) -> Option<String> {
-    (!names.is_empty()).then(|| {
-        let count = names.len();
-        format!(
-            "no hit: {count} function{} that a pattern matches: {}",
-            plural(count),
-            listed(&names)
-        )
-    })
+fn no_hit(names: Vec<&str>) -> Option<Note> {
+    let count = names.len();
+    let words =
+        || format!("{count} function{} that a pattern matches: {}", plural(count), listed(&names));
+    (count > 0).then(|| Note::new("no hit", words()))
 }
 
-fn left_out(left_out: &[LeftOut]) -> impl Iterator<Item = String> {
+fn left_out(left_out: &[LeftOut]) -> impl Iterator<Item = Note> {
     let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for left in left_out {
         by_reason.entry(&left.reason).or_default().push(&left.name);
@@ -52,7 +49,7 @@ fn left_out(left_out: &[LeftOut]) -> impl Iterator<Item = String> {
     by_reason.into_iter().map(|(reason, names)| {
         let count = names.len();
         let names = listed(&names);
-        format!("left out: {count} function{} ({names}): {reason}", plural(count))
+        Note::new("left out", format!("{count} function{} ({names}): {reason}", plural(count)))
     })
 }
 
@@ -71,17 +68,22 @@ mod tests {
             .map(|number| left(&format!("f{number:02}"), "marked notrace"))
             .chain([left("g", "split off")])
             .collect();
-        let lines: Vec<String> = left_out(&all).collect();
+        let found: Vec<Note> = left_out(&all).collect();
+        assert!(found.iter().all(|note| note.what == "left out"));
+        let words: Vec<&str> = found.iter().map(|note| note.words.as_str()).collect();
         assert_eq!(
-            lines,
+            words,
             [
-                "left out: 20 functions (f00, f01, f02, f03, f04, f05, f06, f07, f08, f09, f10, f11 and \
+                "20 functions (f00, f01, f02, f03, f04, f05, f06, f07, f08, f09, f10, f11 and \
                  8 more): marked notrace",
-                "left out: 1 function (g): split off",
+                "1 function (g): split off",
             ]
         );
-        assert_eq!(no_hit(Vec::new()), None);
+        assert!(no_hit(Vec::new()).is_none());
         let two = no_hit(vec!["a", "b"]).unwrap();
-        assert_eq!(two, "no hit: 2 functions that a pattern matches: a, b");
+        assert_eq!(
+            (&*two.what, &*two.words),
+            ("no hit", "2 functions that a pattern matches: a, b")
+        );
     }
 }

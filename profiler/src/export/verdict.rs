@@ -212,32 +212,43 @@ impl GateReport {
     /// The report of `gate`.
     #[must_use]
     pub fn of(gate: Gate<'_>) -> Self {
-        let outcome = gate.conclusion.outcome();
         Self {
-            schema: GATE_SCHEMA.to_owned(),
-            version: REPORT_VERSION,
-            tool: Tool::this(),
-            outcome,
-            exit_code: exit_code(outcome),
-            summary: words::summary(&gate),
-            alpha: gate.alpha,
-            confidence: CONFIDENCE,
             comparisons: gate.comparisons,
             parts: gate.parts.iter().map(PartRecord::of).collect(),
             notes: gate.notes.iter().map(words::note).collect(),
             reasons: reasons::reasons(&gate),
             causes: causes::causes(&gate),
             defaults: gate.defaults.clone(),
+            lines: lines_in_words(&gate),
+            ..Self::empty(gate.conclusion.outcome(), words::summary(&gate), gate.alpha)
+        }
+    }
+
+    /// A report without figures.
+    fn empty(outcome: Outcome, summary: String, alpha: f64) -> Self {
+        Self {
+            schema: GATE_SCHEMA.to_owned(),
+            version: REPORT_VERSION,
+            tool: Tool::this(),
+            outcome,
+            exit_code: exit_code(outcome),
+            summary,
+            alpha,
+            confidence: CONFIDENCE,
+            comparisons: 0,
+            parts: Vec::new(),
+            notes: Vec::new(),
+            reasons: Vec::new(),
+            causes: Vec::new(),
+            defaults: Vec::new(),
             release: None,
             changed: None,
             registered: None,
             left_out: None,
-            lines: lines_in_words(&gate),
+            lines: Vec::new(),
         }
     }
-}
 
-impl GateReport {
     /// The same with what the gate has chosen not to judge; it is shown to a reader, who has not made the recordings.
     #[must_use]
     pub fn without(self, left_out: LeftOut) -> Self {
@@ -294,28 +305,12 @@ impl GateReport {
     /// A pass of two builds whose code and data are equal, by `words` about what differs: nothing was measured.
     #[must_use]
     pub fn of_equal(words: String, alpha: f64) -> Self {
+        let summary =
+            format!("code and data of both builds are equal ({words}): nothing was measured");
         Self {
-            schema: GATE_SCHEMA.to_owned(),
-            version: REPORT_VERSION,
-            tool: Tool::this(),
-            outcome: Outcome::Pass,
-            exit_code: exit::OK,
-            summary: format!(
-                "code and data of both builds are equal ({words}): nothing was measured"
-            ),
-            alpha,
-            confidence: CONFIDENCE,
-            comparisons: 0,
-            parts: Vec::new(),
-            notes: Vec::new(),
-            reasons: Vec::new(),
-            causes: Vec::new(),
-            defaults: Vec::new(),
-            release: None,
             changed: Some(words),
-            registered: None,
             left_out: Some(LeftOut::default()),
-            lines: Vec::new(),
+            ..Self::empty(Outcome::Pass, summary, alpha)
         }
     }
 
@@ -401,9 +396,7 @@ impl GateReport {
         }
         text
     }
-}
 
-impl GateReport {
     /// How many hooks were reached and operations judged, for the headline; empty where hooks are not known.
     fn coverage(&self) -> String {
         let Some(HookReport { hooks, unreached, .. }) = &self.registered else {

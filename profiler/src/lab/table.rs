@@ -2,12 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use comfy_table::{Cell, Row};
-
 use super::plan::Build;
 use super::spread::{self, STATISTICS};
 use super::{KernelBuilds, has_cost};
-use crate::export::grid;
+use crate::export::document::{Table, or_dash};
 use crate::load::LoadSpec;
 use crate::recording::{DriverCost, HandlerRecording, Recording, Series};
 use crate::stats::{mean, mean_below, median};
@@ -20,7 +18,7 @@ pub fn spreads(
     bench: &KernelBuilds,
     width: Option<u16>,
 ) -> String {
-    format!("{}{}\n", head(series, build, bench), spread_table(series, width))
+    format!("{}{}", head(series, build, bench), spread_table(series, width))
 }
 
 fn head(series: &Series, build: Option<&Build>, bench: &KernelBuilds) -> String {
@@ -62,9 +60,9 @@ fn spread_table(series: &Series, width: Option<u16>) -> String {
                 None => cells.extend(["-".to_owned(), "-".to_owned()]),
             }
         }
-        Row::from(cells.into_iter().map(Cell::new))
+        cells
     });
-    grid::figures(&header, rows, width)
+    Table::figures(header, rows).text(width)
 }
 
 /// Calls above this quantile are no part of the averages of [`beside`]: under virtual time the timer interrupts far fewer.
@@ -97,17 +95,17 @@ pub fn beside(counted: &[Recording], probed: &[Recording], width: Option<u16>) -
     let figures: Vec<[Option<f64>; 3]> = handlers.iter().map(of_handler).collect();
     let rows = handlers.iter().zip(&figures).zip(surplus(&figures));
     let rows = rows.map(|((handler, figures), surplus)| {
-        let cell = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.0}"));
+        let cell = |value: Option<f64>| or_dash(value.map(|value| format!("{value:.0}")));
         let more = [surplus.map(|it| it.0), surplus.map(|it| it.1)];
         let cells = figures.iter().copied().chain(more).map(cell);
-        Row::from([handler.name.clone()].into_iter().chain(cells).map(Cell::new))
+        [handler.name.clone()].into_iter().chain(cells).collect()
     });
     let header = ["handler", "counted", "repeated", "by probes", "more", "beyond the least"];
     format!(
         "averages of a call in instructions, of the calls up to TP99: counted, iterations of instructions that repeat, and by\n\
          probes under virtual time, where each instruction and each iteration is a nanosecond: what probes say more is\n\
-         their own, about the same for each handler\n{}\n",
-        grid::figures(&header, rows, width)
+         their own, about the same for each handler\n{}",
+        Table::figures(header, rows).text(width)
     )
 }
 
@@ -167,7 +165,7 @@ pub fn costs(series: &Series, width: Option<u16>) -> Option<String> {
         series.runs.iter().map(Recording::handlers_ns_per_operation).collect();
     let handlers = handlers.and_then(|values| median(&values));
     let mut notes = String::new();
-    let rows: Vec<Row> = (0..first.driver_costs.len())
+    let rows: Vec<Vec<String>> = (0..first.driver_costs.len())
         .map(|index| cost_row(series, index, handlers, &mut notes))
         .collect();
     let uncounted = first.loads.iter().filter_map(|load| match &load.spec {
@@ -179,15 +177,20 @@ pub fn costs(series: &Series, width: Option<u16>) -> Option<String> {
     }
     let header =
         ["an operation of", "without driver", "with it", "added", "in the handlers", "around them"];
-    let table = grid::figures(&header, rows.into_iter(), width);
+    let table = Table::figures(header, rows).text(width);
     Some(format!(
         "what the driver costs an operation of the load, in instructions, one load after another, \
-         probes off\n{table}\n{notes}"
+         probes off\n{table}{notes}"
     ))
 }
 
 /// The row of the load at `index`; a figure that cannot be given gets a note.
-fn cost_row(series: &Series, index: usize, handlers: Option<f64>, notes: &mut String) -> Row {
+fn cost_row(
+    series: &Series,
+    index: usize,
+    handlers: Option<f64>,
+    notes: &mut String,
+) -> Vec<String> {
     let costs: Option<Vec<_>> = series.runs.iter().map(|run| run.driver_costs.get(index)).collect();
     let costs = costs.unwrap_or_default();
     let load = costs.first().map_or(String::new(), |cost| cost.load.to_string());
@@ -210,14 +213,14 @@ fn cost_row(series: &Series, index: usize, handlers: Option<f64>, notes: &mut St
         Added::Cost { without, with } => {
             let around = handlers.map(|handlers| with - without - handlers);
             cells.extend([figure(without), figure(with), figure(with - without)]);
-            cells.extend([handlers, around].map(|cell| cell.map_or("-".into(), figure)));
+            cells.extend([handlers, around].map(|cell| or_dash(cell.map(figure))));
         }
         Added::Unknown(why) => {
             cells.extend(["-"; 5].map(str::to_owned));
             notes.push_str(&format!("{load}: {why}\n"));
         }
     }
-    Row::from(cells)
+    cells
 }
 
 #[cfg(test)]

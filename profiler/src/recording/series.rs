@@ -47,14 +47,6 @@ impl Series {
         }
     }
 
-    /// Whether the runs are parts of one whole: each has the name of a part, and none has another's.
-    #[must_use]
-    pub fn is_of_parts(&self) -> bool {
-        let part = |run: &Recording| run.place.as_ref().and_then(|place| place.part.clone());
-        let mut seen = HashSet::new();
-        self.runs.iter().all(|run| part(run).is_some_and(|part| seen.insert(part)))
-    }
-
     /// Checks each run, and that no two claim one place.
     ///
     /// # Errors

@@ -1,21 +1,20 @@
-//! The table of a sweep: one line a cell, made of the recordings alone.
+//! The tables of a sweep: one line a cell, made of the recordings alone.
 
 use super::Cell;
 use crate::export::Unit;
-use crate::export::grid::words as grid;
+use crate::export::document::{Document, Table, or_dash};
 use crate::load::{LoadSpec, OperationTimes};
 use crate::recording::Recording;
 use crate::watch::Watched;
 
+/// Heads of the columns that say which cell it is.
+const PLACE: [&str; 3] = ["rate", "workers", "run"];
+
 /// All tables of the cells, which are in order.
 #[must_use]
 pub fn text(cells: &[(Cell, Recording)], unit: Unit, width: Option<u16>) -> String {
-    let mut text = loads(cells, unit, width);
-    if cells.iter().any(|(_, recording)| !recording.handlers.is_empty()) {
-        text.push('\n');
-        text.push_str(&handlers(cells, unit, width));
-    }
-    text
+    let tables = vec![loads(cells, unit), handlers(cells, unit)];
+    Document { tables, ..Document::default() }.text(width)
 }
 
 fn place(cell: &Cell) -> Vec<String> {
@@ -26,7 +25,7 @@ fn place(cell: &Cell) -> Vec<String> {
     ]
 }
 
-fn loads(cells: &[(Cell, Recording)], unit: Unit, width: Option<u16>) -> String {
+fn loads(cells: &[(Cell, Recording)], unit: Unit) -> Table {
     let latencies = cells.iter().flat_map(|(_, recording)| &recording.loads);
     let means = latencies.filter_map(|load| load.outcome.latency.as_ref()?.service.mean_ns());
     let unit = unit.for_means(means);
@@ -36,8 +35,9 @@ fn loads(cells: &[(Cell, Recording)], unit: Unit, width: Option<u16>) -> String 
             let outcome = &load.outcome;
             let latency = outcome.latency.as_ref();
             let at = |times: Option<&OperationTimes>, quantile: f64| {
-                let value = times.and_then(|times| times.quantile_ns(quantile));
-                value.map_or("-".to_owned(), |ns| unit.exact(ns))
+                or_dash(
+                    times.and_then(|times| times.quantile_ns(quantile)).map(|ns| unit.exact(ns)),
+                )
             };
             let service = latency.map(|latency| &latency.service);
             let response = latency.and_then(|latency| latency.response.as_ref());
@@ -48,11 +48,9 @@ fn loads(cells: &[(Cell, Recording)], unit: Unit, width: Option<u16>) -> String 
                 _ => "command".to_owned(),
             });
             row.extend([
-                outcome.held_rate_per_s.map_or("-".to_owned(), |rate| format!("{rate:.1}")),
+                or_dash(outcome.held_rate_per_s.map(|rate| format!("{rate:.1}"))),
                 format!("{:.2}", outcome.elapsed_ns as f64 / 1e9),
-                outcome
-                    .cpu_ns_per_operation()
-                    .map_or("-".to_owned(), |ns| format!("{:.2}", ns / 1e3)),
+                or_dash(outcome.cpu_ns_per_operation().map(|ns| format!("{:.2}", ns / 1e3))),
                 machine_cpu(recording),
                 at(service, 0.5),
                 at(service, 0.99),
@@ -61,21 +59,18 @@ fn loads(cells: &[(Cell, Recording)], unit: Unit, width: Option<u16>) -> String 
             rows.push(row);
         }
     }
-    let service_50 = format!("TP50 {unit}");
-    let header = [
-        "rate",
-        "workers",
-        "run",
+    let tp50 = format!("TP50 {unit}");
+    let figures = [
         "load",
         "held/s",
         "elapsed s",
         "CPU us/op",
         "machine CPU",
-        &service_50,
+        &tp50,
         "TP99",
         "TP99 response time",
     ];
-    grid(&header, rows, width)
+    Table::words(PLACE.into_iter().chain(figures), rows)
 }
 
 /// CPU time of the whole machine, as a share of one CPU.
@@ -92,20 +87,18 @@ fn machine_cpu(recording: &Recording) -> String {
     }
 }
 
-fn handlers(cells: &[(Cell, Recording)], unit: Unit, width: Option<u16>) -> String {
+fn handlers(cells: &[(Cell, Recording)], unit: Unit) -> Table {
     let all = cells.iter().flat_map(|(_, recording)| &recording.handlers);
     let unit = unit.for_means(all.filter_map(|handler| handler.mean_ns()));
     let mut rows = Vec::new();
     for (cell, recording) in cells {
         for handler in &recording.handlers {
-            let at = |quantile| {
-                handler.quantile_ns(quantile).map_or("-".to_owned(), |ns| unit.exact(ns))
-            };
+            let at = |quantile| or_dash(handler.quantile_ns(quantile).map(|ns| unit.exact(ns)));
             let mut row = place(cell);
             row.extend([
-                crate::export::cell::clean(&handler.name).into_owned(),
+                handler.name.clone(),
                 handler.count.to_string(),
-                handler.mean_ns().map_or("-".to_owned(), |ns| unit.average(ns)),
+                or_dash(handler.mean_ns().map(|ns| unit.average(ns))),
                 at(0.90),
                 at(0.95),
                 at(0.99),
@@ -115,7 +108,6 @@ fn handlers(cells: &[(Cell, Recording)], unit: Unit, width: Option<u16>) -> Stri
         }
     }
     let average = format!("average {unit}");
-    let header =
-        ["rate", "workers", "run", "handler", "count", &average, "TP90", "TP95", "TP99", "lost"];
-    grid(&header, rows, width)
+    let figures = ["handler", "count", &average, "TP90", "TP95", "TP99", "lost"];
+    Table::words(PLACE.into_iter().chain(figures), rows)
 }

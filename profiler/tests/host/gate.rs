@@ -853,7 +853,7 @@ fn every_output_tells_the_same() {
     for gone in ["Latencies", "quieter"] {
         assert!(!page.contains(gone), "{gone}: {page}");
     }
-    assert_eq!(page.matches("<td>fail</td>").count(), 5, "four figures, and the handler: {page}");
+    assert_eq!(page.matches(">fail</t").count(), 5, "four figures, and the handler: {page}");
     let errors: Vec<&str> = ended.out.lines().filter(|line| line.starts_with("::error ")).collect();
     assert_eq!(errors.len(), 4, "{ended:#?}");
     assert!(
@@ -1139,7 +1139,7 @@ fn one_cause_is_one_line() {
     let json = serde_json::to_value(&report).unwrap();
     assert_schema(&json, "gate-v1.schema.json");
     let causes = serde_json::to_string_pretty(&json["causes"]).unwrap();
-    let markdown = profiler::export::gate::markdown(&report);
+    let markdown = profiler::export::gate::document(&report).markdown();
     let (list, _) = markdown.split_once("\n<details>").unwrap();
     insta::assert_snapshot!(format!(
         "{}\n{list}\n{}\n{causes}",

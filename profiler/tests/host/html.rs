@@ -86,7 +86,7 @@ pub(crate) fn several_runs() -> Vec<Recording> {
 fn several_runs_have_medians_and_are_drawn_run_by_run() {
     let text = String::from_utf8(Html.serialize_runs(&several_runs()).unwrap()).unwrap();
     // Averages of 1,100, 1,200 and 1,590: 40.83 % of the middle one apart. TP99 is 400 of 2,100 apart.
-    for figure in [">1.2000<", ">40.83 %<", ">2.100<", ">19.05 %<", ">2.400<", ">300<"] {
+    for figure in [">1.2000<", ">40.83%<", ">2.100<", ">19.05%<", ">2.400<", ">300<"] {
         assert!(text.contains(figure), "{figure}: {text}");
     }
     let books = text.split("<h2>Books</h2>").nth(1).unwrap().split("</section>").next().unwrap();
@@ -107,7 +107,7 @@ fn who_pays_is_a_table_and_curves_over_time() {
     let text = page(&profile);
     assert_eq!(text.matches("<svg").count(), 7);
     let section = text.split("<h2>Costs</h2>").nth(1).unwrap().split("</section>").next().unwrap();
-    for figure in ["auditd", ">1.77<", ">0.76<", ">25.2 %<", ">52.5 MiB<", ">1010<"] {
+    for figure in ["auditd", ">1.77<", ">0.76<", ">25.2%<", ">52.5 MiB<", ">1010<"] {
         assert!(section.contains(figure), "{figure} in {section}");
     }
     assert_eq!(section.matches("percent of one CPU").count(), 1);
@@ -129,9 +129,7 @@ fn the_overview_has_each_handler_with_a_call_on_one_axis() {
     let overview = text.split("<figure class=\"overview\"").nth(1).unwrap();
     let overview = overview.split("</figure>").next().unwrap();
     assert_eq!(overview.matches("<circle").count(), 2, "an average a handler: {overview}");
-    for name in
-        ["connect_syscall_entry_handler [hids_testbed]", "connect_syscall_handler [hids_testbed]"]
-    {
+    for name in ["connect_syscall_entry_handler", "connect_syscall_handler"] {
         assert!(overview.contains(name), "{name}: {overview}");
     }
     assert!(!overview.contains("udp_recvmsg_handler"), "it has no call: {overview}");
@@ -223,15 +221,17 @@ fn call_trees_have_the_figures_of_explain() {
     let of = &json["handlers"][0];
     let calls = of["calls"][0].as_f64().unwrap();
     let all = of["nodes"][0]["figures"][0]["inclusive"].as_f64().unwrap();
-    let row = |name: &str, [calls_of, inclusive, own]: [f64; 3]| {
+    let row = |name: &str, [calls_of, inclusive, own, iterations]: [f64; 4]| {
         let figure = |total: f64| format!("{:.2}", total / calls);
         let share = format!("{:.1} %", inclusive / all * 100.0);
-        vec![name.to_owned(), figure(calls_of), figure(inclusive), share, figure(own)]
+        let [calls_of, inclusive, own, iterations] =
+            [calls_of, inclusive, own, iterations].map(figure);
+        vec![name.to_owned(), calls_of, inclusive, share, own, iterations]
     };
-    let (mut expected, mut rest) = (Vec::new(), [0.0; 3]);
+    let (mut expected, mut rest) = (Vec::new(), [0.0; 4]);
     for node in of["nodes"].as_array().unwrap() {
-        let figures =
-            ["calls", "inclusive", "self"].map(|key| node["figures"][0][key].as_f64().unwrap());
+        let figures = ["calls", "inclusive", "self", "iterations"]
+            .map(|key| node["figures"][0][key].as_f64().unwrap());
         let name = node["symbols"][0].as_str().unwrap();
         let module =
             node["function"]["module"].as_str().map_or(String::new(), |m| format!(" [{m}]"));
@@ -250,7 +250,8 @@ fn call_trees_have_the_figures_of_explain() {
     assert_eq!(expected.len(), 4);
     // The handler and kmalloc unfold.
     assert_eq!((text.matches("<details").count(), text.matches("</details>").count()), (2, 2));
-    let unlike = "Note: this recording: the table of handlers has 10 calls and 2070 instructions";
+    let unlike =
+        "<b>note:</b> this recording: the table of handlers has 10 calls and 2070 instructions";
     assert!(text.contains(unlike), "what explain notes");
     assert!(!page(&sample()).contains("class=\"tree\""), "no tree was recorded");
 

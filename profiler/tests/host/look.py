@@ -61,13 +61,13 @@ def look(browser, path, shots):
     page.screenshot(path=str(shots / f"{path.stem}-light.png"), full_page=True)
 
     heads = page.locator(".sortable >> nth=0 >> thead th")
-    calls = heads.all_text_contents().index("calls") + 1
-    seen["before"] = column(page, calls)
-    heads.nth(calls - 1).click()
-    seen["descending"] = column(page, calls)
-    heads.nth(calls - 1).press("Enter")
-    seen["ascending"] = column(page, calls)
-    seen["sorted_by"] = heads.nth(calls - 1).get_attribute("aria-sort")
+    count = heads.all_text_contents().index("count") + 1
+    seen["before"] = column(page, count)
+    heads.nth(count - 1).click()
+    seen["descending"] = column(page, count)
+    heads.nth(count - 1).press("Enter")
+    seen["ascending"] = column(page, count)
+    seen["sorted_by"] = heads.nth(count - 1).get_attribute("aria-sort")
 
     seen["light"] = colours(page)
     page.locator("#theme").click()

@@ -235,7 +235,11 @@ fn recordings_of_many_hosts_are_merged_and_compared() {
     let markdown =
         profiler(&["compare", &path("old.json"), &path("new.json"), "--format", "markdown"]);
     let markdown = String::from_utf8(markdown.stdout).unwrap();
-    assert!(markdown.contains("hids old of 3 hosts against hids new of 3 hosts"), "{markdown}");
+    for fact in
+        ["- baseline: hids old, 1 run of 3 hosts\n", "- candidate: hids new, 1 run of 3 hosts\n"]
+    {
+        assert!(markdown.contains(fact), "{markdown}");
+    }
 
     // Hosts, not sums, are what statistics are made of: the same boots are on both sides.
     let sides = |build_id: &str| {

@@ -308,7 +308,7 @@ fn a_comparison_says_which_handlers_were_shed() {
     let sides = Sides::new(&base, &candidate, What::ALL, false).unwrap();
     let names = ["f", "g"].map(str::to_owned).to_vec();
     assert_eq!(sides.notes, [Note::PartlyMeasured(Side::Candidate, names)]);
-    let text = compare::text(&CompareReport::of(&sides), None);
+    let text = compare::document(&CompareReport::of(&sides)).text(None);
     assert!(text.contains("candidate: not measured throughout") && text.contains("f, g"), "{text}");
 }
 

@@ -40,14 +40,14 @@ impl Outputs {
             file.commit(&export::junit(report))?;
         }
         if let Some(file) = self.markdown {
-            file.commit(export::markdown(report).as_bytes())?;
+            file.commit(export::document(report).markdown().as_bytes())?;
         }
         if let Some(file) = self.html {
             file.commit(&html::gate::page(report))?;
         }
         show(args, report)?;
         match std::env::var_os("GITHUB_STEP_SUMMARY").filter(|path| !path.is_empty()) {
-            Some(path) => append(Path::new(&path), &export::markdown(report)),
+            Some(path) => append(Path::new(&path), &export::document(report).markdown()),
             None => Ok(()),
         }
     }
@@ -57,7 +57,7 @@ fn show(args: &GateArgs, report: &GateReport) -> Result<(), Failure> {
     let on_github = std::env::var_os("GITHUB_ACTIONS").is_some_and(|value| value == "true");
     match args.format {
         Format::Json => data_to_stdout(&indented(report)),
-        Format::Markdown => to_stdout(&export::markdown(report)),
+        Format::Markdown => to_stdout(&export::document(report).markdown()),
         Format::Text => {
             let mut text = export::text(report, stdout_width());
             if on_github || args.annotations {

@@ -1,20 +1,18 @@
 //! Explained handlers as bytes: one file a format.
 
 mod folded;
-mod grids;
 mod json;
-mod markdown;
 mod notes;
 mod svg;
 #[cfg(test)]
 mod tests;
-mod text;
+mod view;
 
 use std::path::Path;
 
-pub(super) use grids::{Row, rows};
 pub use json::{EXPLAIN_SCHEMA, EXPLAIN_VERSION, ExplainReport, RecordingRecord};
 pub use notes::notes;
+pub(super) use view::tree;
 
 /// The formats, as they are named on the command line.
 #[derive(
@@ -89,8 +87,8 @@ impl Default for Shown {
 /// If a flame graph cannot be drawn.
 pub fn render(report: &ExplainReport, format: Format, shown: Shown) -> std::io::Result<Vec<u8>> {
     match format {
-        Format::Table => Ok(text::text(report, shown).into_bytes()),
-        Format::Markdown => Ok(markdown::markdown(report, shown).into_bytes()),
+        Format::Table => Ok(view::document(report, shown).text(shown.width).into_bytes()),
+        Format::Markdown => Ok(view::document(report, shown).markdown().into_bytes()),
         Format::Json => Ok(super::json::indented(report)),
         Format::Folded => Ok(folded::folded(report).into_bytes()),
         Format::Svg => svg::flame_graph(report),

@@ -68,10 +68,10 @@ fn rows_that_are_not_shown_are_summed() {
         let report = report(trees);
         let of = &report.handlers[0];
         let nothing = Shown { depth: 0, ..Shown::default() };
-        assert_eq!(grids::rows(of, nothing).len(), 2);
+        assert_eq!(view::rows(of, nothing).len(), 2);
         for (depth, min_share) in [(0, 0.0), (1, 0.0), (9, 1.0), (9, 20.0), (9, 100.0), (1, 20.0)] {
             let shown = Shown { depth, min_share, width: None };
-            let rows = grids::rows(of, shown);
+            let rows = view::rows(of, shown);
             let count: usize = rows.iter().map(|row| row.others.max(1)).sum();
             assert_eq!(count, of.nodes.len(), "{depth} {min_share}");
             for recording in 0..trees.len() {
@@ -193,7 +193,7 @@ fn a_live_tree_is_in_nanoseconds() {
     }
     let table = rendered(Format::Table);
     insta::assert_snapshot!("live-table", table);
-    assert!(rendered(Format::Markdown).contains("- h: 110.00 ns a call in a live trace (4 calls"));
+    assert!(rendered(Format::Markdown).contains("\nh: 110.00 ns a call in a live trace (4 calls"));
     assert_eq!(rendered(Format::Folded), "h 100\nh;i 300\nh;i;j 40\n");
     assert!(rendered(Format::Svg).contains("i (340 ns, 77.27%)"));
     let json: serde_json::Value = serde_json::from_str(&rendered(Format::Json)).unwrap();

@@ -6,6 +6,13 @@ use plotters::prelude::*;
 use super::paint;
 
 const SIZE: (u32, u32) = (520, 320);
+/// Edge of a plot, height of its lower axis with labels, and height of a row of handlers.
+const MARGIN: u32 = 8;
+const AXIS: u32 = 38;
+const ROW: u32 = 26;
+/// Width of a drawing with a row a handler, and of the names in it.
+pub(super) const WIDTH: u32 = 1060;
+pub(super) const NAMES: u32 = 330;
 /// Height of a line of the legend, as a share of the plot's.
 const LEGEND_LINE: f64 = 0.085;
 
@@ -102,7 +109,7 @@ where
     Y: AsRangedCoord<Value = f64>,
     Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
 {
-    let mut chart = framed(area, axis, axis.range.clone(), y, format)?;
+    let mut chart = framed(area, axis, axis.range.clone(), y, Some(format))?;
     for curve in curves {
         let style = paint::series(curve.colour).stroke_width(2);
         let points = curve.points.iter().copied();
@@ -132,13 +139,13 @@ pub(super) fn key(
     move |(x, y)| PathElement::new([(x, y), (x + length, y)], style)
 }
 
-/// The frame: axes, labels and grid lines.
+/// The frame: axes, labels and grid lines; without `format` no axis at the left.
 pub(super) fn framed<'a, X, Y>(
     area: &Area<'a>,
     axis: &Axis,
     x: X,
     y: Y,
-    format: fn(f64) -> String,
+    format: Option<fn(f64) -> String>,
 ) -> Result<Chart<'a, X::CoordDescType, Y::CoordDescType>, DrawingAreaErrorKind<std::io::Error>>
 where
     X: AsRangedCoord<Value = f64>,
@@ -147,27 +154,47 @@ where
     Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
 {
     let mut chart = ChartBuilder::on(area)
-        .margin(8)
+        .margin(MARGIN)
         // Room for half of the lower axis' last label.
         .margin_right(20)
-        .x_label_area_size(38)
-        .y_label_area_size(64)
+        .x_label_area_size(AXIS)
+        .y_label_area_size(if format.is_some() { 64 } else { 0 })
         .build_cartesian_2d(x, y)?;
-    let text = ("sans-serif", 13).into_font().color(&paint::INK);
-    chart
-        .configure_mesh()
-        .x_desc(axis.what)
+    let (lower, left) = (
+        |x: &f64| (axis.format)(*x),
+        |y: &f64| format.map_or_else(String::new, |format| format(*y)),
+    );
+    let mut mesh = chart.configure_mesh();
+    if format.is_none() {
+        mesh.disable_y_mesh().disable_y_axis();
+    }
+    mesh.x_desc(axis.what)
         .x_labels(axis.labels)
-        .x_label_formatter(&|x| (axis.format)(*x))
+        .x_label_formatter(&lower)
         .y_labels(6)
-        .y_label_formatter(&|y| format(*y))
+        .y_label_formatter(&left)
         .light_line_style(TRANSPARENT)
         .bold_line_style(paint::GRID)
         .axis_style(paint::INK)
-        .label_style(text.clone())
-        .axis_desc_style(text)
+        .label_style(font())
+        .axis_desc_style(font())
         .draw()?;
     Ok(chart)
+}
+
+/// The font of all texts.
+pub(super) fn font() -> TextStyle<'static> {
+    ("sans-serif", 13).into_font().color(&paint::INK)
+}
+
+/// Height of the drawing of so many rows.
+pub(super) fn height(rows: usize) -> u32 {
+    ROW * rows as u32 + 2 * MARGIN + AXIS
+}
+
+/// Where the text of a row begins, from the top.
+pub(super) fn top_of(row: usize) -> i32 {
+    (MARGIN + ROW * row as u32) as i32 + (ROW / 2) as i32 - 7
 }
 
 /// One curve needs no legend.
@@ -183,12 +210,7 @@ where
     if curves < 2 {
         return Ok(());
     }
-    chart
-        .configure_series_labels()
-        .position(position)
-        .label_font(("sans-serif", 13).into_font().color(&paint::INK))
-        .margin(6)
-        .draw()
+    chart.configure_series_labels().position(position).label_font(font()).margin(6).draw()
 }
 
 /// The SVG of a plot; see [`drawn_in`].

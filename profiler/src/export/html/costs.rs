@@ -1,118 +1,48 @@
-//! CPU time and memory of the watched programs, as a table and over the window.
-
-use serde::Serialize;
+//! CPU time and memory of the watched programs over the window.
 
 use super::chart::{self, Axis, Curve, Scale};
-use super::rows::{Cell, Grid};
-use super::{Figure, Side};
-use crate::export::cell::{bytes, clean};
-use crate::watch::{CostRow, Sample, Usage, Watched};
+use crate::export::cell::clean;
+use crate::export::document::Figure;
+use crate::export::side::Side;
+use crate::watch::{Sample, Usage, Watched};
 
 const MEBIBYTE: f64 = 1_048_576.0;
 
-/// The page's section on costs.
-#[derive(Serialize)]
-pub(super) struct Costs {
-    table: Grid,
-    cpu: Option<Figure>,
-    memory: Option<Figure>,
-}
-
-/// The costs of all recordings; `None` if none have any.
-pub(super) fn of(sides: &[Side<'_>]) -> Option<Costs> {
-    let things = things(sides);
-    (!things.is_empty()).then(|| Costs {
-        table: table(sides, &things),
-        cpu: Figure::of(
-            plot(sides, &things, cpu, Scale::FromZero, |share| format!("{share:.1} %")),
+/// The drawings, where there are any.
+pub(super) fn plots(sides: &[Side<'_>]) -> Vec<Figure> {
+    let cpu = plot(sides, cpu, Scale::FromZero, |share| format!("{share:.1} %"));
+    let memory = plot(sides, memory, Scale::Fitted, mebibytes);
+    let drawn = [
+        Figure::of(
+            cpu,
             "CPU time of watched programs over time".to_owned(),
             "CPU time over the window, percent of one CPU",
         ),
-        memory: Figure::of(
-            plot(sides, &things, memory, Scale::Fitted, mebibytes),
+        Figure::of(
+            memory,
             "memory of watched programs over time".to_owned(),
             "Memory over the window",
         ),
-    })
-}
-
-/// The watched programs, each once, in the order of the recordings.
-fn things<'a>(sides: &[Side<'a>]) -> Vec<&'a Watched> {
-    let mut things: Vec<&Watched> = Vec::new();
-    for row in sides.iter().flat_map(|side| &side.recording.costs).flat_map(|costs| &costs.rows) {
-        if !things.contains(&&row.of) {
-            things.push(&row.of);
-        }
-    }
-    things
-}
-
-fn find<'a>(side: &Side<'a>, of: &Watched) -> Option<&'a CostRow> {
-    side.recording.costs.as_ref()?.rows.iter().find(|row| row.of == *of)
-}
-
-/// One row per watched program and recording.
-fn table(sides: &[Side<'_>], things: &[&Watched]) -> Grid {
-    let both = sides.len() > 1;
-    let mut headers = vec!["costs of"];
-    if both {
-        headers.push("recording");
-    }
-    headers.extend([
-        "processes",
-        "user [s]",
-        "system [s]",
-        "of one CPU",
-        "most memory",
-        "switches",
-    ]);
-    let mut rows = Vec::new();
-    for of in things {
-        for side in sides {
-            let (Some(row), Some(costs)) = (find(side, of), &side.recording.costs) else {
-                continue;
-            };
-            let total = row.total();
-            let mut cells = vec![Cell::text(clean(&of.label()))];
-            if both {
-                cells.push(Cell::text(side.mark));
-            }
-            let share = cpu_ns(&total) / costs.window_ns.max(1) as f64 * 100.0;
-            let seconds = |ns: u64| {
-                let seconds = ns as f64 / 1e9;
-                Cell::figure(format!("{seconds:.2}"), seconds)
-            };
-            let switches = total
-                .voluntary_switches
-                .map(|voluntary| voluntary + total.involuntary_switches.unwrap_or(0));
-            cells.extend([
-                if **of == Watched::Machine { Cell::none() } else { Cell::count(row.seen.into()) },
-                seconds(total.user_ns),
-                seconds(total.system_ns),
-                Cell::figure(format!("{share:.1} %"), share),
-                row.memory_max_bytes()
-                    .map_or_else(Cell::none, |held| Cell::figure(bytes(held), held as f64)),
-                switches.map_or_else(Cell::none, Cell::count),
-            ]);
-            rows.push(cells);
-        }
-    }
-    Grid::new(headers, rows)
+    ];
+    drawn.into_iter().flatten().collect()
 }
 
 /// One colour per watched program; the second recording's curves are dashed.
 fn plot(
     sides: &[Side<'_>],
-    things: &[&Watched],
     points: fn(&[Sample]) -> Vec<(f64, f64)>,
     scale: Scale,
     format: fn(f64) -> String,
 ) -> Option<String> {
+    let mut programs: Vec<&Watched> = Vec::new();
     let mut curves = Vec::new();
-    for (colour, of) in things.iter().enumerate() {
-        for side in sides {
-            let Some(row) = find(side, of) else { continue };
-            let name = format!("{} {}", side.mark, clean(&of.label())).trim().to_owned();
+    for side in sides {
+        for row in side.recording.costs.iter().flat_map(|costs| &costs.rows) {
+            let colour = programs.iter().position(|of| **of == row.of).unwrap_or(programs.len());
+            if colour == programs.len() {
+                programs.push(&row.of);
+            }
+            let name = format!("{} {}", side.mark, clean(&row.of.label())).trim().to_owned();
             let points = points(&row.samples);
             curves.push(Curve { name, colour, dashed: side.number > 0, points });
         }

@@ -1,15 +1,10 @@
 //! The page of a gate: the decision and its reasons, what changed by how much, and the runs of the handlers that are not simply
 //! passed.
 
-use serde::Serialize;
-
 use super::changes::{self, Change};
-use super::facts::Fact;
 use super::plot;
-use super::rows::{Cell, Grid};
-use super::{Figure, HandlerSection, Marked, Page};
 use crate::export::cell::clean;
-use crate::export::compare::describe;
+use crate::export::document::{Document, Figure, Row, Table, or_dash};
 use crate::export::gate;
 use crate::export::verdict::{GateReport, figure};
 use crate::recording::Meter;
@@ -24,15 +19,6 @@ const DRAWN: usize = 50;
 const NOTE: &str = "Figures are those that the gate compares, over the runs of a side; calls are the candidate's, in all runs; the verdict is the \
                     gravest of the handler's figures.";
 
-/// The decision, above all else.
-#[derive(Serialize)]
-pub(super) struct Decision {
-    outcome: String,
-    headline: Vec<String>,
-    /// What it is about, and in words.
-    points: Vec<(&'static str, String)>,
-}
-
 /// All lines of the report on one handler.
 struct Subject<'a> {
     name: String,
@@ -40,14 +26,12 @@ struct Subject<'a> {
 }
 
 impl Subject<'_> {
-    fn change(&self, statistic: Statistic) -> Option<&ChangeRecord> {
-        let mut changes = self.lines.iter().filter_map(|line| line.change.as_ref());
-        changes.find(|change| change.statistic == statistic)
+    fn changes(&self) -> impl Iterator<Item = &ChangeRecord> {
+        self.lines.iter().filter_map(|line| line.change.as_ref())
     }
 
-    /// The line that decides: the report has them in the order of their weight.
-    fn verdict(&self) -> &'static str {
-        self.lines.first().map_or("", |line| gate::word(line))
+    fn change(&self, statistic: Statistic) -> Option<&ChangeRecord> {
+        self.changes().find(|change| change.statistic == statistic)
     }
 
     /// The line that is drawn: the average, unless another figure decides.
@@ -66,10 +50,8 @@ impl Subject<'_> {
 
     /// Whether no figure differs.
     fn is_unchanged(&self) -> bool {
-        let mut changes = self.lines.iter().filter_map(|line| line.change.as_ref());
-        let is_small =
-            |change: &ChangeRecord| change.percent.is_some_and(|percent| percent.abs() < LEAST);
-        self.is_passed() && changes.all(is_small)
+        let is_small = |of: &ChangeRecord| of.percent.is_some_and(|percent| percent.abs() < LEAST);
+        self.is_passed() && self.changes().all(is_small)
     }
 
     fn meter(&self) -> Meter {
@@ -79,65 +61,50 @@ impl Subject<'_> {
     fn is_passed(&self) -> bool {
         self.lines.iter().all(|line| line.verdict == Verdict::Pass && !line.improved)
     }
+
+    /// What failed comes first, and what passed last.
+    fn rank(&self) -> u8 {
+        match self.lines.first() {
+            Some(line) if line.verdict == Verdict::Pass && !line.improved => 2,
+            Some(line) if line.verdict == Verdict::Fail => 0,
+            _ => 1,
+        }
+    }
 }
 
-/// The report as a page.
-#[must_use]
-pub fn page(report: &GateReport) -> Vec<u8> {
-    let owned = |text: &str| clean(text).into_owned();
+/// The handlers and operations, those first that decide and changed most.
+fn subjects(report: &GateReport) -> Vec<Subject<'_>> {
     let mut subjects: Vec<Subject<'_>> = Vec::new();
     for line in &report.lines {
-        let name = owned(&line.subject());
+        let name = clean(&line.subject()).into_owned();
         match subjects.iter_mut().find(|subject| subject.name == name) {
             Some(subject) => subject.lines.push(line),
             None => subjects.push(Subject { name, lines: vec![line] }),
         }
     }
-    let weight = |subject: &Subject<'_>| match subject.lines.first() {
-        Some(line) if line.verdict == Verdict::Pass && !line.improved => 2,
-        Some(line) if line.verdict == Verdict::Fail => 0,
-        _ => 1,
-    };
     subjects.sort_by(|a, b| {
-        weight(a).cmp(&weight(b)).then_with(|| b.percent().abs().total_cmp(&a.percent().abs()))
+        a.rank().cmp(&b.rank()).then_with(|| b.percent().abs().total_cmp(&a.percent().abs()))
     });
-    let (unchanged, changed): (Vec<_>, Vec<_>) =
-        subjects.iter().partition(|subject| subject.is_unchanged());
-    let points = gate::points(report).into_iter().map(|(what, words)| (what, owned(&words)));
-    let marked = |mark, text: &str| Marked { mark, text: text.to_owned() };
-    let sections = subjects.iter().enumerate().filter(|(_, subject)| !subject.is_passed());
-    Page {
-        title: format!("Handler gate: {}", report.outcome),
-        heading: "Handler gate",
-        summary_heading: "Changes",
-        decision: Some(Decision {
-            outcome: report.outcome.to_string(),
-            headline: gate::headline_lines(report).iter().map(|line| owned(line)).collect(),
-            points: points.collect(),
-        }),
-        labels: vec![marked("A", "baseline"), marked("B", "candidate")],
-        warnings: report.notes.iter().map(|note| marked("", &owned(note))).collect(),
-        overview: changes::drawn(
-            &changed.iter().filter_map(|subject| drawing(subject)).collect::<Vec<_>>(),
-        ),
-        summary: summary(&changed),
-        unchanged: (!unchanged.is_empty()).then(|| summary(&unchanged)),
-        summary_note: NOTE,
-        figures: Some(figures(report)),
-        handlers: sections.take(DRAWN).map(section).collect(),
-        tree_notes: Vec::new(),
-        books: None,
-        costs: None,
-        facts: facts(report),
-    }
-    .bytes()
+    subjects
+}
+
+/// The report as a page.
+#[must_use]
+pub fn page(report: &GateReport) -> Vec<u8> {
+    let subjects = subjects(report);
+    let changed = subjects.iter().filter(|subject| !subject.is_unchanged());
+    let undecided = subjects.iter().filter(|subject| !subject.is_passed());
+    let mut document = gate::document(report);
+    document.plots.extend(changes::drawn(&Vec::from_iter(changed.filter_map(drawing))));
+    document.tables = vec![summary(&subjects), gate::figures(report, true)];
+    document.sections = undecided.take(DRAWN).map(section).collect();
+    document.page()
 }
 
 /// By how much a handler or operation changed.
 fn drawing(subject: &Subject<'_>) -> Option<Change> {
     let line = subject.shown()?;
     let change = line.change.as_ref()?;
-    let meter = change.meter();
     let (base, candidate) = (change.base?, change.candidate?);
     let statistic = match change.statistic {
         Statistic::Avg => String::new(),
@@ -150,7 +117,7 @@ fn drawing(subject: &Subject<'_>) -> Option<Change> {
         percent: change.percent?,
         ends: change.percent_bounds,
         limit: line.limit_percent,
-        words: format!("{sign}{}, {:+.2} %", figure(by, meter), change.percent?),
+        words: format!("{sign}{}, {:+.2} %", figure(by, change.meter()), change.percent?),
         colour: match line.verdict {
             Verdict::Fail => 1,
             _ if line.improved => 2,
@@ -159,49 +126,47 @@ fn drawing(subject: &Subject<'_>) -> Option<Change> {
     })
 }
 
-/// One row for each handler.
-fn summary(subjects: &[&Subject<'_>]) -> Grid {
+/// One row for each handler; those that did not change are folded, unless none did.
+fn summary(subjects: &[Subject<'_>]) -> Table {
     let shown = [Statistic::Avg, Statistic::Tp50, Statistic::Tp90, Statistic::Tp99];
-    let mut headers = ["handler", "verdict", "calls"].map(str::to_owned).to_vec();
+    let mut head = ["handler", "verdict", "count"].map(str::to_owned).to_vec();
     for statistic in shown {
-        headers.push(format!("{statistic}, baseline"));
-        headers.push(format!("{statistic}, candidate"));
-        headers.push("change".to_owned());
+        let sides = ["baseline", "candidate"].map(|side| format!("{statistic}, {side}"));
+        head.extend(sides.into_iter().chain(["change".to_owned()]));
     }
-    let row = |subject: &&Subject<'_>| {
-        let mut row = vec![Cell::text(&subject.name), Cell::text(subject.verdict())];
-        let calls = subject.lines.iter().find_map(|line| line.change.as_ref());
-        row.push(calls.map_or_else(Cell::none, |of| Cell::count(of.candidate_calls.total)));
+    let row = |subject: &Subject<'_>| {
+        let calls = subject.changes().next().map(|of| of.candidate_calls.total.to_string());
+        // The report has a handler's lines in the order of their weight.
+        let verdict = subject.lines.first().map_or("", |line| gate::word(line));
+        let mut cells = vec![subject.name.clone(), verdict.to_owned(), or_dash(calls)];
         for statistic in shown {
             let change = subject.change(statistic);
-            let value = |of: Option<f64>, meter| {
-                of.map_or_else(Cell::none, |of| Cell::figure(figure(of, meter), of))
-            };
-            let meter = subject.meter();
-            row.push(value(change.and_then(|change| change.base), meter));
-            row.push(value(change.and_then(|change| change.candidate), meter));
+            let value = |of: Option<f64>| or_dash(of.map(|of| figure(of, subject.meter())));
             let percent = change.and_then(|change| change.percent);
-            row.push(percent.map_or_else(Cell::none, |of| Cell::figure(format!("{of:+.2} %"), of)));
+            cells.extend([
+                value(change.and_then(|change| change.base)),
+                value(change.and_then(|change| change.candidate)),
+                or_dash(percent.map(|percent| format!("{percent:+.2} %"))),
+            ]);
         }
-        row
+        Row::of(cells)
     };
-    Grid::new(headers, subjects.iter().map(row).collect())
-}
-
-/// Every figure with its verdict.
-fn figures(report: &GateReport) -> Grid {
-    let row = |line: &Line<String>| {
-        let words =
-            [line.subject(), gate::word(line).to_owned(), line.figure(), line.evidence.clone()];
-        words.iter().map(|text| Cell::text(clean(text))).collect()
-    };
-    let rows = report.lines.iter().map(row).collect();
-    Grid::new(vec!["handler", "verdict", "figure", "evidence"], rows)
+    let is_folded = |subject: &&Subject<'_>| subject.is_unchanged();
+    let (mut folded, mut rows): (Vec<_>, Vec<_>) = subjects.iter().partition(is_folded);
+    if rows.is_empty() {
+        std::mem::swap(&mut folded, &mut rows);
+    }
+    Table {
+        summary: format!("{} unchanged", folded.len()),
+        rows: rows.into_iter().map(row).collect(),
+        folded: folded.into_iter().map(row).collect(),
+        note: NOTE.to_owned(),
+        ..Table::figures(head, [])
+    }
 }
 
 /// The runs of a handler on both sides.
-fn section((number, subject): (usize, &Subject<'_>)) -> HandlerSection {
-    let line = subject.lines.first();
+fn section(subject: &Subject<'_>) -> Document {
     let plot = |statistic: Statistic| {
         let change = subject.change(statistic)?;
         let runs = [("baseline", &change.base_runs[..]), ("candidate", &change.candidate_runs[..])];
@@ -209,21 +174,12 @@ fn section((number, subject): (usize, &Subject<'_>)) -> HandlerSection {
         let label = format!("{statistic} of {} in each run", subject.name);
         Figure::of(svg, label, format!("{statistic} in each run"))
     };
-    HandlerSection {
-        name: subject.name.clone(),
-        anchor: format!("handler-{number}"),
-        note: line.map(|line| {
-            let words = format!("{}: {} {}", gate::word(line), line.figure(), line.evidence);
-            clean(&words).into_owned()
-        }),
+    let words =
+        |line: &&Line<String>| format!("{}: {} {}", gate::word(line), line.figure(), line.evidence);
+    Document {
+        title: subject.name.clone(),
+        lead: subject.lines.first().map(words).into_iter().collect(),
         plots: [Statistic::Avg, Statistic::Tp99].into_iter().filter_map(plot).collect(),
-        trees: Vec::new(),
+        ..Document::default()
     }
-}
-
-fn facts(report: &GateReport) -> Vec<Fact> {
-    let part = |part| Fact::one("compared", &describe(part));
-    let mut facts: Vec<Fact> = report.parts.iter().map(part).collect();
-    facts.push(Fact::one("rule", &gate::rule(report)));
-    facts
 }

@@ -5,10 +5,10 @@
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::prelude::*;
 
-use super::Side;
 use super::chart::{self, Area, Axis, Curve, Drawn, Scale};
 use super::paint;
 use crate::export::curve::{self, percentile, percentile_points};
+use crate::export::side::Side;
 use crate::recording::{Bucket, HandlerRecording, Meter};
 
 /// Most bars of a histogram.
@@ -150,7 +150,7 @@ where
         format: curve::label(meter(handlers)),
         free_corner: true,
     };
-    let mut chart = chart::framed(area, &axis, x, 0.0..top, |y| format!("{y:.1} %"))?;
+    let mut chart = chart::framed(area, &axis, x, 0.0..top, Some(|y| format!("{y:.1} %")))?;
     for (number, (shares, (side, _))) in shares.iter().zip(handlers).enumerate() {
         let colour = paint::series(side.number);
         let line = colour.stroke_width(2);

@@ -8,12 +8,17 @@
     root.dataset.theme = (root.dataset.theme || system) === "dark" ? "light" : "dark";
   });
 
+  /* A cell that begins with a number sorts by it; dashes and names come below all numbers. */
   const keyOf = (row, column) => {
-    const cell = row.cells[column];
-    return "value" in cell.dataset ? Number(cell.dataset.value) : cell.textContent;
+    const text = row.cells[column].textContent;
+    const number = /^(?:<=)?([-+]?\d+(?:\.\d+)?)/.exec(text);
+    return number ? Number(number[1]) : text;
   };
-  const compare = (a, b) =>
-    typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b));
+  const compare = (a, b) => {
+    if (typeof a === "number" && typeof b === "number") return a - b;
+    if (typeof a === "number") return 1;
+    return typeof b === "number" ? -1 : a.localeCompare(b);
+  };
   const sort = (head) => {
     const table = head.closest("table");
     const column = head.cellIndex;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::reasons::{Changed, recording};
+use super::reasons::{Changed, by_size, recording};
 use crate::explain::{self, Explained, explain};
 use crate::recording::DriverCost;
 use crate::verdict::{Gate, Line, Part, Statistic, Verdict, load_of, subject};
@@ -193,30 +193,17 @@ fn parts(handlers: &[Explained], per: impl Fn(&Explained) -> f64) -> Parts {
 
 impl Cause {
     fn of((cause, mut reaches): (explain::Cause, Vec<Reached>)) -> Self {
-        let mut callees: Vec<Changed> = cause
-            .callees
-            .iter()
-            .map(|(function, by)| Changed { what: function.name.clone(), instructions: *by })
-            .collect();
-        callees.sort_by(|a, b| {
-            b.instructions.abs().total_cmp(&a.instructions.abs()).then_with(|| a.what.cmp(&b.what))
-        });
-        let mut lines = cause.lines.clone();
-        lines.sort_by(|a, b| {
-            b.2.abs().total_cmp(&a.2.abs()).then_with(|| (&a.0, a.1).cmp(&(&b.0, b.1)))
-        });
-        let line = |(file, at, by): (String, u64, f64)| Changed {
-            what: format!("{file}:{at}"),
-            instructions: by,
-        };
+        let changed = |what: String, instructions: f64| Changed { what, instructions };
+        let callees = cause.callees.iter();
+        let lines = cause.lines.iter();
         reaches.sort_by_key(|reached| (!reached.is_beyond, load_of(&reached.handler).is_some()));
         Self {
             function: cause.function.name.clone(),
             module: cause.function.module.clone(),
             instructions: cause.total(),
             own: cause.own,
-            callees,
-            lines: lines.into_iter().map(line).collect(),
+            callees: by_size(callees.map(|(callee, by)| changed(callee.name.clone(), *by))),
+            lines: by_size(lines.map(|(file, at, by)| changed(format!("{file}:{at}"), *by))),
             reaches,
         }
     }

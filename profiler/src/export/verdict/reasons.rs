@@ -86,12 +86,17 @@ fn reason(part: &Part<'_>, handler: &str) -> Option<Reason> {
 
 /// Those that changed most, by at least an instruction in twenty calls.
 fn most(changed: impl Iterator<Item = Changed>) -> Vec<Changed> {
-    let mut all: Vec<Changed> =
-        changed.filter(|changed| changed.instructions.abs() >= 0.05).collect();
+    let mut all = by_size(changed.filter(|changed| changed.instructions.abs() >= 0.05));
+    all.truncate(MOST);
+    all
+}
+
+/// What changed most first.
+pub(super) fn by_size(changed: impl Iterator<Item = Changed>) -> Vec<Changed> {
+    let mut all: Vec<Changed> = changed.collect();
     all.sort_by(|a, b| {
         b.instructions.abs().total_cmp(&a.instructions.abs()).then_with(|| a.what.cmp(&b.what))
     });
-    all.truncate(MOST);
     all
 }
 

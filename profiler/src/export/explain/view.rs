@@ -1,31 +1,40 @@
-//! What the tables of text and Markdown have in common: their rows, and what is summed in one.
+//! The view of explained handlers: the tables of each, and what is summed in a row.
 
 use std::collections::BTreeSet;
 
 use super::{ExplainReport, Shown};
 use crate::explain::{Exact, Explained, Fate, Figures, Function, Line, Node, SourceFunction};
+use crate::export::document::{self, Document, Layout, Note, Table};
 use crate::text::{listed, plural};
 
 /// Most lines of the table of source lines.
 const MOST_LINES: usize = 20;
 
-/// A table of names and figures.
-#[derive(Debug)]
-pub(super) struct Grid {
-    /// Heads of the columns.
-    pub(super) header: Vec<&'static str>,
-    /// Each with its indentation and its cells, the first of which is a name.
-    pub(super) rows: Vec<(usize, Vec<String>)>,
+/// The view; a function stands below its caller, further to the right.
+pub(super) fn document(report: &ExplainReport, shown: Shown) -> Document {
+    let section = |of: &Explained| {
+        let mut tables = vec![tree(of, shown), lines(of)];
+        if of.is_difference() {
+            tables.reverse();
+        }
+        let title = of.handler.to_string();
+        Document { title, lead: summary(report, of), tables, ..Document::default() }
+    };
+    Document {
+        sections: report.handlers.iter().map(section).collect(),
+        notes: report.notes.iter().map(|note| Note::new("note", note)).collect(),
+        ..Document::default()
+    }
 }
 
 /// A row of the tree: a function, or several that are summed.
 #[derive(Debug, Clone)]
-pub(in crate::export) struct Row {
-    pub(in crate::export) depth: usize,
-    pub(in crate::export) name: String,
+pub(super) struct Row {
+    pub(super) depth: usize,
+    name: String,
     /// Functions that are summed; 0 for one that is shown.
     pub(super) others: usize,
-    pub(in crate::export) figures: Vec<Figures>,
+    pub(super) figures: Vec<Figures>,
     pub(super) change: Exact,
     pub(super) moved: Exact,
 }
@@ -70,7 +79,7 @@ fn name(node: &Node) -> String {
 }
 
 /// The rows of the tree; what is not shown is summed below its caller.
-pub(in crate::export) fn rows(of: &Explained, shown: Shown) -> Vec<Row> {
+pub(super) fn rows(of: &Explained, shown: Shown) -> Vec<Row> {
     let two = of.is_difference();
     // A difference's weight is in instructions times calls of both.
     let calls = if two { of.calls[1] } else { 1 };
@@ -136,7 +145,7 @@ fn both(of: &Explained, total: impl Fn(usize) -> u64) -> String {
 }
 
 /// The tree.
-pub(super) fn tree(of: &Explained, shown: Shown) -> Grid {
+pub(in crate::export) fn tree(of: &Explained, shown: Shown) -> Table {
     let rows = rows(of, shown);
     let iterations = |figures: &Figures| figures.iterations.unwrap_or_default();
     let all = || of.nodes.iter().flat_map(|node| &node.figures);
@@ -168,17 +177,18 @@ pub(super) fn tree(of: &Explained, shown: Shown) -> Grid {
         if repeats {
             cells.push(both(of, |recording| iterations(&row.figures[recording])));
         }
-        (row.depth, cells)
+        document::Row { depth: row.depth, cells }
     };
-    Grid { header, rows: rows.into_iter().map(cells).collect() }
+    let rows = rows.into_iter().map(cells).collect();
+    Table { layout: Layout::Tree, rows, ..Table::figures(header, []) }
 }
 
 fn share(part: u64, of: u64) -> String {
     format!("{:.1} %", part as f64 / of.max(1) as f64 * 100.0)
 }
 
-/// The source lines that take most, or differ most; `None` if there are none.
-pub(super) fn lines(of: &Explained) -> Option<Grid> {
+/// The source lines that take most, or differ most.
+fn lines(of: &Explained) -> Table {
     let two = of.is_difference();
     let is_shown = |line: &&Line| {
         if two { line.change.numerator != 0 } else { line.at[0].is_some() }
@@ -192,7 +202,7 @@ pub(super) fn lines(of: &Explained) -> Option<Grid> {
         } else {
             cells.push(share(totals[0], of.total(0)));
         }
-        (0, cells)
+        cells
     };
     let shown: Vec<&Line> = of.lines.iter().filter(is_shown).take(MOST_LINES).collect();
     let mut rows: Vec<_> = shown
@@ -200,7 +210,7 @@ pub(super) fn lines(of: &Explained) -> Option<Grid> {
         .map(|line| row(place(of, line), &line.instructions, line.change, line.moved))
         .collect();
     if rows.is_empty() {
-        return None;
+        return Table::default();
     }
     let mut totals = vec![0_u64; of.calls.len()];
     let (mut change, mut moved) = (of.change(|_| 0), of.change(|_| 0));
@@ -212,7 +222,7 @@ pub(super) fn lines(of: &Explained) -> Option<Grid> {
     if totals.iter().any(|total| *total > 0) {
         rows.push(row("(all others)".to_owned(), &totals, change, moved));
     }
-    Some(Grid { header, rows })
+    Table::figures(header, rows)
 }
 
 /// A line's function, file and number; both numbers where they differ, and what it was inlined into.
@@ -260,7 +270,7 @@ fn names(of: &Explained, functions: &BTreeSet<&Function>) -> String {
 }
 
 /// What is said of a handler above its tables: the whole, and the functions that came, went or moved.
-pub(super) fn summary(report: &ExplainReport, of: &Explained) -> Vec<String> {
+fn summary(report: &ExplainReport, of: &Explained) -> Vec<String> {
     let whole = |recording: usize, named: &super::RecordingRecord| {
         let (calls, runs) = (of.calls[recording], named.runs);
         format!(
