@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use profiler::explain::{NamedRuns, explain};
-use profiler::export::{Exporter as _, Html, Json};
+use profiler::export::html;
 use profiler::lab::plan::CountedHandler;
 use profiler::lab::{counts, exact, lines::Lines, symbols::Symbols};
 use profiler::recording::Recording;
@@ -42,7 +42,7 @@ pub fn target(text: &[u8]) {
     {
         return;
     }
-    let bytes = Json.serialize(&profile);
+    let bytes = profile.to_json();
     let back = Recording::parse(&bytes, Path::new("again")).expect("what was counted is read");
     assert_eq!(back, profile);
     let recording = NamedRuns { name: "fuzz".to_owned(), runs: vec![&profile] };
@@ -53,7 +53,7 @@ pub fn target(text: &[u8]) {
             assert_eq!(own, of.total(0));
         }
     }
-    let page = Html.serialize(&profile);
+    let page = html::page(std::slice::from_ref(&profile));
     let page = String::from_utf8(page).expect("text");
     assert_eq!(page.matches("<details").count(), page.matches("</details>").count());
 }

@@ -2,18 +2,18 @@
 
 use std::path::Path;
 
-use profiler::export::{Exporter as _, Format, Json, Look};
+use profiler::export::{Format, Look};
 use profiler::recording::{Merge, Recording, Series};
 
 pub fn target(text: &[u8]) {
     let Ok(series) = Series::parse(text, Path::new("fuzz")) else { return };
     for profile in &series.runs {
-        let bytes = Json.serialize(profile);
+        let bytes = profile.to_json();
         let back = Recording::parse(&bytes, Path::new("again")).expect("what was written is read");
         assert_eq!(&back, profile);
         let look = Look { width: Some(80), ..Look::default() };
         for &format in Format::ALL {
-            let _ = format.exporter(&look).serialize(profile);
+            let _ = format.render(std::slice::from_ref(profile), &look).unwrap();
         }
     }
     let mut merge = Merge::new(&[]);

@@ -8,7 +8,7 @@ use super::{data_to_stdout, report::stdout_width};
 use crate::atomic_file::OutputFile;
 use crate::cli::TraceCmdArgs;
 use crate::error::Failure;
-use crate::export::{Exporter as _, Table, Unit};
+use crate::export::{Format, Look, Unit};
 use crate::progress::Progress;
 use crate::trace_cmd::{Import, ImportError};
 
@@ -38,8 +38,11 @@ pub fn trace_cmd(args: &TraceCmdArgs) -> Result<(), Failure> {
 
     if !json.as_ref().is_some_and(OutputFile::is_stdout) {
         let width = stdout_width();
-        let mut text = Table { unit: Unit::Us, width }.serialize(&import.recording);
-        text.extend(format!("\n{}", import.percentiles(width)).into_bytes());
+        let look = Look { unit: Unit::Us, width };
+        let runs = std::slice::from_ref(&import.recording);
+        let mut text = Format::Table.render(runs, &look).unwrap_or_default();
+        text.extend(format!("
+{}", import.percentiles(width)).into_bytes());
         data_to_stdout(&text)?;
     }
     if let Some(json) = json {

@@ -6,7 +6,6 @@ use std::thread;
 
 use crate::atomic_file::OutputFile;
 use crate::error::{Failure, exit};
-use crate::export::{Exporter as _, Json};
 use crate::progress::Progress;
 use crate::recording::unlike::What;
 use crate::recording::{Merge, MergeError, Series};
@@ -54,7 +53,7 @@ pub fn run(options: &Options<'_>) -> Result<(), Failure> {
     recording.check().map_err(|error| {
         Failure::new(exit::INTERNAL, format!("the merged recording contradicts itself: {error}"))
     })?;
-    output.commit(&Json.serialize(&recording))?;
+    output.commit(&recording.to_json())?;
     let progress = Progress::new(options.quiet);
     progress.say(&format!(
         "merged runs: {}, with {} calls of {} handlers",

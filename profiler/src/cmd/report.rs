@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::atomic_file::OutputFile;
 use crate::error::{Failure, exit};
 use crate::export::plot::plots;
-use crate::export::{Format, Html, Look, Unit, series};
+use crate::export::{Format, Look, Unit, html, series};
 use crate::terminal::write;
 
 pub(super) use print::unwritable;
@@ -75,7 +75,7 @@ pub fn run(options: &Options<'_>, out: &mut dyn Write) -> Result<(), Failure> {
             let (first, second) =
                 (one(&series, options.file, format)?, one(&second, other, format)?);
             let (name, other) = (options.file.to_string_lossy(), other.to_string_lossy());
-            Html.overlay((&name, first), (&other, second))
+            html::overlay((&name, first), (&other, second))
         }
         None => {
             let look = Look { unit: options.unit, width };

@@ -4,15 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::json::indented;
 use super::side::part;
-use super::{Exporter, json::indented};
 use crate::recording::{HandlerRecording, Recording};
 use crate::verdict::{Statistic, subject};
-
-/// A benchmark is a handler, and a measure a figure with its unit, such as `tp99-ns`. Of several runs the value is the
-/// average, and the bounds are the lowest and the highest.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Bmf;
 
 /// One measure.
 #[derive(Debug, Serialize)]
@@ -35,26 +30,26 @@ impl Measure {
     }
 }
 
-impl Exporter for Bmf {
-    fn serialize_runs(&self, runs: &[Recording]) -> Option<Vec<u8>> {
-        let mut benchmarks: BTreeMap<String, BTreeMap<String, Vec<f64>>> = BTreeMap::new();
-        for run in runs {
-            for handler in &run.handlers {
-                for statistic in Statistic::GATED {
-                    let Some(observed) = statistic.of(handler) else { continue };
-                    let measure = format!("{statistic}-{}", statistic.unit(run.meter));
-                    let of = benchmarks.entry(name(run, handler)).or_default();
-                    of.entry(measure).or_default().push(observed.value);
-                }
+/// A benchmark is a handler, and a measure a figure with its unit, such as `tp99-ns`. Of several runs the value is the
+/// average, and the bounds are the lowest and the highest.
+pub(super) fn bmf(runs: &[Recording]) -> Vec<u8> {
+    let mut benchmarks: BTreeMap<String, BTreeMap<String, Vec<f64>>> = BTreeMap::new();
+    for run in runs {
+        for handler in &run.handlers {
+            for statistic in Statistic::GATED {
+                let Some(observed) = statistic.of(handler) else { continue };
+                let measure = format!("{statistic}-{}", statistic.unit(run.meter));
+                let of = benchmarks.entry(name(run, handler)).or_default();
+                of.entry(measure).or_default().push(observed.value);
             }
         }
-        let shown = |measures: BTreeMap<String, Vec<f64>>| -> BTreeMap<String, Measure> {
-            measures.into_iter().map(|(name, runs)| (name, Measure::of(&runs))).collect()
-        };
-        let benchmarks: BTreeMap<String, _> =
-            benchmarks.into_iter().map(|(name, measures)| (name, shown(measures))).collect();
-        Some(indented(&benchmarks))
     }
+    let shown = |measures: BTreeMap<String, Vec<f64>>| -> BTreeMap<String, Measure> {
+        measures.into_iter().map(|(name, runs)| (name, Measure::of(&runs))).collect()
+    };
+    let benchmarks: BTreeMap<String, _> =
+        benchmarks.into_iter().map(|(name, measures)| (name, shown(measures))).collect();
+    indented(&benchmarks)
 }
 
 /// The handler: with its module where others have one of that name, and with its part where runs have one.

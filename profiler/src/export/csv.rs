@@ -1,6 +1,5 @@
 //! CSV for spreadsheets and scripts: one row per handler and run, units in the header.
 
-use super::Exporter;
 use super::cell::clean;
 use crate::recording::{HandlerRecording, Meter, Recording};
 
@@ -87,29 +86,22 @@ fn decimals(value: Option<f64>) -> String {
 }
 
 /// One row per handler. Unknown values are empty; a count of zero is `0`.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Csv;
-
-impl Exporter for Csv {
-    fn serialize_runs(&self, runs: &[Recording]) -> Option<Vec<u8>> {
-        let is_exact = runs.iter().any(|run| run.meter == Meter::Exact);
-        let head = |(name, _): &Column| match name.strip_suffix("_ns") {
-            Some(of_calls) if is_exact && *name != "window_ns" => {
-                format!("{of_calls}_instructions")
-            }
-            _ => (*name).to_owned(),
-        };
-        let mut rows = vec![COLUMNS.iter().map(head).collect::<Vec<String>>()];
-        for (at, recording) in runs.iter().enumerate() {
-            for handler in &recording.handlers {
-                let row = Row { run: at + 1, recording, handler };
-                rows.push(COLUMNS.iter().map(|(_, cell)| cell(&row)).collect());
-            }
+pub(super) fn csv(runs: &[Recording]) -> Vec<u8> {
+    let is_exact = runs.iter().any(|run| run.meter == Meter::Exact);
+    let head = |(name, _): &Column| match name.strip_suffix("_ns") {
+        Some(of_calls) if is_exact && *name != "window_ns" => format!("{of_calls}_instructions"),
+        _ => (*name).to_owned(),
+    };
+    let mut rows = vec![COLUMNS.iter().map(head).collect::<Vec<String>>()];
+    for (at, recording) in runs.iter().enumerate() {
+        for handler in &recording.handlers {
+            let row = Row { run: at + 1, recording, handler };
+            rows.push(COLUMNS.iter().map(|(_, cell)| cell(&row)).collect());
         }
-        let mut writer = csv::Writer::from_writer(Vec::new());
-        let result = rows.iter().try_for_each(|row| writer.write_record(row));
-        // Memory takes every byte, and all rows have one length.
-        debug_assert!(result.is_ok(), "{result:?}");
-        Some(writer.into_inner().unwrap_or_default())
     }
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    let result = rows.iter().try_for_each(|row| writer.write_record(row));
+    // Memory takes every byte, and all rows have one length.
+    debug_assert!(result.is_ok(), "{result:?}");
+    writer.into_inner().unwrap_or_default()
 }

@@ -2,39 +2,29 @@
 
 use std::fmt::{self, Write as _};
 
-use super::Exporter;
 use super::cell::{Unit, clean, full_name};
 use crate::recording::{HandlerRecording, Meter, Recording};
 
 /// Steps in each half of the distance to 100 %, the default of other implementations.
 const STEPS: u32 = 5;
 
-/// A distribution per handler, each below a comment with its name. Most plotters take one per file: see
-/// `profiler report --handler`.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Hgrm {
-    /// Unit of the durations; microseconds unless one is named.
-    pub unit: Unit,
-}
-
-impl Exporter for Hgrm {
-    fn serialize_runs(&self, runs: &[Recording]) -> Option<Vec<u8>> {
-        let [recording] = runs else { return None };
-        let unit = match (recording.meter, self.unit) {
-            (Meter::Exact, _) => Unit::Instructions,
-            (Meter::Probes, Unit::Auto) => Unit::Us,
-            (Meter::Probes, unit) => unit,
-        };
-        let mut text = String::new();
-        for (at, handler) in recording.handlers.iter().enumerate() {
-            if at > 0 {
-                text.push('\n');
-            }
-            // Writing to a String cannot fail.
-            let _ = section(&mut text, recording, handler, unit);
+/// A distribution per handler, each below a comment with its name; in microseconds unless a unit is named. Most plotters take
+/// one per file: see `profiler report --handler`.
+pub(super) fn hgrm(recording: &Recording, unit: Unit) -> Vec<u8> {
+    let unit = match (recording.meter, unit) {
+        (Meter::Exact, _) => Unit::Instructions,
+        (Meter::Probes, Unit::Auto) => Unit::Us,
+        (Meter::Probes, unit) => unit,
+    };
+    let mut text = String::new();
+    for (at, handler) in recording.handlers.iter().enumerate() {
+        if at > 0 {
+            text.push('\n');
         }
-        Some(text.into_bytes())
+        // Writing to a String cannot fail.
+        let _ = section(&mut text, recording, handler, unit);
     }
+    text.into_bytes()
 }
 
 fn section(

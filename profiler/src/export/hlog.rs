@@ -5,7 +5,6 @@ use std::time::{Duration, SystemTime};
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 
-use super::Exporter;
 use super::cell::{clean, full_name};
 use crate::recording::{HandlerRecording, Recording};
 
@@ -13,17 +12,12 @@ use crate::recording::{HandlerRecording, Recording};
 const MAX_VALUE_DIVISOR: f64 = 1e3;
 
 /// One line per run and handler, tagged with the handler; times count from the first run's window.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Hlog;
-
-impl Exporter for Hlog {
-    fn serialize_runs(&self, runs: &[Recording]) -> Option<Vec<u8>> {
-        let mut bytes = Vec::new();
-        let result = write(runs, &mut bytes);
-        // Writing to memory cannot fail, and these histograms have been encoded before.
-        debug_assert!(result.is_ok(), "{result:?}");
-        Some(bytes)
-    }
+pub(super) fn hlog(runs: &[Recording]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let result = write(runs, &mut bytes);
+    // Writing to memory cannot fail, and these histograms have been encoded before.
+    debug_assert!(result.is_ok(), "{result:?}");
+    bytes
 }
 
 fn write(runs: &[Recording], bytes: &mut Vec<u8>) -> Result<(), Box<dyn std::error::Error>> {

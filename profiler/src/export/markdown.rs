@@ -1,21 +1,7 @@
 //! Markdown for GitHub and GitLab.
 
+use super::cell::clean;
 use super::document::{Document, Layout, Row, Table};
-use super::{Exporter, Unit, cell::clean, series};
-use crate::recording::Recording;
-
-/// Tables, remarks, and a folded section on how it was measured.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Markdown {
-    /// Unit of the durations.
-    pub unit: Unit,
-}
-
-impl Exporter for Markdown {
-    fn serialize_runs(&self, runs: &[Recording]) -> Option<Vec<u8>> {
-        Some(series::document(runs, self.unit, true).markdown().into_bytes())
-    }
-}
 
 impl Document {
     /// As Markdown: what matters first, and what is long folded.

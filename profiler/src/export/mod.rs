@@ -1,27 +1,26 @@
 //! What is shown of recordings and reports, in all formats: views make a `Document`, which is printed or written as Markdown or a
 //! page; exporters write what programs read. None does I/O.
 
-pub mod bmf;
+mod bmf;
 mod books;
 pub(crate) mod cell;
 pub mod compare;
-pub mod csv;
+mod csv;
 mod curve;
 pub mod document;
 pub mod explain;
-mod exporter;
 mod facts;
 pub mod gate;
 pub(crate) mod grid;
-pub mod hgrm;
-pub mod hlog;
+mod hgrm;
+mod hlog;
 pub mod html;
 pub mod json;
 pub mod junit;
 pub mod list;
 pub mod load_profiles;
 mod loads;
-pub mod markdown;
+mod markdown;
 pub mod openmetrics;
 pub mod plot;
 mod recording;
@@ -34,17 +33,9 @@ pub mod verdict;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-pub use bmf::Bmf;
 pub use cell::Unit;
-pub use csv::Csv;
-pub use exporter::Exporter;
-pub use hgrm::Hgrm;
-pub use hlog::Hlog;
-pub use html::Html;
-pub use json::Json;
-pub use markdown::Markdown;
-pub use openmetrics::Metrics;
-pub use series::Table;
+
+use crate::recording::Recording;
 
 /// Formats.
 #[derive(
@@ -139,21 +130,22 @@ impl Format {
         Self::ALL.iter().copied().find(|format| format.extensions().contains(&extension.as_str()))
     }
 
-    /// The exporter.
+    /// Runs in this format, kept apart; `None` if there are several and the format holds one. Equal runs give equal bytes.
     #[must_use]
-    pub fn exporter(self, look: &Look) -> Box<dyn Exporter> {
-        let Look { unit, width, .. } = *look;
-        match self {
-            Self::Table => Box::new(Table { unit, width }),
-            Self::Markdown => Box::new(Markdown { unit }),
-            Self::Csv => Box::new(Csv),
-            Self::Json => Box::new(Json),
-            Self::Hlog => Box::new(Hlog),
-            Self::Hgrm => Box::new(Hgrm { unit }),
-            Self::Prometheus => Box::new(Metrics::Prometheus),
-            Self::OpenMetrics => Box::new(Metrics::OpenMetrics),
-            Self::Html => Box::new(Html),
-            Self::Bmf => Box::new(Bmf),
+    pub fn render(self, runs: &[Recording], look: &Look) -> Option<Vec<u8>> {
+        let Look { unit, width } = *look;
+        match (self, runs) {
+            (Self::Table, _) => Some(series::document(runs, unit, false).text(width).into_bytes()),
+            (Self::Markdown, _) => Some(series::document(runs, unit, true).markdown().into_bytes()),
+            (Self::Csv, _) => Some(csv::csv(runs)),
+            (Self::Json, [run]) => Some(run.to_json()),
+            (Self::Hlog, _) => Some(hlog::hlog(runs)),
+            (Self::Hgrm, [run]) => Some(hgrm::hgrm(run, unit)),
+            (Self::Json | Self::Hgrm, _) => None,
+            (Self::Prometheus, _) => Some(openmetrics::text(runs, false)),
+            (Self::OpenMetrics, _) => Some(openmetrics::text(runs, true)),
+            (Self::Html, _) => Some(html::page(runs)),
+            (Self::Bmf, _) => Some(bmf::bmf(runs)),
         }
     }
 

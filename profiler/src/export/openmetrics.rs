@@ -3,7 +3,6 @@
 
 use std::fmt::Display;
 
-use super::Exporter;
 use super::cell::clean;
 use crate::recording::{HandlerRecording, HistogramLayout, Meter, Recording};
 
@@ -13,41 +12,32 @@ const FIRST_BOUND: u32 = 5;
 const QUANTILES: [(&str, f64); 5] =
     [("0.5", 0.50), ("0.9", 0.90), ("0.95", 0.95), ("0.99", 0.99), ("0.999", 0.999)];
 
-/// Metrics of each handler, and of the run.
+/// Metrics of each handler, and of the run: OpenMetrics 1.0, each sample with the end of its run's window, or Prometheus' text
+/// format 0.0.4, without times, which a textfile collector refuses.
 ///
 /// Buckets end one nanosecond below each power of two and 1.5 times each power of two. Buckets of the
 /// recording end there, too, so counts are exact. All handlers, runs and machines have the same ones, so
 /// that they can be added up.
-#[derive(Debug, Clone, Copy)]
-pub enum Metrics {
-    /// Prometheus' text format 0.0.4: without times, which a textfile collector refuses.
-    Prometheus,
-    /// OpenMetrics 1.0, each sample with the end of its run's window.
-    OpenMetrics,
-}
-
-impl Exporter for Metrics {
-    fn serialize_runs(&self, runs: &[Recording]) -> Option<Vec<u8>> {
-        let several = runs.len() > 1;
-        let numbered = runs.iter().enumerate();
-        let runs: Vec<Run<'_>> =
-            numbered.map(|(at, run)| Run::of(run, several.then_some(at + 1))).collect();
-        let handlers: Vec<Handler<'_>> = runs.iter().flat_map(Handler::all).collect();
-        let mut text = Text { format: *self, text: String::new() };
-        text.runs(&runs);
-        for names in [&DURATIONS, &INSTRUCTIONS] {
-            let is_of = |of: &&Handler<'_>| of.run.recording.meter == names.meter;
-            let of_meter: Vec<&Handler<'_>> = handlers.iter().filter(is_of).collect();
-            if !of_meter.is_empty() {
-                text.figures(&of_meter, names);
-            }
+pub(super) fn text(runs: &[Recording], open_metrics: bool) -> Vec<u8> {
+    let several = runs.len() > 1;
+    let numbered = runs.iter().enumerate();
+    let runs: Vec<Run<'_>> =
+        numbered.map(|(at, run)| Run::of(run, several.then_some(at + 1))).collect();
+    let handlers: Vec<Handler<'_>> = runs.iter().flat_map(Handler::all).collect();
+    let mut text = Text { open_metrics, text: String::new() };
+    text.runs(&runs);
+    for names in [&DURATIONS, &INSTRUCTIONS] {
+        let is_of = |of: &&Handler<'_>| of.run.recording.meter == names.meter;
+        let of_meter: Vec<&Handler<'_>> = handlers.iter().filter(is_of).collect();
+        if !of_meter.is_empty() {
+            text.figures(&of_meter, names);
         }
-        text.losses(&handlers);
-        if matches!(self, Self::OpenMetrics) {
-            text.text.push_str("# EOF\n");
-        }
-        Some(text.text.into_bytes())
     }
+    text.losses(&handlers);
+    if open_metrics {
+        text.text.push_str("# EOF\n");
+    }
+    text.text.into_bytes()
 }
 
 type Labels = Vec<(&'static str, String)>;
@@ -188,7 +178,7 @@ enum Kind {
 
 /// What is being written.
 struct Text {
-    format: Metrics,
+    open_metrics: bool,
     text: String,
 }
 
@@ -198,13 +188,13 @@ impl Text {
         let unit_suffix = unit.map_or(String::new(), |unit| format!("_{unit}"));
         let name = format!("profiler_{name}{unit_suffix}");
         // Format 0.0.4 has no type `info`, and names counters as their samples.
-        let (head, kind) = match (self.format, kind) {
-            (Metrics::Prometheus, Kind::Info) => (format!("{name}_info"), Kind::Gauge),
-            (Metrics::Prometheus, Kind::Counter) => (format!("{name}_total"), kind),
+        let (head, kind) = match (self.open_metrics, kind) {
+            (false, Kind::Info) => (format!("{name}_info"), Kind::Gauge),
+            (false, Kind::Counter) => (format!("{name}_total"), kind),
             (_, kind) => (name.clone(), kind),
         };
         self.text.push_str(&format!("# HELP {head} {help}\n# TYPE {head} {kind}\n"));
-        if let (Metrics::OpenMetrics, Some(unit)) = (self.format, unit) {
+        if let (true, Some(unit)) = (self.open_metrics, unit) {
             self.text.push_str(&format!("# UNIT {head} {unit}\n"));
         }
         name
@@ -213,7 +203,7 @@ impl Text {
     fn sample(&mut self, name: &str, labels: &Labels, value: impl Display, run: &Run<'_>) {
         let pairs = pairs(labels.iter().map(|(name, value)| (*name, value.as_str())));
         self.text.push_str(&format!("{name}{{{pairs}}} {value}"));
-        if matches!(self.format, Metrics::OpenMetrics) {
+        if self.open_metrics {
             self.text.push_str(&format!(" {}", run.ended_s));
         }
         self.text.push('\n');

@@ -4,23 +4,8 @@ use std::collections::HashSet;
 
 use super::document::Document;
 use super::side::{Side, Style, part};
-use super::{Exporter, Format, Look, Unit, recording, repeats};
+use super::{Format, Look, Unit, recording, repeats};
 use crate::recording::{Recording, Series};
-
-/// Text tables, made from the recordings alone, so that a run and a later report on its file print the same bytes.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Table {
-    /// Unit of the durations.
-    pub unit: Unit,
-    /// Columns of the terminal; `None` lets lines be as long as they are, for files and pipes.
-    pub width: Option<u16>,
-}
-
-impl Exporter for Table {
-    fn serialize_runs(&self, runs: &[Recording]) -> Option<Vec<u8>> {
-        Some(document(runs, self.unit, false).text(self.width).into_bytes())
-    }
-}
 
 /// The view of the only run, of the parts of one, or of all runs together: medians and spreads.
 pub(super) fn document(runs: &[Recording], unit: Unit, wide: bool) -> Document {
@@ -51,18 +36,17 @@ fn are_parts(runs: &[Recording]) -> bool {
 pub fn render(series: &Series, format: Format, look: &Look) -> Option<Vec<u8>> {
     match (series.runs.as_slice(), format) {
         ([_, _, ..], Format::Json) => Some(series.to_json()),
-        (runs, _) => format.exporter(look).serialize_runs(runs),
+        (runs, _) => format.render(runs, look),
     }
 }
 
 /// Whether `format` holds several runs.
 #[must_use]
 pub fn holds(format: Format) -> bool {
-    let exporter = || format.exporter(&Look::default());
-    format == Format::Json || exporter().serialize_runs(&[]).is_some()
+    format != Format::Hgrm
 }
 
-/// The text of `series`.
+/// The text of `series`, made from the recordings alone, so that a run and a later report on its file print the same bytes.
 #[must_use]
 pub fn tables(series: &Series, unit: Unit, width: Option<u16>) -> Vec<u8> {
     document(&series.runs, unit, false).text(width).into_bytes()

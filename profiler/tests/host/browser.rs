@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use profiler::export::{Exporter as _, Html};
+use profiler::export::html;
 use profiler::recording::call_tree::TreeNode;
 use serde_json::Value;
 
@@ -69,10 +69,10 @@ fn the_page_works_in_a_browser() {
         tree.nodes.push(below);
     }
     let seen = look(&[
-        ("one.html", Html.serialize(&timed)),
-        ("two.html", Html.overlay(("a.json", &first), ("b.json", &second))),
-        ("exact.html", Html.serialize(&exact)),
-        ("runs.html", Html.serialize_runs(&several_runs()).unwrap()),
+        ("one.html", html::page(std::slice::from_ref(&timed))),
+        ("two.html", html::overlay(("a.json", &first), ("b.json", &second))),
+        ("exact.html", html::page(std::slice::from_ref(&exact))),
+        ("runs.html", html::page(&several_runs())),
         ("gate.html", failed_page()),
     ]);
     for (seen, plots) in seen.iter().zip([9, 9, 2, 5, 3]) {

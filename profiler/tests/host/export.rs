@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use nix::sys::stat::Mode;
-use profiler::export::{Exporter as _, Format, Json, Look, Unit};
+use profiler::export::{Format, Look, Unit};
 use profiler::probe::Precision;
 use profiler::recording::{HandlerRecording, Meter, Recording, Series};
 use serde_json::{Value, json};
@@ -19,7 +19,8 @@ use crate::common::{handler, measure, names, sample};
 use crate::program::profiler;
 
 fn text(format: Format, recording: &Recording) -> String {
-    String::from_utf8(format.exporter(&Look::default()).serialize(recording)).unwrap()
+    String::from_utf8(format.render(std::slice::from_ref(recording), &Look::default()).unwrap())
+        .unwrap()
 }
 
 /// Two runs, the second a minute later.
@@ -95,7 +96,7 @@ fn own_instructions_are_in_the_formats_of_figures() {
 #[test]
 fn csv_of_a_series_has_the_rows_of_each_run() {
     let series = series();
-    let bytes = Format::Csv.exporter(&Look::default()).serialize_runs(&series.runs).unwrap();
+    let bytes = Format::Csv.render(&series.runs, &Look::default()).unwrap();
     let mut reader = csv::Reader::from_reader(bytes.as_slice());
     let runs: Vec<String> = reader.records().map(|row| row.unwrap()[0].to_owned()).collect();
     assert_eq!(runs, ["1", "1", "1", "2", "2", "2"]);
@@ -115,7 +116,7 @@ fn tracked(meter: Meter) -> [Recording; 2] {
 }
 
 fn tracked_text(format: Format, runs: &[Recording]) -> String {
-    String::from_utf8(format.exporter(&Look::default()).serialize_runs(runs).unwrap()).unwrap()
+    String::from_utf8(format.render(runs, &Look::default()).unwrap()).unwrap()
 }
 
 /// As <https://bencher.dev/bmf.json> has it: objects of objects of numbers with these names alone.
@@ -218,7 +219,7 @@ fn openmetrics_buckets_are_exact() {
 #[test]
 fn interval_log_is_read_back() {
     let series = series();
-    let bytes = Format::Hlog.exporter(&Look::default()).serialize_runs(&series.runs).unwrap();
+    let bytes = Format::Hlog.render(&series.runs, &Look::default()).unwrap();
     let mut lines = Vec::new();
     let mut base = None;
     for entry in IntervalLogIterator::new(&bytes) {
@@ -263,8 +264,9 @@ fn report_in_each_format() {
     sample().write(&path).unwrap();
     let file = path.to_str().unwrap();
     for &format in Format::ALL {
-        let expected =
-            format.exporter(&Look { unit: Unit::Us, ..Look::default() }).serialize(&sample());
+        let expected = format
+            .render(std::slice::from_ref(&sample()), &Look { unit: Unit::Us, ..Look::default() })
+            .unwrap();
         let printed = profiler(&["report", file, "--unit", "us", "--format", format.name()]);
         assert!(printed.status.success(), "{printed:?}");
         assert_eq!(printed.stdout, expected, "{format}");
@@ -303,7 +305,7 @@ fn report_of_one_handler_and_of_one_run() {
 #[test]
 fn report_reads_pipes() {
     let folder = tempfile::tempdir().unwrap();
-    let bytes = Json.serialize(&sample());
+    let bytes = sample().to_json();
     let fifo = folder.path().join("fifo");
     nix::unistd::mkfifo(&fifo, Mode::S_IRWXU).unwrap();
     let written = bytes.clone();

@@ -2,7 +2,7 @@
 
 use profiler::explain::{NamedRuns, explain};
 use profiler::export::explain::{ExplainReport, Format, Shown, render};
-use profiler::export::{Exporter as _, Html};
+use profiler::export::html;
 use profiler::recording::call_tree::{TreeFunction, TreeNode};
 use profiler::recording::{Meter, Recording};
 use profiler::watch::{CostRow, Watched};
@@ -11,7 +11,7 @@ use crate::common::{costs, handler, measure, sample};
 use crate::explain::recording;
 
 fn page(profile: &Recording) -> String {
-    String::from_utf8(Html.serialize(profile)).unwrap()
+    String::from_utf8(html::page(std::slice::from_ref(profile))).unwrap()
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn a_second_profile_is_laid_over_the_first() {
     second.handlers[0] = handler(&measure("connect_syscall_entry_handler", &[100; 10_000]));
     second.handlers[1].name = "bind_handler".to_owned();
     second.host.kernel_release = Some("6.12.95".to_owned());
-    let text = Html.overlay(("base.json", &first), ("head.json", &second));
+    let text = html::overlay(("base.json", &first), ("head.json", &second));
     let text = String::from_utf8(text).unwrap();
     // 79.5 to 100 ns.
     assert!(text.contains(">+25.79 %<"), "{text}");
@@ -84,7 +84,7 @@ pub(crate) fn several_runs() -> Vec<Recording> {
 
 #[test]
 fn several_runs_have_medians_and_are_drawn_run_by_run() {
-    let text = String::from_utf8(Html.serialize_runs(&several_runs()).unwrap()).unwrap();
+    let text = String::from_utf8(html::page(&several_runs())).unwrap();
     // Averages of 1,100, 1,200 and 1,590: 40.83 % of the middle one apart. TP99 is 400 of 2,100 apart.
     for figure in [">1.2000<", ">40.83%<", ">2.100<", ">19.05%<", ">2.400<", ">300<"] {
         assert!(text.contains(figure), "{figure}: {text}");
@@ -133,7 +133,7 @@ fn the_overview_has_each_handler_with_a_call_on_one_axis() {
         assert!(overview.contains(name), "{name}: {overview}");
     }
     assert!(!overview.contains("udp_recvmsg_handler"), "it has no call: {overview}");
-    let both = String::from_utf8(Html.overlay(("a", &sample()), ("b", &sample()))).unwrap();
+    let both = String::from_utf8(html::overlay(("a", &sample()), ("b", &sample()))).unwrap();
     let overview = both.split("<figure class=\"overview\"").nth(1).unwrap();
     assert_eq!(overview.split("</figure>").next().unwrap().matches("<circle").count(), 4);
 }
@@ -150,7 +150,7 @@ fn a_distribution_of_one_value_is_said_and_not_drawn() {
     };
     let [first, second] = [247, 251].map(|value| constant(value, Meter::Exact));
     let both = |first: &Recording, second: &Recording| {
-        String::from_utf8(Html.overlay(("a", first), ("b", second))).unwrap()
+        String::from_utf8(html::overlay(("a", first), ("b", second))).unwrap()
     };
     let text = both(&first, &second);
     assert_eq!(text.matches("<svg").count(), 0);
@@ -168,7 +168,7 @@ fn costs_of_two_profiles_are_laid_over_each_other() {
     first.costs = Some(costs(25));
     second.costs = Some(costs(75));
     second.costs.as_mut().unwrap().rows.remove(1);
-    let text = Html.overlay(("base.json", &first), ("head.json", &second));
+    let text = html::overlay(("base.json", &first), ("head.json", &second));
     let text = String::from_utf8(text).unwrap();
     let section = text.split("<h2>Costs</h2>").nth(1).unwrap().split("</section>").next().unwrap();
     for plot in section.split("<svg").skip(1) {
@@ -256,7 +256,7 @@ fn call_trees_have_the_figures_of_explain() {
     assert!(!page(&sample()).contains("class=\"tree\""), "no tree was recorded");
 
     let other = exact(0);
-    let two = Html.overlay(("a.json", &profile), ("b.json", &other));
+    let two = html::overlay(("a.json", &profile), ("b.json", &other));
     let two = String::from_utf8(two).unwrap();
     let [first, second] = [&profile, &other].map(|profile| branches(&page(profile)));
     assert_ne!(first, second);

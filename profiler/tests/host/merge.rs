@@ -4,7 +4,6 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use profiler::export::{Exporter as _, Json};
 use profiler::probe::Precision;
 use profiler::recording::unlike::What;
 use profiler::recording::{
@@ -55,7 +54,7 @@ fn a_sum_is_exact_in_every_figure() {
     second.interrupted = true;
     let (before, after) = (first.clone(), second.clone());
     let merged = merge(&named(vec![first, second])).unwrap();
-    assert_valid(&serde_json::from_slice(&Json.serialize(&merged)).unwrap());
+    assert_valid(&serde_json::from_slice(&merged.to_json()).unwrap());
     let [a, b] = &merged.handlers[..] else { panic!("two handlers") };
     assert_eq!((a.name.as_str(), b.name.as_str()), ("a", "b"));
     assert_eq!((a.count, b.count), (6, 1));
@@ -255,16 +254,16 @@ proptest! {
             recording
         }).collect());
         let all = merge(&recordings).unwrap();
-        let bytes = Json.serialize(&all);
+        let bytes = all.to_json();
 
         let mut turned = recordings.clone();
         turned.rotate_left(order.index(recordings.len()));
         turned.swap(0, recordings.len() - 1);
-        prop_assert!(Json.serialize(&merge(&turned).unwrap()) == bytes, "another order");
+        prop_assert!(merge(&turned).unwrap().to_json() == bytes, "another order");
 
         let (left, right) = recordings.split_at(1 + cut.index(recordings.len() - 1));
         let halves = [(merge(right).unwrap(), "right".to_owned()), (merge(left).unwrap(), "left".to_owned())];
-        prop_assert!(Json.serialize(&merge(&halves).unwrap()) == bytes, "another grouping");
+        prop_assert!(merge(&halves).unwrap().to_json() == bytes, "another grouping");
 
         for name in ["a", "b", "c"] {
             let of = |recording: &Recording| recording.handlers.iter().find(|h| h.name == name).map(|h| h.sum_ns);

@@ -22,7 +22,7 @@ fn read(format: Format, runs: &[Recording]) -> Value {
     );
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("export");
-    let bytes = format.exporter(&Look::default()).serialize_runs(runs).unwrap();
+    let bytes = format.render(runs, &Look::default()).unwrap();
     std::fs::write(&file, bytes).unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/host/read.py");
     let output = Command::new(python).arg(script).arg(format.name()).arg(&file).output().unwrap();
@@ -147,7 +147,7 @@ fn openmetrics_passes_the_parser_of_prometheus() {
 #[test]
 #[ignore = "needs Prometheus: `cargo xtask test` has it"]
 fn promtool_has_nothing_to_say_of_an_export() {
-    let bytes = Format::Prometheus.exporter(&Look::default()).serialize_runs(&series().runs);
+    let bytes = Format::Prometheus.render(&series().runs, &Look::default());
     let checked = promtool(&["check", "metrics"], &bytes.unwrap());
     let is_silent = checked.stdout.is_empty() && checked.stderr.is_empty();
     assert!(checked.status.success() && is_silent, "{checked:?}");
@@ -159,7 +159,7 @@ fn prometheus_imports_openmetrics_at_the_time_of_the_run() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let series = series();
-    let bytes = Format::OpenMetrics.exporter(&Look::default()).serialize_runs(&series.runs);
+    let bytes = Format::OpenMetrics.render(&series.runs, &Look::default());
     std::fs::write(path("run.om"), bytes.unwrap()).unwrap();
     let blocks = ["tsdb", "create-blocks-from", "openmetrics", &path("run.om"), &path("data")];
     let imported = promtool(&blocks, b"");

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::stat::Mode;
 use profiler::atomic_file::OutputFile;
 use profiler::cmd::report::{Options, print_plots, print_series, run};
-use profiler::export::{Exporter as _, Json, Table, Unit};
+use profiler::export::{Format, Look, Unit};
 use profiler::recording::measure::Losses;
 use profiler::recording::{MAX_FILE_BYTES, ReadError, Recording, Series, SeriesPosition};
 use proptest::prelude::*;
@@ -16,7 +16,9 @@ use serde_json::{Value, json};
 use crate::common::{LAYOUT, assert_valid, handler, measure, sample, validator};
 
 fn table(recording: &Recording, unit: Unit) -> String {
-    String::from_utf8(Table { unit, width: None }.serialize(recording)).unwrap()
+    let look = Look { unit, width: None };
+    let text = Format::Table.render(std::slice::from_ref(recording), &look);
+    String::from_utf8(text.unwrap()).unwrap()
 }
 
 /// The whole file as tables.
@@ -35,7 +37,7 @@ fn options(file: &Path, unit: Unit) -> Options<'_> {
 }
 
 fn json_of(recording: &Recording) -> Value {
-    serde_json::from_slice(&Json.serialize(recording)).unwrap()
+    serde_json::from_slice(&recording.to_json()).unwrap()
 }
 
 fn read(bytes: &[u8]) -> Result<Recording, ReadError> {
@@ -141,7 +143,8 @@ fn losses_that_few_runs_have_show_where_there_are_some() {
 
 #[test]
 fn a_narrow_terminal_wraps_names_only() {
-    let text = Table { unit: Unit::Us, width: Some(80) }.serialize(&sample());
+    let look = Look { unit: Unit::Us, width: Some(80) };
+    let text = Format::Table.render(&[sample()], &look).unwrap();
     insta::assert_snapshot!(String::from_utf8(text).unwrap());
 }
 
@@ -226,7 +229,7 @@ fn table_of_repeated_runs() {
 
 #[test]
 fn a_profile_is_a_series_of_one_run() {
-    let series = Series::parse(&Json.serialize(&sample()), Path::new("run.json")).unwrap();
+    let series = Series::parse(&sample().to_json(), Path::new("run.json")).unwrap();
     assert_eq!(series.runs, [sample()]);
 }
 
@@ -308,7 +311,7 @@ fn the_schema_refuses_what_is_wrong() {
 #[test]
 fn other_files_are_named_for_what_they_are() {
     let message = refused;
-    let full = Json.serialize(&sample());
+    let full = sample().to_json();
     let messages = [
         message(b""),
         message(b"  \n"),
@@ -369,7 +372,7 @@ fn more_histograms_than_anyone_measures_are_refused() {
     let empty = handler(&measure("a", &[]));
     recording.intervals.clear();
     recording.handlers = vec![empty; 40_000];
-    let message = refused(&Json.serialize(&recording));
+    let message = refused(&recording.to_json());
     assert!(message.contains("40000 histograms"), "{message}");
 }
 
@@ -397,7 +400,7 @@ fn counts_beyond_a_double_are_exact() {
     let mut recording = sample();
     recording.handlers = vec![handler(&measured)];
     recording.intervals.clear();
-    let back = read(&Json.serialize(&recording)).unwrap();
+    let back = read(&recording.to_json()).unwrap();
     assert_eq!(back, recording);
     assert_eq!(back.handlers[0].count, count);
 }
@@ -519,9 +522,9 @@ proptest! {
             .enumerate()
             .map(|(at, durations)| handler(&measure(&format!("handler_{at}"), durations)))
             .collect();
-        let bytes = Json.serialize(&recording);
+        let bytes = recording.to_json();
         let back = read(&bytes).unwrap();
-        prop_assert_eq!(&Json.serialize(&back), &bytes);
+        prop_assert_eq!(&back.to_json(), &bytes);
         prop_assert_eq!(back, recording);
     }
 
@@ -570,7 +573,7 @@ fn small() -> Vec<u8> {
     let durations: Vec<u64> = (0..20).map(|n| n * n * 100).collect();
     recording.handlers = vec![handler(&measure("bind_handler", &durations))];
     recording.intervals.clear();
-    Json.serialize(&recording)
+    recording.to_json()
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use profiler::export::{Csv, Exporter as _};
+use profiler::export::{Format, Look};
 use profiler::load::{LoadStatus, StopReason};
 use profiler::recording::Recording;
 use tempfile::TempDir;
@@ -338,7 +338,7 @@ fn no_cell_of_a_csv_file_is_a_formula() {
     let name = "=HYPERLINK(\"http://example.org\")";
     recording.handlers[0].name = name.to_owned();
     recording.host.kernel_release = Some("@SUM(1)".to_owned());
-    let csv = Csv.serialize(&recording);
+    let csv = Format::Csv.render(std::slice::from_ref(&recording), &Look::default()).unwrap();
     let row = csv::Reader::from_reader(&csv[..]).into_records().next().unwrap().unwrap();
     assert!(row.iter().any(|cell| cell == format!("'{name}")), "{row:?}");
     assert!(row.iter().any(|cell| cell == "'@SUM(1)"), "{row:?}");

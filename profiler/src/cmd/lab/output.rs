@@ -6,7 +6,7 @@ use crate::atomic_file::OutputFile;
 use crate::cli::LabArgs;
 use crate::cmd::{report::stdout_width, to_stdout};
 use crate::error::{Failure, exit};
-use crate::export::{Exporter as _, Json, Unit, series::tables};
+use crate::export::{Unit, series::tables};
 use crate::lab::plan::Build;
 use crate::lab::{KernelBuilds, Measured, table};
 use crate::recording::{Recording, Series};
@@ -67,7 +67,7 @@ impl Outputs {
                 let bytes = match series.runs.as_slice() {
                     // A single run is not part of a series, so it has no place in one.
                     [run] if bench.candidate.is_none() => {
-                        Json.serialize(&Recording { place: None, ..run.clone() })
+                        Recording { place: None, ..run.clone() }.to_json()
                     }
                     _ => series.to_json(),
                 };

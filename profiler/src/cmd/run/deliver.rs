@@ -7,7 +7,6 @@ use super::super::report;
 use crate::atomic_file::{OutputFile, rescue};
 use crate::cli::RunArgs;
 use crate::error::Failure;
-use crate::export::{Exporter as _, Json};
 use crate::recording::Series;
 use crate::terminal::say;
 
@@ -22,7 +21,7 @@ pub(super) fn deliver(
 ) -> Result<(), Failure> {
     let to_stdout = json.as_ref().is_some_and(OutputFile::is_stdout) || exports.use_stdout();
     let document = match result.runs.as_slice() {
-        [recording] if !is_several => Json.serialize(recording),
+        [recording] if !is_several => recording.to_json(),
         _ => result.to_json(),
     };
     let saved = json.map(|file| file.commit(&document).map_err(Failure::from));

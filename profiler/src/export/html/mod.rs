@@ -19,35 +19,29 @@ use minijinja::{AutoEscape, Environment, Value, context, escape_formatter};
 use super::cell::{Unit, clean};
 use super::document::{Document, Figure};
 use super::side::{Name, Side, Style, find, names, subject_of};
-use super::{Exporter, curve, recording, series};
+use super::{curve, recording, series};
 use crate::recording::{HandlerRecording, Meter, Recording};
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 
-/// The page of one recording, of two to compare by eye, or of several runs of one thing.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Html;
-
-impl Exporter for Html {
-    fn serialize_runs(&self, runs: &[Recording]) -> Option<Vec<u8>> {
-        let document = match runs {
-            [run] => document(&[Side::only(run)]),
-            runs => runs::document(runs),
-        };
-        Some(document.page())
-    }
+/// The page of one recording, or of several runs of one thing.
+#[must_use]
+pub fn page(runs: &[Recording]) -> Vec<u8> {
+    let document = match runs {
+        [run] => document(&[Side::only(run)]),
+        runs => runs::document(runs),
+    };
+    document.page()
 }
 
-impl Html {
-    /// The page of `first` overlaid with `second`: handlers are matched by module and name, and those that
-    /// only one of them has are shown alone.
-    #[must_use]
-    pub fn overlay(&self, first: (&str, &Recording), second: (&str, &Recording)) -> Vec<u8> {
-        let side = |number, mark, (name, recording)| Side { mark, number, name, recording };
-        document(&[side(0, "A", first), side(1, "B", second)]).page()
-    }
+/// The page of `first` overlaid with `second`, to compare by eye: handlers are matched by module and name, and those that
+/// only one of them has are shown alone.
+#[must_use]
+pub fn overlay(first: (&str, &Recording), second: (&str, &Recording)) -> Vec<u8> {
+    let side = |number, mark, (name, recording)| Side { mark, number, name, recording };
+    document(&[side(0, "A", first), side(1, "B", second)]).page()
 }
 
 /// The view of one recording or two, with plots and call trees.

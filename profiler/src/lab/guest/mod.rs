@@ -20,7 +20,6 @@ use profiler_vm::Trouble;
 use super::plan::{Length, RunSpec};
 use super::wire::{Answer, GuestFailure, Job, REPORT_LINES};
 use crate::error::{Failure, exit};
-use crate::export::{Exporter as _, Json};
 use crate::kernel::{host, module};
 use crate::progress::Progress;
 use crate::recording::Meter;
@@ -130,7 +129,7 @@ fn measure(name: &str, warmup: &RunSpec, spec: &RunSpec) -> Result<Vec<u8>, Fail
     if recording.modules.is_empty() {
         recording.modules = vec![module::collect(name)?];
     }
-    Ok(Json.serialize(&recording))
+    Ok(recording.to_json())
 }
 
 /// What is measured, as `profiler run` would.
