@@ -113,7 +113,9 @@ pub fn run(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Found, Failur
         git(&tree, ["bisect", "start", &bad, &good])?;
     }
     // 2: only commits that were left out are left.
-    let ended = state.step(&["git", "bisect", "run", "sh"], &options.gate, say)?;
+    // The script ends with git, the gate with the script, and git with this process: nothing goes on when that is killed.
+    let by = ["git", "bisect", "run", "setpriv", "--pdeathsig", "KILL", "sh"];
+    let ended = state.step(&by, &options.gate, say)?;
     if !matches!(ended, Some(0 | 2)) {
         let text = format!("`git bisect run` ended with exit code {}", ended.unwrap_or(-1));
         return Err(Failure::new(exit::BAD_INPUT, text));

@@ -41,8 +41,14 @@ pub fn trace_cmd(args: &TraceCmdArgs) -> Result<(), Failure> {
         let look = Look { unit: Unit::Us, width };
         let runs = std::slice::from_ref(&import.recording);
         let mut text = Format::Table.render(runs, &look).unwrap_or_default();
-        text.extend(format!("
-{}", import.percentiles(width)).into_bytes());
+        text.extend(
+            format!(
+                "
+{}",
+                import.percentiles(width)
+            )
+            .into_bytes(),
+        );
         data_to_stdout(&text)?;
     }
     if let Some(json) = json {
