@@ -22,6 +22,21 @@ const FOLDER: &str = "profiler-bisect";
 /// Builds and judges what is checked out.
 const STEP: &str = include_str!("step.sh");
 
+/// Before a command of git: hooks of the repository are for its users, and could end a step or change its tree.
+const NO_HOOKS: [&str; 2] = ["-c", "core.hooksPath=/dev/null"];
+/// What git gives to programs that it starts, such as a hook that calls this one: it would name another repository or tree.
+const OF_GIT: [&str; 7] = [
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_COMMON_DIR",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_PREFIX",
+    "GIT_CONFIG_PARAMETERS",
+];
+/// Exit codes of the gate that end a bisection with the same code: its use, its rights, its machine, its end by a signal.
+const ENDS: [u8; 10] = [1, 2, 3, 8, 9, 14, 16, 129, 130, 143];
+
 /// What to look for, and how to build and judge it.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -96,7 +111,7 @@ pub fn run(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Found, Failur
         git(&tree, ["checkout", "--quiet", "--force", "--detach", &good])?;
         // The judge of the good one takes it: whole, as it is not built again after a stop.
         let keep = ["sh", "-c", "cp \"$4\" \"$2.new\" && mv \"$2.new\" \"$2\"", "sh"];
-        if state.step(&["sh"], &keep.map(OsString::from), say)? != Some(0) {
+        if state.end(&keep.map(OsString::from), say)? != 0 {
             let (good, why) = (described(&root, &good)?, state.said(&good));
             let text = format!("the good revision {good} cannot be measured: {why}");
             return Err(Failure::new(exit::BAD_INPUT, text));
@@ -104,7 +119,7 @@ pub fn run(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Found, Failur
     }
     if git(&tree, ["bisect", "log"]).is_err() {
         git(&tree, ["checkout", "--quiet", "--force", "--detach", &bad])?;
-        if state.step(&["sh"], &options.gate, say)? != Some(1) {
+        if state.end(&options.gate, say)? != 1 {
             let [good, slow] = [described(&root, &good)?, described(&root, &bad)?];
             let why = state.said(&bad);
             let text = format!("{slow} is not shown to be slower than {good}: {why}");
@@ -112,13 +127,17 @@ pub fn run(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Found, Failur
         }
         git(&tree, ["bisect", "start", &bad, &good])?;
     }
-    // 2: only commits that were left out are left.
-    // The script ends with git, the gate with the script, and git with this process: nothing goes on when that is killed.
-    let by = ["git", "bisect", "run", "setpriv", "--pdeathsig", "KILL", "sh"];
-    let ended = state.step(&by, &options.gate, say)?;
-    if !matches!(ended, Some(0 | 2)) {
-        let text = format!("`git bisect run` ended with exit code {}", ended.unwrap_or(-1));
-        return Err(Failure::new(exit::BAD_INPUT, text));
+    // A parent and its child are decided by both ends.
+    if state.marked("# first bad commit: [")?.is_empty() {
+        // The script ends with git, the gate with the script, and git with this process: nothing goes on when that is killed.
+        let by = ["git", NO_HOOKS[0], NO_HOOKS[1], "bisect", "run"];
+        let by = [&by[..], &["setpriv", "--pdeathsig", "KILL", "sh"]].concat();
+        let ended = state.step(&by, &options.gate, say)?;
+        // 2: only commits that were left out are left.
+        if !matches!(ended, Some(0 | 2)) {
+            let text = format!("`git bisect run` ended with exit code {}", ended.unwrap_or(-1));
+            return Err(Failure::new(exit::BAD_INPUT, text));
+        }
     }
     let found = state.found()?;
     state.forget(&root)?;
@@ -180,12 +199,15 @@ impl<'a> State<'a> {
             state.forget(root)?;
         }
         let module = options.module.as_deref().map(Path::to_string_lossy).unwrap_or_default();
-        let question = [ends[0], ends[1], &options.build, &module].join("\n");
+        // The program's name has the number of its process; messages are kept where it is said now.
+        let judged = options.gate.iter().skip(1).map(|word| word.to_string_lossy());
+        let judged = judged.take_while(|word| word != "--logs").collect::<Vec<_>>().join(" ");
+        let question = [ends[0], ends[1], &options.build, &module, &judged].join("\n");
         match fs::read_to_string(state.file("question")) {
             Ok(other) if other == question => {}
             Ok(_) => {
-                let text = "a bisection between other revisions, or with another build command, was begun in \
-                            this repository: say --start-over to forget it";
+                let text = "a bisection between other revisions, or with another build command or other limits, was \
+                            begun in this repository: say --start-over to forget it";
                 return Err(Failure::new(exit::USAGE, text));
             }
             Err(_) => OutputFile::open(&state.file("question"))?.commit(question.as_bytes())?,
@@ -202,14 +224,29 @@ impl<'a> State<'a> {
         let tree = self.file("tree");
         if tree.exists() {
             let remove = ["worktree", "remove", "--force", "--force"].map(OsStr::new);
-            git(root, remove.into_iter().chain([tree.as_os_str()]))?;
+            // Git refuses a tree that it has removed in part.
+            if git(root, remove.into_iter().chain([tree.as_os_str()])).is_err() {
+                fs::remove_dir_all(&tree).map_err(|error| Failure::cannot_write(&tree, &error))?;
+                git(root, ["worktree", "prune"])?;
+            }
         }
-        for name in ["question", "good.ko", "build.log"] {
+        for name in ["question", "good.ko", "build.log", "clean.log", "failure"] {
             let _ = fs::remove_file(self.file(name));
         }
         let said = self.file("said");
         let emptied = fs::remove_dir_all(&said).and_then(|()| fs::create_dir(&said));
         emptied.map_err(|error| Failure::cannot_write(&said, &error))
+    }
+
+    /// Runs the script on an end of the search: 0, 1 or 125.
+    fn end(&self, judge: &[OsString], say: &mut dyn FnMut(&str)) -> Result<i32, Failure> {
+        match self.step(&["sh"], judge, say)? {
+            Some(code @ (0 | 1 | 125)) => Ok(code),
+            _ => {
+                let text = "a step was ended by a signal: is memory short?";
+                Err(Failure::new(exit::CANNOT_MEASURE, text))
+            }
+        }
     }
 
     /// Runs the script in the work tree, once or by git; the exit code.
@@ -223,12 +260,15 @@ impl<'a> State<'a> {
         let code = self.run_script(by, judge, say).map_err(|error| {
             Failure::new(exit::CANNOT_MEASURE, format!("cannot run {}: {error}", by.join(" ")))
         })?;
-        // What the judge said that ends all.
-        let failure = fs::read_to_string(self.file("failure")).unwrap_or_default();
-        match failure.trim_end().split_once(' ').map(|(code, text)| (code.parse(), text)) {
-            Some((Ok(code), text)) => Err(Failure::new(code, text.trim_start_matches("error: "))),
-            _ => Ok(code),
-        }
+        // What ends all: the judge's exit code, and its last line.
+        let Ok(failure) = fs::read_to_string(self.file("failure")) else { return Ok(code) };
+        let (code, text) = failure.split_once(' ').unwrap_or((&failure, ""));
+        let text = match text.trim().trim_start_matches("error: ") {
+            "" => format!("a step ended with exit code {code} and no message: is memory short?"),
+            text => text.to_owned(),
+        };
+        let code = code.trim().parse().ok().filter(|code| ENDS.contains(code));
+        Err(Failure::new(code.unwrap_or(exit::CANNOT_MEASURE), text))
     }
 
     fn run_script(
@@ -245,6 +285,7 @@ impl<'a> State<'a> {
         command.stdout(Stdio::null()).stderr(Stdio::piped());
         // Those are for a report of the whole.
         command.env_remove("GITHUB_ACTIONS").env_remove("GITHUB_STEP_SUMMARY");
+        OF_GIT.iter().for_each(|name| _ = command.env_remove(name));
         dying_with_parent(&mut command);
         let mut child = command.spawn()?;
         for line in child.stderr.take().map(BufReader::new).into_iter().flat_map(BufRead::lines) {
@@ -259,28 +300,33 @@ impl<'a> State<'a> {
         String::from_utf8_lossy(&bytes).trim_end().to_owned()
     }
 
+    /// Commits with this mark in git's log. A bisection that goes on after a stop may mark one again.
+    fn marked(&self, mark: &str) -> Result<Vec<String>, Failure> {
+        let log = git(&self.file("tree"), ["bisect", "log"])?;
+        let mut hashes: Vec<String> = Vec::new();
+        for line in log.lines() {
+            let hash = line.strip_prefix(mark).and_then(|rest| rest.split_once(']'));
+            if let Some((hash, _)) = hash.filter(|(hash, _)| !hashes.iter().any(|it| it == hash)) {
+                hashes.push(hash.to_owned());
+            }
+        }
+        Ok(hashes)
+    }
+
     /// What is known at the end: git writes the first bad commit, or those that it may be, to its log.
     fn found(&self) -> Result<Found, Failure> {
         let tree = self.file("tree");
-        let log = git(&tree, ["bisect", "log"])?;
-        let marked = |mark: &str| -> Vec<&str> {
-            let named = log.lines().filter_map(|line| line.strip_prefix(mark)?.split_once(']'));
-            named.map(|(hash, _)| hash).collect()
-        };
-        let mut first = marked("# first bad commit: [");
+        let mut first = self.marked("# first bad commit: [")?;
         if first.is_empty() {
-            first = marked("# possible first bad commit: [");
+            first = self.marked("# possible first bad commit: [")?;
         }
         let mut skipped = Vec::new();
-        for hash in marked("# skip: [") {
-            skipped.push((described(&tree, hash)?, self.said(hash)));
+        for hash in self.marked("# skip: [")? {
+            skipped.push((described(&tree, &hash)?, self.said(&hash)));
         }
         Ok(Found {
-            words: if let [first] = first[..] { self.said(first) } else { String::new() },
-            first: first
-                .into_iter()
-                .map(|hash| described(&tree, hash))
-                .collect::<Result<_, _>>()?,
+            words: if let [first] = &first[..] { self.said(first) } else { String::new() },
+            first: first.iter().map(|hash| described(&tree, hash)).collect::<Result<_, _>>()?,
             skipped,
             builds: fs::read_dir(self.file("said")).map_or(0, Iterator::count),
         })
@@ -293,12 +339,13 @@ fn git<S: AsRef<OsStr>>(
     args: impl IntoIterator<Item = S>,
 ) -> Result<String, Failure> {
     let mut command = Command::new("git");
-    command.arg("-C").arg(folder).args(args).env("LC_ALL", "C").stdin(Stdio::null());
+    command.args(NO_HOOKS).arg("-C").arg(folder).args(args).env("LC_ALL", "C").stdin(Stdio::null());
+    OF_GIT.iter().for_each(|name| _ = command.env_remove(name));
     let Output { status, stdout, stderr } = command.output().map_err(|error| {
         Failure::new(exit::CANNOT_MEASURE, format!("cannot run git: {error}: install it"))
     })?;
     if !status.success() {
-        let words: Vec<_> = command.get_args().skip(2).map(OsStr::to_string_lossy).collect();
+        let words: Vec<_> = command.get_args().skip(4).map(OsStr::to_string_lossy).collect();
         let said = String::from_utf8_lossy(&stderr);
         let text = format!("`git {}` failed ({status}): {}", words.join(" "), said.trim());
         return Err(Failure::new(exit::BAD_INPUT, text));

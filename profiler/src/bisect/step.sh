@@ -5,7 +5,13 @@
 # the judge with its options.
 folder=$1 build=$2 module=$3 start=$4 profiler=$5
 shift 5
-clean() { git reset --quiet --hard && git clean --quiet -ffdx; }
+# Git names this tree to what it starts; a build may have repositories of its own.
+# shellcheck disable=SC2046 # one name a word
+unset $(git rev-parse --local-env-vars)
+clean() {
+    { git -c core.hooksPath=/dev/null reset --quiet --hard && git clean --quiet -ffdx; } 2>"$folder/clean.log" ||
+        { echo "3 the work tree cannot be emptied: $(tail -n 1 "$folder/clean.log")" >"$folder/failure" && return 1; }
+}
 # What an earlier build left could hide that this one fails, or keep git from the next commit.
 clean || exit 128
 trap clean EXIT

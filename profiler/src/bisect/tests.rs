@@ -14,12 +14,15 @@ const DATE_OF_COMMIT: &str = "GIT_COMMITTER_DATE";
 struct Driver {
     folder: tempfile::TempDir,
     hashes: Vec<String>,
+    /// What the gate has measured, and how often it can.
+    gate: tempfile::TempDir,
 }
 
 impl Driver {
     /// Commits numbered from 0, of which `broken` do not build.
     fn new(broken: &[usize]) -> Self {
-        let mut driver = Self { folder: tempfile::tempdir().unwrap(), hashes: Vec::new() };
+        let [folder, gate] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let mut driver = Self { folder, hashes: Vec::new(), gate };
         driver.git("init --quiet");
         for number in 0..COMMITS {
             let takes = if number < SLOWER { 400 } else { 460 };
@@ -60,17 +63,19 @@ impl Driver {
 
     /// Bisects with a gate that compares these numbers, and that fails from the `until`-th on.
     fn run(&self, options: &Options, until: usize) -> (Result<Found, Failure>, Vec<String>) {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = self.gate.path();
         let script = r#"
-            read -r good number <"$4"; read -r candidate _ <"$6"
-            [ "$number" = 0 ] || exit 1
-            [ "$(wc -l <"$1/measured")" -lt "$2" ] || { echo 'error: the power is off' >&2; exit 3; }
+            read -r good number <"$3"; read -r candidate _ <"$5"
+            [ "$number" = "$(cat "$1/good")" ] || exit 1
+            [ "$(wc -l <"$1/measured")" -lt "$(cat "$1/until")" ] || { echo 'error: the power is off' >&2; exit 3; }
             echo "$candidate" >>"$1/measured"
             echo "$good to $candidate"
             [ "$candidate" -le "$good" ] || exit 10"#;
-        fs::write(folder.path().join("measured"), "").unwrap();
-        let [place, until] = [folder.path().to_str().unwrap(), &until.min(1000).to_string()];
-        let gate = ["sh", "-c", script, "sh", place, until].map(Into::into).into();
+        fs::write(folder.join("measured"), "").unwrap();
+        fs::write(folder.join("until"), until.min(1000).to_string()).unwrap();
+        let good = self.hashes.iter().position(|hash| *hash == options.good).unwrap_or(0);
+        fs::write(folder.join("good"), good.to_string()).unwrap();
+        let gate = ["sh", "-c", script, "sh", folder.to_str().unwrap()].map(Into::into).into();
         let mut said = Vec::new();
         let found =
             run(&Options { gate, ..options.clone() }, &mut |line| said.push(line.to_owned()));
@@ -161,4 +166,31 @@ fn two_at_a_time_are_refused() {
     let _open = State::open(root, &options, [&driver.hashes[0], &driver.hashes[31]]).unwrap();
     let failure = driver.run(&options, usize::MAX).0.unwrap_err();
     assert!(failure.message.contains("another bisection"), "{failure}");
+}
+
+#[test]
+fn a_parent_and_its_child_are_decided_by_both_ends() {
+    let driver = Driver::new(&[]);
+    let [good, bad] = [SLOWER - 1, SLOWER].map(|number| driver.hashes[number].clone());
+    let (found, said) = driver.run(&Options { good, bad, ..driver.options() }, usize::MAX);
+    let found = found.unwrap();
+    assert!(found.first[0].ends_with(" (change-19)") && found.first.len() == 1, "{found:?}");
+    assert_eq!((found.words.as_str(), found.builds), ("400 to 460", 2), "{said:#?}");
+}
+
+#[test]
+fn a_step_that_is_killed_or_a_hook_that_fails_is_no_verdict() {
+    let driver = Driver::new(&[]);
+    let hook = driver.folder.path().join(".git/hooks/post-checkout");
+    fs::write(&hook, "#!/bin/sh\nexit 1\n").unwrap();
+    fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let killed =
+        Options { build: "cp source driver.ko; kill -9 $PPID".to_owned(), ..driver.options() };
+    let failure = driver.run(&killed, usize::MAX).0.unwrap_err();
+    assert_eq!((failure.code, failure.message.contains("signal")), (exit::CANNOT_MEASURE, true));
+    // A build with a repository of its own: git has told the step about the driver's.
+    let build = "git init -q dep && git -C dep rev-parse --show-toplevel | grep -q '/dep$' && cp source driver.ko";
+    let options = Options { build: build.to_owned(), start_over: true, ..driver.options() };
+    let found = driver.run(&options, usize::MAX).0.unwrap();
+    assert!(found.first[0].ends_with(" (change-19)") && found.skipped.is_empty(), "{found:?}");
 }

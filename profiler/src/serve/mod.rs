@@ -107,6 +107,7 @@ pub fn run(config: Config, file: Option<PathBuf>) -> Result<(), Error> {
     let lock = Lock::take(Path::new(control::FOLDER))?;
     let store = Store::open(config.store.clone())?;
     let listener = config.listen.map(listen).transpose()?;
+    let notifier = Notifier::from_env().map_err(system("cannot reach systemd's NOTIFY_SOCKET"))?;
     for line in rights::drop_rights(exec(&config))?.to_string().lines() {
         info!("{line}");
     }
@@ -122,7 +123,7 @@ pub fn run(config: Config, file: Option<PathBuf>) -> Result<(), Error> {
         lock.listen(sender)?;
         let otlp = config.otlp.clone();
         let pushes = otlp.as_ref().map(|_| Arc::new(otlp::Counts::default()));
-        let mut engine = Engine::new(config, file, store, Notifier::from_env(), pushes.clone());
+        let mut engine = Engine::new(config, file, store, notifier, pushes.clone());
         if let Some(listener) = listener {
             let listener = tokio::net::TcpListener::from_std(listener);
             let listener = listener.map_err(system("cannot listen for scrapes"))?;

@@ -168,6 +168,9 @@ impl Store {
             return;
         }
         match (parsed(name), whole(path)) {
+            (Some((_, number)), _) if self.files.contains_key(&number) => {
+                warn!("{} has the number of another interval, and is left alone", path.display());
+            }
             (Some((start, number)), Ok(bytes)) => {
                 self.insert(
                     number,
@@ -206,7 +209,8 @@ impl Store {
         self.counts.removed = other.counts.removed;
         self.counts.lost += other.counts.lost;
         for mut pending in pending {
-            self.last += 1;
+            // As many numbers as intervals: the ledger never has more that wait than were closed.
+            self.last += pending.intervals;
             pending.number = self.last;
             self.pending.push(pending);
         }
