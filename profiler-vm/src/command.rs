@@ -55,6 +55,8 @@ pub(crate) fn command(spec: &VmSpec, accel: Accel, files: &Files<'_>) -> Command
         // The kernel checks its timer against the CPU's speed, which QEMU adjusts under virtual time. The
         // check fails, with a panic, if the host was busy meanwhile.
         .args(["--append", "no_timer_check"])
+        // Twice this many seconds without a turn are a lockup for the kernel: a busy host has taken 22, as all functions were patched.
+        .args(["--append", "watchdog_thresh=60"])
         .args(["--append", &format!("modprobe.blacklist={UNWANTED_MODULES}")])
         .arg("--qemu-opts=-nodefaults")
         // virtme-ng has a device with one port for each stream. With room for 31 ports, the default, each has 64 queues with

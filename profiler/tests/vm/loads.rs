@@ -9,7 +9,6 @@ use nix::sys::signal::Signal;
 use profiler::error::exit;
 use profiler::kernel::host::cgroup2_mount;
 use profiler::load::{BuiltinKind, LoadFailure, LoadStatus};
-use profiler::recording::Recording;
 
 use crate::cli::{Ended, Started, eventually, folder, profiler, saved};
 use crate::ends::{load_folders, processes};

@@ -14,10 +14,10 @@ pub(crate) const FILE: &str = "values.tsv";
 /// Largest difference between two boots: one percent.
 const TOLERANCE: f64 = 0.01;
 
-/// What timer interrupts may add to an average, in ns: a run of 2,000 operations of 10 us has five of
-/// them, 2,500 ns each. If an operation's length divides the timer's period, all five may hit the same
-/// handler in one boot and none in the other. They do not affect percentiles.
-const INTERRUPTS_NS: f64 = 7.0;
+/// What timer interrupts may add to an average, in ns: a run of 1,000 operations of 20 us has five of
+/// them, 2,540 ns each. If an operation's length divides the timer's period, all five may hit the same
+/// handler in one boot and none in the other: 12.7 ns were seen. They do not affect percentiles.
+const INTERRUPTS_NS: f64 = 14.0;
 
 /// Largest difference of two values of a name.
 fn tolerance(name: &str, a: f64, b: f64) -> f64 {
@@ -76,7 +76,7 @@ mod tests {
     fn interrupts_are_a_matter_of_averages_alone() {
         let one = |name: &str, value: f64| vec![(name.to_owned(), value)];
         assert!(compare(&one("a.mean", 427.0), &one("a.mean", 432.1)).is_ok());
-        assert!(compare(&one("a.mean", 427.0), &one("a.mean", 440.0)).is_err());
+        assert!(compare(&one("a.mean", 427.0), &one("a.mean", 450.0)).is_err());
         assert!(compare(&one("a.tp99", 427.0), &one("a.tp99", 432.1)).is_err());
     }
 
