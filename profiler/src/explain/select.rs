@@ -6,10 +6,9 @@ use super::difference::explained;
 use super::tree::{Details, Tree, handlers, trees};
 use super::{Explained, Function, NamedRuns};
 use crate::recording::Meter;
+use crate::recording::call_tree::MOST;
 use crate::text::listed;
 
-/// Most instructions or calls of a recording; products of two such numbers, and their sums, are exact.
-const MOST: u64 = 1 << 62;
 /// Similar names in a message.
 const SUGGESTIONS: usize = 5;
 

@@ -402,9 +402,12 @@ fn what_cannot_be_explained_is_refused_with_what_to_do() {
         "no handler was called in both recordings: h [m] has no call in candidate.json, bind_handler has no call in \
          base.json"
     );
+    // Each is sound, and their sum is not.
+    let large = runs(&[drawn("h 1 1=4000000000000000000"), drawn("h 1 1=4000000000000000000")]);
+    let large = NamedRuns { name: "large.json".to_owned(), runs: large.iter().collect() };
     assert_eq!(
-        refused(None, &[drawn("h 1 1=9000000000000000000")]),
-        "base.json has more calls or larger sums than can be: measure again"
+        explain(&[large], None).unwrap_err().to_string(),
+        "large.json has more calls or larger sums than can be: measure again"
     );
     let bare = Recording { call_tree: None, ..runs(slice::from_ref(&a)).remove(0) };
     let bare = NamedRuns { name: "bare.json".to_owned(), runs: vec![&bare] };
@@ -491,5 +494,18 @@ proptest! {
         prop_assert_eq!(changed(&handlers[0]), Vec::new());
         let differs = |node: &Node| node.change.numerator != 0 || node.moved.numerator != 0;
         prop_assert!(!handlers[0].nodes.iter().any(differs));
+    }
+}
+
+/// The largest that a recording may have.
+#[test]
+fn large_figures_add_up() {
+    let text = format!(
+        "h {most} 1={half}\n  check 1 2={half}",
+        most = (1_u64 << 62) - 1,
+        half = 1_u64 << 61
+    );
+    for pair in [[&*text, "h 1 1=1"], ["h 1 1=1", &*text], [&*text, &*text]] {
+        adds_up(&only(&pair));
     }
 }

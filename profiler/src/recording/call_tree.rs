@@ -7,6 +7,8 @@ use super::check::MAX_NAME_BYTES;
 
 /// Deepest tree that is read. A kernel stack of 16 KiB holds 2,048 return addresses.
 const MAX_DEPTH: u32 = 4096;
+/// Most instructions or calls in all; products of two such numbers, and their sums, are exact in 128 bits.
+pub(crate) const MOST: u64 = 1 << 62;
 
 /// Who called what, from each handler down through the kernel.
 ///
@@ -127,6 +129,14 @@ impl CallTree {
             if !node.lines.is_empty() && sum != Some(node.own) {
                 let all = node.own;
                 return Err(format!("node {number} has {all} instructions, and its lines {sum:?}"));
+            }
+        }
+        let figures: [fn(&TreeNode) -> u64; 3] =
+            [|node| node.own, |node| node.calls, |node| node.iterations];
+        for figure in figures {
+            let sum = self.nodes.iter().map(figure).try_fold(0, u64::checked_add);
+            if sum.is_none_or(|sum| sum > MOST) {
+                return Err("has more calls or larger sums than can be".to_owned());
             }
         }
         Ok(())

@@ -3,14 +3,16 @@
 
 use std::collections::HashSet;
 
-use super::loads::OperationTimes;
-
-use super::{HandlerRecording, HistogramLayout, Interval, Recording, SCHEMA, VERSION};
+use super::costs::Usage;
+use super::loads::{LoadRun, OperationTimes};
+use super::{DriverCost, HandlerRecording, HistogramLayout, Interval, Recording, SCHEMA, VERSION};
 
 /// Longest name of a function or module (`KSYM_NAME_LEN` of the kernel is 512 with its end mark).
 pub(super) const MAX_NAME_BYTES: usize = 512;
 /// Most histogram counters in one file: over 30,000 handlers at three digits.
 pub(super) const MAX_COUNTERS_IN_ALL: u64 = 1 << 30;
+/// Most instructions of an operation: whole numbers up to here are exact in floating point.
+const MAX_INSTRUCTIONS: f64 = 9e15;
 
 /// A part of a recording that contradicts another.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -73,11 +75,13 @@ impl Recording {
             let reason = "have fewer calls than the handlers";
             return Err(Inconsistent::new("sources", reason));
         }
-        for load in &self.loads {
-            let Some(latency) = &load.outcome.latency else { continue };
-            for times in [Some(&latency.service), latency.response.as_ref()].into_iter().flatten() {
-                check_times(times).map_err(|reason| Inconsistent::new("load", reason))?;
-            }
+        self.check_loads().map_err(|reason| Inconsistent::new("load", reason))?;
+        for cost in &self.driver_costs {
+            check_driver_cost(cost).map_err(|reason| Inconsistent::new("driver_costs", reason))?;
+        }
+        let rows = self.costs.iter().flat_map(|costs| &costs.rows);
+        for sample in rows.flat_map(|row| &row.samples) {
+            check_usage(&sample.usage).map_err(|reason| Inconsistent::new("costs", reason))?;
         }
         let mut end = 0;
         for (at, interval) in self.intervals.iter().enumerate() {
@@ -85,6 +89,58 @@ impl Recording {
                 .map_err(|reason| Inconsistent::new(format!("interval {at}"), reason))?;
         }
         Ok(())
+    }
+
+    /// Checks what came of the loads, and that hits are of the handlers.
+    fn check_loads(&self) -> Result<(), String> {
+        let handlers = self.handlers.len();
+        let used = self.load_profile.as_ref();
+        if used.is_some_and(|used| used.least_hits.len() != handlers) {
+            return Err(format!("least_hits are not those of the {handlers} handlers"));
+        }
+        self.loads.iter().try_for_each(check_load)?;
+        let tests = || self.loads.iter().flat_map(|load| &load.outcome.tests);
+        fit("runs of tests", tests().map(|test| test.runs))?;
+        fit("processes that tests left", tests().map(|test| test.left_running))?;
+        let mut hits = tests().filter_map(|test| test.hits.as_ref());
+        match hits.any(|hits| hits.len() != handlers) {
+            true => Err(format!("the hits of a test are not those of the {handlers} handlers")),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Whether 64 bits hold the sum of these figures.
+fn fit(what: &str, mut figures: impl Iterator<Item = u64>) -> Result<(), String> {
+    let sum = figures.try_fold(0_u64, u64::checked_add);
+    sum.map(drop).ok_or_else(|| format!("its {what} add up to more than 2^64 - 1"))
+}
+
+fn check_load(load: &LoadRun) -> Result<(), String> {
+    let of = &load.outcome;
+    for times in of.latency.iter().flat_map(|it| [Some(&it.service), it.response.as_ref()]) {
+        times.map_or(Ok(()), check_times)?;
+    }
+    fit("CPU times", of.cpu.iter().flat_map(|cpu| [cpu.user_ns, cpu.system_ns]))?;
+    let failed = of.errors.iter().map(|errors| errors.count);
+    fit("operations", of.operations.into_iter().chain(failed))
+}
+
+fn check_usage(usage: &Usage) -> Result<(), String> {
+    fit("CPU times", [usage.user_ns, usage.system_ns].into_iter())?;
+    let switches = [usage.voluntary_switches, usage.involuntary_switches];
+    fit("context switches", switches.into_iter().flatten())
+}
+
+fn check_driver_cost(cost: &DriverCost) -> Result<(), String> {
+    let known = [cost.repeated, cost.elsewhere, cost.within].into_iter().flatten();
+    let mut figures = [cost.without_ns, cost.with_ns].into_iter().chain(known);
+    if let Some(figure) = figures.find(|figure| !(0.0..=MAX_INSTRUCTIONS).contains(figure)) {
+        return Err(format!("has {figure:e} for an operation, which is less than 0 or too much"));
+    }
+    match cost.tail.iter().find(|tail| !(90..=99).contains(&tail.percent)) {
+        Some(tail) => Err(format!("has a percentile of {} %, not of 90 to 99", tail.percent)),
+        None => Ok(()),
     }
 }
 

@@ -86,7 +86,7 @@ impl HistogramLayout {
 
     /// Number of counters of one histogram.
     pub(super) fn counters(&self) -> u64 {
-        let mut untrackable = self.sub_buckets() << self.lowest_ns.ilog2().min(40);
+        let mut untrackable = self.sub_buckets() << self.lowest_ns.ilog2();
         let mut halves = 2_u64;
         while untrackable <= self.highest_ns {
             halves += 1;
@@ -235,8 +235,10 @@ mod tests {
     #[test]
     fn the_number_of_counters_is_the_crates() {
         for digits in 1..=5 {
-            for lowest_ns in [1, 2, 3, 1000] {
-                for highest_ns in [2000, 2047, 2048, 4_294_967_296, 60_000_000_000] {
+            for lowest_ns in [1, 2, 3, 1000, 1 << 41, MAX_HIGHEST_NS / 2] {
+                let short = [2000, 2047, 2048, 4_294_967_296, 60_000_000_000, 5 << 40];
+                let ranges = short.into_iter().chain([MAX_HIGHEST_NS]);
+                for highest_ns in ranges.filter(|highest| highest / 2 >= lowest_ns) {
                     let layout = HistogramLayout {
                         precision_digits: digits,
                         lowest_ns,

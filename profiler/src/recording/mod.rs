@@ -317,6 +317,12 @@ impl HandlerRecording {
     }
 }
 
+/// Leaves out what is of a handler that is not `kept`.
+fn retain<T>(of_handlers: &mut Vec<T>, kept: &[bool]) {
+    let mut at = kept.iter();
+    of_handlers.retain(|_| at.next().is_some_and(|kept| *kept));
+}
+
 /// One piece of the window.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -421,16 +427,15 @@ impl Recording {
         self.handlers.iter().fold(0, |sum, handler| sum.saturating_add(handler.count))
     }
 
-    /// Leaves out all handlers but those that `keep` is true of, with their intervals and the
+    /// Leaves out all handlers but those that `keep` is true of, with their intervals and hits, and the
     /// warnings that are about them alone.
     pub fn keep_handlers(&mut self, keep: impl Fn(&HandlerRecording) -> bool) {
         let kept: Vec<bool> = self.handlers.iter().map(keep).collect();
-        let mut at = kept.iter();
-        self.handlers.retain(|_| at.next().is_some_and(|kept| *kept));
-        for interval in &mut self.intervals {
-            let mut at = kept.iter();
-            interval.handlers.retain(|_| at.next().is_some_and(|kept| *kept));
-        }
+        retain(&mut self.handlers, &kept);
+        self.intervals.iter_mut().for_each(|interval| retain(&mut interval.handlers, &kept));
+        self.load_profile.iter_mut().for_each(|used| retain(&mut used.least_hits, &kept));
+        let tests = self.loads.iter_mut().flat_map(|load| &mut load.outcome.tests);
+        tests.filter_map(|test| test.hits.as_mut()).for_each(|hits| retain(hits, &kept));
         let names = |name: &String| self.handlers.iter().any(|handler| handler.name == *name);
         self.warnings.retain(|w| w.handlers.is_empty() || w.handlers.iter().any(names));
     }
@@ -456,7 +461,7 @@ impl Recording {
             return None;
         };
         let operations = outcome.operations.filter(|operations| *operations > 0)?;
-        let sum: u64 = self.handlers.iter().map(|handler| handler.sum_ns).sum();
+        let sum: u128 = self.handlers.iter().map(|handler| u128::from(handler.sum_ns)).sum();
         Some(sum as f64 / operations as f64)
     }
 

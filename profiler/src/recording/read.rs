@@ -1,12 +1,13 @@
 //! Reads a recording from a file that may be anything.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 
 use super::series::{SERIES_SCHEMA, SERIES_VERSION};
@@ -48,13 +49,55 @@ struct Head {
     version: Option<Loose>,
 }
 
-/// A field that may be any JSON; only numbers and strings are kept.
-#[derive(Deserialize)]
-#[serde(untagged)]
+/// A field that may be any JSON; only whole numbers and strings are kept, and the rest takes no memory.
 enum Loose {
     Number(u64),
     Text(String),
-    Other(serde::de::IgnoredAny),
+    Other,
+}
+
+impl<'de> Deserialize<'de> for Loose {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(LooseVisitor)
+    }
+}
+
+struct LooseVisitor;
+
+impl<'de> Visitor<'de> for LooseVisitor {
+    type Value = Loose;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON")
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Loose, E> {
+        Ok(Loose::Number(number))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Loose, E> {
+        Ok(Loose::Text(text.to_owned()))
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Loose, E> {
+        Ok(Loose::Other)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Loose, E> {
+        Ok(Loose::Other)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Loose, E> {
+        Ok(Loose::Other)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Loose, A::Error> {
+        IgnoredAny.visit_seq(items).map(|_| Loose::Other)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<Loose, A::Error> {
+        IgnoredAny.visit_map(fields).map(|_| Loose::Other)
+    }
 }
 
 /// What a file holds.

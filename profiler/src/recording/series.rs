@@ -47,7 +47,7 @@ impl Series {
         }
     }
 
-    /// Checks each run, and that no two claim one place.
+    /// Checks each run, that their figures are of one meter, and that no two claim one place.
     ///
     /// # Errors
     /// The first contradiction.
@@ -64,6 +64,11 @@ impl Series {
             run.check().map_err(|error| {
                 Inconsistent::new(format!("run {number}, {}", error.subject), error.reason)
             })?;
+            if run.meter != self.runs[0].meter {
+                let [unit, first] = [run, &self.runs[0]].map(|run| run.meter.unit());
+                let reason = format!("its figures are {unit}, and those of run 0 are {first}");
+                return Err(Inconsistent::new(format!("run {number}"), reason));
+            }
             if let Some(place) = &run.place
                 && !places.insert((place.boot, place.order, place.part.as_deref()))
             {

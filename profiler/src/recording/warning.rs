@@ -365,7 +365,7 @@ impl Warning {
         let passed = |test: &TestRuns| test.results.iter().all(|r| r.result == TestResult::Pass);
         let left: Vec<&TestRuns> = tests.iter().filter(|test| test.left_running > 0).collect();
         let names = left.iter().map(|test| test.name.as_str()).collect::<Vec<_>>().join(", ");
-        let count = left.iter().map(|test| test.left_running).sum();
+        let count = left.iter().map(|test| test.left_running).fold(0, u64::saturating_add);
         [
             words(&|test| !passed(test)).map(Self::TestsNotPassed),
             words(&|test| test.results.len() > 1).map(Self::TestsVaried),

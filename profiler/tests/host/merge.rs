@@ -1,10 +1,12 @@
 //! Sums of recordings: exact, whatever the order and grouping, and refused where they would mean
 //! nothing.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use profiler::probe::Precision;
+use profiler::recording::loads::TestRuns;
 use profiler::recording::unlike::What;
 use profiler::recording::{
     Backend, Clock, Distribution, HandlerRecording, HistogramLayout, Merge, MergeError, Recording,
@@ -140,6 +142,15 @@ fn unlike_profiles_are_refused_by_name() {
     insta::assert_snapshot!(messages.join("\n"));
 }
 
+/// The program, with 512 MiB of memory.
+fn limited(arguments: &[OsString]) -> Output {
+    Command::new("sh")
+        .args(["-c", "ulimit -v 524288 && exec \"$@\"", "sh", env!("CARGO_BIN_EXE_profiler")])
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
 /// A file of some KiB that declares histograms of 31 MiB: without a call, and with one.
 #[test]
 fn small_files_with_large_histograms_take_little_memory() {
@@ -168,15 +179,67 @@ fn small_files_with_large_histograms_take_little_memory() {
     };
     hostile(0, "idle", 200, &[]);
     hostile(1, "called", 10, &[80_000_000_000_000]);
-    let limited = Command::new("sh")
-        .args(["-c", "ulimit -v 524288 && exec \"$@\"", "sh", env!("CARGO_BIN_EXE_profiler")])
-        .arg("merge")
-        .args([path("0.json"), path("1.json"), "-o".into(), path("sum.json")])
-        .output()
-        .unwrap();
-    assert!(limited.status.success(), "{}", text(&limited.stderr));
+    let files = [path("0.json"), path("1.json"), "-o".into(), path("sum.json")];
+    let ended = limited(&[&["merge".into()][..], &files.map(OsString::from)].concat());
+    assert!(ended.status.success(), "{}", text(&ended.stderr));
     let sum = Recording::read(&path("sum.json")).unwrap();
     assert_eq!((sum.handlers.len(), sum.calls()), (210, 10));
+}
+
+/// Numbers that nobody asked for are of 2 bytes each in a file, and would be of 32 in memory.
+#[test]
+fn what_no_recording_has_takes_no_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("hostile.json");
+    let zeros = format!("[{}0]", "0,".repeat(12 << 20));
+    let sample = String::from_utf8(sample().to_json()).unwrap();
+    let unknown = format!("\"later\": {zeros}, \"name\":");
+    for (json, code) in [
+        (format!("{{\"schema\": {zeros}}}"), 7),
+        (format!("{{\"version\": {zeros}}}"), 7),
+        (format!("{{\"later\": {zeros}, {}", &sample[1..]), 0),
+        (sample.replacen("\"name\":", &unknown, 1), 0),
+    ] {
+        std::fs::write(&path, json).unwrap();
+        let ended = limited(&["report".into(), path.clone().into()]);
+        assert_eq!(ended.status.code(), Some(code), "{}", text(&ended.stderr));
+    }
+}
+
+/// The tests of LTP of two files: no hits, for the handlers are others, and no sum that wraps.
+#[test]
+fn tests_of_several_files_add_up() {
+    let with_test = |at: usize, name: &str, left_running: u64| {
+        let mut recording = shard(at, &[("a", vec![1])]);
+        recording.loads[0].outcome.tests = vec![TestRuns {
+            name: name.to_owned(),
+            runs: 1,
+            stopped: 0,
+            results: Vec::new(),
+            elapsed_ns: 1,
+            min_ns: Some(1),
+            max_ns: Some(1),
+            hits: Some(vec![1]),
+            left_running,
+            needs_root: 0,
+            output: None,
+        }];
+        assert_eq!(recording.check(), Ok(()));
+        recording
+    };
+    let merged = |recordings: [Recording; 2]| {
+        let mut merge = Merge::new(&[What::Tests]);
+        for (recording, name) in named(recordings.into()) {
+            merge.add(recording, &name).unwrap();
+        }
+        merge.finish().unwrap()
+    };
+    let sum = merged([with_test(0, "x", 1), shard(1, &[("b", vec![1])])]);
+    assert_eq!((sum.handlers.len(), sum.check()), (2, Ok(())));
+    assert_eq!(sum.loads[0].outcome.tests[0].hits, None);
+    let sum = merged([with_test(0, "x", u64::MAX), with_test(1, "y", u64::MAX)]);
+    let error = sum.check().unwrap_err().to_string();
+    assert!(error.contains("processes that tests left add up to more than 2^64"), "{error}");
 }
 
 #[test]

@@ -8,12 +8,18 @@ use nix::sys::stat::Mode;
 use profiler::atomic_file::OutputFile;
 use profiler::cmd::report::{Options, print_plots, print_series, run};
 use profiler::export::{Format, Look, Unit};
+use profiler::load::BuiltinKind;
+use profiler::recording::call_tree::{CallTree, TreeFunction, TreeNode};
+use profiler::recording::loads::{CpuTime, OperationErrors, TestRuns};
 use profiler::recording::measure::Losses;
-use profiler::recording::{MAX_FILE_BYTES, ReadError, Recording, Series, SeriesPosition};
+use profiler::recording::{
+    DriverCost, LoadProfileUsed, MAX_FILE_BYTES, Meter, OperationPercentile, Percentile, ReadError,
+    Recording, Series, SeriesPosition,
+};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::common::{LAYOUT, assert_valid, handler, measure, sample, validator};
+use crate::common::{LAYOUT, assert_valid, costs, handler, measure, sample, validator};
 
 fn table(recording: &Recording, unit: Unit) -> String {
     let look = Look { unit, width: None };
@@ -251,6 +257,9 @@ fn a_series_that_contradicts_itself_is_refused() {
     parts.check().unwrap();
     let text = refusal(&|series| series.runs[1].handlers[0].count += 1);
     assert!(text.contains("run 1, handler `"), "{text}");
+    let text = refusal(&|series| series.runs[1].meter = Meter::Exact);
+    let units = "run 1: its figures are instructions, and those of run 0 are nanoseconds";
+    assert!(text.contains(units), "{text}");
     let text = refusal(&|series| series.version = 7);
     assert!(text.contains("version 7, and this program reads up to version 1"), "{text}");
     let text = read(&series().to_json()).unwrap_err().to_string();
@@ -364,6 +373,121 @@ fn contradictions_are_named() {
     ];
     assert!(messages.iter().all(|message| message.contains("contradicts itself")));
     insta::assert_snapshot!(messages.join("\n"));
+}
+
+fn tests_of_ltp(runs: u64, left_running: u64, hits: usize) -> TestRuns {
+    TestRuns {
+        name: "x".to_owned(),
+        runs,
+        stopped: 0,
+        results: Vec::new(),
+        elapsed_ns: 0,
+        min_ns: None,
+        max_ns: None,
+        hits: Some(vec![0; hits]),
+        left_running,
+        needs_root: 0,
+        output: None,
+    }
+}
+
+fn operation(with_ns: f64) -> DriverCost {
+    DriverCost {
+        load: BuiltinKind::Connect,
+        operations: 1_000,
+        without_ns: 1.0,
+        with_ns,
+        repeated: None,
+        elsewhere: None,
+        within: None,
+        tail: Vec::new(),
+    }
+}
+
+fn call_tree(own: u64) -> CallTree {
+    let node = TreeNode { parent: None, function: 0, calls: 1, own, iterations: 0, lines: vec![] };
+    let functions = vec![TreeFunction { name: "a".to_owned(), module: None }];
+    CallTree { functions, places: vec![], nodes: vec![node; 2] }
+}
+
+/// Figures whose sums or differences are none: what is made of them would be wrong, or would end the program.
+#[test]
+fn figures_that_do_not_add_up_are_refused() {
+    const MOST: u64 = u64::MAX;
+    type Change = fn(&mut Recording);
+    let changes: [(&str, Change); 15] = [
+        ("load: its CPU times add up to more than 2^64", |r| {
+            r.loads[0].outcome.cpu = Some(CpuTime { user_ns: MOST, system_ns: 1 });
+        }),
+        ("load: its operations add up to more than 2^64", |r| {
+            let (kind, first) = ("EIO".to_owned(), String::new());
+            r.loads[0].outcome.errors = vec![OperationErrors { kind, count: MOST, first }];
+        }),
+        ("load: its runs of tests add up to more than 2^64", |r| {
+            r.loads[0].outcome.tests = vec![tests_of_ltp(MOST, 0, 3), tests_of_ltp(1, 0, 3)];
+        }),
+        ("load: its processes that tests left add up to more than 2^64", |r| {
+            r.loads[0].outcome.tests = vec![tests_of_ltp(1, MOST, 3), tests_of_ltp(1, 1, 3)];
+        }),
+        ("load: the hits of a test are not those of the 3 handlers", |r| {
+            r.loads[0].outcome.tests = vec![tests_of_ltp(1, 0, 2)];
+        }),
+        ("load: least_hits are not those of the 3 handlers", |r| {
+            let name = "x".to_owned();
+            r.load_profile = Some(LoadProfileUsed { name, least_hits: vec![None; 4] });
+        }),
+        ("costs: its CPU times add up to more than 2^64", |r| {
+            r.costs = Some(costs(25));
+            r.costs.as_mut().unwrap().rows[0].samples[3].usage.user_ns = MOST;
+        }),
+        ("costs: its context switches add up to more than 2^64", |r| {
+            r.costs = Some(costs(25));
+            r.costs.as_mut().unwrap().rows[2].samples[10].usage.voluntary_switches = Some(MOST);
+        }),
+        ("call_tree: has more calls or larger sums", |r| r.call_tree = Some(call_tree(1 << 62))),
+        ("call_tree: has more calls or larger sums", |r| r.call_tree = Some(call_tree(MOST))),
+        ("driver_costs: has 1e300 for an operation", |r| r.driver_costs = vec![operation(1e300)]),
+        ("driver_costs: has -1e0 for an operation", |r| r.driver_costs = vec![operation(-1.0)]),
+        ("driver_costs: has 1e308 for an operation", |r| {
+            r.driver_costs = vec![DriverCost { without_ns: 1e308, ..operation(1.0) }];
+        }),
+        ("driver_costs: has 1e16 for an operation", |r| {
+            r.driver_costs = vec![DriverCost { within: Some(1e16), ..operation(1.0) }];
+        }),
+        ("driver_costs: has a percentile of 100 %", |r| {
+            let at = Percentile { instructions: 1, before: 1, behind: 1 };
+            let tail = vec![OperationPercentile { percent: 100, whole: at, within: at }];
+            r.driver_costs = vec![DriverCost { tail, ..operation(1.0) }];
+        }),
+    ];
+    for (reason, change) in changes {
+        let mut recording = sample();
+        change(&mut recording);
+        let message = refused(&recording.to_json());
+        assert!(message.contains(reason), "{reason}: {message}");
+    }
+}
+
+#[test]
+fn the_time_of_all_handlers_is_more_than_64_bits_hold() {
+    let mut recording = sample();
+    recording.handlers[0].sum_ns = u64::MAX;
+    recording.handlers[1].sum_ns = u64::MAX;
+    let each = recording.handlers_ns_per_operation().unwrap();
+    assert_eq!(each, 2.0 * u64::MAX as f64 / 10_000.0);
+}
+
+#[test]
+fn handlers_are_left_out_with_their_hits() {
+    let mut recording = sample();
+    let least_hits = vec![Some(1), Some(20_000), None];
+    recording.load_profile = Some(LoadProfileUsed { name: "x".to_owned(), least_hits });
+    let hits = Some(vec![7, 8, 9]);
+    recording.loads[0].outcome.tests = vec![TestRuns { hits, ..tests_of_ltp(1, 0, 3) }];
+    recording.keep_handlers(|handler| handler.name == "connect_syscall_handler");
+    assert_eq!(recording.short_of_hits(), [("connect_syscall_handler", 2_002, 20_000)]);
+    assert_eq!(recording.loads[0].outcome.tests[0].hits, Some(vec![8]));
+    assert_eq!(recording.check(), Ok(()));
 }
 
 #[test]

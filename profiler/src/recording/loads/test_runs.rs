@@ -281,7 +281,8 @@ pub fn mix_changes(base: &[TestRuns], candidate: &[TestRuns]) -> Vec<String> {
         kinds.dedup();
         kinds
     };
-    let total = |all: &[TestRuns]| all.iter().map(|test| test.runs).sum::<u64>().max(1) as f64;
+    let total =
+        |all: &[TestRuns]| all.iter().map(|test| u128::from(test.runs)).sum::<u128>().max(1) as f64;
     let (in_base, in_candidate) = (total(base), total(candidate));
     // When a list is stopped within a round, a test may have run once more or less.
     let a_round = 1.0 / in_base.min(in_candidate);
@@ -385,5 +386,8 @@ mod tests {
         assert_eq!(mix_changes(&base, &skipped), ["b"]);
         let other = [runs("a", &pass(150)), runs("c", &pass(50))];
         assert_eq!(mix_changes(&base, &other), ["a", "b", "c"]);
+        // Of several sources: no sum of 64 bits holds these.
+        let many = ["a", "b"].map(|name| TestRuns { runs: u64::MAX, ..runs(name, &pass(1)) });
+        assert_eq!(mix_changes(&many, &many), [] as [String; 0]);
     }
 }
