@@ -10,6 +10,7 @@ use crate::atomic_file::OutputFile;
 use crate::error::{Failure, exit};
 use crate::export::plot::plots;
 use crate::export::{Format, Look, Unit, html, series};
+use crate::recording::Recording;
 use crate::terminal::write;
 
 pub(super) use print::unwritable;
@@ -74,6 +75,7 @@ pub fn run(options: &Options<'_>, out: &mut dyn Write) -> Result<(), Failure> {
             let second = read(other, options)?;
             let (first, second) =
                 (one(&series, options.file, format)?, one(&second, other, format)?);
+            one_meter((options.file, first), (other, second))?;
             let (name, other) = (options.file.to_string_lossy(), other.to_string_lossy());
             html::overlay((&name, first), (&other, second))
         }
@@ -90,4 +92,17 @@ pub fn run(options: &Options<'_>, out: &mut dyn Write) -> Result<(), Failure> {
         Some(output) => Ok(output.commit(&bytes)?),
         None => write(out, &bytes).map_err(|error| unwritable(&error)),
     }
+}
+
+/// Figures of two meters have no axis in common.
+fn one_meter(first: (&Path, &Recording), second: (&Path, &Recording)) -> Result<(), Failure> {
+    if first.1.meter == second.1.meter {
+        return Ok(());
+    }
+    let [(first, unit), (second, other)] =
+        [first, second].map(|(file, recording)| (file.display(), recording.meter.unit()));
+    let message = format!(
+        "the figures of {first} are {unit} and those of {second} are {other}: measure both alike"
+    );
+    Err(Failure::new(exit::NOT_COMPARABLE, message))
 }

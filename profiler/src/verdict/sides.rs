@@ -64,6 +64,8 @@ pub enum Unfit {
     Unbalanced(String),
     /// It is a copy of this run.
     CopyOf(String),
+    /// Its figures are of this meter, and those of the run that it names are of another.
+    OtherMeter(Meter, String),
 }
 
 /// Runs that differ in one thing.
@@ -107,15 +109,14 @@ impl Part<'_> {
         loads.filter(|load| runs().all(|run| run.cost(*load).is_some())).collect()
     }
 
-    /// What the figures of handlers are: all runs have one meter, unless `--allow-different` let them differ.
+    /// What the figures of handlers are: all runs have one meter.
     #[must_use]
     pub fn meter(&self) -> Meter {
-        let exact = |run: &&Run| run.recording.meter == Meter::Exact;
-        if self.base.iter().chain(&self.candidate).all(exact) {
-            Meter::Exact
-        } else {
-            Meter::Probes
-        }
+        self.base
+            .iter()
+            .chain(&self.candidate)
+            .next()
+            .map_or(Meter::Probes, |run| run.recording.meter)
     }
 
     /// The clock of the runs. If `--allow-different` lets them differ it is the wall clock, whose limits
@@ -135,9 +136,10 @@ impl<'a> Sides<'a> {
     /// Runs of a candidate only, to judge by budgets.
     ///
     /// # Errors
-    /// If a run was interrupted, its load failed or its books do not balance.
+    /// If a run was interrupted, its load failed, its books do not balance, or runs are of two meters.
     pub fn of_candidate(candidate: &'a [Run]) -> Result<Self, Refusal> {
-        let unfit: Vec<_> = candidate.iter().filter_map(unfit_for).collect();
+        let mut unfit: Vec<_> = candidate.iter().filter_map(unfit_for).collect();
+        unfit.extend(other_meters(candidate));
         if !unfit.is_empty() {
             return Err(Refusal::Unfit(unfit));
         }
@@ -158,7 +160,7 @@ impl<'a> Sides<'a> {
     ///
     /// # Errors
     /// If a run was interrupted, its load failed or its books do not balance; if one is a copy of another;
-    /// or if runs differ in an aspect that is not in `allowed`.
+    /// if runs are of two meters, or differ in an aspect that is not in `allowed`.
     pub fn new(
         base: &'a [Run],
         candidate: &'a [Run],
@@ -170,6 +172,7 @@ impl<'a> Sides<'a> {
             unfit.extend(side.iter().filter_map(unfit_for));
         }
         unfit.extend(copies(base.iter().chain(candidate)));
+        unfit.extend(other_meters(base.iter().chain(candidate)));
         if !unfit.is_empty() {
             return Err(Refusal::Unfit(unfit));
         }
@@ -269,6 +272,23 @@ fn copies<'a>(
         let first = runs.clone().take(number).find(|first| is_copy(first, run))?;
         Some((run.name.clone(), Unfit::CopyOf(first.name.clone())))
     })
+}
+
+/// Runs of another meter than the first of their part: instructions and nanoseconds never compare.
+fn other_meters<'a>(runs: impl IntoIterator<Item = &'a Run>) -> Vec<(String, Unfit)> {
+    let mut firsts: Vec<&Run> = Vec::new();
+    let mut found = Vec::new();
+    for run in runs {
+        match firsts.iter().find(|first| part_name(first) == part_name(run)) {
+            Some(first) if first.recording.meter != run.recording.meter => {
+                let unfit = Unfit::OtherMeter(run.recording.meter, first.name.clone());
+                found.push((run.name.clone(), unfit));
+            }
+            Some(_) => {}
+            None => firsts.push(run),
+        }
+    }
+    found
 }
 
 /// The differences between runs, each once.

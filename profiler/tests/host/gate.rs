@@ -412,6 +412,16 @@ fn unlike_runs_are_refused_with_both_values_unless_told() {
     }
 }
 
+#[test]
+fn instructions_and_nanoseconds_never_compare() {
+    let bench = refusal(|p| p.meter = Meter::Exact);
+    let text =
+        "candidate.json run 1: its figures are instructions, and those of base.json run 1 are not";
+    bench.gate("--allow-different clock").refused(12, text);
+    let compared = bench.run("compare base.json candidate.json --allow-different clock");
+    compared.refused(12, text);
+}
+
 /// Under virtual time `rep` takes an instruction a byte on a CPU with `erms`, and one for eight without.
 #[test]
 fn cpus_of_other_flags_are_other_machines() {

@@ -491,6 +491,19 @@ fn handlers_are_left_out_with_their_hits() {
 }
 
 #[test]
+fn instructions_and_nanoseconds_are_not_drawn_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let [probes, exact] = ["probes.json", "exact.json"].map(|name| folder.path().join(name));
+    sample().write(&probes).unwrap();
+    Recording { meter: Meter::Exact, ..sample() }.write(&exact).unwrap();
+    let format = Some(Format::Html);
+    let options = Options { other: Some(&probes), format, ..options(&exact, Unit::Auto) };
+    let error = run(&options, &mut Vec::new()).unwrap_err();
+    assert_eq!(error.code, profiler::error::exit::NOT_COMPARABLE);
+    assert!(error.to_string().contains("exact.json are instructions and those of"), "{error}");
+}
+
+#[test]
 fn more_histograms_than_anyone_measures_are_refused() {
     let mut recording = sample();
     let empty = handler(&measure("a", &[]));

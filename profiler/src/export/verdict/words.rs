@@ -426,6 +426,9 @@ fn unfit(reason: &Unfit) -> String {
         Unfit::CopyOf(first) => {
             format!("is a copy of {first}, not a second measurement")
         }
+        Unfit::OtherMeter(meter, first) => {
+            format!("its figures are {}, and those of {first} are not", meter.unit())
+        }
     }
 }
 
