@@ -1,6 +1,7 @@
 //! Text for Prometheus and compatible programs, in seconds: its own format 0.0.4, which node_exporter's textfile collector and
 //! `promtool check metrics` read, and OpenMetrics 1.0 with times, which `promtool tsdb create-blocks-from openmetrics` reads.
 
+use std::collections::HashMap;
 use std::fmt::Display;
 
 use super::cell::clean;
@@ -85,13 +86,15 @@ impl<'a> Run<'a> {
 
 impl<'a> Handler<'a> {
     fn all(run: &'a Run<'a>) -> impl Iterator<Item = Self> {
+        let mut seen: HashMap<[String; 2], usize> = HashMap::new();
         run.recording.handlers.iter().map(move |of| {
             let module = of.module.as_deref().unwrap_or_default();
-            let mut labels = vec![
-                ("handler", clean(&of.name).into_owned()),
-                ("module", clean(module).into_owned()),
-                ("backend", of.way()),
-            ];
+            let [name, module] = [&*of.name, module].map(|text| clean(text).into_owned());
+            let mut labels =
+                vec![("handler", name.clone()), ("module", module.clone()), ("backend", of.way())];
+            // Two names may look alike, and no series may be there twice.
+            let number = seen.entry([name, module]).and_modify(|number| *number += 1).or_insert(1);
+            labels.extend((*number > 1).then(|| ("number", number.to_string())));
             labels.extend(run.labels.iter().cloned());
             Self { run, of, labels }
         })

@@ -1,5 +1,7 @@
 //! The view of several runs: each figure is the median over the runs, which are never pooled, with the spread beside it.
 
+use std::collections::HashMap;
+
 use super::cell::clean;
 use super::document::{Document, Note, Table, or_dash};
 use super::side::{Style, part, subject_of};
@@ -152,7 +154,15 @@ pub(super) fn subjects(runs: &[Recording]) -> Vec<Subject<'_>> {
     let all =
         || numbered.clone().flat_map(|(at, run)| run.handlers.iter().map(move |of| (at, run, of)));
     let mut subjects: Vec<Subject<'_>> = Vec::new();
+    // By name, module and part as they are: two names may look alike where they are shown.
+    let mut numbers: HashMap<_, usize> = HashMap::new();
     for (at, run, handler) in all().filter(|(.., handler)| unseen::is_shown(handler, runs)) {
+        let key = (&handler.name, &handler.module, part(run));
+        if let Some(number) = numbers.get(&key) {
+            subjects[*number].runs.push((at, handler));
+            continue;
+        }
+        numbers.insert(key, subjects.len());
         // Two modules may have functions of one name, and one function may run under two loads.
         let same = || all().filter(|(.., other)| other.name == handler.name);
         let mut name = handler.name.clone();
@@ -166,11 +176,7 @@ pub(super) fn subjects(runs: &[Recording]) -> Vec<Subject<'_>> {
         {
             name.push_str(&format!(" ({of_run})"));
         }
-        let name = clean(&name).into_owned();
-        match subjects.iter_mut().find(|subject| subject.name == name) {
-            Some(subject) => subject.runs.push((at, handler)),
-            None => subjects.push(Subject { name, runs: vec![(at, handler)] }),
-        }
+        subjects.push(Subject { name: clean(&name).into_owned(), runs: vec![(at, handler)] });
     }
     subjects
 }
@@ -194,4 +200,23 @@ fn warnings(runs: &[Recording]) -> Vec<Note> {
         }
     };
     found.into_iter().map(note).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recording::{Clock, HistogramLayout};
+
+    #[test]
+    fn names_that_look_alike_are_two_handlers() {
+        let layout = HistogramLayout::of_digits(3);
+        let mut run =
+            Recording::new(jiff::Timestamp::UNIX_EPOCH, Clock::Wall, Meter::Probes, layout);
+        run.handlers = ["a\u{1}", "a\u{2}"]
+            .map(|name| HandlerRecording { name: name.to_owned(), ..HandlerRecording::default() })
+            .into();
+        let runs = [run.clone(), run];
+        let numbers: Vec<usize> = subjects(&runs).iter().map(|of| of.runs.len()).collect();
+        assert_eq!(numbers, [2, 2]);
+    }
 }

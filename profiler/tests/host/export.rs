@@ -167,6 +167,21 @@ fn openmetrics() {
 }
 
 /// Node_exporter's textfile collector takes neither times nor the types of OpenMetrics.
+/// Two samples of one series are refused by those who read them.
+#[test]
+fn names_that_look_alike_are_two_series() {
+    let mut recording = sample();
+    for (of, name) in recording.handlers.iter_mut().zip(["a\u{1}", "a\u{2}", "a\\u{1}"]) {
+        of.name = name.to_owned();
+    }
+    let text = text(Format::OpenMetrics, &recording);
+    let series = text.lines().filter_map(|line| Some(line.split_once("} ")?.0));
+    let (mut all, count) = (series.clone().collect::<Vec<_>>(), series.count());
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), count, "{text}");
+}
+
 #[test]
 fn prometheus_text() {
     let prometheus = text(Format::Prometheus, &sample());
