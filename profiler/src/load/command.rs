@@ -87,7 +87,7 @@ impl CommandLoad {
             Err(failure) => return LoadOutcome::ended(LoadStatus::Failed(failure), started),
         };
         let status = status(&name, &ended, stop.reason()).unwrap_or_else(LoadStatus::Failed);
-        let mut outcome = LoadOutcome::ended(status, started);
+        let mut outcome = LoadOutcome { left: ended.left, ..LoadOutcome::ended(status, started) };
         if ended.end != TestEnd::Stopped {
             outcome.elapsed_ns = nanoseconds(ended.elapsed);
         }

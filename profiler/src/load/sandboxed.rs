@@ -59,7 +59,7 @@ impl SandboxedLoad {
 
     async fn run(self, stop: StopSignal) -> LoadOutcome {
         let started = Instant::now();
-        let outcome = self.outcome(&stop).await.map_err(|failure| match failure {
+        let outcome = self.outcome(&stop, started).await.map_err(|failure| match failure {
             LoadFailure::CouldNotStart { text } => LoadFailure::CouldNotStart {
                 text: format!("built-in `{}`: {text}", self.load.kind),
             },
@@ -68,20 +68,24 @@ impl SandboxedLoad {
         outcome.unwrap_or_else(|failure| LoadOutcome::ended(LoadStatus::Failed(failure), started))
     }
 
-    async fn outcome(&self, stop: &StopSignal) -> Result<LoadOutcome, LoadFailure> {
+    async fn outcome(
+        &self,
+        stop: &StopSignal,
+        started: Instant,
+    ) -> Result<LoadOutcome, LoadFailure> {
         let could_not_start = |text| LoadFailure::CouldNotStart { text };
         let files = self.load.kind.needs_directory().then_some(Mode::S_IRWXU);
         let sandbox = Sandbox::plan(&self.sandbox, files, false).map_err(could_not_start)?;
         let request = self.request().map_err(could_not_start)?;
         let (ended, outcome) = run_once(&self.load.profiler, sandbox, &request, stop).await?;
         let name = format!("built-in `{}`", self.load.kind);
-        let mut outcome = match (ended.check_killed(&name), outcome) {
-            (Ok(()), Some(outcome)) => *outcome,
-            (Ok(()), None) => {
-                return Err(LoadFailure::BrokeOff { text: self.without_outcome(&name, &ended) });
-            }
-            (Err(text), _) => return Err(LoadFailure::BrokeOff { text }),
-        };
+        let without_outcome = || self.without_outcome(&name, &ended);
+        let outcome = ended.check_killed(&name).and_then(|()| outcome.ok_or_else(without_outcome));
+        let mut outcome = outcome.map_or_else(
+            |text| LoadOutcome::ended(LoadStatus::Failed(LoadFailure::BrokeOff { text }), started),
+            |outcome| *outcome,
+        );
+        outcome.left = ended.left;
         // The supervisor, and the process itself.
         if let Some(calls) = &mut outcome.calls {
             *calls += OwnCalls { execve: 2, ..OwnCalls::default() };

@@ -88,6 +88,9 @@ pub enum Warning {
         es = if *.1 == 1 { "" } else { "es" }
     )]
     TestsLeftRunning(String, u64),
+    /// What of a load could not be removed, and why.
+    #[error("what a load has left: {0}; look whose it is, and remove it by hand")]
+    LoadLeft(String),
     /// No call of these was seen.
     #[error(
         "0 hits: {0}: the load never made the call that leads there, the module has not registered that \
@@ -294,6 +297,7 @@ impl Warning {
         warnings.extend(Self::of_hits(recording));
         for load in &recording.loads {
             warnings.extend(Self::of_tests(&load.outcome.tests));
+            warnings.extend(load.outcome.left.clone().map(Self::LoadLeft));
         }
         // A warning of one kind names all handlers that it is about: fifty idle ones are one line.
         let mut add = |make: &dyn Fn(Handlers, u64) -> Self,

@@ -1,6 +1,7 @@
 //! Loads as they are used: with the real program in its hidden roles, and no privileges.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -589,6 +590,95 @@ async fn what_a_command_leaves_running_ends_with_it() {
     scene.assert_nothing_left();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_chain_of_sessions_that_grows_is_killed() {
+    let scene = Scene::new();
+    let file = scene.path("pids");
+    // Each generation stays alive, so that the next does not become an orphan.
+    let script = format!(
+        "trap '' TERM; echo $$ >> {}; if [ $1 -lt 3000 ]; then setsid sh \"$0\" $(($1 + 1)) & wait; fi; sleep 1000",
+        file.display()
+    );
+    let chain = scene.path("chain");
+    std::fs::write(&chain, script).unwrap();
+    let load = CommandLoad::new("sh", [chain.into(), "1".into()]).profiler(scene.helper());
+    let stop = StopSignal::new();
+    let running = tokio::spawn(Box::new(load.grace(Duration::ZERO)).run(stop.clone()));
+    pids(&file, 2_000);
+    stop.stop(StopReason::Interrupted);
+    let outcome = running.await.unwrap();
+    assert_eq!(outcome.status, LoadStatus::Stopped { by: StopReason::Interrupted });
+    let left = pids(&file, 2_000).iter().filter(|pid| lives(pid)).count();
+    assert_eq!(left, 0);
+    scene.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_whose_first_thread_has_ended_is_killed() {
+    let scene = Scene::new();
+    let file = scene.path("pids");
+    let script = format!(
+        "import ctypes, os, threading, time\nif os.fork(): time.sleep(1000)\nos.setsid()\n\
+         threading.Thread(target=time.sleep, args=(1000,)).start()\n\
+         with open('{}', 'w') as file: file.write(f'{{os.getpid()}}\\n')\nctypes.CDLL(None).syscall({}, 0)",
+        file.display(),
+        libc::SYS_exit
+    );
+    let load = CommandLoad::new("python3", ["-c".into(), script.into()]).profiler(scene.helper());
+    let stop = StopSignal::new();
+    let running = tokio::spawn(Box::new(load.grace(Duration::ZERO)).run(stop.clone()));
+    let pid = pids(&file, 1).remove(0);
+    wait_for("the end of the first thread", || !lives(&pid));
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    assert!(process.exists());
+    stop.stop(StopReason::Interrupted);
+    let outcome = running.await.unwrap();
+    assert_eq!(outcome.status, LoadStatus::Stopped { by: StopReason::Interrupted });
+    assert!(!process.exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_need_not_have_a_name_in_utf_8() {
+    let scene = Scene::new();
+    let odd = scene.path("files").join(OsStr::from_bytes(b"\xff"));
+    std::fs::create_dir(&odd).unwrap();
+    let sandbox = SandboxOptions { directory: Some(odd.clone()), ..as_oneself() };
+    let builtin = scene.builtin(BuiltinKind::Open).operations(Some(5));
+    let loads: [Box<dyn Load>; 2] = [
+        Box::new(SandboxedLoad::new(builtin, sandbox.clone())),
+        Box::new(scene.shell("touch \"$TMPDIR/file\"").sandbox(sandbox)),
+    ];
+    for load in loads {
+        let running = load.run(StopSignal::new());
+        let outcome = tokio::time::timeout(Duration::from_secs(60), running).await.unwrap();
+        assert_eq!(outcome.status, LoadStatus::Completed, "{outcome:?}");
+    }
+    let mut profiler = std::process::Command::new("timeout");
+    profiler.arg("60").arg(scene.helper().path()).args("run --no-probe -- true".split(' '));
+    let output = profiler.env("TMPDIR", &odd).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    // Which is empty.
+    std::fs::remove_dir(odd).unwrap();
+    scene.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_supervisor_that_fails_has_left_is_removed() {
+    let scene = Scene::new();
+    let folder = scene.folder.path().display();
+    let text = format!(
+        "#!/usr/bin/perl\nmy $child = fork; exec '{folder}/helper', @ARGV if !$child;\n\
+         select undef, undef, undef, 0.01 until -e '{folder}/started';\n\
+         kill 'KILL', $child; waitpid $child, 0; exit 101;\n"
+    );
+    let program = executable(&scene, &text);
+    let load = scene.shell(&format!("touch {folder}/started; exec sleep 1000"));
+    let sandbox = SandboxOptions { directory: Some(scene.path("files")), ..as_oneself() };
+    let outcome = run(load.profiler(program).sandbox(sandbox), &StopSignal::new()).await;
+    assert!(matches!(outcome.status, LoadStatus::Failed(LoadFailure::BrokeOff { .. })));
+    assert_eq!(std::fs::read_dir(scene.path("files")).unwrap().count(), 0, "{outcome:?}");
+}
+
 /// Kept to nothing: the folders of these tests may not be open to others.
 fn as_oneself() -> SandboxOptions {
     let me = nix::unistd::User::from_uid(nix::unistd::geteuid()).unwrap().unwrap();
@@ -639,7 +729,11 @@ fn program_after(scene: &Scene, script: &str) -> ProfilerProgram {
         "#!/usr/bin/perl\nif ($ARGV[0] eq '__load') {{ open F, '>', '{folder}/pid'; print F \"$$\\n\"; close F; \
          {script} }}\nexec '{folder}/helper', @ARGV;\n"
     );
-    let program = scene.path("slow");
+    executable(scene, &text)
+}
+
+fn executable(scene: &Scene, text: &str) -> ProfilerProgram {
+    let program = scene.path("script");
     std::fs::write(&program, text).unwrap();
     std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755))
         .unwrap();

@@ -247,5 +247,6 @@ fn what_a_command_moves_into_its_folder_is_left_unless_it_is_the_users() {
     let ended = Ended::of(profiler(&line).args(["--", "sh", "-c", &moves]));
     ended.assert_code(exit::OK);
     assert_eq!(scene.tried(), 1, "{ended:?}");
+    assert!(ended.stdout.contains("warning: what a load has left: "), "{ended:?}");
     Scene::assert_untouched(&scene.moved());
 }

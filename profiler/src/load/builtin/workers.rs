@@ -25,6 +25,8 @@ use crate::stop::{StopReason, StopSignal};
 /// or flood a log.
 const MAX_FAILURES_IN_A_ROW: u32 = 100;
 
+const PANICKED: &str = "a worker panicked; this is a bug of the profiler";
+
 /// What one worker did, or all of them together.
 struct Tally {
     operations: u64,
@@ -76,7 +78,7 @@ fn run_workers(
     drop(shared);
     let mut bug = None;
     for tally in workers.tallies {
-        let tally = tally.map_err(|_| "a worker panicked".to_owned());
+        let tally = tally.map_err(|_| PANICKED.to_owned());
         if let Err(text) = tally.and_then(|tally| sum.add(tally)) {
             bug = Some(text);
         }
@@ -87,7 +89,6 @@ fn run_workers(
         return Err(text);
     }
     if let Some(text) = bug {
-        let text = format!("{text}; this is a bug of the profiler");
         sum.status = LoadStatus::Failed(LoadFailure::BrokeOff { text });
     }
     // Without the clean-up, which takes time of its own.
@@ -126,7 +127,7 @@ fn start_workers(
             let ready = ready.clone();
             let tally = Tally::new(latency.clone());
             let name = format!("load-{}-{index}", load.kind);
-            let body = move || work(load, shared, index, tally, stop, &ready, gate);
+            let body = move || work(load, shared, index, tally, stop, ready, gate);
             match thread::Builder::new().name(name).spawn_scoped(scope, body) {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
@@ -137,11 +138,12 @@ fn start_workers(
             }
         }
         drop(ready);
-        for answer in answers.iter().take(threads.len()) {
-            if let Err(text) = answer {
-                set_up_error.get_or_insert(text);
-            }
-        }
+        // Until each has answered or has panicked before that.
+        let answers: Vec<Result<(), String>> = answers.iter().collect();
+        let panicked = answers.len() < threads.len();
+        let failed = answers.into_iter().find_map(Result::err);
+        let failed = failed.or_else(|| panicked.then(|| PANICKED.to_owned()));
+        let set_up_error = set_up_error.or(failed);
         let cpu_before = if alone { cpu_time() } else { None };
         let start = Instant::now();
         *started = set_up_error.is_none().then_some(start);
@@ -221,7 +223,7 @@ fn work(
     index: u32,
     mut tally: Tally,
     stop: &StopSignal,
-    ready: &mpsc::Sender<Result<(), String>>,
+    ready: mpsc::Sender<Result<(), String>>,
     gate: &Mutex<Option<Instant>>,
 ) -> Tally {
     let pinned = if load.pin { pin(index) } else { Ok(()) };
@@ -230,8 +232,9 @@ fn work(
         Ok(worker) => (Some(worker), Ok(())),
         Err(text) => (None, Err(text)),
     };
-    // `start_workers` waits for one answer of each worker.
+    // `start_workers` waits until all are dropped.
     let _ = ready.send(answer);
+    drop(ready);
     let start = *gate.lock().unwrap_or_else(PoisonError::into_inner);
     if let (Some(worker), Some(start)) = (worker.as_deref_mut(), start) {
         if load.rate.is_some() {

@@ -49,12 +49,14 @@ fn version(text: &str) -> Option<&str> {
     (text.contains("kirk") && word.starts_with(|c: char| c.is_ascii_digit())).then_some(word)
 }
 
-/// Runs the list by kirk. Results are those of its report, which it writes when it ends by itself.
+/// Runs the list by kirk. Results are those of its report, which it writes when it ends by itself. `left` is then what could not
+/// be removed.
 pub(super) async fn run(
     kirk: &Kirk,
     load: &LtpLoad,
     stop: StopSignal,
     tests: &mut [TestRuns],
+    left: &mut Option<String>,
 ) -> Result<LoadStatus, LoadFailure> {
     let parent = load.sandbox.parent_folder();
     let own = PrivateFolder::new(&parent, "profiler-load-", &load.profiler);
@@ -70,6 +72,7 @@ pub(super) async fn run(
             ("LTP_COLORIZE_OUTPUT".to_owned(), "n".into()),
         ]);
     let outcome = Load::run(Box::new(command), stop).await;
+    *left = outcome.left;
     if outcome.status != LoadStatus::Completed {
         return Ok(outcome.status);
     }

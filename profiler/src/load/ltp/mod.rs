@@ -165,9 +165,10 @@ impl LtpLoad {
     async fn run(self, stop: StopSignal) -> LoadOutcome {
         let started = Instant::now();
         let mut tests: Vec<TestRuns> = self.spec.tests.iter().map(TestRuns::new).collect();
+        let mut left = None;
         let (status, tests, elapsed) = match &self.kirk {
             Some(kirk) => {
-                let status = kirk::run(kirk, &self, stop, &mut tests).await;
+                let status = kirk::run(kirk, &self, stop, &mut tests, &mut left).await;
                 (status, tests, started.elapsed())
             }
             None => direct::run(self, stop, tests).await,
@@ -176,6 +177,7 @@ impl LtpLoad {
             elapsed_ns: nanoseconds(elapsed),
             operations: Some(tests.iter().map(|test| test.runs).sum()),
             tests,
+            left,
             ..LoadOutcome::ended(status.unwrap_or_else(LoadStatus::Failed), started)
         }
     }

@@ -42,18 +42,24 @@ impl Supervised {
             Ok(()) => Ok(this),
             Err(failure) => {
                 // Its own reason comes first.
-                let _ = this.close().await;
-                Err(failure)
+                Err(match (failure, this.close().await) {
+                    (LoadFailure::CouldNotStart { text }, Err(left)) => {
+                        LoadFailure::CouldNotStart { text: format!("{text}; {left}") }
+                    }
+                    (failure, _) => failure,
+                })
             }
         }
     }
 
-    async fn send(&mut self, request: Request) {
-        let Ok(line) = serde_json::to_string(&request) else { return };
+    async fn send(&mut self, request: Request) -> Result<(), String> {
+        let line = serde_json::to_string(&request)
+            .map_err(|error| format!("a request to its supervisor: {error}"))?;
         if let Some(input) = &mut self.input {
             // A supervisor that is dead reports nothing, which is seen at its end.
             let _ = input.write_all(format!("{line}\n").as_bytes()).await;
         }
+        Ok(())
     }
 
     /// The next message; `None` when there are no more.
@@ -68,7 +74,7 @@ impl Supervised {
     }
 
     async fn ask(&mut self, request: Request) -> Result<(), LoadFailure> {
-        self.send(request).await;
+        self.send(request).await.map_err(|text| LoadFailure::CouldNotStart { text })?;
         match self.receive().await {
             Some(SupervisorMessage::Ready) => Ok(()),
             Some(SupervisorMessage::Failed(text)) => Err(LoadFailure::CouldNotStart { text }),
@@ -93,7 +99,7 @@ impl Supervised {
         command: &CommandRequest,
         stop: &StopSignal,
     ) -> Result<(Ended, Option<Box<LoadOutcome>>), String> {
-        self.send(Request::Run(command.clone())).await;
+        self.send(Request::Run(command.clone())).await?;
         let mut outcome = None;
         loop {
             let stoppable = self.input.is_some();
@@ -123,16 +129,18 @@ impl Supervised {
             }
         }
         let ended = self.process.wait().await;
-        if !ended.is_ok_and(|status| status.code().is_some()) {
-            self.sandbox.remove();
+        // It ends with one of these if it has removed the sandbox itself, or has said why not.
+        if ended.is_ok_and(|status| matches!(status.code(), Some(0 | 1))) {
+            return closed;
         }
-        closed
+        let removed = tokio::task::spawn_blocking(move || self.sandbox.remove()).await;
+        closed.and(removed.unwrap_or_else(|error| Err(format!("its clean-up: {error}"))))
     }
 }
 
 const GONE: &str = "its supervisor ended without a report; was it killed?";
 
-/// Runs one command in a sandbox of its own.
+/// Runs one command in a sandbox of its own. What of that could not be removed is no failure of the command.
 pub(in crate::load) async fn run_once(
     profiler: &ProfilerProgram,
     sandbox: Sandbox,
@@ -141,7 +149,12 @@ pub(in crate::load) async fn run_once(
 ) -> Result<(Ended, Option<Box<LoadOutcome>>), LoadFailure> {
     let mut supervised = Supervised::start(profiler, sandbox).await?;
     let ended = supervised.run(command, stop).await;
-    // Files that had to be left are another user's.
-    let _ = supervised.close().await;
-    ended.map_err(|text| LoadFailure::BrokeOff { text })
+    let left = supervised.close().await.err();
+    match ended {
+        Ok((ended, outcome)) => Ok((Ended { left, ..ended }, outcome)),
+        Err(text) => {
+            let all: Vec<String> = std::iter::once(text).chain(left).collect();
+            Err(LoadFailure::BrokeOff { text: all.join("; ") })
+        }
+    }
 }

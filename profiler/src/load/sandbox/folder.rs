@@ -25,8 +25,11 @@ use super::trusted_path::changeable;
 use super::user::LoadUser;
 use crate::load::syscalls;
 
-/// How long it may take to empty a folder: other processes may keep filling it.
+/// How long a folder may get no emptier: other processes may keep filling it.
 const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// How many file systems may lie in each other, such as subvolumes. For each a few files are open.
+const MAX_NESTED: u32 = 32;
 
 /// The folder with the load's files.
 const FILES: &str = "files";
@@ -91,7 +94,7 @@ impl LoadFolder {
     fn empty_files(&self) -> io::Result<()> {
         self.detach_loops();
         let files = self.top.child(OsStr::new(FILES))?;
-        as_user(self.user.as_ref(), || files.empty())
+        as_user(self.user.as_ref(), || files.empty(0))
     }
 
     /// Removes it.
@@ -100,7 +103,7 @@ impl LoadFolder {
             self.remove_files()?;
         }
         self.detach_loops();
-        self.top.empty()?;
+        self.top.empty(0)?;
         match unlinkat(AT_FDCWD, &self.path, UnlinkatFlags::RemoveDir) {
             Ok(()) | Err(Errno::ENOENT) => Ok(()),
             Err(errno) => Err(errno.into()),
@@ -109,12 +112,13 @@ impl LoadFolder {
 
     /// Removes the folder of another user, with no rights but that user's to what is in it.
     fn remove_files(&self) -> io::Result<()> {
-        let deadline = Instant::now() + TIMEOUT;
+        let mut deadline = None;
         loop {
             match self.empty_files() {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
                 emptied => emptied?,
             }
+            let deadline = *deadline.get_or_insert_with(|| Instant::now() + TIMEOUT);
             match unlinkat(&self.top, FILES, UnlinkatFlags::RemoveDir) {
                 Ok(()) => return Ok(()),
                 // Another process of the user has filled it again.
@@ -161,7 +165,8 @@ fn as_user(
         work()
     };
     thread::scope(|scope| {
-        let ended = scope.spawn(with_rights).join();
+        let thread = thread::Builder::new().spawn_scoped(scope, with_rights);
+        let ended = thread.map_err(of_thread)?.join();
         ended.unwrap_or_else(|_| Err(io::Error::other("the clean-up panicked")))
     })
 }
@@ -210,27 +215,37 @@ impl Folder {
         PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
     }
 
-    /// Removes everything in it that this thread may remove.
+    fn entries(&self) -> io::Result<fs::ReadDir> {
+        fs::read_dir(self.proc_path())
+    }
+
+    /// Removes everything in it that this thread may remove. It is `nested` file systems deep in the folder to remove.
     ///
     /// # Errors
     /// The first entry that had to be left; all others are removed.
-    fn empty(&self) -> io::Result<()> {
-        let deadline = Instant::now() + TIMEOUT;
+    fn empty(&self, nested: u32) -> io::Result<()> {
+        let mut deadline = Instant::now() + TIMEOUT;
+        let mut fewest = self.entries()?.count();
         let mut left = HashSet::new();
         let mut first_error = None;
         loop {
             let mut changed = false;
-            for entry in fs::read_dir(self.proc_path())? {
+            for entry in self.entries()? {
                 let name = entry?.file_name();
                 if Instant::now() > deadline {
-                    let text = "not empty after two minutes: is another process writing to it?";
-                    return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+                    let count = self.entries()?.count();
+                    if count >= fewest {
+                        let text =
+                            "no emptier after two minutes: is another process writing to it?";
+                        return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+                    }
+                    (fewest, deadline) = (count, Instant::now() + TIMEOUT);
                 }
                 if left.contains(&name) {
                     continue;
                 }
                 changed = true;
-                if let Err(error) = self.remove(&name) {
+                if let Err(error) = self.remove(&name, nested) {
                     let path = fs::read_link(self.proc_path()).unwrap_or_default().join(&name);
                     first_error.get_or_insert(of_entry(&path, &error, ": left"));
                     left.insert(name);
@@ -244,7 +259,7 @@ impl Folder {
 
     /// Removes the entry `name`. What is in folders of a folder comes up into this one first: trees may be deeper than a process
     /// may have open files.
-    fn remove(&self, name: &OsStr) -> io::Result<()> {
+    fn remove(&self, name: &OsStr, nested: u32) -> io::Result<()> {
         if self.unlink(name)? {
             return Ok(());
         }
@@ -254,9 +269,9 @@ impl Folder {
             child => child?,
         };
         let mut first_error = None;
-        for entry in fs::read_dir(child.proc_path())? {
+        for entry in child.entries()? {
             let entry = entry?.file_name();
-            if let Err(error) = child.unlink_or_move(&entry, self) {
+            if let Err(error) = child.unlink_or_move(&entry, self, nested) {
                 first_error.get_or_insert(of_entry(Path::new(&entry), &error, ""));
             }
         }
@@ -268,7 +283,7 @@ impl Folder {
     }
 
     /// Removes the entry `name`, or moves it into `above` if it is a folder that is not empty.
-    fn unlink_or_move(&self, name: &OsStr, above: &Self) -> io::Result<()> {
+    fn unlink_or_move(&self, name: &OsStr, above: &Self, nested: u32) -> io::Result<()> {
         if self.unlink(name)? {
             return Ok(());
         }
@@ -280,7 +295,15 @@ impl Folder {
             }
             moved => moved,
         };
-        match moved.map_err(io::Error::from) {
+        let removed = match moved {
+            // It is on another file system than the folder above, such as a subvolume of btrfs.
+            Err(Errno::EXDEV) if nested < MAX_NESTED => {
+                let emptied = self.child(name).and_then(|child| child.empty(nested + 1));
+                emptied.and_then(|()| self.unlink(name).map(drop))
+            }
+            moved => moved.map_err(io::Error::from),
+        };
+        match removed {
             Err(error) if !is_of_a_race(&error) => Err(error),
             _ => Ok(()),
         }
@@ -306,6 +329,11 @@ fn is_of_a_race(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
+fn of_thread(error: io::Error) -> io::Error {
+    let text = format!("a thread for the clean-up: {error}; is there a limit of processes?");
+    io::Error::new(error.kind(), text)
+}
+
 fn of_entry(path: &Path, error: &io::Error, more: &str) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}{more}", path.display()))
 }
@@ -318,6 +346,9 @@ pub(super) fn unused_name(prefix: &str) -> String {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::{MetadataExt as _, chown, symlink};
+
+    use nix::mount::{MsFlags, mount};
+    use nix::sched::{CloneFlags, unshare};
 
     use super::*;
 
@@ -410,5 +441,39 @@ mod tests {
         chown(files.join("his/roots"), Some(nobody.uid), Some(nobody.gid)).unwrap();
         folder.remove().unwrap();
         assert!(!path.exists());
+    }
+
+    /// Where the kernel has no room to note where a folder of a lower layer has gone, it does not move it, as between subvolumes.
+    #[test]
+    fn folders_that_cannot_be_moved_are_emptied_in_place() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let parent = tempfile::tempdir().unwrap();
+        let path = |name: &str| parent.path().join(name);
+        for folder in ["upper", "work", "all", "lower/load/files/a/b/c"] {
+            fs::create_dir_all(path(folder)).unwrap();
+        }
+        for file in ["a/file", "a/b/file", "a/b/c/file"] {
+            fs::write(path("lower/load/files").join(file), "x").unwrap();
+        }
+        let of = |name: &str| path(name).to_string_lossy().into_owned();
+        let (lower, upper, work) = (of("lower"), of("upper"), of("work"));
+        let options = format!("lowerdir={lower},upperdir={upper},workdir={work},redirect_dir=off");
+        let remove = || {
+            let none: Option<&str> = None;
+            let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+            unshare(CloneFlags::CLONE_NEWNS).unwrap();
+            mount(none, "/", none, private, none).unwrap();
+            let (all, overlay) = (path("all"), Some("overlay"));
+            mount(overlay, &all, overlay, MsFlags::empty(), Some(&*options))?;
+            let moved = fs::rename(all.join("load/files/a"), all.join("load/files/moved"));
+            assert_eq!(moved.unwrap_err().kind(), io::ErrorKind::CrossesDevices);
+            LoadFolder::open(&all.join("load"), None)?.remove()?;
+            assert!(!all.join("load").exists());
+            io::Result::Ok(())
+        };
+        // Mounts of this thread alone.
+        thread::scope(|scope| scope.spawn(remove).join()).unwrap().unwrap();
     }
 }

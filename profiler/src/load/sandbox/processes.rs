@@ -1,6 +1,6 @@
 //! All processes below this one, and how to end them.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::process::Command;
@@ -12,14 +12,17 @@ use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{SigSet, Signal, kill, killpg};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::{Pid, getpgid, getpgrp};
-use procfs::process::all_processes;
-use rustix::process::WaitOptions;
+use procfs::process::{Process, Stat, all_processes};
+use rustix::process::{PidfdFlags, WaitOptions, pidfd_open, pidfd_send_signal};
 
 use crate::load::syscalls::{Start, start_in_session};
 use crate::recording::loads::TestEnd;
 
 /// How long to wait after SIGKILL for a process in an uninterruptible sleep.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long processes are killed, of which some end all the time and new ones are started.
+const LONGEST_KILL: Duration = Duration::from_secs(60);
 
 /// How often to look for orphans, whose parents end without a signal to this process.
 const TICK: Duration = Duration::from_millis(20);
@@ -124,16 +127,15 @@ impl Processes {
         Ok(())
     }
 
-    /// Asks all processes to end, orphans when they become children, and waits at most `grace` for that.
+    /// Asks all processes to end, each once, and waits at most `grace` for that.
     pub(super) fn terminate_all(&mut self, grace: Duration) -> io::Result<()> {
         let deadline = Instant::now() + grace;
         let mut asked = HashSet::new();
         while !self.none_left && Instant::now() < deadline {
-            for child in children()? {
-                if asked.insert(child) {
+            for process in descendants()? {
+                if asked.insert((process.pid, process.started)) {
                     // A stopped process handles it only once it is continued.
-                    signal(child, Signal::SIGTERM);
-                    signal(child, Signal::SIGCONT);
+                    process.signal(&[Signal::SIGTERM, Signal::SIGCONT]);
                 }
             }
             self.tick()?;
@@ -143,14 +145,19 @@ impl Processes {
 
     /// Kills all processes; those that did not end.
     pub(super) fn kill_all(&mut self) -> io::Result<Vec<i32>> {
-        let deadline = Instant::now() + KILL_TIMEOUT;
-        // Repeatedly: what a killed process has started becomes a child.
+        let last = Instant::now() + LONGEST_KILL;
+        let mut deadline = Instant::now() + KILL_TIMEOUT;
+        // Repeatedly: they may start others meanwhile.
         while !self.none_left && Instant::now() < deadline {
-            children()?.into_iter().for_each(|child| signal(child, Signal::SIGKILL));
+            let ended = self.others_ended;
+            descendants()?.iter().for_each(Descendant::kill);
             self.tick()?;
+            if self.others_ended > ended {
+                deadline = last.min(Instant::now() + KILL_TIMEOUT);
+            }
         }
-        let left = if self.none_left { Vec::new() } else { children()? };
-        Ok(left.into_iter().map(Pid::as_raw).collect())
+        let left = if self.none_left { Vec::new() } else { descendants()? };
+        Ok(left.iter().map(|process| process.pid.as_raw()).collect())
     }
 }
 
@@ -171,24 +178,79 @@ pub(super) fn wait_readable<const N: usize>(
     }
 }
 
-/// Sends a signal to the process group of a child: with the child alone, a process that starts others might be faster. Neither id
-/// can be another's before the child is reaped, and a group is within a session that this process is not in.
-fn signal(child: Pid, signal: Signal) {
-    // The child may have ended.
-    let _ = match getpgid(Some(child)) {
-        Ok(group) if group != getpgrp() => killpg(group, signal),
-        _ => kill(child, signal),
-    };
+/// A process below this one.
+#[derive(Debug, Clone, Copy)]
+struct Descendant {
+    pid: Pid,
+    /// In clock ticks since the machine was started.
+    started: u64,
+    is_child: bool,
 }
 
-/// The children of this process that have not ended.
-fn children() -> io::Result<Vec<Pid>> {
-    let me = std::process::id().cast_signed();
+impl Descendant {
+    fn of(stat: &Stat) -> Self {
+        let is_child = stat.ppid == std::process::id().cast_signed();
+        Self { pid: Pid::from_raw(stat.pid), started: stat.starttime, is_child }
+    }
+
+    fn signal(&self, signals: &[Signal]) {
+        for signal in signals {
+            // It may have ended.
+            let _ = if self.is_child {
+                // It keeps its id until this process reaps it.
+                kill(self.pid, *signal).is_ok()
+            } else {
+                self.signal_by_descriptor(*signal).is_some()
+            };
+        }
+    }
+
+    /// Its parent may have reaped it since it was found, and its id be another process's by now: the descriptor is of one process,
+    /// and the time of its start says whether that is the one that was found.
+    fn signal_by_descriptor(&self, signal: Signal) -> Option<()> {
+        let pid = rustix::process::Pid::from_raw(self.pid.as_raw())?;
+        let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        let found = Process::new(self.pid.as_raw()).and_then(|process| process.stat()).ok()?;
+        let signal = rustix::process::Signal::from_named_raw(signal as i32)?;
+        (found.starttime == self.started).then(|| pidfd_send_signal(process, signal).ok())?
+    }
+
+    /// Kills it: a child with its process group, as the kernel then lets none of them start another meanwhile. That group's id is no
+    /// other's before the child is reaped, and the group is within a session that this process is not in.
+    fn kill(&self) {
+        let group = getpgid(Some(self.pid)).ok();
+        match group.filter(|group| self.is_child && *group != getpgrp()) {
+            Some(group) => drop(killpg(group, Signal::SIGKILL)),
+            None => self.signal(&[Signal::SIGKILL]),
+        }
+    }
+}
+
+/// All processes below this one that have not ended, the latest first, in whatever process group and session: a process that starts
+/// another and stays alive keeps that from becoming a child of this one.
+fn descendants() -> io::Result<Vec<Descendant>> {
     let all = all_processes().map_err(io::Error::other)?;
+    let mut by_parent: HashMap<i32, Vec<Stat>> = HashMap::new();
     // A process that ended meanwhile is no error.
-    let facts = all.flatten().filter_map(|process| process.stat().ok());
-    let living = facts.filter(|stat| stat.ppid == me && !matches!(stat.state, 'Z' | 'X'));
-    Ok(living.map(|stat| Pid::from_raw(stat.pid)).collect())
+    for stat in all.flatten().filter_map(|process| process.stat().ok()) {
+        by_parent.entry(stat.ppid).or_default().push(stat);
+    }
+    let mut found = Vec::new();
+    let mut parents = vec![(std::process::id().cast_signed(), 0)];
+    while let Some((parent, started)) = parents.pop() {
+        // One that is older had another parent with this id.
+        let children = by_parent.remove(&parent).into_iter().flatten();
+        for stat in children.filter(|child| child.starttime >= started) {
+            parents.push((stat.pid, stat.starttime));
+            // The first thread of a process may have ended before others.
+            if !matches!(stat.state, 'Z' | 'X') || stat.num_threads > 1 {
+                found.push(Descendant::of(&stat));
+            }
+        }
+    }
+    found.sort_by_key(|process| process.started);
+    found.reverse();
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -202,15 +264,28 @@ mod tests {
         std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
         let mut child = Command::new(program).arg("1000").spawn().unwrap();
         let pid = Pid::from_raw(child.id().cast_signed());
-        let found = children().unwrap();
+        let is_found = || descendants().unwrap().into_iter().find(|process| process.pid == pid);
         // In the group of this process, which does not get the signal.
-        signal(pid, Signal::SIGKILL);
+        is_found().unwrap().kill();
         // A zombie is no living child.
         let killed = Instant::now();
-        while children().unwrap().contains(&pid) {
+        while is_found().is_some() {
             assert!(killed.elapsed() < Duration::from_secs(10));
         }
         child.wait().unwrap();
-        assert!(found.contains(&pid), "{found:?}");
+    }
+
+    /// A process that was found, and whose id is another's by now.
+    #[test]
+    fn a_process_that_started_at_another_time_gets_no_signal() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = Pid::from_raw(child.id().cast_signed());
+        let found = descendants().unwrap().into_iter().find(|process| process.pid == pid).unwrap();
+        let grandchild = Descendant { is_child: false, ..found };
+        let other = Descendant { started: found.started + 1, ..grandchild };
+        assert_eq!(other.signal_by_descriptor(Signal::SIGKILL), None);
+        assert_eq!(child.try_wait().unwrap(), None);
+        assert_eq!(grandchild.signal_by_descriptor(Signal::SIGKILL), Some(()));
+        child.wait().unwrap();
     }
 }

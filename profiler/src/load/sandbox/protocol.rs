@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::stat::Mode;
@@ -33,7 +33,7 @@ pub(in crate::load) struct Sandbox {
     /// The user of its commands, if not the caller.
     pub(super) user: Option<LoadUser>,
     /// The folder in which they have their `TMPDIR`, and the mode of that.
-    pub(super) folder: Option<(PathBuf, u32)>,
+    pub(super) folder: Option<(OsString, u32)>,
     pub(super) cgroup: Option<Cgroup>,
     /// The supervisor of another sandbox makes and removes the control group.
     pub(super) shares_cgroup: bool,
@@ -51,7 +51,7 @@ impl Sandbox {
         files: Option<Mode>,
         private_mounts: bool,
     ) -> Result<Self, String> {
-        let path = || options.parent_folder().join(unused_name("profiler-load-"));
+        let path = || options.parent_folder().join(unused_name("profiler-load-")).into_os_string();
         Ok(Self {
             user: options.other_user()?.cloned(),
             folder: files.map(|mode| (path(), mode.bits())),
@@ -65,7 +65,7 @@ impl Sandbox {
     pub(in crate::load) fn another(&self) -> Self {
         let mut other = Self { shares_cgroup: true, ..self.clone() };
         if let Some((path, _)) = &mut other.folder {
-            path.set_file_name(unused_name("profiler-load-"));
+            *path = Path::new(path).with_file_name(unused_name("profiler-load-")).into_os_string();
         }
         other
     }
@@ -76,13 +76,19 @@ impl Sandbox {
     }
 
     /// Removes what a supervisor that was killed has left.
-    pub(super) fn remove(&self) {
-        // What remains can only be removed by hand, and no result depends on it.
-        if let Some(cgroup) = self.own_cgroup() {
-            let _ = cgroup.remove();
-        }
-        if let Some((path, _)) = &self.folder {
-            let _ = LoadFolder::open(path, self.user.as_ref()).and_then(|folder| folder.remove());
+    ///
+    /// # Errors
+    /// If something remains, which can only be removed by hand.
+    pub(super) fn remove(&self) -> Result<(), String> {
+        let ended = self.own_cgroup().map_or(Ok(()), Cgroup::remove);
+        let ended = ended.map_err(|error| format!("its control group: {error}"));
+        let Some((path, _)) = &self.folder else { return ended };
+        let path = Path::new(path);
+        match LoadFolder::open(path, self.user.as_ref()).and_then(|folder| folder.remove()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(format!("{} could not be removed: {error}", path.display()))
+            }
+            _ => ended,
         }
     }
 }
@@ -145,6 +151,9 @@ pub(in crate::load) struct Ended {
     pub(in crate::load) unkillable: Vec<i32>,
     /// The end of a test's output.
     pub(in crate::load) output: String,
+    /// What of the sandbox could not be removed.
+    #[serde(skip)]
+    pub(in crate::load) left: Option<String>,
 }
 
 impl Ended {

@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -118,9 +119,10 @@ impl Supervisor {
             cgroup.create()?;
         }
         if sandbox.private_mounts {
-            private_mounts().map_err(|error| format!("mounts of its own: {error}"))?;
+            private_mounts()?;
         }
         if let Some((path, mode)) = &sandbox.folder {
+            let path = Path::new(path);
             let mode = Mode::from_bits_truncate(*mode);
             let folder = LoadFolder::create(path, mode, sandbox.user.as_ref());
             let parent = path.parent().unwrap_or(path).display();
@@ -134,7 +136,7 @@ impl Supervisor {
         let sandbox = self.sandbox.as_ref().and_then(|sandbox| sandbox.folder.as_ref());
         let (Some(folder), Some((path, mode))) = (&self.folder, sandbox) else { return Ok(()) };
         let refreshed = folder.refresh(Mode::from_bits_truncate(*mode));
-        refreshed.map_err(|error| format!("{}: {error}", path.display()))
+        refreshed.map_err(|error| format!("{}: {error}", Path::new(path).display()))
     }
 
     /// Removes the sandbox, with all processes.
@@ -174,7 +176,7 @@ impl Supervisor {
         let unkillable = self.processes.kill_all()?;
         let killed = self.processes.others_ended - ended_before + unkillable.len() as u64;
         let left_running = if is_over { killed } else { 0 };
-        Ok(Ended { end, elapsed, left_running, unkillable, output: output.end()? })
+        Ok(Ended { end, elapsed, left_running, unkillable, output: output.end()?, left: None })
     }
 
     fn start(&mut self, request: &CommandRequest, output: &mut Output) -> io::Result<()> {
@@ -231,12 +233,20 @@ impl Supervisor {
 
 /// Has mounts of this process stay its own, and its children able to have theirs; mounts of the machine still come here. One that
 /// may not do that may not mount anything either.
-fn private_mounts() -> nix::Result<()> {
+///
+/// # Errors
+/// A sentence that says what to do: without mounts of its own it would leave the load's on the machine.
+fn private_mounts() -> Result<(), String> {
     let none: Option<&str> = None;
     let slaves = MsFlags::MS_REC | MsFlags::MS_SLAVE;
     match unshare(CloneFlags::CLONE_NEWNS).and_then(|()| mount(none, "/", none, slaves, none)) {
-        Err(Errno::EPERM | Errno::EACCES) => Ok(()),
-        result => result,
+        Ok(()) | Err(Errno::EPERM | Errno::EACCES) => Ok(()),
+        Err(Errno::EINVAL) => {
+            Err("mounts of its own: / is no mount point here, as in a plain chroot: before \
+            `chroot DIR`, run `mount --bind DIR DIR`, or run the load in a container"
+                .to_owned())
+        }
+        Err(errno) => Err(format!("mounts of its own: {}", errno.desc())),
     }
 }
 
@@ -254,4 +264,25 @@ fn why_not_started(request: &CommandRequest, error: &io::Error) -> String {
         _ => "try the same command in a shell",
     };
     format!("{} ({errno:?}): {remedy}", errno.desc())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_mounts_of_its_own_it_says_what_to_do() {
+        if !nix::unistd::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let in_chroot = || {
+            // This thread's root alone is changed.
+            unshare(CloneFlags::CLONE_FS).unwrap();
+            nix::unistd::chroot(folder.path()).unwrap();
+            private_mounts()
+        };
+        let text = std::thread::scope(|scope| scope.spawn(in_chroot).join()).unwrap().unwrap_err();
+        assert!(text.contains("mount --bind DIR DIR"), "{text}");
+    }
 }

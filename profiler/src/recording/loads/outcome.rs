@@ -37,6 +37,9 @@ pub struct LoadOutcome {
     /// to the end of the last, warm-up included; `None` where the load has no process of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<CpuTime>,
+    /// What of its folder or control group could not be removed, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left: Option<String>,
 }
 
 /// CPU time in nanoseconds.
@@ -73,6 +76,7 @@ impl LoadOutcome {
             latency: None,
             tests: Vec::new(),
             cpu: None,
+            left: None,
         }
     }
 }

@@ -61,7 +61,9 @@ fn add_outcome(sum: &mut LoadOutcome, more: LoadOutcome) -> Result<(), TooLarge>
         latency,
         tests,
         cpu,
+        left,
     } = more;
+    sum.left = sum.left.take().max(left);
     sum.cpu = match (sum.cpu, cpu) {
         (Some(sum), Some(more)) => Some(CpuTime {
             user_ns: checked(sum.user_ns, more.user_ns, "CPU time")?,
