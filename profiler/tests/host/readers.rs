@@ -16,13 +16,17 @@ const PERCENTILES: [f64; 11] = [0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 9
 
 /// What the other implementation finds in a file of `runs`.
 fn read(format: Format, runs: &[Recording]) -> Value {
+    parsed(format, &format.render(runs, &Look::default()).unwrap())
+}
+
+/// What the parser of a format makes of this.
+fn parsed(format: Format, bytes: &[u8]) -> Value {
     let python = std::env::var_os("PROFILER_READERS_PYTHON").expect(
         "PROFILER_READERS_PYTHON names no Python with hdrhistogram and prometheus_client: `cargo xtask test` makes \
          one and runs this",
     );
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("export");
-    let bytes = format.render(runs, &Look::default()).unwrap();
     std::fs::write(&file, bytes).unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/host/read.py");
     let output = Command::new(python).arg(script).arg(format.name()).arg(&file).output().unwrap();
@@ -179,14 +183,14 @@ fn prometheus_imports_openmetrics_at_the_time_of_the_run() {
 #[test]
 #[ignore = "needs a Python with other implementations of the formats: `cargo xtask test` has one"]
 fn the_parser_of_prometheus_refuses_what_is_wrong() {
-    let refused = std::panic::catch_unwind(|| {
-        let mut runs = series().runs;
-        // A handler twice: the same series would be there twice.
-        let twice = runs[0].handlers[0].clone();
-        runs[0].handlers.push(twice);
-        read(Format::OpenMetrics, &runs)
-    });
-    let message = refused.expect_err("a duplicate series is refused");
+    let text = Format::OpenMetrics.render(&series().runs, &Look::default()).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    // More calls up to the first bound than up to the next.
+    let bucket = text.lines().find(|line| line.contains("_bucket{")).unwrap();
+    let more = bucket.replacen("} ", "} 9", 1);
+    let wrong = text.replacen(bucket, &more, 1);
+    let refused = std::panic::catch_unwind(|| parsed(Format::OpenMetrics, wrong.as_bytes()));
+    let message = refused.expect_err("buckets that do not add up are refused");
     let message = message.downcast_ref::<String>().expect("a message");
     assert!(message.contains("ValueError"), "{message}");
 }
