@@ -34,8 +34,6 @@ const OF_GIT: [&str; 7] = [
     "GIT_PREFIX",
     "GIT_CONFIG_PARAMETERS",
 ];
-/// Exit codes of the gate that end a bisection with the same code: its use, its rights, its machine, its end by a signal.
-const ENDS: [u8; 10] = [1, 2, 3, 8, 9, 14, 16, 129, 130, 143];
 
 /// What to look for, and how to build and judge it.
 #[derive(Debug, Clone)]
@@ -267,7 +265,15 @@ impl<'a> State<'a> {
             "" => format!("a step ended with exit code {code} and no message: is memory short?"),
             text => text.to_owned(),
         };
-        let code = code.trim().parse().ok().filter(|code| ENDS.contains(code));
+        // Other codes are the shell's: it could not start the gate, or a signal ended that.
+        let code = code.trim().parse().ok();
+        let code = code.filter(|code| {
+            matches!(
+                *code,
+                exit::INTERNAL
+                    ..=exit::DRIVER_REPLACED | exit::HUNG_UP | exit::INTERRUPTED | exit::TERMINATED
+            )
+        });
         Err(Failure::new(code.unwrap_or(exit::CANNOT_MEASURE), text))
     }
 

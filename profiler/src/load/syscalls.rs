@@ -342,10 +342,14 @@ pub(super) fn of_credentials(
         let result = unsafe { libc::syscall(number, first, second, third, 0, 0) };
         (name, checked(result), errors)
     });
-    let by_32_bits = [("capset", 185), ("add_key", 286), ("request_key", 287), ("keyctl", 288)];
+    let by_32_bits = [
+        ("capset", 185, 0),
+        ("add_key", 286, 0),
+        ("request_key", 287, 0),
+        ("keyctl", 288, u32::MAX),
+    ];
     let by_32_bits = by_32_bits.into_iter().filter(move |_| has_32_bits);
-    made.chain(by_32_bits.map(move |(name, number)| {
-        let first = if name == "keyctl" { u32::MAX } else { 0 };
+    made.chain(by_32_bits.map(move |(name, number, first)| {
         (name, of_call_32(call_32(number, [first, 0, 0, 0])), fails)
     }))
 }

@@ -640,6 +640,22 @@ mod tests {
         assert_eq!((waiting, lost), (0, 1), "what cannot be written in the end is lost");
     }
 
+    #[test]
+    fn what_waits_is_known_by_the_next_daemon_also_from_another_folder() {
+        let folder = folder();
+        let [one, other] = ["one", "other"].map(|name| full(&folder.path().join(name)));
+        for config in [&one, &other] {
+            fs::create_dir(config.folder.parent().unwrap()).unwrap();
+        }
+        let mut store = Store::open(one).unwrap();
+        (1..=3).for_each(|n| store.put("driver", "aa", interval(10, n)));
+        let mut next = Store::open(other.clone()).unwrap();
+        next.take_over(store);
+        // Killed.
+        drop(next);
+        assert_eq!(Store::open(other).unwrap().intervals().lost, 3);
+    }
+
     fn full(folder: &Path) -> config::Store {
         config::Store { min_free_bytes: 1 << 60, ..config(folder, 1 << 20) }
     }

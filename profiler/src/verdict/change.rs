@@ -381,11 +381,12 @@ fn operation(part: &Part<'_>, load: BuiltinKind, statistic: Statistic) -> Change
 
 /// The tail of an operation; its figures are those of the percentile at which the whole operation became worse by most.
 fn tail(part: &Part<'_>, name: &str, percentiles: &[Tail]) -> ChangeRecord {
-    let worse = |tail: &Tail| {
-        Placed::of(&part.design, &tail.whole).map_or(f64::NEG_INFINITY, |placed| placed.change)
-    };
+    let changes = percentiles.iter().map(|tail| {
+        let placed = Placed::of(&part.design, &tail.whole);
+        (placed.map_or(f64::NEG_INFINITY, |placed| placed.change), tail)
+    });
     // Of those that are alike the last.
-    let shown = percentiles.iter().max_by(|one, other| worse(one).total_cmp(&worse(other)));
+    let shown = changes.max_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, tail)| tail);
     let figures = shown.map(|tail| tail.whole.clone()).unwrap_or_default();
     let record = compared(part, name, Statistic::Tail, &figures);
     let placed = shown.and_then(|shown| Placed::of_tail(&part.design, percentiles, shown));
