@@ -33,12 +33,22 @@ const SERIES: Series = Series::V6_1;
 /// Kernels on which one run is made.
 const OTHERS: [Series; 3] = [Series::V5_10, Series::V6_12, Series::V7_2];
 
-/// Runs them, one at a time: each boots VMs.
-pub(super) fn run(paths: &Paths, binary: &Path, report: &mut Report) -> Result<()> {
+/// Runs them, or those of these names, one at a time: each boots VMs.
+pub(super) fn run(
+    paths: &Paths,
+    binary: &Path,
+    only: &[String],
+    report: &mut Report,
+) -> Result<()> {
     println!("test: the lab");
     let ignored = || {
         let mut command = Command::new(binary);
-        command.args([TESTS, "--ignored"]);
+        command.arg("--ignored");
+        if only.is_empty() {
+            command.arg(TESTS);
+        } else {
+            command.arg("--exact").args(only);
+        }
         command
     };
     let listed = libtest::listed(&process::stdout(ignored().arg("--list"))?);

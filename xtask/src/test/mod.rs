@@ -13,6 +13,7 @@
 //! | `PROFILER_VM_SCRAPE`, `_SOAK`, `_HOURS`, `_IDLE` | how long `serve_long::` scrapes and calls, in seconds, runs timers, and waits without a call |
 //! | `PROFILER_BPF_OBJECT` | path of the rebuilt object; not set: the committed one |
 
+mod again;
 mod agreement;
 mod lab;
 mod libtest;
@@ -194,7 +195,7 @@ fn all(
         jobs.push(Job::new(HOST, |report| host_tests(paths, report)));
     }
     if in_vm && wanted.wants(lab::PLACE) {
-        jobs.push(Job::new(lab::PLACE, |report| lab::run(paths, &tested.host_tests, report)));
+        jobs.push(Job::new(lab::PLACE, |report| lab::run(paths, &tested.host_tests, &[], report)));
     }
     for boot in &boots {
         let place = format!("{VM_PLACE}{}", boot.vm());
@@ -206,7 +207,7 @@ fn all(
     side_by_side::run(jobs, report);
     report.lap("these side by side, all");
     bench.agreement(&boots, report);
-    Ok(())
+    again::run(paths, &tested.host_tests, &bench, &boots, report)
 }
 
 /// The tests that need neither root nor a kernel of their own.
@@ -214,7 +215,7 @@ fn host_tests(paths: &Paths, report: &mut Report) -> Result<()> {
     println!("test: on this machine");
     let [unit, host, doc] = [&cargo::UNIT_TESTS[..], &["--test", "host"], &["--doc"]];
     for (which, is_empty) in [(unit, false), (host, false), (doc, true)] {
-        let tests = cargo_test(paths, which, report)?;
+        let tests = cargo_test(paths, which, &[], report)?;
         if tests == 0 && !is_empty {
             report.add(HOST, &which.join(" "), Status::NotRun("no test ran".to_owned()));
         }
@@ -222,13 +223,21 @@ fn host_tests(paths: &Paths, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Runs the tests that cargo selects by `which`; their number.
-fn cargo_test(paths: &Paths, which: &[&str], report: &mut Report) -> Result<usize> {
+/// Runs the tests that cargo selects by `which`, or those of these names; their number.
+fn cargo_test(
+    paths: &Paths,
+    which: &[&str],
+    only: &[String],
+    report: &mut Report,
+) -> Result<usize> {
     // They check times, beside VMs that do not.
     let mut cargo = Command::new("nice");
     cargo.args(["-n", "-10", "cargo", "test"]).args(cargo::TESTED).args(which);
     // Ignored tests need programs, which are installed here. Those of the lab run beside the other boots.
     cargo.args(["--no-fail-fast", "--", "--include-ignored", "--skip", lab::TESTS]);
+    if !only.is_empty() {
+        cargo.arg("--exact").args(only);
+    }
     cargo.env("PROFILER_READERS_PYTHON", Venv::readers(paths).python());
     cargo.env("PROFILER_BROWSER", BROWSER);
     cargo.env("PROFILER_PROMTOOL", setup::prometheus::programs(paths).join("promtool"));

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 pub(crate) enum Status {
     /// It passed.
     Passed,
+    /// It failed, and passed when it ran again, alone.
+    Unstable,
     /// It failed.
     Failed,
     /// It has `#[ignore]`.
@@ -103,6 +105,26 @@ impl Report {
         }
     }
 
+    /// The tests that failed, by place. A test that did not run is none of them.
+    pub(crate) fn failed(&self) -> Vec<(String, Vec<String>)> {
+        let failed = || self.entries.iter().filter(|entry| entry.status == Status::Failed);
+        let places = unique(failed().map(|entry| entry.place.as_str()));
+        let of = |place: &str| {
+            let of_place = failed().filter(|entry| entry.place == place);
+            of_place.map(|entry| entry.test.clone()).collect()
+        };
+        places.into_iter().map(|place| (place.to_owned(), of(place))).collect()
+    }
+
+    /// Tests that failed and passed in `second` are unstable.
+    pub(crate) fn amend(&mut self, second: &Self) {
+        for entry in self.entries.iter_mut().filter(|entry| entry.status == Status::Failed) {
+            if second.find(&entry.place, &entry.test) == Some(&Status::Passed) {
+                entry.status = Status::Unstable;
+            }
+        }
+    }
+
     fn count(&self, is_it: impl Fn(&Status) -> bool) -> usize {
         self.entries.iter().filter(|entry| is_it(&entry.status)).count()
     }
@@ -123,9 +145,10 @@ impl Report {
         let _ = self.write_laps(&mut text);
         let _ = write!(
             text,
-            "{} passed, {} failed, {} skipped",
+            "{} passed, {} failed, {} unstable, {} skipped",
             self.count(|s| *s == Status::Passed),
             self.count(|s| matches!(s, Status::Failed | Status::NotRun(_))),
+            self.count(|s| *s == Status::Unstable),
             self.count(|s| *s == Status::Skipped),
         );
         text
@@ -165,6 +188,7 @@ impl Report {
                 let cell = match self.find(place, test) {
                     None => "-",
                     Some(Status::Passed) => "ok",
+                    Some(Status::Unstable) => "unstable",
                     Some(Status::Failed) => "FAILED",
                     Some(Status::Skipped) => "skipped",
                     Some(Status::LeftOut(_)) => "n/a",
@@ -185,6 +209,9 @@ impl Report {
         for entry in &self.entries {
             match &entry.status {
                 Status::Passed | Status::LeftOut(_) => {}
+                Status::Unstable => {
+                    writeln!(text, "unstable: {}: {}: mend it", entry.place, entry.test)?;
+                }
                 Status::Failed => writeln!(text, "failed: {}: {}", entry.place, entry.test)?,
                 Status::Skipped => writeln!(text, "skipped: {}: {}", entry.place, entry.test)?,
                 Status::NotRun(reason) => {
@@ -254,7 +281,7 @@ mod tests {
         assert!(!report.is_green());
         let summary = report.summary();
         assert!(summary.contains("not run: vm 6.1: b: the VM ended"), "{summary}");
-        assert!(summary.ends_with("\n1 passed, 1 failed, 0 skipped"), "{summary}");
+        assert!(summary.ends_with("\n1 passed, 1 failed, 0 unstable, 0 skipped"), "{summary}");
     }
 
     #[test]
@@ -268,7 +295,7 @@ mod tests {
         assert!(summary.contains("\nb  n/a\n"), "{summary}");
         let line = "not run: vm 5.10: it has no such thing: 2 tests: b, c\n";
         assert!(summary.contains(line), "{summary}");
-        assert!(summary.ends_with("\n1 passed, 0 failed, 0 skipped"), "{summary}");
+        assert!(summary.ends_with("\n1 passed, 0 failed, 0 unstable, 0 skipped"), "{summary}");
     }
 
     #[test]
@@ -292,8 +319,31 @@ mod tests {
             report.summary(),
             "host: 1 of 1 passed\n        6.1      6.12 rebuilt\nattach  ok       FAILED\n\
              detach  -        skipped\nfailed: vm 6.12 rebuilt: attach\n\
-             skipped: vm 6.12 rebuilt: detach\n2 passed, 1 failed, 1 skipped"
+             skipped: vm 6.12 rebuilt: detach\n2 passed, 1 failed, 0 unstable, 1 skipped"
         );
+    }
+
+    #[test]
+    fn a_test_that_fails_once_is_unstable_and_one_that_fails_twice_has_failed() {
+        let mut report = Report::default();
+        for (place, test) in [("host", "a"), ("host", "b"), ("vm 6.1", "a")] {
+            report.add(place, test, Status::Failed);
+        }
+        report.add("host", "c", Status::NotRun("it died".to_owned()));
+        let failed = report.failed();
+        assert_eq!(
+            failed,
+            [("host".to_owned(), names(&["a", "b"])), ("vm 6.1".to_owned(), names(&["a"]))]
+        );
+        let mut second = Report::default();
+        second.add("host", "a", Status::Passed);
+        second.add("host", "b", Status::Failed);
+        second.add("host", "c", Status::Passed);
+        report.amend(&second);
+        let summary = report.summary();
+        assert!(!report.is_green());
+        assert!(summary.contains("\nunstable: host: a: mend it\nfailed: host: b\n"), "{summary}");
+        assert!(summary.ends_with("\n0 passed, 3 failed, 1 unstable, 0 skipped"), "{summary}");
     }
 
     #[test]

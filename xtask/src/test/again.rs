@@ -1,0 +1,50 @@
+//! The second run of tests that failed. CI runs 1,200 tests on machines that others use too; one that passes when it is run again,
+//! alone, is reported as unstable and does not fail the run. It is a fault nevertheless: of the test, or of what it found.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::plan::Boot;
+use super::report::Report;
+use super::{BootContext, HOST, VM_PLACE, cargo_test, lab};
+use crate::cargo;
+use crate::paths::Paths;
+use crate::stop;
+
+/// With more failures than this no test runs again: something is broken.
+const MOST: usize = 3;
+
+/// Runs the tests that failed once more, place by place, if they are few.
+pub(super) fn run(
+    paths: &Paths,
+    host_tests: &Path,
+    bench: &BootContext<'_>,
+    boots: &[Boot],
+    report: &mut Report,
+) -> Result<()> {
+    let failed = report.failed();
+    if failed.is_empty() || failed.iter().map(|(_, tests)| tests.len()).sum::<usize>() > MOST {
+        return Ok(());
+    }
+    for (place, tests) in failed {
+        stop::check()?;
+        let mut second = Report::default();
+        println!("test: again, alone: {place}: {}", tests.join(", "));
+        if place == HOST {
+            for which in [&cargo::UNIT_TESTS[..], &["--test", "host"], &["--doc"]] {
+                cargo_test(paths, which, &tests, &mut second)?;
+            }
+        } else if place == lab::PLACE {
+            lab::run(paths, host_tests, &tests, &mut second)?;
+        } else if let Some(boot) =
+            boots.iter().find(|boot| place == format!("{VM_PLACE}{}", boot.name))
+        {
+            let left_out = Vec::new();
+            bench.boot(&Boot { tests, left_out, part: 1, ..boot.clone() }, &mut second)?;
+        }
+        report.amend(&second);
+    }
+    report.lap("again");
+    Ok(())
+}
