@@ -19,8 +19,7 @@ module_param(secret, charp, 0400);
 MODULE_PARM_DESC(secret, "what only root may read");
 
 static bool every_call;
-module_param(every_call, bool, 0444);
-MODULE_PARM_DESC(every_call, "hook each system call, by the tracepoint sys_enter");
+static bool is_loaded;
 
 void every_call_handler(void *data, struct pt_regs *regs, long id);
 
@@ -43,6 +42,28 @@ static int hook_every_call(void)
 		return -ENOENT;
 	return tracepoint_probe_register(sys_enter, every_call_handler, NULL);
 }
+
+/* A driver that hooks nothing until a program asks for it. */
+static int set_every_call(const char *value, const struct kernel_param *param)
+{
+	int err = every_call ? -EBUSY : param_set_bool(value, param);
+
+	if (err || !every_call || !is_loaded)
+		return err;
+	err = hook_every_call();
+	every_call = !err;
+	return err;
+}
+
+static const struct kernel_param_ops every_call_ops = {
+	.set = set_every_call,
+	.get = param_get_bool,
+};
+
+module_param_cb(every_call, &every_call_ops, &every_call, 0644);
+__MODULE_PARM_TYPE(every_call, "bool");
+MODULE_PARM_DESC(every_call,
+		 "hook each system call, by the tracepoint sys_enter; 1 may be written while it is loaded, too");
 
 static int __init tb_init(void)
 {
@@ -69,6 +90,7 @@ static int __init tb_init(void)
 		tb_proc_remove();
 		tb_hooks_unregister();
 	}
+	is_loaded = !err;
 	return err;
 }
 

@@ -1,5 +1,6 @@
 //! The command line: the only place with clap's types.
 
+mod agent;
 pub mod bisect;
 pub mod compare;
 pub mod explain;
@@ -24,6 +25,7 @@ use clap::builder::{
 };
 use clap::{ArgGroup, Args, Parser, Subcommand};
 
+pub use agent::AgentArgs;
 pub use kernels::{KernelsAction, KernelsArgs};
 pub use lab::LabArgs;
 pub use load::{ConfineArgs, WatchArgs};
@@ -162,6 +164,9 @@ pub struct ListArgs {
     /// Parameters of the module, as insmod takes them.
     #[arg(long, value_name = "PARAMS", default_value = "", hide_default_value = true)]
     pub module_params: String,
+    /// What uses the driver.
+    #[command(flatten)]
+    pub agent: AgentArgs,
     /// Names or globs; a name in the source also finds the compiler's variants of the function. Of hooks:
     /// of a handler or of the place.
     #[arg(value_name = "PATTERN")]

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::AgentArgs;
+
 use crate::verdict::{Limits, LimitsError};
 
 const EXAMPLES: &str = "\
@@ -49,6 +51,9 @@ pub struct BisectArgs {
     /// Further parameters of the driver, as insmod takes them.
     #[arg(long, value_name = "NAME=VALUE ...", default_value = "")]
     pub module_params: String,
+    /// What uses the driver; its paths are of the checkout.
+    #[command(flatten)]
+    pub agent: AgentArgs,
     /// Keep the kernel's messages of each guest in this folder.
     #[arg(long, value_name = "FOLDER")]
     pub logs: Option<PathBuf>,

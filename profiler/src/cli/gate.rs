@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
 
+use super::AgentArgs;
 use super::compare::{Format, SidesArgs};
 use crate::verdict::{Amount, Budget, Limits, parse_share};
 
@@ -134,6 +135,9 @@ pub struct BuildsArgs {
     /// Further parameters of the candidate alone, such as those of a hook that is new.
     #[arg(long, value_name = "NAME=VALUE ...", requires = "compared", default_value = "")]
     pub candidate_params: String,
+    /// What uses the driver.
+    #[command(flatten)]
+    pub agent: AgentArgs,
     /// Keep the recordings in this folder: baseline.json and candidate.json; with several kernels, in a folder for
     /// each.
     #[arg(long, value_name = "FOLDER", requires = "compared")]
@@ -162,6 +166,7 @@ impl BuildsArgs {
             ("--module-params", !self.module_params.is_empty()),
             ("--baseline-params", !self.baseline_params.is_empty()),
             ("--candidate-params", !self.candidate_params.is_empty()),
+            ("--agent", self.agent.agent.is_some()),
             ("--out", self.out.is_some()),
             ("--cache", self.cache.is_some()),
             ("--logs", self.logs.is_some()),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{CLOCKS, Names, length, one_of, one_of_these};
+use super::{AgentArgs, CLOCKS, Names, length, one_of, one_of_these};
 use crate::load::{BuiltinKind, Rate};
 use crate::recording::{Clock, Meter};
 
@@ -51,6 +51,9 @@ pub struct LabArgs {
     /// Further parameters of the candidate.
     #[arg(long, value_name = "NAME=VALUE ...", requires = "baseline", default_value = "")]
     pub candidate_params: String,
+    /// What uses the driver.
+    #[command(flatten)]
+    pub agent: AgentArgs,
     /// Handler to measure, by name or glob (repeatable) [default: those of --profile; else all functions of the
     /// driver, if instructions are counted].
     #[arg(long = "handler", short = 'H', value_name = "NAME|GLOB")]

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use super::to_stdout;
 use crate::bisect::{self, Options};
+use crate::cli::AgentArgs;
 use crate::cli::bisect::BisectArgs;
 use crate::error::{Failure, exit};
 use crate::export::cell::clean;
@@ -45,6 +46,9 @@ fn gate(args: &BisectArgs) -> Vec<OsString> {
     words.extend(args.handlers.iter().map(|glob| format!("--handler={glob}").into()));
     words.extend(args.max_regression.iter().map(|text| format!("--max-regression={text}").into()));
     words.extend(args.kernel.iter().map(|kernel| format!("--kernel={kernel}").into()));
+    let AgentArgs { agent, agent_file } = &args.agent;
+    words.extend(agent.iter().map(|command| format!("--agent={command}").into()));
+    words.extend(agent_file.iter().flat_map(|file| ["--agent-file".into(), file.into()]));
     words.extend(args.logs.iter().flat_map(|folder| ["--logs".into(), folder.into()]));
     words
 }

@@ -92,7 +92,7 @@ fn of_builds(args: &GateArgs, rule: Rule) -> Result<(), Failure> {
         let given = format!("{module_params} {own}");
         files.iter().try_for_each(|file| check_parameters(file, &given))?;
     }
-    let options = options(&args.builds);
+    let options = options(&args.builds)?;
     let changed = options.changed();
     // A budget and a new baseline need figures.
     if let Some(equal) = changed.as_ref().filter(|changed| changed.is_nothing())
@@ -194,19 +194,20 @@ fn is_same(some: &[PathBuf], others: &[PathBuf]) -> bool {
     some == others || bytes(some) == bytes(others)
 }
 
-fn options(args: &BuildsArgs) -> Options {
-    Options {
+fn options(args: &BuildsArgs) -> Result<Options, Failure> {
+    Ok(Options {
         baseline: args.old.clone(),
         candidate: args.new.clone(),
         kernels: args.kernel.clone(),
         handlers: args.handlers.clone(),
         module_params: args.module_params.clone(),
         own_params: [args.baseline_params.clone(), args.candidate_params.clone()],
+        agent: args.agent.of()?,
         out: args.out.clone(),
         cache: args.cache.clone(),
         logs: args.logs.clone(),
         changed_only: args.changed_only,
-    }
+    })
 }
 
 /// Writes the new baseline on a pass; else fails with the outcome.

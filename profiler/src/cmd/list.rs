@@ -41,7 +41,13 @@ fn hooks(args: &ListArgs, file: &Path) -> Result<(), Failure> {
     let patterns: Vec<glob::Pattern> =
         args.patterns.iter().map(pattern).collect::<Result<_, _>>()?;
     let mut progress = Progress::new(false);
-    let mut found = lab::hooks::of_file(file, &args.kernel, &args.module_params, &mut progress)?;
+    let mut found = lab::hooks::of_file(
+        file,
+        &args.kernel,
+        &args.module_params,
+        args.agent.of()?,
+        &mut progress,
+    )?;
     let is_wanted =
         |hook: &Hook| patterns.is_empty() || patterns.iter().any(|pattern| hook.matches(pattern));
     for (_, hooks) in &mut found {

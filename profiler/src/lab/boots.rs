@@ -139,7 +139,7 @@ impl Boots<'_> {
         let run = step.job.run.clone();
         let warmup = RunSpec { length: run.length.part(WARMUP_PART), ..run.clone() };
         [
-            wire::Job::Install(Install { placement, modules }),
+            wire::Job::Install(Install { placement, modules, agent: None }),
             wire::Job::Measure { module: name.clone(), warmup, run },
             wire::Job::Remove(name.clone()),
         ]

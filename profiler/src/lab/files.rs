@@ -10,8 +10,9 @@ use object::read::elf::{FileHeader as _, SectionHeader as _};
 use object::{Object as _, ObjectSection as _};
 use profiler_vm::KernelImage;
 
+use super::agent::Agent;
 use super::plan::Build;
-use super::wire::ModuleFile;
+use super::wire::{self, ModuleFile};
 use crate::error::{Failure, exit};
 use crate::prepare::SIGNATURE_MAGIC;
 
@@ -77,6 +78,14 @@ impl Files {
             params: params.to_owned(),
             bytes: place,
         });
+    }
+
+    /// Adds those of a program that uses the driver.
+    ///
+    /// # Errors
+    /// If a file cannot be read.
+    pub(super) fn add_agent(&mut self, agent: &Agent) -> Result<wire::Agent, Failure> {
+        agent.pack(&mut self.bytes)
     }
 
     /// The modules to load for the one called `name`, which comes last; of two builds the one with these parameters.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::agent::Agent;
 use super::runs::Lab;
 use super::{Options, builds, private_folder};
 use crate::error::Failure;
@@ -16,12 +17,14 @@ pub fn of_file(
     file: &Path,
     kernels: &[String],
     params: &str,
+    agent: Option<Agent>,
     progress: &mut Progress,
 ) -> Result<Vec<(String, Hooks)>, Failure> {
     let options = Options {
         kernels: kernels.to_vec(),
         baseline: vec![file.to_owned()],
         baseline_params: params.to_owned(),
+        agent,
         ..Options::counted()
     };
     let folder = private_folder("profiler-list-")?;

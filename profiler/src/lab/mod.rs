@@ -5,6 +5,7 @@
 //! ([`runs`]). Under virtual time a nanosecond is an instruction, and nothing of the host is seen in the guest, so that a run
 //! repeats to the bit on any machine. [`boots`] runs probes in the same guest. [`guest`] is what runs there, [`wire`] what both say.
 
+pub mod agent;
 mod boots;
 pub mod builds;
 pub mod cache;

@@ -13,6 +13,7 @@ use std::time::Instant;
 use profiler_vm::{Accel, Interrupts, Time};
 use sha2::{Digest as _, Sha256};
 
+use super::agent::Agent;
 use super::counts::{self, Counts};
 use super::files::Files;
 use super::lines::Lines;
@@ -229,11 +230,12 @@ impl<'a> Lab<'a> {
         let folder = self.settings.folder.join(format!("installed-{name}"));
         let unwritable = |error: io::Error| Failure::cannot_write(&folder, &error);
         fs::create_dir_all(&folder).map_err(unwritable)?;
-        let files = Files::of(&[build], &self.builds.kernel)?;
+        let mut files = Files::of(&[build], &self.builds.kernel)?;
+        let agent = self.settings.agent.as_ref().map(|agent| files.add_agent(agent)).transpose()?;
         let packed = folder.join("files");
         files.write(&packed).map_err(unwritable)?;
-        let jobs =
-            [wire::Job::Install(Install { placement, modules: files.modules_of(&build.name) })];
+        let modules = files.modules_of(&build.name);
+        let jobs = [wire::Job::Install(Install { placement, modules, agent })];
         let machine_folder = self.machine_folder(&format!("install-{name}"));
         let hardware = self.hardware();
         let spec = self.spec(self.base.folder(), &machine_folder, &hardware, &jobs);
@@ -420,6 +422,7 @@ impl<'a> Lab<'a> {
             base: self.base.facts.key.clone(),
             placement: *placement,
             counts_sha256: counted.checksum,
+            agent: self.settings.agent.as_ref().map(Agent::command),
         });
         if let Some(without) = without {
             recording.driver_costs =

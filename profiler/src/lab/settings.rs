@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
+use super::agent::Agent;
 use super::plan::{Job, Length, RunSpec};
 use crate::error::{Failure, exit};
 use crate::load::{BuiltinKind, Rate};
@@ -50,6 +51,8 @@ pub struct Options {
     pub candidate: Vec<PathBuf>,
     /// Parameters of these.
     pub candidate_params: String,
+    /// What runs beside the driver.
+    pub agent: Option<Agent>,
     /// Handlers, by name or glob.
     pub handlers: Vec<String>,
     /// Built-in loads that run side by side.
@@ -109,6 +112,8 @@ pub struct Settings {
     pub work: Vec<Job>,
     /// Each run is made twice, and both have to count the same.
     pub verify: bool,
+    /// What runs beside the driver.
+    pub agent: Option<Agent>,
     /// A folder for the files of this kernel's guests.
     pub folder: PathBuf,
     /// Where the guests' messages are kept.
@@ -125,6 +130,7 @@ impl Options {
             baseline_params: String::new(),
             candidate: Vec::new(),
             candidate_params: String::new(),
+            agent: None,
             handlers: vec!["*".to_owned()],
             loads: Vec::new(),
             workers: 1,
@@ -170,6 +176,9 @@ impl Options {
                 "--placements and --verify are for --meter exact; with probes say --boots",
             );
         }
+        if probes && self.agent.is_some() {
+            return usage("--agent is for --meter exact");
+        }
         if !self.candidate.is_empty() && self.baseline.len() != self.candidate.len() {
             return usage("give as many --candidate as --baseline: one of each for each kernel");
         }
@@ -207,6 +216,7 @@ impl Options {
             jobs: self.jobs.unwrap_or(side_by_side),
             work: vec![Job { part: None, run, cost, guest: 0, wanted: None }],
             verify: self.verify,
+            agent: self.agent.clone(),
             folder: folder.to_owned(),
             logs: self.logs.clone(),
         }
@@ -236,10 +246,12 @@ pub(super) fn is_slow(kind: BuiltinKind) -> bool {
     SLOW.contains(&kind)
 }
 
-/// Whether an operation's instructions are those of system calls: the kernel starts modprobe in a thread of its own.
+/// Whether an operation's instructions are those of system calls alone: the kernel starts modprobe in a thread of its own, and a change
+/// of an interface waits for grace periods and threads, for longer or shorter by what these do (LKRG checks the whole kernel at
+/// each one: 176,000 instructions of an operation varied by 3,000).
 #[must_use]
 pub fn has_cost(kind: BuiltinKind) -> bool {
-    kind != BuiltinKind::CallUsermodehelper
+    !matches!(kind, BuiltinKind::CallUsermodehelper | BuiltinKind::Interface)
 }
 
 #[cfg(test)]
@@ -253,6 +265,7 @@ mod tests {
             baseline_params: String::new(),
             candidate: Vec::new(),
             candidate_params: String::new(),
+            agent: None,
             handlers: vec!["bind_*".to_owned()],
             loads: vec![BuiltinKind::Bind],
             workers: 1,

@@ -73,6 +73,28 @@ pub(super) struct Install {
     pub(super) placement: u32,
     /// In this order; the last is the one that is measured.
     pub(super) modules: Vec<ModuleFile>,
+    /// What is started then.
+    pub(super) agent: Option<Agent>,
+}
+
+/// A program to start, with its files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Agent {
+    /// The program's path and its arguments.
+    pub(super) arguments: Vec<String>,
+    /// Its files.
+    pub(super) files: Vec<AgentFile>,
+}
+
+/// A file in the item [`FILES`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct AgentFile {
+    /// Where the guest has it.
+    pub(super) path: String,
+    /// Its rights.
+    pub(super) mode: u32,
+    /// First byte in the item, and the number of bytes.
+    pub(super) bytes: [u64; 2],
 }
 
 /// A module in the item [`FILES`].

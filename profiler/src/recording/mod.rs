@@ -150,6 +150,9 @@ pub struct Snapshot {
     pub placement: u32,
     /// SHA-256 of all that was counted, in hexadecimal.
     pub counts_sha256: String,
+    /// The program that ran beside the driver, with its arguments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
 }
 
 /// The load profile of a run.

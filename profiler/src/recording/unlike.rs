@@ -243,8 +243,16 @@ pub fn differences(first: &Recording, second: &Recording, purpose: Use) -> Vec<D
         .collect()
 }
 
-/// Parameters that builds were given unlike: what differs by default is a difference of the builds.
+/// Parameters that builds were given unlike, or programs that ran beside them: what differs by default is a difference of the builds.
 fn given_parameters(first: &Recording, second: &Recording) -> Option<[String; 2]> {
+    let agent = |of: &Recording| {
+        let agent = of.snapshot.as_ref().and_then(|snapshot| snapshot.agent.clone());
+        agent.map_or_else(|| "no agent".to_owned(), |agent| format!("agent {agent}"))
+    };
+    differ(agent(first), agent(second)).or_else(|| given_to_modules(first, second))
+}
+
+fn given_to_modules(first: &Recording, second: &Recording) -> Option<[String; 2]> {
     each_module(first, second, |a, b| {
         let mut sides = [a.parameters.clone(), b.parameters.clone()];
         if let Some(given) = given(a, b) {
@@ -442,6 +450,26 @@ fn windows(first: &Recording, second: &Recording) -> Option<[String; 2]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_beside_the_driver_is_compared() {
+        let of = |agent: Option<&str>| {
+            let mut run =
+                crate::explain::tests::runs(&[crate::recording::CallTree::default()]).remove(0);
+            run.snapshot = Some(crate::recording::Snapshot {
+                base: String::new(),
+                placement: 0,
+                counts_sha256: String::new(),
+                agent: agent.map(str::to_owned),
+            });
+            run
+        };
+        let unlike = |a, b| differences(&of(a), &of(b), Use::Comparison);
+        assert_eq!((unlike(None, None), unlike(Some("a"), Some("a"))), (vec![], vec![]));
+        let [found] = unlike(None, Some("a b")).try_into().unwrap();
+        assert_eq!(found.what, What::Parameters);
+        assert_eq!(found.to_string(), "parameters: no agent against agent a b");
+    }
 
     #[test]
     fn names_are_read_back() {

@@ -27,6 +27,7 @@ pub(super) fn of(args: &LabArgs, meter: Meter) -> Result<Options, Failure> {
         baseline_params: params(&args.baseline_params),
         candidate: args.candidate.clone(),
         candidate_params: params(&args.candidate_params),
+        agent: args.agent.of()?,
         handlers,
         loads,
         workers: args.workers,

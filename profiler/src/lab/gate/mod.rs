@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 
+use super::agent::Agent;
 use super::cache::{Cache, Key};
 use super::changed::Changed;
 use super::registered::Registered;
@@ -39,6 +40,8 @@ pub struct Options {
     pub module_params: String,
     /// Parameters of each build alone: the baseline's, and the candidate's.
     pub own_params: [String; 2],
+    /// What runs beside the driver.
+    pub agent: Option<Agent>,
     /// Folder for the recordings.
     pub out: Option<PathBuf>,
     /// Folder in which the baseline's runs are kept for the next candidate.
@@ -173,12 +176,11 @@ impl Planned {
         let qemu = machine::qemu().unwrap_or_default();
         let program = Path::new("/proc/self/exe");
         let work = self.session.work(self.kernel(number));
-        let what = (work, &self.lab.memory);
+        let what = (work, &self.lab.memory, &self.lab.agent);
         let params = &self.lab.baseline_params;
-        Key::of(
-            &[program, &qemu, &bench.kernel.path, &bench.baseline.file],
-            &[&format!("{what:?}"), params],
-        )
+        let mut files = vec![program, &qemu, &bench.kernel.path, &bench.baseline.file];
+        files.extend(self.lab.agent.iter().flat_map(Agent::files).map(PathBuf::as_path));
+        Key::of(&files, &[&format!("{what:?}"), params])
     }
 
     /// The name of a kernel where there are several.
@@ -203,6 +205,9 @@ impl Planned {
         let own = ["baseline", "candidate"].iter().zip(&self.options.own_params);
         for (side, params) in own.filter(|(_, params)| !params.is_empty()) {
             text.push_str(&format!("{side:<9} loaded with {params}, too\n"));
+        }
+        if let Some(agent) = &self.lab.agent {
+            text.push_str(&format!("agent     {}\n", agent.command()));
         }
         if let Some(words) = self.words() {
             text.push_str(&format!("changed   {words}\n"));
@@ -378,6 +383,7 @@ fn lab_options(options: &Options, session: &Session) -> super::Options {
         baseline_params,
         candidate: options.candidate.clone(),
         candidate_params,
+        agent: options.agent.clone(),
         loads: session.loads.iter().map(|load| load.kind).collect(),
         logs: options.logs.clone(),
         ..super::Options::counted()

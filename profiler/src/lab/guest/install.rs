@@ -9,7 +9,7 @@ use nix::kmod::{DeleteModuleFlags, delete_module, init_module};
 
 use super::kallsyms::Kallsyms;
 use super::log::Log;
-use super::{internal, placement};
+use super::{agent, internal, placement};
 use crate::error::{Failure, exit};
 use crate::kernel::module;
 use crate::lab::wire::{Answer, Install, ModuleFile};
@@ -38,6 +38,7 @@ pub(super) fn install(
         let file = files.get(at..).and_then(|rest| rest.get(..bytes));
         insert(module, file.ok_or_else(|| internal("the modules' files are cut off"))?)?;
     }
+    install.agent.as_ref().map_or(Ok(()), |of| agent::start(of, files))?;
     std::thread::sleep(SETTLED);
     let measured = install.modules.last().map_or("", |module| module.name.as_str());
     let facts = module::collect(measured)?;
