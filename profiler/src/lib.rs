@@ -23,8 +23,6 @@ pub mod export;
 pub mod kernel;
 pub mod kernels;
 pub mod lab;
-#[cfg(test)]
-mod layers;
 pub mod limits;
 pub mod load;
 pub mod load_profile;

@@ -21,6 +21,7 @@ mod import;
 mod keeper;
 mod kernels;
 mod lab_in_vm;
+mod layers;
 mod load;
 mod ltp;
 mod ltp_profiles;
