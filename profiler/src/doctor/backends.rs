@@ -1,70 +1,49 @@
-//! What each backend needs of the machine. A new backend is a line in [`ALL`].
+//! What each backend needs of the machine.
 
 use super::{Answer, BackendReport, Check, CheckId, HandlerReport};
 use crate::kernel::target::Function;
 use crate::probe::select::{Wish, select};
 use crate::recording::Backend;
 
-/// A backend with the checks that must hold for it.
-pub(super) struct Needs {
-    backend: Backend,
-    /// For any function.
-    always: &'static [CheckId],
-    /// For a function of a module, besides.
-    in_modules: &'static [CheckId],
+/// The checks that must hold for any function, and besides for one of a module.
+fn needs(backend: Backend) -> (Vec<CheckId>, &'static [CheckId]) {
+    let bpf = |own: [CheckId; 2]| {
+        [&[CheckId::CapSysAdmin, CheckId::CapBpf, CheckId::CapPerfmon], &own[..]].concat()
+    };
+    let module_btf = &[CheckId::ModuleBtfSupport, CheckId::Module, CheckId::ModuleBtf];
+    match backend {
+        Backend::Fsession => (bpf([CheckId::KernelBtf, CheckId::BpfSession]), module_btf),
+        Backend::Fentry => (bpf([CheckId::KernelBtf, CheckId::BpfTracing]), module_btf),
+        Backend::KprobeSession => {
+            (bpf([CheckId::KernelBtf, CheckId::ProbeSession]), &[CheckId::Module])
+        }
+        Backend::FunctionGraph => {
+            (vec![CheckId::Tracefs, CheckId::FunctionGraph], &[CheckId::Module])
+        }
+        // Without BTF nothing shows which functions of a module run inside kprobes.
+        Backend::Kprobe => (bpf([CheckId::Tracefs, CheckId::BpfKprobe]), module_btf),
+    }
 }
 
-/// Capabilities of whoever loads BPF programs.
-const LOADER: [CheckId; 3] = [CheckId::CapSysAdmin, CheckId::CapBpf, CheckId::CapPerfmon];
+/// Whether a backend works, given what was found. Checks that were not made do not count.
+pub(super) fn report(backend: Backend, checks: &[Check]) -> BackendReport {
+    let (mut needs, in_modules) = needs(backend);
+    let kernel_functions = answer(&needs, checks);
+    needs.extend(in_modules);
+    BackendReport { backend, kernel_functions, module_functions: answer(&needs, checks) }
+}
 
-/// What a trampoline in a module needs.
-const MODULE_BTF: &[CheckId] = &[CheckId::ModuleBtfSupport, CheckId::Module, CheckId::ModuleBtf];
+fn answer(needs: &[CheckId], checks: &[Check]) -> Answer {
+    let fails = |need: &&CheckId| checks.iter().any(|check| check.id == **need && !check.is_yes());
+    let because_of: Vec<CheckId> = needs.iter().filter(fails).copied().collect();
+    Answer { available: because_of.is_empty(), because_of }
+}
 
-/// The backends of this program, in order of preference.
-pub(super) const ALL: &[Needs] = &[
-    Needs {
-        backend: Backend::Fsession,
-        always: &[LOADER[0], LOADER[1], LOADER[2], CheckId::KernelBtf, CheckId::BpfSession],
-        in_modules: MODULE_BTF,
-    },
-    Needs {
-        backend: Backend::Fentry,
-        always: &[LOADER[0], LOADER[1], LOADER[2], CheckId::KernelBtf, CheckId::BpfTracing],
-        in_modules: MODULE_BTF,
-    },
-    Needs {
-        backend: Backend::KprobeSession,
-        always: &[LOADER[0], LOADER[1], LOADER[2], CheckId::KernelBtf, CheckId::ProbeSession],
-        in_modules: &[CheckId::Module],
-    },
-    Needs {
-        backend: Backend::FunctionGraph,
-        always: &[CheckId::Tracefs, CheckId::FunctionGraph],
-        in_modules: &[CheckId::Module],
-    },
-    Needs {
-        backend: Backend::Kprobe,
-        always: &[LOADER[0], LOADER[1], LOADER[2], CheckId::Tracefs, CheckId::BpfKprobe],
-        // Without it nothing shows which functions run inside kprobes.
-        in_modules: MODULE_BTF,
-    },
-];
-
-impl Needs {
-    /// Whether it works, given what was found. Checks that were not made do not count.
-    pub(super) fn report(&self, checks: &[Check]) -> BackendReport {
-        let answer = |needs: &mut dyn Iterator<Item = &CheckId>| {
-            let because_of: Vec<CheckId> = needs
-                .filter(|&&need| checks.iter().any(|check| check.id == need && !check.is_yes()))
-                .copied()
-                .collect();
-            Answer { available: because_of.is_empty(), because_of }
-        };
-        BackendReport {
-            backend: self.backend,
-            kernel_functions: answer(&mut self.always.iter()),
-            module_functions: answer(&mut self.always.iter().chain(self.in_modules)),
-        }
+impl Answer {
+    /// Titles of the checks that stand in the way.
+    pub(super) fn titles(&self, checks: &[Check]) -> Vec<&'static str> {
+        let blocking = checks.iter().filter(|check| self.because_of.contains(&check.id));
+        blocking.map(|check| check.title).collect()
     }
 }
 
@@ -80,12 +59,7 @@ pub(super) fn choose(
     }
     let refusal = |backend| {
         let report = reports.iter().find(|report| report.backend == backend)?;
-        let needs = &report.module_functions.because_of;
-        let missing: Vec<&str> = checks
-            .iter()
-            .filter(|check| needs.contains(&check.id))
-            .map(|check| check.title)
-            .collect();
+        let missing = report.module_functions.titles(checks);
         (!missing.is_empty()).then(|| format!("needs {}", missing.join(" and ")))
     };
     let (backend, obstacles) = match select(function, Wish::default(), refusal, Vec::new()) {

@@ -291,29 +291,25 @@ fn module_checks(root: &Path, folder: &Path, module: &str, supported: bool) -> [
             CheckId::Module.no(what, remedy)
         }
     };
-    let btf = if !loaded.is_yes() {
-        CheckId::ModuleBtf.unknown("known when the module is loaded", None)
-    } else if folder.join(module).exists() {
-        match Btf::of(Some(module), folder) {
-            Ok(functions) => CheckId::ModuleBtf
-                .yes(format!("functions that it describes: {}", functions.count())),
-            Err(error) => CheckId::ModuleBtf.no(
-                error.to_string(),
-                format!("rebuild it, or run `profiler prepare {module}.ko`, and reload the module"),
-            ),
+    let id = CheckId::ModuleBtf;
+    let prepare = format!("`profiler prepare {module}.ko`");
+    let btf = match Btf::of(Some(module), folder) {
+        _ if !loaded.is_yes() => id.unknown("known when the module is loaded", None),
+        Ok(btf) => id.yes(format!("functions that it describes: {}", btf.count())),
+        Err(error) if folder.join(module).exists() => {
+            id.no(error.to_string(), format!("rebuild it, or run {prepare}, and reload the module"))
         }
-    } else {
-        CheckId::ModuleBtf.no(
+        Err(_) => id.no(
             format!("/sys/kernel/btf/{module} is missing"),
-            if supported {
-                format!(
-                    "`profiler prepare {module}.ko`, then unload the module and insmod the file \
-                     that it writes"
-                )
-            } else {
-                "nothing helps on a kernel that keeps no BTF of modules: see there".to_owned()
+            match supported {
+                true => {
+                    format!("{prepare}, then unload the module and insmod the file that it writes")
+                }
+                false => {
+                    "nothing helps on a kernel that keeps no BTF of modules: see there".to_owned()
+                }
             },
-        )
+        ),
     };
     [loaded, btf]
 }

@@ -118,7 +118,7 @@ pub fn examine(machine: &Machine, module: Option<&str>, handlers: &[String]) -> 
     let HostFacts { kernel_release, arch, .. } = host::collect_at(&machine.root);
     let checks = checks::all(machine, module.as_deref());
     let backends: Vec<BackendReport> =
-        backends::ALL.iter().map(|needs| needs.report(&checks)).collect();
+        Backend::ALL.iter().map(|backend| backends::report(*backend, &checks)).collect();
 
     let mut found = Vec::new();
     let mut no_handlers = None;

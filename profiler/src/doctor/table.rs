@@ -1,6 +1,6 @@
 //! What was found, as text.
 
-use super::{Answer, Check, Report, Status};
+use super::{Check, Report, Status};
 use crate::export::document::{Document, Table, or_dash};
 use crate::kernel::hooks::ProbeState;
 
@@ -34,7 +34,7 @@ fn backends(report: &Report) -> Table {
                 backend.backend.to_string(),
                 place.to_owned(),
                 if answer.available { "yes" } else { "no" }.to_owned(),
-                reasons(answer, &report.checks),
+                answer.titles(&report.checks).join(", "),
             ]);
         }
     }
@@ -80,15 +80,6 @@ fn word(status: Status) -> &'static str {
         Status::No => "no",
         Status::Unknown => "?",
     }
-}
-
-fn reasons(answer: &Answer, checks: &[Check]) -> String {
-    let titles: Vec<&str> = checks
-        .iter()
-        .filter(|check| answer.because_of.contains(&check.id))
-        .map(|check| check.title)
-        .collect();
-    titles.join(", ")
 }
 
 /// What to do, first where it keeps a backend from working.
