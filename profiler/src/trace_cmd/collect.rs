@@ -1,10 +1,9 @@
 //! Collects lines: matches nested calls, groups durations by function and counts losses.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use foldhash::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::line::{Fault, Line, Owner, Row, parse};
+use crate::recording::measure::Losses;
 
 /// Different durations that are kept, over all functions; as many more are kept to the precision of the recording's
 /// histograms. 60 MB at most: a published measurement of 90 seconds has about 1,500 of each function, as the text has three
@@ -24,16 +23,13 @@ pub(super) struct Function {
     /// With its module if the text has it.
     pub(super) name: String,
     /// Calls by their duration.
-    pub(super) counts: HashMap<u64, u64>,
+    pub(super) counts: BTreeMap<u64, u64>,
     pub(super) sum_ns: u64,
     pub(super) min_ns: Option<u64>,
     pub(super) max_ns: Option<u64>,
-    /// Returns that name it and whose entry is not in the text.
-    pub(super) carried_in: u64,
-    /// Calls that were under way at the end.
-    pub(super) in_flight: u64,
-    /// Calls whose return or duration is not in the text.
-    pub(super) lost: u64,
+    /// `carried_in`: returns that name it and whose entry is not in the text. `in_flight`: calls under way at the end.
+    /// `lost`: calls whose return or duration is not in the text.
+    pub(super) losses: Losses,
 }
 
 /// Collects functions and losses from lines.
@@ -146,7 +142,7 @@ impl Collector {
         let named = name.and_then(|name| self.id(name));
         if let Some(id) = named.filter(|_| named != entered) {
             lose(&mut self.functions, entered);
-            self.functions[id].carried_in += 1;
+            self.functions[id].losses.carried_in += 1;
         }
         match named.or(entered) {
             Some(id) => self.record(id, ns),
@@ -176,7 +172,7 @@ impl Collector {
         let sum_ns = function.sum_ns.checked_add(ns);
         let has_room = self.distinct < 2 * MAX_EXACT || function.counts.contains_key(&value);
         let Some(sum_ns) = sum_ns.filter(|_| has_room) else {
-            function.lost += 1;
+            function.losses.lost += 1;
             return;
         };
         let calls = function.counts.entry(value).or_default();
@@ -192,10 +188,8 @@ impl Collector {
 
     /// The functions, by their total time.
     pub(super) fn finish(&mut self) -> Vec<Function> {
-        for (_, frame) in self.stacks.drain().flat_map(|(_, stack)| stack) {
-            if let Some(id) = frame {
-                self.functions[id].in_flight += 1;
-            }
+        for id in self.stacks.drain().flat_map(|(_, stack)| stack).filter_map(|(_, id)| id) {
+            self.functions[id].losses.in_flight += 1;
         }
         let mut functions = std::mem::take(&mut self.functions);
         functions.sort_by(|a, b| b.sum_ns.cmp(&a.sum_ns).then_with(|| a.name.cmp(&b.name)));
@@ -206,7 +200,7 @@ impl Collector {
 /// A call has no duration: of a known function, it is missing there.
 fn lose(functions: &mut [Function], id: Option<usize>) {
     if let Some(id) = id {
-        functions[id].lost += 1;
+        functions[id].losses.lost += 1;
     }
 }
 

@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 use std::io::{self, BufRead as _, BufReader, Read};
 
 use comfy_table::Row;
-use foldhash::HashMap;
 use profiler_common::bucket::HIGHEST_NS;
 
 use crate::export::{cell::full_name, grid};
@@ -23,7 +22,7 @@ use crate::stats::{Bucket, at_rank};
 use crate::terminal::clean;
 use crate::text::plural;
 use collect::{Collector, Function};
-use line::COMMA;
+use line::{COMMA, Fault};
 
 /// Longest line that is parsed.
 const MAX_LINE: usize = 256 << 10;
@@ -77,7 +76,7 @@ impl Import {
         let faults = faults(&collector);
         if functions.iter().all(|function| function.counts.is_empty()) {
             let lines = collector.lines;
-            let found = faults.map_or(String::new(), |faults| format!(" ({faults})"));
+            let found = if faults.is_empty() { faults } else { format!(" ({faults})") };
             return Err(ImportError(format!(
                 "{file} has no function_graph call in {lines} line{}{found}: import what `trace-cmd report` prints of \
                  `trace-cmd record -p function_graph -l HANDLER`, or ftrace's own `trace`",
@@ -85,14 +84,16 @@ impl Import {
             )));
         }
         let mut recording = recording(&collector, &functions);
-        let warning =
-            |faults| Warning::Imported(format!("not all of {file} could be used: {faults}"));
-        recording.warnings = faults.map(warning).into_iter().map(WarningRecord::from).collect();
+        if !faults.is_empty() {
+            let warning = Warning::Imported(format!("not all of {file} could be used: {faults}"));
+            recording.warnings = vec![WarningRecord::from(warning)];
+        }
         let mut values = Vec::new();
         for function in functions {
-            let handler = handler(&function, &recording.histogram, collector.lost_records);
+            let value = |(&ns, &count): (&u64, &u64)| Bucket { from_ns: ns, to_ns: ns, count };
+            values.push(function.counts.iter().map(value).collect());
+            let handler = handler(function, &recording.histogram, collector.lost_records);
             recording.handlers.push(handler);
-            values.push(ascending(function.counts));
         }
         recording.warn();
         Ok(Self { recording, values })
@@ -110,10 +111,8 @@ impl Import {
             Row::from([name, figure(90), figure(95), figure(99)])
         });
         let grid = grid::figures(&["handler", "TP90", "TP95", "TP99"], rows, width);
-        let lines: Vec<&str> = grid.lines().map(str::trim_end).collect();
         format!(
-            "percentiles of the values themselves, interpolated linearly between the two nearest\n\n{}\n",
-            lines.join("\n")
+            "percentiles of the values themselves, interpolated linearly between the two nearest\n\n{grid}\n"
         )
     }
 }
@@ -161,15 +160,13 @@ fn scan(
 fn recording(of: &Collector, functions: &[Function]) -> Recording {
     let (first_ns, last_ns) = of.times_ns.unwrap_or_default();
     let modules: BTreeSet<&str> = functions.iter().filter_map(|of| split(&of.name).1).collect();
-    let modules = modules
-        .into_iter()
-        .map(|name| ModuleFacts { name: name.to_owned(), ..ModuleFacts::default() });
+    let facts = |name: &str| ModuleFacts { name: name.to_owned(), ..ModuleFacts::default() };
     let started = jiff::Timestamp::from_nanosecond(first_ns.into()).unwrap_or_default();
     Recording {
         imported: Some(of.printers.iter().copied().collect::<Vec<_>>().join(" and ")),
         window_ns: Some(last_ns - first_ns).filter(|ns| *ns > 0).unwrap_or(NO_WINDOW_NS),
         host: HostFacts { cpus_online: of.cpus, ..HostFacts::default() },
-        modules: modules.collect(),
+        modules: modules.into_iter().map(facts).collect(),
         ..Recording::new(started, Clock::Wall, Meter::Probes, HistogramLayout::of_digits(3))
     }
 }
@@ -183,24 +180,16 @@ fn split(function: &str) -> (&str, Option<&str>) {
 }
 
 /// `overrun` is the number of records that the tracer lost: as many calls of any function may be missing.
-fn handler(of: &Function, layout: &HistogramLayout, overrun: u64) -> HandlerRecording {
-    let durations: Vec<(u64, u64)> = of.counts.iter().map(|(ns, calls)| (*ns, *calls)).collect();
-    let (mut count, mut over_range) = (0, 0);
-    for &(ns, calls) in &durations {
-        count += calls;
-        over_range += if ns > HIGHEST_NS { calls } else { 0 };
-    }
-    let &Function { carried_in, in_flight, lost, sum_ns, min_ns, max_ns, .. } = of;
-    let entries = count + in_flight + lost - carried_in;
+fn handler(of: Function, layout: &HistogramLayout, overrun: u64) -> HandlerRecording {
+    let durations: Vec<(u64, u64)> = of.counts.into_iter().collect();
+    let count = durations.iter().map(|(_, calls)| calls).sum();
+    let beyond = durations.iter().filter(|(ns, _)| *ns > HIGHEST_NS);
     let losses = Losses {
-        carried_in,
-        entries,
+        entries: count + of.losses.in_flight + of.losses.lost - of.losses.carried_in,
         exits: count,
-        in_flight,
-        lost,
         overrun,
-        over_range,
-        ..Losses::default()
+        over_range: beyond.map(|(_, calls)| calls).sum(),
+        ..of.losses
     };
     let (name, module) = split(&of.name);
     HandlerRecording {
@@ -209,9 +198,9 @@ fn handler(of: &Function, layout: &HistogramLayout, overrun: u64) -> HandlerReco
         by_glob: false,
         backend: Some(Backend::FunctionGraph),
         count,
-        sum_ns,
-        min_ns,
-        max_ns,
+        sum_ns: of.sum_ns,
+        min_ns: of.min_ns,
+        max_ns: of.max_ns,
         own_instructions: None,
         repeated: None,
         losses,
@@ -219,21 +208,12 @@ fn handler(of: &Function, layout: &HistogramLayout, overrun: u64) -> HandlerReco
     }
 }
 
-fn ascending(counts: HashMap<u64, u64>) -> Vec<Bucket> {
-    let values = counts.into_iter().map(|(ns, count)| Bucket { from_ns: ns, to_ns: ns, count });
-    let mut values: Vec<Bucket> = values.collect();
-    values.sort_unstable_by_key(|value| value.to_ns);
-    values
-}
-
-/// What could not be used, in words.
-fn faults(of: &Collector) -> Option<String> {
-    let each = of
-        .faults
-        .iter()
-        .map(|(fault, (count, line))| format!("{count} x {fault}, first in line {line}"));
-    let each: Vec<String> = each.collect();
-    (!each.is_empty()).then(|| each.join("; "))
+/// What could not be used, in words; empty if all could.
+fn faults(of: &Collector) -> String {
+    let each = |(fault, (count, line)): (&Fault, &(u64, u64))| {
+        format!("{count} x {fault}, first in line {line}")
+    };
+    of.faults.iter().map(each).collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]
