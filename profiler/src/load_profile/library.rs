@@ -13,43 +13,9 @@ const FOLDER: &str = "profiler/ltp-profiles";
 /// Largest file that is read, a hundred times the largest sensible one.
 const MAX_BYTES: u64 = 1 << 20;
 
-macro_rules! built_in {
-    ($($name:literal),* $(,)?) => {
-        [$(($name, include_str!(concat!("../../../ltp-profiles/", $name, ".toml")))),*]
-    };
-}
-
-/// The profiles in this program, by name.
-pub(super) const BUILT_IN: [(&str, &str); 28] = built_in![
-    "accept",
-    "bind",
-    "call_usermodehelper",
-    "connect",
-    "dns",
-    "do_init_module",
-    "elkeid",
-    "execve",
-    "execveat",
-    "exit",
-    "kill",
-    "link",
-    "memfd_create",
-    "mount",
-    "mprotect",
-    "nanosleep",
-    "open",
-    "prctl",
-    "ptrace",
-    "rename",
-    "rmdir",
-    "security_inode_create",
-    "setsid",
-    "tkill",
-    "udp_recvmsg",
-    "unlink",
-    "update_cred",
-    "write",
-];
+/// The profiles in this program, by name: all of `ltp-profiles/`.
+pub(super) const BUILT_IN: &[(&str, &str)] =
+    include!(concat!(env!("OUT_DIR"), "/load-profiles.rs"));
 
 /// Where profiles are searched, in this order: the first of a name is taken.
 #[derive(Debug, Clone, Default)]
@@ -73,41 +39,15 @@ pub struct Listed {
 /// Why a profile cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LibraryError {
-    /// A file or folder cannot be read.
-    #[error("{path}: {reason}")]
-    Unreadable {
-        /// The file or folder.
-        path: String,
-        /// The error, and what to do.
-        reason: String,
-    },
+    /// A file or folder cannot be read, or a part cannot be used: why, and what to do.
+    #[error("{0}")]
+    Unusable(String),
     /// The file is not a valid profile.
     #[error(transparent)]
     Bad(#[from] BadToml),
     /// No folder has a profile of that name.
-    #[error("no load profile `{name}`{}; there are {known} (`profiler profiles` describes them)", also(.near))]
-    NotFound {
-        /// The name.
-        name: String,
-        /// The most similar name.
-        near: Option<String>,
-        /// All names.
-        known: String,
-    },
-    /// A part of a profile cannot be used.
-    #[error("{origin}: part `{part}`: {reason}")]
-    Part {
-        /// The profile that names the part.
-        origin: String,
-        /// The part.
-        part: String,
-        /// Why.
-        reason: String,
-    },
-}
-
-fn also(near: &Option<String>) -> String {
-    near.as_ref().map_or_else(String::new, |near| format!(": did you mean `{near}`?"))
+    #[error("{0}")]
+    NotFound(String),
 }
 
 impl Library {
@@ -158,7 +98,7 @@ impl Library {
                 });
             }
         }
-        for (name, text) in BUILT_IN {
+        for &(name, text) in BUILT_IN {
             let origin = Origin::BuiltIn(name);
             let profile = LoadProfile::parse(name, origin.clone(), text).map_err(Into::into);
             listed.push(Listed { name: name.to_owned(), origin, hidden: false, profile });
@@ -201,10 +141,8 @@ impl Library {
             Origin::BuiltIn(_) => None,
         };
         let part = |name: &String| {
-            let fail = |reason: String| LibraryError::Part {
-                origin: profile.origin.to_string(),
-                part: name.clone(),
-                reason,
+            let fail = |reason: String| {
+                LibraryError::Unusable(format!("{}: part `{name}`: {reason}", profile.origin))
             };
             let beside = beside.map(|folder| folder.join(format!("{name}.toml")));
             let part = match beside.filter(|path| path.exists()) {
@@ -227,7 +165,7 @@ impl Library {
                 return read(&path);
             }
         }
-        if let Some((name, text)) = BUILT_IN.into_iter().find(|(built_in, _)| *built_in == name) {
+        if let Some(&(name, text)) = BUILT_IN.iter().find(|(built_in, _)| *built_in == name) {
             return Ok(LoadProfile::parse(name, Origin::BuiltIn(name), text)?);
         }
         let mut known: Vec<String> = BUILT_IN.iter().map(|(name, _)| (*name).to_owned()).collect();
@@ -239,7 +177,11 @@ impl Library {
         let likeness = |other: &String| strsim::jaro_winkler(other, name);
         let near = known.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
         let near = near.filter(|other| likeness(other) > 0.8).cloned();
-        Err(LibraryError::NotFound { name: name.to_owned(), near, known: known.join(", ") })
+        let near = near.map_or(String::new(), |near| format!(": did you mean `{near}`?"));
+        let known = known.join(", ");
+        Err(LibraryError::NotFound(format!(
+            "no load profile `{name}`{near}; there are {known} (`profiler profiles` describes them)"
+        )))
     }
 }
 
@@ -249,9 +191,11 @@ fn stem(path: &Path) -> String {
 
 /// The profiles of a folder, by name.
 fn files(folder: &Path) -> Result<Vec<PathBuf>, LibraryError> {
-    let unreadable = |error: std::io::Error| LibraryError::Unreadable {
-        path: folder.display().to_string(),
-        reason: format!("cannot read this folder of load profiles: {error}"),
+    let unreadable = |error: std::io::Error| {
+        let folder = folder.display();
+        LibraryError::Unusable(format!(
+            "{folder}: cannot read this folder of load profiles: {error}"
+        ))
     };
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder).map_err(unreadable)? {
@@ -266,7 +210,7 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, LibraryError> {
 
 fn read(path: &Path) -> Result<LoadProfile, LibraryError> {
     let unreadable =
-        |reason: String| LibraryError::Unreadable { path: path.display().to_string(), reason };
+        |reason: String| LibraryError::Unusable(format!("{}: {reason}", path.display()));
     let open = || -> std::io::Result<String> {
         let mut text = String::new();
         fs::File::open(path)?.take(MAX_BYTES + 1).read_to_string(&mut text)?;
@@ -340,7 +284,7 @@ mod tests {
         let error = Library::default().find("nowhere/connect.toml").unwrap_err().to_string();
         assert!(error.contains("--profile connect"), "{error}");
         let gone = Library::new(vec!["/no/such/folder".into()]);
-        assert!(matches!(gone.list(), Err(LibraryError::Unreadable { .. })));
+        assert!(matches!(gone.list(), Err(LibraryError::Unusable(_))));
     }
 
     #[test]
