@@ -61,7 +61,7 @@ pub struct Prepared {
 pub fn prepare(args: &Options, running: Option<&str>) -> Result<Prepared, Failure> {
     let path = &args.file;
     let bytes = read(path)?;
-    let module = Module::parse(&bytes, path)?;
+    let module = Inspected::parse(&bytes, path)?;
     if module.has_btf {
         return Err(unfit(path, "has BTF already: load it as it is"));
     }
@@ -185,26 +185,12 @@ fn output_of(options: &Options) -> Result<PathBuf, Failure> {
     Ok(output)
 }
 
-/// What a module's file says of itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Inspected {
-    /// The file.
-    pub file: PathBuf,
-    /// The module's name once it is loaded.
-    pub name: String,
-    /// Release of the kernel that it was built for.
-    pub built_for: Option<String>,
-    /// Whether it has BTF already.
-    pub has_btf: bool,
-}
-
 /// Reads what a module's file says of itself.
 ///
 /// # Errors
 /// If it cannot be read, is compressed, or is no module.
 pub fn inspect(path: &Path) -> Result<Inspected, Failure> {
-    let Module { name, built_for, has_btf, .. } = Module::parse(&read(path)?, path)?;
-    Ok(Inspected { file: path.to_owned(), name, built_for, has_btf })
+    Inspected::parse(&read(path)?, path)
 }
 
 /// Refuses parameters that the module does not have: insmod would ignore them. A file that cannot be read is left to
@@ -253,14 +239,20 @@ fn parameters(file: &[u8]) -> Option<BTreeSet<String>> {
 /// Size of `struct kernel_param` (include/linux/moduleparam.h) on 64-bit machines.
 const KERNEL_PARAM: usize = 40;
 
-/// What is known of the module's file.
-struct Module {
-    name: String,
-    built_for: Option<String>,
-    has_btf: bool,
-    has_debug_info: bool,
+/// What a module's file says of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Inspected {
+    /// The file.
+    pub file: PathBuf,
+    /// The module's name once it is loaded.
+    pub name: String,
+    /// Release of the kernel that it was built for.
+    pub built_for: Option<String>,
+    /// Whether it has BTF already.
+    pub has_btf: bool,
+    pub(crate) has_debug_info: bool,
     /// Length without a signature at the end.
-    elf_bytes: usize,
+    pub(crate) elf_bytes: usize,
 }
 
 /// What the kernel's signing tool ends a module with (include/linux/module_signature.h).
@@ -270,7 +262,7 @@ pub(crate) const SIGNATURE_MAGIC: &[u8] = b"~Module signature appended~\n";
 /// length, big endian.
 const SIGNATURE_INFO: usize = 12;
 
-impl Module {
+impl Inspected {
     fn parse(bytes: &[u8], path: &Path) -> Result<Self, Failure> {
         let compressed = match bytes {
             [0x1f, 0x8b, ..] => Some("gzip"),
@@ -302,6 +294,7 @@ impl Module {
         };
         let stem = || path.file_stem().unwrap_or_default().to_string_lossy().replace('-', "_");
         Ok(Self {
+            file: path.to_owned(),
             name: value("name=").unwrap_or_else(stem),
             built_for: value("vermagic=")
                 .and_then(|magic| magic.split_whitespace().next().map(str::to_owned)),

@@ -150,6 +150,7 @@ mod tests {
             name: "d".into(),
             built_for: built_for.map(str::to_owned),
             has_btf: true,
+            ..Inspected::default()
         }
     }
 
