@@ -64,8 +64,11 @@ pub struct Hook {
 }
 
 /// Interfaces by which a module is called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, strum::IntoStaticStr,
+)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum HookKind {
     /// `register_kprobe()`.
@@ -87,8 +90,11 @@ pub enum HookKind {
 }
 
 /// How a kprobe's hit is noticed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, strum::IntoStaticStr,
+)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum ProbeState {
     /// By ftrace's call at the function's entry.
@@ -107,16 +113,7 @@ impl HookKind {
     /// Its name, as in a file.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Kprobe => "kprobe",
-            Self::Kretprobe => "kretprobe",
-            Self::Tracepoint => "tracepoint",
-            Self::Ftrace => "ftrace",
-            Self::Netfilter => "netfilter",
-            Self::Lsm => "lsm",
-            Self::Notifier => "notifier",
-            Self::SystemCall => "system-call",
-        }
+        self.into()
     }
 }
 
@@ -124,13 +121,7 @@ impl ProbeState {
     /// Its name, as in a file.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Ftrace => "ftrace",
-            Self::Optimized => "optimized",
-            Self::Breakpoint => "breakpoint",
-            Self::Disabled => "disabled",
-            Self::Gone => "gone",
-        }
+        self.into()
     }
 }
 
