@@ -16,8 +16,10 @@ mod serve;
 mod shell;
 mod sweep;
 
+use std::error::Error;
 use std::ffi::OsStr;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::{
@@ -424,6 +426,15 @@ fn one_of<T: Copy + Send + Sync + 'static>(values: Names<T>) -> impl TypedValueP
         let named = values.iter().find(|(name, ..)| *name == given);
         named.map(|(_, value, _)| *value).ok_or("there is no such value")
     })
+}
+
+/// A value by its name; help and completions list all names.
+fn by_name<T>(names: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr<Err: Into<Box<dyn Error + Send + Sync>>> + Clone + Send + Sync + 'static,
+{
+    let names: Vec<&str> = names.into_iter().collect();
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<T>())
 }
 
 /// A built-in load by its name; help and completions list all, and an error of its own says more than clap's.

@@ -68,25 +68,9 @@ fn run(command: Command) -> Result<(), Failure> {
         }
         Command::Completions(args) => cmd::shell::completions(&args),
         Command::Man(args) => cmd::shell::man(&args),
-        Command::Merge(args) => cmd::merge::run(&cmd::merge::Options {
-            files: &args.files,
-            output: &args.output,
-            allowed: &args.allowed,
-            quiet: args.quiet,
-        }),
-        Command::Report(args) => cmd::report::run(
-            &cmd::report::Options {
-                file: &args.file,
-                other: args.other.as_deref(),
-                plot: args.plot,
-                format: args.format,
-                output: args.output.as_deref(),
-                run: args.run,
-                handlers: &args.handlers,
-                unit: args.unit,
-                width: cmd::report::stdout_width(),
-            },
-            &mut std::io::stdout().lock(),
-        ),
+        Command::Merge(args) => cmd::merge::run(&args),
+        Command::Report(args) => {
+            cmd::report::run(&args, cmd::stdout_width(), &mut std::io::stdout().lock())
+        }
     }
 }

@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use super::{one_of_these, percent};
+use super::{by_name, one_of_these, percent};
 use crate::export::explain::Format;
 use crate::load::BuiltinKind;
 use crate::recording::unlike::What;
@@ -43,7 +42,7 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "PERCENT", value_parser = super::percent)]
     pub min_share: Option<f64>,
     /// Format [default: by the extension of --output, else table].
-    #[arg(long, short, value_parser = format())]
+    #[arg(long, short, value_parser = by_name::<Format>(Format::ALL.iter().map(|format| format.name())))]
     pub format: Option<Format>,
     /// Write to this file instead of standard output; an older file is replaced in one step.
     #[arg(long, short, value_name = "FILE")]
@@ -93,12 +92,6 @@ pub struct LiveArgs {
     /// Trace the handler even if another tracing program is attached to it, whose time is then counted.
     #[arg(long, requires = "live")]
     pub allow_shared: bool,
-}
-
-/// Formats by their names, so that help and completions list them.
-fn format() -> impl TypedValueParser<Value = Format> {
-    PossibleValuesParser::new(Format::ALL.iter().map(|format| format.name()))
-        .try_map(|name| name.parse::<Format>())
 }
 
 #[cfg(test)]

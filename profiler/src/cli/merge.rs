@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 
+use super::by_name;
 use crate::recording::unlike::What;
 
 const EXAMPLES: &str = "\
@@ -26,14 +26,9 @@ pub struct MergeArgs {
     pub output: PathBuf,
     /// Merge also where the runs differ in this (repeatable, or several with commas). Clock, backend and
     /// precision are never merged.
-    #[arg(long = "allow-different", value_name = "WHAT", value_delimiter = ',', value_parser = what())]
+    #[arg(long = "allow-different", value_name = "WHAT", value_delimiter = ',', value_parser = by_name::<What>(What::ALL.iter().map(|what| what.name())))]
     pub allowed: Vec<What>,
     /// Only errors on standard error.
     #[arg(long, short)]
     pub quiet: bool,
-}
-
-fn what() -> impl TypedValueParser<Value = What> {
-    PossibleValuesParser::new(What::ALL.iter().map(|what| what.name()))
-        .try_map(|name| name.parse::<What>())
 }

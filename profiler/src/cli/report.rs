@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 
+use super::by_name;
 use crate::export::{Format, Unit};
 
 const EXAMPLES: &str = "\
@@ -31,7 +31,7 @@ pub struct ReportArgs {
     #[arg(long, default_value_t = Unit::Auto)]
     pub unit: Unit,
     /// Format [default: by the extension of --output, else table].
-    #[arg(long, short, value_parser = format())]
+    #[arg(long, short, value_parser = by_name::<Format>(Format::ALL.iter().map(|format| format.name())))]
     pub format: Option<Format>,
     /// Write to this file instead of standard output; an existing file is replaced atomically.
     #[arg(long, short, value_name = "FILE")]
@@ -45,10 +45,4 @@ pub struct ReportArgs {
     /// Only these handlers, by name or glob (repeatable).
     #[arg(long = "handler", short = 'H', value_name = "NAME|GLOB")]
     pub handlers: Vec<String>,
-}
-
-/// Formats by their names, so that help and completions list them.
-pub(super) fn format() -> impl TypedValueParser<Value = Format> {
-    PossibleValuesParser::new(Format::ALL.iter().map(|format| format.name()))
-        .try_map(|name| name.parse::<Format>())
 }

@@ -1,6 +1,6 @@
 //! `profiler compare`: what differs between two sets of runs.
 
-use super::{data_to_stdout, report::stdout_width, sides::Files, to_stdout};
+use super::{data_to_stdout, sides::Files, stdout_width, to_stdout};
 use crate::atomic_file::OutputFile;
 use crate::cli::compare::{CompareArgs, Format};
 use crate::error::{Failure, exit};

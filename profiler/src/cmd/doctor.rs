@@ -1,6 +1,6 @@
 //! `profiler doctor`: what this machine can measure, and what to do where it cannot.
 
-use super::{data_to_stdout, json, report::stdout_width, to_stdout};
+use super::{data_to_stdout, json, stdout_width, to_stdout};
 use crate::cli::DoctorArgs;
 use crate::doctor::{Machine, examine, table};
 use crate::error::{Failure, exit};

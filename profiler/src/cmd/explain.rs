@@ -1,6 +1,6 @@
 //! `profiler explain`: where the instructions or the time of handlers go, and what differs between two builds.
 
-use super::{data_to_stdout, report::stdout_width, restore_tracefs, sides::read};
+use super::{data_to_stdout, restore_tracefs, sides::read, stdout_width};
 use crate::atomic_file::OutputFile;
 use crate::cli::explain::{ExplainArgs, LiveArgs};
 use crate::error::{Failure, exit};

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use super::{data_to_stdout, report::stdout_width};
+use super::{data_to_stdout, stdout_width};
 use crate::atomic_file::OutputFile;
 use crate::cli::TraceCmdArgs;
 use crate::error::Failure;
@@ -41,14 +41,7 @@ pub fn trace_cmd(args: &TraceCmdArgs) -> Result<(), Failure> {
         let look = Look { unit: Unit::Us, width };
         let runs = std::slice::from_ref(&import.recording);
         let mut text = Format::Table.render(runs, &look).unwrap_or_default();
-        text.extend(
-            format!(
-                "
-{}",
-                import.percentiles(width)
-            )
-            .into_bytes(),
-        );
+        text.extend(format!("\n{}", import.percentiles(width)).into_bytes());
         data_to_stdout(&text)?;
     }
     if let Some(json) = json {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use profiler_vm::debian::{Unpacked, is_of};
 use serde::Serialize;
 
-use super::{data_to_stdout, grid, json, report::stdout_width, to_stdout};
+use super::{data_to_stdout, grid, json, stdout_width, to_stdout};
 use crate::cli::{KernelsAction, KernelsArgs};
 use crate::error::Failure;
 use crate::export::cell::bytes;

@@ -3,7 +3,7 @@
 mod options;
 mod output;
 
-use super::{report::stdout_width, to_stdout};
+use super::{stdout_width, to_stdout};
 use crate::cli::LabArgs;
 use crate::error::{Failure, exit};
 pub use crate::lab::guest::run as guest;

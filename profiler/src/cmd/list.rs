@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::{data_to_stdout, json, report::stdout_width, to_stdout};
+use super::{data_to_stdout, json, stdout_width, to_stdout};
 use crate::cli::ListArgs;
 use crate::error::{Failure, exit};
 use crate::export::list;
@@ -34,12 +34,7 @@ pub fn run(args: &ListArgs) -> Result<(), Failure> {
 
 /// Prints what the module in `file` registers.
 fn hooks(args: &ListArgs, file: &Path) -> Result<(), Failure> {
-    let pattern = |pattern: &String| {
-        let text = |error| Failure::new(exit::USAGE, format!("`{pattern}`: {error}"));
-        glob::Pattern::new(pattern).map_err(text)
-    };
-    let patterns: Vec<glob::Pattern> =
-        args.patterns.iter().map(pattern).collect::<Result<_, _>>()?;
+    let patterns = super::globs(&args.patterns)?;
     let mut progress = Progress::new(false);
     let mut found = lab::hooks::of_file(
         file,

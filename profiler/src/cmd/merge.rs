@@ -1,43 +1,30 @@
 //! `profiler merge`: the exact sum of several recordings.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
 
 use crate::atomic_file::OutputFile;
+use crate::cli::MergeArgs;
 use crate::error::{Failure, exit};
 use crate::progress::Progress;
-use crate::recording::unlike::What;
 use crate::recording::{Merge, MergeError, Series};
-
-/// Options of a merge.
-#[derive(Debug, Clone, Copy)]
-pub struct Options<'a> {
-    /// Recordings; `-` is standard input.
-    pub files: &'a [PathBuf],
-    /// File of the sum; `-` is standard output.
-    pub output: &'a Path,
-    /// Aspects in which the recordings may differ.
-    pub allowed: &'a [What],
-    /// Only errors on standard error.
-    pub quiet: bool,
-}
 
 /// Files that are read ahead: few, to bound the memory.
 const AHEAD: usize = 2;
 
-/// Merges all runs of `options.files`, reading the next files while one is added.
+/// Merges all runs of `args.files`, reading the next files while one is added.
 ///
 /// # Errors
 /// If one cannot be read, differs from the first, or is given twice; then nothing is written.
-pub fn run(options: &Options<'_>) -> Result<(), Failure> {
-    let output = OutputFile::open(options.output)?;
-    let mut merge = Merge::new(options.allowed);
+pub fn run(args: &MergeArgs) -> Result<(), Failure> {
+    let output = OutputFile::open(&args.output)?;
+    let mut merge = Merge::new(&args.allowed);
     let mut with_intervals = 0_u64;
     thread::scope(|scope| -> Result<(), Failure> {
         let (read, next) = mpsc::sync_channel(AHEAD);
         scope.spawn(move || {
-            for file in options.files {
+            for file in &args.files {
                 if read.send((file, Series::read(file))).is_err() {
                     // The merge failed.
                     break;
@@ -54,7 +41,7 @@ pub fn run(options: &Options<'_>) -> Result<(), Failure> {
         Failure::new(exit::INTERNAL, format!("the merged recording contradicts itself: {error}"))
     })?;
     output.commit(&recording.to_json())?;
-    let progress = Progress::new(options.quiet);
+    let progress = Progress::new(args.quiet);
     progress.say(&format!(
         "merged runs: {}, with {} calls of {} handlers",
         recording.sources.len(),

@@ -9,7 +9,6 @@ use crate::probe::keeper;
 use crate::serve::control::{self, Answer, Request};
 use crate::terminal::{clean_lines, say, write};
 
-mod exports;
 mod failures;
 mod sides;
 
@@ -45,6 +44,27 @@ fn data_to_stdout(bytes: &[u8]) -> Result<(), Failure> {
     write(&mut io::stdout().lock(), bytes).map_err(|error| {
         Failure::new(exit::BAD_OUTPUT, format!("cannot write the output: {error}"))
     })
+}
+
+/// The failure to print a report.
+fn unwritable(error: &io::Error) -> Failure {
+    let message = format!("cannot write the report: {error}: write it elsewhere");
+    Failure::new(exit::BAD_OUTPUT, message)
+}
+
+/// Columns of the terminal; `None` if standard output is not one.
+#[must_use]
+pub fn stdout_width() -> Option<u16> {
+    terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0)
+}
+
+/// These globs.
+fn globs(patterns: &[String]) -> Result<Vec<glob::Pattern>, Failure> {
+    let glob = |text: &String| {
+        let bad = |error| Failure::new(exit::USAGE, format!("invalid glob `{text}`: {error}"));
+        glob::Pattern::new(text).map_err(bad)
+    };
+    patterns.iter().map(glob).collect()
 }
 
 /// Restores what a killed profiler had changed in tracefs, and reports it.

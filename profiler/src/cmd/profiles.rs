@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{data_to_stdout, json, report::stdout_width, to_stdout};
+use super::{data_to_stdout, json, stdout_width, to_stdout};
 use crate::cli::ProfilesArgs;
 use crate::error::{Failure, exit};
 use crate::export::load_profiles::{in_full, table};

@@ -1,96 +1,69 @@
 //! `profiler report`: a recording as a table or in another format.
 
-mod print;
-mod select;
-
 use std::io::Write;
 use std::path::Path;
 
 use crate::atomic_file::OutputFile;
+use crate::cli::ReportArgs;
 use crate::error::{Failure, exit};
 use crate::export::plot::plots;
-use crate::export::{Format, Look, Unit, html, series};
-use crate::recording::Recording;
+use crate::export::{Format, Look, html, series};
+use crate::recording::{Recording, Series};
 use crate::terminal::write;
 
-pub(super) use print::unwritable;
-pub use print::{print_plots, print_series, stdout_width};
-use select::{one, read, several};
-
-/// Options of a report.
-#[derive(Debug, Clone, Copy)]
-pub struct Options<'a> {
-    /// The file; `-` is standard input.
-    pub file: &'a Path,
-    /// A second file to overlay, in HTML.
-    pub other: Option<&'a Path>,
-    /// The format [default: by the extension of `output`, else the table].
-    pub format: Option<Format>,
-    /// The output file [default: the caller's output].
-    pub output: Option<&'a Path>,
-    /// The only run of a series to show, from 1.
-    pub run: Option<usize>,
-    /// Names and globs of the handlers to show; empty is all.
-    pub handlers: &'a [String],
-    /// Whether each handler is plotted below the table.
-    pub plot: bool,
-    /// Unit of the durations.
-    pub unit: Unit,
-    /// Columns of the terminal; `None` never wraps.
-    pub width: Option<u16>,
-}
-
-/// Writes the report of `options.file` to `out`, or atomically to `options.output`.
+/// Writes the report to `out`, fitted to a terminal of `width` columns, or atomically to the file of `--output`.
 ///
 /// # Errors
 /// If the file is not a valid recording or has no such run or handler, the format holds one run and
 /// there are several, or the output cannot be written. A closed pipe is not an error.
-pub fn run(options: &Options<'_>, out: &mut dyn Write) -> Result<(), Failure> {
-    let output = options.output.map(OutputFile::open).transpose()?;
-    let format = options.format.or_else(|| options.output.and_then(Format::of_file));
-    if let (None, Some(path)) = (format, options.output.filter(|path| path.extension().is_some())) {
-        let message = format!(
-            "the extension of {} is no format's: add --format ({})",
-            path.display(),
-            Format::ALL.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-        );
-        return Err(Failure::new(exit::USAGE, message));
-    }
-    let format = format.unwrap_or(Format::Table);
-    if options.other.is_some() && format != Format::Html {
-        let message = format!(
-            "only html overlays two recordings, and the format is {format}: use --format html, or \
-             `profiler compare`"
-        );
-        return Err(Failure::new(exit::USAGE, message));
-    }
-    if options.plot && format != Format::Table {
-        let message = format!("--plot needs the format table, and the format is {format}");
-        return Err(Failure::new(exit::USAGE, message));
-    }
-    let series = read(options.file, options)?;
-    let width = if output.is_none() { options.width } else { None };
-    let mut bytes = match options.other {
+pub fn run(args: &ReportArgs, width: Option<u16>, out: &mut dyn Write) -> Result<(), Failure> {
+    let output = args.output.as_deref().map(OutputFile::open).transpose()?;
+    let format = format(args).map_err(|text| Failure::new(exit::USAGE, text))?;
+    let series = read(&args.file, args)?;
+    let mut bytes = match &args.other {
         Some(other) => {
-            let second = read(other, options)?;
-            let (first, second) =
-                (one(&series, options.file, format)?, one(&second, other, format)?);
-            one_meter((options.file, first), (other, second))?;
-            let (name, other) = (options.file.to_string_lossy(), other.to_string_lossy());
+            let second = read(other, args)?;
+            let (first, second) = (one(&series, &args.file, format)?, one(&second, other, format)?);
+            one_meter((&args.file, first), (other, second))?;
+            let (name, other) = (args.file.to_string_lossy(), other.to_string_lossy());
             html::overlay((&name, first), (&other, second))
         }
         None => {
-            let look = Look { unit: options.unit, width };
+            let look = Look { unit: args.unit, width: width.filter(|_| output.is_none()) };
             series::render(&series, format, &look)
-                .ok_or_else(|| several(options.file, &series, format))?
+                .ok_or_else(|| several(&args.file, &series, format))?
         }
     };
-    if options.plot {
+    if args.plot {
         bytes.extend(series.runs.iter().flat_map(|run| plots(run).into_bytes()));
     }
     match output {
         Some(output) => Ok(output.commit(&bytes)?),
-        None => write(out, &bytes).map_err(|error| unwritable(&error)),
+        None => write(out, &bytes).map_err(|error| super::unwritable(&error)),
+    }
+}
+
+/// The format, by its name or the output's extension; or why these arguments do not go together.
+fn format(args: &ReportArgs) -> Result<Format, String> {
+    let output = args.output.as_deref();
+    let format = args.format.or_else(|| output.and_then(Format::of_file));
+    if let (None, Some(path)) = (format, output.filter(|path| path.extension().is_some())) {
+        let known: Vec<String> = Format::ALL.iter().map(ToString::to_string).collect();
+        return Err(format!(
+            "the extension of {} is no format's: add --format ({})",
+            path.display(),
+            known.join(", ")
+        ));
+    }
+    match format.unwrap_or(Format::Table) {
+        format if args.other.is_some() && format != Format::Html => Err(format!(
+            "only html overlays two recordings, and the format is {format}: use --format html, or \
+             `profiler compare`"
+        )),
+        format if args.plot && format != Format::Table => {
+            Err(format!("--plot needs the format table, and the format is {format}"))
+        }
+        format => Ok(format),
     }
 }
 
@@ -105,4 +78,49 @@ fn one_meter(first: (&Path, &Recording), second: (&Path, &Recording)) -> Result<
         "the figures of {first} are {unit} and those of {second} are {other}: measure both alike"
     );
     Err(Failure::new(exit::NOT_COMPARABLE, message))
+}
+
+/// Reads the selected runs and handlers of `file`.
+fn read(file: &Path, args: &ReportArgs) -> Result<Series, Failure> {
+    let mut series = Series::read(file)?;
+    if let Some(number) = args.run {
+        let all = series.runs.len();
+        if number == 0 || number > all {
+            let message = format!("{} has no run {number}: give 1 to {all}", file.display());
+            return Err(Failure::new(exit::USAGE, message));
+        }
+        series.runs = vec![series.runs.swap_remove(number - 1)];
+    }
+    let patterns = super::globs(&args.handlers)?;
+    for pattern in &patterns {
+        if !series.runs.iter().flat_map(|run| &run.handlers).any(|h| pattern.matches(&h.name)) {
+            let message =
+                format!("{} has no handler `{pattern}`: its table lists them", file.display());
+            return Err(Failure::new(exit::NO_TARGET, message));
+        }
+    }
+    if !patterns.is_empty() {
+        for run in &mut series.runs {
+            run.keep_handlers(|handler| patterns.iter().any(|glob| glob.matches(&handler.name)));
+        }
+    }
+    Ok(series)
+}
+
+/// The only run of `series`.
+fn one<'a>(series: &'a Series, file: &Path, format: Format) -> Result<&'a Recording, Failure> {
+    match series.runs.as_slice() {
+        [recording] => Ok(recording),
+        _ => Err(several(file, series, format)),
+    }
+}
+
+/// A format holds one run, and `series` has several.
+fn several(file: &Path, series: &Series, format: Format) -> Failure {
+    let message = format!(
+        "{} has {} runs, and {format} holds one: choose it with --run",
+        file.display(),
+        series.runs.len()
+    );
+    Failure::new(exit::USAGE, message)
 }

@@ -3,15 +3,13 @@
 mod deliver;
 mod options;
 
-use super::exports::Exports;
-use crate::atomic_file::OutputFile;
 use crate::cli::RunArgs;
-use crate::error::{Failure, exit};
-use crate::export::series;
+use crate::error::Failure;
 use crate::kernel::privileges;
 use crate::progress::Progress;
 use crate::recording::Series;
 use crate::run::{Measured, Run};
+use deliver::Outputs;
 
 /// See the [command line](RunArgs).
 ///
@@ -23,23 +21,13 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         super::restore_tracefs();
     }
     let run = Run::prepare(args.into())?;
-    if let Some(one) = args.export.iter().find(|export| !series::holds(export.format))
-        && run.is_several()
-    {
-        let text = format!(
-            "--export {} holds one run, and these are several: write --json, and choose a run with `profiler report --run`",
-            one.format
-        );
-        return Err(Failure::new(exit::USAGE, text));
-    }
-    let json = args.json.as_deref().map(OutputFile::open).transpose()?;
-    let exports = Exports::open(&args.export, json.as_ref())?;
+    let outputs = Outputs::open(args, run.is_several())?;
     let mut progress = Progress::new(args.quiet).drawn(!args.no_progress);
     let Measured { recordings, end } = run.measure(&mut progress)?;
     if recordings.is_empty() {
         return Ok(end?);
     }
     let series = Series::new(args.ltp.profile.as_deref().unwrap_or_default(), recordings);
-    deliver::deliver(args, &series, run.is_several(), json, exports)?;
+    outputs.deliver(args, &series, run.is_several())?;
     Ok(end?)
 }

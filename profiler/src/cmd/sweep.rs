@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::failures::of_signal;
-use super::{report::stdout_width, to_stdout};
+use super::{stdout_width, to_stdout};
 use crate::cli::{SweepArgs, run_arguments};
 use crate::error::{Failure, exit};
 use crate::progress::Progress;

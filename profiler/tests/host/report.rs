@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::stat::Mode;
 use profiler::atomic_file::OutputFile;
-use profiler::cmd::report::{Options, print_plots, print_series, run};
-use profiler::export::{Format, Look, Unit};
+use profiler::cli::ReportArgs;
+use profiler::cmd::report::run;
+use profiler::export::plot::plots;
+use profiler::export::{Format, Look, Unit, series};
 use profiler::load::BuiltinKind;
 use profiler::recording::call_tree::{CallTree, TreeFunction, TreeNode};
 use profiler::recording::loads::{CpuTime, OperationErrors, TestRuns};
@@ -28,17 +30,16 @@ fn table(recording: &Recording, unit: Unit) -> String {
 }
 
 /// The whole file as tables.
-fn options(file: &Path, unit: Unit) -> Options<'_> {
-    Options {
-        file,
+fn arguments(file: &Path, unit: Unit) -> ReportArgs {
+    ReportArgs {
+        file: file.to_owned(),
         other: None,
         format: None,
         output: None,
         run: None,
-        handlers: &[],
+        handlers: Vec::new(),
         plot: false,
         unit,
-        width: None,
     }
 }
 
@@ -76,8 +77,9 @@ fn an_extension_of_no_format_is_refused() {
     let (file, output) = (folder.path().join("run.json"), folder.path().join("run.xyz"));
     sample().write(&file).unwrap();
     let with = |output: &Path, format| {
-        let options = Options { output: Some(output), format, ..options(&file, Unit::Auto) };
-        run(&options, &mut Vec::new())
+        let output = Some(output.to_owned());
+        let args = ReportArgs { output, format, ..arguments(&file, Unit::Auto) };
+        run(&args, None, &mut Vec::new())
     };
     let error = with(&output, None).unwrap_err();
     assert_eq!(error.code, profiler::error::exit::USAGE);
@@ -170,10 +172,10 @@ fn a_run_and_its_file_give_the_same_bytes() {
     let recording = sample();
     recording.write(&path).unwrap();
     for unit in [Unit::Auto, Unit::Ns, Unit::Us, Unit::Ms] {
-        let (mut printed, mut later) = (Vec::new(), Vec::new());
         let series = Series::new("", vec![recording.clone()]);
-        print_series(&series, unit, None, &mut printed).unwrap();
-        run(&options(&path, unit), &mut later).unwrap();
+        let printed = series::tables(&series, unit, None);
+        let mut later = Vec::new();
+        run(&arguments(&path, unit), None, &mut later).unwrap();
         assert_eq!(printed, later);
     }
     assert_eq!(Recording::read(&path).unwrap(), recording);
@@ -196,12 +198,12 @@ fn a_series_keeps_its_runs_apart() {
     let path = folder.path().join("s.json");
     series.write(&path).unwrap();
     let mut text = Vec::new();
-    run(&options(&path, Unit::Auto), &mut text).unwrap();
+    run(&arguments(&path, Unit::Auto), None, &mut text).unwrap();
     let text = String::from_utf8(text).unwrap();
     assert!(text.contains("run 2      10 s, after 1 s of warm-up, boot 0, order 3; "), "{text}");
     let mut third = Vec::new();
-    let third_run = Options { run: Some(3), ..options(&path, Unit::Auto) };
-    run(&third_run, &mut third).unwrap();
+    let third_run = ReportArgs { run: Some(3), ..arguments(&path, Unit::Auto) };
+    run(&third_run, None, &mut third).unwrap();
     assert_eq!(String::from_utf8(third).unwrap(), table(&series.runs[2], Unit::Auto));
 }
 
@@ -228,8 +230,7 @@ fn table_of_repeated_runs() {
     };
     let series = Series::new("", (0..3).map(run).collect());
     series.check().unwrap();
-    let mut text = Vec::new();
-    print_series(&series, Unit::Auto, None, &mut text).unwrap();
+    let text = series::tables(&series, Unit::Auto, None);
     insta::assert_snapshot!(String::from_utf8(text).unwrap());
 }
 
@@ -497,8 +498,8 @@ fn instructions_and_nanoseconds_are_not_drawn_together() {
     sample().write(&probes).unwrap();
     Recording { meter: Meter::Exact, ..sample() }.write(&exact).unwrap();
     let format = Some(Format::Html);
-    let options = Options { other: Some(&probes), format, ..options(&exact, Unit::Auto) };
-    let error = run(&options, &mut Vec::new()).unwrap_err();
+    let args = ReportArgs { other: Some(probes), format, ..arguments(&exact, Unit::Auto) };
+    let error = run(&args, None, &mut Vec::new()).unwrap_err();
     assert_eq!(error.code, profiler::error::exit::NOT_COMPARABLE);
     assert!(error.to_string().contains("exact.json are instructions and those of"), "{error}");
 }
@@ -579,7 +580,7 @@ fn an_unwritable_report_is_an_error_and_a_closed_pipe_is_none() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.json");
     sample().write(&path).unwrap();
-    let write = |kind| run(&options(&path, Unit::Auto), &mut Failing(kind));
+    let write = |kind| run(&arguments(&path, Unit::Auto), None, &mut Failing(kind));
     assert!(write(std::io::ErrorKind::BrokenPipe).is_ok());
     let failure = write(std::io::ErrorKind::StorageFull).unwrap_err();
     assert_eq!(failure.code, 8);
@@ -715,9 +716,7 @@ fn small() -> Vec<u8> {
 
 #[test]
 fn plots_of_every_handler_with_a_hit() {
-    let mut text = Vec::new();
-    print_plots(&[sample()], &mut text).unwrap();
-    let text = String::from_utf8(text).unwrap();
+    let text = plots(&sample());
     let heads: Vec<&str> = text.lines().filter(|line| line.contains("percentile")).collect();
     assert_eq!(
         heads,
@@ -742,7 +741,5 @@ fn plots_of_every_handler_with_a_hit() {
 fn a_distribution_of_one_value_is_one_value() {
     let mut recording = sample();
     recording.handlers = vec![handler(&measure("constant", &[247; 1_000]))];
-    let mut text = Vec::new();
-    print_plots(&[recording], &mut text).unwrap();
-    assert_eq!(String::from_utf8_lossy(&text), "\nconstant: latency of every call: 247 ns\n");
+    assert_eq!(plots(&recording), "\nconstant: latency of every call: 247 ns\n");
 }

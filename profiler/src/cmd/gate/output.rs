@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::atomic_file::OutputFile;
 use crate::cli::compare::Format;
 use crate::cli::gate::GateArgs;
-use crate::cmd::{data_to_stdout, report::stdout_width, to_stdout};
+use crate::cmd::{data_to_stdout, stdout_width, to_stdout};
 use crate::error::{Failure, exit};
 use crate::export::verdict::GateReport;
 use crate::export::{gate as export, html, json::indented};

@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::atomic_file::OutputFile;
 use crate::cli::LabArgs;
-use crate::cmd::{report::stdout_width, to_stdout};
+use crate::cmd::{stdout_width, to_stdout};
 use crate::error::{Failure, exit};
 use crate::export::{Unit, series::tables};
 use crate::lab::plan::Build;

@@ -1,48 +1,96 @@
-//! Output at the end of a run: its table and its files.
+//! Output of a run: its files, opened before anything is measured, and its table.
 
-use std::io::Write;
+use std::io;
 
-use super::super::exports::Exports;
-use super::super::report;
+use super::super::{stdout_width, unwritable};
 use crate::atomic_file::{OutputFile, rescue};
 use crate::cli::RunArgs;
-use crate::error::Failure;
+use crate::error::{Failure, exit};
+use crate::export::plot::plots;
+use crate::export::{Export, Format, Look, series};
 use crate::recording::Series;
-use crate::terminal::say;
+use crate::terminal::{say, write};
 
-/// Prints the table and writes the files, even if one fails. `is_several` if more than one run was asked for:
-/// `--json` is then a series, however many there are.
-pub(super) fn deliver(
-    args: &RunArgs,
-    result: &Series,
-    is_several: bool,
+/// Open files, not yet written.
+pub(super) struct Outputs {
     json: Option<OutputFile>,
-    exports: Exports,
-) -> Result<(), Failure> {
-    let to_stdout = json.as_ref().is_some_and(OutputFile::is_stdout) || exports.use_stdout();
-    let document = match result.runs.as_slice() {
-        [recording] if !is_several => recording.to_json(),
-        _ => result.to_json(),
-    };
-    let saved = json.map(|file| file.commit(&document).map_err(Failure::from));
-    let is_saved = matches!(saved, Some(Ok(())));
-    let exported = exports.commit(result, args.unit);
-    let written = saved.unwrap_or(Ok(())).and(exported).map_err(|failure| match is_saved {
-        true => failure,
-        false => rescued(failure, &document),
-    });
-    let printed = if to_stdout {
-        // A file goes to standard output, so the table goes to standard error, which nobody need read.
-        let mut text = Vec::new();
-        let printed = print(args, result, None, &mut text);
-        say(String::from_utf8_lossy(&text).trim_end());
-        printed
-    } else {
-        let out = &mut std::io::stdout().lock();
-        print(args, result, report::stdout_width(), out)
-    };
-    written?;
-    printed.map_err(|error| report::unwritable(&error))
+    exports: Vec<(Format, OutputFile)>,
+}
+
+impl Outputs {
+    /// Opens all files of `args`.
+    ///
+    /// # Errors
+    /// If one cannot be written, two go to standard output, or `is_several` and a format holds one run.
+    pub(super) fn open(args: &RunArgs, is_several: bool) -> Result<Self, Failure> {
+        let one = args.export.iter().find(|export| !series::holds(export.format));
+        if let Some(one) = one.filter(|_| is_several) {
+            let text = format!(
+                "--export {} holds one run, and these are several: write --json, and choose a run with `profiler report --run`",
+                one.format
+            );
+            return Err(Failure::new(exit::USAGE, text));
+        }
+        let json = args.json.as_deref().map(OutputFile::open).transpose()?;
+        let mut exports = Vec::new();
+        for Export { format, path } in &args.export {
+            exports.push((*format, OutputFile::open(path)?));
+        }
+        let outputs = Self { json, exports };
+        if outputs.on_stdout() > 1 {
+            let message = "two outputs cannot both go to standard output: write one to a file";
+            return Err(Failure::new(exit::USAGE, message));
+        }
+        Ok(outputs)
+    }
+
+    /// How many of the files are standard output.
+    fn on_stdout(&self) -> usize {
+        let files = self.exports.iter().map(|(_, file)| file).chain(&self.json);
+        files.filter(|file| file.is_stdout()).count()
+    }
+
+    /// Prints the table and writes the files, even if one fails. `is_several` if more than one run was asked for:
+    /// `--json` is then a series, however many there are.
+    ///
+    /// # Errors
+    /// The first failure.
+    pub(super) fn deliver(
+        self,
+        args: &RunArgs,
+        result: &Series,
+        is_several: bool,
+    ) -> Result<(), Failure> {
+        let is_stdout_taken = self.on_stdout() > 0;
+        let document = match result.runs.as_slice() {
+            [recording] if !is_several => recording.to_json(),
+            _ => result.to_json(),
+        };
+        let saved = self.json.map(|file| file.commit(&document).map_err(Failure::from));
+        let is_saved = matches!(saved, Some(Ok(())));
+        let mut written = saved.unwrap_or(Ok(()));
+        let look = Look { unit: args.unit, ..Look::default() };
+        for (format, file) in self.exports {
+            let bytes = series::render(result, format, &look).unwrap_or_default();
+            written = written.and(file.commit(&bytes).map_err(Failure::from));
+        }
+        if !is_saved {
+            written = written.map_err(|failure| rescued(failure, &document));
+        }
+        let width = if is_stdout_taken { None } else { stdout_width() };
+        let mut text = series::tables(result, args.unit, width);
+        if args.plot {
+            text.extend(result.runs.iter().flat_map(|run| plots(run).into_bytes()));
+        }
+        let printed = if is_stdout_taken {
+            // A file goes to standard output, so the table goes to standard error, which nobody need read.
+            say(String::from_utf8_lossy(&text).trim_end());
+            Ok(())
+        } else {
+            write(&mut io::stdout().lock(), &text).map_err(|error| unwritable(&error))
+        };
+        written.and(printed)
+    }
 }
 
 /// Saves the recording elsewhere if its file cannot be written, because a run cannot be repeated.
@@ -52,17 +100,4 @@ fn rescued(failure: Failure, document: &[u8]) -> Failure {
         Err(error) => format!("and it could not be saved elsewhere: {error}"),
     };
     Failure::new(failure.code, format!("{}; {where_to}", failure.message))
-}
-
-fn print(
-    args: &RunArgs,
-    result: &Series,
-    width: Option<u16>,
-    out: &mut dyn Write,
-) -> std::io::Result<()> {
-    report::print_series(result, args.unit, width, out)?;
-    if args.plot {
-        report::print_plots(&result.runs, out)?;
-    }
-    Ok(())
 }
