@@ -92,7 +92,7 @@ fn sources(texts: &BTreeMap<Steps, String>) -> Sources {
             (module, tests.replace(&text, "").into_owned())
         })
         .collect();
-    let import = regex(r"(?s)\buse ([^;]+);");
+    let import = regex(r"(?m)^\s*(?:pub(?:\([\w: ]+\))? )?use ([\w:{}*,\s]+);");
     let mut all = Sources::new();
     for (module, text) in &code {
         let mut imports = BTreeMap::new();
@@ -242,7 +242,7 @@ fn only_the_command_line_names_its_parser() {
 #[test]
 fn a_circle_is_found_through_exports_and_inner_modules() {
     let mut texts = BTreeMap::from([
-        (steps("f"), "mod a; pub use b::{self as other, B as Named, C};".to_owned()),
+        (steps("f"), "mod a;\npub use b::{self as other, B as Named, C};".to_owned()),
         (steps("f::a"), "fn f(x: super::Named) {}".to_owned()),
         (
             steps("f::b"),
